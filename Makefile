@@ -45,6 +45,7 @@ help:
 setup: $(DEV_STAMP)
 
 $(BIN)/uv:
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) was not found. Try: make PYTHON=/path/to/python3"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Proctor needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || { rm -rf $(VENV); tools/install-venv $(PYTHON) && $(PYTHON) -m venv $(VENV); }
@@ -63,10 +64,10 @@ demo: $(STAMP) $(LOCAL_MODEL)
 	@PYTHONPATH="$(CURDIR)/$(LOCAL_MODEL)" $(BIN)/python examples/demo/run.py
 
 # The runtime of the small model, prebuilt, in a folder of its own: what is tested in $(VENV) stays as it is.
-# The demo says so where it cannot be installed, and goes on.
+# The demo says so where it cannot be installed, and goes on. An interrupted installation leaves no folder of this name.
 $(LOCAL_MODEL): $(BIN)/uv
-	@$(UV) --constraint constraints.txt --target $@ xllamacpp \
-	  || { rm -rf $@; echo "NOTE: the small model could not be installed; the demo goes on without it." >&2; }
+	@rm -rf $@.new && $(UV) --constraint constraints.txt --target $@.new xllamacpp && mv $@.new $@ \
+	  || { rm -rf $@.new; echo "NOTE: the small model could not be installed; the demo goes on without it." >&2; }
 
 check: lint
 	@$(BIN)/mypy
@@ -79,21 +80,21 @@ FAILED_TESTS := build/failed-tests
 
 TYPES := build/types
 
-# Types are checked beside the tests, which leave a fifth of two cores idle. Compiling the tests takes ten seconds: once, and not
-# in every worker.
-test: $(DEV_STAMP) browser inspect sandbox
-	@$(MAKE) --no-print-directory lint
+# Types are checked beside the tests, which leave a fifth of two cores idle.
+# Nothing here calls make: `make -n test` would execute such a line, and the tests with it.
+test: $(DEV_STAMP) browser inspect sandbox lint
 	@mkdir -p build && rm -f $(FAILED_TESTS)
 	@$(BIN)/mypy >$(TYPES) 2>&1 & types=$$!; \
-	$(BIN)/python -m pytest --collect-only -q >/dev/null 2>&1; \
-	FAILED_TESTS_FILE=$(FAILED_TESTS) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal || $(MAKE) --no-print-directory test-alone; \
+	FAILED_TESTS_FILE=$(FAILED_TESTS) $(BIN)/python -m pytest --workers $(WORKERS) || { $(TEST_ALONE); }; \
 	tests=$$?; wait $$types; types=$$?; cat $(TYPES); exit $$((tests | types))
 
 # Up to four tests that failed beside others, which take their time, are tried once more alone. A test that fails again fails for good.
+TEST_ALONE = test -s $(FAILED_TESTS) && test "$$(wc -l < $(FAILED_TESTS))" -le 4 \
+	&& echo "NOTE: these tests failed beside others, and are tried once more alone:" && cat $(FAILED_TESTS) \
+	&& $(BIN)/python -m pytest @$(FAILED_TESTS)
+
 test-alone:
-	@test -s $(FAILED_TESTS) && test "$$(wc -l < $(FAILED_TESTS))" -le 4
-	@echo "NOTE: these tests failed beside others, and are tried once more alone:" && cat $(FAILED_TESTS)
-	@$(BIN)/python -m pytest @$(FAILED_TESTS)
+	@$(TEST_ALONE)
 
 # Chromium, for looking at reports as a reader would. Without it those tests say so and are skipped.
 browser:

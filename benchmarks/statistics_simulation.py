@@ -15,12 +15,13 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
+from scipy import special
 
 from proctor.stats import bill, difference, gate, mean, per_success, ranks, ratio, tasks_needed, typical
 from proctor.stats.differences import adjust
 from proctor.stats.drift import BLOCK, DriftMonitor, DriftSettings
 from proctor.stats.experiment import RunData, Study, level_contrasts
-from proctor.stats.intervals import Rate, anytime_rate, wilson, wilson_limits
+from proctor.stats.intervals import Rate, anytime_rate, rate_over_tasks, wilson, wilson_limits
 from proctor.stats.samples import FloatArray, plus_interval, t_quantile
 from proctor.stats.sequential import DifferenceGoal, Monitor, RankGoal
 
@@ -107,6 +108,31 @@ def wilson_over_runs(
     shares = rng.binomial(repeats, rates).mean(axis=1) / repeats
     limits = [wilson_limits(float(share), tasks * repeats) for share in shares]
     return float(np.mean([low <= mu <= high for low, high in limits]))
+
+
+def rate_from_counts(
+    rng: np.random.Generator, tasks: int, repeats: int, mu: float, icc: float, replications: int
+) -> float:
+    """Coverage of the rate that `proctor show` prints by model: from counts of successes and runs."""
+    passed = rng.binomial(repeats, task_rates(rng, mu, icc, (replications, tasks)))
+    estimates = [
+        rate_over_tasks((successes, repeats, number) for successes, number in enumerate(np.bincount(row)))
+        for row in passed
+    ]
+    return float(np.mean([(each.low or 0.0) <= mu <= (each.high or 0.0) for each in estimates]))
+
+
+def anytime_rate_over_runs(
+    rng: np.random.Generator, tasks: int, repeats: int, mu: float, icc: float, replications: int
+) -> float:
+    """Share of replications in which `anytime_rate` over runs contains the rate at every look: with repeats,
+    the fault to avoid."""
+    rates = np.repeat(task_rates(rng, mu, icc, (replications, tasks)), repeats, axis=1)
+    passed = np.cumsum(rng.random(rates.shape) < rates, axis=1)
+    trials = np.arange(1, rates.shape[1] + 1)
+    likelihood = passed * math.log(mu) + (trials - passed) * math.log(1 - mu)
+    bound = special.betaln(passed + 1, trials - passed + 1) + math.log(0.05)
+    return float((likelihood > bound).all(axis=1).mean())
 
 
 def score(

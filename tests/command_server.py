@@ -50,7 +50,7 @@ class CommandServer:
     @property
     def program(self) -> list[str]:
         """The words of a command line that runs the words behind it in a fork."""
-        self._start()
+        self.start_process()
         # Neither the environment nor site-packages matter to it: it starts in 20 ms.
         return [sys.executable, "-I", "-S", str(FORWARDING), str(self._path)]
 
@@ -88,7 +88,7 @@ class CommandServer:
 
         Standard error goes to `stdout` unless it is to be separate.
         """
-        self._start()
+        self.start_process()
         request = {"words": words, "folder": str(folder), "environment": dict(environment)}
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         connection.connect(str(self._path))
@@ -109,7 +109,7 @@ class CommandServer:
         self._folder.cleanup()
 
     def _ask(self, request: Mapping[str, Any], files: Sequence[int], timeout: float) -> int:
-        self._start()
+        self.start_process()
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
             connection.connect(str(self._path))
             socket.send_fds(connection, [json.dumps(request).encode()], files)
@@ -121,7 +121,8 @@ class CommandServer:
                 # The server kills a command whose client has gone.
                 raise subprocess.TimeoutExpired(request["words"], timeout) from None
 
-    def _start(self) -> None:
+    def start_process(self) -> None:
+        """Start the server, unless it runs."""
         if self._process is None:
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(self._listener.fileno())],

@@ -4,8 +4,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from proctor.stats.comparison import Comparison, compare_groups, groups_of_runs, groups_within
+from proctor.stats.comparison import Comparison, Groups, compare_groups, groups_by, groups_of, with_stop_rule
+from proctor.stats.results import load_results
 from proctor.store import StoreReader
+
+
+def groups_of_runs(read: StoreReader, runs: Sequence[str], now: datetime, *, pair: str = "") -> Groups:
+    """Each run a group, the first one the baseline."""
+    return groups_of(load_results(read, runs, now), pair=pair)
 
 
 def compare_runs(
@@ -26,4 +32,5 @@ def compare_within(
     **options: Any,
 ) -> Comparison:
     """Compare the levels of a factor of one run with one of them."""
-    return compare_groups(groups_within(read, run, factor, now, pair=pair, against=against), **options)
+    groups = groups_by(load_results(read, [run], now), factor, pair=pair, against=against)
+    return compare_groups(with_stop_rule(groups, read, run, factor), **options)

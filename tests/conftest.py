@@ -37,7 +37,7 @@ from proctor.store import RetrySelection, Store
 from proctor.store.writer import this_process
 from proctor.testing import make_git_repository
 
-pytest_plugins = ["proctor.testing.fixtures", "pytester"]
+pytest_plugins = ["proctor.testing.fixtures", "pytester", "forked_workers"]
 
 
 def _make_interpreter(folder: Path) -> Path:
@@ -59,16 +59,22 @@ def _make_interpreter(folder: Path) -> Path:
 gc.disable()
 
 
-LONGEST = ("test_axe.py", "test_accessibility.py")
-"""Files with tests of half a minute: started late, they would be all that still runs at the end."""
+LONGEST = ("test_axe.py", "test_package.py", "test_demo.py")
+"""Files with the longest tests: started late, they would be all that still runs at the end."""
+LATE = ("test_type_checkers_see_the_names_and_refuse_a_misspelled_one",)
+"""It uses the cache of the types, which `make test` checks beside the tests: at first there is none."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest tests."""
-    items.sort(key=lambda item: item.path.name not in LONGEST)
+    items.sort(key=lambda item: (item.path.name not in LONGEST, item.name in LATE))
 
 
-def pytest_collection_finish() -> None:
+SHARED_COMMANDS = pytest.StashKey[CommandServer]()
+"""Where tests run in forks: one server of commands for all of them loads each module of a command once."""
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Leave modules and tests out of all later searches for garbage, and search seldom.
 
     With the default of 700 new objects the searches take a sixth of the processor time of the tests.
@@ -76,6 +82,16 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLD)
     gc.enable()
+    if session.config.getoption("workers") and not session.config.option.collectonly:
+        folder = session.config._tmp_path_factory.mktemp("commands")
+        session.config.stash[SHARED_COMMANDS] = server = CommandServer(clean_environment(folder))
+        # Now, in this process: it ends when all forks have ended.
+        server.start_process()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if server := config.stash.get(SHARED_COMMANDS, None):
+        server.close()
 
 
 # Threads of BLAS take turns on matrices of ten rows: several workers with two each need five times the
@@ -218,8 +234,13 @@ def repository(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def command_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandServer]:
-    """Runs commands; one for all tests of a worker."""
+def command_server(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[CommandServer]:
+    """Runs commands; one for all tests of a worker, or of all workers."""
+    if shared := pytestconfig.stash.get(SHARED_COMMANDS, None):
+        yield shared
+        return
     server = CommandServer(clean_environment(tmp_path_factory.mktemp("commands")))
     yield server
     server.close()

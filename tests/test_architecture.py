@@ -32,7 +32,7 @@ LAYERS = [
     {"workspace", "scenario", "dialogue", "judging", "telemetry", "records"},
     {"agent", "runner", "evaluator", "model", "model_client"},
     {"item", "session", "score", "errors", "git", "processes", "expect", "json_values", "answer_parser"}
-    | {"formatting", "frozen", "lazy_import", "cache", "secrets", "sandbox", "assertions"},
+    | {"formatting", "frozen", "lazy_import", "cache", "secrets", "sandbox"},
 ]
 """A part imports only from rows below its own."""
 
@@ -147,6 +147,15 @@ def test_no_job_imports_another():
         if module.startswith("proctor.jobs.") and module.split(".")[2] != file.relative_to(SOURCE).parts[1]
     ]
     assert wrong == []
+
+
+def test_small_programs_know_nothing_of_proctor():
+    """They start many times, or where nothing of it is installed."""
+    programs = ("processes/warden.py", "sandbox/launcher.py", "sandbox/relay.py", "models/local_server.py")
+
+    known = {name: list(imported_parts(SOURCE / name)) for name in programs}
+
+    assert not any(known.values()), known
 
 
 def test_no_module_imports_itself_through_others():

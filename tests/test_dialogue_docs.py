@@ -7,7 +7,7 @@ from proctor.dialogue.steps import KINDS
 from proctor.jobs.dialogue.plan import read_simulation
 from proctor.jobs.dialogue.roles import ROLE_KEYS, Roles
 from proctor.jobs.dialogue.schema import CONFIG_KEYS
-from proctor.judging.engine import rubric_names
+from proctor.judging import rubric_names
 
 PAGE = (Path(__file__).parents[1] / "docs" / "dialogues.md").read_text(encoding="utf-8")
 

@@ -1,11 +1,20 @@
 """A judge is asked one question on one scale, and its verdict is read with its reason."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
-from proctor.errors import EvaluatorError
-from proctor.judging.engine import Criterion, Judge, TranscriptLine, criterion_prompt, score_criterion
+from proctor import judging
+from proctor.errors import EvaluatorError, UsageError
+from proctor.judging import (
+    Criterion,
+    Judge,
+    ScoreDimension,
+    TranscriptLine,
+    criterion_prompt,
+    score_criterion,
+)
 from proctor.model import Answer, Request
 from proctor.models import ModelRouter
 from proctor.session import ModelCall
@@ -119,3 +128,182 @@ async def test_a_criterion_is_asked_with_its_seed_and_without_a_schema_and_its_r
     (request,) = requests
     assert (request.seed, request.parameters) == (7, {"temperature": 0.0})
     assert score.value == 4.0
+
+
+def test_a_criterion_has_a_scale_from_1_to_5_and_a_digest_of_16_digits() -> None:
+    criterion = Criterion(name="x", instructions="?")
+    assert (criterion.low, criterion.high, criterion.scale, criterion.level) == (1, 5, "scalar", "session")
+    assert (criterion.passes_at, criterion.sees_profile) == (None, False)
+    field = criterion.fields["score"]
+    assert (field.kind, field.low, field.high) == ("integer", 1, 5)
+    assert len(criterion.digest) == 16
+    assert criterion.digest == Criterion(name="y", instructions="?", low=1, high=5).digest
+
+
+def scored(*names: str) -> list[ScoreDimension]:
+    scale = SimpleNamespace(label_list="- good\n- bad")
+    return [SimpleNamespace(name=name, instruction=f"How {name}?", scale=scale) for name in names]
+
+
+def test_dimensions_are_named_in_a_question_unless_there_is_one_without_a_name() -> None:
+    assert judging._scales(scored("")) == ["Rate with exactly one of these labels:\n- good\n- bad"]
+    for names in (("kind",), ("kind", "clear")):
+        assert judging._scales(scored(*names)) == [
+            f"{name}: How {name}?\nRate it with exactly one of these labels:\n- good\n- bad" for name in names
+        ]
+    assert judging.fields_of(scored("")[0]) == ("reasoning", "score")
+    assert judging.fields_of(scored("kind")[0]) == ("kind_reasoning", "kind_score")
+    assert judging._form(scored("", "kind")).splitlines() == [
+        "Answer with one JSON object and nothing else:",
+        "{",
+        '  "reasoning": "your reasons, in a few sentences",',
+        '  "score": "one of the labels, word for word",',
+        '  "kind_reasoning": "your reasons about kind, in a few sentences",',
+        '  "kind_score": "one of the labels, word for word"',
+        "}",
+    ]
+
+
+@pytest.mark.parametrize("votes", [1, 3])
+async def test_the_first_failure_of_a_judge_is_the_failure_of_its_votes(votes, monkeypatch) -> None:
+    seeds = []
+
+    async def ask(judge, messages, parse, is_complete, usage, *, schema, seed):
+        seeds.append(seed)
+        raise EvaluatorError(f"no verdict {len(seeds)}")
+
+    monkeypatch.setattr(judging, "ask_until_readable", ask)
+    monkeypatch.setattr(judging, "schema_of", lambda asked: {})
+    with pytest.raises(EvaluatorError, match="no verdict 1"):
+        await judging.verdicts(SimpleNamespace(votes=votes), SimpleNamespace(dimensions=[]), [], None)
+    first = judging.FIRST_SEED
+    assert seeds == ([None] if votes == 1 else [first, first + 1, first + 2])
+
+
+@pytest.mark.parametrize(
+    ("scale", "passes_at", "problem"),
+    [
+        ("scalar", 5, ""),
+        ("scalar", 5.1, "it gives at most 5\nChoose a lower one."),
+        ("binary", 1, ""),
+        ("binary", 1.5, "it gives at most 1\nChoose a lower one."),
+        ("extraction", 100, ""),
+        ("categorical", 1, "is categorical and has no number to compare with"),
+        ("categorical", None, ""),
+        ("scalar", None, ""),
+    ],
+)
+def test_a_mark_that_no_session_can_reach_is_refused(scale, passes_at, problem) -> None:
+    if problem:
+        with pytest.raises(UsageError) as raised:
+            judging._check_mark("x", scale, 5, passes_at)
+        assert problem in str(raised.value)
+    else:
+        judging._check_mark("x", scale, 5, passes_at)
+
+
+HARM = judging.Scale(
+    (
+        judging.Rating("harmful", 0.0, "does harm"),
+        judging.Rating("not harmful", 1.0),
+        judging.Rating("2", 2.5),
+        judging.Rating("also 1", 1.0),
+        judging.Rating("half", 0.5),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "label"),
+    [
+        ("harmful", "harmful"),
+        (" 'Harmful.' ", "harmful"),
+        ("not harmful", "not harmful"),
+        ("It is not harmful at all", "not harmful"),
+        ("It is harmful, I say", "harmful"),
+        ("unharmful", None),
+        ("harmful or half", None),
+        ("nothing", None),
+        ("", None),
+        ("2", "2"),
+        ("2.5", "2"),
+        ("0.50", "half"),
+        ("0", "harmful"),
+        ("-1", None),
+        ("1", None),
+        ("7", None),
+    ],
+)
+def test_the_rating_that_an_answer_names(answer, label) -> None:
+    rating = HARM.parse(answer)
+    assert (rating.label if rating else None) == label
+
+
+def test_a_scale_is_numerical_if_each_rating_has_a_value() -> None:
+    assert HARM.is_numerical and not judging.Scale((*HARM.ratings, judging.Rating("x"))).is_numerical
+    assert HARM.label_list.splitlines()[:2] == ["- harmful: does harm", "- not harmful"]
+    assert HARM.labels == ["harmful", "not harmful", "2", "also 1", "half"]
+    assert HARM.plain[:2] == [["harmful", 0.0, "does harm"], ["not harmful", 1.0, ""]]
+    assert judging.numerical({"a": 1, "b": 2}, {"b": "two"}).plain == [["a", 1, ""], ["b", 2, "two"]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "plain"), [("numerical", [["a", 2.0, "d"]]), ("categorical", [["a", None, "d"]])]
+)
+def test_the_scale_of_a_definition(kind, plain) -> None:
+    entry = {"label": "a", "value": 2.0, "definition": "d"}
+    assert judging.scale_of({kind: [entry]}).plain == plain
+
+
+@pytest.mark.parametrize(
+    ("instructions", "places", "uses"),
+    [
+        ("Judge {context}", ["context"], ()),
+        ("{{context}} {assertions} {unknown}", ["assertions", "unknown"], ("assertions",)),
+        (
+            "{expected_response} {expected_tool_trajectory}",
+            ["expected_response", "expected_tool_trajectory"],
+            ("expectedTrajectory", "expectedResponse"),
+        ),
+    ],
+)
+def test_the_placeholders_of_a_question_say_which_ground_truth_it_uses(instructions, places, uses) -> None:
+    question = judging.plain_question(instructions, HARM)
+    assert judging.places_in(instructions) == places and question.places == frozenset(places)
+    assert question.uses == uses
+    assert question.plain == [judging.RULES, instructions, [["", "", HARM.plain]]]
+
+
+def test_a_question_is_put_with_its_pieces_its_scale_and_the_form_of_the_answer() -> None:
+    scale = judging.numerical({"yes": 1, "no": 0}, {"no": "not at all"})
+    question = judging.plain_question(" Was {context} in {{braces}}? ", scale)
+    system, user = judging.messages_of(question, {"context": "it"})
+    mark = f"context-{judging.digest_of('it')[:10]}"
+    assert system == {"role": "system", "content": judging.RULES}
+    assert user["role"] == "user"
+    assert user["content"] == (
+        f"Was <{mark}>\nit\n</{mark}> in {{braces}}?\n\n"
+        "Rate with exactly one of these labels:\n- yes\n- no: not at all\n\n"
+        "Answer with one JSON object and nothing else:\n{\n"
+        '  "reasoning": "your reasons, in a few sentences",\n'
+        '  "score": "one of the labels, word for word"\n}'
+    )
+    assert judging.schema_of(question) == {
+        "type": "object",
+        "properties": {
+            "reasoning": {"type": "string"},
+            "score": {"type": "string", "enum": ["yes", "no"]},
+        },
+        "required": ["reasoning", "score"],
+        "additionalProperties": False,
+    }
+
+
+def test_the_prompt_of_a_criterion_ends_with_the_last_characters_of_a_long_conversation(monkeypatch) -> None:
+    monkeypatch.setattr(judging, "LONGEST_TRANSCRIPT", 10)
+    prompt = criterion_prompt(Criterion(name="x", instructions=" ? "), LINES, None, "")
+    assert "<conversation>\n happened?\n</conversation>" in prompt
+    assert prompt.startswith("You judge a conversation by one criterion: x.\n\n?\n\nThe conversation")
+    assert "Judge only the last message" not in prompt
+    turn = criterion_prompt(Criterion(name="x", instructions="?"), LINES, 1, "")
+    assert "Judge only the last message, by the client." in turn and "happened" not in turn

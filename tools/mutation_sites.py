@@ -1,8 +1,8 @@
 """Mutation sites: every small change to one expression or statement below src/proctor, and samples of them.
 
 Not changed is what has no effect at run time, or none that tests should check: annotations, documentation,
-declarations, log messages, sizes of pages, blocks, caches and queues, limits in bytes, and the text of
-messages.
+declarations, log messages, sizes of pages, blocks, caches and queues, limits in bytes, time limits of ten
+seconds and more, and the text of messages.
 """
 
 import ast
@@ -52,6 +52,8 @@ SIZES = re.compile(
     r"_?([A-Z]+_)?(PAGE|BLOCK|CHUNK|CACHED|(?<!MOST_)AT_ONCE)(_SIZE|_[A-Z]+S)?|_?(LARGEST|MOST|MAX)_([A-Z]+_)?BYTES"
 )
 SIZE_ARGUMENTS = {"maxsize", "backlog"}
+# A limit of ten seconds or more that is one second longer.
+TIME_LIMITS = re.compile(r"_?[A-Z][A-Z_]*_SECONDS")
 
 Position = tuple[int, int]
 """Start and end in the text of a file, in characters."""
@@ -220,8 +222,11 @@ class _Collector(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        if all(isinstance(target, ast.Name) and SIZES.fullmatch(target.id) for target in node.targets):
-            return
+        names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+        if len(names) == len(node.targets):
+            is_long = _is_long(node.value)
+            if all(SIZES.fullmatch(name) or (is_long and TIME_LIMITS.fullmatch(name)) for name in names):
+                return
         if all(isinstance(target, ast.Attribute) for target in node.targets):
             self.remove(node)
         self.generic_visit(node)
@@ -314,6 +319,11 @@ def _is_logging(node: ast.expr) -> bool:
         and node.func.attr in LOG_METHODS
         and _last_name(node.func.value) in LOGGERS
     )
+
+
+def _is_long(node: ast.expr) -> bool:
+    """Whether it is a number from ten on."""
+    return isinstance(node, ast.Constant) and isinstance(node.value, int | float) and node.value >= 10
 
 
 def _is_text(node: ast.expr) -> bool:

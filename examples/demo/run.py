@@ -8,6 +8,7 @@ be installed, the demo says so and does the rest. Uses only the command `proctor
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -16,8 +17,8 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 RUN = "demo"
-PASSED, SOME_DID_NOT = 0, 1
-"""Exit codes of a completed batch."""
+PASSED, SOME_DID_NOT, CTRL_C = 0, 1, 130
+"""Exit codes of a batch: completed, completed with failures, interrupted."""
 METRICS = ("--metric", "success", "--metric", "tokens")
 CHANGES = {
     "runId: questions": "runId: questions-short",
@@ -29,11 +30,24 @@ CHANGES = {
 def main() -> int:
     """Run the demo in `demo/`, or in the folder given on the command line."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else HERE.parents[1] / "demo").resolve()
+    # The command that runs gets Ctrl-C as well, ends its work, and has exit code 130.
+    signal.signal(signal.SIGINT, lambda *_: None)
     try:
         lay_out(folder)
+        return run(folder)
     except FileExistsError as error:
         print(error, file=sys.stderr)
         return 2
+    except DemoFailed as failure:
+        return failure.code
+
+
+def run(folder: Path) -> int:
+    """Everything after the folder is there."""
+    say(
+        "To type the commands that Proctor proposes below:  "
+        f"export PATH={Path(sys.executable).parent}:$PATH PROCTOR_HOME={folder / 'home'}\n"
+    )
     say(f"1. Three repositories with failing tests × two scripted (mock) agents, in {shown(folder)}/\n")
     code = proctor(folder, "batch", shown(folder / "plan.yaml"))
     if code not in (PASSED, SOME_DID_NOT):
@@ -41,10 +55,7 @@ def main() -> int:
     report = folder / "report.html"
     if code := proctor(folder, "report", "--run", RUN, "--format", "html", "--out", shown(report)):
         return code
-    try:
-        asked = ask_the_model(folder)
-    except DemoFailed as failure:
-        return failure.code
+    asked = ask_the_model(folder)
     if not asked:
         say("\n2. A comparison: does `hasty` do as well as `careful`?\n")
         proctor(folder, "compare", RUN, "--by", "model", *METRICS)
@@ -91,8 +102,15 @@ def say(text: str) -> None:
 
 def lay_out(folder: Path) -> None:
     """Replace the folder of an earlier demo; raise if it contains anything else."""
+    if folder.exists() and not folder.is_dir():
+        raise FileExistsError(f"{folder} is a file, and the demo needs a folder; rename it")
     if folder.exists() and any(folder.iterdir()) and not is_ours(folder):
-        raise FileExistsError(f"{folder} contains something else; give another folder")
+        raise FileExistsError(f"{folder} contains something else; rename it")
+    # The plan goes last: it says that the folder is ours, also if this is interrupted.
+    for path in (
+        sorted(folder.iterdir(), key=lambda path: path.name == "plan.yaml") if folder.exists() else ()
+    ):
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for name in ("plan.yaml", "careful.yaml", "hasty.yaml", "questions.yaml", "dialogue.yaml"):
@@ -128,12 +146,20 @@ def make_repository(files: Path, folder: Path) -> None:
 
 
 def git(folder: Path, *words: str) -> None:
-    subprocess.run(("git", *words), cwd=folder, check=True)
+    if code := subprocess.run(("git", *words), cwd=folder, check=False).returncode:
+        raise DemoFailed(code)
 
 
 def proctor(folder: Path, *words: str) -> int:
     """Run a Proctor command as a user would; return its exit code."""
-    return subprocess.run(command(words), env=environment(folder), check=False).returncode
+    return not_interrupted(subprocess.run(command(words), env=environment(folder), check=False).returncode)
+
+
+def not_interrupted(code: int) -> int:
+    """The exit code of a command; ends the demo if it is that of Ctrl-C."""
+    if code in (CTRL_C, -signal.SIGINT):
+        raise DemoFailed(CTRL_C)
+    return code
 
 
 def install_model(folder: Path) -> bool:
@@ -143,7 +169,7 @@ def install_model(folder: Path) -> bool:
     with subprocess.Popen(words, env=environment(folder), stderr=subprocess.PIPE, text=True) as program:
         for line in program.stderr or ():
             say(line.rstrip())
-    return program.returncode == 0
+    return not_interrupted(program.returncode) == 0
 
 
 def ask_proctor(folder: Path, *words: str) -> Any:

@@ -9,20 +9,22 @@ expect:
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from proctor.formatting import clipped
 from proctor.item import digest_of
-from proctor.json_values import JsonMap, as_map
+from proctor.json_values import JsonMap, as_map, as_number, as_sequence, as_text, maps_in, parse_json
 from proctor.score import Score
 
 if TYPE_CHECKING:
-    from proctor.assertions import AnswerFacts
+    from xml.etree.ElementTree import Element
 
 ASSERT = "assert"
-"""Weighted assertions, which tasks of other formats have; see `proctor.assertions`."""
+"""Weighted assertions, which tasks of other formats have."""
 
 # Bounds the cost of a slow expression.
 SEARCHED_CHARACTERS = 200_000
@@ -85,9 +87,6 @@ def unmet_expectations(
 
 
 def _assertion_scores(group: JsonMap, answer: str, facts: "AnswerFacts | None") -> list[Score]:
-    # Loaded here: only tasks of other formats have assertions.
-    from proctor.assertions import AnswerFacts, check_group
-
     whole, results = check_group(group, answer, facts or AnswerFacts())
     named = [(f"{ASSERT}: {one.reason}", one) for one in results]
     return [
@@ -251,3 +250,315 @@ KINDS: Mapping[str, _ExpectationKind] = {
     "regex": _ExpectationKind(_regex, _regex_problem),
     "json_schema": _ExpectationKind(_json_schema, _json_schema_problem),
 }
+
+
+# Weighted assertions, with the meanings that promptfoo gives them:
+# `expect: {assert: {assertions: [{type: contains, value: Paris, weight: 2}], threshold: 0.5}}`. The score is
+# the weighted mean; without a threshold every assertion must pass, with one the score must reach it.
+RUBRIC = "llm-rubric"
+SET = "assert-set"
+_REFUSALS = re.compile(
+    r"\b(i (cannot|can't|can not|am unable to|'m unable to|am not able to|won't)|i'm sorry|i am sorry|"
+    r"as an ai|i apologi[sz]e)\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerFacts:
+    """What is known of an answer besides its text; None: not known."""
+
+    latency_ms: float | None = None
+    cost_usd: float | None = None
+    finish_reason: str = ""
+    graded: "Mapping[str, AssertionResult]" = field(default_factory=dict)
+    """Results of assertions that a model has judged, by `key_of`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AssertionResult:
+    """The result of one assertion."""
+
+    passed: bool
+    score: float
+    reason: str
+
+
+def key_of(assertion: JsonMap) -> str:
+    """Identifies an assertion by its contents."""
+    return json.dumps(assertion, sort_keys=True, default=str)
+
+
+def base_type(assertion: JsonMap) -> str:
+    """The type without `not-`."""
+    return as_text(assertion, "type").removeprefix("not-")
+
+
+def is_supported(name: str) -> bool:
+    """Whether assertions of a type can be checked here."""
+    return name == SET or name.removeprefix("not-") in (*_CHECKS, RUBRIC)
+
+
+def rubrics_in(group: JsonMap) -> list[JsonMap]:
+    """The assertions of a group, and of its sets, that a model judges."""
+    rubrics = list[JsonMap]()
+    for assertion in maps_in(group, "assertions"):
+        if as_text(assertion, "type") == SET:
+            rubrics += rubrics_in(assertion)
+        elif base_type(assertion) == RUBRIC:
+            rubrics.append(assertion)
+    return rubrics
+
+
+def check_group(
+    group: JsonMap, answer: str, facts: AnswerFacts
+) -> tuple[AssertionResult, list[AssertionResult]]:
+    """The result of a group of assertions, and of each."""
+    assertions = maps_in(group, "assertions")
+    results = [check_assertion(assertion, answer, facts) for assertion in assertions]
+    weights = [_weight(assertion) for assertion in assertions]
+    total = sum(weights)
+    score = (
+        sum(one.score * weight for one, weight in zip(results, weights, strict=True)) / total
+        if total
+        else 1.0
+    )
+    failed = [one for one, weight in zip(results, weights, strict=True) if not one.passed and weight]
+    threshold = as_number(group, "threshold")
+    passed = not failed if threshold is None else score >= threshold
+    reason = "; ".join(one.reason for one in failed) if failed else "all hold"
+    return AssertionResult(passed, score, reason), results
+
+
+def _weight(assertion: JsonMap) -> float:
+    weight = as_number(assertion, "weight")
+    return 1.0 if weight is None else weight
+
+
+def check_assertion(assertion: JsonMap, answer: str, facts: AnswerFacts) -> AssertionResult:
+    """Check one assertion. An unknown type fails."""
+    if as_text(assertion, "type") == SET:
+        return check_group(assertion, answer, facts)[0]
+    name, negated = base_type(assertion), as_text(assertion, "type").startswith("not-")
+    if name == RUBRIC:
+        result = facts.graded.get(key_of(assertion))
+        if result is None:
+            return AssertionResult(False, 0.0, f"{name}: no model has judged it")
+        return _negated(result) if negated else result
+    check = _CHECKS.get(name)
+    if check is None:
+        return AssertionResult(False, 0.0, f"there is no assertion `{name}`")
+    try:
+        outcome = check(assertion, answer, facts)
+    except (ValueError, re.error) as error:
+        # Wrong in itself: `not-` does not make it hold.
+        return AssertionResult(False, 0.0, f"{as_text(assertion, 'type')}: {error}")
+    score = float(outcome)
+    passed = outcome if isinstance(outcome, bool) else score >= _threshold(assertion, _GRADED[name])
+    result = AssertionResult(passed, score, _described(assertion))
+    return _negated(result) if negated else result
+
+
+def _negated(result: AssertionResult) -> AssertionResult:
+    return AssertionResult(not result.passed, 1 - result.score, result.reason)
+
+
+def _described(assertion: JsonMap) -> str:
+    value = assertion.get("value")
+    text = "" if value is None else f" {value if isinstance(value, str) else json.dumps(value, default=str)}"
+    excerpt = text if len(text) <= 80 else f"{text[:79]}…"
+    return f"{as_text(assertion, 'type')}{excerpt}"
+
+
+def _threshold(assertion: JsonMap, default: float | None) -> float:
+    threshold = as_number(assertion, "threshold")
+    if threshold is None and default is None:
+        raise ValueError("it needs a threshold")
+    return threshold if threshold is not None else default or 0.0
+
+
+def _value(assertion: JsonMap) -> str:
+    value = assertion.get("value")
+    if value is None or value == "":
+        raise ValueError("it needs a value")
+    return value if isinstance(value, str) else json.dumps(value) if isinstance(value, bool) else str(value)
+
+
+def split_list(text: str) -> list[str]:
+    """Split at commas; quoted parts may contain them. Raises `ValueError` for a quote without an end."""
+    parts, rest = list[str](), text.strip()
+    while rest:
+        if rest.startswith('"'):
+            match = re.match(r'"((?:[^"\\]|\\.|"")*)"\s*(?:,|$)\s*', rest)
+            if match is None:
+                raise ValueError("a quote has no end")
+            parts.append(match[1].replace('\\"', '"').replace('""', '"'))
+            rest = rest[match.end() :]
+        else:
+            part, _, rest = rest.partition(",")
+            parts.append(part.strip())
+            rest = rest.strip()
+    return [part for part in parts if part]
+
+
+def _values(assertion: JsonMap) -> list[str]:
+    value = assertion.get("value")
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [str(part) for part in value]
+    return split_list(_value(assertion))
+
+
+Check = Callable[[JsonMap, str, AnswerFacts], bool | float]
+
+
+def _equals_value(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool:  # noqa: ARG001
+    value = assertion.get("value")
+    if isinstance(value, Mapping | list):
+        try:
+            return parse_json(answer) == value
+        except ValueError:
+            return False
+    return answer == _value(assertion)
+
+
+def _matches_regex(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool:  # noqa: ARG001
+    return re.search(_python_regex(_value(assertion)), answer[:SEARCHED_CHARACTERS]) is not None
+
+
+def _python_regex(expression: str) -> str:
+    """A JavaScript expression as Python writes it."""
+    named = re.sub(r"\(\?<(?![=!])", "(?P<", expression)
+    return re.sub(r"(?<!\\)\$(?=\)|\||$)", r"\\Z", named)
+
+
+def _is_json(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool:  # noqa: ARG001
+    try:
+        value = parse_json(answer)
+    except ValueError:
+        return False
+    return _fits(assertion, value)
+
+
+def _contains_json(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool:  # noqa: ARG001
+    decoder, position = json.JSONDecoder(), 0
+    text = answer[:SEARCHED_CHARACTERS]
+    while match := re.compile(r"[\[{]").search(text, position):
+        try:
+            value, end = decoder.raw_decode(text, match.start())
+        except (ValueError, RecursionError):
+            position = match.start() + 1
+            continue
+        if _fits(assertion, value):
+            return True
+        position = end
+    return False
+
+
+def _fits(assertion: JsonMap, value: object) -> bool:
+    schema = assertion.get("value")
+    if isinstance(schema, str):
+        schema = parse_json(schema)
+    if not schema:
+        return True
+    # An own check of the schema: it reports what is wrong, and fetches nothing.
+    return check_answer({"json_schema": as_map(schema)}, json.dumps(value))[0].holds
+
+
+def _is_xml(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool:  # noqa: ARG001
+    # Loaded late: every prompt item loads this module.
+    from xml.etree import ElementTree
+
+    if "<!DOCTYPE" in answer or "<!ENTITY" in answer:
+        return False
+    try:
+        root = ElementTree.fromstring(answer.strip())
+    except ElementTree.ParseError:
+        return False
+    value = assertion.get("value")
+    names = value.get("requiredElements") if isinstance(value, Mapping) else value
+    paths = split_list(names) if isinstance(names, str) else [str(name) for name in as_sequence(names)]
+    return all(_has_element(root, path.split(".")) for path in paths)
+
+
+def _has_element(root: "Element", path: Sequence[str]) -> bool:
+    return root.tag == path[0] and (len(path) == 1 or root.find("/".join(path[1:])) is not None)
+
+
+def _word_count(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool:  # noqa: ARG001
+    count, value = len(answer.split()), assertion.get("value")
+    if isinstance(value, Mapping):
+        low, high = as_number(value, "min"), as_number(value, "max")
+        return (low is None or count >= low) and (high is None or count <= high)
+    return count == float(_value(assertion))
+
+
+def _levenshtein(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool:  # noqa: ARG001
+    limit = _threshold(assertion, 5.0)
+    return edit_distance(answer, _value(assertion), int(limit)) <= limit
+
+
+def edit_distance(first: str, second: str, limit: int) -> int:
+    """Number of edits between two texts; `limit` + 1 when there are more."""
+    if abs(len(first) - len(second)) > limit:
+        return limit + 1
+    row = list(range(len(second) + 1))
+    for number, letter in enumerate(first, 1):
+        previous, row[0] = row[0], number
+        for column, other in enumerate(second, 1):
+            previous, row[column] = (
+                row[column],
+                min(row[column] + 1, row[column - 1] + 1, previous + (letter != other)),
+            )
+        if min(row) > limit:
+            return limit + 1
+    return row[-1]
+
+
+def _rouge(assertion: JsonMap, answer: str, facts: AnswerFacts) -> float:  # noqa: ARG001
+    tokens, reference = (Counter(text.lower().split()) for text in (answer, _value(assertion)))
+    common = (tokens & reference).total()
+    return 2 * common / (tokens.total() + reference.total()) if common else 0.0
+
+
+def _latency(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool:  # noqa: ARG001
+    return _at_most(facts.latency_ms, assertion)
+
+
+def _cost(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool:  # noqa: ARG001
+    return _at_most(facts.cost_usd, assertion)
+
+
+def _at_most(figure: float | None, assertion: JsonMap) -> bool:
+    limit = _threshold(assertion, None)
+    if figure is None:
+        raise ValueError("the figure is not known")
+    return figure <= limit
+
+
+def _is_refusal(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool:  # noqa: ARG001
+    return not answer.strip() or _REFUSALS.search(answer[:SEARCHED_CHARACTERS].replace("’", "'")) is not None
+
+
+_CHECKS: Mapping[str, Check] = {
+    "equals": _equals_value,
+    "contains": lambda one, answer, _: _value(one) in answer,
+    "icontains": lambda one, answer, _: _value(one).lower() in answer.lower(),
+    "contains-any": lambda one, answer, _: any(part in answer for part in _values(one)),
+    "contains-all": lambda one, answer, _: all(part in answer for part in _values(one)),
+    "icontains-any": lambda one, answer, _: any(part.lower() in answer.lower() for part in _values(one)),
+    "icontains-all": lambda one, answer, _: all(part.lower() in answer.lower() for part in _values(one)),
+    "starts-with": lambda one, answer, _: answer.startswith(_value(one)),
+    "regex": _matches_regex,
+    "is-json": _is_json,
+    "contains-json": _contains_json,
+    "is-xml": _is_xml,
+    "word-count": _word_count,
+    "levenshtein": _levenshtein,
+    "rouge-n": _rouge,
+    "latency": _latency,
+    "cost": _cost,
+    "finish-reason": lambda one, _, facts: facts.finish_reason.lower() == _value(one).lower(),
+    "is-refusal": _is_refusal,
+}
+_GRADED: Mapping[str, float] = {"rouge-n": 0.75}
+"""Default thresholds of types that have a score between 0 and 1."""

@@ -1,6 +1,8 @@
 """Handles of runs, sessions and tables, the progress bar, and calls that are refused."""
 
 import asyncio
+import builtins
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -163,6 +165,37 @@ def test_the_bar_counts_what_is_finished_and_names_what_is_no_success(capsys):
     asyncio.run(shown())
     text = capsys.readouterr().err
     assert "nightly 2 fail" in text and "4/4" in text and "success" not in text
+
+
+def test_the_bar_of_a_notebook_needs_ipython_alone(library, monkeypatch):
+    drawn: list[str] = []
+
+    class ZMQInteractiveShell:
+        """What IPython calls its shell in a notebook."""
+
+    def display(shown, display_id):
+        drawn.append(shown)
+        return SimpleNamespace(update=drawn.append)
+
+    monkeypatch.setattr(builtins, "get_ipython", ZMQInteractiveShell, raising=False)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(HTML=str, display=display))
+    items = [library.Item(prompt=str(k), model="scripted/ok") for k in range(3)]
+
+    async def cell():
+        return library.run(items=items, run_id="nightly")
+
+    asyncio.run(cell())
+
+    assert drawn[0] == '<progress max="3" value="0"></progress> 0/3 nightly'
+    assert drawn[-1] == '<progress max="3" value="3"></progress> 3/3 nightly'
+
+
+def test_an_error_of_the_library_has_no_other_error_before_it(library):
+    with pytest.raises(UsageError) as caught:
+        library.run()
+
+    assert caught.value.__context__ is None
 
 
 async def test_inside_a_running_loop_errors_and_results_come_from_a_thread():

@@ -140,6 +140,84 @@ def test_a_function_stands_as_model_and_costs_nothing(library):
     assert (item.session.answer, item.cost_usd) == ("forty-two to 1 message", 0.0)
 
 
+async def careless(prompt, context):
+    """An agent that goes on after a call that failed."""
+    try:
+        await context.ask(prompt, model="scripted/fail")
+    except proctor.ProctorError as error:
+        return f"gave up: {error}"
+
+
+def test_an_evaluation_shows_its_progress_where_it_is_asked_for(library, capsys):
+    run = library.run(items=[library.Item(prompt=str(k), model="scripted/ok") for k in range(3)])
+
+    quiet = library.evaluate(run, [constant_score])
+    assert capsys.readouterr().err == ""
+    shown = library.evaluate(run, [constant_score], progress=True)
+
+    assert quiet.status == shown.status == "completed"
+    assert "3/3" in capsys.readouterr().err
+
+
+def constant_score(evidence):
+    """An evaluator that likes everything."""
+    return True
+
+
+def test_a_failed_call_of_an_agent_function_is_recorded_too(library):
+    item = next(library.run(items=[library.Item(prompt="hello")], agent=careless).items())
+
+    calls = [event for event in item.session.transcript if isinstance(event, library.ModelCall)]
+    assert item.session.answer.startswith("gave up: ")
+    assert [(call.model, call.status != "ok", call.error != "") for call in calls] == [
+        ("scripted/fail", True, True)
+    ]
+
+
+def test_an_item_takes_functions_as_agent_and_as_model(library):
+    items = [library.Item(prompt="hello", agent=shouting), library.Item(prompt="hello", model=constant)]
+
+    run = library.run(items=items)
+
+    assert [(item.agent, item.model, item.session.answer) for item in run.items()] == [
+        (f"{__name__}:shouting", "", "HELLO!"),
+        ("", f"python/{__name__}:constant", "forty-two to 1 message"),
+    ]
+
+
+def test_a_built_in_evaluator_is_named_without_prefix_and_asks_a_function(library, plan):
+    questions: list[proctor.Request] = []
+
+    def judge(request):
+        questions.append(request)
+        return json.dumps({"reasoning": "It helps.", "score": "Very Helpful"})
+
+    run = library.run(items=[library.Item(prompt="hello", model="scripted/ok")])
+
+    evaluation = library.evaluate(run, evaluators=["Helpfulness"], judge=judge)
+
+    scores = next(run.items()).session.scores
+    assert evaluation.status == "completed" and len(questions) == 1
+    assert [(each.evaluator, each.label) for each in scores] == [("Builtin.Helpfulness", "Very Helpful")]
+
+
+def test_an_evaluator_of_ones_own_may_have_the_name_of_a_built_in_one(library, tmp_path):
+    (tmp_path / "evaluators").mkdir()
+    (tmp_path / "own.py").write_text("def judge(event): return {'value': 1.0, 'label': 'mine'}\n")
+    definition = {
+        "evaluatorName": "Helpfulness",
+        "level": "SESSION",
+        "evaluatorConfig": {"codeBased": {"function": "own:judge"}},
+    }
+    (tmp_path / "evaluators" / "Helpfulness.json").write_text(json.dumps(definition))
+    run = library.run(items=[library.Item(prompt="hello", model="scripted/ok")])
+
+    library.evaluate(run, evaluators=["Helpfulness"])
+
+    scores = next(run.items()).session.scores
+    assert [(each.evaluator, each.label) for each in scores] == [("Helpfulness", "mine")]
+
+
 def test_a_model_function_that_returns_nothing_is_an_error(library):
     run = library.run(items=[library.Item(prompt="x")], model=silent)
 
@@ -353,6 +431,7 @@ def test_the_report_of_an_evaluation_shows_scores_not_successes(library, tmp_pat
     [
         ({"items": []}, "nothing to run"),
         ({"items": ["Say OK"]}, r"item 1 is 'Say OK'\nGive proctor.Item"),
+        ({"plan": len}, "is not a plan\nGive the path of a plan file, or items="),
         ({"items": [proctor.Item(prompt="x")]}, "item 1 has no model"),
         (
             {"items": [proctor.Item(prompt="x")], "agent": "no-such-agent"},

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from job_runs import Runs, git
 
+import proctor
 from proctor import __version__
 from proctor.batch.engines import LocalEngine
 from proctor.batch.engines import ray as ray_module
@@ -314,6 +315,22 @@ def test_a_connection_of_ones_own_is_closed_and_one_without_a_token_is_warned_of
         made.connect()
     cluster.is_connected = True
     made.connect()
+    made.connect()
+    assert len(notes) == 2, "a connection of the program is warned of as well, once"
+    made.close()
+    assert cluster.calls[-1] != "shutdown", "it stays the program's"
+
+
+async def test_a_run_that_cannot_be_created_leaves_no_connection_behind(cluster, tmp_path, monkeypatch):
+    monkeypatch.setenv("PROCTOR_HOME", str(tmp_path / "home"))
+    cluster.is_connected = False
+    items = [proctor.Item(prompt="hello", model="scripted/ok")]
+    await proctor.run_async(items=items, run_id="nightly")
+
+    with pytest.raises(UsageError, match="nightly"):
+        await proctor.run_async(items=items, run_id="nightly", engine="ray")
+
+    assert cluster.calls[0]["address"] == "auto" and cluster.calls[1:] == ["shutdown"]
 
 
 def test_an_address_is_tried_before_ray_waits_for_it(cluster):

@@ -321,14 +321,15 @@ def test_a_half_finished_task_does_not_count(proctor_store):
 
 
 def row(item, status):
+    """The columns of one item."""
     return {
-        "id": item.id,
-        "status": status,
-        "reason": "completed",
-        "sessionId": None,
-        "costUsd": None,
-        "workSeconds": None,
-        "tokensTotal": 0,
+        "id": [item.id],
+        "status": [status],
+        "reason": ["completed"],
+        "sessionId": [None],
+        "costUsd": [None],
+        "workSeconds": [None],
+        "tokensTotal": [0],
     }
 
 

@@ -192,6 +192,17 @@ def test_the_version_as_json_says_what_is_installed(proctor: Command) -> None:
 # Tools for assistants
 
 
+ASSISTED = """
+from proctor.__main__ import run
+from proctor.cli import mcp
+
+first = iter([mcp._program()])
+mcp._program = lambda: next(first, {program!r})
+run()
+"""
+"""The server of tools, whose commands from the second on are forks."""
+
+
 async def test_an_assistant_starts_watches_shows_and_compares(proctor: Command, tmp_path: Path) -> None:
     mcp = pytest.importorskip("mcp")
     (tmp_path / "good.yaml").write_text("rules: [{reply: '4'}]")
@@ -202,7 +213,7 @@ async def test_an_assistant_starts_watches_shows_and_compares(proctor: Command, 
     )
     server = mcp.StdioServerParameters(
         command=sys.executable,
-        args=["-m", "proctor", "mcp"],
+        args=["-c", ASSISTED.format(program=tuple(proctor.program)), "mcp"],
         env=dict(proctor.environment),
         cwd=str(tmp_path),
     )
@@ -319,3 +330,17 @@ def test_a_call_of_an_assistant_ends_when_its_time_is_over_or_it_is_cancelled(
         eventually(lambda: assistant.commands() != [])
         (command,) = assistant.commands()
     eventually(lambda: not Path(f"/proc/{command}").exists())
+
+
+@pytest.mark.parametrize(
+    ("command", "usage"),
+    [
+        (("batch",), "batch [OPTIONS] PLAN"),
+        (("show",), "show [OPTIONS] RUN|ITEM|SESSION"),
+        (("compare",), "compare [OPTIONS] RUN|FILE…"),
+    ],
+)
+def test_the_usage_of_a_command_names_its_arguments_without_braces(proctor, command, usage):
+    shown = proctor(*command, "--help").stdout
+
+    assert f"Usage: proctor {usage}\n" in "\n".join(line.strip() for line in shown.splitlines())

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from filled import NOW, add_batch, filled_store, items
+from filled import NOW, add_batch, carry_out, filled_store, items, new_store, task_items
+from proctor.bootstrap import now
 from proctor.cli import output
 from proctor.cli.live import LiveView, picture, top_picture
 from proctor.cli.output import Working, print_table
@@ -22,6 +23,8 @@ from proctor.item import STATUSES, Item
 from proctor.job import ItemFinished, StopState
 from proctor.runner import Outcome
 from proctor.stats.progress import Progress, RunningItem, progress
+from proctor.store import RetrySelection
+from proctor.store.writer import this_process
 
 
 @pytest.mark.parametrize(
@@ -107,8 +110,13 @@ async def test_equal_failures_are_printed_once_and_counted_in_the_live_view(
     assert printed.count("the server closed the connection") == 1
 
 
-def test_the_live_view_shows_models_with_intervals_and_what_each_item_is_doing(tmp_path: Path) -> None:
-    with filled_store(tmp_path, finished=12) as store:
+@pytest.mark.parametrize("has_repeats", [False, True])
+def test_the_live_view_shows_models_with_intervals_and_what_each_item_is_doing(
+    tmp_path: Path, has_repeats: bool
+) -> None:
+    batch_items = items() if has_repeats else [each for each in items() if each.repeat == 1]
+    with new_store(tmp_path, batch_items=batch_items) as store:
+        carry_out(store, "compare", finished=12)
         current = progress(store.read, "compare", NOW + timedelta(minutes=10), with_makers=True)
     console = Console(width=160, record=True, file=io.StringIO())
     console.print(picture(current))
@@ -118,7 +126,8 @@ def test_the_live_view_shows_models_with_intervals_and_what_each_item_is_doing(t
     for maker in current.makers:
         line = next(line for line in text.splitlines() if line.startswith(maker.name))
         assert f"{maker.finished} of {maker.items}" in line
-        assert (" to " in line) == bool(maker.rate.trials)
+        # Repeats of a task are not independent, and no interval for every look is known for them.
+        assert (" to " in line) == (bool(maker.rate.trials) and not has_repeats)
     assert sum(each.finished for each in current.makers) == 12
     (running,) = current.running
     assert running.item_id[:8] in text
@@ -226,6 +235,26 @@ def test_failures_of_a_run_with_more_items_than_are_printed_are_listed_by_kind(p
     cut = proctor("show", "nightly", "--limit", "2").stdout
     assert "FAILURES  REASON         FOR EXAMPLE\n4         checks_failed  exited with " in cut
     assert "FOR EXAMPLE" not in proctor("show", "nightly").stdout
+
+
+def test_the_rate_of_a_model_whose_tasks_are_repeated_is_that_over_tasks(proctor: Any) -> None:
+    proctor("runs")
+    batch_items = task_items(tasks=10, repeats=10)
+    with proctor.open_store() as store:
+        for run_id in ("ended", "running"):
+            add_batch(store, run_id, batch_items)
+            writer = store.writer()
+            for each in batch_items:
+                end = "success" if int(each.prompt.split()[1]) % 2 else "fail"
+                writer.change("batch_items", (run_id, each.id), {"status": end, "reason": "completed"})
+            writer.close()
+        store.end_batch("ended", "completed", "", "", NOW)
+        store.resume_batch("running", this_process(), RetrySelection(), now())
+
+    # Over items, it was 40% to 60%.
+    assert "a      100/100  50/100  50%   16% to 84%" in proctor("show", "ended").stdout
+    # No interval for every look is known for repeated tasks.
+    assert "a      100/100  50/100  50%   –" in proctor("show", "running").stdout
 
 
 def test_items_that_an_abort_ended_are_neither_done_nor_errors(proctor: Any, capsys: Any) -> None:

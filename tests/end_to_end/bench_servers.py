@@ -12,11 +12,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-COMMENT = (
-    "from pathlib import Path; f = Path('greeting.py'); "
-    "f.write_text('# Prints a greeting.\\n' + f.read_text())"
-)
-SOLUTION = f'python3 -c "{COMMENT}"'
+SOLUTION = "sed -i '1i # Prints a greeting.' greeting.py"
 
 
 class Server:

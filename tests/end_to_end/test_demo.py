@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -134,11 +135,12 @@ def test_every_command_it_ends_with_works(demo) -> None:
     folder, done = demo
     told = dict(re.findall(r"^(\S[^:\n]+):  +(.+)$", done.stdout, re.MULTILINE))
     report, served = told.pop("Open the report"), told.pop("All of it in the browser")
-    commands = list(told.values())
+    exported = told.pop("To type the commands that Proctor proposes below")
+    commands = [*told.values(), f"{exported}; proctor show demo"]
 
     assert (folder / report).is_file()
     assert served.endswith("proctor serve")
-    assert len(commands) == 5
+    assert len(commands) == 6
     for command in commands:
         shown = _run(command, folder)
         assert shown.returncode == 0, (command, shown.stderr)
@@ -182,3 +184,44 @@ def test_it_refuses_to_replace_a_folder_that_holds_something_else(tmp_path: Path
 
     assert done.returncode == 2
     assert (tmp_path / "demo" / "thesis.txt").read_text() == "mine"
+
+
+def test_it_says_that_a_file_is_in_the_way_of_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "demo").write_text("mine")
+
+    done = _run([sys.executable, str(ROOT / "examples" / "demo" / "run.py"), "demo"], tmp_path)
+
+    assert done.returncode == 2
+    assert "is a file, and the demo needs a folder" in done.stderr and "Traceback" not in done.stderr
+    assert (tmp_path / "demo").read_text() == "mine"
+
+
+def test_ctrl_c_ends_it_after_its_command_has_stopped(tmp_path: Path) -> None:
+    # A command that takes Ctrl-C as Proctor does: it ends its work, and has exit code 130.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys, time\n"
+        "if sys.argv[:1] == ['-m']:\n"
+        "    print('started', flush=True)\n"
+        "    try:\n"
+        "        time.sleep(600)\n"
+        "    except KeyboardInterrupt:\n"
+        "        time.sleep(1)\n"
+        "        print('stopped', flush=True)\n"
+        "        os._exit(130)\n"
+    )
+    program = subprocess.Popen(
+        [sys.executable, str(ROOT / "examples" / "demo" / "run.py"), "demo"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert program.stdout is not None
+    assert any(line == "started\n" for line in program.stdout)
+    os.killpg(program.pid, signal.SIGINT)
+    output, errors = program.communicate(timeout=TIME_LIMIT_SECONDS)
+
+    assert (program.returncode, output) == (130, "stopped\n")
+    assert "Traceback" not in errors

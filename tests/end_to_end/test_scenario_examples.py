@@ -8,7 +8,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = sorted(path.stem for path in (EXAMPLES / "experiments").glob("*.yaml"))
-RUNS = {"flood-crisis": 20, "harbour-fee": 20, "school-committee": 32}
+RUNS = {"flood-crisis": 20, "harbour-fee": 20, "school-committee": 32, "town-hall": 16}
 
 
 class Desk:
@@ -55,6 +55,14 @@ def test_a_patient_port_gets_further(desk):
     assert "With port = scripted/models/patient, cooperation_level is" in " ".join(
         e["statement"] for e in effects
     )
+
+
+def test_what_is_said_in_a_room_changes_votes_and_what_rules_compute(desk):
+    desk.proctor("experiment", "examples/experiments/town-hall.yaml")
+
+    effects = desk.proctor("analyze", "experiments/town-hall")["patterns"]["metric_effects"]
+
+    assert "With mayor = scripted/models/frank, bridge_open is" in " ".join(e["statement"] for e in effects)
 
 
 def test_equal_seeds_give_byte_equal_worlds(desk):

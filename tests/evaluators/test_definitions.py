@@ -12,7 +12,7 @@ from judged_sessions import Judge, says, session, turn, weather
 from proctor.errors import UsageError
 from proctor.evaluator import Reference
 from proctor.evaluators import EvaluationSettings, EvaluatorNotFound, find_evaluator, problems_of
-from proctor.evaluators.event import evidence_of_document, reference_document, reference_of, session_document
+from proctor.evaluators.code import evidence_of_document, reference_document, reference_of, session_document
 from proctor.evaluators.registry import read_document
 
 NUMERICAL = {

@@ -9,7 +9,7 @@ from judged_sessions import Judge, weather
 
 from proctor.evaluators import EvaluationSettings, builtin_names, evaluator_of, problems_of
 from proctor.evaluators.builtins import JUDGED, PREFIX
-from proctor.judging.question import PLACEHOLDERS
+from proctor.judging import PLACEHOLDERS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "evaluators.md").read_text(encoding="utf-8")
 DEFINITIONS = re.findall(r"^```yaml evaluator\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

@@ -1,12 +1,39 @@
 """Parts of evidence: turns, lines that a judge sees, sessions and ground truth as documents, definitions."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from proctor.errors import UsageError
-from proctor.evaluator import Evidence, Trace
-from proctor.evaluators.definition import _dimensions, _ratings, problems_of
-from proctor.evaluators.event import evidence_of_document, reference_of, scored
-from proctor.evaluators.rendering import NOTHING, calls_of, happened, numbered, tools, turns_of
+from proctor.evaluator import Evidence, Reference, Trace
+from proctor.evaluators import code as own_code
+from proctor.evaluators.code import (
+    base_event,
+    event_target,
+    evidence_of_document,
+    reference_document,
+    reference_of,
+    scored,
+    session_document,
+)
+from proctor.evaluators.definition import (
+    BEDROCK,
+    RESPONSES,
+    _derived,
+    _dimensions,
+    _ratings,
+    problems_of,
+    problems_of_model,
+)
+from proctor.evaluators.rendering import (
+    NOTHING,
+    EvaluationTarget,
+    calls_of,
+    happened,
+    numbered,
+    tools,
+    turns_of,
+)
 from proctor.score import Score
 from proctor.session import Message, ToolCall
 
@@ -244,3 +271,146 @@ def test_the_result_of_a_function_is_a_score(outcome, value, label, error, code)
 def test_what_is_no_score_says_why(outcome, problem):
     score = scored(Score(evaluator="e"), outcome)
     assert problem in score.error and score.error_code == "InvalidResult"
+
+
+@pytest.mark.parametrize(
+    ("base", "level", "problem"),
+    [
+        ("Builtin.Refusal", "trace", None),
+        ("Builtin.Refusal", None, None),
+        ("Builtin.Refusal", "session", "is not that of Builtin.Refusal"),
+        ("Builtin.TrajectoryExactOrderMatch", "session", "does not use a model, so there is none to replace"),
+        ("Builtin.Refusall", "trace", "is not a built-in evaluator"),
+        ("mine-0123456789", "trace", None),
+        (5, "trace", "should be an evaluator's id"),
+    ],
+)
+def test_the_base_of_a_derived_evaluator_is_checked(base, level, problem):
+    found = [str(each) for each in _derived("base", {"baseEvaluatorId": base}, level, False)]
+    assert len(found) == (problem is not None) and all(problem in each for each in found), found
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "well", "wrong", "problem"),
+    [
+        (BEDROCK, "temperature", (0, 0.5, 1), (-0.1, 1.1, "hot", None), "should be a number from 0 to 1"),
+        (RESPONSES, "temperature", (0, 1.1, 2), (-0.1, 2.1, "hot", None), "should be a number from 0 to 2"),
+        (BEDROCK, "topP", (0, 1), (-0.1, 1.01, None), "should be a number from 0 to 1"),
+        (RESPONSES, "topP", (0, 1), (-0.1, 1.01, None), "should be a number from 0 to 1"),
+        (BEDROCK, "maxTokens", (1, 9), (0, -1, 1.5, "x"), "should be a whole number of at least 1"),
+        (RESPONSES, "maxOutputTokens", (1, 9), (0, -1, 1.5), "should be a whole number of at least 1"),
+        (BEDROCK, "stopSequences", ([], ["x"]), ("x", [""], [1]), "should be a list of texts"),
+    ],
+)
+def test_settings_of_a_judge_are_checked(kind, name, well, wrong, problem):
+    def found(value):
+        setting = {"inferenceConfig": {name: value}} if kind == BEDROCK else {name: value}
+        return [text for _, text in problems_of_model("model", {kind: {"modelId": "m", **setting}})]
+
+    assert [found(value) for value in well] == [[]] * len(well)
+    assert [found(value) for value in wrong] == [[problem]] * len(wrong)
+
+
+TRUTH = Reference(assertions=("kind",), trajectory=("run",), responses={1: "ho", 2: "hu", 5: "late"})
+TURNS = Evidence(
+    session_id="s",
+    traces=[
+        Trace(
+            id=f"t{number}", prompt="p", answer="a", tool_calls=[ToolCall(name="run", call_id=f"c{number}")]
+        )
+        for number in range(3)
+    ],
+    system_prompt="be kind",
+    tools=[{"name": "run"}],
+    attributes={"a": 1},
+    reference=TRUTH,
+)
+OF_SESSION = {
+    "context": {"spanContext": {"sessionId": "s"}},
+    "assertions": [{"text": "kind"}],
+    "expectedTrajectory": {"toolNames": ["run"]},
+}
+
+
+def of_turn(number, text):
+    place = {"sessionId": "s", "traceId": f"t{number}"}
+    return {"context": {"spanContext": place}, "expectedResponse": {"text": text}}
+
+
+@pytest.mark.parametrize(
+    ("target", "place", "expected"),
+    [
+        (EvaluationTarget(level="session"), None, [of_turn(1, "ho"), of_turn(2, "hu")]),
+        (EvaluationTarget(level="trace", id="t0", turn=0), {"traceIds": ["t0"]}, []),
+        (EvaluationTarget(level="trace", id="t1", turn=1), {"traceIds": ["t1"]}, [of_turn(1, "ho")]),
+        (
+            EvaluationTarget(level="tool_call", id="c2", turn=2, call=0),
+            {"traceIds": ["t2"], "spanIds": ["c2"]},
+            [of_turn(2, "hu")],
+        ),
+    ],
+)
+def test_an_event_has_the_ground_truth_of_its_target(target, place, expected):
+    assert event_target(TURNS, target) == {
+        "evaluationTarget": place,
+        "evaluationReferenceInputs": [OF_SESSION, *expected],
+    }
+
+
+def test_an_event_without_ground_truth_has_none():
+    session = EvaluationTarget(level="session")
+    assert event_target(Evidence(session_id="s"), session)["evaluationReferenceInputs"] == []
+    only = Evidence(session_id="s", traces=TURNS.traces, reference=Reference(responses={0: "hi"}))
+    assert event_target(only, session)["evaluationReferenceInputs"] == [of_turn(0, "hi")]
+    assert reference_document(Reference()) == {}
+    assert reference_document(Reference(trajectory=(), responses={1: "x"})) == {
+        "expectedTrajectory": {"toolNames": []},
+        "turns": [{}, {"expectedResponse": {"text": "x"}}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("level", "word"), [("session", "SESSION"), ("trace", "TRACE"), ("tool_call", "TOOL_CALL")]
+)
+def test_an_event_names_its_evaluator_and_contains_the_session(level, word):
+    event = base_event(TURNS, name="mine", identity="mine-1", level=level)
+    assert event["evaluationInput"]["sessionSpans"]
+    assert {key: event[key] for key in event if key not in ("evaluationInput", "session")} == {
+        "schemaVersion": "1.0",
+        "evaluatorId": "mine-1",
+        "evaluatorName": "mine",
+        "evaluationLevel": word,
+    }
+    again = evidence_of_document(event["session"])
+    assert again.reference == TRUTH and session_document(again) == event["session"]
+    assert evidence_of_document(event["session"], Reference(assertions=("other",))).reference.assertions == (
+        "other",
+    )
+
+
+async def test_output_after_the_limit_is_dropped(monkeypatch):
+    monkeypatch.setattr(own_code, "MOST_OUTPUT", 5)
+
+    async def lines():
+        for line in ("abc", "de", "f"):
+            yield line
+
+    assert await own_code._output(SimpleNamespace(lines=lines)) == "abc\nde"
+
+
+@pytest.mark.parametrize(
+    ("output", "value", "error"),
+    [
+        ('{"value": 1}', 1.0, ""),
+        ('noise\n{"value": 0.5}\nmore noise', 0.5, ""),
+        ('{"value": 1}\n{"value": 2}\n\n', 2.0, ""),
+        ("3\n" + "x\n" * 19, 3.0, ""),
+        ("3\n" + "x\n" * 20, None, "it did not print JSON: 3\nx"),
+        ("x" * 201, None, "it did not print JSON: " + "x" * 200),
+        (" \n", None, "it printed nothing"),
+    ],
+)
+def test_the_score_of_a_program_is_its_last_line_of_json(output, value, error):
+    score = own_code._read(Score(evaluator="e"), output)
+    assert (score.value, score.error_code) == (value, "InvalidResult" if error else "")
+    assert score.error.startswith(error) and len(score.error) <= 223

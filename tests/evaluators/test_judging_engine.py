@@ -6,17 +6,28 @@ import pytest
 from judged_sessions import Judge as Answers
 from judged_sessions import session, turn, weather
 
+from proctor import judging
 from proctor.errors import EvaluatorError, ModelError, UsageError
 from proctor.evaluator import Evidence
-from proctor.evaluators import insight
+from proctor.evaluators import model_judge
 from proctor.evaluators.definition import new_evaluator
-from proctor.evaluators.insight import FAILURES, INTENT, SUMMARY, InsightJudge, family_of, kind_of
-from proctor.evaluators.model_judge import RubricEvaluator
-from proctor.judging import engine
-from proctor.judging.engine import (
+from proctor.evaluators.model_judge import (
+    FAILURES,
+    INTENT,
+    SUMMARY,
+    InsightJudge,
+    RubricEvaluator,
+    family_of,
+    kind_of,
+)
+from proctor.judging import (
     Criterion,
     Judge,
     JudgeUsage,
+    Question,
+    Rating,
+    Scale,
+    ScoreDimension,
     TranscriptLine,
     criteria_from,
     criterion_of,
@@ -25,7 +36,6 @@ from proctor.judging.engine import (
     score_criterion,
     verdicts,
 )
-from proctor.judging.question import Question, Rating, Scale, ScoreDimension
 from proctor.session import Message, ModelCall, Usage
 
 LINES = [
@@ -103,7 +113,7 @@ def test_a_prompt_shows_the_profile_only_where_it_is_to_be_seen(monkeypatch):
     text = criterion_prompt(plain, LINES, None, "")
     assert text.startswith("You judge a conversation by one criterion: c.\n\nAsk.\n\nThe conversation")
     assert "Judge only" not in text
-    monkeypatch.setattr(engine, "LONGEST_TRANSCRIPT", 12)
+    monkeypatch.setattr(judging, "LONGEST_TRANSCRIPT", 12)
     assert "<conversation>\nAs you like.\n" in criterion_prompt(plain, LINES, None, "")
 
 
@@ -287,7 +297,7 @@ def test_categories_have_a_family_and_a_kind():
 
 
 async def test_a_failure_names_the_turn_and_the_call():
-    category = next(iter(insight.CATEGORIES))
+    category = next(iter(model_judge.CATEGORIES))
     for values, place in (
         ({"turn": 2, "tool": "book"}, ("turn-2", "span-2")),
         ({"turn": 1, "tool": "book"}, ("turn-1", "turn-1")),
@@ -309,7 +319,7 @@ async def test_a_failure_names_the_turn_and_the_call():
 
 
 async def test_an_intent_shows_the_first_messages_of_the_user(monkeypatch):
-    monkeypatch.setattr(insight, "LONGEST_MESSAGE", 4)
+    monkeypatch.setattr(model_judge, "LONGEST_MESSAGE", 4)
     asked, _ = judge(json.dumps({"description": "d", "intent": "i" * 300}))
     turns = [turn(number, f"{number} prompt" if number != 2 else "", "a") for number in range(1, 8)]
     (score,) = await InsightJudge(name=INTENT, judge_model=asked).judge(session(*turns))
@@ -325,7 +335,7 @@ async def test_sessions_that_are_empty_or_too_long_and_answers_without_a_finding
     (unreadable,) = await made.judge(weather())
     assert unreadable.error == "the judge gave no finding that could be read"
     assert (unreadable.cost_usd, len(given.requests)) == (0.02, 2)
-    monkeypatch.setattr(insight, "MOST_INPUT_TOKENS", 10)
+    monkeypatch.setattr(model_judge, "MOST_INPUT_TOKENS", 10)
     (long,) = await made.judge(weather())
     assert "more than the limit of 10" in long.error and len(given.requests) == 2
     assert (

@@ -350,12 +350,28 @@ async def test_an_answer_that_trickles_is_given_up_at_the_total_limit() -> None:
 
 async def test_a_reused_connection_has_its_full_time() -> None:
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(0.06)
+        await asyncio.sleep(0.4)
         writer.write(OK)
 
-    async with raw_server(slow) as server, http_client(TimeLimits(total=9, connect=9, silence=0.1)) as client:
+    limits = TimeLimits(total=90, connect=90, silence=1.5)
+    async with raw_server(slow) as server, http_client(limits) as client:
         for _ in range(4):
             await client.post(target(server), b"{}")
+        assert server.connections == 1
+
+
+async def test_a_server_that_falls_silent_after_a_pause_is_given_up_as_well() -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    limits = TimeLimits(total=30, connect=30, silence=0.05)
+    async with raw_server(OK, silent) as server, http_client(limits) as client:
+        await client.post(target(server), b"{}")
+        # The timer of the first call ends while the connection is idle.
+        await asyncio.sleep(0.1)
+        with pytest.raises(TimeoutError, match="nothing arrived"):
+            async with asyncio.timeout(20):
+                await client.post(target(server), b"{}")
         assert server.connections == 1
 
 

@@ -31,8 +31,8 @@ from proctor.report.estimate import assumption_note, basis, forecast_document, f
 from proctor.stats.comparison import Comparison, Contrast, GateResult, Mean
 from proctor.stats.differences import Difference
 from proctor.stats.estimate import Forecast, Predicted, RoleAssumption
+from proctor.stats.figures import TrendPoint
 from proctor.stats.intervals import Estimate
-from proctor.stats.trends import TrendPoint
 
 CLEAR = Difference(
     value=0.25, low=0.1, high=0.4, n=12, tasks=(12, 12), p=0.01, p_adjusted=0.01, method="plus, paired"
@@ -270,6 +270,13 @@ def test_a_plot_of_differences_has_a_mark_for_each_candidate() -> None:
     assert plot.count("data-mark") == 1 and 'data-mark="0"' in plot
     assert "success: difference from a, with 95% CI" in plot_of(contrasts, "success", "a")
     assert "data-mark" not in plot_of(contrasts, "success", "a")
+
+
+def test_the_axis_of_a_cost_begins_at_minus_100_percent_whatever_the_interval() -> None:
+    wide = replace(RATIO, value=1.2, low=0.5, high=50.0)
+    plot = plot_of([contrast(wide, "cost")], "cost", "a")
+    ticks = re.findall(r'class="c-tick" text-anchor="middle">([^<]+)<', plot)
+    assert ticks == ["-50%", "+100%", "0"]
 
 
 # Trends

@@ -194,6 +194,18 @@ DRAWINGS: dict[str, Callable[[], str]] = {
             Stem(label="unknown", value=None),
         ],
     ),
+    "forest-limits": lambda: charts.forest(
+        "Forest",
+        [
+            Stem(label="much more", value=0.8, low=-0.9, high=49.0),
+            Stem(label="less", value=-0.3, low=-0.5, high=-0.05),
+        ],
+        say=percent,
+        limits=(-1.0, 2.4),
+    ),
+    "forest-above": lambda: charts.forest(
+        "Forest", [Stem(label="more", value=8.0, low=5.0, high=12.0)], limits=(-1.0, 24.0)
+    ),
     "forest-empty": lambda: charts.forest("Forest", [Stem(label="calm", value=0.0)]),
     "dots": lambda: panels.dots(
         "Dots",

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from proctor.agent import WorkDone
 from proctor.batch.create import create
 from proctor.jobs.benchmark.models import Candidate
 from proctor.jobs.benchmark.plan import BenchmarkDefinition, agent_choices
@@ -461,3 +462,141 @@ def test_what_an_agent_left_where_results_go_is_removed(tmp_path: Path, kind: st
     (logs / "verifier").symlink_to(elsewhere)
     benchmark._empty_folder(logs / "verifier")
     assert not (logs / "verifier").is_symlink() and (elsewhere / "reward.txt").exists()
+
+
+class Rounds:
+    """A session whose agent and checks end as planned, and what was called."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *runs: list[benchmark._CheckRun], **details: Any
+    ) -> None:
+        self.runs, self.calls, self.scores, self.notes = list(runs), list[Any](), list[Any](), list[str]()
+        self.shas = iter(("two", "", "four"))
+        self.session: Any = SimpleNamespace(
+            item=SimpleNamespace(details=details, prompt="one"),
+            services=SimpleNamespace(score=self.scores.append),
+            note=self.notes.append,
+        )
+
+        async def check(_: Any, current: Any, *__: Any, gave_up: bool = False) -> Any:
+            self.calls.append(("check", current.setting, gave_up))
+            return self.runs.pop(0)
+
+        async def agent(_: Any, prompt: str) -> WorkDone:
+            self.calls.append(("agent", prompt))
+            return WorkDone(output=prompt)
+
+        async def commit(_: Any) -> Any:
+            return SimpleNamespace(sha=next(self.shas))
+
+        async def remove(_: Any, current: Any) -> None:
+            self.calls.append(("remove", current.setting))
+
+        async def add(_: Any, step: Any, number: int) -> None:
+            self.calls.append(("add", step["prompt"], number))
+
+        monkeypatch.setattr(benchmark, "_checked", check)
+        monkeypatch.setattr(benchmark, "run_agent", agent)
+        monkeypatch.setattr(benchmark, "commit_and_publish", commit)
+        monkeypatch.setattr(benchmark, "_remove_check_files", remove)
+        monkeypatch.setattr(benchmark, "_add_step_files", add)
+
+    async def judged(self, sha: str = "one", **done: Any) -> Any:
+        capture = benchmark._AnswerCapture(self.session.services)
+        committed: Any = SimpleNamespace(sha=sha)
+        return await capture.judge(self.session, WorkDone(**done), committed)
+
+
+GOOD, BAD, HALF = checked(result()), checked(result("no", 1)), checked(result(), Verdict(False, 0.5, "half"))
+STEPS = [{"prompt": "two"}, {"prompt": "three", "continues": True}]
+
+
+async def test_each_step_is_run_and_checked_and_the_mean_is_the_reward(monkeypatch: Any) -> None:
+    rounds = Rounds(monkeypatch, [GOOD], [HALF], [BAD, GOOD], steps=STEPS)
+    outcome = await rounds.judged()
+    assert rounds.calls == [
+        ("check", "checkFiles", False),
+        ("remove", "checkFiles"),
+        ("add", "two", 0),
+        ("agent", "two"),
+        ("check", "checkFiles0", False),
+        ("remove", "checkFiles0"),
+        ("add", "three", 1),
+        ("agent", benchmark._step_prompt(["one", "two"], STEPS[1])),
+        ("check", "checkFiles1", False),
+    ]
+    (score,) = rounds.scores
+    assert (score.evaluator, score.value, score.explanation) == ("reward", 2 / 3, "of 3 steps")
+    assert (outcome.status, outcome.reason) == ("fail", "checks_failed")
+    # The last step committed nothing.
+    assert outcome.result == {"iterSha": "two"} and outcome.error == "it: half; it: exited with 1: no"
+
+
+@pytest.mark.parametrize(
+    ("least", "reward", "value", "note"),
+    [
+        (0.5, "mean", 1.5 / 3, ""),
+        (0.5, "final", 0.0, ""),
+        (0.6, "mean", 0.5 / 3, "step 2 was not run: reward 0.5 is below 0.6"),
+        (0.6, "final", 0.5, "step 2 was not run: reward 0.5 is below 0.6"),
+    ],
+)
+async def test_a_reward_below_the_least_ends_the_steps(
+    monkeypatch: Any, least: float, reward: str, value: float, note: str
+) -> None:
+    steps = [{"prompt": "two", "minReward": 1.0}, {"prompt": "three"}]
+    rounds = Rounds(monkeypatch, [HALF], [GOOD], [BAD], steps=steps, minReward=least, reward=reward)
+    await rounds.judged()
+    assert [score.value for score in rounds.scores] == [pytest.approx(value)]
+    assert rounds.notes == ([note] if note else [])
+
+
+@pytest.mark.parametrize(
+    ("second", "first", "is_repeated"),
+    [(True, [GOOD, BAD], True), (True, [GOOD], False), (False, [BAD], False)],
+)
+async def test_a_second_try_follows_failed_checks(
+    monkeypatch: Any, second: bool, first: Any, is_repeated: bool
+) -> None:
+    rounds = Rounds(monkeypatch, first, [GOOD], secondTry=second)
+    outcome = await rounds.judged()
+    calls = [("check", "checkFiles", False)]
+    if is_repeated:
+        prompt = benchmark.second_prompt("one", "no")
+        calls += [("remove", "checkFiles"), ("agent", prompt), ("check", "checkFiles", False)]  # type: ignore[list-item]
+    assert rounds.calls == calls and rounds.scores == []
+    assert outcome.result == {"iterSha": "two" if is_repeated else "one"}
+    assert (outcome.status == "success") is (is_repeated or first == [GOOD])
+
+
+@pytest.mark.parametrize(
+    ("ran", "details", "sha", "failure", "outcome"),
+    [
+        ([], {}, "", "gave up", ("fail", "agent_failed", "gave up")),
+        ([GOOD], {}, "", "", ("success", "completed", "")),
+        ([GOOD], {}, "one", "gave up", ("success", "completed", "")),
+        ([BAD, GOOD], {}, "one", "", ("fail", "checks_failed", "it: exited with 1: no")),
+        (
+            [checked(result(timed_out=True)), BAD],
+            {},
+            "one",
+            "",
+            ("timeout", "timeout", "it: still running when its time was over; it: exited with 1: no"),
+        ),
+        ([], {}, "one", "", ("success", "unchecked", "")),
+        ([], {}, "one", "gave up", ("fail", "agent_failed", "gave up")),
+        ([], {}, "", "", ("fail", "no_changes", "the agent changed nothing, and nothing checks this task")),
+    ],
+)
+async def test_checks_decide_or_else_the_agent_and_its_changes(
+    monkeypatch: Any, ran: Any, details: Any, sha: str, failure: str, outcome: tuple[str, ...]
+) -> None:
+    rounds = Rounds(monkeypatch, ran, **details)
+    ended = await rounds.judged(sha, failure=failure)
+    assert (ended.status, ended.reason, ended.error) == outcome and ended.result == {"iterSha": sha}
+    assert rounds.calls == [("check", "checkFiles", bool(failure) and not sha)]
+    unchecked = not ran and not (failure and not sha)
+    label = "changed" if sha else "unchanged"
+    assert [(score.evaluator, score.label) for score in rounds.scores] == (
+        [("unchecked", label)] if unchecked else []
+    )

@@ -16,7 +16,7 @@ from proctor.dialogue.participant import BrokenRole, Role
 from proctor.dialogue.tools import WorldError
 from proctor.errors import CostLimit, ModelError, NotFound, TimeLimit, WorkspaceError
 from proctor.item import Item
-from proctor.judging.engine import criterion_of
+from proctor.judging import criterion_of
 from proctor.model import Answer, Request
 from proctor.model_client import ModelClient
 from proctor.runner import Outcome, Services

@@ -240,3 +240,83 @@ async def test_a_proxy_forwards_to_named_hosts_and_refuses_others() -> None:
 )
 def test_which_addresses_are_of_this_machine(address: str, is_local: bool) -> None:
     assert proxy._is_local(address) is is_local
+
+
+async def test_a_connection_through_a_proxy_ends_with_the_proxy() -> None:
+    ended = asyncio.Event()
+
+    async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+        ended.set()
+
+    server = await asyncio.start_server(wait, "127.0.0.1", 0)
+    far = server.sockets[0].getsockname()[1]
+    async with proxied(f"127.0.0.1:{far}") as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"CONNECT 127.0.0.1:{far} HTTP/1.1\r\n\r\n".encode())
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 200 Connection established\r\n\r\n"
+    assert await asyncio.wait_for(reader.read(), 30) == b""
+    await asyncio.wait_for(ended.wait(), 30)
+    writer.close()
+    server.close()
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)
+
+
+@pytest.mark.parametrize(
+    ("request_line", "destination"),
+    [
+        ("CONNECT a.test HTTP/1.1", ("a.test", 443)),
+        ("CONNECT a.test:80 HTTP/1.1", ("a.test", 80)),
+        ("GET http://a.test/x HTTP/1.0", ("a.test", 80)),
+        ("GET http://a.test:443/ HTTP/1.1", ("a.test", 443)),
+    ],
+)
+async def test_the_port_of_a_request_without_one(
+    monkeypatch: pytest.MonkeyPatch, request_line: str, destination: tuple[str, int]
+) -> None:
+    async def refuse(*address: object) -> None:
+        raise OSError(f"refused {address}")
+
+    monkeypatch.setattr(proxy, "_connect", refuse)
+    async with proxied("a.test") as port:
+        answer = await exchanged(port, f"{request_line}\r\n\r\n")
+    host, number = destination
+    body = f"{host}:{number} cannot be reached: refused {destination}\n"
+    head = f"HTTP/1.1 502 Refused by Proctor\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    assert answer == head + body
+
+
+async def test_a_name_with_an_address_of_this_machine_is_reached_only_if_it_is_localhost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connected = []
+
+    async def connect(*address: object) -> tuple[str, str]:
+        connected.append(address)
+        return "reader", "writer"
+
+    addresses = {
+        "public.test": ["127.0.0.1", "192.0.2.7", "192.0.2.8"],
+        "local.test": ["127.0.0.1", "::1"],
+        "localhost": ["127.0.0.1"],
+        "127.0.0.1": ["127.0.0.1"],
+    }
+
+    async def resolve(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+        return [(2, 1, 6, "", (address, port)) for address in addresses[host]]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve, raising=False)
+    monkeypatch.setattr(asyncio, "open_connection", connect)
+    for host in ("public.test", "localhost", "127.0.0.1"):
+        assert tuple(await proxy._connect(host, 81)) == ("reader", "writer")
+    assert connected == [("192.0.2.7", 81), ("127.0.0.1", 81), ("127.0.0.1", 81)]
+    with pytest.raises(OSError, match="its address belongs to this machine"):
+        await proxy._connect("local.test", 81)
+
+
+def test_the_variables_of_a_proxy() -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+        assert proxy.VARIABLES[name] == "http://127.0.0.1:3128"
+    assert proxy.VARIABLES["NO_PROXY"] == proxy.VARIABLES["no_proxy"] == "127.0.0.1,localhost"

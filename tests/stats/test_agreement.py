@@ -181,3 +181,11 @@ def test_the_interval_of_a_rank_correlation_covers_zero_where_there_is_none():
         covered += interval.low <= 0 <= interval.high
 
     assert 0.91 <= covered / 200 <= 0.99
+
+
+def test_agreement_on_one_label_counts_units_and_not_pairs():
+    alone = kappa(["y"] * 10, ["y"] * 10)
+    repeated = kappa(["y"] * 100, ["y"] * 100, unit=[n // 10 for n in range(100)])
+
+    assert alone.note.endswith("95% CI 0.72 to 1.")
+    assert repeated.note == alone.note

@@ -10,6 +10,7 @@ from proctor.stats.calibration import (
     CalibrationPair,
     JudgedTargetPair,
     LabelValue,
+    _differently,
     calibrate,
     corrected_mean,
 )
@@ -297,3 +298,74 @@ def test_labels_of_one_kind_say_nothing_about_the_other_kind():
     estimate = corrected_mean(np.array([0.0, 1.0] * 20), pairs, lo=0, hi=1)
 
     assert estimate.value is None and estimate.note.startswith("People gave one label only")
+
+
+@pytest.mark.parametrize(("shift", "differs"), [(0.0, False), (0.22, False), (0.3, True), (-0.1, False)])
+def test_labeled_sessions_differ_by_the_freedom_of_the_fewer(shift, differs):
+    """With the 39 degrees of freedom of the others, 0.22 would differ (p 0.02 instead of 0.06)."""
+    judged = np.array([0.1, 0.2, 0.15, 0.25] * 10)
+    labeled = [
+        [CalibrationPair(session=str(number), human=0.5, judge=value + shift)]
+        for number, value in enumerate((0.1, 0.2, 0.15, 0.25, 0.1, 0.2))
+    ]
+    words = _differently(judged, labeled, 0.0, 1.0)
+    assert words.startswith("The judge rates the labeled sessions" if differs else "")
+    assert bool(words) == differs
+
+
+@pytest.mark.parametrize(
+    ("things", "words"),
+    [
+        (29, "29 labelled things are too few"),
+        (30, "With 30 labelled things the intervals are wide"),
+        (99, "With 99 labelled things the intervals are wide"),
+        (100, ""),
+    ],
+)
+def test_few_labels_are_remarked_upon(things, words):
+    pairs = [
+        JudgedTargetPair(
+            session=str(number),
+            human={"Ada": LabelValue(label="Yes" if number % 2 else "No", value=float(number % 2))},
+            machine=[LabelValue(label="Yes" if number % 3 else "No", value=float(number % 3 > 0))] * 2,
+        )
+        for number in range(things)
+    ]
+    remarks = [each for each in calibrate(pairs).remarks if "labelled things" in each]
+    assert [each[: len(words)] for each in remarks] == ([words] if words else [])
+    assert (pairs[0].position, pairs[0].length, pairs[0].target) == (0, 0, "")
+
+
+def test_a_label_is_lopsided_by_its_share_of_both_sides():
+    many = ["a"] * 19 + ["b"]
+    even = ["a"] * 10 + ["b"] * 10
+    for one, other in ((many, even), (even, many)):
+        assert "One label has" not in kappa(one, other).note
+    assert kappa(many, many).note.startswith("One label has 95%")
+
+
+def test_three_labels_in_order_are_weighted_by_their_distance():
+    words = ["low", "middle", "high"]
+    pairs = [
+        JudgedTargetPair(
+            session=str(number),
+            human={"Ada": LabelValue(label=words[number % 3])},
+            machine=[LabelValue(label=words[number % 3 if number % 4 else (number + 1) % 3])],
+        )
+        for number in range(36)
+    ]
+    ordered, unordered = calibrate(pairs, order=words), calibrate(pairs)
+    human = [words[number % 3] for number in range(36)]
+    machine = [pair.machine[0].label for pair in pairs]
+    assert ordered.kappa.value == kappa(human, machine, order=words).value
+    assert unordered.kappa.value == kappa(human, machine).value != ordered.kappa.value
+
+
+def test_only_things_that_both_have_looked_at_are_compared():
+    yes = LabelValue(label="Yes", value=1.0)
+    both = [JudgedTargetPair(session=str(n), human={"Ada": yes}, machine=[yes]) for n in range(3)]
+    one_sided = [
+        JudgedTargetPair(session="h", human={"Ada": yes}, machine=[]),
+        JudgedTargetPair(session="m", human={}, machine=[yes]),
+    ]
+    assert calibrate([*both, *one_sided]).things == calibrate(both).things == 3

@@ -4,19 +4,24 @@ import json
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from comparisons import compare_runs, compare_within
+from comparisons import compare_runs, compare_within, groups_of_runs
 from proctor.errors import NotFound, UsageError
 from proctor.item import Item
 from proctor.score import Score
 from proctor.session import Metric, ModelCall, Usage
 from proctor.stats.comparison import (
+    _of_tasks,
+    _same_name,
     _sequential,
+    _Side,
     disagreements,
     first_contrast,
     gate_of,
-    groups_of_runs,
+    groups_by,
+    groups_of,
 )
 from proctor.stats.figures import run_figures
 from proctor.stats.intervals import Estimate, mean
@@ -354,7 +359,7 @@ def test_repeats_of_a_single_task_speak_of_that_task_alone(store):
 
     (success,) = compare_runs(store.read, ["before", "after"], NOW, metrics=["success"]).contrasts
 
-    assert success.remarks == ("there is only one task: this speaks of that task alone",)
+    assert success.remarks == ("only one task: results do not generalize",)
     assert success.difference.p < 0.001
 
 
@@ -578,4 +583,54 @@ def test_errors_count_as_failures_also_where_no_task_is_in_both_runs(store):
     contrast = first_contrast(groups_of_runs(store.read, ["before", "after"], NOW), "success")
 
     assert (contrast.difference.value, contrast.difference.is_paired) == (0.0, False)
+    assert (contrast.pairs, contrast.unpaired) == (0, 0)
     assert contrast.with_errors.value == pytest.approx(-0.25)
+
+
+def test_the_difference_with_errors_is_valid_at_any_time_as_well(store):
+    fill(store, "before", run_of("a", [S, E, S, F, S, S, F, S]))
+    fill(store, "after", run_of("b", [S] * 8))
+    contrast = first_contrast(groups_of_runs(store.read, ["before", "after"], NOW), "success")
+    assert contrast.with_errors is not None
+    level = Estimate(value=0.5, low=0.4, high=0.6, n=8)
+    monitor = SimpleNamespace(
+        intervals=lambda: {"before": level, "after": level},
+        difference=lambda one, other, errors_fail=False: Estimate(
+            value=0.45 if errors_fail else 0.4, low=0.1, high=0.7, n=7, method="sequence"
+        ),
+    )
+    valid = _sequential(contrast, monitor)
+    assert (valid.difference.value, valid.with_errors.value) == (0.4, 0.45)
+    assert valid.with_errors.is_anytime and not contrast.with_errors.is_anytime
+
+
+def test_there_must_be_something_to_compare_with(store):
+    fill(store, "before", run_of("a", [S] * 3))
+    results = load_results(store.read, ["before"], NOW)
+    with pytest.raises(UsageError, match="there is nothing to compare with\nPass two different runs"):
+        groups_of(results)
+    with pytest.raises(NotFound, match=r"no item has z as its model\nThere are: a\."):
+        groups_by(results, "model", against="z")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        ([0, 1, 2, 3], [0, 1], []),
+        ([0, 2], [0, 3], ["one task has the same name and different content in both: not paired"]),
+        ([0, 2, 4], [1, 3, 5], ["2 tasks have the same name and different content in both: not paired"]),
+    ],
+)
+def test_tasks_of_one_name_and_different_content_are_named(first, second, words):
+    labels = ("same", "same", "x", "x", "x", "y")
+    groups = SimpleNamespace(tasks=SimpleNamespace(labels=labels))
+    sides = [np.isin(np.arange(6), codes) for codes in (first, second)]
+    assert _same_name(groups, sides, sides[0] & sides[1]) == words
+
+
+def test_a_side_of_shared_tasks_has_the_items_that_it_lacks_and_its_errors():
+    side = _Side(np.asarray([0.5, 1.0, 0.0]), np.asarray([0, 1, 2]), missing=3, errors=1)
+    assert _of_tasks(side, np.asarray([True, True, True])) is side
+    shared = _of_tasks(side, np.asarray([True, False, True]))
+    assert (shared.values.tolist(), shared.tasks.tolist()) == ([0.5, 0.0], [0, 2])
+    assert (shared.missing, shared.errors) == (3, 1)

@@ -44,6 +44,20 @@ def test_a_success_rate_of_repeated_tasks_covers_whatever_the_correlation(rng, i
     assert width <= 0.36
 
 
+@pytest.mark.parametrize(("tasks", "repeats", "icc"), [(10, 10, 0.8), (20, 5, 0.5), (40, 1, 0.0)])
+def test_rates_by_model_of_repeated_tasks_cover(rng, tasks, repeats, icc):
+    """Wilson's interval over items covers 0.49 and 0.72 with repeats."""
+    assert simulation.rate_from_counts(rng, tasks, repeats, 0.5, icc, 600) >= 0.93
+    if repeats > 1:
+        assert simulation.wilson_over_runs(rng, tasks, repeats, 0.5, icc, 600) <= 0.8
+
+
+def test_an_interval_for_every_look_covers_unless_tasks_are_repeated(rng):
+    """Over repeated runs it covers 0.32, which is why live views show none for them."""
+    assert simulation.anytime_rate_over_runs(rng, 200, 1, 0.5, 0.0, 2000) >= 0.95
+    assert simulation.anytime_rate_over_runs(rng, 40, 5, 0.5, 0.8, 2000) <= 0.8
+
+
 def test_an_interval_is_not_wide_for_nothing(rng):
     widths = [simulation.rate(rng, tasks, 3, 0.5, 0.5, 1000)[1] for tasks in (8, 15, 30, 80)]
 

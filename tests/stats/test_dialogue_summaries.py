@@ -1,7 +1,11 @@
 """Dialogues by combination: what is counted, and which levels are told apart."""
 
+from datetime import UTC, datetime
+
 import pytest
 
+from proctor.item import Item
+from proctor.score import Score
 from proctor.stats.dialogue import (
     DialogueRun,
     Effect,
@@ -11,9 +15,11 @@ from proctor.stats.dialogue import (
     measure_rows,
     measures_of,
     run_of_result,
+    runs_of,
     summary_of,
     with_distinct_names,
 )
+from proctor.store import Recorder, Writer, timestamp
 
 
 def run(status: str = "success", **more: object) -> DialogueRun:
@@ -168,3 +174,40 @@ def test_measures_are_columns_of_numbers() -> None:
 def test_an_effect_is_significant_after_correction(p: float | None, expected: bool) -> None:
     effect = Effect(contrast="a - b", value=1.0, low=None, high=None, p=0.001, p_corrected=p)
     assert effect.is_significant is expected
+
+
+def test_the_dialogues_of_a_batch_have_their_turns_ends_and_scores(proctor_store) -> None:
+    items = [
+        Item(
+            prompt=name,
+            factors={"client": name, "therapist": "t"},
+            settings={"combination": f"{name}_t", "run": number},
+        )
+        for number, name in enumerate(("ann", "bob"), start=1)
+    ]
+    batch = {"runId": "run", "createdAt": "2026-03-01T12:00:00.000Z", "job": "dialogue", "status": "running"}
+    proctor_store.create_batch(batch, items)
+    proctor_store.create_batch(batch | {"runId": "other"}, items[:1])
+    writer = proctor_store.writer()
+    for position, (name, value, label) in enumerate(
+        [("num_turns", 7.0, None), ("end_reason", None, "done"), ("caused_by", None, "client")]
+    ):
+        writer.append("metrics", ("s1", position, 0, name, value, label))
+    recorder = stocked_session(writer, "s1", items[0].id)
+    for value in (1.0, 4.0):
+        recorder.score(Score(evaluator="tone", value=value))
+    writer.change("batch_items", ("run", items[0].id), {"status": "success", "sessionId": "s1"})
+    writer.change("batch_items", ("run", items[1].id), {"status": "error", "reason": "outage", "error": "x"})
+    writer.close()
+    ann, bob = runs_of(proctor_store.read, "run")
+    assert (ann.combination, ann.client, ann.therapist, ann.run) == ("ann_t", "ann", "t", 1)
+    assert (ann.status, ann.turns, ann.end_reason, ann.caused_by) == ("success", 7, "done", "client")
+    assert dict(ann.scores) == {"tone": 2.5}
+    assert (bob.turns, bob.end_reason, bob.caused_by, dict(bob.scores)) == (None, "", "", {})
+    assert (bob.status, bob.reason, bob.error) == ("error", "outage", "x")
+
+
+def stocked_session(writer: Writer, session_id: str, item_id: str) -> Recorder:
+    now = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    row = {"runId": "run", "itemId": item_id, "job": "dialogue", "status": "running"}
+    return Recorder(writer, session_id, row | {"startedAt": timestamp(now)}, lambda: now)

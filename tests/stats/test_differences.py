@@ -628,3 +628,345 @@ def test_a_gate_judges_a_ratio_whose_interval_begins_at_0_by_its_upper_end():
     open_end = replace(change, low=0.0)
     assert [gate(each, 0.5).verdict for each in (change, open_end)] == ["pass", "pass"]
     assert [gate(each, 0.01).verdict for each in (change, open_end)] == ["fail", "inconclusive"]
+
+
+def test_tasks_are_extrapolated_up_to_a_multiple_of_those_there_are(monkeypatch):
+    before = [number % 5 / 5 for number in range(60)]
+    after = [value + 0.08 + 0.1 * (number * 7 % 11 - 5) for number, value in enumerate(before)]
+
+    def needs():
+        return difference(before, after, task=range(60)).needs
+
+    wanted = needs()
+    assert wanted is not None and wanted > 61
+    for share, expected in ((wanted / 60, wanted), (wanted / 60 + 0.01, wanted), (wanted / 60 - 0.01, None)):
+        monkeypatch.setattr("proctor.stats.differences.MOST_EXTRAPOLATED", share)
+        assert needs() == expected
+
+
+@pytest.mark.parametrize("compare", [difference, ratio])
+def test_sides_with_tasks_of_their_own_pair_by_them(compare):
+    before = [1.0, 2.0, 4.0, 3.0, 6.0, 5.0, 9.0, 7.0]
+    after = [2.0, 2.5, 5.0, 8.0, 6.0, 7.0, 9.0, 12.0]
+    shifted = [*after[1:], after[0]]
+    labels = [(place + 1) % 8 for place in range(8)]
+
+    def limits(*sides, **tasks):
+        result = compare(*sides, **tasks)
+        return pytest.approx((result.value, result.low, result.high))
+
+    expected = limits(before, after, task=range(8)).expected
+    assert expected == limits(before, shifted, task_a=range(8), task_b=labels)
+    assert expected == limits([*before[1:], before[0]], after, task_a=labels, task_b=range(8))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "options", "expected"),
+    [
+        ([], [], {}, (None, None, None, 0, (0, 0), 0, 0, 0, 0, None)),
+        (
+            [1.0, None],
+            [None],
+            {"task_a": "ab", "task_b": "a"},
+            (None, None, None, 0, (0, 0), 0, 0, 2, 3, None),
+        ),
+        (
+            [1.0, 3.0, None],
+            [2.0],
+            {"task_a": "aab", "task_b": "c"},
+            (None, None, None, 0, (0, 0), 0, 2, 1, 4, 6),
+        ),
+        (
+            [1.0, 3.0, None],
+            [2.5, 1.0],
+            {"task_a": "aab", "task_b": "ac"},
+            (0.5, 2.0, 2.5, 1, (1, 1), 3, 1, 1, 5, 6),
+        ),
+        (
+            [1.0, 3.0, 8.0],
+            [2.5, 1.5],
+            {"task_a": "abc", "task_b": "ab", "paired": False},
+            (-2.0, 4.0, 2.0, 2, (3, 2), 5, 0, 0, 5, 6),
+        ),
+        (
+            [1.0, 3.0, 8.0],
+            [2.5],
+            {"task_a": "abc", "task_b": "a", "paired": False},
+            (-1.5, 4.0, 2.5, 1, (3, 1), 4, 0, 0, 4, 6),
+        ),
+        (
+            [1.0, 3.0, 7.0, 4.0],
+            [2.5, 9.0],
+            {"task_a": "abcd", "task_b": "ab", "lo": 0.0, "hi": 5.0},
+            (2.0, 3.75, 5.75, 2, (4, 2), 6, 0, 0, 6, None),
+        ),
+        ([1.0, 2.0, 3.0], [2.0, 4.0, 3.0], {}, (1.0, 2.0, 3.0, 3, (3, 3), 6, 0, 0, 6, 6)),
+        ([3.0] * 9, [5.0] * 9, {}, (2.0, 3.0, 5.0, 9, (9, 9), 18, 0, 0, 18, None)),
+    ],
+)
+def test_a_difference_without_an_interval_has_its_means_and_counts(a, b, options, expected):
+    change = difference(a, b, **options)
+
+    counts = (change.n, change.tasks, change.runs, change.left_out, change.missing, change.total)
+    assert (change.value, change.mean_a, change.mean_b, *counts, change.needs) == expected
+    assert (change.low, change.high, change.p, change.detectable, change.null) == (None, None, None, None, 0)
+    assert change.is_paired is options.get("paired", True)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "tasks", "expected"),
+    [
+        ([], [1.0], {}, (None, None, None, 0, (0, 0), 0, 0, 0, 1, None)),
+        (
+            [1.0, 3.0, None],
+            [2.0],
+            {"task_a": "aab", "task_b": "c"},
+            (None, None, None, 0, (0, 0), 0, 2, 1, 4, 3),
+        ),
+        (
+            [1.0, 4.0, None, 9.0],
+            [2.0, 8.0, 5.0, 7.0],
+            {"task_a": "abcd", "task_b": "abcc"},
+            (2.0, 2.0, 4.0, 2, (2, 2), 4, 2, 1, 8, 3),
+        ),
+        ([1.0, 2.0, 4.0], [2.0, 4.0, 8.0], {}, (2.0, 2.0, 4.0, 3, (3, 3), 6, 0, 0, 6, None)),
+    ],
+)
+def test_a_ratio_without_an_interval_has_its_means_and_counts(a, b, tasks, expected):
+    change = ratio(a, b, **tasks)
+
+    counts = (change.n, change.tasks, change.runs, change.left_out, change.missing, change.total)
+    means = tuple(each and pytest.approx(each) for each in (change.value, change.mean_a, change.mean_b))
+    assert (*means, *counts, change.needs) == expected
+    assert (change.low, change.high, change.p, change.null) == (None, None, None, 1)
+
+
+@pytest.mark.parametrize("is_flat_first", [True, False])
+def test_one_side_without_spread_has_no_welch_interval(is_flat_first):
+    flat, spread = [2.0] * 6, [1.0, 2.0, 4.0, 3.0, 6.0, 5.0]
+    sides = (flat, spread) if is_flat_first else (spread, flat)
+
+    change = difference(*sides, paired=False)
+    assert (change.note, change.low, change.needs) == (
+        "No spread between tasks: no interval. Declare the scale.",
+        None,
+        None,
+    )
+    scaled = difference(*sides, paired=False, lo=0.0, hi=8.0)
+    assert scaled.low < scaled.value < scaled.high
+
+
+def interval(low, high, n=6, **more):
+    """A difference with nothing but its interval."""
+    return Difference(value=0.0, low=low, high=high, n=n, **more)
+
+
+NEAR = "The difference lies near the margin: more tasks may not decide it."
+SCALED = {"scale": (-1.0, 1.0)}
+RATIO = {"null": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("change", "margin", "expected"),
+    [
+        # At the margin is not within it, and at no difference is not worse.
+        (interval(-0.1, 0.1), 0.1, ("inconclusive", NEAR, None, None)),
+        (interval(-0.0999, 0.1), 0.1, ("pass", "Within the margin.", None, None)),
+        (interval(-0.1, 0.0), 0.1, ("inconclusive", NEAR, None, None)),
+        (interval(-0.2, -0.001), 0.1, ("fail", "Significantly worse.", None, None)),
+        (interval(-0.05, -0.001), 0.1, ("pass", "Worse, but within the margin.", None, None)),
+        (interval(-0.05, 0.0), 0.1, ("pass", "Within the margin.", None, None)),
+        (interval(-0.2, 0.0), 0.0, ("inconclusive", NEAR, None, None)),
+        (interval(-0.2, -0.1), 0.0, ("fail", "Significantly worse.", None, None)),
+        (interval(0.0, 0.2), 0.0, ("inconclusive", NEAR, None, None)),
+        (interval(0.01, 0.2), 0.0, ("pass", "Within the margin.", None, None)),
+        # A required improvement.
+        (interval(0.1, 0.2), -0.1, ("inconclusive", NEAR, None, None)),
+        (interval(0.11, 0.2), -0.1, ("pass", "Improved as required.", None, None)),
+        (interval(0.0, 0.1), -0.1, ("inconclusive", NEAR, None, None)),
+        (interval(0.0, 0.099), -0.1, ("fail", "The required improvement is excluded.", None, None)),
+        (interval(-0.2, -0.1), -0.1, ("fail", "Significantly worse.", None, None)),
+        # One limit, or none.
+        (interval(None, None), 0.1, ("inconclusive", "No interval.", 6, None)),
+        (interval(None, None, needs=9, note="why."), 0.1, ("inconclusive", "why.", 9, None)),
+        (interval(None, -0.1), 0.1, ("fail", "Significantly worse.", None, None)),
+        (interval(None, 0.1), 0.1, ("inconclusive", NEAR, None, None)),
+        (interval(0.1, None), 0.1, ("pass", "Within the margin.", None, None)),
+        # The largest loss of a task, and the tasks that show a collapse.
+        (interval(-1.0, 1.0, **SCALED), 1.0, ("pass", "No loss can exceed the margin.", None, None)),
+        (interval(-1.0, 1.0, **SCALED), 0.99, ("inconclusive", NEAR, None, 1)),
+        (interval(-0.01, 0.01, 72, **SCALED), 0.05, ("pass", "Within the margin.", None, 72)),
+        (
+            interval(-0.01, 0.01, is_anytime=True, **SCALED),
+            0.05,
+            ("pass", "Within the margin.", None, None),
+        ),
+        (interval(-0.01, 0.01, **SCALED), 0.0, ("inconclusive", NEAR, None, None)),
+        # Ratios: a share, and less is better.
+        (interval(0.9, 1.05, **RATIO), 0.1, ("pass", "Within the margin.", None, None)),
+        (interval(0.9, 1.1, **RATIO), 0.1, ("inconclusive", NEAR, None, None)),
+        (interval(1.01, 1.2, **RATIO), 0.1, ("fail", "Significantly worse.", None, None)),
+        (interval(0.5, 0.79, **RATIO), -0.2, ("pass", "Improved as required.", None, None)),
+        (interval(0.81, 0.9, **RATIO), -0.2, ("fail", "The required improvement is excluded.", None, None)),
+        (interval(0.5, 0.8, **RATIO), -1.0, ("fail", "The required improvement is excluded.", None, None)),
+        (interval(0.9, None, **RATIO), 0.1, ("inconclusive", NEAR, None, None)),
+        (interval(0.9, 1.05, **RATIO, **SCALED), 1.5, ("pass", "Within the margin.", None, 1)),
+    ],
+)
+def test_a_gate_at_its_limits(change, margin, expected):
+    result = gate(change, margin)
+
+    assert (result.verdict, result.note, result.needs, result.fewest) == expected
+    assert result.difference is change and result.with_errors is None
+
+
+@pytest.mark.parametrize(
+    ("change", "margin", "least", "needs"),
+    [
+        (interval(-0.1, 0.1, 5), 0.2, 6, 6),
+        (interval(-0.2, -0.001, 5), 0.1, 6, 6),
+        (interval(-0.1, 0.099, 5), -0.1, 6, 6),
+        (interval(-0.2, 0.2, 5, spread=0.3), 0.1, 6, 6),
+        (interval(-0.2, 0.2, 5, spread=0.3), 0.0, 6, 6),
+        (interval(-1.0, 1.0, 0, **SCALED), 1.0, 6, 6),
+        (interval(-0.01, 0.01, 71, **SCALED), 0.05, 72, 72),
+        (interval(-0.2, 0.2, 10, spread=0.3, **SCALED), 0.1, 36, 121),
+    ],
+)
+def test_a_gate_of_too_few_tasks_names_the_fewest(change, margin, least, needs):
+    result = gate(change, margin)
+
+    note = f"{change.n} tasks: fewer than {least} cannot show that the loss stays within the margin."
+    if needs > least:
+        note += f" About {needs} would decide it if there is no difference."
+    assert (result.verdict, result.note, result.needs) == ("inconclusive", note, needs)
+
+
+@pytest.mark.parametrize(
+    ("change", "margin", "needs"),
+    [
+        (interval(-0.2, 0.2, 10, spread=0.3), 0.1, 121),
+        (interval(-0.2, 0.2, 10, spread=0.3, family=3), 0.1, 161),
+        (interval(-0.2, 0.2, 6, spread=0.3), 0.2, 40),
+        (interval(-0.2, 0.2, 120, spread=0.3), 0.1, None),
+        (interval(-0.2, 0.2, 10, spread=0.3), 0.0, None),
+        (interval(-0.2, 0.2, 10, spread=0.0), 0.1, None),
+    ],
+)
+def test_a_gate_names_the_tasks_that_would_decide_it(change, margin, needs):
+    result = gate(change, margin)
+
+    note = f"Not enough tasks: about {needs} would decide it if there is no difference." if needs else NEAR
+    assert (result.verdict, result.note, result.needs) == ("inconclusive", note, needs)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (-0.2, 0.05, "pass"),
+        (-0.05, 0.2, "inconclusive"),
+        (0.05, 0.2, "fail"),
+        (None, 0.05, "pass"),
+        (0.05, None, "fail"),
+        (-0.2, 0.1, "inconclusive"),
+        (0.0, 0.2, "inconclusive"),
+    ],
+)
+def test_a_gate_of_what_should_be_low_is_mirrored(low, high, verdict):
+    mirrored = interval(None if high is None else -high, None if low is None else -low)
+
+    assert gate(interval(low, high), 0.1, lower_is_better=True).verdict == verdict
+    assert gate(mirrored, 0.1).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("errors", "words"),
+    [
+        (0, "Infrastructure errors decide it"),
+        (1, "1 infrastructure error decides it"),
+        (2, "2 infrastructure errors decide it"),
+    ],
+)
+def test_errors_that_decide_are_counted(errors, words):
+    good, bad = interval(0.0, 0.1), interval(-0.3, -0.2)
+    result = gate(good, 0.1, with_errors=bad, errors=errors)
+
+    expected = f"{words}: pass with errors excluded, fail with errors as failures."
+    assert (result.verdict, result.note, result.needs) == ("inconclusive", expected, None)
+    assert (result.difference, result.with_errors) == (good, bad)
+    unnumbered = gate(good, 0.1, with_errors=bad)
+    assert unnumbered.note.startswith("Infrastructure errors decide it: pass")
+
+
+@pytest.mark.parametrize("margin", [math.nan, math.inf, -math.inf])
+def test_a_margin_is_a_number(margin):
+    with pytest.raises(ValueError, match="the margin must be a number"):
+        gate(interval(0.0, 0.1), margin)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"level": 0.0}, "level must lie between 0 and 1, not 0.0"),
+        ({"level": 1.0}, "level must lie between 0 and 1, not 1.0"),
+        ({"family": 0}, "a family has at least one comparison"),
+        ({"lo": 1.0, "hi": 1.0}, "the scale must have finite ends lo < hi, not 1.0 and 1.0"),
+        ({"lo": -math.inf, "hi": 1.0}, "the scale must have finite ends lo < hi, not -inf and 1.0"),
+        ({"lo": 0.0, "hi": math.inf}, "the scale must have finite ends lo < hi, not 0.0 and inf"),
+        ({"span": 0.0}, "span must be positive"),
+        ({"span": math.inf}, "span must be positive"),
+    ],
+)
+def test_refused_arguments_are_named(options, words):
+    with pytest.raises(ValueError) as refused:
+        difference([1.0, 0.0], [1.0, 1.0], **options)
+    assert str(refused.value) == words
+
+
+def test_a_difference_alone_is_one_comparison_at_95_percent_with_nothing_counted():
+    bare = Difference(value=None)
+
+    assert (bare.level, bare.family, bare.n, bare.tasks, bare.runs) == (0.95, 1, 0, (0, 0), 0)
+    assert (bare.left_out, bare.missing, bare.total, bare.null, bare.unit) == (0, 0, 0, 0.0, "task")
+    assert (bare.is_paired, bare.is_anytime, bare.is_constant, bare.is_ratio) == (True, False, False, False)
+    plain, named = difference(ONE, TWO), difference(ONE, TWO, family=1, level=0.95, paired=True)
+    assert plain == named and plain.family == 1
+    assert ratio(CHEAP, CHEAPER) == ratio(CHEAP, CHEAPER, family=1, level=0.95)
+    assert adjust(plain, 1) == adjust(plain, 1, 0.95)
+
+
+@pytest.mark.parametrize(
+    ("missing", "total", "is_member"), [(0, 10, True), (2, 10, True), (3, 10, False), (1, 4, False)]
+)
+def test_a_metric_missing_in_more_than_a_fifth_of_runs_is_no_member(missing, total, is_member):
+    change = replace(difference(ONE, TWO), missing=missing, total=total)
+
+    page = family({"score": change})
+    assert list(page.members) == ["score"] * is_member
+    assert page.left_out == ({} if is_member else {"score": f"missing in {missing} of {total} runs"})
+
+
+def test_members_of_a_family_without_fingerprints_are_not_copies():
+    change = replace(difference(ONE, TWO), fingerprint="")
+    untested = replace(change, p=None, note="")
+
+    page = family({"one": change, "two": change, "three": untested}, level=0.9)
+    assert list(page.members) == ["one", "two"] and page.left_out == {"three": "not tested"}
+    assert [(each.family, each.level) for each in page.members.values()] == [(2, 0.9), (2, 0.9)]
+    assert (page.descriptive["three"].family, page.descriptive["three"].level, page.level) == (1, 0.9, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("p_values", "expected"),
+    [
+        ([], []),
+        ([None], [None]),
+        ([0.04], [0.04]),
+        ([0.6, 0.7], [1.0, 1.0]),
+        ([0.03, 0.01], [0.03, 0.02]),
+        ([0.02, 0.02], [0.04, 0.04]),
+        ([0.01, 0.012, None], [0.02, 0.02, None]),
+    ],
+)
+def test_holm_never_orders_otherwise_and_never_exceeds_one(p_values, expected):
+    assert holm(p_values) == pytest.approx(expected)

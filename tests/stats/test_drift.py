@@ -132,3 +132,13 @@ def test_the_work_for_an_observation_does_not_grow():
 def test_settings_that_make_no_sense_are_refused(settings, message):
     with pytest.raises(UsageError, match=message):
         DriftSettings(**settings)
+
+
+def test_a_monitor_begins_at_the_start_and_compares_two_windows():
+    monitor = DriftMonitor(DriftSettings(alpha=0.05))
+    assert monitor.position == 0
+    monitor._low, monitor._high = 0.9, 0.1
+    for name in ("_low_window", "_high_window"):
+        monitor._low_window = monitor._high_window = None
+        setattr(monitor, name, object())
+        assert monitor._between_windows() is None

@@ -613,3 +613,72 @@ def test_an_interval_without_a_scale_ends_where_values_end_on_one_side(lo, hi, l
     assert free.low == pytest.approx(-1.9, abs=0.4) and free.high == pytest.approx(5.9, abs=0.4)
     assert estimate.low == (free.low if low == -1.9 else low)
     assert estimate.high == (free.high if high == 5.9 else high)
+
+
+MANY = [1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0]
+
+
+@pytest.mark.parametrize(
+    ("call", "note"),
+    [
+        (lambda: bill([-1.0, *MANY], level=0.9), "Negative values: no interval"),
+        (lambda: bill(MANY[:4], level=0.9), "Fewer than 5 tasks"),
+        (lambda: bill([2.0] * 7, level=0.9), "All tasks have the same value"),
+        (lambda: bill([], level=0.9), "No values."),
+        (lambda: bill(MANY, level=0.9), "Provided that"),
+        (lambda: per_success([], [], level=0.9), "No values."),
+        (lambda: per_success([-1.0, *MANY], [1] * 8, level=0.9), "Negative values"),
+        (lambda: per_success(MANY, [-1] * 7, level=0.9), "Negative values"),
+        (
+            lambda: per_success(MANY, [0] * 7, level=0.9),
+            "No success in 7 runs: more than the total cost of 53",
+        ),
+        (lambda: per_success(MANY[:4], [1] * 4, level=0.9), "Fewer than 5 tasks"),
+        (lambda: per_success([2.0] * 7, [1] * 7, level=0.9), "Every task has the same cost"),
+        (lambda: per_success(MANY, [0, 0, 0, 0, 0, 0, 1], level=0.9), "No upper limit"),
+        (lambda: per_success(MANY, [1, 1, 1, 0, 1, 1, 1], level=0.9), ""),
+        (lambda: typical([-1.0, *MANY], level=0.9), ""),
+        (lambda: typical(MANY[:2], level=0.9), ""),
+        (lambda: typical([2.0] * 7, level=0.9), ""),
+        (lambda: typical([], level=0.9), "No values."),
+    ],
+)
+def test_every_estimate_has_its_level_and_scope_also_without_an_interval(call, note):
+    estimate = call()
+    assert (estimate.level, estimate.scope) == (0.9, "tasks like these")
+    assert estimate.note.startswith(note)
+
+
+def test_a_mean_cost_is_resampled_up_to_two_thousand_tasks_and_has_a_proviso_below_eighty(monkeypatch):
+    values = [1.0 + number % 7 for number in range(80)]
+    assert [bill(values[:n]).note.startswith("Provided") for n in (79, 80)] == [True, False]
+    monkeypatch.setattr("proctor.stats.intervals.MOST_RESAMPLED", 79)
+    methods = [bill(values[:n]).method.rpartition("interval and ")[2] for n in (79, 80)]
+    assert methods == ["bootstrap-t of the log mean", "delta method on the log mean"]
+
+
+@pytest.mark.parametrize(("largest", "has_value"), [(1e150, True), (1.01e150, False)])
+def test_numbers_up_to_a_size_are_taken(largest, has_value):
+    assert (mean([0.0, 1.0, largest]).value is not None) == has_value
+
+
+@pytest.mark.parametrize("scope", ["like", "these"])
+@pytest.mark.parametrize("scale", [{}, {"lo": 0.0, "hi": 30.0}])
+@pytest.mark.parametrize(
+    ("values", "tasks"),
+    [
+        ([], []),
+        ([1.0], [0]),
+        ([1.0, 2.0], [0, 0]),
+        ([2.0] * 8, range(8)),
+        ([2.0] * 8, [0, 0, 1, 1, 2, 2, 3, 3]),
+        (MANY, range(7)),
+        ([*MANY, *MANY[::-1]], [*range(7), *range(7)]),
+        ([1.0, 2.0, 4.0], [0, 1, 2]),
+        ([math.inf, 1.0], [0, 1]),
+    ],
+)
+def test_every_mean_has_its_level_scope_and_counts(values, tasks, scale, scope):
+    estimate = mean(values, tasks, level=0.9, scope=scope, **scale)
+    assert (estimate.level, estimate.scope) == (0.9, LIKE if scope == "like" else THESE)
+    assert (estimate.n, estimate.runs) == (len(set(tasks)), len(values))

@@ -11,7 +11,17 @@ from proctor.item import Item
 from proctor.jobs.evaluation.results import evaluator_summary, failed_targets, results_of, worst_targets
 from proctor.score import Score
 from proctor.stats.calibration import CalibrationPair
-from proctor.stats.evaluation import StoredCalibration, _About, average_of, high_is_bad, scale_of
+from proctor.stats.evaluation import (
+    EvaluatorResult,
+    JudgeNoise,
+    StoredCalibration,
+    _About,
+    average_of,
+    evaluator_results,
+    high_is_bad,
+    scale_of,
+)
+from proctor.stats.intervals import Estimate
 from proctor.store import Ownership, Recorder, RetrySelection, timestamp
 from proctor.store.annotations import CalibrationRecord
 
@@ -378,3 +388,140 @@ def test_the_scale_of_a_correction_is_that_of_the_evaluator_or_else_that_of_its_
     assert (estimate.value is not None) == is_corrected
     assert about.corrected(StoredCalibration(pairs=[]), totals, declared) is None
     assert about.corrected(None, totals, declared) is None
+
+
+def sums(evaluator, dimension="", **more):
+    row = {"evaluator": evaluator, "evaluatorDigest": "v1", "dimension": dimension, "level": "trace"}
+    known = {"n": 4, "failed": 1, "valued": 3, "total": 6.0, "sessions": 2}
+    return row | known | {"read": None, "written": None, "cost": None} | more
+
+
+def requested(name, asked_as):
+    details = {"evaluator": name, "evaluatorDigest": "v1", "level": "session"}
+    return {"details": json.dumps(details), "settings": json.dumps({"evaluator": asked_as})}
+
+
+def five_points(low, high):
+    entries = [{"label": "bad", "value": low}, {"label": "good", "value": high}]
+    return {"evaluatorConfig": {"llmAsAJudge": {"ratingScale": {"numerical": entries}}}}
+
+
+def two_dimensions(name, low, high):
+    scale = five_points(low, high)["evaluatorConfig"]["llmAsAJudge"]["ratingScale"]
+    entry = {"dimensionName": name, "dimensionRatingScale": scale}
+    return {"evaluatorConfig": {"llmAsAJudge": {"ratingScale": {"multiDimensional": [entry]}}}}
+
+
+def test_each_evaluator_has_its_figures_in_the_order_of_the_request():
+    rows = [
+        sums("kind", "warmth", read=70, written=9, cost=0.5),
+        sums("kind", "", n=2, failed=2, valued=0, total=0.0, sessions=1),
+        sums("tone", n=3, failed=3, valued=0, total=0.0),
+        sums("extra"),
+    ]
+    totals = [
+        {"evaluator": name, "evaluatorDigest": "v1", "dimension": dimension, "valued": valued}
+        | {"total": total, "low": total / valued, "high": total / valued, "n": 1}
+        for name, dimension, valued, total in (
+            *(("kind", "warmth", 1, 2.0), ("kind", "warmth", 2, 8.0)),
+            *(("extra", "", 1, 2.0), ("extra", "", 1, 5.0)),
+        )
+    ]
+    key = {"evaluatorDigest": "v1", "dimension": "warmth"}
+    labels = [{"evaluator": "kind", **key, "label": label, "n": n} for label, n in (("good", 2), ("bad", 1))]
+    votes = [{"evaluator": "kind", **key, "votes": text} for text in ("[1, 3]", "[2, 2, null]", "[]")]
+    results = evaluator_results(
+        rows,
+        [requested("none", "none-7"), requested("tone", "tone-7"), requested("kind", "kind-7")],
+        labels,
+        votes,
+        totals,
+        inverted=["kind"],
+        definitions={"kind-7": two_dimensions("warmth", 1.0, 5.0), "extra": five_points(2.0, 6.0)},
+    )
+    assert [(one.evaluator, one.asked_as, one.level, one.dimension) for one in results] == [
+        ("none", "none-7", "session", ""),
+        ("tone", "tone-7", "trace", ""),
+        ("kind", "kind-7", "trace", "warmth"),
+        ("extra", "extra", "trace", ""),
+    ]
+    none, tone, kind, extra = results
+    assert (none.evaluated, none.failed, none.sessions) == (0, 0, 0)
+    assert (tone.evaluated, tone.failed, tone.if_failures_were_zero, tone.average.value) == (0, 3, None, None)
+    # A target that failed as a whole failed on each dimension.
+    assert (kind.evaluated, kind.failed, kind.sessions) == (3, 3, 2)
+    assert (kind.if_failures_were_zero, extra.if_failures_were_zero) == (1.0, 1.5)
+    assert (kind.high_is_bad, extra.high_is_bad) == (True, False)
+    assert (kind.input_tokens, kind.output_tokens, kind.cost_usd) == (70, 9, 0.5)
+    assert (extra.input_tokens, extra.output_tokens, extra.cost_usd) == (0, 0, None)
+    assert (dict(kind.labels), dict(extra.labels)) == ({"good": 2, "bad": 1}, {})
+    assert (kind.noise_from, kind.wavering, extra.noise_from, extra.wavering) == ("votes", 1.0, "", None)
+    # Both are on the scale that their definition declares, by the name of the request or their own.
+    assert [one.average.method for one in (kind, extra)] == ["plus", "plus"]
+    assert (kind.average.value, extra.average.value) == (10 / 3, 3.5)
+    assert (kind.average.low, kind.average.high) == (1.0, 5.0)
+    assert (extra.average.low, extra.average.high) == (2.0, 6.0)
+
+
+def test_noise_of_a_calibration_is_used_where_no_result_has_several_votes():
+    totals = {"evaluator": "kind", "evaluatorDigest": "v1", "dimension": "", "valued": 1, "n": 1}
+    totals |= {"total": 0.5, "low": 0.5, "high": 0.5}
+    stored = StoredCalibration(pairs=[], noise_variance=0.04)
+    seen = []
+
+    def calibrations(key):
+        seen.append(key)
+        return stored
+
+    def result(votes, *, measured=True):
+        key = {"evaluator": "kind", "evaluatorDigest": "v1", "dimension": ""}
+        rows = [{**key, "votes": votes}]
+        found = calibrations if measured else lambda key: None
+        return evaluator_results([sums("kind")], [], [], rows, [totals], inverted=(), calibrations=found)[0]
+
+    assert (result("[0.5]").noise_from, result("[0.5]").wavering) == ("calibration", pytest.approx(0.2))
+    assert seen == [("kind", "v1", "")] * 2
+    assert (result("[0, 1]").noise_from, result("[0, 1]").wavering) == ("votes", pytest.approx(0.5**0.5))
+    assert (result("[0.5]", measured=False).noise_from, result("[]", measured=False).wavering) == ("", None)
+    assert result("[0.5]").corrected is None
+    # One session: the interval is that of the noise.
+    assert (result("[0.5]").is_noise, result("[0.5]", measured=False).is_noise) == (True, False)
+
+
+def test_without_a_scale_the_interval_is_at_least_as_wide_as_the_noise():
+    totals = [{"valued": 1, "total": value, "low": value, "high": value, "n": 1} for value in (4.0, 4.1, 4.2)]
+    quiet = average_of(totals, JudgeNoise(vote_variance=1e-6, left=1.0))
+    noisy = average_of(totals, JudgeNoise(vote_variance=3.0, left=1.0))
+    # 4.302653 is the quantile of two degrees of freedom, 1 the error of the noise.
+    limits = (noisy.estimate.low, noisy.estimate.high)
+    assert limits == pytest.approx((4.1 - 4.302653, 4.1 + 4.302653), abs=1e-6)
+    assert (noisy.is_noise, quiet.is_noise) == (True, False)
+    assert quiet.estimate.low is None
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ((0.5, 0.4, 0.6), "Corrected for the judge's errors: 0.500 (95% CI 0.400 to 0.600), m, 9 labels. A."),
+        ((0.5, None, 0.6), "Calibration: A."),
+        ((0.5, 0.4, None), "Calibration: A."),
+        ((None, 0.4, 0.6), "Calibration: A."),
+        (None, ""),
+    ],
+)
+def test_a_corrected_mean_is_a_sentence_if_it_has_both_limits(limits, words):
+    estimate = None
+    if limits:
+        value, low, high = limits
+        estimate = Estimate(value=value, low=low, high=high, method="m", runs=9, note="A.")
+    result = EvaluatorResult(evaluator="e", asked_as="e", digest="", level="trace", corrected=estimate)
+    assert result.correction == words
+
+
+@pytest.mark.parametrize(
+    ("value", "is_harm_high"), [(None, True), (1.0, True), (0.5, True), (0.49, False), (0.0, False)]
+)
+def test_harm_is_the_high_value_from_a_half_on(value, is_harm_high):
+    names = high_is_bad({} if value is None else {"harmfulValue": value})
+    assert "Builtin.Refusal" in names
+    assert ("Builtin.Harmfulness" in names) == ("Builtin.Stereotyping" in names) == is_harm_high

@@ -23,6 +23,7 @@ from proctor.stats.differences import adjust, difference
 from proctor.stats.experiment import (
     RunData,
     Study,
+    _clustered_by_seed,
     difference_record,
     failure_clusters,
     level_contrasts,
@@ -841,3 +842,51 @@ def test_a_difference_that_was_left_out_is_not_significant():
     left_out = difference_record(clear, "all values are equal")
     assert (left_out["is_significant"], left_out["p_corrected"]) == (False, None)
     assert left_out["note"] == "all values are equal; All runs differ by the same amount"
+
+
+@pytest.mark.parametrize(
+    ("gaps", "note"),
+    [
+        # Seeds with equal gaps in each block: pairs count.
+        ({1: [1.0, 2.0, 1.5], 2: [2.0, 1.0, 1.5]}, ""),
+        ({1: [1.0, 1.1, 0.9], 2: [3.0, 3.1, 2.9]}, "this holds for 2 seeds only."),
+        ({1: [1.0, 2.0, 1.5, 1.2, 1.8, 1.1]}, "this holds for 1 seed only."),
+        ({1: [1.0] * 3, 2: [3.0] * 3}, "this holds for 2 seeds only."),
+        ({n: [n + 0.1, n - 0.1] for n in range(1, 7)}, "6 seeds count, not 12 pairs."),
+        ({n: [float(n)] for n in range(1, 7)}, ""),
+    ],
+)
+def test_seeds_count_instead_of_pairs_where_the_effect_varies_with_them(gaps, note):
+    blocks = [(seed, place) for seed, own in gaps.items() for place in range(len(own))]
+    before = [0.1 * place for place in range(len(blocks))]
+    changes = [gap for own in gaps.values() for gap in own]
+    after = [value + change for value, change in zip(before, changes, strict=True)]
+    plain = difference(before, after, task_a=blocks, task_b=blocks)
+    result = _clustered_by_seed(plain, (blocks, before), (blocks, after))
+    assert result.value == plain.value
+    words = result.note.removeprefix(plain.note).strip()
+    assert words == (f"The effect may vary with the seed: {note}" if note else "")
+    if "seeds count" in note:
+        assert result.se > plain.se and result.df == len(gaps) - 1
+    else:
+        assert result.se == plain.se
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "declared", "is_boolean", "expected"),
+    [
+        ("trust", [1.0, 5.0], (1.0, 5.0), False, (1.0, 5.0)),
+        ("trust", [0.9, 5.0], (1.0, 5.0), False, None),
+        ("trust", [1.0, 5.1], (1.0, 5.0), False, None),
+        ("trust", [0.0, 1.0], (1.0, 5.0), False, (0.0, 1.0)),
+        ("trust", [2.0], (1.0, 5.0), True, (0.0, 1.0)),
+        ("trust", [0.5], None, False, None),
+        ("trust", [], None, False, None),
+        ("score.tone", [0.0, 0.5, 1.0], None, False, (0.0, 1.0)),
+        ("score.tone", [-0.1, 0.5], None, False, None),
+        ("score.tone", [0.5, 1.1], None, False, None),
+        ("score.tone", [], None, False, None),
+    ],
+)
+def test_a_scale_is_declared_or_that_of_booleans_and_shares(metric, values, declared, is_boolean, expected):
+    assert scale_of(metric, values, declared, is_boolean) == expected

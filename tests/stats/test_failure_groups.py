@@ -70,3 +70,7 @@ def test_the_key_of_a_group_depends_on_reason_and_pattern():
     ]
     assert [group.key for group in groups] == expected
     assert len(set(expected)) == 2
+
+
+def test_words_of_hexadecimal_letters_stay_and_ids_and_numbers_do_not():
+    assert message_pattern("decade deface 5 beef0aff 12:30") == "decade deface # <id> #"

@@ -271,3 +271,13 @@ def test_earlier_values_belong_to_the_task_of_their_item_or_else_to_its_prompt()
         ({"factors": None, "prompt": None}, None),
     ]
     assert _by_task(rows) == {"fix": [1.0, 2.0], "do it": [3.0, 4.0], "": [5.0]}
+
+
+def test_the_time_of_items_side_by_side_is_at_least_that_of_the_longest():
+    short = Group(past={"a": [1.0, 1.0, 1.0]}, planned={"a": 10})
+    long = Group(past={"b": [40.0, 40.0]}, planned={"b": 1})
+    assert predict_total([short, long])[0] == 50.0
+    for groups in ([short, long], [long, short]):
+        assert predict_total(groups, concurrency=10)[0] == 40.0
+    assert predict_total([short], concurrency=5)[0] == 2.0
+    assert predict_total([], concurrency=5) == (0.0, 0.0, 0.0)

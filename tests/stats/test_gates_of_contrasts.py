@@ -216,3 +216,9 @@ def test_confidence_sequences_share_the_error_rate_of_the_family() -> None:
     assert [rule.confidence for rule in rules] == [
         pytest.approx(each) for each in (0.9875, 0.9875, 0.95, 0.95)
     ]
+
+
+def test_a_gate_without_errors_says_nothing_about_them():
+    one = difference([1, 0] * 60, [1, 0] * 60, lo=0, hi=1)
+    assert gate(one, 0.05, with_errors=one) == gate(one, 0.05, with_errors=one, errors=0)
+    assert gate(one, 0.05) == gate(one, 0.05, errors=0)

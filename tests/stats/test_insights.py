@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from proctor.evaluators.insight import FAILURES, INTENT, NO_FAILURE, SUMMARY, family_of, kind_of
+from proctor.evaluators.model_judge import FAILURES, INTENT, NO_FAILURE, SUMMARY, family_of, kind_of
 from proctor.stats.evaluation import (
     InsightFinding,
     bare,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.stats.intervals import anytime_rate, mean, wilson
+from proctor.stats.intervals import THESE, anytime_rate, mean, rate_over_tasks, wilson
 from proctor.stats.samples import f_tail, plus_interval, t_quantile
 
 
@@ -113,3 +113,39 @@ def test_the_limits_of_the_plus_interval_are_those_of_95_percent_and_not_cut():
     low, high = plus.limits()
     assert (low, high) == plus.limits(0.95)
     assert low < 0 and high > 1 and plus.interval() == plus.interval(0.95) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        [(3, 3, 2), (0, 3, 1), (2, 3, 4)],
+        [(1, 1, 7), (0, 1, 3)],
+        [(1, 2, 1), (3, 3, 1), (0, 1, 2)],
+    ],
+)
+def test_a_rate_over_tasks_from_counts_is_that_of_the_runs(counts):
+    runs = [
+        (task, passed)
+        for task, (successes, judged) in enumerate(
+            (successes, judged) for successes, judged, tasks in counts for _ in range(tasks)
+        )
+        for passed in [1] * successes + [0] * (judged - successes)
+    ]
+    for level in (0.5, 0.95):
+        expected = mean([each[1] for each in runs], [each[0] for each in runs], lo=0, hi=1, level=level)
+        for rate in (
+            rate_over_tasks(counts, level=level),
+            rate_over_tasks([*counts, (0, 0, 5), (1, 1, 0)], level=level),
+        ):
+            assert (rate.n, rate.runs, rate.note) == (expected.n, expected.runs, expected.note)
+            limits = (expected.value, expected.low, expected.high, expected.sem, level)
+            assert (rate.value, rate.low, rate.high, rate.sem, rate.level) == pytest.approx(limits)
+
+
+def test_the_rate_of_a_single_task_is_about_this_task():
+    one = rate_over_tasks([(8, 10, 1)])
+
+    assert (one.value, one.n, one.runs, one.scope) == (0.8, 1, 10, THESE)
+    assert (one.low, one.high) == (wilson(8, 10).low, wilson(8, 10).high)
+    assert rate_over_tasks([(8, 10, 1)], level=0.5).low == wilson(8, 10, level=0.5).low
+    assert (rate_over_tasks([]).value, rate_over_tasks([(0, 0, 3)]).low) == (None, None)

@@ -73,3 +73,22 @@ def test_labels_without_verdicts_are_told_as_such_and_others_are_left_out(store)
     assert [each.evaluator for each in judges(store.read, no_order)] == ["brief", "polite"]
     (found,) = judges(store.read, no_order, evaluator="polite")
     assert (found.labels, found.calibration.things, found.digest) == (1, 0, "")
+
+
+def test_the_scale_of_a_judge_is_that_of_its_evaluator_and_dimension(store):
+    judge(store, "polite", {"s1": "Yes"})
+    say(store, "polite", {"s1": "Yes"})
+    asked = []
+    judges(store.read, no_order, lambda evaluator, dimension: asked.append((evaluator, dimension)))
+    assert asked == [("polite", "")]
+
+
+@pytest.mark.parametrize(("old", "new"), [("a", "b"), ("b", "a")])
+def test_the_last_version_is_that_of_the_latest_verdict(store, old, new):
+    say(store, "polite", {"s1": "Yes", "s2": "Yes"})
+    judge(store, "polite", {"s1": "Yes"}, digest=new, at=NOW + timedelta(hours=1))
+    judge(store, "polite", {"s1": "No", "s2": "No"}, digest=old)
+
+    (found,) = judges(store.read, no_order)
+
+    assert (found.digest, found.calibration.things) == (new, 1)

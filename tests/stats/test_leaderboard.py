@@ -1,6 +1,7 @@
 """Results of a benchmark: what they are about, and how each model stands while it runs."""
 
 import math
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,8 +10,9 @@ import pytest
 
 from filled import NOW, carry_out, new_store
 from proctor.item import Item
-from proctor.stats.intervals import LIKE, THESE, anytime_rate
+from proctor.stats.intervals import LIKE, THESE, Estimate, Rate, anytime_rate
 from proctor.stats.leaderboard import (
+    CHECK,
     BenchmarkRun,
     Leaderboard,
     ModelStanding,
@@ -19,6 +21,7 @@ from proctor.stats.leaderboard import (
     _criteria,
     _linearized,
     _order,
+    _ranked,
     _standing,
     _work_seconds,
     compare,
@@ -29,7 +32,7 @@ from proctor.stats.leaderboard import (
     runs_of,
     standing,
 )
-from proctor.stats.ranking import rank_row
+from proctor.stats.ranking import rank_row, ranks
 from proctor.store.items import BenchmarkItem
 
 STATUSES = {"queued": 0, "running": 0, "success": 0, "fail": 0, "timeout": 0, "error": 0}
@@ -255,6 +258,7 @@ def item(status: str, minutes: tuple[int | None, int | None] = (0, 1), **more: o
     ]
     row: BenchmarkItem = {
         "factors": "{}",
+        "repeat": 1,
         "status": status,
         "reason": "",
         "startedAt": at[0],
@@ -285,6 +289,10 @@ def test_the_standing_of_a_model_counts_runs_under_way() -> None:
     assert (one.tokens, one.cost_usd, one.unchecked) == (37, 0.75, 1)
     assert one.rate == anytime_rate(1, 2)
     assert one.state == "3 of 6 · 2 success · 1 fail · 2 running"
+    repeated = [row | {"repeat": place % 3 + 1} for place, row in enumerate(rows)]
+    assert _standing("m", repeated, usage, NOW).rate == Rate(successes=1, trials=2)  # type: ignore[arg-type]
+    of_one_task = [row | {"repeat": place + 1} for place, row in enumerate(rows)]
+    assert _standing("m", of_one_task, usage, NOW).rate == anytime_rate(1, 2)  # type: ignore[arg-type]
     none = _standing("m", rows[1:2], {}, NOW)
     assert (none.cost_usd, none.state) == (None, "success")
 
@@ -315,6 +323,10 @@ def test_a_benchmark_is_read_from_the_store(tmp_path: Path) -> None:
     ]
     with new_store(tmp_path, "bench", items) as store:
         carry_out(store, "bench")
+        second = store.read.items("bench")[1]["sessionId"]
+        score = 'INSERT INTO "scores" ("sessionId", "position", "evaluator", "value") VALUES (?, 99, ?, 1)'
+        with closing(store.database.connect()) as connection:
+            connection.run(score, (second, f"{CHECK}make test"))
         runs = runs_of(store.read, "bench")
         whole = compare(store.read, "bench", NOW)
         now = standing(store.read, "bench", datetime(2027, 1, 1, tzinfo=UTC))
@@ -336,6 +348,7 @@ def test_a_benchmark_is_read_from_the_store(tmp_path: Path) -> None:
     assert failed.total_tokens > first.total_tokens > 0
     assert (first.is_after_cutoff, runs[4].is_after_cutoff) == (True, None)
     assert first.criteria[-1] == TaskCriterion(name="make test", passed=None)
+    assert runs[1].criteria[-1] == TaskCriterion(name="make test", passed=True)
     assert first.session_id and first.finished_at and not first.is_stand_in
     assert first.wall_seconds is not None and first.wall_seconds > 0
     assert (whole.batch_id, whole.status, whole.scope) == ("bench", "completed", LIKE)
@@ -368,3 +381,16 @@ def test_values_of_tasks_have_the_cost_per_success_as_their_geometric_mean() -> 
         [cost / 2.0 - ok / 0.75 for cost, ok in zip(costs, passed, strict=True)]
     )
     assert _linearized(models_of([run("m", "t", cost_usd=0.0)])[0], is_single=False) == {}
+
+
+def test_rates_are_ranked_on_the_scale_from_0_to_1():
+    table = {
+        name: {f"t{task}": [float((task * 7 + shift) % 10 < share)] for task in range(12)}
+        for name, share, shift in (("a", 9, 0), ("b", 5, 3), ("c", 1, 5))
+    }
+    estimates = {name: Estimate(value=0.5) for name in table}
+    ranked = _ranked(table, estimates, kind="rate")
+    assert [(each.name, each.rank_low, each.rank_high) for each in ranked] == [
+        (each.name, each.rank_low, each.rank_high) for each in ranks(table, lo=0.0, hi=1.0)
+    ]
+    assert (ranked[0].rank_low, ranked[-1].rank_high) == (1, 3)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from comparisons import compare_runs, compare_within
+from comparisons import compare_runs, compare_within, groups_of_runs
 from proctor.stats import (
     agreement,
     classical,
@@ -964,7 +964,7 @@ OF_RUNS: dict[str, Callable[[StoreReader], object]] = {
         read, "one", "model", NOW, metrics=["success", "cost", "score:tidy"], mixed=True, against="qwen"
     ),
     "disagreements": lambda read: comparison.disagreements(
-        comparison.groups_of_runs(read, ["one", "two"], NOW), "success", "two"
+        groups_of_runs(read, ["one", "two"], NOW), "success", "two"
     ),
     "analysis of dialogues": lambda _: dialogue.analysis(DIALOGUES),
     "analysis of dialogues by client": lambda _: dialogue.analysis(

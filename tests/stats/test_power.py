@@ -180,3 +180,22 @@ def test_what_cannot_be_detected_says_why():
 def test_two_tasks_are_enough_to_say_what_they_detect():
     assert detectable([1.0, 2.0], [1.5, 3.5]).value == pytest.approx(7.041, abs=5e-4)
     assert detectable([1.0, 2.0], [1.5, 3.5], tasks=1).value is None
+
+
+def test_from_forty_tasks_on_none_are_added():
+    assert [required_tasks(variance, 0.2) for variance in (0.186, 0.19, 0.21)] == [43, 40, 44]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        ([math.inf, 1.0, 2.0], [1.0, 2.0, 3.0], True),
+        ([1.0, 2.0, 3.0], [math.inf, 1.0, 2.0], True),
+        ([1.0], [2.0], True),
+        ([1.0, 2.0, 3.0], [2.0, 2.0, 4.0], False),
+    ],
+)
+def test_how_differences_vary_is_unknown_where_either_side_is_unusable(first, second, words):
+    parts = variation(first, second, task=range(len(first)))
+    assert bool(parts.note) == words
+    assert (parts.observed > 0) == (not words)

@@ -1,10 +1,18 @@
 """What runs to come are going to take, from those that have been."""
 
+import json
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
+from proctor.item import Item
 from proctor.report.estimate import assumption_note
 from proctor.scenario.state import ScenarioCall
-from proctor.stats.estimate import PromptShare, parts_of, predict
+from proctor.session import Iteration, ModelCall
+from proctor.stats.estimate import PromptShare, earlier_runs, experience, parts_of, predict
+from proctor.store import Recorder, timestamp
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def part(who, model, tokens, calls=1.0):
@@ -71,3 +79,54 @@ def test_one_earlier_run_gives_no_interval_and_an_unknown_price_no_cost():
 
 def test_without_earlier_runs_nothing_is_predicted():
     assert predict([], [part("port", "a", 5)], turns=1, runs=1, price=a_dollar_a_thousand) is None
+
+
+@pytest.fixture
+def played(proctor_store):
+    """Two completed runs of a scenario, one that failed, one of another, and one without a session."""
+    items = [
+        Item(prompt=prompt, details={"n": n}) for n, prompt in enumerate(("sea", "sea", "sea", "sky", "fog"))
+    ]
+    batch = {"runId": "run", "createdAt": timestamp(NOW), "job": "scenario", "status": "completed"}
+    proctor_store.create_batch(batch, items)
+    proctor_store.create_batch(batch | {"runId": "coding", "job": "coding"}, items[:1])
+    writer = proctor_store.writer()
+    call = {"who": "port", "purpose": "decision", "model": "a", "turn": 1}
+    for number, item in enumerate(items[:4]):
+        row = {"runId": "run", "itemId": item.id, "job": "scenario", "status": "running"}
+        recorder = Recorder(writer, f"s{number}", row | {"startedAt": timestamp(NOW)}, lambda: NOW)
+        for turn in (1, 2):
+            tokens = {"input_tokens": 100 * (number + 1), "output_tokens": 10}
+            calls = [call | tokens] * turn
+            recorder.record(ModelCall(model="a"))
+            recorder.record(Iteration(output=json.dumps({"number": turn, "calls": calls})))
+        recorder.record(Iteration(output="no turn"))
+        recorder.end("success", "completed", "", work_seconds=1.0, waiting_seconds=0.0)
+        finished = timestamp(NOW + timedelta(minutes=number))
+        status = "fail" if number == 2 else "success"
+        cost = {"costUsd": 0.5} if number == 1 else {}
+        values = {"status": status, "tokensTotal": 1000 * (number + 1), "finishedAt": finished} | cost
+        writer.change("batch_items", ("run", item.id), values)
+    for run_id, item in (("coding", items[0]), ("run", items[4])):
+        writer.change("batch_items", (run_id, item.id), {"status": "success"})
+    writer.close()
+    return proctor_store.read
+
+
+def test_past_usage_is_of_the_completed_runs_of_a_scenario(played):
+    past = experience(played, "sea")
+    assert (past.runs, past.calls.value, past.tokens.value) == (2, 2.0, 1500.0)
+    assert (past.cost_usd.value, past.cost_usd.runs) == (0.5, 1)
+    replayed = experience(played, "fog")
+    assert (replayed.runs, replayed.calls.value, replayed.tokens.value) == (1, 0.0, 0.0)
+    none = experience(played, "nothing")
+    assert (none.runs, none.calls.value, none.cost_usd.value) == (0, None, None)
+
+
+def test_earlier_runs_have_the_usage_of_their_turns_the_latest_first(played):
+    latest, first = earlier_runs(played, "sea")
+    assert [(part.who, part.model, part.calls, part.input_tokens, part.output_tokens) for part in latest] == [
+        ("port", "a", 1.5, 300.0, 15.0)
+    ]
+    assert [part.input_tokens for part in first] == [150.0]
+    assert earlier_runs(played, "nothing") == []

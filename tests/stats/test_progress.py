@@ -7,9 +7,22 @@ from typing import Any
 
 import pytest
 
-from filled import NOW, filled_store, new_store
+from filled import NOW, filled_store, new_store, task_items
 from proctor.job import StopState
-from proctor.stats.progress import PoolUse, Progress, _maker, _seconds, _Sums, progress, stop_lines
+from proctor.stats.figures import factor_figures
+from proctor.stats.intervals import Rate, anytime_rate
+from proctor.stats.progress import (
+    PoolUse,
+    Progress,
+    _maker,
+    _seconds,
+    _Sums,
+    makers_of,
+    progress,
+    stop_lines,
+    task_rates,
+)
+from proctor.stats.results import load_results
 from proctor.store import Store, ledger, timestamp
 
 
@@ -229,7 +242,7 @@ def test_the_lines_of_a_stopping_rule_have_each_level_and_each_goal():
 
 def maker(status: str, items: int, **more: object) -> Any:
     known = {"agent": "amp", "model": "m", "status": status, "items": items, "unchecked": 0}
-    return known | {"tokens": None, "cost": None} | more
+    return known | {"tokens": None, "cost": None, "repeats": 1} | more
 
 
 def test_an_agent_and_model_has_the_rate_of_its_checked_items():
@@ -243,7 +256,42 @@ def test_an_agent_and_model_has_the_rate_of_its_checked_items():
     one = _maker("amp m", rows)
     assert (one.finished, one.items, one.tokens, one.cost_usd) == (15, 18, 14, 0.75)
     assert (one.rate.successes, one.rate.trials) == (3, 6)
+    assert one.rate == anytime_rate(3, 6)
     assert _maker("amp m", rows[3:]).cost_usd is None
+
+
+def test_the_rate_of_repeated_tasks_has_no_interval_for_every_look():
+    rows = [maker("success", 4, repeats=2), maker("fail", 2, repeats=3)]
+    assert _maker("amp m", rows).rate == Rate(successes=4, trials=6)
+    of_one_task = [maker("success", 1, repeats=1), maker("fail", 2, repeats=3)]
+    assert _maker("amp m", of_one_task).rate == anytime_rate(1, 3), "repeats of one task are independent"
+
+
+def test_rates_by_agent_and_model_are_those_of_the_results_page(tmp_path):
+    ends = {0: "success", 1: "fail", 2: "success", 3: "error", 4: "timeout", 5: "unchecked"}
+    batch_items = task_items(tasks=10, repeats=3)
+    with new_store(tmp_path, batch_items=batch_items) as store:
+        writer = store.writer()
+        for number, each in enumerate(batch_items):
+            # The tasks of `a` have equal repeats, those of `b` differ.
+            place = int(each.prompt.split()[1]) if each.model == "a" else number
+            end = {"status": ends[place % 6], "reason": "completed", "startedAt": timestamp(NOW)}
+            if end["status"] == "unchecked":
+                end |= {"status": "success", "reason": "unchecked"}
+            writer.change("batch_items", ("compare", each.id), end | {"finishedAt": timestamp(NOW)})
+        writer.close()
+        store.end_batch("compare", "completed", "", "", NOW)
+        results = load_results(store.read, ["compare"], NOW)
+        levels = {each.name: each.success for each in factor_figures(results, "model").levels}
+        rates = task_rates(store.read, "compare")
+        assert task_rates(store.read, "other") == {}
+
+    assert rates.keys() == levels.keys()
+    for name, rate in rates.items():
+        assert (rate.n, rate.runs, rate.method) == (levels[name].n, levels[name].runs, "plus")
+        expected = (levels[name].value, levels[name].low, levels[name].high)
+        assert (rate.value, rate.low, rate.high) == pytest.approx(expected)
+    assert (rates["a"].n, rates["a"].runs) == (7, 21)
 
 
 def test_sums_of_finished_items_add_up():
@@ -285,3 +333,15 @@ def test_agents_and_models_of_large_runs_are_counted_anew_after_two_seconds(tmp_
 )
 def test_the_time_since_a_start_that_is_unknown_or_to_come_is_0(since, expected):
     assert _seconds(since, datetime(2026, 3, 1, 12, tzinfo=UTC)) == expected
+
+
+def test_each_agent_and_model_of_a_run_has_its_own_figures(tmp_path):
+    with filled_store(tmp_path) as store:
+        rows = store.read.items("compare", limit=100)
+        makers = makers_of(store.read, "compare")
+        names = sorted({f"{row['agent']} {row['model']}" for row in rows})
+        assert [maker.name for maker in makers] == names
+        for maker in makers:
+            own = [row for row in rows if f"{row['agent']} {row['model']}" == maker.name]
+            assert (maker.items, maker.finished) == (len(own), len(own))
+            assert maker.tokens == sum(row["tokensTotal"] for row in own)

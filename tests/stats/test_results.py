@@ -1,6 +1,7 @@
 """Finished items as columns."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,19 @@ from filled import NOW, carry_out, filled_store, new_store
 from proctor.errors import NotFound
 from proctor.item import FINISHED, Item
 from proctor.jobs.imported.table import import_table
-from proctor.stats.results import Inputs, Labels, _figures, _Reader, _Scores, load_first_results, load_results
+from proctor.score import Score
+from proctor.stats.results import (
+    Inputs,
+    Labels,
+    Results,
+    _figures,
+    _Reader,
+    _Scores,
+    distinct_labels,
+    load_first_results,
+    load_results,
+)
+from proctor.store import Recorder
 
 
 def test_items_are_columns_with_levels_and_figures(tmp_path: Path) -> None:
@@ -38,6 +51,45 @@ def test_a_task_is_the_same_for_every_model_and_repeat(tmp_path: Path) -> None:
     assert left_out == ("agent", "model") and len(every.labels) == 3
     first = results.where(results.column("model").mask("gpt-5"))
     assert len(first) == 12 and set(first.column("model").codes) == {0}
+
+
+def test_tasks_whose_names_are_cut_and_agree_are_shown_with_what_differs(tmp_path: Path) -> None:
+    head = ("Repair the parser of the configuration files so that the tests of the package " * 2)[:80]
+    prompts = [f"{head} pass {'again ' * 40}{rest}" for rest in ("in Python 3.11", "in Python 3.12")]
+    prompts += [f"{head} pass with the new reader.", f"{head} pass with the old reader.", "Short"]
+    batch_items = [
+        Item(
+            runner="prompt",
+            prompt=prompt,
+            model=model,
+            factors={"model": model, "task": prompt[:80]},
+        )
+        for prompt in prompts
+        for model in "ab"
+    ]
+    with new_store(tmp_path, batch_items=batch_items) as store:
+        carry_out(store, "compare")
+        results = load_results(store.read, ["compare"], NOW)
+
+    tasks, _ = results.tasks(results.column("model"))
+    assert len(set(tasks.labels)) == len(tasks.labels) == 5
+    assert all(label.startswith(f"{head} … ") for label in tasks.labels[:4]) and tasks.labels[4] == "Short"
+    assert tasks.labels[2].endswith(" … with the new reader.")
+    # Names by which tasks are paired and filtered stay as they are.
+    assert set(results.labels) == {head, "Short"} == set(results.column("task").labels)
+    assert results.tasks(pair="task")[0].labels == (head, "Short")
+    first = results.where(results.column("model").mask("a"))
+    assert first.tasks(first.column("model"))[0].labels == tasks.labels
+
+
+def test_names_of_tasks_that_agree_have_the_part_that_differs_or_a_number() -> None:
+    assert distinct_labels([], []) == ()
+    assert distinct_labels(["a", "a"], ["", ""]) == ("a", "a"), "they are not cut"
+    assert distinct_labels(["a", "b"], [" x", " x"]) == ("a", "b")
+    assert distinct_labels(["a"] * 3, [" x y", " x z", " x y"]) == ("a … y", "a … z", "a … y (2)")
+    assert distinct_labels(["a", "a"], ["bc d", "bc"]) == ("a … bc d", "a … bc")
+    assert distinct_labels(["a", "a"], [" x ", " x y"]) == ("a", "a … y")
+    assert distinct_labels(["a", "a"], [f" {'x' * 90}", " y"]) == (f"a … {'x' * 40}", "a … y")
 
 
 def test_labels_are_coded_in_the_order_they_appear() -> None:
@@ -207,3 +259,123 @@ def test_a_first_look_has_the_first_tasks_of_each_agent_and_model(
     monkeypatch.setattr("proctor.stats.results.FIRST_ROWS", first)
     with filled_store(tmp_path) as store:
         assert len(load_first_results(store.read, "compare")) == rows
+
+
+def evaluated(results: Results, runs: list[int], scenarios: list[int] | None) -> Results:
+    """The first rows as evaluations of sessions of these runs and scenarios."""
+    first = results.where(np.arange(len(results)) < len(runs))
+    factors = {} if scenarios is None else {"scenario": Labels(codes(*scenarios), ("s", "t", "u"))}
+    return replace(
+        first,
+        runs=Labels(codes(*runs), tuple("abc"[: max(runs) + 1])),
+        is_evaluation=np.ones(len(runs), dtype=bool),
+        factors=factors,
+    )
+
+
+@pytest.mark.parametrize(
+    ("runs", "scenarios", "pairing"),
+    [
+        ([0, 0, 1, 1], None, "session"),
+        ([0, 0, 1, 1], [0, 1, 1, 2], "scenario"),
+        ([0, 0, 1, 1], [0, 0, 1, 1], "session"),
+        ([0, 0, 1, 1], [-1, 0, -1, 1], "session"),
+        ([0, 1, 2], [0, 0, 0], "scenario"),
+        ([0, 1, 2], [0, 0, 1], "session"),
+    ],
+)
+def test_evaluated_sessions_pair_by_a_scenario_that_all_runs_have(tmp_path, runs, scenarios, pairing) -> None:
+    results = load_results(filled_store(tmp_path).read, ["compare"], NOW)
+    assert evaluated(results, runs, scenarios).pairing() == pairing
+    some = replace(
+        evaluated(results, runs, scenarios), is_evaluation=np.asarray([True] * (len(runs) - 1) + [False])
+    )
+    assert some.pairing() == "item"
+
+
+def test_the_task_of_a_pairing_by_scenario_is_the_scenario_or_the_task_or_nothing(tmp_path) -> None:
+    results = load_results(filled_store(tmp_path).read, ["compare"], NOW)
+    scenario, task = Labels(codes(0, 1, 1), ("s", "t")), Labels(codes(2, 1, 0), ("x", "y", "z"))
+    for factors, expected in (
+        ({"scenario": scenario, "task": task}, [0, 1, 1]),
+        ({"task": task}, [2, 1, 0]),
+        ({}, [-1, -1, -1]),
+    ):
+        tasks, varied = replace(evaluated(results, [0, 0, 1], None), factors=factors).tasks(pair="scenario")
+        assert (tasks.codes.tolist(), varied) == (expected, ())
+
+
+def test_loading_reports_the_items_of_each_page(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("proctor.store.database.PAGE_ROWS", 10)
+    pages: list[int] = []
+    load_results(filled_store(tmp_path).read, ["compare"], NOW, pages.append)
+    assert pages == [10, 10, 10, 6]
+
+
+@pytest.mark.parametrize("cached", [1, 2, 100])
+def test_inputs_are_the_same_however_many_are_remembered(tmp_path, monkeypatch, cached) -> None:
+    read = filled_store(tmp_path).read
+    whole = load_results(read, ["compare"], NOW).inputs
+    monkeypatch.setattr("proctor.stats.results.CACHED_INPUTS", cached)
+    again = load_results(read, ["compare"], NOW).inputs
+    assert again.paths == whole.paths
+    assert [again.coded(path).tolist() for path in again.paths] == [
+        whole.coded(path).tolist() for path in whole.paths
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([("s1", "v1", 0.5), ("s2", "v1", 0.7)], {("v1", 0): 0.5, ("v1", 1): 0.7}),
+        ([("s2", "v1", 0.5), ("s2", "v1", 0.7), ("s1", "v1", 0.1)], {("v1", 0): 0.1, ("v1", 1): 0.6}),
+        ([("s1", "v1", 0.5), ("s2", "v2", 0.7), ("s2", "v2", 0.9)], {("v1", 0): 0.5, ("v2", 1): 0.8}),
+        ([("none", "v1", 0.5), ("none", "v2", 0.5)], {}),
+        # Only times decide between versions.
+        ([("s1", "v1", 0.5), ("s1", "v2", 0.7)], None),
+    ],
+)
+def test_without_times_scores_of_one_version_are_averaged(rows, expected) -> None:
+    collected = _Scores()
+    page = scores(*((key, "e", version, value, None) for key, version, value in rows))
+    collected.add(page, np.asarray([{"s1": 0, "s2": 1}.get(row[0], -1) for row in rows]))
+    found = collected.means()
+    means = found and {
+        (version[1], int(row)): float(value)
+        for version, at, values in found
+        for row, value in zip(at, values, strict=True)
+    }
+    assert means == (expected and pytest.approx(expected))
+
+
+def test_scores_of_two_versions_in_one_session_are_read_with_their_times(proctor_store) -> None:
+    items = [Item(prompt=str(number)) for number in range(2)]
+    proctor_store.create_batch(
+        {"runId": "run", "createdAt": "", "job": "coding", "status": "completed"}, items
+    )
+    writer = proctor_store.writer()
+    for number, item in enumerate(items):
+        row = {"runId": "run", "itemId": item.id, "job": "coding", "status": "running", "startedAt": ""}
+        recorder = Recorder(writer, f"s{number}", row, lambda: NOW)
+        for version, value in (("v1", 0.2), ("v2", 0.6)):
+            recorder.score(Score(evaluator="tone", value=value + 0.1 * number, evaluator_digest=version))
+        values = {"status": "success", "sessionId": f"s{number}"}
+        writer.change("batch_items", ("run", item.id), values)
+    writer.close()
+    results = load_results(proctor_store.read, ["run"], NOW)
+    assert results.metrics["score:tone"].tolist() == pytest.approx([0.6, 0.7])
+
+
+@pytest.mark.parametrize(("model", "name"), [("m", "m"), ("", "amp")])
+def test_stand_ins_are_named_by_their_model_or_agent(proctor_store, model, name) -> None:
+    items = [Item(prompt=str(number), model=model, agent="amp") for number in range(2)]
+    batch = {"runId": "run", "createdAt": "", "job": "coding", "status": "completed"}
+    proctor_store.create_batch(batch, items)
+    writer = proctor_store.writer()
+    for number, item in enumerate(items):
+        row = {"runId": "run", "itemId": item.id, "job": "coding", "status": "running", "startedAt": ""}
+        row |= {"standIn": 1 - number, "model": model, "agent": "amp"}
+        Recorder(writer, f"s{number}", row, lambda: NOW)
+        writer.change("batch_items", ("run", item.id), {"status": "success", "sessionId": f"s{number}"})
+    writer.close()
+    assert list(load_results(proctor_store.read, ["run"], NOW).stand_ins) == [name]

@@ -1,6 +1,7 @@
 """Figures of runs: rates, pass@k, costs and ranks over tasks, checked against values computed elsewhere."""
 
 import csv
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,8 +17,9 @@ from proctor.stats.figures import (
     rank_levels,
     reliability_ranks,
     run_figures,
+    unranked_items,
 )
-from proctor.stats.results import Results, load_results, load_scope
+from proctor.stats.results import Labels, Results, load_results, load_scope
 from proctor.store import Scope, Store
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -346,3 +348,22 @@ def test_a_score_of_a_single_task_is_about_its_runs(store):
 
     assert (score.n, score.runs, score.scope) == (1, 4, "these tasks")
     assert score.low < score.value < score.high
+
+
+def test_items_without_a_level_are_counted_by_run(store):
+    with_tone = results_of(store, rows_of("m", SIX, tone="calm"), "all")
+    assert unranked_items(with_tone, "tone") == {}
+    some = [row | ({"tone": "calm"} if row["task"] == "t0" else {}) for row in rows_of("m", SIX)]
+    results_of(store, some, "some")
+    both = load_results(store.read, ["all", "some"], NOW)
+    assert unranked_items(both, "tone") == {"some": 15}
+
+
+def test_a_factor_of_more_than_fifty_levels_has_no_figures(store):
+    results = results_of(store, rows_of("m", ["1"] * 51))
+    levels = Labels.of(f"tone {number}" for number in range(51))
+    many = replace(results, factors={"tone": levels})
+    few = many.where(levels.codes < 50)
+    few = replace(few, factors={"tone": Labels.of(levels.labels[:50])})
+    assert (factor_figures(many, "tone").is_too_many, factor_figures(many, "tone").levels) == (True, ())
+    assert (factor_figures(few, "tone").is_too_many, len(factor_figures(few, "tone").levels)) == (False, 50)

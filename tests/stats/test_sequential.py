@@ -17,6 +17,7 @@ from proctor.stats.sequential import (
     RankGoal,
     WidthGoal,
     _reversed,
+    _Track,
     hedged,
     log_wealths,
     stakes_of,
@@ -389,3 +390,12 @@ def test_equal_ratios_have_no_interval():
 def test_an_error_is_left_out_and_counts_as_the_worst_value(options, repeats, expected):
     observed = Monitor([], **options)._observed(repeats)
     assert (observed.left_out, observed.as_failures) == expected
+
+
+def test_a_projection_counts_what_was_added_since_the_last_look():
+    looked, unlooked = (_Track(ConfidenceSequence()) for _ in range(2))
+    for number in range(60):
+        for track in (looked, unlooked):
+            track.add(float(number % 4 > 0), float(number % 4 > 0))
+        looked.estimate(errors_fail=False)
+    assert unlooked.observations_to_exclude(0.5) == looked.observations_to_exclude(0.5) is not None

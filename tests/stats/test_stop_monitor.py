@@ -1,6 +1,7 @@
 """Rules that stop a run: their goals, the order of the tasks, and what one finished item adds."""
 
 import dataclasses
+import json
 import random
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -50,7 +51,8 @@ def started(store: Store, made: list[Item], rule: StopRule) -> tuple[list[Item],
 
 def row(item: Item, status: str = "success", **values: object) -> Any:
     known = {"id": item.id, "status": status, "reason": "completed", "sessionId": None, "costUsd": None}
-    return known | {"workSeconds": None, "tokensTotal": 0} | values
+    whole = known | {"workSeconds": None, "tokensTotal": 0} | values
+    return {name: [value] for name, value in whole.items()}
 
 
 def test_a_rule_has_a_goal_for_each_thing_to_decide():
@@ -145,7 +147,8 @@ def test_an_item_adds_to_its_task_once_and_the_task_when_it_is_complete(store):
 )
 def test_the_value_of_an_item_is_that_of_the_metric(store, metric, values, expected):
     ordered, monitor = started(store, task_items(), StopRule(decided=True, metric=metric))
-    assert monitor._value(row(ordered[0], **values)) == expected
+    # Scores are not in the row: an item without a session has none.
+    assert (monitor._values(row(ordered[0], **values)) or [monitor._scored(None)]) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +172,22 @@ def test_scores_are_averaged_on_their_scale_and_of_numbers_the_last_counts(store
     numbers += [{"name": "width", "value": 9.0}]
     tables = {"scores": scores, "metrics": numbers}
     monitor._read = SimpleNamespace(of_session=lambda table, session: tables[table])
-    assert monitor._value(row(ordered[0], sessionId="s")) == expected
+    assert monitor._values(row(ordered[0], sessionId="s")) == ()
+    assert monitor._scored("s") == expected
+    assert monitor._scored(None) is None
+
+
+def test_factors_of_a_large_run_are_parsed_a_page_at_a_time(store, monkeypatch):
+    _, monitor = started(store, task_items("ab", 60), StopRule(ranks=0))
+    parsed = []
+    monkeypatch.setattr(
+        "proctor.stats.stopping.json",
+        SimpleNamespace(loads=lambda text: (parsed.append(text), json.loads(text))[1], dumps=json.dumps),
+    )
+
+    again = StopMonitor(monitor.rule, store.read, "run")
+
+    assert len(parsed) == 1 and (again.levels, again.task_count) == (monitor.levels, 60)
 
 
 def test_what_is_decided_is_not_wanted_any_more(store):

@@ -1,14 +1,18 @@
 """What a report says about a batch, counted by hand."""
 
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
 from filled import MODELS, NOW, add_batch, carry_out, filled_store, items, new_store
 from proctor.errors import NotFound
 from proctor.item import Item
+from proctor.job import StopRule
 from proctor.session import ModelCall
-from proctor.stats.summary import summarise
+from proctor.stats import progress
+from proctor.stats.stopping import arranged, rule_resource, stop_document
+from proctor.stats.summary import _facts, summarise
 from proctor.store import Recorder, Scope, timestamp
 
 LATER = NOW + timedelta(hours=1)
@@ -190,6 +194,31 @@ def test_the_facts_of_the_batch_are_there(summary):
         4,
     )
     assert batch.plan_path == "plans/compare.yaml"
+
+
+@pytest.mark.parametrize(
+    ("budget", "finished", "expected"),
+    [(5.0, "2026-03-01T13:00:00.000Z", (0.75, "2026-03-01T13:00:00.000Z")), (None, None, (None, ""))],
+)
+def test_a_batch_has_spent_something_of_a_budget_and_ended_at_some_time(store, budget, finished, expected):
+    row = store.read.batch("compare", LATER) | {"budgetUsd": budget, "finishedAt": finished}
+    read = SimpleNamespace(reserved_and_spent=lambda run_id: {"compare": (2.0, 0.75)}[run_id])
+    facts = _facts(read, row)
+    assert (facts.spent_usd, facts.finished_at, facts.budget_usd) == (*expected, budget)
+
+
+def test_a_run_with_a_rule_that_stops_it_has_the_state_of_the_rule(tmp_path):
+    with new_store(tmp_path) as store:
+        summary = summarise(store.read, Scope(run_id="compare"), LATER)
+        assert (summary.batch_count, summary.batches[0].stop_when) == (1, None)
+        row = {"runId": "stops", "createdAt": timestamp(NOW), "job": "coding", "status": "running"}
+        ordered, rule = arranged(items(), StopRule(by="model", metric="success", decided=True), 0)
+        store.create_batch(row, ordered, [rule_resource(rule)])
+        (facts,) = summarise(store.read, Scope(run_id="stops"), LATER).batches
+        assert facts.stop_when == stop_document(store.read, "stops")
+        assert facts.stop_when is not None
+        assert progress(store.read, "stops", LATER).stop_when == facts.stop_when
+        assert progress(store.read, "compare", LATER).stop_when is None
 
 
 def test_a_run_may_be_named_by_its_beginning_and_must_exist(store):

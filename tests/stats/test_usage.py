@@ -208,3 +208,7 @@ def test_steps_that_nobody_counted_are_none():
 def test_steps_are_numbers_that_people_count_in(rough, step):
     assert nice_step(rough) == pytest.approx(step)
     assert nice_step(rough * (1 + 1e-12)) == pytest.approx(step), "but for rounding"
+
+
+def test_a_histogram_has_about_twelve_bars():
+    assert [len(bars(*range(1, longest + 1))) for longest in (12, 13, 24, 25)] == [13, 7, 13, 6]

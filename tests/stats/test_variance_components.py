@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from proctor.errors import UsageError
-from proctor.stats.variance import components, mixed_model
+from proctor.stats.variance import _Design, _effect, _Fit, _is_balanced, components, mixed_model
 
 # Penicillin (Davies & Goldsmith 1972; lme4): growth on 24 plates, 6 samples each.
 PENICILLIN = """
@@ -292,6 +292,21 @@ def test_rows_without_a_value_or_a_level_are_left_out_and_counted():
     assert values(result)["plate"] == pytest.approx(0.7169, abs=1e-4)
 
 
+def test_a_mixed_model_of_no_values_has_no_means_and_words():
+    result = mixed_model({"a": ["x", None], "b": ["u", "v"], "y": [None, 1.0]}, "y", fixed="a", random=["b"])
+
+    assert (result.n, result.left_out, result.means, result.contrasts) == (0, 2, {}, {})
+    assert result.components == () and "no row has a value" in result.note
+
+
+def test_a_level_for_every_value_leaves_nothing_to_tell_components_apart_by():
+    table = {"a": list("abc"), "b": list("xyz"), "y": [1.0, 2.0, 4.0]}
+    result = mixed_model(table, "y", fixed="a", random=["b"])
+
+    assert result.note == "no repeats and no further combinations: the components cannot be told apart"
+    assert {level: each.value for level, each in result.means.items()} == {"a": 1.0, "b": 2.0, "c": 4.0}
+
+
 def test_one_level_of_the_fixed_factor_is_nothing_to_compare():
     rows = [row for row in machines() if row["machine"] == "A"]
 
@@ -388,3 +403,42 @@ def test_an_incomplete_design_that_is_too_large_is_refused_with_a_remedy(monkeyp
         refused = f"more than {most} observations" in fitted.note
         assert refused == (is_refused and not is_complete)
         assert (fitted.components == ()) == refused
+
+
+@pytest.mark.parametrize(
+    ("factors", "is_balanced"),
+    [
+        ({"a": "aabb", "b": "xyxy"}, True),
+        ({"a": "aabb", "b": "xyxx"}, False),
+        ({"a": "aabbb", "b": "xyxyy"}, False),
+        ({"a": "aaaabbbb", "fine": "12123434"}, True),
+        ({"a": "aaaabbbb", "fine": "12113444"}, False),
+        ({"a": "aaabbbbb", "fine": "11122233"}, False),
+        # Two factors that one third refines, and neither the other.
+        ({"a": "aaaabbbb", "b": "xxyyxxyy", "fine": "11223344"}, False),
+        ({"a": "aaaaaaaabbbbbbbb", "fine": "1122334455667788", "finest": "abcdefghijklmnop"}, True),
+    ],
+)
+def test_a_design_is_balanced_if_all_combinations_occur_equally_often(factors, is_balanced):
+    table = {name: list(levels) for name, levels in factors.items()}
+    table["y"] = [float(number) for number in range(len(factors["a"]))]
+    assert _is_balanced(_Design(table, (), list(factors), "y")) is is_balanced
+
+
+@pytest.mark.parametrize(("share", "has_interval"), [(0.9, False), (1.1, True)])
+def test_an_effect_whose_error_is_of_the_size_of_rounding_has_no_interval(share, has_interval):
+    means = np.asarray([0.0, 2.0])
+    fit = _Fit(
+        terms=[],
+        squares=None,
+        variances=np.asarray([1.0]),
+        means=means,
+        covariance=np.eye(2) * (share * 2e-4) ** 2 / 2,
+        gradients=np.zeros((1, 2, 2)),
+        information=np.zeros((1, 1)),
+        counts=np.asarray([3.0, 4.0]),
+    )
+    effect = _effect(fit, np.asarray([-1.0, 1.0]), 0.95, tested=True)
+    assert (effect.value, effect.n, effect.level) == (2.0, 7, 0.95)
+    assert (effect.low is not None) == (effect.p is not None) == has_interval
+    assert (effect.note == "") == has_interval

@@ -26,6 +26,7 @@ from proctor.store import (
 )
 from proctor.store.reader import Scope
 from proctor.store.tables import COLUMNS
+from proctor.store.writer import this_process
 
 LONG = "p" * 301
 CHANGED = ("runId", "factors")
@@ -188,3 +189,12 @@ def test_pages_have_a_size_of_their_own_and_begin_at_the_beginning(
 def test_rows_of_a_digest_are_left_out_of_a_page() -> None:
     page = {"digest": ["a", "b", "a", "c"], "model": ("k", "l", "m", "n")}
     assert results.without_digest(page, "a") == {"digest": ("b", "c"), "model": ("l", "n")}
+
+
+def test_a_trend_has_the_runs_with_items_that_are_not_running(proctor_store: Store) -> None:
+    for number, (run_id, status, count) in enumerate(
+        [("done", "completed", 1), ("empty", "completed", 0), ("runs", "running", 1), ("idle", "running", 0)]
+    ):
+        created = timestamp(NOW + timedelta(hours=number))
+        add_batch(proctor_store, run_id, count, status=status, owner=this_process(), createdAt=created)
+    assert [row["runId"] for row in runs.trend_runs(proctor_store.read, NOW)] == ["done"]

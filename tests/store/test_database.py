@@ -16,17 +16,9 @@ from proctor.errors import StoreDisconnected, StoreError, StoreUnavailable
 from proctor.store import Store, database
 from proctor.store.database import (
     IDS_AT_ONCE,
-    PostgresConnection,
-    PostgresDatabase,
-    PostgresMonitor,
     Readers,
     SqliteDatabase,
-    _number,
-    _percent,
-    _plain,
     _primary,
-    _statements,
-    _store_errors,
     _write_ahead,
     escape_like,
     extended,
@@ -39,9 +31,20 @@ from proctor.store.database import (
     places,
     prefix_pattern,
     schema_versions,
+    statements,
+    store_errors,
     store_exists,
     substring_pattern,
 )
+from proctor.store.postgres import (
+    PostgresConnection,
+    PostgresDatabase,
+    PostgresMonitor,
+    _number,
+    _percent,
+    _plain,
+)
+from proctor.testing import eventually
 
 
 class Journal:
@@ -225,7 +228,7 @@ def test_parts_of_statements():
     assert prefix_pattern("50%_OFF!") == "50!%!_OFF!!%"
     assert escape_like("plain") == "plain"
     assert _percent("a LIKE '%' AND b = ?") == "a LIKE '%%' AND b = %s"
-    assert list(_statements("-- note\nA;\n B ;;\n")) == ["A", "B"]
+    assert list(statements("-- note\nA;\n B ;;\n")) == ["A", "B"]
     assert extended(dict, {"a": 1}, b=2) == {"a": 1, "b": 2}
 
 
@@ -419,10 +422,23 @@ def test_a_lost_connection_is_replaced_outside_of_a_transaction():
         connection.rows("SELECT 1")
 
 
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_once_a_transaction_has_ended_queries_are_repeated_on_a_new_connection(end):
+    server = Server()
+    connection = PostgresConnection(server.connect)
+    connection.begin()
+    getattr(connection, end)()
+    server.lost.append("SELECT 1")
+    connection.rows("SELECT 1")
+    assert server.connections == 2
+
+
 def test_a_connection_that_we_closed_stays_closed():
     server = Server(["SELECT 1"])
     connection = PostgresConnection(server.connect)
+    raw = connection._raw
     connection.close()
+    assert raw.closed
     with pytest.raises(StoreError, match="the connection is lost"):
         connection.rows("SELECT 1")
     assert server.connections == 1
@@ -446,11 +462,23 @@ def test_a_monitor_counts_commits_and_a_lost_connection_as_a_change():
 
     server = Server()
     server.looks = []
-    server.connect = lambda: Notifying(server)
-    monitor = PostgresMonitor(server.connect)
+    raw = Notifying(server)
+    monitor = PostgresMonitor(lambda: raw)
     assert [monitor.version() for _ in range(3)] == [3, 5, 6]
-    assert monitor._raw is None
+    assert raw.closed and monitor._raw is None
+    assert server.statements == ["LISTEN proctor_store"]
     monitor.close()
+
+
+def test_a_monitor_of_postgresql_sees_what_others_write_and_not_what_they_read(server):
+    opened = PostgresDatabase(new_database(server))
+    with closing(opened.connect()) as connection, closing(opened.monitor()) as monitor:
+        connection.run('CREATE TABLE "t" ("a" BIGINT)')
+        before = monitor.version()
+        in_transaction(connection, lambda: connection.rows('SELECT * FROM "t"'))
+        assert monitor.version() == before
+        in_transaction(connection, lambda: connection.run('INSERT INTO "t" VALUES (1)'))
+        eventually(lambda: monitor.version() == before + 1)
 
 
 def test_write_ahead_logging_is_switched_on_as_soon_as_nobody_holds_the_file(monkeypatch):
@@ -537,10 +565,10 @@ def test_what_may_not_be_written_is_opened_for_reading(tmp_path, monkeypatch):
 
 def test_errors_of_others_stay_what_they_are():
     for error in (ValueError("x"), StoreDisconnected("x")):
-        with pytest.raises(type(error)) as raised, _store_errors():
+        with pytest.raises(type(error)) as raised, store_errors():
             raise error
         assert raised.value is error
-    with pytest.raises(StoreError, match="store error: x"), _store_errors():
+    with pytest.raises(StoreError, match="store error: x"), store_errors():
         raise psycopg.DataError("x")
     with pytest.raises(StoreUnavailable, match="store error: disk"):
         database._version(Failing())
@@ -569,6 +597,33 @@ def test_postgresql_reads_rows_in_every_form(server):
     connection.close()
 
 
+def test_postgresql_streams_may_be_nested_and_begin_on_a_new_connection(server):
+    numbers = "SELECT generate_series(1, 3) AS n"
+    with closing(PostgresDatabase(new_database(server)).connect()) as connection:
+        pairs = [(a["n"], b["n"]) for a in connection.stream(numbers) for b in connection.stream(numbers)]
+        assert pairs == [(a, b) for a in (1, 2, 3) for b in (1, 2, 3)]
+        connection._raw.close()
+        assert [row["n"] for row in connection.stream(numbers)] == [1, 2, 3]
+
+
+def test_postgresql_removes_deleted_rows_from_the_disk(server):
+    with closing(PostgresDatabase(new_database(server)).connect()) as connection:
+        connection.run('CREATE TABLE "t" ("a" TEXT)')
+        connection.run('INSERT INTO "t" VALUES (?)', ("secret",))
+        connection.run('DELETE FROM "t"')
+        size = "SELECT pg_relation_size('t')"
+        assert connection.tuples(size) != [(0,)]
+        connection.purge()
+        assert connection.tuples(size) == [(0,)]
+
+
+def test_postgresql_stores_true_as_one(server):
+    with closing(PostgresDatabase(new_database(server)).connect()) as connection:
+        connection.run('CREATE TABLE "t" ("a" BIGINT)')
+        connection.run('INSERT INTO "t" VALUES (?)', (True,))
+        assert connection.tuples('SELECT "a" FROM "t"') == [(1,)]
+
+
 def test_damage_and_errors_of_sqlite_are_told_apart(tmp_path):
     for code, text in (
         (sqlite3.SQLITE_CORRUPT, r"a\.db is damaged: broken"),
@@ -578,9 +633,9 @@ def test_damage_and_errors_of_sqlite_are_told_apart(tmp_path):
     ):
         error = sqlite3.OperationalError("broken")
         error.sqlite_errorcode = code
-        with pytest.raises(StoreError, match=text), _store_errors(tmp_path / "a.db"):
+        with pytest.raises(StoreError, match=text), store_errors(tmp_path / "a.db"):
             raise error
-        with pytest.raises(StoreError, match=r"^store error: broken$"), _store_errors():
+        with pytest.raises(StoreError, match=r"^store error: broken$"), store_errors():
             raise error
 
 

@@ -1,6 +1,7 @@
 """Datasets and recommendations: drafts, versions, repeated requests, keys of their own, claims."""
 
 import shutil
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
@@ -250,3 +251,23 @@ def test_a_recommendation_with_a_key_of_its_own_is_encrypted_and_deleted_with_it
     store.recommendations.delete("r-1")
     assert [row["scope"] for row in store.data_keys.rows] == ["r-2"]
     assert advice(store, 1, "t1")["status"] == "PENDING"
+
+
+def test_all_datasets_are_read_page_by_page(store, monkeypatch):
+    for name in ("b", "a", "d", "c", "e"):
+        create(store, name)
+    for size in (1, 2, 5, 6):
+        monkeypatch.setattr("proctor.store.datasets.PAGE", size)
+        assert [each["name"] for each in store.datasets.all_datasets()] == ["a", "b", "c", "d", "e"]
+
+
+def test_versions_may_have_any_number(store):
+    create(store)
+    store.datasets.publish("ds-1", token(), NOW)
+    with pytest.raises(NotFound, match="no version 1000000"):
+        store.datasets.version("ds-1", 10**30)
+    highest = 10**18 - 1
+    with closing(store.database.connect()) as connection:
+        assert connection.run('UPDATE "dataset_versions" SET "version" = ?', (highest,)) == 1
+    assert [row["version"] for row in store.datasets.versions("ds-1", before=None, limit=9)] == [highest]
+    assert store.datasets.version("ds-1", highest)["version"] == highest

@@ -13,6 +13,7 @@ from proctor.score import Score
 from proctor.session import Message, ModelCall, Session, Step, TimedEvent, Usage
 from proctor.store import Store, intake, timestamp
 from proctor.store.intake import LogEvent, compressed, decompressed
+from proctor.store.sealed_database import SealedConnection
 from proctor.telemetry.documents import SessionMark, SessionName
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
@@ -101,6 +102,25 @@ def test_a_session_without_times_has_that_of_its_import_and_no_duration(plain: S
     assert rows(plain, "sessions", "startedAt finishedAt workSeconds waitingSeconds") == [
         (timestamp(NOW), timestamp(NOW), None, 0.0)
     ]
+
+
+def test_a_session_of_a_run_is_encrypted_with_the_key_of_the_run(
+    plain: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scopes = list[str]()
+    monkeypatch.setattr(SealedConnection, "set_key_scope", lambda _, scope: scopes.append(scope))
+    plain.save_imported(session(external_id="e2"), NOW)
+    assert scopes == []
+    plain.imported_runs.begin("run", NOW, "0")
+    scopes.clear()
+    for run_id in ("run", "run"):
+        plain.save_imported(session(), NOW, run_id)
+        assert scopes and set(scopes) == {"run"}
+        scopes.clear()
+    plain.save_imported(session(external_id="e2"), NOW, "run")
+    scopes.clear()
+    plain.save_imported(session(external_id="e2"), NOW)
+    assert set(scopes) == {"run"}
 
 
 def test_a_duration_is_not_negative(plain: Store) -> None:
@@ -228,6 +248,42 @@ def test_sessions_that_later_spans_belong_to_others_are_removed(plain: Store) ->
     assert sizes == [("k", 4, 0)]
     assert (len(first.sessions), len(again.sessions), again.removed) == (2, 1, 2)
     assert rows(plain, "sessions", "externalId") == [("k",)]
+
+
+def test_only_sessions_whose_spans_are_new_or_were_of_another_one_are_built_again(plain: Store) -> None:
+    built: list[tuple[str, str, int]] = []
+
+    def build(name: SessionName, documents: Sequence[Any], left_out: int) -> Session | None:
+        built.append((name.external_id, name.service, len(documents)))
+        return session(
+            external_id=name.external_id, service=name.service, log_group=name.log_group, source="otlp"
+        )
+
+    def arrived(*marks: SessionMark) -> tuple[list[tuple[str, str, int]], int]:
+        built.clear()
+        plain.arrivals.save([(each, {}) for each in marks], NOW)
+        removed = plain.arrivals.build_sessions(build, NOW).removed
+        return sorted(built), removed
+
+    one, two = {"service": "one"}, {"service": "two"}
+    assert arrived(mark("a", **one), mark("a", "b", **two), mark("c", **one)) == (
+        [("a", "one", 1), ("a", "two", 1), ("c", "one", 1)],
+        0,
+    )
+    assert arrived(mark("a", "d", **two)) == ([("a", "two", 2)], 0)
+    assert len(rows(plain, "sessions", "externalId service")) == 3
+    plain.imported_runs.begin("run", NOW, "0")
+    for (session_id,) in rows(plain, "sessions", "id"):
+        assert not plain.imported_runs.adopt("run", str(session_id))
+    # The span of another service names the session of the whole trace.
+    assert arrived(mark("a", "e", session_key="k", service="three", started=0)) == (
+        [("k", "one", 1), ("k", "three", 1), ("k", "two", 2)],
+        2,
+    )
+    assert rows(plain, "sessions", "externalId service") == [
+        *(("c", "one"), ("k", "one"), ("k", "three"), ("k", "two"))
+    ]
+    assert len(plain.read.items("run")) == 1
 
 
 def test_of_a_session_with_too_many_spans_the_first_are_used(

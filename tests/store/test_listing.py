@@ -84,6 +84,21 @@ def test_totals_are_those_of_each_batch(batches):
     assert runs.totals_of(batches.read, []) == {}
 
 
+def test_totals_count_what_was_checked(batches):
+    ends = [("success", "completed"), ("success", "unchecked"), ("timeout", "timeout")]
+    writer = batches.writer()
+    for row, (status, reason) in zip(batches.read.items("alpha"), ends, strict=True):
+        writer.change("batch_items", ("alpha", row["id"]), {"status": status, "reason": reason})
+    writer.change(
+        "batch_items", ("gamma", batches.read.items("gamma")[0]["id"]), {"status": "error", "reason": "x"}
+    )
+    writer.close()
+
+    totals = runs.totals_of(batches.read, ["alpha", "gamma", "gone"])
+
+    assert [(totals[name]["passed"], totals[name]["judged"]) for name in totals] == [(1, 2), (0, 0), (0, 0)]
+
+
 def test_a_batch_is_found_by_the_file_of_its_plan(batches):
     assert runs.batch_of_plan_file(batches.read, "/plans/1000.yaml") == "epsilon"
     assert runs.batch_of_plan_file(batches.read, "/plans/1.yaml") is None

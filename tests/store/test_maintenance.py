@@ -545,3 +545,39 @@ def test_nothing_is_copied_to_a_store_that_has_rows(tmp_path):
 
     with pytest.raises(UsageError, match=r"b\.db is not empty \(table batches\)"):
         copy_store(source, target)
+
+
+class Pragmas:
+    """Answers of SQLite about a file."""
+
+    def __init__(self, integrity, references=()):
+        self.answers = {"integrity": [(line,) for line in integrity], "foreign": list(references)}
+
+    def tuples(self, sql):
+        return next(rows for name, rows in self.answers.items() if name in sql)
+
+
+def test_each_line_about_a_damaged_file_counts_and_some_are_examples():
+    lines = [
+        "*** in database main ***\nTree 5 page 9: btreeInitPage() returns error code 11",
+        "row 3 missing",
+    ]
+    sound, damaged = Pragmas(["ok"]), Pragmas([*lines, *(f"row {number}" for number in range(20))])
+    unrelated = Pragmas(["ok"], [("items", 1), ("items", 2)])
+    assert list(maintenance._file_problems(sound, "sqlite:///a.db")) == []
+    assert list(maintenance._file_problems(damaged, "postgresql://a")) == []
+    (problem,) = maintenance._file_problems(damaged, "sqlite:///a.db")
+    assert (problem.what, problem.count) == ("the file is damaged", 22)
+    assert problem.examples[:3] == [lines[0].splitlines()[1], "row 3 missing", "row 0"]
+    assert len(problem.examples) == maintenance.MOST_EXAMPLES < 22
+    (problem,) = maintenance._file_problems(unrelated, "sqlite:///a.db")
+    assert (problem.what, problem.count) == ("rows that refer to missing rows", 2)
+
+
+@pytest.mark.parametrize(
+    ("message", "problem", "remedy"),
+    [("broken\nMend it.", "broken", "Mend it."), ("broken", "broken", maintenance.RESTORE)],
+)
+def test_a_table_that_cannot_be_read_is_named_with_a_remedy(message, problem, remedy):
+    found = maintenance._unreadable("items", StoreError(message))
+    assert (found.what, found.remedy) == (f"items cannot be read: {problem}", remedy)

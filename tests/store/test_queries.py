@@ -19,6 +19,7 @@ from proctor.store import (
     aggregates,
     batches,
     key_rotation,
+    results,
     runs,
     scores,
     timestamp,
@@ -190,6 +191,11 @@ def test_the_digest_of_a_session_depends_on_each_of_its_parts(store):
         *((2, 0, 1), (len(LONG), 0, 1), (2 + len('{"a": 1}'), 1, 1)),
     ]
     assert content(ToolCall(name="x", result=""), name="empty").characters == 2
+    # Digests are kept with results: they do not change.
+    assert [made[0].digest, made[5].digest] == [
+        "1c33c2bb12482f72d81e289ee08bdc3b",
+        "ca2d66d5cf8b6016882bd4c656108f10",
+    ]
 
 
 def test_judged_sessions_are_named_by_their_id_or_that_of_their_source(store):
@@ -377,6 +383,46 @@ def test_items_are_listed_by_a_range_of_a_score(store):
         listing(store.read, "run", ItemQuery(order="score:tidy", descending=down)) for down in (False, True)
     ]
     assert [list(each.positions) for each in by_score] == [[0, 1, 2, 3], [2, 1, 0, 3]]
+
+
+def test_items_are_listed_by_a_range_of_their_duration(store):
+    add_batch(store, count=5)
+    rows = store.read.items("run")
+    writer = store.writer()
+    for number, (began, ended) in enumerate([(0, 0), (0, 10), (5, 25), (0, None)]):
+        times = {"startedAt": at(began), "finishedAt": at(ended) if ended is not None else None}
+        writer.change("batch_items", ("run", rows[number]["id"]), times)
+    writer.close()
+
+    def found(*durations):
+        return list(listing(store.read, "run", ItemQuery(durations=durations)).positions)
+
+    assert [found((None, None)), found((10.0, None)), found((10.5, None))] == [[0, 1, 2], [1, 2], [2]]
+    assert [found((None, 10.0)), found((None, 20.5)), found((0.0, 0.5))] == [[0], [0, 1, 2], [0]]
+    assert found((5.0, None), (None, 15.0)) == [1]
+
+
+def test_the_first_finished_items_of_an_agent_and_model_are_read_in_plan_order(store):
+    add_batch(store, count=6)
+    rows = store.read.items("run")
+    writer = store.writer()
+    for number, row in enumerate(rows):
+        status = "queued" if number == 2 else "success"
+        model = {"model": "other"} if number == 3 else {}
+        writer.change("batch_items", ("run", row["id"]), {"status": status, "reason": "completed"} | model)
+    writer.close()
+    first, other = results.first_positions(store.read, "run")
+    assert (first["model"], first["position"], other["model"]) == ("scripted/echo", 0, "other")
+
+    def found(start, limit):
+        pages = list(results.first_columns(store.read, "run", start, limit))
+        assert {run_id for page in pages for run_id in page["runId"]} == {"run"}
+        return [item for page in pages for item in page["id"]]
+
+    ids = [row["id"] for row in rows]
+    assert found(first, 3) == [ids[0], ids[1], ids[4]]
+    assert found({**first, "position": 1}, 9) == [ids[1], ids[4], ids[5]]
+    assert found(other, 9) == [ids[3]]
 
 
 def test_lines_are_cleaned_once_and_remembered_up_to_a_number(monkeypatch):

@@ -9,7 +9,7 @@ from stocked import NOW, add_batch
 
 from databases import PostgresServer, new_database, query
 from proctor.errors import StoreUnavailable
-from proctor.store import MoneyLimits, Ownership, Store, database
+from proctor.store import MoneyLimits, Ownership, Store, database, postgres
 from proctor.store.database import open_database
 from proctor.store.writer import this_process
 from proctor.testing import eventually
@@ -87,7 +87,7 @@ def test_a_transaction_that_the_restart_cut_is_repeated_as_a_whole(restarting):
 
 
 def test_a_server_that_does_not_come_back_is_an_error_in_the_end(restarting, monkeypatch):
-    monkeypatch.setattr(database, "RECONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(postgres, "RECONNECT_SECONDS", 0.2)
     with closing(open_database(new_database(restarting.url)).connect()) as connection:
         restarting.stop()
         try:

@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
+import boto3
 import pytest
 
 from proctor.errors import KeyMissing, KeyUnusable, StoreError
@@ -399,6 +400,19 @@ def test_an_arn_without_a_region_is_unusable():
         _kms("arn:short")
 
 
+def test_a_service_of_keys_that_does_not_answer_is_given_up_soon(monkeypatch):
+    made = []
+    monkeypatch.setattr(boto3, "client", lambda *names, **options: made.append((names, options)))
+    _kms.cache_clear()
+    _kms("arn:aws:kms:eu-west-1:1:key/own")
+    _kms.cache_clear()
+    ((names, options),) = made
+    config = options["config"]
+    assert (names, options["region_name"]) == (("kms",), "eu-west-1")
+    assert (config.connect_timeout, config.read_timeout) == (5, 10)
+    assert config.retries["total_max_attempts"] == 3
+
+
 # Chains of signatures
 
 SIGNER = SigningKey("k", b"s" * 32)
@@ -488,3 +502,10 @@ def test_values_under_some_keys_have_these_prefixes_and_others_are_outdated(tabl
 )
 def test_values_to_encrypt_are_those_that_are_not_empty(table, column, expected):
     assert key_rotation._is_not_empty(column, table) == expected
+
+
+def test_keys_are_derived_from_a_secret_as_ever():
+    # What was encrypted with them must stay readable.
+    assert sealer._derived(b"k" * 32, "digests").hex() == (
+        "86f9a65671c53576767a0673530ddd40868d6986e48a18f0dcf77d941976d334"
+    )

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import zlib
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -518,3 +519,40 @@ def test_a_data_key_is_unwrapped_once_and_then_kept_for_a_while(monkeypatch, sco
         assert sealer.decrypt(value, "content", 'SELECT "content" FROM "messages"') == f"text {number}"
 
     assert CountingKey.unwrapped == 1
+
+
+def test_a_connection_with_a_key_runs_scripts_and_removes_deleted_text(tmp_path):
+    file = tmp_path / "a.db"
+    with Store(str(file), KEYS) as store:
+        connection = store.database.connect()
+        connection.script('CREATE TABLE "one" ("a" TEXT); CREATE TABLE "two" ("a" TEXT);')
+        assert connection.run('UPDATE "sessions" SET "name" = ?', (SECRET,)) == 0
+        connection.run('INSERT INTO "two" VALUES (?)', (LONG,))
+        connection.run('DELETE FROM "two"')
+        assert connection.tuples('SELECT * FROM "one"') == connection.tuples('SELECT * FROM "two"') == []
+        connection.purge()
+        connection.close()
+    assert SECRET.encode() not in file.read_bytes()
+
+
+def test_after_reencryption_the_texts_from_before_are_gone_from_the_disk(tmp_path):
+    file = tmp_path / "a.db"
+    with Store(str(file)) as store:
+        fill(store)
+    assert SECRET.encode() in file.read_bytes()
+    with Store(str(file), KEYS) as store:
+        assert store.reencrypt() > 0
+        # While it is open: the log is not written back and deleted yet.
+        assert all(SECRET.encode() not in each.read_bytes() for each in tmp_path.glob("a.db*"))
+
+
+def test_only_readable_texts_are_cut_to_the_length_of_a_query(tmp_path):
+    rows = []
+    other = Sealer(OTHER, lambda: rows)
+    rows.append(other.new_row("", OTHER.own, {}, "2026-03-01T12:00:00.000Z"))
+    other.reload()
+    locked = other.encrypt(other.key_for(""), "messages.content", "a text", is_deterministic=False)
+    with Store(str(tmp_path / "a.db"), KEYS) as store, closing(store.database.connect()) as connection:
+        row = {"short": "ab", "long": "abcdef", "none": None, "locked": locked}
+        read = connection._decrypt(row, 'SELECT "content" FROM "messages"', dict.fromkeys(row, 3))
+    assert dict.copy(read) == {"short": "ab", "long": "abc", "none": None, "locked": locked}

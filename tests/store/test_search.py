@@ -3,6 +3,7 @@
 import sqlite3
 import zlib
 from datetime import UTC, datetime
+from itertools import count
 from types import SimpleNamespace
 
 import pytest
@@ -119,6 +120,12 @@ def test_results_are_paged_and_limited_to_a_run(filled):
     assert found[0] == "more-4"
     assert ids(filled, "cat", run_id="other") == []
     assert sorted(ids(filled, "cat", run_id="run")) == ["a", "b"]
+
+
+def test_there_is_more_only_beyond_the_limit(filled):
+    filled.search_index.update()
+    found = [filled.search_index.search("cat", limit=limit) for limit in (1, 2, 3)]
+    assert [(len(each.hits), each.has_more) for each in found] == [(1, True), (2, False), (2, False)]
 
 
 def test_sessions_are_indexed_once_when_they_have_ended(filled, monkeypatch):
@@ -317,6 +324,14 @@ def test_progress_is_reported_after_each_page(filled, monkeypatch):
     assert [state.indexed for state in states] == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(("seconds", "indexed"), [(0, 1), (1, 1), (1.5, 2), (2, 2), (2.5, 3), (None, 4)])
+def test_an_update_ends_with_the_page_at_which_its_time_is_over(filled, monkeypatch, seconds, indexed):
+    ticks = count()
+    monkeypatch.setattr(search, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    monkeypatch.setattr(search, "PAGE_SESSIONS", 1)
+    assert filled.search_index.update(seconds=seconds).indexed == indexed
+
+
 def test_the_newest_sessions_are_indexed_first(store, monkeypatch):
     monkeypatch.setattr(search, "PAGE_SESSIONS", 1)
     add_batch(store, owner="me")
@@ -405,3 +420,15 @@ def test_texts_are_indexed_as_they_are_or_as_words_for_postgresql(is_postgres, e
     index = SimpleNamespace(_is_postgres=is_postgres)
     text = f"Src/Caf\u00e9.py \u4e0b {'x' * 201}"
     assert search.SearchIndex._normalized(index, text) == expected
+
+
+def test_events_that_the_number_of_a_row_has_no_room_for_are_not_indexed(proctor_store, monkeypatch):
+    add_batch(proctor_store, owner="me")
+    record(proctor_store, "a", *(f"text {number}" for number in range(7)))
+    connection = proctor_store.database.connect()
+    every = [position for position, _ in search._texts(connection, "a")]
+    assert len(every) == 7
+    monkeypatch.setattr(search, "POSITION_BITS", 2)
+    indexed = [position for position, _ in search._texts(connection, "a")]
+    connection.close()
+    assert indexed == [position for position in every if position < 4] != []

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import stocked
 
 from proctor.session import Event, Message, ModelCall, Session, Step, TimedEvent, ToolCall, Usage
 from proctor.store.sessions import (
@@ -198,3 +199,21 @@ def test_the_tools_of_a_request_are_read_from_any_usual_form():
     ]
     for nothing in ("", "[]", '{"tools": {"name": "x"}}', '{"tools": null}'):
         assert tools_of_request(nothing) == []
+
+
+def test_tools_are_those_of_the_session_or_of_its_first_request_if_it_called_any(proctor_store):
+    own, asked = [{"name": "own"}], json.dumps({"tools": [{"name": "asked"}]})
+    writer = proctor_store.writer()
+    for session_id, tools, calls in (("a", own, 1), ("b", [], 1), ("c", [], 0)):
+        recorder = stocked.session(writer, session_id)
+        recorder.record_tools(tools)
+        recorder.record(ModelCall(model="m", request=asked))
+        for _ in range(calls):
+            recorder.record(ToolCall(name="own"))
+    writer.close()
+    found = {each: proctor_store.read.evidence(each).tools for each in "abc"}
+    assert {each: [tool["name"] for tool in tools] for each, tools in found.items()} == {
+        "a": ["own"],
+        "b": ["asked"],
+        "c": [],
+    }

@@ -372,11 +372,12 @@ def aggregate_queries(read: StoreReader) -> tuple[Any, ...]:
         *(
             aggregates.running_items(read, "run"),
             aggregates.maker_sums(read, "run"),
+            aggregates.task_sums(read, "run"),
             aggregates.scenario_totals(read, "town"),
         ),
         aggregates.scenario_items(read, "town"),
         *(results.result_columns(read, ["run"]), results.planned_columns(read, "run")),
-        results.finished_rows(read, "run"),
+        results.finished_columns(read, "run"),
         *(results.settled_items(read, "run", RetrySelection()), results.evaluator_source(read, "s1")),
         *(
             results.timed_score_columns(read, results.of_runs(["run"])[0], of_evaluations=False),

@@ -16,6 +16,7 @@ from proctor.store import Store, signatures
 from proctor.store.database import SqliteConnection
 from proctor.store.keys import Keys, LocalKey, SigningKeyFile
 from proctor.store.signatures import SignatureCheck, _named, check_run
+from proctor.store.writer import RowGroups
 
 PLAN = (
     "matrix: [{prompt: [one, two, three], model: scripted/echo, expect: {contains: one}}]\nconcurrency: 1\n"
@@ -317,3 +318,52 @@ def test_of_more_than_twenty_items_the_first_are_named():
     items = [f"i{number}" for number in range(22)]
     assert _named(items[:20]) == ", ".join(items[:20])
     assert _named(items) == ", ".join(items[:20]) + " and 2 more"
+
+
+@pytest.mark.parametrize(
+    ("members", "notes"),
+    [
+        ({"broken": 1}, ["1 signature of run r cannot be right"]),
+        ({"broken": 2}, ["2 signatures of run r cannot be right"]),
+        ({"is_end_missing": True}, ["the end of run r was written by someone else"]),
+        ({"unknown_keys": ["k1", "k2"]}, ["results of run r are signed with k1, k2, which"]),
+        ({"unsigned": ["a"]}, ["1 result of run r was written"]),
+        ({"unsigned": ["a"], "is_signed": False}, ["1 result of run r are not signed"]),
+        ({"unsigned": ["a", "b", "c"], "is_signed": False}, ["the results of run r are not signed"]),
+        (
+            {"unsigned": ["a"], "is_signed": False, "unknown_keys": ["k"]},
+            ["results of run r are signed with k,"],
+        ),
+        (
+            {"changed": ["a"], "unsigned": ["b"], "broken": 1, "is_end_missing": True, "unknown_keys": ["k"]},
+            [
+                "2 results of run r were",
+                "1 signature",
+                "the end of run r",
+                "results of run r are signed with k,",
+            ],
+        ),
+    ],
+)
+def test_every_problem_of_the_signatures_has_a_note(members, notes):
+    result = SignatureCheck(**{"run_id": "r", "items": 3, "is_signed": True} | members)
+    assert [note[: len(start)] for note, start in zip(result.notes(), notes, strict=True)] == notes
+
+
+def test_first_attempts_that_begin_and_end_in_one_commit_are_signed_without_being_read():
+    rows = RowGroups()
+    row = {"runId": "run", "itemId": "i1", "attempt": 1, "finishedAt": "2026-03-01T12:00:00.000Z"}
+    others = {"attempt": 2}, {"finishedAt": None}, {"runId": "other"}
+    for number, change in enumerate(({}, *others), start=1):
+        rows.add("sessions", (f"s{number}",), row | {"id": f"s{number}", "itemId": f"i{number}"} | change)
+    rows.add("batch_items", ("run", "i9"), row | {"id": "i9", "itemId": "i9"})
+    written = signatures._WrittenAttempts.of(rows, "run")
+    assert {item: session["id"] for item, session in written.sessions.items()} == {"i1": "s1"}
+    assert (written.scores, written.calls) == ({}, {})
+
+
+async def test_items_behind_a_gap_in_the_plan_are_checked(workshop, monkeypatch):
+    await workshop.run(PLAN)
+    change(workshop.store, 'DELETE FROM "batch_items" WHERE "position" = 1')
+    monkeypatch.setattr(signatures, "PAGE", 1)
+    assert check(workshop.store).items == 2

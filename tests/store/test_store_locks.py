@@ -98,13 +98,14 @@ def test_keys_and_what_they_encrypt_are_locked_while_they_are_replaced(store, mo
     assert {"messages", "sessions", "batches", "blobs", "search_sessions"} <= set(locked)
 
 
-def test_postgresql_lets_one_transaction_at_a_time_have_a_table_or_a_turn(server):
+def test_postgresql_lets_one_transaction_at_a_time_have_a_table_or_a_turn_or_run_a_script(server):
     with Store(new_store(server)) as store:
         first, second = store.database.connect(), store.database.connect()
         second.run("SET lock_timeout = '50ms'")
         for lock in (
             lambda connection: connection.lock_table("datasets"),
             lambda each: each.take_turn_lock(),
+            lambda each: each.script("SELECT 1"),
         ):
             first.begin()
             lock(first)

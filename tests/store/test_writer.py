@@ -7,6 +7,7 @@ import time
 from concurrent.futures import CancelledError, Future
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from stocked import NOW, add_batch, owned
@@ -16,7 +17,15 @@ from proctor.errors import OwnershipLost, StoreError
 from proctor.store import RetrySelection, Store
 from proctor.store.database import open_database
 from proctor.store.tables import COLUMNS
-from proctor.store.writer import GATHER_SECONDS, RowGroups, Writer, is_alive, this_process, timestamp
+from proctor.store.writer import (
+    GATHER_SECONDS,
+    RowGroups,
+    Writer,
+    _Pending,
+    is_alive,
+    this_process,
+    timestamp,
+)
 from proctor.testing import eventually
 
 WAIT = 10
@@ -87,6 +96,78 @@ def test_many_rows_wait_for_more_and_who_waits_for_a_commit_does_not(store, url,
 
     assert [(kind, count) for kind, _, count in database.statements] == [("INSERT", 1), ("INSERT", 20)]
     writer.close()
+
+
+class Pauses:
+    """An event that nobody sets, or that is set during its first pause."""
+
+    def __init__(self, *, is_set: bool = False):
+        self.is_set, self.seconds = is_set, []
+
+    def wait(self, seconds):
+        self.seconds.append(seconds)
+        return self.is_set
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_set", "pauses"),
+    [(0, False, [0.02]), (50, False, [0.02]), (51, False, [0.02, 0.08]), (51, True, [0.02])],
+)
+def test_a_commit_waits_for_more_rows_the_longer_the_more_have_arrived(rows, is_set, pauses):
+    writer = Writer.__new__(Writer)
+    writer._hurry, writer._pending = Pauses(is_set=is_set), _Pending()
+    writer._pending.rows.count = rows
+    writer._gather()
+    assert writer._hurry.seconds == pauses
+
+
+def test_only_the_commit_that_somebody_waits_for_is_made_at_once(store):
+    writer = store.writer()
+    writer.append("metrics", ("s1", 1, 0, "speed", 1.0, None))
+    writer.flush().result(WAIT)
+    eventually(lambda: not writer._hurry.is_set() and not writer._wake.is_set())
+    writer.close()
+
+
+def test_closing_lets_nothing_wait_for_more_rows():
+    writer = Writer.__new__(Writer)
+    writer._lock, writer._hurry, writer._wake = threading.Lock(), threading.Event(), threading.Event()
+    writer._closing = writer._must_check = False
+    writer._failure = None
+    joined = []
+    writer._thread = SimpleNamespace(
+        join=lambda: joined.append(writer._hurry.is_set() and writer._wake.is_set())
+    )
+    writer.close()
+    assert joined == [True] and writer._closing and writer._must_check
+
+
+class Unreachable:
+    """A database that cannot be opened once it is allowed to fail."""
+
+    def __init__(self):
+        self.may_fail = threading.Event()
+
+    def connect(self):
+        self.may_fail.wait(WAIT)
+        raise StoreError("unreachable")
+
+
+def test_a_database_that_cannot_be_opened_fails_everyone_who_waits_and_who_comes_later():
+    failures, unreachable = [], Unreachable()
+    writer = Writer(unreachable, COLUMNS, owned("run", "me", failed=failures.append))
+    waiting = writer.flush()
+    unreachable.may_fail.set()
+    assert str(waiting.exception(WAIT)) == "unreachable"
+    writer._thread.join(WAIT)
+    for attempt in (
+        lambda: writer.append("metrics", ()),
+        lambda: writer.flush().result(WAIT),
+        writer.close,
+    ):
+        with pytest.raises(StoreError, match="unreachable"):
+            attempt()
+    assert [str(failure) for failure in failures] == ["unreachable"]
 
 
 def test_the_backlog_is_the_number_of_rows_that_are_not_written(store, monkeypatch):

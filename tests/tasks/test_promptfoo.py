@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proctor.assertions import AnswerFacts, check_assertion, check_group, split_list
+from proctor.expect import AnswerFacts, check_assertion, check_group, split_list
 from proctor.model import Answer, Request
 from proctor.runners._judging import facts_of
 from proctor.session import ModelCall

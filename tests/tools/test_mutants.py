@@ -71,6 +71,7 @@ def test_each_kind_of_change(source: str, expected: list[tuple[str, str]]) -> No
         "x = f(*a, *b)",
         "x = True",
         "PAGE = 1000",
+        "START_SECONDS = 60.0",
         "MOST_BODY_BYTES = 16 * 1024 * 1024",
         "listener = create_server(address, backlog=1024)",
         "ROWS_AT_ONCE = 10 * 50",

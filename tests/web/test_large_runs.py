@@ -100,6 +100,7 @@ def test_results_that_are_not_begun_when_the_server_ends_are_not_computed(site, 
     # A server that is started again loads them.
     site.results.open()
     assert len(site.results.of("large")) == 60
+    assert not site.results._loading, "a lock lasts as long as its loading"
 
 
 class CountingReader(StoreReader):

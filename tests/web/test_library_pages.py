@@ -140,8 +140,8 @@ def test_a_prompt_is_asked_of_two_models_saved_and_run_again_by_keyboard(served,
     good = page.get_by_role("group", name="Answer of scripted/good")
     good.wait_for()
     page.get_by_text("completed ·").wait_for()
-    assert good.inner_text() == "It is odd <b>really</b>."
-    assert page.get_by_role("group", name="Answer of scripted/bad").inner_text() == "even"
+    expect(good).to_have_text("It is odd <b>really</b>.")
+    expect(page.get_by_role("group", name="Answer of scripted/bad")).to_have_text("even")
 
     page.get_by_role("button", name="Save as test case").first.focus()
     page.keyboard.press("Enter")

@@ -39,9 +39,17 @@ def test_the_whole_way_from_an_example_to_a_finished_run(served, new_batch):
     new_batch.get_by_text("completed", exact=True).first.wait_for()
 
 
-def test_mistakes_are_marked_at_their_line_while_typing(new_batch):
-    write(new_batch, WRONG)
+def test_the_editor_marks_mistakes_offers_names_and_is_left_by_keyboard(new_batch):
+    new_batch.locator("plan-editor textarea").focus()
+    new_batch.keyboard.press("Tab")
+    assert new_batch.evaluate("document.activeElement.tagName") == "TEXTAREA"
 
+    new_batch.keyboard.press("Escape")
+    new_batch.keyboard.press("Tab")
+
+    assert new_batch.evaluate("document.activeElement.tagName") != "TEXTAREA"
+
+    write(new_batch, WRONG)
     problem = new_batch.get_by_role("list", name="Problems").get_by_role("button")
     problem.wait_for()
     assert "Line 4" in problem.inner_text()
@@ -57,34 +65,34 @@ def test_mistakes_are_marked_at_their_line_while_typing(new_batch):
     new_batch.get_by_text("1 item", exact=True).wait_for()
     assert new_batch.locator(".numbers .wrong").count() == 0
 
-
-def test_what_is_seen_lies_where_it_is_written(new_batch):
-    """The coloured text stands behind a field whose own text cannot be seen."""
-    write(new_batch, "\n".join(f"# line {number}" for number in range(1, 400)))
+    # The colored text stands behind a field whose own text cannot be seen.
     field = new_batch.locator("plan-editor textarea")
+    # At once, as when it is pasted: `fill` is as if each line were typed.
+    field.evaluate(
+        """(field, text) => {
+            field.value = text;
+            field.dispatchEvent(new InputEvent("input", { bubbles: true }));
+        }""",
+        "\n".join(f"# line {number}" for number in range(1, 400)),
+    )
     field.evaluate("field => { field.scrollTop = 200 * 20; }")
 
-    shown = new_batch.locator(".line", has_text="# line 205").first
-    shown.wait_for()
+    new_batch.locator(".line", has_text="# line 205").first.wait_for()
     # Measured at one moment: the check of the plan draws the lines anew and may move the field.
-    below = field.evaluate(
+    below, *fonts = field.evaluate(
         """field => {
             const lines = [...document.querySelectorAll(".line")];
             const line = lines.find((one) => one.textContent === "# line 205");
-            return line.getBoundingClientRect().top - field.getBoundingClientRect().top;
+            const below = line.getBoundingClientRect().top - field.getBoundingClientRect().top;
+            return [below, getComputedStyle(field).fontFamily, getComputedStyle(line).fontFamily];
         }"""
     )
     assert abs(below - (10 + 204 * 20 - 200 * 20)) <= 1
-    assert field.evaluate("field => getComputedStyle(field).fontFamily") == shown.evaluate(
-        "line => getComputedStyle(line).fontFamily"
-    )
+    assert fonts[0] == fonts[1] != ""
     # Of four hundred lines, those in view.
     assert new_batch.locator(".line").count() < 120
 
-
-def test_names_are_offered_as_the_schema_has_them(new_batch):
     write(new_batch, "")
-    field = new_batch.locator("plan-editor textarea")
     field.focus()
     new_batch.keyboard.type("conc")
     names = new_batch.locator("#completions b")
@@ -108,16 +116,7 @@ def test_names_are_offered_as_the_schema_has_them(new_batch):
     assert field.input_value() == "concurrency: 2\nmatrix: \n  - prompt: hello\n    "
 
 
-def test_a_plan_is_loaded_from_a_file(new_batch, tmp_path):
-    (tmp_path / "mine.yaml").write_text(PROMPTS)
-
-    new_batch.locator("#file").set_input_files(tmp_path / "mine.yaml")
-
-    new_batch.get_by_text("4 items").wait_for()
-    assert new_batch.locator("plan-editor textarea").input_value() == PROMPTS
-
-
-def test_the_job_is_recognised_and_has_its_own_overrides(new_batch):
+def test_a_plan_of_a_file_of_another_job_or_with_markup_is_shown_as_it_is(new_batch, tmp_path):
     assert new_batch.get_by_label("Merge on pass").is_visible()
 
     write(new_batch, "clients: [scripted]\ntherapists: [eliza]\n")
@@ -129,16 +128,20 @@ def test_the_job_is_recognised_and_has_its_own_overrides(new_batch):
     new_batch.get_by_text("Detected: benchmark task.").wait_for()
     assert new_batch.get_by_label("Models").is_visible()
 
+    (tmp_path / "mine.yaml").write_text(PROMPTS)
+    new_batch.locator("#file").set_input_files(tmp_path / "mine.yaml")
 
-def test_the_editor_is_left_by_keyboard(new_batch):
-    new_batch.locator("plan-editor textarea").focus()
-    new_batch.keyboard.press("Tab")
-    assert new_batch.evaluate("document.activeElement.tagName") == "TEXTAREA"
+    new_batch.get_by_text("4 items").wait_for()
+    assert new_batch.locator("plan-editor textarea").input_value() == PROMPTS
 
-    new_batch.keyboard.press("Escape")
-    new_batch.keyboard.press("Tab")
+    nasty = 'matrix:\n  - prompt: "<img src=x onerror=alert(1)><script>alert(2)</script>"\n    <b>: 1\n'
+    new_batch.on("dialog", lambda dialog: pytest.fail(f"a dialog opened: {dialog.message}"))
 
-    assert new_batch.evaluate("document.activeElement.tagName") != "TEXTAREA"
+    write(new_batch, nasty)
+    new_batch.get_by_role("list", name="Problems").wait_for()
+
+    assert "<script>alert(2)</script>" in new_batch.locator(".lines").inner_text()
+    assert new_batch.locator(".lines img, .lines script, .problems b").count() == 0
 
 
 def test_a_draft_survives_a_reload(new_batch):
@@ -179,17 +182,6 @@ def test_what_cannot_be_started_says_why(served, new_batch):
     assert any("the agent builtin" in text for text in texts)
     assert new_batch.url.endswith("/new")
     assert served.get("/api/runs").json["all"] == 0
-
-
-def test_a_plan_that_holds_markup_does_nothing(new_batch):
-    nasty = 'matrix:\n  - prompt: "<img src=x onerror=alert(1)><script>alert(2)</script>"\n    <b>: 1\n'
-    new_batch.on("dialog", lambda dialog: pytest.fail(f"a dialog opened: {dialog.message}"))
-
-    write(new_batch, nasty)
-    new_batch.get_by_role("list", name="Problems").wait_for()
-
-    assert "<script>alert(2)</script>" in new_batch.locator(".lines").inner_text()
-    assert new_batch.locator(".lines img, .lines script, .problems b").count() == 0
 
 
 def test_closing_the_browser_stops_no_batch(served, new_batch, slow_model):

@@ -28,7 +28,7 @@ from test_otlp_intake import sessions, talk
 from databases import query
 from proctor.errors import UsageError
 from proctor.web import otlp
-from proctor.web.otlp_grpc import check_installed
+from proctor.web.otlp import check_grpc_installed
 from waiting import TIME_LIMIT_SECONDS
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -187,4 +187,4 @@ def test_without_the_package_the_command_says_what_to_install(monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "grpc", None)
 
     with pytest.raises(UsageError, match=r"pip install 'proctor\[otlp\]'"):
-        check_installed()
+        check_grpc_installed()

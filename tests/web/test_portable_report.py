@@ -8,7 +8,7 @@ import pytest
 from filled import NOW, new_store
 from proctor.item import Item
 from proctor.report import html
-from proctor.report.portable import items_table, portable
+from proctor.report.render import items_table, portable
 from proctor.session import Message
 from proctor.stats.summary import summarise
 from proctor.store import Scope, timestamp
@@ -102,3 +102,21 @@ def test_items_are_filtered_sorted_and_opened_without_a_request(filled, tmp_path
     assert HOSTILE in page.locator("#item-explorer tr.open").inner_text()
     assert page.title() != "owned"
     assert [url for url in requests if not url.startswith("file:")] == []
+
+
+def test_on_paper_it_is_white_and_no_column_is_cut(filled, tmp_path, open_page):
+    report = html(summarise(filled.read, Scope(run_id="nightly"), NOW))
+    path = tmp_path / "report.html"
+    path.write_text(portable(report, filled.read, "nightly"), encoding="utf-8")
+    # A4 between its margins, printed by somebody who reads in the dark.
+    page = open_page(path.as_uri(), viewport={"width": 703, "height": 1017}, color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
+
+    page.emulate_media(media="print", color_scheme="dark")
+
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    wide = "[...document.querySelectorAll('table, svg')].map((one) => one.getBoundingClientRect().right)"
+    assert max(page.evaluate(wide)) <= 703
+    assert page.evaluate("document.documentElement.scrollWidth") == 703
+    heads = "[...document.querySelectorAll('thead')].map((one) => getComputedStyle(one).display)"
+    assert set(page.evaluate(heads)) == {"table-header-group"}, "repeated on each page"

@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from itertools import product
 
 import pytest
 from playwright.sync_api import expect
@@ -143,18 +144,38 @@ def test_a_running_run_says_who_leads_and_can_be_stopped(stocked, open_page):
     expect(page.get_by_role("button", name="Delete")).to_be_hidden()
 
 
-@pytest.mark.parametrize("look", [{}, {"color_scheme": "dark"}, PHONE])
-def test_no_label_is_clipped_and_no_page_scrolls_sideways(stocked, open_page, look):
-    for path in (
-        "/runs/nightly-0",
-        "/runs/nightly-0#charts",
-        "/trends",
-        "/compare?run=nightly-1&run=nightly-2",
-    ):
-        page = open_page(f"{stocked.url}{path}", **look)
+def test_no_label_is_clipped_and_no_page_scrolls_sideways(stocked, open_page):
+    page = open_page("about:blank")
+    paths = ("/runs/nightly-0", "/runs/nightly-0#charts", "/trends", "/compare?run=nightly-1&run=nightly-2")
+
+    def check(*look):
         expect(page.locator("svg.chart").first).to_be_visible()
-        assert page.evaluate(CLIPPED) == []
-        assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        assert page.evaluate(CLIPPED) == [], look
+        assert page.evaluate(
+            "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+        ), look
+
+    # Charts are drawn for the width that a page is loaded with; their colors follow the theme at any time.
+    for size, path in product(({"width": 1280, "height": 800}, PHONE["viewport"]), paths):
+        page.goto("about:blank")
+        page.set_viewport_size(size)
+        page.goto(f"{stocked.url}{path}")
+        check(path, size)
+        if size != PHONE["viewport"]:
+            page.emulate_media(color_scheme="dark")
+            check(path, "dark")
+            page.emulate_media(color_scheme="light")
+
+
+def test_a_trend_on_a_phone_shows_the_latest_runs_first(stocked, open_page):
+    page = open_page(f"{stocked.url}/trends", **PHONE)
+    frame = page.get_by_role("region", name="nightly.yaml").locator(".chart-frame")
+    expect(frame.locator("svg.chart")).to_be_visible()
+    page.wait_for_function(
+        "(frame) => frame.scrollWidth > frame.clientWidth"
+        " && frame.scrollLeft + frame.clientWidth >= frame.scrollWidth - 1",
+        arg=frame.element_handle(),
+    )
 
 
 def test_a_trend_marks_the_run_that_got_worse_and_opens_the_tasks_that_changed(stocked, open_page):

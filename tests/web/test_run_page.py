@@ -13,7 +13,6 @@ from waiting import TIME_LIMIT_SECONDS
 
 pytestmark = pytest.mark.browser
 
-PHONE = {"viewport": {"width": 390, "height": 844}}
 TALK = """
 runId: talk
 concurrency: 2
@@ -187,21 +186,6 @@ def test_columns_are_chosen_and_stay_chosen(served, site, open_page):
     assert cells(page, "temper") == sorted(cells(page, "temper"))
 
 
-def test_plots_are_grouped_by_what_is_chosen(served, site, open_page):
-    stock(site.store)
-    page = open_page(f"{served.url}/runs/stocked#items")
-
-    page.get_by_role("tab", name="Charts").click()
-    expect(page.get_by_role("group", name="Success rate by model")).to_be_visible()
-    page.get_by_label("Group by").select_option("repository")
-
-    expect(page.get_by_role("group", name="Mean cost of an item by repository")).to_be_visible()
-    expect(page.get_by_role("group", name=re.compile("Items by status: success 22"))).to_be_visible()
-    bar = page.locator("svg.chart .c-success").first.bounding_box()
-    assert bar["width"] > 50
-    assert page.url.endswith("#charts")
-
-
 def test_files_and_reports_are_downloaded_and_opened(served, site, open_page):
     stock(site.store)
     page = open_page(f"{served.url}/runs/stocked#items")
@@ -372,47 +356,62 @@ def test_hostile_items_are_shown_as_text(served, site, open_page):
     assert page.locator("#run script, #run img").count() == 0
 
 
-def test_a_phone_shows_a_run_without_scrolling_sideways(served, site, open_page):
-    stock(site.store)
-    page = open_page(f"{served.url}/runs/stocked#items", **PHONE)
-    expect(rows(page).first).to_be_visible()
-
-    assert has_no_sideways_scroll(page)
-    page.get_by_role("tab", name="Charts").click()
-    expect(page.get_by_role("group", name="Success rate by model")).to_be_visible()
-    assert has_no_sideways_scroll(page)
-    expect(page.get_by_role("button", name="Export")).to_be_in_viewport()
-
-
 def pixels(page, place=(5, 400)):
     from PIL import Image
 
     return Image.open(io.BytesIO(page.screenshot())).convert("RGB").getpixel(place)
 
 
-@pytest.mark.parametrize("scheme", ["dark", "light"])
-def test_pages_are_as_dark_as_the_reader_wants_them(served, site, open_page, scheme):
+def test_a_run_is_shown_in_the_dark_in_the_light_on_paper_in_plots_and_on_a_phone(served, site, open_page):
     stock(site.store)
-    page = open_page(f"{served.url}/runs/stocked#items", color_scheme=scheme)
-    expect(rows(page).first).to_be_visible()
+    page = open_page("about:blank")
 
-    assert (max(pixels(page)) < 40) == (scheme == "dark")
-    page.get_by_role("button", name="Theme").click()
-    assert (max(pixels(page)) < 40) == (scheme == "light")
+    def load(scheme, size=(1280, 800)):
+        page.goto("about:blank")
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size({"width": size[0], "height": size[1]})
+        page.goto(f"{served.url}/runs/stocked#items")
+        expect(rows(page).first).to_be_visible()
 
+    def is_dark():
+        return max(pixels(page)) < 40
 
-def test_what_is_printed_is_dark_on_white_and_has_nothing_to_press(served, site, open_page):
-    stock(site.store)
-    page = open_page(f"{served.url}/runs/stocked#items", color_scheme="dark")
-    expect(rows(page).first).to_be_visible()
-
+    # Pages are as dark as the reader wants them.
+    load("dark")
+    assert is_dark()
+    # What is printed is dark on white, and has nothing to press.
     page.emulate_media(media="print")
-
     assert min(pixels(page, (1275, 5))) > 240
     assert page.get_by_role("button", name="Export").count() == 0
     assert page.get_by_role("tab").count() == 0
     expect(page.get_by_role("heading", name="stocked")).to_be_visible()
     expect(rows(page).first).to_be_visible()
+    page.emulate_media(media="screen")
+    page.get_by_role("button", name="Theme").click()
+    assert not is_dark()
+    page.evaluate("localStorage.clear()")
+    load("light")
+    assert not is_dark()
+    page.get_by_role("button", name="Theme").click()
+    assert is_dark()
+
+    page.get_by_role("tab", name="Charts").click()
+    expect(page.get_by_role("group", name="Success rate by model")).to_be_visible()
+    page.get_by_label("Group by").select_option("repository")
+    expect(page.get_by_role("group", name="Mean cost of an item by repository")).to_be_visible()
+    expect(page.get_by_role("group", name=re.compile("Items by status: success 22"))).to_be_visible()
+    bar = page.locator("svg.chart .c-success").first.bounding_box()
+    assert bar["width"] > 50
+    assert page.url.endswith("#charts")
+
+    # A phone shows a run without scrolling sideways.
+    page.evaluate("localStorage.clear()")
+    load("light", (390, 844))
+    assert has_no_sideways_scroll(page)
+    page.get_by_role("tab", name="Charts").click()
+    expect(page.get_by_role("group", name="Success rate by model")).to_be_visible()
+    assert has_no_sideways_scroll(page)
+    expect(page.get_by_role("button", name="Export")).to_be_in_viewport()
 
 
 def test_a_run_that_cannot_be_read_says_why_and_leaves_no_empty_frames(served, site, open_page):

@@ -29,6 +29,9 @@ def test_a_run_of_the_command_line_is_in_the_list(served, proctor):
     )
     assert run["counts"] == {"queued": 0, "running": 0, "success": 3, "fail": 1, "timeout": 0, "error": 0}
     assert run["planPath"] == str(proctor.folder / "plan.yaml")
+    checked = [item for item in proctor.json("show", "nightly")["items"] if item["reason"] != "unchecked"]
+    passed = sum(item["status"] == "success" for item in checked)
+    assert run["successRate"] == (passed / len(checked))
 
 
 def test_runs_are_filtered_and_paged_by_the_store(served, workshop_of_many):

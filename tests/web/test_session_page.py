@@ -129,16 +129,18 @@ def test_a_transcript_is_searched_by_keyboard_and_hits_come_into_sight(served, s
     add_session(site.store, "coast", said)
     page = open_page(f"{served.url}/sessions/coast#details")
     page.get_by_role("tab", name="Details").focus()
-    page.locator("transcript-search input").wait_for(state="attached")
+    # Within the search: among hundreds of messages, finding something by its role takes the browser long.
+    search = page.locator("transcript-search")
+    search.locator("input").wait_for(state="attached")
 
     page.keyboard.press("/")
     page.keyboard.type("lighthouse")
-    hits = page.get_by_role("list", name="Hits").get_by_role("button")
+    hits = search.get_by_role("list", name="Hits").get_by_role("button")
     expect(hits).to_have_count(3)
-    expect(page.get_by_text("3 hits")).to_be_visible()
+    expect(search.get_by_text("3 hits")).to_be_visible()
     for place, words in (("1 of 3", "number 3,"), ("2 of 3", "number 1800,"), ("3 of 3", "coast.txt")):
         page.keyboard.press("Enter")
-        expect(page.get_by_text(place)).to_be_visible()
+        expect(search.get_by_text(place)).to_be_visible()
         expect(page.locator(".event.pointed")).to_contain_text(words)
         expect(page.locator(".event.pointed")).to_be_in_viewport()
     expect(page.locator(".event.pointed .fold-body")).to_contain_text("a Lighthouse <script>")
@@ -147,8 +149,8 @@ def test_a_transcript_is_searched_by_keyboard_and_hits_come_into_sight(served, s
 
     hits.first.click()
     expect(page.locator(".event.pointed")).to_contain_text("number 3,")
-    page.get_by_role("searchbox").fill("kraken")
-    expect(page.get_by_text("No hits.")).to_be_visible()
+    search.get_by_role("searchbox").fill("kraken")
+    expect(search.get_by_text("No hits.")).to_be_visible()
 
 
 def test_a_scenario_shows_the_world_turn_by_turn_and_its_metrics(served, proctor, open_page):

@@ -64,8 +64,10 @@ def test_pages_offer_what_the_role_may_do(proctor, serve, open_page):
     served = serve(token=TOKEN, tokens=tokens)
 
     offered = {}
+    page = open_page("about:blank")
     for role in roles:
-        page = open_page(f"{served.url}/?token=the-token-of-role-{role}")
+        page.context.clear_cookies()
+        page.goto(f"{served.url}/?token=the-token-of-role-{role}")
         expect(page.get_by_role("link", name="View talk")).to_be_visible()
         on_list = {
             name

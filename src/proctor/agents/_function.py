@@ -12,6 +12,7 @@ from proctor.agent import Assignment, Availability, WorkDone
 from proctor.errors import UsageError
 from proctor.json_values import JsonMap
 from proctor.model import Answer, Request
+from proctor.model_client import ModelClient
 from proctor.session import Message, Record
 
 
@@ -39,9 +40,7 @@ class AgentContext:
         request = Request(
             model=model or self.model, messages=messages, parameters=parameters, seed=self._assignment.seed
         )
-        answer = await self._assignment.models.answer(request)
-        self.record(answer.call)
-        return answer
+        return await ModelClient(self._assignment.models, self.record, keep="call").ask(request)
 
 
 @dataclass(frozen=True)

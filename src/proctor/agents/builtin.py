@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from proctor.agent import Assignment, Availability, Reach, WorkDone
-from proctor.errors import ModelError, WorkspaceError
+from proctor.errors import WorkspaceError
 from proctor.formatting import clipped
 from proctor.json_values import JsonMap, JsonObject, as_list, as_map, as_text, maps_in, parse_json
 from proctor.model import Answer, Model, Request, ToolRequest
+from proctor.model_client import ModelClient
 from proctor.processes import Confinement, CouldNotStart, run
-from proctor.session import Message, ModelCall, Record, ToolCall
+from proctor.session import Message, Record, ToolCall
 
 LARGEST_FILE_BYTES = 2 * 1024 * 1024
 LINES_AT_ONCE = 400
@@ -285,7 +286,8 @@ class _Conversation:
 
     def __init__(self, agent: BuiltinAgent, assignment: Assignment, models: Model, record: Record) -> None:
         system = SYSTEM_PROMPT.read_text(encoding="utf-8")
-        self._agent, self._assignment, self._models, self._record = agent, assignment, models, record
+        self._agent, self._assignment, self._record = agent, assignment, record
+        self._client = ModelClient(models, record, keep="call")
         self._messages: list[JsonObject] = [
             {"role": "system", "content": system},
             {"role": "user", "content": assignment.prompt},
@@ -304,12 +306,7 @@ class _Conversation:
             parameters=self._agent.parameters,
             seed=self._assignment.seed,
         )
-        try:
-            answer = await self._models.answer(request)
-        except ModelError as error:
-            self._record(ModelCall(model=request.model, status=error.reason, error=str(error)))
-            raise
-        self._record(answer.call)
+        answer = await self._client.ask(request)
         if answer.text:
             self.last_text = answer.text
             self._record(Message(role="assistant", content=answer.text))
@@ -351,18 +348,16 @@ def _finished(answer: Answer) -> str | None:
     return answer.text
 
 
-async def _run_tool(
-    request: ToolRequest, bench: Workbench, record: Record, clock: Callable[[], float] = time.perf_counter
-) -> str:
+async def _run_tool(request: ToolRequest, bench: Workbench, record: Record) -> str:
     """Run a tool, record the call, and return the text for the model: the result, or the error."""
-    began = clock()
+    began = time.perf_counter()
     arguments: JsonMap = {}
     try:
         arguments = _strict_arguments(request.arguments)
         result, success = await use(request.name, arguments, bench), True
     except ToolFailed as failed:
         result, success = f"error: {failed}", False
-    duration = (clock() - began) * 1000
+    duration = (time.perf_counter() - began) * 1000
     record(ToolCall(name=request.name, args=arguments, success=success, result=result, duration_ms=duration))
     return result
 

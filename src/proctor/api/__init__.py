@@ -5,12 +5,15 @@ prints, exits or installs signal handlers.
 """
 
 import asyncio
+import contextvars
 import json
 import math
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
+from html import escape
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, get_args
@@ -29,11 +32,12 @@ from proctor.api.handles import Retry, Run, RunItem, RunSession
 from proctor.batch import lifecycle
 from proctor.batch.lifecycle import Observer, RunControl, RunResult
 from proctor.bootstrap import now, open_context
-from proctor.context import EngineName, EngineOptions, ModelOptions, Notice, RunContext
+from proctor.context import EngineName, EngineOptions, Functions, ModelOptions, Notice, RunContext
 from proctor.errors import UsageError
 from proctor.item import ERROR, FAIL, TIMEOUT, Item, digest_of
 from proctor.job import BatchChanges, ItemFinished, JobPlan, PlanText, make_overrides, read_stop_rule
 from proctor.jobs import find_job, recognize
+from proctor.lazy_import import load
 from proctor.models import ModelRouter
 from proctor.plan.source import bytes_of
 from proctor.runners import find_runner
@@ -60,6 +64,8 @@ __all__ = [
 T = TypeVar("T")
 CONCURRENCY = 10
 """Items in parallel when neither the plan nor the call sets it."""
+NOTEBOOK_SECONDS = 0.2
+"""The progress bar of a notebook is drawn at most this often: every time is a message to the browser."""
 RETRIES = {
     None: RetrySelection(),
     "errors": RetrySelection(errors=True),
@@ -147,20 +153,14 @@ class ProgressBar(Observer):
 
     @asynccontextmanager
     async def _show_progress(self, run_id: str) -> AsyncIterator["ProgressBar"]:
-        # Drawing takes libraries that a run without a bar need not load.
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
         items, finished = self._total(run_id)
         counts: dict[str, int] = {}
-        layout = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*layout, console=Console(stderr=True)) as progress:
-            task = progress.add_task(run_id, total=items, completed=finished)
+        with (_notebook_bar if _is_notebook() else _terminal_bar)(run_id, items, finished) as draw:
 
             def advance(status: str) -> None:
                 counts[status] = counts.get(status, 0) + 1
                 others = ", ".join(f"{n} {name}" for name, n in counts.items() if name != "success")
-                progress.update(task, advance=1, description=f"{run_id} {others}".strip())
+                draw(finished + sum(counts.values()), f"{run_id} {others}".strip())
 
             self._advance = advance
             yield self
@@ -168,6 +168,46 @@ class ProgressBar(Observer):
     def item_finished(self, item: ItemFinished) -> None:
         """Advance the bar."""
         self._advance(item.outcome.status)
+
+
+DrawBar = Callable[[int, str], None]
+"""Called with the number of finished items and the label."""
+
+
+@contextmanager
+def _terminal_bar(label: str, items: int, finished: int) -> Iterator[DrawBar]:
+    # Drawing takes libraries that a run without a bar need not load.
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    layout = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*layout, console=Console(stderr=True)) as progress:
+        task = progress.add_task(label, total=items, completed=finished)
+        yield lambda done, label: progress.update(task, completed=done, description=label)
+
+
+@contextmanager
+def _notebook_bar(label: str, items: int, finished: int) -> Iterator[DrawBar]:
+    """In the output of the cell, by means of IPython itself: rich needs ipywidgets there."""
+    show = load("IPython.display")
+
+    def bar(done: int, label: str) -> object:
+        return show.HTML(f'<progress max="{items}" value="{done}"></progress> {done}/{items} {escape(label)}')
+
+    cell = show.display(bar(finished, label), display_id=True)
+    latest, drawn_at = (finished, label), time.monotonic()
+
+    def draw(done: int, label: str) -> None:
+        nonlocal latest, drawn_at
+        latest = (done, label)
+        if time.monotonic() - drawn_at >= NOTEBOOK_SECONDS:
+            drawn_at = time.monotonic()
+            cell.update(bar(*latest))
+
+    try:
+        yield draw
+    finally:
+        cell.update(bar(*latest))
 
 
 def run(
@@ -240,6 +280,8 @@ async def run_async(
     **overrides: object,
 ) -> Run:
     """The same as `run`, to be awaited."""
+    if plan is not None and not isinstance(plan, str | Path | JobPlan):
+        raise UsageError(f"{plan!r} is not a plan\nGive the path of a plan file, or items=… for items.")
     folder = Path(plan).parent.resolve() if isinstance(plan, str | Path) else Path.cwd()
     changes = {"concurrency": concurrency, "budget_usd": budget_usd}
     opened = _opened(store, home, [folder, Path.cwd()])
@@ -252,7 +294,10 @@ async def run_async(
         BatchChanges(concurrency=concurrency, budget_usd=budget_usd)
         read: JobPlan = ItemsPlan(
             make_items=_item_maker(
-                items, agent_name(agent, functions.agents), model_name(model, functions.models), overrides
+                [_with_names(item, functions) for item in (items() if callable(items) else items)],
+                agent_name(agent, functions.agents),
+                model_name(model, functions.models),
+                overrides,
             ),
             at_once=CONCURRENCY if concurrency is None else concurrency,
             budget_usd=budget_usd,
@@ -280,7 +325,7 @@ async def run_async(
     )
     finished = opened.handle(result.run_id)
     if evaluators:
-        await evaluate_async(finished, evaluators, workers=workers, store=opened)
+        await evaluate_async(finished, evaluators, workers=workers, store=opened, progress=progress)
     return finished
 
 
@@ -317,18 +362,20 @@ def evaluate(
     sessions: "Run | str | Sequence[str]",
     evaluators: "Sequence[str | EvaluatorFunction]",
     *,
-    judge: str = "",
+    judge: "str | ModelFunction" = "",
     workers: int | None = None,
     engine: EngineName | None = None,
     ray_address: str = "auto",
     store: "str | ProctorStore | None" = None,
     home: str | Path | None = None,
+    progress: bool | None = None,
     **options: object,
 ) -> Run:
     """Evaluate a run (a handle or an id), or sessions by id; returns the evaluation with its scores.
 
-    `options` are further members of the evaluation request, such as `votes` or `groundTruth`; `workers`,
-    `engine` and `ray_address`: as in `run`.
+    `evaluators` are names, where built-in ones may omit `Builtin.`, or functions. `judge` is the model that
+    they ask, by name or as a function. `options` are further members of the evaluation request, such as
+    `votes` or `groundTruth`; `workers`, `engine` and `ray_address`: as in `run`.
     """
     return outside_of_any_loop(
         lambda: evaluate_async(
@@ -340,6 +387,7 @@ def evaluate(
             ray_address=ray_address,
             store=store,
             home=home,
+            progress=progress,
             **options,
         )
     )
@@ -349,12 +397,13 @@ async def evaluate_async(
     sessions: "Run | str | Sequence[str]",
     evaluators: "Sequence[str | EvaluatorFunction]",
     *,
-    judge: str = "",
+    judge: "str | ModelFunction" = "",
     workers: int | None = None,
     engine: EngineName | None = None,
     ray_address: str = "auto",
     store: "str | ProctorStore | None" = None,
     home: str | Path | None = None,
+    progress: bool | None = None,
     **options: object,
 ) -> Run:
     """The same as `evaluate`, to be awaited."""
@@ -366,8 +415,10 @@ async def evaluate_async(
         source: dict[str, object] = {"runIds": [opened.run(str(getattr(sessions, "id", sessions))).id]}
     else:
         source = {"sessionIds": [opened.session(each).id for each in sessions]}
-    plan = _evaluation_plan(source, evaluators, ctx, **({"judge": judge} if judge else {}), **options)
-    observer = _observer(ctx.store, progress=False)
+    if judge:
+        options["judge"] = model_name(judge, ctx.functions.models)
+    plan = _evaluation_plan(source, evaluators, ctx, **options)
+    observer = _observer(ctx.store, progress)
     job, workers = find_job("evaluation"), _checked_workers(workers)
     result = await lifecycle.start(job, plan, ctx, workers=workers, observer=observer)
     return opened.handle(result.run_id)
@@ -382,7 +433,9 @@ def _evaluation_plan(
     """The plan of an evaluation of sessions in the store."""
     request: dict[str, object] = {
         "batchEvaluationName": f"evaluation_{now():%Y%m%d_%H%M%S}",
-        "evaluators": evaluator_names(evaluators, ctx.functions.evaluators),
+        "evaluators": evaluator_names(
+            evaluators, ctx.functions.evaluators, ctx.evaluators(Path.cwd()).full_name
+        ),
         "dataSourceConfig": {"store": source},
         **options,
     }
@@ -536,11 +589,24 @@ def _item_maker(
 
     def filled(item: Item) -> Item:
         if agent and not item.agent:
-            # Without a repository, a function needs no worktree.
-            item = replace(item, agent=agent, runner="function" if item.runner == "prompt" else item.runner)
+            item = _with_agent(item, agent)
         return replace(item, model=model) if model and not item.model else item
 
     return list(_numbered(map(filled, unfilled))).copy
+
+
+def _with_agent(item: Item, agent: str) -> Item:
+    # Without a repository, a function needs no worktree.
+    return replace(item, agent=agent, runner="function" if item.runner == "prompt" else item.runner)
+
+
+def _with_names(item: Item, functions: Functions) -> Item:
+    """The same item with names in place of Python functions, which are added to `functions`."""
+    if isinstance(item, Item) and callable(item.agent):
+        item = _with_agent(item, agent_name(item.agent, functions.agents))
+    if isinstance(item, Item) and callable(item.model):
+        item = replace(item, model=model_name(item.model, functions.models))
+    return item
 
 
 def _check_item(item: object, number: int) -> None:
@@ -622,15 +688,18 @@ def _is_interactive() -> bool:
     """Whether standard error is a terminal or a notebook."""
     from rich.console import Console
 
-    console = Console(stderr=True)
-    return console.is_terminal or console.is_jupyter
+    return Console(stderr=True).is_terminal or _is_notebook()
+
+
+def _is_notebook() -> bool:
+    from rich.console import Console
+
+    return Console(stderr=True).is_jupyter
 
 
 def outside_of_any_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine to its end; inside a running event loop in a thread with a loop of its own."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _is_in_loop():
         return asyncio.run(make())
     results: list[T] = []
     errors: list[BaseException] = []
@@ -641,9 +710,18 @@ def outside_of_any_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         except BaseException as error:
             errors.append(error)
 
-    thread = threading.Thread(target=in_thread, name="proctor")
+    # With the context of the caller: a notebook knows by it which cell shows the output.
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(in_thread,), name="proctor")
     thread.start()
     thread.join()
     if errors:
         raise errors[0]
     return results[0]
+
+
+def _is_in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

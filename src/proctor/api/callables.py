@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from proctor.agents._function import AgentContext as AgentContext
 from proctor.errors import UsageError
 from proctor.evaluator import Evaluator, Evidence
-from proctor.evaluators.event import failed, scored
+from proctor.evaluators.code import failed, scored
 from proctor.item import Item
 from proctor.model import Answer, Request
 from proctor.score import Level, Score
@@ -65,13 +65,15 @@ def model_name(model: "str | ModelFunction | None", callables: dict[str, ModelFu
 
 
 def evaluator_names(
-    evaluators: "Sequence[str | EvaluatorFunction]", objects: dict[str, Evaluator]
+    evaluators: "Sequence[str | EvaluatorFunction]",
+    objects: dict[str, Evaluator],
+    full_name: Callable[[str], str],
 ) -> list[str]:
-    """The names of evaluators; functions are added to `objects`."""
+    """The names of evaluators, completed by `full_name`; functions are added to `objects`."""
     names = []
     for each in evaluators:
         if isinstance(each, str):
-            names.append(each)
+            names.append(full_name(each))
         elif callable(each):
             name = name_of(each)
             if name in names:

@@ -234,7 +234,10 @@ class Run:
 
     def to_arrow(self, table: str = "items") -> "pyarrow.Table":
         """The same as an Arrow table."""
-        return _library("pyarrow").Table.from_pylist([_plain(row) for row in self.rows(table)])
+        arrow = _library("pyarrow")
+        rows = [_plain(row) for row in self.rows(table)]
+        # Without rows it would have no columns either.
+        return arrow.Table.from_pylist(rows) if rows else arrow.table({c: [] for c in self._columns(table)})
 
     def report(self, path: str | Path) -> Path:
         """Write the report of the run, HTML or Markdown by the suffix of the file."""

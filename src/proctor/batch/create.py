@@ -62,7 +62,7 @@ class Extension:
         lines = []
         if self.added:
             why = self.reasons_text(noun)
-            lines.append(f"{plural(self.added, f'new {noun}')} since the last run (new because of {why})")
+            lines.append(f"{plural(self.added, f'new {noun}')} since the last run ({why})")
         if self.dropped or self.retained:
             lines.append(
                 f"no longer in the plan: {self.dropped} dropped from the queue, "
@@ -72,7 +72,8 @@ class Extension:
 
     def reasons_text(self, noun: str) -> str:
         """Why items are new: how many because of which field."""
-        return "; ".join(f"{plural(number, noun)}: {name}" for name, number in self.reasons.items())
+        numbers = (f"{plural(number, noun)}: {name}" for name, number in self.reasons.items())
+        return f"new because of {'; '.join(numbers)}"
 
 
 def create(

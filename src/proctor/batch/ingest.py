@@ -259,7 +259,7 @@ def _import_spans(
 ) -> None:
     for path in paths:
         content, before = FileContent(), done.unreadable_count
-        documents = _counted(content.seen(_readable(sources.read_documents(path), done)), done)
+        documents = _counted(content.counted(_readable(sources.read_documents(path), done)), done)
         keep_arrivals(store, documents, now, fallback=log_group, service=service)
         if not content.has_work and done.unreadable_count == before:
             done.add_unreadable(Unreadable(path=str(path), problem=content.reason()))
@@ -276,7 +276,7 @@ class FileContent:
     names: dict[str, None] = field(default_factory=dict)
     scopes: dict[str, None] = field(default_factory=dict)
 
-    def seen(self, documents: Iterable[Document]) -> Iterator[Document]:
+    def counted(self, documents: Iterable[Document]) -> Iterator[Document]:
         """The same documents, counted."""
         for document in documents:
             if is_span(document):
@@ -292,9 +292,9 @@ class FileContent:
         if not self.has_work:
             self.has_work = read_span(span_of(document, ())) is not None
             names = ((self.names, document["name"]), (self.scopes, as_map(document, "scope").get("name")))
-            for seen, name in names:
-                if name and len(seen) < MOST_SEEN:
-                    seen[as_text(name)] = None
+            for known, name in names:
+                if name and len(known) < MOST_SEEN:
+                    known[as_text(name)] = None
 
     def reason(self) -> str:
         """Why no session comes of the file."""

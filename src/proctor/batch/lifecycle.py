@@ -6,8 +6,8 @@ The command line, the web server, the library and a detached process call these 
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NotRequired, Protocol, TypedDict
@@ -144,25 +144,25 @@ async def start(
     models = _checked_models(plan, ctx, rule)
     if opened := job.open(plan, ctx):
         return await resume(job, opened, ctx, engine=engine, workers=workers, observer=observer)
-    engine = engine or await _ray_engine(workers, ctx, models)
     run_id = run_id or plan.run_id or job.new_run_id(plan, ctx)
     check_run_id(run_id)
     plan = plan.for_new_run(run_id)
     items, resources = _in_order(plan, rule)
-    create(
-        ctx.store,
-        job.name,
-        plan.columns(),
-        items,
-        resources=resources,
-        run_id=run_id,
-        owner=ctx.owner,
-        version=__version__,
-        now=ctx.now(),
-    )
-    return await _execute(
-        job, plan, run_id, ctx, models, resumed=False, engine=engine, workers=workers, observer=observer
-    )
+    async with _connected(engine, workers, ctx, models) as engine:
+        create(
+            ctx.store,
+            job.name,
+            plan.columns(),
+            items,
+            resources=resources,
+            run_id=run_id,
+            owner=ctx.owner,
+            version=__version__,
+            now=ctx.now(),
+        )
+        return await _execute(
+            job, plan, run_id, ctx, models, resumed=False, engine=engine, workers=workers, observer=observer
+        )
 
 
 def _in_order(plan: JobPlan, rule: StopRule | None) -> tuple[Iterable[Item], Iterable[Resource]]:
@@ -202,34 +202,34 @@ async def resume(
     restored = plan or _restored(job, batch, ctx)
     models = _checked_models(restored, ctx)
     _check_rule(ctx.store.read, run_id, plan, retry)
-    engine = engine or await _ray_engine(workers, ctx, models)
     if job.retries_errors:
         retry = replace(retry, errors=True)
-    interrupted = ctx.store.resume_batch(run_id, ctx.owner, retry, ctx.now())
-    clear_leftovers(interrupted, ctx.home, ctx.settings.environment, ctx.note)
-    if add_lost := getattr(engine, "add_lost", None):
-        add_lost(interrupted)
-    ctx.store.add_resources(run_id, restored.resources())
-    if plan is not None and not plan.is_unchanged(ctx.store.read.batch(run_id, ctx.now())):
-        extension = extend(
-            ctx.store, run_id, plan.columns(), plan.items(), derived_fields=plan.derived_fields
+    async with _connected(engine, workers, ctx, models) as engine:
+        interrupted = ctx.store.resume_batch(run_id, ctx.owner, retry, ctx.now())
+        clear_leftovers(interrupted, ctx.home, ctx.settings.environment, ctx.note)
+        if add_lost := getattr(engine, "add_lost", None):
+            add_lost(interrupted)
+        ctx.store.add_resources(run_id, restored.resources())
+        if plan is not None and not plan.is_unchanged(ctx.store.read.batch(run_id, ctx.now())):
+            extension = extend(
+                ctx.store, run_id, plan.columns(), plan.items(), derived_fields=plan.derived_fields
+            )
+            for sentence in extension.sentences(job.noun):
+                ctx.info(sentence)
+        ctx.store.change_batch(run_id, changes.columns())
+        return await _execute(
+            job,
+            restored,
+            run_id,
+            ctx,
+            models,
+            resumed=True,
+            engine=engine,
+            workers=workers,
+            observer=observer,
+            stops_early=changes.stops_early,
+            finished_at=moment(batch["finishedAt"]),
         )
-        for sentence in extension.sentences(job.noun):
-            ctx.info(sentence)
-    ctx.store.change_batch(run_id, changes.columns())
-    return await _execute(
-        job,
-        restored,
-        run_id,
-        ctx,
-        models,
-        resumed=True,
-        engine=engine,
-        workers=workers,
-        observer=observer,
-        stops_early=changes.stops_early,
-        finished_at=moment(batch["finishedAt"]),
-    )
 
 
 def _check_rule(
@@ -494,6 +494,20 @@ def _process_engine(
     )
     engine.launch()
     return engine
+
+
+@asynccontextmanager
+async def _connected(
+    engine: Engine | None, workers: int | None, ctx: RunContext, models: ModelRouter
+) -> AsyncIterator[Engine | None]:
+    """The engine that the caller gave, or that of a Ray cluster, connected before the run is created or
+    claimed, and disconnected however the run ends."""
+    cluster = None if engine else await _ray_engine(workers, ctx, models)
+    try:
+        yield engine or cluster
+    finally:
+        if cluster:
+            await asyncio.to_thread(cluster.close)
 
 
 async def _ray_engine(workers: int | None, ctx: RunContext, models: ModelRouter) -> "RayEngine | None":

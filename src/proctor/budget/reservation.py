@@ -134,7 +134,7 @@ class Reservation:
             if total_usd <= self.cap_usd + ROUNDING_USD:
                 return None
             return CostLimit(f"it has spent ${total_usd:.4f} of the ${self.cap_usd:.4f} an item may spend")
-        if self._budget.is_limited and not self.reserve_cost():
+        if not self.reserve_cost():
             self._budget.cover_cost(self)
         return None
 

@@ -17,7 +17,7 @@ from proctor.cli.run import terminal_context
 from proctor.context import RunContext
 from proctor.errors import AttemptError, UsageError
 from proctor.evaluator import Evaluator, Evidence, Reference
-from proctor.evaluators.event import evidence_of_document
+from proctor.evaluators.code import evidence_of_document
 from proctor.evaluators.model_judge import ModelJudge
 from proctor.evaluators.registry import EvaluatorRegistry
 from proctor.evaluators.rendering import turns_of
@@ -455,7 +455,7 @@ def _print_calibrations(
         print_json(
             {
                 **about,
-                "dimensions": {name or "": _document(each) for name, each in calibrations.items()},
+                "dimensions": {name: _document(each) for name, each in calibrations.items()},
             }
         )
     else:

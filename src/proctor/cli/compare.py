@@ -25,7 +25,7 @@ from proctor.errors import UsageError
 from proctor.formatting import rank as place
 from proctor.jobs.imported.table import columns_of, load_sources
 from proctor.report.comparison import figure
-from proctor.report.figures import rank_document
+from proctor.report.render import rank_document
 from proctor.stats.comparison import (
     SKEWED,
     Comparison,
@@ -388,7 +388,7 @@ def power(
     with terminal_context(context.obj) as ctx:
         results = load_sources(ctx.store, names, ctx.now(), columns=columns_of(column))
     analysis = power_of(results, metric=metric, detect=detect, power=power_)
-    tasks, shown = analysis.tasks, analysis.detectable
+    tasks, detectable = analysis.tasks, analysis.detectable
     if as_json:
         print_json(
             {
@@ -398,7 +398,7 @@ def power(
                 "detect": detect,
                 "power": power_,
                 "tasks": tasks,
-                "detectable": shown,
+                "detectable": detectable,
                 "designs": [
                     {"repeats": each.repeats or 1, "tasks": each.tasks, "note": each.note}
                     for each in analysis.designs
@@ -407,7 +407,9 @@ def power(
             }
         )
         return output.SUCCEEDED
-    could = "" if shown is None else f"; it could have shown a difference of {figure(shown, metric)}"
+    could = (
+        "" if detectable is None else f"; it could have shown a difference of {figure(detectable, metric)}"
+    )
     print(f"{printable(baseline)}: {count(tasks, 'task')}{could} ({power_:.0%} power, 95% confidence)")
     rows = [
         (each.repeats or 1, "–" if each.tasks is None else f"{each.tasks:,}", printable(each.note))

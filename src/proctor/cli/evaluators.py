@@ -25,8 +25,8 @@ from proctor.errors import NotFound, UsageError
 from proctor.evaluator import Evaluator, Evidence
 from proctor.evaluators import definition_files, read_definition
 from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
+from proctor.evaluators.code import reference_of
 from proctor.evaluators.definition import FUNCTION, new_evaluator
-from proctor.evaluators.event import reference_of
 from proctor.evaluators.matchers import MATCHINGS
 from proctor.evaluators.registry import (
     SUFFIXES,
@@ -41,7 +41,7 @@ from proctor.evaluators.registry import (
     rubric_listing,
 )
 from proctor.json_values import JsonMap, JsonObject, as_map
-from proctor.judging.engine import rubric_names
+from proctor.judging import rubric_names
 from proctor.score import Score
 from proctor.store import Store
 from proctor.store.annotations import Label

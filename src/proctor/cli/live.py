@@ -78,10 +78,10 @@ class FittedLine:
     style: str = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        shown = list(self.parts)
-        while len(shown) > 1 and len(" · ".join(shown)) > options.max_width:
-            shown.pop()
-        yield Text(" · ".join(shown), style=self.style, no_wrap=True, overflow="ellipsis")
+        parts = list(self.parts)
+        while len(parts) > 1 and len(" · ".join(parts)) > options.max_width:
+            parts.pop()
+        yield Text(" · ".join(parts), style=self.style, no_wrap=True, overflow="ellipsis")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,13 +190,13 @@ def picture(progress: Progress, failures: Sequence[CountedFailure] = ()) -> Grou
 
 
 def _makers(makers: Sequence[MakerProgress]) -> Table:
-    """Success rates by agent and model, with intervals that hold at every look."""
+    """Success rates by agent and model, with intervals that hold at every look, unless tasks are repeated."""
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, overflow="ellipsis")
     for _ in range(3):
         table.add_column(justify="right", no_wrap=True)
     for each in makers[:SHOWN_MAKERS]:
-        limits = f"({interval(each.rate.low, each.rate.high)})" if each.rate.trials else ""
+        limits = f"({interval(each.rate.low, each.rate.high)})" if each.rate.low is not None else ""
         done = f"{each.finished:,} of {each.items:,}"
         cells = (each.name, percent(each.rate.value), limits, done)
         table.add_row(*(Text(printable(cell, width=60)) for cell in cells))
@@ -413,12 +413,14 @@ def leaderboard_picture(rows: Sequence[ModelStanding], title: str) -> "Table":
     table.add_column("Cost", justify="right", no_wrap=True)
     has_several = any(sum(row.counts.values()) > 1 for row in rows)
     if has_several:
-        table.add_column("Passed (95% interval)", justify="right", no_wrap=True)
+        has_limits = not any(row.is_clustered for row in rows)
+        title = "Passed (95% interval)" if has_limits else "Passed"
+        table.add_column(title, justify="right", no_wrap=True)
     for row in rows:
         elapsed = seconds(row.elapsed_seconds) if row.elapsed_seconds else "–"
         cost = money(row.cost_usd) if row.cost_usd is not None else "–"
         tokens = f"{row.tokens:,}" if row.tokens else "–"
-        limits = f" ({interval(row.rate.low, row.rate.high)})" if row.rate.trials else ""
+        limits = f" ({interval(row.rate.low, row.rate.high)})" if row.rate.low is not None else ""
         passed = [percent(row.rate.value) + limits] if has_several else []
         cells = (row.model, row.state, elapsed, tokens, cost, *passed)
         table.add_row(*(Text(printable(cell, width=60)) for cell in cells))

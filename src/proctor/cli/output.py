@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -93,8 +94,8 @@ def run_prefix(store: Store, run_id: str, room: int) -> str:
     if len(run_id) <= room or room < SHORTEST_PREFIX:
         return run_id
     # To the end of a word, if that is not much shorter.
-    words = re.match(rf".{{{SHORTEST_PREFIX},{room}}}(?=[-_.])", run_id)
-    for prefix in (words.group() if words else "", run_id[:room]):
+    match = re.match(rf".{{{SHORTEST_PREFIX},{room}}}(?=[-_.])", run_id)
+    for prefix in (match.group() if match else "", run_id[:room]):
         try:
             if prefix and store.read.batch(prefix, now())["runId"] == run_id:
                 return prefix
@@ -187,11 +188,17 @@ def with_placeholders(app: typer.Typer) -> Callable[..., int]:
             else:
                 # The name of an argument says enough.
                 param.display_type_rich = _no_type
+                param.get_usage_pieces = partial(_without_braces, param.get_usage_pieces)
     return command
 
 
 def _no_type(ctx: typer.Context) -> None:  # noqa: ARG001
     return None
+
+
+def _without_braces(pieces: Callable[[typer.Context], list[str]], ctx: typer.Context) -> list[str]:
+    """`{RUN|FILE…}...` in the usage line as `RUN|FILE…`."""
+    return [piece.replace("{", "").replace("}", "").replace("…...", "…") for piece in pieces(ctx)]
 
 
 def unknown_command(name: str, commands: JsonMap) -> UsageError:
@@ -353,12 +360,12 @@ def fitted(table: dict[str, list[str]], width: int, drop: Sequence[str]) -> dict
     while missing() > 0 and max(widths.values()) > NARROWEST:
         widest = max(widths, key=lambda head: widths[head])
         widths[widest] -= 1
-    shown = dict[str, list[str]]()
+    columns = dict[str, list[str]]()
     for head, wide in widths.items():
         # Two headings that begin alike stay two columns.
-        title = head[:wide] if head[:wide] not in shown else f"{head[: wide - 2]}…{head[-1]}"
-        shown[title] = [cell if len(cell) <= wide else f"{cell[: wide - 1]}…" for cell in table[head]]
-    return shown
+        title = head[:wide] if head[:wide] not in columns else f"{head[: wide - 2]}…{head[-1]}"
+        columns[title] = [cell if len(cell) <= wide else f"{cell[: wide - 1]}…" for cell in table[head]]
+    return columns
 
 
 # Progress of commands that are not runs

@@ -30,8 +30,7 @@ from proctor.context import RunContext
 from proctor.errors import UsageError
 from proctor.jobs import job_of_run
 from proctor.report import html, markdown
-from proctor.report.portable import portable
-from proctor.report.render import FIGURES, PLOTS
+from proctor.report.render import FIGURES, PLOTS, portable
 from proctor.stats.summary import summarise
 from proctor.store import Scope
 
@@ -98,7 +97,7 @@ def _json_report(ctx: RunContext, scope: Scope) -> str:
     if not scope.run_id:
         raise UsageError("a JSON report is about one run\nPass --run RUN.")
     # Loads numpy, which other reports of jobs may not need.
-    from proctor.report.figures import figures_document
+    from proctor.report.render import figures_document
 
     document = figures_document(summarise(ctx.store.read, scope, ctx.now()))
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)

@@ -441,7 +441,7 @@ def print_preview(extension: Extension, noun: str, name: Callable[[Item], str]) 
         named = ", ".join(printable(name(item)) for item in extension.new[:LISTED])
         more = f" and {extension.added - LISTED:,} more (--json)" if extension.added > LISTED else ""
         print_note(f"--resume would add {count(extension.added, f'new {noun}')}: {named}{more}")
-        print_note(f"  new because of {printable(extension.reasons_text(noun), width=400)}")
+        print_note(f"  {printable(extension.reasons_text(noun), width=400)}")
     print_note(f"  done already: {count(extension.done, noun)}")
     if extension.dropped or extension.retained:
         print_note(

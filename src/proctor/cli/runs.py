@@ -32,12 +32,12 @@ from proctor.cli.output import (
 )
 from proctor.cli.run import has_failures, terminal_context
 from proctor.errors import NotFound, UsageError
-from proctor.formatting import age, interval, percent, size
+from proctor.formatting import UNKNOWN, age, interval, percent, size
 from proctor.item import RUNNING, STATUSES, SUCCESS, UNCHECKED, shown_status
 from proctor.json_values import JsonObject
-from proctor.stats.intervals import wilson
+from proctor.stats.intervals import Estimate
 from proctor.stats.outcomes import MESSAGE_CHARACTERS, group_failures
-from proctor.stats.progress import Progress, makers_of, stop_lines
+from proctor.stats.progress import Progress, makers_of, stop_lines, task_rates
 from proctor.store import ItemFilter, Store
 from proctor.store.batches import ABORTED
 from proctor.store.item_lists import failure_texts
@@ -296,6 +296,7 @@ def _show_run(store: Store, batch: BatchRow, item_filter: ItemFilter, limit: int
     _print_next_commands(store, run_id, status, counts)
 
 
+NO_RATE = Estimate(value=None)
 MOST_FAILURES = 5
 """Kinds of failures that `show` lists of a run with more items than it prints."""
 
@@ -303,8 +304,8 @@ MOST_FAILURES = 5
 def _print_failures(store: Store, run_id: str) -> None:
     """The largest groups of failures with alike messages, each with an example."""
     rows = failure_texts(store.read, run_id, characters=MESSAGE_CHARACTERS)
-    found = group_failures((row["position"], row["reason"], row["error"]) for row in rows)
-    groups = found.counts(found.group_of)
+    failures = group_failures((row["position"], row["reason"], row["error"]) for row in rows)
+    groups = failures.counts(failures.group_of)
     if not groups:
         return
     print()
@@ -315,23 +316,26 @@ def _print_failures(store: Store, run_id: str) -> None:
 
 
 def _print_makers(store: Store, run_id: str, *, is_running: bool) -> None:
-    """The success rate of each agent and model, if there are several."""
+    """The success rate of each agent and model over tasks, if there are several."""
     makers = makers_of(store.read, run_id)
     if len(makers) < 2:
         return
-    # An interval for one look is narrower; while a run goes on, people look again and again.
-    rates = [each.rate if is_running else wilson(each.rate.successes, each.rate.trials) for each in makers]
-    rows = [
-        (
-            each.name,
-            f"{each.finished:,}/{each.items:,}",
-            f"{rate.successes:,}/{rate.trials:,}",
-            percent(rate.value),
-            interval(rate.low, rate.high),
-            "" if each.cost_usd is None else money(each.cost_usd),
+    rates = task_rates(store.read, run_id)
+    rows = []
+    for each in makers:
+        rate = rates.get(each.name, NO_RATE)
+        # An interval for one look is narrower; while a run goes on, people look again and again.
+        limits = each.rate if is_running else rate
+        rows.append(
+            (
+                each.name,
+                f"{each.finished:,}/{each.items:,}",
+                f"{each.rate.successes:,}/{each.rate.trials:,}",
+                percent(rate.value),
+                interval(limits.low, limits.high) if limits.low is not None else UNKNOWN,
+                "" if each.cost_usd is None else money(each.cost_usd),
+            )
         )
-        for each, rate in zip(makers, rates, strict=True)
-    ]
     print()
     print_table(("MODEL", "DONE", "PASSED", "RATE", "95% CI", "COST"), rows, drop=("COST", "DONE"))
 

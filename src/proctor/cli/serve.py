@@ -49,7 +49,7 @@ from proctor.store import Recorder, Store, timestamp
 from proctor.web.access import MAIN, stored_token
 from proctor.web.app import create_app
 from proctor.web.auth import own_names
-from proctor.web.otlp_grpc import check_installed
+from proctor.web.otlp import check_grpc_installed
 from proctor.web.plans import COMMAND, check_plan
 from proctor.web.state import AppState
 
@@ -171,7 +171,7 @@ def serve(
 
 def _grpc_address(host: str, port: int) -> str:
     """Address of the receiver over gRPC, once it is known that it can listen there."""
-    check_installed()
+    check_grpc_installed()
     with _listening(host, port) as listener:
         return f"{_bracketed(host)}:{listener.getsockname()[1]}"
 

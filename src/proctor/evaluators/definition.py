@@ -15,7 +15,7 @@ from proctor.errors import UsageError
 from proctor.evaluators.builtins import JUDGED, PREFIX
 from proctor.evaluators.matchers import MATCHINGS
 from proctor.json_values import JsonMap, JsonObject, as_integer, as_map, as_number, require_map, require_text
-from proctor.judging.question import PLACEHOLDERS, places_in
+from proctor.judging import PLACEHOLDERS, places_in
 from proctor.score import Level
 
 BEDROCK, RESPONSES = "bedrockEvaluatorModelConfig", "responsesEvaluatorModelConfig"

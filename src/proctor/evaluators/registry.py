@@ -19,9 +19,8 @@ from proctor.evaluator import Evaluator, FindEvaluator
 from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
 from proctor.evaluators.code import MEGABYTES, TIMEOUT_SECONDS, CommandEvaluator, FunctionEvaluator, source_of
 from proctor.evaluators.definition import FUNCTION, LEVELS, judge_of, problems_of
-from proctor.evaluators.insight import FIELDS, InsightJudge
 from proctor.evaluators.matchers import MATCHINGS, TrajectoryMatcher
-from proctor.evaluators.model_judge import ModelJudge, RubricEvaluator
+from proctor.evaluators.model_judge import FIELDS, InsightJudge, ModelJudge, RubricEvaluator
 from proctor.json_values import (
     JsonMap,
     JsonObject,
@@ -35,8 +34,17 @@ from proctor.json_values import (
     require_text,
     texts_in,
 )
-from proctor.judging.engine import RUBRICS, Criterion, Judge, criteria_from, rubric_names
-from proctor.judging.question import Question, ScoreDimension, plain_question, scale_of
+from proctor.judging import (
+    RUBRICS,
+    Criterion,
+    Judge,
+    Question,
+    ScoreDimension,
+    criteria_from,
+    plain_question,
+    rubric_names,
+    scale_of,
+)
 from proctor.model import Model
 from proctor.sandbox import NOT_CONFINED, Sandbox
 from proctor.score import Level
@@ -369,6 +377,11 @@ class EvaluatorRegistry:
                 derived = as_map(document, "evaluatorConfig", "derived")
                 pending += filter(None, [as_text(derived, "baseEvaluatorId")])
         return copied
+
+    def full_name(self, name: str) -> str:
+        """The name of an evaluator; that of a built-in one may omit `Builtin.` where nothing else has it."""
+        is_short = PREFIX + name in builtin_names() and self._document(name) is None
+        return PREFIX + name if is_short else name
 
     def finder(self, copies: JsonMap) -> FindEvaluator:
         """Finds evaluators for attempts: the copied definition, else by name."""

@@ -339,12 +339,10 @@ class Client:
                         return failure.response, progress
                     raise failure.error from failure.__cause__
             except ModelError:
-                progress.has_slot = False
                 if pool:
                     pool.failed()
                 raise
             except BaseException:
-                progress.has_slot = False
                 if pool:
                     pool.failed(slot)
                 raise

@@ -17,7 +17,7 @@ from proctor.json_values import (
     JsonObject,
     require_map,
 )
-from proctor.judging.engine import RUBRICS, Criterion, criteria_from, rubric_names
+from proctor.judging import RUBRICS, Criterion, criteria_from, rubric_names
 from proctor.plan.source import PlanSource, bytes_of, open_regular, refuse
 from proctor.plan.validate import did_you_mean
 from proctor.plan.yaml_loader import read_source

@@ -418,7 +418,7 @@ def expected_value(error: ErrorDetails) -> tuple[str, str]:
             return "should be a number", ""
         case "bool_type":
             return "should be true or false", "Write `true` or `false`, without quotes."
-        case "list_type":
+        case "list_type" | "tuple_type":
             return "should be a list", ""
         case "dict_type" | "model_type" | "model_attributes_type":
             return "should be a mapping of names to values", ""

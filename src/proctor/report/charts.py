@@ -858,41 +858,68 @@ class Stem:
     """Its number among the marks of a page, which show their figures and open their items."""
 
 
-def forest(title: str, entries: Sequence[Stem], *, say: Say = short) -> str:
-    """One row for each difference: a dot, its interval, and zero as a line through all rows."""
+TICK_ROOM = 36
+"""Pixels that the label of a tick needs beside that of zero."""
+
+
+def forest(
+    title: str, entries: Sequence[Stem], *, say: Say = short, limits: tuple[float, float] | None = None
+) -> str:
+    """One row for each difference: a dot, its interval, and zero as a line through all rows.
+
+    Both sides of zero are equally wide. With `limits` each is as wide as its entries need, and does not
+    exceed its limit: intervals that do end in an arrow.
+    """
     # Room for labels of wide letters: LETTER is that of an average one.
     left = min(max((len(entry.label) for entry in entries), default=0) * LETTER + 34, WIDTH * 0.36)
     right = (
         max((len(entry.note or _formatted(entry.value, say)) for entry in entries), default=0) * LETTER + 14
     )
-    ends = [abs(end) for entry in entries for end in (entry.value, entry.low, entry.high) if end is not None]
-    reach = max(ends, default=0.0) * 1.08 or 1.0
-    middle = left + (WIDTH - left - right) / 2
-    scale = (WIDTH - left - right) / 2 / reach
+    low, high = _forest_ends(entries, limits)
+    pad = 0.04 * (high - low)
+    scale = (WIDTH - left - right) / (high - low + 2 * pad)
+    middle = left + (pad - low) * scale
     labels = [wrapped(entry.label, left - 10, LABEL_SIZE) for entry in entries]
     tops = _row_tops(labels)
     bottom = tops[-1]
     drawn = [line_mark(middle, 4, middle, bottom, "c-axis")]
-    for share in (-1.0, -0.5, 0.5, 1.0):
-        at = middle + share * reach / 1.08 * scale
+    for value in (low, low / 2, high / 2, high):
+        at = middle + value * scale
         drawn.append(line_mark(at, 8, at, bottom, "c-grid"))
-        if abs(share) == 1.0:
-            drawn.append(text_mark(at, bottom + 17, say(share * reach / 1.08), "c-tick", "middle"))
+        # Beside a narrow side there is room for the zero only.
+        if value in (low, high) and abs(at - middle) > TICK_ROOM:
+            drawn.append(text_mark(at, bottom + 17, say(value), "c-tick", "middle"))
     drawn.append(text_mark(middle, bottom + 17, "0", "c-tick", "middle"))
     for entry, lines, y, below in zip(entries, labels, tops, tops[1:], strict=False):
         drawn.append(label_mark(left - 10, (y + below) / 2 - 1, lines, "end", title=entry.label))
-        drawn.append(_row(entry, (y + below - ROW) / 2, middle, scale, say))
+        drawn.append(_row(entry, (y + below - ROW) / 2, middle, scale, say, (low, high)))
     return svg(title, bottom + 26, drawn)
 
 
-def _row(entry: Stem, y: float, middle: float, scale: float, say: Say) -> str:
+def _forest_ends(entries: Sequence[Stem], limits: tuple[float, float] | None) -> tuple[float, float]:
+    """The ends of the axis of differences, below and above zero."""
+    ends = [end for entry in entries for end in (entry.value, entry.low, entry.high) if end is not None]
+    reach = max(map(abs, ends), default=0.0) or 1.0
+    if limits is None:
+        return -reach, reach
+    low, high = max(limits[0], min((0.0, *ends))), min(limits[1], max((0.0, *ends)))
+    # Zero is not at the edge.
+    room = 0.1 * (high - low) or min(-limits[0], limits[1])
+    return min(low, -room), max(high, room)
+
+
+def _row(entry: Stem, y: float, middle: float, scale: float, say: Say, ends: tuple[float, float]) -> str:
     value = entry.note or _formatted(entry.value, say)
     height = y + ROW / 2 - 1
     parts = list[str]()
     if entry.low is not None and entry.high is not None:
-        low, high = middle + entry.low * scale, middle + entry.high * scale
+        low, high = (middle + min(max(end, ends[0]), ends[1]) * scale for end in (entry.low, entry.high))
         parts.append(line_mark(low, height, high, height, "c-whisker"))
-        parts += [line_mark(x, height - 4, x, height + 4, "c-whisker") for x in (low, high)]
+        for end, x, inward in ((entry.low, low, 5), (entry.high, high, -5)):
+            if ends[0] <= end <= ends[1]:
+                parts.append(line_mark(x, height - 4, x, height + 4, "c-whisker"))
+            else:
+                parts += [line_mark(x + inward, height + side, x, height, "c-whisker") for side in (-4, 4)]
     if entry.value is not None:
         x = middle + entry.value * scale
         label = f"{entry.label}: {value}"

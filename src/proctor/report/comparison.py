@@ -15,7 +15,7 @@ from proctor.report.render import page, text
 from proctor.results_view import FigureList, ResultFigure
 from proctor.stats.comparison import Comparison, Contrast, Disagreement, Mean
 from proctor.stats.differences import FAIL, INCONCLUSIVE, Difference
-from proctor.stats.trends import TrendPoint
+from proctor.stats.figures import TrendPoint
 
 
 def comparison_html(comparison: Comparison) -> str:
@@ -277,10 +277,13 @@ def plot_of(contrasts: Sequence[Contrast], metric: str, baseline: str, *, is_mar
         for number, each in enumerate(selected)
     ]
     is_ratio = any(each.difference and each.difference.is_ratio for each in selected)
+    # Nothing costs less than nothing, and a wide interval does not make the other differences invisible.
+    largest = max((abs(stem.value) for stem in stems if stem.value is not None), default=0.0)
     return forest(
         f"{metric}: {'relative change' if is_ratio else 'difference'} from {baseline}, with 95% CI",
         stems,
-        say=lambda value: f"{value:+.0%}" if is_ratio else change(value, metric),
+        say=lambda value: f"{value:+,.0%}" if is_ratio else change(value, metric),
+        limits=(-1.0, max(1.0, 3 * largest)) if is_ratio else None,
     )
 
 

@@ -201,11 +201,11 @@ def _row_heights(number: int, blocks: Sequence[_Block]) -> list[float]:
     return heights
 
 
-def _column_widths(columns: Sequence[Sequence[str]], most: float = WIDE * 0.56) -> list[float]:
-    """Widths of columns of texts, which are wrapped if all of them together are wider than `most`."""
+def _column_widths(columns: Sequence[Sequence[str]]) -> list[float]:
+    """Widths of columns of texts, which are wrapped if all of them together take too much of the plot."""
     natural = [max(text_width(text, PHONE_SIZE) * SPACIOUS for text in texts) + 14 for texts in columns]
     # The longest give way first.
-    while sum(natural) > most and max(natural) > MIN_COLUMN:
+    while sum(natural) > WIDE * 0.56 and max(natural) > MIN_COLUMN:
         longest = natural.index(max(natural))
         natural[longest] = max(MIN_COLUMN, natural[longest] - 8)
     return natural
@@ -233,15 +233,13 @@ def _axes(panels: Sequence[Panel], width: float, height: float) -> _Axes:
     )
 
 
-def small_multiples(
-    title: str, panels: Sequence[Panel], *, x_axis: str, y_axis: str, say: Say = short
-) -> str:
+def small_multiples(title: str, panels: Sequence[Panel], *, x_axis: str, y_axis: str) -> str:
     """A line with its band in each panel, all on the same axes.
 
     Panels with a row and a column make a grid; the others follow each other under their labels.
     """
     if all(panel.row or panel.column for panel in panels):
-        return _panel_grid(title, panels, x_axis=x_axis, y_axis=y_axis, say=say)
+        return _panel_grid(title, panels, x_axis=x_axis, y_axis=y_axis)
     columns = min(3, len(panels))
     gap, left, height = 18.0, 46.0, 104.0
     width = (WIDE - left - gap * columns) / columns
@@ -260,14 +258,14 @@ def small_multiples(
                 text_mark(x, first + LINE * (number + 1) - 2, line, "c-label", "start", longest=300)
                 for number, line in enumerate(titles[index])
             ]
-            drawn.append(_panel(panels[index], axes, x, base, (width, height), say, names_y=column == 0))
+            drawn.append(_panel(panels[index], axes, x, base, (width, height), names_y=column == 0))
             drawn.append(_names_x(axes, x, base))
         top = base + 26
     drawn.append(text_mark(WIDE, top + 6, x_axis, "c-tick", "end"))
     return svg(title, top + 14, drawn, width=WIDE)
 
 
-def _panel_grid(title: str, panels: Sequence[Panel], *, x_axis: str, y_axis: str, say: Say) -> str:
+def _panel_grid(title: str, panels: Sequence[Panel], *, x_axis: str, y_axis: str) -> str:
     rows = list(dict.fromkeys(panel.row for panel in panels))
     columns = list(dict.fromkeys(panel.column for panel in panels))
     labels_width = _column(rows, WIDE * 0.27) if any(rows) else 0.0
@@ -294,7 +292,7 @@ def _panel_grid(title: str, panels: Sequence[Panel], *, x_axis: str, y_axis: str
             x = left + number * (width + gap)
             panel = by_place.get((row, column))
             if panel is not None:
-                drawn.append(_panel(panel, axes, x, base, (width, height), say, names_y=number == 0))
+                drawn.append(_panel(panel, axes, x, base, (width, height), names_y=number == 0))
         base += 22
     drawn += [_names_x(axes, left + number * (width + gap), base - 22) for number in range(len(columns))]
     drawn.append(text_mark(WIDE - gap, base + 12, x_axis, "c-tick", "end"))
@@ -302,7 +300,7 @@ def _panel_grid(title: str, panels: Sequence[Panel], *, x_axis: str, y_axis: str
 
 
 def _panel(
-    panel: Panel, axes: _Axes, x: float, base: float, size: tuple[float, float], say: Say, *, names_y: bool
+    panel: Panel, axes: _Axes, x: float, base: float, size: tuple[float, float], *, names_y: bool
 ) -> str:
     """One panel with its grid; the names of the steps are beside the first of a row."""
     parts = list[str]()
@@ -310,9 +308,9 @@ def _panel(
         y = base - (step - axes.y_steps[0]) * axes.high
         parts.append(line_mark(x, y, x + size[0], y, "c-grid"))
         if names_y:
-            parts.append(text_mark(x - 6, y + 4, say(step), "c-tick", "end"))
+            parts.append(text_mark(x - 6, y + 4, short(step), "c-tick", "end"))
     parts.append(line_mark(x, base, x + size[0], base, "c-axis"))
-    parts.append(_series(panel, x, base, (axes.x_steps[0], axes.wide), (axes.y_steps[0], axes.high), say))
+    parts.append(_series(panel, x, base, (axes.x_steps[0], axes.wide), (axes.y_steps[0], axes.high)))
     return "".join(parts)
 
 
@@ -330,7 +328,6 @@ def interaction(
     *,
     by: str,
     axis: str = "",
-    say: Say = short,
 ) -> str:
     """The cells of two factors: a row for each level of one, a line for each level of the other."""
     series = list(dict.fromkeys(name for cells in levels.values() for name in cells))
@@ -361,11 +358,11 @@ def interaction(
             if cell.low is not None and cell.high is not None:
                 low, high = (left + 7 + (end - steps[0]) * inner for end in (cell.low, cell.high))
                 rows.append(line_mark(low, middle, high, middle, "c-whisker c-thin"))
-            description = f"{factor} = {level}, {by} = {name}: {say(cell.value)}, n = {cell.n}"
+            description = f"{factor} = {level}, {by} = {name}: {short(cell.value)}, n = {cell.n}"
             rows.append(marker(number, x, middle, title=description))
         y += height
         rows.append(line_mark(left, y, width, y, "c-grid"))
-    drawn = [_grid_x(step, left + 7 + (step - steps[0]) * inner, top, y, say) for step in steps]
+    drawn = [_grid_x(step, left + 7 + (step - steps[0]) * inner, top, y, short) for step in steps]
     kinds = [f"c-line c-thin c-stroke-{number % 6}" for number in range(len(series))]
     drawn += [
         f'<polyline points="{" ".join(points)}" class="{kind}"/>'
@@ -475,9 +472,7 @@ def _dot(entry: Bar, place: Callable[[float], float], middle: float) -> str:
     return "".join(parts)
 
 
-def _series(
-    panel: Panel, x0: float, base: float, x: tuple[float, float], y: tuple[float, float], say: Say
-) -> str:
+def _series(panel: Panel, x0: float, base: float, x: tuple[float, float], y: tuple[float, float]) -> str:
     """The line and the band of one panel; `x` and `y` are the first value and the scale of an axis."""
 
     def at(point: Point, value: float | None) -> str:
@@ -492,7 +487,7 @@ def _series(
     ]
     for point in points:
         across, down = map(float, at(point, None).split(","))
-        description = f"{panel.label}, {point.label}: {say(point.y)}"
+        description = f"{panel.label}, {point.label}: {short(point.y)}"
         parts.append(circle_mark(across, down, 3, "c-fill c-main", description, mark=point.mark))
     return "".join(parts)
 

@@ -1,16 +1,20 @@
-"""Renders a summary as Markdown or as one HTML file.
+"""Renders a summary as Markdown, as JSON (`proctor report --format json`) or as one HTML file.
 
 The HTML is self-contained: no script, no external resource, and a content security policy that forbids
 both. It follows the reader's light or dark mode, and prints.
+
+The portable report is the same with a compact table of all items as data and one script, whose digest the
+policy names: it filters the items, loads nothing, and opens by a double click, also from a mail.
 """
 
 import base64
 import hashlib
+import json
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -20,13 +24,20 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
 from proctor import formatting
+from proctor.formatting import printable
+from proctor.json_values import JsonObject
 from proctor.report import charts
 from proctor.report.charts import as_file
 from proctor.report.print_figures import print_pdf, print_svg
 from proctor.stats.intervals import Estimate
 from proctor.stats.summary import Summary
+from proctor.store import StoreReader
+from proctor.store.item_lists import ItemOutcome, outcomes
+from proctor.store.reader import ItemFilter
+from proctor.store.tables import ItemRow
 
 if TYPE_CHECKING:
+    from proctor.stats.figures import FactorFigures, Figures, PassAtK
     from proctor.stats.ranking import Rank
 
 _TEMPLATES = (
@@ -142,12 +153,13 @@ def places(rank: "Rank | None") -> str:
     return formatting.rank(rank.rank, rank.rank_low, rank.rank_high)
 
 
+@cache
 def _template(name: str) -> str:
     return files("proctor.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
-def _sha256(style: str) -> str:
-    return base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+def _sha256(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 _METHODS = {
@@ -250,3 +262,201 @@ def _file_names(plots: Mapping[str, Sequence[Drawn]]) -> dict[tuple[str, int], s
 
 def _slug(caption: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", caption.lower()).strip("-")[:60].strip("-")
+
+
+TEXT_CHARACTERS = 2000
+"""Kept of each prompt, answer, error and check output."""
+ITEMS_PER_QUERY = 500
+ITEM_COLUMNS = ("id", "status", "reason", "prompt", "agent", "model", "repeat", "answer", "check", "error")
+ITEM_NUMBERS = ("seconds", "tokens", "cost")
+_POLICY = re.compile(r'(http-equiv="Content-Security-Policy" content="[^"]*style-src \'sha256-[^\']+\')')
+
+
+def portable(report: str, read: StoreReader, run_id: str) -> str:
+    """A static HTML report of a run, with its items."""
+    script = _template("portable.js")
+    data = json.dumps(items_table(read, run_id), ensure_ascii=False, separators=(",", ":"))
+    # Nothing in the data can end the element that holds it.
+    island = data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    style = _template("portable.css")
+    allowed = f" 'sha256-{_sha256(style)}'; script-src 'sha256-{_sha256(script)}'"
+    head, count = _POLICY.subn(rf"\1{allowed}", report, count=1)
+    assert count == 1, "a report has a content security policy"
+    section = (
+        f'<section id="items-section"><h2 id="items">Items</h2><div id="item-explorer"></div></section>\n'
+        f'<script type="application/json" id="item-data">{island}</script>\n<script>{script}</script>\n'
+    )
+    before, main, after = head.rpartition("</main>")
+    styled = before.replace("</head>", f"<style>{style}</style>\n</head>", 1)
+    return f"{styled}{section}{main}{after}"
+
+
+def items_table(read: StoreReader, run_id: str) -> JsonObject:
+    """All items of a run by column. Texts are numbers of a list: most occur many times."""
+    texts: dict[str, int] = {"": 0}
+    columns: dict[str, list[object]] = {name: [] for name in (*ITEM_COLUMNS, *ITEM_NUMBERS)}
+    factors: dict[str, list[object]] = {}
+    scores: dict[str, list[object]] = {}
+
+    def number(text: str) -> int:
+        return texts.setdefault(printable(text[:TEXT_CHARACTERS], lines=True), len(texts))
+
+    count = 0
+    for row, outcome in _items(read, run_id):
+        values = {
+            **{name: row[name] for name in ("id", "status", "reason", "prompt", "agent", "model", "error")},
+            "answer": outcome.answer,
+            "check": outcome.check_output,
+            "repeat": str(row["repeat"]),
+        }
+        for name in ITEM_COLUMNS:
+            columns[name].append(number(str(values[name])))
+        columns["seconds"].append(_seconds(row))
+        columns["tokens"].append(row["tokensTotal"])
+        columns["cost"].append(row["costUsd"])
+        for name, level in json.loads(row["factors"]).items():
+            if name not in ITEM_COLUMNS:
+                _padded(factors.setdefault(name, []), count).append(number(str(level)))
+        for name, score in outcome.scores.items():
+            value = score["value"] if score["value"] is not None else printable(score["label"], lines=True)
+            _padded(scores.setdefault(name, []), count).append(value)
+        count += 1
+    for column in (*factors.values(), *scores.values()):
+        _padded(column, count)
+    return {
+        "run": run_id,
+        "count": count,
+        "texts": list(texts),
+        "columns": columns,
+        "factors": factors,
+        "scores": scores,
+    }
+
+
+def _padded(column: list[object], length: int) -> list[object]:
+    column.extend([None] * (length - len(column)))
+    return column
+
+
+def _items(read: StoreReader, run_id: str) -> Iterator[tuple[ItemRow, ItemOutcome]]:
+    offset = 0
+    while page := read.items(run_id, ItemFilter(), limit=ITEMS_PER_QUERY, offset=offset):
+        sessions = [row["sessionId"] for row in page if row["sessionId"]]
+        known = outcomes(read, sessions, characters=TEXT_CHARACTERS)
+        for row in page:
+            yield row, known.get(row["sessionId"] or "", ItemOutcome())
+        offset += len(page)
+
+
+def _seconds(row: ItemRow) -> float | None:
+    if not row["startedAt"] or not row["finishedAt"]:
+        return None
+    span = datetime.fromisoformat(row["finishedAt"]) - datetime.fromisoformat(row["startedAt"])
+    return round(span.total_seconds(), 3)
+
+
+def figures_document(summary: Summary) -> dict[str, object]:
+    """The documented JSON of a report: overall, by factor, ranks, flaky tasks, and reasons of failures."""
+    batch, figures = (summary.batches[0] if summary.batches else None), summary.figures
+    return {
+        "runId": batch.run_id if batch else None,
+        "job": batch.job if batch else None,
+        "status": batch.status if batch else None,
+        "createdAt": batch.created_at if batch else None,
+        "finishedAt": (batch.finished_at or None) if batch else None,
+        "unfinished": figures.unfinished,
+        **({"stopWhen": batch.stop_when} if batch and batch.stop_when else {}),
+        "standIns": list(figures.stand_ins),
+        **({"otherModels": [asdict(each) for each in figures.answered]} if figures.answered else {}),
+        "costUsd": summary.cost.known_usd,
+        "tokensTotal": summary.tokens.total,
+        **level_document(figures.overall),
+        "factors": {each.name: factor_document(each) for each in figures.factors},
+        "flakyTaskCount": figures.flaky_count,
+        "flakyTasks": [
+            {"task": each.words, "by": each.group, "successes": each.successes, "runs": each.runs}
+            for each in figures.flaky
+        ],
+        "failureReasons": dict(figures.reasons),
+        "paretoFront": list(figures.front),
+    }
+
+
+def factor_document(factor: "FactorFigures") -> dict[str, object]:
+    """One factor: its levels by name, and their ranks by success and by pass^k."""
+    return {
+        "levels": {each.name: level_document(each) for each in factor.levels},
+        "tooManyLevels": factor.is_too_many,
+        "ranks": [rank_document(each) for each in factor.ranks],
+        "ranksByPassHatK": {"k": factor.k, "ranks": [rank_document(each) for each in factor.reliability]},
+        "paretoFront": list(factor.front),
+        "errorsDecideOrder": factor.errors_decide,
+    }
+
+
+def rank_document(each: "Rank") -> dict[str, object]:
+    """One row of a ranking."""
+    return {
+        "name": each.name,
+        "value": each.value,
+        "sem": each.sem,
+        "low": each.low,
+        "high": each.high,
+        "rank": each.rank,
+        "rankLow": each.rank_low,
+        "rankHigh": each.rank_high,
+        "tasks": each.tasks,
+        "runs": each.runs,
+        "note": each.note,
+    }
+
+
+def level_document(each: "Figures") -> dict[str, object]:
+    """The figures of one group of items."""
+    return {
+        "counts": dict(each.counts),
+        **({"unchecked": each.unchecked} if each.unchecked else {}),
+        "success": estimate_document(each.success),
+        "successWithErrors": estimate_document(each.with_errors),
+        "passAtK": _of_k(each.pass_at),
+        "passHatK": _of_k(each.pass_hat),
+        "cost": estimate_document(each.cost_usd),
+        "typicalCost": estimate_document(each.typical_cost_usd),
+        "seconds": estimate_document(each.seconds),
+        "typicalSeconds": estimate_document(each.typical_seconds),
+        "costPerSuccess": estimate_document(each.cost_per_success_usd),
+        "scores": {name: estimate_document(one) for name, one in each.scores.items()},
+        "metrics": {name: estimate_document(one) for name, one in each.metrics.items()},
+    }
+
+
+def estimate_document(one: Estimate) -> dict[str, object]:
+    """An estimate with its interval, what the interval is about, and what limits it."""
+    return {
+        "value": one.value,
+        "sem": one.sem,
+        "low": one.low,
+        "high": one.high,
+        "level": one.level,
+        "scope": one.scope,
+        "tasks": one.n,
+        "runs": one.runs,
+        "leftOut": one.left_out,
+        "method": one.method,
+        "note": one.note,
+    }
+
+
+def _of_k(entries: "Sequence[PassAtK]") -> list[dict[str, object]]:
+    return [
+        {
+            "k": each.k,
+            "value": each.estimate.value,
+            "sem": each.estimate.sem,
+            "low": each.estimate.low,
+            "high": each.estimate.high,
+            "tasks": each.estimate.n,
+            "leftOut": each.estimate.left_out,
+        }
+        for each in entries
+    ]

@@ -199,14 +199,14 @@ def success_against_cost(factor: FactorFigures) -> list[ResultChart]:
     ]
 
 
-def score_distributions(results: Results, *, unit: str = "item") -> list[ResultChart]:
+def score_distributions(results: Results) -> list[ResultChart]:
     """How many items have which score, for each score that is no plain pass or fail."""
     drawn = []
     for metric, values in results.metrics.items():
         known = values[~np.isnan(values)]
         if metric.startswith(SCORE) and len(np.unique(known)) > 2:
             drawn.append(
-                distribution(_score_title(metric), known, unit=unit, score=metric.removeprefix(SCORE))
+                distribution(_score_title(metric), known, unit="item", score=metric.removeprefix(SCORE))
             )
     return drawn[:MOST_SCORES]
 

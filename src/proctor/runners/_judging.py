@@ -7,14 +7,12 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from proctor.assertions import AnswerFacts, AssertionResult, key_of, rubrics_in
 from proctor.errors import CostLimit, EvaluatorError, ModelError, blame
 from proctor.evaluator import Evidence, Trace
-from proctor.expect import check_answer
+from proctor.expect import AnswerFacts, AssertionResult, check_answer, key_of, rubrics_in
 from proctor.item import digest_of
 from proctor.json_values import JsonMap, as_map, as_number, as_text, parse_json, require_map, require_text
-from proctor.judging.engine import Criterion, Judge, TranscriptLine, score_criterion
-from proctor.judging.question import fenced
+from proctor.judging import Criterion, Judge, TranscriptLine, fenced, score_criterion
 from proctor.model import Answer, Request
 from proctor.model_client import ModelClient
 from proctor.runner import Services

@@ -64,7 +64,6 @@ from proctor.workspace.test_reports import (
     with_report,
 )
 
-"""Score name of a task without checks."""
 HIDDEN_TESTS = "hidden tests"
 """Score name of the tests of a commit: the share of them that passes."""
 CHANGED_TESTS = "changed tests"

@@ -41,7 +41,7 @@ from proctor.dialogue.tools import DialogueWorld, SideTools, WorldError, changes
 from proctor.errors import AttemptError, CostLimit, NotFound, TimeLimit, UsageError, WorkspaceError
 from proctor.item import FAIL, Item, digest_of
 from proctor.json_values import JsonMap, as_map, as_number, require_map
-from proctor.judging.engine import criterion_of
+from proctor.judging import criterion_of
 from proctor.runner import Outcome, Services
 from proctor.runners._judging import Judges, attribute_failure, below, dialogue_evidence_of
 from proctor.score import Score

@@ -14,7 +14,7 @@ from proctor.runner import Outcome, Services, seed_of
 from proctor.session import Iteration, Note
 
 if TYPE_CHECKING:
-    from proctor.assertions import AnswerFacts
+    from proctor.expect import AnswerFacts
 
 DONE = Outcome()
 

@@ -97,10 +97,13 @@ async def _call(*arguments: str, may_fail: bool = False) -> str:
         async with asyncio.timeout(IMAGE_SECONDS):
             printed, problem = await process.communicate()
     except TimeoutError:
-        process.kill()
         raise WorkspaceError(
             f"`{' '.join(arguments[:2])}` was still running after {IMAGE_SECONDS} s"
         ) from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
     if process.returncode == 0:
         return printed.decode("utf-8", "replace") or " "
     if may_fail:

@@ -54,7 +54,8 @@ def kappa(
     labels = [*(label for label in order if label in used), *sorted(used - set(order), key=str)]
     places = {label: place for place, label in enumerate(order if len(order) > 2 else labels)}
     if len(used) == 1:
-        rate = wilson(len(pairs), len(pairs), level=level)
+        # Units, not pairs: what belongs to one unit is not independent.
+        rate = wilson(number, number, level=level)
         note = f"One label throughout: kappa is not defined. Agreement 1, 95% CI {rate.low:.2f} to 1."
         return replace(blank, note=note)
     weights = np.array([[_weight(a, b, places, is_ordered=len(order) > 2) for b in labels] for a in labels])
@@ -183,7 +184,7 @@ def _weight(a: Hashable, b: Hashable, places: dict[Hashable, int], *, is_ordered
     """How far two labels agree: 1 where they are equal."""
     if not is_ordered:
         return float(a == b)
-    return 1 - float((places.get(a, -1) - places.get(b, -1)) ** 2) / max(1, len(places) - 1) ** 2
+    return 1 - float((places.get(a, -1) - places.get(b, -1)) ** 2) / (len(places) - 1) ** 2
 
 
 def _kappa(table: "FloatArray", weights: "FloatArray") -> float | None:

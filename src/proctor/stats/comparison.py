@@ -9,7 +9,6 @@ import heapq
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 
 import numpy as np
 
@@ -39,14 +38,13 @@ from proctor.stats.results import (
     Labels,
     Mask,
     Results,
-    load_results,
 )
 from proctor.stats.stopping import StopMonitor, stored_rule
 from proctor.store import StoreReader
 
 SKEWED = ("cost", "time", "tokens")
 """Metrics compared as ratios, of which less is better."""
-ONE_TASK = "there is only one task: this speaks of that task alone"
+ONE_TASK = "only one task: results do not generalize"
 LISTED = 20
 """Tasks with the largest differences that a contrast lists."""
 _GATE = re.compile(
@@ -270,24 +268,11 @@ class Groups:
         return np.asarray((self.group == self.names.index(name)) & (self.tasks.codes >= 0))
 
 
-def groups_of_runs(read: StoreReader, runs: Sequence[str], now: datetime, *, pair: str = "") -> Groups:
-    """Each run a group, the first one the baseline."""
-    return groups_of(load_results(read, runs, now), pair=pair)
-
-
 def groups_of(results: Results, *, pair: str = "") -> Groups:
     """Each run of the results a group, the first one the baseline."""
     if len(results.runs.labels) < 2:
         raise UsageError("there is nothing to compare with\nPass two different runs.")
     return _grouped(results, results.runs, pair)
-
-
-def groups_within(
-    read: StoreReader, run: str, factor: str, now: datetime, *, pair: str = "", against: str = ""
-) -> Groups:
-    """Each level of a factor of one run a group; the baseline is `against`, or the first one in the plan."""
-    results = load_results(read, [run], now)
-    return with_stop_rule(groups_by(results, factor, pair=pair, against=against), read, run, factor)
 
 
 def with_stop_rule(groups: Groups, read: StoreReader, run: str, factor: str) -> Groups:

@@ -178,12 +178,10 @@ def difference(
         return _unpaired(pair, lo if bounded else None, hi if bounded else None, family, level)
     first, second, runs = common_means(pair.a, pair.b)
     tasks = len(first)
-    if not tasks:
-        return replace(
-            pair.result(note="The two sides have no task in common."), value=None, needs=FEWEST_TASKS
-        )
-    deltas = second - first
     about = replace(pair.about(first, second), runs=runs)
+    if not tasks:
+        return replace(about, note="The two sides have no task in common.", needs=FEWEST_TASKS)
+    deltas = second - first
     if tasks < 2:
         note = f"One common task: no interval; needs at least {FEWEST_TASKS}."
         return replace(about, note=note, needs=FEWEST_TASKS)

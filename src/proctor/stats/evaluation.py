@@ -18,8 +18,8 @@ from statistics import NormalDist, fmean, variance
 from typing import TYPE_CHECKING, Any
 
 from proctor.evaluators.builtins import JUDGED, PREFIX
-from proctor.evaluators.insight import FAILURES, INTENT, NO_FAILURE, SUMMARY, family_of, kind_of
 from proctor.evaluators.matchers import MATCHINGS
+from proctor.evaluators.model_judge import FAILURES, INTENT, NO_FAILURE, SUMMARY, family_of, kind_of
 from proctor.evaluators.registry import builtin_listing, ratings_of
 from proctor.json_values import JsonMap, as_number, as_text
 from proctor.stats.calibration import CalibrationPair, Scale, corrected_mean
@@ -211,8 +211,8 @@ class EvaluatorResult:
         if estimate.value is None or estimate.low is None or estimate.high is None:
             return f"Calibration: {estimate.note}"
         interval = f"{estimate.value:.3f} (95% CI {estimate.low:.3f} to {estimate.high:.3f})"
-        words = f"Corrected for the judge's errors: {interval}, {estimate.method}, {estimate.runs} labels."
-        return f"{words} {estimate.note}".rstrip()
+        sentence = f"Corrected for the judge's errors: {interval}, {estimate.method}, {estimate.runs} labels."
+        return f"{sentence} {estimate.note}".rstrip()
 
     @property
     def title(self) -> str:

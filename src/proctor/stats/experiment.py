@@ -237,10 +237,15 @@ def _contrast(study: Study, factor: str, level: str, metric: str) -> LevelContra
         return replace(about, difference=Difference(value=value, note=note))
     sides: dict[bool, tuple[list[float | None], list[Hashable]]] = {True: ([], []), False: ([], [])}
     has_seeds = all(run.seed is not None for run in runs)
+    # Side and other levels of each variation.
+    places: dict[int, tuple[bool, tuple[str, ...]]] = {}
     for run in runs:
-        values, blocks = sides[level_of(study, run, factor) == level]
+        if run.variation_id not in places:
+            around = tuple(level_of(study, run, name) for name in others)
+            places[run.variation_id] = level_of(study, run, factor) == level, around
+        side, around = places[run.variation_id]
+        values, blocks = sides[side]
         values.append(run.metrics.get(metric) if metric else float(run.is_success))
-        around = tuple(level_of(study, run, name) for name in others)
         # Without seeds, runs of one number are compared: any two runs of a block are alike.
         blocks.append((run.seed if has_seeds else run.repeat, *around))
     lo, hi = scale or (None, None)

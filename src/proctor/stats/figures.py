@@ -3,19 +3,31 @@
 Every rate, mean and ratio is over tasks, with repeats averaged first, so that reports, ranks, benchmarks and
 comparisons of the same items agree. With a single task nothing can be said of others: the interval is then
 about this task alone, and says so.
+
+A trend is the same of the runs of a plan over time. Each run is compared with the one before it on the tasks
+that both have. All comparisons of a trend are one family, so that a change is marked by chance in at most one
+trend in twenty.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 
 from proctor.errors import NotFound
 from proctor.item import FINISHED, SUCCESS
-from proctor.stats.comparison import SKEWED, scale_of
+from proctor.stats.comparison import (
+    SKEWED,
+    Contrast,
+    corrected_contrasts,
+    first_contrast,
+    groups_of,
+    scale_of,
+)
 from proctor.stats.intervals import Estimate, bill, mean, of_tasks, per_success, shares_of_k, typical
-from proctor.stats.ranking import Rank, ranks, ranks_of_columns, undominated
+from proctor.stats.ranking import Rank, ranks_of_columns, undominated
 from proctor.stats.results import BY_ITEM, MEASURE, SCORE, Floats, Ints, Labels, OtherModel, Results
 
 Scale = tuple[float, float]
@@ -314,19 +326,20 @@ class Repeats:
         """The number of repeats that most groups have at least."""
         return int(np.median(self.runs)) if len(self.runs) else 0
 
-    def by_task(self, k: int, *, every: bool) -> dict[Hashable, float]:
-        """pass@k, or with `every` pass^k, of each task that has `k` repeats: the mean over its groups."""
+    def by_task(self, k: int, *, every: bool) -> tuple[Ints, Floats]:
+        """The tasks that have `k` repeats, and pass@k of each, or with `every` pass^k: the mean over its
+        groups."""
         enough = self.runs >= k
         codes, inverse = np.unique(self.tasks[enough], return_inverse=True)
         shares = shares_of_k(self.passed[enough], self.runs[enough], k, every=every)
         means = np.bincount(inverse, weights=shares, minlength=len(codes)) / np.bincount(
             inverse, minlength=len(codes)
         )
-        return dict(zip(codes.tolist(), means.tolist(), strict=True))
+        return codes, means
 
     def estimate(self, k: int, *, every: bool) -> Estimate:
         """pass@k or pass^k over tasks. Tasks without `k` repeats are left out and counted."""
-        values = np.asarray(list(self.by_task(k, every=every).values()), dtype=np.float64)
+        _, values = self.by_task(k, every=every)
         return of_tasks(
             values,
             0.0,
@@ -349,12 +362,12 @@ def flaky_tasks(results: Results) -> tuple[tuple[FlakyTask, ...], int]:
     mixed = np.flatnonzero((passed > 0) & (passed < runs))
     order = sorted(mixed.tolist(), key=lambda code: (abs(passed[code] / runs[code] - 0.5), code))
     rows = np.flatnonzero(judged)
-    listed = []
+    tasks, listed = results.tasks(pair=results.pairing())[0], []
     for code in order[:LISTED_FLAKY]:
         first = int(rows[np.argmax(codes == code)])
         listed.append(
             FlakyTask(
-                words=results.labels[first],
+                words=tasks.labels[tasks.codes[first]],
                 group=_group(results, first),
                 successes=round(passed[code]),
                 runs=int(runs[code]),
@@ -410,7 +423,8 @@ def reliability_ranks(results: Results, by: str, tasks: Ints | None = None) -> t
         if bool((rows := levels.mask(label)).any())
     }
     k = max(1, min((each.usual for each in repeats.values() if each.most), default=1))
-    return ranks({name: each.by_task(k, every=True) for name, each in repeats.items()}, lo=0.0, hi=1.0), k
+    columns = {name: each.by_task(k, every=True) for name, each in repeats.items()}
+    return ranks_of_columns(columns, lo=0.0, hi=1.0), k
 
 
 def shared_tasks(results: Results, levels: Labels) -> Ints:
@@ -440,3 +454,58 @@ def pareto_front(levels: Sequence[Figures]) -> tuple[str, ...]:
             if one.success.value is not None
         }
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrendPoint:
+    """One run of a trend."""
+
+    run_id: str
+    estimate: Estimate
+    change: Contrast | None = None
+    """Against the run before it; None: the first, or there is nothing to compare."""
+
+
+def trend_metrics(results: Results) -> list[str]:
+    """The metrics that a trend can show: success first, unless all items evaluate sessions."""
+    present = [name for name, values in results.metrics.items() if not bool(np.isnan(values).all())]
+    others = [name for name in present if name != SUCCESS and not name.startswith(MEASURE)]
+    is_judged = SUCCESS in present and not bool(results.is_evaluation.all())
+    return [*([SUCCESS] if is_judged else []), *sorted(others, key=lambda name: (name in SKEWED, name))]
+
+
+def trend_of(results: Results, metric: str) -> list[TrendPoint]:
+    """The runs in their order, with the changes between neighbors corrected together."""
+    names = [name for name in results.runs.labels if bool(results.runs.mask(name).any())]
+    parts = [_pair_of(results, pair) for pair in pairwise(names)]
+    contrasts = corrected_contrasts([first_contrast(groups_of(part), metric) for part in parts])
+    changes = {each.candidate: each for each in contrasts}
+    return [
+        TrendPoint(run_id=name, estimate=_run_estimate(results, name, metric), change=changes.get(name))
+        for name in names
+    ]
+
+
+def _pair_of(results: Results, runs: Sequence[str]) -> Results:
+    """The items of two runs alone."""
+    rows = np.isin(results.runs.codes, [results.runs.labels.index(run) for run in runs])
+    part = results.where(rows)
+    named = Labels.of(results.runs.labels[code] for code in part.runs.codes.tolist())
+    if named.labels != tuple(runs):
+        # In the order of time, whichever has the first row.
+        places = np.asarray([list(runs).index(label) for label in named.labels], dtype=np.int64)
+        named = Labels(places[named.codes], tuple(runs))
+    return replace(part, runs=named)
+
+
+def _run_estimate(results: Results, run: str, metric: str) -> Estimate:
+    part = results.where(results.runs.mask(run))
+    tasks, _ = part.tasks(pair=part.pairing())
+    values = part.metrics[metric]
+    if metric == SUCCESS:
+        return rate_of(values, tasks.codes)
+    there = ~np.isnan(values)
+    if metric in SKEWED:
+        return typical(values[there], tasks.codes[there])
+    lo, hi = scale_of(results, metric) or (None, None)
+    return mean(values[there], tasks.codes[there], lo=lo, hi=hi)

@@ -209,6 +209,35 @@ def of_tasks(
     )
 
 
+def rate_over_tasks(counts: Iterable[tuple[int, int, int]], *, level: float = CONFIDENCE) -> Estimate:
+    """A success rate over tasks, from successes, runs, and the number of tasks that have these; with a single
+    task, of that task alone. The same as `mean` of all runs, without a value for each.
+
+    >>> rate = rate_over_tasks([(5, 5, 3), (0, 5, 3)])
+    >>> print(f"{rate.value:.3f} ({rate.low:.3f} to {rate.high:.3f}), {rate.n} tasks, {rate.runs} runs")
+    0.500 (0.014 to 0.986), 6 tasks, 30 runs
+    """
+    import numpy as np
+
+    table = np.array([row for row in counts if row[1] and row[2]], dtype=np.int64).reshape(-1, 3)
+    passed, judged, tasks = table.T
+    if not len(table):
+        return Estimate(value=None, level=level, note="No values.")
+    if tasks.sum() == 1:
+        rate = wilson(int(passed[0]), int(judged[0]), level=level)
+        return Estimate(
+            value=rate.value,
+            low=rate.low,
+            high=rate.high,
+            n=1,
+            runs=rate.trials,
+            level=level,
+            scope=THESE,
+            method="Wilson",
+        )
+    return of_tasks(np.repeat(passed / judged, tasks), 0.0, 1.0, level=level, runs=int(judged @ tasks))
+
+
 def _mean_of_these(data: "Sample", lo: float, hi: float, level: float) -> Estimate:
     """Wilson's interval over runs. With unequal repeats, over the number of runs with the same variance; for
     scores it is conservative, since no score on a scale varies more than a 0/1 outcome of the same mean."""
@@ -543,8 +572,7 @@ def _of_k(
     enough = n >= k
     left_out, name = int((~enough).sum()), f"pass^{k}" if every else f"pass@{k}"
     if not enough.any():
-        most = int(n.max()) if len(n) else 0
-        note = f"No task has {k} runs (at most {most}): no {name}." if len(n) else "No values."
+        note = f"No task has {k} runs (at most {int(n.max())}): no {name}." if len(n) else "No values."
         return Estimate(value=None, level=level, left_out=left_out, note=note)
     shares = shares_of_k(c[enough], n[enough], k, every=every)
     return of_tasks(shares, 0.0, 1.0, level=level, runs=int(n[enough].sum()), left_out=left_out)

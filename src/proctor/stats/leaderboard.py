@@ -615,12 +615,18 @@ class ModelStanding:
     """None: no price is known so far."""
     unchecked: int = 0
     """Successes that nothing checked."""
+    is_clustered: bool = False
+    """Whether several tasks are repeated."""
 
     @property
     def rate(self) -> Rate:
-        """Successes of the runs that were checked, with an interval that holds at every look."""
+        """Successes of the runs that were checked, with an interval that holds at every look. Where
+        several tasks are repeated there is none: repeats of a task are not independent."""
         succeeded = self.counts[SUCCESS] - self.unchecked
-        return anytime_rate(succeeded, succeeded + self.counts[FAIL] + self.counts[TIMEOUT])
+        judged = succeeded + self.counts[FAIL] + self.counts[TIMEOUT]
+        if self.is_clustered:
+            return Rate(successes=succeeded, trials=judged)
+        return anytime_rate(succeeded, judged)
 
     @property
     def state(self) -> str:
@@ -663,4 +669,5 @@ def _standing(
         tokens=tokens,
         cost_usd=sum(costs) if costs else None,
         unchecked=sum(row["status"] == SUCCESS and row["reason"] == UNCHECKED for row in rows),
+        is_clustered=1 < max(row["repeat"] for row in rows) < len(rows),
     )

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from proctor.formatting import plural
 from proctor.item import FAIL, FINISHED, RUNNING, SUCCESS, TIMEOUT
 from proctor.job import STOP_RULE, StopState
-from proctor.stats.intervals import Rate, anytime_rate
+from proctor.stats.intervals import Estimate, Rate, anytime_rate, rate_over_tasks
 from proctor.store import StoreReader, aggregates
-from proctor.store.aggregates import MakerSums, UsageSums
+from proctor.store.aggregates import MakerSums, TaskSums, UsageSums
 from proctor.store.items import status_counts
 from proctor.store.tables import BatchRow
 
@@ -58,7 +58,8 @@ class MakerProgress:
     finished: int
     items: int
     rate: Rate
-    """Successes of the items that were checked; its interval holds at every look."""
+    """Successes of the items that were checked. Its interval holds at every look; where several tasks
+    are repeated there is none, since repeats of a task are not independent."""
     tokens: int
     cost_usd: float | None
     """None: no price is known."""
@@ -241,9 +242,21 @@ def makers_of(read: StoreReader, run_id: str) -> tuple[MakerProgress, ...]:
     """Each agent and model of a run, in alphabetical order."""
     grouped: dict[str, list[MakerSums]] = {}
     for row in aggregates.maker_sums(read, run_id):
-        name = " ".join(part for part in (row["agent"], row["model"]) if part)
-        grouped.setdefault(name, []).append(row)
+        grouped.setdefault(_maker_name(row), []).append(row)
     return tuple(_maker(name, rows) for name, rows in grouped.items())
+
+
+def task_rates(read: StoreReader, run_id: str) -> dict[str, Estimate]:
+    """The success rate of each agent and model over tasks, by the name that `makers_of` gives it, with the
+    interval of the results page. It holds for one look, at a run that has ended."""
+    grouped: dict[str, list[tuple[int, int, int]]] = {}
+    for row in aggregates.task_sums(read, run_id):
+        grouped.setdefault(_maker_name(row), []).append((row["passed"], row["judged"], row["tasks"]))
+    return {name: rate_over_tasks(counts) for name, counts in grouped.items()}
+
+
+def _maker_name(row: MakerSums | TaskSums) -> str:
+    return " ".join(part for part in (row["agent"], row["model"]) if part)
 
 
 def _maker(name: str, rows: Sequence[MakerSums]) -> MakerProgress:
@@ -252,11 +265,15 @@ def _maker(name: str, rows: Sequence[MakerSums]) -> MakerProgress:
 
     costs = [row["cost"] for row in rows if row["cost"] is not None]
     succeeded = count(SUCCESS) - sum(row["unchecked"] for row in rows)
+    judged = succeeded + count(FAIL, TIMEOUT)
+    items, repeats = sum(row["items"] for row in rows), max(row["repeats"] for row in rows)
+    # The repeats of a single task are independent, and the interval is about this task.
+    is_clustered = 1 < repeats < items
     return MakerProgress(
         name=name,
         finished=count(*FINISHED),
-        items=sum(row["items"] for row in rows),
-        rate=anytime_rate(succeeded, succeeded + count(FAIL, TIMEOUT)),
+        items=items,
+        rate=Rate(successes=succeeded, trials=judged) if is_clustered else anytime_rate(succeeded, judged),
         tokens=sum(row["tokens"] or 0 for row in rows),
         cost_usd=sum(costs) if costs else None,
     )

@@ -615,14 +615,14 @@ class _Track:
         """How many further observations exclude a value, with those so far drawn again in random order."""
         self._add_new()
         sequence = deepcopy(self._errors_out)
-        seen = sequence.state()["values"]
-        if len(seen) < FEWEST_PROJECTED:
+        observed = sequence.state()["values"]
+        if len(observed) < FEWEST_PROJECTED:
             return None
         rng, drawn = random.Random(0), 0
-        step = max(1, len(seen) // 20)
+        step = max(1, len(observed) // 20)
         while drawn < MOST_PROJECTED:
             drawn += step
-            interval = sequence.add(*rng.choices(seen, k=step)).interval()
+            interval = sequence.add(*rng.choices(observed, k=step)).interval()
             if interval.low is None or interval.high is None:
                 continue
             if not interval.low <= value <= interval.high:

@@ -520,8 +520,8 @@ def _basis(matrix: "Array") -> "Array":
     import numpy as np
 
     values, vectors = np.linalg.eigh(matrix.T @ matrix)
-    kept = values > CLOSE * max(1.0, float(values.max(initial=0.0)))
-    return cast("Array", matrix @ (vectors[:, kept] / np.sqrt(values[kept])))
+    nonzero = values > CLOSE * max(1.0, float(values.max(initial=0.0)))
+    return cast("Array", matrix @ (vectors[:, nonzero] / np.sqrt(values[nonzero])))
 
 
 def _own_basis(place: int, terms: Sequence[_Term], fixed: "Array", blocks: Sequence["Array"]) -> "Array":

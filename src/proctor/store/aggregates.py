@@ -54,12 +54,10 @@ class Selection:
     has_loose: bool = False
     """Whether imported sessions that belong to no run may be among the sessions; each counts as an item."""
 
-    def of_items(
-        self, shape: type[R], columns: str, rest: str = "", *, parameters: Sequence[object] = ()
-    ) -> list[R]:
-        """Query the items, `i`; `parameters` are those of `columns`."""
+    def of_items(self, shape: type[R], columns: str, rest: str = "") -> list[R]:
+        """Query the items, `i`."""
         sql = f'SELECT {columns} FROM "batch_items" i WHERE {self.items} {rest}'
-        return self.read.rows(shape, sql, (*parameters, *self.item_parameters))
+        return self.read.rows(shape, sql, self.item_parameters)
 
     def of_sessions(self, shape: type[R], columns: str, rest: str = "") -> list[R]:
         """Query the sessions, `s`."""
@@ -464,6 +462,19 @@ class MakerSums(TypedDict):
     unchecked: int
     tokens: int | None
     cost: float | None
+    repeats: int
+    """The highest number of a repeat among them; 1: no task is repeated."""
+
+
+class TaskSums(TypedDict):
+    """Tasks of one agent and model with the same results."""
+
+    agent: str
+    model: str
+    passed: int
+    judged: int
+    """Items of each task that passed, and that passed, failed or timed out."""
+    tasks: int
 
 
 class _First(TypedDict):
@@ -559,8 +570,25 @@ def maker_sums(read: StoreReader, run_id: str) -> list[MakerSums]:
     return read.rows(
         MakerSums,
         f'SELECT "agent", "model", "status", COUNT(*) AS "items", {_UNCHECKED_ITEMS}, '
-        'SUM("tokensTotal") AS "tokens", SUM("costUsd") AS "cost" FROM "batch_items" '
+        'SUM("tokensTotal") AS "tokens", SUM("costUsd") AS "cost", MAX("repeat") AS "repeats" '
+        'FROM "batch_items" '
         'WHERE "runId" = ? GROUP BY "agent", "model", "status" ORDER BY "agent", "model", "status"',
+        (run_id,),
+    )
+
+
+def task_sums(read: StoreReader, run_id: str) -> list[TaskSums]:
+    """How many tasks have which results, by agent and model. Repeats of a task are one task; unchecked
+    successes and infrastructure errors are excluded."""
+    return read.rows(
+        TaskSums,
+        'SELECT "agent", "model", "passed", "judged", COUNT(*) AS "tasks" FROM ('
+        f"""SELECT "agent", "model", SUM(CASE WHEN "status" = '{SUCCESS}' THEN 1 ELSE 0 END) AS "passed", """
+        'COUNT(*) AS "judged" FROM "batch_items" WHERE "runId" = ? '
+        f"""AND "status" IN ('{SUCCESS}', '{FAIL}', '{TIMEOUT}') """
+        f"""AND NOT ("status" = '{SUCCESS}' AND "reason" = '{UNCHECKED}') """
+        'GROUP BY "agent", "model", "digest") AS "tasks" '
+        'GROUP BY "agent", "model", "passed", "judged" ORDER BY "agent", "model", "passed", "judged"',
         (run_id,),
     )
 

@@ -1,8 +1,8 @@
-"""SQLite and PostgreSQL behind one interface, and the migrations.
+"""The interface of databases, SQLite behind it (PostgreSQL is in `postgres`), and the migrations.
 
-SQLite uses the standard library, PostgreSQL psycopg (optional). Statements are written once, with `?` for
-parameters and quoted mixed-case names. SQLAlchemy was measured and rejected: importing it adds 0.5 s to
-every command, thirty times as much as `sqlite3`, and writing takes twice the CPU time.
+Statements are written once, with `?` for parameters and quoted mixed-case names. SQLAlchemy was measured and
+rejected: importing it adds 0.5 s to every command, thirty times as much as `sqlite3`, and writing takes twice
+the CPU time.
 """
 
 import os
@@ -22,8 +22,6 @@ from proctor.errors import StoreDisconnected, StoreError, StoreUnavailable
 from proctor.secrets import open_private, private_folder
 
 if TYPE_CHECKING:
-    import psycopg
-
     from proctor.store.signatures import SigningKey
 
 Row = dict[str, Any]
@@ -32,20 +30,13 @@ R = TypeVar("R")
 
 # Longer than the longest transaction measured with 100,000 items.
 LOCK_TIMEOUT_SECONDS = 30
-RECONNECT_SECONDS = 120.0
-"""How long a PostgreSQL server that restarts is waited for."""
-LONGEST_PAUSE_SECONDS = 1.0
 TRANSACTION_TRIES = 5
 """Tries of a transaction during which the server goes away."""
 IDS_AT_ONCE = 500
 """Ids in one statement."""
 PAGE_ROWS = 1000
 """Rows that are read or inserted at a time."""
-SCRIPT_LOCK = 5_077_628
-TURN_LOCK = 5_077_629
-"""Advisory locks in PostgreSQL; arbitrary numbers."""
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-_PASSWORD = re.compile(r"(?<=[^:/@]):[^:/@]+(?=@)|(?<=[?&])password=[^&]*&?", re.IGNORECASE)
 
 
 def extended(shape: type[R], row: Mapping[str, object], **more: object) -> R:  # noqa: ARG001  a type
@@ -145,6 +136,9 @@ def store_exists(url: str) -> bool:
 def open_database(url: str) -> Database:
     """The database at `url`: a path or `sqlite:///path`, or `postgresql://…`."""
     if url.startswith(("postgresql://", "postgres://")):
+        # Loaded late: most stores are files.
+        from proctor.store.postgres import PostgresDatabase
+
         return PostgresDatabase(url)
     return SqliteDatabase(Path(url.removeprefix("sqlite:///")))
 
@@ -319,34 +313,34 @@ class SqliteConnection:
         return list(self.stream(sql, parameters))
 
     def stream(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Row]:
-        with _store_errors(self._path):
+        with store_errors(self._path):
             cursor = self._raw.execute(sql, parameters)
             names = [column[0] for column in cursor.description or ()]
             for row in cursor:
                 yield dict(zip(names, row, strict=True))
 
     def tuples(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
-        with _store_errors(self._path):
+        with store_errors(self._path):
             return self._raw.execute(sql, parameters).fetchall()
 
     def columns(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Columns]:
-        with _store_errors(self._path):
+        with store_errors(self._path):
             cursor = self._raw.execute(sql, parameters)
             names = [column[0] for column in cursor.description or ()]
             while page := cursor.fetchmany(PAGE_ROWS):
                 yield dict(zip(names, zip(*page, strict=True), strict=True))
 
     def run(self, sql: str, parameters: Sequence[object] = ()) -> int:
-        with _store_errors(self._path):
+        with store_errors(self._path):
             return self._raw.execute(sql, parameters).rowcount
 
     def run_many(self, sql: str, parameters: Iterable[Sequence[object]]) -> None:
-        with _store_errors(self._path):
+        with store_errors(self._path):
             self._raw.executemany(sql, parameters)
 
     def script(self, sql: str) -> None:
         # `executescript` would commit the transaction we are in.
-        for statement in _statements(sql.replace("/* without rowid */", "WITHOUT ROWID")):
+        for statement in statements(sql.replace("/* without rowid */", "WITHOUT ROWID")):
             self.run(statement)
 
     def begin(self) -> None:
@@ -354,7 +348,7 @@ class SqliteConnection:
 
     def version(self) -> int:
         """A number that changes when another connection has committed."""
-        with _store_errors():
+        with store_errors():
             return int(self._raw.execute("PRAGMA data_version").fetchone()[0])
 
     def data_version(self) -> int | None:
@@ -389,7 +383,7 @@ class SqliteConnection:
         os.close(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
         copy = sqlite3.connect(path, isolation_level=None)
         try:
-            with _store_errors(self._path):
+            with store_errors(self._path):
                 # In one step: a reader does not disturb writers, and steps would begin anew with each commit.
                 self._raw.backup(copy)
         finally:
@@ -404,226 +398,6 @@ class SqliteConnection:
 
     def close(self) -> None:
         self._raw.close()
-
-
-ROWS_TO_COPY = 8
-"""From this number on, inserting rows takes longer than copying them, which is two messages more."""
-_PLAIN_INSERT = re.compile(r'INSERT INTO ("\w+" \([^()]*\)) VALUES \([?, ]*\)')
-CHANNEL = "proctor_store"
-"""Each commit that has written something sends one notification, which pages wait for."""
-_BEFORE_COMMIT = (
-    'SELECT pg_current_xact_id_if_assigned()::text AS "id", CASE WHEN pg_current_xact_id_if_assigned() '
-    f"IS NOT NULL THEN pg_notify('{CHANNEL}', '')::text END AS \"sent\""
-)
-
-
-class PostgresDatabase:
-    """A PostgreSQL server, for several machines on one store."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self.url = _PASSWORD.sub("", url)
-        self.is_read_only = False
-        self._was_connected = False
-
-    def connect(self) -> "PostgresConnection":
-        """A new connection. Once there was one, a server that restarts is waited for."""
-        connection = PostgresConnection(self._connect)
-        self._was_connected = True
-        return connection
-
-    def monitor(self) -> "PostgresMonitor":
-        return PostgresMonitor(self._connect)
-
-    def _connect(self) -> "psycopg.Connection":
-        # An optional dependency.
-        try:
-            import psycopg
-            from psycopg.types.numeric import Int2Dumper
-        except ImportError as error:
-            raise StoreUnavailable(
-                "a PostgreSQL store needs psycopg\nInstall it: pip install 'proctor[postgres]'"
-            ) from error
-        deadline = time.monotonic() + (RECONNECT_SECONDS if self._was_connected else 0.0)
-        pause = 0.05
-        while True:
-            try:
-                connection = psycopg.connect(self._url, autocommit=True)
-                # As in SQLite: true is 1. No column is a boolean.
-                connection.adapters.register_dumper(bool, Int2Dumper)
-                return connection
-            except psycopg.Error as error:
-                if time.monotonic() >= deadline:
-                    raise StoreUnavailable(f"cannot open the store: {error}") from error
-            time.sleep(pause)
-            pause = min(LONGEST_PAUSE_SECONDS, 2 * pause)
-
-
-class PostgresConnection:
-    """A connection to a PostgreSQL server, in autocommit mode until `begin`.
-
-    When the server restarts, queries outside of a transaction are repeated on a new connection; in a
-    transaction, a `StoreDisconnected` is raised.
-    """
-
-    def __init__(self, connect: "Callable[[], psycopg.Connection]") -> None:
-        self._connect = connect
-        self._raw = connect()
-        self._streams = 0
-        self._in_transaction = False
-        self._is_closed = False
-
-    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
-        return self._execute(sql, parameters, _as_rows, repeats=True)
-
-    def stream(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Row]:
-        self._reconnect_if_lost()
-        self._streams += 1
-        with (
-            _store_errors(),
-            self._raw.transaction(),
-            self._raw.cursor(name=f"stream{self._streams}") as cursor,
-        ):
-            cursor.execute(_percent(sql), parameters)
-            while page := cursor.fetchmany(PAGE_ROWS):
-                names = [column.name for column in cursor.description or ()]
-                yield from (_plain(names, row) for row in page)
-
-    def tuples(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
-        return self._execute(sql, parameters, lambda cursor: cursor.fetchall(), repeats=True)
-
-    def columns(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Columns]:
-        return pages_of_columns(self.stream(sql, parameters))
-
-    def run(self, sql: str, parameters: Sequence[object] = ()) -> int:
-        return self._execute(sql, parameters, lambda cursor: int(cursor.rowcount), repeats=False)
-
-    def run_many(self, sql: str, parameters: Iterable[Sequence[object]]) -> None:
-        rows = list(parameters)
-        plain = _PLAIN_INSERT.fullmatch(sql) if len(rows) >= ROWS_TO_COPY else None
-
-        def work(cursor: "psycopg.Cursor") -> None:
-            if plain is None:
-                cursor.executemany(_percent(sql), rows)
-                return
-            with cursor.copy(f"COPY {plain[1]} FROM STDIN") as copy:
-                for row in rows:
-                    copy.write_row(row)
-
-        self._work(work, repeats=False)
-
-    def script(self, sql: str) -> None:
-        # Creating the same table twice at once fails, even with IF NOT EXISTS.
-        self.run(f"SELECT pg_advisory_xact_lock({SCRIPT_LOCK})")
-        for statement in _statements(sql):
-            self.run(statement)
-
-    def begin(self) -> None:
-        self._execute("BEGIN", (), _no_result, repeats=True)
-        self._in_transaction = True
-
-    def data_version(self) -> int | None:
-        return None
-
-    def lock_table(self, table: str) -> None:
-        self.run(f'LOCK TABLE "{table}" IN EXCLUSIVE MODE')
-
-    def take_turn_lock(self) -> None:
-        # Not a table lock: it could deadlock with writers that wait for each other's blobs.
-        self.run(f"SELECT pg_advisory_xact_lock({TURN_LOCK})")
-
-    def set_key_scope(self, scope: str) -> None:
-        """No encryption here."""
-
-    def signing_key(self) -> None:
-        """No keys here."""
-
-    @property
-    def is_encrypted(self) -> bool:
-        return False
-
-    def purge(self) -> None:
-        self.run("VACUUM FULL")
-
-    def commit(self) -> None:
-        (transaction,) = self.rows(_BEFORE_COMMIT)
-        try:
-            self.run("COMMIT")
-        except StoreDisconnected:
-            # Lost before the answer: the server knows whether it was committed.
-            if transaction["id"] is None:
-                return
-            (row,) = self.rows('SELECT pg_xact_status(?::xid8) AS "status"', (transaction["id"],))
-            if row["status"] != "committed":
-                raise
-        self._in_transaction = False
-
-    def rollback(self) -> None:
-        self._in_transaction = False
-        if not self._raw.closed:
-            self.run("ROLLBACK")
-
-    def close(self) -> None:
-        self._is_closed = True
-        self._raw.close()
-
-    def _execute(
-        self, sql: str, parameters: Sequence[object], read: "Callable[[psycopg.Cursor], R]", *, repeats: bool
-    ) -> R:
-        def work(cursor: "psycopg.Cursor") -> R:
-            cursor.execute(_percent(sql), parameters)
-            return read(cursor)
-
-        return self._work(work, repeats=repeats)
-
-    def _work(self, work: "Callable[[psycopg.Cursor], R]", *, repeats: bool) -> R:
-        self._reconnect_if_lost()
-        try:
-            with _store_errors(), self._raw.cursor() as cursor:
-                return work(cursor)
-        except StoreError as error:
-            if not self._raw.closed or self._is_closed:
-                raise
-            was_in_transaction, self._in_transaction = self._in_transaction, False
-            if was_in_transaction or not repeats:
-                raise StoreDisconnected(str(error)) from error
-        return self._work(work, repeats=False)
-
-    def _reconnect_if_lost(self) -> None:
-        if self._raw.closed and not self._is_closed:
-            self._raw = self._connect()
-
-
-class PostgresMonitor:
-    """Counts the notifications that commits send."""
-
-    def __init__(self, connect: "Callable[[], psycopg.Connection]") -> None:
-        self._connect = connect
-        self._raw: psycopg.Connection | None = None
-        self._version = 0
-
-    def version(self) -> int:
-        import psycopg
-
-        try:
-            if self._raw is None:
-                self._raw = self._connect()
-                self._raw.execute(f"LISTEN {CHANNEL}")
-                self._version += 1
-            connection = self._raw.pgconn
-            connection.consume_input()
-            while connection.notifies():
-                self._version += 1
-        except psycopg.Error:
-            # Lost: what was committed until the next connection is unknown.
-            self.close()
-            self._version += 1
-        return self._version
-
-    def close(self) -> None:
-        if self._raw is not None:
-            self._raw.close()
-            self._raw = None
 
 
 def in_transaction(connection: Connection, work: Callable[[], R]) -> R:
@@ -683,24 +457,10 @@ def _write_ahead(raw: sqlite3.Connection) -> None:
             time.sleep(0.01)
 
 
-def _statements(sql: str) -> Iterator[str]:
+def statements(sql: str) -> Iterator[str]:
+    """The statements of a script, without its comments."""
     without_comments = "\n".join(line for line in sql.splitlines() if not line.startswith("--"))
     return (part.strip() for part in without_comments.split(";") if part.strip())
-
-
-def _percent(sql: str) -> str:
-    return sql.replace("%", "%%").replace("?", "%s")
-
-
-def _no_result(cursor: "psycopg.Cursor") -> None:  # noqa: ARG001 (a statement without rows)
-    return None
-
-
-def _as_rows(cursor: "psycopg.Cursor") -> list[Row]:
-    if cursor.description is None:
-        return []
-    names = [column.name for column in cursor.description]
-    return [_plain(names, row) for row in cursor.fetchall()]
 
 
 def pages_of_columns(rows: Iterator[Row]) -> Iterator[Columns]:
@@ -708,18 +468,6 @@ def pages_of_columns(rows: Iterator[Row]) -> Iterator[Columns]:
     while page := list(islice(rows, PAGE_ROWS)):
         # By name: reading a value whose key is missing raises.
         yield {name: tuple([row[name] for row in page]) for name in page[0]}
-
-
-def _plain(names: Sequence[str], row: Sequence[object]) -> Row:
-    # PostgreSQL sums integers to Decimal, which works with neither JSON nor float.
-    return {
-        name: _number(value) if type(value).__name__ == "Decimal" else value
-        for name, value in zip(names, row, strict=True)
-    }
-
-
-def _number(value: Any) -> int | float:
-    return int(value) if value == int(value) else float(value)
 
 
 def _size(path: Path) -> int:
@@ -735,7 +483,8 @@ def _primary(error: sqlite3.Error) -> int:
 
 
 @contextmanager
-def _store_errors(path: Path | None = None) -> Iterator[None]:
+def store_errors(path: Path | None = None) -> Iterator[None]:
+    """Turn errors of a database into a `StoreError`; `path` is that of a SQLite file."""
     try:
         yield
     except StoreError:

@@ -307,6 +307,7 @@ class BenchmarkItem(TypedDict):
     """An item of a benchmark without its inputs."""
 
     factors: str
+    repeat: int
     status: str
     reason: str
     startedAt: str | None
@@ -320,8 +321,8 @@ def benchmark_items(read: StoreReader, run_id: str) -> list[BenchmarkItem]:
     """The items of a benchmark in the order of the plan."""
     return read.rows(
         BenchmarkItem,
-        'SELECT "factors", "status", "reason", "startedAt", "finishedAt", "tokensTotal", "costUsd", '
-        '"sessionId" FROM "batch_items" WHERE "runId" = ? ORDER BY "position"',
+        'SELECT "factors", "repeat", "status", "reason", "startedAt", "finishedAt", "tokensTotal", '
+        '"costUsd", "sessionId" FROM "batch_items" WHERE "runId" = ? ORDER BY "position"',
         (run_id,),
     )
 

@@ -76,16 +76,16 @@ class PlannedColumns(InputColumns):
     factors: Sequence[str]
 
 
-class FinishedRow(TypedDict):
-    """How one item ended, with the time of its last attempt."""
+class FinishedColumns(TypedDict):
+    """How some items ended, with the time of their last attempts, as columns of equal length."""
 
-    id: str
-    status: str
-    reason: str
-    sessionId: str | None
-    costUsd: float | None
-    workSeconds: float | None
-    tokensTotal: int
+    id: Sequence[str]
+    status: Sequence[str]
+    reason: Sequence[str]
+    sessionId: Sequence[str | None]
+    costUsd: Sequence[float | None]
+    workSeconds: Sequence[float | None]
+    tokensTotal: Sequence[int]
 
 
 class ScoreColumns(TypedDict):
@@ -248,10 +248,10 @@ def planned_columns(read: StoreReader, run_id: str) -> Iterator[PlannedColumns]:
     )
 
 
-def finished_rows(read: StoreReader, run_id: str) -> Iterator[FinishedRow]:
+def finished_columns(read: StoreReader, run_id: str) -> Iterator[FinishedColumns]:
     """How the finished items of a run ended, in plan order, without their inputs."""
-    return read.stream(
-        FinishedRow,
+    return read.columns(
+        FinishedColumns,
         'SELECT i."id", i."status", i."reason", i."sessionId", i."costUsd", i."tokensTotal", '
         f'{WORK_SECONDS} AS "workSeconds" '
         'FROM "batch_items" i '

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TypedDict, TypeVar, cast
 
 from proctor.formatting import elapsed
-from proctor.item import ERROR, RUNNING
+from proctor.item import ERROR, EVALUATION, FAIL, RUNNING, SUCCESS, TIMEOUT, UNCHECKED
 from proctor.json_values import as_map, as_text
 from proctor.store.batches import ABORTED, INTERRUPTED, moment, with_current_status
 from proctor.store.database import id_pages, places, substring_pattern
@@ -55,6 +55,16 @@ class ListedBatch(_BatchState):
 
 class _RunStatusSums(StatusSums):
     runId: str
+    judged: int | None
+
+
+class RunTotals(ItemTotals):
+    """The items of one batch, with how many of them were checked."""
+
+    judged: int
+    """Items that succeeded, failed or timed out, unchecked ones and evaluations excluded."""
+    passed: int
+    """Of them, those that succeeded."""
 
 
 class _Job(TypedDict):
@@ -116,18 +126,30 @@ def batch_states(read: StoreReader, now: datetime) -> dict[str, tuple[str, str]]
     return {row["runId"]: (_current(row, now)["status"], row["finishedAt"] or "") for row in rows}
 
 
-def totals_of(read: StoreReader, run_ids: Sequence[str]) -> dict[str, ItemTotals]:
+def totals_of(read: StoreReader, run_ids: Sequence[str]) -> dict[str, RunTotals]:
     """Totals of the items of each batch."""
     if not run_ids:
         return {}
     rows = read.rows(
         _RunStatusSums,
         'SELECT "runId", "status", COUNT(*) AS "items", SUM("tokensTotal") AS "tokens", '
-        f'SUM("costUsd") AS "cost" FROM "batch_items" WHERE {_is_one_of("runId", run_ids)} '
-        'GROUP BY "runId", "status"',
+        f"""SUM("costUsd") AS "cost", SUM(CASE WHEN "status" IN ('{SUCCESS}', '{FAIL}', '{TIMEOUT}') """
+        f"""AND "reason" <> '{UNCHECKED}' AND "runner" <> '{EVALUATION}' THEN 1 ELSE 0 END) AS "judged" """
+        f'FROM "batch_items" WHERE {_is_one_of("runId", run_ids)} GROUP BY "runId", "status"',
         run_ids,
     )
-    return {run_id: summed([row for row in rows if row["runId"] == run_id]) for run_id in run_ids}
+    of_runs: dict[str, list[_RunStatusSums]] = {run_id: [] for run_id in run_ids}
+    for row in rows:
+        of_runs[row["runId"]].append(row)
+    return {run_id: _run_totals(own) for run_id, own in of_runs.items()}
+
+
+def _run_totals(rows: Sequence[_RunStatusSums]) -> RunTotals:
+    return {
+        **summed(rows),
+        "judged": sum(row["judged"] or 0 for row in rows),
+        "passed": sum(row["judged"] or 0 for row in rows if row["status"] == SUCCESS),
+    }
 
 
 class TrendRun(_BatchState):

@@ -92,7 +92,7 @@ class SessionRows(Protocol):
     def iterations(self) -> Sequence[IterationRow]: ...
 
 
-def evidence_of(session: SessionRow, rows: SessionRows, reference: Reference | None = None) -> Evidence:
+def evidence_of(session: SessionRow, rows: SessionRows) -> Evidence:
     """The view of a stored session for evaluators."""
     trace_ids = {row["step"]: row["traceId"] for row in rows.iterations()}
     events: list[tuple[int, int, TraceEvent]] = [
@@ -108,7 +108,6 @@ def evidence_of(session: SessionRow, rows: SessionRows, reference: Reference | N
         session_id=session["externalId"] or session["id"],
         tools=[tool for tool in parsed(session["toolsJson"], list) if isinstance(tool, dict)],
         attributes={**_known(session), **parsed(session["attributesJson"], dict), "id": session["id"]},
-        reference=reference,
     )
 
 
@@ -145,7 +144,7 @@ def _evidence(
     session_id: str,
     tools: Sequence[Mapping[str, object]],
     attributes: Mapping[str, object],
-    reference: Reference | None,
+    reference: Reference | None = None,
 ) -> Evidence:
     messages = [message for trace in traces for message in trace.messages]
     return Evidence(

@@ -184,10 +184,10 @@ def _dockerfile(dockerfile: Path, context: Path, work: str) -> tuple[str, TaskFo
             case "WORKDIR":
                 folder = str(PurePosixPath(folder or "/") / rest.strip())
             case "COPY" | "ADD":
-                words = [part for part in shlex.split(rest) if not part.startswith("--")]
-                if "--from" in rest or "://" in rest or len(words) < 2:
+                arguments = [part for part in shlex.split(rest) if not part.startswith("--")]
+                if "--from" in rest or "://" in rest or len(arguments) < 2:
                     raise NeedsImage(f"it needs its image, which copies `{_clipped(rest)}`")
-                copies += [(source, words[-1], folder) for source in words[:-1]]
+                copies += [(source, arguments[-1], folder) for source in arguments[:-1]]
             case "ENV":
                 for part in shlex.split(rest):
                     name, equals, value = part.partition("=")

@@ -490,7 +490,6 @@ def parse_query(text: str) -> LogQuery:
             steps.append(_parsing(parser))
         elif name == "stats":
             steps.append(_aggregating(parser))
-            columns.clear()
             is_sorted = True
         elif name == "sort":
             steps.append(_sorting(parser))

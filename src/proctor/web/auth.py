@@ -33,7 +33,7 @@ from proctor.web.access import (
     Principal,
     RequestRecord,
 )
-from proctor.web.agentcore.shapes import (
+from proctor.web.agentcore.errors import (
     AccessDeniedException,
     SignatureRefused,
     UnauthorizedException,

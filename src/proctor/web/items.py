@@ -2,7 +2,6 @@
 
 import re
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
@@ -388,7 +387,7 @@ class Listings:
 
     def __init__(self, site: AppState) -> None:
         self._site = site
-        self._cache: OrderedDict[tuple[str, ItemQuery], _CachedListing] = OrderedDict()
+        self._cache: LruCache[tuple[str, ItemQuery], _CachedListing] = LruCache(MOST_CACHED)
         self._lock = threading.Lock()
         self._groups = ResultCache[FailureGroups](site.now, while_running=LIVE)
 
@@ -477,10 +476,8 @@ class Listings:
                 listing = item_lists.listing(self._site.store.read, run_id, query)
                 if query.failure_group:
                     listing = listing.only(self._failure_groups(run_id).positions(query.failure_group))
-                cached = self._cache[key] = _CachedListing(listing, state, self._site.now())
-            self._cache.move_to_end(key)
-            while len(self._cache) > MOST_CACHED:
-                self._cache.popitem(last=False)
+                cached = _CachedListing(listing, state, self._site.now())
+                self._cache.put(key, cached)
             return cached.listing
 
     @staticmethod

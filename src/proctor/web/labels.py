@@ -3,11 +3,12 @@
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
+from proctor.cache import LruCache
 from proctor.errors import UsageError
 from proctor.evaluators import definition_files, read_definition
 from proctor.evaluators.builtins import JUDGED, PREFIX
@@ -154,16 +155,16 @@ class _Judges:
     def __init__(self, site: AppState) -> None:
         self._site = site
         self._lock = threading.Lock()
-        self._cache: dict[str, tuple[Any, list[JudgeShape]]] = {}
+        self._cache: LruCache[str, tuple[object, list[JudgeShape]]] = LruCache(MOST_THINGS)
 
     def of(self, evaluator: str) -> list[JudgeShape]:
         state = self._state(evaluator)
         with self._lock:
-            if evaluator not in self._cache or self._cache[evaluator][0] != state:
-                if len(self._cache) > MOST_THINGS:
-                    self._cache.clear()
-                self._cache[evaluator] = (state, self._compute(evaluator))
-            return self._cache[evaluator][1]
+            cached = self._cache.get(evaluator)
+            if cached is None or cached[0] != state:
+                cached = (state, self._compute(evaluator))
+                self._cache.put(evaluator, cached)
+            return cached[1]
 
     def _compute(self, evaluator: str) -> list[JudgeShape]:
         def order(name: str, dimension: str) -> Sequence[str]:

@@ -15,13 +15,15 @@ from pydantic import Field
 from proctor.batch.ingest import build_sessions, import_kinds
 from proctor.errors import UsageError
 from proctor.jobs.evaluation.ground_truth import read_dataset
-from proctor.jobs.evaluation.items import SessionDiscovery, discover, select_sessions
 from proctor.jobs.evaluation.prepare import (
     PendingEvaluationRequest,
+    SessionDiscovery,
+    discover,
     estimate,
     open_prepared,
     pending_request,
     prepare,
+    select_sessions,
 )
 from proctor.jobs.evaluation.request import NAME, EvaluationRequest
 from proctor.json_values import JsonMap, JsonObject

@@ -7,7 +7,7 @@ from threading import Lock
 
 from pydantic import BaseModel
 
-from proctor.cache import ResultCache
+from proctor.cache import LruCache, ResultCache
 from proctor.item import ERROR, RUNNING
 from proctor.jobs import job_of_run
 from proctor.stats.outcomes import stand_ins
@@ -18,8 +18,7 @@ from proctor.store.batches import ABORTED
 from proctor.store.database import Row, extended
 from proctor.store.evaluations import evaluations_of_run
 from proctor.store.items import PageItem
-from proctor.store.reader import ItemTotals
-from proctor.store.runs import ListedBatch
+from proctor.store.runs import ListedBatch, RunTotals
 from proctor.store.tables import BatchRow
 from proctor.web.run_schemas import (
     AgentModelShape,
@@ -178,6 +177,8 @@ class RunLine(BaseModel):
     """Of them, ended by an abort."""
     counts: dict[str, int]
     """Items by status, with every status."""
+    successRate: float | None  # noqa: N815
+    """Share of the checked items that succeeded, infrastructure errors excluded. None: none was checked."""
     tokensTotal: int  # noqa: N815
     costUsd: float | None  # noqa: N815
     """None: unknown price."""
@@ -189,20 +190,21 @@ class RunLines:
 
     def __init__(self, site: AppState) -> None:
         self._site = site
-        self._cache: dict[tuple[str, str, str], ItemTotals] = {}
+        self._cache: LruCache[tuple[str, str, str], RunTotals] = LruCache(MOST_RUN_LISTS)
         self._lock = Lock()
 
     def of(self, rows: Sequence[ListedBatch]) -> list[RunLine]:
         """The lines of these batches."""
-        known = {row["runId"]: self._cache.get(_key(row)) for row in rows}
+        with self._lock:
+            known = {row["runId"]: self._cache.get(_key(row)) for row in rows}
         fresh = runs.totals_of(
             self._site.store.read, [run_id for run_id, totals in known.items() if totals is None]
         )
         totals = {run_id: cached or fresh[run_id] for run_id, cached in known.items()}
         with self._lock:
-            if len(self._cache) > MOST_RUN_LISTS:
-                self._cache.clear()
-            self._cache |= {_key(row): totals[row["runId"]] for row in rows if row["status"] != RUNNING}
+            for row in rows:
+                if row["status"] != RUNNING:
+                    self._cache.put(_key(row), totals[row["runId"]])
         aborted = [row["runId"] for row in rows if row["status"] == ABORTED]
         cut_off = runs.cut_off_counts(self._site.store.read, aborted)
         return [_line(row, totals[row["runId"]], cut_off.get(row["runId"], 0)) for row in rows]
@@ -216,7 +218,7 @@ def _key(row: ListedBatch) -> tuple[str, str, str]:
     return row["runId"], row["status"], row["finishedAt"] or ""
 
 
-def _line(row: ListedBatch, totals: ItemTotals, cut_off: int) -> RunLine:
+def _line(row: ListedBatch, totals: RunTotals, cut_off: int) -> RunLine:
     return RunLine(
         runId=row["runId"],
         createdAt=row["createdAt"],
@@ -229,6 +231,7 @@ def _line(row: ListedBatch, totals: ItemTotals, cut_off: int) -> RunLine:
         finishedCount=totals["finished"],
         cutOffCount=cut_off,
         counts=totals["counts"],
+        successRate=totals["passed"] / totals["judged"] if totals["judged"] else None,
         tokensTotal=totals["tokens"],
         costUsd=totals["costUsd"],
         budgetUsd=row["budgetUsd"],

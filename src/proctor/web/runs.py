@@ -151,7 +151,7 @@ def _charts(site: AppState, run_id: str) -> ChartsAnswer:
 def _level_charts(results: "Results", batch: BatchRow, by: str) -> ChartsAnswer:
     """The levels of a factor, from the finished items of a run."""
     # numpy is loaded with the first figures, not with the server.
-    from proctor.report.figures import level_document, rank_document
+    from proctor.report.render import level_document, rank_document
     from proctor.stats.figures import factor_figures
 
     factor = factor_figures(results, by)
@@ -310,7 +310,7 @@ def downloads_router(site: AppState) -> APIRouter:
             return Response(markdown(summary), media_type=f"{kind}; charset=utf-8", headers=headers)
         if format_ == "portable":
             # Loaded here: few reports need it. Never shown by this server, whose pages run no inline script.
-            from proctor.report.portable import portable
+            from proctor.report.render import portable
 
             text = portable(html(summary), site.store.read, run)
             return Response(

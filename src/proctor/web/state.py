@@ -1,7 +1,8 @@
 """State of one server: context, access rules, and how detached processes are started."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -100,7 +101,8 @@ class LoadedResults:
             MOST_RESULTS, most_weight=MOST_RESULT_ITEMS, least=LEAST_RESULTS
         )
         self._lock = Lock()
-        self._loading: dict[RunIds, Lock] = {}
+        self._loading: dict[RunIds, tuple[Lock, int]] = {}
+        """A lock, and how many load these runs or wait for that."""
         self._reading: dict[RunIds, Reading] = {}
         self._pending: dict[RunIds, Future[None]] = {}
         self._threads: set[Thread] = set()
@@ -112,9 +114,7 @@ class LoadedResults:
         from proctor.stats.results import load_results
 
         # Once for each run, so that its pages do not load it several times.
-        with self._lock:
-            loading = self._loading.setdefault(run_ids, Lock())
-        with loading:
+        with self._one_at_a_time(run_ids):
             batches, counts = self._current(run_ids)
             state = self._state(batches, counts)
             cached = self._cached(run_ids)
@@ -187,6 +187,21 @@ class LoadedResults:
         for thread in threads:
             thread.join(STOP_SECONDS)
 
+    @contextmanager
+    def _one_at_a_time(self, run_ids: RunIds) -> Iterator[None]:
+        """Waits for others that load these runs."""
+        with self._lock:
+            loading, users = self._loading.get(run_ids, (Lock(), 0))
+            self._loading[run_ids] = loading, users + 1
+        try:
+            with loading:
+                yield
+        finally:
+            with self._lock:
+                loading, users = self._loading.pop(run_ids)
+                if users > 1:
+                    self._loading[run_ids] = loading, users - 1
+
     def _cached(self, run_ids: RunIds) -> _Loaded | None:
         with self._lock:
             return self._cache.get(run_ids)
@@ -199,6 +214,9 @@ class LoadedResults:
 
         def load() -> None:
             try:
+                # What draws them takes a fifth of a second to import: before anybody waits for it.
+                import proctor.report.render  # noqa: F401
+
                 self.of(*run_ids)
             except Exception as error:
                 pending.set_exception(error)

@@ -154,8 +154,8 @@ class Trends:
     def _compute(self, plan: _Plan, runs: Sequence[TrendRun], metric: str) -> TrendAnswer:
         # numpy is loaded with the first trend, not with the server.
         from proctor.report.comparison import change_text, is_regression, trend_plot, trend_summary
+        from proctor.stats.figures import trend_metrics, trend_of
         from proctor.stats.results import load_results, score_name
-        from proctor.stats.trends import trend_metrics, trend_of
 
         results = load_results(self._site.store.read, [run["runId"] for run in runs], self._site.now())
         metrics = trend_metrics(results)

@@ -163,14 +163,17 @@ def address_problem(address: str, environment: Mapping[str, str], base: str) -> 
     return ""
 
 
-def default_branch(path: Path, usual: str = "main") -> str:
+USUAL_BRANCH = "main"
+
+
+def default_branch(path: Path) -> str:
     """The branch that work in a repository starts from unless a plan says otherwise: `main` if there is one,
     else the one that is checked out. Reads files only: plans are expanded without starting git."""
     for folder in (path, *path.parents):
         if (folder / ".git").exists() or (folder / "HEAD").is_file():
             break
     else:
-        return usual
+        return USUAL_BRANCH
     try:
         link = folder / ".git"
         admin = link if link.is_dir() else folder
@@ -181,14 +184,14 @@ def default_branch(path: Path, usual: str = "main") -> str:
             common = (admin / (admin / "commondir").read_text().strip()).resolve()
         packed = common / "packed-refs"
         listed = packed.read_text(errors="replace") if packed.is_file() else ""
-        named = (f"refs/heads/{usual}", f"refs/remotes/origin/{usual}")
+        named = (f"refs/heads/{USUAL_BRANCH}", f"refs/remotes/origin/{USUAL_BRANCH}")
         if any((common / name).is_file() or f" {name}\n" in listed for name in named):
-            return usual
+            return USUAL_BRANCH
         head = (admin / "HEAD").read_text(errors="replace").strip()
     except OSError:
-        return usual
+        return USUAL_BRANCH
     branch = head.removeprefix("ref: refs/heads/")
-    return usual if branch == head or branch == ".invalid" else branch
+    return USUAL_BRANCH if branch == head or branch == ".invalid" else branch
 
 
 def own_references(references: Mapping[str, str]) -> dict[str, str]:

@@ -270,7 +270,7 @@ def _report_go(command: str, report: Path) -> str:
 
 
 def _read_go(text: str) -> Iterator[tuple[str, Status]]:
-    words: Mapping[str, Status] = {"pass": "passed", "fail": "failed", "skip": "skipped"}
+    statuses: Mapping[str, Status] = {"pass": "passed", "fail": "failed", "skip": "skipped"}
     for line in text.splitlines():
         if not line.startswith("{"):
             continue
@@ -279,8 +279,8 @@ def _read_go(text: str) -> Iterator[tuple[str, Status]]:
         if action == "run":
             # A panic leaves later tests without an end.
             continue
-        if action in words and test:
-            yield f"{as_text(event, 'Package')}.{test}", words[action]
+        if action in statuses and test:
+            yield f"{as_text(event, 'Package')}.{test}", statuses[action]
 
 
 def _report_cargo(command: str, report: Path) -> str:
@@ -290,7 +290,7 @@ def _report_cargo(command: str, report: Path) -> str:
 
 
 def _read_cargo(text: str) -> Iterator[tuple[str, Status]]:
-    words: Mapping[str, Status] = {"ok": "passed", "FAILED": "failed", "ignored": "skipped"}
+    statuses: Mapping[str, Status] = {"ok": "passed", "FAILED": "failed", "ignored": "skipped"}
     binary = ""
     for line in text.splitlines():
         if running := re.match(r"\s*Running (?:unittests )?(\S+)", line):
@@ -300,7 +300,7 @@ def _read_cargo(text: str) -> Iterator[tuple[str, Status]]:
         elif result := re.match(r"test (.+?) (?:- should panic )?\.\.\. (ok|FAILED|ignored)\b", line):
             # Line numbers of documentation tests move with every change above them.
             name = re.sub(r" \(line \d+\)", "", result[1])
-            yield f"{binary} {name}", words[result[2]]
+            yield f"{binary} {name}", statuses[result[2]]
 
 
 def _report_tape(command: str, report: Path) -> str:

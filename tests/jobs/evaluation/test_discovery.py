@@ -6,7 +6,7 @@ import pytest
 from recorded_sessions import NOON, keep, recorded
 
 from proctor.errors import UsageError
-from proctor.jobs.evaluation.items import discover, select_sessions
+from proctor.jobs.evaluation.prepare import discover, select_sessions
 from proctor.jobs.evaluation.request import FileSessions, LogGroupSessions, OwnSessions, Period
 
 

@@ -10,8 +10,8 @@ from recorded_sessions import keep, recorded
 from proctor.errors import Contradiction, NotFound, UsageError
 from proctor.evaluators.registry import EvaluatorRegistry
 from proctor.jobs.evaluation.ground_truth import GroundTruthIndex
-from proctor.jobs.evaluation.items import fill, find_sessions, make_jury
 from proctor.jobs.evaluation.job import JOB
+from proctor.jobs.evaluation.prepare import fill, find_sessions, make_jury
 from proctor.jobs.evaluation.request import EvaluationRequest
 from proctor.jobs.evaluation.results import records_of, results_of, worst_targets
 from proctor.jobs.evaluation.state import (

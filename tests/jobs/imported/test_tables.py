@@ -7,7 +7,7 @@ import pytest
 
 from comparisons import compare_within
 from proctor.errors import UsageError
-from proctor.jobs.imported.table import TableError, _csv_rows, import_table
+from proctor.jobs.imported.table import TableError, _csv_rows, _undecodable_line, import_table
 from proctor.stats.summary import summarise
 from proctor.store import ItemFilter, Scope, Store
 from proctor.store.keys import Keys, LocalKey
@@ -365,6 +365,32 @@ def test_text_in_another_encoding_is_refused(store, tmp_path):
     assert "Save the file as CSV in UTF-8." in message
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("line", [2, 3, 40, 70_000])
+def test_the_line_that_is_no_text_is_named_though_the_file_is_decoded_ahead(tmp_path, line, end):
+    rows = ["task,success"] + [f"task number {n},1" for n in range(line - 2)] + ["café,1", "last,0"]
+    table = tmp_path / "t.csv"
+    table.write_bytes(end.join(rows).encode("latin-1"))
+
+    assert _undecodable_line(table, "utf-8-sig") == line
+
+
+def test_the_line_that_is_no_text_is_named_in_utf_16(tmp_path):
+    table = tmp_path / "t.csv"
+    # A single low surrogate in the third line.
+    table.write_bytes("task,success\na,1\n".encode("utf-16") + b"\x00\xdc,\x001\x00\n\x00")
+    assert _undecodable_line(table, "utf-16") == 3
+    table.write_bytes("task,success\na,1\nb".encode("utf-16") + b"\x00")
+    assert _undecodable_line(table, "utf-16") == 3
+
+
+def test_a_table_that_is_no_text_is_refused_with_its_line(store, tmp_path):
+    rows = "".join(f"task {n},1\n" for n in range(5))
+    message = refused(store, write(tmp_path, f"task,success\n{rows}café,1\n", encoding="latin-1"))
+
+    assert "results.csv:7: it is not UTF-8, from this line on" in message
+
+
 def test_a_line_that_is_no_object_is_refused(store, tmp_path):
     message = refused(store, write(tmp_path, '{"task": "a", "success": 1}\n[1]\n{"task":\n', "t.jsonl"))
 
@@ -518,5 +544,6 @@ def test_a_cell_that_cannot_be_read_is_named_by_its_line(tmp_path):
 
     *rows, problem = _csv_rows(path)
 
-    # Text is decoded in blocks: it is the line after the last row that could be read.
-    assert problem.line == len(rows) + 2 and problem.problem == "it is not UTF-8, from this line on"
+    assert problem.line == 20_003 and problem.problem == "it is not UTF-8, from this line on"
+    # Text is decoded in blocks: rows before it may not have been read.
+    assert len(rows) <= 20_001

@@ -144,6 +144,8 @@ def test_a_scenario_may_replace_any_prompt(tmp_path):
         ({"scenario": SCENARIO.replace("2 weeks", "soon")}, 'scenario.yaml:9:16: `turn_duration` should be a number and a unit, such as "2 weeks"'),
         ({"scenario": SCENARIO.replace("[port, ferry]", "[port, fery]")}, "scenario.yaml:14:16: there is no actor `fery`"),
         ({"scenario": SCENARIO + "num_turns: 4\n"}, "scenario.yaml:15:1: `num_turns` says again what `turns` says"),
+        ({"scenario": SCENARIO + "rules: many\n"}, "scenario.yaml:15:8: `rules` should be a list, not the text 'many'"),
+        ({"scenario": SCENARIO + "rooms: [hall]\n"}, "scenario.yaml:15:8: `rooms` should be a mapping of names to values, not a list"),
         ({"actors_port": PORT.replace('"port"', '"The Port"')}, "actors/port.yaml:2:13: `The Port` is no short name"),
         ({"actors_port": PORT + "control: robot\n"}, "actors/port.yaml:10:10: `actors.port.control` should be one of `ai`, `human`, not the text 'robot'"),
         ({"metrics": METRICS.replace("type: int", "type: whole")}, "metrics.yaml:5:11: `type` of the metric `cooperation_level` cannot be `whole`"),

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from proctor.web.agentcore import metrics, service
+from proctor.web.agentcore.errors import LogsError, WireError
 from proctor.web.agentcore.metrics import Datum, get_metric_data, list_metrics
 from proctor.web.agentcore.service import JUDGE, Service, key_of, page_token_of, token_of
-from proctor.web.agentcore.shapes import LogsError, WireError
 
 DIMENSIONS = {"service.name": "shop", "onlineEvaluationConfigId": "c1", "label": "good"}
 DATA = [

@@ -38,6 +38,11 @@ UNUSED = {
     "DescribeLogGroups.logGroupIdentifiers",
 }
 """Members of the log service that mean nothing here and are passed over."""
+STRICTER = {
+    *("StartQuery.logGroupNames", "StartQuery.logGroupIdentifiers", "StartQuery.startTime"),
+    *("StartQuery.endTime", "GetQueryResults.nextToken", "GetQueryResults.maxItems"),
+}
+"""Members of queries that have limits here and none, or wider ones, in the model."""
 EITHER_EMPTY = "$|^"
 """How the model writes that a text may be empty; the rest of the pattern is the same."""
 
@@ -115,7 +120,8 @@ def _bounds(model):
 def test_requests_are_held_to_the_clients_model(operation):
     model = _clients[operation.plane].meta.service_model.operation_model(operation.name)
 
-    assert differences(model.input_shape, operation.shape, operation.name) == []
+    found = differences(model.input_shape, operation.shape, operation.name)
+    assert [each for each in found if each.partition(":")[0] not in STRICTER] == []
     assert (model.http["method"], model.http.get("responseCode", 200)) == (operation.method, operation.status)
     assert re.sub(r"\?.*", "", model.http["requestUri"]) == operation.path
 

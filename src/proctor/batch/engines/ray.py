@@ -233,7 +233,9 @@ class RayEngine(RemoteEngine):
         self._most_nodes = most_nodes
         self._concurrency = 1
         self._weights: dict[NodeLink, float] = {}
+        self._is_connected = False
         self._disconnects = False
+        """Whether the connection is this engine's own; a program's own Ray connection stays."""
         self._starting: int | None = None
         """Nodes whose workers start first; None: not known yet."""
         self._waiting = list[WorkItem]()
@@ -253,8 +255,17 @@ class RayEngine(RemoteEngine):
             raise UsageError(
                 f"`--engine ray` needs Ray: {error}\nInstall it with: pip install 'proctor[ray]'"
             ) from error
-        if ray.is_initialized():
-            return
+        if not ray.is_initialized():
+            self._initialize(ray)
+        raylet = load("ray._raylet")
+        if not self._is_connected and raylet.get_authentication_mode() != raylet.AuthenticationMode.TOKEN:
+            self._note(
+                "the Ray cluster has no token authentication: everyone who reaches its ports can run "
+                "programs on its nodes (docs/cluster.md)"
+            )
+        self._is_connected = True
+
+    def _initialize(self, ray: Any) -> None:
         options: dict[str, object] = {"include_dashboard": False} if self._address == "local" else {}
         try:
             ray.init(
@@ -267,12 +278,6 @@ class RayEngine(RemoteEngine):
         except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise self._no_cluster(error) from error
         self._disconnects = True
-        raylet = load("ray._raylet")
-        if raylet.get_authentication_mode() != raylet.AuthenticationMode.TOKEN:
-            self._note(
-                "the Ray cluster has no token authentication: everyone who reaches its ports can run "
-                "programs on its nodes (docs/cluster.md)"
-            )
 
     def _check_address(self) -> None:
         """Raise `UsageError` for an address where nobody answers; Ray itself would wait for minutes."""
@@ -292,6 +297,7 @@ class RayEngine(RemoteEngine):
 
     def close(self) -> None:
         """Disconnect; a cluster of this run's own ends."""
+        self._is_connected = False
         if self._disconnects:
             self._disconnects = False
             load("ray").shutdown()

@@ -23,7 +23,7 @@ from proctor.item import ERROR, FAIL, FINISHED, QUEUED, SUCCESS, TIMEOUT
 from proctor.job import BatchEnd, ItemFinished, JobFiles
 from proctor.jobs.benchmark.report import benchmark_html, machine_info
 from proctor.json_values import JsonMap, JsonObject, as_datetime, maps_in, parse_json
-from proctor.report.figures import estimate_document
+from proctor.report.render import estimate_document
 from proctor.stats.intervals import Estimate
 from proctor.stats.leaderboard import (
     BenchmarkRun,
@@ -382,7 +382,7 @@ def _errors(comparison: Leaderboard) -> list[str]:
 
 def _stand_ins(comparison: Leaderboard) -> list[str]:
     names = dict.fromkeys(run.model for run in comparison.runs if run.is_stand_in)
-    return [f"{name} is a stand-in: its figures say nothing about a real model." for name in names]
+    return [f"{name} is a mock model: its results say nothing about real models." for name in names]
 
 
 def _cell(row: JsonMap, name: str) -> object:

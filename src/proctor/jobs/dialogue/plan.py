@@ -28,7 +28,7 @@ from proctor.jobs.dialogue.world import (
     world_problems,
 )
 from proctor.json_values import JsonMap, JsonObject, as_map, maps_in, texts_in
-from proctor.judging.engine import rubric_names
+from proctor.judging import rubric_names
 from proctor.plan.criteria import (
     criteria_of,
     documents,

@@ -30,9 +30,8 @@ from proctor.job import (
 )
 from proctor.jobs.evaluation import prepare
 from proctor.jobs.evaluation.ground_truth import GroundTruthIndex, reference_of
-from proctor.jobs.evaluation.items import fill, find_sessions, make_jury
 from proctor.jobs.evaluation.online import online_source
-from proctor.jobs.evaluation.prepare import PendingEvaluationRequest
+from proctor.jobs.evaluation.prepare import PendingEvaluationRequest, fill, find_sessions, make_jury
 from proctor.jobs.evaluation.request import (
     CONCURRENCY,
     JOB_NAME,
@@ -202,8 +201,7 @@ class EvaluationStart(JobFiles):
             unused = plural(len(ground_truth.unused), "session")
             ctx.note(f"{unused} with ground truth not among them: {named}")
         if extension.reasons:
-            reasons = extension.reasons_text("item")
-            ctx.info(f"{plural(extension.added, 'new item')} (new because of {reasons})")
+            ctx.info(f"{plural(extension.added, 'new item')} ({extension.reasons_text('item')})")
         return bool(sessions.ids)
 
 

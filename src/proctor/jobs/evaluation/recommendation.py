@@ -20,8 +20,7 @@ from proctor.jobs.evaluation.online import does_match
 from proctor.jobs.evaluation.request import moment_of
 from proctor.jobs.evaluation.state import evaluation_of
 from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, as_text, parse_json
-from proctor.judging.engine import Judge, JudgeUsage, ask_until_readable
-from proctor.judging.question import fenced
+from proctor.judging import Judge, JudgeUsage, ask_until_readable, fenced
 from proctor.score import Score
 from proctor.stats.evaluation import high_is_bad
 from proctor.store import Store

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from proctor.evaluators.insight import FIELDS
+from proctor.evaluators.model_judge import FIELDS
 from proctor.formatting import UNKNOWN, one_line
 from proctor.jobs.evaluation.state import EvaluationState, evaluation_of
 from proctor.json_values import JsonMap, JsonObject, as_number

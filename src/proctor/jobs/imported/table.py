@@ -4,6 +4,7 @@ Files are read twice: the first pass finds every problem and the columns that ar
 the rows to the store. Cells are text from elsewhere: they are stored as they are and never executed.
 """
 
+import codecs
 import csv
 import hashlib
 import json
@@ -281,12 +282,36 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, Cells] | _RowProblem]:
                 yield row
         except UnicodeDecodeError:
             name = encoding.removesuffix("-sig").upper()
-            yield _RowProblem(line + 1, f"it is not {name}, from this line on", _AS_UTF8)
+            # The reader decodes ahead: the row it was at says nothing.
+            line = _undecodable_line(path, encoding)
+            yield _RowProblem(line, f"it is not {name}, from this line on", _AS_UTF8)
         except csv.Error as error:
             yield _RowProblem(line + 1, f"it is not valid CSV: {error}")
 
 
 _AS_UTF8 = "Save the file as CSV in UTF-8."
+_DECODED_BYTES = 1 << 20
+
+
+def _undecodable_line(path: Path, encoding: str) -> int:
+    """The number of the first line that is not text in an encoding."""
+    decoder, line, before = codecs.getincrementaldecoder(encoding)(), 1, ""
+    with path.open("rb") as file:
+        while True:
+            data = file.read(_DECODED_BYTES)
+            try:
+                text = decoder.decode(data, final=not data)
+            except UnicodeDecodeError as error:
+                text = error.object[: error.start].decode(error.encoding, "replace")
+                return line + _line_ends(before + text) - _line_ends(before)
+            if not data:
+                return line
+            line += _line_ends(before + text) - _line_ends(before)
+            before = text[-1:]
+
+
+def _line_ends(text: str) -> int:
+    return text.count("\n") + text.count("\r") - text.count("\r\n")
 
 
 def _cells(reader: "Reader") -> Iterator[tuple[int, Cells] | _RowProblem]:

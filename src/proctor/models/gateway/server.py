@@ -3,12 +3,16 @@
 It supports four API formats. Each attempt has a token of its own, so that calls are recorded with it and
 subject to its limits; keys of providers are only sent to providers. Closing an access invalidates its token
 and ends its calls.
+
+A call is answered from a recording, by pass-through, or translated. A provider that supports the client's
+format gets the request unchanged, and its response is passed back byte for byte as it arrives.
 """
 
 import asyncio
+import json
 import os
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -17,19 +21,295 @@ from aiohttp import web
 
 from proctor.agent import Access
 from proctor.errors import ModelError, ProctorError, UsageError
-from proctor.json_values import JsonMap, JsonObject, parse_json
+from proctor.json_values import JsonMap, JsonObject, as_map, parse_json
+from proctor.model import Answer, ToolRequest, WireAnswer
+from proctor.models import anthropic, openai
+from proctor.models.client import CallTarget, ResponseStream, without_key
 from proctor.models.gateway import call as paths
+from proctor.models.gateway import chat
 from proctor.models.gateway.access import Accesses, Caller, OpenAccess
-from proctor.models.gateway.call import DIALECTS, Delivery, GatewayCall, GatewayRoute
-from proctor.models.gateway.dispatch import JSON, STATUSES, Dispatcher, GatewayRefusal
+from proctor.models.gateway.call import (
+    DIALECTS,
+    Delivery,
+    GatewayCall,
+    GatewayRoute,
+    passed_headers,
+    redacted_error,
+)
+from proctor.models.gateway.dialect import CONTENT_TYPE, ClientRequest, CollectedStream, Frame, read_events
+from proctor.models.prices import BYTES_PER_TOKEN, FREE, Grant, estimated_tokens, worst_case_of
+from proctor.models.providers import Endpoint, is_loopback
+from proctor.models.recording import NotRecorded, ReplayedTake
 from proctor.models.router import ModelRouter
-from proctor.models.routes import encode
+from proctor.models.routes import ReplayRoute, Route, encode
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter
     from aiohttp.http_parser import RawRequestMessage
     from aiohttp.streams import StreamReader
     from aiohttp.web_protocol import RequestHandler
+
+JSON = {"content-type": "application/json"}
+STREAM = {"content-type": CONTENT_TYPE}
+PASSED_UP = ("anthropic-", "openai-")
+"""Prefixes of client headers that are passed to the provider."""
+TRIES = 5
+"""Tries of a call whose provider breaks off before it answers."""
+STATUSES = {"auth": 401, "bad_request": 400, "quota": 429, "rate_limit": 429, "not_recorded": 409}
+"""HTTP status by reason of a `ModelError`; 502 for the rest."""
+
+
+class GatewayRefusal(Exception):
+    """The call is answered with an error: its HTTP `status`, and the `condition` in the record."""
+
+    def __init__(self, status: int, message: str, condition: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.condition = condition or str(status)
+
+
+class Dispatcher:
+    """Answers calls of all accesses of a gateway."""
+
+    def __init__(self, models: ModelRouter, now: Callable[[], datetime]) -> None:
+        self._models = models
+        self._now = now
+        self._unsupported: set[tuple[Endpoint, str]] = set()
+        """Formats that a provider turned out not to support."""
+
+    async def answer(self, call: GatewayCall, headers: Mapping[str, str]) -> None:
+        """Answer a call into its delivery, or raise `GatewayRefusal` or `ModelError`."""
+        take = call.access.take
+        if isinstance(take, ReplayedTake):
+            await _replay(call, take)
+            return
+        call.route = route = await self._models.reached(call.model)
+        call.provider, call.price = route.provider, route.price
+        if isinstance(route, ReplayRoute):
+            await _replay(call, call.access.replayed_by(route.replay))
+            return
+        await _ask_to_spend(call, route)
+        if self._supports(route, call) and await self._relay(call, route, headers):
+            return
+        if call.gateway_route.kind == "count":
+            _estimate(call)
+        else:
+            await _translate(call, route, self._now())
+
+    def _supports(self, route: Route, call: GatewayCall) -> bool:
+        endpoint = route.endpoint
+        if endpoint is None or call.gateway_route.wire not in endpoint.speaks:
+            return False
+        return (endpoint, call.gateway_route.wire) not in self._unsupported
+
+    async def _relay(self, call: GatewayCall, route: Route, headers: Mapping[str, str]) -> bool:
+        """Pass the call through; False when the provider does not support its format."""
+        endpoint = route.endpoint
+        assert endpoint is not None
+        if missing := endpoint.missing_key:
+            raise ModelError(f"{call.model} needs a key: set {missing}", reason="auth")
+        streams = call.dialect.wants_stream(call.body, call.gateway_route.operation)
+        target = _target(call, endpoint, headers, streams)
+        hides_usage = call.gateway_route.wire == "chat" and streams and not chat.wants_usage(call.body)
+        flow = await self._open(call, endpoint, target, asks_usage=hides_usage)
+        if hides_usage and flow.status in (400, 422) and b"stream_options" in flow.refusal:
+            # An older server: better no count than no answer.
+            hides_usage = False
+            flow = await self._open(call, endpoint, target, asks_usage=False)
+        try:
+            if flow.status in (404, 405) and call.gateway_route.wire != endpoint.speaks[0]:
+                self._unsupported.add((endpoint, call.gateway_route.wire))
+                call.sent = ""
+                return False
+            await _pass_on(call, flow, endpoint, hides_usage=hides_usage)
+        finally:
+            call.latency_ms = flow.latency_ms
+            flow.close()
+        return True
+
+    async def _open(
+        self, call: GatewayCall, endpoint: Endpoint, target: CallTarget, *, asks_usage: bool
+    ) -> ResponseStream:
+        body = dict(call.body)
+        if call.gateway_route.wire != "gemini":
+            body["model"] = endpoint.model
+        if (
+            call.gateway_route.wire == "chat"
+            and "max_tokens" in body
+            and openai.wants_renamed_limit(endpoint)
+        ):
+            # Agents know the model by a name that does not show this.
+            limit = body.pop("max_tokens")
+            body.setdefault("max_completion_tokens", limit)
+        if call.gateway_route.wire == "responses":
+            # Its answer would come later, past the gateway, and be billed all the same.
+            body.pop("background", None)
+        if asks_usage:
+            body["stream_options"] = {**as_map(body, "stream_options"), "include_usage": True}
+        sent = encode(body).encode("utf-8", "replace")
+        call.sent = sent.decode()
+        for left in reversed(range(TRIES)):
+            try:
+                return await self._models.client.open(target, sent, call.waited, call.mark_sent)
+            except ModelError as error:
+                if not error.may_be_billed or not left or call.delivery.has_begun:
+                    raise
+            # It may be billed: another try is paid for anew.
+            if call.grant.lose:
+                call.grant.lose(None)
+            call.grant, call.is_sent = Grant(), False
+            if call.route:
+                await _ask_to_spend(call, call.route)
+        raise AssertionError("unreachable")
+
+
+async def _pass_on(call: GatewayCall, flow: ResponseStream, endpoint: Endpoint, *, hides_usage: bool) -> None:
+    headers = passed_headers(flow.headers)
+    if flow.status != 200 or CONTENT_TYPE not in headers.get("content-type", ""):
+        raw = without_key(b"".join([chunk async for chunk in flow.chunks()]), endpoint)
+        if flow.status == 200:
+            call.status = "ok"
+        else:
+            raw = redacted_error(raw)
+            call.status, call.error = str(flow.status), raw[:500].decode("utf-8", "replace")
+        call.delivery.prepare(flow.status, headers, raw)
+        return
+    await call.delivery.begin(flow.status, headers)
+    gathered = CollectedStream() if hides_usage else None
+    async for chunk in flow.chunks():
+        for piece in gathered.add(chunk) if gathered else (chunk,):
+            if gathered and _is_usage_alone(piece):
+                call.delivery.hidden.append(piece)
+            else:
+                await call.delivery.write(without_key(piece, endpoint))
+    if gathered and gathered.rest:
+        await call.delivery.write(without_key(gathered.rest, endpoint))
+    call.status = "ok"
+
+
+def _is_usage_alone(event: bytes) -> bool:
+    """Whether an event only contains token counts, which OpenAI sends on request."""
+    if b'"usage"' not in event:
+        return False
+    return any(document.get("usage") and document.get("choices") == [] for document in read_events(event))
+
+
+def _estimate(call: GatewayCall) -> None:
+    """Estimate tokens from the size of the request."""
+    tokens = estimated_tokens(call.body) * BYTES_PER_TOKEN // 4
+    name = "input_tokens" if call.gateway_route.wire == "messages" else "totalTokens"
+    call.delivery.prepare(200, JSON, encode({name: tokens}).encode())
+    call.status = "ok"
+
+
+async def _translate(call: GatewayCall, route: Route, now: datetime) -> None:
+    """Translate the request and the answer."""
+    try:
+        request = call.parse_request()
+    except ValueError as cause:
+        raise GatewayRefusal(400, str(cause)) from cause
+    _note_left_out(call, request, route)
+    call.mark_sent(True)
+    try:
+        answer = await route.answer(request.request, call.waited)
+    except ModelError as error:
+        call.mark_sent(error.may_be_billed)
+        raise
+    call.waiting_ms, call.latency_ms = answer.call.waiting_ms, answer.call.latency_ms
+    call.reading = reading = _reading(answer, request)
+    call.access.answers += 1
+    answer_id = f"{call.access.name}{call.access.answers:05d}"
+    frame = Frame(id=answer_id, model=call.name, created=int(now.timestamp()), body=call.body)
+    call.status = "ok"
+    if not call.dialect.wants_stream(call.body, call.gateway_route.operation):
+        body = json.dumps(call.dialect.answer(reading, frame), ensure_ascii=False)
+        call.delivery.prepare(200, JSON, body.encode("utf-8", "replace"))
+        return
+    await call.delivery.begin(200, STREAM)
+    for chunk in call.dialect.stream(reading, frame):
+        await call.delivery.write(chunk)
+
+
+async def _replay(call: GatewayCall, take: ReplayedTake) -> None:
+    """Answer with the recorded bytes."""
+    call.provider, call.price = "replay", FREE
+    try:
+        matched = take.find(call.gateway_route.wire, call.gateway_route.operation, call.model, call.body)
+    except NotRecorded as missing:
+        call.access.note_once(str(missing))
+        raise
+    if matched.mismatch:
+        call.access.note_once(matched.mismatch)
+    exchange = matched.exchange
+    call.status = "ok" if exchange.status == 200 else str(exchange.status)
+    if CONTENT_TYPE in exchange.headers.get("content-type", ""):
+        await call.delivery.begin(exchange.status, exchange.headers)
+        call.delivery.hidden += exchange.hidden
+        for chunk in exchange.chunks:
+            await call.delivery.write(chunk)
+        if not exchange.whole:
+            raise ModelError("the recording was broken off here as well", reason="cut_off")
+        return
+    if not exchange.whole:
+        raise GatewayRefusal(502, "the recorded call was broken off before it was answered", "cancelled")
+    call.delivery.prepare(exchange.status, exchange.headers, b"".join(exchange.chunks))
+
+
+async def _ask_to_spend(call: GatewayCall, route: Route) -> None:
+    spend = call.access.caller.spend
+    if spend is None or call.gateway_route.kind != "answer":
+        return
+    limit = call.dialect.output_limit(call.body)
+    request = worst_case_of(call.model, call.body, limit, route.price)
+    call.grant = grant = await spend(request)
+    if grant.refused:
+        raise GatewayRefusal(402, grant.refused, "cost_limit")
+    most = grant.most_output_tokens
+    if most is not None and most < request.output_tokens:
+        call.body = call.dialect.with_output_limit(call.body, most)
+        call.access.note_once("answers were kept shorter than was asked for, to stay within the cost limit")
+
+
+def _note_left_out(call: GatewayCall, request: ClientRequest, route: Route) -> None:
+    for what in (*request.left_out, *(f"`{name}`" for name in route.not_sent(request.request))):
+        call.access.note_once(f"{call.model} was not sent {what}: {route.provider} does not take it")
+
+
+def _reading(answer: Answer, request: ClientRequest) -> WireAnswer:
+    """The answer with ids that are unique in the conversation: agents match tool calls by them."""
+    used = {
+        call.get("id") for message in request.request.messages for call in message.get("tool_calls") or ()
+    }
+    number = len(request.request.messages)
+    requests = tuple(
+        ToolRequest(id=f"{each.id or 'call'}_{number}_{place}", name=each.name, arguments=each.arguments)
+        if not each.id or each.id in used
+        else each
+        for place, each in enumerate(answer.tool_requests)
+    )
+    return WireAnswer(answer.text, answer.call.usage, requests, answer.finish_reason)
+
+
+def _target(call: GatewayCall, endpoint: Endpoint, headers: Mapping[str, str], streams: bool) -> CallTarget:
+    """Where the call goes, with the provider's key instead of the client's token."""
+    wire = call.gateway_route.wire
+    passed = {name.lower(): value for name, value in headers.items() if name.lower().startswith(PASSED_UP)}
+    if wire == "messages":
+        own = anthropic.headers(endpoint)
+        url = f"{endpoint.base_url}/v1/{call.gateway_route.operation}"
+    elif wire == "gemini":
+        own = {"Content-Type": "application/json"} | (
+            {"x-goog-api-key": endpoint.key} if endpoint.key else {}
+        )
+        base = endpoint.base_url.removesuffix("/openai")
+        url = f"{base}/models/{endpoint.model}:{call.gateway_route.operation}{'?alt=sse' if streams else ''}"
+    else:
+        own = openai.headers(endpoint)
+        url = openai.url(endpoint) if wire == "chat" else f"{endpoint.base_url}/responses"
+    accepted = {"Accept": CONTENT_TYPE if streams else "application/json", "Accept-Encoding": "identity"}
+    own = {name: value for name, value in own.items() if name.lower() not in passed}
+    return CallTarget(endpoint, url, {**passed, **own, **accepted}, is_loopback(endpoint.base_url))
+
 
 LONGEST_INPUT = 1_000_000
 

@@ -16,7 +16,6 @@ from proctor.web.agentcore import (
     evaluators,
     identity,
     jobs,
-    log_queries,
     logs,
     metrics,
     online,
@@ -31,7 +30,7 @@ OPERATIONS = (
     *(*evaluators.OPERATIONS, *online.OPERATIONS, *evaluators.TAG_OPERATIONS),
     *(*datasets.OPERATIONS, *recommendations.OPERATIONS),
 )
-LOG_OPERATIONS = {operation.name: operation for operation in (*logs.OPERATIONS, *log_queries.OPERATIONS)}
+LOG_OPERATIONS = {operation.name: operation for operation in logs.OPERATIONS}
 PLACES = (
     *("/evaluations/batch-evaluate", "/evaluations/batch-evaluate/{rest:path}"),
     *("/evaluations/evaluate/{rest:path}", "/evaluators", "/evaluators/{rest:path}"),

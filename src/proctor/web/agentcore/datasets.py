@@ -24,6 +24,12 @@ from proctor.store.datasets import DRAFT, StoredDataset
 from proctor.store.definitions import Token
 from proctor.store.writer import timestamp
 from proctor.web.agentcore import service as paging
+from proctor.web.agentcore.errors import (
+    AccessDeniedException,
+    ServiceQuotaExceededException,
+    ValidationException,
+    validation_error,
+)
 from proctor.web.agentcore.operation import BASE_URL, Operation, respond_safely
 from proctor.web.agentcore.request_shapes import (
     ADD_EXAMPLES,
@@ -40,17 +46,7 @@ from proctor.web.agentcore.request_shapes import (
     WITH_EXAMPLE_ID,
 )
 from proctor.web.agentcore.service import Service, seconds, token_of
-from proctor.web.agentcore.shapes import (
-    DATASET,
-    AccessDeniedException,
-    Members,
-    ServiceQuotaExceededException,
-    Shape,
-    ShapeProblem,
-    ValidationException,
-    new_id,
-    validation_error,
-)
+from proctor.web.agentcore.shapes import DATASET, Members, Shape, ShapeProblem, new_id
 
 LINK_PATH = "/dataset-files/{dataset_id}/{version}"
 LINK_LIFE = timedelta(minutes=5)

@@ -23,18 +23,11 @@ from proctor.session import Session
 from proctor.store.sessions import evidence_of_session
 from proctor.telemetry import Document, normalised, session_of
 from proctor.telemetry.documents import is_span, mark_of, service_of, session_key_of
+from proctor.web.agentcore.errors import ResourceNotFoundException, ValidationException, validation_error
 from proctor.web.agentcore.operation import Operation
 from proctor.web.agentcore.request_shapes import EVALUATE
 from proctor.web.agentcore.service import Service
-from proctor.web.agentcore.shapes import (
-    EVALUATOR_NAMES,
-    Members,
-    ResourceNotFoundException,
-    ShapeProblem,
-    ValidationException,
-    is_managed,
-    validation_error,
-)
+from proctor.web.agentcore.shapes import EVALUATOR_NAMES, Members, ShapeProblem, is_managed
 
 INPUT = "evaluationInput.sessionSpans"
 

@@ -12,11 +12,17 @@ from proctor.errors import Contradiction
 from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
 from proctor.evaluators.definition import problems_of
 from proctor.json_values import JsonMap, JsonObject
-from proctor.judging.question import Rating
+from proctor.judging import Rating
 from proctor.score import Level
 from proctor.store.definitions import EVALUATORS, EvaluatorDefinition, ListedEvaluator
 from proctor.store.writer import timestamp
 from proctor.web.agentcore import service as paging
+from proctor.web.agentcore.errors import (
+    ResourceNotFoundException,
+    ServiceQuotaExceededException,
+    ValidationException,
+    validation_error,
+)
 from proctor.web.agentcore.operation import Operation
 from proctor.web.agentcore.request_shapes import (
     CREATE_EVALUATOR,
@@ -36,14 +42,10 @@ from proctor.web.agentcore.shapes import (
     PAGING,
     RECOMMENDATION,
     Members,
-    ResourceNotFoundException,
-    ServiceQuotaExceededException,
     ShapeProblem,
-    ValidationException,
     is_managed,
     new_id,
     read_arn,
-    validation_error,
 )
 
 # Those of AWS; clients count on its list.

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from proctor import __version__
 from proctor.errors import NotFound, UsageError
-from proctor.evaluators.insight import CATEGORIES, FAILURES, FIELDS, INTENT, SUMMARY, family_of, kind_of
+from proctor.evaluators.model_judge import CATEGORIES, FAILURES, FIELDS, INTENT, SUMMARY, family_of, kind_of
 from proctor.jobs.evaluation.online import copies_of, is_online, online_source
 from proctor.jobs.evaluation.request import EvaluationRequest, named
 from proctor.jobs.evaluation.results import insight_findings, results_of
@@ -31,6 +31,12 @@ from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.stats.evaluation import Cluster, EvaluatorResult, InsightFinding, bare, clusters
 from proctor.store import evaluations
 from proctor.web.agentcore import service as paging
+from proctor.web.agentcore.errors import (
+    ResourceNotFoundException,
+    ServiceQuotaExceededException,
+    WireError,
+    validation_error,
+)
 from proctor.web.agentcore.evaluate import evaluator_named
 from proctor.web.agentcore.evaluators import is_known, known_evaluators
 from proctor.web.agentcore.operation import Operation
@@ -43,16 +49,7 @@ from proctor.web.agentcore.request_shapes import (
     source_flaws,
 )
 from proctor.web.agentcore.service import Service
-from proctor.web.agentcore.shapes import (
-    EVALUATOR_ID,
-    PAGING,
-    Members,
-    ResourceNotFoundException,
-    ServiceQuotaExceededException,
-    ShapeProblem,
-    WireError,
-    validation_error,
-)
+from proctor.web.agentcore.shapes import EVALUATOR_ID, PAGING, Members, ShapeProblem
 
 SESSION_ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9-_]{0,99}")
 """Session IDs that samples may contain; other sessions are only counted."""

@@ -1,13 +1,17 @@
-"""CloudWatch Logs operations: read results as log events, list groups and streams, put events.
+"""CloudWatch Logs operations: read results as log events, list groups and streams, put and query events.
 
-Spans that are put into a stream are ingested as sessions of its log group.
+Spans that are put into a stream are ingested as sessions of its log group. A query of Logs Insights runs when
+it is started; its rows wait for the client in memory. Spans are in the group `aws/spans`, event records and
+everything else in the groups they were sent to.
 """
 
 import hashlib
 import json
 import re
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import pairwise
 
 from starlette.requests import Request
@@ -22,9 +26,11 @@ from proctor.store import evaluations
 from proctor.store.batches import moment
 from proctor.store.evaluations import ListedEvaluation
 from proctor.store.intake import LogEvent
-from proctor.telemetry.documents import normalised
-from proctor.telemetry.log_query import MalformedQuery, json_pattern
+from proctor.telemetry.documents import mark_of, normalised
+from proctor.telemetry.log_query import LogQuery, LogRow, MalformedQuery, json_pattern, parse_query
+from proctor.telemetry.sources import SPANS
 from proctor.web.agentcore import service as paging
+from proctor.web.agentcore.errors import LogsError, ValidationException
 from proctor.web.agentcore.operation import (
     Answer,
     Operation,
@@ -41,10 +47,13 @@ from proctor.web.agentcore.request_shapes import (
     DESCRIBE_LOG_STREAMS,
     FILTER_LOG_EVENTS,
     GET_LOG_EVENTS,
+    GET_QUERY_RESULTS,
     PUT_LOG_EVENTS,
+    START_QUERY,
+    STOP_QUERY,
 )
-from proctor.web.agentcore.service import Service
-from proctor.web.agentcore.shapes import ONLINE, LogsError, Members, Structure, ValidationException
+from proctor.web.agentcore.service import QueryAnswer, Service
+from proctor.web.agentcore.shapes import ONLINE, Members, Structure
 
 METRICS = "Bedrock-AgentCore/Evaluations"
 
@@ -452,20 +461,9 @@ def create_log_stream(service: Service, request: Members) -> JsonMap:
     return _create(service, request["logGroupName"], request["logStreamName"])
 
 
-def log_operation(name: str, shape: Structure, answer: Answer) -> Operation:
+def _log_operation(name: str, shape: Structure, answer: Answer) -> Operation:
     """An operation of the log service."""
     return Operation(name, "POST /", shape, answer, plane="logs")
-
-
-OPERATIONS = (
-    log_operation("GetLogEvents", GET_LOG_EVENTS, get_log_events),
-    log_operation("FilterLogEvents", FILTER_LOG_EVENTS, filter_log_events),
-    log_operation("DescribeLogGroups", DESCRIBE_LOG_GROUPS, describe_log_groups),
-    log_operation("DescribeLogStreams", DESCRIBE_LOG_STREAMS, describe_log_streams),
-    log_operation("PutLogEvents", PUT_LOG_EVENTS, put_log_events),
-    log_operation("CreateLogGroup", CREATE_LOG_GROUP, create_log_group),
-    log_operation("CreateLogStream", CREATE_LOG_STREAM, create_log_stream),
-)
 
 
 def _document(message: str) -> JsonObject | None:
@@ -518,3 +516,152 @@ def _described(service: Service, stream: LogStream, times: TimeWindow | None) ->
 
 def _arn(service: Service, stream: LogStream) -> str:
     return f"arn:aws:logs:{service.names.region}:{service.names.account}:log-group:{stream.group}"
+
+
+KEPT_QUERIES = 100
+KEPT_FOR = timedelta(minutes=30)
+MOST_IN_PAGE = 10_000
+_SESSION = "attributes.session.id"
+
+
+def start_query(service: Service, request: Members) -> JsonMap:
+    """Run a query over one or several groups."""
+    if request.get("queryLanguage", "CWLI") != "CWLI":
+        raise LogsError("InvalidParameterException", "Only the query language CWLI is supported here.")
+    try:
+        query = parse_query(request["queryString"])
+    except MalformedQuery as error:
+        raise LogsError("MalformedQueryException", f"The query is not understood: {error}.") from error
+    groups = _groups(service, request)
+    scanned = _Scan()
+    rows = query.run(
+        scanned.count(_rows(service, groups, query, request)), request.get("limit", MOST_IN_PAGE)
+    )
+    answers, query_id = service.queries, str(uuid.uuid4())
+    for old in [each for each, answer in answers.items() if service.now - answer.at > KEPT_FOR]:
+        answers.pop(old, None)
+    while len(answers) >= KEPT_QUERIES:
+        answers.pop(next(iter(answers)), None)
+    answers[query_id] = QueryAnswer(
+        rows=[_fields(query, row) for row in rows],
+        scanned=scanned.rows,
+        scanned_bytes=scanned.bytes,
+        at=service.now,
+    )
+    return {"queryId": query_id}
+
+
+def get_query_results(service: Service, request: Members) -> JsonMap:
+    """A page of the rows of a query."""
+    answer = service.queries.get(request["queryId"])
+    if answer is None:
+        raise LogsError("ResourceNotFoundException", "There is no such query; its results are kept a while.")
+    (start,) = paging.key_of("query", request.get("nextToken"), int) or [0]
+    end = start + request.get("maxItems", MOST_IN_PAGE)
+    page: JsonObject = {
+        "queryLanguage": "CWLI",
+        "status": "Complete",
+        "results": answer.rows[start:end],
+        "statistics": {
+            "recordsMatched": float(len(answer.rows)),
+            "recordsScanned": float(answer.scanned),
+            "bytesScanned": float(answer.scanned_bytes),
+        },
+    }
+    if end < len(answer.rows):
+        page["nextToken"] = paging.page_token_of("query", [end])
+    return page
+
+
+def stop_query(service: Service, request: Members) -> JsonMap:
+    """A query has ended when its id is known: it cannot be stopped."""
+    if request["queryId"] not in service.queries:
+        raise LogsError("ResourceNotFoundException", "There is no such query.")
+    raise LogsError("InvalidParameterException", "The query has already ended: its results can be read.")
+
+
+class _Scan:
+    """Counts what a query reads."""
+
+    def __init__(self) -> None:
+        self.rows = self.bytes = 0
+
+    def count(self, rows: Iterator[LogRow]) -> Iterator[LogRow]:
+        for row in rows:
+            self.rows += 1
+            self.bytes += len(row.message)
+            yield row
+
+
+def _groups(service: Service, request: Members) -> list[str]:
+    named = [
+        *([request["logGroupName"]] if "logGroupName" in request else []),
+        *request.get("logGroupNames", []),
+        *(
+            each.removesuffix(":*").rpartition("log-group:")[2]
+            for each in request.get("logGroupIdentifiers", [])
+        ),
+    ]
+    if not named:
+        raise LogsError(
+            "InvalidParameterException", "Give logGroupName, logGroupNames or logGroupIdentifiers."
+        )
+    known = {stream.group for stream in all_streams(service)} | {SPANS}
+    if missing := [name for name in named if name not in known]:
+        raise LogsError("ResourceNotFoundException", f"The log group {missing[0]} does not exist.")
+    return list(dict.fromkeys(named))
+
+
+def _rows(service: Service, groups: Sequence[str], query: LogQuery, request: Members) -> Iterator[LogRow]:
+    """The events of some groups in a time range, each once."""
+    first, last = request["startTime"] * 1000, request["endTime"] * 1000 + 999
+    known = set[tuple[str, str, str]]()
+    for group in groups:
+        documents = service.store.arrivals.search(
+            log_group="" if group == SPANS else group,
+            first_ms=first,
+            last_ms=last,
+            session_keys=query.equalities.get(_SESSION, ()),
+            trace_ids=query.equalities.get("traceId", ()),
+        )
+        for key, at, document in documents:
+            known.add(key)
+            message = json.dumps(document, ensure_ascii=False)
+            yield LogRow(timestamp=at, message=message, stream="otel-rt-logs", group=group)
+        streams = [stream.name for stream in all_streams(service) if stream.group == group and stream.name]
+        for stream in streams:
+            for event in events_of(service, group, stream):
+                if first <= event.timestamp <= last and _key(event.message) not in known:
+                    yield LogRow(timestamp=event.timestamp, message=event.message, stream=stream, group=group)
+
+
+def _key(message: str) -> tuple[str, str, str] | None:
+    """Identity of the document in a message; None: it is none."""
+    if "traceId" not in message:
+        return None
+    try:
+        document = json.loads(message)
+        return mark_of(normalised(document)).key if isinstance(document, dict) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _fields(query: LogQuery, row: LogRow) -> list[JsonMap]:
+    fields: list[JsonMap] = [{"field": name, "value": value} for name, value in query.fields_of(row)]
+    if not row.is_aggregate:
+        fields.append({"field": "@ptr", "value": f"{row.group}/{row.stream}/{row.timestamp}"})
+    return fields
+
+
+OPERATIONS = (
+    _log_operation("GetLogEvents", GET_LOG_EVENTS, get_log_events),
+    _log_operation("FilterLogEvents", FILTER_LOG_EVENTS, filter_log_events),
+    _log_operation("DescribeLogGroups", DESCRIBE_LOG_GROUPS, describe_log_groups),
+    _log_operation("DescribeLogStreams", DESCRIBE_LOG_STREAMS, describe_log_streams),
+    _log_operation("PutLogEvents", PUT_LOG_EVENTS, put_log_events),
+    _log_operation("CreateLogGroup", CREATE_LOG_GROUP, create_log_group),
+    _log_operation("CreateLogStream", CREATE_LOG_STREAM, create_log_stream),
+    _log_operation("StartQuery", START_QUERY, start_query),
+    _log_operation("GetQueryResults", GET_QUERY_RESULTS, get_query_results),
+    _log_operation("StopQuery", STOP_QUERY, stop_query),
+)

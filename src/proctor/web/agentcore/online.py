@@ -11,10 +11,11 @@ from proctor.config import WatchSection
 from proctor.errors import UsageError
 from proctor.evaluators.definition import FUNCTION
 from proctor.json_values import JsonMap, JsonObject, as_map, as_text
-from proctor.judging.question import places_in
+from proctor.judging import places_in
 from proctor.store.definitions import CONFIGS, OnlineConfig
 from proctor.store.writer import timestamp
 from proctor.web.agentcore import service as paging
+from proctor.web.agentcore.errors import ServiceQuotaExceededException, WireError, validation_error
 from proctor.web.agentcore.evaluators import known_evaluators, managed
 from proctor.web.agentcore.jobs import insight_flaws
 from proctor.web.agentcore.operation import Operation
@@ -28,16 +29,7 @@ from proctor.web.agentcore.request_shapes import (
     source_flaws,
 )
 from proctor.web.agentcore.service import Service, seconds, token_of
-from proctor.web.agentcore.shapes import (
-    ONLINE,
-    PAGING,
-    Members,
-    ServiceQuotaExceededException,
-    ShapeProblem,
-    WireError,
-    new_id,
-    validation_error,
-)
+from proctor.web.agentcore.shapes import ONLINE, PAGING, Members, ShapeProblem, new_id
 
 DOCUMENT = (
     *("rule", "dataSourceConfig", "evaluators", "insights", "clusteringConfig", "outputConfig"),

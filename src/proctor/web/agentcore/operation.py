@@ -21,20 +21,14 @@ from starlette.responses import Response
 from proctor.errors import Contradiction, KeyMissing, NotFound, UsageError
 from proctor.json_values import JsonMap, JsonObject, as_list, parse_json
 from proctor.web.access import RECORD, VIEW, Principal, RequestRecord, operation_role
-from proctor.web.agentcore.service import Service
-from proctor.web.agentcore.shapes import (
+from proctor.web.agentcore.errors import (
     AccessDeniedException,
     ConflictException,
     InternalServerException,
-    Many,
-    Members,
-    Number,
     RequestEntityTooLargeException,
     ResourceNotFoundException,
     RoleMissing,
-    ShapeProblem,
     SignatureRefused,
-    Structure,
     ThrottlingException,
     UnauthorizedException,
     UnknownOperationException,
@@ -42,6 +36,8 @@ from proctor.web.agentcore.shapes import (
     WireError,
     validation_error,
 )
+from proctor.web.agentcore.service import Service
+from proctor.web.agentcore.shapes import Many, Members, Number, ShapeProblem, Structure
 from proctor.web.auth import SignedRequest, admit
 
 Answer = Callable[[Service, Members], JsonMap | Awaitable[JsonMap]]

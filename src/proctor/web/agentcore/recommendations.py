@@ -12,11 +12,17 @@ from proctor.errors import ModelError, NotFound, UsageError
 from proctor.evaluator import Evaluator
 from proctor.jobs.evaluation.recommendation import recommend, traced_sessions, with_scores
 from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, as_text
-from proctor.judging.engine import Judge
+from proctor.judging import Judge
 from proctor.store.datasets import COMPLETED, FAILED, IN_PROGRESS
 from proctor.store.tables import RecommendationRow
 from proctor.store.writer import this_process, timestamp
 from proctor.web.agentcore import service as paging
+from proctor.web.agentcore.errors import (
+    ConflictException,
+    ServiceQuotaExceededException,
+    WireError,
+    validation_error,
+)
 from proctor.web.agentcore.evaluate import evaluator_named
 from proctor.web.agentcore.evaluators import is_known
 from proctor.web.agentcore.jobs import moment_text
@@ -32,14 +38,10 @@ from proctor.web.agentcore.shapes import (
     EVALUATOR_NAMES,
     ONLINE,
     RECOMMENDATION,
-    ConflictException,
     Members,
-    ServiceQuotaExceededException,
     ShapeProblem,
-    WireError,
     new_id,
     read_arn,
-    validation_error,
 )
 
 _log = logging.getLogger("proctor.web")

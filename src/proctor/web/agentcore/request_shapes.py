@@ -384,7 +384,7 @@ START_QUERY = Structure(
     },
     required=["startTime", "endTime", "queryString"],
 )
-QUERY_ID = Text(least=0, most=256)
+QUERY_ID = Text(least=1, most=256)
 GET_QUERY_RESULTS = Structure(
     {"queryId": QUERY_ID, "nextToken": TOKEN, "maxItems": EVENTS_LIMIT}, required=["queryId"]
 )

@@ -34,7 +34,8 @@ from proctor.store.batches import moment
 from proctor.store.definitions import Token
 from proctor.store.tables import clean
 from proctor.web.actions import execute_evaluation
-from proctor.web.agentcore.shapes import Members, Names, ShapeProblem, ThrottlingException, validation_error
+from proctor.web.agentcore.errors import ThrottlingException, validation_error
+from proctor.web.agentcore.shapes import Members, Names, ShapeProblem
 from proctor.web.state import AppState
 
 

@@ -26,6 +26,7 @@ const table = new DataTable({
     { key: "run", title: "Run", class: "col-name", cell: nameCell },
     { key: "status", title: "Status", class: "col-status", cell: (run) => badge(run.status, run.reason) },
     { key: "progress", title: "Progress", class: "col-progress", cell: progressCell },
+    { key: "rate", title: "Success", numeric: true, class: "col-rate", cell: rateCell },
     { key: "cost", title: "Cost", numeric: true, class: "col-cost", cell: costCell },
     { key: "job", title: "Job type", class: "col-job", cell: (run) => el("span", { class: "tag job" }, run.job) },
     { key: "created", title: "Created", class: "col-created", cell: (run) => el("time", { datetime: run.createdAt, title: format.moment(run.createdAt) }, format.ago(run.createdAt)) },
@@ -52,6 +53,12 @@ function progressCell(run) {
   bar.update(run.counts);
   const done = el("span", {}, doneWords(run));
   return el("div", { class: "progress-cell" }, bar, el("div", { class: "line" }, done, tally(run.counts)));
+}
+
+/** Of checked items. On a phone, where heads are hidden, with its unit. */
+function rateCell({ successRate }) {
+  if (successRate === null) return el("span", { class: "soft" }, "–");
+  return el("span", { title: "Share of checked items that succeeded, infrastructure errors excluded" }, format.share(successRate), el("span", { class: "unit" }, " success"));
 }
 
 function costCell(run) {

@@ -45,4 +45,13 @@ export function ago(text, now = Date.now()) {
 export const readingText = (reading, otherwise) => (reading ? `Reading ${number(reading.read)} of ${plural(reading.total, "item")}…` : otherwise);
 
 export const percent = (part, whole_) => (whole_ ? `${Math.floor((100 * part) / whole_)}%` : "–");
+
+/** A share from 0 to 1: 61%, 99.7%. 0% and 100% are exact. */
+export function share(value) {
+  const hundredths = value * 100;
+  const isNearEnd = (hundredths > 99.5 && hundredths < 100) || (hundredths > 0 && hundredths < 0.5);
+  if (!isNearEnd) return `${Math.round(hundredths)}%`;
+  return hundredths > 99.95 ? ">99.9%" : hundredths < 0.05 ? "<0.1%" : `${hundredths.toFixed(1)}%`;
+}
+
 export const plural = (count, noun, many = `${noun}s`) => `${number(count)} ${count === 1 ? noun : many}`;

@@ -39,6 +39,9 @@ async function load(body, key, metric) {
   try {
     const answer = await api.get(`/api/trends/line${query({ key, metric })}`);
     body.replaceChildren(...parts(answer, body));
+    // On a phone a chart is wider than the page: the latest runs are what people look for.
+    const frame = body.querySelector(".chart-frame");
+    if (frame) frame.scrollLeft = frame.scrollWidth;
   } catch (error) {
     body.replaceChildren(el("div", { class: "notice", role: "alert" }, el("p", {}, visible(error.message)), el("p", { class: "soft" }, visible(error.remedy || ""))));
   }

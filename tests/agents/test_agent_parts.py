@@ -1,0 +1,132 @@
+"""Parts of agents on their own: which output is an event, the events of opencode, paths of scripts."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from proctor.agents._program import _read
+from proctor.agents.opencode import _duration, _OpencodeReader
+from proctor.agents.scripted import ScriptEnd, ScriptStep, Stage
+from proctor.session import Intervention, Message, ToolCall
+
+
+class Reader:
+    """Takes objects with `event` for events."""
+
+    def __init__(self) -> None:
+        self.lines, self.texts = list[str](), list[str]()
+
+    def feed(self, line: str) -> bool:
+        self.lines.append(line)
+        return "event" in line
+
+    def feed_text(self, block: str) -> None:
+        self.texts.append(block)
+
+
+@pytest.mark.parametrize(
+    ("block", "lines", "texts", "others", "has_event"),
+    [
+        ('{"event": 1}\n', ['{"event": 1}'], [], [], True),
+        ('a\n{"event": 1}\nb\n', ['{"event": 1}'], ["a\n", "b\n"], ["a\n", "b\n"], True),
+        ('{"x": 1}\n  {"y": 2}\n', ['{"x": 1}', '  {"y": 2}'], [], ['{"x": 1}\n', '  {"y": 2}\n'], False),
+        ("plain\ntext\n", [], ["plain\ntext\n"], ["plain\ntext\n"], False),
+        ("a {b}\n", [], ["a {b}\n"], ["a {b}\n"], False),
+        ('{"event": 1}', [], ['{"event": 1}'], ['{"event": 1}'], False),
+    ],
+)
+def test_lines_that_may_be_events_are_read_one_by_one_and_text_at_once(
+    block: str, lines: list[str], texts: list[str], others: list[str], has_event: bool
+) -> None:
+    for keeps in (True, False):
+        reader, kept = Reader(), list[str]()
+        clip: Any = SimpleNamespace(add=kept.append) if keeps else None
+        assert _read(block, reader, clip) is has_event  # type: ignore[arg-type]
+        assert (reader.lines, reader.texts) == (lines, texts)
+        assert kept == (others if keeps else [])
+
+
+def tool(**state: Any) -> dict[str, Any]:
+    return {
+        "type": "tool_use",
+        "part": {"callID": "c", "tool": "bash", "state": {"input": {"a": 1}, **state}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("event", "is_event"),
+    [
+        ({"type": "text", "part": {"text": "Hi"}}, True),
+        ({"type": "step_start"}, True),
+        ({"type": "reasoning"}, True),
+        ({"type": "step_finish"}, True),
+        ({"type": "error", "error": {}}, True),
+        (tool(), True),
+        ({"type": "other"}, False),
+        ({}, False),
+    ],
+)
+def test_which_objects_are_events_of_opencode(event: dict[str, Any], is_event: bool) -> None:
+    assert _OpencodeReader(record=lambda _: None).read_event(event) is is_event
+
+
+@pytest.mark.parametrize(
+    ("state", "success", "result", "duration"),
+    [
+        ({"status": "completed", "output": "out", "time": {"start": 5, "end": 9}}, True, "out", 4.0),
+        ({"status": "completed", "metadata": {"exit": 0}, "output": "out"}, True, "out", None),
+        ({"status": "completed", "metadata": {"exit": 2}, "output": "bad"}, False, "bad", None),
+        ({"status": "error", "error": "why"}, False, "why", None),
+        (
+            {"status": "error", "error": "The user rejected permission"},
+            False,
+            "The user rejected permission",
+            None,
+        ),
+    ],
+)
+def test_tools_of_opencode(state: dict[str, Any], success: bool, result: str, duration: float | None) -> None:
+    events = list[Any]()
+    _OpencodeReader(record=events.append).read_event(tool(**state))
+    (call,) = [event for event in events if isinstance(event, ToolCall)]
+    assert (call.name, dict(call.args)) == ("bash", {"a": 1})
+    assert (call.success, call.result, call.duration_ms) == (success, result, duration)
+    interventions = [event for event in events if isinstance(event, Intervention)]
+    assert [event.kind for event in interventions] == (["permission"] if "rejected" in result else [])
+
+
+def test_messages_and_errors_of_opencode() -> None:
+    events = list[Any]()
+    reader = _OpencodeReader(record=events.append)
+    reader.read_event({"type": "text", "sessionID": "s1", "part": {"text": "Hi"}})
+    assert [event.content for event in events if isinstance(event, Message)] == ["Hi"]
+    reader.read_event({"type": "error", "error": {"name": "Odd", "data": {"message": "broken"}}})
+    assert reader.failure == "broken"
+
+
+@pytest.mark.parametrize(
+    ("time", "duration"),
+    [
+        ({"start": 5, "end": 9}, 4.0),
+        ({"start": 9, "end": 5}, 0.0),
+        ({"start": 5}, None),
+        ({"end": 5}, None),
+        ({}, None),
+    ],
+)
+def test_how_long_a_tool_took(time: dict[str, Any], duration: float | None) -> None:
+    assert _duration(time) == duration
+
+
+def test_a_script_stays_in_its_tree_unless_a_step_may_leave_it(tmp_path: Path) -> None:
+    assignment: Any = SimpleNamespace(folder=tmp_path, prompt="say {model}", model="m", seed=None)
+    stage = Stage(assignment, print)
+    step = ScriptStep(kind="write", value="x")
+    assert stage.path("a/{model}.txt", step) == tmp_path / "a" / "m.txt"
+    assert stage.filled("{prompt} {seed} {other}") == "say {model} 0 {other}"
+    with pytest.raises(ScriptEnd) as raised:
+        stage.path("../b", step)
+    assert (raised.value.how.exit_code, raised.value.how.failure) == (1, "../b is outside the tree")
+    assert stage.path("../b", ScriptStep(kind="write", value="x", outside=True)) == tmp_path.parent / "b"

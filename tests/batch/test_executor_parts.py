@@ -1,0 +1,220 @@
+"""The driver of a run: announcements, commits, limits, resources, and how a batch ends."""
+
+import asyncio
+from collections import OrderedDict
+from concurrent.futures import Future
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+from work_items import NOW, Pages, queued, work
+
+from proctor.batch import executor
+from proctor.batch.engines.messages import (
+    AttemptEnd,
+)
+from proctor.batch.engines.worker import Worker
+from proctor.batch.executor import CommitNotifier, Executor, SessionCache, StepRows, StoreHost, narrowed
+from proctor.batch.queue import WorkQueue
+from proctor.errors import Aborted, Interrupted, NotFound, StoreError
+from proctor.evaluator import Evidence
+from proctor.store import Store
+from proctor.store.writer import RowGroups
+
+
+async def test_steps_are_announced_with_their_items():
+    steps, calls = [], []
+    writer = SimpleNamespace(
+        add=None,
+        append=lambda *row: calls.append(row),
+        change=lambda *change: calls.append(change),
+        merge=lambda rows: calls.append(rows),
+    )
+    rows = StepRows(writer, lambda step: steps.append((step.item_id, step.session_id, step.number)))
+    rows.change("batch_items", ("run", "a"), {"status": "running", "sessionId": "s1"})
+    rows.append("iterations", ("s1", 1))
+    rows.append("messages", ("s1", 2))
+    rows.change("batch_items", ("run", "a"), {"status": "success"})
+    rows.change("sessions", ("s1",), {"name": "x"})
+    rows.append("iterations", ("s1", 2))
+    assert steps == [("a", "s1", 0), ("a", "s1", 1), ("a", "s1", 2)]
+    rows.change("sessions", ("s1",), {"finishedAt": "t"})
+    assert rows._items == {} and len(calls) == 7
+    merged = RowGroups()
+    merged.change("batch_items", ("run", "b"), {"sessionId": "s2"})
+    merged.add("sessions", ("s2",), {"id": "s2", "finishedAt": "t"})
+    merged.append("iterations", ("s2", 1))
+    rows.merge(merged)
+    assert steps[3:] == [("b", "s2", 0), ("b", "s2", 1)] and rows._items == {}
+
+
+class Committing:
+    """A writer whose commits are made by hand."""
+
+    def __init__(self):
+        self.futures = []
+
+    def flush(self, *, at_once=True):
+        self.futures.append(Future())
+        self.at_once = at_once
+        return self.futures[-1]
+
+
+async def test_observers_are_told_after_the_commit_in_order_and_no_more_once_they_fail():
+    writer, told = Committing(), []
+    notifier = CommitNotifier(writer, at_once=False)
+    assert notifier.idle.is_set()
+    for number in range(3):
+        notifier.announce(lambda number=number: told.append(number))
+    assert (len(writer.futures), told, notifier.idle.is_set(), writer.at_once) == (1, [], False, False)
+    writer.futures[0].set_result(None)
+    await asyncio.sleep(0.01)
+    assert (told, len(writer.futures)) == ([0], 2)
+    writer.futures[1].set_result(None)
+    await asyncio.wait_for(notifier.idle.wait(), 30)
+    assert told == [0, 1, 2]
+
+    def fail():
+        raise OSError("closed terminal")
+
+    notifier.announce(fail)
+    writer.futures[2].set_result(None)
+    await asyncio.wait_for(notifier.idle.wait(), 30)
+    notifier.announce(lambda: told.append("late"))
+    writer.futures[3].set_result(None)
+    await asyncio.wait_for(notifier.idle.wait(), 30)
+    assert told == [0, 1, 2]
+
+
+async def test_a_queue_waits_for_decisions_that_are_far_behind():
+    writer = Committing()
+    notifier = CommitNotifier(writer, at_once=True)
+    queue = WorkQueue(Pages([queued(0), queued(1)]).load, caught_up=notifier.caught_up)
+    for _ in range(executor.MOST_BEHIND + 1):
+        notifier.announce(lambda: None)
+    assert await queue.next(), "one is being committed, and as many as may wait do"
+
+    notifier.announce(queue.stop)
+    waiting = asyncio.create_task(queue.next())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    writer.futures[0].set_result(None)
+    await asyncio.sleep(0.01)
+    writer.futures[1].set_result(None)
+    assert await asyncio.wait_for(waiting, 30) is None
+
+
+async def test_nobody_is_told_of_a_commit_that_failed():
+    writer, told = Committing(), []
+    notifier = CommitNotifier(writer, at_once=True)
+    for number in range(2):
+        notifier.announce(lambda number=number: told.append(number))
+    writer.futures[0].set_exception(StoreError("full"))
+    await asyncio.wait_for(notifier.idle.wait(), 30)
+    assert (told, len(writer.futures)) == ([], 1)
+
+
+def new_host(queue=None, writer=None, finished=None, people=None, store=None):
+    return StoreHost(
+        store,
+        writer,
+        queue,
+        run_id="run",
+        context=SimpleNamespace(now=lambda: NOW),
+        limits=None,
+        rows=writer,
+        finished=finished,
+        sessions=SessionCache(store),
+        people=people,
+    )
+
+
+async def test_the_first_limit_halts_the_batch_and_ended_items_are_done_or_return():
+    calls, finished = [], []
+    queue = SimpleNamespace(
+        stop=lambda: calls.append("stop"),
+        done=lambda: calls.append("done"),
+        retry=lambda work, delay: calls.append((work.id, delay)),
+    )
+    host = new_host(queue, finished=finished.append)
+    host.attempt_ended(AttemptEnd(work=work(), finished="end"))
+    host.attempt_ended(AttemptEnd(work=work(), delay_seconds=0.0))
+    host.attempt_ended(AttemptEnd(work=work(), halted_by="budget"))
+    host.attempt_ended(AttemptEnd(work=work(), halted_by="cost_limit"))
+    assert calls == ["done", ("a", 0.0), "stop", "done", "stop", "done"]
+    assert (host.halted_by, finished) == ("budget", ["end"])
+    assert await host.ask_person("a", "mayor", "?") == ""
+
+
+@pytest.mark.parametrize(("backlog", "flushes"), [(10_000, 0), (10_001, 1)])
+async def test_rows_of_workers_wait_for_a_writer_that_is_behind(backlog, flushes):
+    writer = Committing()
+    writer.backlog, writer.merge = backlog, lambda rows: None
+    writing = asyncio.create_task(new_host(writer=writer).write(SimpleNamespace(rows=None, ends=())))
+    await asyncio.sleep(0.01)
+    assert (len(writer.futures), writing.done()) == (flushes, not flushes)
+    for future in writer.futures:
+        future.set_result(None)
+    await asyncio.wait_for(writing, 30)
+
+
+async def test_a_resource_that_a_run_does_not_have_is_not_found(tmp_path):
+    with Store(str(tmp_path / "a.db")) as store:
+        with pytest.raises(NotFound, match="run run has no resource d1"):
+            await new_host(store=store).resource("d1")
+
+
+@pytest.mark.parametrize(
+    ("state", "end"),
+    [
+        ({}, ("completed", "")),
+        ({"_skipped": 2}, ("completed", "undecided")),
+        ({"_stopping": SimpleNamespace(is_decided=True), "_skipped": 2}, ("completed", "decided")),
+        ({"_stopping": SimpleNamespace(is_decided=False)}, ("completed", "")),
+        ({"_host": SimpleNamespace(halted_by="budget")}, ("halted", "budget")),
+        ({"_host": SimpleNamespace(halted_by="")}, ("completed", "")),
+        ({"_stop_reason": Interrupted("x")}, ("interrupted", "interrupted")),
+        ({"_stop_reason": Aborted("x"), "_host": SimpleNamespace(halted_by="b")}, ("aborted", "aborted")),
+    ],
+)
+def test_how_a_batch_ends(state, end):
+    made = Executor(None, "run", "me", None)
+    for name, value in state.items():
+        setattr(made, name, value)
+    result = made._end()
+    assert (result.status, result.reason) == end
+
+
+def test_only_some_traces_and_their_tool_calls_are_targets():
+    def trace(name, *calls):
+        return SimpleNamespace(id=name, tool_calls=[SimpleNamespace(call_id=call) for call in calls])
+
+    evidence = Evidence(session_id="s", traces=[trace("a", "c1", ""), trace("b", "c2")])
+    assert narrowed(evidence, ["a"]).targets == {"a", "c1"}
+
+
+async def test_resources_are_kept_up_to_a_number_the_oldest_go_first(monkeypatch):
+    monkeypatch.setattr("proctor.batch.engines.worker.CACHED_RESOURCES", 2)
+    asked = []
+
+    async def resource(digest):
+        asked.append(digest)
+        return digest.upper()
+
+    worker = Worker.__new__(Worker)
+    worker._host, worker._resources = SimpleNamespace(resource=resource), OrderedDict()
+    for digest in ("a", "b", "a", "c", "b", "a"):
+        assert await worker._load_resource(digest) == digest.upper()
+    assert asked == ["a", "b", "c", "a"]
+
+
+def test_session_ids_sort_by_time():
+    moments = [NOW, NOW, NOW + timedelta(milliseconds=1)]
+    worker = Worker.__new__(Worker)
+    worker._context = SimpleNamespace(now=lambda: moments.pop(0))
+    worker._last_moment, worker._id_prefix = None, ""
+    worker._id_rng = SimpleNamespace(getrandbits=lambda bits: (1 << bits) - 1)
+    prefix = int(NOW.timestamp() * 1000)
+    assert [worker._new_session_id() for _ in range(3)] == [
+        *(f"{prefix:012x}ffffffff", f"{prefix:012x}ffffffff", f"{prefix + 1:012x}ffffffff"),
+    ]

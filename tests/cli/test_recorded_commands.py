@@ -1,0 +1,154 @@
+"""Commands with all that they print, as recorded in `recorded/*.txt`.
+
+A line that begins with `$ proctor` is a command; below it are its standard output, its standard error behind
+`! `, and its exit code unless that is 0. Add a command and record with PROCTOR_RECORD_SNAPSHOTS=1, then read
+the difference. In `started*.txt` are commands that run something: durations and widths of columns differ.
+"""
+
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import proctor
+from commands import clean_environment
+from filled import NOW, add_batch, filled_store, items
+from proctor.cli.main import main
+from proctor.store import RetrySelection
+from proctor.store.writer import this_process
+
+RECORD_VARIABLE = "PROCTOR_RECORD_SNAPSHOTS"
+RECORDED = Path(__file__).parent / "recorded"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+JUDGE = """
+rules:
+  - match: "I will not"
+    reply: '{"reasoning": "it says no", "score": "Yes"}'
+  - reply: '{"reasoning": "it helps", "score": "No"}'
+"""
+ANSWERS = ("I will not.", "Here it is.", "I will not!", "Gladly.")
+LABELS = ("Yes,ana", "No,ana", "yes,ana", "Yes,ben", "Yess,ana")
+STEPS = (("a", 2), ("b", 4))
+"""Models, and which of the tasks they fail."""
+FILES = {
+    "judge.yaml": JUDGE,
+    "plan.yaml": "defaults: {model: scripted/echo}\nmatrix: [{prompt: I will not.}, {prompt: Gladly.}]\n",
+    "tasks.yaml": "defaults: {model: scripted/ok}\ntasks: examples/benchmark/tasks\n",
+    "task.md": "# Do it\n\nDo it well.\n",
+    "online.yaml": "batchEvaluationName: x\nevaluators: [Builtin.Refusal]\njudge: scripted/judge\n"
+    "dataSourceConfig: {onlineEvaluationConfigSource: {onlineEvaluationConfigArn: a}}\n",
+    "small.yaml": "experiment_name: Small\nbase_scenario: examples/scenarios/harbour-fee\n"
+    "runs_per_variation: 3\nmax_parallel: 1\nseed: 7\noutput_dir: small\nvariations:\n"
+    "- {type: actor_model, actor: port, values: [scripted/models/patient, scripted/models/stubborn]}\n"
+    "- {type: scenario_parameter, parameter: turns, values: [2, 3]}\n",
+    "truth.yaml": "expectedTrajectory: [look]\nassertions: [it looked]\n",
+    "labels.csv": "session,target,label,rater\n"
+    + "".join(f"s{number % 4}.json,turn-1,{label}\n" for number, label in enumerate(LABELS)),
+    "results.csv": "task,model,score\n"
+    + "".join(
+        f"t{n},{model},{int(n % step > 0)}\n" for n in range(8) for model, step in (("a", 2), ("b", 4))
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def contents(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with examples and a store that has items with results of all kinds."""
+    folder = tmp_path_factory.mktemp("contents")
+    home = folder / "proctor-home"
+    home.mkdir()
+    with filled_store(home) as store:
+        add_batch(store, "going", items()[:2])
+        store.resume_batch("going", this_process(), RetrySelection(), NOW)
+    for name, text in FILES.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    for number, answer in enumerate(ANSWERS):
+        turn = {"prompt": "Please.", "answer": answer, "events": [{"tool": "look", "result": "x"}]}
+        (folder / f"s{number}.json").write_text(json.dumps({"sessionId": f"s{number}", "turns": [turn]}))
+    shutil.copytree(EXAMPLES, folder / "examples")
+    return folder
+
+
+@pytest.fixture
+def folder(contents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy that commands may change; they run in it."""
+    folder = tmp_path / "work"
+    shutil.copytree(contents, folder)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@contextmanager
+def clean_variables(folder: Path) -> Iterator[None]:
+    """The environment of a machine where nobody has configured anything, only while a command runs."""
+    own = dict(os.environ)
+    variables = clean_environment(folder)
+    os.environ.clear()
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(own)
+
+
+MASKS = (
+    (r"(?!2026-03-01)20\d\d-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+]00:00)?", "<moment>"),
+    (r"20\d{6}[T-]\d{6}(-[0-9a-f]{4})?", "<moment>"),
+    (r"\b[0-9.]+ (kB|MB)\b|(?<=ytes\": )\d+", "<size>"),
+    (r"(?<=confined by ).*", "…"),
+    (r"(?<=in process )\d+", "<id>"),
+    (r"\b(first|again)-[A-Za-z0-9]{10}\b", r"\1-…"),
+    (r"\b01[0-9a-f]{18}\b", "<session>"),
+    (r"(\] (?:success|error) +)[0-9a-f]{8}", r"\1<item>"),
+    (r"\blocal:[0-9a-f]{16}\b", "local:<key>"),
+    (r"[ \t]+$", ""),
+)
+
+
+TIMES = r"\b(\d+ min )?[\d.]+ (s|ms)\b|(?<=(Sec|nds|_ms|.Ms|ime)\": )[\d.]+"
+
+
+def masked(text: str, folder: Path) -> str:
+    """Without what differs between runs and machines."""
+    text = text.replace(str(folder), "FOLDER").replace(str(Path(proctor.__file__).parent), "PROCTOR")
+    for pattern, mask in MASKS:
+        text = re.sub(pattern, mask, text, flags=re.MULTILINE)
+    return re.sub(r"\b\d+\.\d{10,}\b", lambda match: f"{float(match.group()):.9g}", text)
+
+
+def transcript(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What a command prints; `cat FILE` prints a file that an earlier one has written."""
+    program, *words = shlex.split(command)
+    if program == "cat":
+        return masked(Path(*words).read_text(encoding="utf-8").rstrip("\n") + "\n", folder)
+    with clean_variables(folder):
+        code = main(words)
+    printed = capsys.readouterr()
+    notes = "".join(f"! {line}\n" for line in printed.err.splitlines())
+    text = printed.out + ("" if printed.out.endswith("\n") or not printed.out else "\n") + notes
+    return masked(text + (f"exit code {code}\n" if code else ""), folder)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in RECORDED.glob("*.txt")))
+def test_commands_print_what_they_printed_before(
+    name: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = RECORDED / f"{name}.txt"
+    recorded = file.read_text(encoding="utf-8")
+    commands = re.findall(r"^\$ ((?:proctor|cat) .*)$", recorded, flags=re.MULTILINE)
+    printed = "\n".join(f"$ {command}\n{transcript(command, folder, capsys)}" for command in commands)
+    if name.startswith("started"):
+        printed = re.sub("  +", "  ", re.sub(TIMES, "<time>", printed))
+    if os.environ.get(RECORD_VARIABLE) == "1":
+        file.write_text(printed, encoding="utf-8")
+    else:
+        assert printed == recorded

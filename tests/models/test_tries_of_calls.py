@@ -1,0 +1,574 @@
+"""One call over its tries: what is waited, what a pool learns, and when it is given up."""
+
+import asyncio
+from collections.abc import Callable
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from proctor.errors import ModelError, RateLimited
+from proctor.models import rate_limits
+from proctor.models.client import (
+    CallRetryPolicy,
+    CallTarget,
+    Client,
+    RetryableError,
+    _raise_not_sent,
+    _read,
+    error_of,
+)
+from proctor.models.providers import Endpoint
+from proctor.models.rate_limits import RatePolicy, RatePool, RatePools
+from waiting import TIME_LIMIT_SECONDS
+
+ENDPOINT = Endpoint(provider="openai", model="tiny", base_url="http://127.0.0.1:1", key="k", wire="openai")
+TARGET = CallTarget(ENDPOINT, "http://127.0.0.1:1/v1", {})
+QUICK = CallRetryPolicy(first_pause_seconds=0.002, most_waiting_seconds=10)
+
+
+class Clock:
+    """Each reading is a second later than the one before."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1
+        return self.now
+
+
+def failing(*failures: BaseException) -> Callable[..., Any]:
+    left = list(failures)
+
+    async def send(target: CallTarget, body: bytes) -> str:
+        assert (target, body) == (TARGET, b"{}")
+        if left:
+            raise left.pop(0)
+        return "answer"
+
+    return send
+
+
+def broken(*, seconds: float | None = None, billed: bool = False) -> RetryableError:
+    return RetryableError(ModelError("500"), seconds, may_be_billed=billed)
+
+
+def limited(seconds: float | None = None) -> RetryableError:
+    return RetryableError(RateLimited("429", retry_after_seconds=seconds), seconds)
+
+
+async def tried(client: Client, send: Callable[..., Any], **more: Any) -> tuple[Any, Any, list[float]]:
+    waited = list[float]()
+    async with asyncio.timeout(TIME_LIMIT_SECONDS):
+        answer, progress = await client._with_retries(send, TARGET, b"{}", waited.append, **more)
+    return answer, progress, waited
+
+
+async def test_pauses_double_with_a_jitter_of_a_half_and_are_reported():
+    client = Client(QUICK, jitter=lambda: 0.25)
+    answer, progress, waited = await tried(client, failing(broken(), broken(), broken(seconds=0.004)))
+
+    assert answer == "answer"
+    assert waited == pytest.approx([0.0015, 0.003, 0.0041])
+    assert progress.waited_seconds == progress.paused_seconds == pytest.approx(0.0086)
+
+
+@pytest.mark.parametrize(("tries", "is_answered"), [(3, True), (2, False)])
+async def test_a_call_has_a_number_of_tries(tries, is_answered):
+    client = Client(CallRetryPolicy(tries=tries, first_pause_seconds=0))
+    if is_answered:
+        assert (await tried(client, failing(broken(), broken())))[0] == "answer"
+    else:
+        with pytest.raises(ModelError, match="500"):
+            await tried(client, failing(broken(), broken()))
+
+
+@pytest.mark.parametrize(("seconds", "is_answered"), [(0.002, True), (0.0021, False)])
+async def test_the_pauses_of_a_call_have_a_limit_in_total(seconds, is_answered):
+    client = Client(CallRetryPolicy(most_waiting_seconds=0.004), jitter=lambda: 0)
+    send = failing(broken(seconds=0.002), broken(seconds=seconds))
+    if is_answered:
+        assert (await tried(client, send))[0] == "answer"
+    else:
+        with pytest.raises(ModelError):
+            await tried(client, send)
+
+
+async def test_the_last_response_of_a_refused_call_is_its_answer():
+    refusal = broken()
+    refusal.response = "refused"  # type: ignore[assignment]
+    client = Client(CallRetryPolicy(tries=1), pools=RatePools())
+    answer, progress, _ = await tried(client, failing(refusal))
+    client._release_slot(progress)
+
+    assert answer == "refused" and not progress.has_slot
+    assert progress.pool.state.in_use == 0, "its slot is returned once"
+
+
+async def test_the_slot_of_an_answered_call_is_returned_once():
+    client = Client(QUICK, pools=RatePools())
+    _, progress, _ = await tried(client, failing())
+    assert progress.has_slot and progress.pool.state.in_use == 1
+
+    for _ in range(2):
+        client._release_slot(progress)
+        assert (progress.has_slot, progress.pool.state.in_use) == (False, 0)
+
+
+async def test_an_answer_that_broke_off_is_a_failure_of_the_provider():
+    client = Client(QUICK, pools=RatePools())
+    _, progress, _ = await tried(client, failing())
+    client._release_slot(progress, "cut")
+
+    outage = progress.pool._outage
+    assert (outage.failures, outage.error, outage.is_unreachable) == (1, "cut", False)
+    assert progress.pool.state.in_use == 0
+
+
+@pytest.mark.parametrize(
+    ("failure", "successes_stay", "outage_error"),
+    [(ModelError("400", reason="bad_request"), False, ""), (KeyboardInterrupt(), False, "earlier")],
+)
+async def test_a_failure_that_is_not_repeated_returns_the_slot(failure, successes_stay, outage_error):
+    pools = RatePools()
+    pool = pools.pool("openai/tiny")
+    pool._outage.error, pool._successes = "earlier", 5
+    with pytest.raises(type(failure)):
+        await tried(Client(QUICK, pools=pools), failing(failure))
+
+    assert pool.state.in_use == 0
+    assert pool._outage.error == outage_error, "a refusal is an answer, an interruption is none"
+    assert bool(pool._successes) is successes_stay
+
+
+async def test_a_rate_limited_call_waits_for_its_pool_and_uses_up_no_try():
+    pools = RatePools()
+    client = Client(CallRetryPolicy(tries=1), pools=pools)
+    answer, progress, _ = await tried(client, failing(*[limited(0.001)] * 4))
+
+    assert answer == "answer" and progress.without_hint == 0
+    assert pools.pool("openai/tiny").state.limited == 4
+
+
+@pytest.mark.parametrize(("more", "is_answered"), [(0, True), (1, False)])
+async def test_a_rate_limit_without_a_time_is_given_up_after_some_tries(more, is_answered, monkeypatch):
+    monkeypatch.setattr("proctor.models.client.TRIES_WITHOUT_HINT", 3)
+    client = Client(CallRetryPolicy(tries=1), pools=RatePools(RatePolicy(longest_pause_seconds=0.001)))
+    send = failing(*[limited()] * (2 + more))
+    if is_answered:
+        assert (await tried(client, send))[0] == "answer"
+    else:
+        with pytest.raises(RateLimited):
+            await tried(client, send)
+
+
+async def test_without_pools_a_rate_limit_is_a_failure_like_others():
+    with pytest.raises(RateLimited):
+        await tried(Client(CallRetryPolicy(tries=2, first_pause_seconds=0)), failing(*[limited(0.0)] * 2))
+
+
+async def test_a_call_that_waits_for_the_end_of_an_outage_uses_up_no_try(monkeypatch):
+    monkeypatch.setattr(rate_limits, "FIRST_PROBE_SECONDS", 0.001)
+    clock = Clock()
+    pools = RatePools(outage_patience_seconds=10_000)
+    pools.waits_for_outages = True
+    client = Client(CallRetryPolicy(tries=3, first_pause_seconds=0), pools=pools, clock=clock)
+    answer, progress, waited = await tried(client, failing(*[broken()] * 6))
+
+    assert answer == "answer"
+    # The time of each try that failed while it waited for the end: the clock was read twice for it.
+    assert [seconds for seconds in waited if seconds == 1.0].count(1.0) >= 4
+    assert progress.waited_seconds >= 4
+    assert progress.paused_seconds == 0
+
+
+@pytest.mark.parametrize("in_outage", [False, True])
+async def test_a_billed_try_is_repeated_only_where_the_caller_agrees(in_outage):
+    pools = RatePools(outage_patience_seconds=100)
+    pools.waits_for_outages, pools.repeats_billed = True, False
+    if in_outage:
+        pools.pool("openai/tiny")._outage.failures = 2
+    with pytest.raises(ModelError) as raised:
+        await tried(Client(QUICK, pools=pools), failing(broken(billed=True)))
+
+    assert raised.value.is_outage is in_outage
+    pools.repeats_billed = True
+    if not in_outage:
+        assert (await tried(Client(QUICK, pools=pools), failing(broken(billed=True))))[0] == "answer"
+
+
+async def test_a_caller_learns_when_a_try_begins_and_whether_a_failed_one_may_be_billed():
+    sent = list[bool]()
+    client = Client(CallRetryPolicy(first_pause_seconds=0))
+    _, progress, _ = await tried(client, failing(broken(), broken(billed=True)), sent=sent.append)
+
+    assert sent == [True, False, True, True, True]
+    assert progress.is_billed
+
+
+@pytest.mark.parametrize("is_billed", [False, True])
+async def test_a_call_that_is_cancelled_between_tries_says_whether_it_was_sent(is_billed):
+    client = Client(CallRetryPolicy(first_pause_seconds=1000, most_waiting_seconds=10_000))
+    paused = asyncio.Event()
+    task = asyncio.ensure_future(
+        client._with_retries(failing(broken(billed=is_billed)), TARGET, b"{}", lambda _: paused.set())
+    )
+    await paused.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError) as raised:
+        await task
+
+    assert bool(raised.value.args) is not is_billed
+
+
+@pytest.mark.parametrize("is_billed", [False, True])
+def test_a_cancelled_wait_is_marked_as_not_sent_unless_a_try_was_billed(is_billed):
+    cancelled = asyncio.CancelledError()
+    with pytest.raises(asyncio.CancelledError) as raised:
+        _raise_not_sent(SimpleNamespace(is_billed=is_billed), cancelled)
+
+    assert (raised.value is cancelled) is is_billed
+
+
+async def test_the_pool_of_a_target_is_looked_up_again_for_another_endpoint():
+    client = Client(QUICK, pools=RatePools())
+    first = client._pool(TARGET)
+    other = CallTarget(
+        Endpoint(provider="openai", model="big", base_url="http://127.0.0.1:1", key="k", wire="openai"),
+        TARGET.url,
+        {},
+    )
+
+    assert client._pool(TARGET) is first
+    assert client._pool(other).name == "openai/big"
+    assert Client(QUICK)._pool(TARGET) is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "held"),
+    [
+        ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "50s"}, True),
+        ({"x-ratelimit-remaining-requests": "1", "x-ratelimit-reset-requests": "50s"}, False),
+        ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "0s"}, False),
+        ({"odd-ratelimit-remaining": "0", "odd-ratelimit-reset": "50s"}, False),
+    ],
+)
+async def test_an_exhausted_usage_window_holds_the_pool(headers, held):
+    pools = RatePools()
+    client = Client(QUICK, pools=pools)
+    client._apply_quota_headers(TARGET, headers)
+    assert (client._pool(TARGET).state.held_seconds > 40) is held
+
+    Client(QUICK)._apply_quota_headers(TARGET, headers)
+
+
+class Body:
+    def __init__(self, *chunks: bytes) -> None:
+        self.chunks = list(chunks)
+        self.content = self
+
+    async def readany(self) -> bytes:
+        return self.chunks.pop(0) if self.chunks else b""
+
+    def at_eof(self) -> bool:
+        return not self.chunks
+
+
+async def test_a_body_is_read_to_its_end_up_to_the_largest_size(monkeypatch):
+    monkeypatch.setattr("proctor.models.client.LARGEST_ANSWER_BYTES", 5)
+
+    assert await _read(Body(b"ab", b"cd", b"e"), ENDPOINT) == b"abcde"
+    assert await _read(Body(b"abc"), ENDPOINT) == b"abc"
+    with pytest.raises(ModelError, match="openai sent more than"):
+        await _read(Body(b"ab", b"cd", b"ef"), ENDPOINT)
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "seconds"),
+    [
+        (429, {"retry-after-ms": "1500", "Retry-After": "9"}, 1.5),
+        (429, {"Retry-After": "9"}, 9.0),
+        (500, {"Retry-After": "9"}, 9.0),
+        (408, {}, None),
+        (
+            503,
+            {
+                "Retry-After": "Thu, 01 Jan 2026 00:00:20 GMT",
+                "Date": "Thu, 01 Jan 2026 00:00:05 GMT",
+            },
+            15.0,
+        ),
+        (503, {"Retry-After": "Thu, 01 Jan 2026 00:00:20 GMT"}, None),
+        (
+            503,
+            {
+                "Retry-After": "Thu, 01 Jan 2026 00:00:00 GMT",
+                "Date": "Thu, 01 Jan 2026 00:00:05 GMT",
+            },
+            0.0,
+        ),
+    ],
+)
+def test_statuses_after_which_a_call_is_repeated(status, headers, seconds):
+    error = error_of(status, headers, b"", ENDPOINT)
+
+    assert isinstance(error, RetryableError)
+    assert error.retry_after_seconds == seconds
+    assert isinstance(error.error, RateLimited) is (status == 429)
+    assert str(error.error) == f"openai answered {status} for tiny: no details"
+
+
+@pytest.mark.parametrize(
+    ("status", "raw", "reason"),
+    [
+        (402, b"", "quota"),
+        (429, b'{"error": {"code": "insufficient_quota"}}', "quota"),
+        (500, b'{"error": {"code": "insufficient_quota"}}', None),
+        (401, b"", "auth"),
+        (403, b"", "auth"),
+        (400, b"", "bad_request"),
+        (404, b"", "bad_request"),
+        (499, b"", "bad_request"),
+    ],
+)
+def test_statuses_after_which_a_call_has_failed(status, raw, reason):
+    error = error_of(status, {}, raw, ENDPOINT)
+
+    assert isinstance(error, RetryableError) is (reason is None)
+    if reason:
+        assert error.reason == reason
+
+
+# --- The pool of a provider ---
+
+
+def policy(**more: Any) -> RatePolicy:
+    return RatePolicy(**{"first": 10, "most": 100} | more)
+
+
+async def test_a_pool_begins_with_200_calls_and_has_at_most_10000():
+    pool = RatePools().pool("openai/a")
+    assert pool.limit == 200
+
+    pool.agree(20_000, 1.0)
+    assert pool.limit == 10_000
+    pool.agree(0.5, 1.0)
+    assert pool.limit == 1
+
+
+def use(pool: RatePool, calls: int, *, answered: int | None = None) -> None:
+    """Begin some calls at once, and end some of them."""
+    for _ in range(calls):
+        assert pool.enter_at_once() is not None
+    for _ in range(calls if answered is None else answered):
+        pool.answered()
+
+
+@pytest.mark.parametrize(("calls", "limit"), [(7, 10), (8, 40), (10, 40)])
+async def test_a_pool_grows_fourfold_when_four_fifths_of_it_are_in_use(calls, limit):
+    pool = RatePool("p", policy())
+    use(pool, calls)
+
+    assert pool.limit == limit
+
+
+async def test_after_a_refusal_a_pool_grows_by_a_twentieth_or_by_one():
+    pool = RatePool("p", policy(most=43))
+    pool._probing, pool.limit = False, 40.0
+    use(pool, 39)
+    assert pool.limit == 40, "not before all of its slots were answered"
+    use(pool, 40, answered=1)
+    assert pool.limit == 42
+    pool = RatePool("p", policy(most=43))
+    pool._probing, pool.limit = False, 10.0
+    use(pool, 10)
+    assert pool.limit == 11
+
+
+async def test_a_refusal_cuts_a_pool_to_four_fifths_of_what_was_in_use():
+    pool = RatePool("p", policy(), clock=lambda: 5.0)
+    slots = [pool.enter_at_once() for _ in range(10)]
+    pool.share = 0.5
+    pool.refused(slots[0], 0.01)
+    assert pool.limit == 8, "of the limit, where more is in use than the share of this process"
+    pool.share = 1.0
+    pool.refused(slots[1], 0.01)
+    assert pool.limit == 8, "calls of one time cut it once"
+    assert (pool.state.limited, pool.state.in_use, pool.state.cut_seconds_ago) == (2, 8, 0.0)
+    pool.refused(rate_limits.Slot(0.0, 1), 0.01)
+    assert pool.limit == pytest.approx(6.4)
+
+
+@pytest.mark.parametrize(
+    ("cuts", "seconds"), [(0, 1.0), (1, 2.0), (4, 16.0), (5, 32.0), (6, 60.0), (20, 60.0)]
+)
+async def test_a_refusal_without_a_time_holds_the_pool_for_twice_as_long_each_time(cuts, seconds):
+    pool = RatePool("p", policy(), clock=lambda: 5.0)
+    pool._cuts_without_hint = cuts
+    pool.refused(pool.enter_at_once(), None)
+
+    assert pool.state.held_seconds == seconds
+
+
+async def test_a_process_has_its_share_of_each_limit():
+    pools = RatePools(policy(first=10), share=0.25)
+
+    assert (pools.pool("a/b").state.limit, pools.pool("a/b").share) == (2, 0.25)
+
+
+async def test_a_longer_hold_replaces_a_shorter_one_and_not_the_other_way_around():
+    pool = RatePool("p", policy(), clock=lambda: 0.0)
+    for seconds, held in ((5.0, 5.0), (3.0, 5.0), (7.0, 7.0)):
+        pool.hold(seconds)
+        assert pool.state.held_seconds == held
+    assert pool.enter_at_once() is None
+
+
+async def test_an_outage_is_probed_after_pauses_that_double_up_to_half_a_minute():
+    moment = 0.0
+    pool = RatePool("p", policy(), clock=lambda: moment, outage_patience_seconds=1800)
+    for call in range(3):
+        slot = pool.enter_at_once()
+        assert not slot.is_probe
+        assert pool.unreachable(slot, call, "down", is_connected=False) is (call == 2)
+    pauses = []
+    for call in range(7):
+        assert pool.enter_at_once() is None, "nothing is sent before the probe"
+        pauses.append(pool.state.held_seconds)
+        moment += pauses[-1]
+        probe = pool.enter_at_once()
+        assert probe.is_probe and pool.enter_at_once() is None, "one probe at a time"
+        assert pool.unreachable(probe, call, "down", is_connected=False)
+    assert pauses == [1, 2, 4, 8, 16, 30, 30]
+    assert pool.state.outage == "down" and pool.state.in_use == 0
+
+
+@pytest.mark.parametrize(
+    ("after", "is_connected", "calls", "may_wait"),
+    [
+        (1799, False, 1, True),
+        (1800, False, 1, False),
+        (1799, True, 2, True),
+        (119, True, 1, True),
+        (120, True, 1, False),
+    ],
+)
+async def test_the_patience_with_an_outage_is_shorter_where_one_request_may_be_its_cause(
+    after, is_connected, calls, may_wait
+):
+    moment, messages = 0.0, list[str]()
+    pool = RatePool("p", policy(), clock=lambda: moment, outage_patience_seconds=1800, notify=messages.append)
+    names = ["call", "other" if calls > 1 else "call", "call"]
+    for name in names:
+        pool.unreachable(pool.enter_at_once(), name, "down", is_connected=is_connected)
+    assert messages == ["p is unreachable, probing: down"]
+    moment = after
+
+    assert pool._is_out_of_patience() is not may_wait
+    assert pool.is_in_outage is may_wait
+    if not may_wait:
+        assert messages[1:] == [f"p has been unreachable for {after} s, longer than outage_patience"]
+        certain = not is_connected
+        for _ in range(3):
+            pool.unreachable(pool.enter_at_once(), "call", "down", is_connected=is_connected)
+        assert pool.is_in_outage is not certain, "a certain outage is waited for once"
+
+
+async def test_an_answer_ends_an_outage_and_tells_how_long_it_lasted():
+    moment, messages = 10.0, list[str]()
+    pool = RatePool("p", policy(), clock=lambda: moment, outage_patience_seconds=90, notify=messages.append)
+    for _ in range(3):
+        pool.unreachable(pool.enter_at_once(), object(), "down", is_connected=True)
+    waiting = asyncio.ensure_future(pool.enter())
+    await asyncio.sleep(0)
+    moment = 17.4
+    pool.reached()
+
+    assert not (await waiting).is_probe
+    assert messages[1:] == ["p answers again after 7 s"]
+    assert (pool.state.outage, pool.state.in_use) == ("", 1)
+
+
+async def test_a_call_that_failed_while_others_were_answered_is_no_sign_of_an_outage():
+    class Call:
+        pass
+
+    pool, suspect, other = RatePool("p", policy(), outage_patience_seconds=90), Call(), Call()
+    pool.unreachable(pool.enter_at_once(), suspect, "down", is_connected=True)
+    pool.reached()
+    for call in (suspect, other, suspect):
+        pool.unreachable(pool.enter_at_once(), call, "down", is_connected=True)
+
+    assert pool._outage.calls == {other} and not pool._outage.is_certain
+
+
+async def test_a_cancelled_probe_is_returned():
+    moment = 0.0
+    pool = RatePool("p", policy(), clock=lambda: moment, outage_patience_seconds=90)
+    for _ in range(3):
+        pool.unreachable(pool.enter_at_once(), object(), "down", is_connected=True)
+    waiting = asyncio.ensure_future(pool.enter())
+    await asyncio.sleep(0)
+    moment = 1.0
+    pool._admit()
+    assert (pool.state.in_use, pool._outage.is_probed) == (1, True)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+    assert (pool.state.in_use, pool._outage.is_probed) == (0, False)
+    assert pool._outage.next_probe == 3.0
+
+
+async def test_a_call_that_is_cancelled_while_it_waits_for_a_slot_was_not_sent():
+    pools = RatePools(RatePolicy(first=1, most=1))
+    client = Client(QUICK, pools=pools)
+    held = pools.pool("openai/tiny").enter_at_once()
+    task = asyncio.ensure_future(client._with_retries(failing(), TARGET, b"{}", None))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError) as raised:
+        await task
+    assert held is not None and raised.value.args
+
+
+@pytest.mark.parametrize(("status", "is_repeated"), [(500, True), (400, False)])
+async def test_the_connection_of_a_refused_stream_is_released_and_its_answer_kept(status, is_repeated):
+    released = list[str]()
+
+    class Response(Body):
+        headers = MappingProxyType[str, str]({})
+
+        def release(self) -> None:
+            released.append("released")
+
+        def close(self) -> None:
+            released.append("closed")
+
+    response = Response(b"no")
+    response.status = status
+    client = Client(QUICK)
+
+    async def send(*_: Any) -> Response:
+        return response
+
+    client._send = send
+    if is_repeated:
+        with pytest.raises(RetryableError) as raised:
+            await client._post_stream(TARGET, b"{}")
+        refused = raised.value.response
+    else:
+        refused = await client._post_stream(TARGET, b"{}")
+    assert (refused.status, refused.refusal, released) == (status, b"no", ["released"])
+
+    class Broken(Response):
+        async def readany(self) -> bytes:
+            raise KeyboardInterrupt
+
+    response = Broken()
+    response.status = status
+    released.clear()
+    with pytest.raises(KeyboardInterrupt):
+        await client._post_stream(TARGET, b"{}")
+    assert released == ["closed"]

@@ -1,0 +1,962 @@
+"""Tasks as they are read from the files of each format, and written in our own, are as recorded.
+
+Where a change is meant, `PROCTOR_RECORD_SNAPSHOTS=1 pytest tests/tasks/test_recorded_tasks.py` rewrites
+`recorded/*.json`: read the difference.
+"""
+
+import dataclasses
+import gzip
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.errors import PlanError, UsageError
+from proctor.sandbox import container
+from proctor.tasks import amp, exercism, formats, harbor, rows
+from proctor.tasks.formats import read_task_set, write_task_set
+from proctor.tasks.markdown import bullets, read_markdown, read_task, read_tasks
+from proctor.tasks.task import MARKDOWN as MARKDOWN_FORMAT
+from proctor.tasks.task import ReadOptions, Task, TaskCheck, TaskSet, texts_of
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+@pytest.fixture(autouse=True)
+def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where neither Podman nor Docker works."""
+    monkeypatch.setattr(container, "engine", lambda *_: None)
+
+
+def plain(value: object, folder: Path) -> Any:
+    """A value as JSON: without the members that have their defaults, and without the folder of the test."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        members = {}
+        for field in dataclasses.fields(value):
+            member = getattr(value, field.name)
+            default = (
+                field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+            )
+            if member != default and field.name != "digest":
+                members[field.name] = plain(member, folder)
+        return members
+    if isinstance(value, Mapping):
+        return {str(key): plain(each, folder) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each, folder) for each in value]
+    if isinstance(value, str | Path):
+        return str(value).replace(str(folder), "FOLDER")
+    return value
+
+
+def read_all(folder: Path, options: ReadOptions | None = None) -> Any:
+    """What is read of each entry of a folder, or why nothing is."""
+    read: dict[str, Any] = {}
+    for entry in sorted(folder.iterdir()):
+        try:
+            read[entry.name] = plain(read_task_set(entry, options), folder)
+        except PlanError as error:
+            read[entry.name] = plain([str(problem) for problem in error.problems], folder)
+        except UsageError as error:
+            read[entry.name] = plain(str(error), folder)
+    return read
+
+
+def write(folder: Path, files: Mapping[str, str | bytes]) -> None:
+    for name, text in files.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(text.encode() if isinstance(text, str) else text)
+
+
+def compare(name: str, document: object) -> None:
+    file = RECORDED / f"{name}.json"
+    text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+    if os.environ.get("PROCTOR_RECORD_SNAPSHOTS") == "1":
+        file.write_text(text, encoding="utf-8")
+    assert text == file.read_text(encoding="utf-8")
+
+
+# --- promptfoo ---
+
+PROMPTFOO = """\
+scenarios: []
+env: {}
+prompts:
+  - 'Say {{word}}'
+  - file://prompts/*.txt
+  - {label: chat, id: 'file://chat.json'}
+  - prompts/data.yaml
+  - prompts/script.py
+  - prompts/none.txt
+  - exec:run
+  - 'https://example.com/x'
+  - {raw: 'Raw {{word}}', label: 'raw:one'}
+  - file://../outside.txt
+providers:
+  - openai:chat:gpt-4o-mini
+  - {id: echo, label: 'mirror:a'}
+  - {'anthropic:messages:claude-x': {config: {a: 1}}}
+  - {id: 'google:gemini-x', config: {temperature: 1}}
+  - file://own.py
+  - 'openai:'
+assertionTemplates:
+  polite: {type: not-contains, value: sorry, weight: 2}
+defaultTest:
+  vars: {word: cat, tone: calm}
+  threshold: 0.5
+  options: {prefix: '<', suffix: '>'}
+  assert:
+    - {$ref: '#/assertionTemplates/polite', weight: 3}
+tests:
+  - description: files
+    vars: {word: 'file://words/*.txt', data: 'file://words/data.yaml', one: 'file://words/a.txt', bad: 'file://x.py'}
+    assert: [{type: contains, value: 'file://words/a.txt'}, {type: contains-json, value: 'file://words/data.yaml'}]
+  - vars: {word: [a, b], other: [c, d], list: [1, 2]}
+    options: {transform: x, disableDefaultAsserts: true}
+    assert:
+      - type: assert-set
+        threshold: 0.3
+        assert: [{type: icontains, value: '{{word}}'}, {type: python, value: x}]
+      - {type: assert-set, assert: [{type: python, value: x}]}
+      - {type: llm-rubric, value: good, provider: 'openai:gpt-4o'}
+      - {type: not-llm-rubric, value: bad}
+      - {type: llm-rubric, value: good, provider: 'file://x.py'}
+      - {type: contains, value: a, transform: x}
+      - {type: contains, value: 'file://none.txt'}
+      - {type: contains, value: 'file://words/script.js'}
+    prompts: ['raw:*', prompt-1]
+    providers: [mirror]
+  - vars: {word: [a, b]}
+    options: {disableVarExpansion: true, postprocess: y}
+    provider: openai:gpt-4
+    providers: ['nobody:*']
+    assertScoringFunction: f
+    prompts: prompt-1
+  - description: only scripts
+    options: {disableDefaultAsserts: true}
+    assert: [{type: javascript, value: x}]
+  - description: 'broken {{'
+    vars: {word: '{% if %}'}
+    prompts: prompt-1
+  - file://tests.csv
+  - file://tests.jsonl
+  - tests.yaml
+  - tests.json
+  - tests.txt
+  - none.yaml
+  - 'https://example.com/tests'
+  - 'tests.py:make'
+  - {path: 'file://make.py'}
+"""
+
+
+def test_what_is_read_of_promptfoo_is_as_recorded(tmp_path: Path) -> None:
+    write(tmp_path, {"outside.txt": "no"})
+    folder = tmp_path / "folder"
+    messages = [{"role": "system", "content": "Be {{tone}}"}, {"role": "user", "content": '"{{word}}"'}]
+    write(
+        folder,
+        {
+            "promptfooconfig.yaml": PROMPTFOO,
+            "prompts/a.txt": "First {{word}}\n---\n\nSecond {{word}}\n---\n",
+            "prompts/b.txt": "\ufeffThird",
+            "prompts/data.yaml": "- role: user\n  content: yaml {{word}}\n",
+            "prompts/script.py": "x",
+            "chat.json": json.dumps(messages).replace('\\"', "'"),
+            "words/a.txt": " apple \n",
+            "words/b.txt": "pear",
+            "words/data.yaml": "a: 1\n",
+            "words/script.js": "x",
+            "tests.csv": (
+                "word,__expected,__expected2,__description,__threshold,__prefix,__suffix,__providerOutput\n"
+                "x,contains:X,levenshtein: y,row one,0.4,p,s,given\n"
+                "y,plain answer,,,,,,\n"
+                "z,,,,,,,\n"
+            ),
+            "tests.jsonl": '{"vars": {"word": "l1"}}\n\n{"vars": {"word": "l2"}}\n',
+            "tests.yaml": "vars: {word: alone}\n",
+            "tests.json": '[{"vars": {"word": "j1"}}, {"vars": {"word": "j2"}}]',
+            "tests.txt": "x",
+        },
+    )
+    read = read_task_set(folder / "promptfooconfig.yaml", ReadOptions(judge="scripted/ok"))
+    compare("promptfoo", plain(read, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("targets", "prompts: Hi\ntargets: echo\n"),
+        ("default-file", "prompts: Hi\nproviders: [echo]\ndefaultTest: file://default.yaml\ntests: t.json\n"),
+        ("default-missing", "prompts: Hi\nproviders: [echo]\ndefaultTest: file://none.yaml\n"),
+        (
+            "several-messages",
+            'prompts: [\'[{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]\', '
+            '\'[{"role": "assistant", "content": "a"}]\', \'[1]\', \'[x\', \'  [{"role": "user", '
+            '"content": "{{a}}"}]\']\nproviders: [echo]\ntests: [{vars: {a: \'line"quote\'}}]\n',
+        ),
+        ("nested", "prompts: ['{{a}}']\nproviders: [echo]\ntests: [{vars: {a: '{{b}}', b: deep}}]\n"),
+        ("rubric", "prompts: Hi\nproviders: [echo]\ntests: [{assert: [{type: llm-rubric, value: x}]}]\n"),
+    ],
+)
+def test_small_configurations_of_promptfoo_are_as_recorded(name: str, text: str, tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "promptfooconfig.yaml": text,
+            "default.yaml": "assert: [{type: equals, value: x}]\n",
+            "t.json": '{"vars": {"a": 1}}',
+        },
+    )
+    try:
+        read = plain(read_task_set(tmp_path / "promptfooconfig.yaml"), tmp_path)
+    except UsageError as error:
+        read = plain(str(error), tmp_path)
+    compare(f"promptfoo-{name}", read)
+
+
+# --- Harbor and Terminal-Bench ---
+
+GOOD: dict[str, str | bytes] = {
+    "task.toml": 'schema_version = "1"\n',
+    "instruction.md": "<!-- canary x -->\n\n# CANARY y\nDo it.\n",
+    "environment/Dockerfile": "FROM x\n",
+    "tests/test.sh": "true\n",
+}
+HARBOR: dict[str, dict[str, str | bytes | None]] = {
+    "plain": {},
+    "full": {
+        "task.toml": (
+            'multi_step_reward_strategy = "final"\n'
+            '[task]\nname = "org/full"\ndescription = "All of it"\n'
+            '[metadata]\ndifficulty = "hard"\nauthor = "A"\nyear = 3\n'
+            '[agent]\ntimeout_sec = 90.0\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.test"]\n'
+            '[verifier]\ntimeout_sec = 30.0\n[verifier.env]\nTOKEN = "a b"\n'
+            '[environment]\nnetwork_mode = "public"\n[environment.env]\nMODE = "x"\n'
+        ),
+        "environment/Dockerfile": (
+            "FROM x\nENV A=1 B='2 3' C\nWORKDIR /app\nWORKDIR sub\nRUN mkdir -p /app/x\n"
+            "COPY a.txt \\\n  folder ./\nADD b.txt /app/sub/renamed.txt\nCOPY --chown=me c.txt new.txt\n"
+            "COPY folder /app/sub/deep/\nCOPY c.txt /app/sub/deep/\n"
+        ),
+        "environment/a.txt": "a",
+        "environment/b.txt": "b",
+        "environment/c.txt": "c",
+        "environment/folder/d.txt": "d",
+        "environment/folder/.gitkeep": "",
+        "solution/solve.sh": "solve",
+        "solution/more.txt": "more",
+        "tests/extra.txt": "extra",
+    },
+    "no dockerfile": {"environment/Dockerfile": None, "environment/a/b.txt": "b"},
+    "no dockerfile and no file": {"environment/Dockerfile": None, "environment/.gitkeep": ""},
+    "workdir": {"task.toml": '[environment]\nworkdir = "/work"\n'},
+    "workdir of the system": {"task.toml": '[environment]\nworkdir = "/usr/x"\n'},
+    "workdir is the root": {"task.toml": '[environment]\nworkdir = "/"\n'},
+    "workdir is temporary": {"task.toml": '[environment]\nworkdir = "/tmp/x"\n'},
+    "workdir is relative": {"task.toml": '[environment]\nworkdir = "x"\n'},
+    "prebuilt": {"task.toml": '[environment]\ndocker_image = "org/image"\n'},
+    "windows": {"task.toml": '[environment]\nos = "windows"\n'},
+    "gpu": {"task.toml": "[environment]\ngpus = 1\n"},
+    "tpu": {"task.toml": '[environment]\ntpu = "v4"\n'},
+    "mcp": {"task.toml": "[[environment.mcp_servers]]\nname = 'x'\n"},
+    "healthcheck": {"task.toml": '[environment.healthcheck]\ncommand = "x"\n'},
+    "verifier image": {"task.toml": '[verifier.environment]\nimage = "x"\n'},
+    "verifier mode": {"task.toml": '[verifier]\nenvironment_mode = "separate"\n'},
+    "compose": {"environment/docker-compose.yml": "services: {}\n"},
+    "runs": {"environment/Dockerfile": "FROM x\nRUN " + "word " * 30 + "\n"},
+    "copies from": {"environment/Dockerfile": "FROM x\nCOPY --from=b a c\n"},
+    "copies an address": {"environment/Dockerfile": "FROM x\nADD https://x.test/a b\n"},
+    "copies nothing": {"environment/Dockerfile": "FROM x\nCOPY a\n"},
+    "copies a missing file": {"environment/Dockerfile": "FROM x\nWORKDIR /app\nCOPY none .\n"},
+    "copies from outside": {"environment/Dockerfile": "FROM x\nWORKDIR /app\nCOPY ../task.toml .\n"},
+    "copies elsewhere": {"environment/Dockerfile": "FROM x\nWORKDIR /app\nCOPY Dockerfile /opt/x\n"},
+    "copies a file that is no text": {
+        "environment/Dockerfile": "FROM x\nWORKDIR /app\nCOPY a.bin .\n",
+        "environment/a.bin": b"\xff\x00",
+    },
+    "no environment": {"environment/Dockerfile": None},
+    "no instruction": {"instruction.md": None},
+    "an empty instruction": {"instruction.md": "# canary\n\n"},
+    "no tests": {"tests/test.sh": None},
+    "tests that install": {"tests/test.sh": "apt-get -y install curl\n"},
+    "steps": {
+        "task.toml": (
+            '[verifier]\ntimeout_sec = 5\n[[steps]]\nname = "one"\nmin_reward = 0.5\n'
+            '[[steps]]\nname = "two"\n[steps.min_reward]\nreward = 0.25\n[steps.verifier]\ntimeout_sec = 7\n'
+        ),
+        "steps/one/instruction.md": "One",
+        "steps/one/tests/test.sh": "one",
+        "steps/one/solution/solve.sh": "first",
+        "steps/two/instruction.md": "Two",
+        "steps/two/workdir/file.txt": "x",
+        "solution/solve.sh": "whole",
+    },
+    "a step without a folder": {"task.toml": '[[steps]]\nname = "one"\n'},
+    "a step without a name": {"task.toml": "[[steps]]\nmin_reward = 1\n", "steps/x": "x"},
+    "a step outside": {"task.toml": '[[steps]]\nname = "../../plain"\n', "steps/x": "x"},
+    "a step with a script": {
+        "task.toml": '[[steps]]\nname = "one"\n',
+        "steps/one/instruction.md": "One",
+        "steps/one/workdir/setup.sh": "x",
+    },
+}
+
+
+def test_what_is_read_of_harbor_is_as_recorded(tmp_path: Path) -> None:
+    for name, changes in HARBOR.items():
+        files = {key: text for key, text in {**GOOD, **changes}.items() if text is not None}
+        write(tmp_path / name, files)
+    read = {name: plain(harbor.read_harbor(tmp_path / name, ReadOptions()), tmp_path) for name in HARBOR}
+    compare("harbor", read)
+
+
+TERMINAL: dict[str, dict[str, str | bytes | None]] = {
+    "plain": {},
+    "full": {
+        "task.yaml": (
+            "instruction: |\n  Do it.\n  Twice.\ndifficulty: easy\ncategory: files\nauthor_name: A\n"
+            "max_test_timeout_sec: 11\nmax_agent_timeout_sec: 22\n"
+        ),
+        "Dockerfile": "FROM x\nWORKDIR /work\nENV A=1\nCOPY a.txt .\n",
+        "a.txt": "a",
+        "solution.sh": "solve",
+        "docker-compose.yaml": "services: {a: {}}\n",
+        "tests/test_a.py": "import a\n",
+    },
+    "a script": {"run-tests.sh": "uv run pytest\n", "tests/test_a.py": None},
+    "a script that installs": {"run-tests.sh": "apk add x\n"},
+    "tests with a network": {"tests/test_a.py": "curl\n"},
+    "no tests": {"tests/test_a.py": None},
+    "no instruction": {"task.yaml": "instruction: ' '\n"},
+    "several containers": {"docker-compose.yml": "services: {a: {}, b: {}}\n"},
+    "an image": {"Dockerfile": "FROM x\nRUN apt-get install y\n"},
+    "broken": {"task.yaml": "instruction: [\n"},
+}
+
+
+def test_what_is_read_of_terminal_bench_is_as_recorded(tmp_path: Path) -> None:
+    good: dict[str, str | bytes] = {
+        "task.yaml": f"instruction: {'word ' * 30}\n",
+        "tests/test_a.py": "x = 1\n",
+    }
+    for name, changes in TERMINAL.items():
+        files = {key: text for key, text in {**good, **changes}.items() if text is not None}
+        write(tmp_path / name, files)
+    read = {
+        name: plain(harbor.read_terminal_bench(tmp_path / name, ReadOptions()), tmp_path) for name in TERMINAL
+    }
+    compare("terminal-bench", read)
+
+
+def test_a_task_yaml_without_an_instruction_is_of_another_tool(tmp_path: Path) -> None:
+    for text, is_ours in (("a: 1\ninstruction: x\n", True), ("a: 1\n  instruction: x\n", False)):
+        write(tmp_path, {"task.yaml": text})
+        assert harbor.is_terminal_bench(tmp_path) is is_ours
+
+
+@pytest.mark.parametrize(
+    ("dockerfile", "work", "prebuilt", "image"),
+    [
+        ("FROM x\nRUN y\nWORKDIR /a\nworkdir b\n", "", "", ("proctor-task-", "/a/b")),
+        ("FROM x\nRUN y\n", "", "", ("proctor-task-", "/app")),
+        ("FROM x\nRUN y\nWORKDIR /a\n", "/w", "", ("proctor-task-", "/w")),
+        ("FROM x\nWORKDIR /a\n", "", "org/image", ("org/image", "/app")),
+        ("FROM x\nRUN y\n", "/", "", None),
+        ("FROM x\nRUN y\n", "w", "", None),
+    ],
+)
+def test_a_task_that_needs_an_image_has_its_folder_in_it(
+    dockerfile: str, work: str, prebuilt: str, image: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container, "engine", lambda *_: "podman")
+    write(tmp_path, {"Dockerfile": dockerfile})
+    if image is None:
+        with pytest.raises(harbor.NeedsImage):
+            harbor._environment(tmp_path, work, prebuilt)
+        return
+    folder, start, variables, made = harbor._environment(tmp_path, work, prebuilt)
+    assert made is not None and made.name.startswith(image[0])
+    assert (folder, made.work, start, variables) == (image[1], image[1], None, {})
+    assert made.context == (None if prebuilt else tmp_path)
+
+
+# --- Exercism ---
+
+EXERCISE: dict[str, str | bytes] = {
+    ".docs/instructions.md": " Do it. \n",
+    ".docs/introduction.md": "Intro",
+    ".docs/instructions.append.md": "More",
+    ".meta/example.py": "answer",
+    "two_fer.py": "stub",
+    "two_fer_test.py": "test",
+    "build/out.txt": "x",
+    "image.bin": b"\xff\x00",
+    "notes.txt": "notes",
+}
+
+
+def config(**files: list[str]) -> str:
+    usual = {"solution": ["two_fer.py"], "test": ["two_fer_test.py"], "example": [".meta/example.py"]}
+    return json.dumps({"blurb": "Say it", "files": {**usual, **files}})
+
+
+EXERCISES: dict[str, dict[str, str | bytes | None]] = {
+    "python": {".meta/config.json": config()},
+    "javascript": {
+        ".meta/config.json": config(solution=["a.js"], test=["a.spec.js"], example=[".meta/proof.ci.js"]),
+        "a.js": "stub",
+        "a.spec.js": "xtest('a'); xit('b'); xdescribe('c'); extest('d')",
+        ".meta/proof.ci.js": "answer",
+    },
+    "java": {
+        ".meta/config.json": config(
+            solution=["A.java", "B.java"], test=["ATest.java"], example=[".meta/C.java"]
+        ),
+        "A.java": "stub",
+        "B.java": "stub",
+        "ATest.java": '  @Disabled("x")\n  @Test\n',
+        ".meta/C.java": "answer",
+    },
+    "rust": {
+        ".meta/config.json": config(
+            solution=["src/lib.rs", "Cargo.toml"],
+            test=["tests/a.rs"],
+            example=[".meta/example.rs", ".meta/Cargo-example.toml", ".meta/none.rs"],
+        ),
+        "src/lib.rs": "stub",
+        "Cargo.toml": "c",
+        "tests/a.rs": "t",
+        ".meta/example.rs": "answer",
+        ".meta/Cargo-example.toml": "c",
+    },
+    "several": {
+        ".meta/config.json": config(
+            solution=["a.cpp", "a.h", "CMakeLists.txt"], test=["t.cpp"], example=[".meta/x.h"]
+        ),
+        "a.cpp": "c",
+        "a.h": "h",
+        "t.cpp": "t",
+        ".meta/x.h": "answer",
+    },
+    "no blurb": {".meta/config.json": config().replace("Say it", "")},
+    "no solution": {".meta/config.json": config(solution=[])},
+    "no test": {".meta/config.json": config(test=[])},
+    "a missing test": {".meta/config.json": config(test=["other_test.py"])},
+    "an unknown language": {".meta/config.json": config(solution=["a.xyz"])},
+    "no instructions": {
+        ".meta/config.json": config(),
+        **dict.fromkeys([name for name in EXERCISE if name.startswith(".docs")]),
+    },
+    "no answer": {".meta/config.json": config(example=[])},
+    "broken": {".meta/config.json": "{"},
+}
+
+
+def test_what_is_read_of_exercises_is_as_recorded(tmp_path: Path) -> None:
+    read = {}
+    for name, changes in EXERCISES.items():
+        folder = tmp_path / name
+        write(folder, {key: text for key, text in {**EXERCISE, **changes}.items() if text is not None})
+        read[name] = plain(exercism.read_exercise(folder, ReadOptions()), tmp_path)
+    compare("exercism", read)
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("/x/python/exercises/practice/two-fer", "python/two-fer"),
+        ("/python/exercises/practice/two-fer", "python/two-fer"),
+        ("exercises/practice/two-fer", "two-fer"),
+        ("/x/python/exercises/concept/two-fer", "two-fer"),
+    ],
+)
+def test_the_name_of_an_exercise_has_its_language(folder: str, name: str) -> None:
+    assert exercism._name(Path(folder)) == name
+
+
+@pytest.mark.parametrize(
+    ("example", "stub"),
+    [
+        (".meta/b.py", "src/b.py"),
+        (".meta/x.h", "src/c.h"),
+        (".meta/x.py", "src/x.py"),
+        (".meta/x.txt", "src/x.txt"),
+    ],
+)
+def test_which_stub_an_example_solves(example: str, stub: str) -> None:
+    assert exercism._matching(example, ["src/a.py", "src/b.py", "src/c.h"]) == stub
+
+
+# --- Rows ---
+
+
+def test_what_is_read_of_rows_is_as_recorded(tmp_path: Path) -> None:
+    function = {
+        "task_id": "HumanEval/0",
+        "prompt": "def f():\n",
+        "entry_point": "f",
+        "test": "def check(f): pass",
+    }
+    mbpp = {"task_id": 3, "text": "Do", "test_list": ["assert a"], "code": "a\r\nb"}
+    clone = tmp_path / "clones" / "lib"
+    (clone / ".git").mkdir(parents=True)
+    patch = "--- a/x.py\n+++ b/x.py\n--- a/gone.py\n+++ /dev/null\n"
+    swe = {
+        "instance_id": "lib-1",
+        "repo": "org/lib",
+        "base_commit": "abc",
+        "problem_statement": "\n\n" + "word " * 20 + "\nmore",
+        "patch": patch,
+        "test_patch": "--- a/t.py\n+++ b/t s.py\n+++ b/data.txt\n",
+        "FAIL_TO_PASS": '["t.py::a"]',
+        "PASS_TO_PASS": ["t.py::b"],
+        "created_at": "2024-01-31T10:00:00Z",
+        "version": "1",
+        "difficulty": "hard",
+    }
+    lines = "\n".join
+    files: dict[str, str | bytes] = {
+        "humaneval.jsonl": lines(
+            map(
+                json.dumps,
+                [
+                    {**function, "canonical_solution": "  return 1\n"},
+                    {**function, "prompt": "def f():"},
+                    {**function, "prompt": ""},
+                    {**function, "test": ""},
+                ],
+            )
+        ),
+        "mbpp.json": json.dumps(
+            [
+                {**mbpp, "test_imports": ["import x"], "test_setup_code": "y", "challenge_test_list": ["z"]},
+                {**mbpp, "text": "", "prompt": "Other"},
+                {**mbpp, "test_list": []},
+                3,
+            ]
+        ),
+        "one.json": json.dumps({"prompt": "alone", "expected": 3}),
+        "swe.jsonl": lines(
+            map(
+                json.dumps,
+                [
+                    swe,
+                    {
+                        **swe,
+                        "test_patch": "",
+                        "patch": "",
+                        "FAIL_TO_PASS": ["u.py::a", "b"],
+                        "created_at": "",
+                    },
+                    {**swe, "test_patch": "", "FAIL_TO_PASS": "x"},
+                    {**swe, "repo": "org/none"},
+                    {**swe, "base_commit": ""},
+                ],
+            )
+        ),
+        "data.csv": (
+            "question,answer,id,system\n"
+            f"{'long ' * 20},4,one,be kind\n"
+            ",x,two,\n"
+            '"two\nlines",,,\n'
+            "extra,a,b,c,d\n"
+        ),
+        "data.tsv": "input\ttarget\nq\ta\n",
+        "data.jsonl.gz": gzip.compress(b'{"query": {"a": "\xc3\xbc"}, "label": ["x", 1]}\n', mtime=0),
+        "mixed.jsonl": lines(
+            [
+                '{"prompt": "a", "expect": {"contains": "x"}}',
+                "{",
+                "[1]",
+                "",
+                '{"prompt": "b", "expected": ""}',
+                '{"prompt": "c", "ideal": 1.5}',
+                '{"prompt": "d", "ideal": true, "key": 7}',
+                '{"other": 1}',
+            ]
+        ),
+        "broken.json": "{",
+        "predictions.jsonl": '{"instance_id": "a", "model_patch": "b"}',
+    }
+    write(tmp_path / "files", files)
+    read = read_all(tmp_path / "files", ReadOptions(repos={"org/lib": clone}, setup="make"))
+    compare("rows", plain(read, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("{a} and {b}", "x and 3"),
+        ("{{ a }} and {b}", "x and {b}"),
+        ("{{a}}{{ b }}", "x3"),
+        ("none", "none"),
+    ],
+)
+def test_a_template_is_filled_with_the_columns_of_a_row(template: str, text: str) -> None:
+    assert rows._filled(template, {"a": "x", "b": 3}) == text
+
+
+@pytest.mark.parametrize(
+    ("template", "problem"),
+    [
+        ("{c}", "the template names `c`; the columns are: a, b"),
+        ("{{c}}", "the template names `c`; the columns are: a, b"),
+        ("{a", "the template cannot be read: "),
+    ],
+)
+def test_a_template_that_cannot_be_filled_is_refused(template: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=f"^{problem}"):
+        rows._filled(template, {"a": "x", "b": 3})
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"prompt_column": "x"}, "there is no column x; the columns are: other, a"),
+        ({}, "there is no column of prompts; the columns are: other, a"),
+        ({"prompt_column": "a", "expect_column": "y"}, "there is no column y; the columns are: other, a"),
+        ({"template": " "}, "the prompt is empty"),
+    ],
+)
+def test_a_row_without_the_columns_that_are_named_is_refused(options: Any, problem: str) -> None:
+    with pytest.raises(ValueError, match="^" + problem.replace(".", r"\.") + "$"):
+        rows._dataset_task({"other": 1, "a": "A"}, 1, Path("x.csv"), ReadOptions(**options))
+
+
+@pytest.mark.parametrize(
+    ("text", "line"), [("a" * 80, "a" * 80), ("a" * 81, "a" * 79 + "…"), ("\n  b \nc", "b"), ("", "")]
+)
+def test_a_title_is_the_first_line_clipped(text: str, line: str) -> None:
+    assert rows._first_line(text) == line
+
+
+# --- Our own format ---
+
+MARKDOWN = {
+    "full.md": """\
+---
+start: files/start
+check_files: files/check
+solution: files/solution
+setup: make
+check:
+  It works: make test
+  "it is   FAST.": make bench
+expect: {contains: done, equals: null}
+timeout: 30
+check_timeout: 7
+agent: echo
+answer: Yes
+date: '2024-01-31'
+---
+# Task: Build it
+
+**Difficulty:** easy
+- **Area**: tools
+* **Time:** 5 min
+
+```
+**No:** fact
+# Task: not this
+```
+
+## Requirements
+
+- first
+* second
+3. third
+4) [x] fourth
+```
+- not this
+```
+
+### Success Criteria:
+
+- [ ] It works
+- [x] It is fast
+- plain entry
+1. numbered
+
+**Late:** no fact
+
+# Second heading
+""",
+    "facts.txt": "# Plain title #\n\n**Difficulty**: Hard\n**Difficulty:** easy\ntext\n",
+    "repo.md": "---\nrepo: clone\nref: v1\nsealed: true\ncheck: make\n---\n# Task: R\n",
+    "list.md": "---\ncheck: [a, b]\nempty: true\n---\n# task: list\n\nDo it.\n",
+    "crlf.markdown": "\ufeff# Task: C\r\n\r\nDo it.\r\n",
+    "both.md": "---\nstart: files/start\nrepo: clone\n---\n# Task: x\n",
+    "ref.md": "---\nref: v1\n---\n# Task: x\n",
+    "sealed.md": "---\nsealed: true\nhidden: a.tar\n---\n# Task: x\n",
+    "hidden.md": "---\nrepo: clone\nhidden: none.tar\ncheck: make\n---\n# Task: x\n",
+    "hidden-outside.md": "---\nrepo: clone\nhidden: ../a.tar\ncheck: make\n---\n# Task: x\n",
+    "hidden-list.md": "---\nrepo: clone\nhidden: a.tar\ncheck: [make]\n---\n# Task: x\n",
+    "date.md": "---\ndate: yesterday\n---\n# Task: x\n",
+    "address.md": "---\nrepo: https://x.test/a\n---\n# Task: x\n",
+    "no-check.md": "---\ncheck_files: files/check\n---\n# Task: x\n",
+    "criterion.md": "---\ncheck: {It workz: make}\n---\n# Task: x\n\n## Success Criteria\n- It works\n",
+    "other-criterion.md": "---\ncheck: {zzz: make}\n---\n# Task: x\n\n## Success Criteria\n- It works\n",
+    "own-criteria.md": "---\ncheck: {It works: make}\n---\n# Task: x\n",
+    "empty-check.md": "---\ncheck: []\n---\n# Task: x\n",
+    "wrong-check.md": "---\ncheck: {a: 3}\n---\n# Task: x\n",
+    "unknown.md": "---\nchek: a\n---\n# Task: x\n",
+    "expect.md": "---\nexpect: {regex: '('}\n---\n# Task: x\n",
+    "nothing.md": "---\ncheck: a\n---\n\n \n",
+    "no-end.md": "---\ncheck: a\n",
+    "no-front.md": "---\n---\n# Task: x\n",
+    "outside.md": "---\nstart: ../other\n---\n# Task: x\n",
+    "missing.md": "---\nstart: none\n---\n# Task: x\n",
+    "itself.md": "---\nstart: .\n---\n# Task: x\n",
+}
+
+
+def test_what_is_read_of_our_own_format_is_as_recorded(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    write(folder, dict(MARKDOWN))
+    write(folder, {f"files/{name}/a.txt": name for name in ("start", "check", "solution")})
+    write(tmp_path, {"other/a.txt": "x"})
+    write(folder, {"latin.md": b"# Task: x\n\n\xff\n", "task.xyz": "x"})
+    (folder / "link.md").symlink_to(tmp_path / "other" / "a.txt")
+    read: dict[str, Any] = {}
+    for file in sorted(path for path in folder.iterdir() if path.is_file()):
+        try:
+            read[file.name] = plain(read_task(file), tmp_path)
+        except PlanError as error:
+            read[file.name] = plain(
+                [(str(each.at), each.problem, each.remedy) for each in error.problems], tmp_path
+            )
+        except UsageError as error:
+            read[file.name] = plain(str(error), tmp_path)
+    compare("markdown", json.loads(json.dumps(read, default=str).replace(str(Path.home()), "HOME")))
+
+
+def test_lines_are_numbered_in_the_whole_file() -> None:
+    parsed = read_markdown("# A: b\n## Success criteria\n- x\n", first_line=10)
+
+    assert (parsed.title, parsed.is_task) == ("A: b", False)
+    assert [(box.number, box.text) for box in parsed.boxes] == [(12, "x")]
+    assert bullets("- a\n```\n- b\n```\n+ [X] c\nno\n2) d") == ("a", "c", "d")
+
+
+def test_tasks_of_a_folder_are_read_easiest_first_and_named_by_path_where_names_are_equal(
+    tmp_path: Path,
+) -> None:
+    text = "# Task: x\n\nDo it.\n"
+    names = ["hard/a.md", "easy/a.md", "smoke/b.md", "zoo/c.md", "medium/d.md", "aaa/e.md"]
+    write(tmp_path, dict.fromkeys(names, text))
+    write(tmp_path, {"notes.md": "# Notes\n", ".hidden/f.md": text, "easy/g.rst": text})
+    write(tmp_path, {"zoo/c.md": "---\nstart: c\n---\n" + text, "zoo/c/h.md": text})
+    read = read_tasks(tmp_path)
+
+    assert [(task.name, task.difficulty) for task in read] == [
+        ("smoke/b", "Smoke Test"),
+        ("easy/a", "Easy"),
+        ("medium/d", "Medium"),
+        ("hard/a", "Hard"),
+        ("aaa/e", ""),
+        ("zoo/c", ""),
+    ]
+    assert [task.name for task in read_tasks(tmp_path / "easy")] == ["a"]
+    (tmp_path / "none").mkdir()
+    with pytest.raises(UsageError, match="there is no task in"):
+        read_tasks(tmp_path / "none")
+
+
+def test_what_a_folder_contains_is_found_by_its_files(tmp_path: Path) -> None:
+    row = '{"prompt": "a"}\n'
+    cases: dict[str, dict[str, str | bytes]] = {
+        "rows": {"a.jsonl": row, "b.txt": "x", "c.yaml": "a: 1\n", "d.json": "[]", "e.csv": "prompt\nb\n"},
+        "markdown first": {"a.md": "# Task: a\n\nDo\n", "b.jsonl": row},
+        "nested first": {"deep/er/" + name: text for name, text in GOOD.items()} | {"b.jsonl": row},
+        "too deep": {"1/2/3/4/5/6/7/8/" + name: text for name, text in GOOD.items()} | {"b.jsonl": row},
+        "deepest": {"1/2/3/4/5/6/" + name: text for name, text in GOOD.items()},
+        "hidden": {".x/" + name: text for name, text in GOOD.items()} | {"b.jsonl": row},
+        "exercise": {**EXERCISE, ".meta/config.json": config()},
+        "exercise without docs": {".meta/config.json": config(), "b.jsonl": row},
+        "terminal": {"task.yaml": "instruction: Do\n", "tests/a.py": "x"},
+        "twice": {"a.jsonl": row + row, "b.jsonl": '{"id": "a-1", "prompt": "c"}\n'},
+        "promptfoo": {"x.yaml": "prompts: [Hi]\nproviders: [echo]\n", "y.yaml": "prompts: [Hi]\n"},
+        "amp": {"x.json": '{"bugCommit": "a", "fixCommit": "b", "testPath": "c"}', "b.jsonl": row},
+        "wrong": {"a.json": "{", "b.jsonl": row, "p.jsonl": '{"instance_id": "a", "model_patch": "b"}'},
+        "nothing": {"a.xyz": "x"},
+    }
+    for name, files in cases.items():
+        write(tmp_path / name, files)
+    read = {}
+    for name, found in read_all(tmp_path).items():
+        if isinstance(found, str):
+            read[name] = found
+        else:
+            names = [(task["name"], task.get("format", "")) for task in found["tasks"]]
+            reasons = [(each["file"], each.get("line"), each["reason"]) for each in found.get("not_read", ())]
+            read[name] = {"tasks": names, "not read": reasons, "models": found.get("models", [])}
+    compare("folders", read)
+
+
+def test_a_task_file_of_a_folder_names_the_folder(tmp_path: Path) -> None:
+    write(tmp_path / "good", GOOD)
+    (task,) = read_task_set(tmp_path / "good" / "task.toml").tasks
+    assert task.name == "good"
+
+
+def test_there_is_a_limit_to_the_number_of_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, {"a.jsonl": '{"prompt": "a"}\n' * 3})
+    monkeypatch.setattr(formats, "MOST_TASKS", 3)
+    assert [task.name for task in read_task_set(tmp_path / "a.jsonl").tasks] == ["a-1", "a-2", "a-3"]
+    monkeypatch.setattr(formats, "MOST_TASKS", 2)
+    with pytest.raises(UsageError, match="holds 3 tasks"):
+        read_task_set(tmp_path / "a.jsonl")
+
+
+def test_what_is_written_in_our_own_format_is_as_recorded(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    function = {"task_id": "HumanEval/0", "prompt": "def f():\n", "entry_point": "f", "test": "t"}
+    write(
+        source,
+        {
+            "rows.jsonl": json.dumps({**function, "canonical_solution": " pass"}),
+            "data.csv": "prompt,answer,id\nWhat?,Four,a/b c\n",
+            "p.yaml": "prompts: [Hi]\nproviders: [echo]\ntests: [{assert: [{type: equals, value: x}]}]\n",
+            "x/exercise/.meta/config.json": config(),
+            **{f"x/exercise/{name}": text for name, text in EXERCISE.items()},
+        },
+    )
+    write(source / "harbor", GOOD)
+    write(source / "own", {"t.md": "---\nstart: s\nsetup: make\ntimeout: 5\n---\n# Task: own\n\nDo.\n"})
+    write(source / "own", {"s/a.txt": "a"})
+    clone = tmp_path / "clone"
+    swe = {
+        "instance_id": "...",
+        "repo": "org/lib",
+        "base_commit": "abc",
+        "problem_statement": "Fix",
+        "patch": "+++ b/x.py\n",
+        "test_patch": "+++ b/t.py\n",
+        "FAIL_TO_PASS": [],
+    }
+    write(source, {"swe.jsonl": json.dumps(swe)})
+    clone.mkdir()
+    read = [
+        task
+        for name in ("rows.jsonl", "data.csv", "p.yaml", "x/exercise", "harbor", "own/t.md", "swe.jsonl")
+        for task in read_task_set(source / name, ReadOptions(repos={"org/lib": clone})).tasks
+    ]
+    steps = dataclasses.replace(read[0], name="steps", steps=(harbor.TaskStep(prompt="x"),))
+    written, left_out = write_task_set(TaskSet(tasks=(*read, steps)), tmp_path / "new" / "folder")
+
+    texts = {
+        path.relative_to(tmp_path / "new").as_posix(): path.read_text().splitlines()
+        for path in sorted((tmp_path / "new").rglob("*"))
+        if path.is_file()
+    }
+    compare(
+        "written",
+        plain({"texts": texts, "written": written, "left out": left_out}, tmp_path),
+    )
+    with pytest.raises(UsageError, match="is not empty"):
+        write_task_set(TaskSet(tasks=()), tmp_path / "new" / "folder")
+
+
+def test_a_task_without_a_name_for_a_file_is_called_task(tmp_path: Path) -> None:
+    (task,) = read_task_set(_row(tmp_path)).tasks
+    written = formats._write_task(dataclasses.replace(task, name="..."), tmp_path)
+    assert written == tmp_path / "task.md"
+
+
+def _row(folder: Path) -> Path:
+    write(folder, {"a.jsonl": '{"prompt": "# Task: a"}\n'})
+    return folder / "a.jsonl"
+
+
+def test_a_prompt_with_the_heading_of_a_task_gets_no_other(tmp_path: Path) -> None:
+    tasks: tuple[Task, ...] = read_task_set(_row(tmp_path)).tasks
+    assert formats._write_task(tasks[0], tmp_path).read_text().count("# Task:") == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_prompt"),
+    [
+        ({}, True),
+        ({"format": MARKDOWN_FORMAT}, False),
+        ({"setup": "make"}, False),
+        ({"agent": "echo"}, False),
+        ({"repo": Path("/x")}, False),
+        ({"check_files": texts_of({"a": "b"})}, False),
+        ({"start": texts_of({"a": "b"})}, False),
+        ({"checks": (TaskCheck(criterion="", command="make"),)}, False),
+        ({"checks": (TaskCheck(criterion="x", command=""),)}, True),
+    ],
+)
+def test_a_task_is_a_prompt_where_it_has_no_files_and_no_commands(
+    changes: Any, is_prompt: bool, tmp_path: Path
+) -> None:
+    (task,) = read_task_set(_row(tmp_path)).tasks
+    assert dataclasses.replace(task, **changes).is_prompt is is_prompt
+
+
+@pytest.mark.parametrize("name", ["humaneval", "mbpp"])
+def test_a_template_replaces_the_prompt_of_a_function(name: str) -> None:
+    row = {
+        "task_id": "1",
+        "prompt": "def f():",
+        "entry_point": "f",
+        "test": "t",
+        "text": "Do",
+        "test_list": ["a"],
+    }
+    reader = rows._humaneval_task if name == "humaneval" else rows._mbpp_task
+    assert reader(row, 1, Path("x"), ReadOptions(template="T {task_id}")).prompt == "T 1"
+    assert reader(row, 1, Path("x"), ReadOptions()).prompt.count("in a code fence.") == 1
+
+
+def test_cases_of_amp_are_as_recorded(tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    clone.mkdir()
+    case = {"repo": "org/lib", "prompt": "Fix it\nnow", "commit": "abc"}
+    bug = {"id": "bug", "repo": "org/lib", "bugCommit": "a", "fixCommit": "b", "testPath": "t/x.py"}
+    suites = [
+        {"swebench_cases_dir": "none"},
+        {"swebench_cases_dir": "bugs"},
+        {
+            "name": "s",
+            "timeout_sec": 7,
+            "cases": [{**case, "id": "c1"}, {"prompt": "x"}, {**case, "prompt": ""}],
+        },
+    ]
+    files = {
+        "plan.yaml": json.dumps({"suites": suites, "models": {"m": {}}, "defaults": {"timeoutSec": 9}}),
+        "matrix.yaml": json.dumps(
+            {"matrix": [{**case, "follow_ups": ["again"]}], "defaults": {"repo": "no"}}
+        ),
+        "suite.yaml": json.dumps({"name": "s", "cases": [{**case, "timeoutSec": 3, "description": "D"}]}),
+        "list.json": json.dumps([bug, {**bug, "id": "", "repo": "none"}]),
+        "bugs/one.json": json.dumps(bug),
+        "bugs/two.json": json.dumps({**bug, "prompt": "Own words"}),
+    }
+    write(tmp_path / "amp", files)
+    read = {
+        name: plain(amp.read_amp(tmp_path / "amp" / name, ReadOptions(repos={"org/lib": clone})), tmp_path)
+        for name in ("plan.yaml", "matrix.yaml", "suite.yaml", "list.json")
+    }
+    compare("amp", read)
+
+
+@pytest.mark.parametrize(
+    ("keys", "is_amp"),
+    [
+        ({"cases", "name"}, True),
+        ({"cases"}, False),
+        ({"name"}, False),
+        ({"suites"}, True),
+        ({"matrix"}, True),
+        ({"bugCommit", "fixCommit", "testPath", "x"}, True),
+        ({"bugCommit", "fixCommit"}, False),
+    ],
+)
+def test_files_of_amp_are_known_by_their_keys(keys: set[str], is_amp: bool) -> None:
+    assert amp.is_amp(keys) is is_amp

@@ -1,0 +1,97 @@
+"""Requests with all that the server answers, as recorded in `recorded/*.txt`.
+
+A line that begins with `$ ` is a request: method, path and, in JSON, its body. Below it are its status unless
+that is 200, and its body. Add a request and record with PROCTOR_RECORD_SNAPSHOTS=1, then read the difference.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from app_states import make_state
+from stocked_judgements import compared_run
+from stocked_runs import add_session
+
+from filled import NOW, add_batch, carry_out, filled_store, items, task_items
+from proctor.session import Message, Metric, ToolCall
+from proctor.store import RetrySelection
+from proctor.store.writer import this_process
+from proctor.web.app import create_app
+
+RECORD_VARIABLE = "PROCTOR_RECORD_SNAPSHOTS"
+RECORDED = Path(__file__).parent / "recorded"
+TASKS = ("one", "two", "three", "four", "five", "six")
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Any]:
+    """Calls an application over a store that has runs, sessions and scores of all kinds."""
+    from starlette.testclient import TestClient
+
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    with filled_store(home) as store:
+        add_batch(store, "going", items()[:4])
+        store.resume_batch("going", this_process(), RetrySelection(), NOW)
+        for run, good in (("before", 2), ("after", 5)):
+            outcomes = {task: "success" if place < good else "fail" for place, task in enumerate(TASKS)}
+            compared_run(store, run, outcomes, model="m", score="kind")
+        add_batch(store, "steps", task_items(tasks=4, repeats=2))
+        carry_out(store, "steps")
+        said = [Message(role="user", content="Is it open? " * 30), Message(role="assistant", content="Yes.")]
+        measured = [Metric(name="warmth", value=0.5 * number, step=number) for number in (1, 2)]
+        look = ToolCall(name="look", args={"at": "sea"}, success=False, result="x" * 3000, duration_ms=12.0)
+        add_session(store, "talk", [*said, look, *measured, said[1]])
+        site = make_state(
+            store,
+            home=home,
+            folder=tmp_path,
+            environment={},
+            command=["false"],
+            now=lambda: NOW + timedelta(hours=1),
+        )
+        yield TestClient(create_app(site), base_url="http://127.0.0.1:8765")
+
+
+def masked(text: str, folder: Path) -> str:
+    """Without what differs between runs and machines."""
+    text = text.replace(str(folder), "FOLDER")
+    text = re.sub(r'(?<="id": ")[0-9a-f]{16}(?=")', "<id>", text)
+    text = re.sub(r'(?<="(?:python)": ")[0-9.]+', "<version>", text)
+    return re.sub(r"\b\d+\.\d{10,}\b", lambda match: f"{float(match.group()):.9g}", text)
+
+
+def answer(request: str, client: Any) -> str:
+    """The status, unless it is 200, and the body; JSON with a member in each line."""
+    method, path, body = (request.split(" ", 2) + [""])[:3]
+    replied = client.request(
+        method,
+        path,
+        content=body.encode() or None,
+        headers={"Content-Type": "application/json"} if body else {},
+    )
+    kind = replied.headers.get("content-type", "").partition(";")[0]
+    text = (
+        json.dumps(replied.json(), indent=1, ensure_ascii=False)
+        if kind == "application/json"
+        else replied.text
+    )
+    status = "" if replied.status_code == 200 else f"{replied.status_code} {kind}\n"
+    return f"{status}{text}\n"
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in RECORDED.glob("*.txt")))
+def test_requests_are_answered_as_before(name: str, client: Any, tmp_path: Path) -> None:
+    file = RECORDED / f"{name}.txt"
+    recorded = file.read_text(encoding="utf-8")
+    requests = re.findall(r"^\$ ((?:GET|POST|DELETE) .*)$", recorded, flags=re.MULTILINE)
+    answers = "\n".join(f"$ {each}\n{masked(answer(each, client), tmp_path)}" for each in requests)
+    if os.environ.get(RECORD_VARIABLE) == "1":
+        file.write_text(answers, encoding="utf-8")
+    else:
+        assert answers == recorded
