@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from proctor.errors import UsageError
-from proctor.stats.variance import _Design, _effect, _Fit, _is_balanced, components, mixed_model
+from proctor.stats.variance import _Design, _effect, _Fit, _fit, _is_balanced, components, mixed_model
 
 # Penicillin (Davies & Goldsmith 1972; lme4): growth on 24 plates, 6 samples each.
 PENICILLIN = """
@@ -423,6 +423,68 @@ def test_a_design_is_balanced_if_all_combinations_occur_equally_often(factors, i
     table = {name: list(levels) for name, levels in factors.items()}
     table["y"] = [float(number) for number in range(len(factors["a"]))]
     assert _is_balanced(_Design(table, (), list(factors), "y")) is is_balanced
+
+
+@pytest.mark.parametrize(
+    ("fixed", "factors", "is_balanced"),
+    [
+        ("ppqq", {"a": "xyxy"}, True),
+        ("ppqq", {"a": "xyxx"}, False),
+        # A single random level has nothing that the means of the fixed ones share.
+        ("ppqq", {"a": "xxxx"}, True),
+        ("ppqq", {"a": "xxyy"}, True),
+        # Four fixed levels, two of which share each random one.
+        ("ppqqrrss", {"a": "xxxxyyyy"}, False),
+        ("ppqqrrss", {"a": "xxxxxxxx"}, True),
+        # The random levels refine the fixed ones.
+        ("ppppqqqq", {"a": "wwxxyyzz"}, True),
+        ("pppppppp", {"a": "xxxxyyyy"}, True),
+    ],
+)
+def test_a_design_whose_fixed_levels_share_a_random_one_is_not_balanced(fixed, factors, is_balanced):
+    table = {"fixed": list(fixed), **{name: list(levels) for name, levels in factors.items()}}
+    table["y"] = [float(number) for number in range(len(fixed))]
+    assert _is_balanced(_Design(table, ("fixed",), list(factors), "y")) is is_balanced
+
+
+@pytest.mark.parametrize(
+    ("values", "note"),
+    [
+        ([3.0], "one observation: nothing varies"),
+        ([3.0] * 4, "all values are equal: there is no variance to divide"),
+    ],
+)
+def test_a_fit_without_components_has_one_unknown_variance_of_each_term_and_of_the_rest(values, note):
+    design = _Design({"team": list("aabb")[: len(values)], "y": values}, (), ["team"], "y")
+
+    fit = _fit(design)
+
+    size = len(design.terms) + 1
+    assert fit.note == note and fit.squares is None
+    assert fit.variances.shape == (size,) and np.isnan(fit.variances).all()
+    assert fit.covariance.shape == (1, 1) and np.isnan(fit.covariance).all()
+    assert fit.gradients.shape == (size, 1, 1) and not fit.gradients.any()
+    assert fit.information.shape == (size, size) and not fit.information.any()
+    assert fit.means.tolist() == [np.mean(values)]
+    assert fit.counts.tolist() == [len(values)]
+
+
+@pytest.mark.parametrize(
+    ("center", "spread", "is_equal"),
+    [
+        # A billionth of a billionth of the size of the values, and of 1 where they are smaller.
+        (0.0, 0.9e-18, True),
+        (0.0, 1.1e-18, False),
+        (0.25, 0.0, True),
+        (-(2.0**60), 0.0, True),
+        (-(2.0**60), 256.0, False),
+    ],
+)
+def test_values_are_equal_up_to_rounding(center, spread, is_equal):
+    values = [center - spread, center + spread, center - spread, center + spread]
+    fit = _fit(_Design({"team": list("aabb"), "y": values}, (), ["team"], "y"))
+
+    assert (fit.note == "all values are equal: there is no variance to divide") is is_equal
 
 
 @pytest.mark.parametrize(("share", "has_interval"), [(0.9, False), (1.1, True)])
