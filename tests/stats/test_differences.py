@@ -803,7 +803,6 @@ RATIO = {"null": 1.0}
         ),
         (interval(-0.01, 0.01, **SCALED), 0.0, ("inconclusive", NEAR, None, None)),
         # A margin of 0 demands no improvement, only that there is no loss.
-        (interval(0.01, 0.2), 0.0, ("pass", "Within the margin.", None, None)),
         (interval(0.01, 0.2, **SCALED), 0.0, ("pass", "Within the margin.", None, None)),
         (interval(-0.2, -0.01), 0.0, ("fail", "Significantly worse.", None, None)),
         # Ratios: a share, and less is better.
