@@ -403,12 +403,44 @@ def test_a_projection_counts_what_was_added_since_the_last_look():
 
 
 def test_a_projection_passes_over_looks_without_an_interval():
-    """Twelve ratios have no interval yet: it begins at thirty observations."""
+    """Thirteen ratios have no interval yet: it begins at thirty observations."""
     track = _Track(LogConfidenceSequence(0.05))
-    for number in range(12):
+    for number in range(13):
         value = 1.0 + 0.01 * (number % 3)
         track.add(value, value)
 
     assert track.estimate(errors_fail=False).low is None
-    assert track.observations_to_exclude(1.0) == FIRST_LOOK - 12
-    assert track.observations_to_exclude(math.exp(1.01)) is None
+    assert track.observations_to_exclude(1.0) == FIRST_LOOK - 13
+
+
+@pytest.mark.parametrize(
+    ("intervals", "outcome"),
+    [
+        # With errors left out, and with errors as failures: both have to be narrow.
+        (((0.4, 0.5), (0.4, 0.5)), "narrow"),
+        (((0.4, 0.6), (0.4, 0.6)), "narrow"),
+        (((0.4, 0.5), (0.3, 0.6)), "open"),
+        (((0.3, 0.6), (0.4, 0.5)), "open"),
+        (((0.4, 0.5), (None, 0.5)), "open"),
+        (((0.4, None), (0.4, 0.5)), "open"),
+    ],
+)
+def test_a_width_is_reached_however_errors_are_counted(monkeypatch, intervals, outcome):
+    monitor = Monitor([WidthGoal(cell="a", width=0.6 - 0.4)])
+    monkeypatch.setattr(
+        monitor,
+        "estimate",
+        lambda cell, errors_fail: Estimate(
+            value=0.5, low=intervals[errors_fail][0], high=intervals[errors_fail][1]
+        ),
+    )
+    (decision,) = monitor.decisions()
+    assert (decision.outcome, decision.undecided) == (outcome, () if outcome == "narrow" else ("a",))
+
+
+@pytest.mark.parametrize(("is_ratio", "expected"), [(False, (-0.5, -0.9, -0.2)), (True, (2.0, 1 / 0.9, 5.0))])
+def test_a_difference_is_reversed_with_its_ends(is_ratio, expected):
+    found = _reversed(Estimate(value=0.5, low=0.2, high=0.9), is_ratio=is_ratio)
+    assert (found.value, found.low, found.high) == pytest.approx(expected)
+    open_end = _reversed(Estimate(value=0.5, low=None, high=0.9), is_ratio=is_ratio)
+    assert (open_end.low, open_end.high) == (pytest.approx(expected[1]), None)
