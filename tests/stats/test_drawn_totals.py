@@ -122,8 +122,9 @@ def test_of_many_items_of_a_task_a_thousand_are_drawn_and_stand_for_all(monkeypa
     shapes.clear()
     # In blocks: the items of a task keep its mean.
     monkeypatch.setattr(estimate, "BLOCK", 800)
-    assert drawn_total([[2.0, 2.0], [3.0, 3.0]], [600, 500], rng=Watched()) == pytest.approx((2700, 3))
-    assert shapes == [(2, 1), (2, 400), (2, 2), (2, 400), (2, 1), (2, 300)]
+    tasks = [[2.0, 2.0], [3.0, 3.0], [5.0, 5.0]]
+    assert drawn_total(tasks, [600, 500, 100], rng=Watched()) == pytest.approx((3200, 5))
+    assert shapes == [(2, 1), (2, 400), (2, 2), (2, 400), (2, 2), (2, 400)]
 
 
 def test_the_mean_of_a_task_is_the_same_in_all_blocks(monkeypatch):

@@ -349,3 +349,17 @@ def test_a_plan_is_priced_by_its_own_prices_first_at_the_beginning_of_the_day(mo
     assert (
         forecast_plan("coding", plan, SimpleNamespace(**vars(ctx) | {"has_store": False}), work={})[0] is None
     )
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "seconds"), [(1, 80.0), (2, 40.0), (8, 10.0), (100, 10.0), (0, 80.0)]
+)
+def test_the_time_of_a_forecast_is_that_of_as_many_items_side_by_side_as_there_are(
+    store, remember, concurrency, seconds
+):
+    for _ in range(2):
+        remember("claude", "opus", 10, 0.1)
+    work = {Work("claude", "opus", "fix"): 8}
+    found = forecast(store.read, "coding", work, concurrency=concurrency, price=a_dollar_a_million)
+    assert found.seconds.value == pytest.approx(seconds)
+    assert found.cost_usd.value == pytest.approx(0.8)
