@@ -124,7 +124,7 @@ def test_nothing_is_confined_where_that_is_said(kinds: dict[str, Policies]) -> N
         (Sandbox(settings="none"), {"read": ["/x"]}),
     ):
         assert here.confine("agent", own, folders=[], home=Path("/")) is None
-    with pytest.raises(UsageError, match="^the sandbox `none` cannot show a folder at /at$"):
+    with pytest.raises(UsageError, match=r"^the sandbox `none` cannot show a folder at /at$"):
         NOT_CONFINED.confine("agent", None, folders=[], home=Path("/"), mounts={"/at": Path("/x")})
 
 
@@ -134,7 +134,7 @@ def test_which_kinds_can_show_a_folder_at_another_path(kinds: dict[str, Policies
     if kind == "bubblewrap":
         assert policy_of(kind, mounts=mounts).mounts == mounts
     else:
-        with pytest.raises(UsageError, match="^the sandbox `landlock` cannot show a folder at /at$"):
+        with pytest.raises(UsageError, match=r"^the sandbox `landlock` cannot show a folder at /at$"):
             policy_of(kind, mounts=mounts)
     assert policy_of(kind, mounts={}).mounts == {}
 
@@ -174,7 +174,7 @@ def test_what_landlock_can_and_cannot(kinds: dict[str, Policies]) -> None:
         {"network": {"setup": "full", "check": ["a.test"]}},
         {"cache": {"/c": "read", "/d": "copy"}},
     ):
-        with pytest.raises(UsageError, match="^the sandbox `landlock` "):
+        with pytest.raises(UsageError, match=r"^the sandbox `landlock` "):
             Sandbox().kind_of({**own, **more})
         assert Sandbox().kind_of({**own, **more, "kind": "bubblewrap"}) == "bubblewrap"
 
@@ -202,7 +202,7 @@ def test_evaluators_of_a_plan_with_an_image_run_in_another_sandbox(kinds: dict[s
     )
     assert here.for_evaluators("landlock").settings == {"network": "full", "kind": "landlock"}
     assert here.for_evaluators().settings == {"network": "full"}
-    with pytest.raises(UsageError, match="^`sandbox` has no setting `x`"):
+    with pytest.raises(UsageError, match=r"^`sandbox` has no setting `x`"):
         here.settings_of({"x": 1})
 
 
