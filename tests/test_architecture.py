@@ -279,6 +279,38 @@ def test_only_the_edge_prints_reads_the_environment_or_exits():
     assert speaking == []
 
 
+STARTS_PROCESSES = {"subprocess", "multiprocessing", "create_subprocess_exec", "create_subprocess_shell"}
+STARTS_PROCESSES |= {"fork", "posix_spawn", "ProcessPoolExecutor", "Popen", "executable"}
+
+
+def names_in(file: Path) -> set[str]:
+    """Names and attributes that a file uses, and the modules that it imports."""
+    nodes = list(ast.walk(tree_of(file)))
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
+    used |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    return used | set(imported_modules(file))
+
+
+def test_the_server_starts_no_process_but_by_the_launcher():
+    """It calls the library. A process is for a run that outlives the page, and for a plan that takes too long
+    to check: `api/launch.py` starts them, with the plan as data."""
+    wrong = {name_of(file): names_in(file) & STARTS_PROCESSES for file in FILES if part_of(file) == "web"}
+    outside = {name: names for name, names in wrong.items() if names}
+    launcher = next(
+        node
+        for node in tree_of(SOURCE / "api" / "launch.py").body
+        if isinstance(node, ast.ClassDef) and node.name == "Launcher"
+    )
+
+    assert outside == {}
+    assert names_in(SOURCE / "api" / "launch.py") & STARTS_PROCESSES, "the names are found where they are"
+    public = [node for node in launcher.body if is_public(node)]
+    assert [(node.name, [each.arg for each in node.args.args[1:]]) for node in public] == [
+        ("launch", ["request", "name"]),
+        ("check_plan", ["request"]),
+    ]
+
+
 def is_public(node: ast.stmt) -> bool:
     return isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_"
 

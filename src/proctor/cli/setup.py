@@ -13,8 +13,8 @@ import typer
 import yaml
 
 from proctor.agents import agent_names
+from proctor.api.inventory import check_agent
 from proctor.cli import main, output
-from proctor.cli.inventory import look
 from proctor.cli.output import Json, print_json, print_next, print_note, printable, write_file
 from proctor.cli.run import terminal_context
 from proctor.errors import ProctorError, UsageError
@@ -137,7 +137,11 @@ def _defaults(git: Git | None) -> Answers:
             repeats=3,
             budget=1.0,
         )
-    installed = [name for name in agent_names() if name not in GENERAL_AGENTS and look(name)[0].ready]
+    installed = [
+        name
+        for name in agent_names()
+        if name not in GENERAL_AGENTS and check_agent(name, os.environ).availability.ready
+    ]
     try:
         check = guess_check(git)[0]
     except ProctorError:
