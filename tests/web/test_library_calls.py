@@ -25,7 +25,7 @@ async def test_an_error_in_a_thread_is_raised_to_the_caller():
     async def fail():
         raise UsageError("no")
 
-    with pytest.raises(UsageError, match="^no$"):
+    with pytest.raises(UsageError, match=r"^no$"):
         await run_in_thread(fail, seconds=TIME_LIMIT_SECONDS)
 
 
@@ -64,7 +64,7 @@ async def test_a_coroutine_in_a_thread_is_cancelled_when_its_time_is_over():
 
 
 def test_an_unknown_name_in_a_request_is_an_error_of_the_request():
-    with pytest.raises(UsageError, match="^no such model$") as raised, errors_of_request():
+    with pytest.raises(UsageError, match=r"^no such model$") as raised, errors_of_request():
         raise NotFound("no such model")
 
     assert not isinstance(raised.value, NotFound)

@@ -30,9 +30,8 @@ from proctor.errors import ModelError, ProctorError, RateLimited, UsageError
 from proctor.formatting import plural, printable, seconds, usd
 from proctor.git import Git
 from proctor.item import SUCCESS
-from proctor.job import PlanText
-from proctor.jobs.coding.job import JOB
-from proctor.jobs.coding.plan import NO_OVERRIDES
+from proctor.job import PlanText, make_overrides
+from proctor.jobs import recognize
 from proctor.json_values import JsonMap, JsonObject
 from proctor.model import Answer, Request
 from proctor.models import ModelRouter, is_stand_in, local
@@ -300,8 +299,9 @@ async def _work(
         store=store,
     )
     source = PlanText(text=f"matrix: [{json.dumps(entry)}]", folder=folder)
-    plan = JOB.read(source, NO_OVERRIDES, ctx)
-    await lifecycle.start(JOB, plan, ctx, run_id="doctor", observer=make_observer(ctx))
+    job = recognize(source.text)
+    plan = job.read(source, make_overrides(job, {}), ctx)
+    await lifecycle.start(job, plan, ctx, run_id="doctor", observer=make_observer(ctx))
 
 
 class TrialOutcome(TypedDict):

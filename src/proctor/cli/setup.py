@@ -20,7 +20,7 @@ from proctor.cli.run import terminal_context
 from proctor.errors import ProctorError, UsageError
 from proctor.git import Git
 from proctor.job import PlanText, make_overrides
-from proctor.jobs import find_job, job_names, recognize
+from proctor.jobs import FIRST, find_job, job_names, recognize
 from proctor.json_values import JsonMap, JsonObject
 from proctor.lazy_import import load
 from proctor.secrets import visible
@@ -232,7 +232,7 @@ def _check(text: str, out: Path, options: Mapping[str, str] | None) -> None:
 
 @schema_app.command()
 def schema(
-    job: Annotated[str, typer.Argument(help="Job (default: coding).", metavar="JOB")] = "coding",
+    job: Annotated[str, typer.Argument(help="Job (default: coding).", metavar="JOB")] = FIRST,
     out: Annotated[
         Path | None, typer.Option("--out", help="File to write (default: standard output).", metavar="FILE")
     ] = None,

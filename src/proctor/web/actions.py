@@ -20,7 +20,7 @@ from proctor.batch.lifecycle import abort_run
 from proctor.errors import ProctorError, UsageError
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT
 from proctor.job import BatchChanges
-from proctor.jobs.evaluation.job import JOB as EVALUATION
+from proctor.jobs import job_of_evaluations
 from proctor.store import RetrySelection, items
 from proctor.store.batches import LONGEST_ANSWER
 from proctor.store.tables import BatchRow, QuestionRow
@@ -267,7 +267,7 @@ async def run_in_thread(make: Callable[[], Coroutine[Any, Any, T]], *, seconds: 
 
 def execute_evaluation(site: AppState, evaluation_id: str) -> LaunchedProcess:
     """Execute an opened evaluation in a process that outlives the server, unless it is stopped before."""
-    request = LaunchRequest(job=EVALUATION.name, run_id=evaluation_id, only_unfinished=True)
+    request = LaunchRequest(job=job_of_evaluations().name, run_id=evaluation_id, only_unfinished=True)
     return site.launcher.launch(request, f"evaluate-{evaluation_id}")
 
 
