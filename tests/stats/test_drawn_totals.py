@@ -266,7 +266,7 @@ def test_a_resample_without_spread_or_value_says_nothing_and_one_far_away_is_bou
         ({"a": 1}, 4000, 4000),
         ({"a": 1}, 100, 400),
         # Eight million numbers at most, of which a task has a thousand at most.
-        ({name: 1000 for name in "abcd"}, 4000, 2000),
+        (dict.fromkeys("abcd", 1000), 4000, 2000),
         ({"a": 9000, "b": 3000}, 4000, 4000),
         ({str(number): 1000 for number in range(100)}, 4000, 400),
     ],
