@@ -233,3 +233,27 @@ def test_messages_and_tool_calls_of_a_turn_are_seen_in_the_order_of_their_positi
     assert order == [["Message", "ToolCall", "Message"], ["Message", "ToolCall"]]
     assert [trace.prompt for trace in seen.traces] == ["hi", "go"]
     assert seen.traces[0].answer == "done"
+
+
+def test_a_recorded_session_has_the_task_of_its_item_in_its_run(proctor_store):
+    (item,) = stocked.items(1, factors={"task": "sum", "mood": "calm"}, repeat=3)
+    for run_id in ("run", "other"):
+        row = {
+            "runId": run_id,
+            "createdAt": "2026-03-01T12:00:00+00:00",
+            "job": "coding",
+            "status": "running",
+        }
+        proctor_store.create_batch(row, [item])
+    writer = proctor_store.writer()
+    for name, run_id, item_id in (("s1", "run", item.id), ("s2", "run", "gone"), ("s3", "", None)):
+        recorder = stocked.session(writer, name, run_id, item_id)
+        recorder.end("success", "completed", "", work_seconds=1.0, waiting_seconds=0.0)
+    writer.close()
+    recorded = {name: proctor_store.read.recorded(name) for name in ("s1", "s2", "s3")}
+    assert (recorded["s1"].task, recorded["s1"].repeat, recorded["s1"].factors) == (
+        "sum",
+        3,
+        {"mood": "calm"},
+    )
+    assert [(recorded[name].task, recorded[name].factors) for name in ("s2", "s3")] == [("", {}), ("", {})]
