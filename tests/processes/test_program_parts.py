@@ -14,7 +14,7 @@ import pytest
 from proctor.processes import Confinement, CouldNotStart, Launch, ProgramEnd, warden
 from proctor.processes import program as programs
 from proctor.processes.program import Program
-from proctor.processes.streams import HELD_BYTES, ClippedStreamReader, LineSplitter, StreamReader
+from proctor.processes.streams import HELD_BYTES, LINE_LIMIT, ClippedStreamReader, LineSplitter, StreamReader
 
 
 def launch(command=("tool", "x"), **more):
@@ -426,6 +426,7 @@ def test_lines_and_blocks_of_chunks(chunks, limit, lines):
 
 
 def test_the_beginning_of_a_line():
+    assert LINE_LIMIT == 8 << 20
     lines = LineSplitter(4)
     assert not lines.has_begun and lines.begun == ""
     assert list(lines.feed(b"a\nb\0\xff")) == ["a"]
