@@ -394,6 +394,8 @@ class Job:
     starters: ClassVar[Sequence[Starter]] = ()
     has_plans: ClassVar[bool] = True
     """False: its runs come from elsewhere and can be neither started nor resumed."""
+    takes_items: ClassVar[bool] = False
+    """Whether items that were made in Python, and so are no plan of any job, become its runs."""
     retries_errors: ClassVar[bool] = False
     """Whether a resumed run always repeats items that ended in `error`."""
     has_checkpoints: ClassVar[bool] = False

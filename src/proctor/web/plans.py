@@ -6,7 +6,6 @@ resumed like any other.
 """
 
 import asyncio
-import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import fields
@@ -30,7 +29,7 @@ from proctor.plan.yaml_loader import read_source
 from proctor.report.estimate import basis
 from proctor.stats.estimate import forecast_plan
 from proctor.store import runs as listing
-from proctor.web.actions import error_message, run_command
+from proctor.web.actions import error_message
 from proctor.web.responses import ERRORS, page
 from proctor.web.state import AppState
 
@@ -39,8 +38,6 @@ START_SECONDS = 30
 SMALL_PLAN_CHARACTERS = 64_000
 """Larger plans are checked in a process, killed after `CHECK_SECONDS`: 400,000 entries take a minute.
 A process takes half a second longer than a thread, too long for every pause in typing."""
-COMMAND = "check-plan"
-"""The internal command that checks the plan on standard input."""
 AT_ONCE = 2
 """Processes that check plans in parallel."""
 GROUND_TRUTH = "ground truth"
@@ -239,9 +236,7 @@ async def check_in_process(
     request = {"plan": typed.model_dump(mode="json"), "isValidation": is_validation}
     try:
         async with asyncio.timeout(seconds), processes:
-            code, document, messages = await run_command(
-                site, [COMMAND], seconds=seconds, stdin=json.dumps(request).encode()
-            )
+            code, document, messages = await site.launcher.check_plan(request, seconds=seconds)
     except TimeoutError:
         raise UsageError(f"checking the plan took more than {seconds:g} s\nMake it smaller.") from None
     if code or not document or "error" in document:
