@@ -5,7 +5,17 @@ from datetime import UTC, datetime
 
 import pytest
 
-from proctor.records import _reading, atif, inspect, swe_agent, tau_bench
+from proctor.records import (
+    _reading,
+    atif,
+    claude_code,
+    codex,
+    inspect,
+    mini_swe_agent,
+    patienthub,
+    swe_agent,
+    tau_bench,
+)
 from proctor.records._reading import TranscriptBuilder
 from proctor.session import Message, ModelCall, ToolCall, Usage
 
@@ -510,3 +520,174 @@ def test_a_turn_begins_with_the_user_after_an_answer():
 
 def test_an_archive_may_have_a_million_members():
     assert _reading.MOST_MEMBERS == 1_000_000
+
+
+# --- Which files are records ---
+
+RECOGNIZED = {
+    (inspect, "a.json"): ['"eval"', '"task_id"', '"dataset"', '"status"'],
+    (atif, "a.json"): ['"ATIF-v1"'],
+    (claude_code, "a.jsonl"): ['"sessionId"', '"parentUuid"'],
+    (claude_code, "b.jsonl"): ['"sessionId"', '"leafUuid"'],
+    (codex, "a.jsonl"): ['"payload"', '"session_meta"'],
+    (codex, "rollout-1.jsonl"): ['"instructions"'],
+    (mini_swe_agent, "a.json"): ["{", '"mini_version"'],
+    (patienthub, "a.json"): ['"profile"', '"messages"', '"role"', '"therapist"'],
+    (patienthub, "b.json"): ['"profile"', '"messages"', '"role"', '"client"'],
+    (tau_bench, "a.json"): ["[", '"task_id"', '"reward"'],
+    (tau_bench, "b.json"): ['"num_trials"', '"agent_info"', '"user_info"'],
+}
+
+
+@pytest.mark.parametrize(("reader", "name"), list(RECOGNIZED))
+def test_a_record_is_known_by_all_words_of_its_beginning(tmp_path, reader, name):
+    words = RECOGNIZED[reader, name]
+    file = tmp_path / name
+    file.write_text(" ".join(words))
+    assert reader.recognises(file) is True
+    other = tmp_path / "other.txt"
+    other.write_text(" ".join(words))
+    assert not reader.recognises(other)
+    for missing in words:
+        file.write_text(" ".join(word for word in words if word != missing))
+        assert not reader.recognises(file)
+    assert not reader.recognises(tmp_path / f"absent-{name}")
+
+
+def test_records_known_by_their_names(tmp_path):
+    for reader, name, good, bad in (
+        (inspect, "a.eval", "PK", "eval"),
+        (swe_agent, "a.traj", " {", "["),
+        (mini_swe_agent, f"a{mini_swe_agent.SUFFIXES[0]}", "[", "x"),
+    ):
+        file = tmp_path / name
+        file.write_text(good)
+        assert reader.recognises(file)
+        file.write_text(bad)
+        assert not reader.recognises(file)
+    summary = tmp_path / patienthub.SUMMARY
+    summary.write_text(" ".join(RECOGNIZED[patienthub, "a.json"]))
+    assert not patienthub.recognises(summary)
+
+
+def test_a_folder_of_results_has_simulations_and_results(tmp_path):
+    assert not tau_bench.recognises(tmp_path)
+    (tmp_path / "simulations").mkdir()
+    assert not tau_bench.recognises(tmp_path)
+    (tmp_path / "results.json").write_text(" ".join(RECOGNIZED[tau_bench, "b.json"]))
+    assert tau_bench.recognises(tmp_path)
+    (tmp_path / "simulations").rmdir()
+    assert not tau_bench.recognises(tmp_path)
+
+
+# --- Claude Code, mini-swe-agent ---
+
+
+def entry(kind, content, **more):
+    message = {"role": kind, "content": content, **more.pop("message", {})}
+    return {"type": kind, "sessionId": "s", "parentUuid": None, "message": message, **more}
+
+
+def of_claude_code(tmp_path, *entries):
+    file = tmp_path / "s.jsonl"
+    file.write_text("".join(f"{json.dumps(each)}\n" for each in entries))
+    (session,) = claude_code.read(file)
+    return session
+
+
+def test_an_interruption_is_noted_and_ends_the_session(tmp_path):
+    begin = [entry("user", "q"), entry("assistant", [{"type": "text", "text": "a"}])]
+    stop = entry("user", [{"type": "text", "text": "[Request interrupted by user]"}])
+    stopped = of_claude_code(tmp_path, *begin, stop)
+    assert (stopped.status, stopped.end_reason) == ("error", "aborted")
+    assert "the user interrupted it" in stopped.notes
+    again = of_claude_code(tmp_path, *begin, stop, *begin)
+    assert (again.status, again.end_reason) == ("success", "completed")
+
+
+def test_another_agent_is_named_in_the_middle_of_a_session(tmp_path):
+    session = of_claude_code(
+        tmp_path,
+        entry("user", "q", isSidechain=False),
+        entry("assistant", [{"type": "text", "text": "own"}], isSidechain=False),
+        entry("assistant", [{"type": "text", "text": "other"}], isSidechain=True),
+    )
+    names = {
+        each.event.content: each.event.name
+        for step in session.steps
+        for each in step.events
+        if isinstance(each.event, Message)
+    }
+    assert names == {"q": "", "own": "", "other": "subagent"}
+
+
+def test_model_calls_stand_where_their_messages_begin(tmp_path):
+    def answered(text, number, model):
+        return entry("assistant", [{"type": "text", "text": text}], message={"id": number, "model": model})
+
+    session = of_claude_code(
+        tmp_path,
+        entry("user", "q"),
+        answered("a", "z", "first"),
+        answered("b", "z", "first"),
+        answered("c", "y", "second"),
+        answered("d", "x", "third"),
+    )
+    assert told(session) == [
+        ("user", "q"),
+        ("model", "first"),
+        ("assistant", "a"),
+        ("assistant", "b"),
+        ("model", "second"),
+        ("assistant", "c"),
+        ("model", "third"),
+        ("assistant", "d"),
+    ]
+
+
+def test_whether_a_transcript_waits_for_a_tool_or_for_the_agent():
+    transcript = TranscriptBuilder()
+    assert not transcript.is_waiting_for_a_tool and not transcript.is_waiting_for_the_agent
+    transcript.say("user", "q")
+    assert transcript.is_waiting_for_the_agent
+    transcript.call("f", {}, "1")
+    transcript.call("g", {}, "2", success=True)
+    assert not transcript.is_waiting_for_a_tool and not transcript.is_waiting_for_the_agent
+    transcript.call("h", {}, "3")
+    assert transcript.is_waiting_for_a_tool
+    transcript.answer("3", "", None)
+    transcript.answer("1", "x", None)
+    assert not transcript.is_waiting_for_a_tool
+    transcript.call("i", {}, "4")
+    transcript.say("assistant", "a")
+    assert not transcript.is_waiting_for_a_tool
+
+
+def test_commands_of_an_action_only_count_where_no_tools_were_called():
+    transcript = TranscriptBuilder()
+    for message in (
+        {"role": "assistant", "content": "a", "action": "ls"},
+        {
+            "role": "assistant",
+            "content": "b",
+            "action": "ls",
+            "tool_calls": [{"id": "1", "function": {"name": "f"}}],
+        },
+        {"role": "user", "content": "c", "action": "ls"},
+        {"role": "assistant", "content": "d", "action": " "},
+    ):
+        swe_agent._tell_message(transcript, message)
+    names = [
+        each.event.name
+        for step in transcript.steps
+        for each in step.events
+        if isinstance(each.event, ToolCall)
+    ]
+    assert names == [swe_agent.SHELL, "f"]
+
+
+def test_samples_without_messages_are_not_read():
+    for value in ([], "x", {}, {"messages": "x"}):
+        with pytest.raises(ValueError, match="it is not a sample: it has no messages"):
+            inspect._session(value, {})
+    assert inspect._session({"messages": []}, {}).source == "inspect"
