@@ -435,3 +435,113 @@ def test_the_beginning_of_a_line():
     assert lines.begun == "b\ufffd\ufffdc"
     list(lines.feed(b"\n"))
     assert not lines.has_begun
+
+
+# --- What a program prints ---
+
+
+class Printing:
+    """A program whose supervisor runs, with pipes for its output."""
+
+    def __init__(self):
+        self.warden = Warden()
+        self.warden.far.close()
+        self.warden.link.close()
+        self.warden.link, self.far = socket.socketpair()
+        self.warden.link.setblocking(False)
+        self.pipes = [os.pipe(), os.pipe()]
+        self.warden.stdout, self.warden.stderr = (
+            os.fdopen(near, "rb", buffering=0) for near, _ in self.pipes
+        )
+        self.program = Program(self.warden.link, self.warden, "M=1", 0.0)
+
+    async def begin(self):
+        self.far.sendall(b"started 5\n")
+        await self.program.begin({})
+
+    def write(self, text, stream=0):
+        os.write(self.pipes[stream][1], text)
+
+    def end_output(self, stream=0):
+        os.close(self.pipes[stream][1])
+
+    def end(self):
+        self.far.sendall(b"status 0\ndone\n")
+        self.far.close()
+
+
+async def test_an_unfinished_line_is_yielded_once_when_it_rests_and_again_when_complete():
+    run = Printing()
+    await run.begin()
+    blocks = run.program.blocks(rest_seconds=0.01)
+    run.write(b"one\ntwo\nwait?")
+    assert await anext(blocks) == "one\ntwo\n"
+    rested = await anext(blocks)
+    assert isinstance(rested, programs.Unfinished) and rested == "wait?"
+    following = asyncio.ensure_future(anext(blocks))
+    # It is not said again, however long it rests.
+    await asyncio.sleep(0.05)
+    assert not following.done()
+    run.write(b" yes\nnext")
+    assert await following == "wait? yes\n"
+    assert await anext(blocks) == "next"
+    run.end_output()
+    assert [block async for block in blocks] == ["next\n"]
+    run.end_output(1)
+    run.end()
+    assert (await run.program.ending()).exit_code == 0
+    run.program.close()
+
+
+async def test_lines_without_a_time_to_rest_are_complete():
+    run = Printing()
+    await run.begin()
+    lines = run.program.lines()
+    run.write(b"a\n\nb")
+    assert (await anext(lines), await anext(lines)) == ("a", "")
+    run.end_output()
+    assert [line async for line in lines] == ["b"]
+    run.write(b"problem", stream=1)
+    run.end_output(1)
+    run.end()
+    await run.program.ended()
+    assert run.program.stderr == "problem"
+    run.program.close()
+
+
+async def test_output_is_discarded_unless_somebody_reads_it():
+    for is_read in (True, False):
+        run = Printing()
+        await run.begin()
+        if is_read:
+            run.program.expect_reader()
+        run.write(b"x")
+        run.end_output()
+        run.end_output(1)
+        run.end()
+        before = asyncio.all_tasks()
+        await run.program.ended()
+        assert await run.program.output.chunk() == (b"x" if is_read else b"")
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() <= before
+        run.program.close()
+        assert run.warden.stdout.closed and run.warden.stderr.closed
+
+
+async def test_a_standard_error_that_stays_open_is_waited_for_a_second(monkeypatch):
+    waits = []
+
+    async def at_most(seconds, work):
+        waits.append(seconds)
+        work.close()
+
+    monkeypatch.setattr(programs, "at_most", at_most)
+    run = Printing()
+    await run.begin()
+    run.end_output()
+    run.end()
+    await run.program.ended()
+    assert waits == [1]
+    run.program.close()
+    assert run.warden.stderr.closed
+    run.end_output(1)

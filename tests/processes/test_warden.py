@@ -397,7 +397,9 @@ def test_a_command_line_is_shortened_to_one_line(text, short):
 
 
 def test_a_process_is_known_by_its_start():
-    with subprocess.Popen(["cat", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0}
+    # Its group is its own: not that of its parent.
+    with subprocess.Popen(["cat", "-"], start_new_session=True, **pipes) as process:
         process.stdin.write(b"x")
         assert process.stdout.read(1) == b"x"
         assert warden.name_of(process.pid) == "cat -"
