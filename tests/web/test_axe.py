@@ -20,10 +20,12 @@ FRAMES = """async () => {
   const frame = () => new Promise((done) => requestAnimationFrame(done));
   for (let count = 0; count < 3; count++) await frame();
 }"""
-FINDINGS = """async (rules) => {
-  const runOnly = rules ? { type: "rule", values: rules } : undefined;
-  const { violations } = await axe.run(document, { resultTypes: ["violations"], runOnly });
+FINDINGS = """async (only) => {
   const isSerious = ({ impact }) => ["serious", "critical"].includes(impact);
+  // Rules for less are not executed: they take a third of the time.
+  const lesser = axe._audit.rules.filter((rule) => !isSerious(rule)).map(({ id }) => [id, { enabled: false }]);
+  const options = only ? { runOnly: { type: "rule", values: only } } : { rules: Object.fromEntries(lesser) };
+  const { violations } = await axe.run(document, { resultTypes: ["violations"], ...options });
   const words = ({ target, html, failureSummary }) => [target.join(" "), html.slice(0, 160), failureSummary];
   return violations.filter(isSerious).map(({ id, nodes }) => [id, ...nodes.slice(0, 3).map(words)]);
 }"""
