@@ -110,8 +110,8 @@ def create_app(site: AppState, **options: Any) -> FastAPI:
     check_roles(routes)
     # A page has forty scripts: they are looked for first.
     app.mount("/static", static)
-    # Not with `include_router`, which analyzes each route a second time at the first request, and takes twice as
-    # long to find one: the routers have their prefixes, tags and responses themselves.
+    # Not with `include_router`, which analyzes each route a second time at the first request, and takes twice
+    # as long to find one: the routers have their prefixes, tags and responses themselves.
     app.router.routes += [*exempt, *routes[len(described) :]]
     install_errors(app)
     app.add_middleware(RequestGuard, site=site, routes=routes, exempt=exempt)
