@@ -298,9 +298,9 @@ async def _work(
         notice=ignore_notice,
         store=store,
     )
-    source = PlanText(text=f"matrix: [{json.dumps(entry)}]", folder=folder)
-    job = recognize(source.text)
-    plan = job.read(source, make_overrides(job, {}), ctx)
+    text = f"matrix: [{json.dumps(entry)}]"
+    job = recognize(text)
+    plan = job.read(PlanText(text=text, folder=folder), make_overrides(job, {}), ctx)
     await lifecycle.start(job, plan, ctx, run_id="doctor", observer=make_observer(ctx))
 
 

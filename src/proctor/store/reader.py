@@ -46,6 +46,7 @@ from proctor.store.writer import timestamp
 if TYPE_CHECKING:
     from proctor.evaluator import Evidence, Reference
     from proctor.session import Session
+    from proctor.store.sessions import OfferedTool
 
 SEARCHED = ("id", "repo", "prompt", "model", "agent", "error")
 CALL_FIGURES = ", ".join(
@@ -542,7 +543,7 @@ class StoreReader:
             (session_id,),
         )
 
-    def _tools(self, session_id: str) -> list[Row]:
+    def _tools(self, session_id: str) -> "list[OfferedTool]":
         """The tools in the first recorded model request of a session."""
         from proctor.store.sessions import tools_of_request
 
