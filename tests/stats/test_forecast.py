@@ -5,15 +5,23 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tests.filled import add_batch
 
+from databases import query
+from filled import add_batch, task_items
 from proctor.item import Item
 from proctor.job import Work
 from proctor.models.prices import Price, Rates, price_of
 from proctor.report.estimate import basis, forecast_document, forecast_lines
 from proctor.session import ModelCall, Usage
-from proctor.stats.estimate import Group, _by_task, forecast, forecast_plan, predict_total
-from proctor.store import Recorder, timestamp
+from proctor.stats.estimate import (
+    Group,
+    _by_task,
+    forecast,
+    forecast_plan,
+    predict_total,
+    remaining_work,
+)
+from proctor.store import Recorder, RetrySelection, timestamp
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 MILLION = 1_000_000
@@ -281,3 +289,35 @@ def test_the_time_of_items_side_by_side_is_at_least_that_of_the_longest():
         assert predict_total(groups, concurrency=10)[0] == 40.0
     assert predict_total([short], concurrency=5)[0] == 2.0
     assert predict_total([], concurrency=5) == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("retry", "tasks"),
+    [
+        (RetrySelection(), {"task 2": 2}),
+        (RetrySelection(errors=True), {"task 1": 1, "task 2": 2}),
+        (RetrySelection(failures=True), {"task 0": 1, "task 2": 2}),
+    ],
+)
+def test_the_remaining_work_of_a_run_is_what_resuming_it_executes(store, retry, tasks):
+    batch_items = task_items("ab", 3)
+    add_batch(store, "half", batch_items)
+    add_batch(store, "other", batch_items)
+    ended = ["success", "fail", "error", "success"]
+    for item, status in zip(batch_items, ended, strict=False):
+        update = 'UPDATE "batch_items" SET "status" = ? WHERE "runId" = ? AND "id" = ?'
+        query(store, update, (status, "half", item.id))
+    read = []
+
+    def for_run(batch, ctx):
+        read.append((batch["runId"], ctx))
+        return SimpleNamespace(items=lambda: batch_items)
+
+    ctx = SimpleNamespace(store=store, now=lambda: NOW)
+    work = remaining_work(SimpleNamespace(for_run=for_run), "half", ctx, retry)
+
+    assert read == [("half", ctx)]
+    found = {}
+    for each, count in work.items():
+        found[each.task] = found.get(each.task, 0) + count
+    assert found == tasks

@@ -394,3 +394,16 @@ def test_rates_are_ranked_on_the_scale_from_0_to_1():
         (each.name, each.rank_low, each.rank_high) for each in ranks(table, lo=0.0, hi=1.0)
     ]
     assert (ranked[0].rank_low, ranked[-1].rank_high) == (1, 3)
+
+
+@pytest.mark.parametrize(("tasks", "is_single"), [(1, True), (2, False), (3, False)])
+def test_models_are_ranked_on_tasks_from_two_on_and_else_on_runs(tasks: int, is_single: bool) -> None:
+    runs = [
+        run(model, f"t{number % tasks}", "success" if model == "a" else "fail", number=number)
+        for model in "ab"
+        for number in range(12)
+    ]
+    success = next(each for each in rankings_of(models_of(runs)) if each.key == "most_successful")
+    # Twelve runs of one task tell them apart; two or three tasks do not.
+    limits = [(place.rank_low, place.rank_high) for place in success.places]
+    assert limits == ([(1, 1), (2, 2)] if is_single else [(1, 2), (1, 2)])

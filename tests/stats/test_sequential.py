@@ -10,6 +10,7 @@ import pytest
 from proctor.errors import UsageError
 from proctor.stats.intervals import Estimate
 from proctor.stats.sequential import (
+    FIRST_LOOK,
     ConfidenceSequence,
     DifferenceGoal,
     LogConfidenceSequence,
@@ -399,3 +400,15 @@ def test_a_projection_counts_what_was_added_since_the_last_look():
             track.add(float(number % 4 > 0), float(number % 4 > 0))
         looked.estimate(errors_fail=False)
     assert unlooked.observations_to_exclude(0.5) == looked.observations_to_exclude(0.5) is not None
+
+
+def test_a_projection_passes_over_looks_without_an_interval():
+    """Twelve ratios have no interval yet: it begins at thirty observations."""
+    track = _Track(LogConfidenceSequence(0.05))
+    for number in range(12):
+        value = 1.0 + 0.01 * (number % 3)
+        track.add(value, value)
+
+    assert track.estimate(errors_fail=False).low is None
+    assert track.observations_to_exclude(1.0) == FIRST_LOOK - 12
+    assert track.observations_to_exclude(math.exp(1.01)) is None
