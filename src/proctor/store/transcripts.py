@@ -41,7 +41,7 @@ class _Extent(TypedDict):
     n: int
 
 
-class _Text(TypedDict):
+class _LongText(TypedDict):
     text: str
     blob: str | None
 
@@ -339,7 +339,7 @@ def text_part(
     for table, parts in PARTS.items():
         if part in parts:
             rows = read.rows(
-                _Text,
+                _LongText,
                 f'SELECT "{part}" AS "text", "{part}Blob" AS "blob" FROM "{table}" '
                 'WHERE "sessionId" = ? AND "position" = ?',
                 (session_id, position),
