@@ -46,6 +46,7 @@ from proctor.store.writer import timestamp
 if TYPE_CHECKING:
     from proctor.evaluator import Evidence, Reference
     from proctor.session import Session
+    from proctor.store.sessions import OfferedTool
 
 SEARCHED = ("id", "repo", "prompt", "model", "agent", "error")
 CALL_FIGURES = ", ".join(
@@ -165,7 +166,7 @@ class CountRow(TypedDict):
     n: int
 
 
-class _Request(TypedDict):
+class _RequestText(TypedDict):
     request: str
     requestBlob: NotRequired[str | None]
 
@@ -499,9 +500,9 @@ class StoreReader:
                 evidence[session_id] = replace(each, tools=self._tools(session_id))
         return evidence
 
-    def _rows_of(self, ids: Sequence[str], call_columns: str = "*") -> "dict[str, _SessionRows]":
+    def _rows_of(self, ids: Sequence[str], call_columns: str = "*") -> "dict[str, _LoadedSession]":
         """The rows of sessions, by their ids."""
-        sessions = {session_id: _SessionRows() for session_id in ids}
+        sessions = {session_id: _LoadedSession() for session_id in ids}
         for table, order in (
             ("messages", "position"),
             ("tool_calls", "position"),
@@ -542,12 +543,12 @@ class StoreReader:
             (session_id,),
         )
 
-    def _tools(self, session_id: str) -> list[Row]:
+    def _tools(self, session_id: str) -> "list[OfferedTool]":
         """The tools in the first recorded model request of a session."""
         from proctor.store.sessions import tools_of_request
 
         rows = self.rows(
-            _Request,
+            _RequestText,
             'SELECT "request", "requestBlob" FROM "model_calls" WHERE "sessionId" = ? '
             'ORDER BY "position" LIMIT 1',
             (session_id,),
@@ -598,7 +599,7 @@ class StoreReader:
 
 
 @dataclass(frozen=True, slots=True)
-class _SessionRows:
+class _LoadedSession:
     """The rows of one session, by table, in order."""
 
     tables: dict[str, list[Row]] = field(default_factory=dict)
