@@ -74,7 +74,8 @@ class SessionCache:
         self._loading: dict[str, asyncio.Task[None]] = {}
 
     @cached_property
-    def _sessions(self) -> "LruCache[str, Evidence]":
+    def _sessions(self) -> "LruCache[str, tuple[Evidence, str | None]]":
+        """With the scenario whose ground truth the session has; None: it has none yet."""
         # Loaded with the first session; few batches load any.
         from proctor.cache import LruCache
 
@@ -89,11 +90,11 @@ class SessionCache:
 
     async def load(self, session_id: str, traces: Sequence[str] = (), scenario: str = "") -> "Evidence":
         """A session with its ground truth; with `traces`, only these are targets."""
-        evidence = self._sessions.get(session_id)
-        if evidence is None:
-            evidence = await self._read(session_id)
-        if self._find_reference:
+        evidence, known_scenario = self._sessions.get(session_id) or (await self._read(session_id), None)
+        if self._find_reference and known_scenario != scenario:
             evidence = replace(evidence, reference=self._find_reference(evidence.session_id, scenario))
+            # For the other evaluators of this session, which follow.
+            self._keep(session_id, evidence, scenario)
         return narrowed(evidence, traces) if traces else evidence
 
     async def _read(self, session_id: str) -> "Evidence":
@@ -103,8 +104,8 @@ class SessionCache:
                 self._start_reading(session_id)
             # Other items may wait for the same task: cancelling one of them must not cancel it.
             await asyncio.shield(self._loading[session_id])
-            if evidence := self._sessions.get(session_id):
-                return evidence
+            if kept := self._sessions.get(session_id):
+                return kept[0]
             if is_first:
                 # One of those read together could not be read: whether it is this one, this shows.
                 evidence = await asyncio.to_thread(self._store.read.evidence, session_id)
@@ -132,10 +133,10 @@ class SessionCache:
     def _forget(self, task: "asyncio.Task[None]") -> None:
         self._loading = {session: each for session, each in self._loading.items() if each is not task}
 
-    def _keep(self, session_id: str, evidence: "Evidence") -> None:
+    def _keep(self, session_id: str, evidence: "Evidence", scenario: str | None = None) -> None:
         characters = sum(len(message.content) for message in evidence.messages)
         characters += sum(len(call.result) for call in evidence.tool_calls)
-        self._sessions.put(session_id, evidence, characters)
+        self._sessions.put(session_id, (evidence, scenario), characters)
 
 
 def narrowed(evidence: "Evidence", traces: Sequence[str]) -> "Evidence":

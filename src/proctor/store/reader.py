@@ -166,6 +166,7 @@ class CountRow(TypedDict):
 
 
 class _Request(TypedDict):
+    sessionId: str
     request: str
     requestBlob: NotRequired[str | None]
 
@@ -494,9 +495,9 @@ class StoreReader:
             session["id"]: evidence_of(session, rows[session["id"]])
             for session in self.with_long_texts(sessions)
         }
-        for session_id, each in evidence.items():
-            if each.tool_calls and not each.tools:
-                evidence[session_id] = replace(each, tools=self._tools(session_id))
+        without_tools = [key for key, each in evidence.items() if each.tool_calls and not each.tools]
+        for session_id, tools in self._tools(without_tools).items():
+            evidence[session_id] = replace(evidence[session_id], tools=tools)
         return evidence
 
     def _rows_of(self, ids: Sequence[str], call_columns: str = "*") -> "dict[str, _SessionRows]":
@@ -542,17 +543,20 @@ class StoreReader:
             (session_id,),
         )
 
-    def _tools(self, session_id: str) -> list[Row]:
-        """The tools in the first recorded model request of a session."""
+    def _tools(self, ids: Sequence[str]) -> dict[str, list[Row]]:
+        """The tools in the first recorded model request of each session that has one."""
+        if not ids:
+            return {}
         from proctor.store.sessions import tools_of_request
 
         rows = self.rows(
             _Request,
-            'SELECT "request", "requestBlob" FROM "model_calls" WHERE "sessionId" = ? '
-            'ORDER BY "position" LIMIT 1',
-            (session_id,),
+            'SELECT "sessionId", "request", "requestBlob" FROM "model_calls" WHERE ("sessionId", "position") '
+            'IN (SELECT "sessionId", MIN("position") FROM "model_calls" '
+            f'WHERE "sessionId" IN ({places(ids)}) GROUP BY "sessionId")',
+            ids,
         )
-        return [tool for row in self.with_long_texts(rows) for tool in tools_of_request(row["request"])]
+        return {row["sessionId"]: tools_of_request(row["request"]) for row in self.with_long_texts(rows)}
 
     def table(self, name: str, scope: Scope) -> Iterator[Row]:
         """Stream the rows of a table that belong to a scope, long texts included."""
@@ -582,10 +586,13 @@ class StoreReader:
         return self.with_long_texts(rows)
 
     def with_long_texts(self, rows: Iterable[R]) -> Iterator[R]:
-        """The same rows with their long texts put back in place."""
+        """The same rows, all of the same columns, with their long texts put back in place."""
+        names: list[str] | None = None
         for row in rows:
             columns = cast(Row, row)
-            for name in [name for name in columns if name.endswith("Blob")]:
+            if names is None:
+                names = [name for name in columns if name.endswith("Blob")]
+            for name in names:
                 digest = columns.pop(name)
                 if digest:
                     columns[name.removesuffix("Blob")] = self.blob(digest)
