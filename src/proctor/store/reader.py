@@ -323,7 +323,8 @@ class StoreReader:
 
     def item(self, item_id: str, run_id: str = "") -> list[ItemRow]:
         """Items whose id has this prefix; the same item may be in several batches."""
-        return self.rows(
+        # A prefix is looked for in all items of the batch.
+        return (self.exact_item(run_id, item_id) if run_id else []) or self.rows(
             ItemRow,
             'SELECT * FROM "batch_items" WHERE "id" LIKE ? ESCAPE \'!\' AND ("runId" = ? OR ? = \'\') '
             'ORDER BY "startedAt" DESC LIMIT 20',
@@ -359,15 +360,19 @@ class StoreReader:
     def session(self, session_id: str) -> SessionRow:
         """One session, by its id or an unambiguous prefix, its name, its branch, or its source's id; or the
         last attempt of an item, by the item's id or an unambiguous prefix."""
-        names = ("id", "name", "branch", "externalId")
+        names = ("name", "branch", "externalId")
         called = " OR ".join(f'"{name}" = ?' for name in names)
-        # An exact match comes before a prefix.
-        rows = self.rows(
-            SessionRow, f'SELECT * FROM "sessions" WHERE {called} LIMIT 2', (session_id,) * len(names)
-        ) or self.rows(
-            SessionRow,
-            'SELECT * FROM "sessions" WHERE "id" LIKE ? ESCAPE \'!\' LIMIT 2',
-            (prefix_pattern(session_id),),
+        # The id first, which alone is found without reading all sessions; an exact match before a prefix.
+        rows = (
+            self.exact_session(session_id)
+            or self.rows(
+                SessionRow, f'SELECT * FROM "sessions" WHERE {called} LIMIT 2', (session_id,) * len(names)
+            )
+            or self.rows(
+                SessionRow,
+                'SELECT * FROM "sessions" WHERE "id" LIKE ? ESCAPE \'!\' LIMIT 2',
+                (prefix_pattern(session_id),),
+            )
         )
         rows = rows or self._last_attempts(session_id)
         if len(rows) != 1 or not session_id:
@@ -456,7 +461,7 @@ class StoreReader:
 
     def evidence(self, session_id: str, reference: "Reference | None" = None) -> "Evidence":
         """A session as evaluators see it, by its id or an unambiguous beginning of it."""
-        session = (self.exact_session(session_id) or [self.session(session_id)])[0]
+        session = self.session(session_id)
         return replace(self._evidence_of([session])[session["id"]], reference=reference)
 
     def evidence_of_first(self, session_ids: Sequence[str], most_characters: int) -> "dict[str, Evidence]":
@@ -522,7 +527,7 @@ class StoreReader:
         """A session as `Session`, the form of imports and exports."""
         from proctor.store.sessions import session_of_rows, with_item
 
-        (session,) = self.with_long_texts(self.exact_session(session_id) or [self.session(session_id)])
+        (session,) = self.with_long_texts([self.session(session_id)])
         scores = self.rows(
             ScoreRow,
             'SELECT * FROM "scores" WHERE ("sessionId" = ? AND "judgedSessionId" = \'\') '
