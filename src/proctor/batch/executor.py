@@ -504,6 +504,8 @@ class Executor:
         self._failure: StoreError | None = None
         self._host: StoreHost | None = None
         self._running: asyncio.Task[None] | None = None
+        self._last_steps: dict[str, StepFinished] = {}
+        """The last step of each running item."""
 
     async def run(self) -> BatchEnd:
         """Execute everything that is queued. Raises a `StoreError` when nothing can be written any more."""
@@ -541,7 +543,7 @@ class Executor:
         watch, watch_step = self._watch, self._watch_step
         rows: Writer | StepRows = writer
         if watch_step:
-            rows = StepRows(writer, lambda step: notifier.announce(partial(watch_step, step)))
+            rows = StepRows(writer, partial(self._announce_step, notifier, watch_step))
         sessions = SessionCache(self._store, self._find_reference)
         queue = WorkQueue(
             lambda after: self._load_page(after, writer),
@@ -562,7 +564,7 @@ class Executor:
             context=self._context,
             limits=limits,
             rows=rows,
-            finished=(lambda item: notifier.announce(partial(watch, item))) if watch else None,
+            finished=partial(self._announce_item, notifier, watch) if watch else None,
             sessions=sessions,
             people=self._people,
         )
@@ -587,6 +589,24 @@ class Executor:
             writer.flush()
         await notifier.idle.wait()
         self._skipped = queue.skipped
+
+    def _announce_step(
+        self, notifier: CommitNotifier, watch: Callable[[StepFinished], None], step: StepFinished
+    ) -> None:
+        """Pass a step on after its commit, unless something of its item has followed by then."""
+        self._last_steps[step.item_id] = step
+
+        def notify() -> None:
+            if self._last_steps.get(step.item_id) is step:
+                watch(step)
+
+        notifier.announce(notify)
+
+    def _announce_item(
+        self, notifier: CommitNotifier, watch: Callable[[ItemFinished], None], item: ItemFinished
+    ) -> None:
+        self._last_steps.pop(item.id, None)
+        notifier.announce(partial(watch, item))
 
     @staticmethod
     def _watch_until_decided(
