@@ -209,7 +209,12 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 @cache
 def unreadable_settings() -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     """Files and folders in /etc that only their owner may read: keys and passwords."""
-    files, folders, pending = list[Path](), list[Path](), ["/etc"]
+    return unreadable_in("/etc")
+
+
+def unreadable_in(folder: str) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Files and folders in a folder that not everybody may read; of such a folder only itself."""
+    files, folders, pending = list[Path](), list[Path](), [folder]
     while pending:
         for entry in _entries(pending.pop()):
             try:

@@ -314,9 +314,11 @@ class ExperimentFolder(JobFiles):
 
     def step_finished(self, step: StepFinished) -> None:
         """Write the turns that a run has finished, or the files of a run that begins or continues."""
-        folder, here = self._running.get(step.item_id), {"session_id": step.session_id, "step": step.number}
+        folder = self._running.get(step.item_id)
         if folder is None or folder.session_id != step.session_id:
-            folder = self._running[step.item_id] = replace(self._folder_of(self._item(step.item_id)), **here)
+            folder = self._folder_of(self._item(step.item_id))
+            folder = replace(folder, session_id=step.session_id, step=step.number)
+            self._running[step.item_id] = folder
             folder.write()
             return
         outputs = [
@@ -327,7 +329,7 @@ class ExperimentFolder(JobFiles):
         if not added:
             return
         turns = (*(each for each in folder.run.turns if each.number < added[0].number), *added)
-        folder = replace(folder, run=replace(folder.run, turns=turns), **here)
+        folder = replace(folder, run=replace(folder.run, turns=turns), step=step.number)
         self._running[step.item_id] = folder
         folder.write(since=added[0].number)
 
