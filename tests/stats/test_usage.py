@@ -223,3 +223,8 @@ def test_a_tail_begins_at_half_as_much_again_as_what_is_usual(usual, longest, ha
     bins = durations(ranked(*[usual] * 199, longest)).bins
     assert (bins[-1].high == longest and bins[-1].count == 1 and bins[-1].low <= usual * 1.2) is has_tail
     assert sum(each.count for each in bins) == 200
+
+
+def test_where_most_items_took_no_time_the_longest_one_makes_the_bars():
+    shown = bars(*[0.0] * 199, 5.0)
+    assert (shown[0], shown[-1]) == ((0.0, 0.5, 199), (5.0, 5.5, 1))
