@@ -989,3 +989,12 @@ def test_welch_without_a_scale_names_the_fewest_tasks():
 
     assert (change.n, change.low, change.needs) == (4, None, 6)
     assert change.note == "Fewer than 5 tasks: no interval without a declared scale."
+
+
+@pytest.mark.parametrize("paired", [True, False])
+@pytest.mark.parametrize("end", [{"lo": 0.0}, {"hi": 9.0}])
+def test_a_scale_with_one_end_is_none(paired, end):
+    a, b = [1.0, 2.0, 4.0, 8.0, 3.0, 5.0], [2.0, 2.5, 5.0, 7.0, 6.0, 8.0]
+    plain = difference(a, b, paired=paired)
+    assert difference(a, b, paired=paired, **end) == plain
+    assert plain.method == ("Student's t, paired" if paired else "Welch's t")

@@ -69,3 +69,17 @@ def test_a_failure_has_the_first_line_of_its_error_and_its_last_session():
 def test_mock_agents_are_listed_with_their_sessions():
     rows = [{"agent": "scripted", "model": "m", "n": 3}]
     assert stand_ins(rows) == (MockUsage(agent="scripted", model="m", sessions=3),)
+
+
+def test_reasons_that_are_as_frequent_are_in_the_order_of_their_names():
+    sums = [
+        {"status": "fail", "reason": "wrong", "items": 2},
+        {"status": "error", "reason": "lost", "items": 9},
+        {"status": "fail", "reason": "checks", "items": 1},
+        {"status": "fail", "reason": "late", "items": 3},
+        {"status": "fail", "reason": "checks", "items": 1},
+        {"status": "fail", "reason": "", "items": 7},
+    ]
+    listed = [(each.status, each.reason, each.items) for each in outcomes_of(sums)]
+    expected = [("fail", "late", 3), ("fail", "checks", 2), ("fail", "wrong", 2), ("error", "lost", 9)]
+    assert listed == expected
