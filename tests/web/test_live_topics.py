@@ -352,6 +352,36 @@ def test_a_thousand_items_are_too_many_to_look_at(
         assert changed is None and topic._known == {}
 
 
+@pytest.mark.parametrize(
+    ("changed", "is_news", "is_time", "is_sent"),
+    [
+        ({}, False, False, False),
+        ({"a": 1}, False, False, True),
+        (None, False, False, True),
+        ({}, True, False, True),
+        ({}, False, True, True),
+    ],
+)
+def test_a_run_has_a_new_version_when_something_changed_or_it_is_time(
+    changed: Any, is_news: bool, is_time: bool, is_sent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = [state(), state(queued=4)]
+    monkeypatch.setattr(live, "run_state", lambda site, run_id, progress, money: (states.pop(0), "progress"))
+    monkeypatch.setattr(live, "_is_news", lambda before, after: is_news)
+    monkeypatch.setattr(live, "_changed_items", lambda before, after, changed: ("of", changed))
+    monkeypatch.setattr(RunTopic, "_changed_items", lambda self: changed)
+    monkeypatch.setattr(RunTopic, "_money_lately", lambda self, now: (0.0, 0.0))
+    monkeypatch.setattr(RunTopic, "_is_time", lambda self, standing, now: is_time)
+    topic = run_topic([], 0)
+    topic._standing, topic._progress, topic._run_id = None, None, "r"
+    topic._site, topic._sent_at = SimpleNamespace(now=lambda: NOON), None  # type: ignore[assignment]
+    topic._look()
+    assert (topic._version, list(topic._versions), topic._checked_at) == (1, [], NOON)
+    topic._look()
+    assert topic._version == (2 if is_sent else 1) and topic._sent_at == (NOON if is_sent else None)
+    assert list(topic._versions) == ([(2, ("of", changed))] if is_sent else [])
+
+
 async def test_the_runs_that_changed_and_those_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     states = {"a": ("running", "1"), "b": ("completed", "1")}

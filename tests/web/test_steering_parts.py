@@ -11,7 +11,7 @@ import pytest
 from proctor.errors import NotFound, ProctorError, UsageError
 from proctor.job import BatchChanges
 from proctor.store import RetrySelection
-from proctor.web import actions, inventory, labels, new_evaluation
+from proctor.web import actions, inventory, labels, new_evaluation, results
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -315,6 +315,49 @@ def test_a_label_is_on_the_scale_of_the_evaluator(
     label: str, value: float | None, found: tuple[str, float | None]
 ) -> None:
     assert labels._on_scale(RATINGS, label, value) == found
+
+
+@pytest.mark.parametrize(
+    ("person", "typed", "who"),
+    [("ana", "ben", "ana"), ("", " ben ", "ben"), ("", " ", "someone"), ("ana", "", "ana")],
+)
+def test_a_label_has_the_name_of_the_token_or_the_typed_one(
+    person: str, typed: str, who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(labels, "ratings_of", lambda site, evaluator, dimension: RATINGS)
+    label = labels.NewLabel(evaluator="tidy", who=typed, label=" good ", note="why")
+    saved = labels._label(site(), "s", label, person)
+    assert (saved.who, saved.label, saved.value, saved.level) == (who, "Good", 1.0, "session")
+    assert (saved.session_id, saved.evaluator, saved.note) == ("s", "tidy", "why")
+    rating = labels.NewLabel(evaluator=labels.RATING, label="7")
+    monkeypatch.setattr(labels, "ratings_of", lambda site, evaluator, dimension: [])
+    with pytest.raises(UsageError, match="a rating is a whole number from 1 to 5"):
+        labels._label(site(), "s", rating, person)
+
+
+@pytest.mark.parametrize(
+    ("agents", "models", "varied"),
+    [
+        (["a"], ["m"], []),
+        (["a", "b"], ["m"], ["agent"]),
+        (["a", ""], ["m", "n"], ["model"]),
+        (["a", "b"], ["m", "n"], ["agent", "model"]),
+    ],
+)
+def test_what_varies_in_a_run(
+    agents: list[str], models: list[str], varied: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = [{"agent": agent, "model": model} for agent in agents for model in models]
+    monkeypatch.setattr(results.stored_items, "agent_model_counts", lambda read, run_id: pairs)
+    owner = next(each for each in vars(results).values() if hasattr(each, "_varied"))
+    made = owner.__new__(owner)
+    made._site = site()
+    assert made._varied("r") == varied
+    many = [{"agent": "a", "model": f"m{number}"} for number in range(results.MOST_COMPARED + 1)]
+    monkeypatch.setattr(results.stored_items, "agent_model_counts", lambda read, run_id: many)
+    assert made._varied("r") == []
+    monkeypatch.setattr(results.stored_items, "agent_model_counts", lambda read, run_id: many[1:])
+    assert made._varied("r") == ["model"]
 
 
 def test_what_a_label_is_about(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,9 +30,11 @@ class Rows:
         return self.tables["sessions"][session_id]
 
     def attempts(self, run_id: str, item_id: str) -> list[Any]:
+        assert (run_id, item_id) == ("r", "i")
         return list(self.tables["attempts"])
 
     def exact_item(self, run_id: str, item_id: str) -> list[Any]:
+        assert (run_id, item_id) == ("r", "i")
         return [self.tables["item"]]
 
     def items(self, run_id: str, chosen: Any, *, limit: int, offset: int) -> list[Any]:
