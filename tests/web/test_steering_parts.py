@@ -11,7 +11,7 @@ import pytest
 from proctor.errors import NotFound, ProctorError, UsageError
 from proctor.job import BatchChanges
 from proctor.store import RetrySelection
-from proctor.web import actions, inventory, labels, new_evaluation, results
+from proctor.web import actions, inventory, items, labels, new_evaluation, results
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -410,3 +410,17 @@ def test_sessions_are_built_before_those_that_arrived_are_listed(
     source: Any = SimpleNamespace(kind=kind, document={"store": {"runIds": ["r"]}})
     assert new_evaluation._discover(site(), source) == "found" and len(found) == 1
     assert built == ([NOW] if is_built else [])
+
+
+def test_a_matrix_that_is_still_read_has_no_rows() -> None:
+    class Table:
+        by, levels, has_more_levels, scores = "model", ("a", "b"), True, ("tidy",)
+
+        def __len__(self) -> int:
+            return 7
+
+    table: Any = Table()
+    answer = items._no_rows(table, None)
+    assert (answer.by, answer.levels, answer.has_more_levels) == ("model", ["a", "b"], True)
+    assert (answer.rows, answer.offset, answer.total, answer.tasks) == ([], 0, 0, 7)
+    assert not answer.is_current and answer.reading is None
