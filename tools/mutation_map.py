@@ -161,7 +161,8 @@ class LineMap:
         self.seconds |= dict(zip(tests, record["seconds"], strict=True))
         self.failed |= {tests[index] for index in record["failed"]}
         for path, entry in record["sources"].items():
-            if not (self.root / path).exists():
+            # Templates are recorded, too: they are compiled to Python.
+            if not path.endswith(".py") or not (self.root / path).exists():
                 continue
             moved = _moved_lines(self.folder / "sources" / entry["version"], self.root / path)
             for line, indices in entry["lines"].items():

@@ -1,4 +1,4 @@
-"""Labels of people in files, scales of judges, trials of `doctor`, and definitions of evaluators."""
+"""Labels of people in files, scales of judges, lines of `doctor`, and definitions of evaluators."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from proctor.cli import calibrate, doctor, evaluators
-from proctor.cli.doctor import CheckResult, TrialResult
+from proctor.api.doctor import CheckResult
+from proctor.cli import calibrate, evaluators
+from proctor.cli.doctor import _print_checks
 from proctor.errors import AttemptError, UsageError
 from proctor.evaluators.registry import EvaluatorNotFound
 from proctor.score import Score
@@ -202,84 +203,7 @@ def test_exactly_one_source_of_labels_is_given(capsys: pytest.CaptureFixture[str
             calibrate.calibrate(context, "e", **words)  # type: ignore[arg-type]
 
 
-# --- Trials of `doctor` ---
-
-
-SETTINGS: Any = SimpleNamespace(environment={}, folders=(), prices=None)
-GOOD, BAD = (CheckResult(name="c", well=well, said="") for well in (True, False))
-
-
-@pytest.fixture
-def trials(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Trials of an agent and a model; what was tried."""
-    tried: list[Any] = []
-
-    def make(agent: str = "a", model: str = "m", access: str = "gateway", well: bool = True) -> Any:
-        async def try_model(model: str, settings: Any) -> TrialResult:
-            tried.append(("model", model, settings is SETTINGS))
-            return TrialResult(CheckResult(name="model", well=well, said=""), {})
-
-        def check(self: Any, model: str) -> None:
-            tried.append(("checked", model))
-
-        monkeypatch.setattr(doctor, "find_agent", lambda name, settings: SimpleNamespace(name=name))
-        monkeypatch.setattr(doctor, "model_access_of", lambda agent: access)
-        monkeypatch.setattr(doctor.ModelRouter, "check", check)
-        monkeypatch.setattr(doctor, "try_model", try_model)
-        monkeypatch.setattr(
-            doctor._Trials, "_try_agent", lambda self, agent: tried.append(("agent", agent.name)) or "tried"
-        )
-        return doctor._Trials(SETTINGS, agent, model)
-
-    make.tried = tried  # type: ignore[attr-defined]
-    return make
-
-
-@pytest.mark.parametrize(
-    ("options", "before", "names", "tried"),
-    [
-        ({}, [GOOD], {"model", "agent"}, [("checked", "m"), ("model", "m", True), ("agent", "a")]),
-        ({"agent": ""}, [BAD], {"model"}, [("checked", "m"), ("model", "m", True)]),
-        ({"access": "own", "model": ""}, [GOOD], {"agent"}, [("agent", "a")]),
-        ({"access": "own"}, [GOOD], {"agent"}, [("agent", "a")]),
-        ({}, [GOOD, BAD], {"model", "agent"}, [("checked", "m"), ("model", "m", True)]),
-        ({"well": False}, [GOOD], {"model", "agent"}, [("checked", "m"), ("model", "m", True)]),
-        ({"agent": "", "model": ""}, [], set(), []),
-    ],
-)
-def test_a_model_is_tried_then_the_agent_unless_a_check_failed(
-    options: dict[str, Any], before: Any, names: set[str], tried: Any, trials: Any
-) -> None:
-    results = trials(**options).run(before)
-    assert set(results) == names and trials.tried == tried
-    if "agent" in names and ("agent", "a") not in tried:
-        assert results["agent"].document == {"name": "a", "status": "not tried"}
-        assert results["agent"].check.said == "not tested: an earlier check failed"
-        assert results["agent"].check.well is None
-
-
-def test_an_agent_without_a_model_of_its_own_needs_one(trials: Any) -> None:
-    with pytest.raises(UsageError, match="the agent a needs a model"):
-        trials(model="")
-
-
-@pytest.mark.parametrize("ready", [True, False])
-def test_an_agent_that_is_not_installed_is_not_tried(ready: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    availability = SimpleNamespace(ready=ready, problem="not installed", remedy="install it")
-    monkeypatch.setattr(doctor, "look", lambda name: (availability, None))
-    tried: list[Any] = []
-    monkeypatch.setattr(doctor, "try_agent", lambda *arguments: tried.append(arguments) or "tried")
-    each = doctor._Trials.__new__(doctor._Trials)
-    each._settings, each._model, each._name = SETTINGS, "m", "a"
-    agent: Any = object()
-    result = each._try_agent(agent)
-    if ready:
-        assert result == "tried" and tried == [("a", agent, availability, SETTINGS, "m")]  # type: ignore[comparison-overlap]
-    else:
-        assert tried == [] and result.document == {"name": "a", "status": "missing", "error": "not installed"}
-        assert result.check == CheckResult(
-            name="agent a", well=False, said="not installed", remedy="install it"
-        )
+# --- Lines of `doctor` ---
 
 
 def test_checks_are_printed_in_columns(capsys: pytest.CaptureFixture[str]) -> None:
@@ -288,15 +212,13 @@ def test_checks_are_printed_in_columns(capsys: pytest.CaptureFixture[str]) -> No
         CheckResult(name="python", well=False, said="3.9", remedy="install 3.11"),
         CheckResult(name="disk", well=None, said="full"),
     ]
-    doctor._print_checks(checks)
+    _print_checks(checks)
     assert capsys.readouterr().out.splitlines() == [
         "ok     git     2.40",
         "FAIL   python  3.9",
         "               → install 3.11",
         "       disk    full",
     ]
-    assert doctor._document(checks, {"model": 1})["well"] is False
-    assert [each["name"] for each in doctor._document(checks[:1], {})["findings"]] == ["git"]
 
 
 # --- Definitions of evaluators ---

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from filled import add_batch, items, new_store
-from proctor.cli import doctor, inventory, output, report, run, runs, serve, tasks
+from proctor.cli import inventory, output, report, run, runs, serve, tasks
 from proctor.cli import store as store_commands
 from proctor.cli.main import main
 from proctor.cli.run import JsonLines, OutputOptions
-from proctor.errors import ModelError, NotFound, UsageError
+from proctor.errors import NotFound, UsageError
 from proctor.item import Item
 from proctor.job import BatchEnd
 from proctor.store import Store
@@ -699,58 +699,29 @@ def test_progress_of_mining_is_a_line_for_each_commit_or_nothing(
 
 
 def test_an_agent_is_a_row() -> None:
-    ready = SimpleNamespace(ready=True, version="1.2", problem="", remedy="pip install a")
-    absent = SimpleNamespace(ready=False, version="", problem="not installed", remedy="pip install a")
-    cells: Any = inventory._agent_cells
-    assert cells("a", ready, False) == ("a", "yes", "1.2", "", "")
-    assert cells("a", ready, True) == ("a", "yes", "1.2", "mock agent, for tests and demos", "")
-    assert cells("a", absent, False) == ("a", "no", "", "not installed", "pip install a")
+    def cells(stand_in: bool = False, **changes: Any) -> tuple[str, ...]:
+        usual: dict[str, Any] = {"ready": True, "version": "1.2", "problem": "", "remedy": "pip install a"}
+        agent: Any = SimpleNamespace(
+            name="a", availability=SimpleNamespace(**usual | changes), stand_in=stand_in
+        )
+        return inventory._agent_cells(agent)
 
-
-def test_models_of_the_config_say_why_they_may_not_answer() -> None:
-    def model(name: str, enabled: bool = True, key: str = "") -> Any:
-        return SimpleNamespace(model=name, enabled=enabled, key_variable=key)
-
-    models = [
-        model("listed"),
-        model("llama"),
-        model("a"),
-        model("b", enabled=False),
-        model("c", key="SET"),
-        model("d", key="MISSING"),
-        model("e", enabled=False, key="MISSING"),
-    ]
-    discovered = SimpleNamespace(
-        models=[SimpleNamespace(name="listed"), SimpleNamespace(name="llama:latest")], silent={"x": "down"}
-    )
-    supply: Any = SimpleNamespace(
-        config=SimpleNamespace(models=models),
-        discovered=discovered,
-        environment={"SET": "1"},
-        config_path="models_config.yaml",
-    )
-    assert [(each.name, each.remark) for each in inventory._configured(supply)] == [
-        ("a", "its provider does not list it"),
-        ("b", "not enabled"),
-        ("c", "its provider does not list it"),
-        ("d", "MISSING is not set"),
-        ("e", "not enabled, MISSING is not set"),
-    ]
-    assert inventory._silent(supply) == {"x": "down"}
-    supply.discovered = None
-    assert inventory._silent(supply) == {} and inventory._discovered(supply) == ()
+    assert cells() == ("a", "yes", "1.2", "", "")
+    assert cells(True) == ("a", "yes", "1.2", "mock agent, for tests and demos", "")
+    absent = cells(ready=False, version="", problem="not installed")
+    assert absent == ("a", "no", "", "not installed", "pip install a")
 
 
 def test_a_model_is_a_row_with_its_prices() -> None:
-    moment = datetime(2026, 3, 1, tzinfo=UTC)
-    prices = {"mine/m": {"input": 1.5, "output": 3.0}}
-    cells = inventory._model_cells(inventory._Listed("mine/m", "here", True, "r"), prices, moment)
-    assert cells == ("mine/m", "here", "1.5", "3", "yes", "r")
-    unknown = inventory._model_cells(inventory._Listed("no/such", "here", False), {}, moment)
-    assert unknown == ("no/such", "here", "unknown", "unknown", "no", "")
-    assert inventory._model_cells(inventory._Listed("scripted/ok", "p", True), {}, moment)[-1] == "mock model"
-    document = inventory._models_document(inventory._Listed("no/such", "here", False), None)
-    assert (document["price"], document["priceSource"], document["standIn"]) == (None, "", False)
+    def cells(**changes: Any) -> tuple[str, ...]:
+        usual: dict[str, Any] = {"name": "m", "source": "here", "answers": True, "remark": "r", "price": None}
+        model: Any = SimpleNamespace(**usual | {"stand_in": False} | changes)
+        return inventory._model_cells(model)
+
+    rates = SimpleNamespace(rates=SimpleNamespace(input=1.5, output=3.0))
+    assert cells(price=rates) == ("m", "here", "1.5", "3", "yes", "r")
+    assert cells(answers=False, remark="") == ("m", "here", "unknown", "unknown", "no", "")
+    assert cells(stand_in=True)[-1] == "mock model"
 
 
 def test_a_role_is_a_row() -> None:
@@ -788,215 +759,6 @@ def test_a_small_model_is_installed_unless_a_server_has_it(
         else f"{local.MODEL} is installed: /weights"
     )
     assert capsys.readouterr().err == f"{text}\n"
-
-
-# --- Doctor ---
-
-
-def outcome(**changes: Any) -> Any:
-    usual = {"status": "success", "standIn": False, "reason": "completed", "error": "", "seconds": 2.0}
-    usual |= {"calls": 1, "failedCalls": [], "tokens": 15, "costUsd": None, "toolCalls": 1, "said": ""}
-    return usual | changes
-
-
-@pytest.mark.parametrize(
-    ("changes", "access", "well", "said"),
-    [
-        ({}, "gateway", True, "1.0; completed the task in 2 s; 1 model call, 15 tokens"),
-        ({"calls": 0}, "gateway", False, "1.0; completed the task in 2 s; no model calls"),
-        ({"calls": 0}, "own", True, "1.0; completed the task in 2 s"),
-        (
-            {"status": "fail", "reason": "checks_failed", "said": "done\nnow"},
-            "own",
-            False,
-            "1.0; fail (checks_failed) after 2 s: ; last message: done now",
-        ),
-    ],
-)
-def test_an_agent_that_is_tried_is_well_if_it_used_the_gateway(
-    changes: dict[str, Any], access: str, well: bool, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    worked: list[Any] = []
-    monkeypatch.setattr(doctor, "_work", lambda folder, store, *arguments: worked.append(arguments))
-    monkeypatch.setattr(doctor, "_outcome_of", lambda store: outcome(**changes))
-    monkeypatch.setattr(doctor, "model_access_of", lambda agent: access)
-    availability: Any = SimpleNamespace(version="1.0")
-    settings: Any = "settings"
-    agent: Any = None
-    result = doctor.try_agent("a", agent, availability, settings, "m")
-    assert worked == [("settings", "a", "m")]
-    assert (result.check.name, result.check.well, result.check.said) == ("agent a", well, said)
-    assert bool(result.check.remedy) is not well
-    assert (result.document["name"], result.document["model"], result.document["version"]) == (
-        "a",
-        "m",
-        "1.0",
-    )
-    availability.version = ""
-    assert doctor.try_agent("a", agent, availability, settings, "m").check.said.startswith("installed; ")
-
-
-def test_the_outcome_of_the_only_attempt() -> None:
-    session = {"id": "s", "status": "fail", "standIn": 1, "endReason": "x", "error": "e", "workSeconds": 2.0}
-    session |= {"totalTokens": 5, "costUsd": 0.5, "toolCalls": 3}
-    parts: dict[str, Any] = {"messages": [], "iterations": []}
-    calls = [{"status": "ok", "error": ""}, {"status": "error", "error": "500"}]
-    read = SimpleNamespace(
-        sessions=lambda scope: [session],
-        call_figures=lambda session_id: calls,
-        of_session=lambda table, session_id: parts[table],
-    )
-    store: Any = SimpleNamespace(read=read)
-    found = doctor._outcome_of(store)
-    assert (found["calls"], found["failedCalls"], found["said"]) == (2, ["error: 500"], "")
-    assert (found["standIn"], found["seconds"], found["toolCalls"]) == (True, 2.0, 3)
-    parts["iterations"] = [{"output": "first"}, {"output": "a" + "x" * 300 + "\n"}]
-    assert doctor._outcome_of(store)["said"] == "x" * 300
-    parts["messages"] = [
-        {"role": "assistant", "content": "one"},
-        {"role": "assistant", "content": "y" * 400},
-        {"role": "user", "content": "no"},
-    ]
-    assert doctor._outcome_of(store)["said"] == "y" * 300
-
-
-@pytest.mark.parametrize(
-    ("reason", "near", "remedy"),
-    [
-        ("bad_request", "Did you mean `b`?", "Did you mean `b`?"),
-        ("bad_request", "", "usual"),
-        ("auth", "x", "usual"),
-    ],
-)
-async def test_a_model_with_a_wrong_name_has_neighbors(
-    reason: str, near: str, remedy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    closed: list[int] = []
-
-    class Router:
-        def __init__(self, *_: Any, **__: Any) -> None:
-            pass
-
-        async def answer(self, request: Any) -> Any:
-            assert request.parameters == {"max_tokens": 16}
-            raise ModelError("no", reason=reason)  # type: ignore[arg-type]
-
-        def route(self, name: str) -> Any:
-            return SimpleNamespace(endpoint="endpoint")
-
-        async def close(self) -> None:
-            closed.append(1)
-
-    async def misses(name: str, environment: Any) -> str:
-        return near
-
-    monkeypatch.setattr(doctor, "ModelRouter", Router)
-    monkeypatch.setattr(doctor, "_explain", lambda error, endpoint: ("the problem", "usual"))
-    monkeypatch.setattr(doctor, "_near_misses", misses)
-    settings: Any = SimpleNamespace(environment={}, folders=(), prices=None)
-    result = await doctor.try_model("a", settings)
-    assert (result.check.well, result.check.said, result.check.remedy) == (False, "the problem", remedy)
-    assert result.document == {
-        "name": "a",
-        "answered": False,
-        "reason": reason,
-        "error": "no",
-        "remedy": remedy,
-    }
-    assert closed == [1]
-
-
-async def test_similar_names_of_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ["openai/gpt-4o", "openai/gpt-4.1", "mine/other"]
-
-    async def discover(environment: Any) -> Any:
-        return SimpleNamespace(models=[SimpleNamespace(name=name) for name in names])
-
-    monkeypatch.setattr(doctor, "discover", discover)
-    assert await doctor._near_misses("openai/gpt-4o", {}) == ""
-    assert await doctor._near_misses("nothing", {}) == ""
-    found = await doctor._near_misses("openai/gpt-4", {})
-    assert found == "Did you mean `openai/gpt-4o` or `openai/gpt-4.1`?"
-
-
-@pytest.mark.parametrize(
-    ("words", "asked"),
-    [
-        ([], ["keys"]),
-        (["--store"], ["store"]),
-        (["--agent", "builtin", "--model", "scripted/ok"], []),
-        (["--model", "scripted/ok", "--store"], ["store"]),
-    ],
-)
-@pytest.mark.parametrize("well", [True, False])
-def test_doctor_checks_keys_unless_something_else_is_asked(
-    words: list[str],
-    asked: list[str],
-    well: bool,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Printed,
-) -> None:
-    called: list[str] = []
-    check = doctor.CheckResult(name="machine", well=well, said="said")
-    monkeypatch.setattr(doctor, "check_machine", lambda settings: iter([check]))
-    monkeypatch.setattr(doctor, "check_store", lambda settings: called.append("store") or [])
-    monkeypatch.setattr(doctor, "check_keys_and_agents", lambda environment: called.append("keys") or [])
-    monkeypatch.setattr(doctor._Trials, "run", lambda self, checks: {})
-    assert main(["doctor", *words]) == (0 if well else 1)
-    assert called == asked
-    assert capsys.readouterr().out == f"{'ok   ' if well else 'FAIL '}  machine  said\n"
-
-
-def test_a_damaged_store_is_a_failed_check_with_its_examples(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from proctor.store import maintenance
-
-    problem = SimpleNamespace(what="damaged", count=1200, examples=["a", "b"], remedy="restore it")
-    single = SimpleNamespace(what="one", count=1, examples=[], remedy="delete it")
-    result = SimpleNamespace(
-        is_well=False, rows={"a": 2, "b": 3}, problems=[problem, single], remarks=["a remark"]
-    )
-    monkeypatch.setattr(maintenance, "check_store", lambda url, keys, now: result)
-    monkeypatch.setattr(doctor, "store_exists", lambda url: True)
-    monkeypatch.setattr(doctor, "store_keys", lambda settings: None)
-    settings: Any = SimpleNamespace(store_url="u", home=tmp_path / "none")
-    found = [(each.well, each.said, each.remedy) for each in doctor.check_store(settings)]
-    assert found == [
-        (False, "damaged (1,200): a, b", "restore it"),
-        (False, "one", "delete it"),
-        (None, "a remark", ""),
-    ]
-    result.is_well, result.problems, result.remarks = True, [], []
-    assert [(each.well, each.said) for each in doctor.check_store(settings)] == [
-        (True, "5 rows, nothing is damaged")
-    ]
-
-
-@pytest.mark.parametrize(
-    ("environment", "ours", "installed", "said"),
-    [
-        ({}, False, True, None),
-        ({}, True, False, None),
-        ({}, True, True, "set for {local} (needs none)"),
-        ({"OPENAI_API_KEY": "x"}, False, False, "set for openai (OPENAI_API_KEY)"),
-    ],
-)
-def test_which_keys_are_set(
-    environment: dict[str, str],
-    ours: bool,
-    installed: bool,
-    said: str | None,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(doctor.local, "is_ours", lambda model, environment: ours)
-    monkeypatch.setattr(doctor.local, "is_installed", lambda: installed)
-    check = doctor._keys(environment)
-    if said is None:
-        assert check.well is None and check.said.startswith("no API key is set")
-    else:
-        assert (check.well, check.said) == (True, said.format(local=doctor.local.MODEL))
 
 
 # --- Serve ---

@@ -396,6 +396,29 @@ def test_recorded_tests_are_those_that_execute_a_line_also_in_processes(
     assert capsys.readouterr().out == "", "nothing has changed"
 
 
+def test_templates_that_a_map_names_are_not_changed(tmp_path: Path) -> None:
+    """They are compiled to Python, and so recorded."""
+    template, folder = tmp_path / "src/proctor/page.html.j2", tmp_path / "build/mutants/map"
+    (folder / "sources").mkdir(parents=True)
+    for file in (template, tmp_path / "tests/test_a.py"):
+        file.parent.mkdir(parents=True)
+        file.write_text("<title>·</title>" if file == template else "")
+    (folder / "sources" / "v").write_text("<title>·</title>")
+    sources = {"src/proctor/page.html.j2": {"version": "v", "lines": {"1": [0]}}}
+    record = {
+        "test_file": "tests/test_a.py",
+        "tests": ["t"],
+        "seconds": [0.5],
+        "failed": [],
+        "sources": sources,
+    }
+    (folder / "a.json").write_text(json.dumps(record))
+
+    line_map = LineMap(tmp_path)
+
+    assert list(line_map.never_executed([])) == [] and line_map.seconds == {"t": 0.5}
+
+
 def test_the_report_for_a_terminal() -> None:
     first, second, third = mutants_of("src/proctor/git.py", "x = 1\ny = 2\nz = 3")
     results = [

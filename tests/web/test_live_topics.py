@@ -13,7 +13,7 @@ from starlette.websockets import WebSocketDisconnect
 from proctor.errors import NotFound, ProctorError, StoreError, UsageError
 from proctor.telemetry.otlp import DecodedSpans
 from proctor.web import live, otlp, search
-from proctor.web.live import Hub, RunsTopic, RunTopic, SessionTopic, _Tab, _Watch
+from proctor.web.live import Hub, RunsTopic, RunTopic, SessionTopic, _Subscription, _Tab
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
@@ -169,7 +169,7 @@ async def test_a_page_catches_up_from_a_version_of_the_same_epoch(entry: Any, ve
     assert watch is not None and (watch.topic, watch.id, watch.epoch) == ("topic", "a", epoch)
     assert watch.version == version
     # What is in flight counts, unless the page has nothing.
-    known = _Watch("topic", "a", epoch, 9)
+    known = _Subscription("topic", "a", epoch, 9)
     again = await page._watch({"topic": "topic", "id": "a", **entry}, {("topic", "a"): known})
     assert again is not None and (again is known) is bool(entry.get("version"))
 
@@ -350,6 +350,36 @@ def test_a_thousand_items_are_too_many_to_look_at(
         assert topic._changed_items() == {}
     else:
         assert changed is None and topic._known == {}
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_news", "is_time", "is_sent"),
+    [
+        ({}, False, False, False),
+        ({"a": 1}, False, False, True),
+        (None, False, False, True),
+        ({}, True, False, True),
+        ({}, False, True, True),
+    ],
+)
+def test_a_run_has_a_new_version_when_something_changed_or_it_is_time(
+    changed: Any, is_news: bool, is_time: bool, is_sent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = [state(), state(queued=4)]
+    monkeypatch.setattr(live, "run_state", lambda site, run_id, progress, money: (states.pop(0), "progress"))
+    monkeypatch.setattr(live, "_is_news", lambda before, after: is_news)
+    monkeypatch.setattr(live, "_changed_items", lambda before, after, changed: ("of", changed))
+    monkeypatch.setattr(RunTopic, "_changed_items", lambda self: changed)
+    monkeypatch.setattr(RunTopic, "_money_lately", lambda self, now: (0.0, 0.0))
+    monkeypatch.setattr(RunTopic, "_is_time", lambda self, standing, now: is_time)
+    topic = run_topic([], 0)
+    topic._standing, topic._progress, topic._run_id = None, None, "r"
+    topic._site, topic._sent_at = SimpleNamespace(now=lambda: NOON), None  # type: ignore[assignment]
+    topic._look()
+    assert (topic._version, list(topic._versions), topic._checked_at) == (1, [], NOON)
+    topic._look()
+    assert topic._version == (2 if is_sent else 1) and topic._sent_at == (NOON if is_sent else None)
+    assert list(topic._versions) == ([(2, ("of", changed))] if is_sent else [])
 
 
 async def test_the_runs_that_changed_and_those_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:

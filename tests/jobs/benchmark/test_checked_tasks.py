@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from proctor.jobs.benchmark import plan as benchmark_plan
 from proctor.jobs.benchmark.checking import CheckedTask, TaskChecks, _summary
 from proctor.jobs.benchmark.models import _is_date, _is_name, _is_reference
 from proctor.jobs.benchmark.results import COUNTS, NUMBERS, TEXTS, _runs_in, read_object
@@ -111,3 +113,60 @@ def test_results_of_a_file_and_files_without_an_object(tmp_path: Path) -> None:
     assert _runs_in(file) == runs and read_object(file) == {"runs": runs}
     file.write_text("[1]")
     assert read_object(file) == read_object(tmp_path / "none.json") == {}
+
+
+@pytest.mark.parametrize(
+    ("plan", "task", "network", "is_granted", "image", "sandbox"),
+    [
+        ({}, {}, None, True, None, None),
+        ({"kind": "none"}, {}, None, True, None, ({"kind": "none"}, {}, None, None)),
+        ({"a": 1}, {"a": 2}, "full", True, None, ({"a": 1}, {"a": 2}, {"network": "full"}, None)),
+        ({"a": 1}, {}, "full", False, "img", ({"a": 1}, {}, None, {"container": "img"})),
+    ],
+)
+def test_the_sandbox_of_a_task_is_merged_from_plan_task_grants_and_image(
+    plan: Any,
+    task: Any,
+    network: str | None,
+    is_granted: bool,
+    image: str | None,
+    sandbox: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(benchmark_plan, "merge_settings", lambda *parts: parts if any(parts) else None)
+    definition: Any = SimpleNamespace(
+        timeout_seconds=None,
+        default_timeout_seconds=1800,
+        retries=2,
+        path=None,
+        sandbox=plan,
+        task_network=is_granted,
+        resources=None,
+    )
+    picture = SimpleNamespace(name=image, setting=f"setting of {image}") if image else None
+    chosen: Any = SimpleNamespace(
+        timeout_seconds=None,
+        title="t",
+        checks=[SimpleNamespace(criterion="c"), SimpleNamespace(criterion="")],
+        repo=None,
+        network=network,
+        image=picture,
+        sandbox=task,
+        test_patch=None,
+        resources=None,
+        start=None,
+        check_files=None,
+        hidden=None,
+        steps=(),
+        places={},
+        solution=None,
+    )
+    model: Any = SimpleNamespace(display_name="", name="m", model="scripted/ok")
+    found = benchmark_plan.BenchmarkDefinition._settings(definition, chosen, model)
+    assert found.get("sandbox") == sandbox and found.get("image") == (picture and picture.setting)
+    assert (found["timeoutSec"], found["retries"], found["criteria"]) == (1800, 2, ["c"])
+    assert found["displayName"] == "m" and "taskPath" not in found and "repo" not in found
+    chosen.timeout_seconds = 60
+    assert benchmark_plan.BenchmarkDefinition._settings(definition, chosen, model)["timeoutSec"] == 60
+    definition.timeout_seconds = 5
+    assert benchmark_plan.BenchmarkDefinition._settings(definition, chosen, model)["timeoutSec"] == 5

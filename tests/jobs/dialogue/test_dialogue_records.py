@@ -12,7 +12,7 @@ import pytest
 from proctor.dialogue.conversation import ConversationCheckpoint, Side
 from proctor.errors import UsageError
 from proctor.item import Item
-from proctor.jobs.dialogue import files, job
+from proctor.jobs.dialogue import files, job, report
 from proctor.jobs.dialogue.job import JOB, DialogueFiles, DialogueJobPlan, DialogueOverrides, StoredDialogues
 from proctor.score import Score
 
@@ -30,9 +30,11 @@ class Rows:
         return self.tables["sessions"][session_id]
 
     def attempts(self, run_id: str, item_id: str) -> list[Any]:
+        assert (run_id, item_id) == ("r", "i")
         return list(self.tables["attempts"])
 
     def exact_item(self, run_id: str, item_id: str) -> list[Any]:
+        assert (run_id, item_id) == ("r", "i")
         return [self.tables["item"]]
 
     def items(self, run_id: str, chosen: Any, *, limit: int, offset: int) -> list[Any]:
@@ -421,7 +423,7 @@ def test_missing_files_are_written_and_those_of_earlier_attempts_replaced(
     ],
 )
 def test_an_interval_in_words(estimate: dict[str, Any], text: str) -> None:
-    assert files.around(estimate) == text
+    assert report.around(estimate) == text
 
 
 # --- The job ---
@@ -593,7 +595,7 @@ def test_the_file_of_an_item_is_written_and_the_summary_when_it_is_due(
     moments = [4.9]
     monkeypatch.setattr(job, "time", SimpleNamespace(monotonic=lambda: moments[0]))
     monkeypatch.setattr(job, "write_session", lambda folder, row, read: calls.append((folder, row)))
-    read = SimpleNamespace(item=lambda item_id, run_id: [(item_id, run_id)])
+    read = SimpleNamespace(exact_item=lambda run_id, item_id: [(item_id, run_id)])
     ctx: Any = Recorded(read=read)
     written = DialogueFiles(Path("out"), "r", ctx)
     monkeypatch.setattr(written, "_write_summary", lambda: calls.append("summary"))

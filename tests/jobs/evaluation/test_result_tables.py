@@ -1,6 +1,7 @@
 """Tables of an evaluation's results, retries of alerts, and checks of tasks, by value."""
 
 import asyncio
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 from filled import NOW
 from proctor.errors import NotFound
 from proctor.jobs.benchmark import checking
+from proctor.jobs.benchmark import job as benchmark_job
 from proctor.jobs.evaluation import drift, results
 from proctor.jobs.evaluation.drift import Alerts
 from proctor.stats.evaluation import EvaluatorResult
@@ -189,6 +191,63 @@ def test_an_alert_without_a_receiver_fails(config: str, watch: Any, problem: str
         asyncio.run(alerts(Settled(), mine)._deliver(crossing))
 
 
+@pytest.mark.parametrize(
+    ("name", "found"), [("", ["a", "b", "a"]), ("a", ["a", "a"]), ("name of b", ["b"]), ("c", [])]
+)
+def test_scores_over_time_are_those_of_the_named_configuration(name: str, found: list[str]) -> None:
+    rows = [
+        {"configId": each, "evaluator": "e", "dimension": "", "sessions": 3, "updatedAt": "t"}
+        for each in "aba"
+    ]
+    store: Any = SimpleNamespace(
+        drift=SimpleNamespace(
+            lines=lambda: rows,
+            points=lambda key: [f"point of {key.config_id}"],
+            crossings=lambda key: [f"crossing of {key.config_id}"],
+        ),
+        definitions=SimpleNamespace(config=lambda config_id: {"name": f"name of {config_id}"}),
+    )
+    lines = drift.drift_lines(store, name)
+    assert [line.config_id for line in lines] == found
+    for line in lines:
+        assert line.name == f"name of {line.config_id}" and line.sessions == 3
+        assert line.points == [f"point of {line.config_id}"]
+        assert line.crossings == [f"crossing of {line.config_id}"]
+
+
+@pytest.mark.parametrize(
+    ("agents", "settings", "is_remarked"),
+    [
+        (["builtin"], {"a": 1}, False),
+        (["claude"], {"a": 1}, True),
+        (["builtin", "claude"], {"a": 1}, True),
+        (["claude"], {}, False),
+    ],
+)
+def test_settings_of_a_model_are_said_to_apply_to_one_agent_only(
+    agents: list[str], settings: dict[str, int], is_remarked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choices = [Choice(agent) for agent in agents]
+    model = SimpleNamespace(name="m", settings=settings)
+    definition: Any = SimpleNamespace(models=[model], tasks=["t"], agents_for=lambda task, model: choices)
+    monkeypatch.setattr(benchmark_job, "is_stand_in", lambda model: False)
+    monkeypatch.setattr(benchmark_job, "has_own_models", lambda agent, settings, context: False)
+    monkeypatch.setattr(benchmark_job, "_model", lambda model, context, variables: ["a problem"])
+    monkeypatch.setattr(benchmark_job, "DEFAULT_AGENT", "builtin")
+    remarks: set[str] = set()
+    context: Any = None
+    assert list(benchmark_job._models(definition, context, {}, remarks)) == ["a problem"]
+    assert remarks == ({"the settings of m apply to the agent builtin only"} if is_remarked else set())
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An agent with its settings."""
+
+    agent: str
+    settings: tuple[str, ...] = ()
+
+
 # --- Checks of tasks ---
 
 
@@ -247,8 +306,6 @@ def test_the_ends_of_all_runs_are_read_by_task_and_model(monkeypatch: pytest.Mon
 
 
 def test_tasks_without_a_solution_are_run_without_the_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dataclasses import dataclass
-
     @dataclass(frozen=True)
     class Stub:
         name: str

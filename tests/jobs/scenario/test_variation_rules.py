@@ -11,6 +11,7 @@ from proctor.errors import PlanError
 from proctor.jobs.scenario import variations
 from proctor.jobs.scenario.experiment import read_experiment
 from proctor.jobs.scenario.reader import read_scenario
+from proctor.jobs.scenario.reader_rules import _exports_csv
 from proctor.jobs.scenario.variations import VariationDimension
 
 HEAD = "experiment_name: Fees\nbase_scenario: harbour\n"
@@ -236,3 +237,29 @@ def test_checks_of_the_answers_are_read(tmp_path: Path) -> None:
     assert validation.reporting.verbosity == "detailed"
     assert any("nonsense" in remark for remark in loaded.remarks)
     assert "one" in validation.scenario_specific_rules and "two" in validation.scenario_specific_rules
+
+
+@pytest.mark.parametrize(
+    ("more", "is_exported"),
+    [
+        ("", False),
+        ("export_format: json\n", False),
+        ("export_format: csv\n", True),
+        ("export_format: BOTH\n", True),
+        ("export_format: csv\nauto_export: true\n", True),
+        ("export_format: csv\nauto_export: false\n", False),
+    ],
+)
+def test_metrics_are_exported_as_csv_if_the_file_says_so(more: str, is_exported: bool) -> None:
+    words = dict(line.split(": ") for line in more.splitlines())
+    data: Any = SimpleNamespace(
+        data={name: {"true": True, "false": False}.get(word, word) for name, word in words.items()}
+    )
+    findings: Any = SimpleNamespace(unknown=lambda *_: None, problems=[])
+    assert _exports_csv(data, findings) is is_exported
+
+
+def test_a_format_that_is_none_is_refused(tmp_path: Path) -> None:
+    assert "`export_format` cannot be `xml`" in refused(
+        tmp_path / "s", {"metrics.yaml": METRICS + "export_format: xml\n"}
+    )
