@@ -305,6 +305,23 @@ def test_the_rules_of_files_and_folders(
     assert calls[-1] == ("filter", b"\x0a\xff") and calls[-2] == (446, 77, 0)
 
 
+@pytest.mark.parametrize("failing", [444, 445, 446])
+def test_a_call_to_the_kernel_that_fails_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failing: int
+) -> None:
+    class Refusing(Kernel):
+        def syscall(self, number: int, *arguments: object) -> int:
+            answer = super().syscall(number, *arguments)
+            return -1 if number == failing and arguments[0] is not None else answer
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: Refusing(6))
+    monkeypatch.setattr(ctypes, "get_errno", lambda: 13)
+    monkeypatch.setattr(launcher, "drop_capabilities", lambda: None)
+    for rules in ([f"read {tmp_path}"], ["port 81"]):
+        with pytest.raises(PermissionError):
+            launcher.restrict(rules)
+
+
 def test_a_filter_has_a_length_in_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[object, ...]] = []
 
