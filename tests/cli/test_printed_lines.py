@@ -7,7 +7,7 @@ import pytest
 
 from proctor.cli import compare
 from proctor.cli.live import BenchView, leaderboard_picture
-from proctor.cli.sessions import NOTE_EVERY, _Progress
+from proctor.cli.sessions import NOTE_EVERY, _IndexingNotes
 from proctor.stats.intervals import wilson
 from proctor.stats.results import OtherModel
 
@@ -15,7 +15,7 @@ from proctor.stats.results import OtherModel
 def test_indexing_is_noted_at_the_beginning_and_every_so_many_sessions(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    progress = _Progress()
+    progress = _IndexingNotes()
     for indexed in (0, 100, NOTE_EVERY - 1, NOTE_EVERY, NOTE_EVERY + 1, 2 * NOTE_EVERY):
         progress(SimpleNamespace(indexed=indexed, pending=1))  # type: ignore[arg-type]
     progress(SimpleNamespace(indexed=5 * NOTE_EVERY, pending=0))  # type: ignore[arg-type]

@@ -15,11 +15,11 @@ from proctor.session import Metric, ModelCall, Usage
 from proctor.stats.comparison import (
     LISTED,
     Groups,
+    _ComparedRows,
     _largest,
     _of_tasks,
     _same_name,
     _sequential,
-    _Side,
     disagreements,
     first_contrast,
     gate_of,
@@ -633,7 +633,7 @@ def test_tasks_of_one_name_and_different_content_are_named(first, second, words)
 
 
 def test_a_side_of_shared_tasks_has_the_items_that_it_lacks_and_its_errors():
-    side = _Side(np.asarray([0.5, 1.0, 0.0]), np.asarray([0, 1, 2]), missing=3, errors=1)
+    side = _ComparedRows(np.asarray([0.5, 1.0, 0.0]), np.asarray([0, 1, 2]), missing=3, errors=1)
     assert _of_tasks(side, np.asarray([True, True, True])) is side
     shared = _of_tasks(side, np.asarray([True, False, True]))
     assert (shared.values.tolist(), shared.tasks.tolist()) == ([0.5, 0.0], [0, 2])
@@ -686,8 +686,8 @@ def test_of_many_tasks_that_differ_the_largest_are_listed_and_of_equal_ones_the_
         pair="task",
     )
     sides = [
-        ("a", _Side(np.zeros(size), np.arange(size), 0, 0)),
-        ("b", _Side(np.asarray(candidate), np.arange(size), 0, 0)),
+        ("a", _ComparedRows(np.zeros(size), np.arange(size), 0, 0)),
+        ("b", _ComparedRows(np.asarray(candidate), np.arange(size), 0, 0)),
     ]
 
     listed = _largest(groups, "m", *sides)

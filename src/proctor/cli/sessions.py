@@ -323,7 +323,7 @@ def search(
         raise UsageError("the search text has no words\nPass words, phrases in quotation marks, or begin*.")
     with terminal_context(context.obj) as ctx:
         run_id = ctx.store.read.batch(run, ctx.now())["runId"] if run else ""
-        state = ctx.store.search_index.update(on_progress=_Progress())
+        state = ctx.store.search_index.update(on_progress=_IndexingNotes())
         page = ctx.store.search_index.search(query, run_id=run_id, offset=offset, limit=limit)
     if as_json:
         hits = [_document(hit) for hit in page.hits]
@@ -338,7 +338,7 @@ def search(
     return output.SUCCEEDED if page.hits else output.SOME_DID_NOT
 
 
-class _Progress:
+class _IndexingNotes:
     """Notes on the indexing of many sessions."""
 
     def __init__(self) -> None:

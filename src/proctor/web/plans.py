@@ -22,7 +22,7 @@ from proctor.api.launch import LaunchedProcess, LaunchRequest
 from proctor.batch import lifecycle
 from proctor.context import EngineName, EngineOptions, RunContext
 from proctor.errors import Place, PlanError, Problem, UsageError
-from proctor.job import Job, JobPlan, PlanText, make_overrides
+from proctor.job import Job, JobPlan, PlanEstimate, PlanText, make_overrides
 from proctor.json_values import JsonMap, JsonObject, as_text, as_whole_number, maps_in
 from proctor.plan.source import MOST_BYTES
 from proctor.plan.yaml_loader import read_source
@@ -328,19 +328,24 @@ class TypedPlan:
             itemCount=sum(1 for _ in plan.items()) if count is None else count,
             concurrency=plan.concurrency,
             remarks=list(preview.remarks),
-            forecast=PlannedChanges(costUsd=estimate.cost_usd, seconds=None, basis=estimate.basis)
-            if estimate
-            else self._estimate(plan),
+            forecast=self._forecast(plan, estimate),
         )
 
-    def _estimate(self, plan: JobPlan) -> PlannedChanges | None:
-        """Cost and duration, from earlier sessions of the same agents and models."""
-        estimate = forecast_plan(self.job.name, plan, self._site.context)
-        if not estimate.items:
+    def _forecast(self, plan: JobPlan, estimate: PlanEstimate | None) -> PlannedChanges | None:
+        """Cost and duration, from earlier sessions of the same agents and models; the cost from the plan
+        alone where some of them are missing."""
+        work = estimate.workload if estimate else None
+        forecast = forecast_plan(self.job.name, plan, self._site.context, work=work)
+        cost, time = forecast.cost_usd, forecast.seconds
+        if estimate and (cost.unknown or not forecast.items):
+            return PlannedChanges(
+                costUsd=estimate.cost_usd,
+                seconds=None if time.unknown else time.value,
+                basis=estimate.basis,
+            )
+        if not forecast.items:
             return None
-        return PlannedChanges(
-            costUsd=estimate.cost_usd.value, seconds=estimate.seconds.value, basis=basis(estimate)
-        )
+        return PlannedChanges(costUsd=cost.value, seconds=time.value, basis=basis(forecast))
 
     async def start(self) -> str:
         """Start a detached run; its ID, as soon as it is in the store."""

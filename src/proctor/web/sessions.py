@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -30,7 +31,9 @@ from proctor.store.transcripts import (
     HEAD_CHARACTERS,
     OUTLINE_EVENTS,
     PART_CHARACTERS,
+    TranscriptEvent,
     TranscriptPiece,
+    TranscriptStep,
     search,
 )
 from proctor.web.actions import errors_of_request
@@ -126,8 +129,8 @@ def _item(site: AppState, row: SessionRow) -> ItemOfSession | None:
     )
 
 
-def _plain(step: Row) -> Row:
-    return step | {name: vars_of(step[name]) for name in ("testOutput", "output")}
+def _plain(step: TranscriptStep) -> Row:
+    return {**step, "testOutput": vars_of(step["testOutput"]), "output": vars_of(step["output"])}
 
 
 def vars_of(piece: transcripts.TranscriptPiece) -> Row:
@@ -292,7 +295,7 @@ def router(site: AppState) -> APIRouter:
     return routes
 
 
-def _events(rows: list[dict[str, object]], after: int, limit: int) -> EventsAnswer:
+def _events(rows: Sequence[TranscriptEvent], after: int, limit: int) -> EventsAnswer:
     events = [
         EventShape.model_validate(
             {
