@@ -761,3 +761,28 @@ def test_the_id_of_a_session_of_codex(tmp_path):
     assert of_codex(tmp_path, ASKED, ANSWERED, name="rollout-y.jsonl").external_id == "rollout-y"
     meta = {"type": "session_meta", "payload": {"id": "own"}}
     assert of_codex(tmp_path, meta, ASKED, ANSWERED).external_id == "own"
+
+
+@pytest.mark.parametrize(
+    ("before", "success"),
+    [(0, True), (2000 - len("\nExit code: 0"), True), (2001 - len("\nExit code: 0"), None)],
+)
+def test_the_exit_code_stands_in_the_first_characters_of_an_output(before, success):
+    text = "x" * before + "\nExit code: 0"
+    assert codex._output(text) == (text, success)
+    assert codex._output("Process exited with code 1")[1] is False
+    assert codex._output('{"output": "o", "metadata": {"exit_code": 0}}') == ("o", True)
+    assert codex._output({"content": "c", "success": False}) == ("c", False)
+
+
+def test_results_of_commands_follow_the_message_with_the_commands():
+    acted = {"role": "assistant", "content": "", "extra": {"actions": [{"command": "a"}, {"command": "b"}]}}
+    result = {"role": "user", "content": "<returncode>1</returncode>"}
+    plain = {"role": "user", "content": "go on"}
+    transcript = TranscriptBuilder()
+    mini_swe_agent._tell(transcript, [result, acted, plain, result, result, result, plain], "m")
+    events = [each.event for step in transcript.steps for each in step.events]
+    calls = [(event.args["command"], event.success) for event in events if isinstance(event, ToolCall)]
+    said = [event.content for event in events if isinstance(event, Message)]
+    assert calls == [("a", False), ("b", False)]
+    assert said == [result["content"], "go on", result["content"], "go on"]
