@@ -211,7 +211,7 @@ def test_credentials_and_concealed_files_are_left_out_of_installations(tmp_path:
     assert sorted(found) == [cargo / "bin", cargo / "config.toml"]
 
 
-def test_settings_that_only_their_owner_may_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_settings_that_only_their_owner_may_read(tmp_path: Path) -> None:
     for name, mode in (("open", 0o644), ("shadow", 0o640), ("own", 0o600), ("shown/inner", 0o600)):
         made(tmp_path / name, mode=mode)
     for name, mode in (("closed", 0o750), ("listed", 0o754), ("entered", 0o751), ("shown", 0o755)):
@@ -221,9 +221,7 @@ def test_settings_that_only_their_owner_may_read(monkeypatch: pytest.MonkeyPatch
     (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
     (tmp_path / "linked").symlink_to(tmp_path / "own")
     (tmp_path / "linked-folder").symlink_to(tmp_path / "closed")
-    walk = os.walk
-    monkeypatch.setattr(paths.os, "walk", lambda root: walk(tmp_path) if root == "/etc" else [])
-    files, folders = paths.unreadable_settings.__wrapped__()
+    files, folders = paths.unreadable_in(str(tmp_path))
     assert sorted(path.name for path in files) == ["inner", "own", "shadow"]
     assert sorted(path.name for path in folders) == ["closed", "entered", "listed"]
     assert all(path.is_absolute() and path.exists() for path in (*files, *folders))
