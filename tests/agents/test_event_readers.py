@@ -322,3 +322,12 @@ def test_the_tokens_of_a_stream(result: dict[str, Any], models: list[str], calls
     stream.finish()
     stream.finish()
     assert told(events) == calls
+
+
+@pytest.mark.parametrize(("length", "is_question"), [(SHORT - 1, True), (SHORT, False)])
+def test_a_question_is_a_short_line(length: int, is_question: bool) -> None:
+    for ask in (_PiReader.feed_text, _PiReader.feed_partial):
+        events: list[Any] = []
+        line = "x" * (length - len(" [y/n]")) + " [y/n]"
+        ask(_PiReader(record=events.append), f"{line}\n" if ask is _PiReader.feed_text else line)
+        assert bool(events) is is_question

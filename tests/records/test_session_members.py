@@ -691,3 +691,98 @@ def test_samples_without_messages_are_not_read():
         with pytest.raises(ValueError, match="it is not a sample: it has no messages"):
             inspect._session(value, {})
     assert inspect._session({"messages": []}, {}).source == "inspect"
+
+
+# --- Codex ---
+
+
+def of_codex(tmp_path, *lines, name="rollout-x.jsonl"):
+    file = tmp_path / name
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    (session,) = codex.read(file)
+    return session
+
+
+def item(kind, **more):
+    return {"type": "response_item", "payload": {"type": kind, **more}}
+
+
+def happened(kind, **more):
+    return {"type": "event_msg", "payload": {"type": kind, **more}}
+
+
+ASKED = item("message", role="user", content="q")
+ANSWERED = item("message", role="assistant", content="a")
+CALLED = item("function_call", name="f", arguments="{}", call_id="1")
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ([ASKED, ANSWERED], "completed"),
+        ([ASKED], "interrupted"),
+        ([ASKED, CALLED], "interrupted"),
+        ([ASKED, CALLED, item("function_call_output", call_id="1", output="r")], "completed"),
+        ([happened("task_started"), ASKED, ANSWERED], "interrupted"),
+        ([happened("task_started"), ASKED, ANSWERED, happened("task_complete")], "completed"),
+        ([ASKED, ANSWERED, happened("turn_aborted")], "aborted"),
+        ([ASKED, ANSWERED, happened("error", message="no")], "model_failed"),
+        ([ASKED, happened("error", message="no"), happened("task_started"), ANSWERED], "interrupted"),
+    ],
+)
+def test_how_a_session_of_codex_ended(tmp_path, lines, reason):
+    session = of_codex(tmp_path, *lines)
+    assert (session.end_reason, session.status) == (reason, "success" if reason == "completed" else "error")
+
+
+def counted(total):
+    info = {"total_token_usage": {"input_tokens": total}, "last_token_usage": {"input_tokens": total}}
+    return happened("token_count", info=info)
+
+
+def test_running_counts_and_those_of_responses_tell_of_the_same_calls(tmp_path):
+    recorded = {"type": "token_usage_record", "payload": {"usage": {"input_tokens": 9}}}
+    running = of_codex(tmp_path, ASKED, ANSWERED, counted(3), counted(3), counted(5))
+    both = of_codex(tmp_path, ASKED, ANSWERED, counted(3), recorded, recorded)
+
+    def tokens(session):
+        events = (each.event for step in session.steps for each in step.events)
+        return [event.usage.input_tokens for event in events if isinstance(event, ModelCall)]
+
+    assert sorted(tokens(running)) == [3, 5]
+    assert tokens(both) == [9, 9]
+    assert [kind for kind, *_ in told(running)][:2] == ["user", "model"]
+
+
+def test_the_id_of_a_session_of_codex(tmp_path):
+    identity = "01234567-89ab-cdef-0123-456789abcdef"
+    named = of_codex(tmp_path, ASKED, ANSWERED, name=f"rollout-2026-{identity}.jsonl")
+    assert named.external_id == identity
+    assert of_codex(tmp_path, ASKED, ANSWERED, name="rollout-y.jsonl").external_id == "rollout-y"
+    meta = {"type": "session_meta", "payload": {"id": "own"}}
+    assert of_codex(tmp_path, meta, ASKED, ANSWERED).external_id == "own"
+
+
+@pytest.mark.parametrize(
+    ("before", "success"),
+    [(0, True), (2000 - len("\nExit code: 0"), True), (2001 - len("\nExit code: 0"), None)],
+)
+def test_the_exit_code_stands_in_the_first_characters_of_an_output(before, success):
+    text = "x" * before + "\nExit code: 0"
+    assert codex._output(text) == (text, success)
+    assert codex._output("Process exited with code 1")[1] is False
+    assert codex._output('{"output": "o", "metadata": {"exit_code": 0}}') == ("o", True)
+    assert codex._output({"content": "c", "success": False}) == ("c", False)
+
+
+def test_results_of_commands_follow_the_message_with_the_commands():
+    acted = {"role": "assistant", "content": "", "extra": {"actions": [{"command": "a"}, {"command": "b"}]}}
+    result = {"role": "user", "content": "<returncode>1</returncode>"}
+    plain = {"role": "user", "content": "go on"}
+    transcript = TranscriptBuilder()
+    mini_swe_agent._tell(transcript, [result, acted, plain, result, result, result, plain], "m")
+    events = [each.event for step in transcript.steps for each in step.events]
+    calls = [(event.args["command"], event.success) for event in events if isinstance(event, ToolCall)]
+    said = [event.content for event in events if isinstance(event, Message)]
+    assert calls == [("a", False), ("b", False)]
+    assert said == [result["content"], "go on", result["content"], "go on"]

@@ -211,7 +211,7 @@ def test_credentials_and_concealed_files_are_left_out_of_installations(tmp_path:
     assert sorted(found) == [cargo / "bin", cargo / "config.toml"]
 
 
-def test_settings_that_only_their_owner_may_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_settings_that_only_their_owner_may_read(tmp_path: Path) -> None:
     for name, mode in (("open", 0o644), ("shadow", 0o640), ("own", 0o600), ("shown/inner", 0o600)):
         made(tmp_path / name, mode=mode)
     for name, mode in (("closed", 0o750), ("listed", 0o754), ("entered", 0o751), ("shown", 0o755)):
@@ -221,9 +221,7 @@ def test_settings_that_only_their_owner_may_read(monkeypatch: pytest.MonkeyPatch
     (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
     (tmp_path / "linked").symlink_to(tmp_path / "own")
     (tmp_path / "linked-folder").symlink_to(tmp_path / "closed")
-    walk = os.walk
-    monkeypatch.setattr(paths.os, "walk", lambda root: walk(tmp_path) if root == "/etc" else [])
-    files, folders = paths.unreadable_settings.__wrapped__()
+    files, folders = paths.unreadable_in(str(tmp_path))
     assert sorted(path.name for path in files) == ["inner", "own", "shadow"]
     assert sorted(path.name for path in folders) == ["closed", "entered", "listed"]
     assert all(path.is_absolute() and path.exists() for path in (*files, *folders))
@@ -303,6 +301,23 @@ def test_the_rules_of_files_and_folders(
     assert rules == [0b1101, 0b0101, 0xFFFF, 0b1100_0000_0000_0111]
     assert [call[1:3] for call in calls if call[0] == 445] == [(77, 1)] * 4
     assert calls[-1] == ("filter", b"\x0a\xff") and calls[-2] == (446, 77, 0)
+
+
+@pytest.mark.parametrize("failing", [444, 445, 446])
+def test_a_call_to_the_kernel_that_fails_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failing: int
+) -> None:
+    class Refusing(Kernel):
+        def syscall(self, number: int, *arguments: object) -> int:
+            answer = super().syscall(number, *arguments)
+            return -1 if number == failing and arguments[0] is not None else answer
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: Refusing(6))
+    monkeypatch.setattr(ctypes, "get_errno", lambda: 13)
+    monkeypatch.setattr(launcher, "drop_capabilities", lambda: None)
+    for rules in ([f"read {tmp_path}"], ["port 81"]):
+        with pytest.raises(PermissionError):
+            launcher.restrict(rules)
 
 
 def test_a_filter_has_a_length_in_instructions(monkeypatch: pytest.MonkeyPatch) -> None:

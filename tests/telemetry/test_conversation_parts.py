@@ -1,12 +1,14 @@
 """Conversations that are sent again and again, and the smaller parts of reading and writing spans."""
 
+import hashlib
+
 import pytest
 
 from proctor.session import Message, ModelCall, Session, Step, TimedEvent, ToolCall
 from proctor.telemetry.dialects import google_adk
 from proctor.telemetry.dialects import proctor as own_dialect
 from proctor.telemetry.dialects.genai import content_of
-from proctor.telemetry.documents import KINDS, named, nanoseconds
+from proctor.telemetry.documents import KINDS, any_value, named, nanoseconds
 from proctor.telemetry.exports import time_of
 from proctor.telemetry.log_query import at_path
 from proctor.telemetry.messages import (
@@ -17,11 +19,11 @@ from proctor.telemetry.messages import (
     parse_messages,
     payload_of,
 )
-from proctor.telemetry.otlp import _marks
+from proctor.telemetry.otlp import _marks, _span
 from proctor.telemetry.sessions import NANOSECONDS_PER_MILLISECOND, SpanTranscript
 from proctor.telemetry.sources import _rows
 from proctor.telemetry.span import Span
-from proctor.telemetry.span_writer import documents_of
+from proctor.telemetry.span_writer import _event, documents_of
 
 
 def said(transcript, *messages, owner=""):
@@ -282,3 +284,60 @@ def test_calls_with_one_id_in_a_step_become_spans_with_different_ids():
     times = [document["startTimeUnixNano"] for document in others]
     assert times == sorted(times) and times[0] > first["startTimeUnixNano"]
     assert first["endTimeUnixNano"] > others[-1]["endTimeUnixNano"]
+
+
+def nested(depth):
+    value = {"stringValue": "x"}
+    for _ in range(depth):
+        value = {"arrayValue": {"values": [value]}}
+    return value
+
+
+def unwrapped(value):
+    depth = 0
+    while isinstance(value, list):
+        value, depth = value[0], depth + 1
+    return value, depth
+
+
+def test_values_nest_sixty_deep():
+    assert unwrapped(any_value(nested(60))) == ("x", 60)
+    assert unwrapped(any_value(nested(61)))[0] is None
+    assert any_value(True) is True and any_value([1]) is None and any_value({}) is None
+
+
+def test_a_message_becomes_an_event_with_its_content_even_if_that_is_empty():
+    assert _event(Message(role="user", content=""), 5) == {
+        "name": "gen_ai.user.message",
+        "timeUnixNano": 5,
+        "attributes": {"role": "user", "content": ""},
+    }
+    named_message = _event(Message(role="tool", content="x", name="n"), 5)
+    assert named_message["attributes"] == {"role": "tool", "content": "x", "name": "n"}
+
+
+def test_ids_that_are_not_hexadecimal_are_digests_of_where_they_stand():
+    document = {
+        "traceId": "turn-1",
+        "spanId": "call-1",
+        "parentSpanId": "call-0",
+        "name": "n",
+        "kind": "CLIENT",
+        "startTimeUnixNano": 1,
+        "endTimeUnixNano": 2,
+        "attributes": {"session.id": "s"},
+        "status": {"code": "ERROR", "message": "m"},
+    }
+
+    def digest(digits, *parts):
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:digits]
+
+    span = _span(document)
+    assert span["traceId"] == digest(32, "s", "turn-1")
+    assert span["spanId"] == digest(16, "s", "turn-1", "call-1")
+    assert span["parentSpanId"] == digest(16, "s", "turn-1", "call-0")
+    assert (span["kind"], span["status"]) == (3, {"code": 2, "message": "m"})
+    known = {"traceId": "0af" + "1" * 29, "spanId": "f" * 16, "parentSpanId": "", "kind": "x", "status": {}}
+    span = _span(document | known)
+    assert (span["traceId"], span["spanId"], span["parentSpanId"]) == ("0af" + "1" * 29, "f" * 16, "")
+    assert (span["kind"], span["status"]) == (0, {"code": 0})
