@@ -366,7 +366,8 @@ class JobFiles:
         return None
 
     def step_finished(self, step: StepFinished) -> None:
-        """Follow a step of an item, after its commit. The steps of an attempt come in order."""
+        """Follow a step of an item, after its commit. The steps of an attempt come in order; one that another
+        step or the end of the item has followed by then is left out."""
 
     def item_finished(self, item: ItemFinished) -> None:
         """Follow an item that has finished, after its commit."""

@@ -151,6 +151,56 @@ def test_models_are_compared_where_there_are_several(makers: int, shown: bool) -
     assert lines[0] == "r · running" and lines[1].endswith("3 of 4 items")
 
 
+LONG = "x" * 300
+
+
+def cut(width: int) -> str:
+    return "x" * (width - 1) + "…"
+
+
+def test_long_texts_are_cut_to_their_place() -> None:
+    maker = SimpleNamespace(name=LONG, rate=wilson(1, 2), finished=1, items=2)
+    (first,) = printed(live._makers([maker]), 400)  # type: ignore[list-item]
+    assert first.startswith(cut(60) + " ")
+    failure = live._failure(live.CountedFailure("fail", LONG, 2))
+    assert failure.plain == f"2 × fail: {cut(160)}"
+    assert live._running(under_way(running=(running(prompt=LONG),))).rows[0][-1] == cut(60)
+    (longest,) = live._longest(under_way(running=(running(agent=LONG),)))
+    assert cut(24) in longest.plain.split("  ")
+    heading, row = printed(live.top_picture([under_way(run_id=LONG)]), 400)
+    assert row.startswith(cut(60) + "   3/4 ") and heading.startswith("RUN")
+    standing: Any = SimpleNamespace(
+        model=LONG,
+        state="s",
+        elapsed_seconds=0.0,
+        tokens=0,
+        cost_usd=None,
+        counts={},
+        is_clustered=False,
+        rate=wilson(0, 0),
+    )
+    table = live.leaderboard_picture([standing], "t")
+    assert str(next(iter(table.columns[0].cells))) == cut(60)
+    view = live.BenchView.__new__(live.BenchView)
+    view._split = frozenset()  # type: ignore[assignment]
+    end = finished("fail")
+    object.__setattr__(end.outcome, "error", LONG)
+    object.__setattr__(end.item, "factors", {"task": LONG, "model": "m"})
+    line = view._line(end)
+    assert f"  {cut(60)}  " in line and line.endswith(f"completed: {cut(160)}")
+    assert run.line_of(end).endswith(f"completed: {cut(160)}")
+
+
+@pytest.mark.parametrize(("counts", "total", "completed"), [({"success": 3, "running": 1}, 4, 3), ({}, 1, 0)])
+def test_the_bar_shows_the_finished_items_of_all(
+    counts: dict[str, int], total: int, completed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bars: list[Any] = []
+    monkeypatch.setattr(live, "ProgressBar", lambda **named: bars.append(named) or "bar")
+    live.picture(under_way(counts={**dict.fromkeys(STATUSES, 0), **counts}))
+    assert bars == [{"total": total, "completed": completed}]
+
+
 # --- Benchmarks ---
 
 

@@ -19,6 +19,8 @@ from commands import Command
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "benchmark"
 SMOKE = "benchmark/tasks/smoke/add_comment.md"
+QUICK = "benchmark/tasks/smoke/quick.md"
+"""The same task with a check that starts no Python: half the processor time of a run."""
 KEY = "sk-do-not-write-me-down-0123456789"
 
 FIELDS = [
@@ -38,9 +40,11 @@ class Desk:
     def __init__(self, command: Any, ollama: Server) -> None:
         self.command, self.folder, self.ollama = command, command.folder, ollama
         shutil.copytree(EXAMPLES, self.folder / "benchmark")
+        front = "start: add_comment/start\ncheck: grep -q '^# Prints' greeting.py\ntimeout: 300"
+        (self.folder / QUICK).write_text(f"---\n{front}\n---\n# Task: Say what the file is for\n")
         command.environment |= {"OLLAMA_HOST": ollama.url}
 
-    def bench(self, *words: str, task: str = SMOKE, **environment: str) -> "subprocess.CompletedProcess[str]":
+    def bench(self, *words: str, task: str = QUICK, **environment: str) -> "subprocess.CompletedProcess[str]":
         given = ("--task", task) if task else ()
         done: subprocess.CompletedProcess[str] = self.command(
             "bench", *given, *words, environment=environment
@@ -73,7 +77,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory, command_server: CommandSe
     """A desk where all models were compared once, for tests that only read the results."""
     with serving("solver:7b", "solver-mini:latest", "idler:latest") as ollama:
         desk = Desk(Command(tmp_path_factory.mktemp("compared"), command_server), ollama)
-        yield desk, desk.bench()
+        yield desk, desk.bench(task=SMOKE)
 
 
 def test_every_model_of_a_running_ollama_is_compared_and_ranked(compared: Compared) -> None:
@@ -320,7 +324,7 @@ def test_a_configured_model_that_lacks_its_key_is_refused(desk: Desk) -> None:
 def test_batch_settings_hold_where_the_command_says_nothing(desk: Desk) -> None:
     settings = "{default_timeout: 3, max_parallel: 2, show_progress: false, save_intermediate: false}"
     desk.configure(f"batch_settings: {settings}\n")
-    task = desk.folder / "benchmark/tasks/smoke/add_comment.md"
+    task = desk.folder / QUICK
     task.write_text(task.read_text().replace("timeout: 300\n", ""))
     desk.ollama.models = ["slow:1", "slow:2", "slow:3"]
 
@@ -335,6 +339,8 @@ def test_batch_settings_hold_where_the_command_says_nothing(desk: Desk) -> None:
 
 
 def test_a_folder_of_tasks_makes_a_grid(desk: Desk) -> None:
+    (desk.folder / QUICK).unlink()
+
     done = desk.bench("--oracle", "--json", task="benchmark/tasks/smoke/")
 
     report = json.loads(done.stdout)["comparison"]
@@ -478,7 +484,7 @@ def test_a_damaged_result_file_is_named_set_aside_and_run_again(desk: Desk) -> N
 
 def test_a_killed_benchmark_goes_on_where_it_was(desk: Desk) -> None:
     desk.ollama.models = ["solver:1", "hanging:1"]
-    process = desk.command.start("bench", "--task", SMOKE, "--models", "solver:1,hanging:1", "--timeout", "2")
+    process = desk.command.start("bench", "--task", QUICK, "--models", "solver:1,hanging:1", "--timeout", "2")
     for line in process.stdout:
         if "[1/2]" in line:
             break
@@ -498,7 +504,7 @@ def test_other_commands_work_on_a_benchmark_as_on_any_batch(desk: Desk) -> None:
     run = desk.results.name
     session = json.loads(desk.command("sessions", "list", "--json").stdout)["sessions"][0]["id"]
 
-    assert "add_comment" in desk.command("show", run, "--json").stdout
+    assert "quick" in desk.command("show", run, "--json").stdout
     assert "# Prints a greeting" in desk.command("sessions", "diff", session).stdout
     assert "solver-mini" in desk.command("report", "--run", run).stdout
     assert desk.command("export", "--run", run, "--format", "json", "--out", "out").returncode == 0

@@ -17,6 +17,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from command_server import CommandServer
 from waiting import TIME_LIMIT_SECONDS
 
 ROOT = Path(__file__).parents[2]
@@ -96,9 +97,19 @@ def test_it_asks_the_small_model_and_compares_two_prompts(demo) -> None:
     assert "Baseline: questions · paired by item · varies: system" in done.stdout + done.stderr
 
 
-def test_where_the_model_cannot_be_installed_it_says_so_and_goes_on(tmp_path: Path) -> None:
-    # As in an environment without the runtime of the model, whatever is installed here.
-    (tmp_path / "sitecustomize.py").write_text('import sys\nsys.modules["xllamacpp"] = None\n')
+def test_where_the_model_cannot_be_installed_it_says_so_and_goes_on(
+    tmp_path: Path, command_server: CommandServer
+) -> None:
+    # As in an environment without the runtime of the model, whatever is installed here. All other commands
+    # load nothing again: how they start, the other demo shows.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "sys.modules['xllamacpp'] = None\n"
+        "_, *start, command = sys.orig_argv[:4]\n"
+        "if start == ['-m', 'proctor'] and command != 'models':\n"
+        f"    program = {command_server.program}\n"
+        "    os.execv(program[0], [*program, *sys.orig_argv[3:]])\n"
+    )
 
     program = [sys.executable, str(ROOT / "examples" / "demo" / "run.py"), "demo"]
     done = _run(program, tmp_path, {"PYTHONPATH": str(tmp_path)})

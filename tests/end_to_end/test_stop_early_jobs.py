@@ -1,7 +1,6 @@
 """`stop_when` in experiments, simulations, benchmarks, and from Python."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -77,8 +76,12 @@ def test_a_simulation_refuses_a_rule_without_a_goal(proctor):
 
 
 def test_a_benchmark_stops_early(proctor):
-    shutil.copytree(EXAMPLES / "benchmark", proctor.folder / "benchmark")
-    words = ("bench", "--task", "benchmark/tasks/smoke/add_comment.md", "--oracle", "--noop", "--runs", "90")
+    (proctor.folder / "solution").mkdir()
+    (proctor.folder / "solution" / "done").touch()
+    (proctor.folder / "do.md").write_text(
+        "---\nempty: true\nsolution: solution\ncheck: test -f done\n---\n# Task: Do it\n"
+    )
+    words = ("bench", "--task", "do.md", "--oracle", "--noop", "--runs", "90")
 
     done = proctor.json(*words, "--stop-when", "by=model,decided=true")
 

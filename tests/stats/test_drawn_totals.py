@@ -122,8 +122,9 @@ def test_of_many_items_of_a_task_a_thousand_are_drawn_and_stand_for_all(monkeypa
     shapes.clear()
     # In blocks: the items of a task keep its mean.
     monkeypatch.setattr(estimate, "BLOCK", 800)
-    assert drawn_total([[2.0, 2.0], [3.0, 3.0]], [600, 500], rng=Watched()) == pytest.approx((2700, 3))
-    assert shapes == [(2, 1), (2, 400), (2, 2), (2, 400), (2, 1), (2, 300)]
+    tasks = [[2.0, 2.0], [3.0, 3.0], [5.0, 5.0]]
+    assert drawn_total(tasks, [600, 500, 100], rng=Watched()) == pytest.approx((3200, 5))
+    assert shapes == [(2, 1), (2, 400), (2, 2), (2, 400), (2, 2), (2, 400)]
 
 
 def test_the_mean_of_a_task_is_the_same_in_all_blocks(monkeypatch):
@@ -350,3 +351,46 @@ def test_the_cost_of_a_session_is_that_of_its_average_calls(row, cost, names):
     found = _cost([row], price, unknown)
     assert found == (cost if cost is None else pytest.approx(cost))
     assert unknown == names
+
+
+def test_a_bootstrap_in_blocks_fills_every_draw(monkeypatch):
+    """Five draws of three values: blocks of one, of two with one left over, and of three."""
+    values = np.array([1.0, 2.0, 6.0])
+    again, coming = (
+        np.array([[0, 1, 2], [0, 0, 1], [2, 2, 1], [0, 2, 1], [1, 1, 0]]),
+        np.array([[2], [1]] * 3),
+    )
+
+    def totals(block):
+        place = {3: 0, 1: 0}
+        monkeypatch.setattr(estimate, "BLOCK", block)
+
+        def integers(low, high, shape):
+            start = place[shape[1]]
+            place[shape[1]] += shape[0]
+            assert (low, high) == (0, 3)
+            return (again if shape[1] == 3 else coming)[start : start + shape[0]]
+
+        result = _bootstrap(values, [1.0], _Draws(5), SimpleNamespace(integers=integers))
+        return result.total.tolist(), result.longest.tolist()
+
+    whole = totals(500_000)
+    assert min(whole[0]) > 0 and whole[1] == [6.0, 2.0, 6.0, 2.0, 6.0]
+    assert totals(3) == totals(6) == totals(9) == whole
+
+
+def test_a_bootstrap_of_many_values_draws_from_a_thousand_of_them():
+    values = np.arange(1.0, 1502.0)
+    drawn = []
+
+    def choice(all_values, size, replace):
+        drawn.append((len(all_values), size, replace))
+        return all_values[:size]
+
+    def integers(low, high, shape):
+        drawn.append((low, high, shape))
+        return np.zeros(shape, dtype=int)
+
+    result = _bootstrap(values, [1.0] * 1200, _Draws(2), SimpleNamespace(choice=choice, integers=integers))
+    assert drawn == [(1501, 1000, False), (0, 1000, (2, 1000)), (0, 1000, (2, 1000))]
+    assert result.total == pytest.approx([1200 * values.mean()] * 2), "resamples without spread say nothing"

@@ -1,6 +1,6 @@
 """What a batch is going to take, from what the same agents and models took before."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import numpy as np
@@ -321,3 +321,45 @@ def test_the_remaining_work_of_a_run_is_what_resuming_it_executes(store, retry, 
     for each, count in work.items():
         found[each.task] = found.get(each.task, 0) + count
     assert found == tasks
+
+
+def test_a_plan_is_priced_by_its_own_prices_first_at_the_beginning_of_the_day(monkeypatch):
+    asked = []
+
+    def priced(model, declared, at):
+        asked.append((model, declared, at))
+
+    def forecast_of(read, job, work, *, concurrency, price):
+        price("m")
+        return read, job, work, concurrency
+
+    monkeypatch.setattr("proctor.stats.estimate.price_of", priced)
+    monkeypatch.setattr("proctor.stats.estimate.forecast", forecast_of)
+    prices = {"a": 2, "b": 3}
+    plan = SimpleNamespace(model_options=lambda: SimpleNamespace(prices=prices), concurrency=7)
+    now = NOW + timedelta(hours=1, minutes=34, seconds=56, microseconds=789)
+    ctx = SimpleNamespace(
+        settings=SimpleNamespace(prices={"a": 1, "c": 4}),
+        now=lambda: now,
+        has_store=True,
+        store=SimpleNamespace(read="reader"),
+    )
+    assert forecast_plan("coding", plan, ctx, work={"w": 1}) == ("reader", "coding", {"w": 1}, 7)
+    assert asked == [("m", {"a": 2, "b": 3, "c": 4}, datetime(2026, 3, 1, tzinfo=UTC))]
+    assert (
+        forecast_plan("coding", plan, SimpleNamespace(**vars(ctx) | {"has_store": False}), work={})[0] is None
+    )
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "seconds"), [(1, 80.0), (2, 40.0), (8, 10.0), (100, 10.0), (0, 80.0)]
+)
+def test_the_time_of_a_forecast_is_that_of_as_many_items_side_by_side_as_there_are(
+    store, remember, concurrency, seconds
+):
+    for _ in range(2):
+        remember("claude", "opus", 10, 0.1)
+    work = {Work("claude", "opus", "fix"): 8}
+    found = forecast(store.read, "coding", work, concurrency=concurrency, price=a_dollar_a_million)
+    assert found.seconds.value == pytest.approx(seconds)
+    assert found.cost_usd.value == pytest.approx(0.8)

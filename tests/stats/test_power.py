@@ -224,3 +224,16 @@ def test_one_run_is_taken_to_correlate_by_a_half_with_the_other():
     repeated = tasks_needed(values, task=tasks, detect=0.5, repeats=2)
     assert repeated.tasks == tasks_needed(values, task=tasks, detect=0.5, repeats=2, correlation=0.5).tasks
     assert detectable(values, tasks=20) == detectable(values, tasks=20, correlation=0.5)
+
+
+@pytest.mark.parametrize("is_swapped", [False, True])
+def test_repeats_on_one_side_alone_do_not_tell_the_variance_between_repeats(is_swapped):
+    repeated, tasks = [1.0, 2.0, 4.0, 3.0, 7.0, 5.0], [0, 0, 1, 1, 2, 2]
+    single, places = [2.0, 4.0, 3.0], [0, 1, 2]
+    sides = [(repeated, tasks), (single, places)]
+    (a, task_a), (b, task_b) = reversed(sides) if is_swapped else sides
+    parts = variation(a, b, task_a=task_a, task_b=task_b)
+    assert (parts.between, parts.within, parts.tasks) == (None, None, 3)
+    assert parts.observed == pytest.approx(np.var([0.5, 0.5, -3.0], ddof=1))
+    # Two repeats of one side and one of the other: two runs of 4 / 3 repeats are as exact.
+    assert parts.repeats == pytest.approx(4 / 3)

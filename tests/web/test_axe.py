@@ -20,10 +20,13 @@ FRAMES = """async () => {
   const frame = () => new Promise((done) => requestAnimationFrame(done));
   for (let count = 0; count < 3; count++) await frame();
 }"""
-FINDINGS = """async (rules) => {
-  const runOnly = rules ? { type: "rule", values: rules } : undefined;
-  const { violations } = await axe.run(document, { resultTypes: ["violations"], runOnly });
+FINDINGS = """async (only) => {
   const isSerious = ({ impact }) => ["serious", "critical"].includes(impact);
+  // Rules for less are not executed: they take a seventh of the time.
+  const others = axe._audit.rules.filter((rule) => !isSerious(rule));
+  const lesser = others.map(({ id }) => [id, { enabled: false }]);
+  const options = only ? { runOnly: { type: "rule", values: only } } : { rules: Object.fromEntries(lesser) };
+  const { violations } = await axe.run(document, { resultTypes: ["violations"], ...options });
   const words = ({ target, html, failureSummary }) => [target.join(" "), html.slice(0, 160), failureSummary];
   return violations.filter(isSerious).map(({ id, nodes }) => [id, ...nodes.slice(0, 3).map(words)]);
 }"""
@@ -152,7 +155,9 @@ def test_every_page_has_no_serious_finding_names_headings_and_stays_where_it_is(
     found = {}
 
     def load(where, size):
-        page.goto("about:blank")
+        if "/report" in where or page.url.partition("#")[0] == served.url + where.partition("#")[0]:
+            # Another fragment of the same address would load nothing.
+            page.goto("about:blank")
         page.emulate_media(color_scheme="light")
         page.set_viewport_size(size)
         if "/report" in where:

@@ -4,8 +4,10 @@ import sys
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from starlette.routing import Mount, Route, WebSocketRoute
 from typed import PROMPTS
 
+from proctor.web.app import create_app
 from waiting import TIME_LIMIT_SECONDS
 
 # Of each operation; ten times as many with the profile `long` of `make chaos`.
@@ -47,6 +49,16 @@ def test_no_request_brings_the_server_down_and_every_answer_is_as_described(inte
         attempts()
 
     assert {"GET /api/runs", "POST /api/runs", "POST /api/plans/check", "GET /api/settings"} <= tried
+
+
+def test_requests_are_matched_with_the_routes_that_were_made_at_the_start(site):
+    """Not with included routers: FastAPI makes their routes a second time while the first request waits."""
+    app = create_app(site)
+
+    assert [route for route in app.routes if not isinstance(route, Route | WebSocketRoute | Mount)] == []
+    assert len(app.routes) > 100
+    # After the description of the interface: a page has forty scripts.
+    assert [route.path for route in app.routes[:2]] == ["/api/openapi.json", "/static"]
 
 
 def test_every_operation_says_what_it_is_for(served):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 Value = TypeVar("Value")
-POLL_SECONDS = 0.01
+MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.01, 0.2
 GIT_SETTINGS = (
     "user.name=Test",
     "user.email=test@localhost",
@@ -25,13 +25,16 @@ GIT_SETTINGS = (
 def eventually(condition: Callable[[], Value], timeout: float = 120.0) -> Value:
     """Call `condition` until it returns something true, and return that.
 
+    Between two calls it waits 10 ms, or three times as long as the first of them took, at most 0.2 s.
     Raises AssertionError after `timeout` seconds. For tests that are not `async`: see `eventually_async`.
     """
     deadline = time.monotonic() + timeout
-    while not (value := condition()):
+    while True:
+        started = time.monotonic()
+        if value := condition():
+            return value
         _check(deadline, timeout)
-        time.sleep(POLL_SECONDS)
-    return value
+        time.sleep(_pause(started))
 
 
 async def eventually_async(
@@ -41,12 +44,18 @@ async def eventually_async(
     """As `eventually`, while the event loop runs on. `condition` may be a coroutine function."""
     deadline = time.monotonic() + timeout
     while True:
+        started = time.monotonic()
         value = condition()
         result: Value = await value if isawaitable(value) else value
         if result:
             return result
         _check(deadline, timeout)
-        await asyncio.sleep(POLL_SECONDS)
+        await asyncio.sleep(_pause(started))
+
+
+def _pause(started: float) -> float:
+    """How long to wait before the next call: what is waited for needs the processor more than the test."""
+    return min(MAX_POLL_SECONDS, max(MIN_POLL_SECONDS, 3 * (time.monotonic() - started)))
 
 
 def _check(deadline: float, timeout: float) -> None:

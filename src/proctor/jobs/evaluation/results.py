@@ -2,8 +2,8 @@
 
 A record is one `gen_ai.evaluation.result` event per evaluated target, in the shape that readers of the
 service's log streams know; members that have no key there are under `proctor.…`. Nothing here is stored:
-everything is computed from the rows of the evaluation. What draws or renders is loaded by the functions that
-use it: an evaluation prints its averages without it.
+everything is computed from the rows of the evaluation. The functions that draw or render load what does: an
+evaluation prints its averages without it.
 """
 
 import json
