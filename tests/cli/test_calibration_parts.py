@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from proctor.cli import calibrate, doctor, evaluators
-from proctor.cli.doctor import CheckResult, TrialResult
+from proctor.api import doctor
+from proctor.api.doctor import CheckResult, Diagnosis, TrialResult
+from proctor.cli import calibrate, evaluators
+from proctor.cli.doctor import _print_checks
 from proctor.errors import AttemptError, UsageError
 from proctor.evaluators.registry import EvaluatorNotFound
 from proctor.score import Score
@@ -205,7 +207,7 @@ def test_exactly_one_source_of_labels_is_given(capsys: pytest.CaptureFixture[str
 # --- Trials of `doctor` ---
 
 
-SETTINGS: Any = SimpleNamespace(environment={}, folders=(), prices=None)
+SETTINGS: Any = SimpleNamespace(environment={}, user_environment={"A": "b"}, folders=(), prices=None)
 GOOD, BAD = (CheckResult(name="c", well=well, said="") for well in (True, False))
 
 
@@ -226,9 +228,12 @@ def trials(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(doctor, "model_access_of", lambda agent: access)
         monkeypatch.setattr(doctor.ModelRouter, "check", check)
         monkeypatch.setattr(doctor, "try_model", try_model)
-        monkeypatch.setattr(
-            doctor._Trials, "_try_agent", lambda self, agent: tried.append(("agent", agent.name)) or "tried"
-        )
+
+        async def try_agent(self: Any, agent: Any, make_observer: Any) -> Any:
+            tried.append(("agent", agent.name))
+            return "tried"
+
+        monkeypatch.setattr(doctor._Trials, "_try_agent", try_agent)
         return doctor._Trials(SETTINGS, agent, model)
 
     make.tried = tried  # type: ignore[attr-defined]
@@ -247,10 +252,10 @@ def trials(monkeypatch: pytest.MonkeyPatch) -> Any:
         ({"agent": "", "model": ""}, [], set(), []),
     ],
 )
-def test_a_model_is_tried_then_the_agent_unless_a_check_failed(
+async def test_a_model_is_tried_then_the_agent_unless_a_check_failed(
     options: dict[str, Any], before: Any, names: set[str], tried: Any, trials: Any
 ) -> None:
-    results = trials(**options).run(before)
+    results = await trials(**options).run(before, lambda _: None)
     assert set(results) == names and trials.tried == tried
     if "agent" in names and ("agent", "a") not in tried:
         assert results["agent"].document == {"name": "a", "status": "not tried"}
@@ -264,17 +269,31 @@ def test_an_agent_without_a_model_of_its_own_needs_one(trials: Any) -> None:
 
 
 @pytest.mark.parametrize("ready", [True, False])
-def test_an_agent_that_is_not_installed_is_not_tried(ready: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_agent_that_is_not_installed_is_not_tried(
+    ready: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     availability = SimpleNamespace(ready=ready, problem="not installed", remedy="install it")
-    monkeypatch.setattr(doctor, "look", lambda name: (availability, None))
+    looked: list[Any] = []
+
+    def check_agent(*arguments: Any) -> Any:
+        looked.append(arguments)
+        return SimpleNamespace(availability=availability)
+
+    async def try_agent(*arguments: Any) -> Any:
+        tried.append(arguments)
+        return "tried"
+
+    monkeypatch.setattr(doctor, "check_agent", check_agent)
     tried: list[Any] = []
-    monkeypatch.setattr(doctor, "try_agent", lambda *arguments: tried.append(arguments) or "tried")
+    monkeypatch.setattr(doctor, "try_agent", try_agent)
     each = doctor._Trials.__new__(doctor._Trials)
     each._settings, each._model, each._name = SETTINGS, "m", "a"
-    agent: Any = object()
-    result = each._try_agent(agent)
+    agent, make_observer = object(), object()  # type: Any, Any
+    result = await each._try_agent(agent, make_observer)
+    assert looked == [("a", {"A": "b"})]
     if ready:
-        assert result == "tried" and tried == [("a", agent, availability, SETTINGS, "m")]  # type: ignore[comparison-overlap]
+        assert result == "tried"  # type: ignore[comparison-overlap]
+        assert tried == [("a", agent, availability, SETTINGS, "m", make_observer)]
     else:
         assert tried == [] and result.document == {"name": "a", "status": "missing", "error": "not installed"}
         assert result.check == CheckResult(
@@ -288,15 +307,20 @@ def test_checks_are_printed_in_columns(capsys: pytest.CaptureFixture[str]) -> No
         CheckResult(name="python", well=False, said="3.9", remedy="install 3.11"),
         CheckResult(name="disk", well=None, said="full"),
     ]
-    doctor._print_checks(checks)
+    _print_checks(checks)
     assert capsys.readouterr().out.splitlines() == [
         "ok     git     2.40",
         "FAIL   python  3.9",
         "               → install 3.11",
         "       disk    full",
     ]
-    assert doctor._document(checks, {"model": 1})["well"] is False
-    assert [each["name"] for each in doctor._document(checks[:1], {})["findings"]] == ["git"]
+    trial = TrialResult(checks[0], {"name": "m"})
+    diagnosis = Diagnosis(checks=checks, trials={"model": trial})
+    assert (diagnosis.document()["well"], diagnosis.document()["model"]) == (False, {"name": "m"})
+    assert diagnosis.main_check is checks[1]
+    good = Diagnosis(checks=checks[:1], trials={})
+    assert [each["name"] for each in good.document()["findings"]] == ["git"]
+    assert good.is_well and good.main_check is checks[0]
 
 
 # --- Definitions of evaluators ---

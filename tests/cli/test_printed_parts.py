@@ -13,13 +13,18 @@ from typing import Any
 import pytest
 
 from filled import add_batch, items, new_store
-from proctor.cli import doctor, inventory, output, report, run, runs, serve, tasks
+from proctor.agent import Availability
+from proctor.api import doctor
+from proctor.api import inventory as listing
+from proctor.api.inventory import ListedAgent, ListedModel
+from proctor.cli import inventory, output, report, run, runs, serve, tasks
 from proctor.cli import store as store_commands
 from proctor.cli.main import main
 from proctor.cli.run import JsonLines, OutputOptions
 from proctor.errors import ModelError, NotFound, UsageError
 from proctor.item import Item
 from proctor.job import BatchEnd
+from proctor.models.prices import price_of
 from proctor.store import Store
 
 Printed = pytest.CaptureFixture[str]
@@ -699,12 +704,15 @@ def test_progress_of_mining_is_a_line_for_each_commit_or_nothing(
 
 
 def test_an_agent_is_a_row() -> None:
-    ready = SimpleNamespace(ready=True, version="1.2", problem="", remedy="pip install a")
-    absent = SimpleNamespace(ready=False, version="", problem="not installed", remedy="pip install a")
-    cells: Any = inventory._agent_cells
-    assert cells("a", ready, False) == ("a", "yes", "1.2", "", "")
-    assert cells("a", ready, True) == ("a", "yes", "1.2", "mock agent, for tests and demos", "")
-    assert cells("a", absent, False) == ("a", "no", "", "not installed", "pip install a")
+    ready = Availability(ready=True, version="1.2", problem="", remedy="pip install a")
+    absent = Availability(ready=False, version="", problem="not installed", remedy="pip install a")
+
+    def cells(availability: Availability, stand_in: bool) -> tuple[str, ...]:
+        return inventory._agent_cells(ListedAgent(name="a", availability=availability, stand_in=stand_in))
+
+    assert cells(ready, False) == ("a", "yes", "1.2", "", "")
+    assert cells(ready, True) == ("a", "yes", "1.2", "mock agent, for tests and demos", "")
+    assert cells(absent, False) == ("a", "no", "", "not installed", "pip install a")
 
 
 def test_models_of_the_config_say_why_they_may_not_answer() -> None:
@@ -729,27 +737,58 @@ def test_models_of_the_config_say_why_they_may_not_answer() -> None:
         environment={"SET": "1"},
         config_path="models_config.yaml",
     )
-    assert [(each.name, each.remark) for each in inventory._configured(supply)] == [
+    assert [(name, remark) for name, _, _, remark in listing._configured(supply)] == [
         ("a", "its provider does not list it"),
         ("b", "not enabled"),
         ("c", "its provider does not list it"),
         ("d", "MISSING is not set"),
         ("e", "not enabled, MISSING is not set"),
     ]
-    assert inventory._silent(supply) == {"x": "down"}
     supply.discovered = None
-    assert inventory._silent(supply) == {} and inventory._discovered(supply) == ()
+    assert [name for name, *_ in listing._configured(supply)] == [each.model for each in models]
+
+
+def test_models_are_listed_with_their_prices_configured_ones_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    configured = SimpleNamespace(model="mine/Own", enabled=True, key_variable="")
+    found = SimpleNamespace(name="mine/m", source="here")
+    supply = SimpleNamespace(
+        config=SimpleNamespace(models=[configured]),
+        discovered=SimpleNamespace(models=[found], silent={"x": "down"}),
+        environment={},
+        config_path="c.yaml",
+        prices={"mine/m": {"input": 1.5, "output": 3.0}},
+    )
+    monkeypatch.setattr(listing, "read_supply", lambda *_: supply)
+    monkeypatch.setattr(listing, "with_discovered", lambda each: each)
+    settings: Any = SimpleNamespace(prices={"mine/m": {"input": 9.0, "output": 9.0}})
+
+    def listed(search: str = "") -> Any:
+        return listing.list_models(settings, [], datetime(2026, 3, 1, tzinfo=UTC), search=search)
+
+    assert [(each.name, each.answers) for each in listed().models] == [("mine/Own", False), ("mine/m", True)]
+    assert [each.name for each in listed("OWN").models] == ["mine/Own"]
+    assert listed().silent == {"x": "down"}
+    assert listed("m").document()["models"][1] == {
+        "name": "mine/m",
+        "source": "here",
+        "answers": True,
+        "remark": "",
+        "standIn": False,
+        "price": {"input": 1.5, "output": 3.0},
+        "priceSource": listed("m").models[1].price.source,
+    }
 
 
 def test_a_model_is_a_row_with_its_prices() -> None:
     moment = datetime(2026, 3, 1, tzinfo=UTC)
-    prices = {"mine/m": {"input": 1.5, "output": 3.0}}
-    cells = inventory._model_cells(inventory._Listed("mine/m", "here", True, "r"), prices, moment)
-    assert cells == ("mine/m", "here", "1.5", "3", "yes", "r")
-    unknown = inventory._model_cells(inventory._Listed("no/such", "here", False), {}, moment)
-    assert unknown == ("no/such", "here", "unknown", "unknown", "no", "")
-    assert inventory._model_cells(inventory._Listed("scripted/ok", "p", True), {}, moment)[-1] == "mock model"
-    document = inventory._models_document(inventory._Listed("no/such", "here", False), None)
+    price = price_of("mine/m", {"mine/m": {"input": 1.5, "output": 3.0}}, at=moment)
+    model = ListedModel(name="mine/m", source="here", answers=True, remark="r", price=price)
+    assert inventory._model_cells(model) == ("mine/m", "here", "1.5", "3", "yes", "r")
+    unknown = ListedModel(name="no/such", source="here", answers=False, price=None)
+    assert inventory._model_cells(unknown) == ("no/such", "here", "unknown", "unknown", "no", "")
+    mock = ListedModel(name="scripted/ok", source="p", answers=True, price=None)
+    assert inventory._model_cells(mock)[-1] == "mock model"
+    document = unknown.document()
     assert (document["price"], document["priceSource"], document["standIn"]) == (None, "", False)
 
 
@@ -813,18 +852,23 @@ def outcome(**changes: Any) -> Any:
         ),
     ],
 )
-def test_an_agent_that_is_tried_is_well_if_it_used_the_gateway(
+async def test_an_agent_that_is_tried_is_well_if_it_used_the_gateway(
     changes: dict[str, Any], access: str, well: bool, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worked: list[Any] = []
-    monkeypatch.setattr(doctor, "_work", lambda folder, store, *arguments: worked.append(arguments))
+
+    async def work(folder: Path, store: Any, *arguments: Any) -> None:
+        worked.append(arguments)
+
+    monkeypatch.setattr(doctor, "_work", work)
     monkeypatch.setattr(doctor, "_outcome_of", lambda store: outcome(**changes))
     monkeypatch.setattr(doctor, "model_access_of", lambda agent: access)
     availability: Any = SimpleNamespace(version="1.0")
     settings: Any = "settings"
     agent: Any = None
-    result = doctor.try_agent("a", agent, availability, settings, "m")
-    assert worked == [("settings", "a", "m")]
+    make_observer: Any = object()
+    result = await doctor.try_agent("a", agent, availability, settings, "m", make_observer)
+    assert worked == [("settings", "a", "m", make_observer)]
     assert (result.check.name, result.check.well, result.check.said) == ("agent a", well, said)
     assert bool(result.check.remedy) is not well
     assert (result.document["name"], result.document["model"], result.document["version"]) == (
@@ -833,7 +877,8 @@ def test_an_agent_that_is_tried_is_well_if_it_used_the_gateway(
         "1.0",
     )
     availability.version = ""
-    assert doctor.try_agent("a", agent, availability, settings, "m").check.said.startswith("installed; ")
+    result = await doctor.try_agent("a", agent, availability, settings, "m", make_observer)
+    assert result.check.said.startswith("installed; ")
 
 
 def test_the_outcome_of_the_only_attempt() -> None:
@@ -939,10 +984,17 @@ def test_doctor_checks_keys_unless_something_else_is_asked(
 ) -> None:
     called: list[str] = []
     check = doctor.CheckResult(name="machine", well=well, said="said")
-    monkeypatch.setattr(doctor, "check_machine", lambda settings: iter([check]))
+
+    async def check_machine(settings: Any) -> Any:
+        return [check]
+
+    async def no_trials(self: Any, checks: Any, make_observer: Any) -> Any:
+        return {}
+
+    monkeypatch.setattr(doctor, "check_machine", check_machine)
     monkeypatch.setattr(doctor, "check_store", lambda settings: called.append("store") or [])
     monkeypatch.setattr(doctor, "check_keys_and_agents", lambda environment: called.append("keys") or [])
-    monkeypatch.setattr(doctor._Trials, "run", lambda self, checks: {})
+    monkeypatch.setattr(doctor._Trials, "run", no_trials)
     assert main(["doctor", *words]) == (0 if well else 1)
     assert called == asked
     assert capsys.readouterr().out == f"{'ok   ' if well else 'FAIL '}  machine  said\n"

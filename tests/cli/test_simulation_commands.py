@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from filled import add_batch, filled_store, items
-from proctor.batch import lifecycle
+from proctor.batch import lifecycle, session_branch
+from proctor.batch.session_branch import SessionBranch
 from proctor.cli import run as run_commands
 from proctor.cli import scenario, sessions, simulate
 from proctor.cli.main import main
@@ -408,7 +409,7 @@ def test_statistics_of_a_column() -> None:
 def test_the_default_message_of_a_squash(prompt: str | None, title: str) -> None:
     row: Any = {"name": "name", "branch": "b", "baseBranch": "main", "id": "s"}
     item: Any = None if prompt is None else {"prompt": prompt}
-    match = sessions._SessionMatch(row, item, "source")  # type: ignore[arg-type]
+    match = SessionBranch(row, item, "source")  # type: ignore[arg-type]
     assert (match.title, match.branch, match.base_branch) == (title, "b", "main")
 
 
@@ -417,7 +418,7 @@ def found(folder: Path, calls: Calls) -> Any:
     row = {"name": "name", "branch": "work", "baseBranch": "main", "id": "s1"}
     item = {"prompt": "Fix it", "details": "{}", "settings": "{}"}
     source = SimpleNamespace(root=folder / "repo")
-    match = sessions._SessionMatch(row, item, source)  # type: ignore[arg-type]
+    match = SessionBranch(row, item, source)  # type: ignore[arg-type]
     calls.replace(sessions, _find=match)
     return match
 
@@ -469,9 +470,8 @@ def test_a_merge_reruns_the_check_with_the_settings_of_the_item() -> None:
     }
     row: Any = {"id": "s1"}
     settings = SimpleNamespace(user_environment={"PATH": "p", "TOKEN": "t"})
-    ctx: Any = SimpleNamespace(settings=settings)
-    match = sessions._SessionMatch(row, item, None)  # type: ignore[arg-type]
-    checked = sessions._with_check(request, ctx, match)
+    match = SessionBranch(row, item, None)  # type: ignore[arg-type]
+    checked = session_branch._with_check(request, settings, match)  # type: ignore[arg-type]
     assert (checked.check, checked.attempt, checked.time_limit, checked.sandbox) == (
         "make",
         "merge-s1",
@@ -480,7 +480,8 @@ def test_a_merge_reruns_the_check_with_the_settings_of_the_item() -> None:
     )
     assert checked.environment is not None and checked.environment["PATH"] == "p"
     for other in (None, {"details": "{}", "settings": "{}"}):
-        assert sessions._with_check(request, ctx, sessions._SessionMatch(row, other, None)) == request  # type: ignore[arg-type]
+        unchecked = SessionBranch(row, other, None)  # type: ignore[arg-type]
+        assert session_branch._with_check(request, settings, unchecked) == request  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -511,9 +512,9 @@ def test_a_session_is_merged(
         calls["merge"] = (request, named)
         return SimpleNamespace(merges=["one", "two"], result=end, notes=["a note"])
 
-    monkeypatch.setattr(sessions.merge_queue, "merge", merge)
+    monkeypatch.setattr(session_branch.merge_queue, "merge", merge)
     monkeypatch.setattr(Store, "save_merge", lambda self, *arguments: saved.append(arguments[:2]))
-    calls.replace(sessions, _with_check="with check")
+    calls.replace(session_branch, _with_check="with check")
     assert main(["sessions", "merge", "s1", *([] if with_check else ["--no-check"])]) == code
     request, named = calls["merge"]
     plain = MergeRequest(repo=folder / "repo", branch="work", base_branch="main", message="Fix it\n\nname")

@@ -13,7 +13,7 @@ from starlette.websockets import WebSocketDisconnect
 from proctor.errors import NotFound, ProctorError, StoreError, UsageError
 from proctor.telemetry.otlp import DecodedSpans
 from proctor.web import live, otlp, search
-from proctor.web.live import Hub, RunsTopic, RunTopic, SessionTopic, _Tab, _Watch
+from proctor.web.live import Hub, RunsTopic, RunTopic, SessionTopic, _Subscription, _Tab
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
@@ -169,7 +169,7 @@ async def test_a_page_catches_up_from_a_version_of_the_same_epoch(entry: Any, ve
     assert watch is not None and (watch.topic, watch.id, watch.epoch) == ("topic", "a", epoch)
     assert watch.version == version
     # What is in flight counts, unless the page has nothing.
-    known = _Watch("topic", "a", epoch, 9)
+    known = _Subscription("topic", "a", epoch, 9)
     again = await page._watch({"topic": "topic", "id": "a", **entry}, {("topic", "a"): known})
     assert again is not None and (again is known) is bool(entry.get("version"))
 
