@@ -256,7 +256,7 @@ def test_a_detached_evaluation_is_launched(
         launched.append(named)
         return SimpleNamespace(launch=lambda *arguments: launched.append(arguments))
 
-    monkeypatch.setattr(evaluate, "Launcher", launcher)
+    monkeypatch.setattr("proctor.api.launch.Launcher", launcher)
     monkeypatch.setattr(evaluate, "_print_state", lambda *arguments: launched.append(arguments) or 6)
     ctx: Any = SimpleNamespace(
         settings=SimpleNamespace(store_url="store-url", user_environment={"A": "b", "PROCTOR_HOME": "other"}),
