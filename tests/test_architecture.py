@@ -389,6 +389,39 @@ def test_everything_public_says_what_it_is_for():
     assert silent == [], "why would one call these?"
 
 
+def methods_of(node: ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def test_every_public_method_says_what_it_guarantees():
+    """Or a contract does: a class that it extends, or a protocol with a method of its name. Names say what
+    properties are, and types what variants of one method are."""
+    classes = [node for file in FILES for node in ast.walk(tree_of(file)) if isinstance(node, ast.ClassDef)]
+    documented = {
+        node.name: {each.name for each in methods_of(node) if ast.get_docstring(each)} for node in classes
+    }
+    bases = {node.name: [ast.unparse(base).split("[")[0] for base in node.bases] for node in classes}
+    contracts = set().union(*(documented[name] for name in bases if "Protocol" in bases[name]))
+    # Of `dict`, and of `asyncio` and `httptools`, which call them.
+    contracts |= {"get", "pop", "values", "items", "copy"}
+
+    def is_inherited(name: str, method: str) -> bool:
+        above = [base for base in bases.get(name, ()) if base in documented]
+        return any(method in documented[base] or is_inherited(base, method) for base in above)
+
+    silent = [
+        f"{name_of(file)}:{method.lineno} {node.name}.{method.name}"
+        for file in FILES
+        for node in ast.walk(tree_of(file))
+        if isinstance(node, ast.ClassDef) and node.name != "_HttpConnection"
+        for method in methods_of(node)
+        if is_public(method) and not ast.get_docstring(method) and method.name not in contracts
+        if not re.search(r"property|overload", " ".join(map(ast.unparse, method.decorator_list)))
+        if not is_inherited(node.name, method.name)
+    ]
+    assert silent == []
+
+
 def test_every_module_opens_by_saying_its_idea():
     silent = [name_of(file) for file in FILES if tree_of(file).body and not ast.get_docstring(tree_of(file))]
     assert silent == []

@@ -296,6 +296,7 @@ class JudgeUsage:
     """None: no price is known."""
 
     def add(self, call: ModelCall) -> None:
+        """Add the tokens and cost of a call; the cost stays None until a call has one."""
         self.input_tokens += call.usage.input_tokens
         self.output_tokens += call.usage.output_tokens
         if call.cost_usd is not None:

@@ -108,6 +108,7 @@ class ScriptStep(NamedTuple):
         return require_map(self.value)
 
     def member(self, name: str) -> str:
+        """A member that must be text. Raises if it is not."""
         return require_text(self.members[name])
 
 

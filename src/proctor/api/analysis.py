@@ -189,6 +189,7 @@ class _Pilot:
     hi: float | None
 
     def needs(self, detect: float, power: float, repeats: int) -> "TasksNeeded":
+        """How many tasks detect a difference of `detect` with this power."""
         from proctor.stats.power import tasks_needed
 
         return tasks_needed(
@@ -205,6 +206,7 @@ class _Pilot:
         )
 
     def shows(self, power: float) -> "Detectable":
+        """The smallest difference that as many tasks as in the pilot detect with this power."""
         from proctor.stats.power import detectable
 
         return detectable(

@@ -148,6 +148,7 @@ class _BatchDiff:
         return [row["id"] for row in self.gone if row["status"] == QUEUED]
 
     def extension(self, derived_fields: frozenset[str]) -> Extension:
+        """What changes when the plan is applied, and why each new item is new."""
         return Extension(
             added=len(self.new),
             reasons=Counter(_reasons(self.new, self.earlier.values(), derived_fields)),

@@ -556,6 +556,7 @@ class _GatewaySession:
         self._calls = 0
 
     def begin(self) -> None:
+        """Write the session, so that calls can be recorded with it."""
         row = {
             "attempt": 1,
             "job": "gateway",
@@ -569,6 +570,7 @@ class _GatewaySession:
         self._recorder = Recorder(self._writer, self.session_id, row, now, self._redact)
 
     def record(self, event: Event) -> None:
+        """Record an event; print a line for each call and note."""
         self._recorder.record(event)
         if isinstance(event, Note):
             print_note(f"note: {printable(event.text)}")
@@ -577,6 +579,7 @@ class _GatewaySession:
             print_note(_line(event))
 
     def end(self) -> None:
+        """Write the totals of the session, and print them."""
         seconds = time.monotonic() - self._began
         self._recorder.end(SUCCESS, "completed", "", work_seconds=seconds, waiting_seconds=0.0)
         totals = self._recorder.totals
@@ -588,6 +591,7 @@ class _GatewaySession:
         print_next([f"proctor show {self.session_id}"])
 
     def close(self) -> None:
+        """Wait until everything is written."""
         self._writer.close()
 
 

@@ -190,6 +190,7 @@ class _Turn:
         self._executed = 0
 
     async def take(self, steps: Sequence[TurnStep]) -> None:
+        """Execute steps until one ends the turn. Raises `BrokenRole` for a turn without end."""
         for step in steps:
             if self.ends:
                 return

@@ -152,6 +152,7 @@ class _EvaluatorFactory:
         self._definitions = definitions
 
     def named(self, name: str) -> Evaluator:
+        """The evaluator of a name: built-in, a file, a function, in the store, in a folder; in this order."""
         if name.startswith(PREFIX):
             return self._built_in(name)
         if name.endswith(SUFFIXES) and (path := self._settings.folder / name).is_file():
@@ -170,6 +171,7 @@ class _EvaluatorFactory:
         raise self._unknown(name)
 
     def defined(self, document: JsonMap) -> Evaluator:
+        """The evaluator of a definition. Raises with everything that is wrong in it."""
         if problems := problems_of(document):
             raise UsageError("\n".join(map(str, problems)))
         name, level = require_text(document["evaluatorName"]), LEVELS[require_text(document["level"])]

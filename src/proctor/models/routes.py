@@ -34,7 +34,8 @@ PYTHON_PREFIX = "python/"
 
 
 class _Completion(Protocol):
-    def model_dump(self) -> JsonObject: ...
+    def model_dump(self) -> JsonObject:
+        """The response as plain data."""
 
 
 class LiteLLM(Protocol):
@@ -101,7 +102,8 @@ class Route(Protocol):
     def price(self) -> Price | None:
         """Price of its calls; None: unknown. May take a moment the first time."""
 
-    async def answer(self, request: Request, waited: Waited | None) -> Answer: ...
+    async def answer(self, request: Request, waited: Waited | None) -> Answer:
+        """Answer a request; `waited` gets the seconds of each pause before it starts. Raises `ModelError`."""
 
     def not_sent(self, request: Request) -> tuple[str, ...]:
         """Names of parameters of the request that will not be sent."""

@@ -44,9 +44,11 @@ class _ReadStep:
     entries: list[_ReadEvent] = field(default_factory=list)
 
     def is_only_instructions(self) -> bool:
+        """Whether there is nothing but system messages."""
         return all(isinstance(each.event, Message) and each.event.role == "system" for each in self.entries)
 
     def is_waiting_for_the_user(self) -> bool:
+        """Whether the assistant has done nothing in this step yet."""
         return all(
             isinstance(each.event, Message) and each.event.role != "assistant" for each in self.entries
         )

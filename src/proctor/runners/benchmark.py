@@ -128,6 +128,7 @@ class _AnswerCapture:
         self._last_message = ""
 
     def record(self, event: Event) -> None:
+        """Record an event, and keep the last message of the assistant: the answer."""
         if isinstance(event, Message) and event.role == "assistant" and event.content.strip():
             self._last_message = event.content
         self._services.record(event)

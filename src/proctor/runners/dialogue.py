@@ -88,6 +88,7 @@ class _Dialogue:
         self._under_test = item.settings.get("underTest", THERAPIST)
 
     async def converse(self) -> None:
+        """Hold the conversation to its end, from the checkpoint if there is one."""
         details = self.item.details
         roles = {side: await self._role(side) for side in SIDES}
         await self._open_world(roles)

@@ -131,6 +131,7 @@ class _FilterProgram:
         self.code = bytearray()
 
     def add(self, operation: int, value: int, if_true: int = 0, if_false: int = 0) -> None:
+        """Append an instruction; jumps are counted from the next one."""
         self.code += struct.pack("=HBBI", operation, if_true, if_false, value)
 
     def unless_equal(self, value: int, result: int) -> None:

@@ -97,6 +97,7 @@ class _MetricReader:
         self.scenario, self.prompts, self.models, self.turn = scenario, prompts, models, turn
 
     async def read(self, name: str, rule: Measure, texts: Sequence[str], about: str = "") -> Value:
+        """The value of a metric in the first text that has one; a model reads the first text only."""
         if rule.method == "model":
             return await self._from_model(name, rule, texts[0], about)
         if rule.method == "keyword" or (rule.type == "boolean" and rule.pattern):

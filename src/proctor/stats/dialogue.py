@@ -558,6 +558,7 @@ class _Tally:
         self._scores: dict[str, list[float]] = {}
 
     def add(self, run: DialogueRun) -> None:
+        """Count a run; turns and scores only of runs that are data."""
         self._statuses[run.status] += 1
         if run.end_reason:
             self._ends[run.end_reason] += 1
@@ -567,6 +568,7 @@ class _Tally:
                 self._scores.setdefault(name, []).append(value)
 
     def document(self) -> dict[str, object]:
+        """As JSON."""
         failed = sum(number for status, number in self._statuses.items() if status in FINISHED)
         document: dict[str, object] = {
             "num_runs": self._statuses.total(),

@@ -236,6 +236,7 @@ class _Sequence:
         self._total = 0.0
 
     def add(self, values: Sequence[float]) -> None:
+        """Add the next values."""
         self._sequence.add(*values)
         self._total += math.fsum(values)
 
@@ -248,6 +249,7 @@ class _Sequence:
         return self._sequence.n >= MOST_OBSERVATIONS or self._sequence.candidates() is None
 
     def window(self) -> Window | None:
+        """The values since the start, with the bounds of their mean; None: every mean is still possible."""
         bounds = self._sequence.candidates()
         if bounds is None:
             return None

@@ -284,6 +284,7 @@ class _Draws:
         self.longest: FloatArray = np.zeros(draws)
 
     def add(self, total: "FloatArray", longest: "FloatArray") -> None:
+        """Add the totals of further items, and keep the longest of all."""
         import numpy as np
 
         self.total += total
@@ -332,6 +333,7 @@ class _Spread:
 
     @classmethod
     def of(cls, values: "FloatArray") -> "_Spread":
+        """The spread of values on the log scale; those that are 0 are counted apart."""
         import numpy as np
 
         logs = np.log(values[values > 0])

@@ -92,6 +92,7 @@ class _Sums:
     unchecked: int = 0
 
     def plus(self, row: UsageSums) -> "_Sums":
+        """The sums with those of a row."""
         return _Sums(
             self.before,
             self.tokens + (row["tokens"] or 0),

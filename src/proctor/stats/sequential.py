@@ -577,9 +577,11 @@ class _CellProgress:
     waiting: dict[int, _Observed] = field(default_factory=dict)
 
     def has(self, position: int) -> bool:
+        """Whether the task at a position has a value, in its turn or early."""
         return position < len(self.finished) or position in self.waiting
 
     def advance(self) -> None:
+        """Take the values that came early as soon as it is their turn: the order decides, not the speed."""
         while len(self.finished) in self.waiting:
             self.finished.append(self.waiting.pop(len(self.finished)))
 
@@ -596,6 +598,7 @@ class _Track:
         self._new_with_errors: list[float] = []
 
     def add(self, left_out: float | None, as_failures: float | None) -> None:
+        """Add a task: its value without errors, and with errors as failures; None: it has none."""
         if left_out != as_failures and self._errors_fail is self._errors_out:
             self._add_new()
             self._errors_fail = deepcopy(self._errors_out)
@@ -631,6 +634,7 @@ class _Track:
         return None
 
     def estimate(self, errors_fail: bool) -> Estimate:
+        """The estimate so far, with errors left out or as failures."""
         self._add_new()
         if errors_fail:
             return self._errors_fail.interval()

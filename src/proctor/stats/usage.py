@@ -47,6 +47,7 @@ class _Ranked:
     values: Sequence[float]
 
     def at(self, rank: int) -> float:
+        """The value of a rank from 1; ranks beyond the ends give the first or last value."""
         return self.values[bisect.bisect_left(self.ranks, min(max(rank, 1), self.n))]
 
     def below(self, value: float) -> int:

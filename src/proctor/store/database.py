@@ -93,11 +93,14 @@ class Connection(Protocol):
     def take_turn_lock(self) -> None:
         """Acquire a lock that only one transaction can have at a time."""
 
-    def commit(self) -> None: ...
+    def commit(self) -> None:
+        """Make the changes since `begin` permanent. Raises if they are not."""
 
-    def rollback(self) -> None: ...
+    def rollback(self) -> None:
+        """Undo the changes since `begin`, unless a lost connection has undone them."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close it for good: it does not connect again."""
 
 
 class Database(Protocol):
@@ -123,7 +126,8 @@ class ChangeMonitor(Protocol):
     def version(self) -> int:
         """A number that changes at once, or milliseconds later, when something is committed."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release what it watches the database with."""
 
 
 def store_exists(url: str) -> bool:

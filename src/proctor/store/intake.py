@@ -163,6 +163,7 @@ class _CollectedRows:
         self._appended.setdefault(table, []).append(row)
 
     def write(self, connection: Connection) -> None:
+        """Insert the session and its rows; texts that are there already stay."""
         connection.run(insertion("sessions", self.session), tuple(self.session.values()))
         # Sorted: two processes that write the same texts in different orders could deadlock.
         self._appended.get("blobs", []).sort()

@@ -430,6 +430,7 @@ class _Digest:
         self._sum = 0
 
     def add(self, row: tuple[object, ...]) -> None:
+        """Add a row; the order of rows does not matter."""
         self.rows += 1
         one = hashlib.blake2b(repr(row).encode("utf-8", "surrogatepass"), digest_size=16).digest()
         self._sum = (self._sum + int.from_bytes(one, "big")) % (1 << 128)

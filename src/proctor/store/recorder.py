@@ -78,11 +78,14 @@ class Totals:
 class Rows(Protocol):
     """Destination of rows: a `Writer`, or one transaction."""
 
-    def append(self, table: str, row: tuple[object, ...]) -> None: ...
+    def append(self, table: str, row: tuple[object, ...]) -> None:
+        """Add a row that never changes, as the values of all columns."""
 
-    def add(self, table: str, key: tuple[str, ...], row: JsonObject) -> None: ...
+    def add(self, table: str, key: tuple[str, ...], row: JsonObject) -> None:
+        """Add a row that may change, by its key."""
 
-    def change(self, table: str, key: tuple[str, ...], values: Mapping[str, object]) -> None: ...
+    def change(self, table: str, key: tuple[str, ...], values: Mapping[str, object]) -> None:
+        """Change columns of a row that was added."""
 
 
 class Recorder:
@@ -383,6 +386,7 @@ class _LineCleaner:
         """Columns of records by the identity of the record, which is kept with them."""
 
     def line(self, text: str) -> str:
+        """A short text without secrets and invalid characters."""
         if not text:
             return text
         cleaned = self._known.get(text)
@@ -395,6 +399,7 @@ class _LineCleaner:
         return cleaned
 
     def lines(self, texts: tuple[str, ...]) -> tuple[str, ...]:
+        """The same for several texts that often come together."""
         cleaned = self._groups.get(texts)
         if cleaned is None:
             cleaned = tuple(map(self.line, texts))

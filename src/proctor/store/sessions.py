@@ -82,13 +82,17 @@ ATTRIBUTES = ("job", "agent", "model", "source", "service", "logGroup", "status"
 class SessionRows(Protocol):
     """The rows of one session by table, in order, long texts included."""
 
-    def messages(self) -> Sequence[MessageRow]: ...
+    def messages(self) -> Sequence[MessageRow]:
+        """The messages."""
 
-    def tool_calls(self) -> Sequence[ToolCallRow]: ...
+    def tool_calls(self) -> Sequence[ToolCallRow]:
+        """The tool calls."""
 
-    def model_calls(self) -> Sequence[ModelCallRow]: ...
+    def model_calls(self) -> Sequence[ModelCallRow]:
+        """The model calls."""
 
-    def iterations(self) -> Sequence[IterationRow]: ...
+    def iterations(self) -> Sequence[IterationRow]:
+        """The finished steps."""
 
 
 def evidence_of(session: SessionRow, rows: SessionRows) -> Evidence:

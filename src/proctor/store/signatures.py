@@ -224,6 +224,8 @@ class _WrittenAttempts:
 
     @classmethod
     def of(cls, rows: "RowGroups", run_id: str) -> "_WrittenAttempts":
+        """The first attempts of a run that begin and end in one commit: they need not be read again to be
+        signed."""
         sessions = {
             str(row["itemId"]): row
             for (table, _), row in rows.added.items()

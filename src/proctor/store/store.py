@@ -393,6 +393,7 @@ class Store:
         return changed
 
     def close(self) -> None:
+        """Close all connections for reading; writers are closed by whoever opened them."""
         self._readers.close()
         self._plain_readers.close()
         if self._monitor is not None:

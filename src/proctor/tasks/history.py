@@ -701,6 +701,7 @@ class _Trial:
         """Of the output of the last run of the tests."""
 
     async def set_up(self) -> None:
+        """Run the setup command. Raises `WorkspaceError` if it fails."""
         command = self._options.setup
         if not command:
             return

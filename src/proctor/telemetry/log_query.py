@@ -166,6 +166,7 @@ class _Parser:
         return False
 
     def expect(self, symbol: str) -> None:
+        """Take a symbol. Raises `MalformedQuery` if another one comes."""
         if not self.word(symbol):
             raise MalformedQuery(f"expected {symbol!r} before {self._text[self._at :].strip()[:40]!r}")
 
@@ -175,12 +176,14 @@ class _Parser:
             raise MalformedQuery(f"unexpected {self._text[self._at :].strip()[:40]!r}")
 
     def name(self) -> str:
+        """Take a name, quoted or not."""
         kind, text = self.take()
         if kind not in ("name", "quoted"):
             raise MalformedQuery(f"expected a name instead of {text!r}")
         return text
 
     def text(self) -> str:
+        """Take a quoted text, without its quotes."""
         kind, text = self.take()
         if kind != "text":
             raise MalformedQuery(f"expected a quoted text instead of {text!r}")
@@ -201,6 +204,7 @@ class _Parser:
         return Term(text, value, self.name() if self.word("as") else "")
 
     def expression(self) -> Expression:
+        """Take an expression: alternatives, the weakest operator."""
         parts = [self._conjunction()]
         while self.word("or", "||"):
             parts.append(self._conjunction())

@@ -324,7 +324,8 @@ class LogGroupQuery:
 
 
 class _Paginator(Protocol):
-    def paginate(self, **parameters: object) -> Iterable[JsonMap]: ...
+    def paginate(self, **parameters: object) -> Iterable[JsonMap]:
+        """All pages of a list, each requested when the one before has been read."""
 
 
 class LogsClient(Protocol):

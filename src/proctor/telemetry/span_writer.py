@@ -73,6 +73,7 @@ class _SpanBuilder:
     used: set[str] = field(default_factory=set)
 
     def add(self, step: Step, *, is_last: bool) -> None:
+        """Add the spans of a step: one for the step, and one for each of its calls below it."""
         self.began = max(self.began + 1, _nanoseconds(step.started_at) or self.began + BEGINNING)
         trace_id = self._unused(step.trace_id)
         span_id = _digest(self.session.external_id, trace_id)[:16]

@@ -158,6 +158,7 @@ class _CalibrationCache:
         self._cache: LruCache[str, tuple[object, list[JudgeShape]]] = LruCache(MOST_THINGS)
 
     def of(self, evaluator: str) -> list[JudgeShape]:
+        """The calibration of an evaluator's judges, computed once for each state of scores and labels."""
         state = self._state(evaluator)
         with self._lock:
             cached = self._cache.get(evaluator)

@@ -130,6 +130,7 @@ class _FreshIndex:
         self._latest: tuple[int, IndexState] | None = None
 
     def update(self) -> IndexState:
+        """Index what was written since the last call, for a limited time; how far the index is."""
         version = self._site.store.commits()
         if self._latest and self._latest[0] == version and not self._latest[1].pending:
             return self._latest[1]

@@ -216,6 +216,7 @@ class WorkSession:
         return {place: folder for place, folder in chosen.items() if folder.is_dir()}
 
     def note(self, text: str) -> None:
+        """Record a note with the session; a long one is clipped."""
         self.services.record(Note(text=clipped(text, 4000)))
 
 

@@ -591,6 +591,7 @@ class _ImportedRun:
     source: str
 
     def write(self, writer: Writer) -> None:
+        """Write the session of the run, its scores, and the end of its item."""
         run, session_id = self.run, self._session_id()
         writer.add("sessions", (session_id,), self._session(session_id))
         # By the names of columns: what a file from elsewhere does not tell has the usual value of its column.

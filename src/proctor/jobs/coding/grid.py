@@ -63,6 +63,7 @@ class GridExclusion:
     axes: tuple[tuple[int, Sequence[object]], ...]
 
     def matches(self, combination: Combination) -> bool:
+        """Whether a combination is excluded: it has one of the values on every axis named."""
         return all(combination[axis] in values for axis, values in self.axes)
 
 
@@ -238,6 +239,7 @@ class _ItemBuilder:
         self.settings: dict[tuple[float, str | None], JsonObject] = {}
 
     def item(self, combination: Combination, repeat: int) -> Item:
+        """The item of a combination: a prompt, or work in a repository."""
         return (self._prompt_item if self.grid.is_prompt else self._worktree_item)(combination, repeat)
 
     def marked(self) -> Iterator[tuple[Combination, int]]:
@@ -417,6 +419,7 @@ class _LayoutBuilder:
     """Those of an entry that sets nothing; empty: not made yet."""
 
     def grids(self) -> list[Grid]:
+        """A grid for each entry of `matrix`, with the exclusions of the plan and its own."""
         everywhere = self._exclusions(("exclude",), self.data.get("exclude"))
         return [self._grid(index, entry, everywhere) for index, entry in enumerate(self.data["matrix"])]
 

@@ -426,6 +426,7 @@ class _RoleHead:
     aliases: Sequence[str]
 
     def can_play(self, side: str) -> bool:
+        """Whether the role is listed for a side."""
         # A role that cannot be read is reported where it is used.
         return side in self.plays or not self.plays
 

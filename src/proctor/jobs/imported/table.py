@@ -362,6 +362,7 @@ class _Column:
     """Whether its values are short texts or numbers."""
 
     def add(self, value: object) -> None:
+        """Count a value as a level, unless there are too many or it is not a short text or number."""
         if not self.is_plain or len(self.levels) > MOST_LEVELS:
             return
         level = _level(value)
@@ -370,6 +371,7 @@ class _Column:
             self.levels.add(level)
 
     def is_factor(self, rows: int) -> bool:
+        """Whether the values of the column group the rows of a table."""
         # A column with a value of its own in most rows identifies rows; it does not group them.
         is_many = len(self.levels) > MOST_LEVELS or (rows >= 4 and len(self.levels) > rows / 2)
         return self.is_plain and not is_many

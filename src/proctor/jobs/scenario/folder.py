@@ -497,6 +497,7 @@ class _ExperimentDocuments:
         return {"checks": asdict(self._checks)} if self._options["scenario"].get("validation") else {}
 
     def state(self) -> dict[str, Any]:
+        """`batch-state.json`: what has been run, and what is left."""
         batch = self._batch
         return {
             "experiment_name": self._options["experiment"],
@@ -517,6 +518,7 @@ class _ExperimentDocuments:
         }
 
     def summary(self) -> dict[str, Any]:
+        """The summary of the experiment: how far it is, what failed, and what it cost."""
         completed = sum(row["status"] == SUCCESS for row in self._rows)
         return {
             "experiment_name": self._options["experiment"],
@@ -541,6 +543,7 @@ class _ExperimentDocuments:
         }
 
     def costs(self) -> dict[str, Any]:
+        """The cost of each run that has started, and of each variation."""
         by_variation: dict[int, list[dict[str, Any]]] = defaultdict(list)
         for row in self._rows:
             if row["startedAt"]:

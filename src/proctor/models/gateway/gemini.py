@@ -162,12 +162,14 @@ class _Ids:
         self._open: list[tuple[str, str]] = []
 
     def called(self, call: JsonMap) -> str:
+        """The ID of a function call; the wire has none, so calls are counted."""
         self._number += 1
         call_id = str(call.get("id") or f"call_{self._number}")
         self._open.append((require_text(call["name"]), call_id))
         return call_id
 
     def answered(self, result: JsonMap) -> str:
+        """The ID of the first open call that a result is for; empty: none."""
         for number, (name, call_id) in enumerate(self._open):
             if result.get("id") in (call_id, None) and (
                 name == result.get("name") or result.get("id") == call_id

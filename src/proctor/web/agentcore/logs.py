@@ -587,6 +587,7 @@ class _Scan:
         self.rows = self.bytes = 0
 
     def count(self, rows: Iterator[LogRow]) -> Iterator[LogRow]:
+        """Pass rows on, and count them and their bytes."""
         for row in rows:
             self.rows += 1
             self.bytes += len(row.message)
