@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from proctor.jobs import job_of_evaluations, job_of_items, jobs
 from proctor.testing.model_server import ModelServer
 from waiting import TIME_LIMIT_SECONDS
 
@@ -224,12 +225,36 @@ def test_only_the_store_names_the_shapes_of_queries():
     assert outside == []
 
 
+UNTYPED_ROWS = {
+    "store/postgres.py",
+    "store/database.py",
+    "store/sealed_database.py",
+    "store/sealer.py",
+}
+"""The databases themselves: their rows are of any query."""
+ANY_TABLE = {"table", "parts_of_session"}
+"""Functions for rows of a table that the caller names: for exports."""
+
+
+def test_rows_that_leave_the_store_are_typed():
+    wrong = [
+        f"{name_of(file)}: {node.name}"
+        for file in FILES
+        if part_of(file) == "store" and name_of(file) not in UNTYPED_ROWS
+        for node in ast.walk(tree_of(file))
+        if isinstance(node, ast.FunctionDef) and is_public(node) and node.name not in ANY_TABLE
+        if node.returns and re.search(r"\bRow\b|dict\[str, (Any|object)\]", ast.unparse(node.returns))
+    ]
+    assert wrong == []
+
+
 def test_no_class_name_occurs_twice():
     places: dict[str, list[str]] = {}
     for file in FILES:
         for node in ast.walk(tree_of(file)):
             if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(name_of(file))
+                # One word for one idea, whoever may use it.
+                places.setdefault(node.name.lstrip("_"), []).append(name_of(file))
     twice = {name: files for name, files in places.items() if len(files) > 1}
     assert twice == {}
 
@@ -249,6 +274,45 @@ def compares_a_job(file: Path) -> bool:
 def test_nothing_outside_the_jobs_compares_the_name_of_one():
     found = {name_of(file) for file in FILES if part_of(file) != "jobs" and compares_a_job(file)}
     assert found == set(COMPARES_A_JOB)
+
+
+def named_jobs(file: Path) -> list[str]:
+    """Jobs that a file looks up by a name of its own instead of one from a plan, a row or a request, or whose
+    implementation it imports."""
+    looked_up = [
+        f"{name_of(file)}:{node.lineno}: {ast.unparse(node)}"
+        for node in ast.walk(tree_of(file))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).endswith(("find_job", "job_of_run"))
+        and any(isinstance(argument, ast.Constant) for argument in node.args)
+    ]
+    own = re.compile(r"proctor\.jobs\.\w+\.job")
+    return looked_up + [f"{name_of(file)}: {each}" for each in imported_modules(file) if own.fullmatch(each)]
+
+
+NAMES_A_JOB = {
+    "api/__init__.py": "the check of items that are made in Python",
+    "api/dialogues.py": "the interface of simulations",
+}
+"""Files outside of `jobs/` and `cli/` that import the implementation of a job, and why."""
+
+
+def test_nothing_outside_the_jobs_looks_one_up_by_a_name_of_its_own():
+    """A command is made for its job; all else takes the job that `job.py` says can do it."""
+    named = {name_of(file): named_jobs(file) for file in FILES if part_of(file) not in ("jobs", "cli")}
+    commands = [line for file in FILES if part_of(file) == "cli" for line in named_jobs(file)]
+
+    assert {name for name, lines in named.items() if lines} == set(NAMES_A_JOB)
+    assert not [line for lines in (*named.values(), commands) for line in lines if "(" in line]
+    assert len(commands) >= 5, "they are found where they are"
+
+
+def test_one_job_takes_items_and_one_evaluates_sessions():
+    ours = list(jobs())
+
+    assert [job.name for job in ours if job.takes_items] == [job_of_items().name] == ["coding"]
+    assert [job.name for job in ours if job.evaluates_sessions] == [job_of_evaluations().name]
+    assert job_of_evaluations().name == "evaluation"
 
 
 def test_no_script_compares_the_name_of_a_job():
@@ -277,6 +341,38 @@ def test_only_the_edge_prints_reads_the_environment_or_exits():
         if (what := forbidden(node))
     ]
     assert speaking == []
+
+
+STARTS_PROCESSES = {"subprocess", "multiprocessing", "create_subprocess_exec", "create_subprocess_shell"}
+STARTS_PROCESSES |= {"fork", "posix_spawn", "ProcessPoolExecutor", "Popen", "executable"}
+
+
+def names_in(file: Path) -> set[str]:
+    """Names and attributes that a file uses, and the modules that it imports."""
+    nodes = list(ast.walk(tree_of(file)))
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
+    used |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    return used | set(imported_modules(file))
+
+
+def test_the_server_starts_no_process_but_by_the_launcher():
+    """It calls the library. A process is for a run that outlives the page, and for a plan that takes too long
+    to check: `api/launch.py` starts them, with the plan as data."""
+    wrong = {name_of(file): names_in(file) & STARTS_PROCESSES for file in FILES if part_of(file) == "web"}
+    outside = {name: names for name, names in wrong.items() if names}
+    launcher = next(
+        node
+        for node in tree_of(SOURCE / "api" / "launch.py").body
+        if isinstance(node, ast.ClassDef) and node.name == "Launcher"
+    )
+
+    assert outside == {}
+    assert names_in(SOURCE / "api" / "launch.py") & STARTS_PROCESSES, "the names are found where they are"
+    public = [node for node in launcher.body if is_public(node)]
+    assert [(node.name, [each.arg for each in node.args.args[1:]]) for node in public] == [
+        ("launch", ["request", "name"]),
+        ("check_plan", ["request"]),
+    ]
 
 
 def is_public(node: ast.stmt) -> bool:

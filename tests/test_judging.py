@@ -1,5 +1,6 @@
 """A judge is asked one question on one scale, and its verdict is read with its reason."""
 
+import asyncio
 import json
 from types import SimpleNamespace
 
@@ -17,7 +18,7 @@ from proctor.judging import (
 )
 from proctor.model import Answer, Request
 from proctor.models import ModelRouter
-from proctor.session import ModelCall
+from proctor.session import ModelCall, Usage
 
 LINES = [
     TranscriptLine(speaker="therapist", text="How are you?"),
@@ -307,3 +308,178 @@ def test_the_prompt_of_a_criterion_ends_with_the_last_characters_of_a_long_conve
     assert "Judge only the last message" not in prompt
     turn = criterion_prompt(Criterion(name="x", instructions="?"), LINES, 1, "")
     assert "Judge only the last message, by the client." in turn and "happened" not in turn
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+async def test_a_vote_that_fails_is_the_failure_although_others_are_still_asked(failing, monkeypatch) -> None:
+    async def ask(judge, messages, parse, is_complete, usage, *, schema, seed):
+        if seed == failing:
+            raise EvaluatorError(f"vote {seed} failed")
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(judging, "ask_until_readable", ask)
+    question = judging.plain_question("?", HARM)
+    with pytest.raises(EvaluatorError, match=f"^vote {failing} failed$"):
+        await judging.verdicts(SimpleNamespace(votes=2), question, [], None)
+
+
+def test_two_hundred_thousand_characters_of_a_conversation_are_judged() -> None:
+    line = TranscriptLine(speaker="a", text="x" * 300_000)
+    prompt = criterion_prompt(Criterion(name="n", instructions="?"), [line], None, "")
+    assert f">\n{'x' * 200_000}\n<" in prompt and "x" * 200_001 not in prompt
+
+
+def vote(label: str | None, reasons: str = "") -> judging.Vote:
+    rating = next((rating for rating in HARM.ratings if rating.label == label), None)
+    return judging.Vote({"": rating}, {"": reasons})
+
+
+@pytest.mark.parametrize(
+    ("labels", "label", "value", "told"),
+    [
+        (["half"], "half", 0.5, "r0"),
+        (["half", "half", None], "half", 0.5, "2 of 3 votes for half (half, half). r0"),
+        # The mean is 0.25; of the two with one vote each, both are as near: the first of the scale.
+        (["half", "harmful"], "harmful", 0.25, "1 of 2 votes for harmful (half, harmful). r1"),
+        # The mean is 4/3: nearer to 1.0 than to 2.5 and 0.5.
+        (["2", "not harmful", "half"], "not harmful", 4 / 3, "1 of 3 votes for not harmful"),
+        (["2", "2", "harmful"], "2", 5 / 3, "2 of 3 votes for 2 (2, 2, harmful). r0"),
+    ],
+)
+def test_votes_become_a_verdict(labels, label, value, told) -> None:
+    votes = [vote(each, f"r{number}") for number, each in enumerate(labels)]
+    verdict = judging._aggregate("", HARM, votes)
+    assert (verdict.label, verdict.value, verdict.error) == (label, pytest.approx(value), "")
+    assert verdict.explanation.startswith(told)
+    given = [each.value for each in HARM.ratings for name in labels if each.label == name]
+    assert sorted(verdict.votes) == (sorted(given) if len(labels) > 1 else [])
+
+
+@pytest.mark.parametrize("labels", [[None], ["half", None], ["half", None, None], [None, None]])
+def test_votes_of_which_half_cannot_be_read_are_no_verdict(labels) -> None:
+    verdict = judging._aggregate("", HARM, [vote(label) for label in labels])
+    assert verdict == judging.DimensionVerdict(error="the judge gave no verdict that could be read")
+
+
+def test_labels_without_values_are_counted() -> None:
+    scale = judging.Scale((judging.Rating("a"), judging.Rating("b"), judging.Rating("c")))
+    votes = [judging.Vote({"": scale.ratings[place]}, {"": f"r{place}"}) for place in (2, 1, 2, 1)]
+    verdict = judging._aggregate("", scale, votes)
+    assert (verdict.label, verdict.value, verdict.votes) == ("b", None, ("c", "b", "c", "b"))
+    assert verdict.explanation == "2 of 4 votes for b (c, b, c, b). r1"
+
+
+def test_a_vote_is_complete_if_each_dimension_has_a_rating() -> None:
+    assert vote("half").is_complete and not vote(None).is_complete
+    assert not judging.Vote({"a": HARM.ratings[0], "b": None}, {}).is_complete
+
+
+def test_the_tokens_and_costs_of_calls_are_added() -> None:
+    usage = judging.JudgeUsage()
+    assert (usage.input_tokens, usage.output_tokens, usage.cost_usd) == (0, 0, None)
+    for cost in (None, 0.25, None, 0.5):
+        usage.add(ModelCall(model="m", usage=Usage(input_tokens=10, output_tokens=3), cost_usd=cost))
+    assert (usage.input_tokens, usage.output_tokens, usage.cost_usd) == (40, 12, 0.75)
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ({}, ("scalar", "session", "", 1, 5, (), False, None)),
+        (
+            {"scale": "binary", "level": "turn", "target": "a", "low": 0, "high": 1, "passes_at": 0},
+            ("binary", "turn", "a", 0, 1, (), False, 0.0),
+        ),
+        (
+            {"labels": ["x", "y"], "sees_profile": True, "low": -2, "high": 0},
+            ("scalar", "session", "", -2, 0, ("x", "y"), True, None),
+        ),
+        ({"sees_profile": 1}, ("scalar", "session", "", 1, 5, (), False, None)),
+    ],
+)
+def test_the_criterion_of_a_document(written, expected) -> None:
+    made = judging.criterion_of({"name": "n", "instructions": "i", **written})
+    assert (made.name, made.instructions) == ("n", "i")
+    assert (
+        made.scale,
+        made.level,
+        made.target,
+        made.low,
+        made.high,
+        made.labels,
+        made.sees_profile,
+        made.passes_at,
+    ) == expected
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        ({"scale": "scaler"}, "the evaluator `n` has no scale `scaler`\nDid you mean `scalar`?"),
+        (
+            {"scale": "q"},
+            "the evaluator `n` has no scale `q`\nThere are: binary, scalar, categorical, extraction.",
+        ),
+        (
+            {"scale": "categorical", "labels": ["a"]},
+            "the evaluator `n` is categorical and has no `labels`\nList two or more.",
+        ),
+        ({"range": [3, 3]}, "the range of the evaluator `n` is empty: 3 to 3"),
+        ({"range": [4, 3]}, "the range of the evaluator `n` is empty: 4 to 3"),
+        ({"range": [0, 3], "passes_at": 4}, "no session can pass the evaluator `n`: `passes_at` is 4"),
+    ],
+)
+def test_rubrics_without_sense_are_refused(written, problem) -> None:
+    with pytest.raises(UsageError) as raised:
+        list(judging.criteria_from({"name": "n", "instructions": "i", **written}))
+    assert str(raised.value).startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ({"instructions": " i "}, ("i", "scalar", 1, 5, False, None)),
+        ({"description": "d"}, ("d", "scalar", 1, 5, False, None)),
+        ({"instructions": "i", "description": "d"}, ("i", "scalar", 1, 5, False, None)),
+        ({"instructions": "i", "paradigm": "binary"}, ("i", "binary", 1, 5, False, None)),
+        (
+            {"instructions": "i", "paradigm": "binary", "scale": "extraction"},
+            ("i", "extraction", 1, 5, False, None),
+        ),
+        (
+            {"instructions": "i", "range": [0, 1], "sees_profile": True, "passes_at": 1},
+            ("i", "scalar", 0, 1, True, 1.0),
+        ),
+        (
+            {"instructions": "i", "scale": "categorical", "labels": ["a", "b"]},
+            ("i", "categorical", 1, 5, False, None),
+        ),
+    ],
+)
+def test_a_rubric_without_aspects_is_one_criterion(written, expected) -> None:
+    (made,) = judging.criteria_from({"name": "n", **written})
+    assert (made.name, made.level, made.target) == ("n", "session", "")
+    assert (made.instructions, made.scale, made.low, made.high, made.sees_profile, made.passes_at) == expected
+
+
+def test_an_aspect_has_the_instructions_of_its_rubric_and_its_own_description() -> None:
+    rubric = {
+        "name": "n",
+        "description": "above",
+        "scale": "binary",
+        "level": "turn",
+        "aspects": [
+            {"name": "a", "description": "own", "scale": None},
+            {"name": "b", "description": "", "scale": "scalar", "target": "t"},
+        ],
+    }
+    first, second = judging.criteria_from(rubric)
+    assert (first.name, first.instructions, first.scale, first.level) == (
+        "n.a",
+        "above\nown",
+        "binary",
+        "turn",
+    )
+    assert (second.name, second.instructions, second.scale, second.target) == ("n.b", "above", "scalar", "t")
+    (only,) = judging.criteria_from({**rubric, "instructions": "first", "aspects": [{"name": "a"}]})
+    assert only.instructions == "first\nabove"

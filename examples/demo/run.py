@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,15 @@ CHANGES = {
     "system: You are a helpful assistant.": "system: Answer with one word.",
 }
 """What questions-short.yaml has in place of lines of questions.yaml."""
+INTERRUPTED = threading.Event()
+"""Ctrl-C was pressed."""
 
 
 def main() -> int:
     """Run the demo in `demo/`, or in the folder given on the command line."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else HERE.parents[1] / "demo").resolve()
-    # The command that runs gets Ctrl-C as well, ends its work, and has exit code 130.
-    signal.signal(signal.SIGINT, lambda *_: None)
+    # The command that runs gets Ctrl-C as well; the demo ends when it has ended its work.
+    signal.signal(signal.SIGINT, lambda *_: INTERRUPTED.set())
     try:
         lay_out(folder)
         return run(folder)
@@ -156,8 +159,8 @@ def proctor(folder: Path, *words: str) -> int:
 
 
 def not_interrupted(code: int) -> int:
-    """The exit code of a command; ends the demo if it is that of Ctrl-C."""
-    if code in (CTRL_C, -signal.SIGINT):
+    """The exit code of a command; ends the demo after Ctrl-C."""
+    if INTERRUPTED.is_set() or code in (CTRL_C, -signal.SIGINT):
         raise DemoFailed(CTRL_C)
     return code
 

@@ -6,9 +6,9 @@ an item has the same id in every file, order and machine. Resuming, extending an
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from proctor.frozen import fast_init
 from proctor.json_values import compact_encoder
@@ -36,9 +36,11 @@ class Item:
     """How it is executed: the name of a module in `runners/`."""
     prompt: str
     agent: str = ""
-    """Name of the agent, as `proctor agents` lists them. Empty: the runner needs none."""
+    """Name of the agent, as `proctor agents` lists them. Empty: the runner needs none. `proctor.run` also
+    takes a function, which it replaces with its name."""
     model: str = ""
-    """`provider/model`, or the agent's own name of it. Empty: the agent's default."""
+    """`provider/model`, or the agent's own name of it. Empty: the agent's default. `proctor.run` also takes a
+    function, which it replaces with its name."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """Further inputs: repository, check, persona. Part of the id."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -47,6 +49,21 @@ class Item:
     """The levels analysis groups by: model, agent, task, any varied path. Not part of the id."""
     repeat: int = 1
     """1 for the first of several identical runs. Part of the id, so that repeats stay distinct."""
+
+    if TYPE_CHECKING:
+        # For type checkers alone: what is accepted is more than what an item has when it runs.
+        def __init__(
+            self,
+            *,
+            runner: str = ...,
+            prompt: str,
+            agent: str | Callable[..., object] = ...,
+            model: str | Callable[[Any], object] = ...,
+            details: Mapping[str, Any] = ...,
+            settings: Mapping[str, Any] = ...,
+            factors: Mapping[str, str] = ...,
+            repeat: int = ...,
+        ) -> None: ...
 
     @property
     def inputs(self) -> dict[str, Any]:

@@ -119,6 +119,8 @@ class PlanEstimate:
     """None: unknown."""
     basis: str
     """What the estimate is based on, as a sentence."""
+    workload: Mapping["Work", int]
+    """Its items by agent, model and task, for the prediction from like sessions, which is better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,7 +332,8 @@ class JobPlan:
         return ()
 
     def estimate(self, ctx: RunContext) -> "PlanEstimate | None":  # noqa: ARG002
-        """Size and cost, where the job has a better estimate than earlier sessions give. Calls no model."""
+        """Size and cost from what the plan names, for as long as there are no sessions to predict them from;
+        None: unknown until then. Calls no model."""
         return None
 
     def workload(self, ctx: RunContext) -> Mapping[Work, int]:  # noqa: ARG002
@@ -363,7 +366,8 @@ class JobFiles:
         return None
 
     def step_finished(self, step: StepFinished) -> None:
-        """Follow a step of an item, after its commit. The steps of an attempt come in order."""
+        """Follow a step of an item, after its commit. The steps of an attempt come in order; one that another
+        step or the end of the item has followed by then is left out."""
 
     def item_finished(self, item: ItemFinished) -> None:
         """Follow an item that has finished, after its commit."""
@@ -394,6 +398,8 @@ class Job:
     starters: ClassVar[Sequence[Starter]] = ()
     has_plans: ClassVar[bool] = True
     """False: its runs come from elsewhere and can be neither started nor resumed."""
+    takes_items: ClassVar[bool] = False
+    """Whether items that were made in Python, and so are no plan of any job, become its runs."""
     retries_errors: ClassVar[bool] = False
     """Whether a resumed run always repeats items that ended in `error`."""
     has_checkpoints: ClassVar[bool] = False

@@ -552,12 +552,12 @@ async def _score(
     )
 
 
-class _Rating(TypedDict, total=False):
+class _RatedValue(TypedDict, total=False):
     value: float
     label: str
 
 
-def _rating(criterion: Criterion, values: JsonMap) -> _Rating:
+def _rating(criterion: Criterion, values: JsonMap) -> _RatedValue:
     match criterion.scale:
         case "binary":
             return {"value": float(bool(values["verdict"])), "label": "yes" if values["verdict"] else "no"}

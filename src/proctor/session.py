@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 Role = Literal["system", "user", "assistant", "tool"]
 
 
+CHARACTERS_PER_TOKEN = 4
+"""An approximation, for estimates; only providers count exactly."""
+
+
 @fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:

@@ -147,9 +147,11 @@ async def test_a_daemon_left_behind_is_ended_and_said(place):
 
 
 async def test_a_cancelled_program_leaves_no_process_and_its_words_are_kept(place):
-    working = asyncio.create_task(place.work(Command(command="echo thinking; setsid sleep 62 & sleep 62")))
-    await eventually_async(lambda: place.left_running())
-    await asyncio.sleep(0.2)
+    program = """echo thinking; setsid sleep 62 & echo '{"type": "tool", "name": "run"}'; sleep 62"""
+    working = asyncio.create_task(place.work(Command(command=program)))
+    # What it printed before the call has been read by then.
+    await eventually_async(lambda: place.recorded(ToolCall))
+    assert place.left_running()
     working.cancel()
     with pytest.raises(asyncio.CancelledError):
         await working

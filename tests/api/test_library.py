@@ -1,6 +1,8 @@
 """`import proctor`: plans, functions, handles, tables."""
 
+import ast
 import asyncio
+import inspect
 import json
 import re
 import subprocess
@@ -381,6 +383,12 @@ def test_type_checkers_see_the_names_and_refuse_a_misspelled_one(tmp_path):
         "run: proctor.Run = proctor.run('plan.yaml', concurrency=2)\n"
         "print(run.summary(), run.to_pandas('items'))\n"
         "config = proctor.BatchConfig()\n"
+        "def answer(request: object) -> str: return 'yes'\n"
+        "def work(prompt: str, context: proctor.AgentContext) -> str: return prompt.upper()\n"
+        "item = proctor.Item(prompt='x', agent=work, model=answer)\n"
+        "items = [item, proctor.Item(prompt='x', agent='claude', model='openai/m', repeat=2)]\n"
+        "name: str = item.agent + item.model\n"
+        "proctor.Item(prompt='x', agent=3)\n"
         "proctor.rum('plan.yaml')\n"
     )
     # In the folder and with the cache of `make check`: without it, all of Proctor is checked again.
@@ -393,8 +401,22 @@ def test_type_checkers_see_the_names_and_refuse_a_misspelled_one(tmp_path):
     )
 
     errors = [line.rpartition("error: ")[2] for line in done.stdout.splitlines() if "sample.py" in line]
-    assert len(errors) == 1
-    assert errors[0].startswith('Module has no attribute "rum"')
+    assert len(errors) == 2
+    assert errors[0].startswith('Argument "agent" to "Item" has incompatible type "int"')
+    assert errors[1].startswith('Module has no attribute "rum"')
+
+
+def test_type_checkers_see_every_field_of_an_item():
+    tree = ast.parse(Path(inspect.getfile(proctor.Item)).read_text())
+    (declared,) = [
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "__init__"
+    ]
+    parameters = list(inspect.signature(proctor.Item).parameters.values())
+
+    assert [each.arg for each in declared.args.kwonlyargs] == [each.name for each in parameters]
+    assert [default is None for default in declared.args.kw_defaults] == [
+        each.default is inspect.Parameter.empty for each in parameters
+    ]
 
 
 def test_a_table_is_imported_and_compared(library, tmp_path):

@@ -18,6 +18,7 @@ from proctor.batch.executor import CommitNotifier, Executor, SessionCache, StepR
 from proctor.batch.queue import WorkQueue
 from proctor.errors import Aborted, Interrupted, NotFound, StoreError
 from proctor.evaluator import Evidence
+from proctor.job import StepFinished
 from proctor.store import Store
 from proctor.store.writer import RowGroups
 
@@ -218,3 +219,32 @@ def test_session_ids_sort_by_time():
     assert [worker._new_session_id() for _ in range(3)] == [
         *(f"{prefix:012x}ffffffff", f"{prefix:012x}ffffffff", f"{prefix + 1:012x}ffffffff"),
     ]
+
+
+async def test_a_step_that_something_has_followed_by_its_commit_is_not_passed_on():
+    writer, told = Committing(), []
+    notifier = CommitNotifier(writer, at_once=True)
+    run = Executor(None, "run", "owner", None)
+
+    def step(item, number):
+        run._announce_step(
+            notifier,
+            lambda step: told.append((step.item_id, step.number)),
+            StepFinished(item_id=item, session_id=f"s-{item}", number=number),
+        )
+
+    step("a", 0)
+    step("a", 1)
+    step("b", 0)
+    step("b", 1)
+    step("c", 0)
+    run._announce_item(notifier, lambda item: told.append((item.id, "end")), SimpleNamespace(id="b"))
+    for number in range(2):
+        writer.futures[number].set_result(None)
+        await asyncio.sleep(0.01)
+    assert told == [("a", 1), ("c", 0), ("b", "end")]
+    step("a", 2)
+    writer.futures[2].set_result(None)
+    await asyncio.wait_for(notifier.idle.wait(), 30)
+    assert told[3:] == [("a", 2)]
+    assert sorted(run._last_steps) == ["a", "c"], "nothing is kept of items that have ended"

@@ -10,6 +10,7 @@ from proctor.batch import executor
 from proctor.batch.executor import SessionCache
 from proctor.cache import LruCache
 from proctor.errors import NotFound
+from proctor.evaluator import Reference
 from proctor.session import Iteration, Message
 from proctor.store import Recorder, Store
 
@@ -101,3 +102,18 @@ def test_a_cache_keeps_light_values_longer_than_heavy_ones():
     assert [cache.get(number) for number in range(7)] == [None] * 5 + [5, 6]
     cache.put(7, 7, weight=50)
     assert [cache.get(number) for number in (5, 6, 7)] == [None, 6, 7]
+
+
+async def test_the_ground_truth_of_a_session_is_found_once_for_each_scenario(store):
+    asked = []
+
+    def find(session_id, scenario):
+        asked.append((session_id, scenario))
+        return Reference(assertions=(f"{session_id} of {scenario}",))
+
+    cache = SessionCache(store, find)
+    scenarios = ["a", "a", "b", "b", "a"]
+    evidence = [await cache.load("s1", scenario=scenario) for scenario in scenarios]
+
+    assert [each.reference.assertions[0] for each in evidence] == [f"s1 of {name}" for name in scenarios]
+    assert asked == [("s1", "a"), ("s1", "b"), ("s1", "a")]

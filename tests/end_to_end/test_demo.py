@@ -207,18 +207,20 @@ def test_it_says_that_a_file_is_in_the_way_of_its_folder(tmp_path: Path) -> None
     assert (tmp_path / "demo").read_text() == "mine"
 
 
-def test_ctrl_c_ends_it_after_its_command_has_stopped(tmp_path: Path) -> None:
-    # A command that takes Ctrl-C as Proctor does: it ends its work, and has exit code 130.
+@pytest.mark.parametrize("code", [130, 1])
+def test_ctrl_c_ends_it_after_its_command_has_stopped(tmp_path: Path, code: int) -> None:
+    # A command that takes Ctrl-C as Proctor does: it ends its work, and has exit code 130; or another one,
+    # because Ctrl-C came before Proctor could handle it.
     (tmp_path / "sitecustomize.py").write_text(
         "import os, signal, sys, time\n"
         "if sys.argv[:1] == ['-m']:\n"
-        "    print('started', flush=True)\n"
         "    try:\n"
+        "        print('started', flush=True)\n"
         "        time.sleep(600)\n"
         "    except KeyboardInterrupt:\n"
         "        time.sleep(1)\n"
         "        print('stopped', flush=True)\n"
-        "        os._exit(130)\n"
+        f"        os._exit({code})\n"
     )
     program = subprocess.Popen(
         [sys.executable, str(ROOT / "examples" / "demo" / "run.py"), "demo"],

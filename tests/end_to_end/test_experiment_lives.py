@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from harbours import SCENARIO, in_the_harbour, write_config
@@ -95,9 +96,6 @@ async def test_an_experiment_is_aborted_from_another_shell(harbour):
     assert state["status"] == "aborted" and state["pending_runs"] == []
     assert 1 <= len(state["completed_runs"]) < 6
     assert {run["reason"] for run in state["failed_runs"]} == {"aborted"}
-    stopped = len(harbour.server.requests)
-    await asyncio.sleep(0.3)
-    assert len(harbour.server.requests) == stopped
 
     harbour.answers["how"] = in_the_harbour
     assert (await harbour.run("experiment", config, "--resume"))["successCount"] == 6
@@ -166,7 +164,9 @@ async def test_a_person_elsewhere_is_asked_through_the_store_and_no_time_limit_r
 
     first = await question(harbour, turn=1)
     assert first["actor"] == "ferry" and "secret of port" not in first["prompt"]
-    await asyncio.sleep(4.2)
+    asked_at = datetime.fromisoformat(first["askedAt"])
+    # Until the question is older than the time limit.
+    await eventually_async(lambda: datetime.now(UTC) - asked_at > timedelta(seconds=4))
     for turn in (1, 2):
         for number in (1, 2):
             asked = await question(harbour, turn=turn)
@@ -183,7 +183,7 @@ async def test_a_person_elsewhere_is_asked_through_the_store_and_no_time_limit_r
     assert await harbour.run("scenario", "questions") == []
     with harbour.proctor.open_store() as store:
         (session, _) = query(store, 'SELECT * FROM "sessions" ORDER BY "waitingSeconds" DESC')
-    assert session["waitingSeconds"] > 4.2 and session["workSeconds"] < 4
+    assert session["waitingSeconds"] > 4 and session["workSeconds"] < 4
 
 
 async def test_what_a_person_has_answered_is_not_asked_again_after_a_kill(harbour):

@@ -14,7 +14,7 @@ from test_http import LARGEST, LIMITS, OK, http_client, raw_server, target
 from proctor.models import discovery, prices
 from proctor.models.client import CallTarget, Client, ResponseStream
 from proctor.models.gateway.call import passed_headers, recorded_headers
-from proctor.models.http import HttpClient, NoConnection, _Connection
+from proctor.models.http import HttpClient, NoConnection, _HttpConnection
 from proctor.models.prices import SpendingRequest, usual_limit
 from proctor.models.providers import Endpoint
 from proctor.models.rate_limits import RatePool, spent_window_seconds
@@ -245,7 +245,7 @@ def test_clients_of_the_gateway_get_the_headers_that_they_need():
 
 async def test_an_answer_after_the_call_was_given_up_is_ignored():
     loop = asyncio.get_running_loop()
-    connection = _Connection(loop, set(), 1.0, LARGEST)
+    connection = _HttpConnection(loop, set(), 1.0, LARGEST)
     connection._answer = given_up = loop.create_future()
     given_up.cancel()
     connection._finish()

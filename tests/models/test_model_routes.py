@@ -20,7 +20,7 @@ from proctor.models.gateway import call as gateway_calls
 from proctor.models.gateway import server
 from proctor.models.gateway.access import Accesses, Caller
 from proctor.models.gateway.server import Gateway
-from proctor.models.http import _Connection
+from proctor.models.http import _HttpConnection
 from proctor.models.prices import FREE, Price
 from proctor.models.rate_limits import RatePools
 from proctor.models.recording import Exchange, _around
@@ -487,7 +487,7 @@ async def test_a_timer_that_ends_early_is_set_again():
         call_at=lambda due, call: timers.append(due),
         create_future=asyncio.get_running_loop().create_future,
     )
-    connection = _Connection(loop, set(), 5.0, 1000)
+    connection = _HttpConnection(loop, set(), 5.0, 1000)
     connection._transport = SimpleNamespace(is_closing=lambda: False, write=lambda _: None)
     answer = connection.send(b"", 100.0)
     assert timers == [15.0]
@@ -502,7 +502,7 @@ async def test_a_timer_that_ends_early_is_set_again():
 async def test_a_closed_connection_sends_nothing():
     loop = asyncio.get_running_loop()
     for has_answered in (False, True):
-        connection = _Connection(loop, set(), 5.0, 1000)
+        connection = _HttpConnection(loop, set(), 5.0, 1000)
         connection._transport = SimpleNamespace(is_closing=lambda: True)
         connection._has_answered = has_answered
         with pytest.raises(OSError, match="the server closed the connection"):
@@ -542,7 +542,7 @@ async def test_a_replayed_model_answers_from_the_calls_of_this_process():
     ],
 )
 async def test_an_answer_without_a_length_ends_with_its_connection(head, until_end):
-    connection = _Connection(asyncio.get_running_loop(), set(), 5.0, 1000)
+    connection = _HttpConnection(asyncio.get_running_loop(), set(), 5.0, 1000)
     connection._transport = SimpleNamespace(
         is_closing=lambda: False,
         write=lambda _: None,

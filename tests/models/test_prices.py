@@ -80,6 +80,17 @@ def test_a_long_prompt_is_charged_at_the_dearer_rate():
     assert dear[1]["input"] == 2 * short[1]["input"]
 
 
+def test_many_short_calls_are_not_charged_as_one_long_one():
+    price = price_of("anthropic/claude-sonnet-4-5", {}, at=NOW)
+    assert price is not None
+    one = price.for_call(Usage(input_tokens=3000, cached_tokens=1000, output_tokens=200))[0]
+    together = Usage(input_tokens=300_000, cached_tokens=100_000, output_tokens=20_000)
+
+    assert price.for_calls(100, together) == pytest.approx(100 * one)
+    assert price.for_call(together)[0] > 1.5 * price.for_calls(100, together)
+    assert price.for_calls(0, Usage()) == 0.0
+
+
 @pytest.mark.parametrize(
     ("parameters", "limit", "limited"),
     [

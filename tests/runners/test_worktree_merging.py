@@ -196,6 +196,12 @@ async def test_commits_the_user_makes_meanwhile_are_never_lost(tmp_path, repo):
     assert git(repo, "log", "--format=%s", "main").splitlines() == ["Fix the bug", "by hand", "first"]
 
 
+def open_files(path):
+    """The descriptors of this process for a file."""
+    files = [(entry.name, entry.path) for entry in os.scandir("/proc/self/fd")]
+    return [number for number, link in files if os.path.realpath(link) == str(path)]
+
+
 async def test_merging_waits_for_whoever_else_merges_to_the_same_repository(tmp_path, repo):
     source = open_source(repo, {"PATH": os.environ["PATH"]})
     lock = tmp_path / "home/repos" / f"{source.key}.merge.lock"
@@ -204,8 +210,9 @@ async def test_merging_waits_for_whoever_else_merges_to_the_same_repository(tmp_
     with lock.open("w") as another:
         fcntl.flock(another, fcntl.LOCK_EX)
         running = asyncio.ensure_future(work.run(item_settings=ON_PASS))
-        await eventually_async(lambda: git(repo, "branch", "--list", "batch/*"))
-        await asyncio.sleep(0.2)
+        # This test has it open, and so has the merge that waits for it.
+        await eventually_async(lambda: len(open_files(lock)) == 2)
+        assert git(repo, "branch", "--list", "batch/*")
         assert work.merges == []
         assert not running.done()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -160,9 +161,17 @@ def test_a_terminated_relay_terminates_its_command() -> None:
     ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert process.stdout is not None and process.stdout.read(3) == b"on\n"
+    # Only the main thread takes signals: in another one they would end the relay and leave its command.
+    [thread] = [task for task in Path(f"/proc/{process.pid}/task").iterdir() if task.name != str(process.pid)]
+    assert blocked_signals(thread) >= set(relay.FORWARDED)
     process.terminate()
     assert process.wait(60) == 9
     process.stdout.close()
+
+
+def blocked_signals(thread: Path) -> set[int]:
+    mask = int(re.search(r"^SigBlk:\s*(\w+)", (thread / "status").read_text(), re.MULTILINE)[1], 16)
+    return {number for number in range(1, 65) if mask & 1 << number - 1}
 
 
 # --- Proxy ---

@@ -16,7 +16,7 @@ from proctor.sandbox import (
     problem_of,
     read_settings,
 )
-from proctor.sandbox.paths import around
+from proctor.sandbox.paths import around, unreadable_in
 from proctor.sandbox.proxy import is_allowed
 from proctor.tasks.markdown import read_task
 
@@ -203,3 +203,21 @@ def test_evaluators_beside_the_store_are_found_and_the_store_is_not(proctor: Com
 
     assert "graders.py" in visible
     assert not {"results.db", "home"} & visible
+
+
+def test_files_and_folders_that_not_everybody_may_read_are_found(tmp_path: Path) -> None:
+    modes = {"open": 0o755, "open/inner": 0o755, "keys": 0o700, "listed": 0o754}
+    for name, mode in modes.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name).chmod(mode)
+    for name, mode in {"plain": 0o644, "key": 0o640, "open/inner/key": 0o600, "keys/key": 0o600}.items():
+        (tmp_path / name).write_text("")
+        (tmp_path / name).chmod(mode)
+    (tmp_path / "link").symlink_to(tmp_path / "key")
+    (tmp_path / "open" / "up").symlink_to(tmp_path)
+    (tmp_path / "gone").symlink_to(tmp_path / "nothing")
+
+    files, folders = unreadable_in(str(tmp_path))
+
+    assert sorted(files) == [tmp_path / "key", tmp_path / "open" / "inner" / "key"]
+    assert sorted(folders) == [tmp_path / "keys", tmp_path / "listed"]

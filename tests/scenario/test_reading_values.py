@@ -3,7 +3,7 @@
 import pytest
 
 from proctor.scenario.definition import Measure
-from proctor.scenario.metrics import read_text, typed
+from proctor.scenario.metrics import _by_keywords, read_text, typed
 
 
 @pytest.mark.parametrize(
@@ -55,3 +55,18 @@ def test_density_counts_the_words_of_such_scripts_one_by_one():
     rule = Measure(type="float", method="keyword", keywords=("合作",), scoring="density")
 
     assert read_text(rule, "我们合作很好，合作好。") == pytest.approx(2 * 100 / 9)
+
+
+@pytest.mark.parametrize(
+    ("word", "text", "count"),
+    [
+        ("A合", "BA合", 0),
+        ("A合", "A合B", 1),
+        ("合A", "B合A", 1),
+        ("合A", "合AB", 0),
+        ("a.b", "a.b axb a.bc", 1),
+    ],
+)
+def test_the_ends_of_a_word_decide_whether_it_may_stand_inside_another(word, text, count):
+    measure = Measure(type="integer", method="keyword", keywords=(word,))
+    assert _by_keywords(measure, text) == count

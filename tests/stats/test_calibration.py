@@ -1,19 +1,32 @@
 """A judge is held against people, and its own noise is part of what it says."""
 
+import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from proctor.stats.agreement import alpha, kappa
 from proctor.stats.calibration import (
+    FEWEST_PAIRS,
+    Bias,
     CalibrationPair,
     JudgedTargetPair,
     LabelValue,
+    _combined,
+    _consensus,
     _differently,
+    _error,
+    _noise,
+    _rate,
+    _remarked,
     calibrate,
     corrected_mean,
 )
+from proctor.stats.intervals import Estimate
+from proctor.stats.samples import plus_interval
 
 
 def test_weighted_kappa_forgives_neighbours_more_than_opposites():
@@ -369,3 +382,186 @@ def test_only_things_that_both_have_looked_at_are_compared():
         JudgedTargetPair(session="m", human={}, machine=[yes]),
     ]
     assert calibrate([*both, *one_sided]).things == calibrate(both).things == 3
+
+
+KINDER, HARSHER = "seems kinder to later turns", "seems harsher to longer answers"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, []),
+        ({"human_alpha": 0.66}, ["People hardly agree among themselves"]),
+        ({"human_alpha": 0.667}, []),
+        ({"human_alpha": None}, []),
+        ({"repeats": 1}, ["was asked once about each thing"]),
+        ({"ties": 1}, ["Left out: 1 target with tied"]),
+        ({"ties": 2}, ["Left out: 2 targets with tied"]),
+        ({"kappa": Estimate(value=None)}, ["one and the same label throughout"]),
+        ({"leanings": [Bias(by="position", correlation=Estimate(value=0.3, low=0.1, high=0.5))]}, [KINDER]),
+        ({"leanings": [Bias(by="position", correlation=Estimate(value=0.3, low=0.0, high=0.5))]}, []),
+        ({"leanings": [Bias(by="length", correlation=Estimate(value=-0.3, low=-0.5, high=-0.1))]}, [HARSHER]),
+        ({"leanings": [Bias(by="length", correlation=Estimate(value=-0.3, low=-0.5, high=0.0))]}, []),
+        ({"leanings": [Bias(by="length", correlation=Estimate(value=0.3, low=0.1, high=None))]}, []),
+    ],
+)
+def test_what_is_remarked_of_a_calibration(changes, words):
+    things = [thing(n, word, [word, word]) for n, word in enumerate(["Yes", "No"] * 50)]
+    plain = replace(calibrate(things, order=["No", "Yes"]), leanings=[], human_alpha=0.8)
+    remarks = _remarked(replace(plain, **changes)).remarks
+    assert len(remarks) == len(words)
+    assert all(part in remark for part, remark in zip(words, remarks, strict=True))
+
+
+def test_a_calibration_of_nothing_does_not_speak_of_one_label():
+    nothing = calibrate([])
+    assert (nothing.things, nothing.repeats, nothing.people) == (0, 0, 0)
+    assert not any("same label" in remark for remark in nothing.remarks)
+
+
+@pytest.mark.parametrize(
+    ("opinions", "expected"),
+    [
+        ({"ana": ("Yes", 1.0)}, ("Yes", 1.0)),
+        ({"ana": ("Yes", 1.0), "bo": ("No", 0.0)}, None),
+        ({"ana": ("Yes", 1.0), "bo": ("No", 0.0), "cy": ("Yes", 0.5)}, ("Yes", 0.75)),
+        ({"ana": ("Yes", 1.0), " Adjudication": ("No", 0.0), "cy": ("Yes", 1.0)}, ("No", 0.0)),
+        # Without labels, the mean of the values; without both, neither.
+        ({"ana": ("", 1.0), "bo": ("", 4.0)}, ("", 2.5)),
+        ({"ana": ("", None)}, ("", None)),
+        ({"ana": ("Yes", None), "bo": ("", None), "cy": ("Yes", None)}, ("Yes", None)),
+    ],
+)
+def test_the_label_of_people_is_the_most_frequent_or_that_of_an_adjudication(opinions, expected):
+    human = {who: LabelValue(label=label, value=value) for who, (label, value) in opinions.items()}
+    found = _consensus(JudgedTargetPair(session="s", human=human, machine=[]))
+    assert (found and (found.label, found.value)) == expected
+
+
+def test_a_share_of_targets_has_the_interval_of_its_sessions():
+    same, sessions = [True, False, True, True, True, False], ["a", "a", "b", "b", "c", "c"]
+    rate = _rate(same, sessions)
+    low, high = map(float, plus_interval(np.array([0.5, 1.0, 0.5]), 0, 1).interval(0.95))
+    assert (rate.successes, rate.trials) == (4, 6)
+    assert (rate.low, rate.high) == pytest.approx((min(low, 4 / 6), max(high, 4 / 6)))
+    assert (_rate(same[:2], sessions[:2]).low, _rate(same[:2], sessions[:2]).high) == (None, None)
+    assert _rate([], []).trials == 0
+
+
+@pytest.mark.parametrize(
+    ("machine", "human", "error"),
+    [
+        (("Yes", 0.75), ("No", 0.5), 0.25),
+        (("Yes", None), ("No", 0.5), 1.0),
+        (("Yes", 0.75), ("Yes", None), 0.0),
+        (("No", 0.75), ("Yes", None), 1.0),
+    ],
+)
+def test_the_error_of_a_judge_is_its_value_less_that_of_people_or_a_wrong_label(machine, human, error):
+    one = JudgedTargetPair(session="s", human={}, machine=[LabelValue(label=machine[0], value=machine[1])])
+    assert _error(one, LabelValue(label=human[0], value=human[1])) == error
+
+
+def judged_values(*values):
+    return [
+        JudgedTargetPair(session=f"s{at}", human={}, machine=[LabelValue(value=value) for value in own])
+        for at, own in enumerate(values)
+    ]
+
+
+def test_noise_is_the_variance_within_targets_and_its_share_that_of_one_result():
+    values = [[1.0, 3.0], [4.0, 4.0, 7.0], [9.0, 8.0]]
+    variance, share = _noise(judged_values(*values))
+    within = np.mean([np.var(own, ddof=1) for own in values])
+    between = np.var([np.mean(own) for own in values], ddof=1) - within * np.mean([1 / 2, 1 / 3, 1 / 2])
+    assert variance == pytest.approx(within)
+    assert share == pytest.approx(within / (within + between))
+    # Targets that differ less than their noise explains: all of it is noise.
+    assert _noise(judged_values([1.0, 3.0], [2.0, 2.2])) == pytest.approx((1.01, 1.0))
+    assert _noise(judged_values([1.0, 3.0])) == (pytest.approx(2.0), None)
+    assert _noise(judged_values([1.0, 1.0], [1.0, 1.0])) == (0.0, None)
+    assert _noise(judged_values([1.0], [2.0])) == (None, None)
+    assert _noise(judged_values([None], [])) == (None, None)
+
+
+def test_a_corrected_share_is_that_of_rogan_and_gladen():
+    """On a scale from 1 to 5: 30 of 40 yes are found, 18 of 20 no; 33 of 50 sessions judged yes."""
+    yes = [(5.0, 5.0)] * 30 + [(5.0, 1.0)] * 10
+    no = [(1.0, 1.0)] * 18 + [(1.0, 5.0)] * 2
+    pairs = [CalibrationPair(session=f"s{at}", human=h, judge=j) for at, (h, j) in enumerate(yes + no)]
+    judged = np.array([5.0] * 33 + [1.0] * 17)
+
+    found = corrected_mean(judged, pairs, lo=1.0, hi=5.0, level=0.9)
+
+    sensitivity, specificity, positive = 31 / 42, 19 / 22, 34 / 52
+    youden = sensitivity + specificity - 1
+    share = (positive + specificity - 1) / youden
+    variance = positive * (1 - positive) / 52
+    variance += share**2 * sensitivity * (1 - sensitivity) / 42
+    variance += (1 - share) ** 2 * specificity * (1 - specificity) / 22
+    error = math.sqrt(variance) / youden
+    reach = stats.t(49).ppf(0.95) * error
+    assert found.value == pytest.approx(1 + 4 * share)
+    assert found.sem == pytest.approx(4 * error)
+    assert found.low == pytest.approx(1 + 4 * max(0, share - reach))
+    assert found.high == pytest.approx(1 + 4 * min(1, share + reach))
+    assert (found.n, found.runs, found.level) == (50, 60, 0.9)
+    few = corrected_mean(judged[:3], pairs, lo=1.0, hi=5.0)
+    assert few.sem is not None and (few.low, few.high) == (1.0, 5.0), "two degrees of freedom"
+
+
+def test_the_correction_of_a_scale_adds_the_errors_of_both_means():
+    rng = np.random.default_rng(3)
+    judged = rng.integers(1, 6, 30).astype(float)
+    pairs = [
+        CalibrationPair(session=f"s{at // 2}", human=float(h), judge=float(j))
+        for at, (h, j) in enumerate(zip(rng.integers(1, 6, 50), rng.integers(2, 6, 50), strict=True))
+    ]
+
+    found = corrected_mean(judged, pairs, lo=1.0, hi=5.0, evaluated=[f"s{at}" for at in range(25)])
+
+    gaps = np.array([np.mean([p.human - p.judge for p in pairs[at : at + 2]]) for at in range(0, 50, 2)])
+    parts = plus_interval(judged, 1.0, 5.0), plus_interval(gaps, -4.0, 4.0)
+    first, second = (float(part.se) ** 2 for part in parts)
+    df = (first + second) ** 2 / (first**2 / 29 + second**2 / 24)
+    reach = stats.t(df).ppf(0.975) * math.sqrt(first + second)
+    center = sum(float(part.center) for part in parts)
+    assert found.value == pytest.approx(judged.mean() + gaps.mean())
+    assert found.sem == pytest.approx(math.sqrt(first + second))
+    assert (found.low, found.high) == pytest.approx((center - reach, center + reach))
+    assert (found.note, found.n, found.runs) == ("", 30, 50)
+
+
+@pytest.mark.parametrize(("value", "expected"), [(-3.0, 0.0), (0.5, 0.5), (7.0, 1.0)])
+def test_a_corrected_mean_stays_on_the_scale_and_in_its_interval(value, expected):
+    part = plus_interval(np.array([0.2, 0.4, 0.3, 0.1]), 0.0, 1.0)
+    found = _combined(Estimate(value=None, level=0.95), value, (part, part), 0.0, 1.0)
+    assert found.value == expected
+    assert 0.0 <= found.low <= found.value <= found.high <= 1.0
+
+
+@pytest.mark.parametrize(("sessions", "is_corrected"), [(FEWEST_PAIRS - 1, False), (FEWEST_PAIRS, True)])
+def test_a_correction_needs_labels_of_twenty_sessions(sessions, is_corrected):
+    pairs = [
+        CalibrationPair(session=f"s{at % sessions}", human=float(at % 2), judge=float(at % 2))
+        for at in range(2 * FEWEST_PAIRS)
+    ]
+    found = corrected_mean(np.array([1.0, 0.0]), pairs, lo=0, hi=1)
+    assert (found.value is not None) is is_corrected
+    assert found.needs == (None if is_corrected else FEWEST_PAIRS)
+    assert corrected_mean(np.array([1.0]), pairs, lo=0, hi=1).note == "One session: no correction."
+
+
+@pytest.mark.parametrize(("right", "is_corrected"), [(11, False), (12, True)])
+def test_a_judge_must_be_a_tenth_better_than_chance(right, is_corrected):
+    """Of 20 yes and 20 no each, with one more of each outcome: (right + 1) / 22 twice, less 1."""
+    pairs = [
+        CalibrationPair(
+            session=f"s{label}{at}", human=float(label), judge=float(label if at < right else 1 - label)
+        )
+        for label in (0, 1)
+        for at in range(20)
+    ]
+    assert (2 * (right + 1) / 22 - 1 >= 0.1) is is_corrected
+    found = corrected_mean(np.array([1.0, 0.0] * 10), pairs, lo=0, hi=1)
+    assert (found.value is not None) is is_corrected

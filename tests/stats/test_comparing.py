@@ -13,19 +13,23 @@ from proctor.item import Item
 from proctor.score import Score
 from proctor.session import Metric, ModelCall, Usage
 from proctor.stats.comparison import (
+    LISTED,
+    Groups,
+    _ComparedRows,
+    _largest,
     _of_tasks,
     _same_name,
     _sequential,
-    _Side,
     disagreements,
     first_contrast,
     gate_of,
     groups_by,
     groups_of,
+    scale_of,
 )
 from proctor.stats.figures import run_figures
 from proctor.stats.intervals import Estimate, mean
-from proctor.stats.results import load_results
+from proctor.stats.results import Labels, load_results
 from proctor.store import Ownership, Recorder, Resource, RetrySelection, timestamp
 from proctor.store.database import insertion
 from proctor.store.tables import COLUMNS
@@ -629,8 +633,91 @@ def test_tasks_of_one_name_and_different_content_are_named(first, second, words)
 
 
 def test_a_side_of_shared_tasks_has_the_items_that_it_lacks_and_its_errors():
-    side = _Side(np.asarray([0.5, 1.0, 0.0]), np.asarray([0, 1, 2]), missing=3, errors=1)
+    side = _ComparedRows(np.asarray([0.5, 1.0, 0.0]), np.asarray([0, 1, 2]), missing=3, errors=1)
     assert _of_tasks(side, np.asarray([True, True, True])) is side
     shared = _of_tasks(side, np.asarray([True, False, True]))
     assert (shared.values.tolist(), shared.tasks.tolist()) == ([0.5, 0.0], [0, 2])
     assert (shared.missing, shared.errors) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "declared", "scale"),
+    [
+        ("success", [], None, (0.0, 1.0)),
+        ("score:tone", [0.0, np.nan, 1.0], None, (0.0, 1.0)),
+        ("score:tone", [-0.01, 1.0], None, None),
+        ("score:tone", [0.0, 1.01], None, None),
+        ("score:tone", [np.nan], None, None),
+        ("score:tone", [1.0, 5.0], (1.0, 5.0), (1.0, 5.0)),
+        ("score:tone", [0.9, 5.0], (1.0, 5.0), None),
+        ("score:tone", [1.0, 5.1], (1.0, 5.0), None),
+        ("score:tone", [np.nan], (1.0, 5.0), None),
+        ("metric:risk", [0.0, 1.0], None, None),
+        ("metric:risk", [0.5, np.nan], (0.0, 2.0), (0.0, 2.0)),
+        ("cost", [0.5, 1.0], None, None),
+    ],
+)
+def test_a_metric_has_the_declared_scale_if_all_values_are_on_it(metric, values, declared, scale):
+    scales = {} if declared is None else {metric: declared}
+    results = SimpleNamespace(metrics={metric: np.asarray(values, dtype=float)}, scales=scales)
+    assert scale_of(results, metric) == scale
+
+
+@pytest.mark.parametrize("count", [LISTED - 1, LISTED, LISTED + 1, LISTED + 9])
+def test_of_many_tasks_that_differ_the_largest_are_listed_and_of_equal_ones_the_first_by_name(count):
+    """Three tasks differ by 1, the others by 0.5, two not at all; names are in no order."""
+    size = count + 2
+    names = [f"task {(7 * number) % size:02}" for number in range(size)]
+    gaps = [1.0 if number in (4, 8, 11) else 0.5 for number in range(count)] + [0.0, 0.0]
+    candidate = [gap if number % 2 else -gap for number, gap in enumerate(gaps)]
+    codes = np.tile(np.arange(size), 2)
+    results = SimpleNamespace(
+        metrics={"m": np.asarray([0.0] * size + candidate)},
+        runs=Labels(np.repeat([0, 1], size), ("a", "b")),
+        item_ids=[f"i{number}" for number in range(2 * size)],
+        is_error=np.zeros(2 * size, bool),
+        is_evaluation=np.zeros(2 * size, bool),
+    )
+    groups = Groups(
+        names=("a", "b"),
+        results=results,
+        group=np.repeat([0, 1], size),
+        tasks=Labels(codes, tuple(names)),
+        pair="task",
+    )
+    sides = [
+        ("a", _ComparedRows(np.zeros(size), np.arange(size), 0, 0)),
+        ("b", _ComparedRows(np.asarray(candidate), np.arange(size), 0, 0)),
+    ]
+
+    listed = _largest(groups, "m", *sides)
+
+    expected = sorted(
+        (-gap, name, number) for number, (gap, name) in enumerate(zip(gaps, names, strict=True))
+    )
+    expected = [each for each in expected if each[0] < 0][:LISTED]
+    assert [(each.words, abs(each.difference)) for each in listed] == [
+        (name, -gap) for gap, name, _ in expected
+    ]
+    assert [each.baseline_items for each in listed] == [(("a", f"i{at}"),) for _, _, at in expected]
+    assert [each.candidate_items for each in listed] == [(("b", f"i{size + at}"),) for _, _, at in expected]
+    found, total = disagreements(groups, "m", "b", limit=LISTED)
+    assert (tuple(found), total) == (listed, count)
+    assert {each.difference > 0 for each in disagreements(groups, "m", "b", direction="higher")[0]} == {True}
+    lower, below = disagreements(groups, "m", "b", direction="lower")
+    assert below == len(lower) == (count + 1) // 2 and all(each.difference < 0 for each in lower)
+
+
+@pytest.mark.parametrize(("shared", "is_paired"), [(1, False), (2, True), (3, True)])
+def test_runs_are_paired_from_two_shared_tasks_on(store, shared, is_paired):
+    fill(store, "before", run_of("a", [S, F, S, S, F, S]))
+    tasks = [f"task {number}" if number < shared else f"other {number}" for number in range(6)]
+    fill(store, "after", run_of("b", [S, S, S, F, F, S], tasks=tasks))
+
+    contrast = first_contrast(groups_of_runs(store.read, ["before", "after"], NOW), "success")
+
+    assert contrast.difference.is_paired is is_paired
+    assert contrast.pairs == (shared if is_paired else 0)
+    # Six tasks of each, less those that are in both.
+    assert contrast.unpaired == (12 - 2 * shared if is_paired else 0)
+    assert contrast.baseline_mean.tasks == (shared if is_paired else 6)

@@ -802,6 +802,9 @@ RATIO = {"null": 1.0}
             ("pass", "Within the margin.", None, None),
         ),
         (interval(-0.01, 0.01, **SCALED), 0.0, ("inconclusive", NEAR, None, None)),
+        # A margin of 0 demands no improvement, only that there is no loss.
+        (interval(0.01, 0.2, **SCALED), 0.0, ("pass", "Within the margin.", None, None)),
+        (interval(-0.2, -0.01), 0.0, ("fail", "Significantly worse.", None, None)),
         # Ratios: a share, and less is better.
         (interval(0.9, 1.05, **RATIO), 0.1, ("pass", "Within the margin.", None, None)),
         (interval(0.9, 1.1, **RATIO), 0.1, ("inconclusive", NEAR, None, None)),
@@ -970,3 +973,19 @@ def test_members_of_a_family_without_fingerprints_are_not_copies():
 )
 def test_holm_never_orders_otherwise_and_never_exceeds_one(p_values, expected):
     assert holm(p_values) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("is_swapped", [False, True])
+def test_welch_has_no_interval_where_one_side_has_no_spread(is_swapped):
+    sides = [[2.0] * 8, [1.0, 2.0, 4.0, 8.0, 3.0, 5.0, 2.0, 9.0]]
+    change = difference(*(reversed(sides) if is_swapped else sides), paired=False)
+
+    assert (change.low, change.high, change.needs) == (None, None, None)
+    assert change.note == "No spread between tasks: no interval. Declare the scale."
+
+
+def test_welch_without_a_scale_names_the_fewest_tasks():
+    change = difference([1.0, 2.0, 4.0, 3.0], [5.0, 1.0, 2.0, 8.0, 7.0, 6.0], paired=False)
+
+    assert (change.n, change.low, change.needs) == (4, None, 6)
+    assert change.note == "Fewer than 5 tasks: no interval without a declared scale."

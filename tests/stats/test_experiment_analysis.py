@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -31,6 +32,7 @@ from proctor.stats.experiment import (
     never_differs,
     of_no_spread,
     scale_of,
+    statistics_of,
 )
 from proctor.stats.intervals import per_success
 
@@ -890,3 +892,22 @@ def test_seeds_count_instead_of_pairs_where_the_effect_varies_with_them(gaps, no
 )
 def test_a_scale_is_declared_or_that_of_booleans_and_shares(metric, values, declared, is_boolean, expected):
     assert scale_of(metric, values, declared, is_boolean) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([], (None, None, None, None, None)),
+        ([4.0], (4.0, 4.0, 4.0, 4.0, 0.0)),
+        ([1.0, 2.0, 6.0], (3.0, 2.0, 1.0, 6.0, pytest.approx(7**0.5))),
+        ([1.0, 2.0, 4.0, 5.0], (3.0, 3.0, 1.0, 5.0, pytest.approx((10 / 3) ** 0.5))),
+    ],
+)
+def test_the_statistics_of_a_metric_are_of_the_runs_that_have_it(values, expected):
+    study = SimpleNamespace(values=lambda runs, metric: values, scales={"m": (0.0, 10.0)})
+    runs = [SimpleNamespace(unusable=("m",))] + [SimpleNamespace(unusable=())] * (len(values) + 1)
+    found = statistics_of(study, runs, "m")
+    assert tuple(found[name] for name in ("mean", "median", "min", "max", "stdev")) == expected
+    assert found["count"] == found["n"] == len(values) and found["missing"] == 2
+    assert found["note"].startswith(f"missing in 2 of {len(runs)} runs; in 1 of them not a number")
+    assert found["scale"] == [0.0, 10.0]

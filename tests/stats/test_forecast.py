@@ -1,19 +1,27 @@
 """What a batch is going to take, from what the same agents and models took before."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tests.filled import add_batch
 
+from databases import query
+from filled import add_batch, task_items
 from proctor.item import Item
 from proctor.job import Work
 from proctor.models.prices import Price, Rates, price_of
 from proctor.report.estimate import basis, forecast_document, forecast_lines
 from proctor.session import ModelCall, Usage
-from proctor.stats.estimate import Group, _by_task, forecast, forecast_plan, predict_total
-from proctor.store import Recorder, timestamp
+from proctor.stats.estimate import (
+    Group,
+    _by_task,
+    forecast,
+    forecast_plan,
+    predict_total,
+    remaining_work,
+)
+from proctor.store import Recorder, RetrySelection, timestamp
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 MILLION = 1_000_000
@@ -281,3 +289,77 @@ def test_the_time_of_items_side_by_side_is_at_least_that_of_the_longest():
         assert predict_total(groups, concurrency=10)[0] == 40.0
     assert predict_total([short], concurrency=5)[0] == 2.0
     assert predict_total([], concurrency=5) == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("retry", "tasks"),
+    [
+        (RetrySelection(), {"task 2": 2}),
+        (RetrySelection(errors=True), {"task 1": 1, "task 2": 2}),
+        (RetrySelection(failures=True), {"task 0": 1, "task 2": 2}),
+    ],
+)
+def test_the_remaining_work_of_a_run_is_what_resuming_it_executes(store, retry, tasks):
+    batch_items = task_items("ab", 3)
+    add_batch(store, "half", batch_items)
+    add_batch(store, "other", batch_items)
+    ended = ["success", "fail", "error", "success"]
+    for item, status in zip(batch_items, ended, strict=False):
+        update = 'UPDATE "batch_items" SET "status" = ? WHERE "runId" = ? AND "id" = ?'
+        query(store, update, (status, "half", item.id))
+    read = []
+
+    def for_run(batch, ctx):
+        read.append((batch["runId"], ctx))
+        return SimpleNamespace(items=lambda: batch_items)
+
+    ctx = SimpleNamespace(store=store, now=lambda: NOW)
+    work = remaining_work(SimpleNamespace(for_run=for_run), "half", ctx, retry)
+
+    assert read == [("half", ctx)]
+    found = {}
+    for each, count in work.items():
+        found[each.task] = found.get(each.task, 0) + count
+    assert found == tasks
+
+
+def test_a_plan_is_priced_by_its_own_prices_first_at_the_beginning_of_the_day(monkeypatch):
+    asked = []
+
+    def priced(model, declared, at):
+        asked.append((model, declared, at))
+
+    def forecast_of(read, job, work, *, concurrency, price):
+        price("m")
+        return read, job, work, concurrency
+
+    monkeypatch.setattr("proctor.stats.estimate.price_of", priced)
+    monkeypatch.setattr("proctor.stats.estimate.forecast", forecast_of)
+    prices = {"a": 2, "b": 3}
+    plan = SimpleNamespace(model_options=lambda: SimpleNamespace(prices=prices), concurrency=7)
+    now = NOW + timedelta(hours=1, minutes=34, seconds=56, microseconds=789)
+    ctx = SimpleNamespace(
+        settings=SimpleNamespace(prices={"a": 1, "c": 4}),
+        now=lambda: now,
+        has_store=True,
+        store=SimpleNamespace(read="reader"),
+    )
+    assert forecast_plan("coding", plan, ctx, work={"w": 1}) == ("reader", "coding", {"w": 1}, 7)
+    assert asked == [("m", {"a": 2, "b": 3, "c": 4}, datetime(2026, 3, 1, tzinfo=UTC))]
+    assert (
+        forecast_plan("coding", plan, SimpleNamespace(**vars(ctx) | {"has_store": False}), work={})[0] is None
+    )
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "seconds"), [(1, 80.0), (2, 40.0), (8, 10.0), (100, 10.0), (0, 80.0)]
+)
+def test_the_time_of_a_forecast_is_that_of_as_many_items_side_by_side_as_there_are(
+    store, remember, concurrency, seconds
+):
+    for _ in range(2):
+        remember("claude", "opus", 10, 0.1)
+    work = {Work("claude", "opus", "fix"): 8}
+    found = forecast(store.read, "coding", work, concurrency=concurrency, price=a_dollar_a_million)
+    assert found.seconds.value == pytest.approx(seconds)
+    assert found.cost_usd.value == pytest.approx(0.8)

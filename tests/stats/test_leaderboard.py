@@ -18,6 +18,7 @@ from proctor.stats.leaderboard import (
     ModelStanding,
     Ranking,
     TaskCriterion,
+    _best_first,
     _criteria,
     _linearized,
     _order,
@@ -394,3 +395,64 @@ def test_rates_are_ranked_on_the_scale_from_0_to_1():
         (each.name, each.rank_low, each.rank_high) for each in ranks(table, lo=0.0, hi=1.0)
     ]
     assert (ranked[0].rank_low, ranked[-1].rank_high) == (1, 3)
+
+
+@pytest.mark.parametrize(("tasks", "is_single"), [(1, True), (2, False), (3, False)])
+def test_models_are_ranked_on_tasks_from_two_on_and_else_on_runs(tasks: int, is_single: bool) -> None:
+    runs = [
+        run(model, f"t{number % tasks}", "success" if model == "a" else "fail", number=number)
+        for model in "ab"
+        for number in range(12)
+    ]
+    success = next(each for each in rankings_of(models_of(runs)) if each.key == "most_successful")
+    # Twelve runs of one task tell them apart; two or three tasks do not.
+    limits = [(place.rank_low, place.rank_high) for place in success.places]
+    assert limits == ([(1, 1), (2, 2)] if is_single else [(1, 2), (1, 2)])
+
+
+@pytest.mark.parametrize(("tasks", "is_separated"), [(5, False), (6, True)])
+def test_six_tasks_that_one_model_solves_and_another_does_not_tell_them_apart(
+    tasks: int, is_separated: bool
+) -> None:
+    """Differences of 1, and a pseudo-task at either end of the scale from -1 to 1: t = 0.75 / 0.25 of six."""
+    runs = [
+        run(model, f"t{number}", "success" if model == "a" else "fail")
+        for model in "ab"
+        for number in range(tasks)
+    ]
+    success = next(each for each in rankings_of(models_of(runs)) if each.key == "most_successful")
+    limits = [(place.name, place.rank_low, place.rank_high) for place in success.places]
+    assert limits == ([("a", 1, 1), ("b", 2, 2)] if is_separated else [("a", 1, 2), ("b", 1, 2)])
+
+
+def test_a_model_without_judged_runs_is_last_and_equal_ones_are_by_name() -> None:
+    models = models_of(
+        [
+            run("c", "t", "error"),
+            run("b", "t", "fail"),
+            run("d", "t", "success", work_seconds=9.0),
+            run("a", "t", "fail"),
+        ]
+    )
+    assert _order(models, with_errors=False) == ["d", "a", "b", "c"]
+    assert _order(models, with_errors=True) == ["d", "a", "b", "c"]
+    assert [model.name for model in sorted(models, key=_best_first)] == ["d", "a", "b", "c"]
+    quick, slow = models_of([run("z", "t", work_seconds=3.0), run("a", "t", work_seconds=4.0)])
+    assert [each.name for each in sorted([slow, quick], key=_best_first)] == ["z", "a"]
+
+
+def test_linearized_costs_have_the_cost_per_success_as_their_geometric_mean() -> None:
+    costs, won = [0.5, 1.5, 4.0], [True, False, True]
+    runs = [
+        run("a", f"t{at}", "success" if ok else "fail", cost_usd=cost)
+        for at, (cost, ok) in enumerate(zip(costs, won, strict=True))
+    ]
+    (model,) = models_of([*runs, run("a", "t9", "queued", cost_usd=7.0)])
+    cells = _linearized(model, is_single=False)
+    ratio = (6.0 / 3) / (2 / 3)
+    for at, (cost, ok) in enumerate(zip(costs, won, strict=True)):
+        assert cells[f"t{at}"] == [pytest.approx(ratio * math.exp(cost / 2.0 - ok / (2 / 3)))]
+    product = math.prod(cell[0] for cell in cells.values())
+    assert len(cells) == 3 and product ** (1 / 3) == pytest.approx(ratio) == pytest.approx(3.0)
+    (free,) = models_of([run("a", "t", cost_usd=0.0)])
+    assert _linearized(free, is_single=False) == {}

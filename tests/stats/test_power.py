@@ -199,3 +199,41 @@ def test_how_differences_vary_is_unknown_where_either_side_is_unusable(first, se
     parts = variation(first, second, task=range(len(first)))
     assert bool(parts.note) == words
     assert (parts.observed > 0) == (not words)
+
+
+def test_the_spread_that_was_not_seen_is_that_of_two_pseudo_tasks_at_the_ends_of_the_scale():
+    """Differences of two runs lie between -(hi - lo) and hi - lo, values of one between lo and hi."""
+    same = [2.0] * 6
+    for parts, (low, high), value in (
+        (variation(same, same, lo=1, hi=3), (-2.0, 2.0), 0.0),
+        (variation([1.5] * 6, lo=1, hi=3), (1.0, 3.0), 1.5),
+    ):
+        with_ends = np.array([value] * 6 + [low, high])
+        squares = np.var(with_ends, ddof=1) / len(with_ends)
+        assert parts.observed == pytest.approx(squares * 6)
+        assert (parts.between, parts.within, parts.tasks) == (None, None, 6)
+
+
+def test_one_run_is_taken_to_correlate_by_a_half_with_the_other():
+    values = [1.0, 2.0, 4.0, 3.0, 7.0, 5.0, 2.0, 6.0]
+    tasks = [place // 2 for place in range(8)]
+    alone = tasks_needed(values, detect=0.5)
+    assert alone.variation.observed == pytest.approx(np.var(values, ddof=1))
+    assert alone.variation == variation(values) == variation(values, correlation=0.5)
+    assert alone.tasks == tasks_needed(values, detect=0.5, correlation=0.5).tasks
+    repeated = tasks_needed(values, task=tasks, detect=0.5, repeats=2)
+    assert repeated.tasks == tasks_needed(values, task=tasks, detect=0.5, repeats=2, correlation=0.5).tasks
+    assert detectable(values, tasks=20) == detectable(values, tasks=20, correlation=0.5)
+
+
+@pytest.mark.parametrize("is_swapped", [False, True])
+def test_repeats_on_one_side_alone_do_not_tell_the_variance_between_repeats(is_swapped):
+    repeated, tasks = [1.0, 2.0, 4.0, 3.0, 7.0, 5.0], [0, 0, 1, 1, 2, 2]
+    single, places = [2.0, 4.0, 3.0], [0, 1, 2]
+    sides = [(repeated, tasks), (single, places)]
+    (a, task_a), (b, task_b) = reversed(sides) if is_swapped else sides
+    parts = variation(a, b, task_a=task_a, task_b=task_b)
+    assert (parts.between, parts.within, parts.tasks) == (None, None, 3)
+    assert parts.observed == pytest.approx(np.var([0.5, 0.5, -3.0], ddof=1))
+    # Two repeats of one side and one of the other: two runs of 4 / 3 repeats are as exact.
+    assert parts.repeats == pytest.approx(4 / 3)

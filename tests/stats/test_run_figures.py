@@ -357,6 +357,9 @@ def test_items_without_a_level_are_counted_by_run(store):
     results_of(store, some, "some")
     both = load_results(store.read, ["all", "some"], NOW)
     assert unranked_items(both, "tone") == {"some": 15}
+    # Also where the run without such items is the last one.
+    results_of(store, rows_of("m", SIX, tone="calm"), "whole")
+    assert unranked_items(load_results(store.read, ["some", "whole"], NOW), "tone") == {"some": 15}
 
 
 def test_a_factor_of_more_than_fifty_levels_has_no_figures(store):

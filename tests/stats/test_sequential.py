@@ -10,6 +10,7 @@ import pytest
 from proctor.errors import UsageError
 from proctor.stats.intervals import Estimate
 from proctor.stats.sequential import (
+    FIRST_LOOK,
     ConfidenceSequence,
     DifferenceGoal,
     LogConfidenceSequence,
@@ -399,3 +400,110 @@ def test_a_projection_counts_what_was_added_since_the_last_look():
             track.add(float(number % 4 > 0), float(number % 4 > 0))
         looked.estimate(errors_fail=False)
     assert unlooked.observations_to_exclude(0.5) == looked.observations_to_exclude(0.5) is not None
+
+
+def test_a_projection_passes_over_looks_without_an_interval():
+    """Thirteen ratios have no interval yet: it begins at thirty observations."""
+    track = _Track(LogConfidenceSequence(0.05))
+    for number in range(13):
+        value = 1.0 + 0.01 * (number % 3)
+        track.add(value, value)
+
+    assert track.estimate(errors_fail=False).low is None
+    assert track.observations_to_exclude(1.0) == FIRST_LOOK - 13
+
+
+@pytest.mark.parametrize(
+    ("intervals", "outcome"),
+    [
+        # With errors left out, and with errors as failures: both have to be narrow.
+        (((0.4, 0.5), (0.4, 0.5)), "narrow"),
+        (((0.4, 0.6), (0.4, 0.6)), "narrow"),
+        (((0.4, 0.5), (0.3, 0.6)), "open"),
+        (((0.3, 0.6), (0.4, 0.5)), "open"),
+        (((0.4, 0.5), (None, 0.5)), "open"),
+        (((0.4, None), (0.4, 0.5)), "open"),
+    ],
+)
+def test_a_width_is_reached_however_errors_are_counted(monkeypatch, intervals, outcome):
+    monitor = Monitor([WidthGoal(cell="a", width=0.6 - 0.4)])
+    monkeypatch.setattr(
+        monitor,
+        "estimate",
+        lambda cell, errors_fail: Estimate(
+            value=0.5, low=intervals[errors_fail][0], high=intervals[errors_fail][1]
+        ),
+    )
+    (decision,) = monitor.decisions()
+    assert (decision.outcome, decision.undecided) == (outcome, () if outcome == "narrow" else ("a",))
+
+
+@pytest.mark.parametrize(("is_ratio", "expected"), [(False, (-0.5, -0.9, -0.2)), (True, (2.0, 1 / 0.9, 5.0))])
+def test_a_difference_is_reversed_with_its_ends(is_ratio, expected):
+    found = _reversed(Estimate(value=0.5, low=0.2, high=0.9), is_ratio=is_ratio)
+    assert (found.value, found.low, found.high) == pytest.approx(expected)
+    open_end = _reversed(Estimate(value=0.5, low=None, high=0.9), is_ratio=is_ratio)
+    assert (open_end.low, open_end.high) == (pytest.approx(expected[1]), None)
+
+
+class Growing:
+    """Takes observations and excludes 0 once it has `enough`; remembers how many came at a time."""
+
+    def __init__(self, enough):
+        self.enough, self.values, self.sizes = enough, [], []
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def add(self, *values):
+        self.values += values
+        self.sizes.append(len(values))
+        return self
+
+    def interval(self):
+        return Estimate(value=1.0, low=1.0 if len(self.values) >= self.enough else -1.0, high=2.0)
+
+    def state(self):
+        return {"values": list(self.values)}
+
+
+@pytest.mark.parametrize(("observed", "first"), [(10, 1), (39, 1), (40, 2), (60, 3), (200, 10)])
+def test_a_projection_looks_after_a_twentieth_of_the_observations_and_then_after_a_tenth_of_the_drawn(
+    observed, first
+):
+    sequence = Growing(observed + 400)
+    track = _Track(sequence)
+    for number in range(observed):
+        track.add(float(number), float(number))
+
+    found = track.observations_to_exclude(0.0)
+
+    assert sequence.sizes[:2] == [observed, first]
+    drawn, sizes = first, sequence.sizes[2:]
+    for size in sizes:
+        assert size == max(first, drawn // 10)
+        drawn += size
+    assert found == drawn >= 400 > drawn - sizes[-1]
+    assert set(sequence.values[observed:]) <= set(map(float, range(observed)))
+
+
+@pytest.mark.parametrize(("observed", "is_projected"), [(9, False), (10, True)])
+def test_a_projection_needs_ten_observations_and_ends_at_twenty_thousand(observed, is_projected):
+    near, far = Growing(observed + 1), Growing(10**6)
+    for sequence, expected in ((near, 1 if is_projected else None), (far, None)):
+        track = _Track(sequence)
+        for number in range(observed):
+            track.add(float(number), float(number))
+        assert track.observations_to_exclude(0.0) == expected
+    drawn = len(far.values) - observed
+    assert (drawn >= 20_000 > drawn - far.sizes[-1]) is is_projected
+
+
+@pytest.mark.parametrize(
+    ("value", "is_excluded"), [(-1.01, True), (-1.0, False), (0.5, False), (2.0, False), (2.01, True)]
+)
+def test_a_projection_excludes_what_is_outside_of_the_interval(value, is_excluded):
+    track = _Track(Growing(10**6))
+    for number in range(10):
+        track.add(float(number), float(number))
+    assert (track.observations_to_exclude(value) == 1) is is_excluded

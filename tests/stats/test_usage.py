@@ -212,3 +212,14 @@ def test_steps_are_numbers_that_people_count_in(rough, step):
 
 def test_a_histogram_has_about_twelve_bars():
     assert [len(bars(*range(1, longest + 1))) for longest in (12, 13, 24, 25)] == [13, 7, 13, 6]
+
+
+@pytest.mark.parametrize(
+    ("usual", "longest", "has_tail"),
+    [(0.2, 0.4, True), (0.2, 0.3, False), (10.0, 16.0, True), (10.0, 15.0, False), (0.0, 5.0, False)],
+)
+def test_a_tail_begins_at_half_as_much_again_as_what_is_usual(usual, longest, has_tail):
+    """199 items of one duration and one of another, also where that is below a second."""
+    bins = durations(ranked(*[usual] * 199, longest)).bins
+    assert (bins[-1].high == longest and bins[-1].count == 1 and bins[-1].low <= usual * 1.2) is has_tail
+    assert sum(each.count for each in bins) == 200

@@ -315,14 +315,45 @@ def test_a_server_is_waited_for_two_minutes_once_it_was_there(monkeypatch):
 
     monkeypatch.setattr(psycopg, "connect", refuse)
     server = PostgresDatabase("postgresql://nowhere/db")
-    with pytest.raises(StoreUnavailable, match="cannot open the store: refused"):
-        server.connect()
-    assert clock.pauses == []
     server._was_connected = True
     with pytest.raises(StoreUnavailable):
         server.connect()
     assert clock.pauses[:7] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
     assert 120 <= sum(clock.pauses) < 121.5
+
+
+@pytest.mark.parametrize(
+    ("states", "seconds"),
+    [
+        # It does not answer: a wrong address, or a restart.
+        (["NO_RESPONSE"], 10),
+        # It starts or shuts down, and says so.
+        (["REJECT"], 120),
+        (["NO_RESPONSE", "NO_RESPONSE", "REJECT"], 120),
+        # It is there, and denies the user or the database; it may have come up after the first try.
+        (["OK"], 0.05),
+        (["NO_RESPONSE", "OK", "OK"], 0.15),
+        (["NO_ATTEMPT"], 0.05),
+    ],
+)
+def test_the_first_connection_waits_for_a_server_that_restarts(states, seconds, monkeypatch):
+    clock, answers = Clock(monkeypatch), iter(states)
+
+    class Server:
+        @staticmethod
+        def ping(url):
+            assert url == b"postgresql://nowhere/db"
+            return psycopg.pq.Ping[next(answers, states[-1])]
+
+    def refuse(*_, **__):
+        raise psycopg.OperationalError("refused")
+
+    monkeypatch.setattr(psycopg, "connect", refuse)
+    monkeypatch.setattr(psycopg.pq, "PGconn", Server)
+    with pytest.raises(StoreUnavailable, match="cannot open the store: refused"):
+        PostgresDatabase("postgresql://nowhere/db").connect()
+    assert seconds <= sum(clock.pauses) + 1e-9 < seconds + 1.5
+    assert clock.pauses[0] == 0.05
 
 
 def test_a_server_needs_a_package(monkeypatch):

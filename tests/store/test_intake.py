@@ -340,7 +340,7 @@ def test_a_session_that_was_built_twice_is_named_once(plain: Store) -> None:
 
 
 def test_long_texts_are_written_in_the_order_of_their_digests() -> None:
-    rows, written = intake._Rows(), list[tuple[str, list[object]]]()
+    rows, written = intake._CollectedRows(), list[tuple[str, list[object]]]()
     rows.add("sessions", ("s",), {"id": "s"})
     for digest in ("c", "a", "b"):
         rows.append("blobs", (digest, 1, b""))

@@ -1,12 +1,15 @@
 """The list of batches: filtered, counted and summed in the database, with statuses as they are now."""
 
+import inspect
 from datetime import timedelta
 
 import pytest
 from stocked import NOW, add_batch, session
 
 from proctor.score import Score
-from proctor.store import item_lists, runs, timestamp
+from proctor.store import StoreReader, evaluations, item_lists, runs, scores, timestamp, transcripts
+from proctor.store.datasets import Datasets, Recommendations
+from proctor.store.definitions import Definitions
 from proctor.store.runs import RunFilter
 from proctor.store.writer import this_process
 
@@ -127,3 +130,28 @@ def test_an_outcome_has_the_label_that_all_scores_of_a_name_share(proctor_store)
         "same": "ok",
         "none": "",
     }
+
+
+@pytest.mark.parametrize(
+    ("listing", "limit"),
+    [
+        (Datasets.datasets, 100),
+        (Datasets.examples, 100),
+        (Recommendations.list, 100),
+        (Definitions.evaluators, 100),
+        (Definitions.configs, 100),
+        (evaluations.Evaluations.page, 100),
+        (evaluations.evaluations_of_run, 5),
+        (evaluations.log_groups, 200),
+        (StoreReader.batches, 1000),
+        (StoreReader.items, 100),
+        (StoreReader.sessions, 1000),
+        (runs.trend_runs, 2000),
+        (scores.verdicts_of, 500),
+        (transcripts.search, 100),
+    ],
+)
+def test_a_listing_has_a_limit_of_its_own_unless_one_is_given(listing, limit):
+    """Callers rely on it: a listing without a limit neither fills the memory nor ends unexpectedly early."""
+    parameter = inspect.signature(listing).parameters["limit"]
+    assert (parameter.default, parameter.kind) == (limit, inspect.Parameter.KEYWORD_ONLY)

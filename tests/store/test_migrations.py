@@ -4,13 +4,12 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
 from databases import query
 from proctor.errors import StoreError
-from proctor.store import Store
+from proctor.store import Store, postgres
 from proctor.store.database import migrate, open_database
 from proctor.store.tables import COLUMNS
 from waiting import TIME_LIMIT_SECONDS
@@ -148,7 +147,8 @@ def test_a_file_that_another_process_is_just_creating_is_waited_for(tmp_path):
     release.join()
 
 
-def test_a_password_is_in_no_message(tmp_path: Path):
+def test_a_password_is_in_no_message(monkeypatch):
+    monkeypatch.setattr(postgres, "FIRST_SECONDS", 0)
     url = "postgresql://me:pass-word@127.0.0.1:1/none"
 
     with pytest.raises(StoreError) as caught:

@@ -1,6 +1,7 @@
 """Windows of items in any order, and transcripts in parts, from both databases."""
 
 from datetime import timedelta
+from typing import get_type_hints
 
 import pytest
 from stocked import NOW, add_batch, session
@@ -144,6 +145,32 @@ def test_events_are_told_in_order_with_the_beginnings_of_what_is_long(store):
         transcripts.text_part(store.read, "s1", 3, "content", offset=0, limit=10)
     with pytest.raises(NotFound):
         transcripts.step_text(store.read, "s1", 2, "output")
+
+
+def test_events_and_steps_have_the_columns_of_their_types(store):
+    writer = store.writer()
+    recorder = session(writer, "s1")
+    for event in (Message(role="user", content="x"), ToolCall(name="run"), ModelCall(model="m")):
+        recorder.record(event)
+    recorder.record(Iteration(output="x"))
+    writer.close()
+    kinds = {
+        "message": transcripts.MessageEvent,
+        "tool_call": transcripts.ToolCallEvent,
+        "model_call": transcripts.ModelCallEvent,
+    }
+
+    events = transcripts.events(store.read, "s1", after=0, limit=9)
+    calls = transcripts.calls(store.read, "s1", after=0, limit=9)
+    outline = transcripts.outline(store.read, "s1")
+    (step,) = transcripts.steps(store.read, "s1")
+
+    assert [row["kind"] for row in events] == list(kinds)
+    assert all(set(row) == set(get_type_hints(kinds[row["kind"]])) for row in events)
+    assert [set(row) for row in calls] == [kinds[row["kind"]].__required_keys__ for row in calls]
+    required = transcripts.OutlineEvent.__required_keys__
+    assert all(required <= set(row) <= set(get_type_hints(transcripts.OutlineEvent)) for row in outline)
+    assert set(step) == set(get_type_hints(transcripts.TranscriptStep))
 
 
 def test_a_session_has_the_scores_that_were_given_in_it_and_to_it(store):

@@ -619,3 +619,30 @@ def test_rows_that_are_encrypted_again_are_counted_and_a_failure_leaves_no_trans
         connection.begin()
         connection.rollback()
         connection.close()
+
+
+def test_the_tools_of_sessions_are_those_of_their_first_requests(store):
+    def request(*names):
+        tools = [{"function": {"name": name, "description": LONG}} for name in names]
+        return json.dumps({"tools": tools})
+
+    writer = store.writer()
+    for session_id, requests in (("a", [request("x", "y"), request("z")]), ("b", [request("w")]), ("c", [])):
+        recorder = session(writer, session_id)
+        for body in requests:
+            recorder.record(ModelCall(model="m", request=body))
+        recorder.record(ToolCall(name="t"))
+    recorder = session(writer, "d")
+    recorder.record(ModelCall(model="m", request=request("v")))
+    writer.close()
+
+    evidence = store.read.evidence_of_first(["a", "b", "c", "d"], 1000)
+
+    assert {name: [tool["name"] for tool in each.tools] for name, each in evidence.items()} == {
+        "a": ["x", "y"],
+        "b": ["w"],
+        "c": [],
+        # Without tool calls it is not looked for.
+        "d": [],
+    }
+    assert evidence["b"].tools[0]["description"] == LONG

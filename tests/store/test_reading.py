@@ -339,3 +339,21 @@ def test_an_items_id_means_its_last_attempt_of_the_newest_run(two_batches):
     assert two_batches.read.session(second["id"][:12])["id"] == "second-1"
     with pytest.raises(NotFound, match="no session"):
         two_batches.read.session(third["id"])
+
+
+def test_a_session_with_this_id_comes_before_one_that_is_called_so(two_batches):
+    writer = two_batches.writer()
+    session(writer, "zz9", "first", name="zz1")
+    session(writer, "zz1", "first")
+    writer.close()
+
+    assert two_batches.read.session("zz1")["id"] == "zz1"
+
+
+def test_an_item_is_found_by_its_id_or_a_prefix_in_one_run_or_in_all(two_batches):
+    first, second = (two_batches.read.items(run)[0] for run in ("first", "second"))
+
+    for name in (first["id"], first["id"][:12]):
+        assert [row["runId"] for row in two_batches.read.item(name, "first")] == ["first"]
+    assert first["id"] in {row["id"] for row in two_batches.read.item(first["id"])}
+    assert two_batches.read.item(second["id"][:-1] + "!", "second") == []

@@ -96,3 +96,30 @@ def test_a_server_that_does_not_come_back_is_an_error_in_the_end(restarting, mon
         finally:
             restarting.start()
         eventually(lambda: connection.rows('SELECT 1 AS "n"') == [{"n": 1}])
+
+
+def test_a_command_that_starts_while_the_server_restarts_waits_for_it(restarting):
+    url = new_database(restarting.url)
+    restarting.stop()
+    results = list[object]()
+
+    def open_store() -> None:
+        with closing(open_database(url).connect()) as connection:
+            results.append(connection.rows('SELECT 1 AS "n"'))
+
+    opening = threading.Thread(target=open_store)
+    opening.start()
+    restarting.start(waits=False)
+    opening.join(timeout=TIME_LIMIT_SECONDS)
+
+    assert results == [[{"n": 1}]]
+
+
+def test_a_database_that_does_not_exist_is_an_error_at_once(restarting, monkeypatch):
+    pauses = list[float]()
+    monkeypatch.setattr(postgres.time, "sleep", pauses.append)
+
+    with pytest.raises(StoreUnavailable, match="does not exist"):
+        open_database(restarting.url.replace("/postgres?", "/missing?")).connect()
+
+    assert pauses == [0.05]

@@ -217,3 +217,19 @@ def test_tools_are_those_of_the_session_or_of_its_first_request_if_it_called_any
         "b": ["asked"],
         "c": [],
     }
+
+
+def test_messages_and_tool_calls_of_a_turn_are_seen_in_the_order_of_their_positions():
+    rows = rows_of(
+        messages=[
+            message(4, 1, "assistant", "done"),
+            message(1, 1, "user", "hi"),
+            message(5, 2, "user", "go"),
+        ],
+        tool_calls=[TOOL_CALL | {"position": 6, "step": 2}, TOOL_CALL],
+    )
+    seen = evidence_of(SESSION, rows)  # type: ignore[arg-type]
+    order = [[type(event).__name__ for event in trace.happened] for trace in seen.traces]
+    assert order == [["Message", "ToolCall", "Message"], ["Message", "ToolCall"]]
+    assert [trace.prompt for trace in seen.traces] == ["hi", "go"]
+    assert seen.traces[0].answer == "done"

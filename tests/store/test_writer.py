@@ -18,7 +18,6 @@ from proctor.store import RetrySelection, Store
 from proctor.store.database import open_database
 from proctor.store.tables import COLUMNS
 from proctor.store.writer import (
-    GATHER_SECONDS,
     RowGroups,
     Writer,
     _Pending,
@@ -80,17 +79,30 @@ def test_who_waits_for_a_commit_does_not_wait_for_more_rows(store, monkeypatch):
     assert [row["id"] for row in sessions(store)] == ["s1", "s2"]
 
 
+class WatchedEvent(threading.Event):
+    """An event that says for how long it has been waited for, from the beginning of each pause on."""
+
+    def __init__(self):
+        super().__init__()
+        self.pauses = []
+
+    def wait(self, timeout=None):
+        self.pauses.append(timeout)
+        return super().wait(timeout)
+
+
 def test_many_rows_wait_for_more_and_who_waits_for_a_commit_does_not(store, url, monkeypatch):
     monkeypatch.setattr("proctor.store.writer.BUSY_SECONDS", 600)
     database = Counting(url)
     writer = Writer(database, COLUMNS)
+    writer._hurry = WatchedEvent()
     writer.add("sessions", ("few",), session_row("few"))
     eventually(lambda: [row["id"] for row in sessions(store)] == ["few"], timeout=30)
 
     monkeypatch.setattr("proctor.store.writer.MANY_ROWS", 0)
     for number in range(20):
         writer.add("sessions", (f"s{number}",), session_row(f"s{number}"))
-    time.sleep(2 * GATHER_SECONDS)
+    eventually(lambda: writer._hurry.pauses[-1:] == [600])
     writer.change("sessions", ("s19",), {"status": "success"})
     writer.flush().result(WAIT)
 

@@ -1,5 +1,6 @@
 """Tasks of a repository's history: which commits are taken, how they are validated, and what is written."""
 
+import asyncio
 import io
 import json
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import tarfile
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from histories import FIX_MESSAGE, TEST_FILE, TOKEN, make_history
 from proctor.errors import UsageError
 from proctor.git import Git
 from proctor.processes import end_attempt
+from proctor.tasks import history
 from proctor.tasks.history import find_candidates, guess_check, judge_runs, remove_trials, since_date
 from proctor.tasks.statement import linked_issue, new_names, read_issues, title_and_body
 from proctor.testing import eventually
@@ -284,3 +287,46 @@ def test_the_tree_of_a_killed_miner_is_removed_and_its_programs_are_ended(tmp_pa
     remove_trials(home)
     assert list((home / "worktrees").iterdir()) == []
     assert end_attempt(lock.stem) == [], "its programs have ended"
+
+
+@pytest.mark.parametrize(
+    ("parallel", "candidates", "most", "at_once", "validated"),
+    [(1, 5, 30, 1, 5), (2, 5, 30, 2, 5), (9, 3, 30, 3, 3), (1, 5, 2, 1, 2), (3, 0, 30, 0, 0)],
+)
+async def test_commits_are_validated_in_parallel_until_there_are_enough_tasks(
+    parallel: int,
+    candidates: int,
+    most: int,
+    at_once: int,
+    validated: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = history.MiningOptions(
+        repo=tmp_path, out=tmp_path / "out", check="true", parallel=parallel, max_tasks=most
+    )
+    miner = history.HistoryMiner.__new__(history.HistoryMiner)
+    miner.options, miner._home = options, tmp_path / "home"
+    miner.candidates = [SimpleNamespace(commit=f"c{number}") for number in range(candidates)]  # type: ignore[misc]
+    running, highest, order = 0, 0, list[str]()
+
+    async def validate(self: Any, candidate: Any) -> Any:
+        nonlocal running, highest
+        running += 1
+        highest = max(highest, running)
+        order.append(candidate.commit)
+        await asyncio.sleep(0)
+        running -= 1
+        return history.CommitValidation(commit=candidate.commit, state="task")
+
+    monkeypatch.setattr(history.HistoryMiner, "_earlier", lambda self: {})
+    monkeypatch.setattr(history.HistoryMiner, "_validated", validate)
+    monkeypatch.setattr(history, "remove_trials", lambda home: None)
+
+    monkeypatch.setattr(history.HistoryMiner, "_result", lambda self, results: list(results))
+    seen: list[str] = []
+    found = await miner.mine(lambda candidate, validation: seen.append(candidate.commit))
+    assert sorted(found) == sorted(order) and (tmp_path / "out").is_dir()  # type: ignore[type-var]
+    assert (highest, len(order)) == (at_once, validated)
+    # The newest first; each is reported.
+    assert order == [f"c{number}" for number in range(validated)] and sorted(seen) == sorted(order)

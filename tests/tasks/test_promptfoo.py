@@ -66,6 +66,26 @@ def test_tests_times_variables_times_prompts_are_tasks_and_providers_are_models(
     ]
 
 
+@pytest.mark.parametrize(
+    ("prompts", "words", "names"),
+    [
+        ("[Hi]", "x", ["test-1"]),
+        ("[Hi]", "[x, y]", ["test-1.1", "test-1.2"]),
+        ("[{label: a, raw: Hi}, {label: b, raw: Ho}]", "x", ["test-1 / a", "test-1 / b"]),
+        (
+            "[{label: a, raw: Hi}, {label: b, raw: Ho}, {label: c, raw: Hu}]",
+            "[x, y]",
+            [f"test-1.{number} / {label}" for number in (1, 2) for label in "abc"],
+        ),
+    ],
+)
+def test_a_task_is_named_by_its_test_its_variables_and_its_prompt(
+    prompts: str, words: str, names: list[str], tmp_path: Path
+) -> None:
+    text = f"prompts: {prompts}\nproviders: [echo]\ntests:\n  - vars: {{word: {words}}}\n"
+    assert [task.name for task in read(tmp_path, text).tasks] == names
+
+
 def test_what_has_no_equivalent_is_listed_by_name_and_line(tmp_path: Path) -> None:
     found = read(tmp_path)
 

@@ -151,6 +151,12 @@ def test_an_evaluation_is_estimated_from_its_sessions_and_imports_nothing(served
     }
     assert served.get("/api/evaluations/sources").json["arrived"] == []
 
+    run_id = served.start(text)
+    served.wait_for(run_id, "completed")
+    again = served.post("/api/plans/validate", {"text": text}).json["forecast"]
+    assert again["seconds"] > 0
+    assert again["basis"] == "From 12 earlier sessions of the same agents and models."
+
 
 def test_a_typed_plan_becomes_a_run_that_can_be_resumed_by_its_file(served, proctor):
     run_id = served.start(PROMPTS, overrides={"runId": "typed-in", "retries": 2, "budget": 5})

@@ -271,7 +271,7 @@ class BuiltinAgent:
             command_seconds=self.command_seconds,
             confinement=assignment.confinement,
         )
-        talk = _Conversation(self, assignment, assignment.models, record)
+        talk = _MessageHistory(self, assignment, assignment.models, record)
         for _ in range(self.max_steps):
             answer = await talk.ask()
             for request in answer.tool_requests:
@@ -281,7 +281,7 @@ class BuiltinAgent:
         return WorkDone(output=talk.last_text, failure=f"it had not finished after {self.max_steps} steps")
 
 
-class _Conversation:
+class _MessageHistory:
     """The conversation with the model, shortened to its maximum length."""
 
     def __init__(self, agent: BuiltinAgent, assignment: Assignment, models: Model, record: Record) -> None:

@@ -36,7 +36,7 @@ from proctor.context import EngineName, EngineOptions, Functions, ModelOptions, 
 from proctor.errors import UsageError
 from proctor.item import ERROR, FAIL, TIMEOUT, Item, digest_of
 from proctor.job import BatchChanges, ItemFinished, JobPlan, PlanText, make_overrides, read_stop_rule
-from proctor.jobs import find_job, recognize
+from proctor.jobs import find_job, job_of_evaluations, job_of_items, recognize
 from proctor.lazy_import import load
 from proctor.models import ModelRouter
 from proctor.plan.source import bytes_of
@@ -290,7 +290,7 @@ async def run_async(
     if items is not None:
         if plan is not None:
             raise UsageError("a run has either a plan or items\nLeave one of them out.")
-        job = find_job("coding")
+        job = job_of_items()
         BatchChanges(concurrency=concurrency, budget_usd=budget_usd)
         read: JobPlan = ItemsPlan(
             make_items=_item_maker(
@@ -304,7 +304,7 @@ async def run_async(
             name=run_id,
         )
     elif isinstance(plan, JobPlan):
-        job, read = find_job("coding"), plan
+        job, read = job_of_items(), plan
     elif plan is not None:
         path = Path(plan)
         text = bytes_of(path, "the plan", remedy="Give the path of a plan file.")
@@ -419,8 +419,9 @@ async def evaluate_async(
         options["judge"] = model_name(judge, ctx.functions.models)
     plan = _evaluation_plan(source, evaluators, ctx, **options)
     observer = _observer(ctx.store, progress)
-    job, workers = find_job("evaluation"), _checked_workers(workers)
-    result = await lifecycle.start(job, plan, ctx, workers=workers, observer=observer)
+    result = await lifecycle.start(
+        job_of_evaluations(), plan, ctx, workers=_checked_workers(workers), observer=observer
+    )
     return opened.handle(result.run_id)
 
 
@@ -439,7 +440,7 @@ def _evaluation_plan(
         "dataSourceConfig": {"store": source},
         **options,
     }
-    job = find_job("evaluation")
+    job = job_of_evaluations()
     text = PlanText(text=json.dumps(request), folder=Path.cwd())
     return job.read(text, make_overrides(job, {}), ctx)
 

@@ -1,11 +1,13 @@
-"""Start a run in a detached process, which outlives its parent.
+"""Start a run in a detached process, which outlives its parent; check a plan in one that can be killed.
 
 The request is passed as JSON on standard input, never in arguments: a plan may hold secrets, and every user
 of the machine can read arguments. Ownership and progress of the run are in the store.
 """
 
+import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,13 +23,15 @@ from proctor.batch.lifecycle import SILENT, Observer, RunResult
 from proctor.context import EngineOptions, RunContext
 from proctor.job import BatchChanges, BatchEnd, PlanText, make_overrides
 from proctor.jobs import find_job
-from proctor.json_values import JsonObject
+from proctor.json_values import JsonMap, JsonObject
 from proctor.secrets import open_private, private_folder
 from proctor.store import RetrySelection
 from proctor.store.tables import BatchRow
 
 COMMAND = "launched"
 """The internal command that reads a request from standard input and executes it."""
+CHECK_COMMAND = "check-plan"
+"""The internal command that checks the plan on standard input."""
 SERVER_SECRETS = ("PROCTOR_TOKEN", "PROCTOR_ACCESS_KEYS")
 """Variables that only a server needs."""
 MOST_LOG_BYTES = 1_000_000
@@ -153,10 +157,6 @@ class Launcher:
 
     def launch(self, request: LaunchRequest, name: str) -> LaunchedProcess:
         """Start or resume a run; the output goes to files called `name`."""
-        return self.start([COMMAND, "--json"], name, stdin=request.to_json().encode())
-
-    def start(self, arguments: Sequence[str], name: str, *, stdin: bytes = b"") -> LaunchedProcess:
-        """Start a command with its arguments and standard input."""
         private_folder(self.logs)
         log = self.logs / f"{name}.log"
         if self.is_encrypted:
@@ -168,28 +168,58 @@ class Launcher:
                 for path in (log, log.with_suffix(".json"))
             )
         process = subprocess.Popen(
-            [*self.command, *arguments],
+            [*self.command, COMMAND, "--json"],
             cwd=self.folder,
-            env=self.child_environment(),
-            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+            env=self._child_environment(),
+            stdin=subprocess.PIPE,
             stdout=stdout,
             stderr=stderr,
             start_new_session=True,
         )
         # Before this returns: the caller may end at once.
-        _send(process, stdin)
+        _send(process, request.to_json().encode())
         # Without a thread that reaps it, it would stay a zombie until this process ends.
         threading.Thread(target=process.wait, daemon=True).start()
         return LaunchedProcess(process=process, log=log, stderr=stderr, stdout=stdout)
 
-    def child_environment(self) -> dict[str, str]:
-        """The environment without the secrets of the server."""
-        return {name: value for name, value in self.environment.items() if name not in SERVER_SECRETS}
+    async def check_plan(self, request: JsonMap, *, seconds: float) -> tuple[int, JsonObject, str]:
+        """Check a plan in a process; its exit code, its JSON document and its messages.
+
+        A process, since reading a plan takes any time, and only a process can be ended: after `seconds` it
+        is killed, with all that it has started, and a `TimeoutError` raised.
+        """
+        process = await asyncio.create_subprocess_exec(
+            *self.command,
+            CHECK_COMMAND,
+            cwd=self.folder,
+            env=self._child_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            text = json.dumps(request).encode()
+            stdout, stderr = await asyncio.wait_for(process.communicate(text), seconds)
+        except BaseException:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+            raise
+        return process.returncode or 0, parse_document(stdout), stderr.decode("utf-8", "replace")
+
+    def _child_environment(self) -> dict[str, str]:
+        return without_server_secrets(self.environment)
+
+
+def without_server_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment for agents, checks and runs, which must not reach the server as its owner."""
+    return {name: value for name, value in environment.items() if name not in SERVER_SECRETS}
 
 
 def _send(process: "subprocess.Popen[bytes]", stdin: bytes) -> None:
-    if process.stdin is None:
-        return
+    assert process.stdin is not None
     # A process that ended before it read the request has said why on standard error.
     with suppress(BrokenPipeError), process.stdin:
         process.stdin.write(stdin)

@@ -74,7 +74,8 @@ class SessionCache:
         self._loading: dict[str, asyncio.Task[None]] = {}
 
     @cached_property
-    def _sessions(self) -> "LruCache[str, Evidence]":
+    def _sessions(self) -> "LruCache[str, tuple[Evidence, str | None]]":
+        """With the scenario whose ground truth the session has; None: it has none yet."""
         # Loaded with the first session; few batches load any.
         from proctor.cache import LruCache
 
@@ -89,11 +90,11 @@ class SessionCache:
 
     async def load(self, session_id: str, traces: Sequence[str] = (), scenario: str = "") -> "Evidence":
         """A session with its ground truth; with `traces`, only these are targets."""
-        evidence = self._sessions.get(session_id)
-        if evidence is None:
-            evidence = await self._read(session_id)
-        if self._find_reference:
+        evidence, known_scenario = self._sessions.get(session_id) or (await self._read(session_id), None)
+        if self._find_reference and known_scenario != scenario:
             evidence = replace(evidence, reference=self._find_reference(evidence.session_id, scenario))
+            # For the other evaluators of this session, which follow.
+            self._keep(session_id, evidence, scenario)
         return narrowed(evidence, traces) if traces else evidence
 
     async def _read(self, session_id: str) -> "Evidence":
@@ -103,8 +104,8 @@ class SessionCache:
                 self._start_reading(session_id)
             # Other items may wait for the same task: cancelling one of them must not cancel it.
             await asyncio.shield(self._loading[session_id])
-            if evidence := self._sessions.get(session_id):
-                return evidence
+            if kept := self._sessions.get(session_id):
+                return kept[0]
             if is_first:
                 # One of those read together could not be read: whether it is this one, this shows.
                 evidence = await asyncio.to_thread(self._store.read.evidence, session_id)
@@ -132,10 +133,10 @@ class SessionCache:
     def _forget(self, task: "asyncio.Task[None]") -> None:
         self._loading = {session: each for session, each in self._loading.items() if each is not task}
 
-    def _keep(self, session_id: str, evidence: "Evidence") -> None:
+    def _keep(self, session_id: str, evidence: "Evidence", scenario: str | None = None) -> None:
         characters = sum(len(message.content) for message in evidence.messages)
         characters += sum(len(call.result) for call in evidence.tool_calls)
-        self._sessions.put(session_id, evidence, characters)
+        self._sessions.put(session_id, (evidence, scenario), characters)
 
 
 def narrowed(evidence: "Evidence", traces: Sequence[str]) -> "Evidence":
@@ -503,6 +504,8 @@ class Executor:
         self._failure: StoreError | None = None
         self._host: StoreHost | None = None
         self._running: asyncio.Task[None] | None = None
+        self._last_steps: dict[str, StepFinished] = {}
+        """The last step of each running item."""
 
     async def run(self) -> BatchEnd:
         """Execute everything that is queued. Raises a `StoreError` when nothing can be written any more."""
@@ -540,7 +543,7 @@ class Executor:
         watch, watch_step = self._watch, self._watch_step
         rows: Writer | StepRows = writer
         if watch_step:
-            rows = StepRows(writer, lambda step: notifier.announce(partial(watch_step, step)))
+            rows = StepRows(writer, partial(self._announce_step, notifier, watch_step))
         sessions = SessionCache(self._store, self._find_reference)
         queue = WorkQueue(
             lambda after: self._load_page(after, writer),
@@ -561,7 +564,7 @@ class Executor:
             context=self._context,
             limits=limits,
             rows=rows,
-            finished=(lambda item: notifier.announce(partial(watch, item))) if watch else None,
+            finished=partial(self._announce_item, notifier, watch) if watch else None,
             sessions=sessions,
             people=self._people,
         )
@@ -586,6 +589,24 @@ class Executor:
             writer.flush()
         await notifier.idle.wait()
         self._skipped = queue.skipped
+
+    def _announce_step(
+        self, notifier: CommitNotifier, watch: Callable[[StepFinished], None], step: StepFinished
+    ) -> None:
+        """Pass a step on after its commit, unless something of its item has followed by then."""
+        self._last_steps[step.item_id] = step
+
+        def notify() -> None:
+            if self._last_steps.get(step.item_id) is step:
+                watch(step)
+
+        notifier.announce(notify)
+
+    def _announce_item(
+        self, notifier: CommitNotifier, watch: Callable[[ItemFinished], None], item: ItemFinished
+    ) -> None:
+        self._last_steps.pop(item.id, None)
+        notifier.announce(partial(watch, item))
 
     @staticmethod
     def _watch_until_decided(

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from proctor.api.launch import Launcher, LaunchRequest
 from proctor.batch import lifecycle
 from proctor.batch.lifecycle import RunResult
 from proctor.cli import output as codes
@@ -34,7 +33,6 @@ from proctor.cli.run import (
     run_command,
     terminal_context,
 )
-from proctor.cli.runs import watch as watch_run
 from proctor.context import EngineOptions, RunContext
 from proctor.errors import UsageError
 from proctor.formatting import moment
@@ -149,6 +147,8 @@ def watch(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
 
     Example:  proctor evaluate watch nightly-a1B2c3D4e5
     """
+    from proctor.cli.runs import watch as watch_run
+
     with terminal_context(context.obj) as ctx:
         row = evaluation_of(ctx.store, evaluation, ctx.now())
         deadline = ctx.monotonic() + PATIENCE_SECONDS
@@ -433,6 +433,8 @@ def _execute_or_detach(
 ) -> int:
     if not detach:
         return _execute(ctx, evaluation, output, workers)
+    from proctor.api.launch import Launcher, LaunchRequest
+
     settings = ctx.settings
     # The address of the store may hold a password: other users cannot read the environment.
     located = {"PROCTOR_STORE": settings.store_url, "PROCTOR_HOME": str(ctx.home)}

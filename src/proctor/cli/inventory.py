@@ -1,32 +1,21 @@
 """`proctor agents`, `models` and `roles`: what is installed and available."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
-from proctor import secrets
-from proctor.agent import Availability
-from proctor.agents import agent_names, find_agent
+from proctor.api.inventory import ListedAgent, ListedModel, list_agents, list_models
 from proctor.bootstrap import load_settings, locate, now
 from proctor.cli import output
 from proctor.cli.output import Json, print_json, print_next, print_note, print_table, printable
 from proctor.errors import PlanError, UsageError
-from proctor.jobs.benchmark.models import ModelSupply, read_supply, with_discovered
 from proctor.jobs.dialogue.roles import BUILT_IN, RoleFolder, Roles, new_role
 from proctor.json_values import JsonObject
 from proctor.models import local
-from proctor.models.discovery import DiscoveredModel
-from proctor.models.prices import Price, price_of
-from proctor.models.router import is_stand_in
 
 agents_app = typer.Typer(add_completion=False)
-
-# Required settings, which a plan would have.
-NEEDED: dict[str, JsonObject] = {"command": {"command": "true"}, "scripted": {"script": []}}
 
 
 @agents_app.command()
@@ -35,40 +24,20 @@ def agents(as_json: Json = False) -> int:
 
     Example:  proctor agents
     """
-    rows = [(name, *look(name)) for name in agent_names()]
+    listed = list_agents(os.environ)
     if as_json:
-        print_json({"agents": [_agents_document(*row) for row in rows]})
+        print_json({"agents": [agent.document() for agent in listed]})
     else:
-        print_table(("AGENT", "READY", "VERSION", "REMARK", "REMEDY"), (_agent_cells(*row) for row in rows))
+        print_table(("AGENT", "READY", "VERSION", "REMARK", "REMEDY"), map(_agent_cells, listed))
     return output.SUCCEEDED
 
 
-def look(name: str) -> tuple[Availability, bool]:
-    """Whether an agent is installed, and whether it is a mock."""
-    try:
-        agent = find_agent(name, NEEDED.get(name, {}))
-    except UsageError as error:
-        return Availability(ready=False, problem=str(error)), False
-    variables = secrets.visible(os.environ, named={"HOME", *getattr(agent, "keys", ())})
-    return agent.availability(variables), agent.stand_in
-
-
-def _agents_document(name: str, availability: Availability, stand_in: bool) -> JsonObject:
-    return {
-        "name": name,
-        "ready": availability.ready,
-        "version": availability.version,
-        "standIn": stand_in,
-        "problem": availability.problem,
-        "remedy": availability.remedy,
-    }
-
-
-def _agent_cells(name: str, availability: Availability, stand_in: bool) -> tuple[str, ...]:
+def _agent_cells(agent: ListedAgent) -> tuple[str, ...]:
+    availability = agent.availability
     # The remedy has its own column: a command to paste must not be cut off.
-    remark = "mock agent, for tests and demos" if stand_in else availability.problem
+    remark = "mock agent, for tests and demos" if agent.stand_in else availability.problem
     return (
-        name,
+        agent.name,
         "yes" if availability.ready else "no",
         availability.version,
         remark,
@@ -94,17 +63,13 @@ def models(
         return output.SUCCEEDED
     folders = [Path.cwd()]
     settings = load_settings(folders, **(context.obj or {}))
-    supply = with_discovered(read_supply(settings, folders, None))
-    prices = {**settings.prices, **supply.prices}
-    listed = [_Listed(each.name, each.source, True) for each in _discovered(supply)]
-    matching = [each for each in (*_configured(supply), *listed) if search.lower() in each.name.lower()]
+    listed = list_models(settings, folders, now(), search=search)
     if as_json:
-        rows = [_models_document(model, price_of(model.name, prices, at=now())) for model in matching]
-        print_json({"models": rows, "silent": dict(_silent(supply))})
+        print_json(listed.document())
     else:
         heads = ("MODEL", "FROM", "INPUT $/M", "OUTPUT $/M", "ANSWERS", "REMARK")
-        print_table(heads, (_model_cells(model, prices, now()) for model in matching))
-    for name, why in _silent(supply).items():
+        print_table(heads, map(_model_cells, listed.models))
+    for name, why in listed.silent.items():
         print_note(f"note: {printable(name)} did not list its models: {printable(why)}")
     return output.SUCCEEDED
 
@@ -140,52 +105,11 @@ def install(
     return output.SUCCEEDED
 
 
-class _Listed(NamedTuple):
-    name: str
-    source: str
-    answers: bool
-    remark: str = ""
-
-
-def _discovered(supply: ModelSupply) -> Sequence[DiscoveredModel]:
-    return supply.discovered.models if supply.discovered else ()
-
-
-def _silent(supply: ModelSupply) -> Mapping[str, str]:
-    return supply.discovered.silent if supply.discovered else {}
-
-
-def _configured(supply: ModelSupply) -> Iterator[_Listed]:
-    """Models of models_config.yaml that no provider lists, and why they may not answer."""
-    known = {each.name for each in _discovered(supply)}
-    for one in supply.config.models:
-        if not {one.model, f"{one.model}:latest"} & known:
-            remark = "" if one.enabled else "not enabled"
-            if one.key_variable and not supply.environment.get(one.key_variable):
-                remark = ", ".join(filter(None, (remark, f"{one.key_variable} is not set")))
-            yield _Listed(
-                one.model, str(supply.config_path), False, remark or "its provider does not list it"
-            )
-
-
-def _models_document(model: _Listed, price: Price | None) -> JsonObject:
-    return {
-        "name": model.name,
-        "source": model.source,
-        "answers": model.answers,
-        "remark": model.remark,
-        "standIn": is_stand_in(model.name),
-        "price": None if price is None else {"input": price.rates.input, "output": price.rates.output},
-        "priceSource": "" if price is None else price.source,
-    }
-
-
-def _model_cells(
-    model: _Listed, prices: Mapping[str, Mapping[str, float]], moment: datetime
-) -> tuple[str, ...]:
-    price = price_of(model.name, prices, at=moment)
-    rates = ("unknown", "unknown") if price is None else (f"{price.rates.input:g}", f"{price.rates.output:g}")
-    remark = "mock model" if is_stand_in(model.name) else model.remark
+def _model_cells(model: ListedModel) -> tuple[str, ...]:
+    rates = ("unknown", "unknown")
+    if model.price is not None:
+        rates = (f"{model.price.rates.input:g}", f"{model.price.rates.output:g}")
+    remark = "mock model" if model.stand_in else model.remark
     return model.name, model.source, *rates, "yes" if model.answers else "no", remark
 
 

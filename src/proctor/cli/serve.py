@@ -28,6 +28,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from proctor.agent import Access
+from proctor.api.launch import CHECK_COMMAND
 from proctor.bootstrap import now, open_context
 from proctor.cli import output
 from proctor.cli.output import count, money, print_json, print_next, print_note, printable
@@ -50,13 +51,13 @@ from proctor.web.access import MAIN, stored_token
 from proctor.web.app import create_app
 from proctor.web.auth import own_names
 from proctor.web.otlp import check_grpc_installed
-from proctor.web.plans import COMMAND, check_plan
+from proctor.web.plans import check_plan
 from proctor.web.state import AppState
 
 serve_app = typer.Typer(add_completion=False)
 gateway_app = typer.Typer(add_completion=False)
 check_app = typer.Typer(add_completion=False)
-apps = {"serve": serve_app, "gateway": gateway_app, COMMAND: check_app}
+apps = {"serve": serve_app, "gateway": gateway_app, CHECK_COMMAND: check_app}
 TOKEN, ACCESS_KEYS = "PROCTOR_TOKEN", "PROCTOR_ACCESS_KEYS"
 AWS_SERVICES = ("BEDROCK_AGENTCORE", "BEDROCK_AGENTCORE_CONTROL", "CLOUDWATCH_LOGS", "CLOUDWATCH", "STS")
 """Services that `proctor serve` implements, as the AWS clients name them in variables."""

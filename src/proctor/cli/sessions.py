@@ -1,17 +1,21 @@
 """`proctor sessions`: inspect, merge, clean up, and delete sessions and their branches; `proctor search`."""
 
 import asyncio
-import json
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from proctor import secrets
 from proctor.batch.deletion import forget_sessions, imported_sessions
+from proctor.batch.session_branch import (
+    SessionBranch,
+    clean_up_session,
+    find_branch,
+    merge_branch,
+    merge_problem,
+    sessions_to_clean,
+)
 from proctor.cli import output
 from proctor.cli.output import (
     Json,
@@ -28,14 +32,11 @@ from proctor.cli.run import terminal_context
 from proctor.cli.runs import show_session
 from proctor.context import RunContext
 from proctor.errors import UsageError
-from proctor.item import RUNNING
 from proctor.json_values import JsonObject
-from proctor.runner import MergeRequest
 from proctor.store import Scope
 from proctor.store.search import IndexState, SnippetPart, TranscriptHit, parse_query
-from proctor.store.tables import ItemRow, SessionRow
+from proctor.store.tables import SessionRow
 from proctor.workspace import merge_queue
-from proctor.workspace.source_repository import SourceRepository, open_source
 
 
 def delete(
@@ -80,29 +81,6 @@ Session = Annotated[
 Message = Annotated[
     str, typer.Option("--message", "-m", help="Commit message (default: the prompt).", metavar="TEXT")
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class _SessionMatch:
-    """A session with its item and its repository."""
-
-    row: SessionRow
-    item: ItemRow | None
-    source: SourceRepository
-
-    @property
-    def branch(self) -> str:
-        return self.row["branch"]
-
-    @property
-    def base_branch(self) -> str:
-        return self.row["baseBranch"]
-
-    @property
-    def title(self) -> str:
-        """Default commit message of a squash."""
-        first = (self.item["prompt"] if self.item else "").strip().splitlines()[:1]
-        return f"{(first or ['A session'])[0][:72]}\n\n{self.row['name']}"
 
 
 @sessions_app.command("list")
@@ -233,24 +211,9 @@ def merge(
     """
     with terminal_context(context.obj) as ctx:
         match = _find(ctx, session)
-        request = MergeRequest(
-            repo=match.source.root,
-            branch=match.branch,
-            base_branch=onto or match.base_branch,
-            message=message or match.title,
-        )
-        if check:
-            request = _with_check(request, ctx, match)
         merged = asyncio.run(
-            merge_queue.merge(
-                request,
-                home=ctx.home,
-                environment=ctx.settings.user_environment,
-                sandbox=ctx.settings.confinement,
-            )
+            merge_branch(ctx.store, ctx.settings, match, ctx.now, message=message, onto=onto, check=check)
         )
-        for tried in merged.merges:
-            ctx.store.save_merge(match.row["id"], tried, ctx.now())
     end = merged.result
     for text in merged.notes:
         print_note(f"note: {printable(text)}")
@@ -263,7 +226,7 @@ def merge(
         return _print_result(
             match, document, f"{match.branch} is merged to {end.base_branch}, {end.after_sha[:12]}", as_json
         )
-    why = f"conflicts in {', '.join(end.conflict_files)}" if end.conflict_files else end.error
+    why = merge_problem(merged)
     _print_result(match, document | {"error": why}, f"{match.branch} is not merged: {why}", as_json)
     return output.SOME_DID_NOT
 
@@ -284,10 +247,12 @@ def cleanup(
     if bool(session) == bool(run):
         raise UsageError("nothing selected to clean up\nPass a session, or --run RUN.")
     with terminal_context(context.obj) as ctx:
-        rows = _to_clean(ctx, session, run)
+        rows = sessions_to_clean(ctx.store, ctx.now(), session=session, run=run)
         if branches and not yes and not is_sure(f"Remove the branches of {len(rows)} sessions?"):
             return output.SOME_DID_NOT
-        problems = [problem for row in rows if (problem := _clean(ctx, row, branches))]
+        problems = [
+            problem for row in rows if (problem := clean_up_session(ctx.settings, row, branch=branches))
+        ]
     if as_json:
         print_json({"sessions": [row["id"] for row in rows], "kept": problems})
     print_note(f"cleaned up {len(rows)} sessions")
@@ -299,60 +264,8 @@ def cleanup(
 sessions_app.command("delete")(delete)
 
 
-def _find(ctx: RunContext, session: str) -> _SessionMatch:
-    row = ctx.store.read.session(session)
-    if not row["branch"]:
-        raise UsageError(f"session {row['id']} has no branch\nOnly sessions of a repository have one.")
-    items = ctx.store.read.item(row["itemId"] or "", row["runId"] or "") if row["itemId"] else []
-    return _SessionMatch(
-        row, items[0] if items else None, open_source(Path(row["repo"]), ctx.settings.user_environment)
-    )
-
-
-def _with_check(request: MergeRequest, ctx: RunContext, match: _SessionMatch) -> MergeRequest:
-    details = json.loads(match.item["details"]) if match.item else {}
-    command = details.get("scriptCommand")
-    if not match.item or not command:
-        return request
-    visible = secrets.visible(
-        ctx.settings.user_environment, named=secrets.referenced(map(str, details.get("env", {}).values()))
-    )
-    settings = json.loads(match.item["settings"])
-    return replace(
-        request,
-        check=command,
-        environment=visible,
-        attempt=f"merge-{match.row['id']}",
-        time_limit=settings.get("timeoutSec"),
-        sandbox=settings.get("sandbox"),
-    )
-
-
-def _to_clean(ctx: RunContext, session: str, run: str) -> Sequence[SessionRow]:
-    if session:
-        rows = [ctx.store.read.session(session)]
-    else:
-        scope = Scope(run_id=ctx.store.read.batch(run, ctx.now())["runId"])
-        rows = ctx.store.read.sessions(scope, limit=1_000_000)
-        rows.sort(key=lambda row: (row["startedAt"] or "", row["id"]))
-    if any(row["status"] == RUNNING for row in rows) and _is_running(ctx, rows):
-        raise UsageError("the run is still running\nWait for it, or stop it:  proctor abort-run RUN")
-    return rows
-
-
-def _is_running(ctx: RunContext, rows: Sequence[SessionRow]) -> bool:
-    return any(
-        row["runId"] and ctx.store.read.batch(row["runId"], ctx.now())["status"] == RUNNING
-        for row in rows[:1]
-    )
-
-
-def _clean(ctx: RunContext, row: SessionRow, branches: bool) -> str:
-    if branches and row["branch"] and Path(row["repo"]).is_dir():
-        source = open_source(Path(row["repo"]), ctx.settings.user_environment)
-        if source.git.commit_of(f"refs/heads/{row['branch']}"):
-            return merge_queue.clean_up(ctx.home, row["id"], source, row["branch"])
-    return merge_queue.clean_up(ctx.home, row["id"])
+def _find(ctx: RunContext, session: str) -> SessionBranch:
+    return find_branch(ctx.store, ctx.settings, session)
 
 
 def _cells(row: SessionRow) -> tuple[str, ...]:
@@ -363,7 +276,7 @@ def _cells(row: SessionRow) -> tuple[str, ...]:
     return row["id"], *ended, row["agent"], row["model"], started, row["branch"], named
 
 
-def _print_result(match: _SessionMatch, document: JsonObject, message: str, as_json: bool) -> int:
+def _print_result(match: SessionBranch, document: JsonObject, message: str, as_json: bool) -> int:
     if as_json:
         print_json({"sessionId": match.row["id"], "branch": match.branch, **document})
     print_note(printable(message))
@@ -410,7 +323,7 @@ def search(
         raise UsageError("the search text has no words\nPass words, phrases in quotation marks, or begin*.")
     with terminal_context(context.obj) as ctx:
         run_id = ctx.store.read.batch(run, ctx.now())["runId"] if run else ""
-        state = ctx.store.search_index.update(on_progress=_Progress())
+        state = ctx.store.search_index.update(on_progress=_IndexingNotes())
         page = ctx.store.search_index.search(query, run_id=run_id, offset=offset, limit=limit)
     if as_json:
         hits = [_document(hit) for hit in page.hits]
@@ -425,7 +338,7 @@ def search(
     return output.SUCCEEDED if page.hits else output.SOME_DID_NOT
 
 
-class _Progress:
+class _IndexingNotes:
     """Notes on the indexing of many sessions."""
 
     def __init__(self) -> None:

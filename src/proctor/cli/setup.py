@@ -13,14 +13,14 @@ import typer
 import yaml
 
 from proctor.agents import agent_names
+from proctor.api.inventory import check_agent
 from proctor.cli import main, output
-from proctor.cli.inventory import look
 from proctor.cli.output import Json, print_json, print_next, print_note, printable, write_file
 from proctor.cli.run import terminal_context
 from proctor.errors import ProctorError, UsageError
 from proctor.git import Git
 from proctor.job import PlanText, make_overrides
-from proctor.jobs import find_job, job_names, recognize
+from proctor.jobs import FIRST, find_job, job_names, recognize
 from proctor.json_values import JsonMap, JsonObject
 from proctor.lazy_import import load
 from proctor.secrets import visible
@@ -137,7 +137,11 @@ def _defaults(git: Git | None) -> Answers:
             repeats=3,
             budget=1.0,
         )
-    installed = [name for name in agent_names() if name not in GENERAL_AGENTS and look(name)[0].ready]
+    installed = [
+        name
+        for name in agent_names()
+        if name not in GENERAL_AGENTS and check_agent(name, os.environ).availability.ready
+    ]
     try:
         check = guess_check(git)[0]
     except ProctorError:
@@ -228,7 +232,7 @@ def _check(text: str, out: Path, options: Mapping[str, str] | None) -> None:
 
 @schema_app.command()
 def schema(
-    job: Annotated[str, typer.Argument(help="Job (default: coding).", metavar="JOB")] = "coding",
+    job: Annotated[str, typer.Argument(help="Job (default: coding).", metavar="JOB")] = FIRST,
     out: Annotated[
         Path | None, typer.Option("--out", help="File to write (default: standard output).", metavar="FILE")
     ] = None,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import stdev
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,7 +23,6 @@ from proctor.cli.output import (
     print_table,
     printable,
 )
-from proctor.cli.report import AnalysisOutput, AnalyzeRequest
 from proctor.cli.run import (
     CostAndTime,
     OutputOptions,
@@ -41,22 +40,16 @@ from proctor.errors import UsageError
 from proctor.formatting import figure
 from proctor.item import Item
 from proctor.job import JobPlan, PlanText
-from proctor.jobs.dialogue.files import dialogue_html, dialogue_markdown, dialogue_text, write_json
+from proctor.jobs.dialogue.files import write_json
 from proctor.jobs.dialogue.job import JOB, DialogueOverrides
-from proctor.jobs.dialogue.tables import (
-    Skipped,
-    analysis_document,
-    each_session,
-    session_row,
-    write_session_csv,
-    write_turn_csv,
-)
-from proctor.jobs.scenario.analysis import analysis_folder
 from proctor.json_values import JsonObject
 from proctor.plan.source import bytes_of
-from proctor.report.render import write_pages
 from proctor.stats.dialogue import measure_estimate, measures_of
 from proctor.store import RetrySelection
+
+if TYPE_CHECKING:
+    from proctor.cli.report import AnalysisOutput, AnalyzeRequest
+    from proctor.jobs.dialogue.tables import Skipped
 
 simulate_app = typer.Typer(add_completion=False)
 apps = {"simulate": simulate_app}
@@ -223,6 +216,14 @@ def export_dialogues(folder: Path, output: Path | None, *, level: str, stats: bo
         raise UsageError("no output file is given\nGive one: --output results.csv.")
     if level not in LEVELS:
         raise UsageError(f"there is no level `{level}`\nThere are: {', '.join(LEVELS)}.")
+    from proctor.jobs.dialogue.tables import (
+        Skipped,
+        each_session,
+        session_row,
+        write_session_csv,
+        write_turn_csv,
+    )
+
     skipped = Skipped()
     if level == "turn":
         written, rows = write_turn_csv(folder, output, skipped), None
@@ -245,7 +246,7 @@ def export_dialogues(folder: Path, output: Path | None, *, level: str, stats: bo
     return codes.SUCCEEDED
 
 
-def print_skipped(skipped: Skipped) -> None:
+def print_skipped(skipped: "Skipped") -> None:
     """Print which files could not be read."""
     for path, why in list(skipped.files.items())[:NAMED]:
         print_note(f"skipped {printable(path)}: {printable(why, width=200)}")
@@ -279,8 +280,15 @@ def _cells(each: Mapping[str, Any]) -> tuple[str, ...]:
     return (each["column"], str(each["n"]), *figures, around)
 
 
-def analyze_simulation(folder: Path, request: AnalyzeRequest) -> AnalysisOutput:
+def analyze_simulation(folder: Path, request: "AnalyzeRequest") -> "AnalysisOutput":
     """Analyze a simulation and write its files."""
+    # Late: simulating loads none of these.
+    from proctor.cli.report import AnalysisOutput
+    from proctor.jobs.dialogue.report import dialogue_html, dialogue_markdown, dialogue_text
+    from proctor.jobs.dialogue.tables import Skipped, analysis_document, each_session
+    from proctor.jobs.scenario.analysis import analysis_folder
+    from proctor.report.render import write_pages
+
     skipped = Skipped()
     sessions = each_session(folder, failed=True, skipped=skipped)
     document = analysis_document(

@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -296,8 +296,8 @@ class _CodeEvaluator:
     def _event(self, evidence: Evidence) -> JsonMap:
         return base_event(evidence, name=self.name, identity=self.identity or self.name, level=self.level)
 
-    def _about(self, target: EvaluationTarget) -> Score:
-        return Score(evaluator=self.name, level=target.level, target=target.id)
+    def _about(self, target: EvaluationTarget, digest: str) -> Score:
+        return Score(evaluator=self.name, evaluator_digest=digest, level=target.level, target=target.id)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,12 +317,13 @@ class CommandEvaluator(_CodeEvaluator):
         """A score for each target, one after the other."""
         base, digest = self._event(evidence), self.digest
         return [
-            replace(await self._judged(evidence, base, target), evaluator_digest=digest)
+            await self._judged(evidence, base, target, self._about(target, digest))
             for target in targets_of(evidence, self.level)
         ]
 
-    async def _judged(self, evidence: Evidence, base: JsonMap, target: EvaluationTarget) -> Score:
-        about = self._about(target)
+    async def _judged(
+        self, evidence: Evidence, base: JsonMap, target: EvaluationTarget, about: Score
+    ) -> Score:
         stdin = json.dumps({**base, **event_target(evidence, target)}, default=str)
         try:
             with tempfile.TemporaryDirectory(prefix="proctor-evaluator-") as own:
@@ -591,44 +592,49 @@ class FunctionEvaluator(_CodeEvaluator):
     @property
     def digest(self) -> str:
         """Changes with the file of the module. Its imports are not followed."""
-        return digest_of([self.level, self.function, self._version])[:16]
+        return _function_digest(self.level, self.function, self._version)
 
     async def judge(self, evidence: Evidence) -> Sequence[Score]:
         """A score for each target, one after the other."""
-        base = self._event(evidence)
-        digest, scores, remaining = self.digest, list[Score](), targets_of(evidence, self.level)
+        version = self._version
+        digest = _function_digest(self.level, self.function, version)
+        pool, base, scores = pool_of(self._job(version)), self._event(evidence), list[Score]()
+        remaining = [(target, self._about(target, digest)) for target in targets_of(evidence, self.level)]
         while remaining:
             # A failed process is not reused; the rest continues in another.
-            done = await self._score_batch(evidence, base, remaining)
-            scores += [replace(score, evaluator_digest=digest) for score in done]
+            done = await self._score_batch(pool, evidence, base, remaining)
+            scores += done
             remaining = remaining[len(done) :]
         return scores
 
     async def _score_batch(
-        self, evidence: Evidence, base: JsonMap, targets: Sequence[EvaluationTarget]
+        self,
+        pool: FunctionPool,
+        evidence: Evidence,
+        base: JsonMap,
+        targets: Sequence[tuple[EvaluationTarget, Score]],
     ) -> list[Score]:
         """Scores of the targets up to the first that ends the process, or all."""
         scores: list[Score] = []
         try:
-            async with pool_of(self._job).worker() as worker:
+            async with pool.worker() as worker:
                 await worker.connect()
-                for number, target in enumerate(targets):
-                    shared = None if number else base
-                    scores.append(await self._score_target(worker, evidence, target, shared))
+                for number, (target, about) in enumerate(targets):
+                    event = event_target(evidence, target)
+                    scores.append(await self._score_target(worker, event, about, None if number else base))
         except TimeoutError:
             message = f"the function took longer than {self.timeout_seconds:g} s and was ended"
-            scores.append(failed(self._about(targets[len(scores)]), message, "Timeout"))
+            scores.append(failed(targets[len(scores)][1], message, "Timeout"))
         except ProcessDied as error:
-            scores.append(failed(self._about(targets[len(scores)]), str(error), "ProcessEnded"))
+            scores.append(failed(targets[len(scores)][1], str(error), "ProcessEnded"))
         return scores
 
     async def _score_target(
-        self, worker: FunctionProcess, evidence: Evidence, target: EvaluationTarget, base: JsonMap | None
+        self, worker: FunctionProcess, event: JsonMap, about: Score, base: JsonMap | None
     ) -> Score:
         """`base` is the part of the event that the process gets with the first target only."""
-        about = self._about(target)
         async with asyncio.timeout(self.timeout_seconds):
-            await worker.send(event_target(evidence, target), base)
+            await worker.send(event, base)
             answer = await worker.answer()
         if not isinstance(answer, Mapping) or "outcome" not in answer:
             raised = answer if isinstance(answer, Mapping) else {}
@@ -642,17 +648,25 @@ class FunctionEvaluator(_CodeEvaluator):
             status = self.source.stat()
         return _file_digest(self.source, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
 
-    @property
-    def _job(self) -> FunctionJob:
+    @cached_property
+    def _sorted_environment(self) -> tuple[tuple[str, str], ...]:
+        return tuple(sorted(self.environment.items()))
+
+    def _job(self, version: str) -> FunctionJob:
         return FunctionJob(
             function=self.function,
             folder=self.folder,
-            environment=tuple(sorted(self.environment.items())),
+            environment=self._sorted_environment,
             attempt=self.attempt,
             megabytes=self.megabytes,
-            version=self._version,
+            version=version,
             sandbox=self.sandbox,
         )
+
+
+@lru_cache(maxsize=64)
+def _function_digest(level: Level, function: str, version: str) -> str:
+    return digest_of([level, function, version])[:16]
 
 
 @lru_cache(maxsize=64)

@@ -6,6 +6,7 @@ own: expecting `search` twice is not met by one call, in any order.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from proctor.evaluator import Evidence
 from proctor.evaluators.rendering import calls_of, ignored_of
@@ -201,7 +202,7 @@ class TrajectoryMatcher:
     @property
     def digest(self) -> str:
         """Changes with the comparison."""
-        return digest_of([self.name, "names", "each expected call once"])[:16]
+        return _digest(self.name)
 
     async def judge(self, evidence: Evidence) -> Sequence[Score]:
         """One score; an error when there is no expected trajectory."""
@@ -240,6 +241,11 @@ class TrajectoryMatcher:
                 ignored=ignored,
             )
         ]
+
+
+@cache
+def _digest(name: str) -> str:
+    return digest_of([name, "names", "each expected call once"])[:16]
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -50,6 +50,16 @@ def jobs() -> Iterator[Job]:
     return (find_job(name) for name in job_names())
 
 
+def job_of_items() -> Job:
+    """The job of runs whose items are made in Python."""
+    return next(job for job in jobs() if job.takes_items)
+
+
+def job_of_evaluations() -> Job:
+    """The job that evaluates recorded sessions."""
+    return next(job for job in jobs() if job.evaluates_sessions)
+
+
 def recognize(text: str) -> Job:
     """The job whose plan a text seems to be, however unfinished it is; coding when nothing tells."""
     return max(jobs(), key=lambda job: job.recognizes(text))

@@ -142,8 +142,8 @@ class HttpClient:
         self._limits = limits
         self._largest_body_bytes = largest_body_bytes
         self._loop = asyncio.get_running_loop()
-        self._idle: dict[tuple[bool, str, int], deque[_Connection]] = {}
-        self._connections: set[_Connection] = set()
+        self._idle: dict[tuple[bool, str, int], deque[_HttpConnection]] = {}
+        self._connections: set[_HttpConnection] = set()
         self._addresses: dict[tuple[str, int], tuple[float, asyncio.Future[list[SocketAddress]]]] = {}
         if tls is not None:
             self._tls = tls
@@ -177,7 +177,7 @@ class HttpClient:
         return await self._exchange(connection, target, request, deadline)
 
     async def _exchange(
-        self, connection: "_Connection", target: PostTarget, request: bytes, deadline: float
+        self, connection: "_HttpConnection", target: PostTarget, request: bytes, deadline: float
     ) -> Response:
         try:
             response = await connection.send(request, deadline)
@@ -201,7 +201,7 @@ class HttpClient:
         for connection in list(self._connections):
             connection.abort()
 
-    def _take_idle(self, target: PostTarget) -> "_Connection | None":
+    def _take_idle(self, target: PostTarget) -> "_HttpConnection | None":
         idle = self._idle.get(target.origin)
         if idle is None:
             idle = self._idle[target.origin] = deque()
@@ -216,7 +216,7 @@ class HttpClient:
                 return connection
         return None
 
-    async def _connect(self, target: PostTarget) -> "_Connection":
+    async def _connect(self, target: PostTarget) -> "_HttpConnection":
         seconds = min(self._limits.connect, self._limits.total)
         try:
             async with asyncio.timeout(seconds):
@@ -226,13 +226,13 @@ class HttpClient:
         except OSError as cause:
             raise NoConnection(str(cause) or type(cause).__name__) from cause
 
-    async def _connect_to_any(self, target: PostTarget) -> "_Connection":
+    async def _connect_to_any(self, target: PostTarget) -> "_HttpConnection":
         """Connect to the first address that answers; a further one is tried when an earlier one is slow."""
         addresses = await self._resolve(target.host, target.port)
         if len(addresses) == 1:
             return await self._connect_to(target, addresses[0])
         waiting, failures = deque(addresses), list[OSError]()
-        running: dict[asyncio.Task[_Connection], SocketAddress] = {}
+        running: dict[asyncio.Task[_HttpConnection], SocketAddress] = {}
         try:
             while waiting or running:
                 if waiting:
@@ -260,9 +260,11 @@ class HttpClient:
                 task.add_done_callback(_abort_late_connection)
         raise failures[0]
 
-    async def _connect_to(self, target: PostTarget, address: SocketAddress) -> "_Connection":
-        def new_connection() -> _Connection:
-            return _Connection(self._loop, self._connections, self._limits.silence, self._largest_body_bytes)
+    async def _connect_to(self, target: PostTarget, address: SocketAddress) -> "_HttpConnection":
+        def new_connection() -> _HttpConnection:
+            return _HttpConnection(
+                self._loop, self._connections, self._limits.silence, self._largest_body_bytes
+            )
 
         if not target.is_secure:
             return (await self._loop.create_connection(new_connection, *address))[1]
@@ -297,18 +299,18 @@ class HttpClient:
         return [addresses[turn] for turn in range(most) for addresses in turns if turn < len(addresses)]
 
 
-def _abort_late_connection(task: "asyncio.Task[_Connection]") -> None:
+def _abort_late_connection(task: "asyncio.Task[_HttpConnection]") -> None:
     if not task.cancelled() and task.exception() is None:
         task.result().abort()
 
 
-class _Connection(asyncio.Protocol):
+class _HttpConnection(asyncio.Protocol):
     """One connection. httptools calls its methods `on_…` while it reads an answer."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        connections: "set[_Connection]",
+        connections: "set[_HttpConnection]",
         silence_seconds: float,
         largest_body_bytes: int,
     ) -> None:

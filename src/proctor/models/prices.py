@@ -74,6 +74,20 @@ class Price:
         )
         return cost * PER_TOKEN, {"input": rates.input, "cached": rates.cached, "output": rates.output}
 
+    def for_calls(self, calls: int, usage: Usage) -> float:
+        """Approximate cost in USD of calls that use these tokens together.
+
+        The average call is priced: rates rise with the size of a call, not with their number.
+        """
+        if not calls:
+            return 0.0
+        average = Usage(
+            input_tokens=round(usage.input_tokens / calls),
+            cached_tokens=round(usage.cached_tokens / calls),
+            output_tokens=round(usage.output_tokens / calls),
+        )
+        return self.for_call(average)[0] * calls
+
     def for_request(self, body: JsonMap) -> "Price":
         """The price of a request, in any format: providers ask more for faster answers."""
         # Looks before it reads: called for every call, of which few have any of these.

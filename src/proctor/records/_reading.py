@@ -32,16 +32,16 @@ from proctor.session import Event, Message, ModelCall, Role, Session, Step, Time
 
 
 @dataclass(slots=True)
-class _Entry:
+class _ReadEvent:
     event: Event
     at: datetime | None
 
 
 @dataclass(slots=True)
-class _Step:
+class _ReadStep:
     trace_id: str = ""
     began: datetime | None = None
-    entries: list[_Entry] = field(default_factory=list)
+    entries: list[_ReadEvent] = field(default_factory=list)
 
     def is_only_instructions(self) -> bool:
         return all(isinstance(each.event, Message) and each.event.role == "system" for each in self.entries)
@@ -58,8 +58,8 @@ class TranscriptBuilder:
     def __init__(self, *, turns_by_user: bool = True) -> None:
         self.turns_are_told = not turns_by_user
         """Whether the record says itself where turns begin."""
-        self._steps = [_Step()]
-        self._open: dict[str, _Entry] = {}
+        self._steps = [_ReadStep()]
+        self._open: dict[str, _ReadEvent] = {}
         self._calls = 0
         self.began_at: datetime | None = None
         """The earliest moment that was told; None: no moment was."""
@@ -70,7 +70,7 @@ class TranscriptBuilder:
         """Start a turn; instructions recorded so far belong to it."""
         now = self._steps[-1]
         if now.entries and (now.trace_id or not now.is_only_instructions()):
-            self._steps.append(now := _Step())
+            self._steps.append(now := _ReadStep())
         now.trace_id, now.began = trace_id, at
         self._extend_time(at)
 
@@ -129,7 +129,7 @@ class TranscriptBuilder:
         """Add a model call, before its outcome: at a position from `here`, else at the end."""
         self._extend_time(at)
         step, index = before or self.here()
-        self._steps[step].entries.insert(index, _Entry(call, at))
+        self._steps[step].entries.insert(index, _ReadEvent(call, at))
 
     def here(self) -> tuple[int, int]:
         """The current position, for `spend`."""
@@ -157,9 +157,9 @@ class TranscriptBuilder:
         entries = self._steps[-1].entries
         return entries[-1].event if entries else None
 
-    def _add(self, event: Event, at: datetime | None) -> _Entry:
+    def _add(self, event: Event, at: datetime | None) -> _ReadEvent:
         self._extend_time(at)
-        entry = _Entry(event, at)
+        entry = _ReadEvent(event, at)
         self._steps[-1].entries.append(entry)
         return entry
 
@@ -169,7 +169,7 @@ class TranscriptBuilder:
             self.ended_at = max(self.ended_at or at, at)
 
 
-def _finished(step: _Step) -> Step:
+def _finished(step: _ReadStep) -> Step:
     moments: Sequence[datetime] = [each.at for each in step.entries if each.at is not None]
     return Step(
         trace_id=step.trace_id,

@@ -20,7 +20,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
 from proctor import formatting
@@ -37,6 +36,8 @@ from proctor.store.reader import ItemFilter
 from proctor.store.tables import ItemRow
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
+
     from proctor.stats.figures import FactorFigures, Figures, PassAtK
     from proctor.stats.ranking import Rank
 
@@ -104,7 +105,10 @@ def title(summary: Summary) -> str:
 
 
 @cache
-def _environment(*, escaped: bool) -> Environment:
+def _environment(*, escaped: bool) -> "Environment":
+    # Late: most commands that may write a report write none.
+    from jinja2 import DictLoader, Environment, StrictUndefined
+
     environment = Environment(
         loader=DictLoader({name: _template(name) for name in _TEMPLATES}),
         autoescape=escaped,

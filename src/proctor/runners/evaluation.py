@@ -6,6 +6,7 @@ item is then in error too, and the scores of the other targets stay.
 """
 
 from dataclasses import replace
+from functools import cache
 
 from proctor.errors import AttemptError, EvaluatorError, blame
 from proctor.evaluator import Evaluator
@@ -38,7 +39,7 @@ class EvaluationRunner:
             raise
         for score in scores:
             services.score(replace(score, judged_session=settings["session"]))
-        services.record(Iteration(model=item.model))
+        services.record(_step(item.model))
         if not scores:
             services.record(Note(text=f"there is no {evaluator.level} in this session to judge"))
         return _outcome(scores)
@@ -51,6 +52,12 @@ class EvaluationRunner:
         async with services.time_limit(item.settings.get("timeoutSec"), evaluator.name):
             with blame(EvaluatorError, evaluator.name):
                 return list(await evaluator.judge(evidence))
+
+
+@cache
+def _step(model: str) -> Iteration:
+    # One object for all items: the recorder makes its columns once.
+    return Iteration(model=model)
 
 
 def _unjudged(item: Item, evaluator: Evaluator, error: AttemptError) -> Score:

@@ -8,6 +8,7 @@ Files with credentials stay hidden in installations.
 import os
 import shlex
 import shutil
+import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
@@ -197,21 +198,34 @@ def around(place: Path, hidden: Sequence[Path]) -> Iterator[Path]:
         yield from around(part, hidden)
 
 
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
 @cache
 def unreadable_settings() -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     """Files and folders in /etc that only their owner may read: keys and passwords."""
-    files, folders = list[Path](), list[Path]()
-    for parent, names, own in os.walk("/etc"):
-        for name in [*names]:
-            place = Path(parent, name)
-            if not place.is_symlink() and place.stat().st_mode & 0o005 != 0o005:
-                folders.append(place)
-                names.remove(name)
-        for name in own:
-            place = Path(parent, name)
+    return unreadable_in("/etc")
+
+
+def unreadable_in(folder: str) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Files and folders in a folder that not everybody may read; of such a folder only itself."""
+    files, folders, pending = list[Path](), list[Path](), [folder]
+    while pending:
+        for entry in _entries(pending.pop()):
             try:
-                if not place.is_symlink() and not place.stat().st_mode & 0o004:
-                    files.append(place)
+                mode = 0o777 if entry.is_symlink() else entry.stat().st_mode
             except OSError:
                 continue
+            if stat.S_ISDIR(mode):
+                if mode & 0o005 == 0o005:
+                    pending.append(entry.path)
+                else:
+                    folders.append(Path(entry.path))
+            elif not mode & 0o004:
+                files.append(Path(entry.path))
     return tuple(files), tuple(folders)

@@ -50,8 +50,8 @@ def proxy_to(hosts: Sequence[str]) -> Serve:
             connections.add(task)
             try:
                 await _handle(reader, writer, hosts)
-            except (OSError, ValueError, asyncio.IncompleteReadError, TimeoutError):
-                pass  # a client or server that is gone
+            except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+                pass  # a client or server that is gone, or a request that is none
             finally:
                 connections.discard(task)
                 writer.close()

@@ -15,12 +15,13 @@ FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 def main(pairs: list[str], command: list[str]) -> int:
     """Open the ports, run the command; its exit code."""
+    # Until the command can be told of them, they wait. Blocked in all threads, which inherit it: one that did
+    # not block a signal would take it, and end the process.
+    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
     for pair in pairs:
         port, _, path = pair.partition("=")
         listener = socket.create_server(("127.0.0.1", int(port)), backlog=1024)
         threading.Thread(target=accept, args=(listener, path), daemon=True).start()
-    # Until the command can be told of them, they wait.
-    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
     program = os.posix_spawnp(
         command[0], command, os.environ, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ], setsigmask=[]
     )

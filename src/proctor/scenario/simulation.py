@@ -37,6 +37,7 @@ from proctor.scenario.prompts import (
 )
 from proctor.scenario.state import Decision, PrivateTalk, ScenarioRun, ScenarioTurn, Value
 from proctor.scenario.world import SET, ScenarioWorld, WorldUpdate
+from proctor.session import CHARACTERS_PER_TOKEN
 
 REMEMBERED_GOALS = 2
 """Number of turns whose goals are repeated to an actor."""
@@ -126,10 +127,6 @@ class TurnState:
         return [
             (n, decision) for n, decision in own if decision.long_term_goals or decision.short_term_priorities
         ][-REMEMBERED_GOALS:]
-
-
-CHARACTERS_PER_TOKEN = 4
-"""An approximation; only providers count exactly."""
 
 
 async def begin_turn(

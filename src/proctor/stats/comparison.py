@@ -469,7 +469,7 @@ def scale_of(results: Results, metric: str) -> tuple[float, float] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class _ComparedRows:
     """The rows of one group that have a value, and their tasks."""
 
     values: Floats
@@ -478,13 +478,13 @@ class _Side:
     errors: int
 
 
-def _side(groups: Groups, values: Floats, name: str) -> _Side:
+def _side(groups: Groups, values: Floats, name: str) -> _ComparedRows:
     rows = groups.rows(name)
     errors = rows & groups.results.is_error
     there = rows & ~np.isnan(values)
     # An item of an evaluation has the scores of one evaluator: those of others are not missing.
     missing = int((rows & ~errors & ~groups.results.is_evaluation & np.isnan(values)).sum())
-    return _Side(values[there], groups.tasks.codes[there], missing, int(errors.sum()))
+    return _ComparedRows(values[there], groups.tasks.codes[there], missing, int(errors.sum()))
 
 
 def _contrast(groups: Groups, metric: str, baseline: str, candidate: str, mixed: bool) -> Contrast:
@@ -533,7 +533,7 @@ def _contrast(groups: Groups, metric: str, baseline: str, candidate: str, mixed:
     )
 
 
-def _independent(groups: Groups, values: Floats, *names: str) -> tuple[_Side, _Side, str]:
+def _independent(groups: Groups, values: Floats, *names: str) -> tuple[_ComparedRows, _ComparedRows, str]:
     """Two groups that do not pair, by the names of their tasks; of a single task, by its runs."""
     named = replace(groups, tasks=Labels.of(groups.results.labels))
     first, second = (_side(named, values, name) for name in names)
@@ -543,15 +543,19 @@ def _independent(groups: Groups, values: Floats, *names: str) -> tuple[_Side, _S
     return repeats[0], repeats[1], ONE_TASK
 
 
-def _of_tasks(side: _Side, is_shared: Mask) -> _Side:
+def _of_tasks(side: _ComparedRows, is_shared: Mask) -> _ComparedRows:
     there = is_shared[side.tasks]
     if bool(there.all()):
         return side
-    return _Side(side.values[there], side.tasks[there], side.missing, side.errors)
+    return _ComparedRows(side.values[there], side.tasks[there], side.missing, side.errors)
 
 
 def _difference(
-    metric: str, first: _Side, second: _Side, scale: tuple[float, float] | None, is_paired: bool
+    metric: str,
+    first: _ComparedRows,
+    second: _ComparedRows,
+    scale: tuple[float, float] | None,
+    is_paired: bool,
 ) -> Difference:
     if metric in SKEWED and is_paired:
         change = ratio(first.values, second.values, task_a=first.tasks, task_b=second.tasks)
@@ -610,7 +614,7 @@ def _versions(groups: Groups, metric: str, baseline: str, candidate: str) -> lis
     return there if len(there) > 1 else []
 
 
-def _mean(metric: str, side: _Side, scale: tuple[float, float] | None) -> Mean:
+def _mean(metric: str, side: _ComparedRows, scale: tuple[float, float] | None) -> Mean:
     if not len(side.values):
         return Mean(value=None)
     estimate: Estimate
@@ -694,7 +698,7 @@ def disagreements(
 
 
 def _largest(
-    groups: Groups, metric: str, baseline: tuple[str, _Side], candidate: tuple[str, _Side]
+    groups: Groups, metric: str, baseline: tuple[str, _ComparedRows], candidate: tuple[str, _ComparedRows]
 ) -> tuple[Disagreement, ...]:
     codes, means = _task_means(groups, baseline[1], candidate[1])
     gaps = np.abs(means[1] - means[0])
@@ -711,7 +715,7 @@ def _largest(
     return tuple(_disagreements(groups, metric, baseline[0], candidate[0], codes[order], means[:, order]))
 
 
-def _task_means(groups: Groups, *sides: _Side) -> tuple[Ints, Floats]:
+def _task_means(groups: Groups, *sides: _ComparedRows) -> tuple[Ints, Floats]:
     """The tasks that both sides have, and the mean of each side in two rows."""
     size = len(groups.tasks.labels)
     counts = np.asarray([np.bincount(side.tasks, minlength=size) for side in sides])

@@ -205,13 +205,12 @@ def _cost(calls: Sequence[CallSums], price: FindPrice, unknown: list[str]) -> fl
         name = f"{row['provider']}/{model}" if row["provider"] and "/" not in model else model
         known_price = price(name)
         if known_price is not None and row["promptTokens"] + row["completionTokens"]:
-            # Rates may rise with the size of a call: price the average call.
             usage = Usage(
-                input_tokens=round(row["promptTokens"] / row["calls"]),
-                cached_tokens=round(row["cachedTokens"] / row["calls"]),
-                output_tokens=round(row["completionTokens"] / row["calls"]),
+                input_tokens=row["promptTokens"],
+                cached_tokens=row["cachedTokens"],
+                output_tokens=row["completionTokens"],
             )
-            total += known_price.for_call(usage)[0] * row["calls"]
+            total += known_price.for_calls(row["calls"], usage)
         elif row["priceSource"] == "agent" and row["cost"] is not None:
             # What the agent was charged: not the price of another plan.
             total += row["cost"]

@@ -192,7 +192,7 @@ def columns_of(table: Table, names: Iterable[str]) -> dict[str, list[object]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Term:
+class _RandomEffect:
     """A random effect: one for each group of observations."""
 
     source: str
@@ -231,7 +231,7 @@ class _Design:
         self.note = "" if self.n else "no row has a value and all levels"
         self.terms = self._terms() if self.n else []
 
-    def _terms(self) -> list[_Term]:
+    def _terms(self) -> list[_RandomEffect]:
         active: dict[str, Codes] = {}
         for name, codes in self.factors.items():
             groups = _groups(codes)
@@ -243,7 +243,7 @@ class _Design:
                 self.confounded[name] = f"{name} changes with {twin}: their variances cannot be told apart"
                 continue
             active[name] = codes
-        terms: list[_Term] = []
+        terms: list[_RandomEffect] = []
         fixed = {self.fixed_name: self.fixed_codes} if len(self.fixed_levels) > 1 else {}
         names = [*fixed, *active]
         for size in range(1, len(names) + 1):
@@ -251,10 +251,10 @@ class _Design:
                 if set(chosen) <= set(fixed):
                     continue
                 codes = _joined([{**fixed, **active}[name] for name in chosen])
-                self._keep(terms, _Term(":".join(chosen), codes, _groups(codes)))
+                self._keep(terms, _RandomEffect(":".join(chosen), codes, _groups(codes)))
         return terms
 
-    def _keep(self, terms: list[_Term], term: _Term) -> None:
+    def _keep(self, terms: list[_RandomEffect], term: _RandomEffect) -> None:
         """Add a term, unless another one or the repeat has the same groups."""
         if term.groups == self.n:
             self.confounded[term.source] = (
@@ -336,7 +336,7 @@ class _Squares:
 class _Fit:
     """Estimated components and fixed effects."""
 
-    terms: list[_Term]
+    terms: list[_RandomEffect]
     squares: _Squares | None
     variances: "Array"
     """Of the terms and the residual, not negative."""
@@ -442,12 +442,12 @@ def _is_balanced(data: _Design) -> bool:
     return True
 
 
-def _balanced_squares(data: _Design, y: "Array") -> tuple[_Squares | None, list[_Term]]:
+def _balanced_squares(data: _Design, y: "Array") -> tuple[_Squares | None, list[_RandomEffect]]:
     """Mean squares of a balanced design, of values about their mean: each term less those it refines."""
     import numpy as np
 
     fixed = (
-        [_Term(data.fixed_name, data.fixed_codes, len(data.fixed_levels))]
+        [_RandomEffect(data.fixed_name, data.fixed_codes, len(data.fixed_levels))]
         if len(data.fixed_levels) > 1
         else []
     )
@@ -475,7 +475,7 @@ def _balanced_squares(data: _Design, y: "Array") -> tuple[_Squares | None, list[
     return _Squares(sums, freedom, expected), data.terms
 
 
-def _adjusted_squares(data: _Design, y: "Array") -> tuple[_Squares | None, list[_Term]]:
+def _adjusted_squares(data: _Design, y: "Array") -> tuple[_Squares | None, list[_RandomEffect]]:
     """Type II sums of squares: each term after all terms that do not refine it."""
     import numpy as np
 
@@ -524,7 +524,9 @@ def _basis(matrix: "Array") -> "Array":
     return cast("Array", matrix @ (vectors[:, nonzero] / np.sqrt(values[nonzero])))
 
 
-def _own_basis(place: int, terms: Sequence[_Term], fixed: "Array", blocks: Sequence["Array"]) -> "Array":
+def _own_basis(
+    place: int, terms: Sequence[_RandomEffect], fixed: "Array", blocks: Sequence["Array"]
+) -> "Array":
     """Orthonormal columns of a term after the terms that do not refine it."""
     import numpy as np
 
@@ -538,7 +540,7 @@ def _own_basis(place: int, terms: Sequence[_Term], fixed: "Array", blocks: Seque
     return _basis(own)
 
 
-def _of_squares(data: _Design, y: "Array", terms: list[_Term], squares: _Squares) -> _Fit:
+def _of_squares(data: _Design, y: "Array", terms: list[_RandomEffect], squares: _Squares) -> _Fit:
     """Components and level means of a balanced design, in closed form."""
     import numpy as np
 
@@ -568,7 +570,7 @@ def _of_squares(data: _Design, y: "Array", terms: list[_Term], squares: _Squares
     )
 
 
-def _likelihood(data: _Design, y: "Array", terms: list[_Term], squares: _Squares) -> _Fit:
+def _likelihood(data: _Design, y: "Array", terms: list[_RandomEffect], squares: _Squares) -> _Fit:
     """Restricted maximum likelihood by Fisher scoring with step halving; components are not negative."""
     import numpy as np
 
@@ -624,7 +626,7 @@ class _Likelihood:
     """Weights of the observations in the fixed effects."""
 
 
-def _likelihood_at(theta: "Array", terms: Sequence[_Term], x: "Array", y: "Array") -> _Likelihood:
+def _likelihood_at(theta: "Array", terms: Sequence[_RandomEffect], x: "Array", y: "Array") -> _Likelihood:
     import numpy as np
     from scipy.linalg.lapack import dpotrf, dpotri
 
@@ -661,7 +663,7 @@ def _likelihood_at(theta: "Array", terms: Sequence[_Term], x: "Array", y: "Array
     )
 
 
-def _sums(matrix: "Array", term: _Term) -> "Array":
+def _sums(matrix: "Array", term: _RandomEffect) -> "Array":
     """The rows of a matrix, or the numbers of a vector, summed by the groups of a term."""
     import numpy as np
 

@@ -84,7 +84,7 @@ class Selection:
         return seconds_between(start, end, is_postgres=self.is_postgres)
 
 
-class _SessionCounts(TypedDict):
+class _SelectedSessions(TypedDict):
     all: int
     mine: int
 
@@ -115,7 +115,7 @@ def _of_sessions(read: StoreReader, sessions: str, parameters: tuple[object, ...
     store is then read straight through, in a third of the time.
     """
     (count,) = read.rows(
-        _SessionCounts,
+        _SelectedSessions,
         f'SELECT (SELECT COUNT(*) FROM "sessions") AS "all", COUNT(*) AS "mine" FROM "sessions" s '
         f"WHERE {sessions}",
         parameters,

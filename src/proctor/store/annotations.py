@@ -77,7 +77,7 @@ def labels(read: StoreReader, *, evaluator: str = "", session_ids: Sequence[str]
     return list(read.with_long_texts(rows))
 
 
-class _LabelCount(TypedDict):
+class _LabelsChange(TypedDict):
     n: int
     at: str | None
 
@@ -99,7 +99,7 @@ def labels_state(read: StoreReader, evaluator: str = "") -> LabelsState:
     """Changes whenever there may be new labels for an evaluator (empty: for any), or new scores."""
     where, parameters = ('WHERE "evaluator" = ?', (evaluator,)) if evaluator else ("", ())
     (row,) = read.rows(
-        _LabelCount, f'SELECT COUNT(*) AS "n", MAX("at") AS "at" FROM "labels" {where}', parameters
+        _LabelsChange, f'SELECT COUNT(*) AS "n", MAX("at") AS "at" FROM "labels" {where}', parameters
     )
     batch = last_change(read)
     return LabelsState(n=row["n"], at=row["at"], created=batch["at"], finished=batch["end"])

@@ -412,7 +412,7 @@ def _users(rows: Iterable[_Document]) -> dict[str, str]:
     }
 
 
-def long_json(connection: Connection, column: str, value: JsonMap) -> Row:
+def long_json(connection: Connection, column: str, value: JsonMap) -> dict[str, str | None]:
     """The columns of a JSON document that may be long; its blob is written."""
     text, blob = split_long_text(_json(value))
     if blob:

@@ -55,7 +55,7 @@ class _Value(TypedDict):
     value: float
 
 
-class _FirstPosition(TypedDict):
+class _ScorePosition(TypedDict):
     position: int | None
 
 
@@ -86,7 +86,7 @@ class Drift:
     def finished_up_to(self, run_id: str) -> int:
         """The first position of an evaluation whose item is not finished, or the number of its items."""
         (row,) = self._read.rows(
-            _FirstPosition,
+            _ScorePosition,
             'SELECT COALESCE(MIN(CASE WHEN "status" IN '
             f'({literals(FINISHED)}) THEN NULL ELSE "position" END), COUNT(*)) AS "position" '
             'FROM "batch_items" WHERE "runId" = ?',

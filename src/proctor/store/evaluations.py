@@ -53,7 +53,7 @@ class ListedEvaluation(TypedDict):
     deletedAt: str | None
 
 
-class _Metadata(TypedDict):
+class _MetadataJson(TypedDict):
     metadataJson: str
     metadataJsonBlob: NotRequired[str | None]
 
@@ -174,7 +174,7 @@ class Evaluations:
     def metadata(self, evaluation_id: str) -> list[JsonObject]:
         """Metadata of sessions given with an evaluation: scenario ids and ground truth."""
         rows = self._read.rows(
-            _Metadata,
+            _MetadataJson,
             'SELECT "metadataJson", "metadataJsonBlob" FROM "evaluations" WHERE "id" = ?',
             (evaluation_id,),
         )

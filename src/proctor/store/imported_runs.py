@@ -113,7 +113,7 @@ def identity(
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _ItemRepeats:
     """The repeats of one item, as they are written."""
 
     item: Item
@@ -124,9 +124,9 @@ class _Group:
 
 # Repeats of a task follow each other in most tables, and encoding them is half of the work.
 @lru_cache(maxsize=1024)
-def _group(task: str, agent: str, model: str, factors: tuple[tuple[str, str], ...]) -> _Group:
+def _group(task: str, agent: str, model: str, factors: tuple[tuple[str, str], ...]) -> _ItemRepeats:
     item = identity(task, agent, model, dict(factors))
-    return _Group(item, item.digest, _json(item.factors), _json(item.details))
+    return _ItemRepeats(item, item.digest, _json(item.factors), _json(item.details))
 
 
 def _short_digest(text: str, length: int) -> str:
@@ -303,7 +303,7 @@ class _TableWriter:
 
     def _append(
         self,
-        group: _Group,
+        group: _ItemRepeats,
         item_id: str,
         repeat: int,
         position: int,

@@ -42,7 +42,7 @@ def save_session(connection: Connection, session: Session, now: datetime, run_id
     if run := run_id or member["runId"]:
         connection.set_key_scope(run)
     delete_session(connection, session_id)
-    rows = _Rows()
+    rows = _CollectedRows()
     began = session.started_at or now
     clock = _Clock(began)
     recorder = Recorder(rows, session_id, {**_session_row(session, timestamp(began)), **member}, clock)
@@ -146,7 +146,7 @@ class _Clock:
         return self.moment
 
 
-class _Rows:
+class _CollectedRows:
     """Collects the rows of a recorder for one transaction."""
 
     def __init__(self) -> None:

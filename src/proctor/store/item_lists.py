@@ -361,7 +361,7 @@ class _LastText(TypedDict):
     textBlob: str | None
 
 
-class _SessionScore(OutcomeScore):
+class _NamedScore(OutcomeScore):
     sessionId: str
     name: str
     labels: int
@@ -413,14 +413,14 @@ def _last_texts(
     )
 
 
-def _scores(read: StoreReader, sessions: Sequence[str]) -> Iterator[_SessionScore]:
+def _scores(read: StoreReader, sessions: Sequence[str]) -> Iterator[_NamedScore]:
     """Scores of sessions; of several with one name, the last counts: own ones after those of evaluations."""
     for column, condition in (
         ("judgedSessionId", 'sc."sessionId" <> sc."judgedSessionId"'),
         ("sessionId", "1 = 1"),
     ):
         yield from read.rows(
-            _SessionScore,
+            _NamedScore,
             f'SELECT sc."{column}" AS "sessionId", {SCORE_NAME} AS "name", AVG(sc."value") AS "value", '
             'MIN(sc."label") AS "label", COUNT(DISTINCT sc."label") AS "labels" FROM "scores" sc '
             f'WHERE sc."{column}" IN ({places(sessions)}) AND {condition} AND sc."error" = \'\' '

@@ -266,14 +266,14 @@ def change_sizes(read: StoreReader, run_id: str, ids: Sequence[str]) -> list[Cha
     return sizes
 
 
-class _Model(TypedDict):
+class _ModelName(TypedDict):
     model: str
 
 
 def mock_models(read: StoreReader, run_id: str) -> list[str]:
     """The models of the sessions of a batch that were mocks."""
     rows = read.rows(
-        _Model, 'SELECT DISTINCT "model" FROM "sessions" WHERE "runId" = ? AND "standIn" = 1', (run_id,)
+        _ModelName, 'SELECT DISTINCT "model" FROM "sessions" WHERE "runId" = ? AND "standIn" = 1', (run_id,)
     )
     return sorted(row["model"] for row in rows)
 

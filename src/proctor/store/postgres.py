@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 RECONNECT_SECONDS = 120.0
 """How long a PostgreSQL server that restarts is waited for."""
+FIRST_SECONDS = 10.0
+"""How long a server is waited for that was not reached before and does not answer at all: a restart is over
+by then, and a wrong address is reported soon."""
 LONGEST_PAUSE_SECONDS = 1.0
 SCRIPT_LOCK = 5_077_628
 TURN_LOCK = 5_077_629
@@ -50,7 +53,8 @@ class PostgresDatabase:
         self._was_connected = False
 
     def connect(self) -> "PostgresConnection":
-        """A new connection. Once there was one, a server that restarts is waited for."""
+        """A new connection. A server that restarts is waited for; one that denies access is an error, at
+        once unless there was a connection before."""
         connection = PostgresConnection(self._connect)
         self._was_connected = True
         return connection
@@ -67,8 +71,7 @@ class PostgresDatabase:
             raise StoreUnavailable(
                 "a PostgreSQL store needs psycopg\nInstall it: pip install 'proctor[postgres]'"
             ) from error
-        deadline = time.monotonic() + (RECONNECT_SECONDS if self._was_connected else 0.0)
-        pause = 0.05
+        began, pause, denials = time.monotonic(), 0.05, 0
         while True:
             try:
                 connection = psycopg.connect(self._url, autocommit=True)
@@ -76,10 +79,21 @@ class PostgresDatabase:
                 connection.adapters.register_dumper(bool, Int2Dumper)
                 return connection
             except psycopg.Error as error:
-                if time.monotonic() >= deadline:
+                state = "" if self._was_connected else _state(self._url)
+                denials += state in ("OK", "NO_ATTEMPT")
+                limit = FIRST_SECONDS if state == "NO_RESPONSE" else RECONNECT_SECONDS
+                # The second time: it may have come up after the first try.
+                if denials > 1 or time.monotonic() - began >= limit:
                     raise StoreUnavailable(f"cannot open the store: {error}") from error
             time.sleep(pause)
             pause = min(LONGEST_PAUSE_SECONDS, 2 * pause)
+
+
+def _state(url: str) -> str:
+    """Whether a server accepts connections: OK, REJECT (it starts or ends), NO_RESPONSE or NO_ATTEMPT."""
+    from psycopg import pq
+
+    return pq.Ping(pq.PGconn.ping(url.encode())).name
 
 
 class PostgresConnection:

@@ -46,6 +46,7 @@ from proctor.store.writer import timestamp
 if TYPE_CHECKING:
     from proctor.evaluator import Evidence, Reference
     from proctor.session import Session
+    from proctor.store.sessions import OfferedTool
 
 SEARCHED = ("id", "repo", "prompt", "model", "agent", "error")
 CALL_FIGURES = ", ".join(
@@ -165,7 +166,8 @@ class CountRow(TypedDict):
     n: int
 
 
-class _Request(TypedDict):
+class _RequestText(TypedDict):
+    sessionId: str
     request: str
     requestBlob: NotRequired[str | None]
 
@@ -322,7 +324,8 @@ class StoreReader:
 
     def item(self, item_id: str, run_id: str = "") -> list[ItemRow]:
         """Items whose id has this prefix; the same item may be in several batches."""
-        return self.rows(
+        # A prefix is looked for in all items of the batch.
+        return (self.exact_item(run_id, item_id) if run_id else []) or self.rows(
             ItemRow,
             'SELECT * FROM "batch_items" WHERE "id" LIKE ? ESCAPE \'!\' AND ("runId" = ? OR ? = \'\') '
             'ORDER BY "startedAt" DESC LIMIT 20',
@@ -358,15 +361,19 @@ class StoreReader:
     def session(self, session_id: str) -> SessionRow:
         """One session, by its id or an unambiguous prefix, its name, its branch, or its source's id; or the
         last attempt of an item, by the item's id or an unambiguous prefix."""
-        names = ("id", "name", "branch", "externalId")
+        names = ("name", "branch", "externalId")
         called = " OR ".join(f'"{name}" = ?' for name in names)
-        # An exact match comes before a prefix.
-        rows = self.rows(
-            SessionRow, f'SELECT * FROM "sessions" WHERE {called} LIMIT 2', (session_id,) * len(names)
-        ) or self.rows(
-            SessionRow,
-            'SELECT * FROM "sessions" WHERE "id" LIKE ? ESCAPE \'!\' LIMIT 2',
-            (prefix_pattern(session_id),),
+        # The id first, which alone is found without reading all sessions; an exact match before a prefix.
+        rows = (
+            self.exact_session(session_id)
+            or self.rows(
+                SessionRow, f'SELECT * FROM "sessions" WHERE {called} LIMIT 2', (session_id,) * len(names)
+            )
+            or self.rows(
+                SessionRow,
+                'SELECT * FROM "sessions" WHERE "id" LIKE ? ESCAPE \'!\' LIMIT 2',
+                (prefix_pattern(session_id),),
+            )
         )
         rows = rows or self._last_attempts(session_id)
         if len(rows) != 1 or not session_id:
@@ -455,7 +462,7 @@ class StoreReader:
 
     def evidence(self, session_id: str, reference: "Reference | None" = None) -> "Evidence":
         """A session as evaluators see it, by its id or an unambiguous beginning of it."""
-        session = (self.exact_session(session_id) or [self.session(session_id)])[0]
+        session = self.session(session_id)
         return replace(self._evidence_of([session])[session["id"]], reference=reference)
 
     def evidence_of_first(self, session_ids: Sequence[str], most_characters: int) -> "dict[str, Evidence]":
@@ -494,14 +501,14 @@ class StoreReader:
             session["id"]: evidence_of(session, rows[session["id"]])
             for session in self.with_long_texts(sessions)
         }
-        for session_id, each in evidence.items():
-            if each.tool_calls and not each.tools:
-                evidence[session_id] = replace(each, tools=self._tools(session_id))
+        without_tools = [key for key, each in evidence.items() if each.tool_calls and not each.tools]
+        for session_id, tools in self._tools(without_tools).items():
+            evidence[session_id] = replace(evidence[session_id], tools=tools)
         return evidence
 
-    def _rows_of(self, ids: Sequence[str], call_columns: str = "*") -> "dict[str, _SessionRows]":
+    def _rows_of(self, ids: Sequence[str], call_columns: str = "*") -> "dict[str, _LoadedSession]":
         """The rows of sessions, by their ids."""
-        sessions = {session_id: _SessionRows() for session_id in ids}
+        sessions = {session_id: _LoadedSession() for session_id in ids}
         for table, order in (
             ("messages", "position"),
             ("tool_calls", "position"),
@@ -521,7 +528,7 @@ class StoreReader:
         """A session as `Session`, the form of imports and exports."""
         from proctor.store.sessions import session_of_rows, with_item
 
-        (session,) = self.with_long_texts(self.exact_session(session_id) or [self.session(session_id)])
+        (session,) = self.with_long_texts([self.session(session_id)])
         scores = self.rows(
             ScoreRow,
             'SELECT * FROM "scores" WHERE ("sessionId" = ? AND "judgedSessionId" = \'\') '
@@ -542,17 +549,20 @@ class StoreReader:
             (session_id,),
         )
 
-    def _tools(self, session_id: str) -> list[Row]:
-        """The tools in the first recorded model request of a session."""
+    def _tools(self, ids: Sequence[str]) -> "dict[str, list[OfferedTool]]":
+        """The tools in the first recorded model request of each session that has one."""
+        if not ids:
+            return {}
         from proctor.store.sessions import tools_of_request
 
         rows = self.rows(
-            _Request,
-            'SELECT "request", "requestBlob" FROM "model_calls" WHERE "sessionId" = ? '
-            'ORDER BY "position" LIMIT 1',
-            (session_id,),
+            _RequestText,
+            'SELECT "sessionId", "request", "requestBlob" FROM "model_calls" WHERE ("sessionId", "position") '
+            'IN (SELECT "sessionId", MIN("position") FROM "model_calls" '
+            f'WHERE "sessionId" IN ({places(ids)}) GROUP BY "sessionId")',
+            ids,
         )
-        return [tool for row in self.with_long_texts(rows) for tool in tools_of_request(row["request"])]
+        return {row["sessionId"]: tools_of_request(row["request"]) for row in self.with_long_texts(rows)}
 
     def table(self, name: str, scope: Scope) -> Iterator[Row]:
         """Stream the rows of a table that belong to a scope, long texts included."""
@@ -582,10 +592,13 @@ class StoreReader:
         return self.with_long_texts(rows)
 
     def with_long_texts(self, rows: Iterable[R]) -> Iterator[R]:
-        """The same rows with their long texts put back in place."""
+        """The same rows, all of the same columns, with their long texts put back in place."""
+        names: list[str] | None = None
         for row in rows:
             columns = cast(Row, row)
-            for name in [name for name in columns if name.endswith("Blob")]:
+            if names is None:
+                names = [name for name in columns if name.endswith("Blob")]
+            for name in names:
                 digest = columns.pop(name)
                 if digest:
                     columns[name.removesuffix("Blob")] = self.blob(digest)
@@ -598,7 +611,7 @@ class StoreReader:
 
 
 @dataclass(frozen=True, slots=True)
-class _SessionRows:
+class _LoadedSession:
     """The rows of one session, by table, in order."""
 
     tables: dict[str, list[Row]] = field(default_factory=dict)

@@ -67,7 +67,7 @@ class RunTotals(ItemTotals):
     """Of them, those that succeeded."""
 
 
-class _Job(TypedDict):
+class _JobName(TypedDict):
     job: str
 
 
@@ -219,7 +219,7 @@ def cut_off_counts(read: StoreReader, run_ids: Sequence[str]) -> dict[str, int]:
 
 def distinct_jobs(read: StoreReader) -> list[str]:
     """The job types of all batches."""
-    return [row["job"] for row in read.rows(_Job, 'SELECT DISTINCT "job" FROM "batches" ORDER BY "job"')]
+    return [row["job"] for row in read.rows(_JobName, 'SELECT DISTINCT "job" FROM "batches" ORDER BY "job"')]
 
 
 def batch_of_plan_file(read: StoreReader, plan_path: str) -> str | None:

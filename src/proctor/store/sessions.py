@@ -7,14 +7,13 @@ span id, else `call-7`, where 7 is its position among all events of the session.
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import Protocol, TypedDict, TypeVar
 
 from proctor.evaluator import Evidence, Reference, Trace
-from proctor.json_values import parse_json
+from proctor.json_values import JsonMap, as_map, parse_json
 from proctor.score import Score
 from proctor.session import Event, Message, ModelCall, Session, Step, TimedEvent, ToolCall, Usage
 from proctor.store.batches import moment
-from proctor.store.database import Row
 from proctor.store.tables import (
     ItemRow,
     IterationRow,
@@ -160,7 +159,15 @@ def _evidence(
     )
 
 
-def tools_of_request(request: str) -> list[Row]:
+class OfferedTool(TypedDict):
+    """A tool that a model was offered."""
+
+    name: str
+    description: str
+    parameters: JsonMap
+
+
+def tools_of_request(request: str) -> list[OfferedTool]:
     """The tools in the body of a model request."""
     try:
         body = parse_json(request)
@@ -174,7 +181,7 @@ def tools_of_request(request: str) -> list[Row]:
         {
             "name": str(tool["name"]),
             "description": str(tool.get("description") or ""),
-            "parameters": tool.get("parameters") or tool.get("input_schema") or {},
+            "parameters": as_map(tool.get("parameters") or tool.get("input_schema")),
         }
         for tool in offered_tools
         if _is_map(tool) and tool.get("name")

@@ -8,7 +8,7 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypedDict, cast
+from typing import Literal, NotRequired, TypedDict, cast
 
 from proctor.errors import NotFound
 from proctor.store.database import Row
@@ -41,7 +41,7 @@ class _Extent(TypedDict):
     n: int
 
 
-class _Text(TypedDict):
+class _LongText(TypedDict):
     text: str
     blob: str | None
 
@@ -107,16 +107,106 @@ class TranscriptPiece:
     """Whether the text goes on after it."""
 
 
-def events(read: StoreReader, session_id: str, *, after: int, limit: int) -> list[Row]:
+class _EventPlace(TypedDict):
+    position: int
+    step: int
+    timestamp: str
+
+
+class MessageEvent(_EventPlace):
+    """A message of a transcript."""
+
+    kind: Literal["message"]
+    role: str
+    name: str
+    content: TranscriptPiece
+
+
+class ToolCallEvent(_EventPlace):
+    """A tool call of a transcript; `calls` leaves out its texts."""
+
+    kind: Literal["tool_call"]
+    toolName: str
+    success: int | None
+    durationMs: float | None
+    argsJson: NotRequired[TranscriptPiece]
+    result: NotRequired[TranscriptPiece]
+
+
+class ModelCallEvent(_EventPlace):
+    """A model call of a transcript; `calls` leaves out its texts."""
+
+    kind: Literal["model_call"]
+    provider: str
+    model: str
+    promptTokens: int
+    cachedTokens: int
+    completionTokens: int
+    reasoningTokens: int
+    costUsd: float | None
+    priceSource: str
+    latencyMs: float | None
+    waitingMs: float | None
+    status: str
+    error: str
+    request: NotRequired[TranscriptPiece]
+    response: NotRequired[TranscriptPiece]
+
+
+CallEvent = ToolCallEvent | ModelCallEvent
+TranscriptEvent = MessageEvent | CallEvent
+
+
+class OutlineEvent(_EventPlace):
+    """An event in short."""
+
+    kind: Literal["message", "tool_call", "model_call"]
+    name: str
+    """The tool or the model; of a message, the name of who wrote it."""
+    text: str
+    """The beginning of the message or of the arguments; of a model call empty."""
+    role: NotRequired[str]
+    success: NotRequired[int | None]
+    promptTokens: NotRequired[int]
+    completionTokens: NotRequired[int]
+    costUsd: NotRequired[float | None]
+
+
+class TranscriptStep(TypedDict):
+    """A step of a session with the heads of its outputs."""
+
+    sessionId: str
+    step: int
+    startTime: str | None
+    endTime: str | None
+    commitSha: str
+    changedFiles: int
+    linesAdded: int
+    linesRemoved: int
+    testResult: str
+    testExitCode: int | None
+    testDurationMs: float | None
+    testOutput: TranscriptPiece
+    model: str
+    exitCode: int | None
+    promptTokens: int
+    completionTokens: int
+    totalTokens: int
+    costUsd: float | None
+    output: TranscriptPiece
+    traceId: str
+
+
+def events(read: StoreReader, session_id: str, *, after: int, limit: int) -> list[TranscriptEvent]:
     """The next events after a position, in order; long texts are cut."""
     rows = [row for table in PARTS for row in _events(read, table, session_id, after, limit)]
     return sorted(rows, key=lambda row: row["position"])[:limit]
 
 
-def calls(read: StoreReader, session_id: str, *, after: int, limit: int) -> list[Row]:
+def calls(read: StoreReader, session_id: str, *, after: int, limit: int) -> list[CallEvent]:
     """The next model and tool calls after a position, without their texts."""
     rows = [
-        row | {"kind": KINDS[table]}
+        cast(CallEvent, row | {"kind": KINDS[table]})
         for table in ("tool_calls", "model_calls")
         for row in read.rows(
             Row,
@@ -132,7 +222,7 @@ OUTLINE_EVENTS = 3000
 TITLE_CHARACTERS = 160
 
 
-def outline(read: StoreReader, session_id: str, *, limit: int = OUTLINE_EVENTS) -> list[Row]:
+def outline(read: StoreReader, session_id: str, *, limit: int = OUTLINE_EVENTS) -> list[OutlineEvent]:
     """The first events of a session in order: what each is about, and the tokens and cost of model calls."""
     queries = {
         "messages": '"position", "step", "timestamp", "role", "name", SUBSTR("content", 1, 160) AS "text", '
@@ -156,7 +246,7 @@ def outline(read: StoreReader, session_id: str, *, limit: int = OUTLINE_EVENTS) 
         blob = row.pop("blob", None)
         text = head_of_blob(read, blob).text if blob else row.get("text", "")
         row["text"] = text[:TITLE_CHARACTERS]
-    return rows
+    return cast("list[OutlineEvent]", rows)
 
 
 def extent(read: StoreReader, session_id: str) -> tuple[int, int]:
@@ -249,7 +339,7 @@ def text_part(
     for table, parts in PARTS.items():
         if part in parts:
             rows = read.rows(
-                _Text,
+                _LongText,
                 f'SELECT "{part}" AS "text", "{part}Blob" AS "blob" FROM "{table}" '
                 'WHERE "sessionId" = ? AND "position" = ?',
                 (session_id, position),
@@ -261,12 +351,13 @@ def text_part(
     raise NotFound(f"session {session_id} has no {part} at {position}")
 
 
-def steps(read: StoreReader, session_id: str) -> list[Row]:
+def steps(read: StoreReader, session_id: str) -> list[TranscriptStep]:
     """The steps of a session, with the heads of their outputs."""
     rows = read.rows(
         IterationRow, 'SELECT * FROM "iterations" WHERE "sessionId" = ? ORDER BY "step"', (session_id,)
     )
-    return [_with_heads(read, cast(Row, row), ("testOutput", "output")) for row in rows]
+    parts = ("testOutput", "output")
+    return [cast(TranscriptStep, _with_heads(read, cast(Row, row), parts)) for row in rows]
 
 
 def step_text(read: StoreReader, session_id: str, step: int, part: str) -> str:
@@ -291,7 +382,7 @@ def scores(read: StoreReader, session_id: str) -> list[ScoreRow]:
     return list(read.with_long_texts(rows))
 
 
-def _events(read: StoreReader, table: str, session_id: str, after: int, limit: int) -> list[Row]:
+def _events(read: StoreReader, table: str, session_id: str, after: int, limit: int) -> list[TranscriptEvent]:
     long = [name for part in PARTS[table] for name in (part, f"{part}Blob")]
     rows = read.rows(
         Row,
@@ -299,7 +390,9 @@ def _events(read: StoreReader, table: str, session_id: str, after: int, limit: i
         'WHERE "sessionId" = ? AND "position" > ? ORDER BY "position" LIMIT ?',
         (session_id, after, limit),
     )
-    return [{"kind": KINDS[table]} | _with_heads(read, row, PARTS[table]) for row in rows]
+    return [
+        cast(TranscriptEvent, {"kind": KINDS[table]} | _with_heads(read, row, PARTS[table])) for row in rows
+    ]
 
 
 def _with_heads(read: StoreReader, row: Row, parts: Sequence[str]) -> Row:

@@ -1,28 +1,26 @@
 """Stop, resume and retry runs, and answer the questions of scenarios.
 
-A resumed run and an evaluation are detached processes: they outlive the server. Short commands run for a page
-have a time limit.
+A resumed run and an evaluation are detached processes: they outlive the server. All else that a page asks for
+is a call of the library, in a thread where it blocks.
 """
 
 import asyncio
-import os
 import secrets
-import signal
-import subprocess
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from typing import Annotated, Any
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from proctor.api.launch import LaunchedProcess, LaunchRequest, parse_document
+from proctor.api.launch import LaunchedProcess, LaunchRequest
 from proctor.batch.lifecycle import abort_run
-from proctor.errors import UsageError
+from proctor.errors import ProctorError, UsageError
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT
 from proctor.job import BatchChanges
-from proctor.jobs.evaluation.job import JOB as EVALUATION
+from proctor.jobs import job_of_evaluations
 from proctor.store import RetrySelection, items
 from proctor.store.batches import LONGEST_ANSWER
 from proctor.store.tables import BatchRow, QuestionRow
@@ -30,6 +28,7 @@ from proctor.web.responses import ERRORS
 from proctor.web.run_schemas import RunId, SteeringAnswer
 from proctor.web.state import AppState
 
+T = TypeVar("T")
 BAD_USAGE = 2
 ABORT_SECONDS = 5
 """How long a request waits for a run to stop; it stops in any case, and the page shows it."""
@@ -228,38 +227,47 @@ def _answer(site: AppState, run_id: str) -> SteeringAnswer:
     return SteeringAnswer(run_id=run_id, status=site.store.read.batch(run_id, site.now())["status"])
 
 
-async def run_command(
-    site: AppState, arguments: Sequence[str], *, seconds: float, stdin: bytes | None = None
-) -> tuple[int, dict[str, Any], str]:
-    """Run a command to its end; its exit code, its JSON document and its messages.
-
-    After `seconds` it is killed, with all that it has started, and a `TimeoutError` raised.
-    """
-    launcher = site.launcher
-    process = await asyncio.create_subprocess_exec(
-        *launcher.command,
-        *arguments,
-        cwd=launcher.folder,
-        env=launcher.child_environment(),
-        stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+@contextmanager
+def errors_of_request() -> Iterator[None]:
+    """Report an error of the body as one of the request (400): what is wrong or missing is a name in the
+    request, neither its address (404) nor another server (502)."""
     try:
-        stdout, stderr = await asyncio.wait_for(process.communicate(stdin), seconds)
-    except BaseException:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+        yield
+    except ProctorError as error:
+        raise UsageError(str(error)) from error
+
+
+async def run_in_thread(make: Callable[[], Coroutine[Any, Any, T]], *, seconds: float) -> T:
+    """The result of a coroutine that runs in a thread with an event loop of its own, so that what blocks in
+    it delays no other request.
+
+    It is cancelled with the caller, and after `seconds`, which raises a `TimeoutError`.
+    """
+    started = Future[Callable[[], object]]()
+
+    async def execute() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        started.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
+        async with asyncio.timeout(seconds):
+            return await make()
+
+    work = asyncio.create_task(asyncio.to_thread(lambda: asyncio.run(execute())))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        cancel = await asyncio.wrap_future(started)
+        # The loop is closed if the coroutine has just ended by itself.
+        with suppress(RuntimeError):
+            cancel()
+        # What it started has stopped when the request ends.
+        await asyncio.wait([work])
         raise
-    return process.returncode or 0, parse_document(stdout), stderr.decode("utf-8", "replace")
 
 
 def execute_evaluation(site: AppState, evaluation_id: str) -> LaunchedProcess:
     """Execute an opened evaluation in a process that outlives the server, unless it is stopped before."""
-    request = LaunchRequest(job=EVALUATION.name, run_id=evaluation_id, only_unfinished=True)
+    request = LaunchRequest(job=job_of_evaluations().name, run_id=evaluation_id, only_unfinished=True)
     return site.launcher.launch(request, f"evaluate-{evaluation_id}")
 
 

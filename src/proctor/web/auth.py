@@ -263,7 +263,7 @@ class RequestGuard:
                     status=status,
                 )
 
-        exchange = _Exchange(receive, send, root_path=self._site.root_path, responding=audit)
+        exchange = _RequestChannels(receive, send, root_path=self._site.root_path, responding=audit)
         response = self._refusal(scope, record)
         if response is None and scope["type"] == "http" and not self._is_exempt(scope):
             response = await _buffered(exchange)
@@ -366,7 +366,7 @@ class RequestGuard:
         return response
 
 
-class _Exchange:
+class _RequestChannels:
     """The two channels of a request: limits the time of its body, adds headers to the response."""
 
     def __init__(
@@ -428,7 +428,7 @@ class _Exchange:
         await self._send(message)
 
 
-async def _buffered(exchange: _Exchange) -> Response | None:
+async def _buffered(exchange: _RequestChannels) -> Response | None:
     """Read the body of a request; a response if it cannot be accepted."""
     body = await exchange.buffer()
     if body is None:

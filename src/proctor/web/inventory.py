@@ -1,13 +1,13 @@
 """The Models, Settings and API manual pages.
 
-Models and agents are listed and tried by commands (`proctor models`, `agents`, `doctor`) in own processes,
-since discovery starts programs and waits for servers.
+Models and agents are listed and tried as by `proctor models`, `agents` and `doctor`, in threads, since that
+starts programs and waits for servers.
 """
 
 import asyncio
 import platform
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, TypedDict
+from collections.abc import Coroutine, Iterator, Mapping
+from typing import Annotated, Any, TypedDict, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from fastapi import APIRouter, Query, Request
@@ -15,17 +15,20 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from proctor import __version__
+from proctor.api.doctor import Diagnosis, diagnose
+from proctor.api.inventory import ListedAgent, ModelList, list_agents, list_models
 from proctor.errors import NotFound, ProctorError, UsageError
 from proctor.json_values import JsonObject
 from proctor.models.providers import PROVIDERS, Endpoint, find_endpoint, is_loopback
-from proctor.web.actions import error_message, run_command
+from proctor.web.actions import errors_of_request, run_in_thread
 from proctor.web.responses import ERRORS, page
 from proctor.web.state import AppState
 
+T = TypeVar("T")
 LISTING_SECONDS = 60
 TRYING_SECONDS = 240
 AT_ONCE = 2
-"""Commands in parallel."""
+"""Requests that start programs in parallel."""
 Name = Annotated[str, Field(min_length=1, max_length=300, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
@@ -100,17 +103,12 @@ def router(site: AppState) -> APIRouter:
     routes = APIRouter(tags=["models and agents"])
     at_once = asyncio.Semaphore(AT_ONCE)
 
-    async def answer(arguments: Sequence[str], seconds: float) -> dict[str, Any]:
-        async with at_once:
-            try:
-                _, document, messages = await run_command(site, arguments, seconds=seconds)
-            except TimeoutError:
-                raise ProctorError(f"no answer within {seconds:g} s") from None
-        if not document:
-            raise ProctorError(error_message({}, messages) or "the command failed without a message")
-        if isinstance(problem := document.get("error"), str):
-            raise UsageError(problem)
-        return document
+    async def limited(call: Coroutine[Any, Any, T], seconds: float) -> T:
+        try:
+            async with at_once, asyncio.timeout(seconds):
+                return await call
+        except TimeoutError:
+            raise ProctorError(f"no answer within {seconds:g} s") from None
 
     @routes.get("/models", include_in_schema=False)
     def show_page(request: Request) -> Response:
@@ -118,21 +116,33 @@ def router(site: AppState) -> APIRouter:
 
     @routes.get("/api/models", summary="List reachable models", responses=ERRORS)
     async def models() -> ModelsFound:
-        return ModelsFound.model_validate(await answer(["models", "--json"], LISTING_SECONDS))
+        def listed() -> ModelList:
+            return list_models(site.current_settings(), [site.folder], site.now())
+
+        found = await limited(asyncio.to_thread(listed), LISTING_SECONDS)
+        return ModelsFound.model_validate(found.document())
 
     @routes.get("/api/agents", summary="List agents and whether each is usable", responses=ERRORS)
     async def agents() -> AgentsFound:
-        return AgentsFound.model_validate(await answer(["agents", "--json"], LISTING_SECONDS))
+        def listed() -> list[ListedAgent]:
+            return list_agents(site.current_settings().user_environment)
+
+        found = await limited(asyncio.to_thread(listed), LISTING_SECONDS)
+        return AgentsFound.model_validate({"agents": [agent.document() for agent in found]})
 
     @routes.post("/api/trials", summary="Try a model or an agent with a real call", responses=ERRORS)
     async def try_out(trial: TrialRequest) -> TrialAnswer:
-        named = [f"--{name}={value}" for name, value in trial.model_dump(exclude_none=True).items()]
-        if not named:
+        if not (trial.model or trial.agent):
             raise UsageError("name a model or an agent to be tried")
-        document = await answer(["doctor", *named, "--json"], TRYING_SECONDS)
-        wrong = [finding for finding in document["findings"] if finding["well"] is False]
-        finding = wrong[0] if wrong else document["findings"][-1]
-        return TrialAnswer(well=document["well"], said=finding["said"], remedy=finding["remedy"])
+        settings = await asyncio.to_thread(site.current_settings)
+
+        async def diagnosed() -> Diagnosis:
+            with errors_of_request():
+                return await diagnose(settings, agent=trial.agent or "", model=trial.model or "")
+
+        diagnosis = await limited(run_in_thread(diagnosed, seconds=TRYING_SECONDS), TRYING_SECONDS)
+        check = diagnosis.main_check
+        return TrialAnswer(well=diagnosis.is_well, said=check.said, remedy=check.remedy)
 
     return routes
 

@@ -126,7 +126,7 @@ class NewLabel(RowModel, extra="forbid"):
 def router(site: AppState) -> APIRouter:
     """The routes of labels and judges."""
     routes = APIRouter(tags=["labels"], responses=ERRORS)
-    cache = _Judges(site)
+    cache = _CalibrationCache(site)
 
     @routes.get("/api/sessions/{session_id}/labels", summary="Scores and human labels of a session")
     def listed(session_id: SessionId) -> LabelsAnswer:
@@ -149,7 +149,7 @@ def router(site: AppState) -> APIRouter:
     return routes
 
 
-class _Judges:
+class _CalibrationCache:
     """Cache of judges' calibration, valid until scores or labels change: their intervals take a while."""
 
     def __init__(self, site: AppState) -> None:

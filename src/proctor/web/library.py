@@ -1,14 +1,16 @@
 """The Tasks page (task files with their results, and test cases) and the Playground page.
 
-Task files are read by `proctor tasks list` in a process of its own, since formats may need large libraries.
+Task files are read in a thread, as by `proctor tasks list`.
 Test cases are examples of the datasets that the evaluation API has too; the playground starts ordinary runs.
 """
 
+import asyncio
 import json
 import re
 import secrets
 from collections.abc import Iterable
 from itertools import islice
+from pathlib import Path
 from typing import Annotated
 
 import yaml
@@ -23,7 +25,9 @@ from proctor.store import items as store_items
 from proctor.store import timestamp
 from proctor.store.datasets import StoredExample
 from proctor.store.definitions import Token
-from proctor.web.actions import error_message, run_command
+from proctor.tasks.formats import read_task_set
+from proctor.tasks.task import task_document
+from proctor.web.actions import errors_of_request
 from proctor.web.responses import ERRORS, page
 from proctor.web.run_schemas import RowModel
 from proctor.web.state import AppState
@@ -173,19 +177,13 @@ def router(site: AppState) -> APIRouter:
             str, Query(min_length=1, max_length=2000, description="As `proctor tasks list` takes it.")
         ],
     ) -> TasksAnswer:
-        if path.startswith("-"):
-            raise UsageError("a path does not begin with a dash\nWrite it as ./-name")
         try:
-            _, document, messages = await run_command(
-                site, ["tasks", "list", path, "--json"], seconds=READING_SECONDS
-            )
+            async with asyncio.timeout(READING_SECONDS):
+                return await asyncio.to_thread(_tasks, site.folder, path)
         except TimeoutError:
             raise ProctorError(
                 f"reading the tasks took more than {READING_SECONDS} s\nPass the path of a part of them."
             ) from None
-        if not document or "error" in document:
-            raise UsageError(error_message(document, messages) or "the command failed without a message")
-        return TasksAnswer.model_validate(document)
 
     @routes.get("/api/tasks/history", summary="Results by task, over the newest runs", responses=ERRORS)
     def history() -> HistoryAnswer:
@@ -233,6 +231,20 @@ def router(site: AppState) -> APIRouter:
         return DatasetPlan(text=plan_of(cases, model or []), cases=len(cases), omitted=omitted)
 
     return routes
+
+
+def _tasks(folder: Path, path: str) -> TasksAnswer:
+    if path.startswith("-"):
+        raise UsageError("a path does not begin with a dash\nWrite it as ./-name")
+    # As it was typed, where that is the same, so that answers name files as briefly.
+    with errors_of_request():
+        task_set = read_task_set(Path(path) if folder == Path.cwd() else folder / path)
+    return TasksAnswer.model_validate(
+        {
+            "tasks": [task_document(task) for task in task_set.tasks],
+            "notRead": [each.document() for each in task_set.not_read],
+        }
+    )
 
 
 def _datasets(site: AppState, offset: int, limit: int) -> DatasetsAnswer:

@@ -139,7 +139,7 @@ def until_next_tick() -> float:
 
 
 @dataclass(slots=True)
-class _Watch:
+class _Subscription:
     topic: str
     id: str
     epoch: str
@@ -152,7 +152,7 @@ class _Tab:
     def __init__(self, socket: WebSocket, hub: Hub) -> None:
         self._socket = socket
         self._hub = hub
-        self._watches: dict[tuple[str, str], _Watch] = {}
+        self._watches: dict[tuple[str, str], _Subscription] = {}
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
@@ -186,7 +186,9 @@ class _Tab:
                 self._watches[watch.topic, watch.id] = watch
         self._changed.set()
 
-    async def _watch(self, entry: JsonMap, before: Mapping[tuple[str, str], _Watch]) -> _Watch | None:
+    async def _watch(
+        self, entry: JsonMap, before: Mapping[tuple[str, str], _Subscription]
+    ) -> _Subscription | None:
         topic, id_ = str(entry.get("topic", "")), str(entry.get("id", ""))
         try:
             epoch = await self._hub.watch(topic, id_)
@@ -199,7 +201,7 @@ class _Tab:
         if known and version:
             return known
         caught_up = entry.get("epoch") == epoch and isinstance(version, int)
-        return _Watch(topic, id_, epoch, version if caught_up and isinstance(version, int) else 0)
+        return _Subscription(topic, id_, epoch, version if caught_up and isinstance(version, int) else 0)
 
     async def _send_changes(self) -> None:
         while True:
@@ -211,7 +213,7 @@ class _Tab:
             except TimeoutError:
                 pass
 
-    async def _send_change(self, watch: _Watch) -> None:
+    async def _send_change(self, watch: _Subscription) -> None:
         try:
             version, changes = await self._hub.changes(watch.topic, watch.id, watch.version)
         except StoreError:

@@ -6,7 +6,6 @@ resumed like any other.
 """
 
 import asyncio
-import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import fields
@@ -23,14 +22,14 @@ from proctor.api.launch import LaunchedProcess, LaunchRequest
 from proctor.batch import lifecycle
 from proctor.context import EngineName, EngineOptions, RunContext
 from proctor.errors import Place, PlanError, Problem, UsageError
-from proctor.job import Job, JobPlan, PlanText, make_overrides
+from proctor.job import Job, JobPlan, PlanEstimate, PlanText, make_overrides
 from proctor.json_values import JsonMap, JsonObject, as_text, as_whole_number, maps_in
 from proctor.plan.source import MOST_BYTES
 from proctor.plan.yaml_loader import read_source
 from proctor.report.estimate import basis
 from proctor.stats.estimate import forecast_plan
 from proctor.store import runs as listing
-from proctor.web.actions import error_message, run_command
+from proctor.web.actions import error_message
 from proctor.web.responses import ERRORS, page
 from proctor.web.state import AppState
 
@@ -39,8 +38,6 @@ START_SECONDS = 30
 SMALL_PLAN_CHARACTERS = 64_000
 """Larger plans are checked in a process, killed after `CHECK_SECONDS`: 400,000 entries take a minute.
 A process takes half a second longer than a thread, too long for every pause in typing."""
-COMMAND = "check-plan"
-"""The internal command that checks the plan on standard input."""
 AT_ONCE = 2
 """Processes that check plans in parallel."""
 GROUND_TRUTH = "ground truth"
@@ -239,9 +236,7 @@ async def check_in_process(
     request = {"plan": typed.model_dump(mode="json"), "isValidation": is_validation}
     try:
         async with asyncio.timeout(seconds), processes:
-            code, document, messages = await run_command(
-                site, [COMMAND], seconds=seconds, stdin=json.dumps(request).encode()
-            )
+            code, document, messages = await site.launcher.check_plan(request, seconds=seconds)
     except TimeoutError:
         raise UsageError(f"checking the plan took more than {seconds:g} s\nMake it smaller.") from None
     if code or not document or "error" in document:
@@ -333,19 +328,24 @@ class TypedPlan:
             itemCount=sum(1 for _ in plan.items()) if count is None else count,
             concurrency=plan.concurrency,
             remarks=list(preview.remarks),
-            forecast=PlannedChanges(costUsd=estimate.cost_usd, seconds=None, basis=estimate.basis)
-            if estimate
-            else self._estimate(plan),
+            forecast=self._forecast(plan, estimate),
         )
 
-    def _estimate(self, plan: JobPlan) -> PlannedChanges | None:
-        """Cost and duration, from earlier sessions of the same agents and models."""
-        estimate = forecast_plan(self.job.name, plan, self._site.context)
-        if not estimate.items:
+    def _forecast(self, plan: JobPlan, estimate: PlanEstimate | None) -> PlannedChanges | None:
+        """Cost and duration, from earlier sessions of the same agents and models; the cost from the plan
+        alone where some of them are missing."""
+        work = estimate.workload if estimate else None
+        forecast = forecast_plan(self.job.name, plan, self._site.context, work=work)
+        cost, time = forecast.cost_usd, forecast.seconds
+        if estimate and (cost.unknown or not forecast.items):
+            return PlannedChanges(
+                costUsd=estimate.cost_usd,
+                seconds=None if time.unknown else time.value,
+                basis=estimate.basis,
+            )
+        if not forecast.items:
             return None
-        return PlannedChanges(
-            costUsd=estimate.cost_usd.value, seconds=estimate.seconds.value, basis=basis(estimate)
-        )
+        return PlannedChanges(costUsd=cost.value, seconds=time.value, basis=basis(forecast))
 
     async def start(self) -> str:
         """Start a detached run; its ID, as soon as it is in the store."""

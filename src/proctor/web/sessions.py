@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-import secrets
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -11,6 +11,13 @@ from fastapi import Path as PathParameter
 from starlette.responses import RedirectResponse, Response
 
 from proctor.api.handles import session_diff
+from proctor.batch.session_branch import (
+    clean_up_session,
+    find_branch,
+    merge_branch,
+    merge_problem,
+    sessions_to_clean,
+)
 from proctor.errors import NotFound, ProctorError, UsageError
 from proctor.formatting import short
 from proctor.item import RUNNING
@@ -24,10 +31,12 @@ from proctor.store.transcripts import (
     HEAD_CHARACTERS,
     OUTLINE_EVENTS,
     PART_CHARACTERS,
+    TranscriptEvent,
     TranscriptPiece,
+    TranscriptStep,
     search,
 )
-from proctor.web.actions import POLL_SECONDS, error_message
+from proctor.web.actions import errors_of_request
 from proctor.web.responses import ERRORS, page
 from proctor.web.run_schemas import (
     AttemptShape,
@@ -120,8 +129,8 @@ def _item(site: AppState, row: SessionRow) -> ItemOfSession | None:
     )
 
 
-def _plain(step: Row) -> Row:
-    return step | {name: vars_of(step[name]) for name in ("testOutput", "output")}
+def _plain(step: TranscriptStep) -> Row:
+    return {**step, "testOutput": vars_of(step["testOutput"]), "output": vars_of(step["output"])}
 
 
 def vars_of(piece: transcripts.TranscriptPiece) -> Row:
@@ -286,7 +295,7 @@ def router(site: AppState) -> APIRouter:
     return routes
 
 
-def _events(rows: list[dict[str, object]], after: int, limit: int) -> EventsAnswer:
+def _events(rows: Sequence[TranscriptEvent], after: int, limit: int) -> EventsAnswer:
     events = [
         EventShape.model_validate(
             {
@@ -358,17 +367,21 @@ def diffs_router(site: AppState) -> APIRouter:
     @routes.post("/{session_id}/merge", summary="Merge a session into its base branch")
     async def merge(session_id: SessionId) -> BranchAnswer:
         """Squash merge, checked again if the base branch has changed. Never pushes."""
+        settings = await asyncio.to_thread(site.current_settings)
         id_ = await asyncio.to_thread(_with_branch, site, session_id)
-        done = await _run_detached(site, ["sessions", "merge", id_, "--json"], f"merge-{id_}")
-        return BranchAnswer(session_id=id_, result=done.get("result", "error"), message=done.get("error", ""))
+        with errors_of_request():
+            branch = await asyncio.to_thread(find_branch, site.store, settings, id_)
+            merged = await merge_branch(site.store, settings, branch, site.now)
+        return BranchAnswer(session_id=id_, result=merged.result.result, message=merge_problem(merged))
 
     @routes.post("/{session_id}/discard", summary="Delete a session's branch and worktree")
-    async def discard(session_id: SessionId) -> BranchAnswer:
+    def discard(session_id: SessionId) -> BranchAnswer:
         """The record of the session stays."""
-        id_ = await asyncio.to_thread(_with_branch, site, session_id)
-        arguments = ["sessions", "cleanup", id_, "--branches", "--yes", "--json"]
-        done = await _run_detached(site, arguments, f"discard-{id_}")
-        return BranchAnswer(session_id=id_, result="discarded", message="; ".join(done.get("kept", [])))
+        id_ = _with_branch(site, session_id)
+        with errors_of_request():
+            (row,) = sessions_to_clean(site.store, site.now(), session=id_)
+            kept = clean_up_session(site.current_settings(), row, branch=True)
+        return BranchAnswer(session_id=id_, result="discarded", message=kept)
 
     return routes
 
@@ -378,17 +391,6 @@ def _with_branch(site: AppState, session_id: str) -> str:
     if not row["branch"]:
         raise UsageError(f"session {row['id']} has no branch\nOnly sessions of a repository have one.")
     return str(row["id"])
-
-
-async def _run_detached(site: AppState, arguments: list[str], name: str) -> Row:
-    """Run a command that continues if the client disconnects; its JSON document."""
-    launched = await asyncio.to_thread(site.launcher.start, arguments, f"{name}-{secrets.token_hex(3)}")
-    while launched.process.poll() is None:
-        await asyncio.sleep(POLL_SECONDS)
-    document = launched.document
-    if set(document) <= {"error", "problems"}:
-        raise UsageError(str(document.get("error") or error_message({}, launched.messages)))
-    return document
 
 
 def _patch(site: AppState, row: SessionRow) -> str:

@@ -11,10 +11,10 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
-from proctor.api.launch import Launcher
+from proctor.api.launch import Launcher, without_server_secrets
 from proctor.cache import LruCache
 from proctor.config import ServeToken
-from proctor.context import ModelOptions, RunContext
+from proctor.context import ModelOptions, RunContext, Settings
 from proctor.formatting import whole
 from proctor.item import FINISHED, RUNNING
 from proctor.models import ModelRouter
@@ -349,6 +349,16 @@ class AppState:
             folder=self.folder,
             logs=self.data_folder / "logs",
             is_encrypted=self.store.data_keys.is_encrypted,
+        )
+
+    def current_settings(self) -> Settings:
+        """The settings as they are now, for programs that a request starts: `proctor.toml` is read again, and
+        the secrets of the server are left out."""
+        settings = self.context.settings_for(self.context.settings.folders)
+        return replace(
+            settings,
+            user_environment=without_server_secrets(settings.user_environment),
+            environment=without_server_secrets(settings.environment),
         )
 
     def make_models(self) -> ModelRouter:

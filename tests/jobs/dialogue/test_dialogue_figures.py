@@ -3,7 +3,7 @@
 import html
 import re
 
-from proctor.jobs.dialogue.files import dialogue_html, dialogue_markdown, dialogue_text, methods_paragraph
+from proctor.jobs.dialogue.report import dialogue_html, dialogue_markdown, dialogue_text, methods_paragraph
 
 
 def document(settings=({},)):

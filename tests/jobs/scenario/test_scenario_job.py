@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,11 @@ from proctor.bootstrap import open_context
 from proctor.cli.run import OutputOptions, exit_code
 from proctor.cli.scenario import present
 from proctor.errors import PlanError, UsageError
-from proctor.job import PlanText, make_overrides
+from proctor.job import PlanText, StepFinished, make_overrides
 from proctor.jobs import recognize
 from proctor.jobs.scenario.analysis import BatchAnalyzer, experiment_html, experiment_markdown
 from proctor.jobs.scenario.experiment import ExperimentOverrides
+from proctor.jobs.scenario.folder import ExperimentFolder
 from proctor.jobs.scenario.job import JOB
 
 CONFIG = """\
@@ -321,3 +323,24 @@ async def test_pauses_between_executions_do_not_count_as_time_of_the_experiment(
 
     assert resumed.summary["durationSec"] < 3600
     assert json.loads((folder / "out" / "batch-summary.json").read_text())["duration_seconds"] < 3600
+
+
+async def test_turns_that_were_committed_together_are_all_written(ctx, folder):
+    result = await lifecycle.start(JOB, read(ctx, folder), ctx)
+    row = next(row for row in ctx.store.read.items(result.run_id) if json.loads(row["details"])["turns"] == 2)
+    files = ExperimentFolder(ctx, result.run_id, scenario_folder=folder / "scenario")
+    path = folder / "out" / "runs" / json.loads(row["settings"])["label"]
+    step = StepFinished(item_id=row["id"], session_id=row["sessionId"], number=0)
+    files.step_finished(step)
+    # As it was before the first turn.
+    known = files._running[row["id"]]
+    files._running[row["id"]] = replace(known, run=replace(known.run, turns=()))
+    written = {name: (path / name).read_text() for name in ("world-state-001.md", "world-state-002.md")}
+    for name in written:
+        (path / name).unlink()
+
+    files.step_finished(replace(step, number=2))
+
+    assert {name: (path / name).read_text() for name in written} == written
+    assert files._running[row["id"]].run.turns == known.run.turns
+    assert files._running[row["id"]].step == 2

@@ -298,6 +298,7 @@ class CodingJob(Job):
     """`proctor batch`."""
 
     name = "coding"
+    takes_items = True
     command = "batch"
     title = "Coding sessions or prompts"
     overrides = Overrides

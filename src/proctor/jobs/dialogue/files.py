@@ -1,4 +1,4 @@
-"""Files of a simulation: one per dialogue, a summary, and the analysis. All come from the store.
+"""Files of a simulation: one per dialogue, and a summary. All come from the store.
 
 What differs between equal dialogues (IDs of attempts, times, durations) is in the last member, `record`; the
 rest of two runs with one seed is equal byte for byte.
@@ -7,31 +7,17 @@ rest of two runs with one seed is equal byte for byte.
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from proctor.dialogue.conversation import Checkpoint, ConversationCheckpoint, Side, parse_conversation
 from proctor.dialogue.participant import CLIENT, SIDES, THERAPIST
-from proctor.formatting import chance, figure, percent, plural
 from proctor.item import ERROR, FINISHED, QUEUED, SUCCESS, TIMEOUT, Item
 from proctor.json_values import JsonMap, JsonObject, as_map, as_number, json_object
 from proctor.model_client import ClientTotals
-from proctor.report.charts import Bar, bars
-from proctor.report.panels import HeatCell, TableRow, dot_table, heat_map
-from proctor.report.render import (
-    Drawn,
-    PageFiles,
-    filed,
-    method_text,
-    page,
-    plots_in_page,
-    sample_text,
-    text,
-)
-from proctor.results_view import FigureList, ResultChart, ResultFigure, ResultsView, Section
 from proctor.score import LEVELS, Score
-from proctor.stats.dialogue import cells_of, is_data, measure_rows, measures_of, runs_of, summary_of
+from proctor.stats.dialogue import is_data, runs_of, summary_of
 from proctor.store import ItemFilter, StoreReader
 from proctor.store.items import mock_models
 from proctor.store.tables import (
@@ -403,217 +389,3 @@ def _record(item: ItemRow, session: SessionRow | None) -> JsonObject:
         "cost_usd": session and session["costUsd"],
         "notes": json.loads((session and session["notes"]) or "[]"),
     }
-
-
-DRAWN_CELLS = 40
-SHOWN_SCORES = 4
-"""Scores on the page of a run; the analysis has all."""
-DRAWN_MAPS = 6
-"""Maximum number of heat maps for each measure."""
-
-
-def dialogue_html(document: JsonMap, *, files: bool = False) -> str:
-    """The analysis as one self-contained HTML file; with `files`, it links to the figures beside it."""
-    plots = plots_in_page(_plots(document), files=files)
-    return page(
-        "dialogue.html.j2", document=document, plots=plots, methods=methods_paragraph(document), **_WORDS
-    )
-
-
-def dialogue_markdown(document: JsonMap) -> tuple[str, PageFiles]:
-    """The analysis as Markdown, and the files of its figures by name."""
-    methods = methods_paragraph(document)
-    plots, files = filed(_plots(document), methods=methods)
-    return _markdown(document, plots, methods=methods), files
-
-
-def dialogue_text(document: JsonMap) -> str:
-    """The analysis as text for a terminal, without plots."""
-    return _markdown(document, {}, methods="")
-
-
-def _markdown(document: JsonMap, plots: Mapping[str, Sequence[Drawn]], *, methods: str) -> str:
-    return text("dialogue.md.j2", document=document, plots=plots, methods=methods, **_WORDS)
-
-
-def around(estimate: Mapping[str, Any]) -> str:
-    """A confidence interval as text."""
-    if estimate["low"] is None or estimate["high"] is None:
-        needs = estimate.get("needs")
-        return f"none; needs {needs} dialogues" if needs else "none"
-    return f"{figure(estimate['low'])} to {figure(estimate['high'])}"
-
-
-_WORDS = {"figure": figure, "around": around, "chance": chance}
-"""Functions of the templates."""
-
-
-def _plots(document: Mapping[str, Any]) -> dict[str, list[Drawn]]:
-    """The plots by measure."""
-    return {
-        each["measure"]: [
-            *_heat_map(each["measure"], each["cells"]),
-            *_means(each["measure"], each["cells"]),
-            *_shares(each["measure"], each["components"], each["overall"]["n"]),
-        ]
-        for each in document["measures"]
-    }
-
-
-def results_view(read: StoreReader, run_id: str) -> ResultsView:
-    """Client × therapist heat maps of the scores, or of the turns without any, and their distributions."""
-    # Late: it loads numpy.
-    import numpy as np
-
-    from proctor.report.result_sections import distribution
-
-    runs = list(runs_of(read, run_id))
-    rows = measure_rows(runs)
-    if not rows:
-        return ResultsView()
-    scores = [name for name in measures_of(rows) if name != "num_turns"][:SHOWN_SCORES]
-    sections: list[Section] = []
-    for measure in scores or ["num_turns"]:
-        marks = FigureList()
-        cells = [asdict(cell) for cell in cells_of(rows, measure)]
-        numbers = {
-            (cell["client"], cell["therapist"]): marks.add(_cell_figure(cell))
-            for cell in cells
-            if cell["mean"]["value"] is not None
-        }
-        for label, svg in _heat_map(measure.removeprefix("score."), cells, numbers):
-            title, _, caption = label.partition(". ")
-            sections.append(ResultChart(title=title, svg=svg, marks=marks.figures, caption=caption))
-    for measure in (*scores, "num_turns"):
-        values = np.asarray([row[measure] for row in rows if row.get(measure) is not None], dtype=np.float64)
-        if len(np.unique(values)) > 1:
-            name = measure.removeprefix("score.")
-            score = name if measure.startswith("score.") else ""
-            sections.append(distribution(name, values, unit="dialogue", score=score))
-    excluded = sum(run.status in FINISHED for run in runs) - len(rows)
-    remarks = [f"{plural(excluded, 'dialogue')} broken off and excluded."] if excluded else []
-    return ResultsView(sections=sections, remarks=remarks)
-
-
-def _cell_figure(cell: Mapping[str, Any]) -> ResultFigure:
-    mean = cell["mean"]
-    return ResultFigure(
-        label=f"{cell['client']} × {cell['therapist']}",
-        text=figure(mean["value"]),
-        value=mean["value"],
-        low=mean["low"],
-        high=mean["high"],
-        n=mean["n"],
-        unit="dialogue",
-        note=mean["note"],
-        items={"factor": [f"client={cell['client']}", f"therapist={cell['therapist']}"]},
-    )
-
-
-def _heat_map(
-    measure: str, cells: Sequence[Mapping[str, Any]], marks: Mapping[tuple[str, str], int] | None = None
-) -> list[Drawn]:
-    """Client by therapist, for each combination of the other settings; `marks` are the numbers of cells."""
-    drawn: list[Drawn] = []
-    settings = list(dict.fromkeys(tuple(cell["settings"].items()) for cell in cells))
-    for setting in settings[:DRAWN_MAPS]:
-        chosen = [
-            cell
-            for cell in cells
-            if tuple(cell["settings"].items()) == setting and cell["mean"]["value"] is not None
-        ]
-        clients = list(dict.fromkeys(cell["client"] for cell in chosen))
-        therapists = list(dict.fromkeys(cell["therapist"] for cell in chosen))
-        if len(chosen) < 2:
-            continue
-        where = ", ".join(f"{name} = {value}" for name, value in setting)
-        title = f"{measure} by client and therapist" + (f": {where}" if where else "")
-        caption = f"{title}. {_about(chosen)} Colour: the mean."
-        plot = heat_map(
-            title,
-            {
-                (cell["client"], cell["therapist"]): HeatCell(
-                    value=cell["mean"]["value"],
-                    low=cell["mean"]["low"],
-                    high=cell["mean"]["high"],
-                    n=cell["mean"]["n"],
-                    mark=(marks or {}).get((cell["client"], cell["therapist"])),
-                )
-                for cell in chosen
-            },
-            rows=clients,
-            columns=therapists,
-            row_axis="client",
-            column_axis="therapist",
-            say=figure,
-        )
-        drawn.append((caption, plot))
-    return drawn
-
-
-def _about(cells: Sequence[Mapping[str, Any]]) -> str:
-    """What the means of a figure are, with their method and n."""
-    methods = (cell["mean"].get("method", "") for cell in cells if cell["mean"]["low"] is not None)
-    sizes = sample_text([cell["mean"]["n"] for cell in cells], "dialogue", "combination")
-    return f"Mean of the finished dialogues of a combination; {method_text(methods)}; {sizes}."
-
-
-def _means(measure: str, cells: Sequence[Mapping[str, Any]]) -> list[Drawn]:
-    known = [cell for cell in cells if cell["mean"]["value"] is not None]
-    if not known:
-        return []
-    rows = [
-        TableRow(
-            cells=[cell["client"], cell["therapist"], *map(str, cell["settings"].values())],
-            entry=Bar(
-                label=" × ".join((cell["client"], cell["therapist"], *cell["settings"].values())),
-                value=cell["mean"]["value"],
-                low=cell["mean"]["low"],
-                high=cell["mean"]["high"],
-                note=f"{figure(cell['mean']['value'])} (n = {cell['mean']['n']})",
-            ),
-        )
-        for cell in known[:DRAWN_CELLS]
-    ]
-    title = f"{measure} by combination"
-    more = f" The first {DRAWN_CELLS} of {len(known)} combinations." if len(known) > DRAWN_CELLS else ""
-    headings = ["client", "therapist", *known[0]["settings"]]
-    return [(f"{title}. {_about(known)}{more}", dot_table(title, headings, rows, axis=measure))]
-
-
-def methods_paragraph(document: Mapping[str, Any]) -> str:
-    """How the dialogues were made and analyzed, as a paragraph for a paper."""
-    from proctor import __version__
-
-    cells = document["measures"][0]["cells"] if document["measures"] else []
-    clients, therapists = ({cell[side] for cell in cells} for side in ("client", "therapist"))
-    sizes = sample_text([cell["mean"]["n"] for cell in cells], "dialogue", "combination")
-    left_out = f"; {document['left_out']} that were broken off are excluded" if document["left_out"] else ""
-    measures = ", ".join(each["measure"] for each in document["measures"])
-    mocks = document["stand_ins"]
-    sentences = [
-        f"We simulated dialogues of {plural(len(clients), 'client')} with "
-        f"{plural(len(therapists), 'therapist')} ({sizes}{left_out}). Measures: {measures}.",
-        "Means have 95% confidence intervals for dialogues like these: with these roles, profiles, and "
-        "settings. Those of shares between 0 and 1 stay within them.",
-        "Variance components come from a random-effects model: mean squares with generalized pivotal "
-        "intervals for balanced data, otherwise restricted maximum likelihood.",
-        "Differences between levels come from a mixed model in which the other factors are a sample; "
-        "intervals and p values of all of them are Bonferroni-corrected.",
-        f"The dialogues used mock models ({', '.join(mocks)}): they say nothing about real ones."
-        if mocks
-        else "",
-        f"Dialogues and analysis: Proctor {__version__}.",
-    ]
-    return " ".join(sentence for sentence in sentences if sentence)
-
-
-def _shares(measure: str, components: Sequence[Mapping[str, Any]], n: int) -> list[Drawn]:
-    known = [
-        Bar(label=each["source"], value=each["share"]) for each in components if each["share"] is not None
-    ]
-    if not known:
-        return []
-    title = f"{measure}: share of the variance"
-    caption = f"{title}. Variance components of a random-effects model; n = {plural(n, 'dialogue')}."
-    return [(caption, bars(title, known, top=1.0, say=percent))]

@@ -34,10 +34,8 @@ from proctor.job import (
 from proctor.jobs.dialogue.files import (
     SUMMARY,
     count_interrupted,
-    dialogue_html,
     finished_items,
     read_checkpoint,
-    results_view,
     session_document,
     unjudged_items,
     write_missing,
@@ -293,7 +291,7 @@ class DialogueFiles(JobFiles):
         """Write the file of a dialogue."""
         read = self._ctx.store.read
         try:
-            for row in read.item(item.id, self._run_id):
+            for row in read.exact_item(self._run_id, item.id):
                 write_session(self._folder, row, read)
             if time.monotonic() >= self._next_summary:
                 self._write_summary()
@@ -450,6 +448,9 @@ class DialogueJob(Job):
 
     def results_view(self, run_id: str, ctx: RunContext) -> ResultsView:
         """Client × therapist heat maps, and the distributions of the scores."""
+        # Late, here and below: runs draw nothing.
+        from proctor.jobs.dialogue.report import results_view
+
         return results_view(ctx.store.read, run_id)
 
     def analysis(self, run_id: str, ctx: RunContext) -> str:
@@ -461,6 +462,8 @@ class DialogueJob(Job):
         document = analysis_document(sessions, run_id)
         if document is None:
             raise UsageError("there is no finished dialogue yet\nThe analysis begins with the first.")
+        from proctor.jobs.dialogue.report import dialogue_html
+
         return dialogue_html(document)
 
 

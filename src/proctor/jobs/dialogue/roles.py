@@ -21,7 +21,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from jsonschema import Draft202012Validator, SchemaError
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from proctor.answer_parser import field_of
@@ -409,6 +408,9 @@ class RoleFolder:
             return ["a profile is a mapping of names to values"]
         if self.schema is None:
             return []
+        # Late, here and below: roles without a schema do not need it.
+        from jsonschema import Draft202012Validator
+
         wrong = [
             (".".join(map(str, error.path)) or "the profile", _short(error.message))
             for error in Draft202012Validator(self.schema).iter_errors(profile)
@@ -565,6 +567,8 @@ def _schema(folder: Path) -> JsonMap | None:
     path = folder / "profile.schema.yaml"
     if not path.is_file():
         return None
+    from jsonschema import Draft202012Validator, SchemaError
+
     schema: JsonMap = read_data(path)
     try:
         Draft202012Validator.check_schema(schema)

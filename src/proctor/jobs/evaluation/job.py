@@ -118,6 +118,7 @@ class EvaluationJobPlan(JobPlan):
             item_count=estimate.item_count,
             cost_usd=estimate.cost_usd,
             basis="Based on the length of the sessions.",
+            workload=estimate.workload,
         )
 
 

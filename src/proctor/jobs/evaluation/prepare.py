@@ -31,7 +31,7 @@ from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, as_tex
 from proctor.model import Model, ModelDirectory
 from proctor.models import ModelRouter
 from proctor.plan.source import bytes_of
-from proctor.session import Usage
+from proctor.session import CHARACTERS_PER_TOKEN, Usage
 from proctor.store import Store, StoreReader
 from proctor.store.datasets import DRAFT
 from proctor.store.evaluations import EvaluationRecord
@@ -284,7 +284,6 @@ STORED = "dataset:"
 """Begins the name of ground truth that is a dataset of the store."""
 MOST_UNREADABLE = 5
 """Files that could not be read which a notice names."""
-CHARACTERS_PER_TOKEN = 4
 PROMPT_TOKENS, ANSWER_TOKENS = 600, 200
 """Approximate size of the built-in judges' instructions, and of their answer."""
 
@@ -634,16 +633,16 @@ def _estimate_evaluator(
         targets=targets,
         calls=calls,
         tokens=usage.total_tokens if model else 0,
-        cost_usd=_cost(model, usage, models) if model else 0.0,
+        cost_usd=_cost(model, calls, usage, models) if model else 0.0,
     )
 
 
-def _cost(model: str, usage: Usage, models: ModelRouter) -> float | None:
+def _cost(model: str, calls: int, usage: Usage, models: ModelRouter) -> float | None:
     try:
         price = models.route(model).price
     except ModelError:
         return None
-    return None if price is None else price.for_call(usage)[0]
+    return None if price is None else price.for_calls(calls, usage)
 
 
 def _evaluators(

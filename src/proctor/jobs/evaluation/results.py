@@ -2,7 +2,8 @@
 
 A record is one `gen_ai.evaluation.result` event per evaluated target, in the shape that readers of the
 service's log streams know; members that have no key there are under `proctor.…`. Nothing here is stored:
-everything is computed from the rows of the evaluation.
+everything is computed from the rows of the evaluation. The functions that draw or render load what does: an
+evaluation prints its averages without it.
 """
 
 import json
@@ -18,8 +19,6 @@ from proctor.evaluators.model_judge import FIELDS
 from proctor.formatting import UNKNOWN, one_line
 from proctor.jobs.evaluation.state import EvaluationState, evaluation_of
 from proctor.json_values import JsonMap, JsonObject, as_number
-from proctor.report.charts import Bar, bars, estimate_figure, stacked
-from proctor.report.render import page, text
 from proctor.results_view import ResultCell, ResultColumn, ResultFigure, ResultsView, ResultTable, Section
 from proctor.stats.calibration import CalibrationPair
 from proctor.stats.evaluation import (
@@ -237,6 +236,8 @@ def _worst_first(one: EvaluatorResult) -> tuple[bool, float]:
 
 
 def _average_figure(one: EvaluatorResult) -> ResultFigure:
+    from proctor.report.charts import estimate_figure
+
     return estimate_figure(
         one.title, one.average, figure, items={"factor": [f"evaluator={one.asked_as}"]}, unit="session"
     )
@@ -552,6 +553,8 @@ def evaluation_report(store: Store, run_id: str, format_: str, now: datetime) ->
 
 def evaluation_html(report: EvaluationReport) -> str:
     """The report as one self-contained HTML file."""
+    from proctor.report.render import page
+
     # Counts and shares need separate plots: their scales differ.
     shares = [result for result in report.results.summaries if is_share(result)]
     others = [result for result in report.results.summaries if not is_share(result)]
@@ -563,6 +566,8 @@ def evaluation_html(report: EvaluationReport) -> str:
 
 def evaluation_markdown(report: EvaluationReport) -> str:
     """The report as Markdown."""
+    from proctor.report.render import text
+
     return text("evaluation.md.j2", page=report, **_WORDS)
 
 
@@ -605,6 +610,8 @@ _WORDS: Mapping[str, object] = {
 
 def averages_chart(results: Sequence[EvaluatorResult]) -> str:
     """Plot of the average of each evaluator with its CI; empty: no results."""
+    from proctor.report.charts import Bar, bars
+
     entries = [
         Bar(
             label=name_of(result).removeprefix("Builtin.").rpartition(":")[2],
@@ -625,6 +632,8 @@ def averages_chart(results: Sequence[EvaluatorResult]) -> str:
 
 def labels_chart(result: EvaluatorResult) -> str:
     """Plot of the label counts of an evaluator."""
+    from proctor.report.charts import Bar, stacked
+
     counted = list(result.labels.items())
     drawn, rest = counted[:DRAWN_LABELS], sum(number for _, number in counted[DRAWN_LABELS:])
     parts = [*drawn, *([("other", rest)] if rest else [])]

@@ -142,7 +142,7 @@ def import_table(
     no column `success` or `status`.
     """
     check_run_id(run_id)
-    tables = [_Table(path) for path in _files(paths)]
+    tables = [_TableFile(path) for path in _files(paths)]
     survey = _Survey(dict(columns or {}), pass_score)
     for table in tables:
         survey.read(table)
@@ -163,7 +163,7 @@ def import_table(
 
 
 def _identified(
-    tables: "Sequence[_Table]", known: Sequence[ImportedFile], *, by_name: bool
+    tables: "Sequence[_TableFile]", known: Sequence[ImportedFile], *, by_name: bool
 ) -> list[ImportedFile]:
     """The files with their keys in the run: that of the same path, else of the same content, else a new one.
 
@@ -215,7 +215,7 @@ class _RowProblem:
     fix: str = ""
 
 
-class _Table:
+class _TableFile:
     """One file."""
 
     def __init__(self, path: Path) -> None:
@@ -389,7 +389,7 @@ class _Survey:
         self._counts_by_score = False
         self.rows = 0
 
-    def read(self, table: _Table) -> None:
+    def read(self, table: _TableFile) -> None:
         """Check every row of a file."""
         sources: dict[str, str] = {}
         names: dict[str, None] = {}
@@ -422,7 +422,7 @@ class _Survey:
             self._problems.append(problem)
 
     def _check_columns(
-        self, table: _Table, names: Sequence[str], sources: Mapping[str, str], early: Mapping[str, int]
+        self, table: _TableFile, names: Sequence[str], sources: Mapping[str, str], early: Mapping[str, int]
     ) -> None:
         there = f"There are: {', '.join(names)}."
 
@@ -446,7 +446,7 @@ class _Survey:
         elif "result" in early:
             self._add(TableProblem(place=table.place(early["result"]), problem="the row has no result"))
 
-    def _check(self, table: _Table, line: int, cells: Cells, sources: Mapping[str, str]) -> "_Values":
+    def _check(self, table: _TableFile, line: int, cells: Cells, sources: Mapping[str, str]) -> "_Values":
         values = _RowReader(table, line, cells, sources, self._pass_score, self._add).read()
         if values.repeat == 0:
             self._zero_based.add(table.path)
@@ -461,7 +461,7 @@ class _Survey:
                 column.add(value)
         return values
 
-    def layout(self) -> "_Layout":
+    def layout(self) -> "_ColumnMapping":
         """What the columns mean. Raises `TableError` if there are problems."""
         if self._off_scale is not None:
             score, place = self._off_scale
@@ -475,7 +475,7 @@ class _Survey:
         if self._problem_count:
             raise TableError(self._problems, self._problem_count)
         factors = [name for name, column in self._columns.items() if column.is_factor(self.rows)]
-        return _Layout(self._sources, factors, self._pass_score, frozenset(self._zero_based))
+        return _ColumnMapping(self._sources, factors, self._pass_score, frozenset(self._zero_based))
 
     def notes(self) -> list[str]:
         """What a user should know of the import."""
@@ -554,7 +554,7 @@ class _RowReader:
 
     def __init__(
         self,
-        table: _Table,
+        table: _TableFile,
         line: int,
         cells: Cells,
         sources: Mapping[str, str],
@@ -737,7 +737,7 @@ def _quoted(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
+class _ColumnMapping:
     """What the columns of all files mean."""
 
     sources: Mapping[Path, Mapping[str, str]]
@@ -748,7 +748,7 @@ class _Layout:
     zero_based: frozenset[Path]
     """Files that count repeats from 0."""
 
-    def outcomes(self, table: _Table, file: str) -> Iterator[TableOutcome]:
+    def outcomes(self, table: _TableFile, file: str) -> Iterator[TableOutcome]:
         """The rows of a file."""
         sources, first = self.sources[table.path], int(table.path in self.zero_based)
         for row in table.rows():

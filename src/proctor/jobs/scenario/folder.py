@@ -257,6 +257,9 @@ class _RunFolder:
     run: ScenarioRun
     whole: bool
     """Whether the texts of its turns are saved."""
+    session_id: str = ""
+    """The attempt whose steps it has, up to `step`."""
+    step: int = 0
 
     def write(self, *, since: int = 0) -> None:
         """Write the files; of the turns only those from `since` on."""
@@ -310,18 +313,25 @@ class ExperimentFolder(JobFiles):
         return None
 
     def step_finished(self, step: StepFinished) -> None:
-        """Write the turn that a run has finished, or the files of a run that begins or continues."""
+        """Write the turns that a run has finished, or the files of a run that begins or continues."""
         folder = self._running.get(step.item_id)
-        if folder is None or step.number == 0:
-            folder = self._running[step.item_id] = self._folder_of(self._item(step.item_id))
+        if folder is None or folder.session_id != step.session_id:
+            folder = self._folder_of(self._item(step.item_id))
+            folder = replace(folder, session_id=step.session_id, step=step.number)
+            self._running[step.item_id] = folder
             folder.write()
             return
-        turn = _turn(step_text(self.store.read, step.session_id, step.number, "output"))
-        if turn is None or turn in folder.run.turns:
+        outputs = [
+            step_text(self.store.read, step.session_id, number, "output")
+            for number in range(folder.step + 1, step.number + 1)
+        ]
+        added = [turn for turn in map(_turn, outputs) if turn and turn not in folder.run.turns]
+        if not added:
             return
-        turns = (*(each for each in folder.run.turns if each.number < turn.number), turn)
-        folder = self._running[step.item_id] = replace(folder, run=replace(folder.run, turns=turns))
-        folder.write(since=turn.number)
+        turns = (*(each for each in folder.run.turns if each.number < added[0].number), *added)
+        folder = replace(folder, run=replace(folder.run, turns=turns), step=step.number)
+        self._running[step.item_id] = folder
+        folder.write(since=added[0].number)
 
     def item_finished(self, item: ItemFinished) -> None:
         """Write how a run has ended, and the experiment's own files unless that was done just now."""

@@ -31,9 +31,9 @@ from proctor.report.estimate import assumption_note
 from proctor.scenario.definition import Scenario, changed, scenario_of
 from proctor.scenario.prompts import HUMAN, ScenarioModels
 from proctor.scenario.run_files import read_run
-from proctor.scenario.simulation import CHARACTERS_PER_TOKEN, ScenarioSimulation
+from proctor.scenario.simulation import ScenarioSimulation
 from proctor.scenario.state import HALTED, ScenarioCall, ScenarioRun, ScenarioTurn
-from proctor.session import ModelCall, Usage
+from proctor.session import CHARACTERS_PER_TOKEN, ModelCall, Usage
 from proctor.stats.estimate import Predicted, Prediction, PromptShare, parts_of, predict
 from proctor.store import Store
 

@@ -1,0 +1,547 @@
+"""A program and its supervisor, part by part: messages, command lines, ends; without a real program."""
+
+import asyncio
+import os
+import resource
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from proctor.processes import Confinement, CouldNotStart, Launch, ProgramEnd, warden
+from proctor.processes import program as programs
+from proctor.processes.program import Program
+from proctor.processes.streams import HELD_BYTES, LINE_LIMIT, ClippedStreamReader, LineSplitter, StreamReader
+
+
+def launch(command=("tool", "x"), **more):
+    usual = {
+        "folder": Path("/work"),
+        "environment": {"PATH": "/bin"},
+        "attempt": "a1",
+        "typed": None,
+        "grace_seconds": 2.5,
+        "together": False,
+    }
+    return Launch(command=command, **{**usual, **more})
+
+
+class Warden:
+    """A supervisor that says these lines and exits with this code."""
+
+    stdout = stderr = None
+
+    def __init__(self, *lines, code=0):
+        self.link, self.far = socket.socketpair()
+        self.link.setblocking(False)
+        self.far.sendall("".join(f"{line}\n" for line in lines).encode())
+        self.far.shutdown(socket.SHUT_WR)
+        self.returncode = code
+
+    def wait(self):
+        return self.returncode
+
+
+@pytest.fixture
+def ended_marked(monkeypatch):
+    """What was ended because it carries a marker, with the grace period."""
+    ended = []
+    monkeypatch.setattr(programs, "end_marked", lambda *call: ended.append(call))
+    return ended
+
+
+async def end_of(process, ended_marked):
+    program = Program(process.link, process, "M=1", 2.5)
+    try:
+        await program.begin({"A": "1"})
+        return await program.ending()
+    finally:
+        process.far.close()
+        program.close()
+
+
+async def test_the_messages_of_a_supervisor_say_how_a_program_ended(ended_marked):
+    process = Warden("started 5", "status 768", "left a b", "left c", "done")
+    assert await end_of(process, ended_marked) == ProgramEnd(exit_code=3, leftovers=("a b", "c"))
+    assert ended_marked == []
+
+
+async def test_what_a_killed_supervisor_watched_is_ended_by_its_marker(ended_marked):
+    killed = ProgramEnd(exit_code=137, signal=9)
+    for lines in (("started 5",), ()):
+        assert await end_of(Warden(*lines, code=-9), ended_marked) == killed
+    cut = Warden("started 5", "status 0", "left x", code=-9)
+    assert await end_of(cut, ended_marked) == ProgramEnd(exit_code=0, leftovers=("x",))
+    assert ended_marked == [("M=1", 2.5)] * 3
+
+
+@pytest.mark.parametrize("code", [0, 1])
+async def test_a_supervisor_that_ends_without_a_program_has_not_started_it(ended_marked, code):
+    with pytest.raises(CouldNotStart, match=rf"^the warden exited with {code}$"):
+        await end_of(Warden(code=code), ended_marked)
+    with pytest.raises(CouldNotStart, match=r"^no such program$"):
+        await end_of(Warden("failed no such program"), ended_marked)
+    assert ended_marked == [("M=1", 2.5)]
+
+
+@pytest.mark.parametrize(
+    ("messages", "end"),
+    [
+        (["status 0"], ProgramEnd(exit_code=0)),
+        (["status 256"], ProgramEnd(exit_code=1)),
+        (["status 15"], ProgramEnd(exit_code=143, signal=15)),
+        (["status 139"], ProgramEnd(exit_code=139, signal=11)),
+        (["status 256", "status 512"], ProgramEnd(exit_code=1)),
+        ([], ProgramEnd(exit_code=137, signal=9)),
+    ],
+)
+def test_how_a_program_ended(messages, end):
+    assert programs._end_of(["started 5", *messages, "done"]) == end
+
+
+async def test_a_program_is_ended_by_closing_the_connection_and_waited_for_beyond_its_grace_period(
+    ended_marked, monkeypatch
+):
+    waits = []
+
+    async def wait(tasks, timeout):
+        waits.append(timeout)
+
+    process = Warden("started 5", "status 0", "done")
+    program = Program(process.link, process, "M=1", 2.5)
+    await program.begin({})
+    await program.ending()
+    monkeypatch.setattr(programs.asyncio, "wait", wait)
+    await program.end()
+    await program.end()
+    monkeypatch.undo()
+    assert waits == [3.5, 3.5]
+    process.far.close()
+    program.close()
+
+
+async def test_ending_is_announced_once_to_a_supervisor_that_still_runs(ended_marked):
+    process = Warden()
+    process.link.close()
+    process.far.close()
+    process.link, process.far = socket.socketpair()
+    process.link.setblocking(False)
+    program = Program(process.link, process, "M=1", 0.0)
+    process.far.sendall(b"started 5\n")
+    await program.begin({"A": "1", "B": "x"})
+    assert process.far.recv(100) == b"00000007A=1\0B=x"
+    ending = asyncio.create_task(program.end())
+    process.far.setblocking(False)
+    assert await asyncio.get_running_loop().sock_recv(process.far, 10) == b""
+    process.far.sendall(b"status 15\ndone\n")
+    process.far.close()
+    await ending
+    assert await program.ending() == ProgramEnd(exit_code=143, signal=15)
+    program.close()
+
+
+# --- Starting the supervisor ---
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The options of the process that would have been started, with its standard input."""
+    calls = []
+
+    def popen(command, **options):
+        content = options["stdin"].read()
+        calls.append(SimpleNamespace(command=command, content=content, **options))
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    return calls
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_the_command_of_a_supervisor(started, together):
+    near, far = socket.socketpair()
+    number = far.fileno()
+    programs._start_warden(launch(together=together, typed="hé\ud800"), far, "M=1", None)
+    near.close()
+    far.close()
+    (call,) = started
+    begin = [sys.executable, "-I", "-S", warden.__file__]
+    assert call.command == [*begin, str(number), "2.5", "M=1", "", "tool", "x"]
+    assert call.content == b"h\xc3\xa9?"
+    assert call.stdout == subprocess.PIPE
+    assert call.stderr == (subprocess.STDOUT if together else subprocess.PIPE)
+    assert call.cwd == Path("/work") and call.pass_fds == [number] and call.start_new_session
+    assert call.env == {"PROCTOR_ATTEMPT": "a1", "PYTHONCOERCECLOCALE": "0"}
+
+
+def test_the_command_of_a_supervisor_of_a_confined_program(started):
+    wrapped = []
+
+    def wrap(arguments, launched, descriptors):
+        wrapped.append((arguments, dict(descriptors)))
+        return ["box", *arguments]
+
+    confinement = Confinement(
+        wrap=wrap, stays=True, limits={"CORE": 0, "NOFILE": 9}, most_processes=7, filter=b"rules"
+    )
+    near, far = socket.socketpair()
+    channel = socket.socketpair()
+    launched = launch("echo hi", confinement=confinement, environment={"LD_LIBRARY_PATH": "/lib"})
+    programs._start_warden(launched, far, "M=1", channel[0])
+    ((arguments, descriptors),) = wrapped
+    (call,) = started
+    limits = f"{resource.RLIMIT_CORE}=0,{resource.RLIMIT_NOFILE}=9"
+    inherited = f"channel={channel[0].fileno()},filter={descriptors['filter']}"
+    assert arguments == ["/bin/sh", "-c", "echo hi"]
+    assert descriptors["channel"] == channel[0].fileno()
+    assert call.command[6:] == ["M=1", f"{limits},{inherited},stays=1,processes=7", "box", *arguments]
+    assert call.pass_fds == [far.fileno(), *descriptors.values()]
+    assert call.env["LD_LIBRARY_PATH"] == "/lib"
+    assert call.content == b""
+    for each in (near, far, *channel):
+        each.close()
+
+
+def test_a_confinement_without_limits_passes_no_options(started):
+    near, far = socket.socketpair()
+    confinement = Confinement(wrap=lambda arguments, *_: ["box", *arguments])
+    programs._start_warden(launch(confinement=confinement), far, "M=1", None)
+    near.close()
+    far.close()
+    assert started[0].command[7:] == ["", "box", "tool", "x"]
+    assert (confinement.stays, confinement.most_processes, confinement.filter) == (False, None, b"")
+
+
+def test_a_file_without_a_name_is_read_from_its_beginning(monkeypatch):
+    for name in ("memfd_create", "no_such_name"):
+        monkeypatch.setattr(
+            programs, "hasattr", lambda module, _, name=name: hasattr(module, name), raising=False
+        )
+        with programs._file_of(b"content") as file:
+            assert os.read(file.fileno(), 100) == b"content"
+    with programs._standard_input(None) as empty:
+        assert empty.read() == b""
+    with programs._standard_input("") as empty:
+        assert empty.read() == b""
+
+
+def test_where_a_program_is_found(tmp_path):
+    tool = tmp_path / "bin" / "tool"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    assert launch(environment={"PATH": str(tool.parent)}).find_program() == tool
+    assert launch(["bin/tool"], folder=tmp_path).find_program() == tool
+    assert launch([str(tool)]).find_program() == tool
+    assert launch(["sh"], environment={}).find_program().name == "sh"
+    for command in (["tool"], ["./tool"]):
+        with pytest.raises(FileNotFoundError) as raised:
+            launch(command, folder=tmp_path, environment={"PATH": "/none"}).find_program()
+        assert (raised.value.errno, raised.value.filename) == (2, command[0])
+    with pytest.raises(ValueError, match="the command is empty"):
+        _ = launch([]).arguments
+    assert launch("a b").arguments == ["/bin/sh", "-c", "a b"]
+
+
+# --- Running to the end ---
+
+
+def scripted_program(*chunks, ends=True):
+    """A program with this output, and what is done with it."""
+    calls = []
+    waiting = list(chunks)
+
+    async def chunk():
+        calls.append("chunk")
+        return waiting.pop(0) if waiting else b""
+
+    async def ending():
+        calls.append("ending")
+        if not ends:
+            await asyncio.Event().wait()
+
+    async def end():
+        calls.append("end")
+
+    made = SimpleNamespace(output=SimpleNamespace(chunk=chunk), ending=ending, end=end, calls=calls)
+    made.expect_reader = lambda: calls.append("reader")
+    return made
+
+
+async def test_a_program_is_read_then_awaited_then_ended_then_read_again(monkeypatch):
+    limits = []
+
+    async def at_most(seconds, work):
+        limits.append(seconds)
+        await work
+
+    monkeypatch.setattr(programs, "at_most", at_most)
+    program = scripted_program(b"ab", b"\xc3", b"\xa9")
+    output = programs._Output(program, 10)
+    assert await programs._run_within(None, program, output) is False
+    assert program.calls == ["reader", *["chunk"] * 4, "ending", "end", "chunk"]
+    assert output.clip.text == "abé" and limits == [1]
+
+    stuck = scripted_program(b"x", ends=False)
+    assert await programs._run_within(0.01, stuck, programs._Output(stuck, 10)) is True
+    assert stuck.calls[-3:] == ["ending", "end", "chunk"]
+
+
+async def test_work_is_waited_for_so_long():
+    done = []
+
+    async def work(seconds):
+        await asyncio.sleep(seconds)
+        done.append(seconds)
+
+    await programs.at_most(60, work(0))
+    await programs.at_most(0.001, work(60))
+    assert done == [0]
+
+
+# --- Ending by a marker ---
+
+
+def test_marked_processes_and_their_descendants_are_ended_except_those_this_one_comes_from(monkeypatch):
+    born = {5: b"1", 6: b"1", 7: b"1", 8: b"1"}
+    marked = [[5, 8, os.getpid()], [], []]
+    rounds = []
+
+    def end_all(find, grace, wait):
+        rounds.append((find(), grace))
+        born[6] = b"2"
+        rounds.append((find(), grace))
+
+    monkeypatch.setattr(warden, "ancestors_of", lambda pid: {8} if pid == os.getpid() else set())
+    monkeypatch.setattr(warden, "marked_with", lambda marker: marked.pop(0))
+    monkeypatch.setattr(warden, "descendants_of", lambda pid: {5: [6, 7, 8], 6: [7]}.get(pid, []))
+    monkeypatch.setattr(warden, "birth_of", lambda pid: born[pid])
+    monkeypatch.setattr(warden, "is_alive", lambda pid: pid != 5 or len(rounds) == 0)
+    monkeypatch.setattr(warden, "name_of", lambda pid: {5: "b", 6: "a", 7: "c"}[pid])
+    monkeypatch.setattr(warden, "end_all", end_all)
+    assert programs.end_marked("M=1", 2) == ["a", "b", "c"]
+    # Later, without the marker: what is known by its id and its start, and lives.
+    assert rounds == [([5, 6, 7], 2.5), ([7], 2.5)]
+
+
+def test_an_attempt_is_ended_by_its_marker(monkeypatch):
+    calls = []
+    monkeypatch.setattr(programs, "end_marked", lambda *call: calls.append(call) or ["x"])
+    assert programs.end_attempt("a1") == ["x"] and programs.end_attempt("a1", grace_seconds=1) == ["x"]
+    assert calls == [("PROCTOR_ATTEMPT=a1", 5.0), ("PROCTOR_ATTEMPT=a1", 1)]
+
+
+# --- Streams ---
+
+
+class Recorded(StreamReader):
+    """A reader that says when it stops and goes on reading."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def _pause(self):
+        self.calls.append("pause")
+
+    def _resume(self):
+        self.calls.append("resume")
+
+
+async def test_a_program_waits_while_more_than_a_megabyte_is_not_read():
+    reader = Recorded()
+    assert HELD_BYTES == 1 << 20
+    reader._receive(b"x" * HELD_BYTES)
+    assert reader.calls == []
+    reader._receive(b"y")
+    reader._receive(b"z")
+    assert reader.calls == ["pause", "pause"]
+    assert len(await reader.chunk()) == HELD_BYTES
+    assert reader.calls[2:] == ["resume"]
+    assert (await reader.chunk(), await reader.chunk(), await reader.chunk()) == (b"y", b"z", b"")
+    assert reader.calls[2:] == ["resume"]
+
+
+async def test_a_reader_that_is_still_too_far_behind_does_not_let_the_program_go_on():
+    reader = Recorded()
+    for size in (1, HELD_BYTES, 1):
+        reader._receive(b"x" * size)
+    await reader.chunk()
+    # One byte too many is left, and then none.
+    assert "resume" not in reader.calls
+    await reader.chunk()
+    assert reader.calls[-1] == "resume"
+
+
+async def test_a_pipe_is_read_to_its_end_and_closed():
+    reading, writing = os.pipe()
+    pipe = os.fdopen(reading, "rb", buffering=0)
+    reader = ClippedStreamReader()
+    await asyncio.wait_for(reader.closed(), 30)
+    reader.connect(pipe)
+    assert not os.get_blocking(pipe.fileno())
+    os.write(writing, "aé\0".encode())
+    os.close(writing)
+    await asyncio.wait_for(reader.closed(), 30)
+    assert reader.clip.text == "aé\ufffd" and pipe.closed
+    reader.close()
+
+
+async def test_a_spurious_wakeup_is_not_the_end():
+    reading, writing = os.pipe()
+    reader = StreamReader()
+    with os.fdopen(reading, "rb", buffering=0) as pipe:
+        reader.connect(pipe)
+        reader._read(pipe.fileno())
+        os.write(writing, b"later")
+        assert await asyncio.wait_for(reader.chunk(), 30) == b"later"
+        os.close(writing)
+        assert await asyncio.wait_for(reader.chunk(), 30) == b""
+    await reader.drain()
+
+
+@pytest.mark.parametrize(
+    ("chunks", "limit", "lines"),
+    [
+        ([b"abc\n"], 4, ["abc"]),
+        ([b"abcd\n"], 4, ["abcd"]),
+        ([b"abcde\n"], 4, ["abcd[… 1 bytes left out …]"]),
+        ([b"ab", b"cde", b"f\n"], 4, ["abcd[… 2 bytes left out …]"]),
+        ([b"ab", b"cd", b"\n"], 4, ["abcd"]),
+        ([b"a\r\n\0\r", b"\n", b"\r"], 9, ["a", "\ufffd", ""]),
+        ([b"", b"x"], 4, ["x"]),
+        ([b"\n"], 4, [""]),
+        ([], 4, []),
+    ],
+)
+def test_lines_and_blocks_of_chunks(chunks, limit, lines):
+    single, joined = LineSplitter(limit), LineSplitter(limit)
+    found = [line for chunk in chunks for line in single.feed(chunk)]
+    assert [*found, *single.rest()] == lines
+    text = "".join(joined.block(chunk) for chunk in chunks) + "".join(f"{line}\n" for line in joined.rest())
+    assert text == "".join(f"{line}\n" for line in lines)
+    assert list(single.rest()) == []
+
+
+def test_the_beginning_of_a_line():
+    assert LINE_LIMIT == 8 << 20
+    lines = LineSplitter(4)
+    assert not lines.has_begun and lines.begun == ""
+    assert list(lines.feed(b"a\nb\0\xff")) == ["a"]
+    assert lines.has_begun and lines.begun == "b\ufffd\ufffd"
+    list(lines.feed(b"cdef"))
+    assert lines.begun == "b\ufffd\ufffdc"
+    list(lines.feed(b"\n"))
+    assert not lines.has_begun
+
+
+# --- What a program prints ---
+
+
+class Printing:
+    """A program whose supervisor runs, with pipes for its output."""
+
+    def __init__(self):
+        self.warden = Warden()
+        self.warden.far.close()
+        self.warden.link.close()
+        self.warden.link, self.far = socket.socketpair()
+        self.warden.link.setblocking(False)
+        self.pipes = [os.pipe(), os.pipe()]
+        self.warden.stdout, self.warden.stderr = (
+            os.fdopen(near, "rb", buffering=0) for near, _ in self.pipes
+        )
+        self.program = Program(self.warden.link, self.warden, "M=1", 0.0)
+
+    async def begin(self):
+        self.far.sendall(b"started 5\n")
+        await self.program.begin({})
+
+    def write(self, text, stream=0):
+        os.write(self.pipes[stream][1], text)
+
+    def end_output(self, stream=0):
+        os.close(self.pipes[stream][1])
+
+    def end(self):
+        self.far.sendall(b"status 0\ndone\n")
+        self.far.close()
+
+
+async def test_an_unfinished_line_is_yielded_once_when_it_rests_and_again_when_complete():
+    run = Printing()
+    await run.begin()
+    blocks = run.program.blocks(rest_seconds=0.01)
+    run.write(b"one\ntwo\nwait?")
+    assert await anext(blocks) == "one\ntwo\n"
+    rested = await anext(blocks)
+    assert isinstance(rested, programs.Unfinished) and rested == "wait?"
+    following = asyncio.ensure_future(anext(blocks))
+    # It is not said again, however long it rests.
+    await asyncio.sleep(0.05)
+    assert not following.done()
+    run.write(b" yes\nnext")
+    assert await following == "wait? yes\n"
+    assert await anext(blocks) == "next"
+    run.end_output()
+    assert [block async for block in blocks] == ["next\n"]
+    run.end_output(1)
+    run.end()
+    assert (await run.program.ending()).exit_code == 0
+    run.program.close()
+
+
+async def test_lines_without_a_time_to_rest_are_complete():
+    run = Printing()
+    await run.begin()
+    lines = run.program.lines()
+    run.write(b"a\n\nb")
+    assert (await anext(lines), await anext(lines)) == ("a", "")
+    run.end_output()
+    assert [line async for line in lines] == ["b"]
+    run.write(b"problem", stream=1)
+    run.end_output(1)
+    run.end()
+    await run.program.ended()
+    assert run.program.stderr == "problem"
+    run.program.close()
+
+
+async def test_output_is_discarded_unless_somebody_reads_it():
+    for is_read in (True, False):
+        run = Printing()
+        await run.begin()
+        if is_read:
+            run.program.expect_reader()
+        run.write(b"x")
+        run.end_output()
+        run.end_output(1)
+        run.end()
+        before = asyncio.all_tasks()
+        await run.program.ended()
+        assert await run.program.output.chunk() == (b"x" if is_read else b"")
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() <= before
+        run.program.close()
+        assert run.warden.stdout.closed and run.warden.stderr.closed
+
+
+async def test_a_standard_error_that_stays_open_is_waited_for_a_second(monkeypatch):
+    waits = []
+
+    async def at_most(seconds, work):
+        waits.append(seconds)
+        work.close()
+
+    monkeypatch.setattr(programs, "at_most", at_most)
+    run = Printing()
+    await run.begin()
+    run.end_output()
+    run.end()
+    await run.program.ended()
+    assert waits == [1]
+    run.program.close()
+    assert run.warden.stderr.closed
+    run.end_output(1)

@@ -1,0 +1,101 @@
+"""What pages ask for is a call of the library in the server, not a command: in a thread where it blocks."""
+
+import asyncio
+import threading
+
+import pytest
+from app_states import changed_state
+
+from proctor.errors import NotFound, UsageError
+from proctor.web.actions import errors_of_request, run_in_thread
+from waiting import TIME_LIMIT_SECONDS
+
+
+async def test_a_coroutine_in_a_thread_has_a_loop_of_its_own():
+    async def where():
+        return threading.get_ident(), asyncio.get_running_loop()
+
+    thread, loop = await run_in_thread(where, seconds=TIME_LIMIT_SECONDS)
+
+    assert thread != threading.get_ident()
+    assert loop is not asyncio.get_running_loop()
+
+
+async def test_an_error_in_a_thread_is_raised_to_the_caller():
+    async def fail():
+        raise UsageError("no")
+
+    with pytest.raises(UsageError, match=r"^no$"):
+        await run_in_thread(fail, seconds=TIME_LIMIT_SECONDS)
+
+
+async def test_a_coroutine_in_a_thread_is_cancelled_with_its_caller_and_has_ended_by_then():
+    begun, ended = threading.Event(), threading.Event()
+
+    async def wait():
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    task = asyncio.create_task(run_in_thread(wait, seconds=TIME_LIMIT_SECONDS))
+    assert await asyncio.to_thread(begun.wait, TIME_LIMIT_SECONDS)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert ended.is_set()
+
+
+async def test_a_coroutine_in_a_thread_is_cancelled_when_its_time_is_over():
+    ended = threading.Event()
+
+    async def wait():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    with pytest.raises(TimeoutError):
+        await run_in_thread(wait, seconds=0.01)
+
+    assert ended.is_set()
+
+
+def test_an_unknown_name_in_a_request_is_an_error_of_the_request():
+    with pytest.raises(UsageError, match=r"^no such model$") as raised, errors_of_request():
+        raise NotFound("no such model")
+
+    assert not isinstance(raised.value, NotFound)
+
+
+def test_programs_that_a_request_starts_do_not_get_the_secrets_of_the_server(site):
+    secrets = {"PROCTOR_TOKEN": "hidden", "PROCTOR_ACCESS_KEYS": "a=b", "OPENAI_API_KEY": "kept"}
+    state = changed_state(site, user_environment=secrets, environment={**secrets, "MORE": "kept"})
+
+    settings = state.current_settings()
+
+    assert settings.user_environment == {"OPENAI_API_KEY": "kept"}
+    assert settings.environment == {"OPENAI_API_KEY": "kept", "MORE": "kept"}
+
+
+def test_models_agents_tasks_and_trials_need_no_command(serve, proctor):
+    server = serve(command=["/nonexistent/proctor"])
+    (proctor.folder / "set.jsonl").write_text('{"prompt": "2+2?", "expected": "4"}\n')
+
+    assert "scripted/ok" in {model["name"] for model in server.get("/api/models").json["models"]}
+    assert "scripted" in {agent["name"] for agent in server.get("/api/agents").json["agents"]}
+    assert server.post("/api/trials", {"model": "scripted/ok"}).json["well"] is True
+    assert len(server.get("/api/tasks?path=set.jsonl").json["tasks"]) == 1
+
+
+def test_an_agent_is_tried_in_the_server(serve):
+    server = serve(command=["/nonexistent/proctor"])
+
+    tried = server.post("/api/trials", {"agent": "builtin", "model": "scripted/ok"}).json
+
+    # It ran its task: the mock model says OK, and writes no file.
+    assert tried["well"] is False
+    assert tried["said"].startswith("installed; fail (")
+    assert "It ran and made no hello.txt." in tried["remedy"]

@@ -1,0 +1,171 @@
+"""Details of the workspace: permissions, settings of repositories, sealed histories, reports of tests."""
+
+import os
+import stat
+from itertools import permutations
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from proctor.git import Git
+from proctor.testing import make_git_repository
+from proctor.workspace.commit import restore_settings
+from proctor.workspace.source_repository import open_source
+from proctor.workspace.test_reports import _read_report
+from proctor.workspace.worktree import (
+    _make_writable,
+    _quoted,
+    configuration,
+    make_home,
+    make_tree,
+    remove_home,
+)
+
+ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
+
+
+@pytest.mark.parametrize(("object_format", "version"), [("sha1", 0), ("sha256", 1)])
+def test_the_settings_of_a_repository(object_format: str, version: int) -> None:
+    source = SimpleNamespace(object_format=object_format, settings=lambda: "[own]\n")
+    text = f"[core]\n\trepositoryformatversion = {version}\n\tbare = true\n\tlogAllRefUpdates = true\n"
+    if version:
+        text += "[extensions]\n\tobjectFormat = sha256\n"
+    text += "[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[own]\n"
+    assert configuration(source) == text  # type: ignore[arg-type]
+
+
+def test_all_folders_become_writable_and_links_are_left(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o555)
+    inner = tmp_path / "folder/inner/innermost"
+    inner.mkdir(parents=True)
+    (tmp_path / "folder/link").symlink_to(elsewhere)
+    folders = [inner, inner.parent, tmp_path / "folder"]
+    for folder in folders:
+        folder.chmod(0o500)
+    _make_writable(tmp_path / "folder")
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in folders] == [0o700] * 3
+    assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o555
+
+
+@pytest.mark.parametrize(
+    ("folders", "is_removed"), [([], True), (["worktrees"], True), (["worktrees/x"], False)]
+)
+def test_a_home_with_worktrees_is_kept(tmp_path: Path, folders: list[str], is_removed: bool) -> None:
+    home = tmp_path / "home"
+    for folder in ("", *folders):
+        (home / folder).mkdir(parents=True)
+    remove_home(home)
+    assert home.exists() is not is_removed
+
+
+def test_a_home_of_a_session(tmp_path: Path) -> None:
+    for _ in range(2):
+        make_home(tmp_path / "home")
+    folders = {
+        str(path.relative_to(tmp_path / "home")) for path in (tmp_path / "home").rglob("*") if path.is_dir()
+    }
+    assert folders == {".config", ".local", ".local/share", ".local/state", ".cache", "tmp"}
+    assert "[user]" in (tmp_path / "home/.gitconfig").read_text()
+
+
+@pytest.mark.parametrize(
+    ("folder", "text"),
+    [
+        ("/a b", "/a b"),
+        ("/a\nb", '"/a\\nb"'),
+        ('"/a', '"\\"/a"'),
+        ('/a"\n\\', '"/a\\"\\n\\\\"'),
+        ('/a"', '/a"'),
+    ],
+)
+def test_a_folder_in_a_file_of_git(folder: str, text: str) -> None:
+    assert _quoted(Path(folder)) == text
+
+
+def test_a_sealed_repository_names_only_the_ends_of_its_own_history(tmp_path: Path) -> None:
+    whole = make_git_repository(tmp_path / "whole", {"a.txt": "1"})
+    git = Git(whole, ENVIRONMENT)
+    identity = ("-c", "user.name=U", "-c", "user.email=u@x")
+    git(*identity, "commit", "--quiet", "--allow-empty", "-m", "second")
+    git("checkout", "--quiet", "--orphan", "other")
+    git(*identity, "commit", "--quiet", "-m", "apart")
+    git(*identity, "commit", "--quiet", "--allow-empty", "-m", "apart, second")
+    git("checkout", "--quiet", "main")
+    copy = tmp_path / "shallow"
+    git("clone", "--quiet", "--depth", "1", "--no-single-branch", f"file://{whole}", str(copy))
+    source = open_source(copy, ENVIRONMENT)
+    main, other = (git.commit_of(name) for name in ("main", "other"))
+    assert set((source.common / "shallow").read_text().split()) == {main, other}
+    for sealed, ends in ((True, [main]), (False, sorted([main, other]))):
+        tree = make_tree(tmp_path / f"place-{sealed}", source, "work", main, {}, sealed=sealed)
+        assert sorted((tree.repository / "shallow").read_text().split()) == ends
+
+
+def test_what_an_agent_turned_against_git_is_removed_before_git_is_called(tmp_path: Path) -> None:
+    source = open_source(make_git_repository(tmp_path / "shop", {"a.txt": "1"}), ENVIRONMENT)
+    tree = make_tree(tmp_path / "place", source, "work", source.base_commit("main"), {})
+    tree.folder.mkdir(exist_ok=True)
+    tree.admin.mkdir(parents=True, exist_ok=True)
+    restore_settings(tree)
+    assert restore_settings(tree) == []
+
+    names = [f"pipe{number:02}" for number in range(9)]
+    for name in reversed(names):
+        os.mkfifo(tree.folder / name)
+    (tree.folder / "link").symlink_to("/etc")
+    (tree.repository / "refs/link").symlink_to("/etc")
+    (tree.repository.parent / "beside").symlink_to("/etc")
+    for name in ("config", "objects/info/alternates"):
+        (tree.repository / name).write_text("own")
+    for file in (tree.admin / "config.worktree", tree.repository / "info/grafts"):
+        file.write_text("own")
+    (note,) = restore_settings(tree)
+    # Ten of eleven, in the order of their names.
+    listed = ", ".join(["beside", "link", *names][:10])
+    assert note == f"the agent left links or pipes where git reads; they were removed: {listed}"
+    assert not any((tree.folder / name).exists() for name in names)
+    assert (tree.folder / "link").is_symlink()
+    assert not (tree.repository / "refs/link").is_symlink()
+    assert not (tree.repository.parent / "beside").is_symlink()
+    assert not (tree.admin / "config.worktree").exists()
+    assert not (tree.repository / "info/grafts").exists()
+    assert (tree.repository / "config").read_text() == tree.settings
+    assert "own" not in (tree.repository / "objects/info/alternates").read_text()
+    assert (tree.admin / "commondir").read_text() == "../..\n"
+    assert (tree.admin / "gitdir").read_text() == f"{tree.folder}/.git\n"
+
+
+STATUSES = ("passed", "skipped", "failed")
+
+
+@pytest.mark.parametrize("order", list(permutations(STATUSES, 2)))
+def test_the_worst_result_of_a_test_counts(tmp_path: Path, order: tuple[str, str]) -> None:
+    report = tmp_path / "report"
+    report.write_text("x")
+    results, problem = _read_report(report, lambda _: [("t", status) for status in order])  # type: ignore[misc]
+    assert (results, problem) == ({"t": max(order, key=STATUSES.index)}, "")
+
+
+def test_reports_that_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = tmp_path / "report"
+    assert _read_report(report, lambda _: []) == ({}, "the tests wrote no report")
+    report.write_text("12345")
+    (tmp_path / "link").symlink_to(report)
+    monkeypatch.setattr("proctor.workspace.test_reports.MOST_REPORT_BYTES", 5)
+    assert _read_report(report, lambda text: [(text, "passed")]) == ({"12345": "passed"}, "")
+    too_large = ({}, "the test report is a link or too large")
+    assert _read_report(tmp_path / "link", lambda _: []) == too_large
+    report.write_text("123456")
+    assert _read_report(report, lambda _: []) == too_large
+    monkeypatch.undo()
+    for text in ("<!DOCTYPE x>", "<!ENTITY x>"):
+        report.write_text(text)
+        assert _read_report(report, lambda _: []) == ({}, "the test report declares entities")
+    report.write_text("x")
+
+    def broken(_: str) -> list[tuple[str, str]]:
+        raise ValueError("cut")
+
+    assert _read_report(report, broken) == ({}, "the test report is incomplete: cut")  # type: ignore[arg-type]
