@@ -92,7 +92,6 @@ def job(served, site, proctor):
         Message(role="user", content="Mend the **tests**: `make test`"),
         ToolCall(name="run", args={"command": "ls"}, success=False, result="\x1b[31mred\x1b[32mok\n" * 40),
         ToolCall(name="edit", args={"path": "a.py", "old_string": "a", "new_string": "b"}, success=True),
-        ToolCall(name="run", args={}, success=True, result=""),
         Message(role="assistant", content="# Done\n```python\nprint(1)\n```\n| a | b |\n|---|---|\n| 1 | 2|"),
         Iteration(changed_files=1, test_result="fail", test_exit_code=1, test_output="1 failed"),
     ]  # fmt: skip
