@@ -167,7 +167,7 @@ def test_the_command_of_a_supervisor(started, together):
     near.close()
     far.close()
     (call,) = started
-    begin = [sys.executable, "-I", "-S", warden.__file__]
+    begin = [sys.executable, "-I", "-S", programs._warden_file()]
     assert call.command == [*begin, str(number), "2.5", "M=1", "", "tool", "x"]
     assert call.content == b"h\xc3\xa9?"
     assert call.stdout == subprocess.PIPE
