@@ -129,7 +129,7 @@ def shared(serve_shared: Callable[..., Served]) -> Served:
 def slow_model(proctor: Command) -> Path:
     """The file of a model that takes longer than any test."""
     path = proctor.folder / "slow.yaml"
-    path.write_text("rules: [{reply: done}]\nlatency_seconds: 60\n")
+    path.write_text("rules: [{reply: done}]\nlatency_seconds: 600\n")
     return path
 
 
