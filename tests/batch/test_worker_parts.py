@@ -2,12 +2,15 @@
 
 import asyncio
 import pickle
+import socket
+import threading
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
 from work_items import Pages, item, pool, queued, work
 
-from proctor.batch.engines import automatic_workers
+from proctor.batch.engines import automatic_workers, worker_process
 from proctor.batch.engines.messages import (
     AttemptEnd,
     Ended,
@@ -283,3 +286,50 @@ def test_other_workers_count_with_the_calls_that_they_may_make():
     engine._links = {one}
     assert engine._split_limits(one, [mine], []) == []
     assert one.slots == {"p": 9}
+
+
+@dataclass(frozen=True)
+class SmallSpec:
+    """What a worker is sent first."""
+
+    holder: str = ""
+
+
+def test_a_worker_cleans_up_before_the_driver_knows_that_it_has_ended(monkeypatch):
+    """The driver kills workers that have ended: a folder of an evaluator's process would stay."""
+    cleaned = []
+
+    async def idle_process() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)
+            cleaned.append("folder")
+
+    class Started:
+        def __init__(self, channel, spec) -> None:
+            pass
+
+        async def run(self) -> None:
+            self._idle = asyncio.create_task(idle_process())
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(worker_process, "WorkerSpec", SmallSpec)
+    monkeypatch.setattr(worker_process, "_ProcessWorker", Started)
+    monkeypatch.setattr(
+        Ended, "__reduce__", lambda _: (str, (f"ended after cleaning {cleaned}",)), raising=False
+    )
+    near, far = socket.socketpair()
+    with near, near.makefile("rb") as messages:
+        thread = threading.Thread(target=lambda: asyncio.run(worker_process._work_for_driver(far)))
+        thread.start()
+        spec = pickle.dumps(SmallSpec())
+        near.sendall(worker_process.HEADER.pack(len(spec)) + spec)
+        ready, ended = (
+            pickle.loads(
+                messages.read(worker_process.HEADER.unpack(messages.read(worker_process.HEADER.size))[0])
+            )
+            for _ in range(2)
+        )
+        thread.join()
+    assert isinstance(ready, Ready) and ended == "cleaned: ['folder']"

@@ -61,6 +61,8 @@ IDLE_SECONDS = 0.05
 REPORT_ROWS = 500
 """More recorded rows are sent at once."""
 READ_BYTES = 1 << 20
+CLEANUP_SECONDS = 5
+"""For tasks that are cancelled at the end of a worker: ending a program takes half a second."""
 HEADER = struct.Struct("!I")
 
 
@@ -180,8 +182,20 @@ async def _work_for_driver(end: socket.socket) -> None:
         if isinstance(spec, WorkerSpec):
             spec = replace(spec, holder=this_process())
             channel.send(Ready(spec.holder))
-            channel.send(Ended(await _ProcessWorker(channel, spec).run()))
+            error = await _ProcessWorker(channel, spec).run()
+            # The driver ends this process as soon as it knows: what still runs has cleaned up by then.
+            await _end_other_tasks()
+            channel.send(Ended(error))
     await channel.drain()
+
+
+async def _end_other_tasks() -> None:
+    """Cancel what runs beside this task, such as idle processes of evaluator functions; wait for its end."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    if others:
+        await asyncio.wait(others, timeout=CLEANUP_SECONDS)
 
 
 class RemoteHost:
