@@ -316,9 +316,8 @@ def test_a_worker_cleans_up_before_the_driver_knows_that_it_has_ended(monkeypatc
 
     monkeypatch.setattr(worker_process, "WorkerSpec", SmallSpec)
     monkeypatch.setattr(worker_process, "_ProcessWorker", Started)
-    monkeypatch.setattr(
-        Ended, "__reduce__", lambda _: (str, (f"ended after cleaning {cleaned}",)), raising=False
-    )
+    # Pickled at the moment it is sent.
+    monkeypatch.setattr(Ended, "__reduce__", lambda _: (str, (f"cleaned: {cleaned}",)), raising=False)
     near, far = socket.socketpair()
     with near, near.makefile("rb") as messages:
         thread = threading.Thread(target=lambda: asyncio.run(worker_process._work_for_driver(far)))

@@ -182,10 +182,10 @@ async def _work_for_driver(end: socket.socket) -> None:
         if isinstance(spec, WorkerSpec):
             spec = replace(spec, holder=this_process())
             channel.send(Ready(spec.holder))
-            error = await _ProcessWorker(channel, spec).run()
+            failure = await _ProcessWorker(channel, spec).run()
             # The driver ends this process as soon as it knows: what still runs has cleaned up by then.
             await _end_other_tasks()
-            channel.send(Ended(error))
+            channel.send(Ended(failure))
     await channel.drain()
 
 
