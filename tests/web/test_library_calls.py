@@ -82,12 +82,14 @@ def test_programs_that_a_request_starts_do_not_get_the_secrets_of_the_server(sit
 
 def test_models_agents_tasks_and_trials_need_no_command(serve, proctor):
     server = serve(command=["/nonexistent/proctor"])
-    (proctor.folder / "set.jsonl").write_text('{"prompt": "2+2?", "expected": "4"}\n')
+    for name in ("set.jsonl", "-set.jsonl"):
+        (proctor.folder / name).write_text('{"prompt": "2+2?", "expected": "4"}\n')
 
     assert "scripted/ok" in {model["name"] for model in server.get("/api/models").json["models"]}
     assert "scripted" in {agent["name"] for agent in server.get("/api/agents").json["agents"]}
     assert server.post("/api/trials", {"model": "scripted/ok"}).json["well"] is True
-    assert len(server.get("/api/tasks?path=set.jsonl").json["tasks"]) == 1
+    for name in ("set.jsonl", "-set.jsonl"):
+        assert len(server.get(f"/api/tasks?path={name}").json["tasks"]) == 1
 
 
 def test_an_agent_is_tried_in_the_server(serve):

@@ -234,8 +234,6 @@ def router(site: AppState) -> APIRouter:
 
 
 def _tasks(folder: Path, path: str) -> TasksAnswer:
-    if path.startswith("-"):
-        raise UsageError("a path does not begin with a dash\nWrite it as ./-name")
     # As it was typed, where that is the same, so that answers name files as briefly.
     with errors_of_request():
         task_set = read_task_set(Path(path) if folder == Path.cwd() else folder / path)

@@ -693,3 +693,13 @@ def test_texts_have_as_many_keys_of_a_config_as_they_have() -> None:
     assert JOB.recognizes("clients: [a]\ntherapists: [b]\nother: 1\n") == 2
     sequence: Sequence[str] = JOB.speakers
     assert list(sequence) == ["client", "therapist"] and JOB.decision_rule(["model"]) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "label", "expected"), [(0.5, "", 0.5), (0.0, "none", 0.0), (None, "calm", "calm")]
+)
+def test_a_metric_is_its_number_or_else_its_label(
+    value: float | None, label: str, expected: float | str
+) -> None:
+    row: Any = {"value": value, "label": label}
+    assert files.facts_of(row) == expected
