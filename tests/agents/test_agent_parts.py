@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from proctor.agent import Access
 from proctor.agents._program import _read
 from proctor.agents.opencode import _duration, _OpencodeReader
 from proctor.agents.scripted import ScriptEnd, ScriptStep, Stage
@@ -130,3 +131,14 @@ def test_a_script_stays_in_its_tree_unless_a_step_may_leave_it(tmp_path: Path) -
         stage.path("../b", step)
     assert (raised.value.how.exit_code, raised.value.how.failure) == (1, "../b is outside the tree")
     assert stage.path("../b", ScriptStep(kind="write", value="x", outside=True)) == tmp_path.parent / "b"
+
+
+@pytest.mark.parametrize(
+    ("url", "is_served", "ports"),
+    [("http://127.0.0.1:81", True, [81]), ("http://127.0.0.1:81", False, []), ("http://127.0.0.1", True, [])],
+)
+def test_the_port_of_the_gateway_is_served_where_it_can_be(
+    url: str, is_served: bool, ports: list[int]
+) -> None:
+    serve: Any = (lambda *_: None) if is_served else None
+    assert Access(url=url, token="t", serve=serve).ports == dict.fromkeys(ports, serve)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from proctor.tasks import exercism
 from proctor.tasks.formats import read_task_set
 from proctor.tasks.task import ReadOptions
 
@@ -154,3 +155,8 @@ def test_plans_suites_and_cases_of_the_original_are_tasks(
 
     assert (task.name, task.ref) == expected
     assert len(task.checks) == 1
+
+
+def test_an_exercise_in_python_is_checked_by_its_test_files_alone():
+    check = exercism._check(".py", ["two_test.py", "tests/helper.py", "notes.py", "my test.py"])
+    assert check.command is not None and check.command.endswith(" two_test.py tests/helper.py 'my test.py'")

@@ -10,7 +10,7 @@ from proctor.telemetry.dialects import proctor as own_dialect
 from proctor.telemetry.dialects.genai import content_of
 from proctor.telemetry.documents import KINDS, any_value, named, nanoseconds
 from proctor.telemetry.exports import time_of
-from proctor.telemetry.log_query import at_path
+from proctor.telemetry.log_query import _FUNCTIONS, at_path
 from proctor.telemetry.messages import (
     ParsedMessage,
     ParsedToolCall,
@@ -341,3 +341,25 @@ def test_ids_that_are_not_hexadecimal_are_digests_of_where_they_stand():
     span = _span(document | known)
     assert (span["traceId"], span["spanId"], span["parentSpanId"]) == ("0af" + "1" * 29, "f" * 16, "")
     assert (span["kind"], span["status"]) == (0, {"code": 0})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("ceil", 1.2, 2),
+        ("ceil", -1.2, -1),
+        ("ceil", "word", 0),
+        ("floor", 1.8, 1),
+        ("floor", -1.2, -2),
+        ("floor", "word", 0),
+        ("abs", -3, 3),
+        ("abs", "word", 0),
+    ],
+)
+def test_functions_of_numbers_take_a_word_as_zero(name, value, expected):
+    assert _FUNCTIONS[name]([value]) == expected
+    assert _FUNCTIONS[name]([]) is None
+
+
+def test_a_pair_of_role_and_text_is_a_message_of_that_role():
+    assert parse_messages(["user", "hello"], "assistant") == [ParsedMessage("user", "hello")]

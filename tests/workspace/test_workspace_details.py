@@ -10,7 +10,7 @@ import pytest
 
 from proctor.git import Git
 from proctor.testing import make_git_repository
-from proctor.workspace.commit import restore_settings
+from proctor.workspace.commit import _make_readable, restore_settings
 from proctor.workspace.source_repository import open_source
 from proctor.workspace.test_reports import _read_report
 from proctor.workspace.worktree import (
@@ -169,3 +169,20 @@ def test_reports_that_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         raise ValueError("cut")
 
     assert _read_report(report, broken) == ({}, "the test report is incomplete: cut")  # type: ignore[arg-type]
+
+
+def test_everything_in_a_folder_becomes_readable_but_what_links_point_to(tmp_path):
+    folder, other = tmp_path / "folder", tmp_path / "other"
+    (folder / "inside").mkdir(parents=True)
+    other.write_text("not ours")
+    (folder / "inside" / "file").write_text("x")
+    (folder / "link").symlink_to(other)
+    for path, mode in ((folder / "inside" / "file", 0o040), (folder / "inside", 0o050), (other, 0o400)):
+        path.chmod(mode)
+
+    _make_readable(folder)
+
+    modes = [
+        stat.S_IMODE(path.stat().st_mode) for path in (folder / "inside", folder / "inside" / "file", other)
+    ]
+    assert modes == [0o750, 0o640, 0o400]

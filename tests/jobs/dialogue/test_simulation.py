@@ -10,6 +10,7 @@ import pytest
 from proctor.errors import PlanError
 from proctor.jobs.dialogue.plan import DialoguePlan, read_simulation
 from proctor.jobs.dialogue.roles import Roles
+from proctor.jobs.dialogue.schema import _argument_places
 from proctor.stats.results import InputReader, Labels
 
 DOCUMENTED = """
@@ -415,3 +416,11 @@ def test_members_in_branches_and_with_defaults_are_not_needed(tmp_path: Path) ->
     )
 
     assert made.item_count == 5
+
+
+def test_arguments_of_a_call_have_a_line_and_a_name_each():
+    arguments: dict[int, str] = {}
+    place = _argument_places({"client": {"model": "a"}, "runs": 2}, "", arguments)
+
+    assert arguments == {1: "", 2: "client", 3: "client.model", 4: "runs"}
+    assert isinstance(place.inside, dict) and place.inside["runs"].line == 4
