@@ -119,16 +119,16 @@ def router(site: AppState) -> APIRouter:
         def listed() -> ModelList:
             return list_models(site.current_settings(), [site.folder], site.now())
 
-        found = await limited(asyncio.to_thread(listed), LISTING_SECONDS)
-        return ModelsFound.model_validate(found.document())
+        listing = await limited(asyncio.to_thread(listed), LISTING_SECONDS)
+        return ModelsFound.model_validate(listing.document())
 
     @routes.get("/api/agents", summary="List agents and whether each is usable", responses=ERRORS)
     async def agents() -> AgentsFound:
         def listed() -> list[ListedAgent]:
             return list_agents(site.current_settings().user_environment)
 
-        found = await limited(asyncio.to_thread(listed), LISTING_SECONDS)
-        return AgentsFound.model_validate({"agents": [agent.document() for agent in found]})
+        listing = await limited(asyncio.to_thread(listed), LISTING_SECONDS)
+        return AgentsFound.model_validate({"agents": [agent.document() for agent in listing]})
 
     @routes.post("/api/trials", summary="Try a model or an agent with a real call", responses=ERRORS)
     async def try_out(trial: TrialRequest) -> TrialAnswer:
