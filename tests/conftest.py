@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -21,6 +22,7 @@ from databases import either_store as either_store
 from databases import query
 from databases import server as server
 from engines import engine_calls as engine_calls
+from memory_folders import make_folder
 from proctor.agents import find_agent
 from proctor.batch.create import Extension, create, extend
 from proctor.batch.executor import Executor
@@ -53,6 +55,36 @@ def _make_interpreter(folder: Path) -> Path:
     settings = f"home = {sys.base_prefix}/bin\ninclude-system-site-packages = false\n"
     (folder / "pyvenv.cfg").write_text(settings)
     return programs
+
+
+ROOM_BYTES = 4 << 30
+"""In memory for the folders of all tests, which take one gigabyte."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Put the folders of tests in memory. Before pytest chooses a place for them."""
+    if config.option.basetemp is None:
+        config.option.basetemp = folder = make_folder("proctor-tests-", room_bytes=ROOM_BYTES)
+        config.stash[TEST_FOLDERS] = folder
+
+
+TEST_FOLDERS = pytest.StashKey[Path]()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Free the memory. After failures the folders stay until the next run, to be looked at."""
+    folder = session.config.stash.get(TEST_FOLDERS, None)
+    if folder and exitstatus == pytest.ExitCode.OK:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def folder_on_disk() -> Iterator[Path]:
+    """A folder outside of /dev/shm, which sandboxes treat in their own way."""
+    with tempfile.TemporaryDirectory(prefix="proctor-test-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
 
 
 # Collecting makes a million objects that stay: looking for garbage among them is a third of its time.

@@ -1,27 +1,23 @@
 """Databases of tests: a PostgreSQL server of their own, and statements on any store."""
 
 import os
-import re
 import shutil
 import signal
 import subprocess
-import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from proctor.processes.warden import is_alive
+from memory_folders import make_folder
 from proctor.store import Store
 from proctor.testing import eventually
 
 ROOM_BYTES = 2 << 30
 """Enough for a server: a database takes 8 MB, and those of earlier tests are dropped."""
-FOLDER_PREFIX = "proctor-postgres-"
-SHARED_MEMORY = Path("/dev/shm")
 MISSING = "no PostgreSQL here; on Debian `apt-get install postgresql` brings it"
 
 
@@ -34,9 +30,7 @@ class PostgresServer:
             pytest.skip(MISSING)
         # Not in pytest's folder: as root we have to be someone else, who may not look in there. In memory
         # where there is room: a database is three hundred files, and each test makes one.
-        _remove_abandoned_folders()
-        prefix = f"{FOLDER_PREFIX}{os.getpid()}-"
-        self._folder = folder = Path(tempfile.mkdtemp(prefix=prefix, dir=_in_memory()))
+        self._folder = folder = make_folder("proctor-postgres-", room_bytes=ROOM_BYTES)
         become = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
         become = become if os.geteuid() == 0 else []
         if become:
@@ -92,28 +86,6 @@ def postgresql_server() -> Iterator[str]:
         yield made.url
     finally:
         made.remove()
-
-
-def _in_memory() -> Path | None:
-    return SHARED_MEMORY if SHARED_MEMORY.is_dir() and _has_room(SHARED_MEMORY) else None
-
-
-def _has_room(folder: Path) -> bool:
-    """Room in the folder and in memory: the folder may be allowed more than there is."""
-    free = shutil.disk_usage(folder).free
-    with suppress(OSError):
-        match = re.search(r"MemAvailable: *([0-9]+) kB", Path("/proc/meminfo").read_text())
-        free = min(free, int(match[1]) << 10 if match else free)
-    return free > ROOM_BYTES
-
-
-def _remove_abandoned_folders() -> None:
-    """Delete the folders of servers whose test process was killed: they would fill the memory."""
-    for parent in (SHARED_MEMORY, Path(tempfile.gettempdir())):
-        for folder in parent.glob(f"{FOLDER_PREFIX}*-*"):
-            owner = folder.name.removeprefix(FOLDER_PREFIX).partition("-")[0]
-            if owner.isdigit() and not is_alive(int(owner)):
-                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _wait_for(socket: Path, process: "subprocess.Popen[bytes]") -> None:

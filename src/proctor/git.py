@@ -81,6 +81,19 @@ class Git:
 
     def run(self, *arguments: str, stdin: str | None = None, **variables: str) -> tuple[int, str, str]:
         """Run git and return its exit code, standard output and standard error."""
+        exit_code, stdout, stderr = self._run(arguments, stdin, variables)
+        return exit_code, _text(stdout), _text(stderr)
+
+    def binary(self, *arguments: str, stdin: str | None = None) -> bytes:
+        """Run git and return its standard output as it is; raise `GitError` when it fails."""
+        exit_code, stdout, stderr = self._run(arguments, stdin, {})
+        if exit_code:
+            raise GitError(arguments, exit_code, _text(stderr))
+        return stdout
+
+    def _run(
+        self, arguments: Sequence[str], stdin: str | None, variables: Mapping[str, str]
+    ) -> tuple[int, bytes, bytes]:
         command = ["git", *(part for setting in _CONFIG for part in ("-c", setting)), *arguments]
         process = subprocess.Popen(
             command,
@@ -98,7 +111,7 @@ class Git:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
             raise GitError(arguments, 124, f"still running after {TIME_LIMIT_SECONDS} s") from None
-        return process.returncode, _text(stdout), _text(stderr)
+        return process.returncode, stdout, stderr
 
     def _environment(self, variables: Mapping[str, str]) -> dict[str, str]:
         inherited = {name: value for name, value in self.environment.items() if not name.startswith("GIT_")}

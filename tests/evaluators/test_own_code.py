@@ -324,23 +324,25 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("run", [{"function": "graders:grade"}, {"command": [sys.executable, "graders.py"]}])
 @pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])
-async def test_code_of_evaluators_reaches_neither_the_users_files_nor_the_network(tmp_path, kind, run):
+async def test_code_of_evaluators_reaches_neither_the_users_files_nor_the_network(folder_on_disk, kind, run):
     if problem := problem_of(kind):
         pytest.skip(problem)
-    files = [tmp_path / "user" / "id_ed25519", tmp_path / "proctor" / "proctor.db"]
+    files = [folder_on_disk / "user" / "id_ed25519", folder_on_disk / "proctor" / "proctor.db"]
     for file in files:
         file.parent.mkdir()
         file.write_text("secret")
     sandbox = Sandbox(
-        settings=kind, hidden=(tmp_path / "proctor", tmp_path / "user"), user_home=tmp_path / "user"
+        settings=kind,
+        hidden=(folder_on_disk / "proctor", folder_on_disk / "user"),
+        user_home=folder_on_disk / "user",
     )
-    (tmp_path / "plan").mkdir()
+    (folder_on_disk / "plan").mkdir()
     document = {"evaluatorName": "mine", "level": "SESSION", "evaluatorConfig": {"codeBased": run}}
     with socket.create_server(("127.0.0.1", 0)) as server:
         source = TRIES.format(files=[str(file) for file in files], port=server.getsockname()[1])
-        (tmp_path / "plan" / "graders.py").write_text(source)
+        (folder_on_disk / "plan" / "graders.py").write_text(source)
         judging = evaluator_of(
-            document, models=Judge(""), settings=settings(tmp_path / "plan", sandbox=sandbox)
+            document, models=Judge(""), settings=settings(folder_on_disk / "plan", sandbox=sandbox)
         )
         (score,) = await judging.judge(weather())
 

@@ -5,6 +5,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -48,10 +50,20 @@ FILE_HUNT = (
 )
 
 
+@pytest.fixture
+def tmp_path(folder_on_disk: Path) -> Path:
+    """Outside of /dev/shm, where sandboxes hide everything."""
+    return folder_on_disk
+
+
 @pytest.fixture(scope="module")
-def mined(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def mined() -> Iterator[dict[str, Any]]:
     """A task of a repository without a checkout, and the commits that its agent must not see."""
-    folder = tmp_path_factory.mktemp("sealed")
+    with tempfile.TemporaryDirectory(prefix="proctor-sealed-") as folder:
+        yield mine_task(Path(folder))
+
+
+def mine_task(folder: Path) -> dict[str, Any]:
     _, commits = make_history(folder / "work")
     subprocess.run(["git", "clone", "-q", "--bare", "work", "shop.git"], cwd=folder, check=True)
     # A checkout of the user's can be read by everything that runs as the user, unless it is confined.

@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import tarfile
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -269,6 +270,22 @@ def test_a_copy_has_what_a_session_needs_and_only_what_is_lacking(
     there = open_source(place, ENVIRONMENT)
     assert there.copy == CopyOf(bases={"main": first, "next": second}, is_inside=False)
     assert there.git("show", f"{second}:c.txt") == "c"
+
+
+def test_a_repository_is_copied_from_another_disk_than_that_of_temporary_files(
+    source: SourceRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = source.root.stat().st_dev
+    folders = [Path("/dev/shm"), Path("/var/tmp")]
+    others = [str(each) for each in folders if each.is_dir() and each.stat().st_dev != device]
+    if not others:
+        pytest.skip("this machine has one file system")
+    monkeypatch.setattr(tempfile, "tempdir", others[0])
+
+    copied = transfer.copy_repository(source.root, "main", (), ENVIRONMENT)
+
+    place = transfer.place_repository(copied, tmp_path / "there", ENVIRONMENT)
+    assert open_source(place, ENVIRONMENT).base_commit("main") == copied.base_sha
 
 
 @pytest.mark.parametrize(

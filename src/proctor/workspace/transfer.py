@@ -174,9 +174,8 @@ def _text_of(path: Path) -> str:
 
 def _pack(source: SourceRepository, commits: Collection[str], have: Collection[str]) -> bytes:
     revisions = "".join(f"{sha}\n" for sha in (*commits, *(f"^{each}" for each in have)))
-    with tempfile.TemporaryDirectory(prefix="proctor-pack-") as folder:
-        name = source.git("pack-objects", "--quiet", "--revs", f"{folder}/pack", stdin=revisions).strip()
-        return Path(folder, f"pack-{name}.pack").read_bytes()
+    # Not into a file: git writes that in the user's repository first, and cannot move it to another disk.
+    return source.git.binary("pack-objects", "--quiet", "--revs", "--stdout", stdin=revisions)
 
 
 def place_of_copy(root: str, folder: Path) -> Path:
