@@ -15,7 +15,8 @@ groups tests that use the function come first and slow ones last. `--all-tests` 
 records which tests execute which line, in `build/mutants/map` (`mutation_map.py`). A mutant of a recorded
 module is tested with the tests that execute its line, quickest first. A line that no test executes is a
 survivor at once; `--never-executed` lists such lines. Record again after tests have changed: only changed
-files are repeated.
+files are repeated. Recorded mutants in functions are tested in forks of one process that has collected the
+tests (`mutation_forks.py`): some seconds each.
 
 A mutant is killed when a test fails with it, fails again when repeated alone, and passes without it. A test
 that runs longer than `--test-seconds` kills a mutant only if it does so again alone, and needs less than a
@@ -34,13 +35,14 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mutation_forks import is_in_function, run_in_forks
 from mutation_map import LineMap, record
-from mutation_sites import Mutant, draw_sample
+from mutation_sites import Mutant, draw_sample, read_text
 from mutation_tests import TestFiles, TestRun, WorkCopy
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -113,6 +115,37 @@ class Sampler:
                         return Result(mutant, killed=True, killer=test, is_hang=_is_hang(again))
                 flaky |= set(run.failures)
         return Result(mutant, killed=False, executed=bool(stages))
+
+    def test_in_forks(self, sample: Sequence[Mutant]) -> Iterator[Result]:
+        """Run the recorded tests on those mutants of a sample that forks can test."""
+        chosen: list[tuple[Mutant, list[str], bool]] = []
+        for mutant in sample:
+            text = read_text(self.copy.tree / mutant.path)
+            if self._is_mapped(mutant) and is_in_function(mutant, text):
+                assert self.line_map is not None
+                tests = self.line_map.tests(mutant, self.tests)
+                within = self.line_map.within(tests, self.mutant_seconds)
+                chosen.append((mutant, within, len(within) == len(tests)))
+        for mutant, within, _ in chosen:
+            if not within:
+                yield Result(mutant, killed=False, executed=False)
+        executed = [each for each in chosen if each[1]]
+        if not executed:
+            return
+        files = sorted({test.partition("::")[0] for _, within, _ in executed for test in within})
+        options = ("-q", "-p", "mutation_forks", "-p", "no:cacheprovider")
+        results = run_in_forks(
+            [str(self.copy.python), "-m", "pytest", *options, *files],
+            self.copy.tree,
+            [(mutant, within) for mutant, within, _ in executed],
+            test_seconds=self.copy.test_seconds,
+            until=self.until,
+        )
+        for number, killer, is_hang in results:
+            mutant, _, complete = executed[number]
+            yield Result(
+                mutant, killed=killer is not None, killer=killer or "", is_hang=is_hang, complete=complete
+            )
 
     def _is_mapped(self, mutant: Mutant) -> bool:
         return self.line_map is not None and self.line_map.covers(mutant)
@@ -270,23 +303,32 @@ def main(arguments: Sequence[str] | None = None, *, root: Path = ROOT) -> int:
 
 
 def _test_all(sampler: Sampler, sample: Sequence[Mutant]) -> list[Result]:
-    """Results of a sample, until its time ends or the user interrupts."""
-    results: list[Result] = []
+    """Results of a sample, until its time ends or the user interrupts; the quick ones first."""
+    results: dict[Mutant, Result] = {}
+    started = time.monotonic()
+
+    def add(result: Result) -> None:
+        nonlocal started
+        results[result.mutant] = result
+        now = time.monotonic()
+        place = f"{result.mutant.path}:{result.mutant.line}: {result.mutant.kind}"
+        position = f"[{len(results)}/{len(sample)}]"
+        print(f"{position} {place}: {result} ({now - started:.0f} s)", file=sys.stderr, flush=True)
+        started = now
+
     try:
-        for number, mutant in enumerate(sample, 1):
-            started = time.monotonic()
-            result = sampler.test(mutant) if started < sampler.until else None
-            if result is None:
+        for result in sampler.test_in_forks(sample):
+            add(result)
+        for mutant in sample:
+            if mutant in results:
+                continue
+            tested = sampler.test(mutant) if time.monotonic() < sampler.until else None
+            if tested is None:
                 break
-            results.append(result)
-            seconds = time.monotonic() - started
-            place = f"{mutant.path}:{mutant.line}: {mutant.kind}"
-            print(
-                f"[{number}/{len(sample)}] {place}: {result} ({seconds:.0f} s)", file=sys.stderr, flush=True
-            )
+            add(tested)
     except KeyboardInterrupt:
         print("mutants: interrupted", file=sys.stderr)
-    return results
+    return list(results.values())
 
 
 def _parser() -> argparse.ArgumentParser:

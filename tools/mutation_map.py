@@ -197,6 +197,16 @@ class LineMap:
             tests = lines[mutant.line] or set[str]().union(*(lines[line] for line in statement))
         return sorted(tests, key=lambda test: (self.seconds.get(test, 0.0), test))
 
+    def within(self, tests: Sequence[str], seconds: float) -> list[str]:
+        """The first of some tests that took so many seconds together, and passed; at least one of them."""
+        chosen, total = list[str](), 0.0
+        for test in (test for test in tests if test not in self.failed):
+            total += self.seconds.get(test, 0.0)
+            if chosen and total > seconds:
+                break
+            chosen.append(test)
+        return chosen
+
     def never_executed(self, packages: Sequence[str]) -> Iterator[Mutant]:
         """A mutant of each line in a function that no test executes, by module and line."""
         for path in sorted(self._lines):

@@ -145,7 +145,8 @@ class WorkCopy:
         venv.EnvBuilder(symlinks=True, with_pip=False).create(self.venv)
         (site_packages,) = self.venv.glob("lib/python*/site-packages")
         original = sysconfig.get_paths()["purelib"]
-        lines = [str(self.tree / "src"), f"import site; site.addsitedir({original!r})"]
+        tools = str(Path(__file__).resolve().parent)
+        lines = [str(self.tree / "src"), f"import site; site.addsitedir({original!r})", tools]
         (site_packages / "mutants.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")
         (site_packages / "mutant_plugin.py").write_text(PLUGIN, encoding="utf-8")
         shebang = f"#!{sys.executable}\n".encode()

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -394,6 +395,54 @@ def test_recorded_tests_are_those_that_execute_a_line_also_in_processes(
 
     mutants.main(["--map", "--workers", "1"], root=project)
     assert capsys.readouterr().out == "", "nothing has changed"
+
+
+@pytest.mark.slow
+def test_forks_detect_failures_and_hangs_and_leave_the_rest_alone(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also in a method, in a nested function, and in a module that a test loads later."""
+    (project / "tests/money/test_broken.py").unlink()
+    (project / "src/proctor/money/shapes.py").write_text(
+        "class Shape:\n    def area(self, a, b):\n"
+        "        def product(x, y):\n            return x * y\n        return product(a, b)\n"
+        "    def wait(self):\n        n = 5\n        while n > 0:\n            n -= 1\n"
+        "SIZE = 3\n"
+    )
+    (project / "src/proctor/money/late.py").write_text("def least(a, b):\n    return min(a, b)\n")
+    (project / "tests/money/test_shapes.py").write_text(
+        "from proctor.money.shapes import Shape\n\n"
+        "def test_area():\n    assert Shape().area(2, 3) == 6\n\n"
+        "def test_wait():\n    Shape().wait()\n\n"
+        "def test_late():\n    from proctor.money.late import least\n    assert least(1, 2) == 1\n"
+    )
+    mutants.main(["--map", "tests/money", "--workers", "1"], root=project)
+    copy = mutation_tests.WorkCopy(project, tmp_path / "copy", workers=1, test_seconds=4)
+    line_map, files = LineMap(project), mutation_tests.TestFiles(project)
+    sampler = mutants.Sampler(copy, files, 60, time.monotonic() + 120, line_map=line_map)
+    sample = [
+        mutant
+        for path in ("src/proctor/money/shapes.py", "src/proctor/money/late.py")
+        for mutant in mutants_of(path, (project / path).read_text())
+    ]
+
+    results = {result.mutant.after: result for result in sampler.test_in_forks(sample)}
+
+    ends = {change: (result.killer.rpartition("::")[2], result.is_hang) for change, result in results.items()}
+    assert ends == {
+        "return x / y": ("test_area", False),
+        "return product(b, a)": ("", False),
+        "n = 6": ("", False),
+        "while n >= 0:": ("", False),
+        "while n > 1:": ("", False),
+        "n += 1": ("test_wait", True),
+        "n -= 2": ("", False),
+        "return max(a, b)": ("test_late", False),
+    }
+    assert [result.killed for result in results.values()].count(True) == 3
+    assert "SIZE = 4" not in results, "it was executed when its module was loaded"
+    for path in ("src/proctor/money/shapes.py", "src/proctor/money/late.py"):
+        assert (copy.tree / path).read_text() == (project / path).read_text()
 
 
 def test_templates_that_a_map_names_are_not_changed(tmp_path: Path) -> None:
