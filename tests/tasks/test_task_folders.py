@@ -1,10 +1,13 @@
 """Tasks in folders and files of other tools: Harbor, Terminal-Bench, Exercism, and the coding original's."""
 
+import errno
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from proctor.errors import UsageError
 from proctor.tasks import exercism
 from proctor.tasks.formats import read_task_set
 from proctor.tasks.task import ReadOptions
@@ -160,3 +163,26 @@ def test_plans_suites_and_cases_of_the_original_are_tasks(
 def test_an_exercise_in_python_is_checked_by_its_test_files_alone():
     check = exercism._check(".py", ["two_test.py", "tests/helper.py", "notes.py", "my test.py"])
     assert check.command is not None and check.command.endswith(" two_test.py tests/helper.py 'my test.py'")
+
+
+def test_a_folder_that_cannot_be_read_is_named_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root can read every folder, so the refusal is that of a method."""
+    (tmp_path / "tasks" / "locked").mkdir(parents=True)
+    listed = Path.iterdir
+
+    def refused(folder: Path) -> Iterator[Path]:
+        if folder.name == "locked":
+            raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+        return listed(folder)
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+
+    with pytest.raises(UsageError) as error:
+        read_task_set(tmp_path / "tasks")
+
+    assert str(error.value) == (
+        f"{tmp_path}/tasks/locked cannot be read: Permission denied\n"
+        "Make it readable, or give a path without it."
+    )

@@ -28,10 +28,17 @@ Reader = Callable[[Path, ReadOptions], TaskSet]
 def read_task_set(path: Path, options: ReadOptions | None = None) -> TaskSet:
     """All tasks at a path: a file or a folder in any of the formats. Nothing of them is run.
 
-    Raises `UsageError` when there is no task, `PlanError` when a task of our own format is wrong.
+    Raises `UsageError` when there is no task or a folder is unreadable, `PlanError` when a task of our own
+    format is wrong.
     """
     options = options or ReadOptions()
-    task_set = read_folder(path, options) if path.is_dir() else reader_of(path)(path, options)
+    try:
+        task_set = read_folder(path, options) if path.is_dir() else reader_of(path)(path, options)
+    except OSError as error:
+        raise UsageError(
+            f"{error.filename or path} cannot be read: {error.strerror or error}\n"
+            "Make it readable, or give a path without it."
+        ) from error
     if not task_set.tasks:
         reasons = "\n".join(str(each) for each in task_set.not_read[:10])
         raise UsageError(f"there is no task in {path}\n{reasons or HINT}")
