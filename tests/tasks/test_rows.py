@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from proctor.agents.answer import completed
-from proctor.errors import UsageError
+from proctor.errors import PlanError, UsageError
+from proctor.tasks import rows
 from proctor.tasks.formats import read_task_set
 from proctor.tasks.task import ReadOptions, read_repos
 
@@ -164,3 +165,42 @@ def test_parquet_rows_are_read_like_lines(tmp_path: Path) -> None:
     (task,) = read_task_set(file).tasks
 
     assert (task.prompt, task.expect) == ("Say OK", {"equals": "OK"})
+
+
+def test_a_file_that_is_no_utf8_is_refused_at_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "words.csv"
+    file.write_bytes("prompt,answer\none,1\ncafé,2\n".encode("latin-1"))
+
+    with pytest.raises(PlanError) as error:
+        read_task_set(file)
+
+    assert str(error.value).startswith(f"{file}:3:1: this is no UTF-8\n")
+    assert "Save the file as UTF-8 text." in str(error.value)
+
+
+def test_every_row_of_a_large_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans have at most 16 MiB; datasets may be larger, up to a limit that is told."""
+    file = tmp_path / "large.jsonl"
+    row = json.dumps({"prompt": "x" * 6_000_000, "answer": "1"})
+    file.write_text(f"{row}\n" * 3)
+
+    assert len(read_task_set(file).tasks) == 3
+
+    monkeypatch.setattr(rows, "MOST_BYTES", 17 << 20)
+    with pytest.raises(UsageError) as error:
+        read_task_set(file)
+    assert str(error.value) == f"{file} is larger than 17 MiB\nGive a part of it."
+
+
+@pytest.mark.parametrize(
+    "content", [b"\x1f\x8bnope", b"no gzip at all", gzip.compress(b"{}")[:-9] + b"123456789"]
+)
+def test_a_damaged_packed_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "rows.jsonl.gz"
+    file.write_bytes(content)
+
+    with pytest.raises(UsageError) as error:
+        read_task_set(file)
+
+    first, remedy = str(error.value).split("\n")
+    assert first.startswith(f"cannot read {file}: ") and remedy == "Give a file of tasks."

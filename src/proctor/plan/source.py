@@ -8,12 +8,13 @@ import errno
 import os
 import re
 import stat
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO, NamedTuple, NoReturn
+from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 
 from proctor.errors import Place, PlanError, Problem, UsageError
 
@@ -193,6 +194,36 @@ def bytes_of(path: Path, what: str = "", *, remedy: str = "") -> bytes:
     except OSError as error:
         named = f"{what} {path}" if what else f"{path}"
         raise UsageError(f"cannot read {named}: {error.strerror}\n{remedy}".rstrip()) from error
+
+
+def text_of(path: Path, *, remedy: str = "", most_bytes: int = MOST_BYTES) -> str:
+    """The text of a file, a `.gz` file unpacked.
+
+    Raises `UsageError` when it cannot be read or is too large, `PlanError` at the line that is no UTF-8.
+    """
+    try:
+        with open_regular(path) as file:
+            data = (_unpacked(file) if path.name.endswith(".gz") else file).read(most_bytes + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot read {path}: {reason}\n{remedy}".rstrip()) from error
+    if len(data) > most_bytes:
+        raise UsageError(f"{path} is larger than {most_bytes >> 20} MiB\nGive a part of it.")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        problem = Problem(
+            at=Place(str(path), line, 1), problem="this is no UTF-8", remedy="Save the file as UTF-8 text."
+        )
+        raise PlanError([problem]) from error
+
+
+def _unpacked(file: BinaryIO) -> BinaryIO:
+    # Loaded here: every run reads a plan, and none of them is packed.
+    import gzip
+
+    return cast(BinaryIO, gzip.GzipFile(fileobj=file))
 
 
 def open_regular(path: Path) -> BinaryIO:

@@ -18,7 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from proctor.expect import ASSERT, RUBRIC, SET, is_supported
 from proctor.json_values import JsonMap, JsonObject, as_list, as_map, as_number, as_text, parse_json
 from proctor.models.providers import PROVIDERS
-from proctor.plan.source import KeyPath, PlanSource, bytes_of
+from proctor.plan.source import KeyPath, PlanSource, bytes_of, text_of
 from proctor.plan.yaml_loader import read_source
 from proctor.tasks.task import NotRead, ReadOptions, Task, TaskSet
 
@@ -171,9 +171,9 @@ class _ConfigReader:
         texts = list[str]()
         for file in files:
             if file.suffix in (".txt", ".md", ".j2"):
-                texts += [part.strip() for part in re.split(r"^---\s*$", _text(file), flags=re.MULTILINE)]
+                texts += [part.strip() for part in re.split(r"^---\s*$", text_of(file), flags=re.MULTILINE)]
             elif file.suffix == ".json":
-                texts.append(_text(file))
+                texts.append(text_of(file))
             elif file.suffix in (".yaml", ".yml"):
                 texts.append(json.dumps(read_source(bytes_of(file), file=str(file)).data))
             else:
@@ -222,9 +222,9 @@ class _ConfigReader:
             self._note(f"there is no file {name}", path)
         for file in files:
             if file.suffix == ".csv":
-                yield from (self._csv_test(row, path) for row in csv.DictReader(io.StringIO(_text(file))))
+                yield from (self._csv_test(row, path) for row in csv.DictReader(io.StringIO(text_of(file))))
             elif file.suffix == ".jsonl":
-                yield from (as_map(parse_json(line)) for line in _text(file).splitlines() if line.strip())
+                yield from (as_map(parse_json(line)) for line in text_of(file).splitlines() if line.strip())
             elif file.suffix in (".yaml", ".yml", ".json"):
                 data = read_source(bytes_of(file), file=str(file)).data
                 yield from (as_map(test) for test in (data if isinstance(data, list) else [data]))
@@ -261,7 +261,7 @@ class _ConfigReader:
             if isinstance(value, list) and value and isinstance(value[0], str) and not fixed:
                 axes[name] = [self._value(each, name, path) for each in value]
             elif isinstance(value, str) and value.startswith("file://") and "*" in value and not fixed:
-                axes[name] = [_text(file).strip() for file in self._files(value.removeprefix("file://"))]
+                axes[name] = [text_of(file).strip() for file in self._files(value.removeprefix("file://"))]
             else:
                 axes[name] = [self._value(value, name, path)]
         for values in itertools.product(*axes.values()):
@@ -274,7 +274,7 @@ class _ConfigReader:
         if files and files[0].suffix in (".yaml", ".yml"):
             return json.dumps(read_source(bytes_of(files[0]), file=str(files[0])).data)
         if files and files[0].suffix not in SCRIPTS:
-            return _text(files[0]).strip()
+            return text_of(files[0]).strip()
         self._note(f"the variable `{name}` from `{value}` has no equivalent", path)
         return ""
 
@@ -325,7 +325,7 @@ class _ConfigReader:
                 (file,) = self._files(value.removeprefix("file://"))
                 is_data = file.suffix in (".json", ".yaml", ".yml")
                 assertion["value"] = (
-                    read_source(bytes_of(file), file=str(file)).data if is_data else _text(file).strip()
+                    read_source(bytes_of(file), file=str(file)).data if is_data else text_of(file).strip()
                 )
             yield _members_of(assertion)
 
@@ -355,10 +355,6 @@ def _members_of(assertion: JsonMap) -> JsonObject:
 
 def _provider_name(value: object) -> str:
     return value if isinstance(value, str) else as_text(value, "id")
-
-
-def _text(file: Path) -> str:
-    return bytes_of(file).decode("utf-8-sig", "replace")
 
 
 def _merged(default: JsonMap, test: JsonMap) -> JsonObject:

@@ -5,7 +5,6 @@ in a second.
 """
 
 import csv
-import gzip
 import io
 import json
 import re
@@ -17,7 +16,7 @@ from string import Formatter
 from proctor.errors import UsageError
 from proctor.export.tables import parquet_rows
 from proctor.json_values import JsonMap, JsonObject, as_text, parse_json, texts_in
-from proctor.plan.source import bytes_of
+from proctor.plan.source import text_of
 from proctor.tasks.task import NotRead, ReadOptions, Task, TaskCheck, TaskSet, texts_of
 
 SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".json", ".json.gz", ".csv", ".tsv", ".parquet")
@@ -37,6 +36,9 @@ _KINDS: Sequence[tuple[str, frozenset[str]]] = (
 _NAMED_COLUMN = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 
 
+MOST_BYTES = 256 * 1024 * 1024
+"""Ten thousand rows of SWE-bench."""
+
 RowReader = Callable[[JsonMap, int, Path, ReadOptions], Task]
 
 
@@ -51,10 +53,7 @@ def read_rows(file: Path, problems: list[NotRead]) -> Iterator[tuple[int, JsonMa
     if name.endswith(".parquet"):
         yield from enumerate(parquet_rows(file), 1)
         return
-    data = bytes_of(file, remedy="Give a file of tasks.")
-    if file.name.endswith(".gz"):
-        data = gzip.decompress(data)
-    text = data.decode("utf-8-sig", "replace")
+    text = text_of(file, remedy="Give a file of tasks.", most_bytes=MOST_BYTES)
     if name.endswith((".csv", ".tsv")):
         reader = csv.DictReader(io.StringIO(text), delimiter="\t" if name.endswith(".tsv") else ",")
         for row in reader:

@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 from proctor.errors import UsageError
 from proctor.json_values import JsonMap, as_map, as_number, as_text, parse_json
-from proctor.plan.source import bytes_of
+from proctor.plan.source import text_of
 
 LONGEST = 4000
 FEWEST_WORDS = 4
@@ -73,10 +73,13 @@ def title_and_body(message: str, paths: Collection[str], *, hints: bool) -> tupl
     return title[:1].upper() + title[1:] if is_word else title, body[:LONGEST]
 
 
+MOST_BYTES = 256 * 1024 * 1024
+
+
 def read_issues(file: Path) -> dict[int, str]:
     """Titles and texts of issues by number: a JSON list or lines with `number`, `title` and `body`, or a map
     of numbers to these. Pull requests are left out: they describe the solution. Raises `UsageError`."""
-    text = bytes_of(file, remedy="Give a JSON file of issues.").decode("utf-8-sig", "replace")
+    text = text_of(file, remedy="Give a JSON file of issues.", most_bytes=MOST_BYTES)
     try:
         document = parse_json(text)
     except ValueError:
