@@ -9,6 +9,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from spans_by_hand import as_json, record, span, text
 
 from proctor.session import Unreadable
+from proctor.telemetry import sources
 from proctor.telemetry.otlp import encode_spans
 from proctor.telemetry.sources import files_in, read_documents, recognises
 
@@ -160,3 +161,18 @@ def test_only_files_of_spans_are_recognised(tmp_path):
 
     assert found == ["a.jsonl", "b.json"]
     assert not recognises(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("form", ["one value", "protobuf"])
+def test_a_file_of_one_value_that_is_too_large_is_said_to_be_read_in_part(tmp_path, monkeypatch, form):
+    file = tmp_path / ("spans.binpb" if form == "protobuf" else "spans.json")
+    if form == "protobuf":
+        file.write_bytes(Parse(OTLP, ExportTraceServiceRequest()).SerializeToString())
+    else:
+        file.write_text(json.dumps(json.loads(OTLP), indent=2))
+    assert names(file) == ["invoke_agent A"]
+
+    monkeypatch.setattr(sources, "MOST_BYTES", file.stat().st_size - 40)
+
+    part = Unreadable(path=str(file), problem="only its first 0 MiB were read: it is one value")
+    assert read(file)[1][-1] == part

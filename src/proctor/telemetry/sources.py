@@ -93,10 +93,14 @@ def read_documents(path: Path) -> Iterator[Document | Unreadable]:
         with _open(path) as stream:
             if is_csv(head):
                 yield from _rows(rows_of_csv(stream), path)
-            elif is_binary:
+                return
+            if is_binary:
                 yield from _documents_in(path, 0, _from_protobuf(stream.read(MOST_BYTES)))
             else:
                 yield from _read(stream, path)
+            if stream.read(1):
+                problem = f"only its first {MOST_BYTES >> 20} MiB were read: it is one value"
+                yield Unreadable(path=str(path), problem=problem)
     except (OSError, EOFError, zlib.error) as error:
         yield Unreadable(path=str(path), problem=str(getattr(error, "strerror", None) or error))
 
