@@ -101,10 +101,9 @@ class Scale:
         return longest[0] if len(longest) == 1 else None
 
 
-def numerical(ratings: Mapping[str, float], definitions: Mapping[str, str] | None = None) -> Scale:
+def numerical(ratings: Mapping[str, float]) -> Scale:
     """A scale whose labels have values."""
-    meanings = definitions or {}
-    return Scale(tuple(Rating(label, value, meanings.get(label, "")) for label, value in ratings.items()))
+    return Scale(tuple(Rating(label, value) for label, value in ratings.items()))
 
 
 def scale_of(document: JsonMap) -> Scale:

@@ -326,9 +326,7 @@ def colored(text: str, status: str) -> str:
     return text if code is None or is_plain else f"\x1b[{code}m{text}\x1b[0m"
 
 
-def print_table(
-    heads: Sequence[str], rows: Iterable[Sequence[object]], *, drop: Sequence[str] = (), indent: str = ""
-) -> None:
+def print_table(heads: Sequence[str], rows: Iterable[Sequence[object]], *, drop: Sequence[str] = ()) -> None:
     """Print rows with their column headings, each column as wide as its longest cell.
 
     On a terminal no line wraps: columns without a value and then those of `drop` are left out, in this
@@ -338,12 +336,12 @@ def print_table(
     table = {head: [row[column] for row in cells] for column, head in enumerate(heads)}
     width = terminal_width()
     if width is not None:
-        table = fitted(table, width - len(indent), drop)
+        table = fitted(table, width, drop)
     widths = [max(map(len, (head, *column))) for head, column in table.items()]
     for line in zip(*((head, *column) for head, column in table.items()), strict=True):
         padded = [f"{cell:<{wide}}" for cell, wide in zip(line, widths, strict=True)]
         padded[-1] = padded[-1].rstrip()
-        print(indent + "  ".join(map(colored, padded, line)).rstrip())
+        print("  ".join(map(colored, padded, line)).rstrip())
 
 
 def fitted(table: dict[str, list[str]], width: int, drop: Sequence[str]) -> dict[str, list[str]]:

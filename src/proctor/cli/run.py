@@ -232,21 +232,18 @@ def run_command(
     result: Coroutine[Any, Any, RunResult],
     output: OutputOptions,
     *,
-    document: bool = True,
     present: Present | None = None,
 ) -> int:
     """Run a job to its end, print its summary, notify the user; the exit code.
 
-    Without `document`, the command prints the JSON document itself; `present` prints both in place of the
-    document and summary that every run has.
+    `present` prints the finished run in place of the document and summary that every run has.
     """
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         finished = runner.run(result)
     if present:
         present(ctx, finished, output)
     else:
-        if document:
-            print_document(finished.summary, output)
+        print_document(finished.summary, output)
         print_summary(finished.summary, executed=finished.executed, store=ctx.store)
     options = json.loads(ctx.store.read.batch(finished.run_id, ctx.now())["optionsJson"] or "{}")
     notify(options.get("notify"), finished.summary)
