@@ -23,7 +23,7 @@ from proctor.report.text_layout import SPACIOUS, text_width, wrapped
 from proctor.results_view import FigureList
 from proctor.stats.figures import FactorFigures, Figures, PassAtK
 from proctor.stats.intervals import Estimate
-from proctor.stats.usage import Bin, Durations, ModelUsage
+from proctor.stats.summary import Bin, Durations, ModelUsage
 
 RECORDED = Path(__file__).parent / "recorded"
 LONG = "anthropic/claude-3-5-sonnet-20241022 with the prompt »Give way wherever you can«"

@@ -19,7 +19,7 @@ from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT
 from proctor.report.text_layout import SPACIOUS, text_width, wrapped
 from proctor.results_view import FigureList, ItemSelection, ResultChart, ResultFigure
 from proctor.stats.intervals import Estimate
-from proctor.stats.usage import Durations, ModelUsage
+from proctor.stats.summary import Durations, ModelUsage
 
 if TYPE_CHECKING:
     from proctor.stats.figures import FactorFigures, Figures
