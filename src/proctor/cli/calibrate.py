@@ -202,7 +202,7 @@ def _fields(path: Path, number: int, row: Mapping[str, object]) -> LabelFields:
     if not text("session") or not (text("label") or value):
         raise UsageError(f"{path}:{number}: a label needs a session, and a label or a value")
     try:
-        worth = float(value) if value else None
+        number_value = float(value) if value else None
     except ValueError:
         raise UsageError(f"{path}:{number}: `{value}` is no number") from None
     return LabelFields(
@@ -211,7 +211,7 @@ def _fields(path: Path, number: int, row: Mapping[str, object]) -> LabelFields:
         dimension=text("dimension"),
         who=text("who"),
         label=text("label"),
-        value=worth,
+        value=number_value,
         evaluator=text("evaluator"),
         note=text("note"),
     )
@@ -435,7 +435,7 @@ def _print_calibrations(
     evaluator: Evaluator,
     calibrations: Mapping[str, Calibration],
     results: Sequence[list[Score] | AttemptError],
-    lost: Sequence[str],
+    unusable: Sequence[str],
     *,
     as_json: bool,
 ) -> int:
@@ -445,30 +445,25 @@ def _print_calibrations(
     costs = [score.cost_usd for score in every if score.cost_usd is not None]
     cost = sum(costs) if costs else None
     if as_json:
-        about = {
-            "evaluator": evaluator.name,
-            "digest": evaluator.digest,
-            "errors": len(errors),
-            "costUsd": cost,
-            "remarks": list(lost),
-        }
         print_json(
             {
-                **about,
+                "evaluator": evaluator.name,
+                "digest": evaluator.digest,
+                "errors": len(errors),
+                "costUsd": cost,
+                "remarks": list(unusable),
                 "dimensions": {name: _document(each) for name, each in calibrations.items()},
             }
         )
     else:
         for dimension, each in calibrations.items():
             _print(f"{evaluator.name} {dimension}".strip(), each)
-    for remark_text in (
-        *lost,
-        *dict.fromkeys(remark for each in calibrations.values() for remark in each.remarks),
-    ):
-        print_note(f"note: {printable(remark_text)}")
+    remarks = dict.fromkeys(remark for each in calibrations.values() for remark in each.remarks)
+    for remark in (*unusable, *remarks):
+        print_note(f"note: {printable(remark)}")
     if errors:
-        lost = count(len(errors), "judgement")
-        print_note(f"note: {lost} failed and are left out: {printable(errors[0], width=200)}")
+        failed = count(len(errors), "judgement")
+        print_note(f"note: {failed} failed and are left out: {printable(errors[0], width=200)}")
     if cost is not None:
         print_note(f"cost: {money(cost)}")
     note_mock_judge(evaluator)
