@@ -5,6 +5,7 @@ a run; `AttemptContext` is the part that attempts use.
 """
 
 import asyncio
+import json
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -222,10 +223,17 @@ class StoreQuestions:
                 await asyncio.sleep(POLL_SECONDS)
                 answer = await asyncio.to_thread(store.answer_of, run_id, question)
         except BaseException:
-            # Nobody waits for the answer any more, whatever the reason.
+            # Cancelled or failed: the attempt no longer waits for an answer.
             store.withdraw_question(run_id, question)
             raise
         return answer
+
+
+def people_of_run(run_id: str, ctx: "RunContext") -> People:
+    """The person at this terminal; without one, or with `human: web`, people asked through the store."""
+    options = json.loads(ctx.store.read.batch(run_id, ctx.now())["optionsJson"])
+    at_terminal = None if options.get("human") == "web" else ctx.people
+    return at_terminal or StoreQuestions(ctx.store, run_id, ctx.now, ctx.info)
 
 
 def no_evaluators(name: str, settings: JsonMap, models: Model) -> "Evaluator":  # noqa: ARG001

@@ -258,18 +258,20 @@ def _check_rule(
             f"`stop_when`: run {run_id} stops early by its results, so failed items cannot be repeated: "
             "its intervals would be wrong\nRetry errors only (--retry-errors), or start a new run."
         )
-    if plan is not None:
-        change = diff(read, run_id, plan.items(), derived_fields=plan.derived_fields)
-        if change.added or change.dropped or change.retained:
-            what = (
-                f"{plural(change.added, 'new item')} ({change.reasons_text('item')})" if change.added else ""
-            )
-            gone = change.dropped + change.retained
-            what = " and ".join(part for part in (what, f"{gone} fewer" if gone else "") if part)
-            raise UsageError(
-                f"`stop_when`: the plan has {what} than run {run_id}: tasks, repeats and levels of a run "
-                "that stops early are fixed before its first result\nStart a new run with the changed plan."
-            )
+    if plan is None:
+        return
+    change = diff(read, run_id, plan.items(), derived_fields=plan.derived_fields)
+    changes = []
+    if change.added:
+        changes.append(f"{plural(change.added, 'new item')} ({change.reasons_text('item')})")
+    if missing := change.dropped + change.retained:
+        changes.append(f"{missing} fewer")
+    if changes:
+        raise UsageError(
+            f"`stop_when`: the plan has {' and '.join(changes)} than run {run_id}: tasks, repeats and levels "
+            "of a run that stops early are fixed before its first result\n"
+            "Start a new run with the changed plan."
+        )
 
 
 def _restored(job: Job, batch: BatchRow, ctx: RunContext) -> JobPlan:

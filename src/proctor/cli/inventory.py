@@ -198,7 +198,7 @@ def _read(there: Roles, name: str) -> RoleFolder | str:
     try:
         return there.find(name)
     except PlanError as error:
-        return str(error).partition("\n")[0]
+        return error.problem
 
 
 def _role_cells(name: str, role: RoleFolder | str) -> tuple[str, ...]:

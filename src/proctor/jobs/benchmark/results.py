@@ -98,7 +98,7 @@ class ResultFolder(JobFiles):
                     write_result(self.path, names[figures.name], comparison, figures)
                 except UsageError as error:
                     # The results are in the store; `finish` writes all files again.
-                    self._ctx.note(str(error).partition("\n")[0])
+                    self._ctx.note(error.problem)
 
     def finish(self, end: BatchEnd) -> Mapping[str, object]:  # noqa: ARG002
         """Write every result file and the comparison."""

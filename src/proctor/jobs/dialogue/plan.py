@@ -571,8 +571,7 @@ def _evaluators(
                 continue
             criteria = criteria_of(written, config["under_test"])
         except UsageError as error:
-            problem, _, remedy = str(error).partition("\n")
-            problems.append(settings.problem(("evaluators", number), problem, remedy))
+            problems.append(settings.problem(("evaluators", number), error.problem, error.remedy))
             continue
         model = written.get("model") or judge
         evaluators += [{"criterion": document, "model": model} for document in documents(criteria)]
@@ -692,8 +691,7 @@ def _problems_at(settings: DialogueSettings, path: KeyPath, error: UsageError) -
         return [*error.faults.problems, *here]
     if inner := getattr(error, "problems", None):
         return list(inner)
-    problem, _, remedy = str(error).partition("\n")
-    return [settings.problem(path, problem, remedy)]
+    return [settings.problem(path, error.problem, error.remedy)]
 
 
 def _crossed(choices: Mapping[str, list[RoleChoice]], config: Mapping[str, Any]) -> Iterator[Combination]:

@@ -331,8 +331,7 @@ def read_experiment(
     except UsageError as error:
         if not problems:
             raise
-        problem, _, remedy = str(error).partition("\n")
-        sources.refuse([*problems, valid.problem(("base_scenario",), problem, remedy)])
+        sources.refuse([*problems, valid.problem(("base_scenario",), error.problem, error.remedy)])
     variations, variation_faults = expand_variations(valid, loaded)
     judges, unknown = judges_of(valid, loaded.scenario.world_state_model)
     problems += [*variation_faults, *unknown]
