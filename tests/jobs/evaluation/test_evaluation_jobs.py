@@ -11,7 +11,7 @@ from proctor.errors import Contradiction, NotFound, UsageError
 from proctor.evaluators.registry import EvaluatorRegistry
 from proctor.jobs.evaluation.ground_truth import GroundTruthIndex
 from proctor.jobs.evaluation.job import JOB
-from proctor.jobs.evaluation.prepare import fill, find_sessions, make_jury
+from proctor.jobs.evaluation.prepare import fill, find_evaluators, find_sessions
 from proctor.jobs.evaluation.request import EvaluationRequest
 from proctor.jobs.evaluation.results import records_of, results_of, worst_targets
 from proctor.jobs.evaluation.state import (
@@ -75,9 +75,9 @@ async def carry_on(workshop, request, run_id):
     find = bench.finder(json.loads(workshop.store.evaluations.row(run_id)["definitionsJson"]))
     owner = this_process()
     workshop.store.resume_batch(run_id, owner, RetrySelection(), now())
-    jury = make_jury(request, find, workshop.models, workshop.models)
+    evaluators = find_evaluators(request, find, workshop.models)
     found = find_sessions(workshop.store, request, now())
-    told = fill(workshop.store, run_id, request, found.ids, jury, GroundTruthIndex(request.metadata))
+    told = fill(workshop.store, run_id, request, found.ids, evaluators, GroundTruthIndex(request.metadata))
     workshop.store.evaluations.record_discovery(
         run_id, matched=len(found.ids), ignored=found.ignored, now=now()
     )
@@ -229,9 +229,9 @@ async def test_a_function_that_changes_under_way_is_told_and_mixes_with_nothing(
     owner = this_process()
     workshop.store.resume_batch(job.id, owner, RetrySelection(), now())
     find = bench.finder({})
-    jury = make_jury(request, find, workshop.models, workshop.models)
+    evaluators = find_evaluators(request, find, workshop.models)
     ids = find_sessions(workshop.store, request, now()).ids
-    fill(workshop.store, job.id, request, ids, jury, GroundTruthIndex(()))
+    fill(workshop.store, job.id, request, ids, evaluators, GroundTruthIndex(()))
     path.write_text("def short(event):\n    return {'label': 'FAIL', 'value': 0.0}\n")
 
     await workshop.executor(owner, job.id, find_evaluator=find).run()
@@ -414,7 +414,7 @@ def test_everything_that_keeps_evaluators_from_judging_is_told_together(workshop
     bench = EvaluatorRegistry(folder=workshop.folder, environment={})
 
     with pytest.raises(UsageError) as raised:
-        make_jury(request, bench.finder({}), workshop.models, workshop.models)
+        find_evaluators(request, bench.finder({}), workshop.models)
 
     said = str(raised.value)
     assert "Did you mean `Builtin.Helpfulness`?" in said
