@@ -160,7 +160,7 @@ def read_config(folders: Iterable[Path], environment: Mapping[str, str]) -> Conf
                 keys |= _access_keys(path, entries.pop("access_keys", {}), environment)
                 tokens |= _token_entries(path, entries.pop("tokens", {}))
             if section == "budget":
-                # It is the store's, and a file beside somebody's plan must not raise it.
+                # It belongs to the store: a file beside a plan must not raise it.
                 budgets.append(entries["usd"])
             if section == "encryption":
                 # One place names the key; a nearer file that does replaces it whole.

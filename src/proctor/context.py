@@ -199,7 +199,7 @@ class People(Protocol):
     """A way to put questions to people."""
 
     async def ask(self, item_id: str, actor: str, prompt: str) -> str:
-        """The answer of the person who plays an actor; empty: nobody is there."""
+        """The answer of the person who plays an actor; empty: there is none."""
 
 
 class StoreQuestions:
@@ -510,7 +510,7 @@ class RunContext:
         self.notice(Notice(text))
 
     def note_foreign_results(self, run_ids: Iterable[str], *, unsigned: bool = False) -> None:
-        """Send a remark on runs whose results somebody else has written; `unsigned`: on unsigned ones too."""
+        """Send a remark on runs whose results another user has written; `unsigned`: on unsigned ones too."""
         for run_id in run_ids:
             if self.store.read.exact_batch(run_id):
                 check = self.store.check_signatures(run_id, self.now())

@@ -286,7 +286,7 @@ def _restored(job: Job, batch: BatchRow, ctx: RunContext) -> JobPlan:
 
 
 def preview(plan: JobPlan, ctx: RunContext, *, run_id: str = "") -> Preview:
-    """Check a plan and say what it would change in a run; writes nothing."""
+    """Check a plan, and compute what it would change in a run; writes nothing."""
     models = ctx.models(plan.model_options(), records=False)
     try:
         remarks = (*_remarks(plan, ctx), *plan.check(models, ctx))

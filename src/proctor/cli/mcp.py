@@ -85,7 +85,7 @@ def _with_messages(
             first = error.errors(include_url=False, include_input=False)[0]
             raise tool_error(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
         except (ProctorError, OSError, ValueError) as error:
-            # Also arguments that are no text of a command: with NUL, or longer than the system takes.
+            # Also for arguments that no command can have: with NUL, or longer than the system allows.
             raise tool_error(str(error)) from None
 
     return called
@@ -252,7 +252,7 @@ class Tools:
 
 @asynccontextmanager
 async def _limited(name: str, seconds: float) -> AsyncIterator[None]:
-    """Cancel the block after so many seconds; a `UsageError` says so."""
+    """Cancel the block after this many seconds, and raise a `UsageError`."""
     try:
         async with asyncio.timeout(seconds) as limit:
             yield

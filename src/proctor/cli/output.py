@@ -90,7 +90,7 @@ def print_next(commands: Sequence[str], *, run_id: str = "", store: Store | None
 
 
 def run_prefix(store: Store, run_id: str, room: int) -> str:
-    """What to type for a run in so many characters; the whole ID if no prefix that short is unambiguous."""
+    """An unambiguous prefix of a run ID of at most this many characters; the whole ID if there is none."""
     if len(run_id) <= room or room < SHORTEST_PREFIX:
         return run_id
     # To the end of a word, if that is not much shorter.

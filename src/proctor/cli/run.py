@@ -251,7 +251,7 @@ def run_command(
 
 
 def print_document(document: JsonMap, output: OutputOptions) -> None:
-    """Print the summary for programs, where they asked for one."""
+    """Print the summary as JSON, if that was requested."""
     if output.as_json:
         print_json(document)
     elif output.as_jsonl:

@@ -41,7 +41,7 @@ class Format(Protocol):
 
 
 def export_sessions(read: StoreReader, scope: Scope, *, out: Path, form: str, label: str) -> list[Path]:
-    """Write the sessions of a scope to the folder `out` and say which files there now are."""
+    """Write the sessions of a scope to the folder `out`; returns the files."""
     writer = cast(Format, import_module(SESSION_FORMATS[form]))
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is a file\nSessions are written into a folder: give one with --out.")
@@ -79,7 +79,7 @@ class ExportedMessage:
     name: str = ""
     at: datetime | None = None
     is_silent: bool = True
-    """Whether nothing was said: there are calls only."""
+    """Whether it has no text, only tool calls."""
     turn: str | None = None
     """The id of the turn that begins here. None: no turn does."""
     tool_calls: list[tuple[ToolCall, datetime | None]] = field(default_factory=list)
@@ -99,7 +99,7 @@ class ExportedMessage:
 
 
 def exported_messages(session: Session) -> Iterator[ExportedMessage]:
-    """What was said and done in a session, in order."""
+    """The messages and tool calls of a session, in order."""
     names: set[str] = set()
     for step in session.steps:
         turn: str | None = step.trace_id
@@ -175,7 +175,7 @@ def moment(at: datetime | None) -> str | None:
 
 
 def without_nothing(document: JsonMap) -> JsonObject:
-    """The members that say something: not None, not an empty list or mapping."""
+    """The members with a value: not None, not an empty list or mapping."""
     return {name: value for name, value in document.items() if value is not None and value not in ([], {})}
 
 
@@ -183,7 +183,7 @@ def _grouped(events: list[tuple[object, datetime | None]]) -> Iterator[ExportedM
     message: ExportedMessage | None = None
     for event, at in events:
         if isinstance(event, ModelCall):
-            # What came of a call follows it; what is said by others meanwhile does not belong to it.
+            # The result of a call follows it; messages of others in between do not belong to it.
             if message is not None and not _is_only_models(message):
                 yield message
                 message = None

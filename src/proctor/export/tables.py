@@ -214,7 +214,7 @@ def _cell(value: object) -> object:
 
 FORMATS = ("json", "ndjson", "csv", "parquet")
 CSV_TABLES = ("iterations", "tool_calls")
-"""What CSV holds unless told otherwise, as documented."""
+"""The tables of a CSV export by default, as documented."""
 
 
 def export_tables(
@@ -227,7 +227,7 @@ def export_tables(
     label: str = "export",
     on_progress: Callable[[int], None] = lambda rows: None,  # noqa: ARG005
 ) -> list[Path]:
-    """Write tables to the folder `out` and say which files there now are.
+    """Write tables to the folder `out`; returns the files.
 
     JSON is one file, `batch-<label>.json` (`export.json` when the scope is no run); the others are one
     file a table, `<table>-<label>.<format>`. CSV holds `iterations` and `tool_calls` unless `tables`

@@ -363,7 +363,7 @@ _CORNERS: Mapping[int, Sequence[tuple[float, float]]] = {
     4: [(0, 1.3), (1.2, -1), (-1.2, -1)],
     5: [(-1.4, -0.5), (1.4, -0.5), (1.4, 0.5), (-1.4, 0.5)],
 }
-"""Corners of the markers that are no circles."""
+"""Corners of the markers other than circles."""
 
 
 def marker(series: int, x: float, y: float, *, size: float = 4.5, title: str = "") -> str:
@@ -528,7 +528,7 @@ def _bar(entry: Bar, left: float, y: float, scale: float, say: Say) -> str:
         kind = f"c-fill c-{entry.kind}" + (" c-estimate" if entry.low is not None else "")
         parts.append(rect_mark(left, y + 5, entry.value * scale, ROW - 12, kind, label, mark=entry.mark))
     if entry.low is not None and entry.high is not None:
-        # What lies below 0 has no place among the names; a whisker without an end says that it goes on.
+        # Below 0 there is no room, because of the names; a whisker without an end marks a cut.
         low, high, middle = left + max(0.0, entry.low) * scale, left + entry.high * scale, y + ROW / 2 - 1
         ends = (low, high) if entry.low >= 0 else (high,)
         parts.append(line_mark(low, middle, high, middle, "c-whisker"))
@@ -798,7 +798,7 @@ def duration_histogram(durations: Durations, marks: FigureList | None = None) ->
 
 
 def _lasting(low: float, high: float | None) -> ItemSelection:
-    """The items that took at least so many seconds, and less than so many; None: any longer time."""
+    """The items that took at least `low` and less than `high` seconds; None: any longer time."""
     # Edges are multiples of a step. Not in exponential notation, which filters do not read.
     ends = ["" if end is None else f"{Decimal(repr(round(end, 9))):f}" for end in (low, high)]
     return {"duration": ["..".join(ends)]}

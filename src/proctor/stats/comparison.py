@@ -69,7 +69,7 @@ class Gate:
         return self.sign.startswith("<")
 
     def margin(self, contrast: "Contrast") -> float | None:
-        """How much worse the candidate may be, on the scale of the difference; None: not to be said."""
+        """How much worse the candidate may be, on the scale of the difference; None: unknown."""
         margin = self.threshold if self.wants_less else -self.threshold
         base = contrast.baseline_mean.value
         is_ratio = contrast.difference is not None and contrast.difference.is_ratio
@@ -164,7 +164,7 @@ class Contrast:
     errors: tuple[int, int] = (0, 0)
     """Items of each that ended in an infrastructure error and are excluded."""
     with_errors: Difference | None = None
-    """The same with every error as a failure. None: there are none, or it is no rate or score."""
+    """The same with every error as a failure. None: no errors, or it is neither a rate nor a score."""
     disagreements: tuple[Disagreement, ...] = ()
     """The largest differences first."""
     remarks: tuple[str, ...] = ()
@@ -453,7 +453,7 @@ def _require(groups: Groups, metric: str) -> None:
 
 
 def scale_of(results: Results, metric: str) -> tuple[float, float] | None:
-    """The ends of a metric's scale; None: it has none, nobody declared it, or there are values outside.
+    """The ends of a metric's scale; None: it has none, none is declared, or there are values outside.
 
     Scores without a declared scale that all lie between 0 and 1 are taken to have this one.
     """

@@ -432,7 +432,8 @@ def shared_tasks(results: Results, levels: Labels) -> Ints:
     pair = results.pairing()
     if pair != BY_ITEM:
         return results.tasks(levels, pair)[0].codes
-    # Who worked is no part of the task, also where another factor is ranked: two agents make no second task.
+    # Agent and model are not part of the task, also where another factor is ranked: a second agent is not a
+    # second task.
     treatment = results.inputs.treatment(levels.codes)
     return results.inputs.coded(*(path for path in results.inputs.paths if path not in treatment))
 

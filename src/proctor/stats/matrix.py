@@ -14,7 +14,7 @@ MOST_LEVELS = 24
 """Columns; a factor with more is compared by a filter."""
 MOST_CELL_ITEMS = 50
 PREFERRED = ("model", "agent", "variation", "therapist", "client")
-"""Factors that are columns unless somebody chooses another one."""
+"""Factors that are columns by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,7 +72,7 @@ class Host(Protocol):
         """Merge a session to its base branch, after all earlier requests."""
 
     async def ask_person(self, item_id: str, actor: str, prompt: str) -> str:
-        """The answer of the person who plays an actor; empty: nobody is there."""
+        """The answer of the person who plays an actor; empty: there is none."""
 
     async def copy_files(self, path: Path) -> "FileCopy":
         """A file or folder of the driver as data."""

@@ -120,7 +120,7 @@ def become_launcher(end: int) -> NoReturn:
 
 
 def launch_workers(end: int, modules: Sequence[str] = ()) -> NoReturn:
-    """Fork a worker for each connection that arrives; when the driver has gone, kill them all.
+    """Fork a worker for each connection that arrives; when the driver has ended, kill them all.
 
     `modules` are loaded first, so that no worker has to.
     """
@@ -243,7 +243,7 @@ class RemoteHost:
         return cast("MergeResult", await self._call("merge", request))
 
     async def ask_person(self, item_id: str, actor: str, prompt: str) -> str:
-        """The answer of the person who plays an actor; empty: nobody is there."""
+        """The answer of the person who plays an actor; empty: there is none."""
         return cast("str", await self._call("ask_person", item_id, actor, prompt))
 
     async def copy_files(self, path: Path) -> "FileCopy":

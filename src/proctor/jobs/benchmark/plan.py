@@ -49,7 +49,7 @@ _HOLES = ("{prompt}", "{model}", "{seed}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentChoice:
-    """An agent that a benchmark runs: one of ours, or a program of the user under a name."""
+    """An agent that a benchmark runs: a known one, or a program of the user under a name."""
 
     name: str
     """Its name in files and reports."""

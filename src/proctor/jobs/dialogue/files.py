@@ -57,7 +57,7 @@ def unjudged_items(read: StoreReader, run_id: str, items: Iterable[Item]) -> lis
         session = read.session(row["sessionId"]) if item and row["sessionId"] else None
         if item is None or session is None or not is_data(session["status"], session["endReason"]):
             continue
-        # A failed dialogue that is queued is to be repeated.
+        # A failed dialogue that is queued will be repeated.
         if row["status"] == QUEUED and session["status"] != SUCCESS:
             continue
         known = json.loads(row["settings"]).get("evaluators") or []
@@ -173,7 +173,7 @@ def _standing(steps: Sequence[IterationRow]) -> ConversationCheckpoint | None:
             checkpoint = parse_conversation(step["output"])
         except (ValueError, KeyError, TypeError):
             continue
-        # A turn is a step; anything else is not a checkpoint of ours.
+        # A turn is a step; other messages are not part of a checkpoint.
         return checkpoint if checkpoint.turns == step["step"] else None
     return None
 

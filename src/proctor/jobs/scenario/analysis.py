@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _LABEL = re.compile(r"var-(\d+)-run-(\d+)")
 LARGEST = 1e150
-"""Values beyond it are not computed with: their squares are no numbers."""
+"""Values beyond it are excluded: their squares overflow."""
 
 
 def read_study(folder: Path) -> Study:

@@ -292,7 +292,7 @@ class Experiment:
         return {"label": f"var-{number:03d}-run-{run:03d}", "variationId": number}
 
     def _timeout_seconds(self, plain: Mapping[str, Any]) -> float | None:
-        """With people among the actors, there is no default: they take their time."""
+        """No default where people play actors: they take their time."""
         has_human = any(actor.get("control") == "human" for actor in plain["actors"].values())
         value: float | None = self._get("timeout_per_run", None if has_human else DEFAULT_TIMEOUT_SECONDS)
         return value
