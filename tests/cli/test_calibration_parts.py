@@ -8,7 +8,7 @@ import pytest
 
 from proctor.api.doctor import CheckResult
 from proctor.cli import calibrate, evaluators
-from proctor.cli.doctor import _print_checks
+from proctor.cli.inventory import _print_checks
 from proctor.errors import AttemptError, UsageError
 from proctor.evaluators.registry import EvaluatorNotFound
 from proctor.score import Score

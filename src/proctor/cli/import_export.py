@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from proctor.batch.ingest import AUTO, OTLP, ImportResult, import_log_groups, import_paths
-from proctor.cli import output
 from proctor.cli import output as codes
 from proctor.cli.output import (
     Json,
@@ -203,7 +202,7 @@ def table(
         f"{count(done.rows, 'row')} of {count(done.files, 'file')} imported into the run {done.run_id} "
         f"({changes}{removed})"
     )
-    return output.SUCCEEDED
+    return codes.SUCCEEDED
 
 
 def _print_result(done: ImportResult, *, as_json: bool) -> int:
@@ -236,8 +235,8 @@ def _print_result(done: ImportResult, *, as_json: bool) -> int:
         into = f" into the run {done.run_id} ({done.added:,} new, {replaced:,} replaced)"
     print_note(f"{count(len(done.session_ids), 'session')} imported{source}{into}")
     if not done.session_ids:
-        return output.BAD_USAGE
-    return output.SOME_DID_NOT if done.unreadable_count else output.SUCCEEDED
+        return codes.BAD_USAGE
+    return codes.SOME_DID_NOT if done.unreadable_count else codes.SUCCEEDED
 
 
 def _about(kind: str) -> str:

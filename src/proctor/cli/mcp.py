@@ -43,7 +43,7 @@ POLL_SECONDS = 0.5
 
 Run = Annotated[str, Field(description="Run ID, or an unambiguous prefix.")]
 Plan = Annotated[str, Field(description="Path of a plan file: YAML of any job.")]
-Timeout = Annotated[float, Field(gt=0, le=MOST_SECONDS, description="Give up after so many seconds.")]
+Timeout = Annotated[float, Field(gt=0, le=MOST_SECONDS, description="Time limit in seconds.")]
 
 
 @mcp_app.command()
@@ -141,10 +141,10 @@ class Tools:
     async def watch(
         self,
         run: Run,
-        seconds: Annotated[float, Field(ge=0, le=MOST_SECONDS, description="Wait at most so long.")] = 60,
+        seconds: Annotated[float, Field(ge=0, le=MOST_SECONDS, description="Maximum seconds to wait.")] = 60,
     ) -> str:
         """Wait until a run has ended or the time is over; returns its summary, as `proctor watch --json`.
-        A `status` of `running` means that it goes on."""
+        A `status` of `running` means that it has not ended."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while True:

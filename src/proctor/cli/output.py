@@ -64,7 +64,7 @@ NEXT_WIDTH = 72
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a text to a file, in a folder that is created if need be."""
+    """Write a text to a file; its folder is created if missing."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -75,7 +75,7 @@ def write_file(path: Path, text: str) -> None:
 
 
 def print_next(commands: Sequence[str], *, run_id: str = "", store: Store | None = None) -> None:
-    """Print the commands that people use next to standard error.
+    """Print the next commands to standard error.
 
     Commands with a long `run_id` that do not fit in the terminal name the run by a prefix that no other run
     in the `store` has.
@@ -132,11 +132,9 @@ def exit_on_error(*, as_json: bool) -> Iterator[ExitReason]:
             for p in error.problems
         ]
         end.code = _print_error(str(error), BAD_USAGE, as_json=as_json, problems=problems)
-    except (UsageError, TyperException) as error:
+    except (UsageError, StoreUnavailable, TyperException) as error:
         message = error.format_message() if isinstance(error, TyperException) else str(error)
         end.code = _print_error(message, BAD_USAGE, as_json=as_json)
-    except StoreUnavailable as error:
-        end.code = _print_error(str(error), BAD_USAGE, as_json=as_json)
     except StoreError as error:
         end.code = _print_error(str(error), CUT_SHORT, as_json=as_json)
     except ProctorError as error:
