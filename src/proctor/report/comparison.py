@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 from markupsafe import Markup
 
 from proctor.formatting import UNKNOWN, chance, percent, plural, seconds, short, usd
-from proctor.report.charts import Point, Stem, forest, trend
+from proctor.report.charts import Bar, Point, forest, trend
 from proctor.report.render import page, text
 from proctor.results_view import FigureList, ResultFigure
 from proctor.stats.comparison import Comparison, Contrast, Disagreement, Mean
@@ -266,7 +266,7 @@ def plot_of(contrasts: Sequence[Contrast], metric: str, baseline: str, *, is_mar
     """The differences of one metric from the baseline as an SVG plot; with marks by the number of a stem."""
     selected = [each for each in contrasts if each.metric == metric]
     stems = [
-        Stem(
+        Bar(
             label=each.candidate,
             value=_of(each, "value"),
             low=_of(each, "low"),
