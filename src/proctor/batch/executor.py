@@ -424,12 +424,12 @@ class StepRows:
 
     def merge(self, rows: RowGroups) -> None:
         """Pass the rows of another process on, and announce its steps."""
-        begun = [(key, values) for (table, key), values in rows.changed.items() if table == "batch_items"]
+        items = [(key, values) for (table, key), values in rows.changed.items() if table == "batch_items"]
         sessions = [(key, values) for (table, key), values in rows.changed.items() if table == "sessions"]
         sessions += [(key, values) for (_, key), values in rows.added.items()]
         steps = list(rows.appended.get("iterations", ()))
         self._writer.merge(rows)
-        for key, values in begun:
+        for key, values in items:
             self._follow_change("batch_items", key, values)
         for row in steps:
             self._follow_step(row)

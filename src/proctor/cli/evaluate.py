@@ -363,11 +363,11 @@ def start(
             return _execute_or_detach(ctx, evaluation, pending.folder, output, workers, detach=detach)
         pending = read_request(plan, flags, ctx.store)
         if dry:
-            counted = estimate(pending, ctx)
-            plan_ = EvaluationJobPlan(pending)
-            return _print_estimate(
-                counted, predict_cost_and_time(JOB.name, plan_, ctx, work=counted.workload), as_json=as_json
+            estimated = estimate(pending, ctx)
+            forecast = predict_cost_and_time(
+                JOB.name, EvaluationJobPlan(pending), ctx, work=estimated.workload
             )
+            return _print_estimate(estimated, forecast, as_json=as_json)
         prepared = prepare(pending, ctx)
         if cloudwatch:
             import_cloudwatch(prepared.request, ctx)

@@ -128,8 +128,8 @@ def roles(context: typer.Context, as_json: Json = False) -> int:
     """
     if context.invoked_subcommand:
         return output.SUCCEEDED
-    there = _roles(context)
-    entries = [(name, _read(there, name)) for name in there.names()]
+    known_roles = _roles(context)
+    entries = [(name, _read(known_roles, name)) for name in known_roles.names()]
     if as_json:
         print_json({"roles": [_roles_document(name, role) for name, role in entries]})
     else:
@@ -197,10 +197,10 @@ def _roles(context: typer.Context) -> Roles:
     return Roles([Path.cwd() / "roles", home / "roles"])
 
 
-def _read(there: Roles, name: str) -> RoleFolder | str:
+def _read(known_roles: Roles, name: str) -> RoleFolder | str:
     """A role, or why it cannot be read: a broken role must not hide the others."""
     try:
-        return there.find(name)
+        return known_roles.find(name)
     except PlanError as error:
         return error.problem
 
@@ -209,8 +209,8 @@ def _role_cells(name: str, role: RoleFolder | str) -> tuple[str, ...]:
     if isinstance(role, str):
         return (name, "–", "–", "–", f"cannot be read: {role}")
     languages = ", ".join(role.languages) or "any"
-    mine = "" if role.is_built_in else " (yours)"
-    return (name + mine, ", ".join(role.plays), str(len(role.profiles)), languages, role.description)
+    owner = "" if role.is_built_in else " (yours)"
+    return (name + owner, ", ".join(role.plays), str(len(role.profiles)), languages, role.description)
 
 
 def _roles_document(name: str, role: RoleFolder | str) -> JsonObject:

@@ -259,8 +259,8 @@ def suggestion(name: str, known: Iterable[str]) -> str | None:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A sentence with the probable name; empty: none."""
-    meant = suggestion(name, known)
-    return f"Did you mean `{meant}`?" if meant else ""
+    near = suggestion(name, known)
+    return f"Did you mean `{near}`?" if near else ""
 
 
 def _bare(name: str) -> str:

@@ -360,9 +360,9 @@ def _rows_that_differ(results: Results, by: Labels, tasks: Labels) -> list[int]:
             np.where(counts > 0, rates, np.inf), axis=1
         )
         mean = passed.sum(axis=1) / counts.sum(axis=1)
-    there = counts.sum(axis=1) > 0
-    order = np.lexsort((np.arange(size), np.where(there, mean, 2.0), -np.where(there, spread, -1.0)))
-    return [int(code) for code in order if there[code]]
+    has_items = counts.sum(axis=1) > 0
+    order = np.lexsort((np.arange(size), np.where(has_items, mean, 2.0), -np.where(has_items, spread, -1.0)))
+    return [int(code) for code in order if has_items[code]]
 
 
 def _matrix_cell(

@@ -453,18 +453,19 @@ def _combined(blank: Estimate, value: float, parts: Sequence["Plus"], lo: float,
 def _differently(
     judged: "FloatArray", labeled: Sequence[Sequence[CalibrationPair]], lo: float, hi: float
 ) -> str:
-    """Words where the judge rates labeled sessions otherwise than these: they may not be alike."""
+    """A remark if the judge rates labeled sessions differently from these; empty: it does not."""
     import numpy as np
 
     from proctor.stats.samples import plus_interval, t_tails
 
-    there = np.array([fmean(each.judge for each in own) for own in labeled])
-    here, other = plus_interval(judged, lo, hi), plus_interval(there, lo, hi)
-    gap, error = float(here.center - other.center), math.hypot(float(here.se), float(other.se))
-    if float(t_tails(gap / error, min(here.df, other.df))) > 1 - CONFIDENCE:
+    means = np.array([fmean(each.judge for each in pairs) for pairs in labeled])
+    of_these, of_labeled = plus_interval(judged, lo, hi), plus_interval(means, lo, hi)
+    gap = float(of_these.center - of_labeled.center)
+    error = math.hypot(float(of_these.se), float(of_labeled.se))
+    if float(t_tails(gap / error, min(of_these.df, of_labeled.df))) > 1 - CONFIDENCE:
         return ""
     return (
-        f"The judge rates the labeled sessions {there.mean():.2f} and these {judged.mean():.2f} on average: "
+        f"The judge rates the labeled sessions {means.mean():.2f} and these {judged.mean():.2f} on average: "
         "they differ, and the correction may not carry over."
     )
 

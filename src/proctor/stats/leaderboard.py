@@ -253,8 +253,8 @@ class ModelFigures:
 
     @property
     def cost_per_run_usd(self) -> float | None:
-        begun = [run for run in self.runs if run.is_finished]
-        return None if self.cost_usd is None or not begun else self.cost_usd / len(begun)
+        finished = [run for run in self.runs if run.is_finished]
+        return None if self.cost_usd is None or not finished else self.cost_usd / len(finished)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

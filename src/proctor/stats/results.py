@@ -450,10 +450,10 @@ def _is_varied(values: NDArray[np.uint64], groups: Ints) -> bool:
     if len(values) and values[0] and bool((values == values[0]).all()):
         # Most inputs are the same in all rows.
         return False
-    there = values != 0
+    present = values != 0
     # Groups are few: a pair of value and group is one number, since equal values differ only by group.
-    pairs = _mix(values[there]) + groups[there].astype(np.uint64)
-    return len(np.unique(pairs)) == len(np.unique(values[there]))
+    pairs = _mix(values[present]) + groups[present].astype(np.uint64)
+    return len(np.unique(pairs)) == len(np.unique(values[present]))
 
 
 def _is_crossed(values: NDArray[np.uint64], groups: Ints) -> bool:

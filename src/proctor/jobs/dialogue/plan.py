@@ -631,14 +631,14 @@ def _entries(config: JsonMap) -> Sequence[object]:
 
 def _unshared(combination: Combination) -> Iterator[str]:
     """Remarks about what one role needs of the other and does not get."""
-    for mine, theirs in (
+    for user, partner in (
         (combination.client, combination.therapist),
         (combination.therapist, combination.client),
     ):
-        if missing := [name for name in mine.uses if name not in theirs.role.shares]:
+        if missing := [name for name in user.uses if name not in partner.role.shares]:
             listed = " and ".join(f"`{name}`" for name in missing)
-            own = ", ".join(str(mine.profiles[0][1].get(name)) for name in missing)
-            yield f"{mine.label} takes {listed} from its own profile ({own}): {theirs.label} shares none"
+            own = ", ".join(str(user.profiles[0][1].get(name)) for name in missing)
+            yield f"{user.label} takes {listed} from its own profile ({own}): {partner.label} shares none"
 
 
 def _other(side: str) -> str:

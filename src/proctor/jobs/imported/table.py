@@ -426,10 +426,10 @@ class _Survey:
     def _check_columns(
         self, table: _TableFile, names: Sequence[str], sources: Mapping[str, str], early: Mapping[str, int]
     ) -> None:
-        there = f"There are: {', '.join(names)}."
+        listed = f"There are: {', '.join(names)}."
 
         def missing(problem: str, fix: str) -> None:
-            self._add(TableProblem(place=table.place(0), problem=problem, fix=f"{fix}{there}"))
+            self._add(TableProblem(place=table.place(0), problem=problem, fix=f"{fix}{listed}"))
 
         for target, source in self.mapping.items():
             name = source or target
