@@ -1,7 +1,7 @@
 """The program of a worker process, and of the launcher that forks workers.
 
 A worker runs the items that the driver sends and reports what they record. When the driver has died, both end
-at once; the wardens of the programs that attempts have started notice, and end those.
+at once; the supervisor processes of programs that attempts have started notice, and end those.
 """
 
 import asyncio
@@ -157,7 +157,7 @@ def launch_workers(end: int, modules: Sequence[str] = ()) -> NoReturn:
     finally:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         for pid in workers:
-            # Their wardens notice, and end everything that was started.
+            # Their supervisor processes notice, and end everything that was started.
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
         os._exit(0)
