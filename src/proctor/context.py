@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from proctor.config import EvaluationSection, WatchSection
 from proctor.errors import NotFound, UsageError
-from proctor.json_values import JsonMap, JsonObject, as_number, as_text
+from proctor.json_values import JsonMap, JsonObject, as_number, as_text, without_none
 from proctor.model import Model, Request
 from proctor.models import ModelRouter, is_stand_in
 from proctor.models.prices import SpendingRequest
@@ -162,7 +162,7 @@ class ModelOptions:
             "prices": self.prices,
             "record": self.record,
             "replay": self.replay,
-            **{name: value for name, value in added.items() if value is not None},
+            **without_none(added),
         }
 
 

@@ -18,6 +18,7 @@ from proctor.errors import NotFound, UsageError
 from proctor.formatting import snake_case
 from proctor.frozen import fast_init
 from proctor.item import Item
+from proctor.json_values import without_none
 from proctor.models import ModelRouter
 from proctor.runner import Outcome
 from proctor.store import Resource, RetrySelection, Store
@@ -549,7 +550,7 @@ class BatchChanges:
     def columns(self) -> dict[str, object]:
         """The changed columns of the batch row."""
         values = {"concurrency": self.concurrency, "budgetUsd": self.budget_usd}
-        return {name: value for name, value in values.items() if value is not None}
+        return without_none(values)
 
 
 def make_overrides(job: Job, values: Mapping[str, object]) -> object:

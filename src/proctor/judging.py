@@ -33,6 +33,7 @@ from proctor.json_values import (
     require_number,
     require_text,
     texts_in,
+    without_none,
 )
 from proctor.model import Model, Request
 from proctor.score import Level, Score
@@ -606,7 +607,7 @@ def criteria_from(written: JsonMap) -> Iterator[Criterion]:
         return
     for aspect in require_maps(aspects):
         # Aspects inherit the settings of the entry.
-        joined = {**written, **{name: value for name, value in aspect.items() if value is not None}}
+        joined = {**written, **without_none(aspect)}
         above = as_text(written, "instructions") or as_text(written, "description")
         yield _criterion(joined, f"{written['name']}.{aspect['name']}", above)
 

@@ -64,7 +64,7 @@ from proctor.jobs.evaluation.state import (
     evaluations_page,
     stop_evaluation,
 )
-from proctor.json_values import JsonMap, JsonObject, as_map
+from proctor.json_values import JsonMap, JsonObject, as_map, without_none
 from proctor.plan.source import bytes_of
 from proctor.stats.evaluation import EvaluationResults, EvaluatorResult, Insight
 from proctor.store import Store
@@ -562,7 +562,7 @@ def read_request(plan: Path | None, flags: Flags, store: Store) -> PendingEvalua
         text = bytes_of(plan, "the plan", remedy="Give a YAML or JSON file.")
         folder = plan.resolve().parent
         document = read_evaluation(text, file=str(plan))
-    document |= {name: value for name, value in flags.top.items() if value is not None}
+    document |= without_none(flags.top)
     if flags.evaluators:
         document["evaluators"] = list(flags.evaluators)
     if source := _source(flags, as_map(document, "dataSourceConfig")):
@@ -585,7 +585,7 @@ def _extension(
     if plan is None:
         metadata = ctx.store.evaluations.metadata(evaluation.id)
         before = {**evaluation.document, "evaluationMetadata": {"sessionMetadata": metadata}}
-        settings = {name: value for name, value in flags.top.items() if value is not None}
+        settings = without_none(flags.top)
         names = list(dict.fromkeys([*evaluation.evaluators, *flags.evaluators]))
         extended = replace(flags, top={**before, **settings}, evaluators=names)
         pending = read_request(None, extended, ctx.store)

@@ -17,6 +17,7 @@ from proctor.cli.output import (
     SinceOption,
     UntilOption,
     Working,
+    comma_separated,
     count,
     moment_of,
     print_json,
@@ -300,7 +301,7 @@ def export(
         scope = Scope() if everything else scope_of(ctx.store, run, sessions, start_date, end_date)
         with Working("checking signatures"):
             ctx.note_foreign_results([scope.run_id] if scope.run_id else [])
-        names = [name.strip() for name in tables.split(",") if name.strip()] or None
+        names = comma_separated(tables) or None
         label = scope.run_id or "export"
         if format_ == PREDICTIONS:
             # Loaded here: few exports need it.

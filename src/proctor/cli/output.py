@@ -271,7 +271,7 @@ def scope_of(store: Store, run: str, sessions: str, start_date: str, end_date: s
         raise UsageError(
             "no sessions selected\nPass --run RUN, --sessions ID,ID, or --start-date and --end-date."
         )
-    ids = [part.strip() for part in sessions.split(",") if part.strip()]
+    ids = comma_separated(sessions)
     start, end = moment_of(start_date), moment_of(end_date)
     # A date without a time includes the whole day.
     if end is not None and len(end_date.strip()) == len("2024-01-31"):
@@ -282,6 +282,11 @@ def scope_of(store: Store, run: str, sessions: str, start_date: str, end_date: s
         start=start,
         end=end,
     )
+
+
+def comma_separated(text: str) -> list[str]:
+    """The names in a comma-separated option."""
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def moment_of(text: str) -> datetime | None:

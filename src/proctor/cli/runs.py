@@ -20,6 +20,7 @@ from proctor.cli.live import REFRESH_SECONDS, TOP_HEADS, LiveView, TopView, top_
 from proctor.cli.output import (
     Json,
     Run,
+    comma_separated,
     count,
     is_sure,
     money,
@@ -250,7 +251,7 @@ def _session(store: Store, prefix: str) -> SessionRow:
 
 
 def _statuses(text: str) -> list[str]:
-    statuses = [part.strip() for part in text.split(",") if part.strip()]
+    statuses = comma_separated(text)
     for status in statuses:
         if status not in STATUSES:
             raise NotFound(f"there is no status {status}\nThere are: {', '.join(STATUSES)}.")

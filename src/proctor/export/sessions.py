@@ -16,7 +16,7 @@ from typing import Protocol, cast
 from proctor.errors import UsageError
 from proctor.export.tables import file_name, write_into
 from proctor.item import digest_of
-from proctor.json_values import JsonMap, JsonObject
+from proctor.json_values import JsonMap, JsonObject, without_none
 from proctor.score import Score
 from proctor.session import Message, ModelCall, Role, Session, ToolCall, Usage
 from proctor.store import Scope, StoreReader
@@ -85,9 +85,7 @@ class ExportedMessage:
         named = zip(self.call_names, self.tool_calls, strict=True)
         others = {name: call.call_id for name, (call, _) in named if name != call.call_id}
         known = {"turn": self.turn, "name": self.name or None, "is_silent": self.is_silent or None}
-        return {name: value for name, value in known.items() if value is not None} | (
-            {"call_ids": others} if others else {}
-        )
+        return without_none(known) | ({"call_ids": others} if others else {})
 
 
 def exported_messages(session: Session) -> Iterator[ExportedMessage]:

@@ -28,7 +28,7 @@ from proctor.jobs.dialogue.world import (
     world_digest,
     world_problems,
 )
-from proctor.json_values import JsonMap, JsonObject, as_map, maps_in, texts_in
+from proctor.json_values import JsonMap, JsonObject, as_map, maps_in, texts_in, without_none
 from proctor.judging import rubric_names
 from proctor.plan.criteria import (
     criteria_of,
@@ -101,7 +101,7 @@ class RoleChoice:
         """The same with a default model and default parameters."""
         if not self.role.asks:
             return replace(self, model=STAND_IN_MODEL if self.role.stand_in else "", parameters={})
-        values = {name: value for name, value in parameters.items() if value is not None}
+        values = without_none(parameters)
         merged = {**self.role.parameters, **values, **self.parameters}
         return replace(self, model=self.model or self.role.model or model, parameters=merged)
 
@@ -513,7 +513,7 @@ class DialoguePlan:
             "toolSandbox": config["sandbox"] if combination.has_tools else None,
             "resources": config["resources"],
         }
-        return {name: value for name, value in settings.items() if value is not None}
+        return without_none(settings)
 
 
 def read_simulation(
@@ -527,7 +527,7 @@ def read_simulation(
     problems = settings.shape_problems()
     if problems:
         refuse(problems)
-    config = {**DEFAULTS, **{name: value for name, value in settings.data.items() if value is not None}}
+    config = {**DEFAULTS, **without_none(settings.data)}
     # Two names of one setting; the longer takes precedence.
     config["lang"] = config.pop("language") or config["lang"]
     evaluators = _evaluators(settings, config, problems)

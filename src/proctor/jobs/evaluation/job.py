@@ -47,7 +47,7 @@ from proctor.jobs.evaluation.state import (
     evaluation_of,
     fail_evaluation,
 )
-from proctor.json_values import JsonMap, as_map, as_sequence, as_whole_number
+from proctor.json_values import JsonMap, as_map, as_sequence, as_whole_number, without_none
 from proctor.models import ModelRouter
 from proctor.plan.validate import names_of
 from proctor.results_view import ResultsView
@@ -77,7 +77,7 @@ class EvaluationOverrides:
     def members(self) -> dict[str, object]:
         """As members of a request."""
         values = {_MEMBERS.get(each.name, each.name): getattr(self, each.name) for each in fields(self)}
-        return {name: value for name, value in values.items() if value is not None}
+        return without_none(values)
 
 
 _MEMBERS = {

@@ -27,7 +27,7 @@ from proctor.job import Work
 from proctor.jobs.evaluation.ground_truth import Dataset, GroundTruthIndex, dataset_of_examples, read_dataset
 from proctor.jobs.evaluation.request import EvaluationRequest, is_name
 from proctor.jobs.evaluation.state import ACCOUNT, REGION, EvaluationState, evaluation_of, open_evaluation
-from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, as_text
+from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, as_text, without_none
 from proctor.models import ModelRouter
 from proctor.plan.source import bytes_of
 from proctor.session import CHARACTERS_PER_TOKEN, Usage
@@ -639,7 +639,7 @@ def _with_settings(pending: PendingEvaluationRequest, ctx: RunContext) -> JsonOb
     """The request, completed by the section `evaluation` of `proctor.toml`."""
     section = ctx.settings_for([pending.folder]).evaluation
     defaults = {"judge": section.get("judge"), "harmfulValue": section.get("harmful_value")}
-    return {**{name: value for name, value in defaults.items() if value is not None}, **pending.document}
+    return {**without_none(defaults), **pending.document}
 
 
 def _with_files(
