@@ -245,7 +245,7 @@ def test_a_scale_is_numerical_if_each_rating_has_a_value() -> None:
     assert HARM.label_list.splitlines()[:2] == ["- harmful: does harm", "- not harmful"]
     assert HARM.labels == ["harmful", "not harmful", "2", "also 1", "half"]
     assert HARM.plain[:2] == [["harmful", 0.0, "does harm"], ["not harmful", 1.0, ""]]
-    assert judging.numerical({"a": 1, "b": 2}, {"b": "two"}).plain == [["a", 1, ""], ["b", 2, "two"]]
+    assert judging.numerical({"a": 1, "b": 2}).plain == [["a", 1, ""], ["b", 2, ""]]
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_the_placeholders_of_a_question_say_which_ground_truth_it_uses(instructi
 
 
 def test_a_question_is_put_with_its_pieces_its_scale_and_the_form_of_the_answer() -> None:
-    scale = judging.numerical({"yes": 1, "no": 0}, {"no": "not at all"})
+    scale = judging.Scale((judging.Rating("yes", 1), judging.Rating("no", 0, "not at all")))
     question = judging.plain_question(" Was {context} in {{braces}}? ", scale)
     system, user = judging.messages_of(question, {"context": "it"})
     mark = f"context-{judging.digest_of('it')[:10]}"

@@ -19,7 +19,7 @@ def run() -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
     except BrokenPipeError:
-        # Whoever read what we say has gone (`| head`).
+        # The reader of the output has ended (`| head`).
         pass
     os._exit(code)
 

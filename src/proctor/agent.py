@@ -132,7 +132,7 @@ def login_files(agent: Agent) -> tuple[str, ...]:
 
 
 def refusal_of(agent: Agent, model: str, environment: Mapping[str, str]) -> str:
-    """Why an agent cannot be asked for a model here, with the remedy in a second line; empty: it can.
+    """Why an agent cannot use a model here, with the remedy in a second line; empty: it can.
 
     Agents that choose models by their own names declare it as `refusal`; it must not cost money.
     """

@@ -79,7 +79,7 @@ def read_answer(text: str, fields: Mapping[str, AnswerField]) -> ParsedFields:
     """Parse `fields` out of an answer."""
     document = _best_object(text, fields)
     if document is None and len(fields) == 1:
-        # Asked for a single field, models tend to answer with its bare value.
+        # For a single field, models tend to answer with its bare value.
         (name,) = fields
         document = {name: text.strip().strip('"`')}
     values, missing = JsonObject(), list[str]()

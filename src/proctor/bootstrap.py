@@ -67,7 +67,7 @@ def load_settings(folders: Sequence[Path] = (), *, home: str = "", store: str = 
         ("access_keys", config.access_keys, trusted.access_keys),
     ):
         if own != others:
-            # A folder that somebody else wrote must not let them in.
+            # A folder that another user wrote must not grant them access.
             raise UsageError(
                 f"a proctor.toml in a working folder names {section.replace('_', ' ')} of the server\n"
                 f"Move its section [serve.{section}] to {places}."

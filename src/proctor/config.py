@@ -160,7 +160,7 @@ def read_config(folders: Iterable[Path], environment: Mapping[str, str]) -> Conf
                 keys |= _access_keys(path, entries.pop("access_keys", {}), environment)
                 tokens |= _token_entries(path, entries.pop("tokens", {}))
             if section == "budget":
-                # It is the store's, and a file beside somebody's plan must not raise it.
+                # It belongs to the store: a file beside a plan must not raise it.
                 budgets.append(entries["usd"])
             if section == "encryption":
                 # One place names the key; a nearer file that does replaces it whole.
@@ -354,8 +354,8 @@ def _watch(where: str, entry: object) -> WatchSection:
     for setting, value in entry.items():
         if setting not in WATCH:
             raise UsageError(f"{where} has no setting `{setting}`\n{_near(setting, WATCH)}")
-        expected = next(kind for kind, settings in _WATCH_TYPES.items() if setting in settings)
-        if not _WATCH_CHECKS[expected](value):
+        expected, is_valid = _WATCH_CHECKS[setting]
+        if not is_valid(value):
             # The value may hold a token, so the message does not contain it.
             raise UsageError(f"{where}: `{setting}` should be {expected}")
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,47}", entry.get("name", "")):
@@ -376,30 +376,41 @@ def _is_number(value: object) -> bool:
     return type(value) in (int, float)
 
 
-_WATCH_TYPES = {
-    "text": ("name", "service"),
-    "a list of texts": ("log_groups", "evaluators", "command"),
-    "a number": ("margin", "reference"),
-    "a number between 0 and 1": ("alpha",),
-    "a number above 0, at most 100": ("sample_percent",),
-    "a whole number from 1 to 1440": ("session_timeout_minutes",),
-    "one of: both, up, down": ("direction",),
-    "two numbers, the lower one first": ("scale",),
-    "an address that starts with https://, http:// or ${": ("webhook",),
-}
-_WATCH_CHECKS: Mapping[str, Callable[[Any], bool]] = {
-    "text": _is_text,
-    "a list of texts": lambda value: isinstance(value, list) and bool(value) and all(map(_is_text, value)),
-    "a number": _is_number,
-    "a number between 0 and 1": lambda value: _is_number(value) and 0 < value < 1,
-    "a number above 0, at most 100": lambda value: _is_number(value) and 0 < value <= 100,
-    "a whole number from 1 to 1440": lambda value: type(value) is int and 1 <= value <= 1440,
-    "one of: both, up, down": lambda value: value in ("both", "up", "down"),
-    "two numbers, the lower one first": lambda value: (
-        isinstance(value, list) and len(value) == 2 and all(map(_is_number, value)) and value[0] < value[1]
+_Check = tuple[str, Callable[[Any], bool]]
+"""What a value should be, for messages, and whether one is."""
+_TEXT: _Check = ("text", _is_text)
+_TEXTS: _Check = (
+    "a list of texts",
+    lambda value: isinstance(value, list) and bool(value) and all(map(_is_text, value)),
+)
+_NUMBER: _Check = ("a number", _is_number)
+_WATCH_CHECKS: Mapping[str, _Check] = {
+    "name": _TEXT,
+    "service": _TEXT,
+    "log_groups": _TEXTS,
+    "evaluators": _TEXTS,
+    "command": _TEXTS,
+    "margin": _NUMBER,
+    "reference": _NUMBER,
+    "alpha": ("a number between 0 and 1", lambda value: _is_number(value) and 0 < value < 1),
+    "sample_percent": ("a number above 0, at most 100", lambda value: _is_number(value) and 0 < value <= 100),
+    "session_timeout_minutes": (
+        "a whole number from 1 to 1440",
+        lambda value: type(value) is int and 1 <= value <= 1440,
     ),
-    "an address that starts with https://, http:// or ${": lambda value: (
-        _is_text(value) and value.startswith(("https://", "http://", "${"))
+    "direction": ("one of: both, up, down", lambda value: value in ("both", "up", "down")),
+    "scale": (
+        "two numbers, the lower one first",
+        lambda value: (
+            isinstance(value, list)
+            and len(value) == 2
+            and all(map(_is_number, value))
+            and value[0] < value[1]
+        ),
+    ),
+    "webhook": (
+        "an address that starts with https://, http:// or ${",
+        lambda value: _is_text(value) and value.startswith(("https://", "http://", "${")),
     ),
 }
 

@@ -5,6 +5,7 @@ a run; `AttemptContext` is the part that attempts use.
 """
 
 import asyncio
+import json
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from proctor.config import EvaluationSection, WatchSection
 from proctor.errors import NotFound, UsageError
-from proctor.json_values import JsonMap, JsonObject, as_number, as_text
+from proctor.json_values import JsonMap, JsonObject, as_number, as_text, without_none
 from proctor.model import Model, Request
 from proctor.models import ModelRouter, is_stand_in
 from proctor.models.prices import SpendingRequest
@@ -161,7 +162,7 @@ class ModelOptions:
             "prices": self.prices,
             "record": self.record,
             "replay": self.replay,
-            **{name: value for name, value in added.items() if value is not None},
+            **without_none(added),
         }
 
 
@@ -198,7 +199,7 @@ class People(Protocol):
     """A way to put questions to people."""
 
     async def ask(self, item_id: str, actor: str, prompt: str) -> str:
-        """The answer of the person who plays an actor; empty: nobody is there."""
+        """The answer of the person who plays an actor; empty: there is none."""
 
 
 class StoreQuestions:
@@ -222,10 +223,17 @@ class StoreQuestions:
                 await asyncio.sleep(POLL_SECONDS)
                 answer = await asyncio.to_thread(store.answer_of, run_id, question)
         except BaseException:
-            # Nobody waits for the answer any more, whatever the reason.
+            # Cancelled or failed: the attempt no longer waits for an answer.
             store.withdraw_question(run_id, question)
             raise
         return answer
+
+
+def people_of_run(run_id: str, ctx: "RunContext") -> People:
+    """The person at this terminal; without one, or with `human: web`, people asked through the store."""
+    options = json.loads(ctx.store.read.batch(run_id, ctx.now())["optionsJson"])
+    at_terminal = None if options.get("human") == "web" else ctx.people
+    return at_terminal or StoreQuestions(ctx.store, run_id, ctx.now, ctx.info)
 
 
 def no_evaluators(name: str, settings: JsonMap, models: Model) -> "Evaluator":  # noqa: ARG001
@@ -502,7 +510,7 @@ class RunContext:
         self.notice(Notice(text))
 
     def note_foreign_results(self, run_ids: Iterable[str], *, unsigned: bool = False) -> None:
-        """Send a remark on runs whose results somebody else has written; `unsigned`: on unsigned ones too."""
+        """Send a remark on runs whose results another user has written; `unsigned`: on unsigned ones too."""
         for run_id in run_ids:
             if self.store.read.exact_batch(run_id):
                 check = self.store.check_signatures(run_id, self.now())

@@ -34,7 +34,20 @@ from typing import ClassVar
 
 
 class ProctorError(Exception):
-    """Base of all errors that Proctor raises on purpose."""
+    """Base of all errors that Proctor raises on purpose.
+
+    The first line of a message says what is wrong, the others how to fix it.
+    """
+
+    @property
+    def problem(self) -> str:
+        """What is wrong."""
+        return str(self).partition("\n")[0]
+
+    @property
+    def remedy(self) -> str:
+        """How to fix it; may be empty."""
+        return str(self).partition("\n")[2]
 
 
 class UsageError(ProctorError):

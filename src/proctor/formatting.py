@@ -27,18 +27,17 @@ def is_unspaced(text: str) -> bool:
     return bool(_UNSPACED.match(text))
 
 
-# From here on the whole number has more than four digits; from there on nobody reads it out.
+UNKNOWN = "–"
+# Between these, a whole number with separators; beyond, it is too long to read.
 WHOLE_FROM, WHOLE_TO = 9999.5, 1e15
 
 
 def figure(value: float | None) -> str:
-    """0.0042, 43.83, 12,346; a dash for what there is not."""
+    """0.0042, 43.83, 12,346; a dash for None."""
     if value is None:
-        return "–"
+        return UNKNOWN
     return f"{value:,.0f}" if WHOLE_FROM <= abs(value) < WHOLE_TO else f"{value:.4g}"
 
-
-UNKNOWN = "–"
 
 # Marks that reverse or hide text, and characters without a picture: a sentence of tags (U+E0000 and on) is
 # read by a model, and not seen by a person.

@@ -18,6 +18,7 @@ from proctor.errors import NotFound, UsageError
 from proctor.formatting import snake_case
 from proctor.frozen import fast_init
 from proctor.item import Item
+from proctor.json_values import without_none
 from proctor.models import ModelRouter
 from proctor.runner import Outcome
 from proctor.store import Resource, RetrySelection, Store
@@ -176,7 +177,7 @@ class StopRule:
     width: float | None = None
     """The interval of every level is at most this wide."""
     ranks: int | None = None
-    """So many first places are separated from all others; 0: every pair."""
+    """Number of first places to separate from all others; 0: every pair."""
     confidence: float = 0.95
     scale: tuple[float, float] = (0.0, 1.0)
     """The ends of a score's scale."""
@@ -197,7 +198,7 @@ class StopInterval(TypedDict):
 
 
 class StopDecision(TypedDict):
-    """What the finished tasks say about one goal of a rule."""
+    """The state of one goal of a rule after the finished tasks."""
 
     outcome: str
     """`open`: undecided."""
@@ -399,7 +400,7 @@ class Job:
     has_plans: ClassVar[bool] = True
     """False: its runs come from elsewhere and can be neither started nor resumed."""
     takes_items: ClassVar[bool] = False
-    """Whether items that were made in Python, and so are no plan of any job, become its runs."""
+    """Whether items made in Python, which are not a plan of any job, become its runs."""
     retries_errors: ClassVar[bool] = False
     """Whether a resumed run always repeats items that ended in `error`."""
     has_checkpoints: ClassVar[bool] = False
@@ -461,7 +462,7 @@ class Job:
         return
 
     def checkpoint(self, run_id: str, item_id: str, store: Store) -> object | None:  # noqa: ARG002
-        """Where an item that was attempted before goes on, for its runner; None: it starts over.
+        """The checkpoint at which an item that was attempted before resumes; None: it starts over.
 
         It must be possible to pickle it.
         """
@@ -482,7 +483,7 @@ class Job:
         return ctx.attempts(models)
 
     def people(self, run_id: str, ctx: RunContext) -> People | None:  # noqa: ARG002
-        """The people who play actors in a run; None: nobody does."""
+        """The people who play actors in a run; None: there are none."""
         return None
 
     def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> JobFiles:  # noqa: ARG002
@@ -549,7 +550,7 @@ class BatchChanges:
     def columns(self) -> dict[str, object]:
         """The changed columns of the batch row."""
         values = {"concurrency": self.concurrency, "budgetUsd": self.budget_usd}
-        return {name: value for name, value in values.items() if value is not None}
+        return without_none(values)
 
 
 def make_overrides(job: Job, values: Mapping[str, object]) -> object:

@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from proctor.session import Usage
 
@@ -15,6 +16,8 @@ JsonObject = dict[str, object]
 """A JSON object that we build."""
 JsonMap = Mapping[str, object]
 """A JSON object that we read: untrusted, so its members go through the accessors below."""
+
+Value = TypeVar("Value")
 
 # No model reads a billion tokens; a column holds far more.
 MOST = 10**12
@@ -114,6 +117,11 @@ def tool_arguments(written: object) -> JsonMap:
     if isinstance(parsed, dict):
         return parsed
     return {"unreadable": written if isinstance(written, str) else json.dumps(written)}
+
+
+def without_none(values: Mapping[str, Value | None]) -> dict[str, Value]:
+    """The members that are not None."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def member(value: object, *path: str) -> object:

@@ -33,6 +33,7 @@ from proctor.json_values import (
     require_number,
     require_text,
     texts_in,
+    without_none,
 )
 from proctor.model import Model, Request
 from proctor.score import Level, Score
@@ -101,10 +102,9 @@ class Scale:
         return longest[0] if len(longest) == 1 else None
 
 
-def numerical(ratings: Mapping[str, float], definitions: Mapping[str, str] | None = None) -> Scale:
+def numerical(ratings: Mapping[str, float]) -> Scale:
     """A scale whose labels have values."""
-    meanings = definitions or {}
-    return Scale(tuple(Rating(label, value, meanings.get(label, "")) for label, value in ratings.items()))
+    return Scale(tuple(Rating(label, value) for label, value in ratings.items()))
 
 
 def scale_of(document: JsonMap) -> Scale:
@@ -258,7 +258,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
-    """A model with the parameters and the number of votes it is asked with."""
+    """A model with its parameters and the number of votes."""
 
     models: Model
     model: str
@@ -607,7 +607,7 @@ def criteria_from(written: JsonMap) -> Iterator[Criterion]:
         return
     for aspect in require_maps(aspects):
         # Aspects inherit the settings of the entry.
-        joined = {**written, **{name: value for name, value in aspect.items() if value is not None}}
+        joined = {**written, **without_none(aspect)}
         above = as_text(written, "instructions") or as_text(written, "description")
         yield _criterion(joined, f"{written['name']}.{aspect['name']}", above)
 

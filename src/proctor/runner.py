@@ -53,7 +53,7 @@ async def no_resource(digest: str) -> str:
 
 
 async def no_person(actor: str, prompt: str) -> str:  # noqa: ARG001
-    """Nobody answers."""
+    """No person can be asked: return an empty answer."""
     return ""
 
 

@@ -11,7 +11,7 @@ LEVELS: Mapping[str, Level] = {"session": "session", "trace": "trace", "tool_cal
 """The levels by name."""
 
 LARGEST = 1e150
-"""Values beyond it are no usable numbers: their squares are infinite."""
+"""Values beyond it are not usable: their squares overflow."""
 
 
 @fast_init

@@ -104,13 +104,13 @@ class ModelCall:
     call_id: str = ""
     """The source's id: that of a span. Empty: none."""
     speaker: str = ""
-    """Who the model plays: an actor, the narrator. Empty: nobody in particular."""
+    """The role that the model plays: an actor, the narrator. Empty: none."""
     purpose: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervention:
-    """The agent asked a human for a permission or an answer, and nobody was there."""
+    """The agent asked a human for a permission or an answer, and there was none to ask."""
 
     kind: Literal["permission", "question"]
     text: str

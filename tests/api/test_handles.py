@@ -140,7 +140,7 @@ def test_items_get_the_agent_and_the_model_of_the_call(library):
     own = library.Item(prompt="a", agent="mine", model="own/m", runner="worktree")
     tree = library.Item(prompt="b", runner="worktree")
     plain = library.Item(prompt="c")
-    made = list(api._item_maker(lambda: [own, tree, plain, plain], "f", "m", {})())
+    made = list(api._item_maker([own, tree, plain, plain], "f", "m", {})())
     assert [(each.runner, each.agent, each.model, each.repeat) for each in made] == [
         ("worktree", "mine", "own/m", 1),
         ("worktree", "f", "m", 1),

@@ -53,7 +53,7 @@ def test_items_take_the_agent_and_the_model_that_they_do_not_name() -> None:
         Item(runner="worktree", prompt="q"),
         Item(runner="prompt", prompt="r", agent="mine", model="own"),
     ]
-    made = list(_item_maker(lambda: items, "agent", "model", {})())
+    made = list(_item_maker(items, "agent", "model", {})())
     assert [(item.runner, item.agent, item.model) for item in made] == [
         ("function", "agent", "model"),
         ("worktree", "agent", "model"),

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from proctor.batch import deletion
-from proctor.batch.deletion import delete_run, forget_sessions, imported_sessions, prune_runs
+from proctor.batch.deletion import delete_run, delete_sessions, imported_sessions, prune_runs
 from proctor.errors import UsageError
 from proctor.git import Git
 from proctor.item import Item
@@ -136,5 +136,5 @@ def test_imported_sessions_are_named_and_deleted_in_parts(store, monkeypatch):
     with pytest.raises(UsageError, match=r"session run-0 belongs to the run run\nIt goes with its run"):
         imported_sessions(store, NOW, session_ids=["run-0"])
     monkeypatch.setattr(deletion, "AT_ONCE", 2)
-    forget_sessions(store, ids[:3])
+    delete_sessions(store, ids[:3])
     assert sorted(imported_sessions(store, NOW)) == sorted(ids[3:])

@@ -8,7 +8,7 @@ import pytest
 
 from proctor.api.doctor import CheckResult
 from proctor.cli import calibrate, evaluators
-from proctor.cli.doctor import _print_checks
+from proctor.cli.inventory import _print_checks
 from proctor.errors import AttemptError, UsageError
 from proctor.evaluators.registry import EvaluatorNotFound
 from proctor.score import Score
@@ -150,11 +150,11 @@ def test_labels_that_cannot_be_used_are_named(monkeypatch: pytest.MonkeyPatch) -
     remarks = list(calibrate._unusable_labels(evaluator, labels, {"s1": {"a"}, "s2": {"t"}}))
     assert remarks == [
         "Not on the judge's scale, so that it can never say the same: bat, god.",
-        "Left out: 2 labelled things that e does not judge, such as x of s1.",
+        "Left out: 2 labeled targets that e does not judge, such as x of s1.",
     ]
     labels = {"": {("s2", ""): {"ana": LabelValue(label="Good")}}}
     assert list(calibrate._unusable_labels(evaluator, labels, {"s2": {"t"}})) == [
-        "Left out: 1 labelled thing that e does not judge, such as no target of s2."
+        "Left out: 1 labeled target that e does not judge, such as no target of s2."
     ]
 
 

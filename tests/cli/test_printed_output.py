@@ -139,8 +139,8 @@ def test_the_widest_columns_are_cut_but_not_below_eight_characters() -> None:
 
 def test_a_table_in_a_pipe_has_aligned_columns(capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
-    output.print_table(("A", "BC"), [("xyz", 1), ("q", "y" * 61)], indent="  ")
-    assert capsys.readouterr().out.splitlines() == ["  A    BC", "  xyz  1", f"  q    {'y' * 59}…"]
+    output.print_table(("A", "BC"), [("xyz", 1), ("q", "y" * 61)])
+    assert capsys.readouterr().out.splitlines() == ["A    BC", "xyz  1", f"q    {'y' * 59}…"]
     monkeypatch.setenv("COLUMNS", "12")
     assert output.terminal_width() == 12
     monkeypatch.setenv("COLUMNS", "0")

@@ -578,7 +578,7 @@ def task(**changes: Any) -> Any:
 
 
 def test_a_task_is_shown_with_all_that_it_would_run(monkeypatch: pytest.MonkeyPatch, capsys: Printed) -> None:
-    monkeypatch.setattr(tasks, "network_wish", lambda network: network or "")
+    monkeypatch.setattr(tasks, "network_text", lambda network: network or "")
     monkeypatch.setattr(tasks, "file_names", lambda folder: [f"{folder}{number}" for number in range(21)])
     tasks._print_task(task())
     assert capsys.readouterr().out == "t (markdown)\nFile:      t.md\n\nDo.\nIt.\n"

@@ -574,13 +574,13 @@ def test_imported_sessions_are_deleted_when_somebody_is_sure(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     chosen = [f"s{each}" for each in range(number)]
-    calls.replace(sessions, imported_sessions=chosen, forget_sessions=None, is_sure=sure)
+    calls.replace(sessions, imported_sessions=chosen, delete_sessions=None, is_sure=sure)
     words = ["sessions", "delete", "a", "--log-group", "g", "--before", "2026-01-31"]
     assert main([*words, *(["--yes"] if yes else [])]) == code
     named = calls["imported_sessions"][2]
     assert (named["session_ids"], named["log_group"], str(named["before"])[:10]) == (["a"], "g", "2026-01-31")
     assert ("is_sure" in calls) is (not yes and number > 0)
-    assert ("forget_sessions" in calls) is (code == 0)
+    assert ("delete_sessions" in calls) is (code == 0)
     if code == 0:
-        assert calls["forget_sessions"][1] == chosen
+        assert calls["delete_sessions"][1] == chosen
         assert capsys.readouterr().err == f"deleted {number} imported sessions\n"

@@ -187,7 +187,7 @@ def test_labels_that_cannot_count_or_never_agree_are_told(desk):
 
     strange, lost = json.loads(done.stdout)["remarks"]
     assert strange.endswith("can never say the same: Yess.") and strange in done.stderr
-    assert lost.startswith("Left out: 2 labelled things that Builtin.Refusal does not judge")
+    assert lost.startswith("Left out: 2 labeled targets that Builtin.Refusal does not judge")
 
 
 def test_a_mistake_in_a_file_of_labels_is_said_with_its_line(desk):

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from proctor.jobs.evaluation.results import EvaluationReport, evaluation_html, evaluation_markdown
 from proctor.jobs.evaluation.state import EvaluationState
-from proctor.report.charts import Stem, forest
+from proctor.report.charts import Bar, forest
 from proctor.report.comparison import change, comparison_html, comparison_markdown
 from proctor.stats.comparison import Comparison, Contrast, Disagreement, GateResult, Mean
 from proctor.stats.differences import difference
@@ -198,7 +198,7 @@ def test_plenty_of_scores_that_mean_nothing_together_are_not_called_too_few():
 
 
 def test_differences_are_drawn_on_both_sides_of_zero():
-    drawn = forest("two", [Stem(label="a", value=-1.0, low=-2.0, high=0.5), Stem(label="b", value=None)])
+    drawn = forest("two", [Bar(label="a", value=-1.0, low=-2.0, high=0.5), Bar(label="b", value=None)])
 
     left = float(re.search(r'<circle cx="([\d.]+)"', drawn)[1])
     zero = float(re.search(r'<line x1="([\d.]+)" y1="4', drawn)[1])

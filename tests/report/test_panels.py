@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.report.charts import Bar, Box, Point, bars, forest, scatter
-from proctor.report.charts import Stem as Difference
+from proctor.report.charts import Bar as Difference
 from proctor.report.panels import (
     HeatCell,
     Panel,

@@ -16,14 +16,14 @@ import pytest
 
 from proctor.formatting import percent, seconds, usd
 from proctor.report import charts, panels
-from proctor.report.charts import Bar, Point, Stem
+from proctor.report.charts import Bar, Point
 from proctor.report.panels import HeatCell, Panel, TableRow
 from proctor.report.print_figures import print_pdf, print_svg
 from proctor.report.text_layout import SPACIOUS, text_width, wrapped
 from proctor.results_view import FigureList
 from proctor.stats.figures import FactorFigures, Figures, PassAtK
 from proctor.stats.intervals import Estimate
-from proctor.stats.usage import Bin, Durations, ModelUsage
+from proctor.stats.summary import Bin, Durations, ModelUsage
 
 RECORDED = Path(__file__).parent / "recorded"
 LONG = "anthropic/claude-3-5-sonnet-20241022 with the prompt »Give way wherever you can«"
@@ -188,25 +188,25 @@ DRAWINGS: dict[str, Callable[[], str]] = {
     "forest": lambda: charts.forest(
         "Forest",
         [
-            Stem(label="calm", value=1.5, low=-0.5, high=2.5, mark=3),
-            Stem(label=LONG, value=-3.0, low=-4.0, high=-2.0, note="−3 (n = 8)"),
-            Stem(label="no interval", value=0.5),
-            Stem(label="unknown", value=None),
+            Bar(label="calm", value=1.5, low=-0.5, high=2.5, mark=3),
+            Bar(label=LONG, value=-3.0, low=-4.0, high=-2.0, note="−3 (n = 8)"),
+            Bar(label="no interval", value=0.5),
+            Bar(label="unknown", value=None),
         ],
     ),
     "forest-limits": lambda: charts.forest(
         "Forest",
         [
-            Stem(label="much more", value=0.8, low=-0.9, high=49.0),
-            Stem(label="less", value=-0.3, low=-0.5, high=-0.05),
+            Bar(label="much more", value=0.8, low=-0.9, high=49.0),
+            Bar(label="less", value=-0.3, low=-0.5, high=-0.05),
         ],
         say=percent,
         limits=(-1.0, 2.4),
     ),
     "forest-above": lambda: charts.forest(
-        "Forest", [Stem(label="more", value=8.0, low=5.0, high=12.0)], limits=(-1.0, 24.0)
+        "Forest", [Bar(label="more", value=8.0, low=5.0, high=12.0)], limits=(-1.0, 24.0)
     ),
-    "forest-empty": lambda: charts.forest("Forest", [Stem(label="calm", value=0.0)]),
+    "forest-empty": lambda: charts.forest("Forest", [Bar(label="calm", value=0.0)]),
     "dots": lambda: panels.dots(
         "Dots",
         {
@@ -305,7 +305,7 @@ DRAWINGS |= {
         "Trend", [point("a", 0, -0.5, None), point("b", 1, 0.5, None)], ["1", "2"], [0, 0], say_y=percent
     ),
     "forest-none": lambda: charts.forest("Forest", []),
-    "forest-zero": lambda: charts.forest("Forest", [Stem(label="", value=0.0, low=0.0)]),
+    "forest-zero": lambda: charts.forest("Forest", [Bar(label="", value=0.0, low=0.0)]),
     "dots-flat": lambda: panels.dots("Dots", {"": [bar("a", 2.0, None)]}, axis=AXIS),
     "dots-flat-zero": lambda: panels.dots("Dots", {"": [bar("a", 0.0, None)]}),
     "dots-flat-below": lambda: panels.dots("Dots", {"": [bar("a", -3.0, None), bar("b", -3.0, None)]}),

@@ -120,7 +120,7 @@ def test_few_labels_are_called_few():
 
     assert any("too few" in remark for remark in found.remarks)
     assert any("one and the same label" in remark for remark in found.remarks)
-    assert any("how much it wavers is not known" in remark for remark in found.remarks)
+    assert any("its noise is unknown" in remark for remark in found.remarks)
 
 
 def test_people_who_disagree_among_themselves_are_told_of():
@@ -329,9 +329,9 @@ def test_labeled_sessions_differ_by_the_freedom_of_the_fewer(shift, differs):
 @pytest.mark.parametrize(
     ("things", "words"),
     [
-        (29, "29 labelled things are too few"),
-        (30, "With 30 labelled things the intervals are wide"),
-        (99, "With 99 labelled things the intervals are wide"),
+        (29, "29 labeled targets are too few"),
+        (30, "With 30 labeled targets the intervals are wide"),
+        (99, "With 99 labeled targets the intervals are wide"),
         (100, ""),
     ],
 )
@@ -344,7 +344,7 @@ def test_few_labels_are_remarked_upon(things, words):
         )
         for number in range(things)
     ]
-    remarks = [each for each in calibrate(pairs).remarks if "labelled things" in each]
+    remarks = [each for each in calibrate(pairs).remarks if "labeled targets" in each]
     assert [each[: len(words)] for each in remarks] == ([words] if words else [])
     assert (pairs[0].position, pairs[0].length, pairs[0].target) == (0, 0, "")
 
@@ -394,7 +394,7 @@ KINDER, HARSHER = "seems kinder to later turns", "seems harsher to longer answer
         ({"human_alpha": 0.66}, ["People hardly agree among themselves"]),
         ({"human_alpha": 0.667}, []),
         ({"human_alpha": None}, []),
-        ({"repeats": 1}, ["was asked once about each thing"]),
+        ({"repeats": 1}, ["scored each target once"]),
         ({"ties": 1}, ["Left out: 1 target with tied"]),
         ({"ties": 2}, ["Left out: 2 targets with tied"]),
         ({"kappa": Estimate(value=None)}, ["one and the same label throughout"]),

@@ -10,7 +10,7 @@ import pytest
 from stocked import add_batch, owned, session
 
 from databases import query
-from proctor.batch.deletion import delete_run, forget_sessions
+from proctor.batch.deletion import delete_run, delete_sessions
 from proctor.errors import UsageError
 from proctor.session import Message, Session, Step, TimedEvent, ToolCall
 from proctor.store import Store, database, search
@@ -189,7 +189,7 @@ def test_words_of_deleted_sessions_are_removed_from_the_index(tmp_path):
         assert ids(store, "unlisted") == [imported_id]
 
         delete_run(store, "run", tmp_path, {}, branches=False)
-        forget_sessions(store, [imported_id])
+        delete_sessions(store, [imported_id])
 
         index = b"".join(
             bytes(row["block"]) for row in query(store, 'SELECT "block" FROM "search_texts_data"')

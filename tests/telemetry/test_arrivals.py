@@ -8,7 +8,7 @@ import pytest
 from spans_by_hand import as_json, hexed, record, span, text
 
 from databases import query
-from proctor.batch.deletion import forget_sessions, imported_sessions
+from proctor.batch.deletion import delete_sessions, imported_sessions
 from proctor.batch.ingest import build_sessions, keep_arrivals
 from proctor.errors import NotFound
 from proctor.score import Score
@@ -275,7 +275,7 @@ def test_forgotten_sessions_are_gone_with_their_documents_and_others_stay(store)
     arrive(store, *conversation("s-1"), fallback="/one")
     arrive(store, *conversation("s-2"), fallback="/two")
 
-    forget_sessions(store, imported_sessions(store, NOW, log_group="/one"))
+    delete_sessions(store, imported_sessions(store, NOW, log_group="/one"))
 
     (row,) = sessions(store)
     assert row["externalId"] == "s-2"

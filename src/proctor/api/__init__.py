@@ -284,7 +284,7 @@ async def run_async(
         raise UsageError(f"{plan!r} is not a plan\nGive the path of a plan file, or items=… for items.")
     folder = Path(plan).parent.resolve() if isinstance(plan, str | Path) else Path.cwd()
     changes = {"concurrency": concurrency, "budget_usd": budget_usd}
-    opened = _opened(store, home, [folder, Path.cwd()])
+    opened = opened_store(store, home, [folder, Path.cwd()])
     ctx, functions = opened.context, opened.context.functions
     ctx.engine = _checked_engine(engine, ray_address)
     if items is not None:
@@ -346,7 +346,7 @@ def resume(
 
     `workers`, `engine` and `ray_address`: as in `run`.
     """
-    opened = _opened(store, home, [Path.cwd()])
+    opened = opened_store(store, home, [Path.cwd()])
     opened.context.engine = _checked_engine(engine, ray_address)
     return opened.resume(
         run.id if isinstance(run, Run) else run,
@@ -407,7 +407,7 @@ async def evaluate_async(
     **options: object,
 ) -> Run:
     """The same as `evaluate`, to be awaited."""
-    opened = _opened(store, home, [Path.cwd()])
+    opened = opened_store(store, home, [Path.cwd()])
     ctx = opened.context
     if engine is not None:
         ctx.engine = _checked_engine(engine, ray_address)
@@ -462,7 +462,7 @@ def import_table(
     # Reading tables is needed here only.
     from proctor.jobs.imported.table import import_table as import_into_store
 
-    opened = _opened(store, home, [])
+    opened = opened_store(store, home)
     paths = [path] if isinstance(path, str | Path) else path
     imported = import_into_store(
         opened.context.store, list(map(Path, paths)), run, now(), columns=columns, pass_score=pass_score
@@ -474,7 +474,7 @@ def import_table(
 
 def open_store(url: str = "", *, home: str | Path | None = None) -> "ProctorStore":
     """The store of the environment, or the one at `url`, to read and resume its runs."""
-    return _opened(url or None, home, [])
+    return opened_store(url, home)
 
 
 class ProctorStore:
@@ -578,14 +578,13 @@ def _checked_engine(name: EngineName, ray_address: str) -> EngineOptions:
 
 
 def _item_maker(
-    items: Items, agent: str, model: str, overrides: Mapping[str, object]
+    items: Sequence[Item], agent: str, model: str, overrides: Mapping[str, object]
 ) -> Callable[[], Iterable[Item]]:
     if overrides:
         raise UsageError(f"items have no override {', '.join(overrides)}\nSet it in the items.")
-    unfilled = list(items() if callable(items) else items)
-    if not unfilled:
+    if not items:
         raise UsageError("there is nothing to run\nGive at least one item.")
-    for number, item in enumerate(unfilled, 1):
+    for number, item in enumerate(items, 1):
         _check_item(item, number)
 
     def filled(item: Item) -> Item:
@@ -593,7 +592,7 @@ def _item_maker(
             item = _with_agent(item, agent)
         return replace(item, model=model) if model and not item.model else item
 
-    return list(_numbered(map(filled, unfilled))).copy
+    return list(_numbered(map(filled, items))).copy
 
 
 def _with_agent(item: Item, agent: str) -> Item:
@@ -659,14 +658,10 @@ def _numbered(items: Iterable[Item]) -> Iterator[Item]:
         yield item
 
 
-def opened_store(store: "str | ProctorStore | None", home: str | Path | None) -> ProctorStore:
-    """The store to work with: the one that is open, the one at an address, or that of the environment."""
-    return _opened(store, home, [])
-
-
-def _opened(
-    store: "str | ProctorStore | None", home: str | Path | None, folders: Sequence[Path]
+def opened_store(
+    store: "str | ProctorStore | None", home: str | Path | None, folders: Sequence[Path] = ()
 ) -> ProctorStore:
+    """The store to work with: the one that is open, the one at an address, or that of the environment."""
     if isinstance(store, ProctorStore):
         return store
     return ProctorStore(store or "", home=str(home or ""), folders=folders)

@@ -6,7 +6,7 @@ numpy and scipy are loaded when a function is called.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Required, TypedDict
 
 from proctor.api.handles import Run, Table
 from proctor.bootstrap import now
@@ -15,7 +15,7 @@ from proctor.errors import NotFound, UsageError
 if TYPE_CHECKING:
     from proctor.api import ProctorStore
     from proctor.stats.comparison import Comparison
-    from proctor.stats.power import Detectable, TasksNeeded
+    from proctor.stats.power import TasksNeeded
     from proctor.stats.ranking import Rank
     from proctor.stats.results import Results
 
@@ -161,64 +161,36 @@ def power_of(results: "Results", *, metric: str, detect: float, power: float) ->
         raise UsageError("the difference to detect must be other than 0\nExample: --detect 0.05.")
     if not 0 < power < 1:
         raise UsageError("the power must lie between 0 and 1\nExample: --power 0.8, power=0.8.")
+    from proctor.stats.power import detectable, tasks_needed
+
     pilot = _pilot(results, metric)
-    first = pilot.needs(detect, power, REPEATS[0])
+    first = tasks_needed(**pilot, detect=detect, power=power, repeats=REPEATS[0])
     designs = [first]
     if first.variation is not None and first.variation.between is not None:
-        designs += [pilot.needs(detect, power, repeats) for repeats in REPEATS[1:]]
-    detectable = pilot.shows(power)
+        designs += [
+            tasks_needed(**pilot, detect=detect, power=power, repeats=repeats) for repeats in REPEATS[1:]
+        ]
+    smallest = detectable(**pilot, power=power)
     return PowerAnalysis(
         detect=detect,
         power=power,
         tasks=len(results.tasks(pair=results.pairing())[0].labels),
-        detectable=detectable.value,
+        detectable=smallest.value,
         designs=tuple(designs),
-        note=detectable.note,
+        note=smallest.note,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Pilot:
-    """Values of one side, or of two, with their tasks."""
+class _Pilot(TypedDict, total=False):
+    """Arguments of `tasks_needed` and `detectable`: values of one side or of two, with their tasks."""
 
-    a: list[float]
-    b: list[float] | None
+    a: Required[list[float]]
+    b: list[float]
+    task: list[int]
     task_a: list[int]
-    task_b: list[int] | None
+    task_b: list[int]
     lo: float | None
     hi: float | None
-
-    def needs(self, detect: float, power: float, repeats: int) -> "TasksNeeded":
-        """How many tasks detect a difference of `detect` with this power."""
-        from proctor.stats.power import tasks_needed
-
-        return tasks_needed(
-            self.a,
-            self.b,
-            self.task_a if self.b is None else None,
-            task_a=None if self.b is None else self.task_a,
-            task_b=self.task_b,
-            detect=detect,
-            power=power,
-            repeats=repeats,
-            lo=self.lo,
-            hi=self.hi,
-        )
-
-    def shows(self, power: float) -> "Detectable":
-        """The smallest difference that as many tasks as in the pilot detect with this power."""
-        from proctor.stats.power import detectable
-
-        return detectable(
-            self.a,
-            self.b,
-            self.task_a if self.b is None else None,
-            task_a=None if self.b is None else self.task_a,
-            task_b=self.task_b,
-            power=power,
-            lo=self.lo,
-            hi=self.hi,
-        )
 
 
 def _pilot(results: "Results", metric: str) -> _Pilot:
@@ -236,17 +208,18 @@ def _pilot(results: "Results", metric: str) -> _Pilot:
     models = results.factors.get("model")
     groups = results.runs if len(results.runs.labels) > 1 else models
     tasks = shared_tasks(results, groups) if groups else results.tasks(pair=results.pairing())[0].codes
-    scale = scale_of(results, metric) or (None, None)
-    there = ~np.isnan(values)
+    lo, hi = scale_of(results, metric) or (None, None)
+    present = ~np.isnan(values)
     if groups is None or len(groups.labels) < 2:
-        return _Pilot(values[there].tolist(), None, tasks[there].tolist(), None, *scale)
-    first, second = (there & (groups.codes == code) for code in (0, 1))
+        return _Pilot(a=values[present].tolist(), task=tasks[present].tolist(), lo=lo, hi=hi)
+    first, second = (present & (groups.codes == code) for code in (0, 1))
     return _Pilot(
-        values[first].tolist(),
-        values[second].tolist(),
-        tasks[first].tolist(),
-        tasks[second].tolist(),
-        *scale,
+        a=values[first].tolist(),
+        b=values[second].tolist(),
+        task_a=tasks[first].tolist(),
+        task_b=tasks[second].tolist(),
+        lo=lo,
+        hi=hi,
     )
 
 

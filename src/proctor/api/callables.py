@@ -79,7 +79,7 @@ def evaluator_names(
             if name in names:
                 raise UsageError(f"two evaluators are called {name}\nGive each function its own name.")
             names.append(name)
-            objects[names[-1]] = CallableEvaluator(names[-1], each)
+            objects[name] = CallableEvaluator(name, each)
         else:
             raise UsageError(f"{each!r} is not a valid evaluator\nGive a name or a function.")
     return names

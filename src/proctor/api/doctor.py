@@ -106,8 +106,7 @@ def _sandbox(settings: Settings) -> CheckResult:
     try:
         kind, summary = settings.confinement.kind_of(None), settings.confinement.summary(None)
     except UsageError as error:
-        problem, _, remedy = str(error).partition("\n")
-        return CheckResult(name="sandbox", well=False, said=problem, remedy=remedy)
+        return CheckResult(name="sandbox", well=False, said=error.problem, remedy=error.remedy)
     if kind != "none":
         return CheckResult(name="sandbox", well=True, said=summary)
     remedy = "Install bubblewrap (the package `bubblewrap`)."

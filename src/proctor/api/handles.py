@@ -1,8 +1,10 @@
 """Runs, items and sessions of the store as objects with attributes."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 PAGE = 500
 """Items read at a time."""
 Retry = Literal["errors", "failed", "all"]
+_TABLE_NAMES = {"items": "batch_items", "runs": "batches"}
+"""Tables of the store by the names that they have here."""
 
 
 class Record:
@@ -219,7 +223,7 @@ class Run:
 
     def rows(self, table: str = "items") -> Iterator[JsonObject]:
         """The rows of one exported table that belong to this run."""
-        name = {"items": "batch_items", "runs": "batches"}.get(table, table)
+        name = _TABLE_NAMES.get(table, table)
         if name not in TABLES:
             raise UsageError(f"there is no table {table}\nThere are: items, {', '.join(TABLES)}.")
         return tables.rows(self._store.read, name, Scope(run_id=self.id))
@@ -275,7 +279,7 @@ class Run:
         return self._store.read.batch(self.id, self._now())
 
     def _columns(self, table: str) -> list[str]:
-        return list(columns({"items": "batch_items", "runs": "batches"}.get(table, table)))
+        return list(columns(_TABLE_NAMES.get(table, table)))
 
 
 def session_diff(store: Store, row: SessionRow, environment: Mapping[str, str]) -> tuple[str, bool]:
@@ -303,8 +307,6 @@ def _cell(value: object) -> str:
 
 
 def _plain(row: JsonMap) -> JsonObject:
-    import json
-
     return {
         name: json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
         for name, value in row.items()
@@ -312,8 +314,6 @@ def _plain(row: JsonMap) -> JsonObject:
 
 
 def _library(name: str) -> Any:
-    from importlib import import_module
-
     try:
         return import_module(name)
     except ImportError as error:

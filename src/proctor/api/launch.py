@@ -112,7 +112,7 @@ async def execute(request: LaunchRequest, ctx: RunContext, observer: Observer = 
 
 
 def _has_ended(batch: BatchRow) -> bool:
-    """Whether a run is at its end or was stopped; one whose process died is neither."""
+    """Whether a run has ended or was stopped; one whose process died did neither."""
     is_stopped = batch["reason"] == "interrupted" or bool(batch["abortRequestedAt"])
     return batch["status"] in ("completed", "aborted", "halted") or (
         batch["status"] == "interrupted" and is_stopped
@@ -220,7 +220,7 @@ def without_server_secrets(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _send(process: "subprocess.Popen[bytes]", stdin: bytes) -> None:
     assert process.stdin is not None
-    # A process that ended before it read the request has said why on standard error.
+    # A process that ended before it read the request reports why on standard error.
     with suppress(BrokenPipeError), process.stdin:
         process.stdin.write(stdin)
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from proctor.evaluator import Evaluator
 
 PAUSE_SECONDS = 0.25
-"""While a person is asked, time limits are moved by this much at a time."""
+"""While a person answers, time limits are extended by this much at a time."""
 LONG_LIMIT_SECONDS = 20.0
 TICK_SECONDS = 0.25
 """How much later than it should a limit of `LONG_LIMIT_SECONDS` or more may expire."""
@@ -153,7 +153,7 @@ class _WorkLimit:
     ) -> None:
         self._limits.remove(self)
         self._stop_timer()
-        # Cancelled by the limit alone: somebody else's cancellation goes on.
+        # Only a cancellation by the limit itself ends here; any other is passed on.
         if (
             self._is_expired
             and self._task.uncancel() <= self._before
@@ -163,7 +163,7 @@ class _WorkLimit:
             raise TimeLimit(f"{self._what} did not finish within {self._seconds:g} s") from error
 
     def extend(self, seconds: float) -> None:
-        """Allow so many seconds more."""
+        """Extend the limit by this many seconds."""
         if not self._is_expired:
             self._stop_timer()
             self.when += seconds
@@ -195,7 +195,7 @@ class AttemptSupport:
     load_resource: Callable[[str], Awaitable[str]] = no_resource
     merge: Callable[[MergeRequest], Awaitable[MergeResult]] = no_merge
     ask_person: "Callable[[str, str, str], Awaitable[str]] | None" = None
-    """With item, actor and prompt; None: nobody is there."""
+    """With item, actor and prompt; None: no person can be asked."""
     redact: Callable[[str], str] = str
     driver_files: DriverFiles | None = None
     """None: this is the driver's machine."""
@@ -270,7 +270,7 @@ class Attempt:
         except AttemptError as error:
             return _as_outcome(error)
         except Exception as error:
-            # A fault of ours or of an adapter costs one item, not the batch.
+            # A bug in Proctor or in an adapter costs one item, not the batch.
             message = f"{type(error).__name__}: {error}"
             return Outcome(status=ERROR, reason="internal_error", error=message)
         finally:

@@ -58,11 +58,11 @@ class Extension:
     """The items that were added, in the plan's order."""
 
     def sentences(self, noun: str) -> list[str]:
-        """What changed, for people: what is new and why, what is gone. Empty when nothing changed."""
+        """Messages about new items, with the reasons, and removed ones. Empty when nothing changed."""
         lines = []
         if self.added:
-            why = self.reasons_text(noun)
-            lines.append(f"{plural(self.added, f'new {noun}')} since the last run ({why})")
+            reasons = self.reasons_text(noun)
+            lines.append(f"{plural(self.added, f'new {noun}')} since the last run ({reasons})")
         if self.dropped or self.retained:
             lines.append(
                 f"no longer in the plan: {self.dropped} dropped from the queue, "

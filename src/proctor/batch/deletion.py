@@ -44,7 +44,7 @@ def imported_sessions(
     return [session_id for session_id in ids if session_id in named]
 
 
-def forget_sessions(store: Store, session_ids: Sequence[str]) -> None:
+def delete_sessions(store: Store, session_ids: Sequence[str]) -> None:
     """Delete imported sessions with their documents. Scores of them in evaluation runs stay."""
     for start in range(0, len(session_ids), AT_ONCE):
         store.delete_imported(session_ids[start : start + AT_ONCE])

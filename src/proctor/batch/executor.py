@@ -253,7 +253,7 @@ class StoreHost:
         return await merge(request, home=home, environment=self._git_environment, sandbox=sandbox)
 
     async def ask_person(self, item_id: str, actor: str, prompt: str) -> str:
-        """The answer of the person who plays an actor; empty: nobody is there."""
+        """The answer of the person who plays an actor; empty: there is none."""
         return await self._people.ask(item_id, actor, prompt) if self._people else ""
 
     async def copy_files(self, path: Path) -> "FileCopy":
@@ -393,7 +393,7 @@ class CommitNotifier:
                 if not self._has_failed:
                     notify()
         except Exception:
-            # The run continues without its observer: a closed terminal is no reason to stop.
+            # The run continues without its observer: a closed terminal must not stop it.
             self._has_failed = True
         if self._pending:
             self._flush()
@@ -424,12 +424,12 @@ class StepRows:
 
     def merge(self, rows: RowGroups) -> None:
         """Pass the rows of another process on, and announce its steps."""
-        begun = [(key, values) for (table, key), values in rows.changed.items() if table == "batch_items"]
+        items = [(key, values) for (table, key), values in rows.changed.items() if table == "batch_items"]
         sessions = [(key, values) for (table, key), values in rows.changed.items() if table == "sessions"]
         sessions += [(key, values) for (_, key), values in rows.added.items()]
         steps = list(rows.appended.get("iterations", ()))
         self._writer.merge(rows)
-        for key, values in begun:
+        for key, values in items:
             self._follow_change("batch_items", key, values)
         for row in steps:
             self._follow_step(row)

@@ -214,13 +214,14 @@ def import_paths(
     known = None if kind in (OTLP, AUTO) else find_kind(kind)
     done = _begin(store, run_id, now)
     done.on_progress = on_progress or done.on_progress
+    importer = _PathImporter(store, done, now, service, log_group)
     for path in paths:
         if known is not None:
-            _import_records(store, known, _each(path, known), done, now, service, log_group)
+            importer.import_records(known, _each(path, known))
         elif kind == OTLP:
-            _import_spans(store, sources.files_in(path), done, now, service, log_group)
+            importer.import_spans(sources.files_in(path))
         else:
-            _import_detected(store, path, done, now, service, log_group)
+            importer.import_detected(path)
     return _build_and_count(store, done, now)
 
 
@@ -254,20 +255,68 @@ def _build_and_count(store: Store, done: ImportResult, now: datetime) -> ImportR
     return done
 
 
-def _import_spans(
-    store: Store, paths: Iterable[Path], done: ImportResult, now: datetime, service: str, log_group: str
-) -> None:
-    for path in paths:
-        content, before = FileContent(), done.unreadable_count
-        documents = _counted(content.counted(_readable(sources.read_documents(path), done)), done)
-        keep_arrivals(store, documents, now, fallback=log_group, service=service)
-        if not content.has_work and done.unreadable_count == before:
-            done.add_unreadable(Unreadable(path=str(path), problem=content.reason()))
+@dataclass(frozen=True, slots=True)
+class _PathImporter:
+    """Imports files into a store. `service` and `log_group` are defaults for sessions without one."""
+
+    store: Store
+    done: ImportResult
+    now: datetime
+    service: str
+    log_group: str
+
+    def import_spans(self, paths: Iterable[Path]) -> None:
+        """Store the spans of files; sessions are built of them later."""
+        done = self.done
+        for path in paths:
+            content, before = FileContent(), done.unreadable_count
+            documents = _counted(content.counted(_readable(sources.read_documents(path), done)), done)
+            keep_arrivals(self.store, documents, self.now, fallback=self.log_group, service=self.service)
+            if not content.has_work and done.unreadable_count == before:
+                done.add_unreadable(Unreadable(path=str(path), problem=content.reason()))
+
+    def import_records(self, kind: Kind, paths: Iterable[Path]) -> None:
+        """Store the sessions in files of a kind."""
+        done = self.done
+        for path in paths:
+            for record in kind.read(path):
+                if isinstance(record, Unreadable):
+                    done.add_unreadable(record)
+                    continue
+                session = replace(
+                    record,
+                    external_id=done.own_id(record, path),
+                    service=record.service or self.service,
+                    log_group=record.log_group or self.log_group,
+                )
+                session_id = self.store.save_imported(priced(session, self.now), self.now, done.run_id)
+                done.session_ids.append(session_id)
+                done.on_progress(len(done.session_ids))
+
+    def import_detected(self, path: Path) -> None:
+        """Import a file of any kind, or the files in a folder that a reader recognizes."""
+        if kind := recognised(path):
+            self.import_records(kind, [path])
+        elif path.is_dir():
+            endings = (*sources.SUFFIXES, *all_endings())
+            for inner in sorted(path.iterdir()):
+                # A link to a folder may lead to a parent that is being read.
+                if inner.is_dir() and inner.is_symlink():
+                    self.done.pass_over(inner)
+                elif inner.is_dir() or inner.name.endswith(endings) or recognised(inner):
+                    self.import_detected(inner)
+                else:
+                    self.done.pass_over(inner)
+        elif sources.recognises(path):
+            self.import_spans([path])
+        else:
+            problem = "nothing here knows what this is"
+            self.done.add_unreadable(Unreadable(path=str(path), problem=problem))
 
 
 @dataclass(slots=True)
 class FileContent:
-    """What was seen in a file of spans: the reason when no session comes of it."""
+    """Counts of a file of spans, for the reason when it has no session."""
 
     spans: int = 0
     records: int = 0
@@ -281,14 +330,14 @@ class FileContent:
         for document in documents:
             if is_span(document):
                 self.spans += 1
-                self._look_at(document)
+                self._examine(document)
             else:
                 # Its span may be in another file.
                 self.records += 1
                 self.has_work = True
             yield document
 
-    def _look_at(self, document: Document) -> None:
+    def _examine(self, document: Document) -> None:
         if not self.has_work:
             self.has_work = read_span(span_of(document, ())) is not None
             names = ((self.names, document["name"]), (self.scopes, as_map(document, "scope").get("name")))
@@ -297,7 +346,7 @@ class FileContent:
                     known[as_text(name)] = None
 
     def reason(self) -> str:
-        """Why no session comes of the file."""
+        """Why the file has no session."""
         if not self.spans:
             return "no session: it holds no spans and no event records"
         scopes = f" of {', '.join(self.scopes)}" if self.scopes else ""
@@ -324,30 +373,6 @@ def _counted(documents: Iterable[Document], done: ImportResult) -> Iterator[Docu
         yield document
 
 
-def _import_records(
-    store: Store,
-    kind: Kind,
-    paths: Iterable[Path],
-    done: ImportResult,
-    now: datetime,
-    service: str,
-    log_group: str,
-) -> None:
-    for path in paths:
-        for record in kind.read(path):
-            if isinstance(record, Unreadable):
-                done.add_unreadable(record)
-                continue
-            session = replace(
-                record,
-                external_id=done.own_id(record, path),
-                service=record.service or service,
-                log_group=record.log_group or log_group,
-            )
-            done.session_ids.append(store.save_imported(priced(session, now), now, done.run_id))
-            done.on_progress(len(done.session_ids))
-
-
 def _each(path: Path, kind: Kind) -> list[Path]:
     """The paths that a kind reads: the path itself, or those it recognizes in a folder."""
     if not path.is_dir() or kind.recognises(path):
@@ -358,25 +383,3 @@ def _each(path: Path, kind: Kind) -> list[Path]:
         # Also broken ones with the right name: reading them reports why.
         if kind.recognises(file) or (file.is_file() and file.name.endswith(endings_of(kind)))
     ]
-
-
-def _import_detected(
-    store: Store, path: Path, done: ImportResult, now: datetime, service: str, log_group: str
-) -> None:
-    kind = recognised(path)
-    if kind is not None:
-        _import_records(store, kind, [path], done, now, service, log_group)
-    elif path.is_dir():
-        looked_at = (*sources.SUFFIXES, *all_endings())
-        for inner in sorted(path.iterdir()):
-            # A link to a folder may lead to a parent that is being read.
-            if inner.is_dir() and inner.is_symlink():
-                done.pass_over(inner)
-            elif inner.is_dir() or inner.name.endswith(looked_at) or recognised(inner):
-                _import_detected(store, inner, done, now, service, log_group)
-            else:
-                done.pass_over(inner)
-    elif sources.recognises(path):
-        _import_spans(store, [path], done, now, service, log_group)
-    else:
-        done.add_unreadable(Unreadable(path=str(path), problem="nothing here knows what this is"))

@@ -160,9 +160,8 @@ async def start(
             version=__version__,
             now=ctx.now(),
         )
-        return await _execute(
-            job, plan, run_id, ctx, models, resumed=False, engine=engine, workers=workers, observer=observer
-        )
+        execution = _Execution(job, plan, run_id, ctx, models, engine, workers, observer)
+        return await execution.run(resumed=False)
 
 
 def _in_order(plan: JobPlan, rule: StopRule | None) -> tuple[Iterable[Item], Iterable[Resource]]:
@@ -217,19 +216,9 @@ async def resume(
             for sentence in extension.sentences(job.noun):
                 ctx.info(sentence)
         ctx.store.change_batch(run_id, changes.columns())
-        return await _execute(
-            job,
-            restored,
-            run_id,
-            ctx,
-            models,
-            resumed=True,
-            engine=engine,
-            workers=workers,
-            observer=observer,
-            stops_early=changes.stops_early,
-            finished_at=moment(batch["finishedAt"]),
-        )
+        execution = _Execution(job, restored, run_id, ctx, models, engine, workers, observer)
+        finished_at = moment(batch["finishedAt"])
+        return await execution.run(resumed=True, stops_early=changes.stops_early, finished_at=finished_at)
 
 
 def _check_rule(
@@ -258,18 +247,20 @@ def _check_rule(
             f"`stop_when`: run {run_id} stops early by its results, so failed items cannot be repeated: "
             "its intervals would be wrong\nRetry errors only (--retry-errors), or start a new run."
         )
-    if plan is not None:
-        change = diff(read, run_id, plan.items(), derived_fields=plan.derived_fields)
-        if change.added or change.dropped or change.retained:
-            what = (
-                f"{plural(change.added, 'new item')} ({change.reasons_text('item')})" if change.added else ""
-            )
-            gone = change.dropped + change.retained
-            what = " and ".join(part for part in (what, f"{gone} fewer" if gone else "") if part)
-            raise UsageError(
-                f"`stop_when`: the plan has {what} than run {run_id}: tasks, repeats and levels of a run "
-                "that stops early are fixed before its first result\nStart a new run with the changed plan."
-            )
+    if plan is None:
+        return
+    change = diff(read, run_id, plan.items(), derived_fields=plan.derived_fields)
+    changes = []
+    if change.added:
+        changes.append(f"{plural(change.added, 'new item')} ({change.reasons_text('item')})")
+    if missing := change.dropped + change.retained:
+        changes.append(f"{missing} fewer")
+    if changes:
+        raise UsageError(
+            f"`stop_when`: the plan has {' and '.join(changes)} than run {run_id}: tasks, repeats and levels "
+            "of a run that stops early are fixed before its first result\n"
+            "Start a new run with the changed plan."
+        )
 
 
 def _restored(job: Job, batch: BatchRow, ctx: RunContext) -> JobPlan:
@@ -284,7 +275,7 @@ def _restored(job: Job, batch: BatchRow, ctx: RunContext) -> JobPlan:
 
 
 def preview(plan: JobPlan, ctx: RunContext, *, run_id: str = "") -> Preview:
-    """Check a plan and say what it would change in a run; writes nothing."""
+    """Check a plan, and compute what it would change in a run; writes nothing."""
     models = ctx.models(plan.model_options(), records=False)
     try:
         remarks = (*_remarks(plan, ctx), *plan.check(models, ctx))
@@ -338,116 +329,99 @@ def _check_levels(plan: JobPlan, rule: StopRule | None) -> None:
             raise plan.refusal((STOP_RULE,), error) from error
 
 
-async def _execute(
-    job: Job,
-    plan: JobPlan,
-    run_id: str,
-    ctx: RunContext,
-    models: ModelRouter,
-    *,
-    resumed: bool,
-    engine: Engine | None,
-    workers: int | None,
-    observer: Observer,
-    stops_early: bool = True,
-    finished_at: datetime | None = None,
-) -> RunResult:
-    """`finished_at` is when a resumed run had ended; it stays so if no item is left to execute."""
-    files = job.files(plan, run_id, ctx)
-    end = files.begin(resumed=resumed)
-    totals = ctx.store.read.totals(run_id)
-    has_work = totals["finished"] < totals["items"]
-    if end is None:
-        stopping = _stopping(run_id, ctx) if stops_early else None
-        is_decided = stopping is not None and stopping.is_decided
-        has_work = has_work and not is_decided
-        finished_at = None if has_work else finished_at
-        end = await _run_items(
-            job,
-            plan,
+@dataclass(frozen=True, slots=True)
+class _Execution:
+    """Executes a run that this process owns, with the files of its job."""
+
+    job: Job
+    plan: JobPlan
+    run_id: str
+    ctx: RunContext
+    models: ModelRouter
+    engine: Engine | None
+    """None: worker processes if they are worth it, otherwise this process."""
+    workers: int | None
+    observer: Observer
+
+    async def run(
+        self, *, resumed: bool, stops_early: bool = True, finished_at: datetime | None = None
+    ) -> RunResult:
+        """Execute the run to its end.
+
+        `finished_at` is when a resumed run had ended; it stays so if no item is left to execute.
+        """
+        run_id, ctx = self.run_id, self.ctx
+        files = self.job.files(self.plan, run_id, ctx)
+        end = files.begin(resumed=resumed)
+        totals = ctx.store.read.totals(run_id)
+        has_work = totals["finished"] < totals["items"]
+        if end is None:
+            stopping = _stopping(run_id, ctx) if stops_early else None
+            has_work = has_work and not (stopping is not None and stopping.is_decided)
+            end = await self._run_items(files, stopping, None if has_work else finished_at)
+        extra = files.finish(end)
+        summary = summarize(ctx.store, ctx.store.read.batch(run_id, ctx.now()), ctx.now())
+        if state := summary.get("stopWhen"):
+            from proctor.stats.progress import stop_lines
+
+            for line in stop_lines(state):
+                ctx.info(line)
+        is_executed = has_work or not resumed
+        return RunResult(run_id=run_id, end=end, summary={**summary, **extra}, executed=is_executed)
+
+    async def _run_items(
+        self, files: JobFiles, stopping: "StopMonitor | None", finished_at: datetime | None
+    ) -> BatchEnd:
+        job, plan, run_id, ctx, models = self.job, self.plan, self.run_id, self.ctx, self.models
+
+        def write_files(follow: Callable[[], None]) -> None:
+            try:
+                follow()
+            except OSError as error:
+                # The session is in the store; missing files are written again at the end.
+                ctx.note(f"could not write a file: {error}")
+
+        def item_finished(item: ItemFinished) -> None:
+            write_files(lambda: files.item_finished(item))
+            self.observer.item_finished(item)
+
+        def step_finished(step: StepFinished) -> None:
+            write_files(lambda: files.step_finished(step))
+
+        def load_checkpoint(item_id: str) -> object | None:
+            return job.checkpoint(run_id, item_id, ctx.store)
+
+        attempts = job.attempts(plan, run_id, ctx, models)
+        models.get_ready()
+        people = job.people(run_id, ctx)
+        processes = None if self.engine else _process_engine(self.workers, plan, run_id, ctx, models, people)
+        executor = Executor(
+            ctx.store,
             run_id,
-            ctx,
-            models,
-            files,
-            engine,
-            workers,
-            observer,
-            stopping,
+            ctx.owner,
+            attempts,
+            engine=self.engine or processes,
+            watch=item_finished,
+            watch_step=step_finished if files.follows_steps else None,
+            settings=ctx.settings_for(models.folders),
+            models=_model_options(plan, models, self.engine),
+            functions=ctx.functions,
+            find_reference=job.ground_truth(run_id, ctx.store),
+            load_checkpoint=load_checkpoint if job.has_checkpoints else None,
+            people=people,
+            stopping=stopping,
             finished_at=finished_at,
         )
-    extra = files.finish(end)
-    summary = summarize(ctx.store, ctx.store.read.batch(run_id, ctx.now()), ctx.now())
-    if state := summary.get("stopWhen"):
-        from proctor.stats.progress import stop_lines
-
-        for line in stop_lines(state):
-            ctx.info(line)
-    is_executed = has_work or not resumed
-    return RunResult(run_id=run_id, end=end, summary={**summary, **extra}, executed=is_executed)
-
-
-async def _run_items(
-    job: Job,
-    plan: JobPlan,
-    run_id: str,
-    ctx: RunContext,
-    models: ModelRouter,
-    files: JobFiles,
-    engine: Engine | None,
-    workers: int | None,
-    observer: Observer,
-    stopping: "StopMonitor | None",
-    *,
-    finished_at: datetime | None,
-) -> BatchEnd:
-    def write_files(follow: Callable[[], None]) -> None:
         try:
-            follow()
-        except OSError as error:
-            # The session is in the store; missing files are written again at the end.
-            ctx.note(f"could not write a file: {error}")
-
-    def item_finished(item: ItemFinished) -> None:
-        write_files(lambda: files.item_finished(item))
-        observer.item_finished(item)
-
-    def step_finished(step: StepFinished) -> None:
-        write_files(lambda: files.step_finished(step))
-
-    def load_checkpoint(item_id: str) -> object | None:
-        return job.checkpoint(run_id, item_id, ctx.store)
-
-    attempts = job.attempts(plan, run_id, ctx, models)
-    models.get_ready()
-    people = job.people(run_id, ctx)
-    processes = None if engine else _process_engine(workers, plan, run_id, ctx, models, people)
-    executor = Executor(
-        ctx.store,
-        run_id,
-        ctx.owner,
-        attempts,
-        engine=engine or processes,
-        watch=item_finished,
-        watch_step=step_finished if files.follows_steps else None,
-        settings=ctx.settings_for(models.folders),
-        models=_model_options(plan, models, engine),
-        functions=ctx.functions,
-        find_reference=job.ground_truth(run_id, ctx.store),
-        load_checkpoint=load_checkpoint if job.has_checkpoints else None,
-        people=people,
-        stopping=stopping,
-        finished_at=finished_at,
-    )
-    try:
-        async with observer.watch(run_id, executor):
-            return await executor.run()
-    finally:
-        if processes:
-            processes.close()
-        await attempts.gateway.close()
-        await models.close()
-        if models.recording:
-            models.recording.close()
+            async with self.observer.watch(run_id, executor):
+                return await executor.run()
+        finally:
+            if processes:
+                processes.close()
+            await attempts.gateway.close()
+            await models.close()
+            if models.recording:
+                models.recording.close()
 
 
 def _process_engine(

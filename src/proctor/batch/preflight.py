@@ -66,8 +66,7 @@ def check_model(
     try:
         models.check(model)
     except UsageError as error:
-        problem, _, remedy = str(error).partition("\n")
-        yield problem, remedy
+        yield error.problem, error.remedy
         return
     if key := models.missing_key(model):
         yield f"{model} needs a key, and {key} is not set", f"Set it: export {key}=…"
@@ -85,15 +84,14 @@ def check_agent(
     try:
         agent = context.find_agent(name, settings)
     except UsageError as error:
-        problem, _, remedy = str(error).partition("\n")
-        yield problem, remedy
+        yield error.problem, error.remedy
         return
     environment = secrets.visible(context.environment, named=getattr(agent, "keys", ()))
     availability = agent.availability(environment)
     if not availability.ready:
         yield f"the agent {name} cannot be used here: {availability.problem}", availability.remedy
     if agent.stand_in:
-        remarks.add(mock_agent_remark(name))
+        remarks.add(f"`{name}` is a mock agent; its results say nothing about real agents")
 
 
 def check_agents_model(
@@ -121,8 +119,7 @@ def check_sandbox(
     try:
         remarks.add(context.sandbox.summary(own, usual))
     except UsageError as error:
-        problem, _, remedy = str(error).partition("\n")
-        yield problem, remedy
+        yield error.problem, error.remedy
 
 
 def check_evaluators(evaluators: "Iterable[Evaluator]", remarks: set[str]) -> Iterator[Missing]:
@@ -137,17 +134,11 @@ def check_evaluators(evaluators: "Iterable[Evaluator]", remarks: set[str]) -> It
     try:
         remarks.add(sandbox.evaluator_summary())
     except UsageError as error:
-        problem, _, remedy = str(error).partition("\n")
-        yield problem, remedy
-
-
-def mock_agent_remark(name: str) -> str:
-    """Says that an agent is a mock."""
-    return f"`{name}` is a mock agent; its results say nothing about real agents"
+        yield error.problem, error.remedy
 
 
 def mock_model_remark(name: str) -> str:
-    """Says that a model is a mock."""
+    """The remark on a mock model."""
     return f"`{name}` is a mock model; its results say nothing about real models"
 
 

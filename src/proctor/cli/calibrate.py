@@ -147,9 +147,9 @@ COLUMNS = {
     "note": ("note", "reason", "comment"),
 }
 """Names of the columns in a file of labels."""
-Thing = tuple[str, str]
-"""A session, by the name in the labels, and a target in it."""
-Labels = dict[str, dict[Thing, dict[str, LabelValue]]]
+TargetKey = tuple[str, str]
+"""A session, by the name in the labels, and a target in it; empty: the session itself."""
+Labels = dict[str, dict[TargetKey, dict[str, LabelValue]]]
 """By dimension, target and person."""
 
 
@@ -202,7 +202,7 @@ def _fields(path: Path, number: int, row: Mapping[str, object]) -> LabelFields:
     if not text("session") or not (text("label") or value):
         raise UsageError(f"{path}:{number}: a label needs a session, and a label or a value")
     try:
-        worth = float(value) if value else None
+        number_value = float(value) if value else None
     except ValueError:
         raise UsageError(f"{path}:{number}: `{value}` is no number") from None
     return LabelFields(
@@ -211,7 +211,7 @@ def _fields(path: Path, number: int, row: Mapping[str, object]) -> LabelFields:
         dimension=text("dimension"),
         who=text("who"),
         label=text("label"),
-        value=worth,
+        value=number_value,
         evaluator=text("evaluator"),
         note=text("note"),
     )
@@ -288,9 +288,11 @@ def calibrate(
         scores = _by_session(list(sessions), results)
         calibrations = {
             dimension: calibrated(
-                _things(things, sessions, scores, dimension, scale), order=_order(scale), scale=_ends(scale)
+                _judged_targets(targets, sessions, scores, dimension, scale),
+                order=_order(scale),
+                scale=_ends(scale),
             )
-            for dimension, things in human_labels.items()
+            for dimension, targets in human_labels.items()
             for scale in [_scale(evaluator, dimension)]
         }
         for dimension, calibration in calibrations.items():
@@ -310,29 +312,29 @@ def _unusable_labels(
     evaluator: Evaluator, labels: Labels, looked_at: Mapping[str, Collection[str]]
 ) -> Iterator[str]:
     """Notes on labels that are not used or not on the scale: a typo would make the judge look bad."""
-    for dimension, things in labels.items():
+    for dimension, targets in labels.items():
         known = {label.casefold() for label in _scale(evaluator, dimension)}
-        used_labels = {opinion.label.strip() for human in things.values() for opinion in human.values()}
+        used_labels = {opinion.label.strip() for human in targets.values() for opinion in human.values()}
         strange = sorted(label for label in used_labels if known and label and label.casefold() not in known)
         if strange:
             yield f"Not on the judge's scale, so that it can never say the same: {', '.join(strange[:5])}."
-        alone = [(name, target) for name, target in things if target not in looked_at.get(name, {target})]
+        alone = [(name, target) for name, target in targets if target not in looked_at.get(name, {target})]
         if alone:
             session, target = alone[0]
             named = f"{target or 'no target'} of {session}"
-            lost = count(len(alone), "labelled thing")
-            yield f"Left out: {lost} that {evaluator.name} does not judge, such as {named}."
+            number = count(len(alone), "labeled target")
+            yield f"Left out: {number} that {evaluator.name} does not judge, such as {named}."
 
 
 def _sessions(store: Store, labels: Labels) -> dict[str, Evidence]:
     """The labeled sessions, each with only its labeled targets."""
     targets: dict[str, set[str]] = defaultdict(set)
-    for things in labels.values():
-        for session, target in things:
+    for labeled in labels.values():
+        for session, target in labeled:
             targets[session] |= {target} if target else set()
     return {
-        session: replace(session_from(store, session, None), targets=frozenset(mine))
-        for session, mine in targets.items()
+        session: replace(session_from(store, session, None), targets=frozenset(own))
+        for session, own in targets.items()
     }
 
 
@@ -385,8 +387,8 @@ def _record(
     )
 
 
-def _things(
-    things: Mapping[Thing, Mapping[str, LabelValue]],
+def _judged_targets(
+    targets: Mapping[TargetKey, Mapping[str, LabelValue]],
     sessions: Mapping[str, Evidence],
     scores: Mapping[tuple[str, str, str], Sequence[Score]],
     dimension: str,
@@ -403,7 +405,7 @@ def _things(
             position=_place(sessions[session], target),
             length=_length(sessions[session], target),
         )
-        for (session, target), human in things.items()
+        for (session, target), human in targets.items()
         if scores.get((session, target, dimension))
     ]
 
@@ -427,15 +429,15 @@ def _place(evidence: Evidence, target: str) -> int:
 
 def _length(evidence: Evidence, target: str) -> int:
     turns = turns_of(evidence)
-    mine = [trace for trace in turns if trace.id == target] or turns
-    return sum(count_words(trace.answer) for trace in mine)
+    chosen = [trace for trace in turns if trace.id == target] or turns
+    return sum(count_words(trace.answer) for trace in chosen)
 
 
 def _print_calibrations(
     evaluator: Evaluator,
     calibrations: Mapping[str, Calibration],
     results: Sequence[list[Score] | AttemptError],
-    lost: Sequence[str],
+    unusable: Sequence[str],
     *,
     as_json: bool,
 ) -> int:
@@ -445,30 +447,25 @@ def _print_calibrations(
     costs = [score.cost_usd for score in every if score.cost_usd is not None]
     cost = sum(costs) if costs else None
     if as_json:
-        about = {
-            "evaluator": evaluator.name,
-            "digest": evaluator.digest,
-            "errors": len(errors),
-            "costUsd": cost,
-            "remarks": list(lost),
-        }
         print_json(
             {
-                **about,
+                "evaluator": evaluator.name,
+                "digest": evaluator.digest,
+                "errors": len(errors),
+                "costUsd": cost,
+                "remarks": list(unusable),
                 "dimensions": {name: _document(each) for name, each in calibrations.items()},
             }
         )
     else:
         for dimension, each in calibrations.items():
             _print(f"{evaluator.name} {dimension}".strip(), each)
-    for remark_text in (
-        *lost,
-        *dict.fromkeys(remark for each in calibrations.values() for remark in each.remarks),
-    ):
-        print_note(f"note: {printable(remark_text)}")
+    remarks = dict.fromkeys(remark for each in calibrations.values() for remark in each.remarks)
+    for remark in (*unusable, *remarks):
+        print_note(f"note: {printable(remark)}")
     if errors:
-        lost = count(len(errors), "judgement")
-        print_note(f"note: {lost} failed and are left out: {printable(errors[0], width=200)}")
+        failed = count(len(errors), "judgement")
+        print_note(f"note: {failed} failed and are left out: {printable(errors[0], width=200)}")
     if cost is not None:
         print_note(f"cost: {money(cost)}")
     note_mock_judge(evaluator)

@@ -64,7 +64,7 @@ from proctor.jobs.evaluation.state import (
     evaluations_page,
     stop_evaluation,
 )
-from proctor.json_values import JsonMap, JsonObject, as_map
+from proctor.json_values import JsonMap, JsonObject, as_map, without_none
 from proctor.plan.source import bytes_of
 from proctor.stats.evaluation import EvaluationResults, EvaluatorResult, Insight
 from proctor.store import Store
@@ -363,11 +363,11 @@ def start(
             return _execute_or_detach(ctx, evaluation, pending.folder, output, workers, detach=detach)
         pending = read_request(plan, flags, ctx.store)
         if dry:
-            counted = estimate(pending, ctx)
-            plan_ = EvaluationJobPlan(pending)
-            return _print_estimate(
-                counted, predict_cost_and_time(JOB.name, plan_, ctx, work=counted.workload), as_json=as_json
+            estimated = estimate(pending, ctx)
+            forecast = predict_cost_and_time(
+                JOB.name, EvaluationJobPlan(pending), ctx, work=estimated.workload
             )
+            return _print_estimate(estimated, forecast, as_json=as_json)
         prepared = prepare(pending, ctx)
         if cloudwatch:
             import_cloudwatch(prepared.request, ctx)
@@ -562,7 +562,7 @@ def read_request(plan: Path | None, flags: Flags, store: Store) -> PendingEvalua
         text = bytes_of(plan, "the plan", remedy="Give a YAML or JSON file.")
         folder = plan.resolve().parent
         document = read_evaluation(text, file=str(plan))
-    document |= {name: value for name, value in flags.top.items() if value is not None}
+    document |= without_none(flags.top)
     if flags.evaluators:
         document["evaluators"] = list(flags.evaluators)
     if source := _source(flags, as_map(document, "dataSourceConfig")):
@@ -585,7 +585,7 @@ def _extension(
     if plan is None:
         metadata = ctx.store.evaluations.metadata(evaluation.id)
         before = {**evaluation.document, "evaluationMetadata": {"sessionMetadata": metadata}}
-        settings = {name: value for name, value in flags.top.items() if value is not None}
+        settings = without_none(flags.top)
         names = list(dict.fromkeys([*evaluation.evaluators, *flags.evaluators]))
         extended = replace(flags, top={**before, **settings}, evaluators=names)
         pending = read_request(None, extended, ctx.store)

@@ -280,8 +280,8 @@ def _folders(ctx: RunContext) -> list[Path]:
 
 
 def _listing_document(listing: EvaluatorListing) -> dict[str, str]:
-    path, here = listing.path or Path(), Path.cwd()
-    file = str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+    path, folder = listing.path or Path(), Path.cwd()
+    file = str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
     return {
         "name": path.stem if listing.path else listing.name,
         "id": listing.id,

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from proctor.batch.ingest import AUTO, OTLP, ImportResult, import_log_groups, import_paths
-from proctor.cli import output
 from proctor.cli import output as codes
 from proctor.cli.output import (
     Json,
@@ -18,6 +17,7 @@ from proctor.cli.output import (
     SinceOption,
     UntilOption,
     Working,
+    comma_separated,
     count,
     moment_of,
     print_json,
@@ -203,7 +203,7 @@ def table(
         f"{count(done.rows, 'row')} of {count(done.files, 'file')} imported into the run {done.run_id} "
         f"({changes}{removed})"
     )
-    return output.SUCCEEDED
+    return codes.SUCCEEDED
 
 
 def _print_result(done: ImportResult, *, as_json: bool) -> int:
@@ -236,8 +236,8 @@ def _print_result(done: ImportResult, *, as_json: bool) -> int:
         into = f" into the run {done.run_id} ({done.added:,} new, {replaced:,} replaced)"
     print_note(f"{count(len(done.session_ids), 'session')} imported{source}{into}")
     if not done.session_ids:
-        return output.BAD_USAGE
-    return output.SOME_DID_NOT if done.unreadable_count else output.SUCCEEDED
+        return codes.BAD_USAGE
+    return codes.SOME_DID_NOT if done.unreadable_count else codes.SUCCEEDED
 
 
 def _about(kind: str) -> str:
@@ -301,7 +301,7 @@ def export(
         scope = Scope() if everything else scope_of(ctx.store, run, sessions, start_date, end_date)
         with Working("checking signatures"):
             ctx.note_foreign_results([scope.run_id] if scope.run_id else [])
-        names = [name.strip() for name in tables.split(",") if name.strip()] or None
+        names = comma_separated(tables) or None
         label = scope.run_id or "export"
         if format_ == PREDICTIONS:
             # Loaded here: few exports need it.

@@ -1,15 +1,19 @@
-"""`proctor agents`, `models` and `roles`: what is installed and available."""
+"""`proctor agents`, `models` and `roles`: what is installed and available; `proctor doctor`: does it work."""
 
+import asyncio
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from proctor.api.doctor import CheckResult, diagnose
 from proctor.api.inventory import ListedAgent, ListedModel, list_agents, list_models
 from proctor.bootstrap import load_settings, locate, now
 from proctor.cli import output
 from proctor.cli.output import Json, print_json, print_next, print_note, print_table, printable
+from proctor.cli.run import LineView, OutputOptions, TerminalObserver, View
 from proctor.errors import PlanError, UsageError
 from proctor.jobs.dialogue.roles import BUILT_IN, RoleFolder, Roles, new_role
 from proctor.json_values import JsonObject
@@ -124,8 +128,8 @@ def roles(context: typer.Context, as_json: Json = False) -> int:
     """
     if context.invoked_subcommand:
         return output.SUCCEEDED
-    there = _roles(context)
-    entries = [(name, _read(there, name)) for name in there.names()]
+    known_roles = _roles(context)
+    entries = [(name, _read(known_roles, name)) for name in known_roles.names()]
     if as_json:
         print_json({"roles": [_roles_document(name, role) for name, role in entries]})
     else:
@@ -193,20 +197,20 @@ def _roles(context: typer.Context) -> Roles:
     return Roles([Path.cwd() / "roles", home / "roles"])
 
 
-def _read(there: Roles, name: str) -> RoleFolder | str:
+def _read(known_roles: Roles, name: str) -> RoleFolder | str:
     """A role, or why it cannot be read: a broken role must not hide the others."""
     try:
-        return there.find(name)
+        return known_roles.find(name)
     except PlanError as error:
-        return str(error).partition("\n")[0]
+        return error.problem
 
 
 def _role_cells(name: str, role: RoleFolder | str) -> tuple[str, ...]:
     if isinstance(role, str):
         return (name, "–", "–", "–", f"cannot be read: {role}")
     languages = ", ".join(role.languages) or "any"
-    mine = "" if role.is_built_in else " (yours)"
-    return (name + mine, ", ".join(role.plays), str(len(role.profiles)), languages, role.description)
+    owner = "" if role.is_built_in else " (yours)"
+    return (name + owner, ", ".join(role.plays), str(len(role.profiles)), languages, role.description)
 
 
 def _roles_document(name: str, role: RoleFolder | str) -> JsonObject:
@@ -225,4 +229,61 @@ def _roles_document(name: str, role: RoleFolder | str) -> JsonObject:
     }
 
 
-apps = {"agents": agents_app, "models": models_app, "roles": roles_app}
+doctor_app = typer.Typer(add_completion=False)
+MARKS = {True: "ok   ", False: "FAIL ", None: "     "}
+
+
+@doctor_app.command()
+def doctor(
+    context: typer.Context,
+    agent: Annotated[
+        str, typer.Option(help="Test this agent on a small task in a temporary repository.", metavar="AGENT")
+    ] = "",
+    model: Annotated[
+        str,
+        typer.Option(
+            help="Make one small call of this model; with --agent, the agent uses it.", metavar="MODEL"
+        ),
+    ] = "",
+    store: Annotated[
+        bool, typer.Option("--store", help="Check the store: what is damaged, and how to recover.")
+    ] = False,
+    as_json: Json = False,
+) -> int:
+    """Check the installation; test a model or an agent. Each problem comes with its fix.
+
+    Example:  proctor doctor --agent claude --model anthropic/claude-sonnet-4-5
+    """
+    settings = load_settings([Path.cwd()], **(context.obj or {}))
+    diagnosis = asyncio.run(
+        diagnose(
+            settings,
+            agent=agent,
+            model=model,
+            store=store,
+            make_observer=lambda ctx: _Quiet(ctx, OutputOptions()),
+        )
+    )
+    if as_json:
+        print_json(diagnosis.document())
+    else:
+        _print_checks(diagnosis.checks)
+    return output.SUCCEEDED if diagnosis.is_well else output.SOME_DID_NOT
+
+
+class _Quiet(TerminalObserver):
+    """Shows nothing; a signal still stops the run."""
+
+    def make_view(self, run_id: str) -> View:
+        return LineView(run_id, 1, 0, quiet=True)
+
+
+def _print_checks(checks: Sequence[CheckResult]) -> None:
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        print(f"{MARKS[check.well]}  {check.name:<{width}}  {printable(check.said)}")
+        if check.remedy:
+            print(f"{'':7}{'':<{width}}  → {printable(check.remedy)}")
+
+
+apps = {"agents": agents_app, "models": models_app, "roles": roles_app, "doctor": doctor_app}

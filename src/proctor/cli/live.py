@@ -174,7 +174,7 @@ def picture(progress: Progress, failures: Sequence[CountedFailure] = ()) -> Grou
     )
     stop = stop_lines(progress.stop_when) if progress.stop_when else []
     lines = [Text(printable(line, width=200)) for line in stop]
-    # The intervals of `stop_when` say more than those by model.
+    # The intervals of `stop_when` are more informative than those by model.
     models = [] if stop or len(progress.makers) < 2 else [_makers(progress.makers)]
     groups = [_failure(group) for group in _most(failures)]
     return Group(

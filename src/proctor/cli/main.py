@@ -50,7 +50,7 @@ GROUPS = {
     },
     "Setup": {
         "init": ("setup", "Write a first plan for this repository."),
-        "doctor": ("doctor", "Check the installation; test a model or an agent."),
+        "doctor": ("inventory", "Check the installation; test a model or an agent."),
         "models": ("inventory", "List available models with prices and status."),
         "agents": ("inventory", "List agents and whether they are installed."),
         "serve": ("serve", "Serve the web app and the HTTP API."),

@@ -43,7 +43,7 @@ POLL_SECONDS = 0.5
 
 Run = Annotated[str, Field(description="Run ID, or an unambiguous prefix.")]
 Plan = Annotated[str, Field(description="Path of a plan file: YAML of any job.")]
-Timeout = Annotated[float, Field(gt=0, le=MOST_SECONDS, description="Give up after so many seconds.")]
+Timeout = Annotated[float, Field(gt=0, le=MOST_SECONDS, description="Time limit in seconds.")]
 
 
 @mcp_app.command()
@@ -85,7 +85,7 @@ def _with_messages(
             first = error.errors(include_url=False, include_input=False)[0]
             raise tool_error(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
         except (ProctorError, OSError, ValueError) as error:
-            # Also arguments that are no text of a command: with NUL, or longer than the system takes.
+            # Also for arguments that no command can have: with NUL, or longer than the system allows.
             raise tool_error(str(error)) from None
 
     return called
@@ -141,10 +141,10 @@ class Tools:
     async def watch(
         self,
         run: Run,
-        seconds: Annotated[float, Field(ge=0, le=MOST_SECONDS, description="Wait at most so long.")] = 60,
+        seconds: Annotated[float, Field(ge=0, le=MOST_SECONDS, description="Maximum seconds to wait.")] = 60,
     ) -> str:
         """Wait until a run has ended or the time is over; returns its summary, as `proctor watch --json`.
-        A `status` of `running` means that it goes on."""
+        A `status` of `running` means that it has not ended."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while True:
@@ -252,7 +252,7 @@ class Tools:
 
 @asynccontextmanager
 async def _limited(name: str, seconds: float) -> AsyncIterator[None]:
-    """Cancel the block after so many seconds; a `UsageError` says so."""
+    """Cancel the block after this many seconds, and raise a `UsageError`."""
     try:
         async with asyncio.timeout(seconds) as limit:
             yield

@@ -64,7 +64,7 @@ NEXT_WIDTH = 72
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a text to a file, in a folder that is created if need be."""
+    """Write a text to a file; its folder is created if missing."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -75,7 +75,7 @@ def write_file(path: Path, text: str) -> None:
 
 
 def print_next(commands: Sequence[str], *, run_id: str = "", store: Store | None = None) -> None:
-    """Print the commands that people use next to standard error.
+    """Print the next commands to standard error.
 
     Commands with a long `run_id` that do not fit in the terminal name the run by a prefix that no other run
     in the `store` has.
@@ -90,7 +90,7 @@ def print_next(commands: Sequence[str], *, run_id: str = "", store: Store | None
 
 
 def run_prefix(store: Store, run_id: str, room: int) -> str:
-    """What to type for a run in so many characters; the whole ID if no prefix that short is unambiguous."""
+    """An unambiguous prefix of a run ID of at most this many characters; the whole ID if there is none."""
     if len(run_id) <= room or room < SHORTEST_PREFIX:
         return run_id
     # To the end of a word, if that is not much shorter.
@@ -132,11 +132,9 @@ def exit_on_error(*, as_json: bool) -> Iterator[ExitReason]:
             for p in error.problems
         ]
         end.code = _print_error(str(error), BAD_USAGE, as_json=as_json, problems=problems)
-    except (UsageError, TyperException) as error:
+    except (UsageError, StoreUnavailable, TyperException) as error:
         message = error.format_message() if isinstance(error, TyperException) else str(error)
         end.code = _print_error(message, BAD_USAGE, as_json=as_json)
-    except StoreUnavailable as error:
-        end.code = _print_error(str(error), BAD_USAGE, as_json=as_json)
     except StoreError as error:
         end.code = _print_error(str(error), CUT_SHORT, as_json=as_json)
     except ProctorError as error:
@@ -273,7 +271,7 @@ def scope_of(store: Store, run: str, sessions: str, start_date: str, end_date: s
         raise UsageError(
             "no sessions selected\nPass --run RUN, --sessions ID,ID, or --start-date and --end-date."
         )
-    ids = [part.strip() for part in sessions.split(",") if part.strip()]
+    ids = comma_separated(sessions)
     start, end = moment_of(start_date), moment_of(end_date)
     # A date without a time includes the whole day.
     if end is not None and len(end_date.strip()) == len("2024-01-31"):
@@ -284,6 +282,11 @@ def scope_of(store: Store, run: str, sessions: str, start_date: str, end_date: s
         start=start,
         end=end,
     )
+
+
+def comma_separated(text: str) -> list[str]:
+    """The names in a comma-separated option."""
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def moment_of(text: str) -> datetime | None:
@@ -326,9 +329,7 @@ def colored(text: str, status: str) -> str:
     return text if code is None or is_plain else f"\x1b[{code}m{text}\x1b[0m"
 
 
-def print_table(
-    heads: Sequence[str], rows: Iterable[Sequence[object]], *, drop: Sequence[str] = (), indent: str = ""
-) -> None:
+def print_table(heads: Sequence[str], rows: Iterable[Sequence[object]], *, drop: Sequence[str] = ()) -> None:
     """Print rows with their column headings, each column as wide as its longest cell.
 
     On a terminal no line wraps: columns without a value and then those of `drop` are left out, in this
@@ -338,12 +339,12 @@ def print_table(
     table = {head: [row[column] for row in cells] for column, head in enumerate(heads)}
     width = terminal_width()
     if width is not None:
-        table = fitted(table, width - len(indent), drop)
+        table = fitted(table, width, drop)
     widths = [max(map(len, (head, *column))) for head, column in table.items()]
     for line in zip(*((head, *column) for head, column in table.items()), strict=True):
         padded = [f"{cell:<{wide}}" for cell, wide in zip(line, widths, strict=True)]
         padded[-1] = padded[-1].rstrip()
-        print(indent + "  ".join(map(colored, padded, line)).rstrip())
+        print("  ".join(map(colored, padded, line)).rstrip())
 
 
 def fitted(table: dict[str, list[str]], width: int, drop: Sequence[str]) -> dict[str, list[str]]:

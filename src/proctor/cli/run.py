@@ -232,21 +232,18 @@ def run_command(
     result: Coroutine[Any, Any, RunResult],
     output: OutputOptions,
     *,
-    document: bool = True,
     present: Present | None = None,
 ) -> int:
     """Run a job to its end, print its summary, notify the user; the exit code.
 
-    Without `document`, the command prints the JSON document itself; `present` prints both in place of the
-    document and summary that every run has.
+    `present` prints the finished run in place of the document and summary that every run has.
     """
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         finished = runner.run(result)
     if present:
         present(ctx, finished, output)
     else:
-        if document:
-            print_document(finished.summary, output)
+        print_document(finished.summary, output)
         print_summary(finished.summary, executed=finished.executed, store=ctx.store)
     options = json.loads(ctx.store.read.batch(finished.run_id, ctx.now())["optionsJson"] or "{}")
     notify(options.get("notify"), finished.summary)
@@ -254,7 +251,7 @@ def run_command(
 
 
 def print_document(document: JsonMap, output: OutputOptions) -> None:
-    """Print the summary for programs, where they asked for one."""
+    """Print the summary as JSON, if that was requested."""
     if output.as_json:
         print_json(document)
     elif output.as_jsonl:

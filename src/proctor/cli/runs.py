@@ -20,6 +20,7 @@ from proctor.cli.live import REFRESH_SECONDS, TOP_HEADS, LiveView, TopView, top_
 from proctor.cli.output import (
     Json,
     Run,
+    comma_separated,
     count,
     is_sure,
     money,
@@ -215,7 +216,7 @@ CUT = 2000
 @show_app.command()
 def show(
     context: typer.Context,
-    thing: Annotated[str, typer.Argument(metavar="RUN|ITEM|SESSION", help="ID, or an unambiguous prefix.")],
+    prefix: Annotated[str, typer.Argument(metavar="RUN|ITEM|SESSION", help="ID, or an unambiguous prefix.")],
     status: Annotated[
         str, typer.Option(help="Items of a run with these statuses, comma-separated.", metavar="STATUS")
     ] = "",
@@ -231,26 +232,26 @@ def show(
     with terminal_context(context.obj) as ctx:
         store = ctx.store
         try:
-            batch = store.read.batch(thing, now())
+            batch = store.read.batch(prefix, now())
         except NotFound:
-            if items := store.read.item(thing):
+            if items := store.read.item(prefix):
                 _show_item(store, items[0], as_json)
             else:
-                show_session(store, _session(store, thing), full, as_json)
+                show_session(store, _session(store, prefix), full, as_json)
         else:
             _show_run(store, batch, ItemFilter(statuses=_statuses(status), search=search), limit, as_json)
     return output.SUCCEEDED
 
 
-def _session(store: Store, thing: str) -> SessionRow:
+def _session(store: Store, prefix: str) -> SessionRow:
     try:
-        return store.read.session(thing)
+        return store.read.session(prefix)
     except NotFound:
-        raise NotFound(f"there is no run, item or session {thing}\n`proctor runs` lists the runs.") from None
+        raise NotFound(f"there is no run, item or session {prefix}\n`proctor runs` lists the runs.") from None
 
 
 def _statuses(text: str) -> list[str]:
-    statuses = [part.strip() for part in text.split(",") if part.strip()]
+    statuses = comma_separated(text)
     for status in statuses:
         if status not in STATUSES:
             raise NotFound(f"there is no status {status}\nThere are: {', '.join(STATUSES)}.")
@@ -324,7 +325,7 @@ def _print_makers(store: Store, run_id: str, *, is_running: bool) -> None:
     rows = []
     for each in makers:
         rate = rates.get(each.name, NO_RATE)
-        # An interval for one look is narrower; while a run goes on, people look again and again.
+        # While a run is active, users look repeatedly: its intervals must be valid at any time.
         limits = each.rate if is_running else rate
         rows.append(
             (

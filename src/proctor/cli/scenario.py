@@ -338,10 +338,8 @@ def estimate(
         "cost_usd": summed_costs(rows, runs),
         "from_earlier_runs": summed_expectations(rows),
     }
-    document = {"scenario": name, "variations": rows, "total": total}
-    document |= {"earlier_runs": as_document(known)}
     if as_json:
-        print_json(document)
+        print_json({"scenario": name, "variations": rows, "total": total, "earlier_runs": as_document(known)})
         return codes.SUCCEEDED
     heads = ("VARIATION", "CALLS PER RUN", "TOKENS PER RUN", "COST PER RUN")
     cells = [(row["description"], _range(row["calls"]), _range(row["tokens"]), _cost(row)) for row in rows]

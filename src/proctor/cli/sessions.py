@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from proctor.batch.deletion import forget_sessions, imported_sessions
+from proctor.batch.deletion import delete_sessions, imported_sessions
 from proctor.batch.session_branch import (
     SessionBranch,
     clean_up_session,
@@ -67,7 +67,7 @@ def delete(
         imported = count(len(session_ids), "imported session")
         if session_ids and not yes and not is_sure(f"Delete {imported}?"):
             return output.SOME_DID_NOT
-        forget_sessions(ctx.store, session_ids)
+        delete_sessions(ctx.store, session_ids)
     if as_json:
         print_json({"sessions": session_ids})
     print_note(f"deleted {imported}")

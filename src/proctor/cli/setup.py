@@ -15,7 +15,15 @@ import yaml
 from proctor.agents import agent_names
 from proctor.api.inventory import check_agent
 from proctor.cli import main, output
-from proctor.cli.output import Json, print_json, print_next, print_note, printable, write_file
+from proctor.cli.output import (
+    Json,
+    comma_separated,
+    print_json,
+    print_next,
+    print_note,
+    printable,
+    write_file,
+)
 from proctor.cli.run import terminal_context
 from proctor.errors import ProctorError, UsageError
 from proctor.git import Git
@@ -173,7 +181,7 @@ def _completed(options: Answers, defaults: Answers, *, is_coding: bool, asks: bo
 def coding_plan(git: Git, answers: Answers, folder: Path) -> JsonObject:
     """A plan in a folder that lets agents, or models behind the agent `builtin`, work on a repository."""
     known = set(agent_names())
-    names = _names(answers.who)
+    names = comma_separated(answers.who)
     agents = [name for name in names if name in known]
     models = [name for name in names if name not in known]
     if wrong := [name for name in models if "/" not in name]:
@@ -197,15 +205,11 @@ def prompt_plan(answers: Answers) -> JsonObject:
     """A plan that asks models a prompt."""
     entry: JsonObject = {
         "prompt": answers.prompt,
-        "model": _names(answers.who),
+        "model": comma_separated(answers.who),
         "runs": answers.repeats,
         "expect": {"contains": answers.check},
     }
     return {"concurrency": 4, "budget": answers.budget, "matrix": [entry]}
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _text(plan: JsonMap, out: Path, git: Git | None) -> str:

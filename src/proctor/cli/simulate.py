@@ -142,14 +142,13 @@ def simulate_command(
         else:
             plan = JOB.read(PlanText(text=text, path=config, folder=folders[0]), overrides, ctx)
         retry = RetrySelection(errors=retry_errors, failures=retry_failed)
+        earlier = lifecycle.find_earlier(JOB, plan, ctx) if resume else ""
         if dry_run:
-            earlier = lifecycle.find_earlier(JOB, plan, ctx) if resume else ""
             preview = lifecycle.preview(plan, ctx, run_id=earlier)
             forecast = predict_cost_and_time(JOB.name, plan, ctx, run_id=earlier, retry=retry)
             return _dry_run(plan, preview, forecast, as_json=as_json)
         observer = TerminalObserver(ctx, output)
         if resume:
-            earlier = lifecycle.find_earlier(JOB, plan, ctx)
             run = lifecycle.resume(
                 JOB, earlier, ctx, plan=plan, retry=retry, workers=workers, observer=observer
             )

@@ -352,8 +352,8 @@ class EncryptionStatus(TypedDict):
 
 def _status(store: Store, keys: Keys | None, problem: str) -> EncryptionStatus:
     counts = store.count_encrypted()
-    mine = [row for row in store.data_keys.rows if not row["scope"]]
-    living = [row for row in mine if not row["retiredAt"]]
+    shared = [row for row in store.data_keys.rows if not row["scope"]]
+    living = [row for row in shared if not row["retiredAt"]]
     return {
         "sealed": bool(living),
         "keyId": living[-1]["masterKeyId"] if living else None,
@@ -361,18 +361,18 @@ def _status(store: Store, keys: Keys | None, problem: str) -> EncryptionStatus:
         "problem": problem,
         "dataKeys": [
             {name: row[name] for name in ("id", "masterKeyId", "createdAt", "retiredAt", "emptiedAt")}
-            for row in mine
+            for row in shared
         ],
-        "ownKeys": len(store.data_keys.rows) - len(mine),
+        "ownKeys": len(store.data_keys.rows) - len(shared),
         "unfinished": store.data_keys.unfinished,
         "tables": {
             table: {
-                "sealed": counted.current,
-                "retired": counted.retired,
-                "own": counted.own,
-                "plain": counted.plain,
+                "sealed": number.current,
+                "retired": number.retired,
+                "own": number.own,
+                "plain": number.plain,
             }
-            for table, counted in counts.items()
+            for table, number in counts.items()
         },
     }
 

@@ -41,7 +41,7 @@ from proctor.tasks.task import (
     Task,
     TaskSet,
     file_names,
-    network_wish,
+    network_text,
     task_document,
 )
 
@@ -375,8 +375,8 @@ def _print_task(task: Task) -> None:
         print(f"Start:     {printable(task.repo)} at {printable(task.ref)}{sealed}")
     if task.image:
         print(f"Image:     {printable(task.image.command)}")
-    if wish := network_wish(task.network):
-        print(f"Network:   {printable(wish)}, with --task-network")
+    if network := network_text(task.network):
+        print(f"Network:   {printable(network)}, with --task-network")
     for label, folder in (("Start:", task.start), ("Hidden:", task.check_files)):
         if folder:
             print(f"{label:<10} {printable(', '.join(file_names(folder)[:20]))}")

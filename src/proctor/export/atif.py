@@ -24,7 +24,7 @@ from proctor.session import ModelCall, Session, ToolCall, Usage
 
 VERSION = "ATIF-v1.7"
 UNKNOWN = "unknown"
-"""For what the format demands and nobody said."""
+"""Value of members that the format requires and the session does not have."""
 _SOURCES = {"assistant": "agent", "user": "user", "system": "system", "tool": "system"}
 
 

@@ -395,7 +395,7 @@ def _stamp(at: datetime | None) -> str:
 
 
 def _summary(sample: JsonObject) -> JsonObject:
-    """A sample without what was said in it."""
+    """A sample without its messages."""
     short = {name: sample[name] for name in _SHORT if name in sample}
     prompt = as_text(sample["input"])[:1_000]
     error = as_map(sample, "error").get("message")

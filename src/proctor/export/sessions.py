@@ -6,7 +6,6 @@ A module named in `SESSION_FORMATS` has one function, which streams sessions and
 """
 
 import json
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,9 +14,9 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from proctor.errors import UsageError
-from proctor.export.tables import file_name
+from proctor.export.tables import file_name, write_into
 from proctor.item import digest_of
-from proctor.json_values import JsonMap, JsonObject
+from proctor.json_values import JsonMap, JsonObject, without_none
 from proctor.score import Score
 from proctor.session import Message, ModelCall, Role, Session, ToolCall, Usage
 from proctor.store import Scope, StoreReader
@@ -30,7 +29,7 @@ SESSION_FORMATS: Mapping[str, str] = {
     "inspect": "proctor.export.inspect",
     "harbor": "proctor.export.harbor",
 }
-"""What can be written, and the module that does."""
+"""Each format, and the module that writes it."""
 
 
 class Format(Protocol):
@@ -41,19 +40,12 @@ class Format(Protocol):
 
 
 def export_sessions(read: StoreReader, scope: Scope, *, out: Path, form: str, label: str) -> list[Path]:
-    """Write the sessions of a scope to the folder `out` and say which files there now are."""
+    """Write the sessions of a scope to the folder `out`; returns the files."""
     writer = cast(Format, import_module(SESSION_FORMATS[form]))
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is a file\nSessions are written into a folder: give one with --out.")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        # Beside the files to be, so that renaming never copies.
-        with tempfile.TemporaryDirectory(dir=out, prefix=".export-") as folder:
-            sessions = (read.recorded(session_id) for session_id in read.session_ids(scope))
-            files = writer.write(sessions, Path(folder), file_name(label))
-            return [path.replace(out / path.name) for path in files]
-    except OSError as error:
-        raise UsageError(f"cannot write to {out}: {error.strerror or error}") from error
+    sessions = (read.recorded(session_id) for session_id in read.session_ids(scope))
+    return write_into(out, lambda folder: writer.write(sessions, folder, file_name(label)))
 
 
 def write(sessions: Iterable[Session], out: Path, label: str) -> list[Path]:
@@ -67,24 +59,24 @@ def write(sessions: Iterable[Session], out: Path, label: str) -> list[Path]:
 
 
 OURS = "proctor"
-"""Where in another tool's file we keep what its format has no place for."""
+"""Member of another tool's file with what its format has no place for."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ExportedMessage:
-    """One message, or what was done without a word."""
+    """One message, or calls without a message."""
 
     role: Role = "assistant"
     text: str = ""
     name: str = ""
     at: datetime | None = None
     is_silent: bool = True
-    """Whether nothing was said: there are calls only."""
+    """Whether it has no text, only tool calls."""
     turn: str | None = None
     """The id of the turn that begins here. None: no turn does."""
     tool_calls: list[tuple[ToolCall, datetime | None]] = field(default_factory=list)
     call_names: list[str] = field(default_factory=list)
-    """What each tool call is called: its id, unless another call of the session has the same."""
+    """A unique name of each tool call: its id, unless another call of the session has the same."""
     model_calls: list[tuple[ModelCall, datetime | None]] = field(default_factory=list)
 
     @property
@@ -93,13 +85,11 @@ class ExportedMessage:
         named = zip(self.call_names, self.tool_calls, strict=True)
         others = {name: call.call_id for name, (call, _) in named if name != call.call_id}
         known = {"turn": self.turn, "name": self.name or None, "is_silent": self.is_silent or None}
-        return {name: value for name, value in known.items() if value is not None} | (
-            {"call_ids": others} if others else {}
-        )
+        return without_none(known) | ({"call_ids": others} if others else {})
 
 
 def exported_messages(session: Session) -> Iterator[ExportedMessage]:
-    """What was said and done in a session, in order."""
+    """The messages and tool calls of a session, in order."""
     names: set[str] = set()
     for step in session.steps:
         turn: str | None = step.trace_id
@@ -110,7 +100,7 @@ def exported_messages(session: Session) -> Iterator[ExportedMessage]:
 
 
 def about(session: Session) -> JsonObject:
-    """What is known of a session as a whole, for a file that has no place of its own for it."""
+    """The facts of a session as a whole, for formats without members of their own for them."""
     known = {
         "source": session.source,
         "service": session.service,
@@ -137,7 +127,7 @@ def origin_digest(session: Session) -> str:
 
 
 def score_document(score: Score) -> JsonObject:
-    """A score as plain data, with what is known of it."""
+    """The members of a score that have a value, as plain data."""
     known = {
         "evaluator": score.evaluator,
         "value": score.value,
@@ -170,12 +160,12 @@ def total_usage(session: Session) -> dict[str, tuple[Usage, float | None]]:
 
 
 def moment(at: datetime | None) -> str | None:
-    """A moment as other tools write one."""
+    """A time in ISO 8601; None: unknown."""
     return None if at is None else at.isoformat()
 
 
 def without_nothing(document: JsonMap) -> JsonObject:
-    """The members that say something: not None, not an empty list or mapping."""
+    """The members with a value: not None, not an empty list or mapping."""
     return {name: value for name, value in document.items() if value is not None and value not in ([], {})}
 
 
@@ -183,7 +173,7 @@ def _grouped(events: list[tuple[object, datetime | None]]) -> Iterator[ExportedM
     message: ExportedMessage | None = None
     for event, at in events:
         if isinstance(event, ModelCall):
-            # What came of a call follows it; what is said by others meanwhile does not belong to it.
+            # The result of a call follows it; messages of others in between do not belong to it.
             if message is not None and not _is_only_models(message):
                 yield message
                 message = None

@@ -98,7 +98,6 @@ REAL = (
     *("budgetUsd", "costUsd", "workSeconds", "waitingSeconds", "testDurationMs", "durationMs"),
     *("latencyMs", "waitingMs", "value"),
 )
-FLAG = ("success", "standIn")
 
 # Spreadsheets run text that begins so. A plain number may: nothing comes of it.
 _FORMULA = re.compile(r"[=+\-@\t\r]")
@@ -188,7 +187,7 @@ def _parquet_statement(path: Path, lines: Path, names: Sequence[str], longest: i
 
 def parquet_type(name: str) -> str:
     """What a column of this name holds, in any table."""
-    if name in FLAG:
+    if name in FLAGS:
         return "BOOLEAN"
     if name in WHOLE:
         return "BIGINT"
@@ -214,7 +213,7 @@ def _cell(value: object) -> object:
 
 FORMATS = ("json", "ndjson", "csv", "parquet")
 CSV_TABLES = ("iterations", "tool_calls")
-"""What CSV holds unless told otherwise, as documented."""
+"""The tables of a CSV export by default, as documented."""
 
 
 def export_tables(
@@ -227,20 +226,24 @@ def export_tables(
     label: str = "export",
     on_progress: Callable[[int], None] = lambda rows: None,  # noqa: ARG005
 ) -> list[Path]:
-    """Write tables to the folder `out` and say which files there now are.
+    """Write tables to the folder `out`; returns the files.
 
-    JSON is one file, `batch-<label>.json` (`export.json` when the scope is no run); the others are one
+    JSON is one file, `batch-<label>.json` (`export.json` when the scope is not a run); the others are one
     file a table, `<table>-<label>.<format>`. CSV holds `iterations` and `tool_calls` unless `tables`
     names others; the other formats hold every table. `on_progress` is called with the number of rows.
     """
     _check(out, format, tables)
     names = list(dict.fromkeys(tables or (CSV_TABLES if format == "csv" else TABLES)))
+    return write_into(out, lambda folder: _write(read, scope, folder, format, names, label, on_progress))
+
+
+def write_into(out: Path, write: Callable[[Path], Sequence[Path]]) -> list[Path]:
+    """Move the files that `write` makes in a temporary folder to `out`, once all are complete."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        # Beside the files to be, so that renaming never copies.
+        # Inside of `out`, so that renaming never copies.
         with tempfile.TemporaryDirectory(dir=out, prefix=".export-") as folder:
-            files = _write(read, scope, Path(folder), format, names, label, on_progress)
-            return [path.replace(out / path.name) for path in files]
+            return [path.replace(out / path.name) for path in write(Path(folder))]
     except OSError as error:
         raise UsageError(f"cannot write to {out}: {error.strerror or error}") from error
 

@@ -127,8 +127,7 @@ def judges_of(source: PlanSource, narrator: str) -> tuple[list[JsonObject], list
         try:
             criteria.append(_judge(entry, source.data.get("judge_model") or narrator))
         except UsageError as error:
-            problem, _, remedy = str(error).partition("\n")
-            problems.append(source.problem(("evaluators", number), problem, remedy))
+            problems.append(source.problem(("evaluators", number), error.problem, error.remedy))
     return criteria, problems
 
 

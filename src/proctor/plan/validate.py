@@ -23,6 +23,7 @@ from pydantic_core import CoreSchema, ErrorDetails
 
 from proctor.errors import Problem
 from proctor.item import read_resources
+from proctor.json_values import without_none
 from proctor.plan.source import KeyPath, PlanSource, is_secret, shortened
 from proctor.sandbox import CACHE_MODES, KINDS, LIMITS, NETWORKS, PHASES, read_settings
 
@@ -236,7 +237,7 @@ def stop_settings(entry: object) -> dict[str, object] | None:
     """The settings of a rule from a checked `stop_when` of a plan; None: there is none."""
     if not isinstance(entry, dict):
         return None
-    values: dict[str, object] = {name: value for name, value in entry.items() if value is not None}
+    values: dict[str, object] = without_none(entry)
     if values.get("ranks") == "settled":
         values["ranks"] = 0
     if isinstance(scale := values.get("scale"), list):
@@ -259,8 +260,8 @@ def suggestion(name: str, known: Iterable[str]) -> str | None:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A sentence with the probable name; empty: none."""
-    meant = suggestion(name, known)
-    return f"Did you mean `{meant}`?" if meant else ""
+    near = suggestion(name, known)
+    return f"Did you mean `{near}`?" if near else ""
 
 
 def _bare(name: str) -> str:

@@ -7,7 +7,7 @@ mark has a tooltip; every plot has a text description.
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from html import escape
@@ -19,7 +19,7 @@ from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT
 from proctor.report.text_layout import SPACIOUS, text_width, wrapped
 from proctor.results_view import FigureList, ItemSelection, ResultChart, ResultFigure
 from proctor.stats.intervals import Estimate
-from proctor.stats.usage import Durations, ModelUsage
+from proctor.stats.summary import Durations, ModelUsage
 
 if TYPE_CHECKING:
     from proctor.stats.figures import FactorFigures, Figures
@@ -48,14 +48,14 @@ Say = Callable[[float], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """One bar: a value with what it is called and, where known, the interval around it."""
+    """One bar, or one row of a forest plot: a labeled value and, where known, the interval around it."""
 
     label: str
     value: float | None
     low: float | None = None
     high: float | None = None
     note: str = ""
-    """What stands at the right; empty: the value."""
+    """Text at the right; empty: the value."""
     kind: str = "main"
     """The class of its colour: `main`, or a status."""
     mark: int | None = None
@@ -80,10 +80,7 @@ class Point:
 def bars(title: str, entries: Sequence[Bar], *, top: float | None = None, say: Say = short) -> str:
     """Horizontal bars, one below the other, with their intervals as whiskers."""
     left = _label_width([entry.label for entry in entries])
-    right = (
-        max([len(entry.note or _formatted(entry.value, say)) for entry in entries], default=0) * LETTER + 14
-    )
-    span = WIDTH - left - right
+    span = WIDTH - left - _note_width(entries, say)
     reach = top or _top([value for entry in entries for value in (entry.value, entry.high)])
     steps = ticks(reach)
     scale = span / max(reach, steps[-1])
@@ -231,7 +228,7 @@ class _ScatterAxes:
                 low, top = zero - point.low * high, zero - point.high * high
                 self.marks.append(line_mark(x, low, x, top, "c-whisker"))
                 self._occupied.append(Box(x - 2, top, x + 2, low))
-            self.marks.append(circle_mark(x, y, 6, "c-fill c-main", label, mark=point.mark))
+            self.marks.append(circle_mark(x, y, 6, label, mark=point.mark))
             if point.is_marked:
                 self.marks.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="9.5" class="c-ring"/>')
 
@@ -281,26 +278,19 @@ def _placed(
     With `is_forced`, a name may be farther away, with a line to its point.
     """
     boxes, drawn = list(occupied), list[str]()
+    distances = range(11, 120, 4) if is_forced else (11, 15)
     for name, (x, y) in zip(names, places, strict=True):
         width = text_width(name, LABEL_SIZE) * SPACIOUS
-        distances = range(11, 120, 4) if is_forced else (11, 15)
-        best: tuple[Box, int] | None = None
-        for distance in distances:
-            for angle in (0, 180, 315, 45, 225, 135, 270, 90):
-                across, down = math.cos(math.radians(angle)), math.sin(math.radians(angle))
-                middle_x = x + across * (distance + width / 2)
-                middle_y = y + down * (distance + 6)
-                box = Box(middle_x - width / 2, middle_y - 7, middle_x + width / 2, middle_y + 7)
-                if box.is_within(frame) and not any(box.overlaps(other) for other in boxes):
-                    best = box, distance
-                    break
-            if best is not None:
-                break
-        if best is None:
-            if not is_forced:
-                return None
-            best = Box(x + 11, y - 7, x + 11 + width, y + 7), 11
-        box, distance = best
+        free = (
+            (box, distance)
+            for distance in distances
+            for box in _boxes_around(x, y, width, distance)
+            if box.is_within(frame) and not any(box.overlaps(other) for other in boxes)
+        )
+        best = next(free, None)
+        if best is None and not is_forced:
+            return None
+        box, distance = best or (Box(x + 11, y - 7, x + 11 + width, y + 7), 11)
         if distance > 15:
             drawn.append(line_mark(x, y, (box.left + box.right) / 2, (box.top + box.bottom) / 2, "c-axis"))
         boxes.append(box)
@@ -308,6 +298,14 @@ def _placed(
             text_mark((box.left + box.right) / 2, box.bottom - 3, name, "c-label", "middle", longest=300)
         )
     return drawn
+
+
+def _boxes_around(x: float, y: float, width: float, distance: int) -> Iterator[Box]:
+    """Places for a name of this width around a point, the best direction first."""
+    for angle in (0, 180, 315, 45, 225, 135, 270, 90):
+        middle_x = x + math.cos(math.radians(angle)) * (distance + width / 2)
+        middle_y = y + math.sin(math.radians(angle)) * (distance + 6)
+        yield Box(middle_x - width / 2, middle_y - 7, middle_x + width / 2, middle_y + 7)
 
 
 def legend_marks(
@@ -363,7 +361,7 @@ _CORNERS: Mapping[int, Sequence[tuple[float, float]]] = {
     4: [(0, 1.3), (1.2, -1), (-1.2, -1)],
     5: [(-1.4, -0.5), (1.4, -0.5), (1.4, 0.5), (-1.4, 0.5)],
 }
-"""Corners of the markers that are no circles."""
+"""Corners of the markers other than circles."""
 
 
 def marker(series: int, x: float, y: float, *, size: float = 4.5, title: str = "") -> str:
@@ -421,7 +419,7 @@ def line(
     for point in points:
         x, y = at(point, None).split(",")
         label = f"{point.label}: {say_y(point.y)}"
-        drawn.append(circle_mark(float(x), float(y), 3.5, "c-fill c-main", label, mark=point.mark))
+        drawn.append(circle_mark(float(x), float(y), 3.5, label, mark=point.mark))
     return svg(title, base + 44, drawn)
 
 
@@ -449,7 +447,7 @@ def curves(title: str, series: Mapping[str, Sequence[Point]], *, x_axis: str, sa
             if point.low is not None and point.high is not None:
                 drawn.append(line_mark(x, base - point.low * high, x, base - point.high * high, "c-whisker"))
             label = f"{point.label}: {say_y(point.y)}"
-            drawn.append(circle_mark(x, y, 3.5, "c-fill c-main", label, mark=point.mark))
+            drawn.append(circle_mark(x, y, 3.5, label, mark=point.mark))
         names.append((at[-1][0], _free_height(at[-1][0], at[-1][1] + 4, names)))
         drawn.append(text_mark(names[-1][0] + 10, names[-1][1], name, "c-label", "start", longest=12))
     drawn.append(text_mark(WIDTH - right, base + 36, x_axis, "c-tick", "end"))
@@ -489,7 +487,7 @@ def trend(
                 f"{tooltip(point.label)}</polygon>"
             )
         else:
-            drawn.append(circle_mark(x, y, 5, "c-fill c-main", point.label, mark=point.mark))
+            drawn.append(circle_mark(x, y, 5, point.label, mark=point.mark))
         if (len(points) - 1 - number) % every == 0:
             drawn.append(text_mark(x, base + 17, names[number], "c-tick", "middle"))
     return svg(title, base + 26, drawn)
@@ -508,7 +506,7 @@ def as_file(plot: str) -> str:
 def ticks(top: float, count: int = 5, *, bottom: float = 0.0) -> list[float]:
     """Round numbers from `bottom`, which is 0 or below, to `top`, or just beyond them."""
     span = top - bottom
-    # What is smaller than any figure we could have measured is nothing, and would divide by nothing.
+    # A span below anything measurable counts as 0, by which nothing can be divided.
     if not math.isfinite(span) or span < SMALLEST:
         return [0.0, 1.0]
     power = 10.0 ** math.floor(math.log10(span / count))
@@ -528,7 +526,7 @@ def _bar(entry: Bar, left: float, y: float, scale: float, say: Say) -> str:
         kind = f"c-fill c-{entry.kind}" + (" c-estimate" if entry.low is not None else "")
         parts.append(rect_mark(left, y + 5, entry.value * scale, ROW - 12, kind, label, mark=entry.mark))
     if entry.low is not None and entry.high is not None:
-        # What lies below 0 has no place among the names; a whisker without an end says that it goes on.
+        # Below 0 there is no room, because of the names; a whisker without an end marks a cut.
         low, high, middle = left + max(0.0, entry.low) * scale, left + entry.high * scale, y + ROW / 2 - 1
         ends = (low, high) if entry.low >= 0 else (high,)
         parts.append(line_mark(low, middle, high, middle, "c-whisker"))
@@ -614,10 +612,10 @@ def rect_mark(
     return f'<rect {size} class="{escape(kind, quote=True)}"{mark_number(mark)}>{tooltip(title)}</rect>'
 
 
-def circle_mark(x: float, y: float, radius: float, kind: str, title: str, *, mark: int | None = None) -> str:
+def circle_mark(x: float, y: float, radius: float, title: str, *, mark: int | None = None) -> str:
     """A circle with a tooltip."""
     place = f'cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}"'
-    return f'<circle {place} class="{kind}"{mark_number(mark)}>{tooltip(title)}</circle>'
+    return f'<circle {place} class="c-fill c-main"{mark_number(mark)}>{tooltip(title)}</circle>'
 
 
 def mark_number(mark: int | None) -> str:
@@ -645,6 +643,13 @@ def tooltip(text: str) -> str:
 def _label_width(labels: Sequence[str]) -> float:
     longest = max((len(one_line(label, 300)) for label in labels), default=0)
     return min(longest * LETTER + 30, WIDTH * 0.34)
+
+
+def _note_width(entries: Sequence[Bar], say: Say) -> float:
+    """Room for the texts at the right of bars."""
+    return (
+        max((len(entry.note or _formatted(entry.value, say)) for entry in entries), default=0) * LETTER + 14
+    )
 
 
 def _formatted(value: float | None, say: Say) -> str:
@@ -798,7 +803,7 @@ def duration_histogram(durations: Durations, marks: FigureList | None = None) ->
 
 
 def _lasting(low: float, high: float | None) -> ItemSelection:
-    """The items that took at least so many seconds, and less than so many; None: any longer time."""
+    """The items that took at least `low` and less than `high` seconds; None: any longer time."""
     # Edges are multiples of a step. Not in exponential notation, which filters do not read.
     ends = ["" if end is None else f"{Decimal(repr(round(end, 9))):f}" for end in (low, high)]
     return {"duration": ["..".join(ends)]}
@@ -844,26 +849,12 @@ def tokens_by_model(models: Sequence[ModelUsage]) -> str:
 # Forest plots.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stem:
-    """One difference."""
-
-    label: str
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-    note: str = ""
-    """What stands at the right; empty: the value."""
-    mark: int | None = None
-    """Its number among the marks of a page, which show their figures and open their items."""
-
-
 TICK_ROOM = 36
 """Pixels that the label of a tick needs beside that of zero."""
 
 
 def forest(
-    title: str, entries: Sequence[Stem], *, say: Say = short, limits: tuple[float, float] | None = None
+    title: str, entries: Sequence[Bar], *, say: Say = short, limits: tuple[float, float] | None = None
 ) -> str:
     """One row for each difference: a dot, its interval, and zero as a line through all rows.
 
@@ -872,12 +863,9 @@ def forest(
     """
     # Room for labels of wide letters: LETTER is that of an average one.
     left = min(max((len(entry.label) for entry in entries), default=0) * LETTER + 34, WIDTH * 0.36)
-    right = (
-        max((len(entry.note or _formatted(entry.value, say)) for entry in entries), default=0) * LETTER + 14
-    )
     low, high = _forest_ends(entries, limits)
     pad = 0.04 * (high - low)
-    scale = (WIDTH - left - right) / (high - low + 2 * pad)
+    scale = (WIDTH - left - _note_width(entries, say)) / (high - low + 2 * pad)
     middle = left + (pad - low) * scale
     labels = [wrapped(entry.label, left - 10, LABEL_SIZE) for entry in entries]
     tops = _row_tops(labels)
@@ -896,7 +884,7 @@ def forest(
     return svg(title, bottom + 26, drawn)
 
 
-def _forest_ends(entries: Sequence[Stem], limits: tuple[float, float] | None) -> tuple[float, float]:
+def _forest_ends(entries: Sequence[Bar], limits: tuple[float, float] | None) -> tuple[float, float]:
     """The ends of the axis of differences, below and above zero."""
     ends = [end for entry in entries for end in (entry.value, entry.low, entry.high) if end is not None]
     reach = max(map(abs, ends), default=0.0) or 1.0
@@ -908,7 +896,7 @@ def _forest_ends(entries: Sequence[Stem], limits: tuple[float, float] | None) ->
     return min(low, -room), max(high, room)
 
 
-def _row(entry: Stem, y: float, middle: float, scale: float, say: Say, ends: tuple[float, float]) -> str:
+def _row(entry: Bar, y: float, middle: float, scale: float, say: Say, ends: tuple[float, float]) -> str:
     value = entry.note or _formatted(entry.value, say)
     height = y + ROW / 2 - 1
     parts = list[str]()
@@ -923,7 +911,7 @@ def _row(entry: Stem, y: float, middle: float, scale: float, say: Say, ends: tup
     if entry.value is not None:
         x = middle + entry.value * scale
         label = f"{entry.label}: {value}"
-        parts.append(circle_mark(x, height, 5, "c-fill c-main", label, mark=entry.mark))
+        parts.append(circle_mark(x, height, 5, label, mark=entry.mark))
     parts.append(text_mark(WIDTH, y + 19, value, "c-number", "end"))
     return "".join(parts)
 
@@ -954,7 +942,7 @@ def _means(
         Bar(
             label=name or "(none)",
             value=estimate.value,
-            # Of money and time there is none below 0, whatever the interval says.
+            # Money and time are never negative, whatever the interval.
             low=None if estimate.low is None else max(0.0, estimate.low),
             high=estimate.high,
             note="" if estimate.value is None else say(estimate.value),

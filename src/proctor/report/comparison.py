@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 from markupsafe import Markup
 
 from proctor.formatting import UNKNOWN, chance, percent, plural, seconds, short, usd
-from proctor.report.charts import Point, Stem, forest, trend
+from proctor.report.charts import Bar, Point, forest, trend
 from proctor.report.render import page, text
 from proctor.results_view import FigureList, ResultFigure
 from proctor.stats.comparison import Comparison, Contrast, Disagreement, Mean
@@ -21,7 +21,7 @@ from proctor.stats.figures import TrendPoint
 def comparison_html(comparison: Comparison) -> str:
     """The page as one HTML file that needs nothing else."""
     plots = {
-        metric: Markup(_plot(comparison, metric))
+        metric: Markup(plot_of(comparison.contrasts, metric, comparison.groups[0]))
         for metric in dict.fromkeys(each.metric for each in comparison.contrasts)
     }
     return page("comparison.html.j2", c=comparison, plots=plots, **_WORDS)
@@ -266,7 +266,7 @@ def plot_of(contrasts: Sequence[Contrast], metric: str, baseline: str, *, is_mar
     """The differences of one metric from the baseline as an SVG plot; with marks by the number of a stem."""
     selected = [each for each in contrasts if each.metric == metric]
     stems = [
-        Stem(
+        Bar(
             label=each.candidate,
             value=_of(each, "value"),
             low=_of(each, "low"),
@@ -291,12 +291,7 @@ def _of(each: Contrast, name: str) -> float | None:
     one = each.difference
     if one is None:
         return None
-    value: float | None = {"value": one.value, "low": one.low, "high": one.high}[name]
-    return _shift(one, value)
-
-
-def _plot(comparison: Comparison, metric: str) -> str:
-    return plot_of(comparison.contrasts, metric, comparison.groups[0])
+    return _shift(one, getattr(one, name))
 
 
 LOWER_IS_BETTER = ("cost", "time", "tokens")
@@ -330,13 +325,13 @@ def headline(comparison: Comparison) -> str:
     baseline = comparison.groups[0]
     if len(first) == 1:
         return f"{_plain_difference(first[0])}."
-    what = f"from {baseline} in {_named(first[0])}"
+    subject = f"from {baseline} in {_named(first[0])}"
     clear = [each for each in first if each.is_significant]
     if not clear:
-        return f"None of the {len(first)} candidates differs significantly {what}."
+        return f"None of the {len(first)} candidates differs significantly {subject}."
     listed = ", ".join(f"{each.candidate} ({size(each)})" for each in clear[:LISTED_CANDIDATES])
     more = f" and {len(clear) - LISTED_CANDIDATES} more" if len(clear) > LISTED_CANDIDATES else ""
-    return f"{len(clear)} of {len(first)} candidates differ significantly {what}: {listed}{more}."
+    return f"{len(clear)} of {len(first)} candidates differ significantly {subject}: {listed}{more}."
 
 
 LISTED_CANDIDATES = 4

@@ -468,7 +468,7 @@ def _dot(entry: Bar, place: Callable[[float], float], middle: float) -> str:
         parts += [line_mark(x, middle - 4, x, middle + 4, "c-whisker") for x in (low, high)]
     if entry.value is not None:
         label = f"{entry.label}: {entry.note}"
-        parts.append(circle_mark(place(entry.value), middle, 4.5, "c-fill c-main", label, mark=entry.mark))
+        parts.append(circle_mark(place(entry.value), middle, 4.5, label, mark=entry.mark))
     return "".join(parts)
 
 
@@ -488,7 +488,7 @@ def _series(panel: Panel, x0: float, base: float, x: tuple[float, float], y: tup
     for point in points:
         across, down = map(float, at(point, None).split(","))
         description = f"{panel.label}, {point.label}: {short(point.y)}"
-        parts.append(circle_mark(across, down, 3, "c-fill c-main", description, mark=point.mark))
+        parts.append(circle_mark(across, down, 3, description, mark=point.mark))
     return "".join(parts)
 
 

@@ -44,7 +44,7 @@ MOST_COLUMNS = 12
 """Rows and columns of a matrix."""
 BINS = 20
 WHO = ("model", "agent")
-"""Factors that say who worked, the most interesting first."""
+"""Factors of the agent or model under test, the most interesting first."""
 _WORST_FIRST = (ERROR, TIMEOUT, FAIL, SUCCESS)
 
 
@@ -65,17 +65,12 @@ def general_view(results: Results, sizes: "FindChanges | None" = None) -> Result
     if not sections:
         sections += overall_sections(results)
     sections += [*score_distributions(results), *task_matrix(results, sizes)]
-    return ResultsView(sections=sections, remarks=remarks_of(results))
+    return ResultsView(sections=sections, remarks=[str(each) for each in results.answered])
 
 
 def leading_factors(results: Results) -> list[str]:
-    """The factors that say who worked, as far as they vary."""
+    """The factors of the agent or model under test that vary."""
     return [name for name in WHO if name in results.factors and len(results.factors[name].labels) > 1]
-
-
-def remarks_of(results: Results) -> list[str]:
-    """What limits the figures of a run."""
-    return [str(each) for each in results.answered]
 
 
 def overall_sections(results: Results) -> list[Section]:
@@ -149,13 +144,11 @@ def _leaderboard_row(factor: FactorFigures, level: Figures, scores: Sequence[str
     place = factor.rank_of(level.name)
     name = level.name or "(none)"
 
-    def cell(
-        one: Estimate | None, say: Callable[[float | None], str], *, is_whole: bool = False
-    ) -> ResultCell:
+    def cell(one: Estimate | None, say: Callable[[float | None], str]) -> ResultCell:
         if one is None or one.value is None:
             return ResultCell(text=UNKNOWN)
         drawn = estimate_figure(name, one, say, items=items)
-        return ResultCell(text=drawn.text, figure=drawn if is_whole or one.low is not None else None)
+        return ResultCell(text=drawn.text, figure=drawn if one.low is not None else None)
 
     rate = level.success
     text = percent(rate.value) + (f" ({interval(rate.low, rate.high)})" if rate.low is not None else "")
@@ -200,7 +193,7 @@ def success_against_cost(factor: FactorFigures) -> list[ResultChart]:
 
 
 def score_distributions(results: Results) -> list[ResultChart]:
-    """How many items have which score, for each score that is no plain pass or fail."""
+    """The distribution of each score that is not just pass or fail."""
     drawn = []
     for metric, values in results.metrics.items():
         known = values[~np.isnan(values)]
@@ -212,7 +205,7 @@ def score_distributions(results: Results) -> list[ResultChart]:
 
 
 def distribution(title: str, values: Floats, *, unit: str, score: str = "") -> ResultChart:
-    """How many values fall between which; whole numbers have bars of their own.
+    """A histogram of values; whole numbers have bars of their own.
 
     `score` names the score whose values they are: its bars open the items behind them.
     """
@@ -367,9 +360,9 @@ def _rows_that_differ(results: Results, by: Labels, tasks: Labels) -> list[int]:
             np.where(counts > 0, rates, np.inf), axis=1
         )
         mean = passed.sum(axis=1) / counts.sum(axis=1)
-    there = counts.sum(axis=1) > 0
-    order = np.lexsort((np.arange(size), np.where(there, mean, 2.0), -np.where(there, spread, -1.0)))
-    return [int(code) for code in order if there[code]]
+    has_items = counts.sum(axis=1) > 0
+    order = np.lexsort((np.arange(size), np.where(has_items, mean, 2.0), -np.where(has_items, spread, -1.0)))
+    return [int(code) for code in order if has_items[code]]
 
 
 def _matrix_cell(

@@ -127,35 +127,35 @@ def calibrate(
     judged: Sequence[JudgedTargetPair], *, order: Sequence[str] = (), scale: Scale | None = None
 ) -> Calibration:
     """Compare a judge with people. `order` are the labels of an ordinal scale, lowest first."""
-    rated = [(thing, _consensus(thing)) for thing in judged if thing.human and thing.machine]
-    labeled = [(thing, human) for thing, human in rated if human is not None]
+    rated = [(target, _consensus(target)) for target in judged if target.human and target.machine]
+    labeled = [(target, human) for target, human in rated if human is not None]
     places = {label: number for number, label in enumerate(order)}
-    humans, machines = [human.word for _, human in labeled], [thing.machine[0].word for thing, _ in labeled]
-    sessions = [thing.session for thing, _ in labeled]
+    humans, machines = [human.word for _, human in labeled], [target.machine[0].word for target, _ in labeled]
+    sessions = [target.session for target, _ in labeled]
     ordinal = len(order) > 2
     metric: Metric = "ordinal" if ordinal else "nominal"
     lo, hi = scale or (None, None)
     span = None if scale is None else scale[1] - scale[0]
     pairs = [
-        CalibrationPair(session=thing.session, human=human.value, judge=value)
-        for thing, human in labeled
-        if human.value is not None and (value := thing.machine[0].value) is not None
+        CalibrationPair(session=target.session, human=human.value, judge=value)
+        for target, human in labeled
+        if human.value is not None and (value := target.machine[0].value) is not None
     ]
-    repeated = [(thing, later) for thing, _ in labeled for later in thing.machine[1:]]
-    noise, share = _noise([thing for thing, _ in labeled])
+    repeated = [(target, later) for target, _ in labeled for later in target.machine[1:]]
+    noise, share = _noise([target for target, _ in labeled])
     calibration = Calibration(
         things=len(labeled),
         sessions=len(set(sessions)),
-        people=len({who for thing, _ in labeled for who in thing.human}),
+        people=len({who for target, _ in labeled for who in target.human}),
         agreement=_rate([a == b for a, b in zip(humans, machines, strict=True)], sessions),
         kappa=kappa(humans, machines, order=order, unit=sessions),
         weighted=ordinal,
         alpha=alpha(
-            [[*_people(thing, places), _coded(thing.machine[0], places)] for thing, _ in labeled],
+            [[*_people(target, places), _coded(target.machine[0], places)] for target, _ in labeled],
             metric,
             cluster=sessions,
         ),
-        human_alpha=alpha([_people(thing, places) for thing, _ in labeled], metric).value,
+        human_alpha=alpha([_people(target, places) for target, _ in labeled], metric).value,
         bias=mean(
             [pair.judge - pair.human for pair in pairs],
             [pair.session for pair in pairs],
@@ -167,22 +167,22 @@ def calibrate(
         ties=len(rated) - len(labeled),
         pairs=pairs,
         leanings=_leanings(labeled),
-        repeats=max((len(thing.machine) for thing, _ in labeled), default=0),
+        repeats=max((len(target.machine) for target, _ in labeled), default=0),
         retest=_rate(
-            [thing.machine[0].word == later.word for thing, later in repeated],
-            [thing.session for thing, _ in repeated],
+            [target.machine[0].word == later.word for target, later in repeated],
+            [target.session for target, _ in repeated],
         ),
-        mean=_judge_mean([thing for thing, _ in labeled], lo, hi),
+        mean=_judge_mean([target for target, _ in labeled], lo, hi),
         noise_variance=noise,
         noise_share=share,
     )
     return _remarked(calibration)
 
 
-def _consensus(thing: JudgedTargetPair) -> LabelValue | None:
+def _consensus(target: JudgedTargetPair) -> LabelValue | None:
     """The label of a target: of an adjudication, or the most frequent one; None: a tie."""
-    deciding = [each for who, each in thing.human.items() if who.strip().casefold() in ADJUDICATORS]
-    opinions = deciding or list(thing.human.values())
+    deciding = [each for who, each in target.human.items() if who.strip().casefold() in ADJUDICATORS]
+    opinions = deciding or list(target.human.values())
     label = ""
     if any(opinion.label for opinion in opinions):
         counts = Counter(opinion.word for opinion in opinions).most_common(2)
@@ -208,8 +208,8 @@ def _rate(same: Sequence[bool], sessions: Sequence[str]) -> Rate:
     )
 
 
-def _people(thing: JudgedTargetPair, places: Mapping[str, int]) -> list[str | int]:
-    return [_coded(opinion, places) for opinion in thing.human.values()]
+def _people(target: JudgedTargetPair, places: Mapping[str, int]) -> list[str | int]:
+    return [_coded(opinion, places) for opinion in target.human.values()]
 
 
 def _coded(opinion: LabelValue, places: Mapping[str, int]) -> str | int:
@@ -218,34 +218,34 @@ def _coded(opinion: LabelValue, places: Mapping[str, int]) -> str | int:
 
 
 def _leanings(labeled: Sequence[tuple[JudgedTargetPair, LabelValue]]) -> list[Bias]:
-    errors = [_error(thing, human) for thing, human in labeled]
-    sessions = [thing.session for thing, _ in labeled]
+    errors = [_error(target, human) for target, human in labeled]
+    sessions = [target.session for target, _ in labeled]
     measures: dict[str, Callable[[JudgedTargetPair], int]] = {
-        "position": lambda thing: thing.position,
-        "length": lambda thing: thing.length,
+        "position": lambda target: target.position,
+        "length": lambda target: target.length,
     }
     return [
         Bias(
             by=name,
-            correlation=rank_correlation([measure(thing) for thing, _ in labeled], errors, unit=sessions),
+            correlation=rank_correlation([measure(target) for target, _ in labeled], errors, unit=sessions),
         )
         for name, measure in measures.items()
     ]
 
 
-def _error(thing: JudgedTargetPair, human: LabelValue) -> float:
+def _error(target: JudgedTargetPair, human: LabelValue) -> float:
     """The judge's signed error; for labels without values, 0 or 1."""
-    machine = thing.machine[0].value
+    machine = target.machine[0].value
     if machine is None or human.value is None:
-        return float(thing.machine[0].word != human.word)
+        return float(target.machine[0].word != human.word)
     return machine - human.value
 
 
-def _noise(things: Sequence[JudgedTargetPair]) -> tuple[float | None, float | None]:
+def _noise(targets: Sequence[JudgedTargetPair]) -> tuple[float | None, float | None]:
     """The variance of one result about the same target, and its share of the variance of all."""
     from proctor.stats.samples import sample
 
-    values = [[each.value for each in thing.machine if each.value is not None] for thing in things]
+    values = [[each.value for each in target.machine if each.value is not None] for target in targets]
     flat = [value for own in values for value in own]
     data = sample(flat, [place for place, own in enumerate(values) for _ in own])
     if not flat or data.problem or data.within is None:
@@ -256,11 +256,11 @@ def _noise(things: Sequence[JudgedTargetPair]) -> tuple[float | None, float | No
     return data.within, data.within / total if between is not None and total > 0 else None
 
 
-def _judge_mean(things: Sequence[JudgedTargetPair], lo: float | None, hi: float | None) -> Estimate:
+def _judge_mean(targets: Sequence[JudgedTargetPair], lo: float | None, hi: float | None) -> Estimate:
     values = [
-        (fmean(own), thing.session)
-        for thing in things
-        if (own := [each.value for each in thing.machine if each.value is not None])
+        (fmean(own), target.session)
+        for target in targets
+        if (own := [each.value for each in target.machine if each.value is not None])
     ]
     return mean([value for value, _ in values], [session for _, session in values], lo=lo, hi=hi)
 
@@ -269,12 +269,12 @@ def _remarked(calibration: Calibration) -> Calibration:
     remarks: list[str] = []
     if calibration.things < FEW:
         remarks.append(
-            f"{calibration.things} labelled things are too few to tell a good judge from a poor one: "
+            f"{calibration.things} labeled targets are too few to tell a good judge from a poor one: "
             f"label at least {FEW}."
         )
     elif calibration.things < SOME:
         remarks.append(
-            f"With {calibration.things} labelled things the intervals are wide; {SOME} or more narrow them."
+            f"With {calibration.things} labeled targets the intervals are wide; {SOME} or more narrow them."
         )
     if calibration.ties:
         targets = "target" if calibration.ties == 1 else "targets"
@@ -294,9 +294,7 @@ def _remarked(calibration: Calibration) -> Calibration:
             "People hardly agree among themselves: the question may be unclear, whoever answers it."
         )
     if calibration.repeats < 2:
-        remarks.append(
-            "The judge was asked once about each thing: how much it wavers is not known (--repeats 3)."
-        )
+        remarks.append("The judge scored each target once: its noise is unknown (--repeats 3).")
     return replace(calibration, remarks=tuple(remarks))
 
 
@@ -318,7 +316,7 @@ class LabeledJudge:
     labels: int
     """Labels by people, including those of targets without a score."""
     calibration: Calibration
-    """Of the things that both have looked at."""
+    """Of the targets that both have scored."""
 
 
 def judges(
@@ -339,7 +337,7 @@ def _judge(
 ) -> LabeledJudge:
     last = max(rows, key=lambda row: row["timestamp"] or "", default=None)
     digest = last["evaluatorDigest"] if last else ""
-    things = _things(row for row in rows if row["evaluatorDigest"] == digest)
+    targets = _judged_targets(row for row in rows if row["evaluatorDigest"] == digest)
     ranked = order(named["evaluator"], named["dimension"])
     return LabeledJudge(
         evaluator=named["evaluator"],
@@ -348,19 +346,19 @@ def _judge(
         digest=digest,
         labels=named["labels"],
         calibration=calibrate(
-            things, order=ranked, scale=scale(named["evaluator"], named["dimension"]) if scale else None
+            targets, order=ranked, scale=scale(named["evaluator"], named["dimension"]) if scale else None
         ),
     )
 
 
-def _things(rows: Iterable[LabeledScore]) -> list[JudgedTargetPair]:
+def _judged_targets(rows: Iterable[LabeledScore]) -> list[JudgedTargetPair]:
     people: dict[tuple[str, str], dict[str, LabelValue]] = defaultdict(dict)
     machine: dict[tuple[str, str], dict[tuple[str, str, int], LabelValue]] = defaultdict(dict)
     for row in rows:
-        thing = row["about"], row["target"]
-        people[thing][row["who"]] = LabelValue(label=row["humanLabel"], value=row["humanValue"])
+        key = row["about"], row["target"]
+        people[key][row["who"]] = LabelValue(label=row["humanLabel"], value=row["humanValue"])
         order_key = row["timestamp"] or "", row["sessionId"], row["position"]
-        machine[thing][order_key] = LabelValue(label=row["label"], value=row["value"])
+        machine[key][order_key] = LabelValue(label=row["label"], value=row["value"])
     return [
         JudgedTargetPair(
             session=session,
@@ -455,18 +453,19 @@ def _combined(blank: Estimate, value: float, parts: Sequence["Plus"], lo: float,
 def _differently(
     judged: "FloatArray", labeled: Sequence[Sequence[CalibrationPair]], lo: float, hi: float
 ) -> str:
-    """Words where the judge rates labeled sessions otherwise than these: they may not be alike."""
+    """A remark if the judge rates labeled sessions differently from these; empty: it does not."""
     import numpy as np
 
     from proctor.stats.samples import plus_interval, t_tails
 
-    there = np.array([fmean(each.judge for each in own) for own in labeled])
-    here, other = plus_interval(judged, lo, hi), plus_interval(there, lo, hi)
-    gap, error = float(here.center - other.center), math.hypot(float(here.se), float(other.se))
-    if float(t_tails(gap / error, min(here.df, other.df))) > 1 - CONFIDENCE:
+    means = np.array([fmean(each.judge for each in pairs) for pairs in labeled])
+    of_these, of_labeled = plus_interval(judged, lo, hi), plus_interval(means, lo, hi)
+    gap = float(of_these.center - of_labeled.center)
+    error = math.hypot(float(of_these.se), float(of_labeled.se))
+    if float(t_tails(gap / error, min(of_these.df, of_labeled.df))) > 1 - CONFIDENCE:
         return ""
     return (
-        f"The judge rates the labeled sessions {there.mean():.2f} and these {judged.mean():.2f} on average: "
+        f"The judge rates the labeled sessions {means.mean():.2f} and these {judged.mean():.2f} on average: "
         "they differ, and the correction may not carry over."
     )
 

@@ -69,7 +69,7 @@ class Gate:
         return self.sign.startswith("<")
 
     def margin(self, contrast: "Contrast") -> float | None:
-        """How much worse the candidate may be, on the scale of the difference; None: not to be said."""
+        """How much worse the candidate may be, on the scale of the difference; None: unknown."""
         margin = self.threshold if self.wants_less else -self.threshold
         base = contrast.baseline_mean.value
         is_ratio = contrast.difference is not None and contrast.difference.is_ratio
@@ -164,7 +164,7 @@ class Contrast:
     errors: tuple[int, int] = (0, 0)
     """Items of each that ended in an infrastructure error and are excluded."""
     with_errors: Difference | None = None
-    """The same with every error as a failure. None: there are none, or it is no rate or score."""
+    """The same with every error as a failure. None: no errors, or it is neither a rate nor a score."""
     disagreements: tuple[Disagreement, ...] = ()
     """The largest differences first."""
     remarks: tuple[str, ...] = ()
@@ -453,7 +453,7 @@ def _require(groups: Groups, metric: str) -> None:
 
 
 def scale_of(results: Results, metric: str) -> tuple[float, float] | None:
-    """The ends of a metric's scale; None: it has none, nobody declared it, or there are values outside.
+    """The ends of a metric's scale; None: it has none, none is declared, or there are values outside.
 
     Scores without a declared scale that all lie between 0 and 1 are taken to have this one.
     """
@@ -481,10 +481,10 @@ class _ComparedRows:
 def _side(groups: Groups, values: Floats, name: str) -> _ComparedRows:
     rows = groups.rows(name)
     errors = rows & groups.results.is_error
-    there = rows & ~np.isnan(values)
+    known = rows & ~np.isnan(values)
     # An item of an evaluation has the scores of one evaluator: those of others are not missing.
     missing = int((rows & ~errors & ~groups.results.is_evaluation & np.isnan(values)).sum())
-    return _ComparedRows(values[there], groups.tasks.codes[there], missing, int(errors.sum()))
+    return _ComparedRows(values[known], groups.tasks.codes[known], missing, int(errors.sum()))
 
 
 def _contrast(groups: Groups, metric: str, baseline: str, candidate: str, mixed: bool) -> Contrast:
@@ -544,10 +544,10 @@ def _independent(groups: Groups, values: Floats, *names: str) -> tuple[_Compared
 
 
 def _of_tasks(side: _ComparedRows, is_shared: Mask) -> _ComparedRows:
-    there = is_shared[side.tasks]
-    if bool(there.all()):
+    is_kept = is_shared[side.tasks]
+    if bool(is_kept.all()):
         return side
-    return _ComparedRows(side.values[there], side.tasks[there], side.missing, side.errors)
+    return _ComparedRows(side.values[is_kept], side.tasks[is_kept], side.missing, side.errors)
 
 
 def _difference(
@@ -596,7 +596,7 @@ def _with_errors(
 def _same_name(groups: Groups, has_task: Sequence[Mask], is_shared: Mask) -> list[str]:
     """A remark on tasks of one name whose content differs: versions are not pooled."""
     labels = groups.tasks.labels
-    sides = [{labels[code] for code in np.flatnonzero(there & ~is_shared)} for there in has_task]
+    sides = [{labels[code] for code in np.flatnonzero(own & ~is_shared)} for own in has_task]
     versions = sides[0] & sides[1]
     if not versions:
         return []
@@ -610,8 +610,8 @@ def _versions(groups: Groups, metric: str, baseline: str, candidate: str) -> lis
     if digests is None:
         return []
     rows = groups.rows(baseline) | groups.rows(candidate)
-    there = sorted({digests.labels[code] for code in np.unique(digests.codes[rows]) if code >= 0})
-    return there if len(there) > 1 else []
+    versions = sorted({digests.labels[code] for code in np.unique(digests.codes[rows]) if code >= 0})
+    return versions if len(versions) > 1 else []
 
 
 def _mean(metric: str, side: _ComparedRows, scale: tuple[float, float] | None) -> Mean:
@@ -727,16 +727,16 @@ def _task_means(groups: Groups, *sides: _ComparedRows) -> tuple[Ints, Floats]:
 def _disagreements(
     groups: Groups, metric: str, baseline: str, candidate: str, codes: Ints, means: Floats
 ) -> list[Disagreement]:
-    there = ~np.isnan(groups.results.metrics[metric])
+    is_listed_row = ~np.isnan(groups.results.metrics[metric])
     row_of_task = {int(code): at for at, code in enumerate(codes)}
     is_listed = np.zeros(len(groups.tasks.labels) + 1, dtype=bool)
     # The last one is of rows without a task.
     is_listed[codes] = True
-    there &= is_listed[groups.tasks.codes]
+    is_listed_row &= is_listed[groups.tasks.codes]
     items: list[list[list[tuple[str, str]]]] = []
     for name in (baseline, candidate):
         lists: list[list[tuple[str, str]]] = [[] for _ in codes]
-        rows = np.flatnonzero(groups.rows(name) & there)
+        rows = np.flatnonzero(groups.rows(name) & is_listed_row)
         for row in rows:
             run = groups.results.runs.labels[groups.results.runs.codes[row]]
             lists[row_of_task[int(groups.tasks.codes[row])]].append((run, groups.results.item_ids[row]))

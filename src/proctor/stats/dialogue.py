@@ -48,7 +48,7 @@ SETTINGS = ("therapist_profile", "temperature")
 """Settings that a simulation can vary; models are part of the sides."""
 NOT_MEASURES = frozenset({"run_id", "seed", "repeat", "temperature"})
 LARGEST = 1e150
-"""Values beyond it are not computed with: their squares are no numbers."""
+"""Values beyond it are excluded: their squares overflow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class VarianceShare:
     variance: float | None
     """None: the data cannot tell it from the others, and `note` says from which."""
     share: float | None
-    """Of all the variance that could be told, between 0 and 1."""
+    """Its share of the variance that could be estimated, between 0 and 1."""
     low: float | None = None
     high: float | None = None
     levels: int = 0
@@ -412,7 +412,7 @@ def _values(rows: Sequence[Mapping[str, object]], measure: str) -> list[float]:
 
 
 def _scale(measure: str, values: Sequence[float]) -> Scale | None:
-    # Counts of 0 and 1 are no booleans: only scores are read as shares.
+    # Only scores of 0 and 1 are shares; a count may happen to be 0 or 1.
     return scale_of(measure, values, None, is_boolean=False) if measure.startswith("score.") else None
 
 
@@ -535,7 +535,7 @@ def summary_of(runs: Iterable[DialogueRun]) -> dict[str, Any]:
 
 
 def error_record(run: DialogueRun) -> dict[str, object]:
-    """The documented record of a run that failed, with why and through whom behind it."""
+    """The documented record of a run that failed, followed by the reason and the side that caused it."""
     return {
         "status": run.status,
         "client": run.client,

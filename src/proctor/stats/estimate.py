@@ -44,7 +44,8 @@ FEWEST_TASKS = 5
 FEWEST_RESAMPLED = 8
 """Values below which a bootstrap adds nothing to the lognormal interval."""
 LEAST_SPREAD = 0.1
-"""Standard deviation of logs that one session more would have: equal values are no evidence of no spread."""
+"""Standard deviation of logs that one session more would have: equal values do not prove that there is no
+spread."""
 MOST_DRAWN = 1000
 """Items of a task, or values of a sample, that are simulated: more hardly change the interval."""
 MOST_NUMBERS = 8_000_000

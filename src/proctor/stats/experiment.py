@@ -186,7 +186,7 @@ class LevelContrast:
     left_out: str = ""
     """Why it is not a member of the family, and has no verdict. Empty: it is one."""
     mcnemar: float | None = None
-    """Exact McNemar p of the pairs of 0/1 values, unadjusted. None: they are no such pairs."""
+    """Exact McNemar p of pairs of 0/1 values, unadjusted. None: the values are others."""
 
     @property
     def is_clear(self) -> bool:
@@ -397,7 +397,7 @@ def failure_clusters(study: Study) -> list[dict[str, Any]]:
         where = Counter(study.descriptions.get(run.variation_id, "") for run in runs)
         most, number = where.most_common(1)[0]
         if len({_line(run.error) for run in runs}) == 1:
-            # All of them said the same, so it can be told with its figures.
+            # All runs agree, so it can be reported with its figures.
             shape = _line(runs[0].error)
         text = f"{len(runs)} of {total} runs ended with {reason}"
         text += f": {shape}" if shape else ""
@@ -454,7 +454,7 @@ def limitations(study: Study, tried: Sequence[LevelContrast]) -> list[str]:
 
 
 def never_differs(study: Study, metric: str) -> bool:
-    """Whether repeats told nothing: in each variation, every run came to the same value of a metric.
+    """Whether repeats added nothing: in each variation, every run had the same value of a metric.
 
     A deterministic model does that. So many runs are one, and no test may count them as more. Not so for
     values of 0 and 1, which are often equal by chance.

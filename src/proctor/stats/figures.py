@@ -253,15 +253,15 @@ def figures_of(
 
 def rate_of(success: Floats, tasks: Ints) -> Estimate:
     """A success rate over tasks; with a single task, of that task alone."""
-    there = ~np.isnan(success)
-    values, codes = success[there], tasks[there]
+    present = ~np.isnan(success)
+    values, codes = success[present], tasks[present]
     is_single = len(np.unique(codes)) == 1
     return mean(values, codes, lo=0.0, hi=1.0, scope="these" if is_single else "like")
 
 
 def _estimate(method: Callable[[Floats, Ints], Estimate], values: Floats, tasks: Ints) -> Estimate:
-    there = ~np.isnan(values)
-    return method(values[there], tasks[there])
+    present = ~np.isnan(values)
+    return method(values[present], tasks[present])
 
 
 def _scales_of(results: Results) -> dict[str, Scale]:
@@ -274,13 +274,13 @@ def _means(results: Results, prefix: str, tasks: Ints, scales: Mapping[str, Scal
     """The means of all scores, or of all metrics; with a single task, of that task alone."""
     means = {}
     for metric, values in results.metrics.items():
-        there = ~np.isnan(values)
-        if not metric.startswith(prefix) or not there.any():
+        present = ~np.isnan(values)
+        if not metric.startswith(prefix) or not present.any():
             continue
         lo, hi = scales.get(metric, (None, None))
-        scope: Literal["like", "these"] = "these" if len(np.unique(tasks[there])) == 1 else "like"
-        estimate = mean(values[there], tasks[there], lo=lo, hi=hi, scope=scope)
-        missing = ~there & ~results.is_error & ~results.is_evaluation
+        scope: Literal["like", "these"] = "these" if len(np.unique(tasks[present])) == 1 else "like"
+        estimate = mean(values[present], tasks[present], lo=lo, hi=hi, scope=scope)
+        missing = ~present & ~results.is_error & ~results.is_evaluation
         means[metric] = replace(estimate, left_out=int(missing.sum()))
     return means
 
@@ -288,9 +288,9 @@ def _means(results: Results, prefix: str, tasks: Ints, scales: Mapping[str, Scal
 def _cost_per_success(results: Results, tasks: Ints) -> Estimate:
     """All money over all successes: failures and errors are paid for."""
     cost = results.metrics["cost"]
-    there = ~np.isnan(cost) & ~results.is_evaluation
-    succeeded = np.nan_to_num(results.metrics["success"][there])
-    return per_success(cost[there], succeeded, tasks[there])
+    present = ~np.isnan(cost) & ~results.is_evaluation
+    succeeded = np.nan_to_num(results.metrics["success"][present])
+    return per_success(cost[present], succeeded, tasks[present])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -397,8 +397,8 @@ def rank_levels(results: Results, by: str, metric: str = "success", tasks: Ints 
     levels = results.column(by)
     tasks = shared_tasks(results, levels) if tasks is None else tasks
     values = results.metrics[metric]
-    there = ~np.isnan(values)
-    rows = [there & (levels.codes == code) for code in range(len(levels.labels))]
+    present = ~np.isnan(values)
+    rows = [present & (levels.codes == code) for code in range(len(levels.labels))]
     columns = {label: (tasks[each], values[each]) for label, each in zip(levels.labels, rows, strict=True)}
     is_skewed = metric in SKEWED
     lo, hi = scale_of(results, metric) or (None, None)
@@ -432,7 +432,8 @@ def shared_tasks(results: Results, levels: Labels) -> Ints:
     pair = results.pairing()
     if pair != BY_ITEM:
         return results.tasks(levels, pair)[0].codes
-    # Who worked is no part of the task, also where another factor is ranked: two agents make no second task.
+    # Agent and model are not part of the task, also where another factor is ranked: a second agent is not a
+    # second task.
     treatment = results.inputs.treatment(levels.codes)
     return results.inputs.coded(*(path for path in results.inputs.paths if path not in treatment))
 
@@ -504,8 +505,8 @@ def _run_estimate(results: Results, run: str, metric: str) -> Estimate:
     values = part.metrics[metric]
     if metric == SUCCESS:
         return rate_of(values, tasks.codes)
-    there = ~np.isnan(values)
+    present = ~np.isnan(values)
     if metric in SKEWED:
-        return typical(values[there], tasks.codes[there])
+        return typical(values[present], tasks.codes[present])
     lo, hi = scale_of(results, metric) or (None, None)
-    return mean(values[there], tasks.codes[there], lo=lo, hi=hi)
+    return mean(values[present], tasks.codes[present], lo=lo, hi=hi)

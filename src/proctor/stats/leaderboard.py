@@ -83,7 +83,7 @@ class BenchmarkRun:
     completion_tokens: int
     total_tokens: int
     cost_usd: float | None
-    """None: no price is known, or nothing was asked."""
+    """None: no price is known, or no model was called."""
     unpriced_calls: int
     attempts: int
     session_id: str
@@ -253,8 +253,8 @@ class ModelFigures:
 
     @property
     def cost_per_run_usd(self) -> float | None:
-        begun = [run for run in self.runs if run.is_finished]
-        return None if self.cost_usd is None or not begun else self.cost_usd / len(begun)
+        finished = [run for run in self.runs if run.is_finished]
+        return None if self.cost_usd is None or not finished else self.cost_usd / len(finished)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,7 +306,7 @@ class Leaderboard:
 
     @property
     def has_cutoffs(self) -> bool:
-        """Whether tasks before or after the end of a model's training data are told apart."""
+        """Whether tasks before and after the end of a model's training data are distinguished."""
         return any(model.rate_before_cutoff or model.rate_after_cutoff for model in self.models)
 
     @property
@@ -469,7 +469,7 @@ def rankings_of(models: Sequence[ModelFigures]) -> tuple[Ranking, ...]:
         for model in models
     }
     has_success = any(run.succeeded for model in models for run in model.runs)
-    # Where no run succeeded, nobody is the most successful.
+    # Where no run succeeded, no model is the most successful.
     success = (
         _ranked(judged, {model.name: model.rate for model in models}, kind="rate") if has_success else []
     )
@@ -556,7 +556,7 @@ def _with_estimate(place: "Rank", estimate: Estimate) -> "Rank":
 
 
 def _ranked_by_value(models: Sequence[ModelFigures], *, is_single: bool) -> "list[Rank]":
-    """By cost per success. A model whose interval has no upper limit cannot be told from any other."""
+    """By cost per success. A model whose interval has no upper limit is tied with all others."""
     from proctor.stats.ranking import rank_row, ranks
 
     known = {

@@ -14,7 +14,7 @@ MOST_LEVELS = 24
 """Columns; a factor with more is compared by a filter."""
 MOST_CELL_ITEMS = 50
 PREFERRED = ("model", "agent", "variation", "therapist", "client")
-"""Factors that are columns unless somebody chooses another one."""
+"""Factors that are columns by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,12 +109,12 @@ class Matrix:
     def _spread(self, values: Floats) -> Floats:
         """Of each task, the difference between the highest and the lowest mean of a level; NaN counts not."""
         known = values[self._rows]
-        there = ~np.isnan(known)
+        present = ~np.isnan(known)
         task_of = np.repeat(np.arange(len(self)), self._end - self._first)
         cell = task_of * MOST_LEVELS + self._codes
         size = len(self) * MOST_LEVELS
-        sums = np.bincount(cell[there], weights=known[there], minlength=size)
-        counts = np.bincount(cell[there], minlength=size)
+        sums = np.bincount(cell[present], weights=known[present], minlength=size)
+        counts = np.bincount(cell[present], minlength=size)
         with np.errstate(invalid="ignore", divide="ignore"):
             means = (sums / counts).reshape(len(self), MOST_LEVELS)
         highest = np.where(np.isnan(means), -np.inf, means).max(axis=1)

@@ -129,7 +129,7 @@ MESSAGE_CHARACTERS = 200
 """Of a message that are compared: tails of outputs differ each time."""
 QUOTED = '"…"'
 _ESCAPED = re.compile(r"\\.")
-# An apostrophe within a word is no quotation mark.
+# An apostrophe within a word is not a quotation mark.
 _SINGLE_QUOTES = re.compile(r"(?<!\w)'[^']*(?:'(?!\w)|$)")
 _PATH = re.compile(r"[\w.~:-]*/[^\s,;:)\]]*")
 _ZEROS = str.maketrans("123456789", "0" * 9)

@@ -33,7 +33,7 @@ class VarianceParts:
     note: str = ""
 
     def of(self, repeats: int | None = None) -> float | None:
-        """Variance of a task's difference with so many repeats on each side; None: cannot be said."""
+        """Variance of a task's difference with this many repeats on each side; None: unknown."""
         if self.between is not None and self.within is not None:
             return self.between + self.within / (repeats or self.repeats)
         return self.observed if repeats is None or repeats == self.repeats else None

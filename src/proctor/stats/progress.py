@@ -67,7 +67,7 @@ class MakerProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolUse:
-    """How much is asked of one provider and model."""
+    """The calls to one provider and model."""
 
     name: str
     limit: int
@@ -75,7 +75,7 @@ class PoolUse:
     in_use: int
     waiting: int
     refused: int
-    """How often the provider said that it was too much."""
+    """Calls that the provider rate limited."""
     waited_seconds: float
     """All calls together."""
     held_seconds: float
@@ -119,13 +119,13 @@ class Progress:
     running: tuple[RunningItem, ...]
     """Those that take longest, at most ten."""
     pools: tuple[PoolUse, ...]
-    """What is asked of each provider; empty when nobody is asked."""
+    """The calls to each provider; empty when there are none."""
     unchecked: int = 0
     """Successes that nothing checked."""
     stop_when: StopState | None = None
     """What `stop_when` has decided, and the interval of each level, valid at any time. None: no rule."""
     makers: tuple[MakerProgress, ...] = ()
-    """By agent and model, if asked for; in large runs up to two seconds old."""
+    """By agent and model, if requested; in large runs up to two seconds old."""
     _makers_at: datetime | None = field(default=None, repr=False)
     _settled: _Sums = field(default=_Sums(), repr=False)
     _marks: tuple[tuple[datetime, int], ...] = field(default=(), repr=False)
@@ -141,7 +141,7 @@ class Progress:
 
     @property
     def eta_seconds(self) -> float | None:
-        """Until the last item ends at this rate; None when it cannot be said."""
+        """Until the last item ends at this rate; None when unknown."""
         if self.status != RUNNING or not self.items_per_second:
             return None
         return (self.total - self.finished) / self.items_per_second

@@ -63,7 +63,7 @@ SHORTEST_CUT, LONGEST_REST, SHOWN_REST = 80, 160, 40
 """Characters from which on a task's name may be the beginning of its prompt, of the rest that is read, and of
 the part of it that is shown where names agree."""
 TREATMENT = ("agent", "model")
-"""Inputs that say who worked, not on what."""
+"""Inputs that identify the agent or model, not the task."""
 SIDES = ("client", "therapist")
 """The two sides of a dialogue, each with inputs of its own."""
 OF_SIDES = ("combination", "model", "prompt")
@@ -86,7 +86,7 @@ class Labels:
 
     @classmethod
     def of(cls, values: Iterable[str | None]) -> "Labels":
-        """A column of labels in the order of their first appearance; None and '' are no label."""
+        """A column of labels in the order of their first appearance; None and '' are missing."""
         known: dict[str, int] = {}
         codes = [known.setdefault(value, len(known)) if value else -1 for value in values]
         return cls(np.asarray(codes, dtype=np.int64), tuple(known))
@@ -198,7 +198,7 @@ class Results:
         return self.factors[name]
 
     def tasks(self, groups: Labels | None = None, pair: str = BY_ITEM) -> tuple[Labels, tuple[str, ...]]:
-        """The task of each row, and the inputs that vary between the groups and are no part of it.
+        """The task of each row, and the inputs that vary between the groups and are not part of it.
 
         Without groups, agent and model and what differs with them are left out: they do not make a task.
         """
@@ -450,10 +450,10 @@ def _is_varied(values: NDArray[np.uint64], groups: Ints) -> bool:
     if len(values) and values[0] and bool((values == values[0]).all()):
         # Most inputs are the same in all rows.
         return False
-    there = values != 0
+    present = values != 0
     # Groups are few: a pair of value and group is one number, since equal values differ only by group.
-    pairs = _mix(values[there]) + groups[there].astype(np.uint64)
-    return len(np.unique(pairs)) == len(np.unique(values[there]))
+    pairs = _mix(values[present]) + groups[present].astype(np.uint64)
+    return len(np.unique(pairs)) == len(np.unique(values[present]))
 
 
 def _is_crossed(values: NDArray[np.uint64], groups: Ints) -> bool:
@@ -910,7 +910,7 @@ def _integers(values: "array[int]") -> Ints:
 
 
 def _labels(column: _Codes) -> Labels:
-    """A column of codes, of which the empty text is no label."""
+    """A column of codes; the empty text is missing."""
     labels = [text for text in column.known if text]
     places = {text: at for at, text in enumerate(labels)}
     codes = np.asarray([places.get(text, -1) for text in column.known], dtype=np.int64)

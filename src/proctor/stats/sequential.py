@@ -302,7 +302,7 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoalStatus:
-    """What the finished tasks say about a goal."""
+    """The state of a goal after the finished tasks."""
 
     goal: Goal
     outcome: Outcome

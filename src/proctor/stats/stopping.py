@@ -1,4 +1,4 @@
-"""Stop a run once what its plan wants to know is decided, with intervals that stay valid while it runs.
+"""Stop a run once its rule is decided, with intervals that stay valid while it runs.
 
 The tasks of such a run are put in a random order before the first one starts, and every level of the compared
 factor works through them in that order. Results feed a `Monitor`, whose intervals hold however often one
@@ -26,7 +26,7 @@ RATIOS = ("cost", "time", "tokens")
 REFRESH_SECONDS = 1.0
 """How old the state of a running run may be when it is shown."""
 REFRESH_SHARE = 10
-"""Reading a large run takes at most one part in so many of the time."""
+"""Reading a large run takes at most one part in this many of the time."""
 
 
 def goals_of(rule: StopRule, levels: Sequence[str]) -> list[Goal]:

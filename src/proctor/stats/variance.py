@@ -30,7 +30,7 @@ RESIDUAL = "repeat"
 """The variance between repeats of one combination."""
 LEVEL = 0.95
 LARGEST = 1e150
-"""Values beyond it are left out: their squares are no numbers."""
+"""Values beyond it are excluded: their squares overflow."""
 MOST_UNBALANCED = 1500
 """Observations with missing combinations: the likelihood needs a matrix of this size."""
 MOST_ROUNDS, MOST_HALVINGS = 100, 8
@@ -87,7 +87,7 @@ class MixedModel:
     means: Mapping[str, Estimate]
     """By level of the fixed factor."""
     contrasts: Mapping[str, Estimate]
-    """Differences from the baseline, or the contrasts asked for, with p."""
+    """Differences from the baseline, or the requested contrasts, with p."""
     components: tuple[Component, ...]
     n: int
     left_out: int

@@ -105,7 +105,7 @@ def read_folder(folder: Path, options: ReadOptions) -> TaskSet:
         except PlanError:
             raise
         except UsageError as error:
-            not_read.append(NotRead(file=path, reason=str(error).partition("\n")[0]))
+            not_read.append(NotRead(file=path, reason=error.problem))
             continue
         tasks += task_set.tasks
         not_read += task_set.not_read

@@ -106,7 +106,7 @@ class CommitCandidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
-    """A commit that is no task, and why."""
+    """A commit that does not become a task, and why."""
 
     commit: str
     reason: str
@@ -589,7 +589,7 @@ class HistoryMiner:
 
 
 def remove_trials(home: Path) -> None:
-    """End the programs and remove the trees of miners that were killed: nobody holds the locks of these."""
+    """End the programs and remove the trees of miners that were killed: their locks are free."""
     for lock in session_folder(home, TRIAL).parent.glob(f"{TRIAL}*.lock"):
         with lock.open("w") as file:
             try:

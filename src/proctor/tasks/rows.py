@@ -319,7 +319,7 @@ def _dataset_task(row: JsonMap, number: int, file: Path, options: ReadOptions) -
 
 
 def _expectation(value: object) -> JsonMap:
-    """A map is an `expect` of ours; anything else is the answer."""
+    """A mapping is an `expect` section; anything else is the expected answer."""
     if isinstance(value, Mapping):
         return dict(value)
     if value is None or value == "":

@@ -1,5 +1,6 @@
 """Tasks, whatever format they were written in, sets of tasks, and the options of reading them."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -112,7 +113,8 @@ NO_OVERRIDES = ReadOverrides()
 """Tasks are read as their files suggest."""
 
 
-SHOWN_WISHES = 3
+LISTED_REQUESTS = 3
+"""Requests for network access that a remark lists."""
 MARKDOWN = "proctor"
 """Format of our own task files."""
 
@@ -191,7 +193,7 @@ class TaskImage:
 
     @property
     def command(self) -> str:
-        """How it comes to be, for readers."""
+        """How the image is obtained, for people."""
         return f"build the image of {self.context}" if self.context else f"pull the image {self.name}"
 
 
@@ -344,10 +346,7 @@ class TaskSet:
     @property
     def formats(self) -> dict[str, int]:
         """The number of tasks by format."""
-        counts: dict[str, int] = {}
-        for task in self.tasks:
-            counts[task.format] = counts.get(task.format, 0) + 1
-        return counts
+        return dict(Counter(task.format for task in self.tasks))
 
     def summary(self, path: Path) -> str:
         """What was read, as a sentence."""
@@ -404,17 +403,17 @@ def file_names(folder: TaskFolder | None) -> Sequence[str]:
 
 
 def network_remark(tasks: Sequence[Task], *, allowed: bool) -> str:
-    """Says which network access tasks ask for, and whether they get it; empty: they ask for none."""
-    wishes = [f"{task.name}: {network_wish(task.network)}" for task in tasks if task.network]
-    if not wishes:
+    """The remark on the network access that tasks request, and whether it is granted; empty: none."""
+    requests = [f"{task.name}: {network_text(task.network)}" for task in tasks if task.network]
+    if not requests:
         return ""
-    listed = "; ".join(wishes[:SHOWN_WISHES]) + ("; …" if len(wishes) > SHOWN_WISHES else "")
-    number = f"{len(wishes):,} task{'s ask' if len(wishes) > 1 else ' asks'} for network access"
+    listed = "; ".join(requests[:LISTED_REQUESTS]) + ("; …" if len(requests) > LISTED_REQUESTS else "")
+    number = f"{len(requests):,} task{'s ask' if len(requests) > 1 else ' asks'} for network access"
     outcome = "granted by --task-network" if allowed else "not granted; --task-network grants it"
     return f"{number}, {outcome} ({listed})"
 
 
-def network_wish(network: JsonMap) -> str:
+def network_text(network: JsonMap) -> str:
     """The network access by phase, as text; empty: none."""
     parts = []
     for phase, access in network.items():

@@ -23,8 +23,7 @@ from proctor.report import charts as report_charts
 from proctor.report import html, markdown
 from proctor.results_view import FigureList, ResultChart
 from proctor.secrets import private_folder
-from proctor.stats.summary import summarise
-from proctor.stats.usage import durations
+from proctor.stats.summary import durations, summarise
 from proctor.store import Scope, items
 from proctor.store import runs as listing
 from proctor.store.aggregates import ranked_durations, select

@@ -78,7 +78,7 @@ def step(number: int, output: str) -> dict[str, Any]:
 def test_a_dialogue_resumes_after_the_last_turn_that_was_recorded(
     steps: list[Any], turns: int | None
 ) -> None:
-    found = files._standing(steps)
+    found = files._last_checkpoint(steps)
     assert (found and found.turns) == turns
 
 
@@ -702,4 +702,4 @@ def test_a_metric_is_its_number_or_else_its_label(
     value: float | None, label: str, expected: float | str
 ) -> None:
     row: Any = {"value": value, "label": label}
-    assert files.facts_of(row) == expected
+    assert files.metric_value(row) == expected

@@ -11,7 +11,7 @@ from proctor.errors import Contradiction, NotFound, UsageError
 from proctor.evaluators.registry import EvaluatorRegistry
 from proctor.jobs.evaluation.ground_truth import GroundTruthIndex
 from proctor.jobs.evaluation.job import JOB
-from proctor.jobs.evaluation.prepare import fill, find_sessions, make_jury
+from proctor.jobs.evaluation.prepare import fill, find_evaluators, find_sessions
 from proctor.jobs.evaluation.request import EvaluationRequest
 from proctor.jobs.evaluation.results import records_of, results_of, worst_targets
 from proctor.jobs.evaluation.state import (
@@ -75,9 +75,9 @@ async def carry_on(workshop, request, run_id):
     find = bench.finder(json.loads(workshop.store.evaluations.row(run_id)["definitionsJson"]))
     owner = this_process()
     workshop.store.resume_batch(run_id, owner, RetrySelection(), now())
-    jury = make_jury(request, find, workshop.models, workshop.models)
+    evaluators = find_evaluators(request, find, workshop.models)
     found = find_sessions(workshop.store, request, now())
-    told = fill(workshop.store, run_id, request, found.ids, jury, GroundTruthIndex(request.metadata))
+    told = fill(workshop.store, run_id, request, found.ids, evaluators, GroundTruthIndex(request.metadata))
     workshop.store.evaluations.record_discovery(
         run_id, matched=len(found.ids), ignored=found.ignored, now=now()
     )
@@ -150,7 +150,7 @@ async def test_a_verdict_that_cannot_be_read_fails_its_session_alone(workshop):
     assert "gen_ai.evaluation.score.value" not in failed["attributes"]
 
 
-async def test_records_are_those_that_readers_of_the_service_know(workshop):
+async def test_records_are_those_that_readers_of_the_service_know(workshop, monkeypatch):
     keep(workshop.store, recorded("good", scenario="to-oslo"))
     request = asked("Builtin.Helpfulness", "Builtin.ToolSelectionAccuracy", "Builtin.TrajectoryInOrderMatch")
     yes = 'rules:\n  - match: justified\n    reply: \'{"reasoning": "r", "score": "Yes"}\''
@@ -178,9 +178,8 @@ async def test_records_are_those_that_readers_of_the_service_know(workshop):
     tool = by_name["Builtin.ToolSelectionAccuracy"]
     assert (tool["traceId"], tool["spanId"]) == (trace, "good-0-0")
     assert tool["attributes"]["gen_ai.tool.name"] == "search"
-    assert [
-        each["attributes"]["proctor.item.id"] for each in records_of(workshop.store, run_id, first=1, limit=1)
-    ] == [tool["attributes"]["proctor.item.id"]]
+    monkeypatch.setattr("proctor.jobs.evaluation.results.PAGE", 2)
+    assert list(records_of(workshop.store, run_id)) == list(by_name.values())
 
 
 async def test_more_evaluators_and_more_sessions_extend_a_job_and_reuse_what_it_has(workshop):
@@ -230,9 +229,9 @@ async def test_a_function_that_changes_under_way_is_told_and_mixes_with_nothing(
     owner = this_process()
     workshop.store.resume_batch(job.id, owner, RetrySelection(), now())
     find = bench.finder({})
-    jury = make_jury(request, find, workshop.models, workshop.models)
+    evaluators = find_evaluators(request, find, workshop.models)
     ids = find_sessions(workshop.store, request, now()).ids
-    fill(workshop.store, job.id, request, ids, jury, GroundTruthIndex(()))
+    fill(workshop.store, job.id, request, ids, evaluators, GroundTruthIndex(()))
     path.write_text("def short(event):\n    return {'label': 'FAIL', 'value': 0.0}\n")
 
     await workshop.executor(owner, job.id, find_evaluator=find).run()
@@ -415,7 +414,7 @@ def test_everything_that_keeps_evaluators_from_judging_is_told_together(workshop
     bench = EvaluatorRegistry(folder=workshop.folder, environment={})
 
     with pytest.raises(UsageError) as raised:
-        make_jury(request, bench.finder({}), workshop.models, workshop.models)
+        find_evaluators(request, bench.finder({}), workshop.models)
 
     said = str(raised.value)
     assert "Did you mean `Builtin.Helpfulness`?" in said

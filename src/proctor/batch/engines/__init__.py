@@ -17,7 +17,7 @@ from proctor.store.tables import SessionRow
 MANY_ITEMS = 10_000
 """Fewer take a few seconds in one process."""
 MOST_WORKERS = 4
-"""Started without being asked for: what one driver keeps busy with the shortest items."""
+"""Maximum that is started by default: as many as one driver keeps busy with the shortest items."""
 ATTEMPTS_EACH = 8
 """Attempts in parallel that make a worker worth it."""
 

@@ -198,7 +198,7 @@ class Ended:
     """A worker has nothing left to send."""
 
     error: Exception | None = None
-    """What ended it, if it was not told to."""
+    """What ended it; None: it finished or was stopped."""
 
 
 class RowBuffer(RowGroups):

@@ -36,7 +36,8 @@ LAUNCHER = (
 
 
 def can_fork() -> bool:
-    """Whether this process can be copied as it is: a thread might hold a lock that nobody would release."""
+    """Whether this process can be forked safely: another thread might hold a lock, which the copy would never
+    release."""
     try:
         return len(list(Path("/proc/self/task").iterdir())) == 1
     except OSError:

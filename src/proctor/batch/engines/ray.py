@@ -280,7 +280,7 @@ class RayEngine(RemoteEngine):
         self._disconnects = True
 
     def _check_address(self) -> None:
-        """Raise `UsageError` for an address where nobody answers; Ray itself would wait for minutes."""
+        """Raise `UsageError` for an address that does not answer; Ray itself would wait for minutes."""
         host, _, port = self._address.rpartition(":")
         if not host or "://" in self._address:
             return

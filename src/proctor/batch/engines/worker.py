@@ -43,7 +43,7 @@ CACHED_RESOURCES = 64
 
 
 class Host(Protocol):
-    """What a worker may ask of the driver."""
+    """What a worker may call on the driver."""
 
     async def write(self, batch: RowBatch) -> None:
         """Write rows, in order."""
@@ -72,7 +72,7 @@ class Host(Protocol):
         """Merge a session to its base branch, after all earlier requests."""
 
     async def ask_person(self, item_id: str, actor: str, prompt: str) -> str:
-        """The answer of the person who plays an actor; empty: nobody is there."""
+        """The answer of the person who plays an actor; empty: there is none."""
 
     async def copy_files(self, path: Path) -> "FileCopy":
         """A file or folder of the driver as data."""
@@ -194,7 +194,8 @@ class Worker:
             now=context.now,
             commit=self._commit,
         )
-        self._files = None if spec.shares_disk else _copied_files(host, context)
+        git_environment = secrets.visible(context.environment, named={"HOME"})
+        self._files = None if spec.shares_disk else CopiedFiles(host, context.home, git_environment)
         self._support = AttemptSupport(
             run_id=spec.run_id,
             job=spec.job,
@@ -300,10 +301,6 @@ class Worker:
         if moment is not self._last_moment:
             self._last_moment, self._id_prefix = moment, f"{int(moment.timestamp() * 1000):012x}"
         return f"{self._id_prefix}{self._id_rng.getrandbits(32):08x}"
-
-
-def _copied_files(host: Host, context: AttemptContext) -> CopiedFiles:
-    return CopiedFiles(host, context.home, secrets.visible(context.environment, named={"HOME"}))
 
 
 def make_worker_context(spec: WorkerSpec) -> tuple[AttemptContext, ModelRouter]:

@@ -1,7 +1,7 @@
 """The program of a worker process, and of the launcher that forks workers.
 
 A worker runs the items that the driver sends and reports what they record. When the driver has died, both end
-at once; the wardens of the programs that attempts have started notice, and end those.
+at once; the supervisor processes of programs that attempts have started notice, and end those.
 """
 
 import asyncio
@@ -120,7 +120,7 @@ def become_launcher(end: int) -> NoReturn:
 
 
 def launch_workers(end: int, modules: Sequence[str] = ()) -> NoReturn:
-    """Fork a worker for each connection that arrives; when the driver has gone, kill them all.
+    """Fork a worker for each connection that arrives; when the driver has ended, kill them all.
 
     `modules` are loaded first, so that no worker has to.
     """
@@ -157,7 +157,7 @@ def launch_workers(end: int, modules: Sequence[str] = ()) -> NoReturn:
     finally:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         for pid in workers:
-            # Their wardens notice, and end everything that was started.
+            # Their supervisor processes notice, and end everything that was started.
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
         os._exit(0)
@@ -243,7 +243,7 @@ class RemoteHost:
         return cast("MergeResult", await self._call("merge", request))
 
     async def ask_person(self, item_id: str, actor: str, prompt: str) -> str:
-        """The answer of the person who plays an actor; empty: nobody is there."""
+        """The answer of the person who plays an actor; empty: there is none."""
         return cast("str", await self._call("ask_person", item_id, actor, prompt))
 
     async def copy_files(self, path: Path) -> "FileCopy":

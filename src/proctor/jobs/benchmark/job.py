@@ -7,7 +7,7 @@ import json
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
@@ -58,22 +58,14 @@ from proctor.tasks.task import MARKDOWN, Task, TaskSet, network_remark
 from proctor.workspace.source_repository import open_source
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchmarkInspection:
-    """Problems and remarks of a preflight check."""
-
-    problems: tuple[str, ...]
-    remarks: tuple[str, ...]
-
-
 def inspect(
     benchmark: BenchmarkDefinition,
     context: PreflightContext,
     key_variables: Mapping[str, str],
     *,
-    needs_prices: bool = False,
-) -> BenchmarkInspection:
-    """Find everything a benchmark names that is missing.
+    needs_prices: bool,
+) -> list[str]:
+    """The remarks on a benchmark. Raises `UsageError` with everything it names that is missing.
 
     `key_variables` name the variable with the key of a model, where that is not its provider's usual one.
     With `needs_prices`, each model must have a price.
@@ -85,20 +77,22 @@ def inspect(
         *_models(benchmark, context, key_variables, remarks),
         *(_prices(benchmark, context) if needs_prices else ()),
     ]
-    return BenchmarkInspection(problems=tuple(dict.fromkeys(problems)), remarks=tuple(sorted(remarks)))
+    if problems:
+        raise UsageError("\n\n".join(dict.fromkeys(problems)))
+    return sorted(remarks)
 
 
 def commits_of(tasks: tuple[Task, ...], environment: Mapping[str, str]) -> dict[str, str]:
     """The commit that each task with a repository starts from, by the task's name."""
-    available = {}
+    commits = {}
     for task in tasks:
         if task.repo is None:
             continue
         try:
-            available[task.name] = open_source(task.repo, environment).base_commit(task.ref)
+            commits[task.name] = open_source(task.repo, environment).base_commit(task.ref)
         except WorkspaceError as error:
             raise UsageError(f"{task.file}: {error}\nGive `repo` the path of a git repository.") from error
-    return available
+    return commits
 
 
 def _commands(task: Task, context: PreflightContext) -> Iterator[str]:
@@ -393,7 +387,7 @@ class BenchmarkJobPlan(JobPlan):
         """Check that programs, agents, models, keys and prices exist."""
         if not self.tasks:
             return ()
-        result = inspect(
+        remarks = inspect(
             self.definition,
             PreflightContext(
                 environment=ctx.settings.user_environment,
@@ -404,11 +398,9 @@ class BenchmarkJobPlan(JobPlan):
             self.supply.key_variables,
             needs_prices=self.overrides.budget is not None,
         )
-        if result.problems:
-            raise UsageError("\n\n".join(result.problems))
         silent = self.supply.discovered.silent if self.supply.discovered else {}
-        unlisted = [f"{name} did not list its models: {why}" for name, why in silent.items()]
-        return (*self._task_remarks(), *self.selection.remarks, *unlisted, *result.remarks)
+        unlisted = [f"{name} did not list its models: {reason}" for name, reason in silent.items()]
+        return (*self._task_remarks(), *self.selection.remarks, *unlisted, *remarks)
 
     def _task_remarks(self) -> Iterator[str]:
         """What was read, where that is not our own format alone."""

@@ -275,7 +275,7 @@ def choose(
     """
     chosen, remarks = dict[str, Candidate](), list[str]()
     for word in filter(None, (word.strip() for word in selection.split(","))):
-        for candidate in _meant(word, candidates, categories, other, remarks):
+        for candidate in _selected(word, candidates, categories, other, remarks):
             chosen.setdefault(candidate.name, candidate)
     if not chosen:
         raise UsageError(
@@ -285,7 +285,7 @@ def choose(
     return ModelSelection(models=tuple(chosen.values()), remarks=tuple(remarks))
 
 
-def _meant(
+def _selected(
     word: str,
     candidates: Sequence[Candidate],
     categories: Mapping[str, Sequence[str]],
@@ -317,16 +317,16 @@ def _members(
 ) -> list[Candidate]:
     matching = list[Candidate]()
     for member in members:
-        one, why = None, "was not found"
+        one, problem = None, "was not found"
         try:
             one = _one(member, candidates, other)
         except UsageError as error:
-            why = f"is left out: {error}"
-        if one is None or one.missing or not one.is_enabled:
-            why = (one.missing or "is not enabled") if one else why
-            remarks.append(f"of the category {category}, {member} {why}".partition("\n")[0])
-        else:
+            problem = f"is left out: {error}"
+        if one and not one.missing and one.is_enabled:
             matching.append(one)
+            continue
+        problem = (one.missing or "is not enabled") if one else problem
+        remarks.append(f"of the category {category}, {member} {problem}".partition("\n")[0])
     if not matching:
         raise NotFound(
             f"none of the models in the category {category} is here: {', '.join(members) or 'it is empty'}\n"
@@ -374,8 +374,7 @@ def _same_but_tag(word: str, candidate: Candidate, *, latest: bool) -> bool:
 def _only(word: str, matching: Iterable[Candidate]) -> Candidate | None:
     several = list(matching)
     # Models that cannot be selected do not make a name ambiguous.
-    usable = [each for each in several if not each.missing]
-    several = usable or several
+    several = [each for each in several if not each.missing] or several
     if len(several) > 1:
         names = ", ".join(each.name for each in several[:LISTED])
         more = f" and {len(several) - LISTED} more" if len(several) > LISTED else ""
@@ -384,16 +383,16 @@ def _only(word: str, matching: Iterable[Candidate]) -> Candidate | None:
 
 
 def _unknown(word: str, candidates: Sequence[Candidate], categories: Mapping[str, Sequence[str]]) -> NotFound:
-    names = {each.name: each.name for each in candidates} | {name: name for name in categories}
+    names = {name: name for name in (*(each.name for each in candidates), *categories)}
     # Compare without provider and tag, which users leave out.
     names |= {
         each.name.partition("/")[2].partition(":")[0]: each.name for each in candidates if "/" in each.name
     }
     near = dict.fromkeys(names[each] for each in get_close_matches(word, names, n=3, cutoff=0.5))
     hint = f"Did you mean {' or '.join(f'`{each}`' for each in near)}? " if near else ""
-    there = ", ".join([*(each.name for each in candidates if each.is_usual)][:LISTED])
+    listed = ", ".join([each.name for each in candidates if each.is_usual][:LISTED])
     groups = f" Categories: {', '.join(categories)}." if categories else ""
-    available = f"Found here: {there}." if there else "No model was found here."
+    available = f"Found here: {listed}." if listed else "No model was found here."
     return NotFound(f"there is no model `{word}`\n{hint}{available}{groups} `proctor models` lists them all.")
 
 
@@ -440,18 +439,18 @@ class ModelSupply:
         return provider != "scripted" and (is_loopback(source) or provider in self.own)
 
     def _configured(self, one: ConfiguredModel) -> Candidate:
-        why, here = "", self.ollama if one.provider == "ollama" else None
-        if here is not None and not {one.model, f"{one.model}:latest"} & set(here):
-            why = f"is not in the running Ollama\nGet it: ollama pull {one.model.partition('/')[2]}"
+        missing, pulled = "", self.ollama if one.provider == "ollama" else None
+        if pulled is not None and not {one.model, f"{one.model}:latest"} & set(pulled):
+            missing = f"is not in the running Ollama\nGet it: ollama pull {one.model.partition('/')[2]}"
         elif one.enabled:
-            why = self._refusal(one)
+            missing = self._refusal(one)
         return Candidate(
             name=one.name,
             model=one.model,
             display_name=one.display_name,
             settings=one.settings,
             is_enabled=one.enabled,
-            missing=why,
+            missing=missing,
             cutoff=one.cutoff,
         )
 

@@ -8,6 +8,7 @@ A plan of `proctor batch` with `tasks: PATH` is read here as well.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,7 +50,7 @@ _HOLES = ("{prompt}", "{model}", "{seed}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentChoice:
-    """An agent that a benchmark runs: one of ours, or a program of the user under a name."""
+    """An agent that a benchmark runs: a known one, or a program of the user under a name."""
 
     name: str
     """Its name in files and reports."""
@@ -241,12 +242,10 @@ class BenchmarkDefinition:
 
     def items(self) -> Iterator[Item]:
         """The items, repeat by repeat: an interrupted benchmark has compared every model equally often."""
-        for repeat in range(1, self.runs + 1):
-            for task in self.tasks:
-                for model in self.models:
-                    if is_for(task, model):
-                        for agent in self.agents_for(task, model):
-                            yield self._item(task, model, agent, repeat)
+        for repeat, task, model in product(range(1, self.runs + 1), self.tasks, self.models):
+            if is_for(task, model):
+                for agent in self.agents_for(task, model):
+                    yield self._item(task, model, agent, repeat)
 
     @property
     def label(self) -> str:

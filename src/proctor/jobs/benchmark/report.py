@@ -282,7 +282,7 @@ def rank_text(ranking: Ranking, place: Rank) -> str:
 
 
 def is_undecided(ranking: Ranking) -> bool:
-    """Whether some models cannot be told apart."""
+    """Whether some models are tied."""
     return any(place.rank_low < place.rank_high for place in ranking.places)
 
 

@@ -98,7 +98,7 @@ class ResultFolder(JobFiles):
                     write_result(self.path, names[figures.name], comparison, figures)
                 except UsageError as error:
                     # The results are in the store; `finish` writes all files again.
-                    self._ctx.note(str(error).partition("\n")[0])
+                    self._ctx.note(error.problem)
 
     def finish(self, end: BatchEnd) -> Mapping[str, object]:  # noqa: ARG002
         """Write every result file and the comparison."""
@@ -184,7 +184,7 @@ def write_comparison(folder: Path, comparison: Leaderboard, machine: JsonMap, no
 
 
 def write_file(path: Path, text: str) -> Path:
-    """Write a text so that its file is whole or not there; the folder is made if need be."""
+    """Write a text atomically; the folder is created if missing."""
     making = path.with_name(f".{path.name}.making")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -240,9 +240,9 @@ def document_of(comparison: Leaderboard, machine: JsonMap, now: datetime) -> Jso
 def result_of(comparison: Leaderboard, figures: ModelFigures) -> JsonObject:
     """One model's results: the documented fields are of its run, or of its runs together."""
     ended = [run for run in figures.runs if run.is_finished]
-    whole = run_of(ended[0]) if len(ended) == 1 else _together(comparison, figures, ended)
+    documented = run_of(ended[0]) if len(ended) == 1 else _together(comparison, figures, ended)
     return {
-        **whole,
+        **documented,
         "format": FORMAT,
         "batch_id": comparison.batch_id,
         "success_rate": _estimate(figures.rate),

@@ -132,16 +132,16 @@ _NO_VALUE: Sequence[Any] = (None,)
 _NO_MARK = ("",)
 
 
-def axes_of(settled: JsonMap, *, default_agent: str) -> tuple[Sequence[Any], ...]:
+def axes_of(settled: JsonMap) -> tuple[Sequence[Any], ...]:
     """The values on each axis; only None: the entry has none, or ignores them."""
     is_prompt = settled.get("repo") is None
-    return tuple(_values(settled, axis, is_prompt, default_agent) for axis in AXES)
+    return tuple(_values(settled, axis, is_prompt) for axis in AXES)
 
 
-def _values(settled: JsonMap, axis: str, is_prompt: bool, default_agent: str) -> Sequence[Any]:
+def _values(settled: JsonMap, axis: str, is_prompt: bool) -> Sequence[Any]:
     if is_prompt and axis in WORKTREE_ONLY:
         return _NO_VALUE
-    value = settled.get(axis, default_agent if axis == "agent" else None)
+    value = settled.get(axis, DEFAULT_AGENT if axis == "agent" else None)
     if axis == "command":
         if "command" not in as_list(settled.get("agent")):
             return _NO_VALUE
@@ -435,14 +435,14 @@ class _LayoutBuilder:
 
     def _axes(self, holds: Mapping[str, Any]) -> tuple[Sequence[Any], ...]:
         if not isinstance(holds, EntrySettings):
-            return axes_of(holds, default_agent=DEFAULT_AGENT)
+            return axes_of(holds)
         if not self.default_axes:
-            self.default_axes.extend(axes_of(self.whole_defaults, default_agent=DEFAULT_AGENT))
+            self.default_axes.extend(axes_of(self.whole_defaults))
         # It sets neither a repository nor an agent: the other axes are those of the defaults.
         axes, is_prompt = list(self.default_axes), self.whole_defaults.get("repo") is None
         for name in holds.own:
             if (axis := _AXIS_NUMBERS.get(name)) is not None:
-                axes[axis] = _values(holds, name, is_prompt, DEFAULT_AGENT)
+                axes[axis] = _values(holds, name, is_prompt)
         return tuple(axes)
 
     def _own_branches(self, entry: Mapping[str, Any], repos: Sequence[str | None]) -> Mapping[str, str]:

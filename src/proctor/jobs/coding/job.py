@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
@@ -17,7 +17,7 @@ from proctor.batch.preflight import (
     missing_program,
 )
 from proctor.context import ModelOptions, RunContext
-from proctor.errors import PlanError, Problem, UsageError, WorkspaceError
+from proctor.errors import PlanError, UsageError, WorkspaceError
 from proctor.git import is_address
 from proctor.item import Item
 from proctor.job import (
@@ -36,29 +36,8 @@ from proctor.models import ModelRouter
 from proctor.runner import agent_settings
 from proctor.store.tables import BatchRow
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreflightResult:
-    """What the preflight check of a plan found."""
-
-    items: int
-    problems: list[Problem] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
-    """Notes that do not prevent the run."""
-
-
 Finding = tuple[str, str, str]
 """The plan's key, what is wrong with it, and the remedy."""
-
-
-def inspect(plan: CodingPlan, overrides: Overrides, context: PreflightContext) -> PreflightResult:
-    """Find everything a plan names that does not exist."""
-    check = ItemCheck(context, plan.budget(overrides) is not None)
-    problems = list[Problem]()
-    for position, item in plan.representatives(overrides):
-        problems += [plan.problem(position, *finding) for finding in check.at(item)]
-    count = plan.item_count(overrides)
-    return PreflightResult(items=count, problems=problems, remarks=sorted(check.remarks))
 
 
 class ItemCheck:
@@ -92,11 +71,11 @@ class ItemCheck:
         if "expect" in details:
             yield from self._once(self._expectation, repr(details["expect"]), details["expect"])
 
-    def _once(self, check: Callable[..., Iterator[Finding]], *what: object) -> Iterator[Finding]:
-        key = (check.__name__, *(part for part in what if not isinstance(part, dict)))
+    def _once(self, check: Callable[..., Iterator[Finding]], *arguments: object) -> Iterator[Finding]:
+        key = (check.__name__, *(each for each in arguments if not isinstance(each, dict)))
         if key not in self._seen:
             self._seen.add(key)
-            yield from check(*what)
+            yield from check(*arguments)
 
     def _repository(self, repo: str, base: str) -> Iterator[Finding]:
         # Loaded here: plans of plain prompts have no repository.
@@ -237,8 +216,7 @@ class CodingJobPlan(JobPlan):
 
     def refusal(self, path: Sequence[str | int], error: UsageError) -> UsageError:
         """An error about a setting, at its place in the plan."""
-        problem, _, remedy = str(error).partition("\n")
-        return PlanError([self.plan.source.problem(tuple(path), problem, remedy)])
+        return PlanError([self.plan.source.problem(tuple(path), error.problem, error.remedy)])
 
     def model_options(self) -> ModelOptions:
         """How its models are reached."""
@@ -275,19 +253,21 @@ class CodingJobPlan(JobPlan):
 
     def check(self, models: ModelRouter, ctx: RunContext) -> Sequence[str]:
         """Check that repositories, agents, programs, models, keys and prices exist."""
-        report = inspect(
-            self.plan,
-            self.overrides,
-            PreflightContext(
-                environment=ctx.settings.user_environment,
-                find_agent=ctx.find_agent,
-                models=models,
-                sandbox=ctx.settings.confinement,
-            ),
+        context = PreflightContext(
+            environment=ctx.settings.user_environment,
+            find_agent=ctx.find_agent,
+            models=models,
+            sandbox=ctx.settings.confinement,
         )
-        if report.problems:
-            raise PlanError(report.problems)
-        return report.remarks
+        check = ItemCheck(context, self.plan.budget(self.overrides) is not None)
+        problems = [
+            self.plan.problem(position, *finding)
+            for position, item in self.plan.representatives(self.overrides)
+            for finding in check.at(item)
+        ]
+        if problems:
+            raise PlanError(problems)
+        return sorted(check.remarks)
 
     def items(self) -> Iterator[Item]:
         """The items in plan order."""

@@ -26,7 +26,7 @@ from proctor.jobs.coding.schema import (
     vocabulary,
     with_agent,
 )
-from proctor.json_values import JsonMap, JsonObject
+from proctor.json_values import JsonMap, JsonObject, without_none
 from proctor.plan import source as sources
 from proctor.plan.source import MOST_BYTES, PlanSource, resolved
 from proctor.plan.validate import check_shape, is_finite, stop_settings
@@ -242,7 +242,7 @@ class Overrides:
             "mergeOnPass": self.merge_on_pass,
             "jsonLogs": self.json_logs,
         }
-        return {name: value for name, value in values.items() if value is not None}
+        return without_none(values)
 
 
 NO_OVERRIDES = Overrides()
@@ -369,7 +369,7 @@ class CodingPlan:
 
     def defaults_json(self, overrides: Overrides = NO_OVERRIDES) -> JsonObject:
         """The effective defaults as plain data, for the batch row."""
-        values = {name: value for name, value in self._defaults(overrides).items() if value is not None}
+        values = without_none(self._defaults(overrides))
         holds = {**BUILT_IN, "agent": DEFAULT_AGENT, **with_agent(values)}
         return {**holds, "concurrency": self.concurrency(overrides)}
 

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.json_schema import WithJsonSchema
 
 from proctor.job import RUN_ID
-from proctor.json_values import JsonMap, JsonObject, as_map
+from proctor.json_values import JsonMap, JsonObject, as_map, without_none
 from proctor.plan.source import KeyPath
 from proctor.plan.validate import (
     Anything,
@@ -233,7 +233,7 @@ def settled(entry: JsonMap, defaults: JsonMap) -> dict[str, Any]:
     if "sandbox" in entry or "sandbox" in defaults:
         joined["sandbox"] = merge_settings(defaults.get("sandbox"), entry.get("sandbox"))
     merged = {**with_agent(defaults), **with_agent(entry), **joined}
-    return {**BUILT_IN, **{name: value for name, value in merged.items() if value is not None}}
+    return {**BUILT_IN, **without_none(merged)}
 
 
 class EntrySettings(Mapping[str, Any]):

@@ -24,6 +24,7 @@ from proctor.store.tables import (
     BatchRow,
     ItemRow,
     IterationRow,
+    MessageRow,
     MetricRow,
     ScoreRow,
     SessionRow,
@@ -57,7 +58,7 @@ def unjudged_items(read: StoreReader, run_id: str, items: Iterable[Item]) -> lis
         session = read.session(row["sessionId"]) if item and row["sessionId"] else None
         if item is None or session is None or not is_data(session["status"], session["endReason"]):
             continue
-        # A failed dialogue that is queued is to be repeated.
+        # A failed dialogue that is queued will be repeated.
         if row["status"] == QUEUED and session["status"] != SUCCESS:
             continue
         known = json.loads(row["settings"]).get("evaluators") or []
@@ -69,8 +70,8 @@ def unjudged_items(read: StoreReader, run_id: str, items: Iterable[Item]) -> lis
 def finished_checkpoint(read: StoreReader, session_id: str, under_test: str) -> Checkpoint:
     """A finished dialogue, to be judged by more evaluators."""
     metrics = read.of_session("metrics", session_id)
-    facts = {row["name"]: row["label"] if row["value"] is None else row["value"] for row in metrics}
-    last = _standing(read.of_session("iterations", session_id))
+    facts = {row["name"]: metric_value(row) for row in metrics}
+    last = _last_checkpoint(read.of_session("iterations", session_id))
     sides = {
         side: Side(state=last.sides[side].state if last else {}, usage=_totals(facts, side)) for side in SIDES
     }
@@ -85,23 +86,24 @@ def finished_checkpoint(read: StoreReader, session_id: str, under_test: str) -> 
             end_reason=str(facts.get("end_reason") or "ended"),
             world=world,
         ),
-        messages=[
-            {"role": row["role"], "name": row["name"], "content": row["content"]}
-            for row in read.of_session("messages", session_id)
-        ],
-        metrics=[
-            {"name": row["name"], "value": facts_of(row), "step": row["step"]}
-            for row in metrics
-            if row["step"]
-        ],
+        messages=[_message(row) for row in read.of_session("messages", session_id)],
+        metrics=[_metric(row) for row in metrics if row["step"]],
         is_finished=True,
         scores=[_score(row) for row in read.of_session("scores", session_id)],
     )
 
 
-def facts_of(row: MetricRow) -> float | str | None:
+def metric_value(row: MetricRow) -> float | str | None:
     """The value of a metric: a number or a label."""
     return row["label"] if row["value"] is None else row["value"]
+
+
+def _message(row: MessageRow) -> dict[str, str]:
+    return {"role": row["role"], "name": row["name"], "content": row["content"]}
+
+
+def _metric(row: MetricRow) -> JsonObject:
+    return {"name": row["name"], "value": metric_value(row), "step": row["step"]}
 
 
 def _totals(facts: JsonMap, side: str) -> ClientTotals:
@@ -136,20 +138,25 @@ def read_checkpoint(read: StoreReader, run_id: str, item_id: str) -> Checkpoint 
     furthest = _furthest(read, run_id, item_id)
     if furthest is None:
         return None
-    standing, session_id = furthest
-    messages = [row for row in read.of_session("messages", session_id) if row["step"] <= standing.turns]
-    metrics = [row for row in read.of_session("metrics", session_id) if 0 < row["step"] <= standing.turns]
+    checkpoint, session_id = furthest
+    messages = [row for row in read.of_session("messages", session_id) if row["step"] <= checkpoint.turns]
+    metrics = [row for row in read.of_session("metrics", session_id) if 0 < row["step"] <= checkpoint.turns]
     return Checkpoint(
-        conversation=standing,
-        messages=[{"role": row["role"], "name": row["name"], "content": row["content"]} for row in messages],
-        metrics=[{"name": row["name"], "value": facts_of(row), "step": row["step"]} for row in metrics],
+        conversation=checkpoint,
+        messages=[_message(row) for row in messages],
+        metrics=[_metric(row) for row in metrics],
     )
 
 
 def _started(read: StoreReader, run_id: str) -> Iterator[ItemRow]:
+    """The queued items that were attempted before."""
+    return (item for item in _items(read, run_id, (QUEUED,)) if item["sessionId"])
+
+
+def _items(read: StoreReader, run_id: str, statuses: Sequence[str]) -> Iterator[ItemRow]:
     offset = 0
-    while page := read.items(run_id, ItemFilter(statuses=(QUEUED,)), limit=PAGE, offset=offset):
-        yield from (item for item in page if item["sessionId"])
+    while page := read.items(run_id, ItemFilter(statuses=statuses), limit=PAGE, offset=offset):
+        yield from page
         offset += len(page)
 
 
@@ -161,19 +168,19 @@ def _furthest(read: StoreReader, run_id: str, item_id: str) -> tuple[Conversatio
         return None
     best: tuple[ConversationCheckpoint, str] | None = None
     for attempt in attempts:
-        standing = _standing(read.of_session("iterations", attempt["id"]))
-        if standing is not None and (best is None or standing.turns >= best[0].turns):
-            best = standing, attempt["id"]
+        checkpoint = _last_checkpoint(read.of_session("iterations", attempt["id"]))
+        if checkpoint is not None and (best is None or checkpoint.turns >= best[0].turns):
+            best = checkpoint, attempt["id"]
     return best
 
 
-def _standing(steps: Sequence[IterationRow]) -> ConversationCheckpoint | None:
+def _last_checkpoint(steps: Sequence[IterationRow]) -> ConversationCheckpoint | None:
     for step in reversed(steps):
         try:
             checkpoint = parse_conversation(step["output"])
         except (ValueError, KeyError, TypeError):
             continue
-        # A turn is a step; anything else is not a checkpoint of ours.
+        # Each turn is one step: an output with another number is not a checkpoint.
         return checkpoint if checkpoint.turns == step["step"] else None
     return None
 
@@ -188,9 +195,7 @@ def session_document(reader: StoreReader, item: ItemRow) -> JsonObject:
     session_id = item["sessionId"]
     session = reader.session(session_id) if session_id else None
     metrics = reader.of_session("metrics", session_id) if session_id else []
-    facts = dict[str, Any]()
-    for row in metrics:
-        facts[row["name"]] = row["label"] if row["value"] is None else row["value"]
+    facts: dict[str, Any] = {row["name"]: metric_value(row) for row in metrics}
     document: JsonObject = {
         "profile": details[CLIENT]["profile"],
         "messages": _messages(reader, session_id),
@@ -295,10 +300,7 @@ def write_summary(folder: Path, reader: StoreReader, batch: BatchRow) -> JsonObj
 
 def finished_items(reader: StoreReader, run_id: str) -> Iterator[ItemRow]:
     """The finished items of a batch, page by page."""
-    offset = 0
-    while page := reader.items(run_id, ItemFilter(statuses=FINISHED), limit=PAGE, offset=offset):
-        yield from page
-        offset += len(page)
+    return _items(reader, run_id, FINISHED)
 
 
 def write_json(path: Path, document: object) -> None:
@@ -354,7 +356,7 @@ def _states(metrics: Sequence[MetricRow]) -> list[JsonObject]:
     turns: dict[int, JsonObject] = {}
     for row in metrics:
         if row["step"]:
-            value = row["label"] if row["value"] is None else row["value"]
+            value = metric_value(row)
             turns.setdefault(row["step"], {"turn": row["step"] - 1})[row["name"]] = value
     return list(turns.values())
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from proctor.batch.preflight import check_evaluators, check_model
-from proctor.context import AttemptContext, ModelOptions, People, RunContext, StoreQuestions
+from proctor.context import AttemptContext, ModelOptions, People, RunContext, people_of_run
 from proctor.dialogue.participant import SIDES
 from proctor.errors import UsageError
 from proctor.formatting import plural
@@ -432,10 +432,8 @@ class DialogueJob(Job):
         return ctx.with_evaluators(ctx.attempts(models), plan.evaluators, folder=plan.folder, sandbox=sandbox)
 
     def people(self, run_id: str, ctx: RunContext) -> People:
-        """The person at the terminal, or people elsewhere, who are asked through the store."""
-        options = json.loads(ctx.store.read.batch(run_id, ctx.now())["optionsJson"])
-        at_terminal = None if options.get("human") == "web" else ctx.people
-        return at_terminal or StoreQuestions(ctx.store, run_id, ctx.now, ctx.info)
+        """The people who play a side."""
+        return people_of_run(run_id, ctx)
 
     def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> DialogueFiles:
         """The session files and the summary."""

@@ -8,6 +8,7 @@ keep the results of the earlier ones.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -27,7 +28,7 @@ from proctor.jobs.dialogue.world import (
     world_digest,
     world_problems,
 )
-from proctor.json_values import JsonMap, JsonObject, as_map, maps_in, texts_in
+from proctor.json_values import JsonMap, JsonObject, as_map, maps_in, texts_in, without_none
 from proctor.judging import rubric_names
 from proctor.plan.criteria import (
     criteria_of,
@@ -100,12 +101,12 @@ class RoleChoice:
         """The same with a default model and default parameters."""
         if not self.role.asks:
             return replace(self, model=STAND_IN_MODEL if self.role.stand_in else "", parameters={})
-        values = {name: value for name, value in parameters.items() if value is not None}
+        values = without_none(parameters)
         merged = {**self.role.parameters, **values, **self.parameters}
         return replace(self, model=self.model or self.role.model or model, parameters=merged)
 
 
-def cast(
+def role_choice(
     entry: Mapping[str, Any],
     side: str,
     language: str,
@@ -295,30 +296,33 @@ def _check_options(role: RoleFolder, options: JsonMap, faults: Faults) -> None:
 def _profiles(
     role: RoleFolder, entry: Mapping[str, Any], side: str, folder: Path, language: str
 ) -> list[tuple[str, JsonMap]]:
-    there = dict(role.profiles_in(language))
+    profiles = dict(role.profiles_in(language))
     if file := entry.get("profiles_file"):
-        there = _from_file(role, folder / Path(file).expanduser())
-    if not there:
+        profiles = _from_file(role, folder / Path(file).expanduser())
+    if not profiles:
         raise UsageError(f"the role {role.name} has no profile\nAdd one to {role.folder / 'profiles'}.")
     profile = entry.get("profile")
     if profile is None:
         default = role.source.data.get("default_profile")
-        names = list(there)
-        if default in there and not entry.get("profiles_file"):
+        names = list(profiles)
+        if default in profiles and not entry.get("profiles_file"):
             names = [str(default), *(name for name in names if name != default)]
-        return [(name, there[name]) for name in (names if side == CLIENT else names[:1])]
+        return [(name, profiles[name]) for name in (names if side == CLIENT else names[:1])]
     if profile == "all":
-        return list(there.items())
+        return list(profiles.items())
     listed = profile if isinstance(profile, list) else [profile]
-    return [_one(role, there, each) for each in listed]
+    return [_named_profile(role, profiles, each) for each in listed]
 
 
-def _one(role: RoleFolder, there: Mapping[str, JsonMap], profile: str | int) -> tuple[str, JsonMap]:
-    names = list(there)
+def _named_profile(
+    role: RoleFolder, profiles: Mapping[str, JsonMap], profile: str | int
+) -> tuple[str, JsonMap]:
+    """A profile by its name or its number."""
+    names = list(profiles)
     if isinstance(profile, int) and 0 <= profile < len(names):
-        return names[profile], there[names[profile]]
-    if isinstance(profile, str) and profile in there:
-        return profile, there[profile]
+        return names[profile], profiles[names[profile]]
+    if isinstance(profile, str) and profile in profiles:
+        return profile, profiles[profile]
     remedy = did_you_mean(str(profile), names) or f"There are: {', '.join(names)}."
     raise UsageError(f"the role {role.name} has no profile `{profile}`\n{remedy}")
 
@@ -326,13 +330,13 @@ def _one(role: RoleFolder, there: Mapping[str, JsonMap], profile: str | int) -> 
 def _from_file(role: RoleFolder, path: Path) -> dict[str, JsonMap]:
     if not path.is_file():
         raise UsageError(f"there is no file {path} with profiles for {role.name}")
-    there = read_profiles(path)
+    profiles = read_profiles(path)
     faults = Faults()
-    for name, profile in there.items():
+    for name, profile in profiles.items():
         for wrong in role.check_profile(profile):
             faults.add(f"{path}: the profile {name} is not valid for {role.name}: {wrong}")
     faults.raise_all()
-    return there
+    return profiles
 
 
 LATER_KEYS = ("world", "tasks", "attribution_model", "human", "pairs", "resources")
@@ -355,7 +359,7 @@ class Combination:
 
     @property
     def runs_per_repeat(self) -> int:
-        """Runs that one repeat comes to: one for each profile that the config names, and for each task."""
+        """Runs of one repeat: one for each pair of profiles that the config names, and for each task."""
         return self._profile_pairs * max(1, len(self.tasks))
 
     @property
@@ -411,8 +415,11 @@ class DialoguePlan:
     @property
     def roles(self) -> Mapping[str, Role]:
         """Every role, by digest."""
-        cast_roles = (c for each in self.combinations for c in (each.client, each.therapist))
-        return {casting.digest: casting.role for casting in cast_roles}
+        return {choice.digest: choice.role for choice in self._choices}
+
+    @property
+    def _choices(self) -> Iterator[RoleChoice]:
+        return (choice for each in self.combinations for choice in (each.client, each.therapist))
 
     @property
     def has_person(self) -> bool:
@@ -427,8 +434,7 @@ class DialoguePlan:
     @property
     def remarks(self) -> Sequence[str]:
         """Remarks for the user."""
-        cast_roles = (c for each in self.combinations for c in (each.client, each.therapist))
-        remarks = [remark for casting in cast_roles for remark in casting.remarks]
+        remarks = [remark for choice in self._choices for remark in choice.remarks]
         remarks += _other_language_remarks(self.config)
         remarks += [remark for each in self.combinations for remark in _unshared(each)]
         return list(dict.fromkeys(remarks))
@@ -436,7 +442,7 @@ class DialoguePlan:
     @property
     def models(self) -> Sequence[str]:
         """Every model that is called, judges included."""
-        models = [c.model for each in self.combinations for c in (each.client, each.therapist) if c.role.asks]
+        models = [choice.model for choice in self._choices if choice.role.asks]
         judges = [each["model"] for each in self.evaluators if "model" in each]
         judges += [model] if (model := self.config["attribution_model"]) else []
         # A function calls no model.
@@ -507,7 +513,7 @@ class DialoguePlan:
             "toolSandbox": config["sandbox"] if combination.has_tools else None,
             "resources": config["resources"],
         }
-        return {name: value for name, value in settings.items() if value is not None}
+        return without_none(settings)
 
 
 def read_simulation(
@@ -521,7 +527,7 @@ def read_simulation(
     problems = settings.shape_problems()
     if problems:
         refuse(problems)
-    config = {**DEFAULTS, **{name: value for name, value in settings.data.items() if value is not None}}
+    config = {**DEFAULTS, **without_none(settings.data)}
     # Two names of one setting; the longer takes precedence.
     config["lang"] = config.pop("language") or config["lang"]
     evaluators = _evaluators(settings, config, problems)
@@ -571,8 +577,7 @@ def _evaluators(
                 continue
             criteria = criteria_of(written, config["under_test"])
         except UsageError as error:
-            problem, _, remedy = str(error).partition("\n")
-            problems.append(settings.problem(("evaluators", number), problem, remedy))
+            problems.append(settings.problem(("evaluators", number), error.problem, error.remedy))
             continue
         model = written.get("model") or judge
         evaluators += [{"criterion": document, "model": model} for document in documents(criteria)]
@@ -626,14 +631,14 @@ def _entries(config: JsonMap) -> Sequence[object]:
 
 def _unshared(combination: Combination) -> Iterator[str]:
     """Remarks about what one role needs of the other and does not get."""
-    for mine, theirs in (
+    for user, partner in (
         (combination.client, combination.therapist),
         (combination.therapist, combination.client),
     ):
-        if missing := [name for name in mine.uses if name not in theirs.role.shares]:
+        if missing := [name for name in user.uses if name not in partner.role.shares]:
             listed = " and ".join(f"`{name}`" for name in missing)
-            own = ", ".join(str(mine.profiles[0][1].get(name)) for name in missing)
-            yield f"{mine.label} takes {listed} from its own profile ({own}): {theirs.label} shares none"
+            own = ", ".join(str(user.profiles[0][1].get(name)) for name in missing)
+            yield f"{user.label} takes {listed} from its own profile ({own}): {partner.label} shares none"
 
 
 def _other(side: str) -> str:
@@ -655,7 +660,7 @@ def _combinations(
             written = {"role": entry} if isinstance(entry, str) else entry
             try:
                 of_side = tasks if side != config["under_test"] else ()
-                choices[side].append(cast(written, side, config["lang"], folder, roles, of_side))
+                choices[side].append(role_choice(written, side, config["lang"], folder, roles, of_side))
             except UsageError as error:
                 problems += _problems_at(settings, (key, number), error)
     if problems:
@@ -688,53 +693,36 @@ def _problems_at(settings: DialogueSettings, path: KeyPath, error: UsageError) -
     """The problems of an error, at their own place if they have one, or at a path of the config."""
     if isinstance(error, RoleFaults):
         parts = [message.partition("\n") for message in error.faults.messages]
-        here = [settings.problem(path, problem, remedy) for problem, _, remedy in parts]
-        return [*error.faults.problems, *here]
+        at_path = [settings.problem(path, problem, remedy) for problem, _, remedy in parts]
+        return [*error.faults.problems, *at_path]
     if inner := getattr(error, "problems", None):
         return list(inner)
-    problem, _, remedy = str(error).partition("\n")
-    return [settings.problem(path, problem, remedy)]
+    return [settings.problem(path, error.problem, error.remedy)]
 
 
 def _crossed(choices: Mapping[str, list[RoleChoice]], config: Mapping[str, Any]) -> Iterator[Combination]:
     defaults = _default_models(config)
     client_models = as_list(config["client_model"]) if config["client_model"] else [None]
     therapist_models = as_list(config["therapist_model"]) if config["therapist_model"] else [None]
-    default_temperature = config["temperature"]
-    temperatures: list[float | None] = (
-        default_temperature if isinstance(default_temperature, list) else [default_temperature]
+    temperatures = (
+        config["temperature"] if isinstance(config["temperature"], list) else [config["temperature"]]
     )
-    for default in defaults:
-        for of_client in client_models:
-            for of_therapist in therapist_models:
-                for temperature in temperatures:
-                    varied = {
-                        "model": default if len(defaults) > 1 else "",
-                        "client_model": of_client if len(client_models) > 1 else "",
-                        "therapist_model": of_therapist if len(therapist_models) > 1 else "",
-                        "temperature": f"{temperature:g}" if len(temperatures) > 1 else "",
-                    }
-                    yield from _of_pair(
-                        choices,
-                        {CLIENT: of_client or default, THERAPIST: of_therapist or default},
-                        {"temperature": temperature, "max_tokens": config["max_tokens"]},
-                        {name: str(value) for name, value in varied.items() if value},
-                    )
-
-
-def _of_pair(
-    choices: Mapping[str, list[RoleChoice]],
-    models: Mapping[str, str],
-    parameters: JsonMap,
-    varied: Mapping[str, str],
-) -> Iterator[Combination]:
-    for client in choices[CLIENT]:
-        for therapist in choices[THERAPIST]:
-            names = [client.label, therapist.label, *(_slug(value) for value in varied.values())]
+    for default, of_client, of_therapist, temperature in product(
+        defaults, client_models, therapist_models, temperatures
+    ):
+        settings = {
+            "model": default if len(defaults) > 1 else "",
+            "client_model": of_client if len(client_models) > 1 else "",
+            "therapist_model": of_therapist if len(therapist_models) > 1 else "",
+            "temperature": f"{temperature:g}" if len(temperatures) > 1 else "",
+        }
+        varied = {name: str(value) for name, value in settings.items() if value}
+        parameters = {"temperature": temperature, "max_tokens": config["max_tokens"]}
+        for client, therapist in product(choices[CLIENT], choices[THERAPIST]):
             yield Combination(
-                name="_".join(names),
-                client=client.settled(models[CLIENT], parameters),
-                therapist=therapist.settled(models[THERAPIST], parameters),
+                name="_".join([client.label, therapist.label, *map(_slug, varied.values())]),
+                client=client.settled(of_client or default, parameters),
+                therapist=therapist.settled(of_therapist or default, parameters),
                 varied=varied,
             )
 

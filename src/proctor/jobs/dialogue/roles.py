@@ -29,7 +29,7 @@ from proctor.dialogue.steps import KINDS, pattern
 from proctor.dialogue.templating import check_expression, check_template, members_needed, names_in
 from proctor.errors import NotFound, Place, Problem, UsageError
 from proctor.jobs.dialogue.world import TOOL_KEYS, ToolEntry, read_policy, read_tools
-from proctor.json_values import JsonMap, JsonObject, as_map, as_text, texts_in
+from proctor.json_values import JsonMap, JsonObject, as_map, as_text, texts_in, without_none
 from proctor.plan.criteria import read_data, read_text_file, read_yaml_source
 from proctor.plan.source import KeyPath, PlanSource, refuse
 from proctor.plan.validate import SectionLabel, check_shape, did_you_mean
@@ -376,7 +376,7 @@ class RoleFolder:
     def role(self, requested: str) -> Role:
         """The role in a language, or in its fallback."""
         language = self.language_for(requested)
-        values = {name: value for name, value in self.source.data.items() if value is not None}
+        values = without_none(self.source.data)
         for name in ("description", "sources", "field", "choices", "default_profile", "aliases", "uses"):
             values.pop(name, None)
         if "tools" in values:

@@ -205,10 +205,10 @@ def turn_rows(session: JsonMap) -> Iterator[JsonObject]:
             "content": content,
             "word_count": count_words(content),
         }
-        mine = counts.get(role, 0)
-        counts[role] = mine + 1
-        row |= {f"state.{name}": value for name, value in states.get((role, mine), {}).items()}
-        yield row | {f"score.{name}": value for name, value in scores.get((role, mine), {}).items()}
+        number = counts.get(role, 0)
+        counts[role] = number + 1
+        row |= {f"state.{name}": value for name, value in states.get((role, number), {}).items()}
+        yield row | {f"score.{name}": value for name, value in scores.get((role, number), {}).items()}
 
 
 def write_session_csv(folder: Path, output: Path, skipped: Skipped | None = None) -> list[JsonObject]:

@@ -12,7 +12,7 @@ from proctor.dialogue.task import check_problems
 from proctor.dialogue.tools import ToolSpec, merged, tool_problems, with_signature
 from proctor.errors import UsageError
 from proctor.item import digest_of
-from proctor.json_values import JsonMap, JsonObject, as_map, maps_in
+from proctor.json_values import JsonMap, JsonObject, as_map, maps_in, without_none
 from proctor.plan.criteria import read_data, read_text_file, read_yaml_source
 from proctor.plan.source import KeyPath, refuse
 from proctor.plan.validate import SectionLabel, check_shape
@@ -126,7 +126,7 @@ def read_tools(written: object, folder: Path) -> tuple[ToolSpec, ...]:
     if isinstance(written, str):
         path = _file(written, folder, "tools")
         place, written = path.parent, _checked(path, ToolFile)["tools"]
-    specs = [cast("ToolSpec", _without_none(entry)) for entry in maps_in(written)]
+    specs = [cast("ToolSpec", without_none(entry)) for entry in maps_in(written)]
     names = [spec["name"] for spec in specs]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f"two tools are called `{twice}`")
@@ -155,7 +155,7 @@ def read_tasks(written: object, folder: Path) -> list[DialogueTask]:
     """Tasks, from a list or the name of a file. Raises `UsageError`."""
     if isinstance(written, str):
         written = _checked(_file(written, folder, "tasks"), TaskFile)["tasks"]
-    tasks = [DialogueTask(**_without_none(entry)) for entry in maps_in(written)]  # type: ignore[arg-type]
+    tasks = [DialogueTask(**without_none(entry)) for entry in maps_in(written)]  # type: ignore[arg-type]
     names = [task.name.casefold() for task in tasks]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f"two tasks are called `{twice}`")
@@ -195,10 +195,6 @@ def _checked(path: Path, model: type[BaseModel]) -> JsonMap:
     if problems := [*source.problems, *check_shape(source, model, vocabulary).problems]:
         refuse(problems)
     return as_map(source.data)
-
-
-def _without_none(entry: JsonMap) -> JsonObject:
-    return {name: value for name, value in entry.items() if value is not None}
 
 
 def _relative(spec: ToolSpec, place: Path, folder: Path) -> ToolSpec:

@@ -281,7 +281,7 @@ def drift_chart(line: DriftLine) -> str:
 
 
 class AlertFailed(Exception):
-    """An alert was not accepted. The message is a few words of ours, without the address."""
+    """An alert was not accepted. The message is written here and does not contain the address."""
 
 
 class Alerts:

@@ -213,7 +213,7 @@ def _inline(example: JsonMap) -> JsonObject:
         "expectedTrajectory": example.get("expected_trajectory"),
         "turns": turns if any("expectedResponse" in turn for turn in turns) else [],
     }
-    # An empty trajectory is ground truth: no tool is to be called.
+    # An empty trajectory is ground truth: the agent should call no tool.
     return {
         name: value
         for name, value in members.items()

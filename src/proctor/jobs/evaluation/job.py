@@ -31,7 +31,7 @@ from proctor.job import (
 from proctor.jobs.evaluation import prepare
 from proctor.jobs.evaluation.ground_truth import GroundTruthIndex, reference_of
 from proctor.jobs.evaluation.online import online_source
-from proctor.jobs.evaluation.prepare import PendingEvaluationRequest, fill, find_sessions, make_jury
+from proctor.jobs.evaluation.prepare import PendingEvaluationRequest, fill, find_evaluators, find_sessions
 from proctor.jobs.evaluation.request import (
     CONCURRENCY,
     JOB_NAME,
@@ -47,7 +47,7 @@ from proctor.jobs.evaluation.state import (
     evaluation_of,
     fail_evaluation,
 )
-from proctor.json_values import JsonMap, as_map, as_sequence, as_whole_number
+from proctor.json_values import JsonMap, as_map, as_sequence, as_whole_number, without_none
 from proctor.models import ModelRouter
 from proctor.plan.validate import names_of
 from proctor.results_view import ResultsView
@@ -77,7 +77,7 @@ class EvaluationOverrides:
     def members(self) -> dict[str, object]:
         """As members of a request."""
         values = {_MEMBERS.get(each.name, each.name): getattr(self, each.name) for each in fields(self)}
-        return {name: value for name, value in values.items() if value is not None}
+        return without_none(values)
 
 
 _MEMBERS = {
@@ -142,9 +142,8 @@ class OpenedEvaluationPlan(JobPlan):
         """Look up its judges, whose limits decide how it is executed. What is wrong was found when it was
         opened, or costs only the items that need it."""
         with suppress(UsageError):
-            make_jury(
-                request_of(ctx.store, self.evaluation_id, ctx), self.find_evaluator(ctx), models, models
-            )
+            request = request_of(ctx.store, self.evaluation_id, ctx)
+            find_evaluators(request, self.find_evaluator(ctx), models)
         return ()
 
     def find_evaluator(self, ctx: RunContext) -> FindEvaluator:
@@ -185,8 +184,8 @@ class EvaluationStart(JobFiles):
             return True
         request = request_of(store, evaluation_id, ctx)
         with prepare.models_to_check(self.plan.model_options(), ctx) as models:
-            evaluators = make_jury(request, self.plan.find_evaluator(ctx), models, models)
-        for remark in prepare.jury_remarks(evaluators):
+            evaluators = find_evaluators(request, self.plan.find_evaluator(ctx), models)
+        for remark in prepare.sandbox_remarks(evaluators):
             ctx.note(remark)
         ground_truth = GroundTruthIndex(request.metadata)
         sessions = find_sessions(store, request, ctx.now())

@@ -94,10 +94,10 @@ class OnlineWatch:
             return
         job = self._job_of(config, now)
         if job is not None and job.state == FAILED:
-            self._tell_failure(config, job)
+            self._record_failure(config, job)
         elif job is not None and not job.is_finished:
             # New sessions wait until the evaluation has finished its current ones.
-            if self._is_left_alone(job, now):
+            if self._has_no_owner(job, now):
                 yield job.id
         elif job is not None and is_alive(self._store.read.batch(job.id, now)["owner"], None, now):
             # Its process is still ending; its last writes must not conflict with ours.
@@ -113,11 +113,11 @@ class OnlineWatch:
         except NotFound:
             return None
 
-    def _is_left_alone(self, job: EvaluationState, now: datetime) -> bool:
+    def _has_no_owner(self, job: EvaluationState, now: datetime) -> bool:
         batch = self._store.read.batch(job.id, now)
         return not batch["owner"] or batch["status"] != RUNNING
 
-    def _tell_failure(self, config: OnlineConfig, job: EvaluationState) -> None:
+    def _record_failure(self, config: OnlineConfig, job: EvaluationState) -> None:
         """Record why evaluation failed; the sessions are evaluated once that is fixed."""
         message = " ".join(job.error_details) or "the job failed"
         self._store.definitions.unassign_sessions(config["id"], job.id)
@@ -125,13 +125,13 @@ class OnlineWatch:
 
     def _decide(self, config: OnlineConfig, now: datetime) -> dict[str, str]:
         """The decision about each ended session that was not examined before."""
-        over = timestamp(now - timedelta(seconds=self._quiet_seconds(config)))
+        quiet_since = timestamp(now - timedelta(seconds=self._quiet_seconds(config)))
         since = max(config["enabledAt"] or "", self._seen_up_to.get(config["id"], ""))
         decisions = {
             row["id"]: _decision(config, row)
-            for row in _sessions_over(self._store, config, since=since, over=over)
+            for row in _ended_sessions(self._store, config, since=since, until=quiet_since)
         }
-        self._seen_up_to[config["id"]] = min(over, self._store.arrivals.oldest_new() or over)
+        self._seen_up_to[config["id"]] = min(quiet_since, self._store.arrivals.oldest_new() or quiet_since)
         return decisions
 
     def _quiet_seconds(self, config: OnlineConfig) -> float:
@@ -193,7 +193,7 @@ class OnlineWatch:
         }
 
 
-def _sessions_over(store: Store, config: OnlineConfig, *, since: str, over: str) -> list[QuietSession]:
+def _ended_sessions(store: Store, config: OnlineConfig, *, since: str, until: str) -> list[QuietSession]:
     """Undecided sessions of the watched log groups whose last span arrived in this period."""
     source = config["document"]["dataSourceConfig"]["cloudWatchLogs"]
     return quiet_sessions(
@@ -203,7 +203,7 @@ def _sessions_over(store: Store, config: OnlineConfig, *, since: str, over: str)
         log_groups=source.get("logGroupNames") or (),
         prefixes=source.get("logGroupNamePrefixes") or (),
         since=since,
-        until=over,
+        until=until,
     )
 
 
@@ -236,11 +236,11 @@ def does_match(attributes: JsonMap, condition: JsonMap) -> bool:
     if operator == "Contains":
         return str(expected) in (map(str, value) if isinstance(value, list) else str(value))
     if operator == "Equals":
-        return _like(value, expected)
+        return _equals(value, expected)
     return _compares(value, expected, operator)
 
 
-def _like(value: object, expected: object) -> bool:
+def _equals(value: object, expected: object) -> bool:
     if isinstance(expected, bool) or isinstance(value, bool):
         return str(value).lower() == str(expected).lower()
     if isinstance(expected, int | float):

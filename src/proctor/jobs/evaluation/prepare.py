@@ -27,8 +27,7 @@ from proctor.job import Work
 from proctor.jobs.evaluation.ground_truth import Dataset, GroundTruthIndex, dataset_of_examples, read_dataset
 from proctor.jobs.evaluation.request import EvaluationRequest, is_name
 from proctor.jobs.evaluation.state import ACCOUNT, REGION, EvaluationState, evaluation_of, open_evaluation
-from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, as_text
-from proctor.model import Model, ModelDirectory
+from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, as_text, without_none
 from proctor.models import ModelRouter
 from proctor.plan.source import bytes_of
 from proctor.session import CHARACTERS_PER_TOKEN, Usage
@@ -47,7 +46,7 @@ from proctor.store.session_selection import (
 from proctor.telemetry import sources
 
 PAGE = 200
-"""Sessions that are looked at together: many enough to be quick, few enough to stay small."""
+"""Sessions that are read together: enough to be quick, few enough to take little memory."""
 SCENARIO_NAMES = ("testScenarioId", "test_scenario_id", "test.scenario.id", "scenario.id")
 """Attributes in which an imported session may name its scenario."""
 
@@ -98,16 +97,13 @@ def discover(read: StoreReader, sessions: Sessions, *, most: int | None = None) 
 
 
 def select_sessions(read: StoreReader, ids: Sequence[str]) -> Iterator[DiscoveredSession]:
-    """What is to be known of each session before it is judged, a page at a time."""
+    """The properties of sessions that their items need, read a page at a time."""
     for start in range(0, len(ids), PAGE):
         yield from _page(read, ids[start : start + PAGE])
 
 
 def _page(read: StoreReader, ids: Sequence[str]) -> Iterator[DiscoveredSession]:
-    heads, contents = (
-        session_heads(read, ids),
-        session_contents(read, ids),
-    )
+    heads, contents = session_heads(read, ids), session_contents(read, ids)
     for session_id in ids:
         if session_id in heads:
             yield _discovered(heads[session_id], contents[session_id])
@@ -134,16 +130,14 @@ def _discovered(row: SessionHead, content: SessionContent) -> DiscoveredSession:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluatorSet:
-    """The evaluators of a request, by their names in it."""
+Evaluators = Mapping[str, Evaluator]
+"""The evaluators of a request, by their names in it."""
 
-    members: Mapping[str, Evaluator]
 
-    def model_of(self, name: str) -> str:
-        """The judge of an evaluator; empty: it calls no model."""
-        judge = getattr(self.members[name], "judge_model", None)
-        return str(getattr(judge, "model", "") or "")
+def _judge_of(evaluator: Evaluator) -> str:
+    """The model behind an evaluator; empty: it calls none."""
+    judge = getattr(evaluator, "judge_model", None)
+    return str(getattr(judge, "model", "") or "")
 
 
 def find_sessions(store: Store, request: EvaluationRequest, now: datetime) -> SessionDiscovery:
@@ -157,16 +151,16 @@ def evaluation_items(
     read: StoreReader,
     request: EvaluationRequest,
     sessions: Sequence[str],
-    jury: EvaluatorSet,
+    evaluators: Evaluators,
     ground: GroundTruthIndex,
 ) -> Iterator[Item]:
-    """Each session with each evaluator; the evaluators of one session stand together."""
-    # Asked once: a function's digest is read from its file each time.
-    digests = {name: evaluator.digest for name, evaluator in jury.members.items()}
+    """Each session with each evaluator, session by session."""
+    # Once, not per session: a function's digest is read from its file each time.
+    digests = {name: evaluator.digest for name, evaluator in evaluators.items()}
     for session in select_sessions(read, sessions):
         expected = ground.of(session.external_id, session.scenario)
-        for name, digest in digests.items():
-            yield _item(request, session, name, digest, jury, expected)
+        for name, evaluator in evaluators.items():
+            yield _item(request, session, name, evaluator, digests[name], expected)
 
 
 def fill(
@@ -174,11 +168,11 @@ def fill(
     run_id: str,
     request: EvaluationRequest,
     sessions: Sequence[str],
-    jury: EvaluatorSet,
+    evaluators: Evaluators,
     ground: GroundTruthIndex,
 ) -> Extension:
     """Add the items of an evaluation, or extend them. This process must own the batch."""
-    items = evaluation_items(store.read, request, sessions, jury, ground)
+    items = evaluation_items(store.read, request, sessions, evaluators, ground)
     if store.read.totals(run_id)["items"]:
         return extend(store, run_id, {}, items, derived_fields=frozenset({"prompt"}))
     store.extend_batch(run_id, {}, add=items, settle=(), drop=())
@@ -189,11 +183,10 @@ def _item(
     request: EvaluationRequest,
     session: DiscoveredSession,
     name: str,
+    evaluator: Evaluator,
     digest: str,
-    jury: EvaluatorSet,
     expected: JsonMap,
 ) -> Item:
-    evaluator = jury.members[name]
     truth = expected.get("groundTruth")
     traces = _traces(request, session)
     scenario = str(expected.get("testScenarioId") or session.scenario)
@@ -227,7 +220,7 @@ def _item(
     return Item(
         runner="evaluation",
         prompt=session.label,
-        model=jury.model_of(name),
+        model=_judge_of(evaluator),
         details=details,
         settings=settings,
         factors={key: value for key, value in factors.items() if value},
@@ -240,39 +233,33 @@ def _traces(request: EvaluationRequest, session: DiscoveredSession) -> tuple[str
     return ()
 
 
-def make_jury(
-    request: EvaluationRequest,
-    find: FindEvaluator,
-    models: Model,
-    directory: ModelDirectory,
-) -> EvaluatorSet:
+def find_evaluators(request: EvaluationRequest, find: FindEvaluator, models: ModelRouter) -> Evaluators:
     """Find every evaluator of a request; raises with every problem. Calls no model."""
-    members, problems = dict[str, Evaluator](), list[str]()
+    evaluators, problems = dict[str, Evaluator](), list[str]()
     for name in request.evaluators:
         try:
-            members[name] = find(name, request.judge_settings, models)
+            evaluators[name] = find(name, request.judge_settings, models)
         except UsageError as error:
             problems.append(str(error))
-    jury = EvaluatorSet(members=members)
-    for model in dict.fromkeys(filter(None, map(jury.model_of, members))):
-        problems += _missing(model, directory, has_budget=request.budget_usd is not None)
-    names = [evaluator.name for evaluator in members.values()]
+    for model in dict.fromkeys(filter(None, map(_judge_of, evaluators.values()))):
+        problems += _missing(model, models, has_budget=request.budget_usd is not None)
+    names = [evaluator.name for evaluator in evaluators.values()]
     for name in {name for name in names if names.count(name) > 1}:
         problems.append(f"two evaluators are named {name}\nRename one: results are identified by name.")
     if problems:
         raise UsageError("\n\n".join(problems))
-    return jury
+    return evaluators
 
 
-def _missing(model: str, directory: ModelDirectory, *, has_budget: bool) -> list[str]:
+def _missing(model: str, models: ModelRouter, *, has_budget: bool) -> list[str]:
     try:
-        directory.check(model)
+        models.check(model)
     except UsageError as error:
         return [str(error)]
     problems = []
-    if missing := directory.missing_key(model):
+    if missing := models.missing_key(model):
         problems.append(f"{model} needs a key, and {missing} is not set\nSet it: export {missing}=…")
-    if has_budget and not directory.has_price(model):
+    if has_budget and not models.has_price(model):
         problems.append(
             f"no price is known for {model}, so the budget cannot be enforced\n"
             "Add it under `prices:` in the plan."
@@ -484,13 +471,13 @@ def check(pending: PendingEvaluationRequest, models: ModelRouter, ctx: RunContex
     """
     request = EvaluationRequest.from_document(_with_settings(pending, ctx))
     find, _ = _evaluators(request, pending, ctx)
-    return jury_remarks(make_jury(request, find, models, models))
+    return sandbox_remarks(find_evaluators(request, find, models))
 
 
-def jury_remarks(jury: EvaluatorSet) -> tuple[str, ...]:
+def sandbox_remarks(evaluators: Evaluators) -> tuple[str, ...]:
     """How the code of evaluators is confined. Raises `UsageError` if their sandbox does not work here."""
     remarks = set[str]()
-    for problem, remedy in check_evaluators(jury.members.values(), remarks):
+    for problem, remedy in check_evaluators(evaluators.values(), remarks):
         raise UsageError(f"`sandbox`: {problem}\n{remedy}")
     return tuple(remarks)
 
@@ -501,7 +488,7 @@ def prepare(pending: PendingEvaluationRequest, ctx: RunContext) -> PreparedEvalu
     request = EvaluationRequest.from_document(document)
     find, copies = _evaluators(request, pending, ctx)
     with models_to_check(pending.model_options(), ctx) as models:
-        jury_remarks(make_jury(request, find, models, models))
+        sandbox_remarks(find_evaluators(request, find, models))
     return PreparedEvaluation(
         request=_with_files(ctx.store, request, document, ctx), definitions=copies, pending=pending
     )
@@ -564,7 +551,7 @@ def estimate(pending: PendingEvaluationRequest, ctx: RunContext) -> EvaluationEs
         models_to_check(pending.model_options(), ctx) as models,
         _store_of_sessions(document, ctx) as store,
     ):
-        evaluators = make_jury(request, find, models, models)
+        evaluators = find_evaluators(request, find, models)
         request = _with_files(store, request, document, ctx)
         discovery = find_sessions(store, request, ctx.now())
         sessions = select_sessions(store.read, discovery.ids)
@@ -574,7 +561,7 @@ def estimate(pending: PendingEvaluationRequest, ctx: RunContext) -> EvaluationEs
         sessions=len(discovery.ids),
         ignored=discovery.ignored,
         evaluators=estimates,
-        remarks=jury_remarks(evaluators),
+        remarks=sandbox_remarks(evaluators),
     )
 
 
@@ -593,15 +580,14 @@ def _store_of_sessions(document: JsonMap, ctx: RunContext) -> Iterator[Store]:
 
 def _estimate_evaluators(
     request: EvaluationRequest,
-    evaluators: EvaluatorSet,
+    evaluators: Evaluators,
     sessions: Iterable[DiscoveredSession],
     models: ModelRouter,
 ) -> list[EvaluatorEstimate]:
-    targets = dict.fromkeys(evaluators.members, 0)
-    tokens = dict.fromkeys(evaluators.members, 0)
+    targets, tokens = dict.fromkeys(evaluators, 0), dict.fromkeys(evaluators, 0)
     for session in sessions:
         session_tokens = session.characters // CHARACTERS_PER_TOKEN
-        for name, evaluator in evaluators.members.items():
+        for name, evaluator in evaluators.items():
             number = {"session": 1, "trace": session.traces, "tool_call": session.tool_calls}[evaluator.level]
             targets[name] += number
             # A turn is shown with those before it: on average half of the session.
@@ -610,25 +596,20 @@ def _estimate_evaluators(
             )
             tokens[name] += visible_tokens + PROMPT_TOKENS * number
     return [
-        _estimate_evaluator(request, evaluators, name, targets[name], tokens[name], models)
-        for name in evaluators.members
+        _estimate_evaluator(request, evaluator, targets[name], tokens[name], models)
+        for name, evaluator in evaluators.items()
     ]
 
 
 def _estimate_evaluator(
-    request: EvaluationRequest,
-    evaluators: EvaluatorSet,
-    name: str,
-    targets: int,
-    tokens: int,
-    models: ModelRouter,
+    request: EvaluationRequest, evaluator: Evaluator, targets: int, tokens: int, models: ModelRouter
 ) -> EvaluatorEstimate:
-    model = evaluators.model_of(name)
+    model = _judge_of(evaluator)
     calls = targets * request.votes if model else 0
     usage = Usage(input_tokens=tokens * request.votes, output_tokens=ANSWER_TOKENS * calls)
     return EvaluatorEstimate(
-        evaluator=evaluators.members[name].name,
-        level=evaluators.members[name].level,
+        evaluator=evaluator.name,
+        level=evaluator.level,
         model=model,
         targets=targets,
         calls=calls,
@@ -658,7 +639,7 @@ def _with_settings(pending: PendingEvaluationRequest, ctx: RunContext) -> JsonOb
     """The request, completed by the section `evaluation` of `proctor.toml`."""
     section = ctx.settings_for([pending.folder]).evaluation
     defaults = {"judge": section.get("judge"), "harmfulValue": section.get("harmful_value")}
-    return {**{name: value for name, value in defaults.items() if value is not None}, **pending.document}
+    return {**without_none(defaults), **pending.document}
 
 
 def _with_files(

@@ -67,7 +67,7 @@ TOOL_DESCRIPTION = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedSession:
-    """A session of the traces, with what evaluators said of it."""
+    """A session of the traces, with its scores."""
 
     evidence: Evidence
     scores: Sequence[Score] = field(default=())

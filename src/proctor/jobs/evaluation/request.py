@@ -18,7 +18,7 @@ from proctor.errors import Problem, UsageError
 from proctor.item import digest_of
 from proctor.jobs.evaluation import ground_truth
 from proctor.jobs.evaluation.ground_truth import SessionMetadata, unwrapped
-from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence
+from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, without_none
 from proctor.plan.source import KeyPath, PlanSource, refuse
 from proctor.plan.validate import (
     Anything,
@@ -78,7 +78,7 @@ class EvaluationRequest:
     ) -> "EvaluationRequest":
         """Read a checked document. `online_source` gives the `cloudWatchLogs` source that an online
         configuration, by its ARN, watches."""
-        values: dict[str, Any] = {name: value for name, value in document.items() if value is not None}
+        values: dict[str, Any] = without_none(document)
         token = values.pop("clientToken", "")
         metadata = (values.pop("evaluationMetadata", None) or {}).get("sessionMetadata") or []
         return cls(

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 
 from markupsafe import Markup
@@ -312,22 +313,14 @@ def all_insights(store: Store, results: EvaluationResults) -> list[Insight]:
     return insights_of({name: insight_findings(store.read, results.run_id, name) for name in names})
 
 
-def records_of(
-    store: Store, run_id: str, *, first: int = 0, limit: int | None = None
-) -> Iterator[JsonObject]:
-    """The records of an evaluation, in the order of its items, loaded page by page.
-
-    `first` and `limit` count items, each of which has the records of one session and one evaluator.
-    """
+def records_of(store: Store, run_id: str) -> Iterator[JsonObject]:
+    """The records of an evaluation, in the order of its items, loaded page by page."""
     job = store.evaluations.row(run_id, with_deleted=True)
-    position = first
-    while limit is None or position < first + limit:
-        size = PAGE if limit is None else min(PAGE, first + limit - position)
-        page = _page(store, job, position, size)
+    for position in count(0, PAGE):
+        page = _page(store, job, position)
         if page is None:
             return
         yield from page
-        position += size
 
 
 def evaluator_arn(job_arn: str, asked_as: str) -> str:
@@ -412,10 +405,10 @@ def write_results(store: Store, run_id: str, results: EvaluationResults, folder:
     return [records, summary]
 
 
-def _page(store: Store, job: ListedEvaluation, position: int, size: int) -> list[JsonObject] | None:
+def _page(store: Store, job: ListedEvaluation, position: int) -> list[JsonObject] | None:
     """The records of a page of items; None: no more items."""
     read = store.read
-    items = items_page(read, job["id"], position, size)
+    items = items_page(read, job["id"], position, PAGE)
     if not items:
         return None if items is None else []
     started = {item["sessionId"]: item for item in items if item["sessionId"]}

@@ -97,7 +97,6 @@ def open_evaluation(
     plan_path: str = "",
     plan_text: str = "",
     is_detached: bool = False,
-    new_letters: Callable[[], str] | None = None,
 ) -> EvaluationState:
     """Write a new PENDING evaluation; `proctor evaluate run ID` executes it.
 
@@ -106,7 +105,7 @@ def open_evaluation(
     (`EvaluatorRegistry.copies`), which the evaluation keeps using. `folder` contains the user's own code.
     With `is_detached`, a server may resume it when its process dies.
     """
-    evaluation_id = f"{request.name}-{(new_letters or _ten_letters)()}"
+    evaluation_id = f"{request.name}-{_ten_letters()}"
     group, stream = _output(request, evaluation_id)
     new = EvaluationRecord(
         id=evaluation_id,
@@ -303,5 +302,5 @@ def _output(request: EvaluationRequest, evaluation_id: str) -> tuple[str, str]:
 
 
 def _ten_letters() -> str:
-    chance = SystemRandom()
-    return "".join(chance.choice(string.ascii_letters + string.digits) for _ in range(10))
+    rng = SystemRandom()
+    return "".join(rng.choice(string.ascii_letters + string.digits) for _ in range(10))

@@ -53,9 +53,9 @@ COLUMNS = (
     "tokens",
     "error",
 )
-"""What a table can say of a row; other columns are factors. `score:NAME` is a further score."""
+"""Columns with a meaning; all others are factors. `score:NAME` is a further score."""
 RESULTS = {"success", "score", "status"}
-"""Columns that say how a row ended; a table has at least one of them."""
+"""Columns with the outcome of a row; a table has at least one of them."""
 SCORE = "score:"
 MOST_LEVELS = 50
 """A column with more values than this is not a factor."""
@@ -426,10 +426,10 @@ class _Survey:
     def _check_columns(
         self, table: _TableFile, names: Sequence[str], sources: Mapping[str, str], early: Mapping[str, int]
     ) -> None:
-        there = f"There are: {', '.join(names)}."
+        listed = f"There are: {', '.join(names)}."
 
         def missing(problem: str, fix: str) -> None:
-            self._add(TableProblem(place=table.place(0), problem=problem, fix=f"{fix}{there}"))
+            self._add(TableProblem(place=table.place(0), problem=problem, fix=f"{fix}{listed}"))
 
         for target, source in self.mapping.items():
             name = source or target

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _LABEL = re.compile(r"var-(\d+)-run-(\d+)")
 LARGEST = 1e150
-"""Values beyond it are not computed with: their squares are no numbers."""
+"""Values beyond it are excluded: their squares overflow."""
 
 
 def read_study(folder: Path) -> Study:
@@ -390,11 +390,13 @@ class BatchAnalyzer:
         rows = []
         interactions = len(shares) - len(levels)
         for name, share in shares:
-            mine = [one for one in self.level_contrasts if (one.metric, one.factor) == (metric_name, name)]
+            contrasts = [
+                one for one in self.level_contrasts if (one.metric, one.factor) == (metric_name, name)
+            ]
             corrected: float | None
             if name in levels:
-                tested = [one.difference for one in mine if not one.left_out]
-                p = min((one.p * len(mine) for one in tested if one.p is not None), default=None)
+                tested = [one.difference for one in contrasts if not one.left_out]
+                p = min((one.p * len(contrasts) for one in tested if one.p is not None), default=None)
                 corrected = min(
                     (one.p_adjusted for one in tested if one.p_adjusted is not None), default=None
                 )
@@ -409,10 +411,10 @@ class BatchAnalyzer:
                     "p_corrected": None if corrected is None else min(1.0, corrected),
                     "n": len(runs),
                     "test": "its levels" if name in levels else "F test",
-                    "is_significant": any(one.is_clear for one in mine)
+                    "is_significant": any(one.is_clear for one in contrasts)
                     if name in levels
                     else corrected is not None and corrected < 0.05,
-                    "note": "; ".join(dict.fromkeys(one.left_out for one in mine if one.left_out)),
+                    "note": "; ".join(dict.fromkeys(one.left_out for one in contrasts if one.left_out)),
                 }
             )
         return rows

@@ -292,7 +292,7 @@ class Experiment:
         return {"label": f"var-{number:03d}-run-{run:03d}", "variationId": number}
 
     def _timeout_seconds(self, plain: Mapping[str, Any]) -> float | None:
-        """With people among the actors, there is no default: they take their time."""
+        """No default where people play actors: they take their time."""
         has_human = any(actor.get("control") == "human" for actor in plain["actors"].values())
         value: float | None = self._get("timeout_per_run", None if has_human else DEFAULT_TIMEOUT_SECONDS)
         return value
@@ -331,8 +331,7 @@ def read_experiment(
     except UsageError as error:
         if not problems:
             raise
-        problem, _, remedy = str(error).partition("\n")
-        sources.refuse([*problems, valid.problem(("base_scenario",), problem, remedy)])
+        sources.refuse([*problems, valid.problem(("base_scenario",), error.problem, error.remedy)])
     variations, variation_faults = expand_variations(valid, loaded)
     judges, unknown = judges_of(valid, loaded.scenario.world_state_model)
     problems += [*variation_faults, *unknown]

@@ -60,9 +60,9 @@ def _label(one: StatisticsRow) -> str:
     return f"{one['variation_id']}: {one['description']}"
 
 
-def _omission_note(number: int, most: int, what: str) -> str:
-    """What a figure leaves out, as the beginning of a sentence; empty: nothing."""
-    return f" The first {most} of {number} {what}." if number > most else ""
+def _omission_note(number: int, most: int) -> str:
+    """A sentence on the variations that a figure leaves out; empty: none."""
+    return f" The first {most} of {number} variations." if number > most else ""
 
 
 def _success(statistics: Sequence[StatisticsRow], marks: FigureList | None = None) -> list[Drawn]:
@@ -84,7 +84,7 @@ def _success(statistics: Sequence[StatisticsRow], marks: FigureList | None = Non
     caption = (
         f"{title}. Share of the runs that completed, without infrastructure errors; 95% CI: Wilson; "
         f"{sample_text([one['judged_runs'] for one in known], 'run', 'variation')}."
-        f"{_omission_note(len(known), DRAWN_VARIATIONS, 'variations')}"
+        f"{_omission_note(len(known), DRAWN_VARIATIONS)}"
     )
     plot = _variation_plot(title, known, entries, say=percent, axis="completed", limits=(0.0, 1.0))
     return [(caption, plot)]
@@ -150,7 +150,7 @@ def _by_variation(
     caption = (
         f"{title}. Mean of {LAST_VALUE}; {method_text(each['method'] for each in values if _has_ci(each))}; "
         f"{sample_text([each['n'] for each in values], 'run', 'variation')}."
-        f"{_omission_note(len(known), DRAWN_VARIATIONS, 'variations')}"
+        f"{_omission_note(len(known), DRAWN_VARIATIONS)}"
     )
     return [(caption, _variation_plot(title, known, entries, say=short, axis=metric))]
 
@@ -279,7 +279,7 @@ def _over_turns(metric: str, analyzer: "BatchAnalyzer", marks: FigureList | None
     caption = (
         f"{title}. Mean over the completed runs of a variation after each turn, with its 95% CI; "
         f"{sample_text(counts, 'run', 'turn and variation', total=False)}. All panels have the same axes."
-        f"{_omission_note(len(numbers), DRAWN_PANELS, 'variations')}"
+        f"{_omission_note(len(numbers), DRAWN_PANELS)}"
     )
     return [(caption, small_multiples(title, panels, x_axis="turn", y_axis=metric))]
 
@@ -381,7 +381,7 @@ def _against_cost(metric: str, statistics: Sequence[StatisticsRow]) -> list[Draw
         f"{title}. Mean of {LAST_VALUE} and mean cost of all runs, by variation; "
         f"{method_text(each['method'] for each in values if _has_ci(each))}; "
         f"{sample_text([each['n'] for each in values], 'run', 'variation')}."
-        f"{_omission_note(len(known), DRAWN_PANELS, 'variations')}"
+        f"{_omission_note(len(known), DRAWN_PANELS)}"
     )
     plot = scatter(title, points, x_axis="mean cost of a run", y_axis=metric, say_x=usd, say_y=short)
     return [(caption, plot)]

@@ -342,7 +342,7 @@ class ExperimentFolder(JobFiles):
             self.write()
 
     def finish(self, end: BatchEnd) -> Mapping[str, object]:
-        """Bring all files in sync, and analyze a completed experiment that wants it."""
+        """Bring all files in sync, and analyze a completed experiment if its config says so."""
         self._sync()
         if self._options.get("aggregateMetrics") and end.status == "completed":
             BatchAnalyzer(self.path).save()

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from proctor.batch.create import Extension
 from proctor.batch.preflight import check_evaluators, check_model, mock_model_remark
-from proctor.context import AttemptContext, ModelOptions, People, RunContext, StoreQuestions
+from proctor.context import AttemptContext, ModelOptions, People, RunContext, people_of_run
 from proctor.errors import NotFound, PlanError, Problem, UsageError
 from proctor.evaluator import Evaluator
 from proctor.item import QUEUED, Item
@@ -90,8 +90,7 @@ class ScenarioPlan(JobPlan):
 
     def refusal(self, path: Sequence[str | int], error: UsageError) -> UsageError:
         """An error about a setting, at its place in the config."""
-        problem, _, remedy = str(error).partition("\n")
-        return PlanError([self.experiment.problem(tuple(path), problem, remedy)])
+        return PlanError([self.experiment.problem(tuple(path), error.problem, error.remedy)])
 
     def model_options(self) -> ModelOptions:
         """Scripted models are looked up beside the config and in the scenario."""
@@ -184,8 +183,7 @@ class ScenarioPlan(JobPlan):
                 )
                 evaluators.append(attempts.find_evaluator(judge["name"], judge["judging"], models))
             except UsageError as error:
-                problem, _, remedy = str(error).partition("\n")
-                yield experiment.problem(("evaluators", index), problem, remedy)
+                yield experiment.problem(("evaluators", index), error.problem, error.remedy)
         for problem, remedy in check_evaluators(evaluators, remarks):
             yield experiment.problem(("sandbox",), problem, remedy)
 
@@ -323,10 +321,8 @@ class ScenarioJob(Job):
         )
 
     def people(self, run_id: str, ctx: RunContext) -> People:
-        """The person at the terminal, or people elsewhere, who are asked through the store."""
-        options = json.loads(ctx.store.read.batch(run_id, ctx.now())["optionsJson"])
-        at_terminal = None if options.get("human") == "web" else ctx.people
-        return at_terminal or StoreQuestions(ctx.store, run_id, ctx.now, ctx.info)
+        """The people who play actors."""
+        return people_of_run(run_id, ctx)
 
     def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> ExperimentFolder:
         """The experiment's folder."""

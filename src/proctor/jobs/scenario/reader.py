@@ -375,7 +375,7 @@ def _check_actors(at: Steps, names: Sequence[str], scenario: Scenario, findings:
 
 
 def _length(source: PlanSource, plain: Plain, findings: FolderReader) -> None:
-    """`scenario_length`: a number of turns, or a condition and at most so many."""
+    """`scenario_length`: a number of turns, or a condition and the maximum number."""
     length = source.data.get("scenario_length")
     if isinstance(length, int) and not isinstance(length, bool):
         length = {"type": "fixed", "turns": length}

@@ -24,6 +24,7 @@ from proctor.jobs.scenario.experiment import (
 )
 from proctor.jobs.scenario.folder import ImportedRuns, run_from_store
 from proctor.jobs.scenario.job import ScenarioPlan
+from proctor.json_values import without_none
 from proctor.model import Answer, Request
 from proctor.models import ModelRouter
 from proctor.plan.yaml_loader import read_source
@@ -65,7 +66,7 @@ def config_of(
             for path, value in changes.items()
         ],
     }
-    settings = {name: value for name, value in config.items() if value is not None}
+    settings = without_none(config)
     return yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
 
 

@@ -70,7 +70,7 @@ def expand_variations(source: PlanSource, loaded: LoadedScenario) -> tuple[list[
 
 
 def variation_problems(source: PlanSource) -> list[Problem]:
-    """The problems of the variations of a config that can be told without its scenario."""
+    """The problems of the variations of a config that can be found without its scenario."""
     problems: list[Problem] = []
     _entries(source, problems)
     return problems
