@@ -13,8 +13,7 @@ from functools import lru_cache
 from typing import ClassVar
 
 from proctor.agent import Assignment, Availability, WorkDone
-from proctor.agents._gateway_program import VERSION_SECONDS, Installable
-from proctor.agents._program import UNANSWERED_SECONDS, watch
+from proctor.agents._program import UNANSWERED_SECONDS, Installable, run_with_option, watch
 from proctor.agents._stream_json import StreamJson
 from proctor.errors import WorkspaceError
 from proctor.session import Record
@@ -55,16 +54,7 @@ def switches_in(help_text: str) -> Switches:
 @lru_cache(maxsize=8)
 def _switches(program: str, path: str, home: str) -> Switches:
     try:
-        process = subprocess.run(
-            [program, "--help"],
-            env={"PATH": path, "HOME": home},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=VERSION_SECONDS,
-            check=False,
-        )
+        process = run_with_option(program, "--help", {"PATH": path, "HOME": home})
     except (OSError, subprocess.TimeoutExpired):
         return Switches()
     return switches_in(process.stdout or process.stderr)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from proctor.agent import Reach
-from proctor.agents._gateway_program import GatewayProgram, Installable, ProgramCall, ProgramRun
+from proctor.agents._program import GatewayProgram, Installable, ProgramCall, ProgramRun
 from proctor.agents._stream_json import StreamJson
 
 _WITHOUT_GATEWAY = ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_AUTOUPDATER", "IS_SANDBOX")
