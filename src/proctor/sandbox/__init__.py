@@ -78,7 +78,7 @@ def read_settings(value: object) -> SandboxSettings:
         kind=kind,
         container=image,
         network=_read_network(members.get("network")),
-        limits={name: _read_limit(name, size) for name, size in _section(members, "limits", LIMITS).items()},
+        limits=_read_limits(members.get("limits", {})),
         read=tuple(_texts(members.get("read", []), "read")),
         cache=_read_cache(members.get("cache", [])),
     )
@@ -119,13 +119,12 @@ def _is_path(value: object) -> bool:
     return isinstance(value, str) and value.startswith(("/", "~/"))
 
 
-def _section(value: Mapping[str, object], name: str, known: Mapping[str, object]) -> Mapping[str, object]:
-    section = value.get(name, {})
-    if not isinstance(section, Mapping):
-        raise ValueError(f"`{name}` should have settings: {', '.join(known)}")
-    if unknown := [str(key) for key in section if key not in known]:
-        raise ValueError(f"`{name}` has no setting `{unknown[0]}`; it may have: {', '.join(known)}")
-    return section
+def _read_limits(value: object) -> dict[str, int]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"`limits` should have settings: {', '.join(LIMITS)}")
+    if unknown := [str(key) for key in value if key not in LIMITS]:
+        raise ValueError(f"`limits` has no setting `{unknown[0]}`; it may have: {', '.join(LIMITS)}")
+    return {name: _read_limit(name, size) for name, size in value.items()}
 
 
 def _read_network(value: object) -> dict[str, Network]:

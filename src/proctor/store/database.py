@@ -404,6 +404,13 @@ class SqliteConnection:
         self._raw.close()
 
 
+class Transaction(Protocol):
+    """Runs work in a transaction."""
+
+    def __call__(self, work: Callable[[Connection], R]) -> R:
+        """Commit the changes of `work`, or none of them if it raises."""
+
+
 def in_transaction(connection: Connection, work: Callable[[], R]) -> R:
     """Do work in a transaction; once more when the database went away meanwhile and has returned."""
     for left in reversed(range(TRANSACTION_TRIES)):

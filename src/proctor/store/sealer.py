@@ -13,11 +13,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, TypeGuard, TypeVar
+from typing import TypeGuard
 
 from proctor.errors import KeyMissing, KeyUnusable, StoreError
 from proctor.json_values import JsonMap
-from proctor.store.database import Connection, Database, Row, insertion
+from proctor.store.database import Connection, Database, Row, Transaction, insertion
 from proctor.store.keys import KEY_BYTES, NONCE_BYTES, Keys, MasterKey, aes_gcm
 from proctor.store.signatures import SigningKey
 from proctor.store.tables import COLUMNS
@@ -511,8 +511,6 @@ def _cached(known: dict[tuple[str, str], str], key: tuple[str, str], value: str)
 
 # The data keys of a store.
 
-T = TypeVar("T")
-Transaction = Callable[[Callable[[Connection], T]], T]
 _ALL = 'SELECT * FROM "data_keys" ORDER BY "createdAt", "id"'
 _CURRENT = 'SELECT "id" FROM "data_keys" WHERE "scope" = ? AND "retiredAt" IS NULL'
 
@@ -535,7 +533,7 @@ def insert(connection: Connection, row: JsonMap) -> None:
 class DataKeys:
     """Queries and changes of a store's data keys."""
 
-    def __init__(self, transaction: Transaction[Any], sealer: Sealer) -> None:
+    def __init__(self, transaction: Transaction, sealer: Sealer) -> None:
         self._transaction, self._sealer = transaction, sealer
 
     @property
@@ -546,7 +544,7 @@ class DataKeys:
     @property
     def rows(self) -> list[Row]:
         """All data keys, wrapped, oldest first."""
-        return list(self._transaction(lambda connection: connection.rows(_ALL)))
+        return self._transaction(lambda connection: connection.rows(_ALL))
 
     def ensure(self, *, can_write: bool = True) -> None:
         """Create the first data key if a master key is configured, and check that the two match."""
