@@ -258,7 +258,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
-    """A model with the parameters and the number of votes it is asked with."""
+    """A model with its parameters and the number of votes."""
 
     models: Model
     model: str

@@ -420,7 +420,7 @@ def run_with_option(
 
 
 def _read_version(program: str, option: str, environment: Mapping[str, str], install: str) -> Availability:
-    """Its version, or what is wrong with it. Only a program that cannot be started is not ready."""
+    """The version of a program, or its problem. Only a program that cannot be started is not ready."""
     try:
         process = run_with_option(program, option, environment)
     except OSError as error:
@@ -470,7 +470,7 @@ def is_model_error(name: str) -> bool:
 # Linux rejects a single argument beyond 128 KiB.
 LONGEST_ARGUMENT_BYTES = 120_000
 
-# A trajectory with every answer in it has been seen at some megabytes.
+# Trajectories with all answers have reached some megabytes.
 LARGEST_FILE = 64 * 1024 * 1024
 UNNAMED_MODEL = "default"
 """Model name for programs that require one when the plan has none."""

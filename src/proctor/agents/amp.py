@@ -1,8 +1,8 @@
 """Amp: headless, via its stream JSON.
 
 Amp only talks to its own service, so that its calls cannot be intercepted: messages, tools and tokens are
-read from its output, and it needs its key. It chooses the model: a plan can ask for one of its modes, and the
-help of the installed version says which there are.
+read from its output, and it needs its key. It chooses the model: a plan can select one of its modes, which
+the help of the installed version lists.
 """
 
 import re
@@ -22,19 +22,19 @@ PROGRAM = Installable("amp", "amp", "npm install -g @sourcegraph/amp", also_name
 _MODE_SWITCH = re.compile(r"^\s+(?:-m, )?--mode\b[^\n]*\n?[^(]*\(([^)]*)\)", re.MULTILINE)
 _MODE = re.compile(r"[a-z][a-z0-9_-]*")
 _GPT5_SWITCH = "--try-gpt5"
-"""Of versions before there were modes."""
+"""Option of versions without modes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """What the installed version can be asked for."""
+    """Options of the installed version that select a model."""
 
     modes: tuple[str, ...] = ()
     has_modes: bool = False
     has_gpt5: bool = False
 
     def for_model(self, model: str) -> list[str] | None:
-        """The arguments that ask for a model or mode; None: it cannot be asked for."""
+        """The arguments that select a model or mode; None: it cannot be selected."""
         name = model.rpartition("/")[2].lower()
         if name in ("", "default"):
             return []
@@ -44,7 +44,7 @@ class Switches:
 
 
 def switches_in(help_text: str) -> Switches:
-    """What a version can be asked for, by its help."""
+    """The options of a version, read from its help."""
     match = _MODE_SWITCH.search(help_text)
     words = [word.strip().lower() for word in match[1].split(",")] if match else []
     modes = tuple(word for word in words if _MODE.fullmatch(word))
@@ -92,7 +92,7 @@ class Amp:
         )
 
     def refusal(self, model: str, environment: Mapping[str, str]) -> str:
-        """Why the installed version cannot be asked for a model; runs `--help`."""
+        """Why the installed version cannot use a model; runs `--help`."""
         program = PROGRAM.find(environment)
         if program is None or (not self.mode and model in ("", "default")):
             return ""

@@ -99,7 +99,7 @@ def _fits(value: str) -> bool:
 
 
 class _Lines:
-    """Parses events in our own format or Claude Code's; other lines are collected as text."""
+    """Parses events in the format of this module or Claude Code's; other lines are collected as text."""
 
     def __init__(self, record: Record, model: str) -> None:
         self._record = record

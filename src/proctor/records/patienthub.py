@@ -35,8 +35,8 @@ kind = "patienthub"
 CLIENT, THERAPIST = "client", "therapist"
 SUMMARY = "batch_summary.json"
 
-# Written by Proctor only.
-_STATUSES = {"error": "error", "fail": "fail", "timeout": "timeout", "success": "success"}
+# Only Proctor's files have one.
+_STATUSES = ("error", "fail", "timeout", "success")
 
 
 def recognises(path: Path) -> bool:
@@ -71,7 +71,8 @@ def _session(path: Path, session: JsonMap, name: str) -> Session:
     _add_messages(transcript, session, under_test)
     record, roles = as_map(session, "record"), as_map(session, "roles")
     _add_usage(transcript, session, roles)
-    status = _STATUSES.get(as_text(session, "status"), "success")
+    status = as_text(session, "status")
+    status = status if status in _STATUSES else "success"
     ended = as_text(session, "end_reason")
     return Session(
         external_id=as_text(record, "session_id") or place_of(path, name),

@@ -48,7 +48,7 @@ class SandboxSettings:
     container: str = ""
     """Image of `container`."""
     network: Mapping[str, Network] = field(default_factory=dict)
-    """By phase; only what is set."""
+    """By phase; unset phases are missing."""
     limits: Mapping[str, int] = field(default_factory=dict)
     """By name, in bytes or as a count; of each process."""
     read: tuple[str, ...] = ()
@@ -168,7 +168,7 @@ def _read_cache(value: object) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What one program may do."""
+    """Permissions of one program."""
 
     write: Sequence[Path]
     """Folders it may change; their paths are the same inside."""
@@ -214,7 +214,7 @@ class Sandbox:
         """The same for the functions and programs of evaluators of a plan with this `sandbox`."""
         merged = merge_settings(self.settings, own)
         if self.settings_of(own).kind == "container":
-            # An image of agents has neither our Python nor the evaluators.
+            # The image of an agent has neither Proctor's Python nor the evaluators.
             merged = merge_settings(merged, "auto")
         return replace(self, settings=merged)
 

@@ -171,7 +171,7 @@ class SearchIndex:
     def update(
         self, *, seconds: float | None = None, on_progress: Callable[[IndexState], None] = lambda _: None
     ) -> IndexState:
-        """Index sessions that are not indexed yet, the newest first: all, or for about so many seconds."""
+        """Index sessions that are not indexed yet, the newest first: all, or for about `seconds`."""
         self.check()
         deadline = None if seconds is None else time.monotonic() + seconds
         connection = self._plain.connection()

@@ -107,7 +107,7 @@ Word = Annotated[str, Field(max_length=500, pattern=r"^[^\x00]*$")]
 Key = tuple[str, str, str]
 """An evaluator, a dimension, a target."""
 
-# Landis and Koch's names for ranges of kappa, which most readers have seen somewhere.
+# Landis and Koch's names for ranges of kappa.
 STRENGTHS = ((0.8, "almost perfect"), (0.6, "substantial"), (0.4, "moderate"), (0.2, "fair"), (0.0, "slight"))
 
 

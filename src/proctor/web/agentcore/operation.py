@@ -187,7 +187,7 @@ async def admitted_body(service: Service, request: Request, operation: Operation
 
 
 def request_record(request: Request) -> RequestRecord:
-    """What is known about a request."""
+    """The record of a request."""
     record: RequestRecord = request.scope[RECORD]
     return record
 
