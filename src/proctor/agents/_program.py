@@ -24,7 +24,7 @@ from proctor.agent import Access, Assignment, Availability, Reach, WorkDone, log
 from proctor.errors import ModelError, RateLimited, WorkspaceError
 from proctor.formatting import Clip, clipped
 from proctor.json_values import SHORT, JsonMap, json_object
-from proctor.processes import CouldNotStart, started
+from proctor.processes import CouldNotStart, Program, started
 from proctor.processes.streams import Unfinished
 from proctor.secrets import write_private
 from proctor.session import Intervention, Message, Note, Record, ToolCall, Workspace
@@ -78,7 +78,6 @@ async def watch(
     Raises `WorkspaceError` if the program rejects how it is called, unless the user wrote the command.
     """
     printed = assignment.output
-    unanswered = has_begun = False
     try:
         async with started(
             command,
@@ -88,25 +87,9 @@ async def watch(
             typed=typed,
             confinement=assignment.confinement,
         ) as program:
-            try:
-                blocks = program.blocks(rest_seconds=min(REST_SECONDS, unanswered_seconds))
-                while block := await _next(blocks, reader, unanswered_seconds):
-                    redacted = _without(secrets, block)
-                    if isinstance(block, Unfinished):
-                        reader.feed_partial(redacted)
-                    else:
-                        others = None if assignment.keep_events else printed
-                        has_begun = _read(redacted, reader, others) or has_begun
-                        if assignment.keep_events:
-                            printed.add(redacted)
-            except TimeoutError:
-                unanswered = True
-                await program.end()
-            except BaseException:
-                printed.add(_without(secrets, program.stderr))
-                raise
-            finally:
-                reader.finish()
+            has_begun, unanswered = await _read_output(
+                program, assignment, reader, secrets, unanswered_seconds
+            )
             ending = await program.ending()
             stderr = _without(secrets, program.stderr)
     except CouldNotStart as cause:
@@ -126,6 +109,38 @@ async def watch(
             )
         failure = failure or f"it exited with {ending.exit_code}{_last_lines(stderr, printed.text)}"
     return WorkDone(exit_code=ending.exit_code, output=printed.text, failure=failure)
+
+
+async def _read_output(
+    program: Program,
+    assignment: Assignment,
+    reader: OutputReader,
+    secrets: Sequence[str],
+    unanswered_seconds: float,
+) -> tuple[bool, bool]:
+    """Read standard output to its end. Whether there was an event, and whether the program was ended because
+    it waited for an answer."""
+    printed, has_begun = assignment.output, False
+    others = None if assignment.keep_events else printed
+    try:
+        blocks = program.blocks(rest_seconds=min(REST_SECONDS, unanswered_seconds))
+        while block := await _next(blocks, reader, unanswered_seconds):
+            redacted = _without(secrets, block)
+            if isinstance(block, Unfinished):
+                reader.feed_partial(redacted)
+                continue
+            has_begun = _read(redacted, reader, others) or has_begun
+            if assignment.keep_events:
+                printed.add(redacted)
+    except TimeoutError:
+        await program.end()
+        return has_begun, True
+    except BaseException:
+        printed.add(_without(secrets, program.stderr))
+        raise
+    finally:
+        reader.finish()
+    return has_begun, False
 
 
 async def _next(blocks: AsyncIterator[str], reader: OutputReader, unanswered_seconds: float) -> str:
