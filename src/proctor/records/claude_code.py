@@ -73,7 +73,7 @@ class _ClaudeCodeSession:
         elif what == "assistant":
             self._assistant(entry, at)
         elif what == "system" and entry.get("subtype") == "compact_boundary":
-            self.notes.append("the conversation was summarised to save room")
+            self.notes.append("the conversation was summarized to save room")
 
     def finish(self) -> Session:
         """The session, after the last line."""

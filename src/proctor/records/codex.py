@@ -84,7 +84,7 @@ class _CodexSession:
         elif what == "token_usage_record":
             self._count(as_map(payload, "usage"), at, per_response=True)
         elif what == "compacted":
-            self.notes.append("the conversation was summarised to save room")
+            self.notes.append("the conversation was summarized to save room")
         elif "payload" not in line:
             self._begin(line, at) if "instructions" in line else self._item(line, at)
 

@@ -181,7 +181,7 @@ def _add_usage(transcript: TranscriptBuilder, info: JsonMap, model: str) -> list
     transcript.add_model_call(call, before=(0, 0))
     calls = as_whole_number(spent, "api_calls")
     return (
-        [f"{calls} model calls, told as one: their tokens and cost are known in sum only"]
+        [f"{calls} model calls, recorded as one: only their total tokens and cost are known"]
         if calls > 1
         else []
     )

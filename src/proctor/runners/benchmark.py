@@ -368,7 +368,7 @@ async def _run_hidden_tests(session: WorkSession, fresh: WorkSession, digest: st
     archive = await _task_files(session.services, session.item.settings["hidden"])
     assert isinstance(archive, Path)
     if await in_thread(digest_of_archive, archive) != digest:
-        raise WorkspaceError(f"{archive} has changed since this was planned; start it anew")
+        raise WorkspaceError(f"{archive} has changed since this was planned; start it again")
     hidden = await in_thread(read_archive, archive)
     await _carry(session, fresh, hidden.solution_paths)
     place = fresh.home / "tmp"

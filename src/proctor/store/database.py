@@ -183,7 +183,7 @@ class SqliteDatabase:
             raise StoreUnavailable(
                 f"the store {self.path} is missing, but its write-ahead log {self._log.name} is there\n"
                 "Put the file back, or restore a backup: proctor store restore FILE. "
-                f"To start anew, move {self._log.name} away."
+                f"To start over, move {self._log.name} away."
             )
         private_folder(self.path.parent)
         new = self.path.with_name(f".{self.path.name}.{os.getpid()}-{threading.get_ident()}")
@@ -220,7 +220,7 @@ class SqliteDatabase:
         if not _size(self.path) and not self._wait_for_creator():
             raise StoreUnavailable(
                 f"the store {self.path} is empty (0 bytes): its content is lost, or it never was a store\n"
-                f"Restore a backup: proctor store restore FILE. To start anew, delete {self.path}."
+                f"Restore a backup: proctor store restore FILE. To start over, delete {self.path}."
             )
 
     def _wait_for_creator(self) -> int:

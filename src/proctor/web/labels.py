@@ -218,7 +218,7 @@ def judge_shape(judge: LabeledJudge) -> JudgeShape:
 def _summary(judge: LabeledJudge) -> str:
     calibration = judge.calibration
     if not calibration.things:
-        return "It has judged nothing that people have labelled."
+        return "It has judged nothing that people have labeled."
     same = f"The same as people in {calibration.agreement.successes} of {calibration.agreement.trials}"
     value = calibration.kappa.value
     if value is None:
