@@ -464,9 +464,6 @@ _UPSERT = (
 
 # Log groups and streams that clients write to.
 
-GROUP = ""
-"""Stream name of a group's own row."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEvent:

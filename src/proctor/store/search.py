@@ -24,8 +24,6 @@ from proctor.store.sealer import MARK, MARK_BYTES, DataKeys
 from proctor.store.tables import SessionRow, clean
 from proctor.store.transcripts import KINDS, SEARCHED
 
-TABLES = ("search_sessions", "search_texts")
-"""Tables of the index. It can be made again from the others, so they are neither copied nor exported."""
 POSITION_BITS = 22
 """Of a row's number, for the position of the event; the others are the number of the session."""
 MOST_TEXT = 200_000
