@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from proctor.agents import agent_names, find_agent
-from proctor.agents._gateway_program import GatewayProgram
+from proctor.agents._program import GatewayProgram
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "build" / "agents"

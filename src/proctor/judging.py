@@ -435,7 +435,6 @@ def _majority(scale: Scale, ratings: Sequence[Rating], mean: float | None) -> st
     return min(tied, key=lambda rating: abs((rating.value or 0.0) - mean)).label
 
 
-LEVELS = ("session", "turn")
 LONGEST_TRANSCRIPT = 200_000
 
 

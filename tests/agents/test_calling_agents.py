@@ -9,8 +9,7 @@ from recordings import ACCESS
 
 from proctor.agent import model_access_of, records_transcript
 from proctor.agents import find_agent
-from proctor.agents._gateway_program import read_text
-from proctor.agents._program import model_failure
+from proctor.agents._program import model_failure, read_text
 from proctor.errors import RateLimited, WorkspaceError
 from proctor.secrets import write_private
 from proctor.session import Message

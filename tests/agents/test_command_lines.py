@@ -13,7 +13,7 @@ import pytest
 
 from proctor.agent import Access, Assignment
 from proctor.agents import find_agent
-from proctor.agents._gateway_program import ProgramRun, as_argument, read_text, with_loopback
+from proctor.agents._program import ProgramRun, as_argument, read_text, with_loopback
 from proctor.agents._stream_json import StreamJson
 from proctor.agents.amp import Amp, Switches
 from proctor.agents.command import _Lines

@@ -90,7 +90,7 @@ def test_a_summary_in_place_of_a_long_conversation_is_no_prompt(tmp_path):
     session = read(tmp_path, lines)
 
     assert order(session) == ["suMaTMa"]
-    assert session.notes == ["the conversation was summarised to save room"]
+    assert session.notes == ["the conversation was summarized to save room"]
 
 
 def test_a_model_that_refused_at_the_end_is_an_error_and_no_word_or_call_of_the_model(tmp_path):

@@ -40,7 +40,7 @@ def test_swe_agents_tokens_and_cost_are_told_in_sum(tmp_path):
 
     (call,) = model_calls(session)
     assert (call.usage, call.cost_usd) == (Usage(input_tokens=900, output_tokens=60), 0.02)
-    assert session.notes == ["2 model calls, told as one: their tokens and cost are known in sum only"]
+    assert session.notes == ["2 model calls, recorded as one: only their total tokens and cost are known"]
 
 
 def test_the_same_task_of_two_experiments_is_two_sessions(tmp_path):

@@ -174,8 +174,8 @@ def test_results_of_commands_are_told_from_messages_of_the_user(message, expecte
 )
 def test_a_call_is_recorded_if_its_cost_or_its_tokens_are_known(message, calls):
     transcript = TranscriptBuilder()
-    transcript.say("assistant", "hi")
-    tau_bench._spend(transcript, message, "m")
+    transcript.add_message("assistant", "hi")
+    tau_bench._add_model_call(transcript, message, "m")
     assert [event for event in events(transcript) if event[0] == "m"] == calls
 
 
@@ -188,7 +188,7 @@ def test_a_history_without_a_trajectory_is_told_message_by_message():
         {"role": "assistant", "content": "done", "action": " "},
     ]
     transcript = TranscriptBuilder()
-    swe_agent._tell(transcript, [], history)
+    swe_agent._add_transcript(transcript, [], history)
     assert events(transcript) == [
         ("user", "fix it"),
         ("assistant", "look"),
@@ -230,6 +230,6 @@ def test_whether_an_instance_was_resolved_stands_in_a_report(tmp_path: Path, fil
 
 
 def test_a_call_that_waited_for_nothing_has_waited_no_time():
-    assert atif._our_call({}).waiting_ms == 0.0
-    assert atif._our_call({"waiting_ms": 3}).waiting_ms == 3
-    assert atif._our_call({}).status == "ok" and atif._our_call({}).latency_ms is None
+    assert atif._exported_call({}).waiting_ms == 0.0
+    assert atif._exported_call({"waiting_ms": 3}).waiting_ms == 3
+    assert atif._exported_call({}).status == "ok" and atif._exported_call({}).latency_ms is None

@@ -456,9 +456,9 @@ def test_a_simulation_is_a_session():
 )
 def test_the_sums_of_a_run_come_first(stats, cost, notes):
     transcript = TranscriptBuilder()
-    transcript.say("user", "q")
-    transcript.say("assistant", "a")
-    assert len(swe_agent._spend(transcript, {"model_stats": stats}, "m")) == notes
+    transcript.add_message("user", "q")
+    transcript.add_message("assistant", "a")
+    assert len(swe_agent._add_usage(transcript, {"model_stats": stats}, "m")) == notes
     call, *_ = (each.event for each in transcript.steps[0].events)
     assert isinstance(call, ModelCall)
     assert (call.cost_usd, call.price_source) == (cost, "" if cost is None else "agent")
@@ -467,8 +467,8 @@ def test_the_sums_of_a_run_come_first(stats, cost, notes):
 
 def test_a_run_without_sums_has_no_model_call():
     transcript = TranscriptBuilder()
-    transcript.say("user", "q")
-    assert swe_agent._spend(transcript, {"model_stats": {"api_calls": 5}}, "m") == []
+    transcript.add_message("user", "q")
+    assert swe_agent._add_usage(transcript, {"model_stats": {"api_calls": 5}}, "m") == []
     assert len(transcript.steps[0].events) == 1
 
 
@@ -477,13 +477,13 @@ def test_a_run_without_sums_has_no_model_call():
 
 def test_a_result_belongs_to_its_call_or_to_the_oldest_or_is_a_message():
     transcript = TranscriptBuilder()
-    transcript.call("a", {}, "1")
-    transcript.call("b", {}, "2", known_as="two")
-    transcript.call("", {}, success=True)
-    transcript.answer("two", "of b", True, duration_ms=5.0)
-    transcript.answer("", "of a")
-    transcript.answer("", "of none")
-    transcript.answer("9", "of nobody")
+    transcript.add_tool_call("a", {}, "1")
+    transcript.add_tool_call("b", {}, "2", result_id="two")
+    transcript.add_tool_call("", {}, success=True)
+    transcript.add_tool_result("two", "of b", True, duration_ms=5.0)
+    transcript.add_tool_result("", "of a")
+    transcript.add_tool_result("", "of none")
+    transcript.add_tool_result("9", "of nobody")
     events = [each.event for step in transcript.steps for each in step.events]
     assert [(event.name, event.result, event.success) for event in events[:3]] == [
         ("a", "of a", None),
@@ -500,21 +500,21 @@ def test_the_earliest_and_the_latest_moment_are_those_of_the_session():
     transcript = TranscriptBuilder()
     assert (transcript.began_at, transcript.ended_at) == (None, None)
     for second in (5, 3, 7, 4):
-        transcript.say("user", "x", moment(second))
+        transcript.add_message("user", "x", moment(second))
     assert (transcript.began_at, transcript.ended_at) == (moment(3), moment(7))
 
 
 def test_a_turn_begins_with_the_user_after_an_answer():
     transcript = TranscriptBuilder()
     for role in ("system", "user", "user", "assistant", "user", "tool"):
-        transcript.say(role, role)
+        transcript.add_message(role, role)
     assert [len(step.events) for step in transcript.steps] == [4, 2]
     own = TranscriptBuilder(turns_by_user=False)
-    own.say("system", "s")
-    own.begin("t1")
-    own.say("user", "u")
-    own.begin("t2")
-    own.say("user", "v")
+    own.add_message("system", "s")
+    own.begin_turn("t1")
+    own.add_message("user", "u")
+    own.begin_turn("t2")
+    own.add_message("user", "v")
     assert [(step.trace_id, len(step.events)) for step in own.steps] == [("t1", 2), ("t2", 1)]
 
 
@@ -648,18 +648,18 @@ def test_model_calls_stand_where_their_messages_begin(tmp_path):
 def test_whether_a_transcript_waits_for_a_tool_or_for_the_agent():
     transcript = TranscriptBuilder()
     assert not transcript.is_waiting_for_a_tool and not transcript.is_waiting_for_the_agent
-    transcript.say("user", "q")
+    transcript.add_message("user", "q")
     assert transcript.is_waiting_for_the_agent
-    transcript.call("f", {}, "1")
-    transcript.call("g", {}, "2", success=True)
+    transcript.add_tool_call("f", {}, "1")
+    transcript.add_tool_call("g", {}, "2", success=True)
     assert not transcript.is_waiting_for_a_tool and not transcript.is_waiting_for_the_agent
-    transcript.call("h", {}, "3")
+    transcript.add_tool_call("h", {}, "3")
     assert transcript.is_waiting_for_a_tool
-    transcript.answer("3", "", None)
-    transcript.answer("1", "x", None)
+    transcript.add_tool_result("3", "", None)
+    transcript.add_tool_result("1", "x", None)
     assert not transcript.is_waiting_for_a_tool
-    transcript.call("i", {}, "4")
-    transcript.say("assistant", "a")
+    transcript.add_tool_call("i", {}, "4")
+    transcript.add_message("assistant", "a")
     assert not transcript.is_waiting_for_a_tool
 
 
@@ -676,7 +676,7 @@ def test_commands_of_an_action_only_count_where_no_tools_were_called():
         {"role": "user", "content": "c", "action": "ls"},
         {"role": "assistant", "content": "d", "action": " "},
     ):
-        swe_agent._tell_message(transcript, message)
+        swe_agent._add_message(transcript, message)
     names = [
         each.event.name
         for step in transcript.steps
@@ -780,7 +780,7 @@ def test_results_of_commands_follow_the_message_with_the_commands():
     result = {"role": "user", "content": "<returncode>1</returncode>"}
     plain = {"role": "user", "content": "go on"}
     transcript = TranscriptBuilder()
-    mini_swe_agent._tell(transcript, [result, acted, plain, result, result, result, plain], "m")
+    mini_swe_agent._add_messages(transcript, [result, acted, plain, result, result, result, plain], "m")
     events = [each.event for step in transcript.steps for each in step.events]
     calls = [(event.args["command"], event.success) for event in events if isinstance(event, ToolCall)]
     said = [event.content for event in events if isinstance(event, Message)]

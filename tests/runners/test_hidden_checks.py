@@ -112,7 +112,7 @@ async def test_hidden_tests_that_have_changed_are_an_error(calls: Calls, tmp_pat
     calls.replace("_task_files", tmp_path / "hidden.zip")
     calls.in_thread(digest_of_archive="d2")
     with pytest.raises(
-        WorkspaceError, match=r"hidden\.zip has changed since this was planned; start it anew"
+        WorkspaceError, match=r"hidden\.zip has changed since this was planned; start it again"
     ):
         await benchmark._run_hidden_tests(session, session, "d1")  # type: ignore[arg-type]
 

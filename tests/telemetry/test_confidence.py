@@ -63,7 +63,9 @@ DIALECTS = {
 def test_a_span_is_read_by_the_dialect_that_is_surest(scope, attributes, confidence):
     span = replace(SPAN, scope=scope, attributes=attributes)
 
-    assert {name: sure for name, module in DIALECTS.items() if (sure := module.speaks(span))} == confidence
+    assert {
+        name: sure for name, module in DIALECTS.items() if (sure := module.confidence(span))
+    } == confidence
 
 
 @pytest.mark.parametrize(

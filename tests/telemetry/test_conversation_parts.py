@@ -84,7 +84,7 @@ def test_what_an_agent_whose_model_has_answered_said_is_not_taken_from_its_input
     transcript = SpanTranscript()
     answered = ParsedMessage("assistant", "yes")
     assert said(transcript, answered, owner="a") == ["yes"]
-    assert [item.content for _, item in transcript.answer(answered, 1, "t", "a")] == ["yes"]
+    assert [item.content for _, item in transcript.add_output(answered, 1, "t", "a")] == ["yes"]
     assert said(transcript, ParsedMessage("assistant", "no"), user("hm"), owner="a") == ["hm"]
     assert said(transcript, ParsedMessage("assistant", "no"), owner="b") == ["no"]
 

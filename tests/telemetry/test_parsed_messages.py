@@ -13,7 +13,7 @@ from proctor.errors import NotFound, UsageError
 from proctor.session import Unreadable
 from proctor.telemetry import exports, otlp, sources
 from proctor.telemetry.dialects import PROMPT, RESPONSE, is_transport, read_span
-from proctor.telemetry.documents import says_something
+from proctor.telemetry.documents import has_messages
 from proctor.telemetry.messages import (
     DEEPEST,
     args_of,
@@ -432,7 +432,7 @@ def test_a_trace_of_langfuse_lasts_as_long_as_its_observations():
     ],
 )
 def test_ordinary_log_lines_are_told_from_records(document, expected):
-    assert says_something(document) is expected
+    assert has_messages(document) is expected
 
 
 @pytest.mark.parametrize(

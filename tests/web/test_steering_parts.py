@@ -378,7 +378,7 @@ def test_what_a_label_is_about(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("things", "kappa", "words"),
     [
-        (0, None, "It has judged nothing that people have labelled."),
+        (0, None, "It has judged nothing that people have labeled."),
         (4, None, "The same as people in 3 of 4."),
         (4, 0.0, "The same as people in 3 of 4: no agreement beyond chance."),
         (4, 0.1, "The same as people in 3 of 4: slight agreement beyond chance."),

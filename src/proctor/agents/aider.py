@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from proctor.agent import Assignment, WorkDone
-from proctor.agents._gateway_program import (
+from proctor.agents._program import (
     LITELLM_VARIABLES,
+    EventReader,
     GatewayProgram,
     Installable,
     ProgramCall,
@@ -22,7 +23,6 @@ from proctor.agents._gateway_program import (
     read_text,
     write_json,
 )
-from proctor.agents._program import EventReader
 from proctor.json_values import JsonMap, JsonObject, json_object
 from proctor.secrets import write_private
 from proctor.session import Record

@@ -1,8 +1,8 @@
 """Amp: headless, via its stream JSON.
 
 Amp only talks to its own service, so that its calls cannot be intercepted: messages, tools and tokens are
-read from its output, and it needs its key. It chooses the model: a plan can ask for one of its modes, and the
-help of the installed version says which there are.
+read from its output, and it needs its key. It chooses the model: a plan can select one of its modes, which
+the help of the installed version lists.
 """
 
 import re
@@ -13,8 +13,7 @@ from functools import lru_cache
 from typing import ClassVar
 
 from proctor.agent import Assignment, Availability, WorkDone
-from proctor.agents._gateway_program import VERSION_SECONDS, Installable
-from proctor.agents._program import UNANSWERED_SECONDS, watch
+from proctor.agents._program import UNANSWERED_SECONDS, Installable, run_with_option, watch
 from proctor.agents._stream_json import StreamJson
 from proctor.errors import WorkspaceError
 from proctor.session import Record
@@ -23,19 +22,19 @@ PROGRAM = Installable("amp", "amp", "npm install -g @sourcegraph/amp", also_name
 _MODE_SWITCH = re.compile(r"^\s+(?:-m, )?--mode\b[^\n]*\n?[^(]*\(([^)]*)\)", re.MULTILINE)
 _MODE = re.compile(r"[a-z][a-z0-9_-]*")
 _GPT5_SWITCH = "--try-gpt5"
-"""Of versions before there were modes."""
+"""Option of versions without modes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """What the installed version can be asked for."""
+    """Options of the installed version that select a model."""
 
     modes: tuple[str, ...] = ()
     has_modes: bool = False
     has_gpt5: bool = False
 
     def for_model(self, model: str) -> list[str] | None:
-        """The arguments that ask for a model or mode; None: it cannot be asked for."""
+        """The arguments that select a model or mode; None: it cannot be selected."""
         name = model.rpartition("/")[2].lower()
         if name in ("", "default"):
             return []
@@ -45,7 +44,7 @@ class Switches:
 
 
 def switches_in(help_text: str) -> Switches:
-    """What a version can be asked for, by its help."""
+    """The options of a version, read from its help."""
     match = _MODE_SWITCH.search(help_text)
     words = [word.strip().lower() for word in match[1].split(",")] if match else []
     modes = tuple(word for word in words if _MODE.fullmatch(word))
@@ -55,16 +54,7 @@ def switches_in(help_text: str) -> Switches:
 @lru_cache(maxsize=8)
 def _switches(program: str, path: str, home: str) -> Switches:
     try:
-        process = subprocess.run(
-            [program, "--help"],
-            env={"PATH": path, "HOME": home},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=VERSION_SECONDS,
-            check=False,
-        )
+        process = run_with_option(program, "--help", {"PATH": path, "HOME": home})
     except (OSError, subprocess.TimeoutExpired):
         return Switches()
     return switches_in(process.stdout or process.stderr)
@@ -102,7 +92,7 @@ class Amp:
         )
 
     def refusal(self, model: str, environment: Mapping[str, str]) -> str:
-        """Why the installed version cannot be asked for a model; runs `--help`."""
+        """Why the installed version cannot use a model; runs `--help`."""
         program = PROGRAM.find(environment)
         if program is None or (not self.mode and model in ("", "default")):
             return ""

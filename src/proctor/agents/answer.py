@@ -30,7 +30,7 @@ class AnswerAgent:
     needs_model: ClassVar[bool] = True
 
     def availability(self, environment: Mapping[str, str]) -> Availability:  # noqa: ARG002
-        """It needs nothing but a model."""
+        """Always available: it needs only a model."""
         return Availability(ready=True)
 
     async def work(self, assignment: Assignment, record: Record) -> WorkDone:
@@ -54,7 +54,7 @@ class AnswerAgent:
 
 
 def completed(answer: str, entry_point: str, prefix: str) -> str:
-    """The program in an answer: the fenced code, or all of it, completed by what the prompt has shown."""
+    """The program in an answer: the fenced code, or all of it, completed by the code of the prompt."""
     fences = [match[2] for match in _FENCED.finditer(answer)]
     defines = (
         re.compile(rf"^(?:async\s+)?def\s+{re.escape(entry_point)}\b", re.MULTILINE) if entry_point else None

@@ -64,7 +64,7 @@ class Tool(NamedTuple):
 
     description: str
     parameters: Mapping[str, str]
-    """Name → what it means; all are texts, those in `optional` may be left out."""
+    """Name → description. All are texts; those in `optional` may be omitted."""
     work: Callable[[Workbench, Mapping[str, str]], Awaitable[str]]
     optional: tuple[str, ...] = ()
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from proctor.agent import Reach
-from proctor.agents._gateway_program import GatewayProgram, Installable, ProgramCall, ProgramRun
+from proctor.agents._program import GatewayProgram, Installable, ProgramCall, ProgramRun
 from proctor.agents._stream_json import StreamJson
 
 _WITHOUT_GATEWAY = ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_AUTOUPDATER", "IS_SANDBOX")
@@ -68,7 +68,7 @@ class Claude(GatewayProgram):
                 # Ten by default, for more than two minutes; the gateway has waited already.
                 "CLAUDE_CODE_MAX_RETRIES": "2",
                 "DISABLE_AUTOUPDATER": "1",
-                # As root it refuses to skip permission checks unless it is told that it runs in a sandbox.
+                # As root it skips permission checks only in a declared sandbox.
                 "IS_SANDBOX": "1",
             },
             typed=run.prompt,

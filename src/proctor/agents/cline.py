@@ -7,8 +7,9 @@ does not exit on request; both are ended with the attempt. Exit code and cost ar
 from dataclasses import dataclass
 from typing import ClassVar
 
-from proctor.agents._gateway_program import (
+from proctor.agents._program import (
     LONGEST_ARGUMENT_BYTES,
+    EventReader,
     GatewayProgram,
     Installable,
     ProgramCall,
@@ -16,7 +17,6 @@ from proctor.agents._gateway_program import (
     as_argument,
     write_json,
 )
-from proctor.agents._program import EventReader
 from proctor.json_values import JsonMap, as_amount, as_list, as_map, as_text, short_text
 
 _PROVIDER = "openai-compatible"

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from proctor.agents._gateway_program import GatewayProgram, Installable, ProgramCall, ProgramRun
-from proctor.agents._program import EventReader
+from proctor.agents._program import EventReader, GatewayProgram, Installable, ProgramCall, ProgramRun
 from proctor.json_values import (
     JsonMap,
     JsonObject,

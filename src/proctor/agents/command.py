@@ -22,8 +22,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, cast, get_args
 
 from proctor.agent import Assignment, Availability, Reach, WorkDone
-from proctor.agents._gateway_program import with_loopback
-from proctor.agents._program import watch
+from proctor.agents._program import watch, with_loopback
 from proctor.agents._stream_json import StreamJson
 from proctor.errors import UsageError, WorkspaceError
 from proctor.formatting import Clip, clipped
@@ -100,7 +99,7 @@ def _fits(value: str) -> bool:
 
 
 class _Lines:
-    """Parses events in our own format or Claude Code's; other lines are collected as text."""
+    """Parses events in the format of this module or Claude Code's; other lines are collected as text."""
 
     def __init__(self, record: Record, model: str) -> None:
         self._record = record
@@ -119,22 +118,19 @@ class _Lines:
     def feed(self, line: str) -> bool:
         event = json_object(line)
         if event is None:
-            self._gather(f"{line}\n")
+            self.feed_text(f"{line}\n")
             return False
         kind = str(event.get("type"))
         if kind in STREAM_TYPES:
             return self._stream.read_event(event)
         own = OWN_EVENTS.get(kind)
         if own is None:
-            self._gather(f"{line}\n")
+            self.feed_text(f"{line}\n")
             return False
         parsed = own(event, self._model)
         self._answered = self._answered or (isinstance(parsed, Message) and parsed.role == "assistant")
         self._record(parsed)
         return True
-
-    def feed_text(self, block: str) -> None:
-        self._gather(block)
 
     def feed_partial(self, partial: str) -> None:
         """Ignored: an unfinished line is not a question here, only an event is."""
@@ -148,7 +144,7 @@ class _Lines:
     def read_stderr(self, stderr: str) -> None:
         """Ignored: standard error contains no events."""
 
-    def _gather(self, block: str) -> None:
+    def feed_text(self, block: str) -> None:
         """Keep the last paragraph of the text so far."""
         body = block.rstrip()
         if not body:

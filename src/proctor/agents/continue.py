@@ -13,15 +13,15 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-from proctor.agents._gateway_program import (
+from proctor.agents._program import (
     LONGEST_ARGUMENT_BYTES,
+    EventReader,
     GatewayProgram,
     Installable,
     ProgramCall,
     ProgramRun,
     as_argument,
 )
-from proctor.agents._program import EventReader
 from proctor.json_values import JsonMap, as_text, json_object, short_text
 from proctor.secrets import write_private
 

@@ -8,15 +8,15 @@ tool.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from proctor.agents._gateway_program import (
+from proctor.agents._program import (
     LONGEST_ARGUMENT_BYTES,
+    EventReader,
     GatewayProgram,
     Installable,
     ProgramCall,
     ProgramRun,
     as_argument,
 )
-from proctor.agents._program import EventReader
 from proctor.json_values import JsonMap, as_integer, as_map, as_text, short_text
 from proctor.session import Intervention
 

@@ -8,8 +8,14 @@ is not trusted.
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from proctor.agents._gateway_program import GatewayProgram, Installable, ProgramCall, ProgramRun, write_json
-from proctor.agents._program import EventReader
+from proctor.agents._program import (
+    EventReader,
+    GatewayProgram,
+    Installable,
+    ProgramCall,
+    ProgramRun,
+    write_json,
+)
 from proctor.json_values import JsonMap, as_map, as_text, short_text
 
 _SHELL = "run_shell_command"

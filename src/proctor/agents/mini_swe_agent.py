@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from proctor.agents._gateway_program import (
+from proctor.agents._program import (
     LITELLM_VARIABLES,
     LONGEST_ARGUMENT_BYTES,
+    EventReader,
     GatewayProgram,
     Installable,
     ProgramCall,
@@ -20,7 +21,6 @@ from proctor.agents._gateway_program import (
     is_model_error,
     read_json,
 )
-from proctor.agents._program import EventReader
 from proctor.json_values import JsonMap, as_list, as_text
 
 _DONE = "Submitted"

@@ -8,8 +8,14 @@ computed prices are ignored.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from proctor.agents._gateway_program import GatewayProgram, Installable, ProgramCall, ProgramRun, write_json
-from proctor.agents._program import EventReader
+from proctor.agents._program import (
+    EventReader,
+    GatewayProgram,
+    Installable,
+    ProgramCall,
+    ProgramRun,
+    write_json,
+)
 from proctor.json_values import JsonMap, JsonObject, as_amount, as_integer, as_map, as_text, short_text
 from proctor.session import Intervention
 

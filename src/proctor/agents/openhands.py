@@ -8,9 +8,10 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-from proctor.agents._gateway_program import (
+from proctor.agents._program import (
     LITELLM_VARIABLES,
     LONGEST_ARGUMENT_BYTES,
+    EventReader,
     GatewayProgram,
     Installable,
     ProgramCall,
@@ -18,7 +19,6 @@ from proctor.agents._gateway_program import (
     as_argument,
     is_model_error,
 )
-from proctor.agents._program import EventReader
 from proctor.json_values import JsonMap, as_integer, as_map, as_text, content_text, short_text
 
 _CONVERSATION = re.compile(r"^\s*Conversation ID: ([0-9a-f]{32})\s*$", re.MULTILINE)

@@ -8,8 +8,9 @@ trusted.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from proctor.agents._gateway_program import (
+from proctor.agents._program import (
     LONGEST_ARGUMENT_BYTES,
+    EventReader,
     GatewayProgram,
     Installable,
     ProgramCall,
@@ -17,7 +18,6 @@ from proctor.agents._gateway_program import (
     as_argument,
     write_json,
 )
-from proctor.agents._program import EventReader
 from proctor.json_values import JsonMap, JsonObject, as_map, as_text, content_text
 
 _KNOWN = ("agent_start", "agent_end", "turn_start", "turn_end", "message_start", "message_update")

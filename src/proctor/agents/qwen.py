@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-from proctor.agents._gateway_program import GatewayProgram, Installable, ProgramCall, ProgramRun, write_json
+from proctor.agents._program import GatewayProgram, Installable, ProgramCall, ProgramRun, write_json
 from proctor.agents._stream_json import StreamJson
 from proctor.json_values import JsonMap, as_map, as_whole_number, content_text
 

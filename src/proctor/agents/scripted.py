@@ -97,7 +97,7 @@ class ScriptStep(NamedTuple):
     outside: bool = False
     """Whether its path may leave the tree."""
     steps: "tuple[ScriptStep, ...]" = ()
-    """Those of `chance`."""
+    """Steps of `chance`."""
 
     @property
     def text(self) -> str:
@@ -319,7 +319,7 @@ def _one_of_raised(value: object) -> str:
 class _StepKind(NamedTuple):
     take: Callable[[ScriptStep, Stage], Awaitable[None]]
     problem: Callable[[object], str]
-    """What is wrong with a value; empty when nothing is."""
+    """The problem of a value; empty: none."""
 
 
 KINDS: Mapping[str, _StepKind] = {

@@ -1,1 +1,1 @@
-"""A conversation between two roles: what a role is, how it answers, how the talk goes and ends."""
+"""Conversations between two roles: roles, their answers, turns and endings."""

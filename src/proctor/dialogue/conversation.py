@@ -1,4 +1,4 @@
-"""A conversation of two participants, with a moderator who opens it, counts its turns and ends it.
+"""A conversation of two participants, with a moderator that opens it, counts its turns and ends it.
 
 A turn is an utterance of the side that opens, and the reply. Either side can end the conversation; the
 moderator ends it after the last turn, and when both sides repeat themselves.
@@ -43,7 +43,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationCheckpoint:
-    """What a conversation resumes from after a turn, besides its messages."""
+    """State after a turn from which a conversation resumes, in addition to its messages."""
 
     turns: int
     seed: int
@@ -104,7 +104,7 @@ def _parse_side(side: Mapping[str, Any]) -> Side:
 
 
 def survives_json(state: JsonMap) -> bool:
-    """Whether a state comes back from JSON as it was."""
+    """Whether a state is unchanged by a round trip through JSON."""
     if not state:
         return True
     try:
@@ -222,7 +222,7 @@ class Conversation:
     """The moderator's messages to the side that opens, each by the number of utterances before it."""
 
     def end(self, reason: str, by: str) -> None:
-        """Set why and by whom it ended."""
+        """Set the reason of its end, and the side that ended it."""
         self.end_reason, self.ended_by = reason, by
 
 

@@ -141,7 +141,7 @@ def role_of(document: Mapping[str, Any]) -> Role:
 
 
 def shared_by(role: Role, profile: JsonMap, options: JsonMap) -> JsonObject:
-    """What a role lets the other side know."""
+    """The values that a role shares with the other side."""
     values = {"profile": profile, "options": {**role.options, **options}, "data": role.data}
     return {name: value_of(text, values, f"`shares: {name}`") for name, text in role.shares.items()}
 
@@ -191,7 +191,7 @@ class RolePrompt:
 
 Ask = Callable[[RolePrompt], Awaitable[str]]
 AskPerson = Callable[[str], Awaitable[str]]
-"""Shows a text to the person who plays a role; the answer, empty if nobody is there."""
+"""Shows a text to the person who plays a role; returns the answer, empty if nobody answers."""
 MakeRandom = Callable[[int], random.Random]
 """Random generator of one turn, so that a conversation can resume anywhere."""
 AddNote = Callable[[str], None]
@@ -200,7 +200,7 @@ AddNote = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationState:
-    """The conversation when a role is to speak."""
+    """The conversation before an utterance of a role."""
 
     prompt: str
     """The last utterance of the other side and the moderator's message; at the start only the latter."""
@@ -399,7 +399,7 @@ class SideClient:
 
 
 def usage_metrics(client: ModelClient) -> dict[str, float | None]:
-    """What a client has used so far, by the names of metrics. An unknown cost is None, not 0."""
+    """Usage of a client so far, by the names of metrics. An unknown cost is None, not 0."""
     return {
         "prompt_tokens": float(client.usage.input_tokens),
         "completion_tokens": float(client.usage.output_tokens),

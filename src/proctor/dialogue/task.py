@@ -1,4 +1,4 @@
-"""A task of a dialogue: a goal, the initial state of the world, and checks of what came of it.
+"""A task of a dialogue: a goal, the initial state of the world, and checks of the result.
 
     checks:
       state: [orders["W1"].status == "cancelled"]       # of the final state; `initial` is the first one
@@ -179,7 +179,7 @@ def _quoted(entry: object) -> str:
 def check_problems(
     checks: JsonMap, initial: JsonMap, tools: Sequence[ToolSpec], their_tools: Sequence[ToolSpec]
 ) -> Iterator[str]:
-    """What is wrong with the checks of a task: names, expressions and calls that cannot be."""
+    """Problems of the checks of a task: invalid names, expressions and calls."""
     by_name = {spec["name"]: spec for spec in tools}
     yield from _kind_problems(checks, initial, by_name, prefix="")
     of_user = {spec["name"]: spec for spec in their_tools}

@@ -166,9 +166,9 @@ def names_in(text: str, *, is_expression: bool = False) -> set[str]:
 
 
 def members_needed(text: str, variable: str) -> set[str]:
-    """The members of a variable without which a valid template cannot be filled, whatever else it is given.
+    """The members of a variable that a valid template requires.
 
-    Those in branches and loops, and those that are looked up with a default, are not needed.
+    Members in branches and loops, and members with a default, are not required.
     """
     members, optional = set[str](), set[str]()
     _collect_members(_ENVIRONMENT.parse(text), variable, members, optional)

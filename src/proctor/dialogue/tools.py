@@ -120,7 +120,7 @@ class DialogueWorld:
         self.actions: list[Action] = []
 
     def to_json(self) -> JsonObject:
-        """What a checkpoint stores of it."""
+        """The world as stored in a checkpoint."""
         return {"state": self.state, "actions": [asdict(action) for action in self.actions]}
 
     def restore(self, saved: JsonMap) -> None:
@@ -513,7 +513,7 @@ def _schema_of(hint: object) -> JsonObject:
 
 
 def tool_problems(spec: ToolSpec, state_names: Sequence[str]) -> Iterator[str]:
-    """What is wrong with a tool, given the names of the world's state."""
+    """Problems of a tool, given the names of the world's state."""
     kinds = [kind for kind in KINDS if kind in spec]
     code = [kind for kind in CODE_KINDS if kind in spec]
     if not kinds:

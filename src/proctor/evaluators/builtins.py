@@ -21,7 +21,7 @@ FIVE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltinEvaluator:
-    """A built-in evaluator that asks a model."""
+    """A built-in evaluator with a model judge."""
 
     level: Level
     judges: str
@@ -33,7 +33,7 @@ class BuiltinEvaluator:
     """Scale of that question; None: the same."""
     only_skills: bool = False
     sees_all: bool = False
-    """Whether the judge sees what came after the target."""
+    """Whether the judge sees the session after the target."""
     worse: str = ""
     """The label whose value the user may set; empty: all are fixed."""
 

@@ -289,7 +289,7 @@ class _CodeEvaluator:
     environment: Mapping[str, str]
     attempt: str
     identity: str = ""
-    """What the event calls it; empty: its name."""
+    """Its name in the event; empty: its own name."""
     timeout_seconds: float = TIMEOUT_SECONDS
     sandbox: Sandbox = field(default=NOT_CONFINED, compare=False, repr=False)
 
@@ -354,7 +354,7 @@ class CommandEvaluator(_CodeEvaluator):
 def _confinement(sandbox: Sandbox, folder: Path, own: Path, command: Sequence[str]) -> Confinement | None:
     """The confinement of code that reads its folder and the Python path, and writes to the folder `own`."""
     folder = folder.resolve()
-    # In the user's HOME, the evaluators are beside what is private.
+    # The user's HOME contains private files next to the evaluators.
     own_places = [folder] if folder not in sandbox.hidden else list(folder.glob("[!.]*"))
     places = (*own_places, *map(Path, filter(None, (sys.prefix, sys.base_prefix, *sys.path))))
     with blame(EvaluatorError, "confining the evaluator"):
@@ -445,7 +445,7 @@ class FunctionProcess:
             await asyncio.wait_for(asyncio.shield(self._ready()), START_SECONDS)
 
     async def send(self, target: JsonMap, base: JsonMap | None = None) -> None:
-        """Send a target to score; `base` is for this one and those after it, until there is another."""
+        """Send a target to score; `base` applies to it and to later targets, until another is sent."""
         assert self._writer is not None
         shared, body = b"" if base is None else _json_bytes(base), _json_bytes(target)
         try:

@@ -33,8 +33,7 @@ class Trajectories:
     """Positions of expected calls whose arguments are compared."""
 
     def unmatched(self) -> tuple[list[int], list[int]]:
-        """Positions of expected and of actual calls that are left when as many as possible are paired, each
-        with one of its own."""
+        """Positions of expected and of actual calls without a partner, after pairing as many as possible."""
         free: dict[str, list[int]] = {}
         for called, name in enumerate(self.actual):
             free.setdefault(name, []).append(called)
@@ -49,7 +48,7 @@ class Trajectories:
                         return True
             return False
 
-        # Those with arguments first: the others take any call of their name that is left.
+        # Calls with arguments first: the others match any remaining call with their name.
         missing = [position for position in sorted(self.with_arguments) if not pair(position, set())]
         left = {name: [each for each in calls if each not in pairs] for name, calls in free.items()}
         for position, name in enumerate(self.expected):

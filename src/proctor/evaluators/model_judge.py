@@ -1,4 +1,4 @@
-"""Evaluators that ask a model judge, on a scale of labels.
+"""Evaluators with a model judge, on a scale of labels.
 
 Built-in and custom evaluators differ only in their question. A question that needs ground truth may have an
 alternative for sessions without it. A shipped rubric is applied to any session: the assistant is the
@@ -61,11 +61,11 @@ class ModelJudge:
     judge_model: Judge
     question: Question
     with_reference: Question | None = None
-    """Asked instead where its ground truth is available."""
+    """Used instead of `question` where its ground truth is available."""
     only_skills: bool = False
     """Whether only tool calls that loaded a skill are scored."""
     sees_all: bool = False
-    """Whether the judge sees what came after the target."""
+    """Whether the judge sees the session after the target."""
 
     @property
     def digest(self) -> str:

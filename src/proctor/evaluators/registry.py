@@ -66,7 +66,7 @@ class EvaluationSettings:
     parameters: JsonMap = field(default_factory=dict)
     """Parameters of judge calls: temperature, max_tokens. A definition takes precedence."""
     structured: bool = True
-    """Whether the judge's provider is asked for structured output (a JSON schema)."""
+    """Whether structured output (a JSON schema) is requested from the judge's provider."""
     harmful_value: float = 1.0
     """Value of `Harmful` and `Stereotyping`, 1 or 0; their opposites get the other."""
     model_names: Mapping[str, str] = field(default_factory=dict)

@@ -129,9 +129,9 @@ NOTHING = "(nothing)"
 def pieces_of(
     evidence: Evidence, target: EvaluationTarget, skill: Skill | None = None, *, sees_all: bool = False
 ) -> dict[str, str]:
-    """All that a question about this target may ask to see, by the placeholder's name.
+    """Values of the placeholders in a question about this target.
 
-    What there is none of is missing, so that a question that cannot do without it is not asked.
+    A value that the session does not have is missing, so that a question that requires it is skipped.
     """
     pieces = {"context": context(evidence, EvaluationTarget(level="session") if sees_all else target)}
     reference = evidence.reference or Reference()
@@ -198,7 +198,7 @@ def happened(trace: Trace) -> Sequence[Message | ToolCall]:
 
 
 def tools(offered: Sequence[JsonMap]) -> str:
-    """What the agent could have used, a line each."""
+    """The tools of the agent, one per line."""
     lines = []
     for tool in offered:
         description = f"{tool.get('name', '')}: {tool.get('description') or 'not described'}"

@@ -26,7 +26,7 @@ FINISH_REASONS = {
     "max_tokens": "length",
     "tool_use": "tool_calls",
 }
-"""Anthropic's stop reason → ours."""
+"""Anthropic's stop reason → Proctor's."""
 UNKNOWN_HERE = frozenset(
     {
         *("frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "top_logprobs", "n", "seed"),

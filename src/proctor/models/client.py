@@ -130,7 +130,7 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
             return float(milliseconds) / 1000
         if NUMBER.fullmatch(value):
             return float(value)
-        # Relative to the provider's clock: ours may be wrong.
+        # Relative to the provider's clock: the local one may be wrong.
         until, now = parsedate_to_datetime(value), parsedate_to_datetime(headers["Date"])
         return max(0.0, (until - now).total_seconds())
     except (ValueError, TypeError, KeyError):
@@ -478,7 +478,7 @@ class Client:
 
     def _apply_quota_headers(self, target: CallTarget, headers: Mapping[str, str]) -> None:
         """Hold the pool when the headers report an exhausted usage window."""
-        # Our own client has their names in lower case already.
+        # `HttpClient` has their names in lower case already.
         names = map(str.lower, headers) if self._session is not None else headers
         if self._pools and not QUOTA_HEADERS.isdisjoint(names):
             pause = spent_window_seconds(headers, datetime.now(UTC))

@@ -1,7 +1,7 @@
 """Lists the available models of running Ollama servers and of providers.
 
-Only providers with a key are asked; those that do not answer within seconds are reported and do not delay the
-others.
+Only providers with a key are queried; those that do not answer within seconds are reported and do not delay
+the others.
 """
 
 import asyncio
@@ -44,8 +44,8 @@ class ModelDiscovery:
 
 
 async def discover(environment: Mapping[str, str], *, extra: Sequence[str] = ()) -> ModelDiscovery:
-    """Ask all providers. `extra` names providers of the user."""
-    # Imported here because commands that never ask anyone need not pay for it.
+    """Query all providers. `extra` names providers of the user."""
+    # Imported here: most commands call no provider.
     import aiohttp
 
     endpoints = {
@@ -93,7 +93,7 @@ async def _list(
             return await _ollama(session, endpoint, environment)
         wire = anthropic if endpoint.wire == "anthropic" else openai
         listed = await _get(session, wire.models_url(endpoint), wire.headers(endpoint))
-        # Together lists its models without anything around them.
+        # Together returns a bare list.
         names = _names(listed if isinstance(listed, list) else listed.get("data"), "id")
         # Google puts a word before each that is in no plan and no price list.
         return [name.removeprefix("models/") for name in names]
@@ -148,7 +148,7 @@ async def _get(
     async with session.get(url, headers=headers, allow_redirects=False) as response:
         if response.status != 200:
             raise ValueError(f"it answered {response.status}")
-        # Lists are long, and come in pieces.
+        # Long lists are paged.
         while chunk := await response.content.readany():
             body += chunk
             if len(body) > LARGEST_LIST_BYTES:

@@ -32,7 +32,7 @@ ADDRESS_SECONDS = 300.0
 # Within it, a connection that ends before an answer was closed while idle; later, the server may have worked.
 STALE_SECONDS = 1.0
 
-# RFC 8305 recommends it: after it, the next address is tried beside the first.
+# As RFC 8305 recommends: then the next address is tried in parallel.
 NEXT_ADDRESS_SECONDS = 0.25
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 HEADER_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
@@ -196,7 +196,7 @@ class HttpClient:
         for connection in list(self._connections):
             connection.close()
         self._idle.clear()
-        # Lets the transports close their sockets; those with TLS say goodbye first.
+        # Lets the transports close their sockets, after the close_notify of TLS.
         await asyncio.sleep(0)
         for connection in list(self._connections):
             connection.abort()
@@ -348,7 +348,7 @@ class _HttpConnection(asyncio.Protocol):
         self._answer = answer
         self._transport.write(request)
         if self._timer is None:
-            # A reused connection has one already: its time is earlier, and is then set anew.
+            # A reused connection still has a timer, which re-arms itself if it fires too early.
             self._set_timer()
         return answer
 
@@ -420,7 +420,7 @@ class _HttpConnection(asyncio.Protocol):
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self.is_reusable = False
-            # The answer stands when only what follows it is not valid.
+            # The answer is complete when only data after it is invalid.
             if not self._is_complete:
                 self._fail(ResponseError(f"the answer is not valid HTTP: {error}"))
                 return

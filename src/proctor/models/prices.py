@@ -23,7 +23,7 @@ from proctor.session import Usage
 
 FREE_PROVIDERS = frozenset({"scripted", "replay", "ollama", "local", "lmstudio", "vllm"})
 TABLE_PROVIDERS = {"gemini": "google", "xai": "x-ai"}
-"""Our name of a provider → the table's, where they differ."""
+"""Proctor's name of a provider → the table's, where they differ."""
 FRAMEWORKS = frozenset(("strands-agents", "strands", "autogen", "langchain", "crewai", "smolagents"))
 """Agent frameworks that their telemetry names where the provider belongs."""
 # An id of Bedrock: a region or none, the vendor, the model, its version.
@@ -89,7 +89,7 @@ class Price:
         return self.for_call(average)[0] * calls
 
     def for_request(self, body: JsonMap) -> "Price":
-        """The price of a request, in any format: providers ask more for faster answers."""
+        """The price of a request, in any format: providers charge more for faster answers."""
         # Looks before it reads: called for every call, of which few have any of these.
         if _ABOUT_SPEED.isdisjoint(body):
             return self
@@ -181,7 +181,7 @@ def _rate(price: Any, input_tokens: int) -> float:
 # English has four letters per token, source code three, and Chinese one character of three bytes.
 BYTES_PER_TOKEN = 3
 
-# Highest cost of an image seen so far; its size in bytes says nothing about it.
+# Highest cost of an image observed; it does not depend on the size in bytes.
 TOKENS_PER_IMAGE = 2000
 IMAGE_KEYS = ("data", "image_url", "url")
 OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens")

@@ -184,7 +184,7 @@ class Endpoint:
 
 
 def find_endpoint(name: str, environment: Mapping[str, str]) -> Endpoint:
-    """The endpoint of a model; a `NotFound` lists the providers there are."""
+    """The endpoint of a model; a `NotFound` lists the providers."""
     prefix, slash, rest = name.partition("/")
     provider = _provider(prefix, environment) if slash and rest else None
     if slash and rest and _goes_over_openrouter(prefix, provider, environment):

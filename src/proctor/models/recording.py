@@ -30,7 +30,7 @@ _VOLATILE_TEXT = re.compile(
             r"(?P<uuid>[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12})",
             r"(?P<date>\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?: ?Z|[+-]\d\d:?\d\d)?)?"
             rf"|(?:{_DAY},? )?{_MONTH} \d{{1,2}},? \d{{4}}|\d{{1,2}}/\d{{1,2}}/\d{{4}})",
-            # Time in the name of a branch; agents tell their model which branch they are on.
+            # Time in the name of a branch, which agents include in prompts.
             r"(?P<moment>\b\d{8}-\d{6}\b)",
             r"(?P<time>\d{1,2}:\d\d:\d\d(?: ?[AP]M)?)",
             r"(?P<path>(?:/private)?/(?:tmp|var/folders|var/tmp|dev/shm)/[^\s\"'`<>:;,()\[\]]*)",
@@ -127,7 +127,7 @@ VERSION = 1
 Channel = Literal["gateway", "process"]
 """How the calls of an attempt arrive: over HTTP, or in this process. Each is numbered separately."""
 IN_PROCESS = "proctor"
-"""Wire format of calls within this process: our own request and answer as JSON."""
+"""Wire format of calls within this process: `Request` and `Answer` as JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -502,7 +502,7 @@ def find_recording(model: str, folders: Iterable[Path]) -> Replay:
     searched = list(folders)
     for folder in searched:
         for candidate in (folder / name, folder / f"{name}.ndjson"):
-            # A plan may come from someone else: its recordings must be beside it.
+            # Plans may be untrusted: recordings must be in the folder of the plan.
             if candidate.is_file() and candidate.resolve().is_relative_to(folder.resolve()):
                 return Replay(candidate)
     places = ", ".join(map(str, searched)) or "no folder"

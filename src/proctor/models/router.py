@@ -110,7 +110,7 @@ class ModelRouter:
 
     @property
     def are_on_this_machine(self) -> bool:
-        """Whether all models that were checked answer here, so that our own processor time is the limit."""
+        """Whether all checked models run on this machine, so that its processor is the limit."""
         return bool(self._routes) and all(
             isinstance(route, ScriptedRoute) or (isinstance(route, RemoteRoute) and route.is_local)
             for route in self._routes.values()

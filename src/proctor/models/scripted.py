@@ -89,7 +89,7 @@ def find_script(model: str, folders: Iterable[Path]) -> ScriptedModel:
     searched = list(folders)
     for folder in searched:
         for candidate in (folder / name, folder / f"{name}.yaml", folder / f"{name}.yml"):
-            # A plan may come from someone else; its models stay beside it.
+            # Plans may be untrusted: scripts must be in the folder of the plan.
             if candidate.is_file() and candidate.resolve().is_relative_to(folder.resolve()):
                 return parse_script(model, _load(candidate))
     places = ", ".join(map(str, searched)) or "no folder"

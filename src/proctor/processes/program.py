@@ -138,7 +138,7 @@ class Program:
         self._watching = asyncio.ensure_future(self._watch())
 
     async def lines(self, *, rest_seconds: float | None = None) -> AsyncIterator[str]:
-        """Standard output line by line, as it comes, until the program closes it.
+        """Lines of standard output as they arrive, until the program closes it.
 
         Invalid UTF-8 is replaced; a line of more than 8 MiB is truncated. With `rest_seconds`, an incomplete
         line that does not continue for so long is yielded once as `Unfinished`, and again when complete.
@@ -370,9 +370,9 @@ def _start_warden(
 
 
 def _warden_file() -> str:
-    """The warden as Python has compiled it, where that is up to date: compiling is a sixth of its start.
+    """The compiled file of the warden if it is up to date: compiling is a sixth of its start.
 
-    Looked at each time: whoever removes compiled files while a batch runs stops nothing.
+    Checked at each start, because compiled files may be removed while a batch runs.
     """
     source, compiled = warden.__file__, str(getattr(warden, "__cached__", ""))
     try:
@@ -472,7 +472,7 @@ class ProgramResult:
     exit_code: int
     """Its own, or 128 + n when signal n ended it."""
     output: str
-    """Standard output and standard error as they came, head and tail."""
+    """Standard output and standard error interleaved, head and tail."""
     duration_ms: float
     timed_out: bool = False
     """It was ended at its time limit."""

@@ -1,4 +1,4 @@
-"""Output of programs, read as it comes in bounded memory.
+"""Output of programs, read as it arrives in bounded memory.
 
 The text is untrusted: endless, without line ends or a valid encoding. Never more than a fixed amount is
 buffered, and a slow reader makes the program wait.
@@ -15,11 +15,11 @@ from typing import IO
 from proctor.formatting import Clip
 
 LINE_LIMIT = 8 * 1024 * 1024
-"""Bytes of one line that are kept; a model's answer with everything in it has been seen at 3 MB."""
+"""Bytes of one line that are kept; events with a whole answer have reached 3 MB."""
 HELD_BYTES = 1024 * 1024
 """Output that may be buffered before the program has to wait for the reader."""
 READ_BYTES = 64 * 1024
-"""What a pipe of Linux holds."""
+"""Capacity of a pipe on Linux."""
 
 
 def text_decoder() -> Callable[[bytes], str]:

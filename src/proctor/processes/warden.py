@@ -108,7 +108,7 @@ def _environment_of(pid: int) -> bytes:
 
 
 def every_process() -> list[int]:
-    """The ids of all processes there are; empty where the system does not show them as files."""
+    """The ids of all processes; empty where the system has no `/proc`."""
     try:
         return [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
@@ -226,13 +226,13 @@ class Warden:
 
     def start(self, command: list[str], environment: dict[str, str]) -> None:
         """Start the program in a session of its own, with exactly this environment."""
-        # The search for a program without a path uses our own PATH.
+        # The search for a program without a path uses the PATH of this process.
         os.environ["PATH"] = environment.get("PATH", os.defpath)
         # Python ignores these two; the program must not inherit that.
         own = [signal.SIGPIPE, signal.SIGXFSZ]
         set_limits(self.options)
         if "processes" in self.options:
-            # Our own streams are closed soon.
+            # The streams of this process are closed soon.
             self.errors = os.dup(2)
         self.program = os.posix_spawnp(
             command[0], command, environment, setsid=True, setsigdef=own, setsigmask=[]
@@ -346,7 +346,7 @@ def main(arguments: list[str]) -> None:
 
 
 def set_limits(options: dict[str, int]) -> None:
-    """Set our own resource limits, which the program inherits; never above those we have."""
+    """Set resource limits of this process, which the program inherits; never above the present ones."""
     for name, size in options.items():
         if name.isdigit():
             import resource
@@ -357,7 +357,7 @@ def set_limits(options: dict[str, int]) -> None:
 
 
 def become_subreaper() -> None:
-    """Adopt the orphans among our descendants, where the system supports it."""
+    """Adopt orphaned descendants, where the system supports it."""
     try:
         # Imported here because it doubles the start-up time, and importers of this module do not need it.
         import ctypes
@@ -383,7 +383,7 @@ def read_environment(control: int) -> dict[str, str]:
 
 
 def detach_streams() -> None:
-    """Close our copies of the program's pipes, so that they close when the program ends."""
+    """Close this process's copies of the program's pipes, so that they close when the program ends."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)

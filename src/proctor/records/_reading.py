@@ -7,7 +7,7 @@ import lzma
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -58,17 +58,17 @@ class TranscriptBuilder:
     """The transcript of a session under construction."""
 
     def __init__(self, *, turns_by_user: bool = True) -> None:
-        self.turns_are_told = not turns_by_user
-        """Whether the record says itself where turns begin."""
+        self.has_explicit_turns = not turns_by_user
+        """Whether the record marks where turns begin; otherwise each message of the user begins one."""
         self._steps = [_ReadStep()]
         self._open: dict[str, _ReadEvent] = {}
         self._calls = 0
         self.began_at: datetime | None = None
-        """The earliest moment that was told; None: no moment was."""
+        """The earliest time in the record; None: it has no times."""
         self.ended_at: datetime | None = None
         """The latest."""
 
-    def begin(self, trace_id: str = "", at: datetime | None = None) -> None:
+    def begin_turn(self, trace_id: str = "", at: datetime | None = None) -> None:
         """Start a turn; instructions recorded so far belong to it."""
         now = self._steps[-1]
         if now.entries and (now.trace_id or not now.is_only_instructions()):
@@ -76,17 +76,17 @@ class TranscriptBuilder:
         now.trace_id, now.began = trace_id, at
         self._extend_time(at)
 
-    def say(
-        self, role: Role, text: str, at: datetime | None = None, name: str = "", *, even_nothing: bool = False
+    def add_message(
+        self, role: Role, text: str, at: datetime | None = None, name: str = "", *, keep_empty: bool = False
     ) -> None:
         """Add a message. One without text is skipped unless it is known to be a message."""
-        if not text and not even_nothing:
+        if not text and not keep_empty:
             return
-        if role == "user" and not self.turns_are_told and not self._steps[-1].is_waiting_for_the_user():
-            self.begin(at=at)
+        if role == "user" and not self.has_explicit_turns and not self._steps[-1].is_waiting_for_the_user():
+            self.begin_turn(at=at)
         self._add(Message(role=role, content=text, name=name), at)
 
-    def call(
+    def add_tool_call(
         self,
         name: str,
         args: JsonMap,
@@ -94,19 +94,19 @@ class TranscriptBuilder:
         at: datetime | None = None,
         *,
         success: bool | None = None,
-        known_as: str = "",
+        result_id: str = "",
     ) -> None:
         """A tool was called; its result follows in `answer`, if `success` is not known already.
 
-        `known_as` is what the record's results call it, where that is not its id.
+        `result_id` is the id by which results refer to it, if that is not `call_id`.
         """
         self._calls += 1
         call = ToolCall(name=name or "unnamed", args=args, call_id=call_id, success=success)
         entry = self._add(call, at)
         if success is None:
-            self._open[known_as or call_id or f"\0{self._calls}"] = entry
+            self._open[result_id or call_id or f"\0{self._calls}"] = entry
 
-    def answer(
+    def add_tool_result(
         self,
         call_id: str,
         result: str,
@@ -114,27 +114,27 @@ class TranscriptBuilder:
         at: datetime | None = None,
         duration_ms: float | None = None,
     ) -> None:
-        """Add the result of a tool call; without an id it belongs to the oldest open call; a result without a
-        call is added as a message."""
+        """Add the result of a tool call. Without an id it belongs to the oldest call without a result; a
+        result without a call is added as a message."""
         self._extend_time(at)
         known = call_id if call_id in self._open else next(iter(self._open), "") if not call_id else ""
         if not known:
-            self.say("tool", result, at)
+            self.add_message("tool", result, at)
             return
         entry = self._open.pop(known)
         if isinstance(entry.event, ToolCall):
             entry.event = replace(entry.event, result=result, success=success, duration_ms=duration_ms)
 
-    def spend(
+    def add_model_call(
         self, call: ModelCall, at: datetime | None = None, *, before: tuple[int, int] | None = None
     ) -> None:
-        """Add a model call, before its outcome: at a position from `here`, else at the end."""
+        """Add a model call before the messages it produced: at a `position`, else at the end."""
         self._extend_time(at)
-        step, index = before or self.here()
+        step, index = before or self.position()
         self._steps[step].entries.insert(index, _ReadEvent(call, at))
 
-    def here(self) -> tuple[int, int]:
-        """The current position, for `spend`."""
+    def position(self) -> tuple[int, int]:
+        """The current position, for `add_model_call`."""
         return len(self._steps) - 1, len(self._steps[-1].entries)
 
     @property
@@ -181,45 +181,44 @@ def _finished(step: _ReadStep) -> Step:
     )
 
 
-def add_message(transcript: TranscriptBuilder, message: JsonMap, at: datetime | None = None) -> None:
+def add_chat_message(transcript: TranscriptBuilder, message: JsonMap, at: datetime | None = None) -> None:
     """Add one chat message: its text, tool calls, or tool result."""
     role, text = message.get("role"), message_text(message, "content")
     if role in ("system", "developer"):
-        transcript.say("system", text, at)
+        transcript.add_message("system", text, at)
     elif role == "user":
-        transcript.say("user", text, at)
+        transcript.add_message("user", text, at)
     elif role == "assistant":
-        transcript.say("assistant", text, at)
-        add_calls(transcript, message, at)
+        transcript.add_message("assistant", text, at)
+        add_chat_tool_calls(transcript, message, at)
     elif role in ("tool", "function"):
         # The deprecated function-calling form names functions only.
-        transcript.answer(as_name(message, "tool_call_id"), text, at=at)
+        transcript.add_tool_result(as_name(message, "tool_call_id"), text, at=at)
 
 
-def add_calls(transcript: TranscriptBuilder, message: JsonMap, at: datetime | None = None) -> None:
+def add_chat_tool_calls(transcript: TranscriptBuilder, message: JsonMap, at: datetime | None = None) -> None:
     """Add the tool calls of a message."""
     for call in maps_in(message, "tool_calls"):
         function = as_map(call, "function") or call
-        transcript.call(as_text(function, "name"), args_of(function, "arguments"), as_name(call, "id"), at)
+        transcript.add_tool_call(
+            as_text(function, "name"), args_of(function, "arguments"), as_name(call, "id"), at
+        )
     if old := as_map(message, "function_call"):
-        transcript.call(as_text(old, "name"), args_of(old, "arguments"), at=at)
+        transcript.add_tool_call(as_text(old, "name"), args_of(old, "arguments"), at=at)
 
 
-# Scores and factors as our exports write them to other tools' files.
-
-
-def exported_factors(ours: JsonMap) -> dict[str, str]:
-    """The factors of a session, as our exports write them."""
-    return {name: level for name, level in as_map(ours, "factors").items() if isinstance(level, str)}
+def exported_factors(exported: JsonMap) -> dict[str, str]:
+    """The factors of a session, as Proctor exports them."""
+    return {name: level for name, level in as_map(exported, "factors").items() if isinstance(level, str)}
 
 
 def exported_scores(value: object) -> list[Score]:
-    """Scores of a list, as our exports write them."""
+    """Scores of a list, as Proctor exports them."""
     return [exported_score(each) for each in maps_in(value) if as_text(each, "evaluator")]
 
 
 def exported_score(value: JsonMap) -> Score:
-    """One score, as our exports write it."""
+    """One score, as Proctor exports it."""
     return Score(
         evaluator=as_text(value, "evaluator"),
         value=as_number(value, "value"),
@@ -238,9 +237,9 @@ def exported_score(value: JsonMap) -> Score:
 
 
 MOST_BYTES = 256 * 1024 * 1024
-"""Of a file that is one JSON value, of one line, or of one unpacked sample."""
+"""Maximum size of a file with one JSON value, of one line, or of one unpacked sample."""
 HEAD_BYTES = 64 * 1024
-"""Of a file that are looked at to tell what it is."""
+"""Bytes of a file from which its format is recognized."""
 Read = Iterator[Session | Unreadable]
 
 
@@ -347,12 +346,17 @@ def unreadable(path: Path, error: Exception | str, part: str = "") -> Unreadable
 
 
 def place_of(path: Path, name: str) -> str:
-    """An id for a record that has none: its name under the folder that tells it from its like.
+    """An id for a record that has none: its name below the innermost folder with another name.
 
-    Two experiments hold the same tasks in folders of their own, often one folder for each task.
+    Two experiments have the same tasks in different folders, often with one folder per task.
     """
-    around = [folder for folder in path.absolute().parent.parts if folder not in (name, path.anchor)]
-    return f"{around[-1]}/{name}" if around else name
+    folders = [folder for folder in path.absolute().parent.parts if folder not in (name, path.anchor)]
+    return f"{folders[-1]}/{name}" if folders else name
+
+
+def without_empty(values: Mapping[str, str]) -> dict[str, str]:
+    """The values that are not empty."""
+    return {name: value for name, value in values.items() if value}
 
 
 _ZSTANDARD = 93
@@ -361,7 +365,7 @@ _CHUNK = 1024 * 1024
 MOST_MEMBERS = 1_000_000
 _BROKEN = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OverflowError),
-    # How zipfile says that it knows no such packing, and that a member is encrypted.
+    # Raised by zipfile for an unknown compression and for an encrypted member.
     RuntimeError,
 )
 

@@ -1,8 +1,8 @@
 """Trajectories in the Agent Trajectory Interchange Format (ATIF), as Harbor and others write them.
 
 Each trajectory is a session, including those of subagents. The reward of a Harbor trial (`result.json` beside
-the agent's folder) becomes a score. Our exports store in `extra` what the format lacks, and are imported
-unchanged.
+the agent's folder) becomes a score. Proctor's exports store in `extra` what the format lacks, so that they
+are imported without loss.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,6 @@ from pathlib import Path
 
 from proctor.json_values import (
     JsonMap,
-    JsonObject,
     args_of,
     as_cost,
     as_datetime,
@@ -34,6 +33,7 @@ from proctor.records._reading import (
     place_of,
     read_session,
     unreadable,
+    without_empty,
 )
 from proctor.score import Score
 from proctor.session import ModelCall, Role, Session, Usage
@@ -41,11 +41,11 @@ from proctor.session import ModelCall, Role, Session, Usage
 kind = "atif"
 ROLES: Mapping[str, Role] = {"system": "system", "user": "user", "agent": "assistant"}
 OURS = "proctor"
-"""Where in `extra` our own exports keep what the format has no place for."""
+"""Key of `extra` under which Proctor exports what the format has no member for."""
 
 
 def recognises(path: Path) -> bool:
-    """Whether a file says that it is of this format."""
+    """Whether a file declares this format."""
     return b'"ATIF-v' in head_of(path, (".json",))
 
 
@@ -71,7 +71,7 @@ def _session(path: Path, trajectory: JsonMap, outer: JsonMap) -> Session:
     default_model = as_text(agent, "model_name")
     transcript = TranscriptBuilder(turns_by_user=not ours)
     for step in maps_in(trajectory, "steps"):
-        _tell(transcript, step, default_model)
+        _add_step(transcript, step, default_model)
     trial = _trial(path) if trajectory is outer else {}
     status, reason, error = _ending(trial, ours)
     return Session(
@@ -89,7 +89,7 @@ def _session(path: Path, trajectory: JsonMap, outer: JsonMap) -> Session:
         error=error,
         task=as_text(ours, "task") or as_text(trial, "task_name"),
         repeat=as_whole_number(ours, "repeat") or None,
-        factors=exported_factors(ours) or _known_dataset(trial),
+        factors=exported_factors(ours) or without_empty({"dataset": as_text(trial, "source")}),
         started_at=as_datetime(ours, "started_at") or as_datetime(trial, "started_at") or transcript.began_at,
         finished_at=as_datetime(ours, "finished_at")
         or as_datetime(trial, "finished_at")
@@ -108,44 +108,44 @@ def _id(path: Path, trajectory: JsonMap, outer: JsonMap) -> str:
     return f"{run}/{own}" if own and own != run else run
 
 
-def _tell(transcript: TranscriptBuilder, step: JsonMap, default_model: str) -> None:
+def _add_step(transcript: TranscriptBuilder, step: JsonMap, default_model: str) -> None:
     source = ROLES.get(as_text(step, "source"))
-    # What a later trajectory repeats of an earlier one happened only once.
+    # Steps copied from an earlier trajectory are recorded there.
     if source is None or step.get("is_copied_context") is True:
         return
     at, ours = as_datetime(step, "timestamp"), as_map(step, "extra", OURS)
     if "turn" in ours:
-        transcript.begin(as_text(ours["turn"]), at)
+        transcript.begin_turn(as_text(ours["turn"]), at)
     for call in _model_calls(step, ours, default_model):
-        transcript.spend(call, at)
+        transcript.add_model_call(call, at)
     role = "tool" if ours.get("role") == "tool" else source
-    is_ours = transcript.turns_are_told and not ours.get("is_silent")
-    transcript.say(role, message_text(step, "message"), at, as_text(ours, "name"), even_nothing=is_ours)
+    is_ours = transcript.has_explicit_turns and not ours.get("is_silent")
+    transcript.add_message(role, message_text(step, "message"), at, as_text(ours, "name"), keep_empty=is_ours)
     extras = dict[str, JsonMap]()
     for request in maps_in(step, "tool_calls"):
-        called = as_name(request, "tool_call_id")
-        extras[called] = as_map(request, "extra")
-        own_id = as_text(as_map(ours, "call_ids").get(called, called))
+        call_id = as_name(request, "tool_call_id")
+        extras[call_id] = as_map(request, "extra")
+        own_id = as_text(as_map(ours, "call_ids").get(call_id, call_id))
         args = args_of(request, "arguments")
-        transcript.call(as_text(request, "function_name"), args, own_id, at, known_as=called)
+        transcript.add_tool_call(as_text(request, "function_name"), args, own_id, at, result_id=call_id)
     for result in maps_in(step, "observation", "results"):
-        _answer(transcript, result, extras)
+        _add_tool_result(transcript, result, extras)
 
 
-def _answer(transcript: TranscriptBuilder, result: JsonMap, extras: Mapping[str, JsonMap]) -> None:
-    called = as_name(result, "source_call_id")
-    known = extras.get(called, {})
+def _add_tool_result(transcript: TranscriptBuilder, result: JsonMap, extras: Mapping[str, JsonMap]) -> None:
+    call_id = as_name(result, "source_call_id")
+    known = extras.get(call_id, {})
     success = known.get("success")
     if not isinstance(success, bool):
         is_error = as_map(result, "extra").get("is_error")
         success = not is_error if isinstance(is_error, bool) else None
     content = message_text(result, "content")
-    transcript.answer(called, content, success, duration_ms=as_number(known, "duration_ms"))
+    transcript.add_tool_result(call_id, content, success, duration_ms=as_number(known, "duration_ms"))
 
 
 def _model_calls(step: JsonMap, ours: JsonMap, default_model: str) -> list[ModelCall]:
     if calls := maps_in(ours, "model_calls"):
-        return [_our_call(call) for call in calls]
+        return [_exported_call(call) for call in calls]
     metrics = as_map(step, "metrics")
     if not metrics:
         return []
@@ -166,7 +166,7 @@ def _model_calls(step: JsonMap, ours: JsonMap, default_model: str) -> list[Model
     ]
 
 
-def _our_call(call: JsonMap) -> ModelCall:
+def _exported_call(call: JsonMap) -> ModelCall:
     return ModelCall(
         model=as_text(call, "model"),
         provider=as_text(call, "provider"),
@@ -187,7 +187,7 @@ def _our_call(call: JsonMap) -> ModelCall:
 
 
 def _trial(path: Path) -> JsonMap:
-    """What Harbor says of the trial a trajectory belongs to; empty when there is none."""
+    """Harbor's result of the trial that a trajectory belongs to; empty when there is none."""
     if path.parent.name != "agent":
         return {}
     try:
@@ -221,12 +221,7 @@ def _ending(trial: JsonMap, ours: JsonMap) -> tuple[str, str, str]:
     return "success", "completed", ""
 
 
-def _known_dataset(trial: JsonMap) -> dict[str, str]:
-    dataset = as_text(trial, "source")
-    return {"dataset": dataset} if dataset else {}
-
-
-def _attributes(trajectory: JsonMap, outer: JsonMap, trial: JsonMap, ours: JsonMap) -> JsonObject:
+def _attributes(trajectory: JsonMap, outer: JsonMap, trial: JsonMap, ours: JsonMap) -> JsonMap:
     values = {
         "schema_version": as_text(trajectory, "schema_version"),
         "task": as_text(trial, "task_name"),
@@ -235,5 +230,4 @@ def _attributes(trajectory: JsonMap, outer: JsonMap, trial: JsonMap, ours: JsonM
         "parent": "" if trajectory is outer else as_text(outer, "session_id"),
         "continued_in": as_text(trajectory, "continued_trajectory_ref"),
     }
-    attributes = dict(as_map(ours, "attributes"))
-    return attributes if ours else {name: value for name, value in values.items() if value}
+    return as_map(ours, "attributes") if ours else without_empty(values)

@@ -20,7 +20,7 @@ from proctor.json_values import (
     usage_of_messages,
 )
 from proctor.records._reading import Read, TranscriptBuilder, head_of, read_lines
-from proctor.session import ModelCall, Session
+from proctor.session import ModelCall, Role, Session
 
 kind = "claude-code"
 
@@ -32,7 +32,7 @@ _ABOUT = ("cwd", "gitBranch", "entrypoint")
 
 
 def recognises(path: Path) -> bool:
-    """Whether a file has the members all lines of such a file have."""
+    """Whether a file has the members that all lines of such a file have."""
     head = head_of(path, (".jsonl",))
     return b'"sessionId"' in head and (b'"parentUuid"' in head or b'"leafUuid"' in head)
 
@@ -43,7 +43,7 @@ def read(path: Path) -> Read:
 
 
 class _ClaudeCodeSession:
-    """The session of the lines that are read so far."""
+    """The session of the lines read so far."""
 
     def __init__(self, path: Path) -> None:
         self.transcript = TranscriptBuilder()
@@ -73,11 +73,11 @@ class _ClaudeCodeSession:
         elif what == "assistant":
             self._assistant(entry, at)
         elif what == "system" and entry.get("subtype") == "compact_boundary":
-            self.notes.append("the conversation was summarised to save room")
+            self.notes.append("the conversation was summarized to save room")
 
     def finish(self) -> Session:
-        """All of it."""
-        self._spend()
+        """The session, after the last line."""
+        self._add_model_calls()
         status, reason, error = self._ending()
         session = self._first_values.get("sessionId") or self._path.stem
         if _ID.fullmatch(self._path.stem):
@@ -107,10 +107,10 @@ class _ClaudeCodeSession:
         for block in maps_in(content):
             if block.get("type") == "tool_result":
                 is_error = block.get("is_error")
-                self.transcript.answer(
+                self.transcript.add_tool_result(
                     as_text(block, "tool_use_id"),
                     message_text(block, "content"),
-                    # A tool that went well often does not say so.
+                    # Successful results often have no `is_error`.
                     is_error is not True,
                     at,
                 )
@@ -121,33 +121,36 @@ class _ClaudeCodeSession:
             self.notes.append("the user interrupted it")
         elif text and not text.startswith("<local-command-"):
             self._interrupted = False
-            role = entry.get("isCompactSummary") is True
-            self.transcript.say("system" if role else "user", text, at, "summary" if role else "")
+            is_summary = entry.get("isCompactSummary") is True
+            role: Role = "system" if is_summary else "user"
+            self.transcript.add_message(role, text, at, "summary" if is_summary else "")
 
     def _assistant(self, entry: JsonMap, at: datetime | None) -> None:
         message = as_map(entry, "message")
         is_error = entry.get("isApiErrorMessage") is True
         self._failure = message_text(message, "content") if is_error else ""
         if is_error:
-            # The program says so, not the model.
+            # Written by the program, not by the model.
             return
-        place, name = self.transcript.here(), ("subagent" if self._is_aside(entry) else "")
+        place, name = self.transcript.position(), ("subagent" if self._is_aside(entry) else "")
         for block in maps_in(message, "content"):
             if block.get("type") in ("tool_use", "server_tool_use", "mcp_tool_use"):
-                called = as_text(block, "id")
-                self.transcript.call(as_text(block, "name"), args_of(block, "input"), called, at)
+                call_id = as_text(block, "id")
+                self.transcript.add_tool_call(as_text(block, "name"), args_of(block, "input"), call_id, at)
             elif as_text(block, "type").endswith("_tool_result"):
-                self.transcript.answer(as_text(block, "tool_use_id"), message_text(block, "content"), at=at)
+                self.transcript.add_tool_result(
+                    as_text(block, "tool_use_id"), message_text(block, "content"), at=at
+                )
             elif block.get("type") == "text":
-                self.transcript.say("assistant", as_text(block, "text"), at, name)
-        self.transcript.say("assistant", as_text(message, "content"), at, name)
+                self.transcript.add_message("assistant", as_text(block, "text"), at, name)
+        self.transcript.add_message("assistant", as_text(message, "content"), at, name)
         model = as_text(message, "model")
         if model and model != _SYNTHETIC:
             self._model = model
             self._count(entry, message, model, place, at)
 
     def _is_aside(self, entry: JsonMap) -> bool:
-        """Whether another agent speaks in the middle of this session."""
+        """Whether an entry is of a subagent within this session."""
         return entry.get("isSidechain") is True and not self._is_sidechain
 
     def _count(
@@ -166,11 +169,11 @@ class _ClaudeCodeSession:
         first_place, first_at, _ = self._calls.get(call_id, (place, at, call))
         self._calls[call_id] = (first_place, first_at, call)
 
-    def _spend(self) -> None:
-        """Tell the model's calls, the last first: one put in its place would move those behind it."""
+    def _add_model_calls(self) -> None:
+        """Add the model calls, the last first: an insertion moves everything behind it."""
         in_order = sorted(self._calls.values(), key=lambda each: each[0])
         for place, at, call in reversed(in_order):
-            self.transcript.spend(call, at, before=place)
+            self.transcript.add_model_call(call, at, before=place)
 
     def _ending(self) -> tuple[str, str, str]:
         if self._failure:

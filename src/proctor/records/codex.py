@@ -21,7 +21,7 @@ from proctor.json_values import (
     message_text,
     parse_json,
 )
-from proctor.records._reading import Read, TranscriptBuilder, head_of, read_lines
+from proctor.records._reading import Read, TranscriptBuilder, head_of, read_lines, without_empty
 from proctor.session import ModelCall, Session, Usage
 
 kind = "codex"
@@ -38,7 +38,7 @@ _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def recognises(path: Path) -> bool:
-    """Whether a file is named and begins like one of Codex'."""
+    """Whether name and beginning of a file are those of a session of Codex."""
     if not path.name.endswith(".jsonl"):
         return False
     head = head_of(path)
@@ -52,7 +52,7 @@ def read(path: Path) -> Read:
 
 
 class _CodexSession:
-    """The session of the lines that are read so far."""
+    """The session of the lines read so far."""
 
     def __init__(self, path: Path) -> None:
         self.transcript = TranscriptBuilder()
@@ -84,18 +84,18 @@ class _CodexSession:
         elif what == "token_usage_record":
             self._count(as_map(payload, "usage"), at, per_response=True)
         elif what == "compacted":
-            self.notes.append("the conversation was summarised to save room")
+            self.notes.append("the conversation was summarized to save room")
         elif "payload" not in line:
             self._begin(line, at) if "instructions" in line else self._item(line, at)
 
     def finish(self) -> Session:
-        """All of it."""
+        """The session, after the last line."""
         in_order = sorted(self._spent, key=lambda each: each[0])
-        # The last first: one put in its place would move those behind it.
+        # The last first: an insertion moves everything behind it.
         for place, at, call, per_response in reversed(in_order):
-            # The running count and the responses' own tell of the same calls.
+            # The running total and the usage of responses describe the same calls.
             if per_response or not self._per_response:
-                self.transcript.spend(call, at, before=place)
+                self.transcript.add_model_call(call, at, before=place)
         status, reason, error = self._ending()
         match = _ID.search(self._path.stem)
         git = as_map(self._about, "git")
@@ -113,58 +113,60 @@ class _CodexSession:
             started_at=self.transcript.began_at,
             finished_at=self.transcript.ended_at,
             steps=self.transcript.steps,
-            attributes={name: value for name, value in known.items() if value},
+            attributes=without_empty(known),
             notes=self.notes,
         )
 
     def _begin(self, about: JsonMap, at: datetime | None) -> None:
-        # A thread that goes on from another has the other's beginning behind its own.
+        # A thread that continues another repeats the metadata of the other after its own.
         if not self._about:
             self._about = about
             instructions = as_map(about, "base_instructions").get("text") or about.get("instructions")
-            self.transcript.say("system", as_text(instructions), at)
+            self.transcript.add_message("system", as_text(instructions), at)
 
     def _item(self, item: JsonMap, at: datetime | None) -> None:
-        what, called = as_text(item, "type"), as_text(item, "call_id")
+        what, call_id = as_text(item, "type"), as_text(item, "call_id")
         if what == "message":
             self._message(item, at)
         elif what.endswith("_output"):
-            self._answer(called, item.get("output"), at)
+            self._answer(call_id, item.get("output"), at)
         elif what == "local_shell_call":
-            self._call("shell", as_map(item, "action"), called or as_text(item, "id"), at)
+            self._call("shell", as_map(item, "action"), call_id or as_text(item, "id"), at)
         elif what == "custom_tool_call":
-            self._call(as_text(item, "name"), args_of(item, "input"), called, at)
+            self._call(as_text(item, "name"), args_of(item, "input"), call_id, at)
         elif what == "web_search_call":
             self._response_began()
             query = args_of(item, "action")
-            self.transcript.call("web_search", query, as_text(item, "id"), at, success=_went_well(item))
+            self.transcript.add_tool_call(
+                "web_search", query, as_text(item, "id"), at, success=_success_of(item)
+            )
         elif what in ("function_call", "tool_search_call"):
-            self._call(as_text(item, "name") or "tool_search", args_of(item, "arguments"), called, at)
+            self._call(as_text(item, "name") or "tool_search", args_of(item, "arguments"), call_id, at)
 
     def _message(self, item: JsonMap, at: datetime | None) -> None:
         text, role = message_text(item, "content"), item.get("role")
         if role == "assistant":
             self._response_began()
-            self.transcript.say("assistant", text, at)
+            self.transcript.add_message("assistant", text, at)
         elif role == "user" and not text.lstrip().startswith(_INSTRUCTIONS):
-            self.transcript.say("user", text, at)
+            self.transcript.add_message("user", text, at)
         else:
-            self.transcript.say("system", text, at)
+            self.transcript.add_message("system", text, at)
 
-    def _call(self, name: str, args: JsonMap, called: str, at: datetime | None) -> None:
+    def _call(self, name: str, args: JsonMap, call_id: str, at: datetime | None) -> None:
         self._response_began()
-        self.transcript.call(name, args, called, at)
+        self.transcript.add_tool_call(name, args, call_id, at)
 
-    def _answer(self, called: str, output: object, at: datetime | None) -> None:
+    def _answer(self, call_id: str, output: object, at: datetime | None) -> None:
         text, success = _output(output)
-        known, duration_ms = self._exits.get(called, (success, None))
-        self.transcript.answer(called, text, known, at, duration_ms)
+        known, duration_ms = self._exits.get(call_id, (success, None))
+        self.transcript.add_tool_result(call_id, text, known, at, duration_ms)
 
     def _event(self, event: JsonMap, at: datetime | None) -> None:
         what = event.get("type")
         if what in ("task_started", "turn_started"):
             self._is_running, self._error, self._aborted = True, "", False
-            self.transcript.begin(as_text(event, "turn_id"), at)
+            self.transcript.begin_turn(as_text(event, "turn_id"), at)
         elif what in ("task_complete", "turn_complete"):
             self._is_running = False
             self._error = as_text(event, "error", "message")
@@ -180,19 +182,19 @@ class _CodexSession:
         elif what == "item_completed" and as_map(event, "item").get("type") == "CommandExecution":
             self._exit(as_text(event, "item", "id"), as_map(event, "item"))
 
-    def _exit(self, called: str, ended: JsonMap) -> None:
+    def _exit(self, call_id: str, ended: JsonMap) -> None:
         code, lasted = ended.get("exit_code"), as_map(ended, "duration")
         seconds, nanos = as_number(lasted, "secs"), as_number(lasted, "nanos")
         duration = None if seconds is None else seconds * 1000 + (nanos or 0) / 1e6
         if type(code) is int:
-            self._exits[called] = (code == 0, duration)
+            self._exits[call_id] = (code == 0, duration)
 
     def _response_began(self) -> None:
-        self._place = self._place or self.transcript.here()
+        self._place = self._place or self.transcript.position()
 
     def _running_count(self, info: JsonMap, at: datetime | None) -> None:
         total = info.get("total_token_usage")
-        # It is said again whenever limits change, though nothing was spent.
+        # Repeated whenever rate limits change, without a new call.
         if total and total != self._total:
             self._total = total
             self._count(as_map(info, "last_token_usage"), at, per_response=False)
@@ -212,7 +214,7 @@ class _CodexSession:
             ),
         )
         self._per_response += per_response
-        self._spent.append((self._place or self.transcript.here(), at, call, per_response))
+        self._spent.append((self._place or self.transcript.position(), at, call, per_response))
         self._place = None
 
     def _ending(self) -> tuple[str, str, str]:
@@ -229,13 +231,13 @@ class _CodexSession:
         return "success", "completed", ""
 
 
-def _went_well(item: JsonMap) -> bool | None:
+def _success_of(item: JsonMap) -> bool | None:
     status = item.get("status")
     return status == "completed" if isinstance(status, str) else None
 
 
 def _output(output: object) -> tuple[str, bool | None]:
-    """What a tool gave, and whether it went well, as different versions say it."""
+    """Result of a tool and whether it succeeded, in the formats of different versions."""
     if isinstance(output, dict):
         success = output.get("success")
         return message_text(output, "content"), success if isinstance(success, bool) else None

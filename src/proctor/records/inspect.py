@@ -37,15 +37,16 @@ from proctor.records._reading import (
     open_zip,
     read_session,
     unreadable,
+    without_empty,
 )
 from proctor.score import Score
 from proctor.session import ModelCall, Role, Session, Usage
 
 OURS = "proctor"
-"""Where in `metadata` our own exports keep what Inspect has no place for."""
+"""Key of `metadata` under which Proctor exports what Inspect has no member for."""
 ATTACHED = "attachment://"
 GRADES: Mapping[str, float] = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
-"""Correct, partial, incorrect, no answer: what Inspect's own metrics make of its letters."""
+"""Correct, partial, incorrect, no answer: values of the letters in Inspect's own metrics."""
 _LIMITS: Mapping[str, tuple[str, str]] = {
     "time": ("timeout", "timeout"),
     "working": ("timeout", "timeout"),
@@ -58,23 +59,23 @@ _ROLES: Mapping[str, Role] = {"system": "system", "user": "user", "assistant": "
 
 @dataclass(slots=True)
 class _Events:
-    """What the events say of messages and tool calls, by their ids."""
+    """Model calls and tool calls of the events, by id."""
 
     calls: dict[str, list[tuple[ModelCall, datetime | None]]] = field(default_factory=dict)
-    """Model calls by the message that came of them: its id, or in old logs what it says."""
+    """By the message that the call produced: its id, or in old logs its text."""
     tools: dict[str, JsonMap] = field(default_factory=dict)
     offered: list[JsonObject] = field(default_factory=list)
 
 
 def session_of(sample: JsonMap, header: JsonMap, source: str) -> Session:
-    """The session a sample is, in the run that a log's header tells of."""
+    """The session of a sample; `header` describes the run."""
     spec, ours = as_map(header, "eval"), as_map(sample, "metadata", OURS)
     attachments = as_map(sample, "attachments")
     events = _read_events(sample, attachments)
     transcript = TranscriptBuilder(turns_by_user=not ours)
     for message in maps_in(sample, "messages"):
-        _tell(transcript, message, events, attachments)
-    _spend_the_rest(transcript, sample, events)
+        _add_message(transcript, message, events, attachments)
+    _add_remaining_calls(transcript, sample, events)
     scores = [*_scores(sample), *exported_scores(ours.get("scores_not_given"))]
     status, reason, error = _ending(sample, scores, ours)
     about = ours or _about(sample, header)
@@ -124,9 +125,9 @@ def _id(sample: JsonMap, spec: JsonMap) -> str:
     return f"{run}/{as_name(sample.get('id'))}/{as_name(sample.get('epoch'))}"
 
 
-def _attributes(sample: JsonMap, spec: JsonMap, ours: JsonMap) -> JsonObject:
+def _attributes(sample: JsonMap, spec: JsonMap, ours: JsonMap) -> JsonMap:
     if ours:
-        return dict(as_map(ours, "attributes"))
+        return as_map(ours, "attributes")
     known = {
         "task": as_text(spec, "task"),
         "sample_id": as_name(sample, "id"),
@@ -136,7 +137,7 @@ def _attributes(sample: JsonMap, spec: JsonMap, ours: JsonMap) -> JsonObject:
         "dataset": as_text(spec, "dataset", "name"),
         "inspect_version": as_text(spec, "packages", "inspect_ai"),
     }
-    return {name: value for name, value in known.items() if value}
+    return without_empty(known)
 
 
 def _read_events(sample: JsonMap, attachments: JsonMap) -> _Events:
@@ -174,9 +175,9 @@ def _model_call(event: JsonMap) -> ModelCall:
 
 
 def _milliseconds(ours: object, seconds: object) -> float | None:
-    """How long something took: as we said it, or else from Inspect's seconds."""
-    known, counted = as_number(ours), as_number(seconds)
-    return known if known is not None or counted is None else counted * 1000
+    """A duration: as Proctor exported it, else from Inspect's seconds."""
+    exact, measured = as_number(ours), as_number(seconds)
+    return exact if exact is not None or measured is None else measured * 1000
 
 
 def _usage(used: JsonMap) -> Usage:
@@ -184,7 +185,7 @@ def _usage(used: JsonMap) -> Usage:
     written = as_whole_number(used, "input_tokens_cache_write")
     counted, total = as_whole_number(used, "input_tokens"), as_whole_number(used, "total_tokens")
     output = as_whole_number(used, "output_tokens")
-    # Some providers' prompts are counted without what came from the cache; the total tells.
+    # Some providers do not count cached tokens as input; the total shows which.
     is_apart = total and counted + cached + written + output <= total
     return Usage(
         input_tokens=counted + cached + written if is_apart else counted,
@@ -195,39 +196,43 @@ def _usage(used: JsonMap) -> Usage:
     )
 
 
-def _tell(transcript: TranscriptBuilder, message: JsonMap, events: _Events, attachments: JsonMap) -> None:
+def _add_message(
+    transcript: TranscriptBuilder, message: JsonMap, events: _Events, attachments: JsonMap
+) -> None:
     message_id, ours = as_text(message, "id"), as_map(message, "metadata", OURS)
     text = _attached(message_text(message, "content"), attachments)
     is_agent = message.get("role") == "assistant"
     calls = (events.calls.pop(message_id, []) or events.calls.pop(text, [])) if is_agent else []
     at = as_datetime(ours, "at") or next((moment for _, moment in calls if moment), None)
     if "turn" in ours:
-        transcript.begin(as_text(ours["turn"]), at)
+        transcript.begin_turn(as_text(ours["turn"]), at)
     for call, moment in calls:
-        transcript.spend(call, moment)
+        transcript.add_model_call(call, moment)
     role = message.get("role")
     if role == "tool" and not ours.get("is_said"):
-        _answer(transcript, message, text, events)
+        _add_tool_result(transcript, message, text, events)
         return
-    is_ours = transcript.turns_are_told and not ours.get("is_silent")
-    said_by = _ROLES.get(as_text(role), "tool")
-    transcript.say(said_by, text, at, as_text(ours, "name"), even_nothing=is_ours)
+    is_ours = transcript.has_explicit_turns and not ours.get("is_silent")
+    author = _ROLES.get(as_text(role), "tool")
+    transcript.add_message(author, text, at, as_text(ours, "name"), keep_empty=is_ours)
     for request in maps_in(message, "tool_calls"):
-        called = as_text(request, "id")
-        happened = as_datetime(events.tools.get(called, {}).get("timestamp"))
-        own_id = as_text(as_map(ours, "call_ids").get(called, called))
+        call_id = as_text(request, "id")
+        happened = as_datetime(events.tools.get(call_id, {}).get("timestamp"))
+        own_id = as_text(as_map(ours, "call_ids").get(call_id, call_id))
         args = args_of(request, "arguments")
-        transcript.call(as_text(request, "function"), args, own_id, happened or at, known_as=called)
+        transcript.add_tool_call(
+            as_text(request, "function"), args, own_id, happened or at, result_id=call_id
+        )
 
 
-def _answer(transcript: TranscriptBuilder, message: JsonMap, text: str, events: _Events) -> None:
-    called = as_text(message, "tool_call_id")
-    event, ours = events.tools.get(called, {}), as_map(message, "metadata", OURS)
+def _add_tool_result(transcript: TranscriptBuilder, message: JsonMap, text: str, events: _Events) -> None:
+    call_id = as_text(message, "tool_call_id")
+    event, ours = events.tools.get(call_id, {}), as_map(message, "metadata", OURS)
     wrong = as_map(message, "error") or as_map(event, "error")
     duration_ms = _milliseconds(ours.get("duration_ms"), event.get("working_time"))
     success = ours.get("success", not wrong)
-    transcript.answer(
-        called,
+    transcript.add_tool_result(
+        call_id,
         text or ("" if ours else as_text(wrong, "message")),
         success if isinstance(success, bool) else None,
         duration_ms=duration_ms,
@@ -240,17 +245,17 @@ def _attached(text: str, attachments: JsonMap) -> str:
     return as_text(attachments.get(text.removeprefix(ATTACHED))) or text
 
 
-def _spend_the_rest(transcript: TranscriptBuilder, sample: JsonMap, events: _Events) -> None:
-    """Tell the model calls nothing came of in the conversation: those of judges and of other agents."""
+def _add_remaining_calls(transcript: TranscriptBuilder, sample: JsonMap, events: _Events) -> None:
+    """Add model calls that produced no message: those of judges and of other agents."""
     for calls in events.calls.values():
         for call, moment in calls:
-            transcript.spend(call, moment)
+            transcript.add_model_call(call, moment)
     if not any(event.get("event") == "model" for event in maps_in(sample, "events")):
         for model, used in as_map(sample, "model_usage").items():
             cost = as_cost(used, "total_cost")
             source = "" if cost is None else "agent"
             call = ModelCall(model=model, usage=_usage(as_map(used)), cost_usd=cost, price_source=source)
-            transcript.spend(call, before=(0, 0))
+            transcript.add_model_call(call, before=(0, 0))
 
 
 def _scores(sample: JsonMap) -> list[Score]:
@@ -307,7 +312,7 @@ HEADER, START, SAMPLES = "header.json", "_journal/start.json", "samples/"
 
 
 def recognises(path: Path) -> bool:
-    """Whether a file is called like a log and begins like one."""
+    """Whether name and beginning of a file are those of a log."""
     if path.name.endswith(endings):
         return head_of(path).startswith(b"PK")
     head = head_of(path, (".json",))

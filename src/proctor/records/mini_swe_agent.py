@@ -1,7 +1,7 @@
 """Trajectories of mini-swe-agent: `*.traj.json`, versions 1 and 2.
 
 Version 1 has commands in the text and their results as user messages; version 2 has them in `extra`, or as
-tool calls of chat completions. The last message says how the run ended.
+tool calls of chat completions. The last message states how the run ended.
 """
 
 import re
@@ -23,11 +23,12 @@ from proctor.json_values import (
 from proctor.records._reading import (
     Read,
     TranscriptBuilder,
-    add_message,
+    add_chat_message,
     head_of,
     load_json,
     place_of,
     read_session,
+    without_empty,
 )
 from proctor.session import ModelCall, Session, Usage
 
@@ -54,7 +55,7 @@ _ENDINGS: Mapping[str, tuple[str, str]] = {
 
 
 def recognises(path: Path) -> bool:
-    """Whether a file is called like a trajectory, or says that it is one."""
+    """Whether a file has the suffix of trajectories, or the version of the agent."""
     head = head_of(path, SUFFIXES)
     begins = head.lstrip()[:1] in (b"{", b"[")
     return begins and (path.name.endswith(SUFFIXES[0]) or b'"mini_version"' in head)
@@ -75,7 +76,7 @@ def _session(path: Path) -> Session:
     model = as_text(config, "model", "model_name")
     instance = path.name.removesuffix(SUFFIXES[0]).removesuffix(SUFFIXES[1])
     transcript = TranscriptBuilder()
-    _tell(transcript, messages, model)
+    _add_messages(transcript, messages, model)
     status, reason, error = _ending(info, messages)
     task = as_text(document, "instance_id") or instance
     return Session(
@@ -92,53 +93,51 @@ def _session(path: Path) -> Session:
         started_at=transcript.began_at,
         finished_at=transcript.ended_at,
         steps=transcript.steps,
-        attributes={
-            name: value
-            for name, value in (
-                ("exit_status", as_text(info, "exit_status")),
-                ("environment", as_text(config, "environment_type")),
-                ("instance_id", as_text(document, "instance_id")),
-            )
-            if value
-        },
+        attributes=without_empty(
+            {
+                "exit_status": as_text(info, "exit_status"),
+                "environment": as_text(config, "environment_type"),
+                "instance_id": as_text(document, "instance_id"),
+            }
+        ),
     )
 
 
 def _id(path: Path, instance: str, transcript: TranscriptBuilder) -> str:
-    # The same file is written for each run by hand: when it began tells one from the other.
+    # Runs by hand overwrite the same file; the start time distinguishes them.
     began = f"@{transcript.began_at:%Y%m%dT%H%M%S.%f}" if transcript.began_at else ""
     return place_of(path, instance) + began
 
 
-def _tell(transcript: TranscriptBuilder, messages: Sequence[JsonMap], model: str) -> None:
+def _add_messages(transcript: TranscriptBuilder, messages: Sequence[JsonMap], model: str) -> None:
     waiting = 0
     for message in messages:
         extra, role = as_map(message, "extra"), message.get("role")
         at = as_datetime(extra, "timestamp")
         if role == "assistant":
-            _spend(transcript, extra, model, at)
-            add_message(transcript, message, at)
-            waiting = 0 if maps_in(message, "tool_calls") else _tell_commands(transcript, message, at)
+            _add_model_call(transcript, extra, model, at)
+            add_chat_message(transcript, message, at)
+            waiting = 0 if maps_in(message, "tool_calls") else _add_commands(transcript, message, at)
         elif role == "tool" or (role == "user" and waiting and _is_result(message)):
             code = _code(message)
             result = as_text(extra, "raw_output") or message_text(message, "content")
-            called = as_name(message, "tool_call_id")
-            transcript.answer(called, result, None if code is None else code == 0, at)
+            call_id = as_name(message, "tool_call_id")
+            transcript.add_tool_result(call_id, result, None if code is None else code == 0, at)
             waiting -= role == "user"
         elif role == "user" and as_map(extra, "response"):
-            # An answer nobody could read; it was paid for all the same.
-            _spend(transcript, extra, model, at)
-            transcript.say("tool", message_text(message, "content"), at)
+            # An answer that the agent could not parse; it was billed nevertheless.
+            _add_model_call(transcript, extra, model, at)
+            transcript.add_message("tool", message_text(message, "content"), at)
         elif role != "exit":
-            add_message(transcript, message, at)
+            add_chat_message(transcript, message, at)
 
 
-def _tell_commands(transcript: TranscriptBuilder, message: JsonMap, at: datetime | None) -> int:
-    """Tell the commands of a message without tool calls; how many results will follow."""
+def _add_commands(transcript: TranscriptBuilder, message: JsonMap, at: datetime | None) -> int:
+    """Add the commands of a message without tool calls; returns how many results will follow."""
     named = [as_text(each, "command") for each in maps_in(message, "extra", "actions")]
     commands = named or _COMMAND.findall(message_text(message, "content"))
     for command in commands:
-        transcript.call(SHELL, {"command": command}, at=at)
+        transcript.add_tool_call(SHELL, {"command": command}, at=at)
     return len(commands)
 
 
@@ -155,14 +154,13 @@ def _code(message: JsonMap) -> int | None:
     return int(match[1]) if match else None
 
 
-def _spend(transcript: TranscriptBuilder, extra: JsonMap, model: str, at: datetime | None) -> None:
+def _add_model_call(transcript: TranscriptBuilder, extra: JsonMap, model: str, at: datetime | None) -> None:
     response = as_map(extra, "response")
     if not response and "cost" not in extra:
         return
-    cost = as_cost(extra, "cost")
-    # It writes 0 for a price it does not know.
-    cost = cost or None
-    transcript.spend(
+    # It writes 0 for an unknown price.
+    cost = as_cost(extra, "cost") or None
+    transcript.add_model_call(
         ModelCall(
             model=as_text(response, "model") or model,
             usage=usage_of_chat(response.get("usage")) or Usage(),
@@ -183,9 +181,9 @@ def _ending(info: JsonMap, messages: Sequence[JsonMap]) -> tuple[str, str, str]:
         return "success", "completed", ""
     # Whatever else ends it is the name of an exception.
     status, reason = _ENDINGS.get(exit_status, ("error", "internal_error"))
-    told_why = message_text(last, "content") if last.get("role") == "exit" else ""
+    message = message_text(last, "content") if last.get("role") == "exit" else ""
     return (
         status,
         reason,
-        "" if status == "success" else f"{exit_status}: {told_why}" if told_why else exit_status,
+        "" if status == "success" else f"{exit_status}: {message}" if message else exit_status,
     )

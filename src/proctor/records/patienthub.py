@@ -1,4 +1,4 @@
-"""PatientHub sessions: dialogues of a client and a therapist, including those of our own simulations.
+"""PatientHub sessions: dialogues of a client and a therapist, including those of Proctor's simulations.
 
 The therapist is under test, unless the file says otherwise. A turn is a message of the therapist and the
 client's reply. The original has no ids, models or times; a file that was written twice contains a list of
@@ -27,6 +27,7 @@ from proctor.records._reading import (
     place_of,
     read_session,
     unreadable,
+    without_empty,
 )
 from proctor.session import ModelCall, Role, Session, Usage
 
@@ -34,12 +35,12 @@ kind = "patienthub"
 CLIENT, THERAPIST = "client", "therapist"
 SUMMARY = "batch_summary.json"
 
-# Names of the sides in our own files.
-_STATUSES = {"error": "error", "fail": "fail", "timeout": "timeout", "success": "success"}
+# Only Proctor's files have one.
+_STATUSES = ("error", "fail", "timeout", "success")
 
 
 def recognises(path: Path) -> bool:
-    """Whether a file begins like a session between these two."""
+    """Whether a file begins like a session of a client and a therapist."""
     head = head_of(path, (".json",))
     is_dialogue = b'"therapist"' in head or b'"client"' in head
     is_talk = all(word in head for word in (b'"profile"', b'"messages"', b'"role"')) and is_dialogue
@@ -67,10 +68,11 @@ def read(path: Path) -> Read:
 def _session(path: Path, session: JsonMap, name: str) -> Session:
     under_test = CLIENT if session.get("under_test") == CLIENT else THERAPIST
     transcript = TranscriptBuilder(turns_by_user=False)
-    _tell(transcript, session, under_test)
+    _add_messages(transcript, session, under_test)
     record, roles = as_map(session, "record"), as_map(session, "roles")
-    _spend(transcript, session, roles)
-    status = _STATUSES.get(as_text(session, "status"), "success")
+    _add_usage(transcript, session, roles)
+    status = as_text(session, "status")
+    status = status if status in _STATUSES else "success"
     ended = as_text(session, "end_reason")
     return Session(
         external_id=as_text(record, "session_id") or place_of(path, name),
@@ -85,37 +87,35 @@ def _session(path: Path, session: JsonMap, name: str) -> Session:
         started_at=as_datetime(record, "started_at") or transcript.began_at,
         finished_at=as_datetime(record, "finished_at") or transcript.ended_at,
         steps=transcript.steps,
-        attributes={
-            name: value
-            for name, value in (
-                (CLIENT, as_text(session.get(CLIENT))),
-                (THERAPIST, as_text(session.get(THERAPIST))),
-                ("combination", as_text(session, "combination")),
-                ("run_id", as_name(session, "run_id")),
-                ("seed", as_name(session, "seed")),
-            )
-            if value
-        },
+        attributes=without_empty(
+            {
+                CLIENT: as_text(session.get(CLIENT)),
+                THERAPIST: as_text(session.get(THERAPIST)),
+                "combination": as_text(session, "combination"),
+                "run_id": as_name(session, "run_id"),
+                "seed": as_name(session, "seed"),
+            }
+        ),
         scores=exported_scores(session.get("scores")),
     )
 
 
-def _tell(transcript: TranscriptBuilder, session: JsonMap, under_test: str) -> None:
+def _add_messages(transcript: TranscriptBuilder, session: JsonMap, under_test: str) -> None:
     opened_by = ""
     for message in maps_in(session, "messages"):
         side, text = as_text(message, "role"), message_text(message, "content")
         if side not in (CLIENT, THERAPIST):
-            transcript.say("system", text, name=side)
+            transcript.add_message("system", text, name=side)
             continue
         opened_by = opened_by or side
         if side == opened_by:
-            transcript.begin()
+            transcript.begin_turn()
         role: Role = "assistant" if side == under_test else "user"
-        transcript.say(role, text, name=side)
+        transcript.add_message(role, text, name=side)
 
 
-def _spend(transcript: TranscriptBuilder, session: JsonMap, roles: JsonMap) -> None:
-    """Tell what each side spent: known in sum only."""
+def _add_usage(transcript: TranscriptBuilder, session: JsonMap, roles: JsonMap) -> None:
+    """Add the usage of each side as one call: only totals are known."""
     used = as_map(session, "usage")
     for side in (CLIENT, THERAPIST):
         own = as_map(used, side)
@@ -128,8 +128,8 @@ def _spend(transcript: TranscriptBuilder, session: JsonMap, roles: JsonMap) -> N
             call = ModelCall(
                 model=as_text(as_map(roles, side).get("model")),
                 usage=usage,
-                # It writes 0 for a price it does not know.
+                # It writes 0 for an unknown price.
                 cost_usd=cost or None,
                 price_source="agent" if cost else "",
             )
-            transcript.spend(call, before=(0, 0))
+            transcript.add_model_call(call, before=(0, 0))

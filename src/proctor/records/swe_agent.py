@@ -25,7 +25,7 @@ from proctor.json_values import (
 from proctor.records._reading import (
     Read,
     TranscriptBuilder,
-    add_message,
+    add_chat_message,
     head_of,
     load_json,
     place_of,
@@ -60,7 +60,7 @@ _ENDINGS: Mapping[str, tuple[str, str]] = {
 
 
 def recognises(path: Path) -> bool:
-    """Whether a file is called and begins like a trajectory."""
+    """Whether suffix and beginning of a file are those of a trajectory."""
     return head_of(path, endings).lstrip()[:1] == b"{"
 
 
@@ -72,7 +72,7 @@ def read(path: Path) -> Read:
 def _session(path: Path) -> Session:
     document = as_map(load_json(path))
     attempts = maps_in(document, "attempts")
-    # Of several attempts the chosen one stands on top; before one is chosen there are only attempts.
+    # The chosen one of several attempts is at the top level; until then there are only `attempts`.
     chosen = document if "trajectory" in document or not attempts else attempts[-1]
     trajectory, history = maps_in(chosen, "trajectory"), maps_in(chosen, "history")
     if not trajectory and not history:
@@ -80,8 +80,8 @@ def _session(path: Path) -> Session:
     info, instance = as_map(chosen, "info"), path.name.removesuffix(SUFFIX)
     model = _model(chosen)
     transcript = TranscriptBuilder()
-    _tell(transcript, trajectory, history)
-    notes = _spend(transcript, info, model)
+    _add_transcript(transcript, trajectory, history)
+    notes = _add_usage(transcript, info, model)
     if len(attempts) > 1:
         notes.append(f"the one of {len(attempts)} attempts that was chosen")
     status, reason, error = _ending(info)
@@ -110,52 +110,56 @@ def _session(path: Path) -> Session:
     )
 
 
-def _tell(transcript: TranscriptBuilder, trajectory: Sequence[JsonMap], history: Sequence[JsonMap]) -> None:
+def _add_transcript(
+    transcript: TranscriptBuilder, trajectory: Sequence[JsonMap], history: Sequence[JsonMap]
+) -> None:
     real = [each for each in history if each.get("is_demo") is not True]
     if not trajectory:
         for message in real:
-            _tell_message(transcript, message)
+            _add_message(transcript, message)
         return
     for message in real:
         if message.get("role") == "assistant":
             break
-        add_message(transcript, message)
+        add_chat_message(transcript, message)
     acted = [each for each in real if each.get("role") == "assistant"]
-    # Histories may be shortened: only where there is one for each step do they belong together.
+    # A history may be shortened: its messages match the steps only if there is one for each.
     calls = acted if len(acted) == len(trajectory) else [{}] * len(trajectory)
     for step, message in zip(trajectory, calls, strict=True):
-        _tell_step(transcript, step, message)
+        _add_step(transcript, step, message)
 
 
-def _tell_step(transcript: TranscriptBuilder, step: JsonMap, message: JsonMap) -> None:
+def _add_step(transcript: TranscriptBuilder, step: JsonMap, message: JsonMap) -> None:
     action, observation = as_text(step, "action"), message_text(step, "observation")
-    transcript.say("assistant", as_text(step, "thought").strip() or as_text(step, "response").strip())
+    transcript.add_message("assistant", as_text(step, "thought").strip() or as_text(step, "response").strip())
     seconds = as_number(step, "execution_time")
     duration_ms = None if seconds is None else seconds * 1000
     calls = maps_in(message, "tool_calls")
     for call in calls:
         function = as_map(call, "function")
-        transcript.call(as_text(function, "name"), args_of(function, "arguments"), as_name(call, "id"))
+        transcript.add_tool_call(
+            as_text(function, "name"), args_of(function, "arguments"), as_name(call, "id")
+        )
     if calls:
-        transcript.answer(as_name(calls[0], "id"), observation, duration_ms=duration_ms)
+        transcript.add_tool_result(as_name(calls[0], "id"), observation, duration_ms=duration_ms)
     elif action.strip():
-        transcript.call(_tool_of(action), {"command": action})
-        transcript.answer("", observation, duration_ms=duration_ms)
+        transcript.add_tool_call(_tool_of(action), {"command": action})
+        transcript.add_tool_result("", observation, duration_ms=duration_ms)
     else:
-        # The model's answer could not be understood, and it was told so.
-        transcript.say("tool", observation)
+        # The agent could not parse the answer; the observation is its error message to the model.
+        transcript.add_message("tool", observation)
 
 
-def _tell_message(transcript: TranscriptBuilder, message: JsonMap) -> None:
+def _add_message(transcript: TranscriptBuilder, message: JsonMap) -> None:
     if message.get("role") == "tool":
-        called = next((as_name(each) for each in as_list(message, "tool_call_ids")), "")
-        transcript.answer(called, message_text(message, "content"))
+        call_id = next((as_name(each) for each in as_list(message, "tool_call_ids")), "")
+        transcript.add_tool_result(call_id, message_text(message, "content"))
         return
-    add_message(transcript, message)
+    add_chat_message(transcript, message)
     if message.get("role") == "assistant" and not maps_in(message, "tool_calls"):
         action = as_text(message, "action")
         if action.strip():
-            transcript.call(_tool_of(action), {"command": action})
+            transcript.add_tool_call(_tool_of(action), {"command": action})
 
 
 def _tool_of(action: str) -> str:
@@ -163,21 +167,21 @@ def _tool_of(action: str) -> str:
     return first if first in _COMMANDS else SHELL
 
 
-def _spend(transcript: TranscriptBuilder, info: JsonMap, model: str) -> list[str]:
+def _add_usage(transcript: TranscriptBuilder, info: JsonMap, model: str) -> list[str]:
     spent = as_map(info, "model_stats")
     usage = Usage(
         input_tokens=as_whole_number(spent, "tokens_sent"),
         output_tokens=as_whole_number(spent, "tokens_received"),
     )
-    # It writes 0 for a price it does not know.
+    # It writes 0 for an unknown price.
     cost = as_cost(spent, "instance_cost") or None
     if not usage.total_tokens and cost is None:
         return []
     call = ModelCall(model=model, usage=usage, cost_usd=cost, price_source="" if cost is None else "agent")
-    transcript.spend(call, before=(0, 0))
+    transcript.add_model_call(call, before=(0, 0))
     calls = as_whole_number(spent, "api_calls")
     return (
-        [f"{calls} model calls, told as one: their tokens and cost are known in sum only"]
+        [f"{calls} model calls, recorded as one: only their total tokens and cost are known"]
         if calls > 1
         else []
     )
@@ -199,27 +203,27 @@ def _ending(info: JsonMap) -> tuple[str, str, str]:
         return "success", "completed", ""
     if not exit_status:
         return "error", "interrupted", "it does not say how it ended"
-    # `submitted (exit_cost)`: it ran into a limit, and what was there was handed in.
+    # `submitted (exit_cost)`: it reached a limit, and its changes so far were submitted.
     word = exit_status.partition("(")[2].rstrip(")") or exit_status
     status, reason = _ENDINGS.get(word, ("fail", "agent_failed"))
     return status, reason, "" if status == "success" else exit_status
 
 
 def _resolved(path: Path, instance: str) -> bool | None:
-    """Whether the instance was resolved, as SWE-bench's reports say; None: nobody tried."""
-    for report in (
+    """Whether the instance was resolved, by SWE-bench's reports; None: it was not evaluated."""
+    for file in (
         path.parent / "report.json",
         path.parent / "results.json",
         path.parent.parent / "results.json",
     ):
         try:
-            report_ = as_map(load_json(report))
+            report = as_map(load_json(file))
         except (ValueError, OSError):
             continue
-        own = as_map(report_, instance).get("resolved")
+        own = as_map(report, instance).get("resolved")
         if isinstance(own, bool):
             return own
-        resolved = report_.get("resolved_ids", report_.get("resolved"))
+        resolved = report.get("resolved_ids", report.get("resolved"))
         if isinstance(resolved, list):
             return instance in resolved
     return None

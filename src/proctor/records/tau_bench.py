@@ -27,11 +27,12 @@ from proctor.json_values import (
 from proctor.records._reading import (
     Read,
     TranscriptBuilder,
-    add_message,
+    add_chat_message,
     head_of,
     load_json,
     read_session,
     unreadable,
+    without_empty,
 )
 from proctor.score import Score
 from proctor.session import ModelCall, Session, Unreadable, Usage
@@ -55,7 +56,7 @@ _ENDINGS: Mapping[str, tuple[str, str]] = {
 
 
 def recognises(path: Path) -> bool:
-    """Whether a file begins like results, or a folder holds some in pieces."""
+    """Whether a file begins like results, or a folder contains results in several files."""
     if path.is_dir():
         return (path / SIMULATIONS).is_dir() and recognises(path / RESULTS)
     head = head_of(path, (".json",))
@@ -115,7 +116,7 @@ def _run(file: Path, run: JsonMap) -> Session:
     info, named = as_map(run, "info"), _NAMED.match(file.name)
     transcript = TranscriptBuilder()
     for message in maps_in(run, "traj"):
-        add_message(transcript, message)
+        add_chat_message(transcript, message)
     reward = as_number(run, "reward")
     status, reason = _passed(reward)
     error = as_text(info, "error")
@@ -135,7 +136,7 @@ def _run(file: Path, run: JsonMap) -> Session:
         task=task,
         repeat=_repeat(trial),
         steps=transcript.steps,
-        attributes=_known(task_id=task, trial=trial, source=as_text(info, "source")),
+        attributes=without_empty({"task_id": task, "trial": trial, "source": as_text(info, "source")}),
         scores=scores,
     )
 
@@ -145,9 +146,9 @@ def _simulation(simulation: JsonMap, info: JsonMap) -> Session:
     models = {"assistant": as_text(agent, "llm"), USER: as_text(user, "llm")}
     transcript = TranscriptBuilder()
     environment = as_map(info, "environment_info")
-    transcript.say("system", as_text(simulation, "policy") or as_text(environment, "policy"))
+    transcript.add_message("system", as_text(simulation, "policy") or as_text(environment, "policy"))
     for message in maps_in(simulation, "messages"):
-        _tell(transcript, message, models)
+        _add_message(transcript, message, models)
     rewarded = as_map(simulation, "reward_info")
     reward, ended = as_number(rewarded, "reward"), as_text(simulation, "termination_reason")
     status, reason = _ENDINGS.get(ended) or _passed(reward)
@@ -163,48 +164,47 @@ def _simulation(simulation: JsonMap, info: JsonMap) -> Session:
         error="" if status in ("success", "fail") else ended,
         task=task,
         repeat=_repeat(trial),
-        factors=_known(domain=as_text(environment, "domain_name")),
+        factors=without_empty({"domain": as_text(environment, "domain_name")}),
         started_at=as_datetime(simulation, "start_time") or transcript.began_at,
         finished_at=as_datetime(simulation, "end_time") or transcript.ended_at,
         steps=transcript.steps,
-        attributes=_known(
-            task_id=task,
-            trial=trial,
-            domain=as_text(environment, "domain_name"),
-            termination_reason=ended,
-            user_model=models[USER],
-            commit=as_text(info, "git_commit"),
+        attributes=without_empty(
+            {
+                "task_id": task,
+                "trial": trial,
+                "domain": as_text(environment, "domain_name"),
+                "termination_reason": ended,
+                "user_model": models[USER],
+                "commit": as_text(info, "git_commit"),
+            }
         ),
         scores=_rewards(reward, as_map(rewarded, "reward_breakdown")),
         notes=[] if maps_in(simulation, "messages") else ["it has no messages: what was spoken is not read"],
     )
 
 
-def _tell(transcript: TranscriptBuilder, message: JsonMap, models: Mapping[str, str]) -> None:
+def _add_message(transcript: TranscriptBuilder, message: JsonMap, models: Mapping[str, str]) -> None:
     role, at = as_text(message, "role"), as_datetime(message, "timestamp")
     for result in maps_in(message, "tool_messages") or ([message] if role == "tool" else []):
         if result.get("requestor") == USER:
-            transcript.say("user", f"[result: {message_text(result.get('content'))}]", at)
+            transcript.add_message("user", f"[result: {message_text(result.get('content'))}]", at)
             continue
         failed = result.get("error")
         success = not failed if isinstance(failed, bool) else None
-        transcript.answer(as_name(result, "id"), message_text(result, "content"), success, at)
+        transcript.add_tool_result(as_name(result, "id"), message_text(result, "content"), success, at)
     if role not in models:
         return
-    _spend(transcript, message, models[role])
-    if role == USER:
-        transcript.say("user", message_text(message, "content"), at)
-    else:
-        transcript.say("assistant", message_text(message, "content"), at)
+    _add_model_call(transcript, message, models[role])
+    transcript.add_message("user" if role == USER else "assistant", message_text(message, "content"), at)
     for call in maps_in(message, "tool_calls"):
         name, args = as_text(call, "name"), args_of(call, "arguments")
         if role == USER:
-            transcript.say("user", f"[uses {name} {json.dumps(args, ensure_ascii=False)}]", at)
+            transcript.add_message("user", f"[uses {name} {json.dumps(args, ensure_ascii=False)}]", at)
         else:
-            transcript.call(name, args, as_name(call, "id"), at)
+            transcript.add_tool_call(name, args, as_name(call, "id"), at)
 
 
-def _spend(transcript: TranscriptBuilder, message: JsonMap, model: str) -> None:
+def _add_model_call(transcript: TranscriptBuilder, message: JsonMap, model: str) -> None:
     cost, usage = as_cost(message, "cost"), usage_of_chat(message.get("usage"))
     if usage is None and not cost:
         return
@@ -216,7 +216,7 @@ def _spend(transcript: TranscriptBuilder, message: JsonMap, model: str) -> None:
         price_source="" if cost is None else "agent",
         latency_ms=None if seconds is None else seconds * 1000,
     )
-    transcript.spend(call, as_datetime(message, "timestamp"))
+    transcript.add_model_call(call, as_datetime(message, "timestamp"))
 
 
 def _repeat(trial: str) -> int | None:
@@ -225,7 +225,7 @@ def _repeat(trial: str) -> int | None:
 
 
 def _passed(reward: float | None) -> tuple[str, str]:
-    """A reward of 1 is a pass, as the benchmark has it; without one nobody said."""
+    """A reward of 1 is a pass, as in the benchmark; so is a missing one."""
     if reward is not None and reward < 1 - 1e-6:
         return "fail", "checks_failed"
     return "success", "completed"
@@ -238,7 +238,3 @@ def _rewards(reward: float | None, parts: JsonMap) -> list[Score]:
         if value is not None:
             scores.append(Score(evaluator="reward", value=value, dimension=name))
     return scores
-
-
-def _known(**named: str) -> dict[str, str]:
-    return {name: value for name, value in named.items() if value}

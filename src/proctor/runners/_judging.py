@@ -143,7 +143,7 @@ async def attribute_failure(
     under_test: str,
     failures: Sequence[str],
 ) -> tuple[str, str]:
-    """Who caused the failure of a task, one of `CAUSES`, and why, as a judge says; empty: unreadable."""
+    """A judge's verdict on who caused the failure of a task, one of `CAUSES`, and why; empty: unreadable."""
     from proctor.answer_parser import field_of, instructions_for, read_answer
     from proctor.dialogue.task import call_text
 

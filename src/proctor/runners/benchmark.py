@@ -75,7 +75,7 @@ class BenchmarkRunner:
     """Runs benchmark items."""
 
     async def run(self, item: Item, services: Services) -> Outcome:
-        """One attempt: see the top of this module."""
+        """One attempt, as the module docstring describes."""
         capture = _AnswerCapture(services)
         repo = item.settings.get("repo") or await _repository(item, services)
         item = replace(item, settings={**item.settings, "repo": str(repo)})
@@ -241,7 +241,7 @@ class _Round:
     checks: Sequence[JsonMap]
     files_digest: str
     setting: str
-    """Name of the setting that says where the files are."""
+    """Setting with the path of the files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +368,7 @@ async def _run_hidden_tests(session: WorkSession, fresh: WorkSession, digest: st
     archive = await _task_files(session.services, session.item.settings["hidden"])
     assert isinstance(archive, Path)
     if await in_thread(digest_of_archive, archive) != digest:
-        raise WorkspaceError(f"{archive} has changed since this was planned; start it anew")
+        raise WorkspaceError(f"{archive} has changed since this was planned; start it again")
     hidden = await in_thread(read_archive, archive)
     await _carry(session, fresh, hidden.solution_paths)
     place = fresh.home / "tmp"
@@ -449,7 +449,7 @@ def _restore(session: WorkSession, files: Path) -> None:
         if not file.is_dir() or file.is_symlink():
             (folder / file.relative_to(files)).unlink(missing_ok=True)
     if folder == session.tree.folder:
-        # Brings back the agent's own versions.
+        # Restores the agent's versions.
         session.tree.git("checkout", "--quiet", "HEAD", "--", ".")
 
 

@@ -23,7 +23,7 @@ class PromptRunner:
     """Runs items that are one prompt to one model."""
 
     async def run(self, item: Item, services: Services) -> Outcome:
-        """Ask, record, check. A model that does not answer raises its `ModelError`."""
+        """Call the model, record, check. A model that does not answer raises its `ModelError`."""
         record = services.record
         request = _request(item)
         limit = services.time_limit(item.settings.get("timeoutSec"), "the model")

@@ -35,7 +35,7 @@ class WorktreeRunner:
     """Runs coding items."""
 
     async def run(self, item: Item, services: Services) -> Outcome:
-        """One attempt: see the top of this module."""
+        """One attempt, as the module docstring describes."""
         return await run_session(item, services, _judge)
 
 
@@ -170,7 +170,7 @@ def _agent_confinement(session: WorkSession, agent: Agent, access: Access | None
         settings = agent_settings(session.item)
         return session.confinement(
             "agent",
-            # Of the agent, only what the plan says: its prompt may come from anywhere.
+            # Only settings of the plan: the prompt may be untrusted.
             named=[settings.get("command"), settings.get("arguments")],
             serve=access.ports if access else None,
             # Which hosts its service has is not known.

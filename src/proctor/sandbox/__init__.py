@@ -48,7 +48,7 @@ class SandboxSettings:
     container: str = ""
     """Image of `container`."""
     network: Mapping[str, Network] = field(default_factory=dict)
-    """By phase; only what is set."""
+    """By phase; unset phases are missing."""
     limits: Mapping[str, int] = field(default_factory=dict)
     """By name, in bytes or as a count; of each process."""
     read: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ def read_settings(value: object) -> SandboxSettings:
         kind=kind,
         container=image,
         network=_read_network(members.get("network")),
-        limits={name: _read_limit(name, size) for name, size in _section(members, "limits", LIMITS).items()},
+        limits=_read_limits(members.get("limits", {})),
         read=tuple(_texts(members.get("read", []), "read")),
         cache=_read_cache(members.get("cache", [])),
     )
@@ -119,13 +119,12 @@ def _is_path(value: object) -> bool:
     return isinstance(value, str) and value.startswith(("/", "~/"))
 
 
-def _section(value: Mapping[str, object], name: str, known: Mapping[str, object]) -> Mapping[str, object]:
-    section = value.get(name, {})
-    if not isinstance(section, Mapping):
-        raise ValueError(f"`{name}` should have settings: {', '.join(known)}")
-    if unknown := [str(key) for key in section if key not in known]:
-        raise ValueError(f"`{name}` has no setting `{unknown[0]}`; it may have: {', '.join(known)}")
-    return section
+def _read_limits(value: object) -> dict[str, int]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"`limits` should have settings: {', '.join(LIMITS)}")
+    if unknown := [str(key) for key in value if key not in LIMITS]:
+        raise ValueError(f"`limits` has no setting `{unknown[0]}`; it may have: {', '.join(LIMITS)}")
+    return {name: _read_limit(name, size) for name, size in value.items()}
 
 
 def _read_network(value: object) -> dict[str, Network]:
@@ -169,7 +168,7 @@ def _read_cache(value: object) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What one program may do."""
+    """Permissions of one program."""
 
     write: Sequence[Path]
     """Folders it may change; their paths are the same inside."""
@@ -215,7 +214,7 @@ class Sandbox:
         """The same for the functions and programs of evaluators of a plan with this `sandbox`."""
         merged = merge_settings(self.settings, own)
         if self.settings_of(own).kind == "container":
-            # An image of agents has neither our Python nor the evaluators.
+            # The image of an agent has neither Proctor's Python nor the evaluators.
             merged = merge_settings(merged, "auto")
         return replace(self, settings=merged)
 

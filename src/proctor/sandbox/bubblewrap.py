@@ -34,7 +34,7 @@ COPY = """
 shift 2
 exec "$@"
 """
-"""Copies a cache unless there is one. File systems that can share blocks until one of the two changes."""
+"""Copies a cache unless the copy exists. Some file systems share the blocks until one of both changes."""
 
 
 @cache

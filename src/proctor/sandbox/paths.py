@@ -24,7 +24,7 @@ SYSTEM_FILES = ("/sys/devices/system/cpu",)
 _SHARED = ("/", "/tmp", "/var/tmp", "/home", "/root", "/var", "/mnt", "/media", "/srv")
 """Folders of several owners; never visible as a whole because a program or variable names them."""
 _PROVIDED = ("/proc", "/dev", "/sys", "/run", "/var/run", "/etc")
-"""What a sandbox provides in its own way."""
+"""Folders that a sandbox provides itself."""
 _SYSTEM_PREFIXES = tuple(f"{root}/" for root in SYSTEM)
 _GIVEN_PREFIXES = (*_SYSTEM_PREFIXES, *(f"{root}/" for root in _PROVIDED))
 _PROGRAM_FOLDERS = ("bin", "sbin", "shims", "condabin")
@@ -71,7 +71,7 @@ def readable(program: Sequence[str], environment: Mapping[str, str], policy: "Po
 
 
 def python_installation() -> list[Path]:
-    """What our own Python needs, for the launcher."""
+    """Files that Proctor's Python needs, for the launcher."""
     return [Path(sys.base_prefix), Path(__file__).with_name("launcher.py")]
 
 
@@ -99,9 +99,9 @@ def is_system(place: Path) -> bool:
 
 
 def _prefix(place: Path) -> str:
-    """The text of a path with a slash at its end, with which those of all paths inside begin.
+    """A path as text with a trailing slash: the prefix of all paths inside.
 
-    Hundreds are compared for each program: as texts in a tenth of the time.
+    Hundreds are compared for each program; comparing texts takes a tenth of the time.
     """
     text = str(place)
     return text if text.endswith("/") else f"{text}/"
@@ -185,7 +185,7 @@ def _interpreter(program: str, path: str) -> Iterator[Path]:
 
 
 def around(place: Path, hidden: Sequence[Path]) -> Iterator[Path]:
-    """A file or folder without what is hidden in it: the whole, or the parts around that."""
+    """A file or folder without hidden parts: the whole, or everything around them."""
     if place in hidden or not place.exists():
         return
     if place.is_symlink() and any(place.resolve().is_relative_to(other) for other in hidden):
@@ -213,7 +213,7 @@ def unreadable_settings() -> tuple[tuple[Path, ...], tuple[Path, ...]]:
 
 
 def unreadable_in(folder: str) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Files and folders in a folder that not everybody may read; of such a folder only itself."""
+    """Files and folders in a folder that are not world-readable, without the content of such folders."""
     files, folders, pending = list[Path](), list[Path](), [folder]
     while pending:
         for entry in _entries(pending.pop()):

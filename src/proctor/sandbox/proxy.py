@@ -51,7 +51,7 @@ def proxy_to(hosts: Sequence[str]) -> Serve:
             try:
                 await _handle(reader, writer, hosts)
             except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-                pass  # a client or server that is gone, or a request that is none
+                pass  # A closed connection, or an invalid request.
             finally:
                 connections.discard(task)
                 writer.close()

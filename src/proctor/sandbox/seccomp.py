@@ -73,7 +73,7 @@ SOCK_STREAM, TYPE_MASK = 1, 0xF
 
 _LOAD, _EQUAL, _AT_LEAST, _SET, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24
-"""Places in what the kernel shows a filter; of an argument, the lower half."""
+"""Offsets in `seccomp_data`; of an argument, its lower half."""
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 _EPERM, _ENOSYS, _EAFNOSUPPORT = _ERROR | 1, _ERROR | 38, _ERROR | 97
 _X32 = 0x40000000
@@ -83,7 +83,7 @@ _X32 = 0x40000000
 def filter_program(*, traces: bool, datagrams: bool, machine: str = os.uname().machine) -> bytes:
     """The filter as the kernel reads it; empty: there is none for the architecture.
 
-    `traces`: programs may reach into their own processes. `datagrams`: they may open IP sockets other than
+    `traces`: programs may trace their own processes. `datagrams`: they may open IP sockets other than
     TCP.
     """
     if machine not in AUDIT_ARCHITECTURES:

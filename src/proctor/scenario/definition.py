@@ -135,7 +135,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventEffect:
-    """What an event brings about, in some turns or in all."""
+    """The effect of an event, in some turns or in all."""
 
     __pydantic_config__ = STRICT
     text: Text

@@ -70,7 +70,7 @@ class NoValue(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameType:
-    """What a name of an expression stands for."""
+    """The type of a name in an expression."""
 
     kind: Kind
     choices: tuple[str, ...] = ()

@@ -12,13 +12,13 @@ from proctor.scenario.definition import Measure, Scenario
 from proctor.scenario.prompts import Prompts, ScenarioModels
 from proctor.scenario.state import Decision, Value
 
-# Groups of three digits, or digits alone: `12, 15` are two numbers, and `3,5` is none to be sure of.
+# Groups of three digits, or digits alone: `12, 15` are two numbers, and `3,5` is ambiguous.
 _NUMBER = re.compile(
     r"[-+−]?(?:[1-9]\d{0,2}(?:[,_ \u00a0\u202f]\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?(?P<more>,\d)?"
     r"|[-+−]?\.\d+"
 )
 
-# Groups that capture, the innermost; and what in one can hold an answer: a yes or no, a class, anything.
+# The innermost capturing groups, and the parts of one that match an answer: yes or no, a class, anything.
 _GROUPS = re.compile(r"\((?!\?)([^()]*)\)|\(\?P<\w+>([^()]*)\)")
 _ANY_WORD = re.compile(r"\b(?:true|yes|y|1|on|false|no|n|0|off|not)\b|\\[wWSd]|(?<!\\)[.\[]", re.IGNORECASE)
 _POWER = re.compile(r"([-+]?\d+(?:\.\d+)?)\s*(?:\^|\*\*)\s*([-+]?\d+(?:\.\d+)?)")

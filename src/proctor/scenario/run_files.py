@@ -138,7 +138,7 @@ def metrics_document(scenario: Scenario, run: ScenarioRun) -> dict[str, Any]:
 
 
 def costs_document(scenario: Scenario, run: ScenarioRun) -> dict[str, Any]:
-    """`costs.json`: what was paid, by actor, by turn, and in all."""
+    """`costs.json`: cost by actor, by turn, and in total."""
     by_actor: dict[str, Any] = {}
     for short, actor in scenario.actors.items():
         mine = [call for call in run.calls if call.who == short]

@@ -81,7 +81,7 @@ class TurnState:
         return self.prompts.render("actor", scenario=self.scenario, actor=actor)
 
     def history(self, actor: Actor) -> str:
-        """What an actor knows at this moment."""
+        """The information an actor has at this moment."""
         return self.prompts.render(
             "history",
             scenario=self.scenario,

@@ -24,7 +24,7 @@ _PASSED = ("pass", "ok", "yes", "consistent", "coherent", "valid", "no issue", "
 _FAILED = ("fail", "no", "inconsistent", "incoherent", "invalid")
 """Beginnings of verdicts; `_PASSED` is tried first, because `no issues` passes."""
 _VERDICTS = ("VERDICT", "CONSISTENT", "COHERENT", "VALID ACCESS")
-"""Headings of verdicts that are read whatever the prompt asks for."""
+"""Headings of verdicts that are read in addition to the one in the prompt."""
 _LISTS = ("ISSUES", "ISSUES FOUND", "VIOLATIONS FOUND", "PROBLEMS FOUND")
 _REASONS = ("SEVERITY", "EXPLANATION", "SUGGESTIONS")
 _ALTERNATIVES = re.compile(
@@ -32,7 +32,7 @@ _ALTERNATIVES = re.compile(
     r"(?:yes|no|pass|fail|true|false)[ \t]*(?:/|\||or)[ \t]*(?:yes|no|pass|fail|true|false)\b",
     re.IGNORECASE | re.MULTILINE,
 )
-"""The line of a prompt that asks for a verdict: `CONSISTENT: [Yes/No]`."""
+"""The line of a prompt that requests a verdict: `CONSISTENT: [Yes/No]`."""
 _FAULT_NAMES = re.compile(
     r"issue|violation|problem|fault|error|contradict|breach|fail|\bin(?:consist|coher)", re.I
 )

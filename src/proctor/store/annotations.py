@@ -115,7 +115,7 @@ class LabeledEvaluator(TypedDict):
 
 
 class LabeledScore(TypedDict):
-    """A score beside a label of the same target."""
+    """A score and a label of the same target."""
 
     evaluator: str
     dimension: str
@@ -313,7 +313,7 @@ def tag_counts(read: StoreReader, run_id: str = "") -> list[TagCount]:
     """The tags of a run's sessions, or of all, the most frequent first."""
     condition, parameters = "", list[object]([TAG])
     if run_id:
-        # Asked for each annotation: a run has many sessions, and few of them have one.
+        # A subquery per annotation: a run has many sessions, and few of them have annotations.
         condition = ' AND (SELECT s."runId" FROM "sessions" s WHERE s."id" = "annotations"."sessionId") = ?'
         parameters.append(run_id)
     rows = read.rows(

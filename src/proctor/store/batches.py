@@ -502,7 +502,7 @@ def run_sizes(connection: Connection, run_ids: Sequence[str]) -> dict[str, int]:
 
 
 def delete_texts(connection: Connection, run_id: str) -> None:
-    """Delete what was said and done in a run; its items, scores, costs, tokens and times stay."""
+    """Delete the texts of a run; its items, scores, costs, tokens and times stay."""
     # Imported late: only deleting needs them.
     from proctor.store.key_rotation import delete_unused_blobs
     from proctor.store.search import forget

@@ -31,7 +31,7 @@ R = TypeVar("R")
 # Longer than the longest transaction measured with 100,000 items.
 LOCK_TIMEOUT_SECONDS = 30
 TRANSACTION_TRIES = 5
-"""Tries of a transaction during which the server goes away."""
+"""Tries of a transaction that loses its connection."""
 IDS_AT_ONCE = 500
 """Ids in one statement."""
 PAGE_ROWS = 1000
@@ -57,7 +57,7 @@ class Connection(Protocol):
         """All rows of a query, as tuples: a third of the time of dictionaries."""
 
     def columns(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Columns]:
-        """The rows of a query, `PAGE_ROWS` at a time, as columns: for those who compute with all of them."""
+        """The rows of a query, `PAGE_ROWS` at a time, as columns: for computations over all of them."""
 
     def run(self, sql: str, parameters: Sequence[object] = ()) -> int:
         """Run one statement; the number of rows it touched."""
@@ -88,7 +88,7 @@ class Connection(Protocol):
         """Whether rows are encrypted, so that digests in them are read otherwise than they were written."""
 
     def purge(self) -> None:
-        """Remove deleted and overwritten data from the disk. Nobody else may be writing."""
+        """Remove deleted and overwritten data from the disk. No other process may be writing."""
 
     def take_turn_lock(self) -> None:
         """Acquire a lock that only one transaction can have at a time."""
@@ -183,7 +183,7 @@ class SqliteDatabase:
             raise StoreUnavailable(
                 f"the store {self.path} is missing, but its write-ahead log {self._log.name} is there\n"
                 "Put the file back, or restore a backup: proctor store restore FILE. "
-                f"To start anew, move {self._log.name} away."
+                f"To start over, move {self._log.name} away."
             )
         private_folder(self.path.parent)
         new = self.path.with_name(f".{self.path.name}.{os.getpid()}-{threading.get_ident()}")
@@ -220,7 +220,7 @@ class SqliteDatabase:
         if not _size(self.path) and not self._wait_for_creator():
             raise StoreUnavailable(
                 f"the store {self.path} is empty (0 bytes): its content is lost, or it never was a store\n"
-                f"Restore a backup: proctor store restore FILE. To start anew, delete {self.path}."
+                f"Restore a backup: proctor store restore FILE. To start over, delete {self.path}."
             )
 
     def _wait_for_creator(self) -> int:
@@ -343,7 +343,7 @@ class SqliteConnection:
             self._raw.executemany(sql, parameters)
 
     def script(self, sql: str) -> None:
-        # `executescript` would commit the transaction we are in.
+        # `executescript` would commit the current transaction.
         for statement in statements(sql.replace("/* without rowid */", "WITHOUT ROWID")):
             self.run(statement)
 
@@ -388,7 +388,7 @@ class SqliteConnection:
         copy = sqlite3.connect(path, isolation_level=None)
         try:
             with store_errors(self._path):
-                # In one step: a reader does not disturb writers, and steps would begin anew with each commit.
+                # In one step: a reader does not block writers, and steps would restart with each commit.
                 self._raw.backup(copy)
         finally:
             copy.close()
@@ -404,8 +404,15 @@ class SqliteConnection:
         self._raw.close()
 
 
+class Transaction(Protocol):
+    """Runs work in a transaction."""
+
+    def __call__(self, work: Callable[[Connection], R]) -> R:
+        """Commit the changes of `work`, or none of them if it raises."""
+
+
 def in_transaction(connection: Connection, work: Callable[[], R]) -> R:
-    """Do work in a transaction; once more when the database went away meanwhile and has returned."""
+    """Do work in a transaction; repeat it after a lost connection."""
     for left in reversed(range(TRANSACTION_TRIES)):
         connection.begin()
         try:
@@ -526,7 +533,7 @@ def places(values: Collection[object]) -> str:
 
 
 def literals(values: Iterable[str]) -> str:
-    """Words of ours as the literals of `IN (…)`. Never for text from outside."""
+    """Constants as the literals of `IN (…)`. Never for untrusted text."""
     return ", ".join(f"'{value}'" for value in values)
 
 

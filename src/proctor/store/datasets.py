@@ -7,15 +7,14 @@ all or nothing, and repeating a request with the same client token changes nothi
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from proctor.errors import Contradiction, NotFound
 from proctor.json_values import JsonMap, JsonObject, as_text
 from proctor.store.batches import moment
-from proctor.store.database import Connection, extended, insertion, places
+from proctor.store.database import Connection, Transaction, extended, insertion, places
 from proctor.store.definitions import (
     Token,
-    Transaction,
     change_row,
     delete_row,
     insert_named,
@@ -61,7 +60,7 @@ class _Count(TypedDict):
 class Datasets:
     """Queries and changes of datasets."""
 
-    def __init__(self, transaction: Transaction[Any], read: StoreReader, keys: DataKeys) -> None:
+    def __init__(self, transaction: Transaction, read: StoreReader, keys: DataKeys) -> None:
         self._transaction = transaction
         self._read = read
         self._keys = keys
@@ -308,7 +307,7 @@ def _insert(
 class Recommendations:
     """Queries and changes of recommendations."""
 
-    def __init__(self, transaction: Transaction[Any], read: StoreReader, keys: DataKeys) -> None:
+    def __init__(self, transaction: Transaction, read: StoreReader, keys: DataKeys) -> None:
         self._transaction = transaction
         self._read = read
         self._keys = keys
@@ -387,8 +386,7 @@ class Recommendations:
                 return str(row["id"])
             return None
 
-        claimed: str | None = self._transaction(work)
-        return claimed
+        return self._transaction(work)
 
     def finish(self, recommendation_id: str, status: str, result: JsonMap, now: datetime) -> None:
         """Store the result of a recommendation, unless it was deleted meanwhile."""

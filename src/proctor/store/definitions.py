@@ -8,21 +8,19 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypedDict, TypeVar, cast
+from typing import Any, TypedDict, cast
 
 from proctor.errors import Contradiction, NotFound
 from proctor.item import digest_of
 from proctor.json_values import JsonMap, JsonObject, as_text
 from proctor.store.batches import moment
-from proctor.store.database import Connection, Row, extended, insertion
+from proctor.store.database import Connection, Row, Transaction, extended, insertion
 from proctor.store.reader import CountRow, StoreReader
 from proctor.store.recorder import split_long_text
 from proctor.store.sealer import DataKeys
 from proctor.store.tables import COLUMNS, EvaluatorDefinitionRow, OnlineConfigRow, clean
 from proctor.store.writer import is_alive, timestamp
 
-T = TypeVar("T")
-Transaction = Callable[[Callable[[Connection], T]], T]
 EVALUATORS, CONFIGS = "evaluator_definitions", "online_configs"
 _ENABLED = f'SELECT "id", "documentJson" FROM "{CONFIGS}" WHERE "enabled" = ?'
 PAGE = 500
@@ -87,7 +85,7 @@ class _Tag(TypedDict):
 class Definitions:
     """Queries and changes of evaluators, online configurations and tags."""
 
-    def __init__(self, transaction: Transaction[Any], read: StoreReader, keys: DataKeys) -> None:
+    def __init__(self, transaction: Transaction, read: StoreReader, keys: DataKeys) -> None:
         self._transaction = transaction
         self._read = read
         self._keys = keys
@@ -268,7 +266,7 @@ class Definitions:
                 change_row(connection, CONFIGS, config_id, {"watchedBy": owner, "watchedAt": timestamp(now)})
             return bool(rows)
 
-        return bool(self._transaction(work))
+        return self._transaction(work)
 
     def record_decisions(self, config_id: str, decisions: Mapping[str, str], now: datetime) -> None:
         """Record the decisions of a configuration about sessions; each session is decided once."""
@@ -339,7 +337,7 @@ class Definitions:
 
 
 def once(
-    transaction: Transaction[Any],
+    transaction: Transaction,
     token: Token,
     resource_id: str,
     at: str,

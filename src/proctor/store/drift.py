@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 from typing import TypedDict
 
 from proctor.item import FINISHED
-from proctor.store.database import Connection, extended, insertion, literals
-from proctor.store.definitions import Transaction
+from proctor.store.database import Connection, Transaction, extended, insertion, literals
 from proctor.store.reader import StoreReader
 from proctor.store.tables import COLUMNS, DriftCrossingRow, DriftPointRow
 from proctor.store.writer import timestamp
@@ -62,7 +61,7 @@ class _ScorePosition(TypedDict):
 class Drift:
     """The lines of a store."""
 
-    def __init__(self, transaction: "Transaction[object]", read: StoreReader) -> None:
+    def __init__(self, transaction: Transaction, read: StoreReader) -> None:
         self._transaction = transaction
         self._read = read
 
@@ -179,8 +178,7 @@ class Drift:
             _change(connection, row, {"attempts": row["attempts"] + 1, "nextAt": timestamp(now + until)})
             return extended(DriftCrossingRow, row, attempts=row["attempts"] + 1)
 
-        row = self._transaction(work)
-        return extended(DriftCrossingRow, row) if isinstance(row, Mapping) else None
+        return self._transaction(work)
 
     def settle_alert(
         self, crossing: DriftCrossingRow, alert: str, *, next_at: datetime | None = None, problem: str = ""

@@ -8,25 +8,19 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NotRequired, TypedDict, TypeVar
+from typing import NotRequired, TypedDict
 
 from proctor.errors import Contradiction, NotFound
 from proctor.item import RUNNING
 from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.store import batches
-from proctor.store.database import (
-    Connection,
-    insertion,
-    substring_pattern,
-)
+from proctor.store.database import Connection, Transaction, insertion, substring_pattern
 from proctor.store.reader import CountRow, IdRow, StoreReader
 from proctor.store.recorder import split_long_text
 from proctor.store.sealer import DataKeys
 from proctor.store.tables import COLUMNS, clean
 from proctor.store.writer import timestamp
 
-T = TypeVar("T")
-Transaction = Callable[[Callable[[Connection], T]], T]
 KMS_CONTEXT = "aws:bedrock-agentcore:batchEvaluationArn"
 """Encryption context of an evaluation's own key."""
 LISTED = tuple(name for name in COLUMNS["evaluations"] if not name.startswith("metadataJson"))
@@ -95,7 +89,7 @@ class Evaluations:
 
     def __init__(
         self,
-        transaction: Transaction[Any],
+        transaction: Transaction,
         read: StoreReader,
         keys: DataKeys,
         register: Callable[[str], None],

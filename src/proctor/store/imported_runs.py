@@ -12,16 +12,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import islice
-from typing import Protocol, TypeVar
 
 from proctor.errors import UsageError
 from proctor.item import Item, id_of
 from proctor.json_values import as_map, as_name, as_text
-from proctor.store.database import Connection, Row, insertion
+from proctor.store.database import Connection, Row, Transaction, insertion
 from proctor.store.tables import COLUMNS, IMPORTED, TABLE, amount, clean, finite, row_of, short, whole
 from proctor.store.writer import timestamp
 
-T = TypeVar("T")
 INCOMPLETE = ("interrupted", "the import did not finish")
 """Status and reason of a run while it is imported; they stay if the import is killed."""
 TASK_ATTRIBUTES = ("proctor.task", "task.id", "task_id", "task.name", "task")
@@ -384,17 +382,10 @@ def _json(value: Mapping[str, object]) -> str:
     return _ENCODER.encode(value)
 
 
-class Transact(Protocol):
-    """Runs work in a transaction."""
-
-    def __call__(self, work: Callable[[Connection], T]) -> T:
-        """Commit the changes of `work`, or none of them if it raises."""
-
-
 class ImportedBatches:
     """Changes of imported runs."""
 
-    def __init__(self, transaction: Transact) -> None:
+    def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
 
     def begin(self, run_id: str, now: datetime, version: str) -> None:

@@ -9,14 +9,14 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypedDict, TypeVar
+from typing import TypedDict
 
 from proctor.errors import Contradiction, NotFound
 from proctor.item import digest_of
 from proctor.json_values import JsonObject
 from proctor.session import Iteration, ModelCall, Note, Session, Step
 from proctor.store import imported_runs
-from proctor.store.database import Connection, Row, id_pages, insertion, places
+from proctor.store.database import Connection, Row, Transaction, id_pages, insertion, places
 from proctor.store.key_rotation import delete_unused_blobs
 from proctor.store.reader import StoreReader
 from proctor.store.recorder import Recorder, split_long_text
@@ -172,8 +172,6 @@ class _CollectedRows:
             connection.run_many(insertion(table, COLUMNS[table]) + again, rows)
 
 
-T = TypeVar("T")
-Transaction = Callable[[Callable[[Connection], T]], T]
 Document = JsonObject
 SessionBuilder = Callable[[SessionName, Sequence[Document], int], Session | None]
 """Builds a session from its documents; the number is that of the documents left out."""
@@ -226,7 +224,7 @@ class _FoundDocument(TypedDict):
 class ReceivedSpans:
     """Spans received by telemetry."""
 
-    def __init__(self, transaction: Transaction[Any], read: StoreReader) -> None:
+    def __init__(self, transaction: Transaction, read: StoreReader) -> None:
         self._transaction = transaction
         self._read = read
 
@@ -387,7 +385,7 @@ def _related(connection: Connection, traces: set[str]) -> list[Row]:
     rows_by_trace: dict[str, list[Row]] = {}
     pending, keys, sessions = set(traces), set[str](), set[str]()
     while pending:
-        rows = list(_rows_where(connection, "traceId", pending))
+        rows = list(_rows_of_traces(connection, pending))
         for row in rows:
             rows_by_trace.setdefault(row["traceId"], []).append(row)
         more_keys = {row["sessionKey"] for row in rows} - keys - {""}
@@ -400,10 +398,10 @@ def _related(connection: Connection, traces: set[str]) -> list[Row]:
     return [row for rows in rows_by_trace.values() for row in rows]
 
 
-def _rows_where(connection: Connection, column: str, values: Iterable[str]) -> Iterator[Row]:
+def _rows_of_traces(connection: Connection, trace_ids: Iterable[str]) -> Iterator[Row]:
     names = ", ".join(f'"{name}"' for name in _MARKED)
-    for chunk in id_pages(sorted(values)):
-        sql = f'SELECT {names} FROM "arrivals" WHERE "{column}" IN ({places(chunk)})'
+    for chunk in id_pages(sorted(trace_ids)):
+        sql = f'SELECT {names} FROM "arrivals" WHERE "traceId" IN ({places(chunk)})'
         yield from connection.rows(sql, chunk)
 
 
@@ -466,9 +464,6 @@ _UPSERT = (
 
 # Log groups and streams that clients write to.
 
-GROUP = ""
-"""Stream name of a group's own row."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEvent:
@@ -489,7 +484,7 @@ class LogStreamTimes(LogStreamRow):
 class Logs:
     """Queries and changes of log streams."""
 
-    def __init__(self, transaction: Transaction[Any], read: StoreReader) -> None:
+    def __init__(self, transaction: Transaction, read: StoreReader) -> None:
         self._transaction = transaction
         self._read = read
 

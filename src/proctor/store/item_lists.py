@@ -342,7 +342,7 @@ class OutcomeScore(TypedDict):
 
 @dataclass(slots=True)
 class ItemOutcome:
-    """What came out of a session, for a row of a list."""
+    """The outcome of a session, for a row of a list."""
 
     answer: str = ""
     """The start of the last answer."""

@@ -49,7 +49,7 @@ class MasterKey(Protocol):
 
     @property
     def id(self) -> str:
-        """Stored beside everything it has wrapped."""
+        """Stored with everything it has wrapped."""
 
     def wrap(self, secret: bytes, context: Mapping[str, str]) -> bytes:
         """The encrypted secret. Unwrapping needs the same `context`."""
@@ -150,7 +150,7 @@ class Keys:
 
 
 SIGNED_RUNS = "signed-runs"
-"""File beside the signing key that lists the signed runs."""
+"""File next to the signing key that lists the signed runs."""
 
 
 class SigningKeyFile:

@@ -76,7 +76,7 @@ class StoreProblem:
 
 @dataclass(slots=True, kw_only=True)
 class StoreCheck:
-    """What a check of a store has shown."""
+    """The result of a check of a store."""
 
     url: str
     problems: list[StoreProblem] = field(default_factory=list)

@@ -100,7 +100,7 @@ class ScoreColumns(TypedDict):
 
 
 class TimedScoreColumns(ScoreColumns):
-    """The same with when and by whom they were given."""
+    """The same with their times and authors."""
 
     judgingSessionId: Sequence[str]
     """The session that gave the score: of an evaluation, or the same one."""

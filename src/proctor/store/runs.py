@@ -160,7 +160,7 @@ class TrendRun(_BatchState):
     planPath: str
     planDigest: str
     evaluation: str | None
-    """The name of the evaluation that it is; None: it is none."""
+    """The name of the evaluation; None: the run is not an evaluation."""
     items: int
 
 

@@ -447,7 +447,7 @@ class ScoreVotes(TypedDict):
 
 
 def score_votes(read: StoreReader, run_id: str) -> list[ScoreVotes]:
-    """Results that several votes went into."""
+    """Results of several votes."""
     return read.rows(
         ScoreVotes,
         'SELECT sc."evaluator", sc."evaluatorDigest", sc."dimension", sc."votes" FROM "batch_items" i '

@@ -13,17 +13,17 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, TypeGuard, TypeVar
+from typing import TypeGuard
 
 from proctor.errors import KeyMissing, KeyUnusable, StoreError
 from proctor.json_values import JsonMap
-from proctor.store.database import Connection, Database, Row, insertion
+from proctor.store.database import Connection, Database, Row, Transaction, insertion
 from proctor.store.keys import KEY_BYTES, NONCE_BYTES, Keys, MasterKey, aes_gcm
 from proctor.store.signatures import SigningKey
 from proctor.store.tables import COLUMNS
 from proctor.store.writer import timestamp
 
-# Which columns are encrypted, and why the others are not.
+# Which columns are encrypted. `tests/store/test_sealing.py` lists the others, with the reasons.
 
 ENCRYPTED: dict[str, tuple[str, ...]] = {
     "batches": ("planText", "defaultsJson", "optionsJson"),
@@ -64,115 +64,6 @@ LEVELS = frozenset({"batch_items.factors"})
 """JSON objects of which each text is encrypted by itself, deterministically: queries group by one of them."""
 PLAIN_LEVELS = frozenset({"model", "agent", "evaluator", "service", "client", "therapist"})
 """Factors whose levels are names that are in other columns too or are searched for."""
-PLAIN: dict[str, tuple[str, ...]] = {
-    "an id, which other rows refer to and queries look for": (
-        *("batches.runId", "batch_items.runId", "batch_items.id", "batch_items.sessionId", "sessions.id"),
-        *("sessions.runId", "sessions.itemId", "sessions.thread", "sessions.externalId"),
-        *("iterations.sessionId", "iterations.traceId", "messages.sessionId", "tool_calls.sessionId"),
-        *("tool_calls.callId", "model_calls.sessionId", "model_calls.callId", "metrics.sessionId"),
-        *("scores.sessionId", "scores.target", "scores.judgedSessionId", "labels.sessionId"),
-        *("labels.target", "merge_history.sessionId", "ledger.sessionId", "ledger.runId", "ledger.itemId"),
-        *("questions.runId", "questions.id", "questions.itemId", "questions.sessionId", "pools.runId"),
-        *("evaluations.id", "evaluations.arn", "evaluations.clientToken", "evaluator_definitions.id"),
-        *("evaluator_definitions.kmsKeyArn", "online_configs.id", "online_configs.runId"),
-        *("online_sessions.configId", "online_sessions.sessionId", "resource_tags.arn"),
-        *("drift_scores.configId", "drift_scores.sessionId", "drift_points.configId"),
-        "drift_crossings.configId",
-        *("datasets.id", "datasets.kmsKeyArn", "dataset_versions.datasetId", "dataset_examples.datasetId"),
-        *("dataset_examples.exampleId", "recommendations.id", "recommendations.kmsKeyArn"),
-        *("client_tokens.operation", "client_tokens.token", "client_tokens.resourceId", "arrivals.traceId"),
-        *("arrivals.spanId", "arrivals.part", "arrivals.parentId", "arrivals.sessionKey"),
-        *("arrivals.sessionId", "data_keys.id", "data_keys.scope", "data_keys.masterKeyId"),
-        *("run_resources.runId", "signatures.runId", "signatures.itemId", "signatures.keyId"),
-        *("annotations.sessionId", "annotations.id"),
-    ),
-    "a moment": (
-        *("batches.createdAt", "batches.finishedAt", "batches.heartbeatAt", "batches.abortRequestedAt"),
-        *("batch_items.startedAt", "batch_items.finishedAt", "sessions.startedAt", "sessions.finishedAt"),
-        *("iterations.startTime", "iterations.endTime", "messages.timestamp", "tool_calls.timestamp"),
-        *(
-            "model_calls.timestamp",
-            "scores.timestamp",
-            "labels.at",
-            "calibrations.at",
-            "merge_history.startedAt",
-        ),
-        *("merge_history.finishedAt", "ledger.timestamp", "questions.askedAt", "questions.answeredAt"),
-        *("pools.heldUntil", "pools.cutAt", "pools.heartbeatAt", "evaluations.createdAt"),
-        *("evaluations.discoveredAt", "evaluations.deletedAt", "evaluator_definitions.createdAt"),
-        *("evaluator_definitions.updatedAt", "online_configs.enabledAt", "online_configs.createdAt"),
-        *(
-            "online_configs.updatedAt",
-            "online_configs.watchedAt",
-            "online_sessions.at",
-            "client_tokens.at",
-            "arrivals.arrivedAt",
-        ),
-        *("datasets.createdAt", "datasets.updatedAt", "dataset_versions.createdAt"),
-        *("recommendations.createdAt", "recommendations.updatedAt", "recommendations.watchedAt"),
-        *("log_streams.createdAt", "data_keys.createdAt", "data_keys.retiredAt"),
-        *("data_keys.emptiedAt", "annotations.createdAt", "drift_scores.at", "drift_points.at"),
-        *("drift_crossings.at", "drift_crossings.nextAt"),
-    ),
-    "one word of a few, ours": (
-        *("batches.job", "batches.status", "batches.reason", "batches.proctorVersion", "batch_items.runner"),
-        *("batch_items.status", "batch_items.reason", "batch_items.merge", "sessions.job", "sessions.status"),
-        "sessions.baseline",
-        *("sessions.endReason", "sessions.source", "iterations.testResult", "messages.role"),
-        *("model_calls.status", "model_calls.priceSource", "scores.level", "scores.errorCode"),
-        *("scores.ignored", "labels.level", "merge_history.mode", "merge_history.result", "ledger.kind"),
-        *("evaluator_definitions.level", "evaluator_definitions.kind", "online_sessions.decision"),
-        *("annotations.kind", "drift_crossings.direction", "drift_crossings.alert"),
-        "drift_crossings.problem",
-        *("run_resources.kind", "datasets.schemaType", "recommendations.type", "recommendations.status"),
-    ),
-    "a name that tables are grouped, filtered or sorted by": (
-        *("batch_items.agent", "batch_items.model", "sessions.agent"),
-        *(
-            "sessions.agentVersion",
-            "sessions.model",
-            "sessions.service",
-            "sessions.logGroup",
-            "sessions.sandbox",
-            "sessions.answeredModel",
-        ),
-        *("iterations.model", "messages.name", "tool_calls.toolName", "model_calls.provider"),
-        *("model_calls.model", "model_calls.price", "model_calls.speaker", "model_calls.purpose"),
-        *("metrics.name", "scores.evaluator", "scores.dimension"),
-        *("labels.evaluator", "labels.dimension", "labels.who", "questions.actor", "pools.name"),
-        *("calibrations.evaluator", "calibrations.dimension"),
-        *("evaluations.name", "evaluations.outputGroup", "evaluations.outputStream"),
-        *("evaluator_definitions.name", "online_configs.name", "resource_tags.key", "resource_tags.value"),
-        *("arrivals.service", "arrivals.logGroup", "log_streams.logGroup", "log_streams.logStream"),
-        *("log_events.logGroup", "log_events.logStream", "run_resources.name"),
-        "annotations.author",
-        *("datasets.name", "recommendations.name", "drift_scores.evaluator", "drift_scores.dimension"),
-        *("drift_points.evaluator", "drift_points.dimension"),
-        *("drift_crossings.evaluator", "drift_crossings.dimension"),
-    ),
-    "where something is on this machine, which lies open there": (
-        *("batches.planPath", "batches.owner", "batch_items.repo", "sessions.repo", "sessions.branch"),
-        *("sessions.baseBranch", "sessions.worktree", "merge_history.baseBranch"),
-        *("merge_history.conflictFiles", "ledger.holder", "online_configs.watchedBy", "pools.owner"),
-        "recommendations.watchedBy",
-    ),
-    "a digest: whoever knows the whole text can recognise it, nobody can read it": (
-        *("batches.planDigest", "batch_items.digest", "batch_items.iterSha", "sessions.baseSha"),
-        *("iterations.commitSha", "scores.evaluatorDigest", "merge_history.beforeSha"),
-        *("merge_history.afterSha", "evaluations.requestDigest", "client_tokens.digest"),
-        *("run_resources.digest", "calibrations.evaluatorDigest", "signatures.digest", "signatures.mac"),
-    ),
-    "keyed: no text can be recognised by it": (
-        *("blobs.digest", "sessions.toolsJsonBlob", "iterations.testOutputBlob", "iterations.outputBlob"),
-        *("messages.contentBlob", "tool_calls.argsJsonBlob", "tool_calls.resultBlob"),
-        *("model_calls.requestBlob", "model_calls.responseBlob", "scores.explanationBlob"),
-        *("labels.noteBlob", "evaluations.metadataJsonBlob", "evaluator_definitions.configJsonBlob"),
-        *("log_events.messageBlob", "dataset_examples.contentJsonBlob", "recommendations.requestJsonBlob"),
-        "recommendations.resultJsonBlob",
-    ),
-    "what is needed to open the rest": ("data_keys.contextJson", "data_keys.wrapped"),
-}
-"""Columns that hold text and stay readable, by the reason."""
 EMPTY = ("", "{}", "[]")
 """Not encrypted: queries test whether there is an error, a label, a note."""
 
@@ -511,8 +402,6 @@ def _cached(known: dict[tuple[str, str], str], key: tuple[str, str], value: str)
 
 # The data keys of a store.
 
-T = TypeVar("T")
-Transaction = Callable[[Callable[[Connection], T]], T]
 _ALL = 'SELECT * FROM "data_keys" ORDER BY "createdAt", "id"'
 _CURRENT = 'SELECT "id" FROM "data_keys" WHERE "scope" = ? AND "retiredAt" IS NULL'
 
@@ -535,7 +424,7 @@ def insert(connection: Connection, row: JsonMap) -> None:
 class DataKeys:
     """Queries and changes of a store's data keys."""
 
-    def __init__(self, transaction: Transaction[Any], sealer: Sealer) -> None:
+    def __init__(self, transaction: Transaction, sealer: Sealer) -> None:
         self._transaction, self._sealer = transaction, sealer
 
     @property
@@ -546,7 +435,7 @@ class DataKeys:
     @property
     def rows(self) -> list[Row]:
         """All data keys, wrapped, oldest first."""
-        return list(self._transaction(lambda connection: connection.rows(_ALL)))
+        return self._transaction(lambda connection: connection.rows(_ALL))
 
     def ensure(self, *, can_write: bool = True) -> None:
         """Create the first data key if a master key is configured, and check that the two match."""

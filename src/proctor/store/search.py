@@ -24,8 +24,6 @@ from proctor.store.sealer import MARK, MARK_BYTES, DataKeys
 from proctor.store.tables import SessionRow, clean
 from proctor.store.transcripts import KINDS, SEARCHED
 
-TABLES = ("search_sessions", "search_texts")
-"""Tables of the index. It can be made again from the others, so they are neither copied nor exported."""
 POSITION_BITS = 22
 """Of a row's number, for the position of the event; the others are the number of the session."""
 MOST_TEXT = 200_000
@@ -171,7 +169,7 @@ class SearchIndex:
     def update(
         self, *, seconds: float | None = None, on_progress: Callable[[IndexState], None] = lambda _: None
     ) -> IndexState:
-        """Index sessions that are not indexed yet, the newest first: all, or for about so many seconds."""
+        """Index sessions that are not indexed yet, the newest first: all, or for about `seconds`."""
         self.check()
         deadline = None if seconds is None else time.monotonic() + seconds
         connection = self._plain.connection()

@@ -1,4 +1,4 @@
-"""Which sessions to evaluate, and what is known of them before.
+"""Selection of sessions to evaluate, with their properties.
 
 Sessions received by telemetry are selected by log group, service and time; those of this store by run, job,
 role, model and time.
@@ -124,7 +124,7 @@ def _own_condition(source: OwnSessions) -> tuple[str, list[object]]:
         one, ids = _one_of('s."id"', source.session_ids)
         other, _ = _one_of('s."externalId"', source.session_ids)
         item, _ = _one_of('i."id"', source.session_ids)
-        # The id of an item stands for its last session.
+        # The id of an item selects its last session.
         last = f's."id" IN (SELECT i."sessionId" FROM "batch_items" i WHERE {item})'
         parts.append(f"({one} OR {other} OR {last})")
         parameters += [*ids, *ids, *ids]
@@ -185,7 +185,7 @@ def _one_of(column: str, values: Sequence[str]) -> tuple[str, list[object]]:
 
 
 class SessionHead(TypedDict):
-    """What is known of a session before it is evaluated."""
+    """Properties of a session before it is evaluated."""
 
     id: str
     externalId: str

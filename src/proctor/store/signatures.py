@@ -84,7 +84,7 @@ class SigningKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignatureCheck:
-    """What the signatures of a run show."""
+    """The result of a check of a run's signatures."""
 
     run_id: str
     items: int

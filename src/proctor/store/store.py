@@ -324,7 +324,7 @@ class Store:
         self._transaction(lambda connection: batches.delete_texts(connection, run_id))
 
     def file_bytes(self) -> int | None:
-        """The size of the database; None: it is not a file of ours."""
+        """The size of the database; None: it is on a server."""
         with closing(self._plain.connect()) as connection:
             if not self.url.startswith("sqlite:"):
                 return None
@@ -334,7 +334,7 @@ class Store:
             return int(str(pages[0]))
 
     def purge(self) -> None:
-        """Give the space of deleted rows back to the disk. Nobody else may be writing."""
+        """Return the space of deleted rows to the disk. No other process may be writing."""
         with closing(self._plain.connect()) as connection:
             connection.purge()
 

@@ -22,7 +22,7 @@ SESSION_KEYS = (
     *("ai.telemetry.metadata.sessionId", "gcp.vertex.agent.session_id", "langfuse.session.id"),
     *("langsmith.metadata.session_id", "langsmith.metadata.thread_id"),
 )
-"""Where the name of a session stands; the first that is there counts."""
+"""Attributes with the id of a session; the first that is set counts."""
 
 # Nanoseconds in a signed 64-bit column go to the year 2262; a larger number is not a time.
 LATEST_NANOSECONDS = 2**63
@@ -31,7 +31,7 @@ LONGEST_NAME = 512
 
 
 def normalised(document: JsonMap) -> Document:
-    """A foreign document in our form; a `ValueError` when it is not valid."""
+    """A document of another tool in the form of this module; a `ValueError` when it is not valid."""
     flat = dict(document)
     flat["traceId"], flat["spanId"] = hex_id(flat.get("traceId")), hex_id(flat.get("spanId"))
     if not flat["traceId"] or not flat["spanId"]:
@@ -69,9 +69,9 @@ def log_group_of(document: JsonMap) -> str:
 
 
 def part_of(document: JsonMap) -> str:
-    """What tells documents of one span apart: `span`, or a digest of an event record.
+    """The id of a document within its span: `span`, or a digest of an event record.
 
-    A span that is sent again replaces itself; equal event records are one, different ones are several.
+    A span that is sent again replaces the earlier one; of equal event records, one is stored.
     """
     if is_span(document):
         return "span"
@@ -79,7 +79,7 @@ def part_of(document: JsonMap) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def says_something(document: JsonMap) -> bool:
+def has_messages(document: JsonMap) -> bool:
     """Whether an event record contains messages; an ordinary log line does not."""
     if isinstance(document.get("body"), dict | list):
         return True
@@ -194,18 +194,18 @@ def _pairs(value: object, depth: int) -> object:
     }
 
 
-def _as_it_is(value: object, _: int) -> object:
+def _scalar(value: object, _: int) -> object:
     return value if isinstance(value, str | bool) else str(value)
 
 
 _PLAIN = {
-    "stringValue": _as_it_is,
-    "boolValue": _as_it_is,
+    "stringValue": _scalar,
+    "boolValue": _scalar,
     "intValue": _integer,
     "doubleValue": _double,
     "arrayValue": _values,
     "kvlistValue": _pairs,
-    "bytesValue": _as_it_is,
+    "bytesValue": _scalar,
 }
 _SNAKE = {name: name.replace("Value", "_value") for name in _PLAIN}
 
@@ -217,14 +217,14 @@ class SessionMark:
     trace_id: str
     span_id: str
     part: str
-    """`span`, or what tells one event record of the span from another."""
+    """`span`, or a digest of the event record."""
     parent_id: str
     session_key: str
-    """The session it names itself; empty when it names none."""
+    """The session that it names; empty: none."""
     service: str
     log_group: str
     has_log_group: bool
-    """Whether it or its sender named the log group; else it is where things go that do not say."""
+    """Whether it or its sender named the log group; otherwise `log_group` is the default."""
     started: int
 
     @property
@@ -243,7 +243,7 @@ class SessionName:
 
 
 def mark_of(document: Document, *, log_group: str = "", fallback: str = "", service: str = "") -> SessionMark:
-    """The mark of a document. `log_group` is what its sender said, `fallback` where it goes otherwise;
+    """The mark of a document. `log_group` is the one that its sender named, `fallback` the default;
     `service` is for documents that name none."""
     own = log_group_of(document) or log_group
     span = is_span(document)
@@ -322,9 +322,9 @@ def _by_log_group(members: Sequence[SessionMark]) -> dict[str, list[SessionMark]
         log_groups = dict.fromkeys(mark.log_group for mark in members[:1])
     if len(log_groups) == 1:
         return {next(iter(log_groups)): list(members)}
-    at_home = {mark.key[:2]: mark.log_group for mark in spans if mark.has_log_group}
+    group_of_span = {mark.key[:2]: mark.log_group for mark in spans if mark.has_log_group}
     groups: dict[str, list[SessionMark]] = defaultdict(list)
     for mark in members:
         own = mark.log_group if mark.has_log_group else next(iter(log_groups))
-        groups[at_home.get(mark.key[:2], own)].append(mark)
+        groups[group_of_span.get(mark.key[:2], own)].append(mark)
     return groups

@@ -15,7 +15,7 @@ from proctor.json_values import JsonMap, JsonObject, as_list, as_map, parse_json
 from proctor.session import Role
 
 LONGEST_LITERAL = 200_000
-"""Characters of Python notation that are read; it costs much more than JSON."""
+"""Maximum characters of a Python literal; parsing one takes much longer than JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +107,16 @@ def message_of_blocks(blocks: Iterable[object], role: Role) -> ParsedMessage:
 
 
 def calls_of(values: object) -> tuple[ParsedToolCall, ...]:
-    """Tool calls beside the content, as OpenAI and LangChain write them."""
+    """Tool calls next to the content, as OpenAI and LangChain write them."""
     calls = list[ParsedToolCall]()
     for each in map(parse_nested, values if isinstance(values, list) else ()):
         if isinstance(each, Mapping):
-            inner = _first(each, "function", "tool_call", "functionCall")
+            inner = first(each, "function", "tool_call", "functionCall")
             inner = inner if isinstance(inner, Mapping) else each
-            name = _first(inner, "name", "toolName")
-            named = _first(each, "id", "toolCallId") or inner.get("id")
+            name = first(inner, "name", "toolName")
+            named = first(each, "id", "toolCallId") or inner.get("id")
             if name:
-                arguments = args_of(_first(inner, "arguments", "args", "input"))
+                arguments = args_of(first(inner, "arguments", "args", "input"))
                 calls.append(ParsedToolCall(str(named or ""), str(name), arguments))
     return tuple(calls)
 
@@ -130,23 +130,23 @@ def _call(block: JsonMap) -> ParsedToolCall | None:
         use = block.get("function_call")
     if not isinstance(use, Mapping):
         return None
-    named = _first(use, "toolUseId", "call_id", "toolCallId", "id")
-    name = _first(use, "name", "toolName")
+    named = first(use, "toolUseId", "call_id", "toolCallId", "id")
+    name = first(use, "name", "toolName")
     return ParsedToolCall(
-        str(named or ""), str(name or ""), args_of(_first(use, "input", "arguments", "args"))
+        str(named or ""), str(name or ""), args_of(first(use, "input", "arguments", "args"))
     )
 
 
 def _result(block: JsonMap) -> ParsedToolResult | None:
-    result = _first(block, "toolResult", "functionResponse", "function_response")
+    result = first(block, "toolResult", "functionResponse", "function_response")
     if result is None and str(block.get("type")) in _RESULT_TYPES:
         result = block
     if not isinstance(result, Mapping):
         return None
-    named = _first(result, "toolUseId", "tool_use_id", "toolCallId", "call_id", "id")
+    named = first(result, "toolUseId", "tool_use_id", "toolCallId", "call_id", "id")
     failed = result.get("is_error") is True or str(result.get("status") or "").lower() == "error"
     return ParsedToolResult(
-        str(named or ""), _result_text(_first(result, "content", "response", "result", "output")), failed
+        str(named or ""), _result_text(first(result, "content", "response", "result", "output")), failed
     )
 
 
@@ -164,11 +164,11 @@ def _result_text(value: object) -> str:
 
 def _block_text(block: JsonMap) -> str:
     kind = str(block.get("type") or "")
-    if kind in _UNSAID or "reasoningContent" in block or "cachePoint" in block:
+    if kind in _REASONING_TYPES or "reasoningContent" in block or "cachePoint" in block:
         return ""
     what = str(block.get("modality") or kind)
-    if kind in _PICTURES:
-        # What a picture is made of is no text, though it is written in letters.
+    if kind in _MEDIA_TYPES:
+        # Media is encoded as text, but has none.
         return f"[{what}]"
     for key in ("text", "content", "refusal"):
         if isinstance(block.get(key), str):
@@ -176,7 +176,8 @@ def _block_text(block: JsonMap) -> str:
     return "" if what == "text" else f"[{what}]" if what else as_text(block)
 
 
-def _first(mapping: JsonMap, *names: str) -> object:
+def first(mapping: JsonMap, *names: str) -> object:
+    """The first nonempty member of these; None: none."""
     return next((mapping[name] for name in names if mapping.get(name) not in (None, "")), None)
 
 
@@ -193,8 +194,8 @@ def literal_of(text: str) -> object:
     return literal
 
 
-_UNSAID = frozenset(("reasoning", "thinking", "redacted_thinking"))
-_PICTURES = frozenset(
+_REASONING_TYPES = frozenset(("reasoning", "thinking", "redacted_thinking"))
+_MEDIA_TYPES = frozenset(
     (
         *("image", "image_url", "input_image", "input_file", "file", "blob", "uri", "audio", "input_audio"),
         *("document", "video"),
@@ -207,7 +208,8 @@ _RESULT_TYPES = frozenset(
         "server_tool_call_response",
     )
 )
-_TYPES = _UNSAID | _PICTURES | _CALL_TYPES | _RESULT_TYPES | {"text", "input_text", "output_text", "refusal"}
+_TEXT_TYPES = frozenset(("text", "input_text", "output_text", "refusal"))
+_TYPES = _REASONING_TYPES | _MEDIA_TYPES | _CALL_TYPES | _RESULT_TYPES | _TEXT_TYPES
 _KEYS = (
     *("toolUse", "toolResult", "reasoningContent", "functionCall", "function_call", "functionResponse"),
     *("function_response", "inlineData", "cachePoint", "guardContent"),
@@ -219,14 +221,14 @@ ROLES: Mapping[str, Role] = {
     **dict.fromkeys(("system", "developer", "systemmessage"), "system"),
 }
 _STEPS = frozenset(("tool-call", "tool-response"))
-"""Roles in which smolagents repeats its own steps; their spans tell them."""
+"""Roles in which smolagents repeats its own steps, which have their own spans."""
 DEEPEST = 24
-"""How far one shape may be wrapped in another. The deepest seen is seven."""
+"""Maximum nesting of shapes. The deepest observed is seven."""
 WRAPPERS = (
     *("messages", "message", "new_message", "inputs", "outputs", "input", "output", "generations", "kwargs"),
     *("user_msg", "query_str", "question", "prompt", "query", "response", "text", "result", "value"),
 )
-"""What frameworks put around what was said, the outermost first."""
+"""Members in which frameworks wrap messages, the outermost first."""
 
 
 def parse_messages(value: object, role: Role, depth: int = 0) -> list[ParsedMessage]:
@@ -246,7 +248,7 @@ def parse_messages(value: object, role: Role, depth: int = 0) -> list[ParsedMess
 def parse_printed(text: str, role: Role) -> list[ParsedMessage] | None:
     """The messages in objects as Python prints them; None: the text is no such object.
 
-    They are never speech: what cannot be read of them is left out.
+    They are never text of a message: parts that cannot be parsed are omitted.
     """
     start = _PRINTED.match(text.lstrip())
     if start is None:
@@ -384,7 +386,7 @@ def _messages(value: JsonMap, role: Role, depth: int) -> list[ParsedMessage]:
         next((value[key] for key in ("parts", "content", "contents") if value.get(key)), "")
     )
     if isinstance(content, Mapping) and "content" in content and not is_block(content):
-        # What Strands' event records do: the content is once more an object with a content.
+        # In Strands' event records, the content is another object with a content.
         content = parse_nested(content["content"])
     if isinstance(content, Mapping) and not is_block(content) and any(key in content for key in WRAPPERS):
         return parse_messages(content, who, depth + 1)
@@ -418,7 +420,7 @@ def _content(content: object, who: Role) -> ParsedMessage:
 def _merged(
     calls: tuple[ParsedToolCall, ...], more: tuple[ParsedToolCall, ...]
 ) -> tuple[ParsedToolCall, ...]:
-    """Calls without duplicates: a call is often both in the blocks and beside them."""
+    """Calls without duplicates: a call is often both in the blocks and next to them."""
     known = {call.id or call.name for call in calls}
     return (*calls, *(call for call in more if (call.id or call.name) not in known))
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from proctor.json_values import JsonMap, JsonObject, as_map, as_text, maps_in, parse_json
-from proctor.telemetry.documents import KINDS, STATUSES, Document, attributes_of, normalised, says_something
+from proctor.telemetry.documents import KINDS, STATUSES, Document, attributes_of, has_messages, normalised
 
 if TYPE_CHECKING:
     from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -122,7 +122,7 @@ def _gathered(documents: Iterable[JsonMap]) -> DecodedSpans:
             if "body" not in each:
                 rejected, why = rejected + 1, why or f"a span was left out: {error}"
             continue
-        if "body" not in each or says_something(document):
+        if "body" not in each or has_messages(document):
             accepted.append(document)
     return DecodedSpans(accepted, rejected, why)
 

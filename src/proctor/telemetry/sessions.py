@@ -55,20 +55,20 @@ class ToolUse:
 
     call: ToolCall
     model_call_id: str
-    """What the model called it; empty when the span does not say."""
+    """The id that the model gave the call; empty: the span has none."""
     trace_id: str
     owner: str = ""
 
 
 TimedItem = tuple[int, Event | RequestedTool | ModelAnswer | ToolUse]
-"""When, and what."""
+"""Nanoseconds, and an event or a part of one."""
 
 
 class SpanTranscript:
     """All events of one session, over its traces.
 
-    Outputs of models are new; inputs are history. Of an agent whose model has answered before, nothing that
-    the assistant said is taken from inputs: frameworks repeat it under other ids and in other notations.
+    Outputs of models are new; inputs are history. Once a model of an agent has answered, messages of the
+    assistant are not taken from its inputs: frameworks repeat them under other ids and in other notations.
     """
 
     def __init__(self) -> None:
@@ -103,16 +103,18 @@ class SpanTranscript:
             is_new = any(counted[key] > self._seen[key] for key in keys)
             text = message.text if is_new else ""
             if text or calls or results:
-                yield from self.say(
+                yield from self.add_message(
                     replace(message, text=text, calls=calls, results=tuple(results)), at, trace_id, owner
                 )
 
-    def answer(self, message: ParsedMessage, at: int, trace_id: str, owner: str) -> Iterator[TimedItem]:
+    def add_output(self, message: ParsedMessage, at: int, trace_id: str, owner: str) -> Iterator[TimedItem]:
         """An output of a model of this agent."""
         self._answered.add(owner)
-        return self.say(message, at, trace_id, owner)
+        return self.add_message(message, at, trace_id, owner)
 
-    def say(self, message: ParsedMessage, at: int, trace_id: str, owner: str = "") -> Iterator[TimedItem]:
+    def add_message(
+        self, message: ParsedMessage, at: int, trace_id: str, owner: str = ""
+    ) -> Iterator[TimedItem]:
         """A new message, even if an equal one exists."""
         if message.text.strip():
             self._seen[_text_key(message)] += 1
@@ -130,7 +132,7 @@ class SpanTranscript:
                 self._results.setdefault(result.id, result)
             yield at, ModelAnswer(result)
 
-    def use(self, used: ToolUse) -> ToolUse:
+    def add_tool_use(self, used: ToolUse) -> ToolUse:
         """A tool call recorded by a span."""
         self._uses.append(used)
         self._used_ids.add(used.model_call_id)
@@ -153,8 +155,8 @@ class SpanTranscript:
                 yield at, what
 
     def _is_new_call(self, call: ParsedToolCall, counted: Counter[tuple[str, ...]]) -> bool:
-        """Whether a call in a history has not been made: neither under its id nor, with its arguments, as
-        often as it stands there."""
+        """Whether a call in a history is not recorded yet: neither its id, nor as many calls with its
+        arguments as the history has."""
         key = _call_key(call)
         counted[key] += 1
         return call.id not in self._requested and counted[key] > self._seen[key]
@@ -237,7 +239,7 @@ def _result_key(result: ParsedToolResult) -> tuple[str, ...]:
 
 
 def canonical(value: object) -> str:
-    """Equal for equal arguments: sorted keys, empty values left out, 240 and 240.0 alike."""
+    """Equal for equal arguments: keys are sorted, empty values omitted, and 240.0 is 240."""
     return json.dumps(_plain(value), sort_keys=True, ensure_ascii=False, default=str)
 
 
@@ -256,10 +258,10 @@ def _plain(value: object) -> object:
 UNKNOWN_MODEL = "unknown"
 NANOSECONDS_PER_MILLISECOND = 1_000_000
 DEEPEST = 100
-"""Spans above a span that are looked at. Agents nest a dozen deep; a chain of thousands is an attack."""
+"""Maximum number of ancestors of a span. Agents nest a dozen deep; a chain of thousands is an attack."""
 
 # Order of simultaneous events.
-_AGENT_ASKED, _MODEL_ASKED, _MODEL_ANSWERED, _TOOL_USED, _AGENT_ANSWERED = range(5)
+_AGENT_INPUT, _MODEL_INPUT, _MODEL_OUTPUT, _TOOL_USED, _AGENT_OUTPUT = range(5)
 
 
 class TraceReader:
@@ -268,7 +270,7 @@ class TraceReader:
     def __init__(
         self, spans: Sequence[Span], read: Mapping[str, SpanReading], transcript: SpanTranscript
     ) -> None:
-        """`read` holds the readings by span id; spans without one only give the turn its length."""
+        """`read` has the readings by span id; spans without one count only for start and end of the turn."""
         self.trace_id = spans[0].trace_id
         self.started = min((span.started for span in spans if span.started), default=0)
         self.ended = max(span.ended for span in spans)
@@ -281,7 +283,7 @@ class TraceReader:
         self.roots = [span for span in agents if not self._above(span, "agent")]
         """The outermost agents."""
         self.name = next((read[root.span_id].trace_id for root in self.roots), "") or self.trace_id
-        """What the turn is called."""
+        """Id of the turn: the one before it was exported, or the trace id."""
 
     @property
     def keys(self) -> list[tuple[str, str]]:
@@ -293,15 +295,15 @@ class TraceReader:
         """Whether any span records work of an agent."""
         return bool(self._spans)
 
-    def tell(self) -> list[TimedItem]:
+    def items(self) -> list[TimedItem]:
         """The events in order."""
         verbatim = [span for span in self.roots if self.read[span.span_id].transcript is not None]
         if verbatim:
-            return self._verbatim_events(verbatim)
+            return self._verbatim_items(verbatim)
         moments = sorted(self._moments(), key=lambda each: each[:2])
         earlier = list[TimedItem]()
         for at, rank, span in moments:
-            earlier += self._happened(at, rank, span, earlier)
+            earlier += self._items_at(at, rank, span, earlier)
         return earlier
 
     def _moments(self) -> Iterator[tuple[int, int, Span]]:
@@ -311,28 +313,30 @@ class TraceReader:
             if kind in ("tool", "step"):
                 yield span.ended, _TOOL_USED, span
             elif kind == "inference":
-                yield span.started, _MODEL_ASKED, span
-                yield span.ended, _MODEL_ANSWERED, span
+                yield span.started, _MODEL_INPUT, span
+                yield span.ended, _MODEL_OUTPUT, span
             elif span.span_id in outermost:
-                yield span.started, _AGENT_ASKED, span
-                yield span.ended, _AGENT_ANSWERED, span
+                yield span.started, _AGENT_INPUT, span
+                yield span.ended, _AGENT_OUTPUT, span
 
-    def _happened(self, at: int, rank: int, span: Span, earlier: Sequence[TimedItem]) -> list[TimedItem]:
+    def _items_at(self, at: int, rank: int, span: Span, earlier: Sequence[TimedItem]) -> list[TimedItem]:
         reading = self.read[span.span_id]
         if rank == _TOOL_USED:
             return self._tool_items(at, span, reading)
-        if rank == _AGENT_ASKED:
+        if rank == _AGENT_INPUT:
             return self._opening(at, reading, earlier)
-        if rank == _AGENT_ANSWERED:
+        if rank == _AGENT_OUTPUT:
             return self._closing(at, span, reading, earlier)
-        if rank == _MODEL_ASKED:
+        if rank == _MODEL_INPUT:
             return self._input_items(at, span, reading, earlier)
-        return self._answered(at, span, reading)
+        return self._output_items(at, span, reading)
 
     def _tool_items(self, at: int, span: Span, reading: SpanReading) -> list[TimedItem]:
         """A tool call, or what another step such as a retrieval returned."""
         if reading.kind == "tool":
-            return [(at, self._transcript.use(replace(_used(span, reading), owner=self._owner(span))))]
+            return [
+                (at, self._transcript.add_tool_use(replace(_used(span, reading), owner=self._owner(span))))
+            ]
         text = reading.tool_result or ""
         return [(at, Message(role="tool", content=text, name=reading.tool))] if text.strip() else []
 
@@ -343,7 +347,7 @@ class TraceReader:
         before = [message for message in reading.inputs if message is not fresh]
         if fresh is not None and reading.inputs[-1] is fresh:
             items += self._transcript.add_conversation(before, at, self.trace_id, reading.agent)
-            return items + list(self._transcript.say(fresh, at, self.trace_id))
+            return items + list(self._transcript.add_message(fresh, at, self.trace_id))
         return items + list(
             self._transcript.add_conversation(reading.inputs, at, self.trace_id, reading.agent)
         )
@@ -360,7 +364,7 @@ class TraceReader:
         answer = _last(reading.outputs, "assistant")
         if answer is None or any(_repeats(answer, what) for _, what in earlier):
             return items
-        return items + list(self._transcript.say(replace(answer, calls=()), at, self.trace_id))
+        return items + list(self._transcript.add_message(replace(answer, calls=()), at, self.trace_id))
 
     def _input_items(
         self, at: int, span: Span, reading: SpanReading, earlier: Sequence[TimedItem]
@@ -374,15 +378,15 @@ class TraceReader:
         if last is not None and last.role == "user" and not _has_user(earlier) and not self.roots:
             # The only source for the prompt of this turn: the last message of the user.
             items += self._transcript.add_conversation(inputs[:-1], at, self.trace_id, owner)
-            return items + list(self._transcript.say(last, at, self.trace_id))
+            return items + list(self._transcript.add_message(last, at, self.trace_id))
         return items + list(self._transcript.add_conversation(inputs, at, self.trace_id, owner))
 
-    def _answered(self, at: int, span: Span, reading: SpanReading) -> list[TimedItem]:
+    def _output_items(self, at: int, span: Span, reading: SpanReading) -> list[TimedItem]:
         items: list[TimedItem] = [(at, _model_call(span, reading, usage_of(span)))]
         inner, owner = self._inner_agent(span), self._owner(span)
         for message in reading.outputs:
             if message.role == "assistant":
-                items += self._transcript.answer(
+                items += self._transcript.add_output(
                     replace(message, name=message.name or inner), at, self.trace_id, owner
                 )
         return items
@@ -393,7 +397,7 @@ class TraceReader:
             written or [message for message in reading.inputs if message.role == "system"], at, self.trace_id
         )
 
-    def _verbatim_events(self, spans: Sequence[Span]) -> list[TimedItem]:
+    def _verbatim_items(self, spans: Sequence[Span]) -> list[TimedItem]:
         """A turn recorded as a whole, with the calls of other spans."""
         earlier = list[tuple[tuple[int, int], TimedItem]]()
         for span in spans:
@@ -432,7 +436,7 @@ class TraceReader:
         return next(filter(None, named), "")
 
     def _agents_in_tools(self) -> dict[str, str]:
-        """The tool that runs each agent whose span does not stand below it, by their span ids.
+        """The tool that runs each agent whose span is not below it, by their span ids.
 
         Some instrumentations put all agents below the workflow. Such an agent works within the time of the
         tool; where several tools run at once, its question is one of the tool's arguments.
@@ -459,7 +463,7 @@ class TraceReader:
         return inside
 
     def _questions(self, agent: Span) -> set[str]:
-        """What the users of an agent's own models said, in one notation."""
+        """User messages to an agent and its models, with normalized whitespace."""
         below = (span for span in self._spans if agent in self._above(span, "agent")[:1])
         messages = (message for span in (agent, *below) for message in self.read[span.span_id].inputs)
         return {" ".join(message.text.split()) for message in messages if message.role == "user"}
@@ -560,9 +564,9 @@ def session_of(
     log_group: str = "",
     left_out: int = 0,
 ) -> Session | None:
-    """One session from its documents; None when none of them tells of an agent's work.
+    """One session from its documents; None when none of them records work of an agent.
 
-    `left_out` is how many more there are that nobody looks at.
+    `left_out` is the number of further documents, which are not read.
     """
     transcript = SpanTranscript()
     traces: dict[str, list[Span]] = defaultdict(list)
@@ -572,15 +576,15 @@ def session_of(
     turns = sorted((turn for turn in turns if turn.has_work), key=lambda turn: turn.started)
     if not turns:
         return None
-    transcripts = [turn.tell() for turn in turns]
+    turn_items = [turn.items() for turn in turns]
     steps = [
         Step(
             trace_id=turn.name,
-            events=[TimedEvent(event=event, at=moment(at)) for at, event in transcript.events(happened)],
+            events=[TimedEvent(event=event, at=moment(at)) for at, event in transcript.events(items)],
             started_at=moment(turn.started),
             finished_at=moment(turn.ended),
         )
-        for turn, happened in zip(turns, transcripts, strict=True)
+        for turn, items in zip(turns, turn_items, strict=True)
     ]
     roots = [(root, turn.read[root.span_id]) for turn in turns for root in turn.roots]
     inner = [reading for turn in turns for reading in turn.read.values() if reading.kind == "agent"]
@@ -653,7 +657,7 @@ def _span_key(document: Document) -> tuple[str, str]:
 
 
 def _most_used(steps: Sequence[Step]) -> str:
-    events = (happening.event for step in steps for happening in step.events)
+    events = (timed.event for step in steps for timed in step.events)
     models = Counter(
         event.model for event in events if isinstance(event, ModelCall) and event.model != UNKNOWN_MODEL
     )
@@ -685,8 +689,8 @@ def _attributes(documents: Sequence[Document], read: Set[tuple[str, str]]) -> Js
 
 def _short(attributes: JsonMap) -> Iterator[tuple[str, object]]:
     for key, value in attributes.items():
-        is_telling = any(word in key.lower() for word in _CONTENT)
-        is_short = isinstance(value, str) and len(value) <= LONGEST_ATTRIBUTE and not is_telling
+        is_content = any(word in key.lower() for word in _CONTENT)
+        is_short = isinstance(value, str) and len(value) <= LONGEST_ATTRIBUTE and not is_content
         is_figure = isinstance(value, bool | int | float) and not any(word in key for word in _FIGURES)
         if (is_short or is_figure) and not key.startswith("proctor."):
             yield key, value

@@ -23,10 +23,10 @@ from proctor.json_values import JsonMap, JsonObject, as_list, as_map, as_text, m
 from proctor.session import Unreadable
 from proctor.telemetry.documents import (
     Document,
+    has_messages,
     is_span,
     log_group_of,
     normalised,
-    says_something,
     service_of,
     session_key_of,
 )
@@ -35,18 +35,18 @@ from proctor.telemetry.messages import literal_of, parse_nested
 from proctor.telemetry.otlp import LOGS, TRACES, DecodedSpans, decode_message, decode_protobuf, signal_of
 
 MOST_BYTES = 256 * 1024 * 1024
-"""Of one line, or of a file that is one value. A collector's largest message is a few megabytes."""
+"""Maximum size of a line, or of a file with one value. A collector's largest message is a few megabytes."""
 HEAD_BYTES = 64 * 1024
-"""Of a file that are looked at to tell what it is."""
+"""Bytes of a file from which its format is recognized."""
 TABLE_SUFFIXES = (".csv", ".parquet")
-"""Of files in a folder that are looked at if they are tables of spans."""
+"""Suffixes of files that are read from a folder if they are tables of spans."""
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".log", ".pb", ".bin", ".binpb", ".otlp", ".gz")
-"""Of files in a folder that are looked at."""
-_TELLTALES = (
+"""Suffixes of files that are read from a folder."""
+_MARKERS = (
     *(b"resourceSpans", b"resourceLogs", b"resource_spans", b"resource_logs", b"traceId"),
     *(b'"trace_id"', b"raw_otel_json", b'"context.trace_id"', b'"observations"', b'"run_type"'),
 )
-# A line that opens an object which goes on in the next: what a console exporter prints.
+# A line with nothing but an opening brace: the output of a console exporter.
 _PRINTED = re.compile(rb"^\{\s*$", re.MULTILINE)
 MOST_NAMES = 8
 """Member names that a message lists."""
@@ -57,7 +57,7 @@ _STAMPED = re.compile(r"\d{4}-\d\d-\d\dT\S+\s+(?=[\[{])")
 
 
 def files_in(path: Path) -> list[Path]:
-    """The files at a path that may hold spans: itself, or all in a folder and below, in order."""
+    """The files at a path that may contain spans: itself, or all in a folder and below, in order."""
     if not path.is_dir():
         return [path]
     return sorted(
@@ -69,9 +69,9 @@ def files_in(path: Path) -> list[Path]:
 
 
 def recognises(path: Path) -> bool:
-    """Whether a file looks as if it held spans."""
+    """Whether a file seems to contain spans."""
     try:
-        # A pipe would be waited for, and what is looked at in it is gone.
+        # Reading a pipe could block, and would consume its data.
         head = _head(path) if path.is_file() else b""
     except (OSError, EOFError, zlib.error):
         return False
@@ -79,11 +79,11 @@ def recognises(path: Path) -> bool:
         return COLUMN in path.read_bytes()[-HEAD_BYTES:]
     if is_csv(head):
         return True
-    return any(word in head for word in _TELLTALES) or (_is_binary(head) and path.suffix in SUFFIXES)
+    return any(word in head for word in _MARKERS) or (_is_binary(head) and path.suffix in SUFFIXES)
 
 
 def read_documents(path: Path) -> Iterator[Document | Unreadable]:
-    """The documents in a file, and what of it could not be read."""
+    """The documents in a file, and an `Unreadable` for each part that could not be read."""
     try:
         head = _head(path)
         is_binary = _is_binary(head)
@@ -115,7 +115,7 @@ def _rows(rows: Iterator[JsonObject], path: Path) -> Iterator[Document | Unreada
 
 
 def documents_in(value: object) -> DecodedSpans:
-    """The documents in one parsed value; a `ValueError` says why there can be none."""
+    """The documents in one parsed value; a `ValueError` if it can have none."""
     if isinstance(value, list):
         return _joined(value)
     if not isinstance(value, Mapping):
@@ -145,11 +145,11 @@ def documents_in(value: object) -> DecodedSpans:
 def _relevant(values: Iterable[JsonMap]) -> DecodedSpans:
     """Documents of one object, normalized, without ordinary log lines."""
     documents = [normalised(value) for value in values]
-    return DecodedSpans([each for each in documents if is_span(each) or says_something(each)])
+    return DecodedSpans([each for each in documents if is_span(each) or has_messages(each)])
 
 
 def _with_session(spans: DecodedSpans, session_id: object) -> DecodedSpans:
-    """The session of an envelope is that of spans that name none."""
+    """Spans with the session of their envelope, if none of them names one."""
     if session_id and not any(session_key_of(document) for document in spans.documents):
         for document in spans.documents:
             document["attributes"] = {**as_map(document, "attributes"), "session.id": str(session_id)}
@@ -185,8 +185,8 @@ def _in_log_event(message: str | JsonMap) -> DecodedSpans:
         return DecodedSpans([])
     if not isinstance(value, Mapping):
         return DecodedSpans([])
-    is_ours = any(key in value for key in ("traceId", "trace_id")) or signal_of(value) is not None
-    return documents_in(value) if is_ours else DecodedSpans([])
+    is_telemetry = any(key in value for key in ("traceId", "trace_id")) or signal_of(value) is not None
+    return documents_in(value) if is_telemetry else DecodedSpans([])
 
 
 def _read(stream: IO[bytes], path: Path) -> Iterator[Document | Unreadable]:
@@ -291,8 +291,8 @@ def _is_value(text: bytes) -> bool:
 
 
 def _is_binary(head: bytes) -> bool:
-    # Field 1 of every message of OTLP, or the first byte of a length. The former is also a line's end, but
-    # no text goes on with characters that control a terminal.
+    # The tag of field 1 of every OTLP message, or the first byte of a length. The former is also a line feed,
+    # but text contains no control characters.
     return head[:1] in (b"\x0a", b"\x00") and _CONTROL.search(head) is not None
 
 
@@ -308,7 +308,7 @@ def _open(path: Path) -> IO[bytes]:
 
 
 SPANS = "aws/spans"
-"""Where spans go that were sent without what was said."""
+"""Log group of spans whose messages are in other log groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,14 +317,14 @@ class LogGroupQuery:
 
     names: Sequence[str] = ()
     prefixes: Sequence[str] = ()
-    """Every group whose name begins so."""
+    """Every group whose name begins with one of these."""
     service: str = ""
     """Empty: every service."""
     session_ids: Sequence[str] = ()
     """Empty: every session."""
     start: datetime | None = None
     end: datetime | None = None
-    """The first moment that no longer counts."""
+    """Exclusive."""
 
 
 class _Paginator(Protocol):
@@ -333,7 +333,7 @@ class _Paginator(Protocol):
 
 
 class LogsClient(Protocol):
-    """What is used of boto3's client of CloudWatch Logs."""
+    """The part of boto3's CloudWatch Logs client that is used."""
 
     def get_paginator(self, operation_name: str, /) -> _Paginator:
         """Reads an operation page by page."""
@@ -455,7 +455,7 @@ def _milliseconds(moment: datetime) -> int:
 PARQUET = b"PAR1"
 """First bytes of a Parquet file."""
 COLUMN = b"context.trace_id"
-"""In the header of every such table."""
+"""Column that every table of spans has."""
 OFFLINE: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -466,12 +466,12 @@ PAGE = 500
 
 
 def is_parquet(head: bytes) -> bool:
-    """Whether a file that begins so is Parquet."""
+    """Whether a file with this beginning is Parquet."""
     return head.startswith(PARQUET)
 
 
 def is_csv(head: bytes) -> bool:
-    """Whether a file that begins so is a CSV table of spans."""
+    """Whether a file with this beginning is a CSV table of spans."""
     first = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0]
     return COLUMN in first and b"," in first and not first.lstrip().startswith((b"{", b"["))
 
@@ -499,7 +499,7 @@ def rows_of_parquet(path: Path) -> Iterator[JsonObject]:
         with duckdb.connect(config=OFFLINE) as connection:
             described = connection.execute("DESCRIBE SELECT * FROM read_parquet(?)", [str(path)]).fetchall()
             names = [column[0] for column in described]
-            # Times with a zone need a package of their own; nanoseconds do not.
+            # Times with a zone need another package; nanoseconds do not.
             columns = ", ".join(
                 f"epoch_ns({_quoted(name)})"
                 if kind.startswith("TIMESTAMP") and not kind.endswith("]")
@@ -522,14 +522,14 @@ def _quoted(name: str) -> str:
 def _cell(name: str, text: str) -> object:
     """The value in a cell: lists and objects are written as JSON or in Python's notation."""
     if ".token_count." in name and text.endswith(".0"):
-        # A column with empty cells holds floats.
+        # A column with empty cells is written as floats.
         return text.removesuffix(".0")
     parsed = parse_nested(text)
     return literal_of(parsed) if isinstance(parsed, str) else parsed
 
 
 def _plain(value: object) -> object:
-    """A value of Parquet as JSON has it."""
+    """A Parquet value as JSON."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, float) and not math.isfinite(value):

@@ -12,7 +12,7 @@ from proctor.json_values import JsonMap, as_cost, as_map, as_text, as_whole_numb
 from proctor.session import ModelCall, ToolCall, Usage
 from proctor.telemetry.documents import Document, nanoseconds
 from proctor.telemetry.exports import conventional
-from proctor.telemetry.messages import ParsedMessage
+from proctor.telemetry.messages import ParsedMessage, first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Span:
     """Nanoseconds; equal to `started` when the end is not known."""
     has_failed: bool
     error: str
-    """What its status or an exception says; empty when nothing does."""
+    """Message of its status or of an exception; empty: none."""
     attributes: JsonMap
     events: Sequence[JsonMap]
     records: Sequence[JsonMap]
@@ -52,7 +52,7 @@ class SpanReading:
     """The content of a span, independent of its dialect."""
 
     kind: Literal["agent", "inference", "tool", "step"]
-    """A step is neither: a retrieval, a guardrail. Its `tool` names it, its `tool_result` is what it gave."""
+    """A step is any other operation, like a retrieval; `tool` is its name, `tool_result` its result."""
     inputs: Sequence[ParsedMessage] = ()
     outputs: Sequence[ParsedMessage] = ()
     agent: str = ""
@@ -62,7 +62,7 @@ class SpanReading:
     """None: not recorded."""
     tool_result: str | None = None
     tool_call_id: str = ""
-    """What the model called this use of the tool."""
+    """The id that the model gave the call."""
     has_failed: bool = False
     system: str = ""
     tools: Sequence[JsonMap] = ()
@@ -80,8 +80,8 @@ class SpanReading:
 class SpanDialect(Protocol):
     """A module of `dialects/`."""
 
-    def speaks(self, span: Span) -> int:
-        """Confidence that this span is in its dialect, 0 to 3. The highest reads it."""
+    def confidence(self, span: Span) -> int:
+        """Confidence that this span is in its dialect, 0 to 3. The dialect with the highest reads it."""
 
     def read(self, span: Span) -> SpanReading | None:
         """The content of the span; None when it is irrelevant."""
@@ -106,11 +106,6 @@ def span_of(document: Document, records: Sequence[Document]) -> Span:
         events=maps_in(document["events"]),
         records=sorted(records, key=lambda record: nanoseconds(record["timeUnixNano"])),
     )
-
-
-def first(attributes: JsonMap, *names: str) -> object:
-    """The first nonempty attribute of these; None: none."""
-    return next((attributes[name] for name in names if attributes.get(name) not in (None, "")), None)
 
 
 def usage_of(span: Span) -> Usage:
@@ -138,7 +133,7 @@ def provider_of(span: Span) -> str:
 
 
 def cost_of(span: Span) -> float | None:
-    """What a span says that the call cost, in USD; None: it does not say."""
+    """The cost of the call in a span, in USD; None: it has none."""
     costs = (as_cost(span.attributes, name) for name in _COST)
     return next((cost for cost in costs if cost is not None), None)
 

@@ -100,7 +100,7 @@ class ModelServer:
         """The bodies of all requests, first one first."""
         self.headers: list[dict[str, str]] = []
         self.url = ""
-        """What OPENAI_BASE_URL is to be set to."""
+        """The value for OPENAI_BASE_URL."""
         self.at_once = 0
         """Requests that are being answered now; one whose connection was closed no longer is."""
         self.most_at_once = 0

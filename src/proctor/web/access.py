@@ -140,12 +140,12 @@ class Principal:
 
 @dataclass(slots=True)
 class RequestRecord:
-    """What is known about a request while it is handled."""
+    """Properties of a request while it is handled."""
 
     address: str
     principal: Principal | None = None
     act: str = ""
-    """What is written to the audit log; empty: nothing."""
+    """Its entry in the audit log; empty: none."""
 
 
 RECORD = "proctor.request"

@@ -36,7 +36,7 @@ POLL_SECONDS = 0.05
 MOST_ITEMS = 500
 """In one request."""
 RESUME_SECONDS = 20
-"""Longer than the slowest start seen on a busy machine."""
+"""Longer than the slowest start measured on a busy machine."""
 
 
 class PendingQuestion(BaseModel):
@@ -260,7 +260,7 @@ async def run_in_thread(make: Callable[[], Coroutine[Any, Any, T]], *, seconds: 
         # The loop is closed if the coroutine has just ended by itself.
         with suppress(RuntimeError):
             cancel()
-        # What it started has stopped when the request ends.
+        # Everything it started has stopped when the request ends.
         await asyncio.wait([work])
         raise
 

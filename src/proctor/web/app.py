@@ -20,7 +20,6 @@ from proctor import __version__
 from proctor.web import (
     actions,
     agentcore,
-    annotations,
     auth,
     compare,
     evaluations,
@@ -36,7 +35,6 @@ from proctor.web import (
     runs,
     search,
     sessions,
-    tables,
     trends,
 )
 from proctor.web.access import check_roles
@@ -54,7 +52,7 @@ ROUTERS: Sequence[Callable[[AppState], APIRouter]] = (
     items.router,
     runs.downloads_router,
     actions.steering_router,
-    tables.router,
+    runs.tables_router,
     sessions.router,
     sessions.diffs_router,
     actions.router,
@@ -63,7 +61,7 @@ ROUTERS: Sequence[Callable[[AppState], APIRouter]] = (
     new_evaluation.router,
     evaluations.router,
     labels.router,
-    annotations.router,
+    sessions.annotations_router,
     search.router,
     inventory.router,
     library.router,

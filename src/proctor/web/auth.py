@@ -446,7 +446,7 @@ def forwarded(scope: Scope, proxies: Sequence[IPv4Network | IPv6Network]) -> Sco
     headers = Headers(scope=scope)
     changed: Scope = {**scope}
     hops = [each.strip() for each in headers.get("x-forwarded-for", "").split(",") if each.strip()]
-    # From the right: what stands left of the last untrusted address, a client can have written itself.
+    # From the right: a client can forge everything left of the last untrusted address.
     while len(hops) > 1 and _is_trusted(hops[-1], proxies):
         hops.pop()
     if hops:

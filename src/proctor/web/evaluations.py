@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
+from proctor.cache import LruCache
 from proctor.errors import NotFound
 from proctor.jobs import jobs
 from proctor.jobs.evaluation.drift import drift_chart, drift_lines
@@ -71,9 +72,8 @@ class EvaluationLines:
     def __init__(self, site: AppState) -> None:
         self._site = site
         self._runs = RunLines(site)
-        self._cached: dict[tuple[str, str, str], EvaluationResults] = {}
-        self._recent: dict[str, tuple[float, EvaluationResults]] = {}
-        """Of running evaluations: expiry and results."""
+        self._cache: LruCache[str, tuple[tuple[str, str], float, EvaluationResults]] = LruCache(MOST_CACHED)
+        """By ID: state and change of a finished evaluation, expiry of a running one, and results."""
         self._lock = threading.Lock()
 
     def of(self, ids: Sequence[str]) -> list[EvaluationLine]:
@@ -118,26 +118,17 @@ class EvaluationLines:
 
     def results(self, job: EvaluationState) -> EvaluationResults:
         """The results of an evaluation so far."""
-        key = (job.id, job.state, timestamp(job.updated_at))
-        began = time.monotonic()
+        state, began = (job.state, timestamp(job.updated_at)), time.monotonic()
         with self._lock:
-            if (cached := self._cached.get(key)) is not None:
-                return cached
-            until, recent = self._recent.get(job.id, (0.0, None))
-            if recent is not None and not job.is_finished and began < until:
-                return recent
-        routes = results_of(self._site.store, job.id)
+            cached = self._cache.get(job.id)
+        if cached is not None and (cached[0] == state if job.is_finished else began < cached[1]):
+            return cached[2]
+        results = results_of(self._site.store, job.id)
+        ended = time.monotonic()
+        until = 0.0 if job.is_finished else ended + REST * (ended - began)
         with self._lock:
-            if len(self._cached) + len(self._recent) > MOST_CACHED:
-                self._cached.clear()
-                self._recent.clear()
-            if job.is_finished:
-                self._cached[key] = routes
-                self._recent.pop(job.id, None)
-            else:
-                ended = time.monotonic()
-                self._recent[job.id] = (ended + REST * (ended - began), routes)
-        return routes
+            self._cache.put(job.id, (state, until, results))
+        return results
 
     def _line(self, job: EvaluationState, run: RunLine | None, *, plots: bool) -> dict[str, Any]:
         results = self.results(job)

@@ -313,7 +313,7 @@ class _Matrices:
         def load() -> Matrix:
             return Matrix(load_first_results(self._site.store.read, batch["runId"]), by)
 
-        # A page asks again until all items are there.
+        # The page repeats the request until all items are loaded.
         return self._first_tasks.get(batch, by, load)
 
 
@@ -496,7 +496,7 @@ class Listings:
 
 
 def add_outcomes(site: AppState, shapes: Sequence[ItemShape], characters: int = SHOWN_CHARACTERS) -> None:
-    """Add to items what came out of their sessions."""
+    """Add the outcomes of their sessions to items."""
     sessions = [shape.session_id for shape in shapes if shape.session_id]
     outcomes = item_lists.outcomes(site.store.read, sessions, characters=characters)
     for shape in shapes:

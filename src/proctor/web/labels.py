@@ -107,7 +107,7 @@ Word = Annotated[str, Field(max_length=500, pattern=r"^[^\x00]*$")]
 Key = tuple[str, str, str]
 """An evaluator, a dimension, a target."""
 
-# Landis and Koch's names for ranges of kappa, which most readers have seen somewhere.
+# Landis and Koch's names for ranges of kappa.
 STRENGTHS = ((0.8, "almost perfect"), (0.6, "substantial"), (0.4, "moderate"), (0.2, "fair"), (0.0, "slight"))
 
 
@@ -218,7 +218,7 @@ def judge_shape(judge: LabeledJudge) -> JudgeShape:
 def _summary(judge: LabeledJudge) -> str:
     calibration = judge.calibration
     if not calibration.things:
-        return "It has judged nothing that people have labelled."
+        return "It has judged nothing that people have labeled."
     same = f"The same as people in {calibration.agreement.successes} of {calibration.agreement.trials}"
     value = calibration.kappa.value
     if value is None:

@@ -118,7 +118,7 @@ class Hub:
     async def _read(self, watched: _WatchedTopic, tick: int, version: int) -> tuple[int, Any]:
         if self._commits is None or self._commits[0] != tick:
             self._commits = tick, asyncio.create_task(asyncio.to_thread(self._site.store.commits))
-        # Asked first: what is committed while the topic is read is then seen twice, not missed.
+        # Read first: a commit while the topic is read is then noticed twice, not missed.
         commits, now = await self._commits[1], time.monotonic()
         is_quiet = commits == watched.commits and now < watched.read_at + QUIET_SECONDS
         if is_quiet and version == watched.version:
@@ -337,7 +337,7 @@ class RunTopic:
 
     def _look(self) -> None:
         before, now = self._standing, self._site.now()
-        # Asked before the figures: what happens in between is then seen twice, not missed.
+        # Read before the figures: a change in between is then noticed twice, not missed.
         changed = self._changed_items()
         standing, self._progress = run_state(
             self._site, self._run_id, self._progress, self._money_lately(now)

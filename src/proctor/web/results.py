@@ -35,7 +35,7 @@ from proctor.web.responses import ERRORS
 from proctor.web.run_schemas import ReadingShape, ResultFigureShape, RowModel, RunId, WaitSeconds
 from proctor.web.run_views import reading_shape
 from proctor.web.runs import LIVE_REMARK
-from proctor.web.state import LARGE, STOP_SECONDS, AppState
+from proctor.web.state import LARGE, STOP_SECONDS, AppState, finished_count
 
 WAIT_SECONDS = 0.3
 """How long a request waits for new results; it gets the last ones, or counts alone, if they take longer."""
@@ -283,7 +283,7 @@ class RunResults:
 
     def _finished(self, run_id: str) -> int:
         counts = self._site.item_counts.of(self._site.store.read.batch(run_id, self._site.now()))
-        return sum(counts[status] for status in FINISHED)
+        return finished_count(counts)
 
     def _state(self, batch: BatchRow) -> State:
         """A value that changes whenever the results may have changed; the first part is the status."""
@@ -310,7 +310,7 @@ class _Decisions:
 
         read, run_id = self._site.store.read, batch["runId"]
         counts = self._site.item_counts.of(batch)
-        total, finished = sum(counts.values()), sum(counts[status] for status in FINISHED)
+        total, finished = sum(counts.values()), finished_count(counts)
         rule = own = stored_rule(read, run_id)
         if own is None or own.ranks is None:
             rule = job_of_run(batch["job"]).decision_rule(self._varied(run_id))

@@ -85,7 +85,7 @@ class ItemCounts:
         if cached is not None and cached[0] == batch:
             return cached[1]
         counts = status_counts(self._context.store.read, batch["runId"])
-        if batch["status"] != RUNNING and _finished(counts) > LARGE:
+        if batch["status"] != RUNNING and finished_count(counts) > LARGE:
             with self._lock:
                 self._cache.put(batch["runId"], (batch, counts))
         return counts
@@ -120,7 +120,7 @@ class LoadedResults:
             cached = self._cached(run_ids)
             if cached is None or cached.state != state:
                 began = self._context.monotonic()
-                reading = Reading(0, sum(map(_finished, counts)))
+                reading = Reading(0, sum(map(finished_count, counts)))
                 with self._lock:
                     self._reading[run_ids] = reading
 
@@ -152,7 +152,7 @@ class LoadedResults:
         run_ids = tuple(batch["runId"] for batch in batches)
         counts = [self._item_counts.of(batch) for batch in batches]
         state, cached = self._state(batches, counts), self._cached(run_ids)
-        is_large = sum(map(_finished, counts)) > LARGE
+        is_large = sum(map(finished_count, counts)) > LARGE
         if cached is not None:
             age = self._context.monotonic() - cached.ended
             is_recent = age < max(REFRESH_SECONDS, REFRESH_SHARE * cached.seconds)
@@ -249,7 +249,8 @@ class LoadedResults:
         return *of_runs, last["at"], last["end"]
 
 
-def _finished(counts: Mapping[str, int]) -> int:
+def finished_count(counts: Mapping[str, int]) -> int:
+    """The number of finished items, by the number in each status."""
     return sum(counts[status] for status in FINISHED)
 
 
@@ -285,7 +286,7 @@ class AppState:
     """Region and account in resource names."""
 
     @cached_property
-    def item_counts(self) -> "ItemCounts":
+    def item_counts(self) -> ItemCounts:
         """Items of runs by status."""
         return ItemCounts(self.context)
 

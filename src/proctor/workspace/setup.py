@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from proctor.errors import ProctorError, WorkspaceError
 from proctor.formatting import clipped
@@ -103,6 +103,7 @@ def title_of(prompt: str) -> str:
 
 
 T = TypeVar("T")
+P = ParamSpec("P")
 _fill_semaphores: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]" = (
     weakref.WeakKeyDictionary()
 )
@@ -415,9 +416,9 @@ def _repository_changes(session: WorkSession) -> str:
     return f"while this ran, the repository at {source.root} changed: {changed}" if changed else ""
 
 
-async def in_thread(work: Callable[..., T], *arguments: Any) -> T:
+async def in_thread(work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
     """Run a blocking function in a thread; on cancellation, it completes first."""
-    return await undisturbed(asyncio.to_thread(work, *arguments))
+    return await undisturbed(asyncio.to_thread(work, *arguments, **named))
 
 
 def session_environment(

@@ -192,7 +192,7 @@ def _store_files(home: Path, folder: Files | None, digest: str) -> Path:
             copy_over(folder, temporary)
             if digest_of_folder(temporary) != digest:
                 raise WorkspaceError(
-                    f"the files in {folder} have changed since this was planned; start it anew"
+                    f"the files in {folder} have changed since this was planned; start it again"
                 )
         temporary.rename(target)
     except OSError as error:

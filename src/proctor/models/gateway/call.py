@@ -263,9 +263,9 @@ class GatewayCall:
                 self.access.note_once(f"the traffic could not be recorded: {error.strerror}")
 
     def _settle(self, call: ModelCall) -> None:
-        """Settle what was held for it; the worst case when it broke off after it was sent.
+        """Settle its reservation; with the worst case when it broke off after it was sent.
 
-        What came of an answer does not say what it cost: the model may have reasoned unseen, or go on.
+        The received part of an answer does not bound its cost: the model may have reasoned, or continue.
         """
         broke_off = self.is_broken or self.status in BROKEN or not self.delivery.chunks
         if self.is_sent and self.grant.lose and broke_off and self.status != "ok":

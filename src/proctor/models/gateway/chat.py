@@ -1,4 +1,4 @@
-"""OpenAI's chat completions, as most agents use them. Our own requests have the same shape."""
+"""OpenAI's chat completions, as most agents use them. Requests within Proctor have the same shape."""
 
 from collections.abc import Iterator, Mapping
 
@@ -46,7 +46,7 @@ def parse_request(body: JsonMap, model: str) -> ClientRequest:
     return ClientRequest(request)
 
 
-def wants_stream(body: JsonMap, operation: str) -> bool:  # noqa: ARG001 (the body says it here)
+def wants_stream(body: JsonMap, operation: str) -> bool:  # noqa: ARG001 (it is in the body here)
     """Whether the client set `stream`."""
     return bool(body.get("stream"))
 

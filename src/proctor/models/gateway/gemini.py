@@ -38,7 +38,7 @@ SETTINGS = {
     "maxOutputTokens": "max_tokens",
     "stopSequences": "stop",
 }
-"""Gemini's name of a setting → ours."""
+"""Gemini's name of a setting → Proctor's."""
 SHAPE_SETTINGS = frozenset({"responseMimeType", "responseSchema", "responseJsonSchema", "seed"})
 UNDERSTOOD = frozenset(
     {
@@ -68,7 +68,7 @@ STATUSES = {
 
 
 def parse_request(body: JsonMap, model: str) -> ClientRequest:
-    """Contents become messages, function calls get ids, the configuration our names."""
+    """Contents become messages, function calls get ids, settings the names of chat completions."""
     left_out = {name for name in body if name not in UNDERSTOOD}
     messages = list[JsonMap]()
     system = body.get("systemInstruction") or body.get("system_instruction") or {}
@@ -93,7 +93,7 @@ def parse_request(body: JsonMap, model: str) -> ClientRequest:
     return ClientRequest(request, tuple(sorted(left_out)))
 
 
-def wants_stream(body: JsonMap, operation: str) -> bool:  # noqa: ARG001 (the path says it here)
+def wants_stream(body: JsonMap, operation: str) -> bool:  # noqa: ARG001 (it is in the path here)
     """Whether the streaming operation was called."""
     return operation == "streamGenerateContent"
 

@@ -142,7 +142,7 @@ class Dispatcher:
             limit = body.pop("max_tokens")
             body.setdefault("max_completion_tokens", limit)
         if call.gateway_route.wire == "responses":
-            # Its answer would come later, past the gateway, and be billed all the same.
+            # Its answer would bypass the gateway later, and be billed nevertheless.
             body.pop("background", None)
         if asks_usage:
             body["stream_options"] = {**as_map(body, "stream_options"), "include_usage": True}
@@ -154,7 +154,7 @@ class Dispatcher:
             except ModelError as error:
                 if not error.may_be_billed or not left or call.delivery.has_begun:
                     raise
-            # It may be billed: another try is paid for anew.
+            # It may be billed: another try is reserved again.
             if call.grant.lose:
                 call.grant.lose(None)
             call.grant, call.is_sent = Grant(), False

@@ -1,7 +1,7 @@
 """Span dialects, one module each.
 
-A module with `speaks` and `read` is a dialect, found by its file. The most confident one reads a span; spans
-of mere transport are skipped.
+A module with `confidence` and `read` is a dialect, found by its file. The most confident one reads a span;
+spans of mere transport are skipped.
 """
 
 import pkgutil
@@ -23,12 +23,12 @@ PROMPT, RESPONSE = "agentcore.invocation.user_prompt", "agentcore.invocation.age
 
 
 def read_span(span: Span) -> SpanReading | None:
-    """What a span says; None when it is nothing that concerns us."""
-    surest, best = 0, None
+    """The content of a span; None when it is irrelevant."""
+    highest, best = 0, None
     for dialect in () if is_transport(span.scope) else _dialects():
-        sureness = dialect.speaks(span)
-        if sureness > surest:
-            surest, best = sureness, dialect
+        confidence = dialect.confidence(span)
+        if confidence > highest:
+            highest, best = confidence, dialect
     return _with_invocation(best.read(span) if best else None, span)
 
 
@@ -42,7 +42,7 @@ def is_transport(scope: str) -> bool:
 
 
 def _with_invocation(reading: SpanReading | None, span: Span) -> SpanReading | None:
-    """Any span may say what an agent was asked and answered, in two attributes."""
+    """A reading with the prompt and answer of an agent, which any span may have in two attributes."""
     prompt, answered = span.attributes.get(PROMPT), span.attributes.get(RESPONSE)
     if not prompt and not answered:
         return reading

@@ -10,13 +10,14 @@ from proctor.telemetry.messages import (
     ParsedMessage,
     ParsedToolResult,
     args_of,
+    first,
     parse_messages,
     parse_nested,
     payload_of,
     text_of,
     tools_of,
 )
-from proctor.telemetry.span import Span, SpanReading, first
+from proctor.telemetry.span import Span, SpanReading
 
 Kind = Literal["agent", "inference", "tool", "step"]
 OPERATIONS: Mapping[str, Kind] = {
@@ -37,7 +38,7 @@ DETAILS = ("gen_ai.client.inference.operation.details", "gen_ai.client.operation
 
 @dataclass(slots=True)
 class Content:
-    """What events and event records say of one span."""
+    """Messages of one span in its events and event records."""
 
     inputs: list[ParsedMessage]
     outputs: list[ParsedMessage]
@@ -48,7 +49,7 @@ class Content:
 
 
 def kind_of(span: Span) -> Kind | None:
-    """What a span is about, by the conventions."""
+    """The kind of a span, by the conventions."""
     attributes = span.attributes
     kind = OPERATIONS.get(str(attributes.get("gen_ai.operation.name") or ""))
     if kind is None:
@@ -59,14 +60,14 @@ def kind_of(span: Span) -> Kind | None:
 
 
 def read_genai(span: Span) -> SpanReading | None:
-    """Read a span as the conventions have it."""
+    """Read a span by the conventions."""
     kind = kind_of(span)
     if kind is None:
         return None
     if kind == "step":
         return read_step(span, "retrieval")
     content = content_of(span)
-    return read_tool(span, content) if kind == "tool" else read_talk(span, kind, content)
+    return read_tool(span, content) if kind == "tool" else read_conversation(span, kind, content)
 
 
 def read_step(span: Span, kind: str) -> SpanReading:
@@ -100,8 +101,8 @@ def documents_text(value: object) -> str:
     return "\n\n".join(text_of(each) for each in texts)
 
 
-def read_talk(span: Span, kind: Kind, content: Content) -> SpanReading:
-    """An agent or a model: what was said to it, and what it said."""
+def read_conversation(span: Span, kind: Kind, content: Content) -> SpanReading:
+    """A span of an agent or a model: its input and output messages."""
     attributes = span.attributes
     inputs = content.inputs or parse_messages(attributes.get("gen_ai.input.messages"), "user")
     outputs = content.outputs or parse_messages(attributes.get("gen_ai.output.messages"), "assistant")
@@ -127,7 +128,7 @@ def read_talk(span: Span, kind: Kind, content: Content) -> SpanReading:
 
 
 def read_tool(span: Span, content: Content) -> SpanReading:
-    """A tool: its name, what it was given, what it gave back."""
+    """A span of a tool: its name, arguments and result."""
     attributes = span.attributes
     arguments = first(attributes, "gen_ai.tool.call.arguments")
     if arguments is None:
@@ -173,12 +174,12 @@ def _result_text(result: object, message: ParsedToolResult | None) -> str | None
 
 
 def content_of(span: Span) -> Content:
-    """What was said, by event records first, by the events on the span otherwise."""
+    """Messages of the event records; if there are none, of the span's events."""
     content = Content([], [])
     for record in span.records:
         attributes = as_map(record, "attributes")
         name = str(record.get("eventName") or attributes.get("event.name") or "")
-        _hear(content, name, attributes, parse_nested(record.get("body")))
+        _add_event(content, name, attributes, parse_nested(record.get("body")))
     if (
         not content.inputs
         and not content.outputs
@@ -186,7 +187,7 @@ def content_of(span: Span) -> Content:
         and content.last_output is None
     ):
         for event in span.events:
-            _hear(content, as_text(event["name"]), as_map(event, "attributes"), None)
+            _add_event(content, as_text(event["name"]), as_map(event, "attributes"), None)
     return content
 
 
@@ -196,7 +197,7 @@ def instructions(value: object) -> str:
 
 
 def agent_of(span: Span) -> str:
-    """The name of the agent a span is about; empty for a workflow around agents."""
+    """The name of the agent of a span; empty for a workflow around agents."""
     is_workflow = span.attributes.get("gen_ai.operation.name") == "invoke_workflow"
     if span.attributes.get("traceloop.span.kind") == "workflow" or is_workflow:
         return str(span.attributes.get("gen_ai.agent.name") or "") if is_workflow else ""
@@ -207,7 +208,7 @@ def agent_of(span: Span) -> str:
 
 
 def tools_on(attributes: JsonMap) -> list[JsonObject]:
-    """The tools a span says there were, those with a description first."""
+    """The tools that a span lists, those with a description first."""
     tools = tools_of(attributes.get("gen_ai.tool.definitions"))
     tools += tools_of(unflattened(attributes, "llm.request.functions"))
     return tools + tools_of(attributes.get("gen_ai.agent.tools"))
@@ -255,19 +256,19 @@ def entity_output(value: object) -> object:
     return as_map(parsed)["output"] if is_wrapped else parsed
 
 
-def _hear(content: Content, name: str, attributes: JsonMap, body: object) -> None:
+def _add_event(content: Content, name: str, attributes: JsonMap, body: object) -> None:
     if isinstance(body, Mapping) and ("input" in body or "output" in body):
-        _hear_body(content, body)
+        _add_body(content, body)
     elif name in DETAILS or "gen_ai.input.messages" in attributes or "gen_ai.output.messages" in attributes:
-        _hear_details(content, {**attributes, **(body if isinstance(body, Mapping) else {})})
+        _add_details(content, {**attributes, **(body if isinstance(body, Mapping) else {})})
     elif name in MESSAGE_EVENTS or name == "gen_ai.choice":
         fields = dict(body) if isinstance(body, Mapping) else dict(attributes)
         if isinstance(body, str):
             fields["content"] = body
-        _hear_message(content, name, fields)
+        _add_message(content, name, fields)
 
 
-def _hear_body(content: Content, body: JsonMap) -> None:
+def _add_body(content: Content, body: JsonMap) -> None:
     prompt, answered = body.get("input"), body.get("output")
     if prompt is not None:
         content.inputs += parse_messages(prompt, "user")
@@ -277,7 +278,7 @@ def _hear_body(content: Content, body: JsonMap) -> None:
         content.last_output = answered
 
 
-def _hear_details(content: Content, fields: JsonMap) -> None:
+def _add_details(content: Content, fields: JsonMap) -> None:
     prompt, answered = fields.get("gen_ai.input.messages"), fields.get("gen_ai.output.messages")
     content.inputs += parse_messages(prompt, "user")
     content.outputs += parse_messages(answered, "assistant")
@@ -286,7 +287,7 @@ def _hear_details(content: Content, fields: JsonMap) -> None:
     content.system = content.system or instructions(fields.get("gen_ai.system_instructions"))
 
 
-def _hear_message(content: Content, name: str, fields: JsonObject) -> None:
+def _add_message(content: Content, name: str, fields: JsonObject) -> None:
     if name == "gen_ai.choice":
         message = fields.get("message", fields.get("content"))
         content.outputs += parse_messages(message, "assistant")
@@ -309,6 +310,6 @@ def _gathered(tree: object) -> object:
 read = read_genai
 
 
-def speaks(span: Span) -> int:
+def confidence(span: Span) -> int:
     """Anything that names an operation of these conventions."""
     return 1 if kind_of(span) else 0

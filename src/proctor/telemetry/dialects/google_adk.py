@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from proctor.json_values import JsonMap, as_map, as_text, maps_in
 from proctor.telemetry.dialects import genai, openinference
-from proctor.telemetry.messages import ParsedMessage, parse_messages, parse_nested, text_of, tools_of
-from proctor.telemetry.span import Span, SpanReading, first
+from proctor.telemetry.messages import ParsedMessage, first, parse_messages, parse_nested, text_of, tools_of
+from proctor.telemetry.span import Span, SpanReading
 
 SCOPE = "openinference.instrumentation.google_adk"
 NATIVE = "gcp.vertex.agent"
@@ -18,7 +18,7 @@ _EMPTY = ("", "{}", "<not specified>", "N/A", "null")
 """Values that stand for content that does not apply or was not captured."""
 
 
-def speaks(span: Span) -> int:
+def confidence(span: Span) -> int:
     """Its own scope, or its own attributes where the scope is not known."""
     return 3 if span.scope in (SCOPE, NATIVE) or any(key.startswith(NATIVE) for key in span.attributes) else 0
 

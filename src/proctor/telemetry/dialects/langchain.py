@@ -22,7 +22,7 @@ SCOPES = (
 _PRINTED = re.compile(r"content=(?P<quote>['\"])(?P<text>.*)(?P=quote) name=", re.DOTALL)
 
 
-def speaks(span: Span) -> int:
+def confidence(span: Span) -> int:
     """The scopes of its instrumentations."""
     return 3 if span.scope in SCOPES else 0
 

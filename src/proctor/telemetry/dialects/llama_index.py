@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from proctor.json_values import JsonMap, as_map, as_text, maps_in
 from proctor.telemetry.dialects import genai, openinference
-from proctor.telemetry.messages import args_of, parse_nested, text_of
-from proctor.telemetry.span import Span, SpanReading, first
+from proctor.telemetry.messages import args_of, first, parse_nested, text_of
+from proctor.telemetry.span import Span, SpanReading
 
 OPENINFERENCE = "openinference.instrumentation.llama_index"
 TRACELOOP = ("opentelemetry.instrumentation.llamaindex", "opentelemetry.instrumentation.llama_index")
@@ -18,7 +18,7 @@ _STEP = ("ctx", "ev", "init_state", "start_event")
 """Arguments of the functions of a workflow: objects of the framework, not messages."""
 
 
-def speaks(span: Span) -> int:
+def confidence(span: Span) -> int:
     """The scopes of its instrumentations."""
     return 3 if span.scope == OPENINFERENCE or span.scope in TRACELOOP else 0
 

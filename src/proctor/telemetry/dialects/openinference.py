@@ -8,13 +8,14 @@ from proctor.telemetry.dialects.genai import content_of, entity_input, read_step
 from proctor.telemetry.messages import (
     ParsedMessage,
     args_of,
+    first,
     parse_messages,
     parse_nested,
     payload_of,
     text_of,
     tools_of,
 )
-from proctor.telemetry.span import Span, SpanReading, first
+from proctor.telemetry.span import Span, SpanReading
 
 AGENTS, MODEL, TOOL = ("AGENT", "CHAIN"), "LLM", "TOOL"
 STEPS = ("RETRIEVER", "RERANKER", "GUARDRAIL", "EVALUATOR")
@@ -130,6 +131,6 @@ def _inside(value: object, name: str) -> list[object]:
 read = read_openinference
 
 
-def speaks(span: Span) -> int:
+def confidence(span: Span) -> int:
     """Anything that names one of its kinds of span."""
     return 2 if kind_of(span) else 0

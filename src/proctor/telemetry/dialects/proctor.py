@@ -14,7 +14,7 @@ from proctor.telemetry.span_writer import SCOPE
 ROLES = ("system", "user", "assistant", "tool")
 
 
-def speaks(span: Span) -> int:
+def confidence(span: Span) -> int:
     """Our own scope."""
     return 3 if span.scope == SCOPE else 0
 

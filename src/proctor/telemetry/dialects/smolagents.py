@@ -8,15 +8,15 @@ from dataclasses import replace
 
 from proctor.json_values import as_map
 from proctor.telemetry.dialects import openinference
-from proctor.telemetry.messages import ParsedMessage, args_of, parse_nested
-from proctor.telemetry.span import Span, SpanReading, first
+from proctor.telemetry.messages import ParsedMessage, args_of, first, parse_nested
+from proctor.telemetry.span import Span, SpanReading
 
 SCOPE = "openinference.instrumentation.smolagents"
 NEW_TASK = "New task:"
 FINAL_ANSWER = "final_answer"
 
 
-def speaks(span: Span) -> int:
+def confidence(span: Span) -> int:
     """Its own scope."""
     return 3 if span.scope == SCOPE else 0
 

@@ -12,7 +12,7 @@ from proctor.telemetry.span import Span, SpanReading
 SCOPES = ("strands.telemetry.tracer", "strands-agents", "strands")
 
 
-def speaks(span: Span) -> int:
+def confidence(span: Span) -> int:
     """Its own tracers."""
     return 3 if span.scope in SCOPES else 0
 
@@ -25,7 +25,7 @@ def read(span: Span) -> SpanReading | None:
     content = genai.content_of(span)
     if kind == "tool":
         return genai.read_tool(span, content)
-    reading = genai.read_talk(span, kind, content)
+    reading = genai.read_conversation(span, kind, content)
     system = span.attributes.get("system_prompt")
     return replace(reading, system=str(system)) if system and reading and not reading.system else reading
 

@@ -8,12 +8,13 @@ from proctor.telemetry.messages import (
     ParsedMessage,
     ParsedToolCall,
     args_of,
+    first,
     parse_messages,
     parse_nested,
     text_of,
     tools_of,
 )
-from proctor.telemetry.span import Span, SpanReading, first
+from proctor.telemetry.span import Span, SpanReading
 
 OPERATIONS: Mapping[str, Kind] = {
     **{f"ai.{name}": "agent" for name in ("generateText", "streamText", "generateObject", "streamObject")},
@@ -28,7 +29,7 @@ OPERATIONS: Mapping[str, Kind] = {
 }
 
 
-def speaks(span: Span) -> int:
+def confidence(span: Span) -> int:
     """Anything that names one of its operations."""
     return 3 if str(span.attributes.get("ai.operationId")) in OPERATIONS else 0
 

@@ -1,6 +1,6 @@
 """HTTP interface compatible with AWS Bedrock AgentCore Evaluations, so that its clients work with this store.
 
-Control plane and data plane, told apart by path, and the CloudWatch Logs operations that read results.
+Control plane and data plane, distinguished by path, and the CloudWatch Logs operations that read results.
 """
 
 from collections.abc import AsyncIterator

@@ -283,7 +283,7 @@ OPERATIONS = (
 
 
 async def download(service: Service, request: Request) -> Response:
-    """The examples of a version as JSON lines, for whoever has the link."""
+    """The examples of a version as JSON lines, for anyone with the link."""
 
     async def work() -> Response:
         dataset_id, name = request.path_params["dataset_id"], request.path_params["version"]

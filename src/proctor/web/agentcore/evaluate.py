@@ -29,8 +29,6 @@ from proctor.web.agentcore.request_shapes import EVALUATE
 from proctor.web.agentcore.service import Service
 from proctor.web.agentcore.shapes import EVALUATOR_NAMES, Members, ShapeProblem, is_managed
 
-INPUT = "evaluationInput.sessionSpans"
-
 
 def evidence_of_spans(spans: Sequence[object], references: Sequence[JsonMap]) -> Evidence:
     """The session in spans, with its ground truth."""

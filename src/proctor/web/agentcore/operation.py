@@ -187,7 +187,7 @@ async def admitted_body(service: Service, request: Request, operation: Operation
 
 
 def request_record(request: Request) -> RequestRecord:
-    """What is known about a request."""
+    """The record of a request."""
     record: RequestRecord = request.scope[RECORD]
     return record
 
@@ -221,7 +221,7 @@ def parsed_body(body: bytes) -> JsonObject:
         raise ValidationException(f"The body is no JSON: {str(error)[:200]}", reason="CannotParse") from None
     if not isinstance(document, dict):
         raise ValidationException("The body must be a JSON object.", reason="CannotParse")
-    if _is_deeper(document, DEEPEST):
+    if _is_too_deep(document):
         raise ValidationException(
             f"The body is nested more than {DEEPEST} levels deep.", reason="CannotParse"
         )
@@ -281,9 +281,9 @@ def _without_nul(value: Any) -> Any:
     return value
 
 
-def _is_deeper(value: object, most: int) -> bool:
+def _is_too_deep(value: object) -> bool:
     level: list[Any] = [value]
-    for _ in range(most):
+    for _ in range(DEEPEST):
         level = [
             inner
             for outer in level

@@ -143,7 +143,7 @@ OPERATIONS = (
 
 
 async def compute_pending(service: Service) -> None:
-    """Compute the recommendations that nobody computes, one after the other."""
+    """Compute the recommendations that no process computes, one after the other."""
     while True:
         claimed = await run_in_threadpool(service.store.recommendations.claim, this_process(), service.now)
         if claimed is None:
