@@ -49,7 +49,7 @@ def run(monkeypatch):
         totals=lambda run_id: {"items": 50, "finished": 8},
     )
     run = SimpleNamespace(
-        automatic=None,
+        automatic=1,
         asked=asked,
         notes=notes,
         concurrency=9,
@@ -74,14 +74,13 @@ def run(monkeypatch):
 @pytest.mark.parametrize(
     ("requested", "planned", "automatic", "count"),
     [
-        (3, 4, None, 3),
-        (None, 4, None, 4),
+        (3, 4, 1, 3),
+        (None, 4, 1, 4),
         (None, None, 5, 5),
-        (None, None, None, 1),
         (None, None, 1, 1),
-        (1, 4, None, 1),
+        (1, 4, 1, 1),
         (None, 1, 5, 1),
-        (20, None, None, 9),
+        (20, None, 1, 9),
     ],
 )
 def test_how_many_processes_execute_a_run(run, requested, planned, automatic, count):
@@ -95,6 +94,20 @@ def test_how_many_processes_execute_a_run(run, requested, planned, automatic, co
     cores = len(os.sched_getaffinity(0))
     asked = {"items": 42, "concurrency": 9, "models": run.models, "cores": cores}
     assert run.asked == ([] if requested or planned else [asked])
+
+
+@pytest.mark.parametrize(
+    ("cores", "finished", "count"), [(3, 8, 24), (100, 8, 42), (100, 20, 30), (3, 49, 1)]
+)
+def test_a_run_has_no_more_processes_than_items_and_than_the_machine_has_work_for(
+    run, monkeypatch, cores, finished, count
+):
+    """A plan with `workers: 100000` took all memory of the machine."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)))
+    run.ctx.store.read.totals = lambda run_id: {"items": 50, "finished": finished}
+    run.concurrency, run.plan.workers = 1_000_000, 100_000
+    engine = run.engine()
+    assert (engine.workers if engine else 1) == count
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,8 @@ MOST_FAILURES = 1000
 """Failures listed in the summary; all of them are in the store."""
 PATIENCE_SECONDS = 60
 """Items have some seconds to end well before they are killed, and a merge is never interrupted."""
+PROCESSES_PER_CORE = 8
+"""Worker processes for which a core has work, with calls that wait."""
 MANY_RESULTS = 100_000
 """Items of a run whose signatures take seconds to check."""
 NO_CHANGES = BatchChanges()
@@ -435,15 +437,12 @@ def _process_engine(
     """The worker processes of a run, started; None: its items run in this process."""
     concurrency = ctx.store.read.batch(run_id, ctx.now())["concurrency"]
     requested = workers or plan.workers
-    if requested is None and not ctx.functions:
-        totals = ctx.store.read.totals(run_id)
-        workers = automatic_workers(
-            items=totals["items"] - totals["finished"],
-            concurrency=concurrency,
-            models=models,
-            cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1,
-        )
-    workers = requested or workers or 1
+    if requested is None and ctx.functions:
+        return None
+    totals = ctx.store.read.totals(run_id)
+    items = totals["items"] - totals["finished"]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    workers = requested or automatic_workers(items=items, concurrency=concurrency, models=models, cores=cores)
     if workers == 1:
         return None
     # Loaded here: most runs are small.
@@ -462,10 +461,12 @@ def _process_engine(
         if requested:
             ctx.note(f"the run has one worker process: {reason}")
         return None
-    # Each worker may make at least one call of each limit.
-    engine = ProcessEngine(
-        min(workers, concurrency, models.lowest_limit or workers), note=ctx.note, info=ctx.info
-    )
+    # Each worker may make at least one call of each limit. A process takes 40 MB: a plan that asks for
+    # thousands would take all memory of the machine.
+    count = min(workers, concurrency, models.lowest_limit or workers, items, PROCESSES_PER_CORE * cores)
+    if count <= 1:
+        return None
+    engine = ProcessEngine(count, note=ctx.note, info=ctx.info)
     engine.launch()
     return engine
 
