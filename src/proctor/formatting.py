@@ -40,10 +40,10 @@ def figure(value: float | None) -> str:
 
 
 # Marks that reverse or hide text, and characters without a picture: a sentence of tags (U+E0000 and on) is
-# read by a model, and not seen by a person.
+# read by a model, and not seen by a person. Halves of characters and U+FFFE, U+FFFF may not stand in XML.
 _HIDING = (
     "\u00ad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\ufff9-\ufffb"
-    "\U000e0000-\U000e0fff"
+    "\ud800-\udfff\ufffe\uffff\U000e0000-\U000e0fff"
 )
 # With control characters but for line ends and tabs.
 _INVISIBLE = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f{_HIDING}]")

@@ -10,6 +10,7 @@ from proctor.api.doctor import CheckResult
 from proctor.cli import calibrate, evaluators
 from proctor.cli.inventory import _print_checks
 from proctor.errors import AttemptError, UsageError
+from proctor.evaluators.model_judge import InsightJudge, ModelJudge, RubricEvaluator
 from proctor.evaluators.registry import EvaluatorNotFound
 from proctor.score import Score
 from proctor.stats.calibration import LabelValue
@@ -284,3 +285,16 @@ def test_scores_of_a_session_in_words(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().err == ""
     evaluators._print_scores(evaluator, [score("", label="Yes", input_tokens=1)])
     assert capsys.readouterr().err == "1 token, unknown\n"
+
+
+@pytest.mark.parametrize("kind", [ModelJudge, RubricEvaluator, InsightJudge])
+def test_a_mock_judge_is_noted_whatever_asks_it(kind: type, capsys: pytest.CaptureFixture[str]) -> None:
+    evaluator = kind.__new__(kind)
+    object.__setattr__(evaluator, "judge_model", SimpleNamespace(model="scripted/judge"))
+
+    calibrate.note_mock_judge(evaluator)
+
+    note = "note: scripted/judge is a mock model; its scores say nothing about real judges\n"
+    assert capsys.readouterr().err == note
+    calibrate.note_mock_judge(SimpleNamespace(judge=None))  # type: ignore[arg-type]
+    assert capsys.readouterr().err == ""

@@ -3,7 +3,7 @@
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proctor.report import charts
@@ -130,6 +130,7 @@ def test_a_line_below_nothing_stays_in_the_plot(heights):
 
 
 @given(st.text(), st.floats(0, 1e9))
+@example("\ufffe\uffff\ud800", 1.0)
 def test_any_label_gives_a_well_formed_plot(label, value):
     for plot in (
         charts.bars(label, [Bar(label=label, value=value)]),

@@ -22,7 +22,7 @@ from proctor.evaluators.model_judge import ModelJudge
 from proctor.evaluators.registry import EvaluatorRegistry
 from proctor.evaluators.rendering import turns_of
 from proctor.formatting import count_words
-from proctor.jobs.evaluation.prepare import judge_options
+from proctor.jobs.evaluation.prepare import judge_of, judge_options
 from proctor.json_values import JsonObject, parse_json
 from proctor.models import is_stand_in
 from proctor.score import Level, Score
@@ -85,11 +85,6 @@ class EvaluatorWorkbench:
             return await asyncio.gather(*map(one, sessions))
         finally:
             await self._models.close()
-
-
-def judge_of(evaluator: Evaluator) -> str:
-    """The model behind an evaluator; empty when it calls none."""
-    return evaluator.judge_model.model if isinstance(evaluator, ModelJudge) else ""
 
 
 def note_mock_judge(evaluator: Evaluator) -> None:

@@ -134,7 +134,7 @@ Evaluators = Mapping[str, Evaluator]
 """The evaluators of a request, by their names in it."""
 
 
-def _judge_of(evaluator: Evaluator) -> str:
+def judge_of(evaluator: Evaluator) -> str:
     """The model behind an evaluator; empty: it calls none."""
     judge = getattr(evaluator, "judge_model", None)
     return str(getattr(judge, "model", "") or "")
@@ -220,7 +220,7 @@ def _item(
     return Item(
         runner="evaluation",
         prompt=session.label,
-        model=_judge_of(evaluator),
+        model=judge_of(evaluator),
         details=details,
         settings=settings,
         factors={key: value for key, value in factors.items() if value},
@@ -241,7 +241,7 @@ def find_evaluators(request: EvaluationRequest, find: FindEvaluator, models: Mod
             evaluators[name] = find(name, request.judge_settings, models)
         except UsageError as error:
             problems.append(str(error))
-    for model in dict.fromkeys(filter(None, map(_judge_of, evaluators.values()))):
+    for model in dict.fromkeys(filter(None, map(judge_of, evaluators.values()))):
         problems += _missing(model, models, has_budget=request.budget_usd is not None)
     names = [evaluator.name for evaluator in evaluators.values()]
     for name in {name for name in names if names.count(name) > 1}:
@@ -604,7 +604,7 @@ def _estimate_evaluators(
 def _estimate_evaluator(
     request: EvaluationRequest, evaluator: Evaluator, targets: int, tokens: int, models: ModelRouter
 ) -> EvaluatorEstimate:
-    model = _judge_of(evaluator)
+    model = judge_of(evaluator)
     calls = targets * request.votes if model else 0
     usage = Usage(input_tokens=tokens * request.votes, output_tokens=ANSWER_TOKENS * calls)
     return EvaluatorEstimate(
