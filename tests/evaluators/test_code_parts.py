@@ -147,6 +147,6 @@ def test_errors_and_results_that_are_too_large_are_told(
     # `{"outcome": "…"}` has 15 characters around the text.
     messages = [framed(b"", b'{"n": %d}' % size) for size in (-1, (1 << 20) - 15, (1 << 20) - 14)]
     raised, largest, too_large = exchanged(tmp_path, monkeypatch, source, *messages)
-    assert raised == {"raised": "KeyError", "said": f"'{'x' * 1999}"}
+    assert raised == {"raised": "KeyError", "message": f"'{'x' * 1999}"}
     assert isinstance(largest, dict) and len(largest["outcome"]) == (1 << 20) - 15
-    assert too_large == {"raised": "ValueError", "said": "it returned more than a megabyte"}
+    assert too_large == {"raised": "ValueError", "message": "it returned more than a megabyte"}

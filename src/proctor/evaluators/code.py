@@ -639,7 +639,7 @@ class FunctionEvaluator(_CodeEvaluator):
         if not isinstance(answer, Mapping) or "outcome" not in answer:
             raised = answer if isinstance(answer, Mapping) else {}
             kind = str(raised.get("raised") or "Died")
-            return failed(about, f"{kind}: {raised.get('said', '')}", kind)
+            return failed(about, f"{kind}: {raised.get('message', '')}", kind)
         return scored(about, answer["outcome"])
 
     @property

@@ -3,7 +3,7 @@
 `python -P function_worker.py SOCKET MODULE:FUNCTION FOLDER MEGABYTES`. Connects to the socket and answers
 each message on it: a line with two lengths, then the part of the event that several targets share (0: as in
 the message before) and the part about one target, both JSON. The function is called with both merged; the
-answer is a line with its length, then `{"outcome": …}` or `{"raised": TYPE, "said": …}`.
+answer is a line with its length, then `{"outcome": …}` or `{"raised": TYPE, "message": …}`.
 
 Output of the function goes to the output of the process. Imports only the standard library.
 """
@@ -43,9 +43,9 @@ def main(address: str, name: str, folder: str, megabytes: int) -> None:
                 function = load_function(name)
             answer = json.dumps({"outcome": call_function(function, {**json.loads(base), **target})})
             if len(answer) > LONGEST_ANSWER:
-                answer = json.dumps({"raised": "ValueError", "said": "it returned more than a megabyte"})
+                answer = json.dumps({"raised": "ValueError", "message": "it returned more than a megabyte"})
         except Exception as problem:
-            answer = json.dumps({"raised": type(problem).__name__, "said": str(problem)[:2000]})
+            answer = json.dumps({"raised": type(problem).__name__, "message": str(problem)[:2000]})
         body = answer.encode("utf-8", "replace")
         stream.write(b"%d\n" % len(body) + body)
         stream.flush()

@@ -198,7 +198,11 @@ def _operations(document: Mapping[str, Any]) -> Iterator[ManualOperation]:
                 "parameters": [_parameter(each) for each in operation.get("parameters", ())],
                 "body": _schema_of(operation.get("requestBody")),
                 "answers": [
-                    {"status": status, "schema": _schema_of(answer), "said": answer.get("description", "")}
+                    {
+                        "status": status,
+                        "schema": _schema_of(answer),
+                        "description": answer.get("description", ""),
+                    }
                     for status, answer in operation.get("responses", {}).items()
                 ],
             }
@@ -210,7 +214,7 @@ def _parameter(each: Mapping[str, Any]) -> JsonObject:
         "where": each["in"],
         "required": each.get("required", False),
         "type": _kind(each.get("schema", {})),
-        "said": each.get("description") or each.get("schema", {}).get("description", ""),
+        "description": each.get("description") or each.get("schema", {}).get("description", ""),
     }
 
 
@@ -221,7 +225,7 @@ def _members(schema: Mapping[str, Any]) -> Iterator[JsonObject]:
             "name": name,
             "type": _kind(about),
             "required": name in needed,
-            "said": about.get("description", ""),
+            "description": about.get("description", ""),
         }
 
 
