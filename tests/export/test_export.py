@@ -6,7 +6,6 @@ import re
 import sys
 from importlib.resources import files
 
-import duckdb
 import pytest
 
 from filled import HOSTILE, NOW, add_batch, carry_out, items, new_store
@@ -143,6 +142,7 @@ def test_parquet_has_the_same_rows_with_types(store, tmp_path):
 
     assert [path.name for path in paths] == [f"{table}-compare.parquet" for table in TABLES]
     by_table = dict(zip(TABLES, map(str, paths), strict=True))
+    duckdb = pytest.importorskip("duckdb")
     calls = duckdb.read_parquet(by_table["tool_calls"])
     assert dict(zip(calls.columns, map(str, calls.types), strict=True))["success"] == "BOOLEAN"
     assert calls.aggregate("count(*), sum(durationMs), count(success)").fetchall() == [
@@ -251,6 +251,7 @@ def test_parquet_takes_a_row_of_more_than_16_megabytes(tmp_path):
 
     write_parquet(tmp_path / "t.parquet", ["id", "prompt"], [{"id": "a", "prompt": long}])
 
+    duckdb = pytest.importorskip("duckdb")
     rows = duckdb.read_parquet(str(tmp_path / "t.parquet")).project("id, length(prompt)").fetchall()
     assert rows == [("a", len(long))]
 

@@ -5,7 +5,6 @@ import json
 import sys
 from datetime import UTC, datetime
 
-import duckdb
 import pytest
 from spans_by_hand import as_json, said
 from written_dialects import ANSWERED, ASKED, genai_inline
@@ -287,6 +286,7 @@ def test_tables_of_spans_are_found_in_a_folder_and_other_tables_are_left_alone(t
 
 def test_values_of_parquet_that_json_does_not_have_are_left_out(tmp_path):
     path = tmp_path / "spans.parquet"
+    duckdb = pytest.importorskip("duckdb")
     with duckdb.connect() as connection:
         connection.execute(
             'COPY (SELECT \'ab\' AS "context.trace_id", \'infinity\'::DOUBLE AS "a""; DROP", '
