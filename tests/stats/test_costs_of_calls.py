@@ -3,7 +3,7 @@
 import pytest
 
 from proctor.models.prices import Price, Rates
-from proctor.stats.calibration import LabelValue, _coded, _targets
+from proctor.stats.calibration import LabelValue, _coded, _judged_targets
 from proctor.stats.estimate import PromptShare, _cost, _figure
 from proctor.store.aggregates import CallSums
 from proctor.store.annotations import LabeledScore
@@ -101,7 +101,7 @@ def test_the_latest_score_of_a_target_comes_first() -> None:
         score("s", 9, "2026-01-02", "newest of all", who="bob"),
         score("other", 1, "2026-01-01", "bad"),
     ]
-    first, second = _targets(rows)
+    first, second = _judged_targets(rows)
     assert [each.label for each in first.machine] == ["newest of all", "newest", "older", "oldest"]
     assert (first.session, first.target, sorted(first.human)) == ("s", "t", ["ann", "bob"])
     assert [each.label for each in second.machine] == ["bad"]
