@@ -23,8 +23,9 @@ def make_folder(prefix: str, *, room_bytes: int) -> Path:
 
 
 def _has_room(room_bytes: int) -> bool:
-    """Whether the file system and the memory have room: the first may be allowed more than there is."""
-    if not os.access(SHARED_MEMORY, os.W_OK):
+    """Whether file system and memory have room: the first may be allowed more than there is."""
+    if not os.access(SHARED_MEMORY, os.W_OK) or os.statvfs(SHARED_MEMORY).f_flag & os.ST_NOEXEC:
+        # Tests write programs and start them.
         return False
     free = shutil.disk_usage(SHARED_MEMORY).free
     with suppress(OSError):
