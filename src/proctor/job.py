@@ -145,10 +145,16 @@ def check_run_id(run_id: str) -> None:
         raise UsageError(f"{run_id} is not a valid run ID\nIt may have letters, digits and . _ -")
 
 
+MOST_CONCURRENT = 100_000
+"""Items of a run at once."""
+
+
 def check_limits(*, concurrency: object = None, budget_usd: object = None) -> None:
     """Raise `UsageError` for a concurrency or a budget that cannot be enforced. None: not set."""
     if concurrency is not None and not (isinstance(concurrency, int) and concurrency >= 1):
         raise UsageError(f"the concurrency should be at least 1, not {concurrency}")
+    if isinstance(concurrency, int) and concurrency > MOST_CONCURRENT:
+        raise UsageError(f"the concurrency should be at most {MOST_CONCURRENT:,}, not {concurrency}")
     # `nan` would compare as within every budget.
     if budget_usd is not None and not (
         isinstance(budget_usd, int | float) and 0 <= budget_usd < float("inf")

@@ -1,6 +1,7 @@
 """The driver of a run: announcements, commits, limits, resources, and how a batch ends."""
 
 import asyncio
+import os
 from collections import OrderedDict
 from concurrent.futures import Future
 from datetime import timedelta
@@ -18,9 +19,14 @@ from proctor.batch.executor import CommitNotifier, Executor, SessionCache, StepR
 from proctor.batch.queue import WorkQueue
 from proctor.errors import Aborted, Interrupted, NotFound, StoreError
 from proctor.evaluator import Evidence
+from proctor.git import Git
 from proctor.job import StepFinished
 from proctor.store import Store
 from proctor.store.writer import RowGroups
+from proctor.workspace.source_repository import open_source
+from proctor.workspace.worktree import fill, make_tree, session_folder
+
+ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
 
 
 async def test_steps_are_announced_with_their_items():
@@ -248,3 +254,37 @@ async def test_a_step_that_something_has_followed_by_its_commit_is_not_passed_on
     await asyncio.wait_for(notifier.idle.wait(), 30)
     assert told[3:] == [("a", 2)]
     assert sorted(run._last_steps) == ["a", "c"], "nothing is kept of items that have ended"
+
+
+# --- Leftovers of killed attempts ---
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_changes_that_cannot_be_committed_stay_where_they_are(repository, tmp_path, is_committed):
+    """The branch of the session may be locked, the disk full, or the repository moved."""
+    head = Git(repository, ENVIRONMENT)("rev-parse", "HEAD").strip()
+    source = open_source(repository, ENVIRONMENT)
+    branch = "batch/run/20260101-000000/abcdefgh"
+    folder = session_folder(tmp_path / "home", "s1")
+    tree = make_tree(folder, source, branch, head, {})
+    fill(tree)
+    (tree.folder / "new.py").write_text("work = 1\n")
+    lock = source.common / "refs" / "heads" / f"{branch}.lock"
+    if not is_committed:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        lock.touch()
+    session = {"id": "s1", "status": "running", "branch": branch, "repo": str(repository), "baseSha": head}
+    notes = []
+
+    executor.clear_leftovers([session], tmp_path / "home", ENVIRONMENT, notes.append)
+
+    assert folder.exists() is not is_committed
+    if is_committed:
+        assert notes == []
+    else:
+        (note,) = notes
+        assert note.startswith(f"the changes of session s1 could not be committed, and stay in {folder}: ")
+        lock.unlink()
+        executor.clear_leftovers([session], tmp_path / "home", ENVIRONMENT, notes.append)
+        assert notes == [note] and not folder.exists()
+    assert source.git("show", f"{branch}:new.py") == "work = 1\n"

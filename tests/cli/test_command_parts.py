@@ -7,7 +7,7 @@ import pytest
 
 from proctor.cli.calibrate import _length, _place, session_from
 from proctor.cli.mcp import Tools
-from proctor.cli.report import _find_analysis
+from proctor.cli.report import _find_analysis, _format_of
 from proctor.cli.tasks import _line
 from proctor.errors import UsageError
 from proctor.tasks.history import CommitCandidate, CommitValidation
@@ -109,3 +109,11 @@ def test_power_names_the_difference_that_the_results_could_have_shown(proctor) -
 
     assert done.returncode == 0, done.stderr
     assert "results.csv: 30 tasks; it could have shown a difference of " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("file", "format_"),
+    [(None, "md"), ("r.html", "html"), ("r.HTM", "html"), ("r.json", "json"), ("r.md", "md"), ("html", "md")],
+)
+def test_the_name_of_a_file_decides_the_format_of_a_report(file, format_):
+    assert _format_of(file and Path(file)) == format_

@@ -87,6 +87,8 @@ def test_a_plan_is_started_with_the_options_of_the_command(folder: Path, calls: 
         (["--resume"], "", RetrySelection()),
         (["--resume", "abc", "--retry-errors"], "abc", RetrySelection(errors=True)),
         (["--resume=abc", "--retry-failed", "--json"], "abc", RetrySelection(failures=True)),
+        (["--run-id", "mine", "--resume"], "mine", RetrySelection()),
+        (["--run-id", "abc", "--resume", "abc"], "abc", RetrySelection()),
     ],
 )
 def test_a_changed_plan_resumes_the_run_that_is_named_or_the_latest(
@@ -101,6 +103,13 @@ def test_a_changed_plan_resumes_the_run_that_is_named_or_the_latest(
     assert (named["plan"], named["retry"], named["workers"]) == (plan, retry, None)
     assert calls.of["run_command"] == (ctx, "resumed", OutputOptions(as_json="--json" in words))
     assert "start" not in calls.of
+
+
+def test_a_plan_resumes_one_run(folder: Path, calls: Calls, capsys: pytest.CaptureFixture[str]) -> None:
+    replace_lifecycle(calls, batch)
+    assert main(["batch", "plan.yaml", "--resume", "abc", "--run-id", "mine"]) == 2
+    assert "--resume names run abc, and --run-id names run mine\nName one of them." in capsys.readouterr().err
+    assert "resume" not in calls.of and "find_earlier" not in calls.of
 
 
 def test_a_dry_run_predicts_what_is_left_of_the_earlier_run(folder: Path, calls: Calls) -> None:

@@ -20,6 +20,7 @@ from proctor.stats.comparison import (
     _of_tasks,
     _same_name,
     _sequential,
+    _side,
     disagreements,
     first_contrast,
     gate_of,
@@ -630,6 +631,16 @@ def test_tasks_of_one_name_and_different_content_are_named(first, second, words)
     groups = SimpleNamespace(tasks=SimpleNamespace(labels=labels))
     sides = [np.isin(np.arange(6), codes) for codes in (first, second)]
     assert _same_name(groups, sides, sides[0] & sides[1]) == words
+
+
+def test_errors_count_as_excluded_where_they_have_no_value():
+    """An item that ended in an error has a time and a cost, which are part of the means."""
+    is_error = np.asarray([True, True, False])
+    results = SimpleNamespace(is_error=is_error, is_evaluation=np.zeros(3, bool))
+    tasks = SimpleNamespace(codes=np.asarray([0, 1, 2]))
+    groups = SimpleNamespace(results=results, tasks=tasks, rows=lambda name: np.ones(3, bool))
+    side = _side(groups, np.asarray([2.0, np.nan, 1.0]), "m")
+    assert (side.values.tolist(), side.errors, side.missing) == ([2.0, 1.0], 1, 0)
 
 
 def test_a_side_of_shared_tasks_has_the_items_that_it_lacks_and_its_errors():

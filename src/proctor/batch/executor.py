@@ -321,7 +321,8 @@ def clear_leftovers(
 ) -> None:
     """Clear up after attempts of a killed process: kill their processes and remove their worktrees.
 
-    Their changes are committed to their branches first, like those of attempts that were stopped.
+    Their changes are committed to their branches first, like those of attempts that were stopped; a worktree
+    whose changes cannot be committed stays.
     """
     # Loaded here: only a process that was killed has left anything.
     from proctor import secrets
@@ -341,7 +342,10 @@ def clear_leftovers(
                 source = open_source(Path(session["repo"]), visible)
                 rescue(folder, source, session["branch"], session["baseSha"])
             except (ProctorError, OSError) as error:
-                note(f"the changes of session {session['id']} could not be committed: {error}")
+                # They exist nowhere else.
+                place = f"could not be committed, and stay in {folder}"
+                note(f"the changes of session {session['id']} {place}: {error}")
+                continue
         if problem := remove_folder(folder):
             note(f"the worktree of session {session['id']} could not be removed: {problem}")
 

@@ -135,7 +135,7 @@ def batch(
             return run_task_plan(ctx, source, chosen, output, dry_run=dry_run, run_id=run_id)
         read = JOB.read(PlanText(text=text, path=plan, folder=base), overrides, ctx)
         retry = RetrySelection(errors=retry_errors, failures=retry_failed)
-        earlier = lifecycle.find_earlier(JOB, read, ctx, "" if resume == "last" else resume) if resume else ""
+        earlier = lifecycle.find_earlier(JOB, read, ctx, _run_to_resume(resume, run_id)) if resume else ""
         if dry_run:
             preview = lifecycle.preview(read, ctx, run_id=earlier)
             forecast = predict_cost_and_time(JOB.name, read, ctx, run_id=earlier, retry=retry)
@@ -148,6 +148,14 @@ def batch(
             JOB, earlier, ctx, plan=read, retry=retry, workers=workers, observer=observer
         )
         return run_command(ctx, resumed, output)
+
+
+def _run_to_resume(resume: str, run_id: str) -> str:
+    """The run that `--resume` and `--run-id` name; empty: the latest run of the plan."""
+    named = "" if resume == "last" else resume
+    if named and run_id and named != run_id:
+        raise UsageError(f"--resume names run {named}, and --run-id names run {run_id}\nName one of them.")
+    return named or run_id
 
 
 def _has_tasks(text: bytes) -> bool:

@@ -225,7 +225,7 @@ Jsonl = Annotated[
 Workers = Annotated[
     int | None,
     typer.Option(
-        "--workers", min=1, help="Processes that share the work (default: as many as are worth it)."
+        "--workers", min=1, max=1000, help="Processes that share the work (default: as many as are worth it)."
     ),
 ]
 Engine = Annotated[

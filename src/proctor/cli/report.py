@@ -49,8 +49,12 @@ def report(
     end_date: UntilOption = "",
     format_: Annotated[
         str,
-        typer.Option("--format", help="md, html, portable (HTML with all items), or json.", metavar="FORMAT"),
-    ] = "md",
+        typer.Option(
+            "--format",
+            help="md, html, portable (HTML with all items), or json (default: by the name of FILE, else md).",
+            metavar="FORMAT",
+        ),
+    ] = "",
     out: Annotated[
         Path | None, typer.Option("--out", help="Output file (default: standard output).", metavar="FILE")
     ] = None,
@@ -62,6 +66,7 @@ def report(
 
     Example:  proctor report --run nightly-42 --format html --out report.html
     """
+    format_ = format_ or _format_of(out)
     if format_ not in (*FORMATS, JSON, PORTABLE):
         raise UsageError(f"there is no report format {format_}\nThere are: md, html, portable, json.")
     with terminal_context(context.obj) as ctx:
@@ -80,6 +85,11 @@ def report(
     elif out is None:
         print(text)
     return output.SUCCEEDED
+
+
+def _format_of(out: Path | None) -> str:
+    """The format that the name of a file stands for."""
+    return {".html": "html", ".htm": "html", ".json": JSON}.get(out.suffix.lower() if out else "", "md")
 
 
 def _report(ctx: RunContext, scope: Scope, format_: str) -> str:

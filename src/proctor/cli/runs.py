@@ -229,6 +229,8 @@ def show(
 
     Example:  proctor show nightly-42 --status fail,timeout
     """
+    if not prefix:
+        raise UsageError("no run, item or session was named\nGive an ID, or the start of one.")
     with terminal_context(context.obj) as ctx:
         store = ctx.store
         try:

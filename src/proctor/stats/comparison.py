@@ -481,10 +481,11 @@ class _ComparedRows:
 def _side(groups: Groups, values: Floats, name: str) -> _ComparedRows:
     rows = groups.rows(name)
     errors = rows & groups.results.is_error
+    excluded = errors & np.isnan(values)
     known = rows & ~np.isnan(values)
     # An item of an evaluation has the scores of one evaluator: those of others are not missing.
     missing = int((rows & ~errors & ~groups.results.is_evaluation & np.isnan(values)).sum())
-    return _ComparedRows(values[known], groups.tasks.codes[known], missing, int(errors.sum()))
+    return _ComparedRows(values[known], groups.tasks.codes[known], missing, int(excluded.sum()))
 
 
 def _contrast(groups: Groups, metric: str, baseline: str, candidate: str, mixed: bool) -> Contrast:

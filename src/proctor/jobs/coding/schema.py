@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.json_schema import WithJsonSchema
 
-from proctor.job import RUN_ID
+from proctor.job import MOST_CONCURRENT, RUN_ID
 from proctor.json_values import JsonMap, JsonObject, as_map, without_none
 from proctor.plan.source import KeyPath
 from proctor.plan.validate import (
@@ -174,8 +174,10 @@ class CodingPlanFile(PlanModel):
     run_id: Annotated[str, AfterValidator(_is_run_id)] | None = Field(
         None, description="Name of the batch.", json_schema_extra={"pattern": RUN_ID}
     )
-    concurrency: Annotated[int, Field(ge=1)] | None = Field(None, description="Items at once. Default: 4.")
-    workers: Annotated[int, Field(ge=1)] | None = Field(
+    concurrency: Annotated[int, Field(ge=1, le=MOST_CONCURRENT)] | None = Field(
+        None, description="Items at once. Default: 4."
+    )
+    workers: Annotated[int, Field(ge=1, le=1000)] | None = Field(
         None, description="Processes that share the work. Default: as many as are worth it."
     )
     defaults: Defaults | None = None

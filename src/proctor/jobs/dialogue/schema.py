@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from proctor.errors import Place, Problem
+from proctor.job import MOST_CONCURRENT
 from proctor.jobs.dialogue.roles import MOST_TEMPERATURE
 from proctor.jobs.dialogue.world import TASK_KEYS, TOOL_KEYS, TaskEntry, ToolEntry
 from proctor.json_values import JsonMap, JsonObject
@@ -110,7 +111,7 @@ class SimulationFile(BaseModel):
     therapists: Entries = [RoleEntry(role="CBT")]
     num_runs: Count = 5
     max_turns: Count = 20
-    max_workers: Count = 4
+    max_workers: Annotated[Count, Field(le=MOST_CONCURRENT)] = 4
     output_dir: str | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     model_type: str | None = None
