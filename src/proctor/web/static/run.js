@@ -82,7 +82,7 @@ function showTiles() {
   const excluded = [run.counts.error ? plural(run.counts.error, "error") : "", unchecked ? `${number(unchecked)} unchecked` : ""].filter(Boolean);
   const left = run.etaSeconds === null ? null : Math.max(0, run.etaSeconds - passed);
   byId("tiles").replaceChildren(
-    tile(evaluated ? `${Math.round((100 * succeeded) / evaluated)}%` : "–", excluded.length ? `success rate; ${excluded.join(", ")} excluded` : "success rate", "Share of finished items with status success. Infrastructure errors and unchecked items are excluded."),
+    tile(evaluated ? `${Math.round((100 * succeeded) / evaluated)}%` : "–", excluded.length ? `of items succeeded; ${excluded.join(", ")} excluded` : "of items succeeded", "Share of finished items with status success; rates in Results are over tasks. Infrastructure errors and unchecked items are excluded."),
     // Imported runs have no duration.
     tile(isRunning || run.elapsedSeconds ? seconds(run.elapsedSeconds + passed) : "–", isRunning ? "elapsed" : "duration"),
     isRunning ? tile(left === null ? "–" : `~${seconds(left)}`, "remaining (est.)") : tile(since("", run.finishedAt || run.createdAt), "ended"),
