@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from operation_calls import OperationCalls
 from starlette.requests import Request
 
 from proctor.errors import NotFound
-from proctor.web.agentcore import datasets
+from proctor.web.agentcore import datasets as dataset_module
 from proctor.web.agentcore.errors import ServiceQuotaExceededException, ValidationException
 from proctor.web.agentcore.operation import BASE_URL
 from proctor.web.agentcore.service import Service
 
+datasets = OperationCalls(dataset_module.OPERATIONS)
 PREDEFINED, OTHER = "AGENTCORE_EVALUATION_PREDEFINED_V1", "THIRD_PARTY_EVALUATION_V1"
 NOON = 1_767_355_200
 """The clock of `service`."""
@@ -289,7 +291,7 @@ def test_examples_come_from_a_file_of_a_bucket(operate: Any, tmp_path: Path) -> 
     service = operate(evaluation={"buckets": {"my-bucket": "bucket"}, "limits": limits})
 
     def read(name: str) -> list[Any]:
-        return datasets._from_bucket(service, f"s3://my-bucket/{name}")
+        return dataset_module._from_bucket(service, f"s3://my-bucket/{name}")
 
     assert read("folder/good.jsonl") == [scenario("one"), scenario("two")]
     assert read("exact.jsonl") == [scenario("one")]
@@ -305,7 +307,7 @@ def test_examples_come_from_a_file_of_a_bucket(operate: Any, tmp_path: Path) -> 
         "x" * 300: "Member must be a file of the bucket",
     }.items():
         assert flaws(read, name) == [(uri, constraint)]
-    assert flaws(datasets._from_bucket, service, "s3://other/x") == [
+    assert flaws(dataset_module._from_bucket, service, "s3://other/x") == [
         (
             uri,
             "Member must be in a bucket that proctor.toml maps to a folder: "
@@ -328,7 +330,7 @@ async def download(service: Service, dataset_id: str, version: str, **query: Any
         "query_string": "&".join(f"{name}={value}" for name, value in query.items()).encode(),
         "headers": [],
     }
-    response = await datasets.download(service, Request(scope))
+    response = await dataset_module.download(service, Request(scope))
     if response.status_code != 200:
         return response.status_code, json.loads(response.body)["message"]
     assert response.media_type == "application/x-ndjson"
@@ -364,3 +366,23 @@ def test_a_link_gives_the_examples_of_its_version_until_it_expires(service: Serv
     draft = str(datasets.get(service, {"datasetId": dataset_id})["downloadUrl"])
     query = dict(pair.split("=") for pair in draft.partition("?")[2].split("&"))
     assert fetch("DRAFT", **query) == (200, "")
+
+
+def test_the_operations_of_datasets(service: Service) -> None:
+    one, examples = "/datasets/{datasetId}", "/datasets/{datasetId}/examples"
+    pages = ("maxResults", "nextToken")
+    assert [row[:4] for row in datasets.table] == [
+        ("CreateDataset", "POST /datasets", 202, ()),
+        ("ListDatasets", "GET /datasets", 200, pages),
+        ("GetDataset", f"GET {one}", 200, ("datasetVersion",)),
+        ("UpdateDataset", f"PUT {one}", 200, ()),
+        ("DeleteDataset", f"DELETE {one}", 202, ("datasetVersion",)),
+        ("CreateDatasetVersion", f"POST {one}/versions", 202, ()),
+        ("ListDatasetVersions", f"GET {one}/versions", 200, pages),
+        ("ListDatasetExamples", f"GET {examples}", 200, ("datasetVersion", *pages)),
+        ("AddDatasetExamples", f"POST {examples}/add", 202, ()),
+        ("UpdateDatasetExamples", f"POST {examples}/update", 202, ()),
+        ("DeleteDatasetExamples", f"POST {examples}/delete", 202, ()),
+    ]
+    assert {plane for *_, plane in datasets.table} == {"control"}
+    assert datasets.list_all(service, {}) == {"datasets": []}

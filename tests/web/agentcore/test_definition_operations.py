@@ -4,12 +4,16 @@ import asyncio
 from typing import Any
 
 import pytest
+from operation_calls import OperationCalls
 from wire_spans import spans
 
 from proctor.config import WatchSection
 from proctor.errors import ModelError, NotFound, UsageError
 from proctor.store.datasets import IN_PROGRESS
-from proctor.web.agentcore import evaluators, jobs, online, recommendations
+from proctor.web.agentcore import evaluators as evaluator_module
+from proctor.web.agentcore import jobs as job_module
+from proctor.web.agentcore import online as online_module
+from proctor.web.agentcore import recommendations as recommendation_module
 from proctor.web.agentcore.errors import (
     ConflictException,
     ResourceNotFoundException,
@@ -18,6 +22,11 @@ from proctor.web.agentcore.errors import (
 )
 from proctor.web.agentcore.service import Service
 
+evaluators = OperationCalls(evaluator_module.OPERATIONS)
+tags = OperationCalls(evaluator_module.TAG_OPERATIONS)
+online = OperationCalls(online_module.OPERATIONS)
+jobs = OperationCalls(job_module.OPERATIONS)
+recommendations = OperationCalls(recommendation_module.OPERATIONS)
 NOON = 1_767_355_200.0
 """The clock of `service`."""
 PREFIX = "arn:aws:bedrock-agentcore:us-east-1:000000000000"
@@ -78,7 +87,7 @@ def test_an_evaluator_is_described_with_what_it_has(service: Service, clock: Any
         "createdAt": NOON,
         "status": "ACTIVE",
     }
-    assert evaluators.list_tags(service, {"resourceArn": arn}) == {"tags": {"team": "x"}}
+    assert tags.list_tags(service, {"resourceArn": arn}) == {"tags": {"team": "x"}}
     summary = {
         "evaluatorArn": arn,
         "evaluatorId": evaluator_id,
@@ -169,7 +178,7 @@ def test_a_builtin_evaluator_is_described_with_its_scale(operate: Any) -> None:
 
 def test_evaluators_are_listed_in_pages_builtin_ones_first(service: Service) -> None:
     own = sorted(evaluator(service, f"e{number}") for number in range(3))
-    known = [*sorted(evaluators.managed()), *own]
+    known = [*sorted(evaluator_module.managed()), *own]
     whole = evaluators.list_all(service, {})
     assert [each["evaluatorId"] for each in whole["evaluators"]] == known and "nextToken" not in whole  # type: ignore[attr-defined]
     assert "nextToken" not in evaluators.list_all(service, {"maxResults": len(known)})
@@ -200,12 +209,12 @@ def test_a_repeated_creation_is_not_tagged_again(service: Service) -> None:
     token = {"clientToken": "t" * 40, "tags": {"a": "b"}}
     evaluator_id = evaluator(service, **token)
     arn = f"{PREFIX}:evaluator/{evaluator_id}"
-    evaluators.untag(service, {"resourceArn": arn, "tagKeys": ["a", "none"]})
+    tags.untag(service, {"resourceArn": arn, "tagKeys": ["a", "none"]})
     assert evaluator(service, **token) == evaluator_id
     assert service.store.definitions.tags(arn) == {}
     made = config(service, **token)
     arn = made["onlineEvaluationConfigArn"]
-    evaluators.untag(service, {"resourceArn": arn, "tagKeys": ["a"]})
+    tags.untag(service, {"resourceArn": arn, "tagKeys": ["a"]})
     assert config(service, **token)["onlineEvaluationConfigArn"] == arn
     assert service.store.definitions.tags(arn) == {}
 
@@ -217,17 +226,17 @@ def test_resources_are_tagged_by_their_arn(service: Service) -> None:
     own = f"{PREFIX}:evaluator/{evaluator(service)}"
     watching = config(service)["onlineEvaluationConfigArn"]
     for arn in (own, watching):
-        assert evaluators.tag(service, {"resourceArn": arn, "tags": {"a": "1", "b": "2"}}) == {}
-        assert evaluators.untag(service, {"resourceArn": arn, "tagKeys": ["a"]}) == {}
-        assert evaluators.list_tags(service, {"resourceArn": arn}) == {"tags": {"b": "2"}}
+        assert tags.tag(service, {"resourceArn": arn, "tags": {"a": "1", "b": "2"}}) == {}
+        assert tags.untag(service, {"resourceArn": arn, "tagKeys": ["a"]}) == {}
+        assert tags.list_tags(service, {"resourceArn": arn}) == {"tags": {"b": "2"}}
     foreign = own.replace("us-east-1", "eu-west-1")
-    for arn in (foreign, "arn:aws:bedrock-agentcore:us-east-1:000000000000:thing/x", "x" * 300):
+    for arn in (foreign, f"{PREFIX}:thing/x", f"{PREFIX}:evaluator/{'x' * 300}"):
         with pytest.raises(ResourceNotFoundException) as caught:
-            evaluators.list_tags(service, {"resourceArn": arn})
+            tags.list_tags(service, {"resourceArn": arn})
         assert str(caught.value) == f"There is no resource {arn[:200]}."
-    many = {f"k{number}": "v" for number in range(60)}
+    many = {f"k{number}": "v" for number in range(50)}
     with pytest.raises(ServiceQuotaExceededException):
-        evaluators.tag(service, {"resourceArn": own, "tags": many})
+        tags.tag(service, {"resourceArn": own, "tags": many})
 
 
 # Online configurations
@@ -391,7 +400,7 @@ def test_watches_of_the_settings_are_configurations(operate: Any) -> None:
         return WatchSection(**values)
 
     service = operate(watches=[watch(), watch(name="plain", evaluators=[])])
-    online.keep_watches(service)
+    online_module.keep_watches(service)
     (row,) = service.store.definitions.configs()
     assert (row["name"], row["enabled"]) == ("shop", 1)
     document = row["document"]
@@ -406,14 +415,14 @@ def test_watches_of_the_settings_are_configurations(operate: Any) -> None:
         "sessionConfig": {"sessionTimeoutMinutes": section.session_timeout_minutes},
     }
     before = service.store.definitions.config(row["id"])
-    online.keep_watches(operate(watches=[watch()]))
+    online_module.keep_watches(operate(watches=[watch()]))
     assert service.store.definitions.config(row["id"]) == before
     online.update(service, {"onlineEvaluationConfigId": row["id"], "executionStatus": "DISABLED"})
-    online.keep_watches(operate(watches=[watch(evaluators=["Builtin.Correctness"])]))
+    online_module.keep_watches(operate(watches=[watch(evaluators=["Builtin.Correctness"])]))
     (row,) = service.store.definitions.configs()
     assert row["enabled"] == 1 and row["document"]["evaluators"] == [{"evaluatorId": "Builtin.Correctness"}]
     with pytest.raises(UsageError, match=r"^\[\[watch\]\] shop: .*there is no none-0123456789"):
-        online.keep_watches(operate(watches=[watch(evaluators=["none-0123456789"])]))
+        online_module.keep_watches(operate(watches=[watch(evaluators=["none-0123456789"])]))
 
 
 # Batch evaluations
@@ -478,7 +487,7 @@ def test_a_batch_evaluation_is_described_with_what_it_has(service: Service) -> N
 def test_a_batch_evaluation_is_known_by_its_whole_id(service: Service) -> None:
     job_id = start(service)["batchEvaluationId"]
     with pytest.raises(ResourceNotFoundException) as caught:
-        jobs.get(service, {"batchEvaluationId": job_id[:-1]})
+        job_module.get(service, {"batchEvaluationId": job_id[:-1]})
     assert str(caught.value) == f"There is no batch evaluation {job_id[:-1]}."
 
 
@@ -523,16 +532,18 @@ def test_the_number_of_batch_evaluations_is_limited(operate: Any) -> None:
 def test_a_judge_that_cannot_be_reached_is_told_before_the_start(operate: Any) -> None:
     service = operate(evaluation={"judge": "openai/gpt"})
     request = {"evaluators": [{"evaluatorId": "Builtin.Nothing"}, {"evaluatorId": "Builtin.Helpfulness"}]}
-    ((name, constraint),) = [(flaw.name, flaw.constraint) for flaw in jobs._judge_flaws(service, request)]
+    ((name, constraint),) = [
+        (flaw.name, flaw.constraint) for flaw in job_module._judge_flaws(service, request)
+    ]
     assert name == "evaluators.2.member.evaluatorId"
     assert constraint == (
         "Member must be an evaluator that can run here: its judge openai/gpt needs a key, and OPENAI_API_KEY "
         "is not set. [evaluation.models] in proctor.toml maps model ids to models that can be reached."
     )
     reachable = operate(evaluation={"judge": "openai/gpt"}, environment={"OPENAI_API_KEY": "sk-x"})
-    assert list(jobs._judge_flaws(reachable, request)) == []
+    assert list(job_module._judge_flaws(reachable, request)) == []
     program = {"evaluators": [{"evaluatorId": "Builtin.TrajectoryExactOrderMatch"}]}
-    assert list(jobs._judge_flaws(service, program)) == [] == list(jobs._judge_flaws(service, {}))
+    assert list(job_module._judge_flaws(service, program)) == [] == list(job_module._judge_flaws(service, {}))
 
 
 def test_a_source_of_an_online_configuration_has_to_be_there(service: Service) -> None:
@@ -540,13 +551,13 @@ def test_a_source_of_an_online_configuration_has_to_be_there(service: Service) -
 
     def found(arn: str) -> list[str]:
         source = {"onlineEvaluationConfigSource": {"onlineEvaluationConfigArn": arn}}
-        return [flaw.name for flaw in jobs._online_flaws(service, {"dataSourceConfig": source})]
+        return [flaw.name for flaw in job_module._online_flaws(service, {"dataSourceConfig": source})]
 
     assert found(arn) == []
     assert found(f"{PREFIX}:online-evaluation-config/none-0123456789") == [
         "dataSourceConfig.onlineEvaluationConfigSource.onlineEvaluationConfigArn"
     ]
-    assert list(jobs._online_flaws(service, {"dataSourceConfig": SOURCE})) == []
+    assert list(job_module._online_flaws(service, {"dataSourceConfig": SOURCE})) == []
 
 
 # Recommendations
@@ -573,7 +584,7 @@ def prompt_config(**members: Any) -> dict[str, Any]:
 
 def recommend(service: Service, name: str = "better", **members: Any) -> Any:
     request = {"name": name, "type": PROMPT, "recommendationConfig": prompt_config(), **members}
-    return recommendations._start(service, request)
+    return recommendation_module._start(service, request)
 
 
 def test_a_recommendation_is_described_with_what_it_has(scripted: Service, clock: Any) -> None:
@@ -694,7 +705,7 @@ def test_traces_of_a_recommendation_are_of_an_evaluation_that_is_there(scripted:
 
     def found(kind: str, member: str, arn: str) -> list[str]:
         traces = {kind: {member: arn}}
-        return [flaw.name for flaw in recommendations._trace_flaws(scripted, traces, "p")]
+        return [flaw.name for flaw in recommendation_module._trace_flaws(scripted, traces, "p")]
 
     online_member = ("onlineEvaluation", "onlineEvaluationConfigArn")
     batch_member = ("batchEvaluation", "batchEvaluationArn")
@@ -742,13 +753,69 @@ def test_a_recommendation_that_fails_says_why(
     async def fail(*_: object) -> Any:
         raise error
 
-    monkeypatch.setattr(recommendations, "_result", fail)
+    monkeypatch.setattr(recommendation_module, "_result", fail)
     first = recommend(scripted)["recommendationId"]
     second = recommend(scripted, "second")["recommendationId"]
-    asyncio.run(recommendations.compute_pending(scripted))
+    asyncio.run(recommendation_module.compute_pending(scripted))
     for recommendation_id in (first, second):
         got = recommendations.get(scripted, {"recommendationId": recommendation_id})
         assert got["status"] == "FAILED"
         assert got["recommendationResult"] == {
             "systemPromptRecommendationResult": {"errorCode": code, "errorMessage": message}
         }
+
+
+# Addresses
+
+
+def test_the_operations_of_evaluators_and_tags(service: Service) -> None:
+    one, pages = "/evaluators/{evaluatorId}", ("maxResults", "nextToken")
+    assert evaluators.table == [
+        ("CreateEvaluator", "POST /evaluators/create", 202, (), "control"),
+        ("GetEvaluator", f"GET {one}", 200, ("includedData",), "control"),
+        ("ListEvaluators", "POST /evaluators", 200, pages, "control"),
+        ("UpdateEvaluator", f"PUT {one}", 202, (), "control"),
+        ("DeleteEvaluator", f"DELETE {one}", 202, (), "control"),
+    ]
+    assert len(evaluators.list_all(service, {"maxResults": 1})["evaluators"]) == 1
+    assert tags.table == [
+        ("TagResource", "POST /tags/{resourceArn}", 204, (), "control"),
+        ("UntagResource", "DELETE /tags/{resourceArn}", 204, ("tagKeys",), "control"),
+        ("ListTagsForResource", "GET /tags/{resourceArn}", 200, (), "control"),
+    ]
+
+
+def test_the_operations_of_online_configurations(service: Service) -> None:
+    all_, pages = "/online-evaluation-configs", ("maxResults", "nextToken")
+    one = f"{all_}/{{onlineEvaluationConfigId}}"
+    assert online.table == [
+        ("CreateOnlineEvaluationConfig", f"POST {all_}/create", 202, (), "control"),
+        ("GetOnlineEvaluationConfig", f"GET {one}", 200, (), "control"),
+        ("ListOnlineEvaluationConfigs", f"POST {all_}", 200, pages, "control"),
+        ("UpdateOnlineEvaluationConfig", f"PUT {one}", 202, (), "control"),
+        ("DeleteOnlineEvaluationConfig", f"DELETE {one}", 202, (), "control"),
+    ]
+    assert online.list_all(service, {}) == {"onlineEvaluationConfigs": []}
+
+
+def test_the_operations_of_batch_evaluations_and_recommendations(service: Service) -> None:
+    all_, pages = "/evaluations/batch-evaluate", ("maxResults", "nextToken")
+    one = f"{all_}/{{batchEvaluationId}}"
+    assert jobs.table == [
+        ("StartBatchEvaluation", f"POST {all_}", 202, (), "data"),
+        ("GetBatchEvaluation", f"GET {one}", 200, (), "data"),
+        ("ListBatchEvaluations", f"GET {all_}", 200, pages, "data"),
+        ("StopBatchEvaluation", f"POST {one}/stop", 202, (), "data"),
+        ("DeleteBatchEvaluation", f"DELETE {one}", 202, (), "data"),
+    ]
+    assert jobs.list_all(service, {}) == {"batchEvaluations": []}
+    one = "/recommendations/{recommendationId}"
+    assert recommendations.table == [
+        ("StartRecommendation", "POST /recommendations", 202, (), "data"),
+        ("GetRecommendation", f"GET {one}", 200, (), "data"),
+        ("ListRecommendations", "GET /recommendations", 200, (*pages, "statusFilter"), "data"),
+        ("DeleteRecommendation", f"DELETE {one}", 202, (), "data"),
+    ]
+    (listing,) = [each for each in recommendation_module.OPERATIONS if each.name == "ListRecommendations"]
+    assert listing.query_names == {"status": "statusFilter"}
+    assert recommendations.list_all(service, {}) == {"recommendationSummaries": []}

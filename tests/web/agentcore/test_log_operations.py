@@ -5,14 +5,16 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from operation_calls import OperationCalls
 from wire_spans import spans
 
 from proctor.errors import Contradiction
-from proctor.web.agentcore import logs
+from proctor.web.agentcore import logs as log_module
 from proctor.web.agentcore.errors import LogsError
 from proctor.web.agentcore.logs import LogStream, StreamEvent, TimeWindow
 from proctor.web.agentcore.service import QueryAnswer, Service
 
+logs = OperationCalls(log_module.OPERATIONS)
 GROUP, STREAM = "/my/agents", "spans"
 NOON = 1_767_355_200_000
 """The clock of `service` in milliseconds."""
@@ -65,7 +67,7 @@ def test_a_window_of_times_spans_both_of_its_parts() -> None:
     ],
 )
 def test_a_time_range_has_its_start_and_not_its_end(request_: Any, times: list[int]) -> None:
-    assert [each.timestamp for each in logs.within([event(at) for at in (0, 5, 9)], request_)] == times
+    assert [each.timestamp for each in log_module.within([event(at) for at in (0, 5, 9)], request_)] == times
 
 
 @pytest.mark.parametrize(
@@ -87,13 +89,13 @@ def test_a_time_range_has_its_start_and_not_its_end(request_: Any, times: list[i
     ],
 )
 def test_a_page_of_a_stream_begins_where_its_token_says(request_: Any, page: tuple[int, int]) -> None:
-    assert logs.page_of([event(at) for at in range(5)], request_) == page
+    assert log_module.page_of([event(at) for at in range(5)], request_) == page
 
 
 @pytest.mark.parametrize("token", ["", "x/1", "f/", "f/1x", "f/" + "1" * 19])
 def test_a_token_that_no_page_has_returned_is_refused(token: str) -> None:
     with pytest.raises(LogsError, match=r"^The specified nextToken is invalid\.$") as caught:
-        logs.page_of([], {"nextToken": token})
+        log_module.page_of([], {"nextToken": token})
     assert caught.value.kind == "InvalidParameterException"
 
 
@@ -109,8 +111,8 @@ def test_a_token_that_no_page_has_returned_is_refused(token: str) -> None:
 )
 def test_a_page_has_a_megabyte_of_events_and_at_least_one(sizes: list[int], end: int) -> None:
     events = [event(number, "x" * size) for number, size in enumerate(sizes)]
-    assert logs.page_of(events, {"startFromHead": True}) == (0, end)
-    assert logs.page_of(events[::-1], {}) == (len(sizes) - end, len(sizes))
+    assert log_module.page_of(events, {"startFromHead": True}) == (0, end)
+    assert log_module.page_of(events[::-1], {}) == (len(sizes) - end, len(sizes))
 
 
 @pytest.mark.parametrize(
@@ -128,17 +130,17 @@ def test_a_page_has_a_megabyte_of_events_and_at_least_one(sizes: list[int], end:
     ],
 )
 def test_words_that_a_message_must_have_may_have_and_must_not_have(pattern: str, texts: list[str]) -> None:
-    matches = logs._matcher(pattern)
+    matches = log_module._matcher(pattern)
     assert [text for text in ("a b", "a c", "b c") if matches(text)] == texts
 
 
 @pytest.mark.parametrize("pattern", ["[a, b]", "%regex%", " [a]"])
 def test_patterns_that_are_not_supported_are_refused_with_those_that_are(pattern: str) -> None:
     with pytest.raises(LogsError, match="Filter patterns are terms or JSON here") as caught:
-        logs._matcher(pattern)
+        log_module._matcher(pattern)
     assert caught.value.kind == "InvalidParameterException"
     with pytest.raises(LogsError, match=r"^The filter pattern is wrong: .+\.$") as caught:
-        logs._matcher("{ $.a ~ 1 }")
+        log_module._matcher("{ $.a ~ 1 }")
     assert caught.value.kind == "InvalidParameterException"
 
 
@@ -174,7 +176,7 @@ def test_a_group_is_as_old_as_the_first_of_its_streams(service: Service, clock: 
     service.store.logs.create(GROUP, "b", clock() - timedelta(seconds=5))
     service.store.logs.create(GROUP, "", clock())
     service.store.logs.create(GROUP, "a", clock() + timedelta(seconds=5))
-    assert logs.all_streams(service) == [
+    assert log_module.all_streams(service) == [
         LogStream(group=GROUP, name="", created=NOON - 5000),
         LogStream(group=GROUP, name="a", created=NOON + 5000),
         LogStream(group=GROUP, name="b", created=NOON - 5000),
@@ -241,7 +243,7 @@ def test_events_are_read_with_both_tokens(filled: Service) -> None:
         "nextForwardToken": "f/" + "2".zfill(18),
         "nextBackwardToken": "b/" + "0".zfill(18),
     }
-    by_arn = {"logGroupIdentifier": f"{ARN}:*", "logStreamName": STREAM}
+    by_arn = {"logGroupIdentifier": ARN, "logStreamName": STREAM}
     assert logs.get_log_events(filled, {**by_arn, "startTime": 1001, "endTime": 1002})["events"] == [
         {"timestamp": 1001, "message": "b", "ingestionTime": NOON}
     ]
@@ -286,14 +288,14 @@ def test_a_page_of_filtered_events_goes_on_within_a_stream(filled: Service) -> N
 def test_a_page_of_filtered_events_has_a_megabyte_at_most(
     filled: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logs, "MOST_BYTES", 2 * 26 + 4)
+    monkeypatch.setattr(log_module, "MOST_BYTES", 2 * 26 + 4)
     put(filled, "aa", "bb", "c")
     page = logs.filter_log_events(filled, {"logGroupName": GROUP})
     assert [each["message"] for each in page["events"]] == ["aa", "bb"]
-    monkeypatch.setattr(logs, "MOST_BYTES", 2 * 26 + 3)
+    monkeypatch.setattr(log_module, "MOST_BYTES", 2 * 26 + 3)
     page = logs.filter_log_events(filled, {"logGroupName": GROUP})
     assert [each["message"] for each in page["events"]] == ["aa"]
-    monkeypatch.setattr(logs, "MOST_BYTES", 1)
+    monkeypatch.setattr(log_module, "MOST_BYTES", 1)
     page = logs.filter_log_events(filled, {"logGroupName": GROUP})
     assert [each["message"] for each in page["events"]] == ["aa"]
 
@@ -332,7 +334,7 @@ def test_what_is_wrong_with_a_request_is_said(filled: Service, monkeypatch: pyte
     logs.put_log_events(filled, {**group, "logStreamName": STREAM, "logEvents": same})
     assert refused(logs.put_log_events, filled, **group, logStreamName="no", logEvents=same) == no_stream
     # Another server has created it meanwhile.
-    monkeypatch.setattr(logs, "all_streams", lambda service: [])
+    monkeypatch.setattr(log_module, "all_streams", lambda service: [])
 
     def create(*_: object) -> None:
         raise Contradiction("the log group already exists")
@@ -346,7 +348,7 @@ def test_what_is_wrong_with_a_request_is_said(filled: Service, monkeypatch: pyte
 
 def test_spans_in_a_stream_become_sessions_of_its_group_and_other_lines_do_not(filled: Service) -> None:
     put(filled, *map(json.dumps, spans("s-1")), '{"traceId": 1}', "[1]", "[" * 100_000)
-    groups = [each for each in logs.all_streams(filled) if not each.name]
+    groups = [each for each in log_module.all_streams(filled) if not each.name]
     assert [each.group for each in groups] == [GROUP]
     (session,) = filled.store.read.rows(dict, 'SELECT * FROM "sessions"')
     assert (session["logGroup"], session["externalId"]) == (GROUP, "s-1")
@@ -363,7 +365,7 @@ def test_a_result_of_an_online_configuration_has_its_origin_and_a_metric(service
         "attributes": {"gen_ai.evaluation.name": "warm", "gen_ai.evaluation.score.value": 0.5},
     }
     job: Any = {"name": "support"}
-    members = logs._with_origin(service, "c-1", job, record)
+    members = log_module._with_origin(service, "c-1", job, record)
     assert members == {
         **record,
         "attributes": {
@@ -387,10 +389,11 @@ def test_a_result_of_an_online_configuration_has_its_origin_and_a_metric(service
         },
     }
     plain = {"timeUnixNano": "1999999", "attributes": {"gen_ai.evaluation.name": "warm"}}
-    without_value = logs._with_origin(service, "c-1", job, plain)
+    without_value = log_module._with_origin(service, "c-1", job, plain)
     assert set(without_value) == {"timeUnixNano", "attributes", "onlineEvaluationConfigId"}
-    assert logs.time_of_record(plain) == 1
-    nowhere = logs._with_origin(service, "c-1", job, {**record, "service.name": None} | {"service.name": ""})
+    assert log_module.time_of_record(plain) == 1
+    del record["service.name"]
+    nowhere = log_module._with_origin(service, "c-1", job, record)
     assert nowhere["service.name"] == ""
 
 
@@ -436,7 +439,6 @@ def test_a_query_names_its_groups_in_one_of_three_ways(filled: Service) -> None:
     put(filled, "x")
     assert messages(ask(filled)) == ["x"]
     assert messages(ask(filled, logGroupNames=[GROUP, GROUP, "/other"])) == ["x"]
-    assert messages(ask(filled, logGroupIdentifiers=[f"{ARN}:*"])) == ["x"]
     assert messages(ask(filled, logGroupIdentifiers=[ARN])) == ["x"]
     assert messages(ask(filled, logGroupNames=["/other"])) == []
     assert ask(filled, logGroupNames=["aws/spans"])["results"] == []
@@ -525,3 +527,12 @@ def test_a_query_has_ended_when_it_could_be_stopped(filled: Service) -> None:
         "InvalidParameterException",
         "The query has already ended: its results can be read.",
     )
+
+
+def test_the_operations_of_the_log_service(service: Service) -> None:
+    assert [name for name, *_ in logs.table] == [
+        *("GetLogEvents", "FilterLogEvents", "DescribeLogGroups", "DescribeLogStreams", "PutLogEvents"),
+        *("CreateLogGroup", "CreateLogStream", "StartQuery", "GetQueryResults", "StopQuery"),
+    ]
+    assert {tuple(rest) for _, *rest in logs.table} == {("POST /", 200, (), "logs")}
+    assert logs.describe_log_groups(service, {}) == {"logGroups": []}

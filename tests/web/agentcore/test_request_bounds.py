@@ -40,3 +40,7 @@ def test_requests_have_the_bounds_of_the_service() -> None:
         FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     assert len(found) > 40
     assert found == json.loads(FILE.read_text(encoding="utf-8"))
+    missing = request_shapes.collected(
+        request_shapes.START.flaws({}, ""), request_shapes.something_to_judge({})
+    )
+    assert [flaw.name for flaw in missing] == ["batchEvaluationName", "dataSourceConfig", "evaluators"]

@@ -1,5 +1,6 @@
 """Limits, rates, errors and restarts of the AWS-compatible interface, without a server."""
 
+import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -259,12 +260,97 @@ def test_a_start_that_was_put_off_is_no_restart(started: Any, interrupted: list[
     assert len(started.started) == 2
 
 
+# Background tasks
+
+
+class Pauses:
+    """Stands for `asyncio.sleep`: remembers the pauses, and ends the third one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds: list[float] = []
+        monkeypatch.setattr(services.asyncio, "sleep", self)
+
+    async def __call__(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+        if len(self.seconds) == 3:
+            raise asyncio.CancelledError
+
+
+async def test_work_is_repeated_after_a_pause_also_when_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses, calls = Pauses(monkeypatch), list[str]()
+
+    def work() -> None:
+        calls.append("work")
+        raise ValueError("broken")
+
+    with pytest.raises(asyncio.CancelledError):
+        await services._repeat(work, 7.0)
+    assert pauses.seconds == [7.0] * 3 and len(calls) == 3
+
+
+async def test_alerts_are_sent_after_a_pause_also_when_that_fails(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses, moments = Pauses(monkeypatch), list[Any]()
+
+    class Alerts:
+        async def send(self, now: Any) -> None:
+            moments.append(now)
+            raise ValueError("broken")
+
+    with pytest.raises(asyncio.CancelledError):
+        await services._send_alerts(Alerts(), service, 8.0)  # type: ignore[arg-type]
+    assert pauses.seconds == [8.0] * 3 and moments == [service.now] * 3
+
+
+async def test_recommendations_are_computed_when_one_is_started_or_after_a_while(
+    operate: Callable[..., Service],
+) -> None:
+    service = operate(evaluation={"limits": {"take_up_seconds": 0.01}})
+    calls: list[bool] = []
+
+    async def compute(_: Service) -> None:
+        calls.append(service.recommendation_started.is_set())
+        if len(calls) == 1:
+            service.recommendation_started.set()
+        if len(calls) == 4:
+            raise asyncio.CancelledError
+        raise ValueError("broken")
+
+    with pytest.raises(asyncio.CancelledError):
+        await services._recommend(service, compute)
+    # It is taken note of once.
+    assert calls == [False] * 4
+
+
+async def test_background_tasks_end_with_the_server(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repeated: dict[str, float] = {}
+    ended: list[str] = []
+
+    async def repeat(work: Any, seconds: float) -> None:
+        repeated[work.__name__] = seconds
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(work.__name__)
+
+    async def recommend(_: Service) -> None:
+        repeated["recommend"] = 0
+
+    monkeypatch.setattr(services, "_repeat", repeat)
+    async with services.watched(service, recommend):
+        while len(repeated) < 4:
+            await asyncio.sleep(0)
+    assert repeated == {"evaluate_arrivals": 5, "follow_drift": 5, "restart_dead": 15, "recommend": 0}
+    assert ended == ["evaluate_arrivals", "follow_drift", "restart_dead"]
+
+
 # Settings
 
 
 def test_the_models_of_a_service_are_closed_if_they_were_opened(operate: Callable[..., Service]) -> None:
-    import asyncio
-
     closed: list[str] = []
 
     class Models:
