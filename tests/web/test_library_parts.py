@@ -504,6 +504,79 @@ async def test_a_check_that_takes_too_long_is_given_up(site: AppState) -> None:
         )
 
 
+class Plan:
+    """A plan of three items that names nothing."""
+
+    concurrency = 5
+
+    def __init__(self, item_count: int | None, estimate: Any) -> None:
+        self.item_count = item_count
+        self._estimate = estimate
+
+    def items(self) -> list[int]:
+        return [1, 2, 3]
+
+    def estimate(self, context: object) -> Any:
+        return self._estimate
+
+
+def forecast(items: int, *, unknown: int = 0) -> Any:
+    cost = SimpleNamespace(value=2.0, unknown=unknown)
+    seconds = SimpleNamespace(value=60.0, unknown=unknown)
+    return SimpleNamespace(items=items, cost_usd=cost, seconds=seconds)
+
+
+ESTIMATE = SimpleNamespace(item_count=7, cost_usd=9.0, basis="the plan", workload=None)
+
+
+@pytest.mark.parametrize(
+    ("count", "estimate", "known", "items", "changes"),
+    [
+        (None, None, forecast(0), 3, None),
+        (4, None, forecast(4), 4, (2.0, 60.0, "earlier")),
+        (4, ESTIMATE, forecast(4), 7, (2.0, 60.0, "earlier")),
+        (4, ESTIMATE, forecast(4, unknown=1), 7, (9.0, None, "the plan")),
+        (4, ESTIMATE, forecast(0), 7, (9.0, 60.0, "the plan")),
+        (0, None, forecast(0), 0, None),
+    ],
+)
+def test_a_validated_plan_has_its_items_and_a_forecast(
+    count: int | None,
+    estimate: Any,
+    known: Any,
+    items: int,
+    changes: Any,
+    site: AppState,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    typed = plans.TypedPlan(site, plans.PlanRequest(text="matrix: []", job="coding"))
+    monkeypatch.setattr(typed, "read", lambda: Plan(count, estimate))
+    monkeypatch.setattr(plans.lifecycle, "preview", lambda plan, context: SimpleNamespace(remarks=("note",)))
+    monkeypatch.setattr(plans, "forecast_plan", lambda job, plan, context, work: known)
+    monkeypatch.setattr(plans, "basis", lambda forecast: "earlier")
+    answer = typed.validate()
+    assert (answer.job, answer.problems, answer.itemCount) == ("coding", [], items)
+    assert (answer.concurrency, answer.remarks) == (5, ["note"])
+    found = answer.forecast
+    assert (found and (found.costUsd, found.seconds, found.basis)) == changes
+    check = typed.check()
+    assert (check.itemCount, check.problems, check.title) == (count, [], answer.title)
+
+
+def test_a_run_id_that_is_in_use_is_refused(site: AppState) -> None:
+    site.store.create_batch({"runId": "night", "createdAt": "t", "job": "coding", "status": "completed"}, [])
+    text = "runId: night\nmatrix: [{prompt: x, model: scripted/ok}]\n"
+    (problem,) = plans.TypedPlan(site, plans.PlanRequest(text=text)).check().problems
+    assert (problem.problem, problem.line, problem.column) == ("there is already a run called night", 1, 1)
+    assert problem.remedy == "Choose another run ID under Overrides, or set `runId` in the plan."
+    overrides = plans.Override(runId="night")
+    request = plans.PlanRequest(text=text.replace("night", "day"), overrides=overrides)
+    (problem,) = plans.TypedPlan(site, request).check().problems
+    assert (problem.problem, problem.line) == ("there is already a run called night", None)
+    free = plans.TypedPlan(site, plans.PlanRequest(text=text.replace("night", "day"))).check()
+    assert (free.problems, free.itemCount) == ([], 1)
+
+
 def test_jobs_have_the_overrides_that_their_plans_take() -> None:
     from proctor import jobs
 

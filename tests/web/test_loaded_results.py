@@ -388,3 +388,79 @@ def test_a_server_that_ends_computes_nothing_more() -> None:
     made.results.close()
     assert held.cancelled() and len(made.calls) == 1
     assert not any(thread.is_alive() for thread in made.results._threads)
+
+
+# What a view of results says besides
+
+
+@pytest.mark.parametrize(
+    ("status", "sections", "rule", "remark"),
+    [
+        ("running", [1], None, web_results.LIVE_REMARK),
+        ("running", [], None, None),
+        ("running", [1], "rule", web_results.LIVE_REMARK),
+        ("running", [], "rule", web_results.EARLY_REMARK),
+        ("completed", [1], "rule", web_results.EARLY_REMARK),
+        ("completed", [1], None, None),
+    ],
+)
+def test_results_say_that_a_run_goes_on_or_could_stop_early(
+    status: str, sections: list[Any], rule: Any, remark: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = web_results.ResultsView(sections=sections, remarks=["own"])
+    job = SimpleNamespace(results_view=lambda run_id, context: view)
+    monkeypatch.setattr(web_results, "job_of_run", lambda name: job)
+    made = Computations()
+    made.results._site.store.read.resource = lambda run_id, name: rule  # type: ignore[method-assign]
+    made.results._site.context = None  # type: ignore[misc]
+    found = made.results._view(batch(status=status))
+    assert list(found.remarks) == ([remark] if remark else []) + ["own"] and found.sections == sections
+
+
+@pytest.mark.parametrize(
+    ("status", "own", "is_random", "is_running"),
+    [("running", SimpleNamespace(ranks="model"), True, True), ("completed", None, False, False)],
+)
+def test_a_sentence_says_who_leads(
+    status: str, own: Any, is_random: bool, is_running: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from proctor.report import result_sections
+    from proctor.stats import stopping
+
+    made: list[Any] = []
+    monitored: list[Any] = []
+
+    class Follower:
+        def __init__(self, rule: Any, read: object, run_id: str) -> None:
+            made.append(rule)
+
+        def monitor(self, total: int, finished: int) -> Any:
+            monitored.append((total, finished))
+            return SimpleNamespace(standing=lambda: standing[0])
+
+    standing: list[Any] = ["leader"]
+    monkeypatch.setattr(stopping, "StopFollower", Follower)
+    monkeypatch.setattr(stopping, "stored_rule", lambda read, run_id: own)
+    monkeypatch.setattr(
+        result_sections,
+        "decision_sentence",
+        lambda standing, *, is_running, is_random: (standing, is_running, is_random),
+    )
+    rules: list[Any] = ["job's rule"]
+    job = SimpleNamespace(decision_rule=lambda varied: rules[0])
+    monkeypatch.setattr(web_results, "job_of_run", lambda name: job)
+    numbers = counts(success=2, fail=1, queued=4)
+    site: Any = SimpleNamespace(
+        store=SimpleNamespace(read=None), item_counts=SimpleNamespace(of=lambda batch: numbers)
+    )
+    decisions = web_results._Decisions(site)
+    monkeypatch.setattr(decisions, "_varied", lambda run_id: ["model"])
+    for _ in range(2):
+        assert decisions.sentences(batch(status=status)) == [("leader", is_running, is_random)]
+    assert made == [own or "job's rule"] and monitored == [(7, 3)] * 2
+    standing[0] = None
+    assert decisions.sentences(batch(status=status)) == []
+    numbers |= {"success": 0, "fail": 0}
+    assert decisions.sentences(batch(status=status)) == []
+    numbers["success"], rules[0] = 1, None
+    assert (decisions.sentences(batch(status=status)) == []) and len(monitored) == (3 if own is None else 4)

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from app_states import changed_state
 from starlette.requests import Request
 from stocked_runs import add_score, add_session
 
@@ -14,9 +16,10 @@ from proctor.errors import NotFound, ProctorError, UsageError
 from proctor.jobs.evaluation.request import EvaluationRequest
 from proctor.jobs.evaluation.state import open_evaluation
 from proctor.session import Message, Metric, ToolCall
+from proctor.store import timestamp
 from proctor.store.annotations import Label
 from proctor.store.transcripts import TranscriptPiece
-from proctor.web import compare, evaluations, items, labels, otlp, run_views, sessions, trends
+from proctor.web import compare, evaluations, items, labels, otlp, run_views, runs, sessions, trends
 from proctor.web.access import RECORD, RequestRecord
 from proctor.web.state import AppState, Reading
 
@@ -318,6 +321,20 @@ def test_progress_of_reading_and_money_of_a_run_without_a_budget() -> None:
     assert run_views.money_of(site, "r", 0.0) == (1.0, 2.0)
 
 
+def test_signatures_are_checked_every_thirty_seconds(site: AppState, monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = [datetime(2026, 1, 1, 0, 0, 29, tzinfo=UTC)]
+    here = changed_state(site, now=lambda: moments[0])
+    site.store.create_batch({"runId": "night", "createdAt": "t", "job": "coding", "status": "completed"}, [])
+    checks: list[str] = []
+    answer = runs.SignaturesAnswer(is_forged=False, notes=[], foreign=[])
+    monkeypatch.setattr(runs, "_signatures", lambda site, run_id: checks.append(run_id) or answer)
+    routes = {route.name: route.endpoint for route in runs.router(here).routes}  # type: ignore[attr-defined]
+    for second, count in ((29, 1), (30, 2), (31, 2), (59, 2), (0, 3)):
+        moments[0] = datetime(2026, 1, 1, 0, int(second == 0), second, tzinfo=UTC)
+        assert routes["signatures"]("night") == answer
+        assert checks == ["night"] * count
+
+
 # Items
 
 
@@ -416,7 +433,7 @@ def test_an_evaluation_is_changed_by_its_whole_id_alone(monkeypatch: pytest.Monk
 
 
 def test_results_of_an_evaluation_are_kept_until_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    moment = [0.0]
+    moment = [100.0]
     calls: list[str] = []
 
     def results_of(store: object, id_: str) -> object:
@@ -435,9 +452,9 @@ def test_results_of_an_evaluation_are_kept_until_it_changes(monkeypatch: pytest.
 
     first = lines.results(job())
     # For five times as long as they took.
-    moment[0] = 11.9
+    moment[0] = 111.9
     assert lines.results(job()) is first
-    moment[0] = 12.0
+    moment[0] = 112.0
     second = lines.results(job())
     assert second is not first and len(calls) == 2
     done = lines.results(job("COMPLETED"))
@@ -516,6 +533,25 @@ def test_an_evaluation_that_has_not_begun_is_described(site: AppState) -> None:
     assert (answer.budget_usd, answer.chart, answer.insights, answer.averages) == (2.5, "", [], [])
     plain = evaluations.EvaluationLines(site).answer(opened(site, "plain"))
     assert (plain.votes, plain.judge, plain.description, plain.ground_truth) == (1, "", "", [])
+
+
+def test_an_evaluation_whose_run_is_gone_has_no_counts(
+    site: AppState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = evaluations.EvaluationLines(site)
+    job = evaluations.evaluation_of(site.store, opened(site), site.now())
+    results = SimpleNamespace(total=0, summaries=[], cost_usd=None)
+    monkeypatch.setattr(lines, "results", lambda job: results)
+    line = lines._line(replace(job, sessions_found=4, error_details=("why",)), None, plots=False)
+    assert line["counts"] == dict.fromkeys(("queued", "running", "success", "fail", "timeout", "error"), 0)
+    assert (line["item_count"], line["finished_count"], line["budget_usd"]) == (0, 0, None)
+    assert (line["sessions"], line["details"], line["averages"], line["cost_usd"]) == (4, ["why"], [], None)
+    assert (line["created_at"], line["id"], line["state"]) == (timestamp(job.created_at), job.id, "PENDING")
+    results.total = 9
+    run: Any = SimpleNamespace(counts={"success": 3}, itemCount=9, finishedCount=3, budgetUsd=1.5)
+    line = lines._line(job, run, plots=False)
+    assert (line["item_count"], line["finished_count"], line["budget_usd"]) == (9, 3, 1.5)
+    assert (line["sessions"], line["counts"], line["is_online"]) == (9, {"success": 3}, False)
 
 
 def test_evaluations_are_listed_in_pages(site: AppState) -> None:

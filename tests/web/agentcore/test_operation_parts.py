@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from starlette.requests import ClientDisconnect, Request
 
+from proctor.config import ServeToken
 from proctor.errors import Contradiction, KeyMissing, NotFound, UsageError
 from proctor.web.access import ADMIN, RECORD, Principal, RequestRecord
-from proctor.web.agentcore import errors, operation
+from proctor.web.agentcore import errors, identity, operation
 from proctor.web.agentcore.errors import ValidationException, WireError
 from proctor.web.agentcore.operation import Operation, parsed_body
 from proctor.web.agentcore.service import Service
@@ -303,8 +304,6 @@ def test_calls_without_a_token_are_not_counted_as_guesses(operate: Any) -> None:
 
 
 def test_an_operation_needs_its_role_and_a_missing_role_is_no_guess(operate: Any) -> None:
-    from proctor.config import ServeToken
-
     viewer = ServeToken(name="viewer", role="view", token="v" * 32)
     service = operate(token="t" * 32, tokens=[viewer])
     for _ in range(9):
@@ -325,3 +324,37 @@ def test_the_rate_of_an_operation_is_used_up_by_known_callers_alone(operate: Any
     run(service, [thing], authorized("wrong"))
     assert run(service, [thing], authorized("t" * 32)).status_code == 200
     assert run(service, [thing], authorized("t" * 32)).status_code == 429
+
+
+# The caller's identity
+
+
+def identity_of(service: Service, body: bytes, **headers: str) -> tuple[int, str]:
+    form = {"content-type": "application/x-www-form-urlencoded; charset=utf-8", **headers}
+    request = request_with([body], headers=form)
+    assert identity.is_form(request) and not identity.is_form(request_with())
+    response = asyncio.run(identity.respond(service, request))
+    assert response.media_type == "text/xml"
+    return response.status_code, bytes(response.body).decode()
+
+
+def test_a_caller_is_told_account_and_name(operate: Any) -> None:
+    status, text = identity_of(operate(account="123456789012"), b"Action=GetCallerIdentity&Version=x")
+    assert status == 200
+    assert (
+        "<Arn>arn:aws:iam::123456789012:user/local</Arn><UserId>local</UserId><Account>123456789012</Account>"
+    ) in text
+    named = operate(token="t" * 32, tokens=[ServeToken(name="a<b", role="view", token="v" * 32)])
+    bearer = {"authorization": "Bearer " + "v" * 32}
+    status, text = identity_of(named, b"Action=GetCallerIdentity", **bearer)
+    assert status == 200 and "<UserId>a&lt;b</UserId>" in text
+
+
+def test_other_actions_and_callers_are_refused_in_xml(operate: Any) -> None:
+    status, text = identity_of(operate(), b"Action=AssumeRole%3C")
+    assert status == 400 and "<Type>Sender</Type><Code>InvalidAction</Code>" in text
+    assert "<Message>Could not find operation AssumeRole&lt; here.</Message>" in text
+    status, text = identity_of(operate(token="t" * 32), b"Action=GetCallerIdentity")
+    assert status == 403 and "<Code>MissingAuthenticationTokenException</Code>" in text
+    error = identity._error(errors.InternalServerException("x"))
+    assert error.status_code == 500 and b"<Type>Receiver</Type>" in bytes(error.body)

@@ -260,6 +260,19 @@ def test_a_start_that_was_put_off_is_no_restart(started: Any, interrupted: list[
     assert len(started.started) == 2
 
 
+def test_arrivals_are_evaluated_and_drift_is_followed(
+    started: Any, monkeypatch: pytest.MonkeyPatch, clock: Any
+) -> None:
+    looked: list[Any] = []
+    watch = Watch(started)
+    monkeypatch.setattr(type(watch._online), "look", lambda _, now: looked.append(("online", now)) or ["a"])
+    monkeypatch.setattr(type(watch._drift), "look", lambda _, now: looked.append(("drift", now)))
+    watch.evaluate_arrivals()
+    watch.follow_drift()
+    assert [name for name, _ in started.started] == ["a"]
+    assert looked == [("online", clock()), ("drift", clock())]
+
+
 # Background tasks
 
 
