@@ -408,11 +408,12 @@ def test_results_say_that_a_run_goes_on_or_could_stop_early(
     status: str, sections: list[Any], rule: Any, remark: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view = web_results.ResultsView(sections=sections, remarks=["own"])
-    job = SimpleNamespace(results_view=lambda run_id, context: view)
+    views = {("r", "context"): view}
+    job = SimpleNamespace(results_view=lambda run_id, context: views[run_id, context])
     monkeypatch.setattr(web_results, "job_of_run", lambda name: job)
     made = Computations()
     made.results._site.store.read.resource = lambda run_id, name: rule  # type: ignore[method-assign]
-    made.results._site.context = None  # type: ignore[misc]
+    made.results._site.context = "context"  # type: ignore[misc,assignment]
     found = made.results._view(batch(status=status))
     assert list(found.remarks) == ([remark] if remark else []) + ["own"] and found.sections == sections
 

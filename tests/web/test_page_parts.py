@@ -19,7 +19,7 @@ from proctor.session import Message, Metric, ToolCall
 from proctor.store import timestamp
 from proctor.store.annotations import Label
 from proctor.store.transcripts import TranscriptPiece
-from proctor.web import compare, evaluations, items, labels, otlp, run_views, runs, sessions, trends
+from proctor.web import compare, evaluations, items, labels, live, otlp, run_views, runs, sessions, trends
 from proctor.web.access import RECORD, RequestRecord
 from proctor.web.state import AppState, Reading
 
@@ -149,6 +149,41 @@ def test_the_answer_about_a_session(site: AppState) -> None:
     assert (answer.steps, answer.scores, answer.merges, answer.metrics) == ([], [], [], [])
 
 
+@pytest.mark.parametrize(("most", "is_cut"), [(3, False), (2, True), (1, True)])
+def test_an_outline_has_the_first_events(
+    site: AppState, most: int, is_cut: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = [Message(role="user", content=f"word {number}") for number in range(3)]
+    add_session(site.store, "talk", said)
+    monkeypatch.setattr(sessions, "OUTLINE_EVENTS", most)
+    routes = {route.name: route.endpoint for route in sessions.router(site).routes}  # type: ignore[attr-defined]
+    answer = routes["outline"]("talk")
+    assert [each.position for each in answer.entries] == [1, 2, 3][:most]
+    assert answer.is_cut is is_cut
+
+
+def test_events_and_calls_are_read_in_windows(site: AppState) -> None:
+    call = ToolCall(name="look", args={"at": "sea"}, success=True, result="blue")
+    add_session(site.store, "talk", [Message(role="user", content="hi"), call, call, call])
+    routes = {route.name: route.endpoint for route in sessions.router(site).routes}  # type: ignore[attr-defined]
+
+    def window(name: str, after: int, limit: int) -> tuple[list[int], int, bool]:
+        answer = routes[name]("talk", after=after, limit=limit)
+        return [each.position for each in answer.events], answer.last_position, answer.has_more
+
+    assert window("events", 0, 3) == ([1, 2, 3], 3, True)
+    assert window("events", 3, 3) == ([4], 4, False)
+    assert window("events", 0, 4) == ([1, 2, 3, 4], 4, False)
+    assert window("calls", 0, 2) == ([2, 3], 3, True)
+    assert window("calls", 3, 2) == ([4], 4, False) and window("calls", 4, 2) == ([], 4, False)
+    text = routes["text"]("talk", 2, "result", offset=1, limit=2)
+    assert (text.text, text.size, text.offset, text.is_cut) == ("lu", 4, 1, True)
+    found = routes["searched"]("talk", text="SEA", after=0, limit=2)
+    assert ([each.position for each in found.hits], found.has_more) == ([2, 3], True)
+    with pytest.raises(NotFound, match=r"^session talk has no turns\nOnly sessions of a scenario have"):
+        routes["turns"]("talk", after=0, limit=10)
+
+
 # Trends
 
 
@@ -202,7 +237,7 @@ def test_plans_and_evaluators_with_several_runs_have_a_trend(monkeypatch: pytest
     runs = [
         run("9", planPath="/a.yaml"),
         run("8", evaluation="night", job="evaluation"),
-        run("7", evaluation="day", job="evaluation"),
+        run("7", evaluation="day", job="older"),
         run("6", planPath="/a.yaml"),
         run("5", planPath="/b.yaml"),
         run("4", evaluation="night", job="evaluation"),
@@ -319,6 +354,16 @@ def test_progress_of_reading_and_money_of_a_run_without_a_budget() -> None:
     )
     assert run_views.money_of(site, "r", None) == (0.0, 0.0)
     assert run_views.money_of(site, "r", 0.0) == (1.0, 2.0)
+
+
+def test_only_more_than_elapsed_time_is_news_of_a_run(site: AppState) -> None:
+    at = "2026-01-01T00:00:00.000Z"
+    site.store.create_batch({"runId": "night", "createdAt": at, "job": "coding", "status": "completed"}, [])
+    before, _ = run_views.run_state(site, "night")
+    passing = {"elapsed_seconds": before.elapsed_seconds + 9, "eta_seconds": 3, "items_per_minute": 2.0}
+    assert not live._is_news(before, before.model_copy(update=passing))
+    for news in ({"status": "aborted"}, {"tokens": 7}, {"finished_count": 1}):
+        assert live._is_news(before, before.model_copy(update=news))
 
 
 def test_signatures_are_checked_every_thirty_seconds(site: AppState, monkeypatch: pytest.MonkeyPatch) -> None:

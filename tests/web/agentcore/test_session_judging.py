@@ -163,8 +163,15 @@ def judged(judge: Judge, count: int, seconds: float = 60.0) -> list[Score]:
 
 
 def test_the_last_ten_targets_with_a_result_are_judged_oldest_first() -> None:
-    assert [each.target for each in judged(Judge(), 25)] == [f"t{number}" for number in range(15, 25)]
     asked: list[str] = []
+
+    async def every(target: str) -> list[Score]:
+        asked.append(target)
+        return [Score(evaluator="kind", value=1.0, target=target)]
+
+    found = [each.target for each in judged(Judge(answer=every), 25)]
+    assert found == sorted(asked) == [f"t{number}" for number in range(15, 25)]
+    asked.clear()
 
     async def every_third(target: str) -> list[Score]:
         asked.append(target)
