@@ -429,6 +429,25 @@ def test_the_counts_of_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == ["model", "agent"] and found(["x"], "temper") == []
 
 
+def test_the_groups_of_a_run_follow_its_stop_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "groups_by", lambda results, by, *, pair: (results, by, pair))
+    monkeypatch.setattr(compare, "groups_of", lambda results, *, pair: (results, pair))
+    monkeypatch.setattr(
+        compare, "with_stop_rule", lambda groups, read, run_id, by: (groups, read, run_id, by)
+    )
+    read = SimpleNamespace(batch=lambda run_id, now: {"runId": f"{run_id}-whole"})
+    site: Any = SimpleNamespace(
+        store=SimpleNamespace(read=read),
+        now=lambda: None,
+        results=SimpleNamespace(within=lambda batches, wait, *, recent: ("abc", recent)),
+    )
+    comparisons = compare._RecentComparisons(site)
+    by_model: Any = comparisons.groups(compare._CompareQuery(("x",), "model", "item"))
+    assert by_model == (("abc", "model", "item"), read, "x-whole", "model")
+    both: Any = comparisons.groups(compare._CompareQuery(("x", "y"), "", ""))
+    assert both == ("abc", "")
+
+
 def test_the_session_of_an_item_that_evaluates_one_is_that_one() -> None:
     row: Any = {"settings": '{"session": "judged"}', "sessionId": "own"}
     assert compare._session_of(row) == "judged"
