@@ -116,6 +116,7 @@ async def test_a_run_is_resumed_unless_it_runs_or_is_done(
         ({"fail": 1}, True, True, False),
         ({"fail": 1}, True, False, True),
         ({"timeout": 1}, False, True, False),
+        ({"fail": 1, "timeout": 1}, False, True, False),
         ({"success": 5}, True, True, True),
     ],
 )

@@ -69,6 +69,13 @@ def test_the_statistics_of_scores(stat: str, value: float) -> None:
     assert (result["Id"], result["Label"], result["StatusCode"]) == ("q", "warm", "Complete")
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("p0", 1), ("p0.5", 1), ("p0.6", 2), ("p50", 100), ("p99.5", 199), ("p100", 200)]
+)
+def test_a_percentile_is_the_value_that_so_many_do_not_exceed(name: str, value: float) -> None:
+    assert metrics._statistic(name, range(200, 0, -1), "q") == value
+
+
 @pytest.mark.parametrize("stat", ["p101", "pX", "Median", "p1.2.3"])
 def test_a_statistic_that_does_not_exist_is_refused(stat: str) -> None:
     with pytest.raises(LogsError, match=f"q: there is no statistic {stat} here"):

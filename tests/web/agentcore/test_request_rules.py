@@ -1,0 +1,240 @@
+"""Bounds of shapes and the rules beyond them, value by value."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from proctor.web.agentcore import request_shapes
+from proctor.web.agentcore.shapes import (
+    BATCH,
+    EVALUATOR_NAMES,
+    Anything,
+    Flag,
+    Many,
+    MapShape,
+    Names,
+    Number,
+    ObjectShape,
+    Structure,
+    Text,
+    TimestampShape,
+    Union,
+    is_managed,
+    moment_of,
+    new_id,
+    read_arn,
+)
+
+
+def flaws(shape: Any, value: object, name: str = "it") -> list[tuple[str, str]]:
+    return [(flaw.name, flaw.constraint.removeprefix("Member must ")) for flaw in shape.flaws(value, name)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "good"),
+    [
+        (Text(least=2, most=3), ["ab", "abc"]),
+        (Text(pattern="[a-z]"), ["a"]),
+        (Text(allowed=("A", "B")), ["A", "B"]),
+        (Text(), [""]),
+        (Number(least=1, most=2), [1, 2, 1.5]),
+        (Number(whole=True), [-(10**30), 0]),
+        (Flag(), [True, False]),
+        (TimestampShape(), [0, 1.5, "2026-01-01T00:00:00Z", "2026-01-01T00:00:00+01:00"]),
+        (Anything(), [None, 1, "x", []]),
+        (ObjectShape(), [{}, {"a": 1}]),
+        (ObjectShape(or_text=True), [{}, "x"]),
+        (Many(of=Text(), least=1, most=2), [["a"], ["a", "b"]]),
+        (MapShape(most=1), [{}, {"a": "b"}]),
+        (Structure({"a": Text()}), [{}, {"a": None}, {"a": "x", "other": 1}]),
+        (Union({"a": Text(), "b": Flag()}), [{"a": "x"}, {"b": True}, {"a": "x", "b": None}]),
+    ],
+)
+def test_values_within_the_bounds_are_taken(shape: Any, good: list[object]) -> None:
+    assert [flaws(shape, value) for value in good] == [[]] * len(good)
+
+
+@pytest.mark.parametrize(
+    ("shape", "value", "found"),
+    [
+        (Text(most=2, pattern="[a-z]"), "ABC", ["have length less than or equal to 2"]),
+        (
+            Text(least=2, pattern="[b-z]+"),
+            "a",
+            ["have length greater than or equal to 2", "satisfy regular expression pattern: [b-z]+"],
+        ),
+        (Number(least=1), 0.999, ["have value greater than or equal to 1"]),
+        (Number(most=1), 1.001, ["have value less than or equal to 1"]),
+        (Number(), float("inf"), ["be a number"]),
+        (Number(), float("-inf"), ["be a number"]),
+        (Number(whole=True), True, ["be an integer"]),
+        (Number(), "1", ["be a number"]),
+        (TimestampShape(), True, ["be a timestamp"]),
+        (TimestampShape(), None, ["be a timestamp"]),
+        (ObjectShape(), "x", ["be an object"]),
+        (ObjectShape(or_text=True), "", ["be a string that is not empty or an object"]),
+        (Many(of=Text(), least=1), [], ["have length greater than or equal to 1"]),
+        (MapShape(), [], ["be a map"]),
+        (Union({"a": Text()}), [], ["be an object"]),
+        (Union({"a": Text()}), {"a": None}, ["have exactly one of: a"]),
+    ],
+)
+def test_values_beyond_the_bounds_are_refused(shape: Any, value: object, found: list[str]) -> None:
+    assert flaws(shape, value) == [("it", each) for each in found]
+
+
+def test_members_are_named_by_their_path() -> None:
+    assert flaws(Many(of=Flag(), most=2), [True, 1, 1]) == [
+        ("it", "have length less than or equal to 2"),
+        ("it.2.member", "be a boolean"),
+    ]
+    assert flaws(Many(of=Text()), [None]) == [("it.1.member", "not be null")]
+    assert flaws(Many(of=Anything()), [None]) == []
+    shape = MapShape(key=Text(most=1), value=Text(most=1), most=2)
+    assert flaws(shape, {"a": "xx", "bb": None, "c": "xx"}) == [
+        ("it", "have length less than or equal to 2"),
+        ("it.a.member", "have length less than or equal to 1"),
+        ("it.key", "have length less than or equal to 1"),
+        ("it.bb.member", "not be null"),
+    ]
+    assert flaws(MapShape(value=Text(most=0)), {"k" * 200: "x"})[0][0] == f"it.{'k' * 128}.member"
+    nested = Structure({"a": Structure({"b": Text()}, required=["b"])}, required=["a"])
+    assert flaws(nested, {}, "") == [("a", "not be null")]
+    assert flaws(nested, {"a": {}}, "") == [("a.b", "not be null")]
+    assert flaws(nested, {"a": {}}) == [("it.a.b", "not be null")]
+    assert flaws(Union({"a": nested}), {"a": {}}) == [("it.a.a", "not be null")]
+
+
+@pytest.mark.parametrize(
+    ("value", "moment"),
+    [
+        ("2026-01-01T02:00:00+02:00", datetime(2026, 1, 1, tzinfo=UTC)),
+        (1_767_225_600, datetime(2026, 1, 1, tzinfo=UTC)),
+        (1_767_225_600.5, datetime(2026, 1, 1, 0, 0, 0, 500_000, tzinfo=UTC)),
+        ("2026-01-01T00:00:00", None),
+        ("x", None),
+        (10**30, None),
+        (False, None),
+        (None, None),
+    ],
+)
+def test_a_moment_has_a_time_zone_or_is_seconds(value: object, moment: datetime | None) -> None:
+    assert moment_of(value) == moment
+
+
+def test_ids_and_arns_name_resources() -> None:
+    names = Names(region="eu-west-1", account="123456789012")
+    arn = names.arn(BATCH, "night-0123456789")
+    assert arn == "arn:aws:bedrock-agentcore:eu-west-1:123456789012:batch-evaluate/night-0123456789"
+    assert read_arn(arn) == (BATCH, "night-0123456789")
+    builtin = names.arn(EVALUATOR_NAMES, "Builtin.Helpfulness")
+    assert builtin == "arn:aws:bedrock-agentcore:::evaluator/Builtin.Helpfulness"
+    assert read_arn(builtin) == (EVALUATOR_NAMES, "Builtin.Helpfulness")
+    assert names.arn(BATCH, "Builtin.X").endswith(":123456789012:batch-evaluate/Builtin.X")
+    for wrong in (
+        "",
+        "x",
+        f"{arn}/x",
+        arn.replace("bedrock-agentcore", "s3"),
+        arn.replace("batch-evaluate", "x"),
+    ):
+        assert read_arn(wrong) is None
+    assert [is_managed(each) for each in ("Builtin.X", "ThirdParty.X.Y", "mine-1", "builtin.X")] == [
+        *(True, True, False, False)
+    ]
+    made = new_id("name")
+    assert made.startswith("name-") and len(made) == 15 and made[5:].isalnum() and new_id("name") != made
+    assert set(new_id("name", "AB")[5:]) <= set("AB")
+
+
+# Rules beyond shapes
+
+HIGH, LOW = "2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"
+LOGS = "dataSourceConfig.cloudWatchLogs"
+
+
+def rule(function: Any, request: Any) -> list[tuple[str, str]]:
+    return [(flaw.name, flaw.constraint) for flaw in function(request)]
+
+
+@pytest.mark.parametrize(
+    ("request_", "is_good"),
+    [
+        ({}, False),
+        ({"evaluators": [], "insights": None}, False),
+        ({"evaluators": [1]}, True),
+        ({"insights": [1]}, True),
+    ],
+)
+def test_an_evaluation_has_an_evaluator_or_an_insight(request_: Any, is_good: bool) -> None:
+    found = rule(request_shapes.something_to_judge, request_)
+    expected = [("evaluators", "Member must have length greater than or equal to 1")]
+    assert found == ([] if is_good else expected)
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ({"logGroupNames": ["a"]}, []),
+        ({"logGroupNamePrefixes": ["a"]}, []),
+        ({"logGroupNames": ["a"], "logGroupNamePrefixes": []}, []),
+        ({"logGroupNames": ["a"], "logGroupNamePrefixes": ["b"]}, [LOGS]),
+        ({}, [LOGS]),
+        ({"logGroupNames": ["a"], "filterConfig": {"timeRange": {"startTime": LOW, "endTime": HIGH}}}, []),
+        (
+            {"logGroupNames": ["a"], "filterConfig": {"timeRange": {"startTime": HIGH, "endTime": LOW}}},
+            [f"{LOGS}.filterConfig.timeRange"],
+        ),
+        (
+            {"logGroupNames": ["a"], "filterConfig": {"timeRange": {"startTime": LOW, "endTime": LOW}}},
+            [f"{LOGS}.filterConfig.timeRange"],
+        ),
+        ({"logGroupNames": ["a"], "filterConfig": {"timeRange": {"startTime": HIGH}}}, []),
+        ({"logGroupNames": ["a"], "filterConfig": {"timeRange": {"endTime": LOW}}}, []),
+        ({"logGroupNames": ["a"], "filterConfig": None}, []),
+    ],
+)
+def test_sessions_come_from_named_groups_or_prefixes_in_an_ordered_time(
+    source: Any, names: list[str]
+) -> None:
+    found = rule(request_shapes.source_flaws, {"dataSourceConfig": {"cloudWatchLogs": source}})
+    assert [name for name, _ in found] == names
+
+
+def test_a_time_range_of_an_online_source_is_ordered() -> None:
+    for times, names in (
+        ({"startTime": HIGH, "endTime": LOW}, ["onlineEvaluationConfigSource.timeRange"]),
+        ({"startTime": LOW, "endTime": HIGH}, []),
+        (None, []),
+    ):
+        config = {"onlineEvaluationConfigSource": {"timeRange": times}}
+        found = rule(request_shapes.source_flaws, {"dataSourceConfig": config})
+        assert [name for name, _ in found] == [f"dataSourceConfig.{each}" for each in names]
+    assert rule(request_shapes.source_flaws, {}) == [] == rule(request_shapes.output_flaws, {})
+
+
+@pytest.mark.parametrize(
+    ("output", "found"),
+    [
+        ({"logGroupName": "/mine"}, []),
+        ({"logGroupName": "/aws/bedrock-agentcore/evaluations/batch-evaluations/results/default"}, []),
+        (
+            {"logGroupName": "/aws/bedrock-agentcore/evaluations/x"},
+            [("logGroupName", "Member must not begin with /aws/bedrock-agentcore/evaluations/")],
+        ),
+        (
+            {"logGroupName": "/mine", "resultDestination": "SOURCE_LOG_GROUP"},
+            [("logGroupName", "Member must be absent when resultDestination is SOURCE_LOG_GROUP")],
+        ),
+        ({"logGroupName": "", "resultDestination": "SOURCE_LOG_GROUP"}, []),
+        ({"logGroupName": "/mine", "resultDestination": "DEDICATED_LOG_GROUP"}, []),
+        ({"metricsNamespace": "AWS/x"}, [("metricsNamespace", "Member must not begin with AWS/")]),
+        ({"metricsNamespace": "mine"}, []),
+        ({"metricsNamespace": None, "logGroupName": None}, []),
+    ],
+)
+def test_results_go_to_a_group_that_is_the_callers(output: Any, found: list[tuple[str, str]]) -> None:
+    request = {"outputConfig": {"cloudWatchConfig": output}}
+    expected = [(f"outputConfig.cloudWatchConfig.{name}", text) for name, text in found]
+    assert rule(request_shapes.output_flaws, request) == expected
