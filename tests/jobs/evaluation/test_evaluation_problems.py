@@ -1,0 +1,285 @@
+"""What an evaluation refuses before it starts, and why an alert was not delivered."""
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from proctor.errors import UsageError
+from proctor.jobs.evaluation import drift, ground_truth, prepare
+from proctor.jobs.evaluation.drift import AlertFailed, Alerts, alert_document
+from proctor.jobs.evaluation.job import EvaluationJobPlan
+
+
+def refused(call: Any) -> str:
+    with pytest.raises(UsageError) as error:
+        call()
+    return str(error.value)
+
+
+class Directory:
+    """Models of which some are missing, some have no key and some no price."""
+
+    def check(self, model: str) -> None:
+        if model == "lost/m":
+            raise UsageError("there is no lost/m")
+
+    def missing_key(self, model: str) -> str:
+        return "A_KEY" if model == "keyed/m" else ""
+
+    def has_price(self, model: str) -> bool:
+        return model != "free/m"
+
+
+def jury(*evaluators: tuple[str, str, str], budget: float | None = None) -> Any:
+    """The jury of evaluators: what they are asked as, their name and their model."""
+    by_name = {asked: SimpleNamespace(name=name, model=model) for asked, name, model in evaluators}
+
+    def find(asked: str, settings: object, models: object) -> Any:
+        if asked == "nobody":
+            raise UsageError("there is no evaluator nobody")
+        return by_name[asked]
+
+    request: Any = SimpleNamespace(evaluators=tuple(by_name), judge_settings={}, budget_usd=budget)
+    directory: Any = Directory()
+    return prepare.make_jury(request, find, directory, directory)
+
+
+def test_evaluators_have_names_of_their_own() -> None:
+    assert list(jury(("a", "x", ""), ("b", "y", "")).members) == ["a", "b"]
+    assert refused(lambda: jury(("a", "x", ""), ("b", "x", ""), ("c", "y", ""))) == (
+        "two evaluators are named x\nRename one: results are identified by name."
+    )
+    assert refused(lambda: jury(("nobody", "", ""), ("a", "x", ""), ("b", "x", ""))) == (
+        "there is no evaluator nobody\n\n"
+        "two evaluators are named x\nRename one: results are identified by name."
+    )
+
+
+def test_models_of_judges_exist_and_have_a_key_and_with_a_budget_a_price() -> None:
+    def missing(model: str, *, has_budget: bool = False) -> list[str]:
+        directory: Any = Directory()
+        return prepare._missing(model, directory, has_budget=has_budget)
+
+    assert missing("lost/m", has_budget=True) == ["there is no lost/m"]
+    assert missing("keyed/m") == ["keyed/m needs a key, and A_KEY is not set\nSet it: export A_KEY=…"]
+    assert missing("free/m") == missing("keyed/n", has_budget=True) == []
+    assert missing("free/m", has_budget=True) == [
+        "no price is known for free/m, so the budget cannot be enforced\nAdd it under `prices:` in the plan."
+    ]
+
+
+COMPLETE = {"batchEvaluationName": "probe", "evaluators": ["a"], "dataSourceConfig": {"store": {}}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        (
+            {"batchEvaluationName": ""},
+            "the evaluation has no name\nGive --name NAME, or batchEvaluationName in the plan.",
+        ),
+        (
+            {"evaluators": []},
+            "no evaluator was named\nGive --evaluator NAME; `proctor evaluators list` lists them.",
+        ),
+        (
+            {"dataSourceConfig": {}},
+            "no source of sessions was named\nGive --run, --files, --log-group or another source.",
+        ),
+    ],
+)
+def test_an_evaluation_needs_a_name_evaluators_and_sessions(changes: dict[str, Any], problem: str) -> None:
+    prepare._check_complete(COMPLETE)
+    assert refused(lambda: prepare._check_complete(COMPLETE | changes)) == problem
+
+
+def test_a_name_that_is_none_is_quoted() -> None:
+    text = refused(lambda: prepare._check_complete(COMPLETE | {"batchEvaluationName": "a b!"}))
+    assert text.startswith("the name a b! ")
+
+
+def test_evaluators_whose_sandbox_does_not_work_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(evaluators: Any, remarks: set[str]) -> list[tuple[str, str]]:
+        remarks |= {f"{each} is confined" for each in evaluators if each == "good"}
+        return [("there is no bubblewrap", "Install it.") for each in evaluators if each == "bad"]
+
+    monkeypatch.setattr(prepare, "check_evaluators", check)
+    good: Any = SimpleNamespace(members={"g": "good"})
+    assert prepare.jury_remarks(good) == ("good is confined",)
+    bad: Any = SimpleNamespace(members={"b": "bad"})
+    assert refused(lambda: prepare.jury_remarks(bad)) == "`sandbox`: there is no bubblewrap\nInstall it."
+
+
+@pytest.mark.parametrize(
+    ("count", "sessions", "notes"),
+    [
+        (0, 1, ["1 session imported"]),
+        (2, 0, ["skipped f0", "skipped f1", "0 sessions imported"]),
+        (5, 2, [*(f"skipped f{number}" for number in range(5)), "2 sessions imported"]),
+        (
+            1007,
+            2,
+            [
+                *(f"skipped f{number}" for number in range(5)),
+                "… and 1,002 more that could not be read",
+                "2 sessions imported",
+            ],
+        ),
+    ],
+)
+def test_an_import_says_what_it_skipped(count: int, sessions: int, notes: list[str]) -> None:
+    said: list[str] = []
+    imported: Any = SimpleNamespace(
+        unreadable=[f"f{number}" for number in range(min(count, 8))],
+        unreadable_count=count,
+        session_ids=["s"] * sessions,
+    )
+    ctx: Any = SimpleNamespace(info=said.append)
+    prepare._report_import(imported, ctx)
+    assert said == notes
+
+
+def test_cloudwatch_fetches_log_groups() -> None:
+    request: Any = SimpleNamespace(sessions=None)
+    ctx: Any = SimpleNamespace()
+    assert refused(lambda: prepare.import_cloudwatch(request, ctx)) == (
+        "--cloudwatch fetches log groups\nName them: --log-group or --log-group-prefix."
+    )
+
+
+def test_the_workload_of_a_request_is_that_of_its_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    estimate = SimpleNamespace(workload={"work": 3}, item_count=4, cost_usd=0.5)
+    monkeypatch.setattr(prepare, "estimate", lambda *given: calls.append(given) or estimate)
+    pending: Any = SimpleNamespace(document={})
+    plan = EvaluationJobPlan(pending)
+    ctx: Any = "ctx"
+    assert plan.workload(ctx) == {"work": 3}
+    shown = plan.estimate(ctx)
+    assert (shown.item_count, shown.cost_usd, shown.basis) == (
+        4,
+        0.5,
+        "Based on the length of the sessions.",
+    )
+    assert calls == [(pending, "ctx")] * 2
+
+
+def test_concurrency_of_a_request() -> None:
+    def concurrency(document: dict[str, Any]) -> int:
+        pending: Any = SimpleNamespace(document=document)
+        return EvaluationJobPlan(pending).concurrency
+
+    assert [concurrency({"concurrency": value}) for value in (1, 7)] == [1, 7]
+    assert concurrency({}) == concurrency({"concurrency": 0}) == 8
+
+
+# --- Ground truth ---
+
+
+def test_examples_are_ground_truth_of_their_scenario() -> None:
+    examples = [
+        {"scenario_id": "a", "assertions": ["It is kind."], "turns": [{"input": "hi"}]},
+        {"scenario_id": "b", "expected_trajectory": []},
+        {
+            "scenario_id": "c",
+            "turns": [{"input": {"x": "é"}, "expected_response": "yes"}, {"expected_response": ""}],
+        },
+        {"scenario_id": "d", "turns": [{"input": "hi"}]},
+        {"assertions": ["lost"]},
+    ]
+    dataset = ground_truth.dataset_of_examples("mine", examples)
+    assert (dataset.name, len(dataset.digest)) == ("mine", 16)
+    assert dataset.metadata == [
+        {"testScenarioId": "a", "groundTruth": {"inline": {"assertions": ["It is kind."]}}},
+        {"testScenarioId": "b", "groundTruth": {"inline": {"expectedTrajectory": []}}},
+        {
+            "testScenarioId": "c",
+            "groundTruth": {
+                "inline": {"turns": [{"input": '{"x": "é"}', "expectedResponse": "yes"}, {"input": ""}]}
+            },
+        },
+    ]
+    assert refused(lambda: ground_truth.dataset_of_examples("mine", examples[3:])) == (
+        "the dataset mine has no ground truth\nIts examples need a `scenario_id`, and `assertions`, "
+        "`expected_trajectory` or `expected_response` of their turns."
+    )
+
+
+# --- Alerts ---
+
+CROSSING: Any = {
+    "configId": "c1",
+    "evaluator": "tidy",
+    "dimension": "tone",
+    "position": 120,
+    "direction": "down",
+    "at": "2026-03-01T12:00:00.000Z",
+    "beforeMean": 0.9,
+    "beforeLow": 0.8,
+    "beforeHigh": 0.95,
+    "afterMean": 0.25,
+    "afterLow": 0.125,
+    "afterHigh": 0.5,
+    "afterSessions": 40,
+}
+
+
+def test_an_alert_has_its_numbers_and_one_sentence() -> None:
+    document = alert_document("support", CROSSING)
+    digest = document.pop("id")
+    assert isinstance(digest, str) and len(digest) == 32
+    assert document == {
+        "kind": "drift",
+        "watch": "support",
+        "onlineEvaluationConfigId": "c1",
+        "evaluator": "tidy",
+        "dimension": "tone",
+        "direction": "down",
+        "at": "2026-03-01T12:00:00.000Z",
+        "sessions": 120,
+        "meanBefore": 0.9,
+        "lowBefore": 0.8,
+        "highBefore": 0.95,
+        "meanAfter": 0.25,
+        "lowAfter": 0.125,
+        "highAfter": 0.5,
+        "sessionsAfter": 40,
+        "text": "support: tidy (tone) went down to 0.25 (0.125 to 0.5, 40 sessions), "
+        "before 0.9 (0.8 to 0.95)",
+    }
+    bare = alert_document("s", {**CROSSING, "dimension": "", "beforeMean": None, "evaluator": "a<b>&c"})
+    assert bare["text"] == "s: a&lt;b&gt;&amp;c went down to 0.25 (0.125 to 0.5, 40 sessions)"
+    assert bare["id"] != digest
+    assert alert_document("other", {**CROSSING, "afterMean": 0.3})["id"] == digest
+
+
+def test_a_command_that_fails_or_does_not_end_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*command: str) -> None:
+        store: Any = None
+        alerts = Alerts(store, [], {"PATH": "/usr/bin:/bin"}, tmp_path)
+        asyncio.run(alerts._run(command, alert_document("support", CROSSING)))
+
+    run("/bin/sh", "-c", 'test "$PROCTOR_SESSIONS" = 120 && test "$PROCTOR_MEAN_AFTER" = 0.25')
+    with pytest.raises(AlertFailed, match=r"^the command ended with exit code 3$"):
+        run("/bin/sh", "-c", "exit 3")
+    monkeypatch.setattr(drift, "ALERT_SECONDS", 0.05)
+    with pytest.raises(AlertFailed, match=r"^the command did not end within 0\.05 s$"):
+        run("/bin/sh", "-c", "exec sleep 30")
+
+
+async def test_a_webhook_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    monkeypatch.setattr(drift, "ALERT_SECONDS", 0.1)
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(AlertFailed, match=r"^the webhook did not answer within 0\.1 s$"):
+            await drift._post(f"http://127.0.0.1:{port}/", {"id": "x"})
