@@ -529,3 +529,89 @@ def test_the_options_of_an_earlier_run_hold_where_nothing_is_set() -> None:
     own = BenchmarkOverrides(models="b", runs=1, timeout=1.0, agent="x").with_defaults({"asked": asked})
     assert (own.models, own.runs, own.timeout, own.agent) == ("b", 1, 1.0, "x")
     assert json.dumps(own.options())
+
+
+@pytest.mark.parametrize(
+    ("key", "low", "high", "text"),
+    [
+        ("most_successful", None, None, "50%"),
+        ("most_successful", 0.25, 0.75, "50% (25% to 75%)"),
+        ("most_successful", 0.25, None, "50% (from 25%, no upper limit)"),
+        ("fastest", 0.25, 0.75, "0.5 s (0.25 s to 0.75 s)"),
+        ("best_value", 0.25, 0.75, "$0.50 ($0.25 to $0.75)"),
+        ("most_efficient", 0.25, 0.75, "0.5 (0.25 to 0.75)"),
+    ],
+)
+def test_the_figure_of_a_rank(key: str, low: float | None, high: float | None, text: str) -> None:
+    ranking: Any = SimpleNamespace(key=key)
+    place: Any = SimpleNamespace(value=0.5, low=low, high=high)
+    assert report.rank_text(ranking, place) == text
+
+
+def test_a_ranking_is_undecided_if_some_share_their_ranks() -> None:
+    def undecided(*ranks: tuple[int, int]) -> bool:
+        places = [SimpleNamespace(rank_low=low, rank_high=high) for low, high in ranks]
+        return report.is_undecided(SimpleNamespace(places=places))  # type: ignore[arg-type]
+
+    assert not undecided() and not undecided((1, 1), (2, 2)) and undecided((1, 1), (2, 3))
+
+
+def figures(name: str, rate: float | None, cost: float | None, time: float | None = 1.0) -> Any:
+    return SimpleNamespace(
+        name=name,
+        display_name=name.upper(),
+        rate=SimpleNamespace(value=rate, low=0.25, high=0.75, runs=2),
+        cost_per_run_usd=cost,
+        typical_work=SimpleNamespace(value=time),
+        work=SimpleNamespace(value=time, low=0.5, high=2.0),
+        runs=[SimpleNamespace(succeeded=True), SimpleNamespace(succeeded=False)],
+    )
+
+
+def test_models_that_none_beats_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(
+        report, "scatter", lambda title, points, **more: drawn.append((points, more)) or "plot"
+    )
+    models = [figures("a", 0.9, 1.0), figures("b", 0.5, 0.5), figures("c", 0.4, 0.6), figures("d", None, 1.0)]
+    models += [figures("e", 0.5, None), figures("f", 1.0, 2.0, None)]
+    assert report.cost_against_success(SimpleNamespace(models=models)) == "plot"  # type: ignore[arg-type]
+    ((points, more),) = drawn
+    assert [(each.label, each.x, each.y, each.low, each.high, each.is_marked) for each in points] == [
+        ("A", 1.0, 0.9, 0.25, 0.75, True),
+        ("B", 0.5, 0.5, 0.25, 0.75, True),
+        ("C", 0.6, 0.4, 0.25, 0.75, False),
+        ("F", 2.0, 1.0, 0.25, 0.75, False),
+    ]
+    assert more["y_top"] == 1.0
+    for few in (models[:1], [figures("a", 0.5, 0.0), figures("b", 0.5, 0.0)]):
+        assert report.cost_against_success(SimpleNamespace(models=few)) == ""  # type: ignore[arg-type]
+    two: Any = SimpleNamespace(models=[figures("a", 0.5, 0.0), figures("b", 0.5, 1.0)])
+    assert report.cost_against_success(two) == "plot"
+
+
+def test_rates_and_times_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(
+        report, "bars", lambda title, entries, **more: drawn.append((entries, more)) or "plot"
+    )
+    many = [figures(f"m{number}", 0.5, 1.0, 40.0 - number) for number in range(31)]
+    assert report.success_rates(SimpleNamespace(models=many)) == "plot"  # type: ignore[arg-type]
+    entries, more = drawn.pop()
+    assert len(entries) == 30 and more["top"] == 1.0
+    assert (entries[0].label, entries[0].value, entries[0].low, entries[0].high, entries[0].note) == (
+        "M0",
+        0.5,
+        0.25,
+        0.75,
+        "1/2 (25% to 75%)",
+    )
+    assert report.completion_times(SimpleNamespace(models=many)) == "plot"  # type: ignore[arg-type]
+    entries, _ = drawn.pop()
+    assert [each.label for each in entries[:2]] == ["M30", "M29"] and len(entries) == 30
+    assert (entries[0].value, entries[0].low, entries[0].high) == (10.0, 0.5, 2.0)
+    none: Any = SimpleNamespace(models=[figures("a", 0.5, 1.0, None)])
+    assert report.completion_times(none) == "" and drawn == []
+    unjudged = figures("a", None, None)
+    unjudged.rate.runs = 0
+    assert report._rate_text(unjudged) == "–"

@@ -390,3 +390,193 @@ def test_each_task_has_every_pair_of_profiles() -> None:
         pair.runs_per_repeat,
         replace(pair, tasks=[DialogueTask(name="a", goal="g")] * 3).runs_per_repeat,
     ) == (2, 6)
+
+
+def test_a_profile_is_tried_with_its_role_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Any] = []
+
+    def participant(*given: Any, **named: Any) -> None:
+        tried.append((given, named["titles"]))
+        if given[2].get("name") == "broken":
+            raise UsageError("its template fails")
+
+    monkeypatch.setattr(plan, "Participant", participant)
+    folder: Any = SimpleNamespace(name="r", required_members={"name"}, check_profile=lambda profile: [])
+    role, faults = EEYORE.role("en"), Faults()
+    plan._check_profile(folder, role, "client", "zoe", {"name": "Zoe"}, None, {"mood": 1}, faults)
+    assert tried == [((role, "client", {"name": "Zoe"}, {"mood": 1}), {"client": "", "therapist": ""})]
+    assert faults.messages == []
+    plan._check_profile(folder, role, "client", "zoe", {"name": "broken"}, None, {}, faults)
+    assert faults.messages == ["the profile zoe of r: its template fails"]
+    plan._check_profile(folder, role, "client", "ann", {"name": "Ann"}, None, {}, faults)
+    assert len(tried) == 2, "what is wrong already is not tried"
+
+
+# --- Dialogues of a simulation ---
+
+
+def simulation(text: str, folder: Path) -> plan.DialoguePlan:
+    return plan.read_simulation(text, {}, file="sim.yaml", folder=folder, roles=Roles())
+
+
+CONFIG = """\
+clients: [{role: eeyore, label: donkey, profile: 0, model: openai/own}]
+therapists: [eliza]
+num_runs: 2
+max_turns: 7
+seed: 3
+model_type: OPENAI
+model_name: m
+max_tokens: 50
+temperature: 0.25
+"""
+
+
+def test_a_dialogue_has_its_sides_settings_and_factors(tmp_path: Path) -> None:
+    made = simulation(CONFIG, tmp_path)
+    first, second = made.items("out")
+    name, profile = next(iter(EEYORE.profiles_in("en").items()))
+    assert (first.runner, first.prompt, first.model) == ("dialogue", "donkey × eliza", "openai/own")
+    assert [item.repeat for item in (first, second)] == [1, 2]
+    assert first.factors == {
+        "client": "donkey",
+        "therapist": "eliza",
+        "profile": name,
+        "client_model": "openai/own",
+    }
+    assert first.settings == {
+        "outputDir": "out",
+        "file": "donkey_eliza_run0.json",
+        "combination": "donkey_eliza",
+        "run": 0,
+        "repeat": 0,
+        "underTest": "therapist",
+        "retries": 0,
+    }
+    assert (second.settings["file"], second.settings["run"], second.settings["repeat"]) == (
+        "donkey_eliza_run1.json",
+        1,
+        1,
+    )
+    details = dict(first.details)
+    client, therapist = details.pop("client"), details.pop("therapist")
+    assert (client["role"], client["label"], client["profileName"], client["profile"]) == (
+        "eeyore",
+        "donkey",
+        name,
+        profile,
+    )
+    assert client["model"] == "openai/own" and client["parameters"]["temperature"] == 0.25
+    assert client["parameters"]["max_tokens"] == 50
+    assert (therapist["role"], therapist["model"], therapist["parameters"]) == ("eliza", "", {})
+    assert details == {
+        "combination": "donkey_eliza",
+        "maxTurns": 7,
+        "reminderTurns": 2,
+        "loopTurns": 3,
+        "opens": "therapist",
+        "seed": 3,
+    }
+    assert (made.item_count, made.models, made.has_person) == (2, ["openai/own"], False)
+
+
+def test_several_models_and_temperatures_are_crossed_and_named(tmp_path: Path) -> None:
+    text = CONFIG.replace("0.25", "[0, 0.5]").replace("model_name: m", "model_name: [m, scripted/n]")
+    text = text.replace(", model: openai/own", "").replace("num_runs: 2", "num_runs: 1")
+    text += "client_model: [a/x, b/y z]\n"
+    made = simulation(text, tmp_path)
+    assert [each.name for each in made.combinations][:3] == [
+        "donkey_eliza_m_x_0",
+        "donkey_eliza_m_x_0.5",
+        "donkey_eliza_m_y-z_0",
+    ]
+    assert len(made.combinations) == 8
+    last = made.combinations[-1]
+    assert last.varied == {"model": "scripted/n", "client_model": "b/y z", "temperature": "0.5"}
+    assert (last.client.model, last.client.parameters["temperature"]) == ("b/y z", 0.5)
+    items = list(made.items("out"))
+    assert items[0].factors["model"] == "openai/m" and items[0].factors["temperature"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("config", "models"),
+    [
+        ({"model_name": None, "model_type": None}, ["openai/gpt-4o"]),
+        ({"model_name": None, "model_type": "GROQ"}, ["groq/gpt-4o"]),
+        ({"model_name": "a/b", "model_type": None}, ["a/b"]),
+        (
+            {"model_name": ["x", "replay/y", "litellm/z", "scripted/w"], "model_type": "Groq"},
+            ["groq/x", "replay/y", "litellm/z", "scripted/w"],
+        ),
+    ],
+)
+def test_default_models(config: dict[str, Any], models: list[str]) -> None:
+    assert plan._default_models(config) == models
+
+
+def test_the_models_of_a_dialogue_are_named_with_mocks_first() -> None:
+    def label(client: str, therapist: str) -> str:
+        one = choice("c", 1, is_crossed=False)
+        return plan._model_label(replace(one, model=client), replace(one, model=therapist))
+
+    assert label("a/x", "b/y") == "b/y + a/x"
+    assert label("scripted/x", "b/y") == "scripted/x + b/y"
+    assert label("a/x", "a/x") == label("a/x", "") == "a/x"
+
+
+@pytest.mark.parametrize(
+    ("value", "slug"), [("a/b c:d", "b-c-d"), ("x.y-z", "x.y-z"), ("-a.", "a"), ("é", "é")]
+)
+def test_values_in_file_names(value: str, slug: str) -> None:
+    assert plan._slug(value) == slug
+    assert len(plan._slug("a/::")) == 8
+
+
+def test_two_combinations_of_one_name_are_refused(tmp_path: Path) -> None:
+    text = "clients: [{role: eeyore, label: a}, {role: eeyore, label: A}]\ntherapists: [eliza]\n"
+    with pytest.raises(PlanError) as error:
+        simulation(text, tmp_path)
+    (problem,) = error.value.problems
+    assert (problem.problem, problem.remedy) == (
+        "two combinations are both called A_eliza",
+        "Give one of their roles a `label` of its own.",
+    )
+
+
+def test_what_a_role_needs_and_the_other_does_not_share_is_a_remark() -> None:
+    def side(label: str, uses: list[str], shares: tuple[str, ...]) -> Any:
+        role = SimpleNamespace(shares=shares)
+        return SimpleNamespace(label=label, uses=uses, role=role, profiles=[("p", {"age": 9, "job": "x"})])
+
+    def remarks(client: Any, therapist: Any) -> list[str]:
+        return list(plan._unshared(SimpleNamespace(client=client, therapist=therapist)))  # type: ignore[arg-type]
+
+    assert remarks(side("c", ["age", "job"], ()), side("t", [], ("age",))) == [
+        "c takes `job` from its own profile (x): t shares none"
+    ]
+    assert remarks(side("c", [], ()), side("t", ["age", "job"], ())) == [
+        "t takes `age` and `job` from its own profile (9, x): c shares none"
+    ]
+    assert remarks(side("c", [], ("age",)), side("t", ["age"], ())) == []
+
+
+def test_a_batch_has_at_most_a_million_dialogues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "MOST_ITEMS", 2)
+    assert simulation(CONFIG, tmp_path).item_count == 2
+    with pytest.raises(PlanError) as error:
+        simulation(CONFIG.replace("num_runs: 2", "num_runs: 3"), tmp_path)
+    (problem,) = error.value.problems
+    assert (problem.at.line, problem.problem, problem.remedy) == (
+        3,
+        "the config asks for 3 dialogues",
+        "At most 2 are run in one batch.",
+    )
+
+
+def test_the_digest_of_a_simulation_leaves_out_how_it_runs(tmp_path: Path) -> None:
+    digest = simulation(CONFIG, tmp_path).digest
+    for more in ("output_dir: x\n", "max_workers: 9\n", "notify: mine\n", "sandbox: none\n"):
+        assert simulation(CONFIG + more, tmp_path).digest == digest, more
+    assert simulation(CONFIG.replace("num_runs: 2", "num_runs: 9"), tmp_path).digest == digest
+    for more in ("retries: 3\n", "reminder_turns: 5\n", "under_test: client\n"):
+        assert simulation(CONFIG + more, tmp_path).digest != digest, more

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from proctor.errors import UsageError
+from proctor.errors import ModelError, UsageError
 from proctor.jobs.evaluation import drift, ground_truth, prepare
 from proctor.jobs.evaluation.drift import AlertFailed, Alerts, alert_document
 from proctor.jobs.evaluation.job import EvaluationJobPlan
+from proctor.jobs.evaluation.request import LogGroupSessions
+from proctor.session import CHARACTERS_PER_TOKEN
 
 
 def refused(call: Any) -> str:
@@ -283,3 +285,162 @@ async def test_a_webhook_that_does_not_answer_is_told(monkeypatch: pytest.Monkey
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(AlertFailed, match=r"^the webhook did not answer within 0\.1 s$"):
             await drift._post(f"http://127.0.0.1:{port}/", {"id": "x"})
+
+
+# --- Items and estimates ---
+
+
+def session(**changes: Any) -> prepare.DiscoveredSession:
+    usual: dict[str, Any] = {"id": "s1", "external_id": "x1", "source": "otlp", "service": "Calc"}
+    usual |= {"log_group": "/calc", "model": "m", "content": "c0", "characters": 4000, "traces": 3}
+    return prepare.DiscoveredSession(**usual | {"tool_calls": 5, "scenario": "add"} | changes)
+
+
+def test_a_session_has_a_label_that_is_the_same_everywhere() -> None:
+    assert session().label == "x1 of Calc in /calc"
+    assert session(service="").label == "x1 in /calc"
+    assert session(service="", log_group="").label == "x1"
+
+
+def evaluator(level: str, model: str = "") -> Any:
+    judge = SimpleNamespace(model=model) if model else None
+    return SimpleNamespace(name=f"own-{level}", level=level, judge_model=judge)
+
+
+def test_an_item_of_an_evaluation_names_its_session_evaluator_and_truth() -> None:
+    request: Any = SimpleNamespace(
+        judge_settings={"votes": 1}, retries=2, timeout_seconds=None, resources=None, sessions=None
+    )
+    jury = prepare.EvaluatorSet(members={"asked": evaluator("trace", "judge/m")})
+    plain = prepare._item(request, session(scenario="", factors={"task": "t"}), "asked", "d1", jury, {})
+    assert (plain.runner, plain.prompt, plain.model) == ("evaluation", "x1 of Calc in /calc", "judge/m")
+    assert plain.details == {
+        "evaluator": "own-trace",
+        "evaluatorDigest": "d1",
+        "level": "trace",
+        "session": "x1",
+        "source": "otlp",
+        "content": "c0",
+    }
+    assert plain.settings == {
+        "label": "own-trace",
+        "session": "s1",
+        "evaluator": "asked",
+        "judging": {"votes": 1},
+        "retries": 2,
+    }
+    assert plain.factors == {"task": "t", "evaluator": "own-trace", "service": "Calc", "model": "m"}
+    request.timeout_seconds, request.resources = 9.0, {"gpu": 1}
+    request.sessions = LogGroupSessions(names=("/calc",), traces={"x1": ("t1", "t2")})
+    expected = {"testScenarioId": "subtract", "groundTruth": {"inline": {"assertions": ["a"]}}}
+    full = prepare._item(request, session(factors={"model": "own"}), "asked", "d1", jury, expected)
+    assert (full.settings["scenario"], full.settings["timeoutSec"], full.settings["resources"]) == (
+        "subtract",
+        9.0,
+        {"gpu": 1},
+    )
+    assert full.details["traces"] == ["t1", "t2"] and len(str(full.details["reference"])) == 16
+    assert (full.factors["scenario"], full.factors["model"]) == ("subtract", "own")
+    other = prepare._item(request, session(external_id="x2"), "asked", "d1", jury, {})
+    assert "traces" not in other.details and other.settings["scenario"] == "add"
+
+
+class Prices:
+    """A router that knows one price: a dollar a token, and ten a call."""
+
+    def route(self, model: str) -> Any:
+        if model == "lost/m":
+            raise ModelError("there is no lost/m")
+
+        def for_calls(calls: int, usage: Any) -> float:
+            return float(10 * calls + usage.total_tokens)
+
+        return SimpleNamespace(price=SimpleNamespace(for_calls=for_calls) if model == "a/m" else None)
+
+
+def test_an_estimate_counts_results_calls_and_tokens() -> None:
+    members = {
+        "s": evaluator("session", "a/m"),
+        "t": evaluator("trace", "b/m"),
+        "c": evaluator("tool_call", "lost/m"),
+        "f": evaluator("trace"),
+    }
+    request: Any = SimpleNamespace(votes=2)
+    models: Any = Prices()
+    rows = prepare._estimate_evaluators(
+        request, prepare.EvaluatorSet(members=members), [session(), session(traces=1, tool_calls=0)], models
+    )
+    own = 4000 // CHARACTERS_PER_TOKEN
+    tokens = 2 * own + 600 * 2
+    assert [(row.evaluator, row.model, row.targets, row.calls) for row in rows] == [
+        ("own-session", "a/m", 2, 4),
+        ("own-trace", "b/m", 4, 8),
+        ("own-tool_call", "lost/m", 5, 10),
+        ("own-trace", "", 4, 0),
+    ]
+    assert rows[0].tokens == tokens * 2 + 200 * 4 and rows[0].cost_usd == 40 + rows[0].tokens
+    assert rows[1].tokens == (own * 2 + own + 600 * 4) * 2 + 200 * 8
+    assert rows[2].tokens == (own * 3 + own // 2 + 600 * 5) * 2 + 200 * 10
+    assert (rows[1].cost_usd, rows[2].cost_usd, rows[3].cost_usd, rows[3].tokens) == (None, None, 0.0, 0)
+    assert rows[3].document == {
+        "evaluator": "own-trace",
+        "level": "trace",
+        "model": None,
+        "results": 4,
+        "calls": 0,
+        "tokens": 0,
+        "costUsd": 0.0,
+    }
+
+
+def test_the_cost_of_an_evaluation_is_known_if_that_of_each_evaluator_is() -> None:
+    def row(cost: float | None, model: str = "m") -> prepare.EvaluatorEstimate:
+        return prepare.EvaluatorEstimate(
+            evaluator="e", level="trace", model=model, targets=1, calls=1, tokens=1, cost_usd=cost
+        )
+
+    one = prepare.EvaluationEstimate(name="n", sessions=3, ignored=1, evaluators=[row(0.5), row(0.25, "o")])
+    assert (one.item_count, one.cost_usd, list(one.workload.values())) == (6, 0.75, [3, 3])
+    assert {name: value for name, value in one.document.items() if name != "evaluators"} == {
+        "dryRun": True,
+        "batchEvaluationName": "n",
+        "sessions": 3,
+        "ignored": 1,
+        "itemCount": 6,
+        "costUsd": 0.75,
+    }
+    assert (
+        prepare.EvaluationEstimate(name="n", sessions=3, ignored=0, evaluators=[row(0.5), row(None)]).cost_usd
+        is None
+    )
+
+
+def test_settings_of_the_folder_complete_a_request() -> None:
+    def complete(section: dict[str, Any], document: dict[str, Any]) -> Any:
+        ctx: Any = SimpleNamespace(settings_for=lambda folders: SimpleNamespace(evaluation=section))
+        pending: Any = SimpleNamespace(folder=Path("/f"), document=document)
+        return prepare._with_settings(pending, ctx)
+
+    assert complete({}, {"a": 1}) == {"a": 1}
+    section = {"judge": "a/b", "harmful_value": 0.0}
+    assert complete(section, {"judge": "c/d"}) == {"judge": "c/d", "harmfulValue": 0.0}
+
+
+def test_ground_truth_of_files_comes_before_that_of_the_request(tmp_path: Path) -> None:
+    (tmp_path / "truth.yaml").write_text("sessionMetadata: [{sessionId: s1, testScenarioId: a}]\n")
+    document = {
+        **COMPLETE,
+        "groundTruth": ["truth.yaml", {"datasetId": "kept"}],
+        "evaluationMetadata": {"sessionMetadata": [{"sessionId": "s2"}]},
+        "dataSourceConfig": {"files": {"paths": ["x", "/y"], "kind": "auto"}},
+    }
+    pending = prepare.pending_request(document, folder=tmp_path, plan_path="p", plan_text="t")
+    found = pending.document
+    assert (pending.folder, pending.plan_path, pending.plan_text) == (tmp_path, "p", "t")
+    metadata = found["evaluationMetadata"]["sessionMetadata"]
+    assert [entry["sessionId"] for entry in metadata] == ["s1", "s2"]
+    assert found["groundTruth"][0] == {"datasetId": "kept"} and len(found["groundTruth"]) == 2
+    assert found["dataSourceConfig"] == {"files": {"paths": [f"{tmp_path}/x", "/y"], "kind": "auto"}}
+    other = prepare.pending_request(document, folder=tmp_path, files_folder=Path("/other"))
+    assert other.document["dataSourceConfig"]["files"]["paths"] == ["/other/x", "/y"]
+    assert prepare.pending_request(COMPLETE, folder=tmp_path).document == COMPLETE

@@ -7,6 +7,7 @@ import pytest
 
 from comparisons import compare_within
 from proctor.errors import UsageError
+from proctor.jobs.imported import table
 from proctor.jobs.imported.job import JOB
 from proctor.jobs.imported.table import (
     TableError,
@@ -646,3 +647,21 @@ def test_an_imported_run_is_not_resumed():
         with pytest.raises(UsageError, match=r"^an imported run cannot be resumed; import again$"):
             call()
     assert JOB.recognizes("task: a") == 0
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 64])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_are_counted_across_the_parts_in_which_a_file_is_decoded(tmp_path, monkeypatch, size, end):
+    monkeypatch.setattr(table, "_DECODED_BYTES", size)
+    path = tmp_path / "t.csv"
+    for rows in (
+        ["caf\u00e9"],
+        ["a", "caf\u00e9"],
+        ["a", "bc", "", "d\u00e9", "e"],
+        ["abc", "", "", "\u00e9"],
+    ):
+        path.write_bytes(end.join(rows).encode("latin-1"))
+        expected = next(number for number, row in enumerate(rows, 1) if "\u00e9" in row)
+        assert _undecodable_line(path, "utf-8") == expected
+    path.write_bytes(end.join(["a", "b", "c"]).encode())
+    assert _undecodable_line(path, "utf-8") == 3
