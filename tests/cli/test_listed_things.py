@@ -24,6 +24,7 @@ from proctor.cli import (
     simulate,
     tasks,
 )
+from proctor.cli import store as store_commands
 from proctor.cli.main import main
 from proctor.errors import PlanError, UsageError
 from proctor.tasks.history import CommitCandidate, CommitValidation
@@ -682,3 +683,78 @@ async def test_a_time_limit_of_something_else_is_not_that_of_the_tool() -> None:
             raise TimeoutError
     async with mcp._limited("show", 60):
         await asyncio.sleep(0)
+
+
+async def test_tools_of_assistants_have_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    async def command(self: Any, name: str, options: list[str], *words: str, timeout_seconds: float) -> str:
+        asked.append((name, options, words, timeout_seconds))
+        return ""
+
+    monkeypatch.setattr(mcp.Tools, "_command", command)
+    made = mcp.Tools({})
+    await made.runs()
+    await made.runs(limit=3, timeout_seconds=9)
+    await made.show("r")
+    await made.show("r", status="fail", text="x", limit=2)
+    await made.search("words")
+    await made.compare(["a", "b"])
+    await made.abort("r")
+    assert asked == [
+        ("runs", ["--limit=20"], (), 120.0),
+        ("runs", ["--limit=3"], (), 9),
+        ("show", ["--limit=20"], ("r",), 120.0),
+        ("show", ["--limit=2", "--status=fail", "--search=x"], ("r",), 120.0),
+        ("search", ["--limit=20"], ("words",), 120.0),
+        ("compare", ["--metric=success"], ("a", "b"), 120.0),
+        ("abort-run", [], ("r",), 120.0),
+    ]
+
+
+def test_a_plan_of_an_assistant_is_a_readable_file(tmp_path: Path) -> None:
+    made = mcp.Tools({})
+    with pytest.raises(UsageError) as error:
+        made._request(str(tmp_path / "lost.yaml"), {})
+    text = str(error.value)
+    assert text.startswith(f"cannot read the plan {tmp_path}/lost.yaml: ")
+    assert text.endswith("\nGive the path of a YAML file.")
+    (tmp_path / "plan.yaml").write_text("matrix: []")
+    request = made._request(str(tmp_path / "plan.yaml"), {"budget": 1.0})
+    assert (request.text, request.overrides.budget, request.overrides.runId) == ("matrix: []", 1.0, None)
+
+
+def test_the_state_of_encryption_counts_keys_and_values() -> None:
+    def key(name: str, scope: str = "", retired: str | None = None) -> dict[str, Any]:
+        return {
+            "id": name,
+            "masterKeyId": f"m-{name}",
+            "createdAt": "c",
+            "retiredAt": retired,
+            "emptiedAt": None,
+            "scope": scope,
+            "secret": "hidden",
+        }
+
+    rows = [key("old", retired="r"), key("new"), key("own", "s1"), key("own2", "s2"), key("own3", "s3")]
+    counted = SimpleNamespace(current=4, retired=3, own=2, plain=1)
+    store: Any = SimpleNamespace(
+        count_encrypted=lambda: {"sessions": counted},
+        data_keys=SimpleNamespace(rows=rows, unfinished=True),
+    )
+    keys: Any = SimpleNamespace(own="key")
+    listed = [{name: row[name] for name in row if name not in ("scope", "secret")} for row in rows[:2]]
+    assert store_commands._status(store, keys, "why") == {
+        "sealed": True,
+        "keyId": "m-new",
+        "isHere": True,
+        "problem": "why",
+        "dataKeys": listed,
+        "ownKeys": 3,
+        "unfinished": True,
+        "tables": {"sessions": {"sealed": 4, "retired": 3, "own": 2, "plain": 1}},
+    }
+    assert store_commands._status(store, None, "")["isHere"] is False
+    rows[1]["retiredAt"] = "r"
+    plain = store_commands._status(store, keys, "")
+    assert (plain["sealed"], plain["keyId"], plain["isHere"]) == (False, None, False)

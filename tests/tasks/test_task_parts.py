@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proctor.errors import PlanError, ProctorError, UsageError, WorkspaceError
-from proctor.tasks import formats, history, markdown, predictions
+from proctor.tasks import formats, harbor, history, markdown, predictions
 from proctor.tasks.formats import read_folder, write_task_set
 from proctor.tasks.history import (
     CommitCandidate,
@@ -338,6 +338,7 @@ def test_so_many_tasks_are_read_at_once(tmp_path: Path, monkeypatch: pytest.Monk
         (tmp_path / f"{name}.md").write_text(
             f"---\nempty: true\ncheck: 'true'\n---\n# Task: {name}\n\nDo it.\n"
         )
+    monkeypatch.setattr(markdown, "MOST_TASKS", 2)
     assert len(markdown.read_tasks(tmp_path)) == 2
     monkeypatch.setattr(markdown, "MOST_TASKS", 1)
     assert refused(lambda: markdown.read_tasks(tmp_path)) == (
@@ -450,3 +451,83 @@ def test_predictions_need_finished_tasks(tmp_path: Path) -> None:
     assert refused(lambda: predictions.export_predictions(other, "r", tmp_path / "out", {})) == (
         "r is not a run of tasks\nGive the run of a benchmark."
     )
+
+
+# --- Markdown and images ---
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "is_task"),
+    [
+        ("# Task: Fix it", "Fix it", True),
+        ("# task : Fix: all of it", "Fix: all of it", True),
+        ("# Task", "Task", False),
+        ("# Bug: Fix it", "Bug: Fix it", False),
+        ("# Tasks: Fix it", "Tasks: Fix it", False),
+        ("## Task: Fix it", "", False),
+        ("```\n# Task: no\n```\n# Task: yes\n# Task: later", "yes", True),
+    ],
+)
+def test_the_first_heading_marks_a_task(text: str, title: str, is_task: bool) -> None:
+    found = markdown.read_markdown(text)
+    assert (found.title, found.is_task) == (title, is_task)
+
+
+def test_facts_sections_and_criteria_of_a_text() -> None:
+    text = """\
+# Task: Fix it
+**Repo:** shop
+**Repo:** other
+**Time Estimate**: 2 h
+## Success Criteria:
+- [ ] It works
+- It is quick
+```
+- not this
+```
+**Not:** a fact
+### Notes
+One.
+
+Two.
+"""
+    found = markdown.read_markdown(text, first_line=10)
+    assert found.facts == {"repo": "shop", "time estimate": "2 h"}
+    assert [(each.number, each.text) for each in found.boxes] == [(15, "It works"), (16, "It is quick")]
+    assert found.sections["notes"] == "One.\n\nTwo."
+    assert list(found.sections) == ["success criteria", "notes"]
+    assert markdown.bullets("- a\n```\n- b\n```\n* c\ntext") == ("a", "c")
+
+
+@pytest.mark.parametrize(
+    ("engine", "work", "prebuilt", "expected"),
+    [
+        ("podman", "", "", "/src/app"),
+        ("podman", "/own", "", "/own"),
+        ("podman", "", "registry/x", "/app"),
+        ("podman", "/", "", None),
+        ("podman", "own", "", None),
+        (None, "/own", "", None),
+        (None, "", "registry/x", None),
+    ],
+)
+def test_a_task_runs_in_its_image_where_a_container_engine_works(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    engine: str | None,
+    work: str,
+    prebuilt: str,
+    expected: str | None,
+) -> None:
+    monkeypatch.setattr(harbor.container, "engine", lambda *_: engine)
+    (tmp_path / "Dockerfile").write_text("FROM x\nWORKDIR /src\nRUN make\nworkdir app\n")
+    reason = harbor.NeedsImage("it needs its image")
+    if expected is None:
+        with pytest.raises(harbor.NeedsImage, match=r"^it needs its image$"):
+            harbor._image(tmp_path, work, prebuilt, reason)
+        return
+    folder, files, variables, image = harbor._image(tmp_path, work, prebuilt, reason)
+    assert (folder, files, variables) == (expected, None, {}) and image is not None
+    assert image.work == expected
+    assert image.name == (prebuilt or f"proctor-task-{image.digest[:16]}")
+    assert image.context == (None if prebuilt else tmp_path)

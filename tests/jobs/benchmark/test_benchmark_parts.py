@@ -1,6 +1,5 @@
 """Parts of the benchmark job: preflight, the machine, what items have, and files that cannot be written."""
 
-import json
 import os
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -522,13 +521,91 @@ def test_there_are_at_most_999_runs_of_a_second() -> None:
         results.new_run_id(full, NOW)
 
 
-def test_the_options_of_an_earlier_run_hold_where_nothing_is_set() -> None:
-    asked = {"models": "a", "runs": 3, "timeout": 9.0, "agent": "codex"}
-    kept = BenchmarkOverrides().with_defaults({"asked": asked})
-    assert (kept.models, kept.runs, kept.timeout, kept.agent) == ("a", 3, 9.0, "codex")
-    own = BenchmarkOverrides(models="b", runs=1, timeout=1.0, agent="x").with_defaults({"asked": asked})
-    assert (own.models, own.runs, own.timeout, own.agent) == ("b", 1, 1.0, "x")
-    assert json.dumps(own.options())
+def test_the_options_of_an_earlier_run_hold_where_nothing_is_set(tmp_path: Path) -> None:
+    config = tmp_path / "models.yaml"
+    config.write_text("")
+    asked = {"models": "a", "runs": 3, "timeout": 9.0, "agent": "codex", "budget": 2.0, "record": "/r"}
+    asked |= {
+        "taskNetwork": True,
+        "stopWhen": "by=model",
+        "check": "make",
+        "repo": "/repo",
+        "start": "/start",
+    }
+    kept = BenchmarkOverrides().with_defaults({"asked": asked, "modelsConfig": str(config)})
+    assert kept == BenchmarkOverrides(
+        models="a",
+        runs=3,
+        timeout=9.0,
+        agent="codex",
+        budget=2.0,
+        record=Path("/r"),
+        models_config=config,
+        task_network=True,
+        stop_when="by=model",
+        check="make",
+        repo="/repo",
+        start="/start",
+    )
+    chosen = {"models": "b", "runs": 1, "timeout": 1.0, "agent": "x", "budget": 0.0, "stop_when": "by=task"}
+    chosen |= {"replay": Path("/p"), "check": "ls", "models_config": Path("/other")}
+    own = BenchmarkOverrides(**chosen).with_defaults({"asked": asked, "modelsConfig": str(config)})  # type: ignore[arg-type]
+    assert own == BenchmarkOverrides(**chosen, task_network=True, repo="/repo", start="/start")  # type: ignore[arg-type]
+    assert (
+        BenchmarkOverrides().with_defaults({"modelsConfig": str(tmp_path / "lost")}) == BenchmarkOverrides()
+    )
+    recorded = BenchmarkOverrides(record=Path("/x")).with_defaults({"asked": {"replay": "/p"}})
+    assert (recorded.record, recorded.replay) == (Path("/x"), None)
+
+
+@pytest.mark.parametrize("mock", ["oracle", "noop"])
+def test_a_mock_of_an_earlier_run_is_repeated_unless_models_are_named(mock: str) -> None:
+    earlier = {"asked": {mock: True, "models": "a"}}
+    again = BenchmarkOverrides().with_defaults(earlier)
+    assert (getattr(again, mock), again.models) == (True, "a")
+    named = BenchmarkOverrides(models="b").with_defaults(earlier)
+    assert (getattr(named, mock), named.models) == (False, "b")
+    now = BenchmarkOverrides(**{mock: True}).with_defaults({"asked": {"models": "a"}})
+    assert (getattr(now, mock), now.models) == (True, "")
+    assert BenchmarkOverrides().with_defaults({}) == BenchmarkOverrides()
+
+
+def test_what_a_resume_needs_is_stored() -> None:
+    assert BenchmarkOverrides().options() == {
+        "agent": "",
+        "timeout": None,
+        "budget": None,
+        "record": None,
+        "replay": None,
+        "oracle": False,
+        "noop": False,
+    }
+    full = BenchmarkOverrides(
+        agent=["a", "b=c"],
+        timeout=9.0,
+        budget=2.0,
+        record=Path("/r"),
+        noop=True,
+        task_network=True,
+        stop_when="by=model",
+        check="make",
+        repo="/repo",
+        start="/start",
+    )
+    assert full.options() == {
+        "agent": ["a", "b=c"],
+        "timeout": 9.0,
+        "budget": 2.0,
+        "record": "/r",
+        "replay": None,
+        "oracle": False,
+        "noop": True,
+        "taskNetwork": True,
+        "stopWhen": "by=model",
+        "check": "make",
+        "repo": "/repo",
+        "start": "/start",
+    }
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proctor.errors import UsageError
+from proctor.errors import PlanError, UsageError
 from proctor.item import Item
 from proctor.jobs.coding import job
 from proctor.jobs.coding.job import ItemCheck, inspect
@@ -126,3 +126,48 @@ def test_each_thing_is_looked_up_once() -> None:
     assert list(check.at(item)) == []
     other = Item(runner="prompt", prompt="hi", model="scripted/other")
     assert [key for key, *_ in check.at(other)] == ["model"]
+
+
+@pytest.mark.parametrize("level", ["defaults:", "matrix:\n-"])
+def test_a_setting_that_is_invalid_is_not_checked_further(tmp_path: Path, level: str) -> None:
+    def problems(expect: str) -> list[str]:
+        text = f"{level}\n  expect: {expect}\n" + (
+            "" if level.startswith("matrix") else "matrix: [{prompt: a}]\n"
+        )
+        text = text.replace("-\n  expect", "- prompt: a\n  expect")
+        with pytest.raises(PlanError) as error:
+            read_plan(text, file="plan.yaml", folder=tmp_path)
+        return [each.problem for each in error.value.problems]
+
+    (schema,) = problems("{json_schema: {type: 3}}")
+    assert "is not a valid JSON schema" in schema
+    (shape,) = problems("{regex: 5, json_schema: {type: 3}}")
+    assert "should be text, not the number 5" in shape
+
+
+def test_a_problem_of_an_item_stands_at_the_value_that_it_has(tmp_path: Path) -> None:
+    text = """\
+defaults:
+  model: [m/a, m/b]
+  tags: [x]
+matrix:
+- prompt: [one, two]
+- {prompt: three, model: m/c, retries: 3}
+"""
+    plan = read_plan(text, file="plan.yaml", folder=tmp_path)
+
+    def place(position: int, key: str, overrides: Overrides = NO_OVERRIDES) -> tuple[int, int]:
+        found = plan.place(position, key, overrides)
+        return found.line, found.column
+
+    prompts = [item.prompt for item in plan.items()]
+    models = [item.model for item in plan.items()]
+    for position in range(4):
+        column = {"one": 12, "two": 17}[prompts[position]]
+        assert place(position, "prompt") == (5, column)
+        assert place(position, "model") == (2, {"m/a": 11, "m/b": 16}[models[position]])
+    assert (prompts[4], models[4]) == ("three", "m/c")
+    assert place(4, "prompt") == (6, 12) and place(4, "model") == (6, 26)
+    assert place(4, "retries") == (6, 40) and place(0, "retries") == (5, 3)
+    assert place(0, "tags") == (3, 9)
+    assert place(0, "model", Overrides(model="m/z")) == (5, 3)

@@ -580,3 +580,42 @@ def test_the_digest_of_a_simulation_leaves_out_how_it_runs(tmp_path: Path) -> No
     assert simulation(CONFIG.replace("num_runs: 2", "num_runs: 9"), tmp_path).digest == digest
     for more in ("retries: 3\n", "reminder_turns: 5\n", "under_test: client\n"):
         assert simulation(CONFIG + more, tmp_path).digest != digest, more
+
+
+def test_evaluators_of_a_simulation_are_checks_rubrics_or_named(tmp_path: Path) -> None:
+    text = CONFIG + (
+        "judge_model: openai/judge\n"
+        "evaluators:\n"
+        "- {name: greets, expect: {contains: hello}}\n"
+        "- {name: asks, expect: {contains: why}, target: client, level: turn}\n"
+        "- {name: warm, instructions: Is it warm?, model: openai/own}\n"
+        "- {name: kind, instructions: Is it kind?}\n"
+    )
+    made = simulation(text, tmp_path)
+    first, second, warm, kind = made.evaluators
+    assert first == {
+        "expectation": {
+            "name": "greets",
+            "expect": {"contains": "hello"},
+            "level": "session",
+            "target": "therapist",
+            "passes_at": None,
+        }
+    }
+    assert (second["expectation"]["target"], second["expectation"]["level"]) == ("client", "turn")
+    assert (warm["model"], kind["model"]) == ("openai/own", "openai/judge")
+    assert made.models == ["openai/own", "openai/judge"]
+    with pytest.raises(PlanError) as error:
+        simulation(CONFIG + "evaluators: [nobody-at-all]\n", tmp_path)
+    assert error.value.problems[0].at.line == 10
+
+
+def test_what_a_role_needs_of_the_other_may_be_an_option(tmp_path: Path) -> None:
+    def uses(**options: str) -> list[str]:
+        entry = {"role": "MI", "options": options} if options else {"role": "MI"}
+        return list(cast(entry, "therapist", "en", tmp_path, Roles()).uses)
+
+    assert uses() == ["goal", "behavior"]
+    known = Roles().find("MI").options
+    name = next(each for each in ("goal", "behavior") if each in known)
+    assert uses(**{name: "sleep"}) == [each for each in ("goal", "behavior") if each != name]

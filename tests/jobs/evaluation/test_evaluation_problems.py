@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from filled import NOW
 from proctor.errors import ModelError, UsageError
-from proctor.jobs.evaluation import drift, ground_truth, prepare
+from proctor.jobs.evaluation import drift, ground_truth, prepare, results
 from proctor.jobs.evaluation.drift import AlertFailed, Alerts, alert_document
 from proctor.jobs.evaluation.job import EvaluationJobPlan
 from proctor.jobs.evaluation.request import LogGroupSessions
 from proctor.session import CHARACTERS_PER_TOKEN
+from proctor.store.drift import LineKey
 
 
 def refused(call: Any) -> str:
@@ -444,3 +446,178 @@ def test_ground_truth_of_files_comes_before_that_of_the_request(tmp_path: Path) 
     other = prepare.pending_request(document, folder=tmp_path, files_folder=Path("/other"))
     assert other.document["dataSourceConfig"]["files"]["paths"] == ["/other/x", "/y"]
     assert prepare.pending_request(COMPLETE, folder=tmp_path).document == COMPLETE
+
+
+@pytest.mark.parametrize(
+    ("scale", "documents", "dimension", "expected"),
+    [
+        ((1.0, 5.0), {}, "", (1.0, 5.0)),
+        (None, {}, "", None),
+        (None, {"e1": {"evaluatorName": "tidy", "labels": {"a": -1.0, "b": 2.0, "c": None}}}, "", (-1.0, 2.0)),
+        (None, {"e1": {"evaluatorName": "other", "labels": {"bad": -1.0, "good": 2.0}}}, "", None),
+        (None, {"e1": {"evaluatorName": "tidy", "labels": {"bad": 1.0, "good": 1.0}}}, "", None),
+        (None, {"e1": {"evaluatorName": "tidy", "tone": {"low": 3.0, "high": 4.0}}}, "tone", (3.0, 4.0)),
+    ],
+)  # fmt: skip
+def test_the_scale_of_an_evaluator_is_that_of_its_labels(
+    scale: Any, documents: dict[str, Any], dimension: str, expected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drift, "ratings_of", lambda document, dimension: document[dimension or "labels"])
+    store: Any = SimpleNamespace(definitions=SimpleNamespace(document=documents.get))
+    config: Any = {"document": {"evaluators": [{"evaluatorId": "e1"}, {"evaluatorId": "e2"}]}}
+    watch: Any = SimpleNamespace(scale=scale)
+    key = LineKey("c1", "tidy", dimension)
+    assert drift.scale_of(store, config, key, watch) == expected
+    if scale is None:
+        assert drift.scale_of(store, config, key, None) == expected
+
+
+def test_the_scale_of_a_built_in_evaluator_is_its_own() -> None:
+    store: Any = SimpleNamespace(definitions=SimpleNamespace(document=lambda name: None))
+    config: Any = {"document": {"evaluators": [{"evaluatorId": "Builtin.Helpfulness"}]}}
+    assert drift.scale_of(store, config, LineKey("c1", "Builtin.Helpfulness", ""), None) == (0.0, 1.0)
+    assert drift.scale_of(store, config, LineKey("c1", "Builtin.Correctness", ""), None) is None
+
+
+def test_what_counts_as_a_change() -> None:
+    usual = drift.drift_settings(None, None)
+    assert (usual.lo, usual.hi) == (0.0, 1.0)
+    watch: Any = SimpleNamespace(alpha=0.05, margin=0.1, reference=1)
+    own = drift.drift_settings(watch, (1.0, 5.0))
+    assert (own.lo, own.hi, own.alpha, own.margin, own.reference) == (1.0, 5.0, 0.05, 0.1, 1.0)
+    watch.reference = None
+    assert drift.drift_settings(watch, None).reference is None
+
+
+@pytest.mark.parametrize(
+    ("attempts", "wait"), [(1, drift.FIRST_RETRY), (2, 2 * drift.FIRST_RETRY), (3, 4 * drift.FIRST_RETRY)]
+)
+def test_an_alert_is_tried_again_after_twice_the_time(tmp_path: Path, attempts: int, wait: Any) -> None:
+    settled: list[Any] = []
+    alerts = Alerts.__new__(Alerts)
+    alerts._store = SimpleNamespace(  # type: ignore[assignment]
+        drift=SimpleNamespace(settle_alert=lambda *given, **named: settled.append((given, named)))
+    )
+    crossing: Any = {"attempts": attempts}
+    alerts._retry(crossing, "why", NOW)
+    assert settled == [((crossing, drift.PENDING), {"next_at": NOW + wait, "problem": "why"})]
+    last: Any = {"attempts": drift.MOST_ATTEMPTS}
+    alerts._retry(last, "why", NOW)
+    assert settled[-1] == ((last, drift.FAILED), {"problem": "why"})
+    almost: Any = {"attempts": drift.MOST_ATTEMPTS - 1}
+    alerts._retry(almost, "why", NOW)
+    assert settled[-1][1]["next_at"] <= NOW + drift.LONGEST_RETRY
+
+
+def line(**changes: Any) -> drift.DriftLine:
+    usual: dict[str, Any] = {"config_id": "c1", "name": "n", "evaluator": "tidy", "dimension": ""}
+    usual |= {"sessions": 1200, "updated_at": "", "points": (), "crossings": ()}
+    return drift.DriftLine(**usual | changes)
+
+
+def test_the_state_of_a_line_in_words() -> None:
+    assert (line().title, line(dimension="tone").title) == ("tidy", "tidy · tone")
+    assert line().state == "No change in 1,200 sessions."
+    first = {**CROSSING, "beforeMean": None, "direction": "up", "position": 50}
+    assert line(crossings=[first]).state == "Went up to 0.25 (detected at session 50)."
+    both = line(crossings=[first, {**CROSSING, "position": 1200}])
+    assert both.state == "Went down from 0.9 to 0.25 (detected at session 1,200)."
+
+
+def test_a_line_is_drawn_with_at_most_two_hundred_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(
+        drift.charts, "line", lambda title, points, **more: drawn.append((points, more)) or "svg"
+    )
+    assert drift.drift_chart(line()) == ""
+    at = "2026-03-01T12:00:00.000Z"
+    points: Any = [
+        {"position": n + 1, "at": at, "mean": float(n % 2), "low": 0.0, "high": 1.0} for n in range(401)
+    ]
+    points[200] |= {"low": 0.75, "high": 0.25}
+    crossings: Any = [{**CROSSING, "position": 2}, {**CROSSING, "position": 3}]
+    assert drift.drift_chart(line(points=points, crossings=crossings)) == "svg"
+    found, more = drawn.pop()
+    assert len(found) == 134 and [each.x for each in found[:2]] == [3, 6] and found[-1].x == 401
+    assert (found[0].y, found[0].low, found[0].high) == (pytest.approx(1 / 3), 0.0, 1.0)
+    assert (found[66].x, found[66].low, found[66].high) == (201, None, None)
+    assert list(more["events"]) == [3.0]
+    assert drift.drift_chart(line(points=points[:200])) == "svg" and len(drawn.pop()[0]) == 200
+
+
+# --- Results ---
+
+
+def test_a_judged_session_is_known_by_the_name_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = {"target": "t", "value": 0.5, "label": "l", "explanation": "why", "error": ""}
+    rows = [
+        {"externalId": "x1", "details": '{"session": "d1"}', "judgedSessionId": "s1", **usual},
+        {"externalId": None, "details": '{"session": "d2"}', "judgedSessionId": "s2", **usual},
+        {"externalId": None, "details": "{}", "judgedSessionId": "s3", **usual},
+    ]
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        results, "result_targets", lambda *given, **named: asked.append((given[1:], named)) or rows
+    )
+    one: Any = SimpleNamespace(evaluator="e", digest="d", dimension="m")
+    read: Any = None
+    found = results.failed_targets(read, "r", one)
+    assert [(each.session, each.session_id) for each in found] == [("x1", "s1"), ("d2", "s2"), ("s3", "s3")]
+    assert (found[0].target, found[0].value, found[0].label, found[0].explanation) == ("t", 0.5, "l", "why")
+    assert asked == [(("r", "failed", ("e", "d", "m")), {"limit": 10})]
+
+
+@pytest.mark.parametrize(
+    ("high_is_bad", "worst", "best", "expected"),
+    [
+        (False, [0.1, 0.2, 0.9], 0.9, [0.1, 0.2]),
+        (True, [0.9, 0.2, 0.1], 0.1, [0.9, 0.2]),
+        (False, [0.5] * 5, 0.5, [0.5] * 3),
+    ],
+)
+def test_the_worst_results_leave_out_the_best_value(
+    high_is_bad: bool, worst: list[float], best: float, expected: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = {"highest" if high_is_bad else "lowest": worst, "lowest" if high_is_bad else "highest": [best]}
+    monkeypatch.setattr(
+        results,
+        "_targets",
+        lambda read, run_id, result, which, limit: [SimpleNamespace(value=value) for value in kinds[which]],
+    )
+    one: Any = SimpleNamespace(high_is_bad=high_is_bad)
+    read: Any = None
+    assert [each.value for each in results.worst_targets(read, "r", one)] == expected
+
+
+def test_unused_ground_truth_is_named_by_its_evaluators() -> None:
+    everybody = [("a", ["turns", "assertions"]), ("b", ["turns"])]
+    assert list(results._unused_ground_truth(everybody)) == [
+        "Unused ground truth: assertions by a; turns by any evaluator"
+    ]
+    assert list(results._unused_ground_truth([])) == []
+    names = ["a", "b", "c", "d", "e", "f"]
+    assert results._shortened(names[:4]) == "a, b, c, d"
+    assert results._shortened(names) == "a, b, c, d and 2 more"
+
+
+def test_evaluators_have_arns() -> None:
+    job = "arn:aws:bedrock-agentcore:eu:1:batch-evaluate/x"
+    own = "arn:aws:bedrock-agentcore:::evaluator/Builtin.Helpfulness"
+    assert results.evaluator_arn(job, "Builtin.Helpfulness") == own
+    assert results.evaluator_arn(job, "ThirdParty.X") == "arn:aws:bedrock-agentcore:::evaluator/ThirdParty.X"
+    assert results.evaluator_arn(job, "mine") == "arn:aws:bedrock-agentcore:eu:1:evaluator/mine"
+
+
+def average(value: float | None, *, low: float | None = None, n: int = 2, high_is_bad: bool = False) -> Any:
+    return SimpleNamespace(
+        average=SimpleNamespace(value=value, low=low, high=0.75, n=n), high_is_bad=high_is_bad
+    )
+
+
+def test_averages_in_words_the_worst_first() -> None:
+    rows = [average(None), average(0.5), average(0.25), average(0.75, high_is_bad=True)]
+    assert [each.average.value for each in sorted(rows, key=results._worst_first)] == [0.75, 0.25, 0.5, None]
+    assert results._average_text(average(0.5).average) == "0.500"
+    assert results._average_text(average(0.5, low=0.25).average) == "0.500 (0.250 to 0.750)"
+    assert results._average_text(average(None).average) == "labels only"
+    assert results._average_text(average(None, n=0).average) == "–"

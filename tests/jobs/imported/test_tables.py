@@ -665,3 +665,34 @@ def test_lines_are_counted_across_the_parts_in_which_a_file_is_decoded(tmp_path,
         assert _undecodable_line(path, "utf-8") == expected
     path.write_bytes(end.join(["a", "b", "c"]).encode())
     assert _undecodable_line(path, "utf-8") == 3
+
+
+@pytest.mark.parametrize(
+    ("levels", "rows", "is_factor"),
+    [
+        (3, 3, True),
+        (2, 4, True),
+        (3, 4, False),
+        (3, 6, True),
+        (4, 6, False),
+        (50, 100, True),
+        (51, 200, False),
+    ],
+)
+def test_a_column_is_a_factor_if_its_values_group_the_rows(levels, rows, is_factor):
+    column = table._Column()
+    for number in range(levels):
+        column.add(number)
+    assert column.is_factor(rows) is is_factor
+
+
+@pytest.mark.parametrize(
+    ("value", "is_plain"), [("x" * 200, True), ("x" * 201, False), ({}, False), (None, True), (3.0, True)]
+)
+def test_levels_are_short_texts_or_numbers(value, is_plain):
+    column = table._Column()
+    column.add(value)
+    assert column.is_plain is is_plain
+    assert column.levels == ({str(value).removesuffix(".0")} if is_plain and value is not None else set())
+    column.add("later")
+    assert ("later" in column.levels) is is_plain
