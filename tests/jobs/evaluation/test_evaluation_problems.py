@@ -453,7 +453,7 @@ def test_ground_truth_of_files_comes_before_that_of_the_request(tmp_path: Path) 
     [
         ((1.0, 5.0), {}, "", (1.0, 5.0)),
         (None, {}, "", None),
-        (None, {"e1": {"evaluatorName": "tidy", "labels": {"a": -1.0, "b": 2.0, "c": None}}}, "", (-1.0, 2.0)),
+        (None, {"e1": {"evaluatorName": "tidy", "labels": {"a": -1.0, "b": 2.0, "": None}}}, "", (-1.0, 2.0)),
         (None, {"e1": {"evaluatorName": "other", "labels": {"bad": -1.0, "good": 2.0}}}, "", None),
         (None, {"e1": {"evaluatorName": "tidy", "labels": {"bad": 1.0, "good": 1.0}}}, "", None),
         (None, {"e1": {"evaluatorName": "tidy", "tone": {"low": 3.0, "high": 4.0}}}, "tone", (3.0, 4.0)),
