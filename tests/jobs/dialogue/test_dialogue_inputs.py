@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from proctor.errors import PlanError, UsageError
-from proctor.jobs.dialogue import plan, tables
+from proctor.jobs.dialogue import plan, roles, tables
 from proctor.jobs.dialogue.job import JOB
 from proctor.jobs.dialogue.plan import Faults, RoleChoice, RoleFaults, cast, previous_sessions
 from proctor.jobs.dialogue.roles import BUILT_IN, Roles, read_role
 from proctor.jobs.dialogue.world import DialogueTask, read_tasks, read_tools
+from proctor.plan.yaml_loader import read_source
 
 EEYORE = Roles().find("eeyore")
 
@@ -619,3 +620,35 @@ def test_what_a_role_needs_of_the_other_may_be_an_option(tmp_path: Path) -> None
     known = Roles().find("MI").options
     name = next(each for each in ("goal", "behavior") if each in known)
     assert uses(**{name: "sleep"}) == [each for each in ("goal", "behavior") if each != name]
+
+
+def test_expressions_of_a_role_speak_of_what_has_a_value() -> None:
+    source = read_source("steps:\n- {when: moodd > 1}\n", file="role.yaml")
+
+    def wrong(**step: Any) -> list[tuple[int, str, str]]:
+        found = roles._wrong_expressions(source, step, {"mood", "turn"})
+        return [(each.at.line, each.problem, each.remedy) for each in found]
+
+    assert wrong(when="mood > 1", until=3, set={"x": "turn + 1"}) == []
+    assert wrong(when="moodd > 1") == [
+        (2, "`when: moodd > 1` speaks of `moodd`, which nothing gives a value", "Did you mean `mood`?")
+    ]
+    assert wrong(otherwise={"x": "zeal"}) == [
+        (2, "`otherwise: x: zeal` speaks of `zeal`, which nothing gives a value", "There are: mood, turn.")
+    ]
+    ((line, problem, remedy),) = wrong(until="1 +")
+    assert (line, remedy) == (2, "") and problem.startswith("`until: 1 +` is no expression: ")
+
+
+@pytest.mark.parametrize(
+    ("value", "is_accepted"), [("0", True), ("2", True), ("2.1", False), ("-0.1", False), ("hot", False)]
+)
+def test_temperatures_that_providers_accept(value: str, is_accepted: bool) -> None:
+    parameters = f"parameters: {{temperature: {value}}}"
+    for text in (f"{parameters}\nsteps: []\n", f"steps: [{{{parameters}}}]\n"):
+        found = list(roles._parameter_problems(read_source(text, file="role.yaml")))
+        assert [(each.problem, each.remedy) for each in found] == (
+            []
+            if is_accepted
+            else [(f"`temperature: {value}` is not accepted by any provider", "Use a number from 0 to 2.")]
+        )

@@ -11,6 +11,7 @@ import pytest
 from proctor.batch.create import create
 from proctor.errors import UsageError
 from proctor.item import Item
+from proctor.job import StepFinished
 from proctor.jobs.scenario import folder
 from proctor.jobs.scenario.folder import ExperimentFolder, ImportedRuns, import_runs, run_from_store
 from proctor.scenario.run_files import turn_as_plain
@@ -411,3 +412,37 @@ def test_scores_name_their_judges() -> None:
     ]
     assert (run.judge_calls[0].input_tokens, run.judge_calls[0].output_tokens) == (4, 2)
     assert run.scores == {"Tone": 0.5, "Other": "kind", "Free": 1.0}
+
+
+def test_the_files_of_a_run_are_written_whole_once_and_then_turn_by_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written: list[Any] = []
+    outputs = {number: step(number)["output"] for number in (1, 2, 3)}
+    monkeypatch.setattr(folder, "step_text", lambda read, name, number, column: outputs[number])
+    monkeypatch.setattr(
+        folder, "write_run", lambda path, scenario, run, since, whole: written.append((len(run.turns), since))
+    )
+
+    def folder_of(item: Any) -> Any:
+        run = ScenarioRun(item_id="i", label="l", seed=1, total_turns=3, turns=(turn(1),))
+        scenario: Any = None
+        return folder._RunFolder(path=Path("x"), scenario=scenario, run=run, whole=True)
+
+    holder: Any = SimpleNamespace(
+        _running={}, _folder_of=folder_of, _item=lambda item_id: item_id, store=SimpleNamespace(read=None)
+    )
+
+    def finished(number: int, session: str = "s1") -> None:
+        ended = StepFinished(item_id="i", session_id=session, number=number)
+        ExperimentFolder.step_finished(holder, ended)
+
+    finished(1)
+    assert written == [(1, 0)] and holder._running["i"].step == 1
+    finished(3)
+    assert written[1:] == [(3, 2)] and holder._running["i"].step == 3
+    finished(3)
+    assert len(written) == 2
+    # Another attempt begins anew.
+    finished(1, "s2")
+    assert written[2:] == [(1, 0)] and holder._running["i"].session_id == "s2"

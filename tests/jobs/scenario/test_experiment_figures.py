@@ -300,3 +300,65 @@ def test_the_page_of_a_run_has_effects_success_and_six_metrics(drawn: list[Any])
     assert titles(many)[:5] == ["s0", "s1", "s2", "s3", "Success"]
     assert titles(many)[-2:] == ["Turns m5", "Turns m7"]
     assert many.remarks == ["note", "The analysis has 2 more metrics."]
+
+
+def crossed(monkeypatch: pytest.MonkeyPatch, levels: dict[str, list[str]]) -> Any:
+    """An analyzer with a run of each combination of fee and model; trust is the fee, plus 10 with y."""
+    runs = [
+        run(
+            metrics={"trust": float(fee) + 10 * (model == "y")},
+            levels={"fee": fee, "model": model, "size": "s"},
+        )
+        for fee in ("1", "2", "3")
+        for model in ("x", "y")
+    ]
+    runs += [run(is_success=False), run(metrics={})]
+    monkeypatch.setattr(figures.experiment, "levels_of", lambda _: levels)
+    monkeypatch.setattr(figures.experiment, "level_of", lambda _, each, factor: each.levels[factor])
+    effects = [{"factor": "fee × model", "p_corrected": 0.0123}]
+    return SimpleNamespace(study=study(runs=runs), factor_effects=lambda metric: effects)
+
+
+def test_two_factors_have_a_mean_in_each_combination(
+    drawn: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    analyzer = crossed(monkeypatch, {"model": ["x", "y"], "fee": ["1", "2", "3"]})
+    ((caption, plot),) = figures._interactions("trust", analyzer)
+    ((name, (title, rows, cells), named),) = drawn
+    assert (plot, name, title, rows) == ("<interaction>", "interaction", "trust: fee by model", "fee")
+    assert {level: {other: cell.value for other, cell in row.items()} for level, row in cells.items()} == {
+        "1": {"x": 1.0, "y": 11.0},
+        "2": {"x": 2.0, "y": 12.0},
+        "3": {"x": 3.0, "y": 13.0},
+    }
+    assert all(cell.n == 1 for row in cells.values() for cell in row.values())
+    assert named == {"by": "model", "axis": "trust"}
+    assert caption.endswith("Lines that are not parallel show an interaction.")
+    swapped = crossed(monkeypatch, {"fee": ["1", "2", "3"], "model": ["x", "y"]})
+    ((caption, _),) = figures._interactions("trust", swapped)
+    assert caption.endswith(" Interaction: F test, p = 0.012 (Bonferroni).")
+
+
+@pytest.mark.parametrize(("number", "is_drawn"), [(6, True), (7, False)])
+def test_six_levels_have_a_line_of_their_own(
+    number: int, is_drawn: bool, drawn: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = [str(level) for level in range(1, number + 1)]
+    analyzer = crossed(monkeypatch, {"fee": many, "size": ["s", *"abcdefgh"]})
+    assert bool(figures._interactions("trust", analyzer)) is is_drawn
+
+
+def test_each_level_has_its_mean_over_the_others(drawn: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    analyzer = crossed(monkeypatch, {"fee": ["1", "2", "3", "4"], "model": ["x", "y"]})
+    marks = FigureList()
+    ((caption, _),) = figures._main_effects("trust", analyzer, marks)
+    ((_, (title, groups), named),) = drawn
+    assert title == "trust: main effects" and named["reference"] == pytest.approx(7.0)
+    assert {factor: [(bar.label, bar.value) for bar in bars] for factor, bars in groups.items()} == {
+        "fee": [("1", 6.0), ("2", 7.0), ("3", 8.0)],
+        "model": [("x", 2.0), ("y", 12.0)],
+    }
+    assert groups["fee"][0].note == "6 (n = 2)" and groups["model"][1].mark == 4
+    assert (marks.figures[0].label, marks.figures[0].items) == ("fee = 1", {"factor": ["fee=1"]})
+    assert "Dashed line: mean of all 6 runs." in caption
+    assert figures._main_effects("trust", crossed(monkeypatch, {})) == []
