@@ -408,3 +408,20 @@ def test_the_calls_of_a_gateway_are_one_session(
         "2 calls, 4,000 tokens in (3,000 cached), 6 out, $0.50",
         f"Next:  proctor show {session.session_id}",
     ]
+
+
+def test_a_connection_is_accepted_answered_and_released_as_by_the_server_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[Any] = []
+    parent = serve.TimedProtocol.__mro__[1]
+    monkeypatch.setattr(parent, "connection_made", lambda self, transport: calls.append(("made", transport)))
+    monkeypatch.setattr(parent, "on_response_complete", lambda self: calls.append("answered"))
+    monkeypatch.setattr(parent, "connection_lost", lambda self, error: calls.append(("lost", error)))
+    monkeypatch.setattr(serve.TimedProtocol, "_expect_request", lambda self: calls.append("waits"))
+    protocol = serve.TimedProtocol.__new__(serve.TimedProtocol)
+    transport: Any = "transport"
+    protocol.connection_made(transport)
+    protocol.on_response_complete()
+    protocol.connection_lost(None)
+    assert calls == [("made", "transport"), "waits", "answered", "waits", ("lost", None)]

@@ -557,7 +557,12 @@ def test_a_question_of_an_experiment_is_answered_at_the_terminal(
     assert run_commands._ask_here("port\x1b", "What now?\nSay.") == "one\ntwo"
     lines = capsys.readouterr().err.splitlines()
     assert lines[1].startswith("── you are port ") and lines[1].endswith(" " + "─" * 40)
-    assert lines[2:4] == ["What now?", "Say."]
+    assert lines[2:] == [
+        "What now?",
+        "Say.",
+        "── your answer; end it with a line that holds a single dot",
+        "── waiting for the next question",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -145,9 +145,7 @@ def test_statements_keep_file_names_with_hints():
     body = title_and_body(
         "Fix\n\nReal text.\n\n```diff\n- a\n+ b\n```\n\n## Test plan\nrun x", [], hints=True
     )[1]
-    assert body.startswith("Real text.")
-    assert "+ b" not in body
-    assert "run x" not in body
+    assert body == "Real text."
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,9 @@ def title_and_body(message: str, paths: Collection[str], *, hints: bool) -> tupl
         if _END.match(line):
             break
         if line.startswith("```"):
+            was_diff = fenced_diff
             fenced_diff = not fenced_diff and line[3:].strip() in ("diff", "patch")
-            if fenced_diff:
+            if fenced_diff or was_diff:
                 continue
         if not fenced_diff and not _DIFF_LINE.match(line) and not _TRAILER.match(line.strip()):
             lines.append(line)

@@ -7,7 +7,19 @@ import pytest
 
 from comparisons import compare_within
 from proctor.errors import UsageError
-from proctor.jobs.imported.table import TableError, _csv_rows, _undecodable_line, import_table
+from proctor.jobs.imported import table
+from proctor.jobs.imported.job import JOB
+from proctor.jobs.imported.table import (
+    TableError,
+    _ColumnMapping,
+    _csv_rows,
+    _nearest,
+    _TableFile,
+    _undecodable_line,
+    as_figure,
+    import_table,
+    resolve,
+)
 from proctor.stats.summary import summarise
 from proctor.store import ItemFilter, Scope, Store
 from proctor.store.keys import Keys, LocalKey
@@ -547,3 +559,140 @@ def test_a_cell_that_cannot_be_read_is_named_by_its_line(tmp_path):
     assert problem.line == 20_003 and problem.problem == "it is not UTF-8, from this line on"
     # Text is decoded in blocks: rows before it may not have been read.
     assert len(rows) <= 20_001
+
+
+def test_nothing_to_import_is_refused(store):
+    assert refused(store) == "there are no tables to import\nGive a file or a folder."
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        (
+            "a.json",
+            "{}",
+            "a.json: it is not a list of rows\nWrite a JSON list of objects, or JSON lines.",
+        ),
+        ("a.json", '[{"task": "a", "success": true}, 3]', "a.json:2: it is not a JSON object"),
+        ("a.csv", "task,success\n", "a.csv: it has no rows"),
+        ("a.jsonl", '{"success": true}\n{"task": "a"}\n', "a.jsonl:1: the row has no task"),
+        ("a.jsonl", '{"task": "a"}\n{"task": "a", "success": true}\n', "a.jsonl:1: the row has no result"),
+    ],
+)
+def test_a_file_that_is_no_table_is_named(store, tmp_path, name, text, expected):
+    problem = refused(store, write(tmp_path, text, name)).replace(f"{tmp_path}/", "")
+    assert expected in problem, problem
+
+
+def test_columns_of_scores_that_nobody_mapped_are_scores():
+    names = ["Task", "success", "score:tone", "score:help", "other"]
+    assert resolve({}, names) == {
+        "task": "Task",
+        "success": "success",
+        "score:tone": "score:tone",
+        "score:help": "score:help",
+    }
+    assert resolve({"task": "other", "success": "", "score:tone": "other"}, names) == {
+        "task": "other",
+        "score:tone": "other",
+        "score:help": "score:help",
+    }
+
+
+@pytest.mark.parametrize(
+    ("names", "task", "success"),
+    [
+        (["ID", "instance_id", "reward", "Resolved"], "instance_id", "Resolved"),
+        (["tasks", "succes"], "tasks", "succes"),
+        (["x", "y"], "COLUMN", "COLUMN"),
+    ],
+)
+def test_the_column_that_is_most_likely_meant(names, task, success):
+    assert (_nearest("task", names), _nearest("success", names)) == (task, success)
+
+
+@pytest.mark.parametrize(
+    ("value", "figure"),
+    [
+        (3, 3.0),
+        ("$ 0.42", 0.42),
+        ("-1e3", -1000.0),
+        ("1_000", None),
+        ("\u0663", None),
+        ("x", None),
+        (None, None),
+        ([1], None),
+        (10**400, None),
+    ],
+)
+def test_numbers_of_cells(value, figure):
+    assert as_figure(value) == figure
+
+
+def test_a_file_that_changes_during_the_import_is_refused(tmp_path):
+    path = write(tmp_path, "task,success\na,true\nb\n")
+    table = _TableFile(path)
+    mapping = _ColumnMapping({path: {"task": "task", "success": "success"}}, [], None, frozenset())
+    with pytest.raises(UsageError) as error:
+        list(mapping.outcomes(table, "file"))
+    assert str(error.value) == f"{path}:3: the file changed during the import\nImport it again."
+    path.write_text("task,success\na,maybe\n")
+    with pytest.raises(UsageError) as error:
+        list(mapping.outcomes(table, "file"))
+    assert str(error.value).endswith("\nThe file changed during the import; import it again.")
+
+
+def test_an_imported_run_is_not_resumed():
+    for call in (lambda: JOB.restore({}, None), lambda: JOB.check_resume("r", None, None)):
+        with pytest.raises(UsageError, match=r"^an imported run cannot be resumed; import again$"):
+            call()
+    assert JOB.recognizes("task: a") == 0
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 64])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_are_counted_across_the_parts_in_which_a_file_is_decoded(tmp_path, monkeypatch, size, end):
+    monkeypatch.setattr(table, "_DECODED_BYTES", size)
+    path = tmp_path / "t.csv"
+    for rows in (
+        ["caf\u00e9"],
+        ["a", "caf\u00e9"],
+        ["a", "bc", "", "d\u00e9", "e"],
+        ["abc", "", "", "\u00e9"],
+    ):
+        path.write_bytes(end.join(rows).encode("latin-1"))
+        expected = next(number for number, row in enumerate(rows, 1) if "\u00e9" in row)
+        assert _undecodable_line(path, "utf-8") == expected
+    path.write_bytes(end.join(["a", "b", "c"]).encode())
+    assert _undecodable_line(path, "utf-8") == 3
+
+
+@pytest.mark.parametrize(
+    ("levels", "rows", "is_factor"),
+    [
+        (3, 3, True),
+        (2, 4, True),
+        (3, 4, False),
+        (3, 6, True),
+        (4, 6, False),
+        (50, 100, True),
+        (51, 200, False),
+    ],
+)
+def test_a_column_is_a_factor_if_its_values_group_the_rows(levels, rows, is_factor):
+    column = table._Column()
+    for number in range(levels):
+        column.add(number)
+    assert column.is_factor(rows) is is_factor
+
+
+@pytest.mark.parametrize(
+    ("value", "is_plain"), [("x" * 200, True), ("x" * 201, False), ({}, False), (None, True), (3.0, True)]
+)
+def test_levels_are_short_texts_or_numbers(value, is_plain):
+    column = table._Column()
+    column.add(value)
+    assert column.is_plain is is_plain
+    assert column.levels == ({str(value).removesuffix(".0")} if is_plain and value is not None else set())
+    column.add("later")
+    assert ("later" in column.levels) is is_plain

@@ -1,0 +1,654 @@
+"""Inputs of a dialogue: profiles, earlier sessions, options, tools in files; and what is wrong with them."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from proctor.errors import PlanError, UsageError
+from proctor.jobs.dialogue import plan, roles, tables
+from proctor.jobs.dialogue.job import JOB
+from proctor.jobs.dialogue.plan import Faults, RoleChoice, RoleFaults, cast, previous_sessions
+from proctor.jobs.dialogue.roles import BUILT_IN, Roles, read_role
+from proctor.jobs.dialogue.world import DialogueTask, read_tasks, read_tools
+from proctor.plan.yaml_loader import read_source
+
+EEYORE = Roles().find("eeyore")
+
+
+def refused(call: Any) -> str:
+    with pytest.raises(UsageError) as error:
+        call()
+    return str(error.value)
+
+
+# --- Profiles ---
+
+
+def profiles(entry: dict[str, Any], side: str = "client", folder: Any = EEYORE) -> list[str]:
+    return [name for name, _ in plan._profiles(folder, entry, side, Path("/"), "en")]
+
+
+def test_profiles_are_named_numbered_or_all() -> None:
+    names = list(EEYORE.profiles_in("en"))
+    assert profiles({"profile": "all"}) == names
+    assert profiles({"profile": names[1]}) == profiles({"profile": 1}) == [names[1]]
+    assert profiles({"profile": [0, names[2]]}) == [names[0], names[2]]
+    assert profiles({"profile": len(names) - 1}) == [names[-1]]
+    for wrong in (len(names), -1, "nobody at all"):
+        assert refused(lambda wrong=wrong: profiles({"profile": wrong})) == (
+            f"the role eeyore has no profile `{wrong}`\nThere are: {', '.join(names)}."
+        )
+
+
+def test_without_a_profile_a_client_has_all_and_a_therapist_the_first() -> None:
+    def folder(default: str | None, there: dict[str, Any]) -> Any:
+        source = SimpleNamespace(data={"default_profile": default})
+        return SimpleNamespace(
+            name="r", folder=Path("/roles/r"), source=source, profiles_in=lambda language: there
+        )
+
+    three = {"a": {}, "b": {}, "c": {}}
+    assert profiles({}, "client", folder("b", three)) == ["b", "a", "c"]
+    assert profiles({}, "therapist", folder("b", three)) == ["b"]
+    assert profiles({}, "client", folder(None, three)) == ["a", "b", "c"]
+    assert profiles({}, "client", folder("lost", three)) == ["a", "b", "c"]
+    assert refused(lambda: profiles({}, "client", folder("b", {}))) == (
+        "the role r has no profile\nAdd one to /roles/r/profiles."
+    )
+
+
+def test_profiles_come_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "people.yaml"
+    file.write_text("- {name: a}\n- {name: b}\n")
+    wrong: list[str] = []
+    source = SimpleNamespace(data={"default_profile": "b"})
+    folder: Any = SimpleNamespace(
+        name="r",
+        folder=tmp_path,
+        source=source,
+        profiles_in=lambda language: {"x": {}},
+        check_profile=lambda profile: list(wrong),
+    )
+    assert profiles({"profiles_file": str(file)}, "client", folder) == ["people:0", "people:1"]
+    wrong.append("`age` is missing")
+    assert refused(lambda: profiles({"profiles_file": str(file)}, "client", folder)) == (
+        f"{file}: the profile people:0 is not valid for r: `age` is missing\n\n"
+        f"{file}: the profile people:1 is not valid for r: `age` is missing"
+    )
+    assert refused(lambda: profiles({"profiles_file": "/lost.yaml"}, "client", folder)) == (
+        "there is no file /lost.yaml with profiles for r"
+    )
+
+
+@pytest.mark.parametrize("label", ["a b", ".hidden", "a/b"])
+def test_a_label_is_part_of_a_file_name(label: str) -> None:
+    assert refused(lambda: plan._label({"label": label})) == (
+        f"`{label}` is not a valid label\nUse letters, digits and . _ -"
+    )
+    assert plan._label({"label": "a.b_c-1", "role": "r"}) == "a.b_c-1"
+    assert plan._label({"role": "r"}) == plan._label({"label": "", "role": "r"}) == "r"
+
+
+def test_options_are_those_of_the_role() -> None:
+    role: Any = SimpleNamespace(
+        name="r",
+        options={"mood": "calm", "speed": 1},
+        source=SimpleNamespace(data={"choices": {"mood": ["calm", "cross"]}}),
+    )
+    faults = Faults()
+    plan._check_options(role, {"mood": "cross", "speed": 9}, faults)
+    assert faults.messages == []
+    plan._check_options(role, {"mod": 1, "mood": "sad"}, faults)
+    assert faults.messages == [
+        "the role r has no option `mod`\nDid you mean `mood`? It has: mood, speed.",
+        "`mood` of r cannot be `sad`\nIt can be: calm, cross.",
+    ]
+    bare: Any = SimpleNamespace(name="r", options={}, source=SimpleNamespace(data={}))
+    faults = Faults()
+    plan._check_options(bare, {"zeal": 1}, faults)
+    assert faults.messages == ["the role r has no option `zeal`\nIt has: none."]
+
+
+def test_errors_of_several_checks_are_reported_together() -> None:
+    faults, inner = Faults(), Faults()
+    faults.raise_all()
+    with faults:
+        raise UsageError("one")
+    faults.add("two")
+    faults.add("two")
+    inner.add("three")
+    with faults:
+        raise RoleFaults(inner)
+    assert refused(faults.raise_all) == "one\n\ntwo\n\nthree"
+    with pytest.raises(KeyError), faults:
+        raise KeyError
+
+
+def test_a_profile_has_what_templates_use_and_fits_the_schema_of_its_role() -> None:
+    def messages(profile: dict[str, Any], task: DialogueTask | None) -> list[str]:
+        folder: Any = SimpleNamespace(
+            name="r",
+            required_members={"name", "age"},
+            check_profile=lambda profile: ["`name` is too long"] if profile.get("name") == "long" else [],
+        )
+        faults = Faults()
+        plan._check_profile(folder, EEYORE.role("en"), "client", "zoe", profile, task, {}, faults)
+        return faults.messages
+
+    task = DialogueTask(name="refund", goal="Get money.", profile={"name": "long"})
+    assert messages({}, None) == [
+        "the profile zoe of r has no `age`, which its templates use",
+        "the profile zoe of r has no `name`, which its templates use",
+    ]
+    assert messages({"age": 3}, task) == ["the task `refund` does not fit the role r: `name` is too long"]
+    assert messages({"age": 3, "name": "long"}, None) == []
+
+
+def test_a_side_has_a_profile_and_a_session_for_each_number() -> None:
+    choice = RoleChoice(
+        label="l",
+        role=EEYORE.role("en"),
+        digest="d",
+        profiles=[("a", {"x": 1}), ("b", {"x": 2})],
+        is_crossed=True,
+        options={"o": 1},
+        model="m/n",
+        parameters={"temperature": 0.5},
+        previous=[{"profile": "a", "n": 1}, {"profile": "a", "n": 2}, {"profile": "c", "n": 3}],
+    )
+    assert choice.details(0) == {
+        "role": "eeyore",
+        "label": "l",
+        "digest": "d",
+        "profileName": "a",
+        "profile": {"x": 1},
+        "options": {"o": 1},
+        "model": "m/n",
+        "parameters": {"temperature": 0.5},
+        "previous": {"profile": "a", "n": 1},
+    }
+    second = choice.details(1)
+    assert (second["profileName"], second["previous"]) == ("b", {"profile": "a", "n": 2})
+    assert choice.details(2)["profileName"] == "a"
+    assert "previous" not in replace(choice, previous=()).details(0)
+    assert (choice.crossed_profiles, replace(choice, is_crossed=False).crossed_profiles) == (2, 1)
+    task = DialogueTask(name="refund", goal="Get money.", profile={"y": 3})
+    assert (choice.details(0, task)["profileName"], choice.details(0, task)["profile"]) == (
+        "a/refund",
+        {"x": 1, "y": 3, "goal": "Get money."},
+    )
+    single = replace(choice, profiles=[("a", {})])
+    assert single.details(0, task)["profileName"] == "refund"
+    assert replace(choice, is_crossed=False).details(0, task)["profileName"] == "refund"
+
+
+def test_models_and_parameters_of_a_side_come_before_those_of_its_role_and_the_plan() -> None:
+    speaker = replace(EEYORE.role("en"), model="role/m", parameters={"a": 1, "b": 1, "c": 1})
+    choice = RoleChoice(
+        label="l", role=speaker, digest="d", profiles=[("a", {})], is_crossed=False, parameters={"c": 3}
+    )
+    done = choice.settled("plan/m", {"b": 2, "c": 2, "d": None})
+    assert (done.model, done.parameters) == ("role/m", {"a": 1, "b": 2, "c": 3})
+    assert replace(choice, model="own/m").settled("plan/m", {}).model == "own/m"
+    bare = replace(choice, role=replace(speaker, model=""))
+    assert bare.settled("plan/m", {}).model == "plan/m"
+
+
+def test_a_role_plays_its_side(tmp_path: Path) -> None:
+    assert refused(lambda: cast({"role": "eeyore"}, "therapist", "en", tmp_path, Roles())) == (
+        "the role eeyore does not play a therapist\nIt plays: client."
+    )
+    choice = cast({"role": "eeyore", "profile": 0, "temperature": 0.3}, "client", "en", tmp_path, Roles())
+    assert (choice.label, choice.is_crossed, choice.model, choice.parameters) == (
+        "eeyore",
+        True,
+        "",
+        {"temperature": 0.3},
+    )
+    plain = cast({"role": "eeyore", "temperature": 0}, "client", "en", tmp_path, Roles())
+    assert (plain.is_crossed, plain.parameters) == (False, {"temperature": 0})
+
+
+# --- Earlier sessions ---
+
+
+def test_earlier_sessions_are_files_or_a_folder_of_them(tmp_path: Path) -> None:
+    def write(name: str, **more: Any) -> Path:
+        path = tmp_path / name
+        path.write_text(json.dumps({"messages": [{"role": "client", "content": name}], **more}))
+        return path
+
+    states = [{"turn": 0, "client.mood": 1, "therapist.mood": 5}, {"client.mood": 2, "client.x": 3}]
+    one = write("a_run1.json", states=states, roles={"client": {"profile": "zoe"}})
+    write("b_run2.json")
+    write("other.json")
+    (tmp_path / "c_run3.json").write_text(json.dumps({"messages": []}))
+    (tmp_path / "d_run4.json").mkdir()
+    first = {
+        "profile": "zoe",
+        "messages": [{"role": "client", "content": "a_run1.json"}],
+        "states": {"mood": 2, "x": 3},
+    }
+    assert previous_sessions(one, "client") == [first]
+    second = {"profile": None, "messages": [{"role": "client", "content": "b_run2.json"}], "states": {}}
+    assert previous_sessions(tmp_path, "client") == [first, second]
+    assert previous_sessions(one, "therapist")[0]["states"] == {"mood": 5}
+    for path in (tmp_path / "lost.json", tmp_path / "c_run3.json"):
+        assert refused(lambda path=path: previous_sessions(path, "client")) == (
+            f"there is no session in {path} to continue\nGive a session file, or an output folder."
+        )
+
+
+# --- Tools and tasks in files ---
+
+
+def test_tools_in_another_folder_name_their_files_from_the_config(tmp_path: Path) -> None:
+    inner = tmp_path / "tools"
+    inner.mkdir()
+    (inner / "shop.py").write_text("def price(name: str) -> int:\n    '''The price.'''\n    return 1\n")
+    (inner / "look.sh").write_text("")
+    text = """\
+tools:
+- {name: price, description: d, python: "shop.py:price"}
+- {name: look, description: d, parameters: {}, command: [sh, look.sh, other]}
+"""
+    (inner / "tools.yaml").write_text(text)
+    price, look = read_tools("tools/tools.yaml", tmp_path)
+    assert (price["python"], look["command"]) == ("tools/shop.py:price", ["sh", "tools/look.sh", "other"])
+    same = read_tools("tools.yaml", inner)
+    assert (same[0]["python"], same[1]["command"]) == ("shop.py:price", ["sh", "look.sh", "other"])
+    assert refused(lambda: read_tools("lost.yaml", tmp_path)) == (
+        f"there is no file {tmp_path}/lost.yaml with tools"
+    )
+
+
+def test_files_of_tools_and_tasks_are_checked(tmp_path: Path) -> None:
+    (tmp_path / "tools.yaml").write_text("tools: [{name: a, colour: red}]\n")
+    with pytest.raises(PlanError) as error:
+        read_tools("tools.yaml", tmp_path)
+    assert [each.problem for each in error.value.problems][-1] == "tool 1 has no setting `colour`"
+    (tmp_path / "tasks.yaml").write_text("tasks: [{name: a, gaol: red}]\n")
+    with pytest.raises(PlanError) as error:
+        read_tasks("tasks.yaml", tmp_path)
+    assert "task 1 has no setting `gaol`" in [each.problem for each in error.value.problems]
+
+
+# --- Analysis ---
+
+
+def test_the_analysis_begins_with_the_first_finished_dialogue(monkeypatch: pytest.MonkeyPatch) -> None:
+    ctx: Any = SimpleNamespace(store=SimpleNamespace(read="read"))
+    monkeypatch.setattr("proctor.jobs.dialogue.job.finished_items", lambda read, run_id: [(read, run_id)])
+    monkeypatch.setattr("proctor.jobs.dialogue.job.session_document", lambda read, item: (read, item))
+    documents: list[Any] = []
+    monkeypatch.setattr(
+        tables, "analysis_document", lambda sessions, run_id: documents.append([*sessions, run_id])
+    )
+    assert refused(lambda: JOB.analysis("r", ctx)) == (
+        "there is no finished dialogue yet\nThe analysis begins with the first."
+    )
+    assert documents == [[("read", ("read", "r")), "r"]]
+    monkeypatch.setattr(tables, "analysis_document", lambda sessions, run_id: {"id": run_id})
+    monkeypatch.setattr(
+        "proctor.jobs.dialogue.report.dialogue_html", lambda document: f"page of {document['id']}"
+    )
+    assert JOB.analysis("r", ctx) == "page of r"
+
+
+def test_a_document_that_cannot_be_read_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refused(lambda: tables._load_document(tmp_path / "lost")) == (
+        "it cannot be read: No such file or directory"
+    )
+    (tmp_path / "a.json").write_text("{")
+    assert refused(lambda: tables._load_document(tmp_path / "a.json")).startswith("it is not JSON: ")
+    monkeypatch.setattr(tables, "LARGEST_BYTES", 0)
+    assert refused(lambda: tables._load_document(tmp_path / "a.json")) == (
+        "it is larger than 0 MiB, which no session is"
+    )
+
+
+def test_pandas_is_needed_for_its_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
+    assert refused(tables._pandas) == (
+        "tables for pandas need pandas\nInstall it: pip install 'proctor[pandas]'"
+    )
+
+
+def test_roles_may_have_tools_and_a_policy(tmp_path: Path) -> None:
+    made = Path(shutil.copytree(BUILT_IN / "support", tmp_path / "support"))
+    text = (made / "role.yaml").read_text()
+    assert "policy:" not in text and "tools:" not in text
+    (made / "role.yaml").write_text(
+        f"{text}\npolicy: rules.md\n"
+        "tools: [{name: look, description: d, parameters: {}, command: [ls]}]\n"
+    )
+    (made / "rules.md").write_text("Be kind.")
+    found = read_role(made).role("en")
+    assert (found.policy, [tool["name"] for tool in found.tools]) == ("Be kind.", ["look"])
+
+
+# --- Combinations ---
+
+
+def choice(label: str, profiles: int, *, is_crossed: bool) -> RoleChoice:
+    people = [(f"{label}{number}", {}) for number in range(profiles)]
+    return RoleChoice(
+        label=label, role=EEYORE.role("en"), digest=label, profiles=people, is_crossed=is_crossed
+    )
+
+
+def runs_of(client: RoleChoice, therapist: RoleChoice, tasks: int, runs: int) -> list[tuple[Any, ...]]:
+    named = [DialogueTask(name=f"task{number}", goal="g") for number in range(tasks)]
+    pair = plan.Combination(name="pair", client=client, therapist=therapist, tasks=named)
+    return [(*pair.profiles(run), task.name if (task := pair.task(run)) else None) for run in range(runs)]
+
+
+def test_profiles_that_are_named_are_crossed_and_others_taken_in_turn() -> None:
+    crossed = choice("c", 2, is_crossed=True), choice("t", 3, is_crossed=True)
+    assert runs_of(*crossed, tasks=0, runs=8) == [
+        (0, 0, None),
+        (1, 0, None),
+        (0, 1, None),
+        (1, 1, None),
+        (0, 2, None),
+        (1, 2, None),
+        (0, 0, None),
+        (1, 0, None),
+    ]
+    plain = choice("c", 2, is_crossed=False), choice("t", 3, is_crossed=False)
+    assert runs_of(*plain, tasks=0, runs=3) == [(0, 0, None), (1, 1, None), (2, 2, None)]
+    assert runs_of(crossed[0], plain[1], tasks=0, runs=4) == [
+        (0, 0, None),
+        (1, 0, None),
+        (0, 1, None),
+        (1, 1, None),
+    ]
+    assert runs_of(plain[0], crossed[1], tasks=0, runs=4) == [
+        (0, 0, None),
+        (0, 1, None),
+        (0, 2, None),
+        (1, 0, None),
+    ]
+
+
+def test_each_task_has_every_pair_of_profiles() -> None:
+    client, therapist = choice("c", 2, is_crossed=True), choice("t", 1, is_crossed=False)
+    assert runs_of(client, therapist, tasks=2, runs=6) == [
+        (0, 0, "task0"),
+        (1, 0, "task0"),
+        (0, 0, "task1"),
+        (1, 0, "task1"),
+        (0, 1, "task0"),
+        (1, 1, "task0"),
+    ]
+    pair = plan.Combination(name="p", client=client, therapist=therapist)
+    assert (
+        pair.runs_per_repeat,
+        replace(pair, tasks=[DialogueTask(name="a", goal="g")] * 3).runs_per_repeat,
+    ) == (2, 6)
+
+
+def test_a_profile_is_tried_with_its_role_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Any] = []
+
+    def participant(*given: Any, **named: Any) -> None:
+        tried.append((given, named["titles"]))
+        if given[2].get("name") == "broken":
+            raise UsageError("its template fails")
+
+    monkeypatch.setattr(plan, "Participant", participant)
+    folder: Any = SimpleNamespace(name="r", required_members={"name"}, check_profile=lambda profile: [])
+    role, faults = EEYORE.role("en"), Faults()
+    plan._check_profile(folder, role, "client", "zoe", {"name": "Zoe"}, None, {"mood": 1}, faults)
+    assert tried == [((role, "client", {"name": "Zoe"}, {"mood": 1}), {"client": "", "therapist": ""})]
+    assert faults.messages == []
+    plan._check_profile(folder, role, "client", "zoe", {"name": "broken"}, None, {}, faults)
+    assert faults.messages == ["the profile zoe of r: its template fails"]
+    plan._check_profile(folder, role, "client", "ann", {"name": "Ann"}, None, {}, faults)
+    assert len(tried) == 2, "what is wrong already is not tried"
+
+
+# --- Dialogues of a simulation ---
+
+
+def simulation(text: str, folder: Path) -> plan.DialoguePlan:
+    return plan.read_simulation(text, {}, file="sim.yaml", folder=folder, roles=Roles())
+
+
+CONFIG = """\
+clients: [{role: eeyore, label: donkey, profile: 0, model: openai/own}]
+therapists: [eliza]
+num_runs: 2
+max_turns: 7
+seed: 3
+model_type: OPENAI
+model_name: m
+max_tokens: 50
+temperature: 0.25
+"""
+
+
+def test_a_dialogue_has_its_sides_settings_and_factors(tmp_path: Path) -> None:
+    made = simulation(CONFIG, tmp_path)
+    first, second = made.items("out")
+    name, profile = next(iter(EEYORE.profiles_in("en").items()))
+    assert (first.runner, first.prompt, first.model) == ("dialogue", "donkey × eliza", "openai/own")
+    assert [item.repeat for item in (first, second)] == [1, 2]
+    assert first.factors == {
+        "client": "donkey",
+        "therapist": "eliza",
+        "profile": name,
+        "client_model": "openai/own",
+    }
+    assert first.settings == {
+        "outputDir": "out",
+        "file": "donkey_eliza_run0.json",
+        "combination": "donkey_eliza",
+        "run": 0,
+        "repeat": 0,
+        "underTest": "therapist",
+        "retries": 0,
+    }
+    assert (second.settings["file"], second.settings["run"], second.settings["repeat"]) == (
+        "donkey_eliza_run1.json",
+        1,
+        1,
+    )
+    details = dict(first.details)
+    client, therapist = details.pop("client"), details.pop("therapist")
+    assert (client["role"], client["label"], client["profileName"], client["profile"]) == (
+        "eeyore",
+        "donkey",
+        name,
+        profile,
+    )
+    assert client["model"] == "openai/own" and client["parameters"]["temperature"] == 0.25
+    assert client["parameters"]["max_tokens"] == 50
+    assert (therapist["role"], therapist["model"], therapist["parameters"]) == ("eliza", "", {})
+    assert details == {
+        "combination": "donkey_eliza",
+        "maxTurns": 7,
+        "reminderTurns": 2,
+        "loopTurns": 3,
+        "opens": "therapist",
+        "seed": 3,
+    }
+    assert (made.item_count, made.models, made.has_person) == (2, ["openai/own"], False)
+
+
+def test_several_models_and_temperatures_are_crossed_and_named(tmp_path: Path) -> None:
+    text = CONFIG.replace("0.25", "[0, 0.5]").replace("model_name: m", "model_name: [m, scripted/n]")
+    text = text.replace(", model: openai/own", "").replace("num_runs: 2", "num_runs: 1")
+    text += "client_model: [a/x, b/y z]\n"
+    made = simulation(text, tmp_path)
+    assert [each.name for each in made.combinations][:3] == [
+        "donkey_eliza_m_x_0",
+        "donkey_eliza_m_x_0.5",
+        "donkey_eliza_m_y-z_0",
+    ]
+    assert len(made.combinations) == 8
+    last = made.combinations[-1]
+    assert last.varied == {"model": "scripted/n", "client_model": "b/y z", "temperature": "0.5"}
+    assert (last.client.model, last.client.parameters["temperature"]) == ("b/y z", 0.5)
+    items = list(made.items("out"))
+    assert items[0].factors["model"] == "openai/m" and items[0].factors["temperature"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("config", "models"),
+    [
+        ({"model_name": None, "model_type": None}, ["openai/gpt-4o"]),
+        ({"model_name": None, "model_type": "GROQ"}, ["groq/gpt-4o"]),
+        ({"model_name": "a/b", "model_type": None}, ["a/b"]),
+        (
+            {"model_name": ["x", "replay/y", "litellm/z", "scripted/w"], "model_type": "Groq"},
+            ["groq/x", "replay/y", "litellm/z", "scripted/w"],
+        ),
+    ],
+)
+def test_default_models(config: dict[str, Any], models: list[str]) -> None:
+    assert plan._default_models(config) == models
+
+
+def test_the_models_of_a_dialogue_are_named_with_mocks_first() -> None:
+    def label(client: str, therapist: str) -> str:
+        one = choice("c", 1, is_crossed=False)
+        return plan._model_label(replace(one, model=client), replace(one, model=therapist))
+
+    assert label("a/x", "b/y") == "b/y + a/x"
+    assert label("scripted/x", "b/y") == "scripted/x + b/y"
+    assert label("a/x", "a/x") == label("a/x", "") == "a/x"
+
+
+@pytest.mark.parametrize(
+    ("value", "slug"), [("a/b c:d", "b-c-d"), ("x.y-z", "x.y-z"), ("-a.", "a"), ("é", "é")]
+)
+def test_values_in_file_names(value: str, slug: str) -> None:
+    assert plan._slug(value) == slug
+    assert len(plan._slug("a/::")) == 8
+
+
+def test_two_combinations_of_one_name_are_refused(tmp_path: Path) -> None:
+    text = "clients: [{role: eeyore, label: a}, {role: eeyore, label: A}]\ntherapists: [eliza]\n"
+    with pytest.raises(PlanError) as error:
+        simulation(text, tmp_path)
+    (problem,) = error.value.problems
+    assert (problem.problem, problem.remedy) == (
+        "two combinations are both called A_eliza",
+        "Give one of their roles a `label` of its own.",
+    )
+
+
+def test_what_a_role_needs_and_the_other_does_not_share_is_a_remark() -> None:
+    def side(label: str, uses: list[str], shares: tuple[str, ...]) -> Any:
+        role = SimpleNamespace(shares=shares)
+        return SimpleNamespace(label=label, uses=uses, role=role, profiles=[("p", {"age": 9, "job": "x"})])
+
+    def remarks(client: Any, therapist: Any) -> list[str]:
+        return list(plan._unshared(SimpleNamespace(client=client, therapist=therapist)))  # type: ignore[arg-type]
+
+    assert remarks(side("c", ["age", "job"], ()), side("t", [], ("age",))) == [
+        "c takes `job` from its own profile (x): t shares none"
+    ]
+    assert remarks(side("c", [], ()), side("t", ["age", "job"], ())) == [
+        "t takes `age` and `job` from its own profile (9, x): c shares none"
+    ]
+    assert remarks(side("c", [], ("age",)), side("t", ["age"], ())) == []
+
+
+def test_a_batch_has_at_most_a_million_dialogues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "MOST_ITEMS", 2)
+    assert simulation(CONFIG, tmp_path).item_count == 2
+    with pytest.raises(PlanError) as error:
+        simulation(CONFIG.replace("num_runs: 2", "num_runs: 3"), tmp_path)
+    (problem,) = error.value.problems
+    assert (problem.at.line, problem.problem, problem.remedy) == (
+        3,
+        "the config asks for 3 dialogues",
+        "At most 2 are run in one batch.",
+    )
+
+
+def test_the_digest_of_a_simulation_leaves_out_how_it_runs(tmp_path: Path) -> None:
+    digest = simulation(CONFIG, tmp_path).digest
+    for more in ("output_dir: x\n", "max_workers: 9\n", "notify: mine\n", "sandbox: none\n"):
+        assert simulation(CONFIG + more, tmp_path).digest == digest, more
+    assert simulation(CONFIG.replace("num_runs: 2", "num_runs: 9"), tmp_path).digest == digest
+    for more in ("retries: 3\n", "reminder_turns: 5\n", "under_test: client\n"):
+        assert simulation(CONFIG + more, tmp_path).digest != digest, more
+
+
+def test_evaluators_of_a_simulation_are_checks_rubrics_or_named(tmp_path: Path) -> None:
+    text = CONFIG + (
+        "judge_model: openai/judge\n"
+        "evaluators:\n"
+        "- {name: greets, expect: {contains: hello}}\n"
+        "- {name: asks, expect: {contains: why}, target: client, level: turn}\n"
+        "- {name: warm, instructions: Is it warm?, model: openai/own}\n"
+        "- {name: kind, instructions: Is it kind?}\n"
+    )
+    made = simulation(text, tmp_path)
+    first, second, warm, kind = made.evaluators
+    assert first == {
+        "expectation": {
+            "name": "greets",
+            "expect": {"contains": "hello"},
+            "level": "session",
+            "target": "therapist",
+            "passes_at": None,
+        }
+    }
+    assert (second["expectation"]["target"], second["expectation"]["level"]) == ("client", "turn")
+    assert (warm["model"], kind["model"]) == ("openai/own", "openai/judge")
+    assert made.models == ["openai/own", "openai/judge"]
+    with pytest.raises(PlanError) as error:
+        simulation(CONFIG + "evaluators: [nobody-at-all]\n", tmp_path)
+    assert error.value.problems[0].at.line == 10
+
+
+def test_what_a_role_needs_of_the_other_may_be_an_option(tmp_path: Path) -> None:
+    def uses(**options: str) -> list[str]:
+        entry = {"role": "MI", "options": options} if options else {"role": "MI"}
+        return list(cast(entry, "therapist", "en", tmp_path, Roles()).uses)
+
+    assert uses() == ["goal", "behavior"]
+    known = Roles().find("MI").options
+    name = next(each for each in ("goal", "behavior") if each in known)
+    assert uses(**{name: "sleep"}) == [each for each in ("goal", "behavior") if each != name]
+
+
+def test_expressions_of_a_role_speak_of_what_has_a_value() -> None:
+    source = read_source("steps:\n- {when: moodd > 1}\n", file="role.yaml")
+
+    def wrong(**step: Any) -> list[tuple[int, str, str]]:
+        found = roles._wrong_expressions(source, step, {"mood", "turn"})
+        return [(each.at.line, each.problem, each.remedy) for each in found]
+
+    assert wrong(when="mood > 1", until=3, set={"x": "turn + 1"}) == []
+    assert wrong(when="moodd > 1") == [
+        (2, "`when: moodd > 1` speaks of `moodd`, which nothing gives a value", "Did you mean `mood`?")
+    ]
+    assert wrong(otherwise={"x": "zeal"}) == [
+        (2, "`otherwise: x: zeal` speaks of `zeal`, which nothing gives a value", "There are: mood, turn.")
+    ]
+    ((line, problem, remedy),) = wrong(until="1 +")
+    assert (line, remedy) == (2, "") and problem.startswith("`until: 1 +` is no expression: ")
+
+
+@pytest.mark.parametrize(
+    ("value", "is_accepted"), [("0", True), ("2", True), ("2.1", False), ("-0.1", False), ("hot", False)]
+)
+def test_temperatures_that_providers_accept(value: str, is_accepted: bool) -> None:
+    parameters = f"parameters: {{temperature: {value}}}"
+    for text in (f"{parameters}\nsteps: []\n", f"steps: [{{{parameters}}}]\n"):
+        found = list(roles._parameter_problems(read_source(text, file="role.yaml")))
+        assert [(each.problem, each.remedy) for each in found] == (
+            []
+            if is_accepted
+            else [(f"`temperature: {value}` is not accepted by any provider", "Use a number from 0 to 2.")]
+        )

@@ -1,0 +1,514 @@
+"""What an experiment takes from its config, where it looks for files, and single runs and branches of it."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from scenario_folders import FERRY, SCENARIO, write_scenario
+
+from proctor.errors import NotFound, PlanError, UsageError
+from proctor.jobs.scenario import single
+from proctor.jobs.scenario.experiment import (
+    Experiment,
+    ExperimentOverrides,
+    original_folder,
+    read_config,
+    read_experiment,
+    slug_of,
+)
+from proctor.jobs.scenario.folder import ExperimentFolder
+from proctor.jobs.scenario.job import JOB, ScenarioPlan
+from proctor.jobs.scenario.reader import read_scenario
+from proctor.models import ModelRouter
+from proctor.scenario.state import ScenarioCall, ScenarioRun, ScenarioTurn
+
+HEAD = "experiment_name: Fee Study\nbase_scenario: harbour\n"
+
+
+def read(folder: Path, text: str = "", **limits: Any) -> Experiment:
+    write_scenario(folder / "harbour")
+    return read_experiment(
+        HEAD + text, path=folder / "config.yaml", working_folder=folder, limits=ExperimentOverrides(**limits)
+    )
+
+
+def refused(folder: Path, text: str, **given: Any) -> list[str]:
+    with pytest.raises(PlanError) as error:
+        read_experiment(text, path=folder / "config.yaml", working_folder=folder, **given)
+    return [f"{each.at}: {each.problem} | {each.remedy}" for each in error.value.problems]
+
+
+def test_an_experiment_without_settings_has_defaults(tmp_path: Path) -> None:
+    one = read(tmp_path)
+    assert (one.name, one.seed, one.runs_per_variation, one.max_parallel, one.run_count) == (
+        "Fee Study",
+        0,
+        1,
+        1,
+        1,
+    )
+    assert (one.budget_usd, one.cost_per_run_usd, one.human, one.aggregates) == (None, None, "terminal", True)
+    assert (one.resume_from, one.stop_when, one.prices, one.judges) == (None, None, {}, [])
+    assert one.output == tmp_path / "experiments" / "fee-study"
+    assert one.columns["defaultsJson"] == '{"runsPerVariation": 1, "concurrency": 1, "variations": 1}'
+    assert (one.columns["budgetUsd"], one.columns["seed"], one.columns["concurrency"]) == (None, 0, 1)
+    (item,) = one.items()
+    settings = item.settings
+    assert {name: value for name, value in settings.items() if name != "scenarioDigest"} == {
+        "variation": "Base configuration",
+        "scenario": str(one.output / "base-scenario.json"),
+        "changes": {},
+        "timeoutSec": 1800,
+        "retries": 1,
+        "saveIndividualRuns": True,
+        "oneCallAtATime": False,
+        "tags": [],
+        "label": "var-001-run-001",
+        "variationId": 1,
+    }
+    assert settings["scenarioDigest"] == one.scenario_digest
+    assert (item.runner, item.prompt, item.model) == (
+        "scenario",
+        "Harbour Fee Talks",
+        "scripted/echo, scripted/ok",
+    )
+    assert item.factors == {"variation": "var-001"} and item.details["seed"] == 0
+    assert "branch" not in item.details
+    options = one.options
+    assert (options["experiment"], options["description"], options["baseScenario"]) == (
+        "Fee Study",
+        "",
+        "harbour",
+    )
+    assert (options["runsPerVariation"], options["costPerRunUsd"], options["human"]) == (1, None, "terminal")
+    assert (options["evaluators"], options["aggregateMetrics"], options["saveIndividualRuns"]) == (
+        [],
+        True,
+        True,
+    )
+
+
+def test_settings_of_the_config_and_of_the_command(tmp_path: Path) -> None:
+    text = """\
+description: About fees.
+seed: 7
+runs_per_variation: 3
+max_parallel: 2
+budget_limit: 5
+cost_per_run_limit: 0.5
+on_run_limit: fail
+timeout_per_run: 60
+retries: 0
+save_individual_runs: false
+aggregate_metrics: false
+human: web
+notify: mine
+evaluators: [Builtin.Helpfulness]
+branch: {turn: 2}
+"""
+    one = read(tmp_path, text)
+    assert (one.seed, one.runs_per_variation, one.max_parallel, one.run_count) == (7, 3, 2, 3)
+    assert (one.budget_usd, one.cost_per_run_usd, one.human, one.aggregates) == (5, 0.5, "web", False)
+    items = list(one.items())
+    assert [(item.repeat, item.settings["label"]) for item in items] == [
+        (1, "var-001-run-001"),
+        (2, "var-001-run-002"),
+        (3, "var-001-run-003"),
+    ]
+    settings = items[0].settings
+    names = ("timeoutSec", "retries", "saveIndividualRuns", "oneCallAtATime", "budget", "haltAtLimit")
+    assert [settings[name] for name in names] == [60, 0, False, True, 0.5, False]
+    assert [each["name"] for each in settings["evaluators"]] == ["Builtin.Helpfulness"]
+    assert (items[0].details["seed"], items[0].details["branch"]) == (7, {"turn": 2})
+    options = one.options
+    assert (options["notify"], options["description"], options["evaluators"]) == (
+        "mine",
+        "About fees.",
+        ["Builtin.Helpfulness"],
+    )
+    assert (options["costPerRunUsd"], options["aggregateMetrics"], options["saveIndividualRuns"]) == (
+        0.5,
+        False,
+        False,
+    )
+    limited = read(tmp_path, text, max_parallel=9, budget_usd=0.25, human="terminal")
+    assert (limited.max_parallel, limited.budget_usd, limited.human) == (9, 0.25, "terminal")
+    only_budget = next(read(tmp_path, "budget_limit: 1\n").items()).settings
+    assert only_budget["oneCallAtATime"] is True and "budget" not in only_budget
+    halting = next(read(tmp_path, "cost_per_run_limit: 1\n").items()).settings
+    assert (halting["oneCallAtATime"], halting["haltAtLimit"]) == (True, True)
+
+
+def test_people_have_no_time_limit_unless_the_config_sets_one(tmp_path: Path) -> None:
+    people = {"actors/ferry.yaml": FERRY + "control: human\n"}
+    write_scenario(tmp_path / "harbour", people)
+    for text, expected in (("", None), ("timeout_per_run: 9\n", 9)):
+        one = read_experiment(HEAD + text, path=tmp_path / "c.yaml", working_folder=tmp_path)
+        assert next(one.items()).settings["timeoutSec"] == expected
+
+
+def test_a_person_at_the_terminal_answers_one_question_at_a_time(tmp_path: Path) -> None:
+    write_scenario(tmp_path / "harbour", {"actors/ferry.yaml": FERRY + "control: human\n"})
+    models: Any = ModelRouter({}, folders=[tmp_path])
+
+    def problems(text: str) -> list[str]:
+        one = read_experiment(HEAD + text, path=tmp_path / "c.yaml", working_folder=tmp_path)
+        try:
+            ScenarioPlan(experiment=one).check(models, SimpleNamespace())  # type: ignore[arg-type]
+        except PlanError as error:
+            return [f"{each.at.line}: {each.problem} | {each.remedy}" for each in error.problems]
+        return []
+
+    for name in ("echo", "ok"):
+        (tmp_path / f"{name}.yaml").write_text("rules: [{reply: x}]\n")
+    assert problems("max_parallel: 2\n") == [
+        "3: a person at the terminal can answer only one question at a time | "
+        "Set `max_parallel: 1` or `human: web`, or give the actor a model."
+    ]
+    assert problems("max_parallel: 1\n") == problems("max_parallel: 2\nhuman: web\n") == []
+
+
+def test_problems_of_a_config_without_a_usable_scenario_come_together(tmp_path: Path) -> None:
+    (tmp_path / "harbour").mkdir()
+    file = tmp_path / "config.yaml"
+    assert refused(tmp_path, HEAD + "retries: many\n") == [
+        f"{file}:2:16: {tmp_path}/harbour is no scenario: it has no scenario.yaml | "
+        "Give the path of its folder.",
+        f"{file}:3:10: `retries` of the config should be a whole number, not the text 'many' | ",
+    ]
+    with pytest.raises(UsageError, match=r"harbour is no scenario: it has no scenario\.yaml"):
+        read_experiment(HEAD, path=file, working_folder=tmp_path)
+    assert refused(tmp_path, "experiment_name: a\nbase_scenario: 5\n", file="plan") == [
+        "plan:2:16: `base_scenario` of the config should be text, not the number 5 | Put it in quotes."
+    ]
+    assert refused(tmp_path, "[1]", file="plan")[0].startswith("plan:1:1: ")
+    assert refused(tmp_path, HEAD.replace("harbour", "lost"), file="plan") == [
+        f"plan:2:16: there is no folder lost | It was looked for in {tmp_path}, in {tmp_path} and above."
+    ]
+
+
+def test_two_variations_of_the_same_scenario_are_refused(tmp_path: Path) -> None:
+    write_scenario(tmp_path / "harbour")
+    text = HEAD + (
+        "variations:\n- {type: actor_model, actor: port, values: [scripted/ok, scripted/echo]}\n"
+        "- {type: scenario_parameter, parameter: actors.port, "
+        "values: [{name: P, short_name: port, llm_model: a/b}]}\n"
+    )
+    (problem,) = refused(tmp_path, text, file="plan")
+    assert (
+        problem.startswith("plan:4:1: `port=ok, actors.port={")
+        and "` and `port=echo, actors.port={" in problem
+    )
+    assert problem.endswith("` are the same scenario | Remove one of the values.")
+
+
+def test_a_model_of_an_evaluator_is_reported_where_it_is_named(tmp_path: Path) -> None:
+    text = (
+        "judge_model: openai/judge\n"
+        "evaluators:\n- Builtin.Helpfulness\n- {name: Builtin.Correctness, model: openai/own}\n"
+    )
+    one = read(tmp_path, text)
+    file = tmp_path / "config.yaml"
+    assert one.models == ["scripted/echo", "scripted/ok", "openai/judge", "openai/own"]
+    assert str(one.model_problem("openai/own", "it is missing").at) == f"{file}:6:38"
+    assert str(one.model_problem("openai/judge", "it is missing").at) == f"{file}:3:14"
+    scenario = tmp_path / "harbour" / "scenario.yaml"
+    problem = one.model_problem("openai/other", "it is missing", "Get it.")
+    assert (str(problem.at), problem.problem, problem.remedy) == (
+        f"{scenario}:10:20",
+        "it is missing",
+        "Get it.",
+    )
+
+
+def test_paths_start_in_the_working_folder_or_beside_the_config_or_above(tmp_path: Path) -> None:
+    config = tmp_path / "a" / "b" / "config.yaml"
+    work = tmp_path / "work"
+    work.mkdir()
+    write_scenario(tmp_path / "a" / "harbour")
+    one = read_experiment(HEAD, path=config, working_folder=work)
+    assert one.output == tmp_path / "a" / "experiments" / "fee-study"
+    assert one.bases[:4] == (work, config.parent, tmp_path / "a", tmp_path)
+    write_scenario(work / "harbour")
+    assert (
+        read_experiment(HEAD, path=config, working_folder=work).output == work / "experiments" / "fee-study"
+    )
+    own = read_experiment(HEAD + "output_dir: out\n", path=config, working_folder=work)
+    assert own.output == work / "out"
+    (config.parent).mkdir()
+    (config.parent / "batch-state.json").write_text("{}")
+    assert read_experiment(HEAD, path=config, working_folder=work).output == config.parent
+    (work / "out").mkdir()
+    assert (
+        read_experiment(HEAD + "output_dir: out\n", path=config, working_folder=work).output == work / "out"
+    )
+
+
+def test_an_experiments_folder_has_a_copy_of_its_scenario(tmp_path: Path) -> None:
+    folder = tmp_path / "moved"
+    write_scenario(folder / "base-scenario")
+    one = read_experiment(HEAD, path=folder / "batch-config.yaml", working_folder=tmp_path)
+    assert one.loaded.folder == folder / "base-scenario"
+    assert one.output == tmp_path / "experiments" / "fee-study"
+
+
+def test_identical_runs_come_from_the_folder_of_an_experiment(tmp_path: Path) -> None:
+    (tmp_path / "earlier" / "runs").mkdir(parents=True)
+    assert read(tmp_path, "resume_from: earlier\n").resume_from == tmp_path / "earlier"
+    (tmp_path / "earlier" / "runs").rmdir()
+    assert refused(tmp_path, HEAD + "resume_from: earlier\n", file="plan") == [
+        f"plan:3:14: {tmp_path}/earlier holds no runs | Give the folder of an experiment."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "slug"),
+    [("Fee Study", "fee-study"), ("--A  b!", "a-b"), ("???", "experiment"), ("x" * 70, "x" * 60)],
+)
+def test_names_in_paths(name: str, slug: str) -> None:
+    assert slug_of(name) == slug
+
+
+def test_configs_are_files_or_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "batch-config.yaml").write_text("a: 1")
+    assert read_config(tmp_path) == read_config(tmp_path / "batch-config.yaml") == b"a: 1"
+    with pytest.raises(UsageError, match=r"Give a YAML file\."):
+        read_config(tmp_path / "none.yaml")
+    (tmp_path / "x" / "harbour").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "x")
+    config = tmp_path / "y" / "c.yaml"
+    assert original_folder("harbour", config) == tmp_path / "x" / "harbour"
+    assert original_folder("x", config) == tmp_path / "x"
+    assert original_folder("none", config) is None
+
+
+def test_variations_keep_the_numbers_they_had(tmp_path: Path) -> None:
+    one = read(tmp_path, "variations: [{type: scenario_parameter, parameter: turns, values: [3, 6, 9]}]\n")
+    digests = [item.digest for item in one.items()]
+    numbers = {digests[0]: 4, digests[2]: 2}
+    again = one.renumbered(numbers)
+    assert [(each.number, each.description) for each in again.variations] == [
+        (2, "turns=9"),
+        (4, "turns=3"),
+        (5, "turns=6"),
+    ]
+    assert [item.settings["label"] for item in one.items(numbers)] == [
+        "var-004-run-001",
+        "var-005-run-001",
+        "var-002-run-001",
+    ]
+
+
+# --- Single runs ---
+
+
+def test_changes_are_paths_and_values() -> None:
+    assert single.parse_changes(None) == {}
+    assert single.parse_changes([" turns =5", "name=a=b", "system_prompt=", "tags=[1, x]"]) == {
+        "turns": 5,
+        "name": "a=b",
+        "system_prompt": "",
+        "tags": [1, "x"],
+    }
+    for argument in ("turns", "=5", " =5"):
+        with pytest.raises(
+            UsageError, match=f"^`{argument}` is not a change\nWrite PATH=VALUE, such as turns=5"
+        ):
+            single.parse_changes([argument])
+
+
+def test_a_scenario_by_itself_is_an_experiment_of_one_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_scenario(tmp_path / "harbour")
+    one = single.as_experiment(Path("harbour"))
+    assert (one.name, one.run_count, one.seed) == ("harbour", 1, 0)
+    assert one.output == tmp_path / "harbour" / "runs"
+    with pytest.raises(
+        UsageError, match=r"^there is no lost\nGive the folder of a scenario or of an experiment"
+    ):
+        single.as_experiment(Path("lost"))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "batch-config.yaml").write_text(HEAD)
+    assert single.as_experiment(Path("out")).name == "Fee Study"
+    (tmp_path / "config.yaml").write_text(HEAD.replace("Fee Study", "Other"))
+    assert single.as_experiment(Path("config.yaml")).name == "Other"
+    text = single.config_of(Path("/x/base-scenario"), Path("/y/out"), {"turns": 5}, runs=2, seed=3, timeout=9)
+    assert text == (
+        "experiment_name: out\nbase_scenario: /x/base-scenario\noutput_dir: /y/out\nruns_per_variation: 2\n"
+        "seed: 3\ntimeout_per_run: 9\nvariations:\n- type: scenario_parameter\n  parameter: turns\n"
+        "  values:\n  - 5\n"
+    )
+
+
+def turn(number: int) -> ScenarioTurn:
+    return ScenarioTurn(number=number, world_state="", decisions={}, calls=(call("m"),))
+
+
+@pytest.fixture
+def branch_point(tmp_path: Path) -> single.BranchPoint:
+    turns = (turn(1), turn(2), turn(3))
+    run = ScenarioRun(item_id="item", label="var-002-run-003", seed=5, total_turns=3, turns=turns)
+    folder = write_scenario(tmp_path / "base-scenario")
+    return single.BranchPoint(run=run, changes={"turns": 4}, scenario_folder=folder)
+
+
+def test_a_branch_continues_a_run_after_a_turn(tmp_path: Path, branch_point: single.BranchPoint) -> None:
+    plan = single.branch_plan(branch_point, tmp_path / "new", turn=2, changes={"system_prompt": "Hurry."})
+    imported = plan.imported
+    assert imported is not None and imported.source == "branch" and imported.folder == tmp_path / "new"
+    (item,) = imported.items
+    start = imported.runs[item.id]
+    assert (start.item_id, start.label, start.status) == (item.id, "var-001-run-001", "halted")
+    assert [(each.number, each.calls) for each in start.turns] == [(1, ()), (2, ())]
+    assert item.settings["changes"] == {"turns": 4, "system_prompt": "Hurry."}
+    assert item.details["branch"] == {"turn": 2, "seed": 5, "of": "item:var-002-run-003"}
+    again = single.branch_plan(branch_point, tmp_path / "new", turn=3, changes={"turns": 6}, seed=0)
+    (other,) = again.experiment.items()
+    assert other.details["branch"] == {"turn": 3, "seed": 0, "of": "item:var-002-run-003"}
+    assert other.settings["changes"] == {"turns": 6}
+    with pytest.raises(UsageError, match=r"^that run has finished 3 turns, so it cannot branch at turn 4$"):
+        single.branch_plan(branch_point, tmp_path / "new", turn=4, changes={})
+
+
+def test_a_branch_starts_from_a_folder_or_an_item(tmp_path: Path) -> None:
+    read_store: Any = SimpleNamespace(read=SimpleNamespace(item=lambda _: [{"runner": "prompt"}]))
+    with pytest.raises(
+        UsageError, match=r"^there is no run i-1\nGive its folder, or the id that `proctor show`"
+    ):
+        single.find_branch_point(read_store, "i-1")
+    with pytest.raises(UsageError, match="holds no run\nGive a folder such as …/runs/var-001-run-001"):
+        single.find_branch_point(read_store, str(tmp_path))
+
+
+def test_changes_of_a_variation_are_in_the_state_of_its_experiment(tmp_path: Path) -> None:
+    one = {"actor_models": {"port": "a/b"}, "scenario_overrides": {"turns": 3}}
+    variations = [
+        {"variation_id": 1, "modifications": one},
+        {"variation_id": 2, "modifications": {"actor_models": {}, "scenario_overrides": {}}},
+    ]
+    path = tmp_path / "batch-state.json"
+    path.write_text(json.dumps({"variations": variations}))
+    assert single._changes_of(tmp_path, 1) == {"actors.port.llm_model": "a/b", "turns": 3}
+    assert single._changes_of(tmp_path, 2) == {}
+    for text in ("{", "[]", "{}", json.dumps({"variations": [{"variation_id": 3}]})):
+        path.write_text(text)
+        with pytest.raises(UsageError, match="is not the folder of an experiment: "):
+            single._changes_of(tmp_path, 3)
+    path.unlink()
+    with pytest.raises(UsageError, match="is not the folder of an experiment: "):
+        single._changes_of(tmp_path, 1)
+
+
+async def test_the_calls_of_a_run_are_counted_with_actors_that_talk_and_that_do_not(tmp_path: Path) -> None:
+    rules = "checks: {world_state_coherence: true}\nvalidation_model: scripted/ok\n"
+    text = SCENARIO.replace("enable_coalition_formation: false", "enable_coalition_formation: true")
+    metrics = "metrics: {mood: {type: str, method: model, model: scripted/ok}}\n"
+    folder = write_scenario(
+        tmp_path,
+        {
+            "scenario.yaml": text.replace("[port, ferry]", "[port, ferry, mayor]"),
+            "actors/mayor.yaml": FERRY.replace("Ferry Line", "Mayor").replace("ferry", "mayor"),
+            "metrics.yaml": metrics,
+            "exogenous-events.yaml": None,
+            "validation-rules.yaml": rules,
+        },
+    )
+    scenario = read_scenario(folder).scenario
+
+    async def counted(talkative: bool) -> dict[str, int]:
+        calls = await single.count_calls(scenario, talkative=talkative)
+        return dict(Counter(call.purpose for call in calls))
+
+    always = {"decision": 9, "mood": 3, "world state": 3, "world_state_coherence": 3}
+    assert await counted(False) == {**always, "private talk": 9, "coalition": 9}
+    assert await counted(True) == {
+        **always,
+        "private talk": 18,
+        "answer in a private talk": 18,
+        "coalition": 3,
+        "answer to a coalition": 6,
+        "word to a coalition": 9,
+    }
+    outputs = {
+        call.purpose: call.output_tokens for call in await single.count_calls(scenario, talkative=True)
+    }
+    assert outputs == {
+        "answer in a private talk": 343,
+        "answer to a coalition": 75,
+        "coalition": 64,
+        "decision": 343,
+        "mood": 1,
+        "private talk": 106,
+        "word to a coalition": 343,
+        "world state": 708,
+        "world_state_coherence": 6,
+    }
+
+
+class Prices:
+    """Models with a price of one dollar a token in, two a token out."""
+
+    def route(self, model: str) -> Any:
+        if model == "lost/model":
+            from proctor.errors import ModelError
+
+            raise ModelError("there is no lost/model")
+        known = SimpleNamespace(for_call=lambda usage: (usage.input_tokens + 2 * usage.output_tokens, ""))
+        return SimpleNamespace(price=known if model == "a/b" else None)
+
+
+def call(model: str) -> ScenarioCall:
+    return ScenarioCall(who="port", purpose="decision", model=model, turn=1, input_tokens=3, output_tokens=4)
+
+
+def test_the_cost_of_calls_is_known_if_each_price_is() -> None:
+    prices: Any = Prices()
+    assert single._price_of("a/b", 3, 4, prices) == 11
+    assert single._price_of("human/port", 3, 4, prices) == 0.0
+    assert single._price_of("c/d", 3, 4, prices) is None
+    with pytest.raises(UsageError, match=r"^there is no lost/model$"):
+        single._price_of("lost/model", 3, 4, prices)
+    assert single._counted([call("a/b")], [call("a/b"), call("a/b")], prices) == {
+        "calls": [1, 2],
+        "tokens": [7, 14],
+        "cost_usd": [11.0, 22.0],
+    }
+    assert single._counted([], [call("a/b"), call("c/d")], prices)["cost_usd"] is None
+
+
+# --- Folders ---
+
+
+def test_the_analysis_of_an_experiment_needs_its_folder(tmp_path: Path) -> None:
+    def ctx(output: str) -> Any:
+        read = SimpleNamespace(batch=lambda *_: {"optionsJson": json.dumps({"output": output})})
+        return SimpleNamespace(store=SimpleNamespace(read=read), now=lambda: None)
+
+    with pytest.raises(NotFound) as error:
+        JOB.analysis("r", ctx(f"{tmp_path}/lost"))
+    assert str(error.value) == (
+        f"the experiment's folder {tmp_path}/lost does not exist\nRestore it, or use the report."
+    )
+    assert JOB.results_view("r", ctx(f"{tmp_path}/lost")) is None
+    assert JOB.results_view("r", ctx("")) is None
+
+
+def test_each_changed_config_of_a_folder_is_kept_with_a_number(tmp_path: Path) -> None:
+    folder: Any = SimpleNamespace(path=tmp_path)
+
+    def write(text: str, earlier: str = "") -> dict[str, str]:
+        ExperimentFolder._write_config(folder, text, earlier)
+        return {path.name: path.read_text() for path in tmp_path.iterdir()}
+
+    assert write("a") == write("a") == write("a", "a") == {"batch-config.yaml": "a"}
+    assert write("b") == {"batch-config.yaml": "b", "batch-config.1.yaml": "a"}
+    assert write("c", "a2") == {
+        "batch-config.yaml": "c",
+        "batch-config.1.yaml": "a",
+        "batch-config.2.yaml": "a2",
+    }

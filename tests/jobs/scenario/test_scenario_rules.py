@@ -1,0 +1,366 @@
+# ruff: noqa: E501
+"""What is unusual or wrong in each file of a scenario, with its place and its remedy."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scenario_folders import EVENTS, FERRY, METRICS, PORT, SCENARIO, write_scenario
+
+from proctor.errors import PlanError
+from proctor.jobs.scenario.reader import LoadedScenario, read_scenario
+from proctor.jobs.scenario.reader_rules import FolderReader, as_text, as_texts, conditions_of
+
+SHORT = {
+    "scenario": "scenario.yaml",
+    "port": "actors/port.yaml",
+    "ferry": "actors/ferry.yaml",
+    "metrics": "metrics.yaml",
+    "events": "exogenous-events.yaml",
+    "rules": "validation-rules.yaml",
+}
+
+
+def load(folder: Path, **changed: str | None) -> LoadedScenario:
+    return read_scenario(write_scenario(folder, {SHORT[name]: text for name, text in changed.items()}))
+
+
+def refused(folder: Path, **changed: str | None) -> list[str]:
+    """The problems, each in one line with its remedy."""
+    with pytest.raises(PlanError) as error:
+        load(folder, **changed)
+    problems = error.value.problems
+    root = f"{folder}/"
+    return [f"{each.at}: {each.problem} | {each.remedy}".replace(root, "") for each in problems]
+
+
+def remarks(folder: Path, **changed: str) -> list[str]:
+    return [remark.replace(f"{folder}/", "") for remark in load(folder, **changed).remarks]
+
+
+def events(folder: Path, text: str) -> Any:
+    return load(folder, events=text).plain["events"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"scenario": "- 1\n"}, ["scenario.yaml:1:1: this should be a mapping of names to values | "]),
+        ({"port": None, "ferry": None, "scenario": SCENARIO.replace("actors: [port, ferry]\n", "")}, ["scenario.yaml:1:1: the scenario has no actors | Add actors/NAME.yaml beside it.", "scenario.yaml:1:1: `actors` should not be empty, not a mapping | "]),
+        ({"ferry": FERRY.replace('"ferry"', "port")}, ["actors/port.yaml:2:13: there is already an actor `port`, in ferry.yaml | ", "scenario.yaml:14:16: `ferry` is listed twice | "]),
+        ({"ferry": FERRY.replace("Ferry Line", "Port Authority")}, ["actors/port.yaml:1:7: `Port Authority` is also the name of ferry | Files and costs tell actors apart by name."]),
+        ({"ferry": FERRY + "control: [1]\nlogo: 3\n"}, ["actors/ferry.yaml:4:10: `actors.ferry.control` should be one of `ai`, `human`, not a list | "]),
+        ({"port": PORT.replace('"port"', "5")}, ["actors/port.yaml:2:13: `5` is no short name | Use small letters, digits and dashes: it becomes part of file names.", "actors/port.yaml:2:13: `actors.5.short_name` should be text, not the number 5 | Put it in quotes."]),
+        ({"scenario": SCENARIO.replace("[port, ferry]", "port")}, ["scenario.yaml:14:9: `actors` should be a list of short names | "]),
+        ({"scenario": SCENARIO.replace("[port, ferry]", "[port, ferry, port]")}, ["scenario.yaml:14:23: `port` is listed twice | "]),
+        ({"scenario": SCENARIO.replace("[port, ferry]", "[port, ferry, mayor]")}, ["scenario.yaml:14:23: there is no actor `mayor` | There are: ferry, port."]),
+        ({"scenario": SCENARIO.replace("[port, ferry]", "[port, ferry, frry]")}, ["scenario.yaml:14:23: there is no actor `frry` | Did you mean `ferry`?"]),
+        ({"scenario": SCENARIO + "scenario_length: [3]\n"}, ["scenario.yaml:15:18: `scenario_length` is a mapping | "]),
+        ({"scenario": SCENARIO + "scenario_length: true\n"}, ["scenario.yaml:15:18: `scenario_length` is a mapping | "]),
+        ({"scenario": SCENARIO.replace("turns: 3\n", "scenario_length: {turns: soon}\n")}, ["scenario.yaml:8:26: `turns` should be a whole number, not the text 'soon' | "]),
+        ({"scenario": SCENARIO + "features: {communications: 3}\n"}, ["scenario.yaml:15:28: `communications` is a mapping, or true or false | "]),
+        ({"scenario": SCENARIO + "features: {communications: {max_per_turn: x}}\n"}, ["scenario.yaml:15:43: `max_communications_per_turn` should be a whole number, not the text 'x' | "]),
+        ({"scenario": SCENARIO + "features: {context_management: {max_context_tokens: x}}\n"}, ["scenario.yaml:15:53: `max_context_tokens` should be a whole number, not the text 'x' | "]),
+        ({"scenario": SCENARIO + "variables: {fee: {initial: {port: 1}, per_actor: true}}\n"}, ["scenario.yaml:15:28: `initial` has no value of ferry | "]),
+        ({"scenario": SCENARIO + "variables: {fee: {initial: {port: 1, ferry: x}, per_actor: true}}\n"}, ["scenario.yaml:15:28: `fee` cannot be x at the beginning | "]),
+        ({"scenario": SCENARIO + "variables: {fee: {initial: 1, visible_to: [prt]}}\n"}, ["scenario.yaml:15:43: there is no actor `prt` | Did you mean `port`?"]),
+        ({"scenario": SCENARIO + "variables: {a-b: 1, turn: 2}\n"}, ["scenario.yaml:15:18: `a-b` cannot be the name of a variable | Use letters, digits and `_`.", "scenario.yaml:15:27: `turn` cannot be the name of a variable | Use letters, digits and `_`."]),
+        ({"scenario": SCENARIO + "variables: {fee: {initial: 1, set_by: [port, ferry]}}\n"}, ["scenario.yaml:15:39: several actors cannot set one value of `fee` | Add `per_actor: true`: then each has a value of its own."]),
+        ({"scenario": SCENARIO + "rooms: {hall: {members: [port, mayor]}}\n"}, ["scenario.yaml:15:25: there is no actor `mayor` | There are: port, ferry."]),
+        ({"scenario": SCENARIO + "rooms: {hall: {members: [port, ferry], size: 3}}\n"}, ["scenario.yaml:15:46: there is no `rooms.hall.size` | "]),
+        ({"metrics": None, "events": "exogenous_events: [{name: a, type: conditional, conditions: {trust: '> 1'}}]\n"}, ["exogenous-events.yaml:1:69: there is no metric `trust` | metrics.yaml defines metrics."]),
+        ({"metrics": "metrics: 3\n", "events": None}, ["metrics.yaml:1:10: `metrics` should be a mapping or a list | "]),
+        ({"metrics": "metrics: [3, {name: ' '}, {type: int}]\n", "events": None}, [f"metrics.yaml:1:{column}: a metric is a mapping with a name | " for column in (11, 14, 27)]),
+        ({"metrics": "metrics: [{name: a}, {name: a}]\n", "events": None}, ["metrics.yaml:1:22: there are two metrics called `a` | "]),
+        ({"metrics": METRICS + "export_format: XML\n"}, ["metrics.yaml:9:16: `export_format` cannot be `xml` | There are: json, csv, both."]),
+        ({"metrics": METRICS + "thresholds: {trust: {warning: 1}}\n"}, ["metrics.yaml:9:14: there is no metric `trust` | "]),
+        ({"metrics": METRICS.replace("regex", "keyword")}, ["metrics.yaml:4:5: the metric `cooperation_level` has no `keywords` | Add `keywords`."]),
+        ({"metrics": METRICS.replace("regex", "rgex")}, ["metrics.yaml:6:24: `method` of the metric `cooperation_level` cannot be `rgex` | Did you mean `regex`?"]),
+        ({"metrics": METRICS.replace("regex", "telepathy")}, ["metrics.yaml:6:24: `method` of the metric `cooperation_level` cannot be `telepathy` | There are: keyword, keywords, llm, manual, model, pattern, regex."]),
+        ({"events": EVENTS + "  - 7\n"}, ["exogenous-events.yaml:6:5: an event is a mapping | "]),
+        ({"events": EVENTS + "  - {type: random, probability: 1, name: Storm}\n"}, ["exogenous-events.yaml:6:5: there are two events called `Storm` | "]),
+        ({"events": "trends: {name: a}\n"}, ["exogenous-events.yaml:1:9: `trends` should be a list | ", "exogenous-events.yaml:1:9: an event is a mapping | "]),
+        ({"events": EVENTS + "  - {type: sometimes, name: A}\n"}, ["exogenous-events.yaml:6:12: the event `A` has no type `sometimes` | There are: trend, random, conditional, scheduled."]),
+        ({"events": "random_events: [{name: A}]\n"}, ["exogenous-events.yaml:1:17: the random event `A` has no `probability` | Add `probability`."]),
+        ({"events": "conditional_events: [{name: A}]\n"}, ["exogenous-events.yaml:1:22: the conditional event `A` has no `conditions` | Add `conditions`."]),
+        ({"events": "scheduled_events: [{name: A, schedule: 3}]\n"}, ["exogenous-events.yaml:1:20: the scheduled event `A` has no `turn` | Add `turn`.", "exogenous-events.yaml:1:40: `schedule` is a mapping: `{turns: [3, 6]}` | "]),
+        ({"events": "scheduled_events: [{name: A, schedule: {turn: x}}]\n"}, ["exogenous-events.yaml:1:47: `events.A.turn` should be a whole number, not the text 'x' | "]),
+        ({"events": "conditional_events: [{name: A, conditions: [{type: metric, metric: 3, value: 1}]}]\n"}, ["exogenous-events.yaml:1:45: a condition of type `metrics` has `metric`, `operator` and `value` | "]),
+        ({"events": "conditional_events: [{name: A, conditions: [{type: mtrics, metric: 3, value: 1}]}]\n"}, ["exogenous-events.yaml:1:52: there is no condition of type `mtrics` | Did you mean `metrics`?"]),
+        ({"scenario": SCENARIO + "enable_black_swans: true\nblack_swans: [3, {name: Q, probability: 0}, {name: Q, probability: 0}]\n"}, ["scenario.yaml:16:15: an event is a mapping | ", "scenario.yaml:16:45: there are two events called `Q` | "]),
+        ({"rules": "checks: [a]\n"}, ["validation-rules.yaml:1:9: `checks` should be a mapping | "]),
+        ({"rules": "include_in_costs: false\n"}, ["validation-rules.yaml:1:19: what checks cost is always counted | Remove it: a limit that left something out would be none."]),
+        ({"rules": "checks: {custom: {tone: {severity: grave}}}\n"}, ["validation-rules.yaml:1:36: `validation.checks.tone.severity` should be one of `low`, `medium`, `high`, `critical`, not the text 'grave' | "]),
+    ],
+)  # fmt: skip
+def test_a_problem_has_its_place_and_its_remedy(
+    tmp_path: Path, changed: dict[str, str | None], expected: list[str]
+) -> None:
+    assert refused(tmp_path, **changed) == expected
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"port": PORT + "goal: Win\n"}, ["actors/port.yaml:10:1: `goal` is told to the actor as a note. Did you mean `goals`?"]),
+        ({"ferry": "name: Ferry Line\n"}, ["actors/ferry.yaml: no model is named; it is openai/gpt-4o-mini"]),
+        ({"ferry": "name: Ferry Line\ncontrol: human\n"}, []),
+        ({"scenario": SCENARIO + "features: {communications: {max_per_trn: 3}}\n"}, ["scenario.yaml:15:29: the feature `communications` has no `max_per_trn`; it is not used. Did you mean `max_per_turn`?"]),
+        ({"scenario": SCENARIO + "features: {quality_assurance: true, weather: 1}\n"}, ["scenario.yaml:15:37: `features` has no `weather`; it is not used."]),
+        ({"scenario": SCENARIO + "zeppelins: 3\nnotes: x\n"}, ["scenario.yaml:15:1: a scenario has no `zeppelins`; it is not used."]),
+        ({"events": EVENTS + "  - {type: trend, name: A, probabilty: 0.5}\n"}, ["exogenous-events.yaml:6:28: an event has no `probabilty`; it is not used. Did you mean `probability`?"]),
+        ({"events": "scheduled_events: [{name: A, schedule: {turn: 2, day: 3}}]\n"}, ["exogenous-events.yaml:1:50: `schedule` has no `day`; it is not used."]),
+        ({"metrics": METRICS + "    colour: red\n"}, ["metrics.yaml:9:5: a metric has no `colour`; it is not used."]),
+        ({"metrics": METRICS + "colour: red\n"}, ["metrics.yaml:9:1: metrics.yaml has no `colour`; it is not used."]),
+        ({"rules": "checks: {tone: {name: x, sevrity: low}}\n"}, ["validation-rules.yaml:1:26: a check has no `sevrity`; it is not used. Did you mean `severity`?"]),
+        ({"rules": "reporting: {colour: red}\n"}, ["validation-rules.yaml:1:13: `reporting` has no `colour`; it is not used."]),
+    ],
+)  # fmt: skip
+def test_what_is_unusual_is_a_remark(tmp_path: Path, changed: dict[str, str], expected: list[str]) -> None:
+    assert remarks(tmp_path, **changed) == expected
+
+
+def test_a_prompt_of_an_unknown_name_is_not_used(tmp_path: Path) -> None:
+    folder = write_scenario(tmp_path, {"prompts/weather.j2": "{{"})
+
+    loaded = read_scenario(folder)
+
+    assert loaded.remarks == (f"{tmp_path}/prompts/weather.j2: there is no prompt `weather`; it is not used",)
+    assert loaded.plain["prompts"] == {}
+
+
+def test_what_the_scenario_file_says_comes_before_features_and_length(tmp_path: Path) -> None:
+    text = SCENARIO + (
+        "max_communications_per_turn: 4\nsummarization_model: scripted/own\n"
+        "scenario_length: {turns: 9, max_turns: 10}\n"
+        "features: {communications: {enabled: false, max_per_turn: 2}, "
+        "context_management: {summarization_model: scripted/other}}\n"
+    )
+    plain = load(tmp_path, scenario=text).plain
+    assert (plain["turns"], plain["enable_bilateral_communication"]) == (3, True)
+    assert (plain["max_communications_per_turn"], plain["summarization_model"]) == (4, "scripted/own")
+    assert plain["context_window_size"] == 3
+    assert plain["about"] == {}
+
+
+def test_features_and_length_are_read_when_the_scenario_file_says_nothing(tmp_path: Path) -> None:
+    bare = SCENARIO.replace("enable_bilateral_communication: true\n", "").replace("turns: 3\n", "")
+    bare = bare.replace("context_window_size: 3\n", "author: Ada\n")
+    for talks, expected in (("false", False), ("true", True), ("{}", True), ("{enabled: false}", False)):
+        text = f"{bare}turns: 2\nfeatures: {{communications: {talks}}}\n"
+        assert load(tmp_path, scenario=text).plain["enable_bilateral_communication"] is expected
+    by_condition = bare + "scenario_length: {condition: cooperation_level >= 8}\n"
+    window = "features: {context_management: {enabled: false, max_context_tokens: 8}}\n"
+    plain = load(tmp_path, scenario=by_condition + window).plain
+    assert (plain["turns"], plain["stop_when"]) == (50, {"cooperation_level": ">= 8"})
+    assert plain["context_window_size"] == 50 and "max_context_tokens" not in plain
+    assert plain["about"] == {"author": "Ada"}
+    assert load(tmp_path, scenario=bare + "scenario_length: {max_turns: 7}\n").plain["turns"] == 7
+
+
+def test_features_switch_files_off(tmp_path: Path) -> None:
+    for feature, name, empty in (
+        ("metrics_extraction", "metrics", {}),
+        ("exogenous_events", "events", {}),
+        ("quality_assurance", "validation", None),
+    ):
+        for off in ("false", "{enabled: false}"):
+            text = SCENARIO + f"features: {{{feature}: {off}}}\n"
+            no_conditions = EVENTS.replace('conditional, conditions: {cooperation_level: ">= 8"}', "trend")
+            plain = load(tmp_path, scenario=text, events=no_conditions, rules="checks: {}\n").plain
+            assert plain.get(name) == empty, feature
+        for on in ("true", "{enabled: true}", "{}"):
+            text = SCENARIO + f"features: {{{feature}: {on}}}\n"
+            assert load(tmp_path, scenario=text, rules="checks: {}\n").plain[name], feature
+
+
+def test_types_of_variables_follow_from_their_values(tmp_path: Path) -> None:
+    text = SCENARIO + (
+        "variables:\n"
+        "  whole: 3\n  part: 0.5\n  open: true\n  word: calm\n  each: {initial: {port: 1, ferry: 2}, per_actor: true}\n"
+        "  vote: {values: [yes, no, later]}\n"
+        "  level: {type: int, initial: 2, visible_to: port, set_by: ferry}\n"
+        "  answer: {type: choice, values: [no, 'x'], initial: no}\n"
+        "rules: [whole += 1]\n"
+    )
+    plain = load(tmp_path, scenario=text).plain
+    assert plain["variables"] == {
+        "whole": {"initial": 3, "type": "number"},
+        "part": {"initial": 0.5, "type": "number"},
+        "open": {"initial": True, "type": "boolean"},
+        "word": {"initial": "calm", "type": "text"},
+        "each": {"initial": {"port": 1, "ferry": 2}, "per_actor": True, "type": "number"},
+        "vote": {"values": ["yes", "no", "later"], "type": "choice", "initial": "yes"},
+        "level": {"type": "integer", "initial": 2, "visible_to": ["port"], "set_by": ["ferry"]},
+        "answer": {"type": "choice", "values": ["no", "x"], "initial": "no"},
+    }
+    assert plain["rules"] == [{"do": "whole += 1"}]
+
+
+def test_events_have_a_name_a_type_and_their_turns(tmp_path: Path) -> None:
+    text = """\
+events:
+  - {type: trend, start_turn: 2}
+  - {type: random, chance: 0.5, end_turn: 4, once: true}
+  - {type: trend, start_turn: 2, turn_range: [5, 6], interval: 3, name: C, description: Slow.}
+  - {type: scheduled, trigger_turn: 2, name: D, effect: " Two\\n berths "}
+  - {type: scheduled, schedule: {turns: 3}, name: E, effects: [Rain, Wind]}
+  - {type: scheduled, schedule: {turns: [3, 4]}, name: F, effects: Rain, once: null}
+"""
+    assert events(tmp_path, text) == {
+        "trend 1": {"type": "trend", "turn_range": [2, 10_000], "description": "trend 1", "once": False},
+        "random 2": {
+            "type": "random",
+            "probability": 0.5,
+            "once": True,
+            "turn_range": [1, 4],
+            "description": "random 2",
+        },
+        "C": {
+            "type": "trend",
+            "turn_range": [5, 6],
+            "frequency": 3,
+            "description": "Slow.",
+            "once": False,
+        },
+        "D": {"type": "scheduled", "turn": 2, "description": "D", "effects": [{"text": "Two berths"}]},
+        "E": {"type": "scheduled", "turns": [3], "description": "E Rain; Wind"},
+        "F": {"type": "scheduled", "turns": [3, 4], "description": "F Rain", "once": False},
+    }
+
+
+def test_effects_are_limited_to_turns(tmp_path: Path) -> None:
+    text = """\
+trends:
+  - name: A
+    effects:
+      - Rain
+      - {turn: 3, impact: Wind!}
+      - {start_turn: 2, description: "Hail  falls", effect: Cold}
+      - {end_turn: 5, price_of_fuel: [1, {a: 2}], mood: null}
+      - {turn_range: [1, 2], turn: 7, description: "Why?", impact: "So:", effect: "then;"}
+"""
+    assert events(tmp_path, text)["A"]["effects"] == [
+        {"text": "Rain"},
+        {"turn_range": [3, 3], "text": "Wind!"},
+        {"turn_range": [2, 10_000], "text": "Hail falls. Cold."},
+        {"turn_range": [1, 5], "text": "price of fuel: 1, a 2."},
+        {"turn_range": [1, 2], "text": "Why? So: then;"},
+    ]
+
+
+def test_conditions_are_texts_mappings_or_lists(tmp_path: Path) -> None:
+    assert conditions_of(None) == {}
+    assert conditions_of({"a": "> 1"}) == {"a": "> 1"}
+    assert conditions_of("a>=1 AND b <= 2 and c==3 and d != 4 and e>5 and f <6 and a < 9 and g") == {
+        "a": ">= 1 and < 9",
+        "b": "<= 2",
+        "c": "== 3",
+        "d": "!= 4",
+        "e": "> 5",
+        "f": "< 6",
+        "g": "",
+    }
+    text = """\
+conditional_events:
+  - {name: A, conditions: [{metric: cooperation_level, operator: "=", value: 3}]}
+  - {name: B, conditions: [{type: metric, metric: cooperation_level, value: 3}]}
+  - {name: C, conditions: [{cooperation_level: "> 1"}, cooperation_level < 4]}
+  - {name: D, conditions: [{type: world_state_contains, pattern: toll}]}
+  - {name: E, conditions: [{type: world_state_contains, pattern: toll}, cooperation_level < 4]}
+"""
+    found = events(tmp_path, text)
+    level = "cooperation_level"
+    assert found["A"]["conditions"] == found["B"]["conditions"] == {level: "== 3"}
+    assert found["C"]["conditions"] == {level: "> 1 and < 4"} and "world_state_contains" not in found["C"]
+    assert found["D"]["world_state_contains"] == [{"pattern": "toll"}] and "conditions" not in found["D"]
+    assert found["E"]["conditions"] == {level: "< 4"}
+    assert found["E"]["world_state_contains"] == [{"pattern": "toll"}]
+
+
+def test_metrics_have_a_type_and_a_method(tmp_path: Path) -> None:
+    text = """\
+extraction_model: scripted/ok
+metrics:
+  a: {pattern: "(x)", type: PERCENTAGE}
+  b: {keywords: "- calm\\n* kind", type: bool}
+  c: {description: d}
+  d: {extraction: {type: llm, prompt: p}, type: category, categories: []}
+  e: {method: model, model: scripted/own, extraction_prompt: p, categories: {low: bad}, type: text}
+  f: {method: manual, type: count}
+thresholds: {a: {warning: 3, critical: 1}, b: 7, c: {critical: 0}}
+"""
+    plain = load(tmp_path, metrics=text, events=None).plain
+    assert plain["metrics"] == {
+        "a": {
+            "pattern": "(x)",
+            "type": "float",
+            "method": "regex",
+            "warning_threshold": 3,
+            "critical_threshold": 1,
+        },
+        "b": {"keywords": ["calm", "kind"], "type": "boolean", "method": "keyword"},
+        "c": {"description": "d", "method": "manual", "critical_threshold": 0},
+        "d": {"type": "string", "method": "model", "prompt": "p", "model": "scripted/ok"},
+        "e": {
+            "method": "model",
+            "model": "scripted/own",
+            "prompt": "p",
+            "categories": ["low: bad"],
+            "type": "string",
+        },
+        "f": {"method": "manual", "type": "integer"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [("", False), ("json", False), ("CSV", True), ("both", True), ("csv\nauto_export: false", False)],
+)
+def test_metrics_are_a_table_too_if_the_format_says_so(tmp_path: Path, more: str, expected: bool) -> None:
+    plain = load(tmp_path, metrics=f"{METRICS}export_format: {more}\n").plain
+    assert plain.get("metrics_csv", False) is expected
+
+
+def test_validation_rules_are_read(tmp_path: Path) -> None:
+    text = """\
+generate_summary_report: false
+include_in_costs: true
+report_format: MD
+scenario_specific_rules: [No wars, No ghosts]
+reporting: {include_low: null}
+checks:
+  tone: false
+  style: {name: x, severity: low}
+  custom: {ghosts: {severity: high}, wars: {enabled: true}}
+"""
+    assert load(tmp_path, rules=text).plain["validation"] == {
+        "generate_summary": False,
+        "report_format": "markdown",
+        "scenario_specific_rules": "- No wars\n- No ghosts",
+        "reporting": {},
+        "checks": {
+            "tone": {"enabled": False},
+            "style": {"severity": "low"},
+            "ghosts": {"severity": "high"},
+            "wars": {"enabled": True},
+        },
+    }
+    assert load(tmp_path, rules="checks: {custom: {severity: high}}\n").plain["validation"] == {
+        "checks": {"custom": {"severity": "high"}}
+    }
+
+
+def test_texts_are_lists_and_lists_are_texts() -> None:
+    assert as_texts("- a\n\n * b\n• c") == ["a", "b", "c"]
+    assert as_texts({"a": [1, 2], "b": {"c": 3}}) == ["a: 1, 2", "b: c 3"]
+    assert as_texts(["x", {"a": 1, "b": 2}, 3]) == ["x", "a: 1", "b: 2", 3]
+    assert as_texts(7) == as_text(7) == 7
+    assert as_text(["a", "b"]) == "- a\n- b"
+    assert as_text(["a", 1]) == ["a", 1]
+    assert as_text({"a": [1, 2], "b": "c"}) == "a: 1, 2\nb: c"
+
+
+def test_a_problem_without_an_origin_is_one_of_the_scenario() -> None:
+    problem = FolderReader().at(("turns",), "too long", "Shorten it.")
+    assert (str(problem.at), problem.problem, problem.remedy) == ("scenario:1:1", "too long", "Shorten it.")

@@ -1,0 +1,533 @@
+"""Parts of reading tasks on their own: histories, issues, repositories, predictions, written files."""
+
+import asyncio
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from proctor.errors import PlanError, ProctorError, UsageError, WorkspaceError
+from proctor.tasks import formats, harbor, history, markdown, predictions
+from proctor.tasks.formats import read_folder, write_task_set
+from proctor.tasks.history import (
+    CommitCandidate,
+    CommitValidation,
+    MiningOptions,
+    MiningResult,
+    Rejection,
+    find_candidates,
+    since_date,
+)
+from proctor.tasks.statement import read_issues, title_and_body
+from proctor.tasks.task import ReadOptions, Task, TaskFolder, TaskSet, read_repos
+
+NOW = datetime(2026, 2, 1, tzinfo=UTC)
+
+
+def refused(call: Any) -> str:
+    with pytest.raises(UsageError) as error:
+        call()
+    return str(error.value)
+
+
+# --- Commits of a history ---
+
+
+def log(*entries: tuple[str, str, str, str, str]) -> Any:
+    """Git with commits: name, parents, author, message and figures."""
+    text = "".join(
+        f"\x01{commit}\x02{parents}\x022026-01-02T00:00:00+00:00\x02{author}\x02{message}\x03{figures}"
+        for commit, parents, author, message, figures in entries
+    )
+    calls: list[tuple[str, ...]] = []
+
+    def git(*words: str) -> str:
+        calls.append(words)
+        return text
+
+    git.calls = calls  # type: ignore[attr-defined]
+    return git
+
+
+FIGURES = "\n\n3\t1\tsrc/shop.py\n2\t0\ttests/test_shop.py\n-\t-\tlogo.png\n"
+
+
+def candidate(
+    author: str = "Ada", message: str = "Add totals", figures: str = FIGURES, parents: str = "p1"
+) -> Any:
+    candidates, rejected = find_candidates(log(("c1", parents, author, message, figures)), "10d", NOW)
+    assert len(candidates) + len(rejected) == 1
+    return candidates[0] if candidates else rejected[0].reason
+
+
+def test_a_commit_is_read_with_its_files() -> None:
+    git = log(("c1", "p1", "Ada", "Add totals\n\nWith \x02 odd signs.\n", FIGURES))
+    (one,), rejected = find_candidates(git, "10d", NOW)
+    assert rejected == []
+    assert one == CommitCandidate(
+        commit="c1",
+        parent="p1",
+        title="Add totals",
+        message="Add totals\n\nWith \x02 odd signs.",
+        date="2026-01-02T00:00:00+00:00",
+        tests=("tests/test_shop.py",),
+        source=("src/shop.py", "logo.png"),
+        lines=4,
+        language="Python",
+    )
+    assert "--since=2026-01-22T00:00:00+00:00" in git.calls[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"parents": ""}, "first commit"),
+        ({"parents": "p1 p2"}, "merge commit"),
+        ({"author": "dependabot[bot]"}, "written by a bot"),
+        ({"message": "Release 1.0"}, "release, revert, documentation or maintenance"),
+        ({"figures": "1\t1\tsrc/shop.py\n"}, "no tests changed"),
+        (
+            {"figures": "1\t1\ttests/test_a.py\n1\t1\tdocs/a.py\n1\t1\tREADME.md\n1\t1\tuv.lock\n"},
+            "no source changed",
+        ),
+    ],
+)
+def test_a_commit_that_is_no_task_has_a_reason(changes: dict[str, str], reason: str) -> None:
+    assert candidate(**changes) == reason
+
+
+def test_a_commit_may_be_so_large() -> None:
+    tests = "1\t0\ttests/test_a.py\n"
+
+    def sized(files: int, lines: int, test_files: int = 1) -> Any:
+        source = "".join(f"{lines if n == 0 else 0}\t0\tsrc/f{n}.py\n" for n in range(files))
+        return candidate(figures=source + "".join(f"1\t0\ttests/test_{n}.py\n" for n in range(test_files)))
+
+    files, lines, most = history.MOST_SOURCE_FILES, history.MOST_SOURCE_LINES, history.MOST_TEST_FILES
+    assert isinstance(sized(files, lines, most), CommitCandidate)
+    assert sized(files + 1, 1) == f"too large: {files + 1} source files, 1 lines, 1 test files"
+    assert sized(1, lines + 1) == f"too large: 1 source files, {lines + 1} lines, 1 test files"
+    assert sized(1, 1, most + 1) == f"too large: 1 source files, 1 lines, {most + 1} test files"
+    assert candidate(figures=f"1\t2\tsrc/a.js\n3\t0\tsrc/b.py\n0\t0\tsrc/c.py\n{tests}").language == "Python"
+
+
+def test_the_same_change_is_taken_once() -> None:
+    same = ("p1", "Ada", "Add totals\n\nBody", FIGURES)
+    other = ("p1", "Ada", "Add totals", FIGURES.replace("3", "5"))
+    candidates, rejected = find_candidates(log(("c1", *same), ("c2", *same), ("c3", *other)), "1y", NOW)
+    assert [each.commit for each in candidates] == ["c1", "c3"]
+    assert rejected == [Rejection(commit="c2", reason="the same change as a newer commit")]
+
+
+@pytest.mark.parametrize(
+    ("since", "start"),
+    [
+        ("10d", "2026-01-22T00:00:00+00:00"),
+        ("2 w", "2026-01-18T00:00:00+00:00"),
+        ("1m", "2026-01-02T00:00:00+00:00"),
+        (" 1y ", "2025-02-01T00:00:00+00:00"),
+        ("99999d", "1926-02-26T00:00:00+00:00"),
+        ("2024-01-31", "2024-01-31T00:00:00+00:00"),
+        ("2024-01-31T10:00:00+02:00", "2024-01-31T10:00:00+02:00"),
+    ],
+)
+def test_periods(since: str, start: str) -> None:
+    assert since_date(since, NOW).isoformat() == start
+
+
+@pytest.mark.parametrize("since", ["", "10", "10x", "999999d", "soon"])
+def test_what_is_no_period(since: str) -> None:
+    assert refused(lambda: since_date(since, NOW)) == (
+        f"`{since}` is no period\nWrite it like 365d, 12w, 6m, 2y, or 2024-01-31."
+    )
+
+
+@pytest.mark.parametrize(
+    ("script", "command"),
+    [
+        ("tsc && vitest --coverage", "npx vitest run"),
+        ("eslint . && jest --ci ; echo done", "npx jest --ci"),
+        ("mocha 'test/*.js' | cat", "npx mocha 'test/*.js'"),
+        ("tape test.js", "npx tape test.js"),
+        ("tsc; node --import x --test dist && true", "node --import x --test dist"),
+        ("echo", "npm test"),
+    ],
+)
+def test_the_tests_of_a_node_package(script: str, command: str) -> None:
+    assert history._node_check(json.dumps({"scripts": {"test": script}})) == command
+    assert history._node_check("{") == "npm test"
+
+
+def test_the_document_of_what_was_found() -> None:
+    (one,), _ = find_candidates(log(("c1", "p1", "Ada", "Add totals", FIGURES)), "10d", NOW)
+    task = CommitValidation(
+        commit="c1", state="task", fail_to_pass=("a",), pass_to_pass=("b", "c"), seconds=1.26, folder="totals"
+    )
+    flaky = CommitValidation(commit="c2", state="flaky", wavering=tuple(f"t{n}" for n in range(25)))
+    result = MiningResult(
+        repo="/r",
+        check="make test",
+        check_source="Makefile",
+        candidates=[one],
+        tasks=[task],
+        flaky=[flaky],
+        rejected=[Rejection(commit="c3", reason="no tests changed")],
+    )
+    assert result.document() == {
+        "repo": "/r",
+        "check": "make test",
+        "checkSource": "Makefile",
+        "candidates": [
+            {
+                "commit": "c1",
+                "title": "Add totals",
+                "date": "2026-01-02T00:00:00+00:00",
+                "language": "Python",
+                "sourceFiles": 2,
+                "testFiles": 1,
+                "lines": 4,
+            }
+        ],
+        "tasks": [
+            {
+                "commit": "c1",
+                "title": "Add totals",
+                "folder": "totals",
+                "date": "2026-01-02T00:00:00+00:00",
+                "failToPass": 1,
+                "passToPass": 2,
+                "seconds": 1.3,
+            }
+        ],
+        "flaky": [{"commit": "c2", "tests": [f"t{n}" for n in range(20)]}],
+        "rejected": [{"commit": "c3", "reason": "no tests changed"}],
+    }
+
+
+# --- Trials of a commit ---
+
+
+def trial(setup: str = "", timeout: float = 5.0, **finished: Any) -> history._Trial:
+    made = history._Trial.__new__(history._Trial)
+    made._options = MiningOptions(repo=Path("/r"), out=Path("/o"), setup=setup, timeout=timeout)
+    made._home = Path("/nowhere")
+    made.last_line = ""
+    usual = {"timed_out": False, "exit_code": 0, "output": ""}
+
+    async def run(command: str, phase: str) -> Any:
+        made.last_line += f"{phase}:{command}"
+        return SimpleNamespace(**usual | finished)
+
+    made._run = run  # type: ignore[method-assign,assignment]
+    return made
+
+
+def test_a_setup_that_fails_is_reported_with_the_end_of_its_output() -> None:
+    good = trial("make deps")
+    asyncio.run(good.set_up())
+    assert good.last_line == "setup:make deps"
+    none = trial("")
+    asyncio.run(none.set_up())
+    assert none.last_line == ""
+    for finished in ({"exit_code": 3}, {"timed_out": True, "exit_code": 3}):
+        with pytest.raises(WorkspaceError) as error:
+            asyncio.run(trial("make deps", output="x" * 9 + "y" * 300 + "\n", **finished).set_up())
+        assert str(error.value) == f"setup failed: `make deps` exited with 3: {'y' * 300}"
+    with pytest.raises(WorkspaceError, match=r"^setup failed: `make deps` exited with 0: $"):
+        asyncio.run(trial("make deps", timed_out=True).set_up())
+
+
+def test_tests_that_do_not_end_have_no_result() -> None:
+    with pytest.raises(WorkspaceError, match=r"^the tests were still running after 2\.5 s$"):
+        asyncio.run(trial(timeout=2.5, timed_out=True).run_tests("make test"))
+
+
+def test_a_program_that_cannot_run_rejects_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = history._Trial.__new__(history._Trial)
+    made._options = MiningOptions(repo=Path("/r"), out=Path("/o"))
+    made._tree = SimpleNamespace(folder=Path("/t"), repository=Path("/t/.git"))  # type: ignore[assignment]
+    made._sandbox = SimpleNamespace(confine=lambda *_, **__: None)  # type: ignore[assignment]
+    made._home, made._environment, made._attempt = Path("/h"), {}, "a"
+
+    def failing(error: Exception) -> None:
+        async def run(*_: object, **__: object) -> None:
+            raise error
+
+        monkeypatch.setattr(history, "run", run)
+
+    failing(ProctorError("no such program"))
+    with pytest.raises(WorkspaceError, match=r"^running `make`: no such program$"):
+        asyncio.run(made._run("make", "check"))
+    failing(UsageError("no sandbox"))
+    with pytest.raises(UsageError, match=r"^no sandbox$"):
+        asyncio.run(made._run("make", "check"))
+
+
+# --- Issues and repositories ---
+
+
+def test_issues_are_a_list_a_map_or_lines(tmp_path: Path) -> None:
+    file = tmp_path / "issues.json"
+    one = {"number": 1, "title": "One", "body": "Text"}
+    two = {"number": 2, "title": "Two", "body": None}
+    pull = {"number": 3, "title": "Three", "pull_request": {}}
+    expected = {1: "One\n\nText", 2: "Two"}
+    for text in (
+        json.dumps([one, two, pull, {"number": 4}, {"title": "x"}]),
+        json.dumps({"1": one, "2": two, "3": pull, "x": one}),
+        f"{json.dumps(one)}\n\n{json.dumps(two)}\n",
+    ):
+        file.write_text(text)
+        assert read_issues(file) == expected
+    file.write_text(json.dumps(one))
+    assert read_issues(file) == {1: "One\n\nText"}
+    file.write_text("[]")
+    assert refused(lambda: read_issues(file)) == (
+        f"{file} has no issue with `number` and `title`\nExport them with these members."
+    )
+    file.write_text("{\n{")
+    text = refused(lambda: read_issues(file))
+    assert text.startswith(f"{file} is not JSON: ")
+    assert text.endswith("\nGive a list, a map, or one issue per line.")
+
+
+@pytest.mark.parametrize(
+    ("message", "title", "body"),
+    [
+        ("fix: totals are wrong.", "Totals are wrong", ""),
+        ("totals() is wrong", "totals() is wrong", ""),
+        ("Add x\r\n\r\nBody  \n\n\n\nMore", "Add x", "Body\n\nMore"),
+        ("Add x\n\n```diff\n-a\n+b\n```\nText\n```py\ncode\n```", "Add x", "Text\n```py\ncode\n```"),
+    ],
+)
+def test_statements_of_commit_messages(message: str, title: str, body: str) -> None:
+    assert title_and_body(message, (), hints=False) == (title, body)
+
+
+def test_repositories_are_a_folder_of_clones_or_named(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    assert read_repos("") == {}
+    assert read_repos(f" {tmp_path}/a , o/n={tmp_path}/b,") == {"": tmp_path / "a", "o/n": tmp_path / "b"}
+    assert refused(lambda: read_repos(f"o/n={tmp_path}/lost")) == (
+        f"there is no folder {tmp_path}/lost\nGive --repos a folder of clones, or owner/name=PATH."
+    )
+
+
+@pytest.mark.parametrize("place", ["o/n", "o/n.git", "o__n", "n", "n.git"])
+def test_clones_are_found_by_owner_and_name(tmp_path: Path, place: str) -> None:
+    (tmp_path / "clones" / place).mkdir(parents=True)
+    options = ReadOptions(repos={"": tmp_path / "clones", "x/y": tmp_path / "xy"})
+    assert options.repository("o/n", tmp_path) == tmp_path / "clones" / place
+    assert options.repository("x/y", tmp_path) == tmp_path / "xy"
+    assert options.repository("o/other", tmp_path) is None
+    assert ReadOptions().repository("o/n", tmp_path) is None
+    (tmp_path / "o" / "n").mkdir(parents=True)
+    assert options.repository("o/n", tmp_path) == tmp_path / "o" / "n"
+
+
+# --- Files of tasks ---
+
+
+def test_so_many_tasks_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.md").write_text(
+            f"---\nempty: true\ncheck: 'true'\n---\n# Task: {name}\n\nDo it.\n"
+        )
+    monkeypatch.setattr(markdown, "MOST_TASKS", 2)
+    assert len(markdown.read_tasks(tmp_path)) == 2
+    monkeypatch.setattr(markdown, "MOST_TASKS", 1)
+    assert refused(lambda: markdown.read_tasks(tmp_path)) == (
+        f"{tmp_path} holds 2 tasks\nAt most 1 are run at once."
+    )
+
+
+def test_a_folder_goes_on_after_a_file_that_is_no_task_but_not_after_one_with_mistakes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Task(name="t", title="T", file=tmp_path / "t", prompt="x")
+    good = TaskSet(tasks=(task,), models=("m", "n"))
+    again = TaskSet(tasks=(), models=("n", "o"))
+
+    def reader(result: Any) -> Any:
+        def read(path: Path, options: ReadOptions) -> TaskSet:
+            if isinstance(result, Exception):
+                raise result
+            return result  # type: ignore[no-any-return]
+
+        return read
+
+    parts = [good, UsageError("it is no task\nAdd one."), again]
+    monkeypatch.setattr(
+        formats, "_sources", lambda folder: [(reader(part), folder / str(n)) for n, part in enumerate(parts)]
+    )
+    found = read_folder(tmp_path, ReadOptions())
+    assert (found.tasks, found.models) == ((task,), ("m", "n", "o"))
+    assert [(each.file, each.reason) for each in found.not_read] == [(tmp_path / "1", "it is no task")]
+    parts.append(PlanError([]))  # type: ignore[arg-type]
+    with pytest.raises(PlanError):
+        read_folder(tmp_path, ReadOptions())
+
+
+def test_an_empty_folder_of_a_task_is_not_written(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    formats._write_files(TaskFolder(path=tmp_path / "empty", digest="d"), tmp_path / "out" / "start")
+    assert not (tmp_path / "out" / "start").exists()
+    (tmp_path / "empty" / "a.py").write_text("1")
+    formats._write_files(TaskFolder(path=tmp_path / "empty", digest="d"), tmp_path / "out" / "start")
+    assert (tmp_path / "out" / "start" / "a.py").read_text() == "1"
+
+
+def test_a_task_is_written_with_its_settings(tmp_path: Path) -> None:
+    task = Task(
+        name="fix",
+        title="Fix\nit",
+        file=tmp_path / "x.jsonl",
+        prompt="Please fix it.",
+        repo=Path("/r"),
+        ref="abc",
+        sealed=True,
+        setup="make deps",
+        expect={"contains": "x"},
+        answer="42",
+        timeout_seconds=60,
+        format="rows",
+    )
+    (file,), left_out = write_task_set(TaskSet(tasks=(task,)), tmp_path / "out")
+    assert left_out == [] or left_out == ()
+    assert file.read_text() == (
+        "---\nrepo: /r\nref: abc\nsealed: true\nsetup: make deps\nexpect:\n  contains: x\nanswer: '42'\n"
+        "timeout: 60\n---\n# Task: Fix it\n\nPlease fix it.\n"
+    )
+    own = replace(task, prompt="# Task: Own\n\nText", repo=None, setup="", answer="", timeout_seconds=None)
+    (file,), _ = write_task_set(TaskSet(tasks=(own,)), tmp_path / "own")
+    assert file.read_text() == "---\nexpect:\n  contains: x\n---\n# Task: Own\n\nText\n"
+
+
+# --- Predictions ---
+
+
+def store_of(*items: dict[str, Any]) -> Any:
+    read = SimpleNamespace(
+        items=lambda run_id, limit: list(items), session=lambda _: {"repo": "", "branch": "", "baseSha": ""}
+    )
+    return SimpleNamespace(read=read)
+
+
+def item(task: str, model: str, repeat: int = 1, session: str | None = "s") -> dict[str, Any]:
+    factors = {"task": task, "model": model, "agent": "a"} if task else {"model": model}
+    return {"sessionId": session, "factors": json.dumps(factors), "repeat": repeat}
+
+
+def test_predictions_have_a_file_for_each_model_and_repeat(tmp_path: Path) -> None:
+    store = store_of(
+        item("t1", "m"), item("t2", "m"), item("t1", "m", 2), item("t1", "n"), item("t2", "n", 1, None)
+    )
+    files = predictions.export_predictions(store, "r", tmp_path / "out", {})
+    assert [file.name for file in files] == [
+        "swe-bench-r-m.jsonl",
+        "swe-bench-r-m-run2.jsonl",
+        "swe-bench-r-n.jsonl",
+    ]
+    first = [json.loads(line) for line in files[0].read_text().splitlines()]
+    assert first == [
+        {"instance_id": "t1", "model_name_or_path": "m", "model_patch": ""},
+        {"instance_id": "t2", "model_name_or_path": "m", "model_patch": ""},
+    ]
+    assert predictions.write_predictions(store, "r", tmp_path / "all.jsonl", {}) == 4
+    assert len((tmp_path / "all.jsonl").read_text().splitlines()) == 4
+
+
+def test_predictions_need_finished_tasks(tmp_path: Path) -> None:
+    nothing = store_of(item("t1", "m", 1, None))
+    assert refused(lambda: predictions.export_predictions(nothing, "r", tmp_path / "out", {})) == (
+        "r has no finished task\nExport a benchmark that has run."
+    )
+    other = store_of(item("t1", "m"), item("", "m"))
+    assert refused(lambda: predictions.export_predictions(other, "r", tmp_path / "out", {})) == (
+        "r is not a run of tasks\nGive the run of a benchmark."
+    )
+
+
+# --- Markdown and images ---
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "is_task"),
+    [
+        ("# Task: Fix it", "Fix it", True),
+        ("# task : Fix: all of it", "Fix: all of it", True),
+        ("# Task", "Task", False),
+        ("# Bug: Fix it", "Bug: Fix it", False),
+        ("# Tasks: Fix it", "Tasks: Fix it", False),
+        ("## Task: Fix it", "", False),
+        ("```\n# Task: no\n```\n# Task: yes\n# Task: later", "yes", True),
+    ],
+)
+def test_the_first_heading_marks_a_task(text: str, title: str, is_task: bool) -> None:
+    found = markdown.read_markdown(text)
+    assert (found.title, found.is_task) == (title, is_task)
+
+
+def test_facts_sections_and_criteria_of_a_text() -> None:
+    text = """\
+# Task: Fix it
+**Repo:** shop
+**Repo:** other
+**Time Estimate**: 2 h
+## Success Criteria:
+- [ ] It works
+- It is quick
+```
+- not this
+```
+**Not:** a fact
+### Notes
+One.
+
+Two.
+"""
+    found = markdown.read_markdown(text, first_line=10)
+    assert found.facts == {"repo": "shop", "time estimate": "2 h"}
+    assert [(each.number, each.text) for each in found.boxes] == [(15, "It works"), (16, "It is quick")]
+    assert found.sections["notes"] == "One.\n\nTwo."
+    assert list(found.sections) == ["success criteria", "notes"]
+    assert markdown.bullets("- a\n```\n- b\n```\n* c\ntext") == ("a", "c")
+
+
+@pytest.mark.parametrize(
+    ("engine", "work", "prebuilt", "expected"),
+    [
+        ("podman", "", "", "/src/app"),
+        ("podman", "/own", "", "/own"),
+        ("podman", "", "registry/x", "/app"),
+        ("podman", "/", "", None),
+        ("podman", "own", "", None),
+        (None, "/own", "", None),
+        (None, "", "registry/x", None),
+    ],
+)
+def test_a_task_runs_in_its_image_where_a_container_engine_works(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    engine: str | None,
+    work: str,
+    prebuilt: str,
+    expected: str | None,
+) -> None:
+    monkeypatch.setattr(harbor.container, "engine", lambda *_: engine)
+    (tmp_path / "Dockerfile").write_text("FROM x\nWORKDIR /src\nRUN make\nworkdir app\n")
+    reason = harbor.NeedsImage("it needs its image")
+    if expected is None:
+        with pytest.raises(harbor.NeedsImage, match=r"^it needs its image$"):
+            harbor._image(tmp_path, work, prebuilt, reason)
+        return
+    folder, files, variables, image = harbor._image(tmp_path, work, prebuilt, reason)
+    assert (folder, files, variables) == (expected, None, {}) and image is not None
+    assert image.work == expected
+    assert image.name == (prebuilt or f"proctor-task-{image.digest[:16]}")
+    assert image.context == (None if prebuilt else tmp_path)
