@@ -12,7 +12,7 @@ from app_states import changed_state
 from stocked_runs import add_session
 
 from proctor.errors import NotFound, Place, PlanError, Problem, ProctorError, UsageError
-from proctor.web import inventory, library, plans, tables
+from proctor.web import inventory, library, plans, runs
 from proctor.web.library import NewTestCase, TestCaseShape
 from proctor.web.state import AppState
 
@@ -332,7 +332,7 @@ def test_a_table_is_not_uploaded_to_an_encrypted_store() -> None:
     with pytest.raises(
         UsageError, match=r"^the store is encrypted, and an uploaded file would not be\nImport"
     ):
-        tables._import(site, "r", "x.csv", b"", None, None)
+        runs._import_table(site, "r", "x.csv", b"", None, None)
 
 
 @pytest.mark.parametrize(
@@ -354,7 +354,7 @@ def test_an_uploaded_table_has_a_safe_name_and_does_not_stay(
 
     monkeypatch.setattr(table, "import_table", import_table)
     monkeypatch.setattr(table, "columns_of", lambda columns: {})
-    done = tables._import(site, "board", name, b"content", None, 0.5)
+    done = runs._import_table(site, "board", name, b"content", None, 0.5)
     assert done.model_dump() == {
         "runId": "board",
         "rows": 9,

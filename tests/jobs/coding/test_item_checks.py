@@ -9,7 +9,7 @@ import pytest
 from proctor.errors import PlanError, UsageError
 from proctor.item import Item
 from proctor.jobs.coding import job
-from proctor.jobs.coding.job import ItemCheck, inspect
+from proctor.jobs.coding.job import ItemCheck
 from proctor.jobs.coding.plan import NO_OVERRIDES, Overrides, read_plan
 from proctor.testing import make_git_repository
 
@@ -52,9 +52,16 @@ def test_a_budget_needs_a_price_and_a_plan_without_one_does_not(tmp_path: Path) 
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(job, "check_model", check_model)
-            result = inspect(plan, overrides, context())
-        assert len(seen) == 1 and result.items == 1
-        return [f"{each.at.line}: {each.problem} | {each.remedy}" for each in result.problems]
+            given = context()
+            settings = SimpleNamespace(user_environment=given.environment, confinement=given.sandbox)
+            ctx: Any = SimpleNamespace(settings=settings, find_agent=given.find_agent)
+            try:
+                job.CodingJobPlan(plan, overrides, "plan.yaml", (tmp_path,)).check(given.models, ctx)
+                found = []
+            except PlanError as error:
+                found = [f"{each.at.line}: {each.problem} | {each.remedy}" for each in error.problems]
+        assert len(seen) == 1
+        return found
 
     assert problems("") == []
     assert problems("budget: 5\n") == ["2: no price | Add one."]

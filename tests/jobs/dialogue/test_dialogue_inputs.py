@@ -12,7 +12,7 @@ import pytest
 from proctor.errors import PlanError, UsageError
 from proctor.jobs.dialogue import plan, roles, tables
 from proctor.jobs.dialogue.job import JOB
-from proctor.jobs.dialogue.plan import Faults, RoleChoice, RoleFaults, cast, previous_sessions
+from proctor.jobs.dialogue.plan import Faults, RoleChoice, RoleFaults, previous_sessions, role_choice
 from proctor.jobs.dialogue.roles import BUILT_IN, Roles, read_role
 from proctor.jobs.dialogue.world import DialogueTask, read_tasks, read_tools
 from proctor.plan.yaml_loader import read_source
@@ -200,17 +200,19 @@ def test_models_and_parameters_of_a_side_come_before_those_of_its_role_and_the_p
 
 
 def test_a_role_plays_its_side(tmp_path: Path) -> None:
-    assert refused(lambda: cast({"role": "eeyore"}, "therapist", "en", tmp_path, Roles())) == (
+    assert refused(lambda: role_choice({"role": "eeyore"}, "therapist", "en", tmp_path, Roles())) == (
         "the role eeyore does not play a therapist\nIt plays: client."
     )
-    choice = cast({"role": "eeyore", "profile": 0, "temperature": 0.3}, "client", "en", tmp_path, Roles())
+    choice = role_choice(
+        {"role": "eeyore", "profile": 0, "temperature": 0.3}, "client", "en", tmp_path, Roles()
+    )
     assert (choice.label, choice.is_crossed, choice.model, choice.parameters) == (
         "eeyore",
         True,
         "",
         {"temperature": 0.3},
     )
-    plain = cast({"role": "eeyore", "temperature": 0}, "client", "en", tmp_path, Roles())
+    plain = role_choice({"role": "eeyore", "temperature": 0}, "client", "en", tmp_path, Roles())
     assert (plain.is_crossed, plain.parameters) == (False, {"temperature": 0})
 
 
@@ -614,7 +616,7 @@ def test_evaluators_of_a_simulation_are_checks_rubrics_or_named(tmp_path: Path) 
 def test_what_a_role_needs_of_the_other_may_be_an_option(tmp_path: Path) -> None:
     def uses(**options: str) -> list[str]:
         entry = {"role": "MI", "options": options} if options else {"role": "MI"}
-        return list(cast(entry, "therapist", "en", tmp_path, Roles()).uses)
+        return list(role_choice(entry, "therapist", "en", tmp_path, Roles()).uses)
 
     assert uses() == ["goal", "behavior"]
     known = Roles().find("MI").options
