@@ -1,6 +1,7 @@
 """Parts of the driver: sessions, what is left of killed processes, pages, ends, imports."""
 
 import asyncio
+import socket
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,13 +10,13 @@ import pytest
 from work_items import NOW, Pages, queued
 
 from proctor.batch import executor, ingest, session_branch
-from proctor.batch.engines import LocalEngine
+from proctor.batch.engines import LocalEngine, processes, ray
 from proctor.batch.engines.messages import WorkerSpec
 from proctor.batch.engines.processes import ProcessEngine, WorkerLauncher
 from proctor.batch.engines.worker import Worker, make_worker_context
 from proctor.batch.executor import Executor, SessionCache, StoreHost, clear_leftovers
 from proctor.batch.queue import WorkQueue
-from proctor.errors import Aborted, Interrupted, StoreError, UsageError, WorkspaceError
+from proctor.errors import Aborted, Interrupted, ProctorError, StoreError, UsageError, WorkspaceError
 from proctor.evaluator import Evidence
 from proctor.store import MoneyLimits
 from proctor.telemetry import normalised
@@ -469,8 +470,6 @@ class Launcher:
 
 
 async def test_dead_workers_are_replaced_a_few_times(monkeypatch):
-    from proctor.batch.engines import processes
-
     async def opened(end):
         return end
 
@@ -516,17 +515,33 @@ async def test_workers_share_the_concurrency_of_a_batch(workers, concurrency, sh
 
 
 def test_a_launcher_that_has_ended_starts_no_worker():
-    import socket
-
     near, far = socket.socketpair()
     far.close()
     near.close()
     launcher = bare(WorkerLauncher, _control=near, _program=None, _pid=0)
-    from proctor.errors import ProctorError
-
     with pytest.raises(ProctorError, match="no worker process can be started: "):
         launcher.start_worker()
     launcher.close()
+
+
+def test_the_code_of_evaluators_is_what_their_commands_name(monkeypatch, tmp_path):
+    asked, notes = [], []
+    copies = ["copy", None]
+    monkeypatch.setattr(ray, "copy_code", lambda *call: asked.append(call) or copies.pop(0))
+    engine = ray.RayEngine(note=notes.append)
+    definition = {"evaluatorConfig": {"codeBased": {"command": ["sh", "b.sh"]}}}
+    evaluators = SimpleNamespace(
+        folder=tmp_path,
+        lambdas={"one": "module:function", "two": ["python3", "a.py"]},
+        definitions={"own": definition, "judge": {"evaluatorConfig": {"llmAsAJudge": {}}}},
+    )
+    assert engine._copy_code(evaluators) == "copy" and notes == []
+    assert asked == [(tmp_path, ["python3", "a.py", "sh", "b.sh"])]
+    assert engine._copy_code(evaluators) is None
+    assert notes == [
+        f"{tmp_path} has more than {ray.MAX_MODULES:,} Python files: nodes do not get them, so evaluators in"
+        " Python are found there only if they are installed"
+    ]
 
 
 # --- Imports and branches ---

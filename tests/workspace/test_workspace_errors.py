@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from proctor.errors import WorkspaceError
-from proctor.git import Git, GitError
+from proctor.git import Changes, Git, GitError
 from proctor.testing import make_git_repository
 from proctor.workspace import commit, merge_queue, source_repository, starting_files, transfer, worktree
 from proctor.workspace.source_repository import SourceRepository, open_source
@@ -174,6 +174,13 @@ def test_files_of_setup_are_ignored_by_their_names_alone(tree: Worktree) -> None
     assert sorted(worktree.ignore_untracked(tree)) == sorted(names)
     (tree.folder / "starry.txt").write_text("x")
     assert worktree.ignore_untracked(tree) == ["starry.txt"]
+
+
+def test_the_changes_of_an_attempt_are_counted_from_its_base(tree: Worktree) -> None:
+    (tree.folder / "a.txt").write_text("two\nthree\n")
+    (tree.folder / "new.txt").write_text("1\n2\n3\n")
+    done = commit.commit_changes(tree, "work")
+    assert done.changes == Changes(files=2, lines_added=5, lines_removed=1)
 
 
 def test_an_attempt_that_broke_git_is_an_error_of_the_workspace(

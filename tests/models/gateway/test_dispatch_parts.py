@@ -5,10 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from proctor.errors import ModelError
-from proctor.models.client import CLIPPED_ERROR_CHARACTERS, _provider_message, clean
+from proctor.errors import ModelError, UsageError
+from proctor.models.client import CLIPPED_ERROR_CHARACTERS, CallRetryPolicy, Client, _provider_message, clean
 from proctor.models.gateway import server
 from proctor.models.gateway.server import Dispatcher, GatewayRefusal
+from proctor.models.recording import Exchange, Recording, lines_of
 
 
 class Delivery:
@@ -67,6 +68,7 @@ def call(wire="chat", kind="answer", **more):
 
 @dataclass(frozen=True)
 class Endpoint:
+    provider: str = "some"
     key: str = "secret"
     key_variable: str = "KEY"
     missing_key: str = ""
@@ -290,3 +292,45 @@ def test_a_long_message_is_clipped():
     assert clean("x" * (most + 1), ENDPOINT) == "x" * most + "…"
     assert clean(" " * 4 * most + "x", ENDPOINT) == ""
     assert clean(" " * (4 * most - 1) + "x", ENDPOINT) == "x"
+
+
+async def test_quotas_are_read_from_every_answer_refused_or_not():
+    seen = []
+    client = Client(CallRetryPolicy())
+    target = SimpleNamespace(url="u", headers={}, endpoint=ENDPOINT)
+    client._prepared = {"u": SimpleNamespace(headers=target.headers)}
+    answers = [(200, {"h": "1"}, b'{"a": 1}'), (400, {"h": "2"}, b"no")]
+
+    async def post(prepared, body):
+        return answers.pop(0)
+
+    client._http = SimpleNamespace(post=post)
+    client._malformed, client._failures = (), ()
+    client._apply_quota_headers = lambda *given: seen.append(given)
+    assert await client._post_once(target, b"{}") == ({"a": 1}, b'{"a": 1}')
+    with pytest.raises(ModelError, match="no"):
+        await client._post_once(target, b"{}")
+    assert seen == [(target, {"h": "1"}), (target, {"h": "2"})]
+
+
+def test_exchanges_and_takes_of_a_recording_are_numbered_from_one(tmp_path):
+    file = tmp_path / "below/recording.jsonl"
+    exchange = Exchange(
+        wire="chat", operation="op", model="m", request={"x": 1}, status=200, headers={}, chunks=[b"a"]
+    )
+    for number in (1, 2):
+        recording = Recording(file)
+        recording.take("i", "model")
+        take = recording.take("i", "model")
+        assert [take.begin(), take.begin()] == [1, 2]
+        take.write(2, exchange)
+        assert take.begin() == 3
+        take.write(1, exchange)
+        take.write(3, exchange)
+        recording.close()
+        lines = [line for line, _, _ in lines_of(file)][-3:]
+        assert [(line["take"], line["n"], line["beside"]) for line in lines] == [
+            *((number, 2, [1]), (number, 1, []), (number, 3, [1])),
+        ]
+    with pytest.raises(UsageError, match=r"cannot record to .*: "):
+        Recording(tmp_path / "below/recording.jsonl/inside")
