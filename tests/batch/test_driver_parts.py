@@ -1,7 +1,9 @@
 """Parts of the driver: sessions, what is left of killed processes, pages, ends, imports."""
 
 import asyncio
+import os
 import socket
+import stat
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,14 +12,16 @@ import pytest
 from work_items import NOW, Pages, queued
 
 from proctor.batch import executor, ingest, session_branch
-from proctor.batch.engines import LocalEngine, processes, ray
-from proctor.batch.engines.messages import WorkerSpec
+from proctor.batch.engines import LocalEngine, processes, ray, ray_node
+from proctor.batch.engines.messages import AttemptEnd, WorkerSpec
 from proctor.batch.engines.processes import ProcessEngine, WorkerLauncher
 from proctor.batch.engines.worker import Worker, make_worker_context
 from proctor.batch.executor import Executor, SessionCache, StoreHost, clear_leftovers
 from proctor.batch.queue import WorkQueue
 from proctor.errors import Aborted, Interrupted, ProctorError, StoreError, UsageError, WorkspaceError
 from proctor.evaluator import Evidence
+from proctor.job import ItemFinished
+from proctor.runner import Outcome
 from proctor.store import MoneyLimits
 from proctor.telemetry import normalised
 
@@ -241,6 +245,42 @@ async def test_errors_of_a_group_are_raised_alone(workshop):
     made._engine = Engine()
     with pytest.raises(StoreError, match=r"^first$"):
         await made.run()
+
+
+async def test_a_batch_ends_once_its_last_item_was_passed_on(workshop):
+    made = workshop.executor(workshop.launch("matrix: [{prompt: hello, model: scripted/echo, runs: 1}]\n"))
+
+    class Engine:
+        async def run(self, queue, host, spec):
+            (one,) = await queue.chunk(5)
+            done = ItemFinished(
+                id=one.id,
+                item=one.item,
+                session_id="s",
+                outcome=Outcome(),
+                attempts=1,
+                tokens=0,
+                cost_usd=None,
+                work_seconds=0.0,
+            )
+            host.attempt_ended(AttemptEnd(work=one, finished=done))
+
+        def stop(self, reason):
+            pass
+
+    class Monitor:
+        is_decided = False
+
+        def wants(self, item_id):
+            return True
+
+        def finished(self, item):
+            self.is_decided = True
+
+    made._engine, made._stopping = Engine(), Monitor()
+    end = await made.run()
+    assert (end.status, end.reason) == ("completed", "decided")
+    assert len(workshop.finished) == 1
 
 
 def spec_of(batch, limits, **more):
@@ -542,6 +582,16 @@ def test_the_code_of_evaluators_is_what_their_commands_name(monkeypatch, tmp_pat
         f"{tmp_path} has more than {ray.MAX_MODULES:,} Python files: nodes do not get them, so evaluators in"
         " Python are found there only if they are installed"
     ]
+
+
+def test_a_folder_on_a_node_is_locked_by_one_actor(tmp_path):
+    first, second = bare(ray_node.NodeActor, _locks=[]), bare(ray_node.NodeActor, _locks=[])
+    assert first._take(tmp_path) and not second._take(tmp_path)
+    assert (len(first._locks), second._locks) == (1, [])
+    assert stat.S_IMODE((tmp_path / "lock").stat().st_mode) == 0o600
+    os.close(first._locks[0])
+    assert second._take(tmp_path)
+    os.close(second._locks[0])
 
 
 # --- Imports and branches ---

@@ -2,6 +2,7 @@
 
 import asyncio
 import pickle
+import threading
 from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from work_items import work
 
-from proctor.batch.engines import worker_process
+from proctor.batch.engines import processes, worker_process
 from proctor.batch.engines.messages import (
     AttemptEnd,
     Finish,
@@ -21,6 +22,7 @@ from proctor.batch.engines.messages import (
     RowBatch,
     RowBuffer,
     Stop,
+    UserMessage,
     WorkChunk,
 )
 from proctor.batch.engines.worker_process import RemoteHost, _ProcessWorker, picklable
@@ -273,3 +275,52 @@ async def test_how_soon_rows_are_reported_again(rows, pause, monkeypatch):
     with pytest.raises(asyncio.CancelledError):
         await made._report_regularly()
     assert pauses == [pause]
+
+
+@pytest.mark.parametrize("error", [None, ValueError("no settings")])
+async def test_a_worker_closes_what_it_has_opened_when_it_has_finished(monkeypatch, error):
+    calls = []
+
+    def called(name):
+        async def call():
+            calls.append(name)
+
+        return call
+
+    class Opened(Worker):
+        def __init__(self, *given):
+            super().__init__()
+            calls.append(("worker", given[0], given[1] is context))
+            self.open, self.close = called("open"), called("close")
+
+    models = SimpleNamespace(pools=SimpleNamespace(notify=None), close=called("models"))
+    context = SimpleNamespace(gateway=SimpleNamespace(close=called("gateway")))
+
+    def make(spec):
+        if error:
+            raise error
+        return context, models
+
+    monkeypatch.setattr(worker_process, "make_worker_context", make)
+    monkeypatch.setattr(worker_process, "Worker", Opened)
+    spec = SimpleNamespace(concurrency=2)
+    made = _ProcessWorker(Channel(Finish()), spec)
+    made._ends.append("end")
+    assert await asyncio.wait_for(made.run(), 30) is error
+    expected = [("worker", spec, True), "open", "close", "gateway", "models"]
+    assert calls == ([] if error else expected)
+    assert [each.ends for each in made._channel.sent if isinstance(each, Report)] == [["end"]]
+    if not error:
+        models.pools.notify("wait")
+        assert made._channel.sent[-1] == UserMessage("wait")
+
+
+def test_a_process_with_threads_is_not_forked():
+    go_on = threading.Event()
+    thread = threading.Thread(target=go_on.wait)
+    thread.start()
+    try:
+        assert processes.can_fork() is False
+    finally:
+        go_on.set()
+        thread.join()

@@ -268,6 +268,11 @@ def test_the_environment_of_a_session_has_its_own_places_and_no_settings_of_the_
     }
 
 
+def test_a_prompt_in_the_environment_has_at_most_100_000_bytes() -> None:
+    assert setup._shortened("é" * 50_000 + "x") == "é" * 50_000
+    assert setup._shortened("x" * 100_001) == "x" * 100_000
+
+
 async def test_a_session_is_prepared_and_its_repository_is_left_as_it_was(
     tmp_path: Path, source: SourceRepository
 ) -> None:

@@ -16,7 +16,7 @@ from proctor.git import Changes, Git, GitError
 from proctor.testing import make_git_repository
 from proctor.workspace import commit, merge_queue, source_repository, starting_files, transfer, worktree
 from proctor.workspace.source_repository import SourceRepository, open_source
-from proctor.workspace.test_reports import _common_folder, _report_cargo, _report_go
+from proctor.workspace.test_reports import SHOWN_TESTS, _common_folder, _listed, _report_cargo, _report_go
 from proctor.workspace.worktree import Worktree, fill, make_tree
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
@@ -407,4 +407,13 @@ def test_go_and_cargo_report_to_a_file() -> None:
     )
     assert _report_cargo("cargo test && cargo test x", report) == (
         "cargo test --no-fail-fast && cargo test x > /r/report 2>&1"
+    )
+
+
+def test_the_first_tests_are_listed_and_the_others_counted() -> None:
+    names = [f"t{number}" for number in range(SHOWN_TESTS + 1)]
+    assert _listed(names[:-1]) == ", ".join(names[:-1])
+    assert _listed(names) == f"{', '.join(names[:-1])} and 1 more"
+    assert _listed(["x" * 400 + "y" + "z" * 400]) == (
+        "x" * 400 + "\n[… 1 characters left out …]\n" + "z" * 400
     )

@@ -9,7 +9,7 @@ from proctor.errors import ModelError, UsageError
 from proctor.models.client import CLIPPED_ERROR_CHARACTERS, CallRetryPolicy, Client, _provider_message, clean
 from proctor.models.gateway import server
 from proctor.models.gateway.server import Dispatcher, GatewayRefusal
-from proctor.models.recording import Exchange, Recording, lines_of
+from proctor.models.recording import VERSION, Exchange, Recording, lines_of
 
 
 class Delivery:
@@ -315,9 +315,7 @@ async def test_quotas_are_read_from_every_answer_refused_or_not():
 
 def test_exchanges_and_takes_of_a_recording_are_numbered_from_one(tmp_path):
     file = tmp_path / "below/recording.jsonl"
-    exchange = Exchange(
-        wire="chat", operation="op", model="m", request={"x": 1}, status=200, headers={}, chunks=[b"a"]
-    )
+    exchange = Exchange(wire="chat", operation="op", model="m", request={"x": 1}, chunks=[b"a"])
     for number in (1, 2):
         recording = Recording(file)
         recording.take("i", "model")
@@ -329,6 +327,7 @@ def test_exchanges_and_takes_of_a_recording_are_numbered_from_one(tmp_path):
         take.write(3, exchange)
         recording.close()
         lines = [line for line, _, _ in lines_of(file)][-3:]
+        assert {(line["status"], line["whole"], line["v"]) for line in lines} == {(200, True, VERSION)}
         assert [(line["take"], line["n"], line["beside"]) for line in lines] == [
             *((number, 2, [1]), (number, 1, []), (number, 3, [1])),
         ]
