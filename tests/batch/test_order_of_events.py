@@ -13,7 +13,7 @@ from proctor.batch.create import Extension
 from proctor.batch.engines.messages import AttemptEnd
 from proctor.batch.engines.worker import Worker
 from proctor.errors import UsageError
-from proctor.job import BatchChanges, BatchEnd
+from proctor.job import BatchChanges, BatchEnd, check_limits
 from proctor.runner import Outcome
 from proctor.store import RetrySelection
 
@@ -469,3 +469,26 @@ async def test_an_item_that_has_spent_everything_halts_the_batch(settings, spent
     one = work(item=item(settings=settings), cost_usd=spent)
     ended = await worker.run(one)
     assert (ended.halted_by, bool(budget.opened)) == ("store_budget" if begins else "cost_limit", begins)
+
+
+@pytest.mark.parametrize(
+    ("limits", "problem"),
+    [
+        ({}, ""),
+        ({"concurrency": 1, "budget_usd": 0}, ""),
+        ({"budget_usd": 0.5}, ""),
+        ({"concurrency": 0}, "the concurrency should be at least 1, not 0"),
+        ({"concurrency": 1.5}, "the concurrency should be at least 1, not 1.5"),
+        ({"budget_usd": -0.1}, "the budget should be a number of dollars, not -0.1"),
+        ({"budget_usd": float("inf")}, "the budget should be a number of dollars, not inf"),
+        ({"budget_usd": float("nan")}, "the budget should be a number of dollars, not nan"),
+        ({"budget_usd": "1"}, "the budget should be a number of dollars, not 1"),
+    ],
+)
+def test_limits_that_cannot_be_enforced_are_refused(limits, problem):
+    if problem:
+        with pytest.raises(UsageError) as raised:
+            check_limits(**limits)
+        assert str(raised.value) == problem
+    else:
+        check_limits(**limits)

@@ -296,3 +296,9 @@ def test_a_document_of_the_gateway_is_json(given, status):
     response = server._json({"a": "ü"}, *given)
     assert (response.status, response.content_type) == (status, "application/json")
     assert json.loads(response.body) == {"a": "ü"}
+
+
+def test_a_free_call_costs_nothing_whatever_its_tokens():
+    usage = Usage(input_tokens=9, cached_tokens=2, output_tokens=8, reasoning_tokens=1, cache_write_tokens=3)
+    cost, _ = prices.FREE.for_call(usage)
+    assert (cost, prices.FREE.source) == (0.0, "free")
