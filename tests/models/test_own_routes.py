@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proctor.errors import ModelError, NotFound, UsageError
-from proctor.model import Answer, Request
+from proctor.model import Answer, Request, WireAnswer
 from proctor.models import anthropic, discovery, prices, routes
 from proctor.models.client import RetryableError, parse_answer
 from proctor.models.prices import listed_price, with_output_limit
@@ -22,7 +22,7 @@ from proctor.models.recording import (
     first_difference,
     request_digest,
 )
-from proctor.session import ModelCall
+from proctor.session import ModelCall, Usage
 
 REQUEST = Request(model="python/x:y", messages=[{"role": "user", "content": "hi"}])
 
@@ -305,3 +305,11 @@ def test_an_error_in_an_answer_counts_only_without_an_answer_beside_it() -> None
         parse_answer(b"[1]", endpoint)
     with pytest.raises(RetryableError):
         parse_answer(b"<html>", endpoint)
+
+
+def test_an_answer_in_this_process_waits_for_no_slot() -> None:
+    async def reading() -> WireAnswer:
+        return WireAnswer("hi", Usage(input_tokens=1, output_tokens=1), (), "stop")
+
+    answer = asyncio.run(routes.CallableRoute(later)._timed(REQUEST, reading()))
+    assert (answer.text, answer.call.waiting_ms) == ("hi", 0.0)
