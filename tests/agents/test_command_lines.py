@@ -188,6 +188,24 @@ def test_events_of_our_own_format() -> None:
     assert (second.model, second.cost_usd, second.price_source) == ("own", 0.5, "agent")
 
 
+@pytest.mark.parametrize(
+    ("event", "is_answer"),
+    [
+        ('{"type": "tool", "name": "f"}', False),
+        ('{"type": "message", "role": "user", "content": "q"}', False),
+        ('{"type": "message", "role": "assistant", "content": "a"}', True),
+    ],
+)
+def test_the_last_paragraph_is_the_answer_unless_an_event_was(event: str, is_answer: bool) -> None:
+    events: list[Any] = []
+    lines = _Lines(events.append, "m")
+    assert lines.feed(event)
+    lines.feed_text("first\n\nlast\n")
+    lines.finish()
+    said = [each.content for each in events[1:]]
+    assert said == ([] if is_answer else ["last"])
+
+
 @pytest.mark.parametrize(("chance", "count"), [(1, 20), (0, 0), (None, 0), (-1, 0)])
 async def test_steps_of_chance(tmp_path: Path, chance: object, count: int) -> None:
     said: list[Any] = []

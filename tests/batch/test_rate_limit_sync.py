@@ -1,12 +1,20 @@
 """Rate limits that the processes of a run share through the store."""
 
+import asyncio
 from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
 from work_items import NOW, pool
 
-from proctor.batch.rate_limit_sync import adopt_limits, limit_and_share, pool_row, pool_state
+from proctor.batch.rate_limit_sync import (
+    adopt_limits,
+    apply_shares,
+    limit_and_share,
+    pool_row,
+    pool_state,
+    share_limits,
+)
 from proctor.models.rate_limits import RatePools
 from proctor.store import timestamp
 
@@ -60,3 +68,52 @@ async def test_limits_that_others_learned_or_the_user_declared_are_adopted(other
     pools = RatePools(most=most)
     await adopt_limits(pools, SimpleNamespace(share_limits=share_limits), "me")
     assert [state.name for state in pools.states] == adopted
+
+
+class Pool:
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.limit, self.agreed, self.holds = 8.0, [], []
+
+    def agree(self, *limit_and_share):
+        self.agreed.append(limit_and_share)
+
+    def hold(self, seconds):
+        self.holds.append(seconds)
+
+
+def test_each_pool_gets_its_share_and_waits_as_long_as_others_do():
+    made = {"p": Pool(), "q": Pool()}
+    pools = SimpleNamespace(pool=made.__getitem__)
+    others = [pool(held=3.0), pool(in_use=1), pool(name="other", held=9.0)]
+    apply_shares(pools, [pool(), pool(name="q")], others)
+    assert made["p"].agreed == [(8.0, pytest.approx(1 / 4))] and made["p"].holds == [3.0]
+    assert (made["q"].agreed, made["q"].holds) == ([(8.0, 1.0)], [])
+
+
+async def test_limits_are_shared_every_second_while_there_are_any(monkeypatch):
+    pauses, asked, made = [], [], {"p": Pool()}
+    states = [[], [pool()]]
+
+    async def sleep(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise asyncio.CancelledError
+
+    async def exchange(holder, given):
+        asked.append((holder, given))
+        return [pool()]
+
+    class Pools:
+        pool = made.__getitem__
+
+        @property
+        def states(self):
+            return states.pop(0)
+
+    monkeypatch.setattr("proctor.batch.rate_limit_sync.asyncio", SimpleNamespace(sleep=sleep))
+    with pytest.raises(asyncio.CancelledError):
+        await share_limits(Pools(), SimpleNamespace(share_limits=exchange), "me")
+    assert (pauses, asked) == ([1.0, 1.0, 1.0], [("me", [pool()])])
+    assert made["p"].agreed == [(8.0, 0.5)]

@@ -14,11 +14,13 @@ from proctor.batch.engines import automatic_workers, worker_process
 from proctor.batch.engines.messages import (
     AttemptEnd,
     Ended,
+    Finish,
     HostCall,
     HostCancel,
     Ready,
     Report,
     RowBuffer,
+    Stop,
     UserMessage,
     WorkChunk,
 )
@@ -27,11 +29,12 @@ from proctor.batch.engines.remote import Link, RemoteEngine, _with_slots
 from proctor.batch.engines.worker import _cap_usd
 from proctor.batch.queue import WorkQueue
 from proctor.context import Functions
-from proctor.errors import StoreError
+from proctor.errors import Interrupted, StoreError
 from proctor.job import ItemFinished
 from proctor.runner import Outcome
 from proctor.store import Drawn
 from proctor.store.writer import RowGroups
+from proctor.testing import eventually_async
 
 
 @pytest.mark.parametrize(
@@ -332,3 +335,72 @@ def test_a_worker_cleans_up_before_the_driver_knows_that_it_has_ended(monkeypatc
         )
         thread.join()
     assert isinstance(ready, Ready) and ended == "cleaned: ['folder']"
+
+
+async def test_a_worker_that_starts_late_is_told_to_end_at_once_and_its_calls_are_cancelled():
+    for reason, message in ((None, Finish()), (Interrupted("stop"), None)):
+        engine = Engine()
+        engine._ending, engine._stop_reason = True, reason
+        link = Link(Channel(HostCall(1, "ask_person", (), {}), Ended()), 1, lambda: 0.0)
+        assert await engine._follow_worker(link, "spec", WorkQueue(Pages().load), Host())
+        assert link.channel.sent[:2] == ["spec", message or Stop(reason)]
+        assert engine._has_room.is_set() and not engine._links
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert link.calls == {}, "cancelled, and answered"
+
+
+async def test_items_go_to_the_worker_with_the_most_room_and_all_are_told_of_the_end():
+    engine, queue = Engine(), WorkQueue(Pages([queued(number) for number in range(5)]).load)
+    small, large = (Link(Channel(), size, lambda: 0.0) for size in (1, 4))
+    engine._links = {small, large}
+    feeding = asyncio.create_task(engine._feed(queue))
+    await eventually_async(lambda: len(small.items) + len(large.items) == 5)
+    assert (len(small.items), len(large.items)) == (1, 4)
+    assert not engine._ending and not feeding.done()
+    for _ in range(5):
+        queue.done()
+    large.items.clear()
+    engine._has_room.set()
+    await feeding
+    assert engine._ending and {link.channel.sent[-1] for link in engine._links} == {Finish()}
+
+
+async def test_a_cancelled_run_stops_its_workers_and_waits_for_them():
+    engine, stopped = Engine(), asyncio.Event()
+    closed = []
+    engine.close = lambda: closed.append(1)
+    link = Link(Channel(), 1, lambda: 0.0)
+
+    async def start(queue, host, spec):
+        engine._links.add(link)
+
+        async def follow():
+            await eventually_async(lambda: link.channel.sent)
+            stopped.set()
+
+        return {asyncio.create_task(follow())}
+
+    engine._start_workers = start
+    queue = WorkQueue(Pages([queued(0)]).load)
+    link.concurrency = 0
+    running = asyncio.create_task(engine.run(queue, Host(), None))
+    await eventually_async(lambda: engine._links)
+    engine.stop(Interrupted("by hand"))
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert stopped.is_set() and closed == [1]
+    (message,) = link.channel.sent
+    assert isinstance(message, Stop) and str(message.reason) == "by hand"
+
+
+async def test_workers_that_are_stopped_without_a_reason_were_stopped_by_the_batch():
+    engine = Engine()
+    assert engine._last_message() == Finish()
+    link = Link(Channel(), 1, lambda: 0.0)
+    engine._links = {link}
+    engine._stop_workers()
+    assert str(link.channel.sent[0].reason) == "the batch was stopped" and engine._ending
+    await engine._run(None, None, None)
+    assert engine._feeding is None, "nothing starts any more"

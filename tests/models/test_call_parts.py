@@ -1,6 +1,7 @@
 """Parts of a model call on their own: times, limits, idle connections, lists, prices of answers."""
 
 import asyncio
+import json
 import socket
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,11 +14,13 @@ from test_http import LARGEST, LIMITS, OK, http_client, raw_server, target
 
 from proctor.models import discovery, prices
 from proctor.models.client import CallTarget, Client, ResponseStream
+from proctor.models.gateway import server
 from proctor.models.gateway.call import passed_headers, recorded_headers
 from proctor.models.http import HttpClient, NoConnection, _HttpConnection
 from proctor.models.prices import SpendingRequest, usual_limit
 from proctor.models.providers import Endpoint
 from proctor.models.rate_limits import RatePool, spent_window_seconds
+from proctor.session import Usage
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ENDPOINT = Endpoint(provider="openai", model="tiny", base_url="http://127.0.0.1:1", key="k", wire="openai")
@@ -251,3 +254,51 @@ async def test_an_answer_after_the_call_was_given_up_is_ignored():
     connection._finish()
     connection._finish()
     assert connection._has_answered and given_up.cancelled() and connection._answer is None
+
+
+@pytest.mark.parametrize(
+    ("head", "error", "message"),
+    [
+        (0, None, "the server closed the connection before its answer"),
+        (9, None, "the server closed the connection in the middle of its answer"),
+        (0, OSError("reset"), "the server closed the connection before its answer: reset"),
+        (9, OSError(), "the server closed the connection in the middle of its answer"),
+    ],
+)
+@pytest.mark.parametrize("has_answered", [False, True])
+async def test_why_a_connection_ended(head, error, message, has_answered):
+    loop, connections = asyncio.get_running_loop(), set()
+    connection = _HttpConnection(loop, connections, 1.0, LARGEST)
+    connections.add(connection)
+    connection._transport = SimpleNamespace(abort=lambda: None, close=lambda: None)
+    connection._answer = answer = loop.create_future()
+    connection._timer = timer = loop.call_later(60, print)
+    connection._sent_at, connection._head_size, connection._has_answered = loop.time(), head, has_answered
+    connection.connection_lost(error)
+    assert str(answer.exception()) == message
+    assert connection.was_stale is (has_answered and not head)
+    assert not connections and timer.cancelled() and connection._timer is None
+    connection.connection_lost(error)
+    assert connection._answer is None
+
+
+def test_tokens_are_counted_from_zero_and_add_up():
+    names = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "cache_write_tokens")
+    assert [getattr(Usage(), name) for name in names] == [0] * 5
+    one = Usage(**{name: number for number, name in enumerate(names, 1)})
+    both = one + Usage(**{name: 10 * number for number, name in enumerate(names, 1)})
+    assert [getattr(both, name) for name in names] == [11, 22, 33, 44, 55]
+    assert (one.total_tokens, both.total_tokens) == (4, 44)
+
+
+@pytest.mark.parametrize(("given", "status"), [((), 200), ((404,), 404)])
+def test_a_document_of_the_gateway_is_json(given, status):
+    response = server._json({"a": "ü"}, *given)
+    assert (response.status, response.content_type) == (status, "application/json")
+    assert json.loads(response.body) == {"a": "ü"}
+
+
+def test_a_free_call_costs_nothing_whatever_its_tokens():
+    usage = Usage(input_tokens=9, cached_tokens=2, output_tokens=8, reasoning_tokens=1, cache_write_tokens=3)
+    cost, _ = prices.FREE.for_call(usage)
+    assert (cost, prices.FREE.source) == (0.0, "free")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proctor.errors import ModelError, NotFound, UsageError
-from proctor.model import Answer, Request
+from proctor.model import Answer, Request, WireAnswer
 from proctor.models import anthropic, discovery, prices, routes
 from proctor.models.client import RetryableError, parse_answer
 from proctor.models.prices import listed_price, with_output_limit
@@ -22,7 +22,7 @@ from proctor.models.recording import (
     first_difference,
     request_digest,
 )
-from proctor.session import ModelCall
+from proctor.session import ModelCall, Usage
 
 REQUEST = Request(model="python/x:y", messages=[{"role": "user", "content": "hi"}])
 
@@ -39,7 +39,8 @@ def test_a_function_answers_whether_it_waits_or_not() -> None:
     assert asked(later).text == "later hi" and asked(lambda request: later(request)).text == "later hi"
     answer = asked(lambda request: 7)
     assert answer.text == "7" and (answer.call.model, answer.call.provider) == ("python/x:y", "python")
-    assert answer.call.cost_usd == 0.0 and 0 <= answer.call.latency_ms < 60_000  # type: ignore[operator]
+    assert (answer.call.cost_usd, answer.call.waiting_ms) == (0.0, 0.0)
+    assert 0 <= answer.call.latency_ms < 60_000  # type: ignore[operator]
     whole = Answer(text="own", call=ModelCall(model="z"))
     assert asked(lambda request: whole) is whole
 
@@ -304,3 +305,11 @@ def test_an_error_in_an_answer_counts_only_without_an_answer_beside_it() -> None
         parse_answer(b"[1]", endpoint)
     with pytest.raises(RetryableError):
         parse_answer(b"<html>", endpoint)
+
+
+def test_an_answer_in_this_process_waits_for_no_slot() -> None:
+    async def reading() -> WireAnswer:
+        return WireAnswer("hi", Usage(input_tokens=1, output_tokens=1), (), "stop")
+
+    answer = asyncio.run(routes.CallableRoute(later)._timed(REQUEST, reading()))
+    assert (answer.text, answer.call.waiting_ms) == ("hi", 0.0)

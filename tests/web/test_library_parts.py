@@ -295,14 +295,14 @@ def test_the_manual_lists_operations_with_parameters_and_answers() -> None:
         "summary": "Make",
         "description": "It makes.",
         "parameters": [
-            {"name": "p", "where": "query", "required": True, "type": "integer", "said": ""},
-            {"name": "q", "where": "path", "required": False, "type": "anything", "said": "own"},
-            {"name": "s", "where": "query", "required": False, "type": "anything", "said": "of it"},
+            {"name": "p", "where": "query", "required": True, "type": "integer", "description": ""},
+            {"name": "q", "where": "path", "required": False, "type": "anything", "description": "own"},
+            {"name": "s", "where": "query", "required": False, "type": "anything", "description": "of it"},
         ],
         "body": "Thing",
         "answers": [
-            {"status": "201", "schema": "Thing", "said": "Made."},
-            {"status": "204", "schema": "", "said": ""},
+            {"status": "201", "schema": "Thing", "description": "Made."},
+            {"status": "204", "schema": "", "description": ""},
         ],
     }
     assert get == {
@@ -319,8 +319,8 @@ def test_the_manual_lists_operations_with_parameters_and_answers() -> None:
     assert inventory._kind({"type": "array"}) == "list of anything"
     schema = {"required": ["a"], "properties": {"a": {"type": "string", "description": "A."}, "b": {}}}
     assert list(inventory._members(schema)) == [
-        {"name": "a", "type": "string", "required": True, "said": "A."},
-        {"name": "b", "type": "anything", "required": False, "said": ""},
+        {"name": "a", "type": "string", "required": True, "description": "A."},
+        {"name": "b", "type": "anything", "required": False, "description": ""},
     ]
 
 

@@ -9,7 +9,7 @@ from proctor.agent import Assignment, Availability, WorkDone
 from proctor.errors import AgentError, UsageError
 from proctor.model import Request
 from proctor.model_client import ModelClient
-from proctor.session import Record
+from proctor.session import Message, Record
 
 _FENCED = re.compile(r"```[ \t]*(\w*)[^\n]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
@@ -47,7 +47,8 @@ class AnswerAgent:
             seed=assignment.seed,
         )
         # The prompt is recorded by the runner.
-        answer = await ModelClient(assignment.models, record).ask(request, speaker="assistant")
+        answer = await ModelClient(assignment.models, record, keep="call").ask(request)
+        record(Message(role="assistant", content=answer.text))
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(completed(answer.text, self.entry_point, self.prefix), encoding="utf-8")
         return WorkDone(output=answer.text)

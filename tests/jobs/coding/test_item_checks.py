@@ -53,8 +53,8 @@ def test_a_budget_needs_a_price_and_a_plan_without_one_does_not(tmp_path: Path) 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(job, "check_model", check_model)
             given = context()
-            settings = SimpleNamespace(user_environment=given.environment, confinement=given.sandbox)
-            ctx: Any = SimpleNamespace(settings=settings, find_agent=given.find_agent)
+            settings = SimpleNamespace(user_environment=given.environment, confinement=None)
+            ctx: Any = SimpleNamespace(settings=settings, find_agent=None)
             try:
                 job.CodingJobPlan(plan, overrides, "plan.yaml", (tmp_path,)).check(given.models, ctx)
                 found = []

@@ -37,8 +37,8 @@ class Directory:
         return model != "free/m"
 
 
-def jury(*evaluators: tuple[str, str, str], budget: float | None = None) -> Any:
-    """The jury of evaluators: what they are asked as, their name and their model."""
+def evaluators_of(*evaluators: tuple[str, str, str], budget: float | None = None) -> Any:
+    """Evaluators by what they are asked as, with their name and their model."""
     by_name = {asked: SimpleNamespace(name=name, model=model) for asked, name, model in evaluators}
 
     def find(asked: str, settings: object, models: object) -> Any:
@@ -48,15 +48,15 @@ def jury(*evaluators: tuple[str, str, str], budget: float | None = None) -> Any:
 
     request: Any = SimpleNamespace(evaluators=tuple(by_name), judge_settings={}, budget_usd=budget)
     directory: Any = Directory()
-    return prepare.make_jury(request, find, directory, directory)
+    return prepare.find_evaluators(request, find, directory)
 
 
 def test_evaluators_have_names_of_their_own() -> None:
-    assert list(jury(("a", "x", ""), ("b", "y", "")).members) == ["a", "b"]
-    assert refused(lambda: jury(("a", "x", ""), ("b", "x", ""), ("c", "y", ""))) == (
+    assert list(evaluators_of(("a", "x", ""), ("b", "y", ""))) == ["a", "b"]
+    assert refused(lambda: evaluators_of(("a", "x", ""), ("b", "x", ""), ("c", "y", ""))) == (
         "two evaluators are named x\nRename one: results are identified by name."
     )
-    assert refused(lambda: jury(("nobody", "", ""), ("a", "x", ""), ("b", "x", ""))) == (
+    assert refused(lambda: evaluators_of(("nobody", "", ""), ("a", "x", ""), ("b", "x", ""))) == (
         "there is no evaluator nobody\n\n"
         "two evaluators are named x\nRename one: results are identified by name."
     )
@@ -111,10 +111,10 @@ def test_evaluators_whose_sandbox_does_not_work_are_refused(monkeypatch: pytest.
         return [("there is no bubblewrap", "Install it.") for each in evaluators if each == "bad"]
 
     monkeypatch.setattr(prepare, "check_evaluators", check)
-    good: Any = SimpleNamespace(members={"g": "good"})
-    assert prepare.jury_remarks(good) == ("good is confined",)
-    bad: Any = SimpleNamespace(members={"b": "bad"})
-    assert refused(lambda: prepare.jury_remarks(bad)) == "`sandbox`: there is no bubblewrap\nInstall it."
+    good: Any = {"g": "good"}
+    assert prepare.sandbox_remarks(good) == ("good is confined",)
+    bad: Any = {"b": "bad"}
+    assert refused(lambda: prepare.sandbox_remarks(bad)) == "`sandbox`: there is no bubblewrap\nInstall it."
 
 
 @pytest.mark.parametrize(
@@ -313,8 +313,8 @@ def test_an_item_of_an_evaluation_names_its_session_evaluator_and_truth() -> Non
     request: Any = SimpleNamespace(
         judge_settings={"votes": 1}, retries=2, timeout_seconds=None, resources=None, sessions=None
     )
-    jury = prepare.EvaluatorSet(members={"asked": evaluator("trace", "judge/m")})
-    plain = prepare._item(request, session(scenario="", factors={"task": "t"}), "asked", "d1", jury, {})
+    judge = evaluator("trace", "judge/m")
+    plain = prepare._item(request, session(scenario="", factors={"task": "t"}), "asked", judge, "d1", {})
     assert (plain.runner, plain.prompt, plain.model) == ("evaluation", "x1 of Calc in /calc", "judge/m")
     assert plain.details == {
         "evaluator": "own-trace",
@@ -335,7 +335,7 @@ def test_an_item_of_an_evaluation_names_its_session_evaluator_and_truth() -> Non
     request.timeout_seconds, request.resources = 9.0, {"gpu": 1}
     request.sessions = LogGroupSessions(names=("/calc",), traces={"x1": ("t1", "t2")})
     expected = {"testScenarioId": "subtract", "groundTruth": {"inline": {"assertions": ["a"]}}}
-    full = prepare._item(request, session(factors={"model": "own"}), "asked", "d1", jury, expected)
+    full = prepare._item(request, session(factors={"model": "own"}), "asked", judge, "d1", expected)
     assert (full.settings["scenario"], full.settings["timeoutSec"], full.settings["resources"]) == (
         "subtract",
         9.0,
@@ -343,7 +343,7 @@ def test_an_item_of_an_evaluation_names_its_session_evaluator_and_truth() -> Non
     )
     assert full.details["traces"] == ["t1", "t2"] and len(str(full.details["reference"])) == 16
     assert (full.factors["scenario"], full.factors["model"]) == ("subtract", "own")
-    other = prepare._item(request, session(external_id="x2"), "asked", "d1", jury, {})
+    other = prepare._item(request, session(external_id="x2"), "asked", judge, "d1", {})
     assert "traces" not in other.details and other.settings["scenario"] == "add"
 
 
@@ -370,7 +370,7 @@ def test_an_estimate_counts_results_calls_and_tokens() -> None:
     request: Any = SimpleNamespace(votes=2)
     models: Any = Prices()
     rows = prepare._estimate_evaluators(
-        request, prepare.EvaluatorSet(members=members), [session(), session(traces=1, tool_calls=0)], models
+        request, members, [session(), session(traces=1, tool_calls=0)], models
     )
     own = 4000 // CHARACTERS_PER_TOKEN
     tokens = 2 * own + 600 * 2

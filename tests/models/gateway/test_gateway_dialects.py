@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from proctor.models.gateway import chat, gemini, messages, responses
-from proctor.models.gateway.dialect import limit_in
+from proctor.models.gateway.dialect import limit_in, read_events
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 
@@ -423,3 +423,16 @@ def test_the_tools_of_gemini() -> None:
 )
 def test_a_limit_of_tokens_is_a_positive_number(body: dict[str, Any], limit: int | None) -> None:
     assert limit_in(body, "a", "b") == limit
+
+
+@pytest.mark.parametrize(
+    ("stream", "events"),
+    [
+        (b'data: {"a": 1}\n\ndata:{"b": 2}\n\n', [{"a": 1}, {"b": 2}]),
+        (b'event: x\r\ndata:   {"a":\r\ndata: 1}\r\n\r\ndata: [DONE]\r\n\r\n', [{"a": 1}]),
+        (b'data: {"a": 1}\r\rdata: [1]\r\rdata: {"cut', [{"a": 1}]),
+        (b'id: {"a": 1}\n\n', []),
+    ],
+)
+def test_the_events_of_a_stream(stream: bytes, events: list[Any]) -> None:
+    assert list(read_events(stream)) == events

@@ -1,0 +1,157 @@
+"""How evaluators are found by name and made from definitions; what is wrong with them is said."""
+
+import json
+
+import pytest
+
+from proctor.errors import UsageError
+from proctor.evaluators import EvaluationSettings, EvaluatorNotFound, find_evaluator, registry
+from proctor.evaluators.registry import evaluator_of, list_evaluators, read_document
+
+SCALE = {
+    "numerical": [
+        {"label": "Good", "value": 1, "definition": "d"},
+        {"label": "Bad", "value": 0, "definition": "d"},
+    ]
+}
+MODEL = {"bedrockEvaluatorModelConfig": {"modelId": "scripted/judge"}}
+OTHER = {"bedrockEvaluatorModelConfig": {"modelId": "scripted/other"}}
+
+
+def document(name="own", level="SESSION", **config):
+    return {"evaluatorName": name, "level": level, "evaluatorConfig": config}
+
+
+def judge(level="TRACE"):
+    config = {"instructions": "Was it good? {assistant_turn}", "ratingScale": SCALE, "modelConfig": MODEL}
+    return document("own", level, llmAsAJudge=config)
+
+
+def made(of, tmp_path, stored=None, **settings):
+    settings = EvaluationSettings(folder=tmp_path, **settings)
+    return evaluator_of(of, models=None, settings=settings, definitions=lambda name: (stored or {}).get(name))
+
+
+def test_a_command_is_known_by_its_id_or_its_name(tmp_path):
+    command = document(codeBased={"command": ["python3", "check.py"]})
+    plain = made(command, tmp_path)
+    assert (plain.name, plain.identity, plain.command) == ("own", "own", ("python3", "check.py"))
+    assert (plain.timeout_seconds, plain.folder) == (registry.TIMEOUT_SECONDS, tmp_path)
+    named = made({**command, "evaluatorId": "own-0123456789"}, tmp_path)
+    assert (named.name, named.identity) == ("own", "own-0123456789")
+    limited = made(document(codeBased={"command": ["x"], "timeoutSeconds": 3}), tmp_path)
+    assert limited.timeout_seconds == 3
+
+
+def test_a_function_has_the_limits_of_its_definition(tmp_path):
+    (tmp_path / "checks.py").write_text("def f(evidence): return 1\n")
+    plain = made(document(codeBased={"function": "checks:f"}), tmp_path)
+    assert (plain.function, plain.identity, plain.level) == ("checks:f", "own", "session")
+    assert (plain.timeout_seconds, plain.megabytes) == (registry.TIMEOUT_SECONDS, registry.MEGABYTES)
+    config = {"function": "checks:f", "timeoutSeconds": 2, "memoryMegabytes": 300}
+    limited = made(document(codeBased=config), tmp_path)
+    assert (limited.timeout_seconds, limited.megabytes) == (2, 300)
+    with pytest.raises(EvaluatorNotFound, match="`own`: there is no module `none`\nSearched "):
+        made(document(codeBased={"function": "none:f"}), tmp_path)
+
+
+def test_a_function_may_name_the_level_it_judges(tmp_path):
+    (tmp_path / "checks.py").write_text("def f(evidence): return 1\n")
+    settings = EvaluationSettings(folder=tmp_path)
+
+    def find(name):
+        return find_evaluator(name, models=None, settings=settings)
+
+    assert (find("checks:f").level, find("checks:f").identity) == ("session", "")
+    assert find("checks:f@trace").level == "trace"
+    with pytest.raises(UsageError, match="`checks:f@day`: there is no level `day`\nThere are: "):
+        find("checks:f@day")
+
+
+def test_a_lambda_is_replaced_by_local_code(tmp_path):
+    arn = "arn:aws:lambda:eu-west-1:123456789012:function:check"
+    own = document(codeBased={"lambdaConfig": {"lambdaArn": arn, "lambdaTimeoutInSeconds": 9}})
+    with pytest.raises(UsageError, match=r"`own` calls arn:.* which is not mapped to local code"):
+        made(own, tmp_path)
+    mapped = made(own, tmp_path, lambdas={arn: ["check", "it"]})
+    assert (mapped.command, mapped.timeout_seconds) == (("check", "it"), 9)
+    plain = document(codeBased={"lambdaConfig": {"lambdaArn": arn}})
+    assert made(plain, tmp_path, lambdas={arn: ["x"]}).timeout_seconds == registry.TIMEOUT_SECONDS
+
+
+def test_a_derived_evaluator_asks_another_model_the_same_question(tmp_path):
+    derived = document("mine", "TRACE", derived={"baseEvaluatorId": "own-0123456789", "modelConfig": OTHER})
+    found = made(derived, tmp_path, {"own-0123456789": judge()})
+    assert (found.name, found.level, found.judge_model.model) == ("mine", "trace", "scripted/other")
+    assert found.question.instructions == made(judge(), tmp_path).question.instructions
+    built_in = document(
+        "mine", "TRACE", derived={"baseEvaluatorId": "Builtin.Helpfulness", "modelConfig": OTHER}
+    )
+    found = made(built_in, tmp_path)
+    assert (found.name, found.judge_model.model) == ("mine", "scripted/other")
+    code = document(codeBased={"command": ["x"]})
+    for stored in ({}, {"own-0123456789": code}):
+        with pytest.raises(
+            EvaluatorNotFound, match="`mine` is derived from `own-0123456789`, and there is no"
+        ):
+            made(derived, tmp_path, stored)
+
+
+def test_everything_wrong_with_a_definition_is_said_at_once(tmp_path):
+    with pytest.raises(UsageError) as raised:
+        made({"evaluatorName": "a b", "level": "DAY", "evaluatorConfig": {}}, tmp_path)
+    assert len(str(raised.value).splitlines()) >= 2
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    with pytest.raises(UsageError, match=r"none\.yaml: there is no such file$"):
+        read_document(tmp_path / "none.yaml")
+    file = tmp_path / "a.json"
+    file.write_text("[1] ")
+    assert read_document(file) == [1]
+    monkeypatch.setattr(registry, "LARGEST_DEFINITION_BYTES", 4)
+    assert read_document(file) == [1]
+    monkeypatch.setattr(registry, "LARGEST_DEFINITION_BYTES", 3)
+    with pytest.raises(UsageError, match=r"a\.json: larger than 0 MiB$"):
+        read_document(file)
+    monkeypatch.undo()
+    file.write_text("{")
+    with pytest.raises(UsageError, match=r"a\.json: "):
+        read_document(file)
+    (tmp_path / "b.yaml").write_text("a: [1, b]\n")
+    assert read_document(tmp_path / "b.yaml") == {"a": [1, "b"]}
+
+
+def test_definitions_of_the_first_folder_come_first(tmp_path):
+    for folder, name in (("one", "b.json"), ("two", "a.yaml"), ("two", "b.yaml"), ("two", "c.txt")):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / name).write_text("x")
+    (tmp_path / "one/d.json").mkdir()
+    files = registry.definition_files([tmp_path / "one", tmp_path / "two"])
+    assert [path.relative_to(tmp_path).as_posix() for path in files] == ["two/a.yaml", "one/b.json"]
+
+
+@pytest.mark.parametrize(("kind", "asks"), [("codeBased", False), ("llmAsAJudge", True)])
+def test_stored_evaluators_are_listed(kind, asks, tmp_path):
+    row = {"name": "n", "id": "n-1", "level": "TRACE", "kind": kind, "description": "d"}
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "good.json").write_text(json.dumps(judge()))
+    *_, broken, good, stored = list_evaluators([tmp_path], [row])
+    assert (stored.name, stored.id, stored.level, stored.judges) == ("n", "n-1", "trace", "d")
+    assert (stored.asks_model, stored.is_stored, stored.kind) == (asks, True, registry.KINDS[kind])
+    assert (good.id, good.is_stored, good.problem) == ("good", False, "")
+    assert (broken.id, broken.path) == ("broken", tmp_path / "broken.json") and "\n" not in broken.problem
+
+
+def test_an_unknown_evaluator_has_a_suggestion(tmp_path):
+    settings = EvaluationSettings(folder=tmp_path)
+    for name, remedy in (
+        ("Builtin.helpfulnes", "Did you mean `Builtin.Helpfulness`?"),
+        ("helpfulness", "Did you mean `Builtin.Helpfulness`?"),
+        ("qqqqqqqqqq", "`proctor evaluators list` lists them."),
+    ):
+        with pytest.raises(EvaluatorNotFound) as raised:
+            find_evaluator(name, models=None, settings=settings)
+        assert str(raised.value) == f"there is no evaluator `{name}`\n{remedy}"
+    with pytest.raises(EvaluatorNotFound, match="is not included with Proctor"):
+        find_evaluator("ThirdParty.X", models=None, settings=settings)

@@ -1,0 +1,335 @@
+"""How one call of the gateway is answered, with the provider and the client replaced."""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+
+from proctor.errors import ModelError, UsageError
+from proctor.models.client import CLIPPED_ERROR_CHARACTERS, CallRetryPolicy, Client, _provider_message, clean
+from proctor.models.gateway import server
+from proctor.models.gateway.server import Dispatcher, GatewayRefusal
+from proctor.models.recording import VERSION, Exchange, Recording, lines_of
+
+
+class Delivery:
+    """Keeps what a client gets."""
+
+    def __init__(self):
+        self.prepared, self.begun, self.written, self.hidden, self.has_begun = None, None, [], [], False
+
+    def prepare(self, *answer):
+        self.prepared = answer
+
+    async def begin(self, *head):
+        self.begun, self.has_begun = head, True
+
+    async def write(self, chunk):
+        self.written.append(chunk)
+
+
+class Flow:
+    """A response of a provider."""
+
+    def __init__(self, *chunks, status=200, kind="text/event-stream"):
+        self.status, self.headers, self.parts = status, {"content-type": kind}, chunks
+        self.refusal, self.latency_ms, self.is_closed = b"", 7.0, False
+
+    async def chunks(self):
+        for part in self.parts:
+            yield part
+
+    def close(self):
+        self.is_closed = True
+
+
+def call(wire="chat", kind="answer", **more):
+    usual = {
+        "delivery": Delivery(),
+        "gateway_route": SimpleNamespace(wire=wire, kind=kind, operation="op"),
+        "access": SimpleNamespace(caller=SimpleNamespace(spend=None), notes=[]),
+        "dialect": SimpleNamespace(wants_stream=lambda body, operation: False),
+        "body": {"model": "x"},
+        "model": "m",
+        "status": "",
+        "error": "",
+        "sent": "before",
+        "latency_ms": None,
+        "grant": SimpleNamespace(lose=None),
+        "is_sent": True,
+        "route": None,
+        "waited": None,
+        "mark_sent": None,
+    }
+    made = SimpleNamespace(**usual | more)
+    made.access.note_once = made.access.notes.append
+    return made
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    provider: str = "some"
+    key: str = "secret"
+    key_variable: str = "KEY"
+    missing_key: str = ""
+    speaks: tuple[str, ...] = ("chat", "responses")
+    model: str = "their-name"
+
+
+ENDPOINT = Endpoint()
+
+
+async def test_the_rest_of_a_stream_without_its_last_line_end_is_passed_on():
+    usage = b'data: {"choices": [], "usage": {"total_tokens": 3}}\n\n'
+    chunks = [b'data: {"a": "secret"}\n\n' + usage[:10], usage[10:], b"data: secret"]
+    for hides, written, hidden in (
+        (True, [b'data: {"a": "[key]"}\n\n', b"data: [key]"], [usage]),
+        (False, [b'data: {"a": "[key]"}\n\n' + usage[:10], usage[10:], b"data: [key]"], []),
+    ):
+        made = call()
+        await server._pass_on(made, Flow(*chunks), ENDPOINT, hides_usage=hides)
+        assert (made.delivery.written, made.delivery.hidden, made.status) == (written, hidden, "ok")
+        assert made.delivery.begun[0] == 200 and made.delivery.prepared is None
+
+
+async def test_what_is_no_stream_is_passed_on_whole():
+    made = call()
+    await server._pass_on(made, Flow(b"a secret", b"!", kind="application/json"), ENDPOINT, hides_usage=True)
+    assert made.delivery.prepared[0] == 200 and made.delivery.prepared[2] == b"a [key]!"
+    assert (made.status, made.error, made.delivery.begun) == ("ok", "", None)
+    refused = call()
+    await server._pass_on(refused, Flow(b"x" * 600, status=400), ENDPOINT, hides_usage=False)
+    assert refused.delivery.prepared[0] == 400
+    assert (refused.status, refused.error) == ("400", "x" * 500)
+
+
+@pytest.mark.parametrize("status", [404, 405])
+async def test_a_format_that_a_provider_does_not_speak_is_remembered(status, monkeypatch):
+    monkeypatch.setattr(server, "_target", lambda *_: "target")
+    dispatcher = Dispatcher(None, None)
+    flow = Flow(status=status)
+
+    async def opened(*_, **__):
+        return flow
+
+    dispatcher._open = opened
+    route = SimpleNamespace(endpoint=ENDPOINT)
+    other, usual = call("responses"), call("chat")
+    assert dispatcher._supports(route, other)
+    assert await dispatcher._relay(other, route, {}) is False
+    assert (other.sent, other.latency_ms, flow.is_closed) == ("", 7.0, True)
+    assert not dispatcher._supports(route, other) and dispatcher._supports(route, usual)
+    assert await dispatcher._relay(usual, route, {}) is True
+    assert (usual.sent, usual.status) == ("before", str(status))
+    assert not dispatcher._supports(SimpleNamespace(endpoint=None), usual)
+    assert not dispatcher._supports(route, call("gemini"))
+
+
+async def test_a_missing_key_is_said_before_anything_is_sent():
+    endpoint = Endpoint(missing_key="KEY")
+    with pytest.raises(ModelError, match=r"^m needs a key: set KEY$") as raised:
+        await Dispatcher(None, None)._relay(call(), SimpleNamespace(endpoint=endpoint), {})
+    assert raised.value.reason == "auth"
+
+
+def billed(may_be_billed):
+    error = ModelError("broke off")
+    error.may_be_billed = may_be_billed
+    return error
+
+
+@pytest.mark.parametrize(
+    ("failures", "has_begun", "tries"),
+    [
+        ([], False, 1),
+        ([True], False, 2),
+        ([False], False, 1),
+        ([True], True, 1),
+        ([True] * 99, False, server.TRIES),
+    ],
+)
+async def test_a_call_that_may_be_billed_is_paid_for_again_before_it_is_repeated(
+    failures, has_begun, tries, monkeypatch
+):
+    asked, lost, opened = [], [], []
+
+    async def ask(made, route):
+        asked.append(route)
+
+    class Client:
+        async def open(self, target, sent, waited, mark_sent):
+            opened.append(sent)
+            if len(opened) <= len(failures):
+                raise billed(failures[len(opened) - 1])
+            return "flow"
+
+    monkeypatch.setattr(server, "_ask_to_spend", ask)
+    monkeypatch.setattr(server.openai, "wants_renamed_limit", lambda endpoint: False)
+    made = call(route="route", grant=SimpleNamespace(lose=lost.append))
+    made.delivery.has_begun = has_begun
+    dispatcher = Dispatcher(SimpleNamespace(client=Client()), None)
+    opening = dispatcher._open(made, ENDPOINT, "target", asks_usage=False)
+    if tries > len(failures):
+        assert await opening == "flow"
+    else:
+        with pytest.raises(ModelError, match="broke off"):
+            await opening
+    assert len(opened) == tries
+    assert (asked, lost) == (["route"] * (tries - 1), [None] * min(tries - 1, 1))
+    assert made.is_sent is (tries == 1)
+
+
+@pytest.mark.parametrize(
+    ("wire", "body", "renames", "asks_usage", "sent"),
+    [
+        (
+            "chat",
+            {"model": "x", "max_tokens": 5},
+            True,
+            False,
+            {"model": "their-name", "max_completion_tokens": 5},
+        ),
+        ("chat", {"max_tokens": 5}, False, False, {"model": "their-name", "max_tokens": 5}),
+        (
+            "chat",
+            {"max_tokens": 5, "max_completion_tokens": 6},
+            True,
+            True,
+            {"model": "their-name", "max_completion_tokens": 6, "stream_options": {"include_usage": True}},
+        ),
+        (
+            "responses",
+            {"background": True, "max_tokens": 5},
+            True,
+            False,
+            {"model": "their-name", "max_tokens": 5},
+        ),
+        ("gemini", {"model": "x", "background": True}, True, False, {"model": "x", "background": True}),
+    ],
+)
+async def test_what_a_provider_is_sent(wire, body, renames, asks_usage, sent, monkeypatch):
+    async def open_(target, raw, waited, mark_sent):
+        return raw
+
+    monkeypatch.setattr(server.openai, "wants_renamed_limit", lambda endpoint: renames)
+    made = call(wire, body=body)
+    dispatcher = Dispatcher(SimpleNamespace(client=SimpleNamespace(open=open_)), None)
+    raw = await dispatcher._open(made, ENDPOINT, "target", asks_usage=asks_usage)
+    assert server.json.loads(raw) == sent and made.sent == raw.decode()
+
+
+def replayed(*, whole=True, status=200, kind="application/json", mismatch=""):
+    exchange = SimpleNamespace(
+        status=status, headers={"content-type": kind}, hidden=[b"h"], chunks=[b"a", b"b"], whole=whole
+    )
+    return SimpleNamespace(find=lambda *_: SimpleNamespace(exchange=exchange, mismatch=mismatch))
+
+
+async def test_a_recorded_answer_is_given_as_it_was():
+    made = call()
+    await server._replay(made, replayed(status=400, mismatch="it differs"))
+    assert made.delivery.prepared == (400, {"content-type": "application/json"}, b"ab")
+    assert (made.status, made.access.notes, made.provider) == ("400", ["it differs"], "replay")
+    stream = call()
+    await server._replay(stream, replayed(kind="text/event-stream; x"))
+    assert (stream.delivery.written, stream.delivery.hidden) == ([b"a", b"b"], [b"h"])
+    assert (stream.status, stream.access.notes, stream.delivery.begun[0]) == ("ok", [], 200)
+
+
+async def test_a_recording_that_was_broken_off_breaks_off_again():
+    with pytest.raises(GatewayRefusal, match="broken off before it was answered") as refused:
+        await server._replay(call(), replayed(whole=False))
+    assert (refused.value.status, refused.value.condition) == (502, "cancelled")
+    made = call()
+    with pytest.raises(ModelError, match="broken off here as well") as broken:
+        await server._replay(made, replayed(whole=False, kind="text/event-stream"))
+    assert broken.value.reason == "cut_off" and made.delivery.written == [b"a", b"b"]
+
+
+@pytest.mark.parametrize(
+    ("wire", "name"), [("messages", "input_tokens"), ("gemini", "totalTokens"), ("chat", "totalTokens")]
+)
+def test_tokens_are_estimated_from_the_size_of_a_request(wire, name, monkeypatch):
+    monkeypatch.setattr(server, "estimated_tokens", lambda body: 100)
+    made = call(wire)
+    server._estimate(made)
+    status, _, raw = made.delivery.prepared
+    assert (status, made.status) == (200, "ok")
+    assert server.json.loads(raw) == {name: 100 * server.BYTES_PER_TOKEN // 4}
+
+
+@pytest.mark.parametrize(
+    ("event", "is_alone"),
+    [
+        (b'data: {"choices": [], "usage": {"x": 1}}\n\n', True),
+        (b'data: {"choices": [1], "usage": {"x": 1}}\n\n', False),
+        (b'data: {"choices": [], "usage": null}\n\n', False),
+        (b'data: {"choices": []}\n\n', False),
+    ],
+)
+def test_events_with_nothing_but_token_counts(event, is_alone):
+    assert server._is_usage_alone(event) is is_alone
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b'{"error": {"message": "no  secret\\nhere"}}', "no [key] here"),
+        (b'{"error": "plain"}', "plain"),
+        (b'{"error": {}}', '{"error": {}}'),
+        (b'{"other": 1}', '{"other": 1}'),
+        (b"", "no details"),
+        (b"\xff", "\ufffd"),
+    ],
+)
+def test_the_message_of_a_provider(raw, message):
+    assert _provider_message(raw, ENDPOINT) == message
+
+
+def test_a_long_message_is_clipped():
+    most = CLIPPED_ERROR_CHARACTERS
+    assert clean("x" * most, ENDPOINT) == "x" * most
+    assert clean("x" * (most + 1), ENDPOINT) == "x" * most + "…"
+    assert clean(" " * 4 * most + "x", ENDPOINT) == ""
+    assert clean(" " * (4 * most - 1) + "x", ENDPOINT) == "x"
+
+
+async def test_quotas_are_read_from_every_answer_refused_or_not():
+    seen = []
+    client = Client(CallRetryPolicy())
+    target = SimpleNamespace(url="u", headers={}, endpoint=ENDPOINT)
+    client._prepared = {"u": SimpleNamespace(headers=target.headers)}
+    answers = [(200, {"h": "1"}, b'{"a": 1}'), (400, {"h": "2"}, b"no")]
+
+    async def post(prepared, body):
+        return answers.pop(0)
+
+    client._http = SimpleNamespace(post=post)
+    client._malformed, client._failures = (), ()
+    client._apply_quota_headers = lambda *given: seen.append(given)
+    assert await client._post_once(target, b"{}") == ({"a": 1}, b'{"a": 1}')
+    with pytest.raises(ModelError, match="no"):
+        await client._post_once(target, b"{}")
+    assert seen == [(target, {"h": "1"}), (target, {"h": "2"})]
+
+
+def test_exchanges_and_takes_of_a_recording_are_numbered_from_one(tmp_path):
+    file = tmp_path / "below/recording.jsonl"
+    exchange = Exchange(wire="chat", operation="op", model="m", request={"x": 1}, chunks=[b"a"])
+    for number in (1, 2):
+        recording = Recording(file)
+        recording.take("i", "model")
+        take = recording.take("i", "model")
+        assert [take.begin(), take.begin()] == [1, 2]
+        take.write(2, exchange)
+        assert take.begin() == 3
+        take.write(1, exchange)
+        take.write(3, exchange)
+        recording.close()
+        lines = [line for line, _, _ in lines_of(file)][-3:]
+        assert {(line["status"], line["whole"], line["v"]) for line in lines} == {(200, True, VERSION)}
+        assert [(line["take"], line["n"], line["beside"]) for line in lines] == [
+            *((number, 2, [1]), (number, 1, []), (number, 3, [1])),
+        ]
+    with pytest.raises(UsageError, match=r"cannot record to .*: "):
+        Recording(tmp_path / "below/recording.jsonl/inside")

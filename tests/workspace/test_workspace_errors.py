@@ -1,0 +1,419 @@
+"""What cannot be read, copied or committed is said with its place; nothing half done stays."""
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from proctor.errors import WorkspaceError
+from proctor.git import Changes, Git, GitError
+from proctor.testing import make_git_repository
+from proctor.workspace import commit, merge_queue, source_repository, starting_files, transfer, worktree
+from proctor.workspace.source_repository import SourceRepository, open_source
+from proctor.workspace.test_reports import SHOWN_TESTS, _common_folder, _listed, _report_cargo, _report_go
+from proctor.workspace.worktree import Worktree, fill, make_tree
+
+ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
+MISSING = "f" * 40
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_git_repository(tmp_path_factory.mktemp("shop") / "shop", {"a.txt": "one\n"})
+
+
+@pytest.fixture
+def source(template: Path, tmp_path: Path) -> SourceRepository:
+    subprocess.run(["cp", "-r", str(template), str(tmp_path / "shop")], check=True)
+    return open_source(tmp_path / "shop", ENVIRONMENT)
+
+
+@pytest.fixture
+def tree(source: SourceRepository, tmp_path: Path) -> Worktree:
+    made = make_tree(tmp_path / "place", source, "batch/run/1", source.base_commit("main"), {})
+    fill(made)
+    return made
+
+
+def failing(*_: Any, **__: Any) -> None:
+    raise GitError(("fetch",), 1, "refused")
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        (fill, "filling the work tree of"),
+        (worktree.restore, "restoring the work tree of"),
+        (worktree._copy_objects, "copying the history of"),
+    ],
+)
+def test_a_tree_without_its_base_commit_is_refused(
+    tree: Worktree, call: Callable[[Worktree], None], problem: str
+) -> None:
+    with pytest.raises(WorkspaceError, match=f"^{problem} {tree.source.root}: "):
+        call(replace(tree, base_sha=MISSING))
+
+
+def test_restoring_a_tree_leaves_what_git_ignores(tree: Worktree) -> None:
+    (tree.repository / "info/exclude").write_text("kept.txt\n")
+    (tree.folder / "new").mkdir()
+    for name in ("a.txt", "kept.txt", "new/file.txt", "other.txt"):
+        (tree.folder / name).write_text("changed\n")
+    worktree.restore(tree)
+    assert (tree.folder / "a.txt").read_text() == "one\n"
+    assert sorted(path.name for path in tree.folder.iterdir()) == [".git", "a.txt", "kept.txt"]
+
+
+def test_only_branches_of_sessions_are_published(tree: Worktree, tmp_path: Path) -> None:
+    with pytest.raises(WorkspaceError, match=r"^main is not a session branch: it is not under batch/$"):
+        worktree.publish(replace(tree, branch="main"))
+    with pytest.raises(WorkspaceError, match=f"^copying batch/run/2 to {tree.source.root}: ") as raised:
+        worktree.publish(replace(tree, branch="batch/run/2"))
+    assert raised.value.reason == "publish_failed"
+    worktree.publish(tree)
+    assert tree.source.git.commit_of("refs/heads/batch/run/1") == tree.base_sha
+
+
+def test_what_an_earlier_process_left_is_replaced(source: SourceRepository, tmp_path: Path) -> None:
+    left = tmp_path / "place/left/file"
+    left.parent.mkdir(parents=True)
+    left.write_text("x")
+    made = make_tree(tmp_path / "place", source, "batch/a/1", source.base_commit("main"), {})
+    assert not left.exists() and made.folder == tmp_path / "place/shop"
+    reopened = worktree.reopen_tree(tmp_path / "place", source, "batch/a/1", made.base_sha)
+    assert reopened == made
+
+
+def pointer(digest: str, size: int = 0) -> str:
+    text = f"version https://git-lfs.github.com/spec/v1\noid sha256:{digest}\nsize 3\n"
+    return text + "x" * max(0, size - len(text))
+
+
+def test_large_files_are_published_if_they_are_what_their_pointers_say(tree: Worktree) -> None:
+    contents = [b"one", b"two", b"three", b"four"]
+    digests = [hashlib.sha256(content).hexdigest() for content in contents]
+    for digest, content in zip(digests, [b"one", b"forged", b"three", b"four"], strict=True):
+        place = tree.repository / "lfs/objects" / digest[:2] / digest[2:4] / digest
+        place.parent.mkdir(parents=True)
+        place.write_bytes(content)
+    for number, (digest, size) in enumerate(zip(digests, (0, 0, 1024, 1025), strict=True)):
+        (tree.folder / f"large{number}").write_text(pointer(digest, size))
+    commit.commit_changes(tree, "large files")
+    worktree.publish(tree)
+
+    store = tree.source.common / "lfs/objects"
+    found = {path.name: path.read_bytes() for path in store.rglob("*") if path.is_file()}
+    assert found == {digests[0]: b"one", digests[2]: b"three"}
+    one = store / digests[0][:2] / digests[0][2:4] / digests[0]
+    one.write_bytes(b"mine")
+    worktree.publish(tree)
+    assert one.read_bytes() == b"mine", "an object that is there is left"
+
+    with pytest.raises(WorkspaceError, match=f"^copying large files of batch/run/1 to {tree.source.root}: "):
+        worktree._publish_large_files(replace(tree, base_sha=MISSING))
+
+
+@pytest.mark.parametrize(
+    ("references", "visible"),
+    [
+        (
+            {"refs/tags/v1": "1", "refs/heads/main": "0", "refs/heads/x": "2"},
+            {"refs/tags/v1", "refs/heads/main"},
+        ),
+        ({"refs/remotes/origin/main": "0"}, {"refs/heads/main"}),
+        ({"refs/heads/other": "0"}, set()),
+    ],
+)
+def test_a_session_sees_its_base_and_tags(references: dict[str, str], visible: set[str]) -> None:
+    found = worktree.visible_references(references, "main", "b")
+    assert set(found) == visible
+    assert found.get("refs/heads/main", "b") == "b" and found.get("refs/tags/v1", "1") == "1"
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("shop", "shop"),
+        ("a b", "a-b"),
+        ("a..b", "a-b"),
+        ("a.lock", "a"),
+        ("git", "git-tree"),
+        ("judged", "judged-tree"),
+        ("...", "repository-tree"),
+        (".x-", "x"),
+        ("a_b.c-d", "a_b.c-d"),
+    ],
+)
+def test_the_folder_of_a_tree_has_the_name_of_its_repository(name: str, folder: str) -> None:
+    assert worktree.tree_name(SimpleNamespace(name=name)) == folder  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("session", ["", ".", ".."])
+def test_a_session_has_a_folder_of_its_own(session: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is not a valid session ID"):
+        worktree.session_folder(tmp_path, session)
+    assert worktree.session_folder(tmp_path, "a/b") == tmp_path / "worktrees/a-b"
+
+
+def test_files_of_setup_are_ignored_by_their_names_alone(tree: Worktree) -> None:
+    names = ["new.txt", "star*.txt", "a b", "#x", "!y", "br[a]ck", "q?", "folder/"]
+    for name in names:
+        path = tree.folder / name
+        if name.endswith("/"):
+            path.mkdir()
+            (path / "inner").write_text("x")
+        else:
+            path.write_text("x")
+    (tree.folder / "a.txt").write_text("changed")
+    assert sorted(worktree.ignore_untracked(tree)) == sorted(names)
+    (tree.folder / "starry.txt").write_text("x")
+    assert worktree.ignore_untracked(tree) == ["starry.txt"]
+
+
+def test_the_changes_of_an_attempt_are_counted_from_its_base(tree: Worktree) -> None:
+    (tree.folder / "a.txt").write_text("two\nthree\n")
+    (tree.folder / "new.txt").write_text("1\n2\n3\n")
+    done = commit.commit_changes(tree, "work")
+    assert done.changes == Changes(files=2, lines_added=5, lines_removed=1)
+
+
+def test_an_attempt_that_broke_git_is_an_error_of_the_workspace(
+    tree: Worktree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit, "_commit", failing)
+    with pytest.raises(WorkspaceError, match=r"^committing the agent's changes: ") as raised:
+        commit.commit_changes(tree, "work")
+    assert raised.value.reason == "workspace_broken"
+
+
+def test_a_killed_attempt_is_rescued_once_its_files_were_there(
+    source: SourceRepository, tmp_path: Path
+) -> None:
+    base = source.base_commit("main")
+    whole = make_tree(tmp_path / "whole", source, "batch/a/1", base, {})
+    fill(whole)
+    (whole.folder / "new.txt").write_text("new")
+    commit.rescue(tmp_path / "whole", source, "batch/a/1", base)
+    assert source.git("log", "-1", "--format=%B", "batch/a/1").split("\n")[:3] == [
+        "Interrupted attempt",
+        "",
+        "batch/a/1",
+    ]
+    assert source.git("show", "batch/a/1:new.txt") == "new"
+    make_tree(tmp_path / "empty", source, "batch/a/2", base, {})
+    commit.rescue(tmp_path / "empty", source, "batch/a/2", base)
+    assert source.git.commit_of("batch/a/2") == base
+
+
+def test_a_merge_or_rebase_that_an_agent_left_is_ended_with_its_commits(tree: Worktree) -> None:
+    git, identity = tree.git, ("-c", "user.name=U", "-c", "user.email=u@x")
+    git("checkout", "--quiet", "-b", "theirs")
+    (tree.folder / "a.txt").write_text("theirs\n")
+    git(*identity, "commit", "--quiet", "-am", "theirs")
+    theirs = git.commit_of("HEAD")
+    git("checkout", "--quiet", "batch/run/1")
+    (tree.folder / "a.txt").write_text("mine\n")
+    git(*identity, "commit", "--quiet", "-am", "mine")
+    mine = git.commit_of("HEAD")
+    git.run(*identity, "merge", "theirs")
+    assert (tree.admin / "MERGE_HEAD").exists()
+    done = commit.commit_changes(tree, "work")
+
+    assert done.notes == ("the agent stopped in the middle of a merge or rebase",)
+    assert git("log", "-1", "--format=%P %s", done.sha).split() == [mine, theirs, "work"]
+    assert not (tree.admin / "MERGE_HEAD").exists() and git("status", "--porcelain") == ""
+
+
+def test_a_broken_index_costs_no_file(tree: Worktree) -> None:
+    (tree.admin / "index").write_text("broken")
+    (tree.folder / "new.txt").write_text("new")
+    (tree.folder / "new.txt").chmod(0o044)
+    done = commit.commit_changes(tree, "work")
+    assert tree.git("ls-tree", "--name-only", done.sha).split() == ["a.txt", "new.txt"]
+    assert commit.commit_changes(tree, "again").sha == done.sha
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link", "none"])
+def test_what_is_in_the_way_is_moved_or_removed(tmp_path: Path, kind: str) -> None:
+    path, where = tmp_path / "path", tmp_path / "where"
+    if kind == "file":
+        path.write_text("x")
+    elif kind == "folder":
+        (path / "inner").mkdir(parents=True)
+        (where / "older").mkdir(parents=True)
+    elif kind == "link":
+        path.symlink_to(tmp_path)
+    commit._move_away(path, where)
+    assert not path.exists() and not path.is_symlink()
+    assert [each.name for each in where.iterdir()] == ["inner"] if kind == "folder" else not where.exists()
+
+
+def test_a_copy_that_cannot_be_made_names_the_repository(
+    source: SourceRepository, tree: Worktree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = transfer.copy_repository(source.root, "main", (), ENVIRONMENT)
+    with pytest.raises(WorkspaceError, match=f"^copying the repository {source.root}: "):
+        transfer.place_repository(replace(copied, content=b"no pack"), tmp_path / "there", ENVIRONMENT)
+    with pytest.raises(WorkspaceError, match=r"^packing batch/run/1: ") as packing:
+        transfer.bundle_branch(replace(tree, base_sha="x" * 40))
+    with pytest.raises(WorkspaceError, match=f"^copying batch/run/1 to {source.root}: ") as receiving:
+        transfer.receive_branch(source, "batch/run/1", tree.base_sha, b"no bundle")
+    assert {packing.value.reason, receiving.value.reason} == {"publish_failed"}
+    with pytest.raises(WorkspaceError, match=r"^main is not a session branch"):
+        transfer.receive_branch(source, "main", tree.base_sha, b"")
+    monkeypatch.setattr(transfer, "_pack", failing)
+    with pytest.raises(WorkspaceError, match=f"^reading the repository {source.root}: "):
+        transfer.copy_repository(source.root, "main", (), ENVIRONMENT)
+
+
+async def test_a_mirror_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
+    address = f"file://{tmp_path}/none.git"
+    with pytest.raises(WorkspaceError, match=f"^mirroring {address}: "):
+        await source_repository.open_repository(address, ENVIRONMENT, tmp_path / "home")
+    assert [path for path in (tmp_path / "home").rglob("*") if path.name.startswith("making-")] == []
+
+
+async def test_starting_files_that_cannot_be_copied_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError("no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(starting_files, "write_texts", full)
+        with pytest.raises(WorkspaceError, match=r"^copying .*: no space$"):
+            await starting_files.stored_files(tmp_path, {"a": "b"}, "d1")
+    files = await starting_files.stored_files(tmp_path, {"a": "b"}, "d1")
+    monkeypatch.setattr(starting_files, "copy_over", full)
+    with pytest.raises(WorkspaceError, match=r"^making a repository of the task's files: no space$"):
+        await starting_files.starting_repository(tmp_path, {"a": "b"}, "d1", ENVIRONMENT)
+    assert [path.name for path in files.parent.iterdir()] == ["files"]
+
+
+async def test_the_working_folder_of_an_image_is_copied_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = list[Any]()
+
+    async def make_image(name: str, context: Path | None) -> None:
+        calls.append((name, context))
+
+    async def copy_from_image(name: str, folder: str, target: Path) -> None:
+        calls.append((name, folder))
+        if folder == "/broken":
+            raise WorkspaceError("no such folder")
+        (target / "a.txt").write_text("a")
+
+    monkeypatch.setattr("proctor.sandbox.container.make_image", make_image)
+    monkeypatch.setattr("proctor.sandbox.container.copy_from_image", copy_from_image)
+    image = {"name": "i", "context": "/c", "work": "/app"}
+    for _ in range(2):
+        place = await starting_files.image_repository(tmp_path, image, "d1", ENVIRONMENT)
+    assert calls == [("i", Path("/c")), ("i", "/app"), ("i", Path("/c"))]
+    assert Git(place, ENVIRONMENT)("ls-files").split() == ["a.txt"]
+    assert sorted(path.name for path in (tmp_path / "benchmarks/d1").iterdir()) == ["files", "task"]
+    with pytest.raises(WorkspaceError, match="no such folder"):
+        await starting_files.image_repository(tmp_path, {"name": "j", "work": "/broken"}, "d2", ENVIRONMENT)
+    assert calls[3:] == [("j", None), ("j", "/broken")]
+    assert list((tmp_path / "benchmarks/d2").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "files"),
+    [({"a": 1}, {"a": "1"}), ("/x", Path("/x")), ("", None), (None, None), ({}, {})],
+)
+def test_a_setting_names_files_or_has_them(setting: object, files: object) -> None:
+    assert starting_files.files_of(setting) == files
+
+
+async def test_a_scratch_clone_that_cannot_be_made_leaves_nothing(
+    source: SourceRepository, tmp_path: Path
+) -> None:
+    with pytest.raises(WorkspaceError, match="filling the work tree"):
+        async with merge_queue.ScratchClone(tmp_path / "home", source, MISSING):
+            pass
+    assert list((tmp_path / "home/worktrees").iterdir()) == []
+
+
+def test_a_failed_merge_without_conflicts_is_an_error_of_git(tree: Worktree) -> None:
+    with pytest.raises(GitError, match="it failed") as raised:
+        merge_queue.raise_conflict(tree.git, ("merge", "x"), "it failed")
+    assert "merge x" in str(raised.value)
+
+
+async def test_a_base_that_moves_while_it_is_merged_is_tried_again(
+    source: SourceRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = list[str]()
+
+    def move(merging: Any, before: str, after: str) -> None:
+        tries.append(before)
+        source.git("-c", "user.name=U", "-c", "user.email=u@x", "commit", "-q", "--allow-empty", "-m", "x")
+        raise GitError(("update-ref",), 1, "moved")
+
+    monkeypatch.setattr(merge_queue, "_advance", move)
+    (tmp_path / "home/repos").mkdir(parents=True)
+    source.git("branch", "batch/run/1")
+    request = merge_queue.MergeRequest(
+        repo=source.root, branch="batch/run/1", base_branch="main", message="m", environment=ENVIRONMENT
+    )
+    result = await merge_queue.merge(request, home=tmp_path / "home", environment=ENVIRONMENT)
+    assert len(tries) == len(set(tries)) == 3
+    assert [each.before_sha for each in result.merges] == tries
+    assert {each.result for each in result.merges} == {"error"} and result.notes == ()
+
+
+def test_hooks_that_a_merge_by_hand_would_run(source: SourceRepository) -> None:
+    own = source.root / "own"
+    for folder, name, mode in (
+        (source.common / "hooks", "pre-commit", 0o755),
+        (source.common / "hooks", "post-merge", 0o644),
+        (source.common / "hooks", "pre-push", 0o755),
+        (own, "commit-msg", 0o755),
+    ):
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text("")
+        (folder / name).chmod(mode)
+    assert merge_queue.hooks_of(source) == ["pre-commit"]
+    source.git("config", "core.hooksPath", "own")
+    assert merge_queue.hooks_of(source) == ["commit-msg"]
+
+
+@pytest.mark.parametrize(
+    ("files", "folder"),
+    [
+        (["/w/tests/a.js", "/w/tests/b/c.js"], "/w/"),
+        (["/w/src/a.js", "/w/tests/b.js"], ""),
+        (["/w/a.js", "/w/b.js"], "/w/"),
+        (["/w/a.js"], "/w/"),
+        ([], ""),
+        (["/w/packages/a/x.js", "/w/packages/b/y.js"], "/w/"),
+    ],
+)
+def test_the_folder_that_names_of_test_files_begin_with(files: list[str], folder: str) -> None:
+    assert _common_folder(files) == folder
+
+
+def test_go_and_cargo_report_to_a_file() -> None:
+    report = Path("/r/report")
+    assert _report_go("cd a && go test ./... && go test x", report) == (
+        "cd a && go test -json -count=1 ./... && go test x > /r/report"
+    )
+    assert _report_cargo("cargo test && cargo test x", report) == (
+        "cargo test --no-fail-fast && cargo test x > /r/report 2>&1"
+    )
+
+
+def test_the_first_tests_are_listed_and_the_others_counted() -> None:
+    names = [f"t{number}" for number in range(SHOWN_TESTS + 1)]
+    assert _listed(names[:-1]) == ", ".join(names[:-1])
+    assert _listed(names) == f"{', '.join(names[:-1])} and 1 more"
+    assert _listed(["x" * 400 + "y" + "z" * 400]) == (
+        "x" * 400 + "\n[… 1 characters left out …]\n" + "z" * 400
+    )
