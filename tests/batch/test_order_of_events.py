@@ -63,7 +63,9 @@ def run(monkeypatch):
 
         return call
 
-    async def execute(*given, **named):
+    async def execute(execution, **named):
+        given = (execution.job, execution.plan, execution.run_id, execution.ctx, execution.models)
+        named |= {"engine": execution.engine, "workers": execution.workers, "observer": execution.observer}
         calls.append(("execute", given, named))
         return "result"
 
@@ -76,7 +78,7 @@ def run(monkeypatch):
     monkeypatch.setattr(lifecycle, "extend", called("extend", Extension(added=1, reasons={"model": 1})))
     monkeypatch.setattr(lifecycle, "clear_leftovers", called("clear"))
     monkeypatch.setattr(lifecycle, "_check_rule", called("rule"))
-    monkeypatch.setattr(lifecycle, "_execute", execute)
+    monkeypatch.setattr(lifecycle._Execution, "run", execute)
     monkeypatch.setattr(lifecycle, "_connected", connected)
     batch = {"runId": "run", "finishedAt": "2026-01-02T00:00:00.000Z", "concurrency": 2}
     read = SimpleNamespace(batch=lambda *_: batch, count_items=lambda *_: run.count)
@@ -220,11 +222,11 @@ async def test_a_run_without_items_left_keeps_its_end(
 ):
     calls = []
 
-    async def run_items(*given, finished_at):
-        calls.append((given[9], finished_at))
+    async def run_items(execution, files, stopping, finished_at):
+        calls.append((stopping, finished_at))
         return BatchEnd(status="completed", reason="")
 
-    monkeypatch.setattr(lifecycle, "_run_items", run_items)
+    monkeypatch.setattr(lifecycle._Execution, "_run_items", run_items)
     monitor = None if decided is None else SimpleNamespace(is_decided=decided)
     monkeypatch.setattr(lifecycle, "_stopping", lambda run_id, ctx: monitor)
     monkeypatch.setattr(lifecycle, "summarize", lambda *_: {"runId": "run", "status": "completed"})
@@ -238,9 +240,8 @@ async def test_a_run_without_items_left_keeps_its_end(
     job = SimpleNamespace(files=lambda *_: files)
 
     async def execute(**more):
-        return await lifecycle._execute(
-            job, None, "run", ctx, None, resumed=resumed, engine=None, workers=None, observer=None, **more
-        )
+        execution = lifecycle._Execution(job, None, "run", ctx, None, None, None, None)
+        return await execution.run(resumed=resumed, **more)
 
     result = await execute(finished_at="earlier")
     assert calls == [(monitor, ended_at)] and begun == [resumed]
