@@ -29,7 +29,7 @@ def config(**given: Any) -> BatchConfig:
 
 def said(folder: Path, *, seeds: bool = False) -> dict[str, Any]:
     """What the files of a folder hold, but for what differs from one time to the next."""
-    held = {path.name: json.loads(path.read_text()) for path in folder.glob("*_run*.json")}
+    held = {path.name: json.loads(path.read_text()) for path in sorted(folder.glob("*_run*.json"))}
     for document in held.values():
         document.pop("record")
         if not seeds:

@@ -40,6 +40,12 @@ def test_installations_on_the_path_can_be_read_and_folders_of_the_user_cannot(tm
     )
 
 
+def test_programs_in_memory_can_be_read_and_devices_are_the_sandboxs_own(tmp_path: Path) -> None:
+    places = [Path(each) for each in ("/dev/shm/tools", "/dev/shm", "/dev/pts", "/proc/self", "/etc/ssl")]
+    assert paths._without_private(places, [tmp_path]) == [Path("/dev/shm/tools")]
+    assert paths._without_private([Path("/dev/shm/tools")], [Path("/dev/shm/tools/mine")]) == []
+
+
 def test_links_on_the_path_lead_to_their_installations(tmp_path: Path) -> None:
     made(tmp_path / "suite/bin/one")
     made(tmp_path / "other/two")

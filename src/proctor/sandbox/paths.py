@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/gnu", "/snap")
 SYSTEM_FILES = ("/sys/devices/system/cpu",)
 """Programs that look for the number of cores read these."""
-_SHARED = ("/", "/tmp", "/var/tmp", "/home", "/root", "/var", "/mnt", "/media", "/srv")
+_SHARED = ("/", "/tmp", "/var/tmp", "/home", "/root", "/var", "/mnt", "/media", "/srv", "/dev/shm")
 """Folders of several owners; never visible as a whole because a program or variable names them."""
 _PROVIDED = ("/proc", "/dev", "/sys", "/run", "/var/run", "/etc")
 """Folders that a sandbox provides itself."""
 _SYSTEM_PREFIXES = tuple(f"{root}/" for root in SYSTEM)
 _GIVEN_PREFIXES = (*_SYSTEM_PREFIXES, *(f"{root}/" for root in _PROVIDED))
+_MEMORY = "/dev/shm/"
+"""Where users keep files in memory; a sandbox has its own, empty one."""
 _PROGRAM_FOLDERS = ("bin", "sbin", "shims", "condabin")
 _PLACES = (
     *(
@@ -86,7 +88,8 @@ def _without_private(places: Iterable[Path], private: Sequence[Path]) -> list[Pa
     private_texts = [_prefix(folder) for folder in private]
     for place in sorted(dict.fromkeys(places), key=lambda path: len(path.parts)):
         text = _prefix(place)
-        if text.startswith(_GIVEN_PREFIXES) or str(place) in _SHARED:
+        is_given = text.startswith(_GIVEN_PREFIXES) and not text.startswith(_MEMORY)
+        if is_given or str(place) in _SHARED:
             continue
         if not any(folder.startswith(text) for folder in private_texts) and not text.startswith((*chosen,)):
             chosen[text] = place
