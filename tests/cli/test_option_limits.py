@@ -14,7 +14,7 @@ Limits = tuple[float | None, float | None, float | None]
 """The default, the lowest and the highest number."""
 WHOLE, MONEY, SECONDS = (None, 1, None), (None, 0, None), (None, 0.001, None)
 LISTED, PORT = (50, 1, None), (0, 0, 65535)
-ONCE = (1, 1, None)
+ONCE, PROCESSES = (1, 1, None), (None, 1, 1000)
 
 OPTIONS: dict[str, dict[str, Limits]] = {
     "batch": {
