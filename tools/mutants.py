@@ -139,12 +139,17 @@ class Sampler:
             self.copy.tree,
             [(mutant, within) for mutant, within, _ in executed],
             test_seconds=self.copy.test_seconds,
+            mutant_seconds=self.mutant_seconds,
             until=self.until,
         )
-        for number, killer, is_hang in results:
-            mutant, _, complete = executed[number]
+        for result in results:
+            mutant, _, has_all = executed[result["mutant"]]
             yield Result(
-                mutant, killed=killer is not None, killer=killer or "", is_hang=is_hang, complete=complete
+                mutant,
+                killed=result["killer"] is not None,
+                killer=result["killer"] or "",
+                is_hang=result["hang"],
+                complete=has_all and result["complete"],
             )
 
     def _is_mapped(self, mutant: Mutant) -> bool:

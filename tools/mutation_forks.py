@@ -65,7 +65,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
             request = json.loads(line)
             mutant = Mutant(**request["mutant"])
             chosen = [tests[name] for name in request["tests"] if name in tests]
-            trial = _Trial(session, mutant, request["testSeconds"])
+            until = time.monotonic() + request["mutantSeconds"]
+            trial = _Trial(session, mutant, request["testSeconds"], until)
             print(json.dumps({"mutant": request["number"], **trial.run(chosen)}), file=output, flush=True)
     return True
 
@@ -73,8 +74,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 class _Trial:
     """One mutant and the tests that execute it."""
 
-    def __init__(self, session: pytest.Session, mutant: Mutant, test_seconds: float) -> None:
-        self.session, self.mutant, self.test_seconds = session, mutant, test_seconds
+    def __init__(self, session: pytest.Session, mutant: Mutant, test_seconds: float, until: float) -> None:
+        self.session, self.mutant, self.test_seconds, self.until = session, mutant, test_seconds, until
         self.file = Path.cwd() / mutant.path
         self.text = read_text(self.file)
 
@@ -82,6 +83,8 @@ class _Trial:
         """Which test kills the mutant, and how."""
         waiting = list(tests)
         while waiting:
+            if time.monotonic() > self.until:
+                return {"killer": None, "hang": False, "complete": False}
             failed, is_hang = self._fork(waiting, mutated=True)
             if failed is None:
                 break
@@ -92,9 +95,9 @@ class _Trial:
                 unchanged, _ = self._fork([item], mutated=False)
                 is_quick = time.monotonic() - started < self.test_seconds / 4
                 if unchanged is None and (is_quick or not (is_hang and hangs_again)):
-                    return {"killer": item.nodeid, "hang": is_hang and hangs_again}
+                    return {"killer": item.nodeid, "hang": is_hang and hangs_again, "complete": True}
             waiting = waiting[failed + 1 :]
-        return {"killer": None, "hang": False}
+        return {"killer": None, "hang": False, "complete": True}
 
     def _fork(self, tests: Sequence[pytest.Item], *, mutated: bool) -> tuple[int | None, bool]:
         """The index of the first test that fails in a fork of this process, and whether it hangs."""
@@ -219,15 +222,25 @@ def run_in_forks(
     requests: Sequence[tuple[Mutant, Sequence[str]]],
     *,
     test_seconds: float,
+    mutant_seconds: float,
     until: float,
-) -> Iterator[tuple[int, str | None, bool]]:
-    """Test mutants with their tests: the number of each, the test that kills it, and whether that hangs.
+) -> Iterator[dict[str, Any]]:
+    """Test mutants with their tests: the number of each (`mutant`), the test that kills it (`killer`), whether
+    that hangs (`hang`), and whether all tests were run (`complete`).
 
     `command` starts pytest in the work copy `tree`. Ends at `until` of the monotonic clock at the latest.
     """
     file = tree.parent / f"requests-{os.getpid()}"
     lines = (
-        json.dumps({"number": number, "mutant": asdict(mutant), "tests": tests, "testSeconds": test_seconds})
+        json.dumps(
+            {
+                "number": number,
+                "mutant": asdict(mutant),
+                "tests": tests,
+                "testSeconds": test_seconds,
+                "mutantSeconds": mutant_seconds,
+            }
+        )
         for number, (mutant, tests) in enumerate(requests)
     )
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -256,8 +269,7 @@ def run_in_forks(
                 break
             *complete, pending = (pending + data).split(b"\n")
             for line in complete:
-                result = json.loads(line)
-                yield result["mutant"], result["killer"], result["hang"]
+                yield json.loads(line)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
