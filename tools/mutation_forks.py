@@ -225,8 +225,8 @@ def run_in_forks(
     mutant_seconds: float,
     until: float,
 ) -> Iterator[dict[str, Any]]:
-    """Test mutants with their tests: the number of each (`mutant`), the test that kills it (`killer`), whether
-    that hangs (`hang`), and whether all tests were run (`complete`).
+    """Test mutants with their tests: the number of each (`mutant`), the test that kills it (`killer`),
+    whether that hangs (`hang`), and whether all tests were run (`complete`).
 
     `command` starts pytest in the work copy `tree`. Ends at `until` of the monotonic clock at the latest.
     """
