@@ -288,3 +288,18 @@ def test_changes_that_cannot_be_committed_stay_where_they_are(repository, tmp_pa
         executor.clear_leftovers([session], tmp_path / "home", ENVIRONMENT, notes.append)
         assert notes == [note] and not folder.exists()
     assert source.git("show", f"{branch}:new.py") == "work = 1\n"
+
+
+@pytest.mark.parametrize("is_decided", [True, False])
+def test_a_run_that_is_decided_before_it_is_resumed_takes_no_item_up(is_decided):
+    stops, seen = [], []
+    stopping = SimpleNamespace(is_decided=is_decided, finished=seen.append)
+    queue = SimpleNamespace(stop=lambda: stops.append(1))
+    finished = Executor._watch_until_decided(stopping, queue, None)
+    assert len(stops) == is_decided
+    stopping.is_decided = False
+    finished("one")
+    assert len(stops) == is_decided and seen == ["one"]
+    stopping.is_decided = True
+    finished("two")
+    assert len(stops) == is_decided + 1 and seen == ["one", "two"]

@@ -126,6 +126,7 @@ def test_the_work_for_an_observation_does_not_grow():
     [
         ({"margin": -1}, "margin"),
         ({"alpha": 0}, "alpha"),
+        ({"alpha": 1}, "alpha"),
         ({"reference": 2}, "not on the scale from 0 to 1"),
     ],
 )
