@@ -8,7 +8,7 @@ import pytest
 
 from proctor.batch import lifecycle
 from proctor.batch.queue import WorkItem
-from proctor.errors import PlanError, UsageError
+from proctor.errors import UsageError
 from proctor.stats import stopping
 from proctor.store import RetrySelection
 
@@ -362,30 +362,3 @@ def test_a_new_work_item_has_used_nothing():
     item = WorkItem(item=None, id="i", attempts=0, tries=0)
     assert (item.tokens, item.tool_calls, item.cost_usd, item.started_at) == (0, 0, None, None)
     assert (item.checkpoint, item.variables) == (None, {})
-
-
-# --- Secrets in a plan ---
-
-
-@pytest.mark.parametrize(
-    ("text", "lines"),
-    [
-        ("a\nb: my key is sk-12345678\nc\nsk-12345678", [2, 4]),
-        ("two: |\n  half-of-\na-key", [1]),
-        ("a: sk-1234567", []),
-        (None, []),
-    ],
-)
-def test_a_plan_that_contains_a_key_of_the_environment_is_refused_at_its_lines(text, lines):
-    environment = {"OPENAI_API_KEY": "sk-12345678", "OTHER_TOKEN": "half-of-\na-key", "NAME": "a: b"}
-    ctx = SimpleNamespace(settings=SimpleNamespace(environment=environment))
-    plan = SimpleNamespace(columns=lambda: {"planText": text, "planPath": "plan.yaml"})
-    if not lines:
-        lifecycle._check_secrets(plan, ctx)
-        return
-    with pytest.raises(PlanError) as error:
-        lifecycle._check_secrets(plan, ctx)
-    assert [(each.at.file, each.at.line) for each in error.value.problems] == [
-        ("plan.yaml", line) for line in lines
-    ]
-    assert "sk-1234" not in str(error.value) and "contains a key from your environment" in str(error.value)

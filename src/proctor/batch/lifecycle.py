@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NotRequired, Protocol, TypedDict
 
-from proctor import __version__, secrets
+from proctor import __version__
 from proctor.batch.create import Extension, create, diff, extend
 from proctor.batch.engines import Engine, automatic_workers
 from proctor.batch.executor import Executor, clear_leftovers
 from proctor.context import ModelOptions, People, RunContext
-from proctor.errors import Place, PlanError, Problem, UsageError
+from proctor.errors import UsageError
 from proctor.formatting import elapsed, plural
 from proctor.item import ERROR, FAIL, RUNNING, SUCCESS, TIMEOUT, UNCHECKED, Item
 from proctor.job import (
@@ -143,7 +143,6 @@ async def start(
     `engine` runs its items in their place. `rule` says when it stops early; None: as the plan says.
     """
     rule = rule or plan.stop_rule
-    _check_secrets(plan, ctx)
     models = _checked_models(plan, ctx, rule)
     if opened := job.open(plan, ctx):
         return await resume(job, opened, ctx, engine=engine, workers=workers, observer=observer)
@@ -200,9 +199,7 @@ async def resume(
     if ctx.store.read.count_items(run_id, ItemFilter()) >= MANY_RESULTS:
         ctx.info("checking the signatures of its results")
     ctx.note_foreign_results([batch["runId"]])
-    if plan is not None:
-        _check_secrets(plan, ctx)
-        plan = plan.for_run(batch, ctx)
+    plan = plan.for_run(batch, ctx) if plan else None
     restored = plan or _restored(job, batch, ctx)
     models = _checked_models(restored, ctx)
     _check_rule(ctx.store.read, run_id, plan, retry)
@@ -281,7 +278,6 @@ def _restored(job: Job, batch: BatchRow, ctx: RunContext) -> JobPlan:
 
 def preview(plan: JobPlan, ctx: RunContext, *, run_id: str = "") -> Preview:
     """Check a plan, and compute what it would change in a run; writes nothing."""
-    _check_secrets(plan, ctx)
     models = ctx.models(plan.model_options(), records=False)
     try:
         remarks = (*_remarks(plan, ctx), *plan.check(models, ctx))
@@ -316,29 +312,6 @@ def _checked_models(plan: JobPlan, ctx: RunContext, rule: StopRule | None = None
         ctx.note(remark)
     _check_levels(plan, rule)
     return models
-
-
-def _check_secrets(plan: JobPlan, ctx: RunContext) -> None:
-    """Raise `PlanError` for lines of a plan that contain a key of the environment: plans are stored."""
-    columns = plan.columns()
-    text = columns.get("planText")
-    if not isinstance(text, str):
-        return
-    redact = secrets.redactor(ctx.settings.environment)
-    if redact(text) == text:
-        return
-    path = str(columns.get("planPath") or "plan")
-    lines = [number for number, line in enumerate(text.splitlines(), 1) if redact(line) != line]
-    raise PlanError(
-        [
-            Problem(
-                at=Place(path, line, 1),
-                problem="this contains a key from your environment",
-                remedy="What a plan holds is stored. Remove the key, or refer to its variable in `env`.",
-            )
-            for line in lines or [1]
-        ]
-    )
 
 
 def _remarks(plan: JobPlan, ctx: RunContext) -> tuple[str, ...]:
