@@ -32,16 +32,6 @@ from proctor.tasks.history import CommitCandidate, CommitValidation
 Printed = pytest.CaptureFixture[str]
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "home").mkdir()
-    monkeypatch.chdir(tmp_path)
-    for name in ("PROCTOR_STORE", "COLUMNS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PROCTOR_HOME", str(tmp_path / "home"))
-    return tmp_path
-
-
 def words(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines()]
 

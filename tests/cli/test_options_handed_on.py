@@ -22,13 +22,8 @@ ENDED = 7
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a home in which commands run."""
-    (tmp_path / "home").mkdir()
-    monkeypatch.chdir(tmp_path)
-    for name in ("PROCTOR_STORE", "COLUMNS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PROCTOR_HOME", str(tmp_path / "home"))
+def folder(folder: Path, tmp_path: Path) -> Path:
+    """With two plans and a task."""
     (tmp_path / "plan.yaml").write_text(
         "runId: of-plan\ndefaults: {model: scripted/ok}\nmatrix: [{prompt: a}]\n"
     )

@@ -22,16 +22,6 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 ENDED = 7
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "home").mkdir()
-    monkeypatch.chdir(tmp_path)
-    for name in ("PROCTOR_STORE", "COLUMNS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PROCTOR_HOME", str(tmp_path / "home"))
-    return tmp_path
-
-
 class Calls(dict[str, Any]):
     """Replaces functions; the arguments of the last call of each, those by name last."""
 
