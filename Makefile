@@ -18,7 +18,7 @@ AWS_CLIENTS := build/aws-clients
 # The tests start Python thousands of times: what it compiles, it keeps, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check lint format bench bench-peers docs site release-notes screenshots constraints browser inspect aws-clients sandbox test-agents test-alone test-ray test-package package mutants chaos clean
+.PHONY: help setup demo test check lint format bench bench-peers docs site release-notes screenshots constraints browser inspect aws-clients sandbox test-agents test-alone test-ray test-package package mutants chaos audit clean
 
 help:
 	@echo "make demo          run small batches: scripted agents and a real small model; no key, two minutes"
@@ -33,6 +33,7 @@ help:
 	@echo "make package       build the wheel and the source archive in dist"
 	@echo "make mutants       change the code at random and report how many changes the tests detect"
 	@echo "make chaos         kill and disturb all jobs at random and count what is lost: MINUTES=5"
+	@echo "make audit         look up known vulnerabilities of every pinned package"
 	@echo "make bench         measure speed against bare scripts"
 	@echo "make bench-peers   measure Inspect AI and promptfoo beside Proctor"
 	@echo "make docs          renew docs/commands.md and the output of commands in the manual"
@@ -139,6 +140,11 @@ mutants: $(DEV_STAMP) browser inspect sandbox
 MINUTES ?= 5
 chaos: $(DEV_STAMP) sandbox
 	@$(BIN)/python tests/chaos/harness.py --minutes $(MINUTES) $(CHAOS)
+
+# Known vulnerabilities of every pinned version. Strict: a package that the index does not answer for fails the audit.
+audit: $(BIN)/uv
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/audit && $(BIN)/uv pip install --quiet --python build/audit/bin/python pip-audit
+	@build/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict --progress-spinner off
 
 format: $(DEV_STAMP)
 	@$(BIN)/ruff check --fix src tests benchmarks examples tools
