@@ -140,6 +140,62 @@ def test_what_passes_is_merged_when_asked_to_and_never_pushed(proctor, plan, rep
     assert git(repository, "log", "--format=%s", "-1").strip() == "Mend the total"
 
 
+def test_two_passing_items_whose_changes_conflict_are_merged_once(proctor, tmp_path, repository):
+    def entry(name: str, other: str, total: str) -> str:
+        # Both agents have started from the same commit before either is merged.
+        meet = f"touch {tmp_path}/{name}; until test -e {tmp_path}/{other}; do :; done"
+        return f"  - {{repo: shop, prompt: {name}, command: \"{meet}; echo 'total = {total}' > shop.py\"}}\n"
+
+    (tmp_path / "plan.yaml").write_text(
+        "runId: both\nconcurrency: 2\ndefaults:\n  baseBranch: main\n  mergeOnPass: true\n  sandbox: none\n"
+        f"  {CHECK}\nmatrix:\n{entry('add', 'multiply', '1 + 1')}{entry('multiply', 'add', '2 * 1')}"
+    )
+
+    ran = proctor("batch", "plan.yaml")
+
+    items = {item["merge"]: item for item in proctor.json("show", "both")["items"]}
+    merged, left = items["success"], items["conflict"]
+    # A conflict is no failure of the agent.
+    assert (ran.returncode, left["status"]) == (0, "success")
+    assert git(repository, "log", "--format=%s").splitlines() == [merged["prompt"], "first"]
+    assert git(repository, "status", "--porcelain") == ""
+    # The work that could not be merged stays on its branch.
+    totals = {"add": "total = 1 + 1\n", "multiply": "total = 2 * 1\n"}
+    branch = proctor.json("show", left["sessionId"])["branch"]
+    assert (repository / "shop.py").read_text() == totals[merged["prompt"]]
+    assert git(repository, "show", f"{branch}:shop.py") == totals[left["prompt"]]
+
+
+def test_a_base_branch_that_moved_while_the_agent_worked_keeps_its_commit(proctor, tmp_path, repository):
+    moves = f"git -C {repository} -c user.name=a -c user.email=a@b commit -q --allow-empty -m meanwhile"
+    (tmp_path / "plan.yaml").write_text(
+        f"runId: moved\ndefaults:\n  baseBranch: main\n  mergeOnPass: true\n  sandbox: none\n  {CHECK}\n"
+        f"matrix:\n  - repo: shop\n    prompt: Mend\n    command: \"{moves} && echo 'total = 2' > shop.py\"\n"
+    )
+
+    assert proctor("batch", "plan.yaml").returncode == 0
+
+    assert git(repository, "log", "--format=%s").splitlines() == ["Mend", "meanwhile", "first"]
+    assert (repository / "shop.py").read_text() == "total = 2\n"
+
+
+def test_an_agent_that_fails_once_is_tried_again_and_both_attempts_are_recorded(
+    proctor, tmp_path, repository
+):
+    once = f"test -e {tmp_path}/second || {{ touch {tmp_path}/second; exit 3; }}"
+    (tmp_path / "plan.yaml").write_text(
+        f"runId: twice\ndefaults:\n  baseBranch: main\n  retryOn: [fail]\n  sandbox: none\n  {CHECK}\n"
+        f"matrix:\n  - repo: shop\n    prompt: Mend\n    command: \"{once}; echo 'total = 2' > shop.py\"\n"
+    )
+
+    assert proctor("batch", "plan.yaml", "--retries", "2").returncode == 0
+
+    sessions = proctor.json("sessions", "list")["sessions"]
+    assert sorted((row["attempt"], row["status"]) for row in sessions) == [(1, "fail"), (2, "success")]
+    (item,) = proctor.json("show", "twice")["items"]
+    assert item["status"] == "success"
+
+
 # Stopping
 
 

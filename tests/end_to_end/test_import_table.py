@@ -49,11 +49,29 @@ def test_the_run_is_listed_shown_reported_and_exported(desk):
     assert any((desk.folder / "out").iterdir())
 
 
-def test_models_are_compared_with_a_gate(desk):
-    done = desk("compare", "models", "--by", "model", "--gate", "success>=-0.02", "--json")
+@pytest.mark.parametrize(
+    ("worse", "better", "exit_code", "verdict"),
+    [
+        # Of 80 tasks, how many only one of the two solves.
+        (0, 0, 0, "PASS"),
+        (16, 0, 1, "FAIL"),
+        (6, 5, 4, "INCONCLUSIVE"),
+    ],
+)
+def test_a_gate_passes_fails_or_stays_open_and_the_exit_code_says_which(
+    proctor, worse, better, exit_code, verdict
+):
+    rows = ["task,model,success"]
+    for task in range(80):
+        old, new = int(task >= better), int(task < 80 - worse)
+        rows += [f"t{task},old,{old}", f"t{task},new,{new}"]
+    (proctor.folder / "results.csv").write_text("\n".join(rows) + "\n")
+    proctor("import", "table", "results.csv", "--run", "models")
 
-    (success,) = [each for each in json.loads(done.stdout)["contrasts"] if each["metric"] == "success"]
-    assert (success["pairs"], done.returncode != 0) == (24, True)
+    done = proctor("compare", "models", "--by", "model", "--against", "old", "--gate", "success>=-0.05")
+
+    assert done.returncode == exit_code, done.stdout + done.stderr
+    assert f"{verdict}  success>=-0.05" in done.stdout
 
 
 def test_two_imported_runs_are_compared_by_task(desk):
