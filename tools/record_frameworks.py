@@ -23,6 +23,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from recorded_files import written_as_json  # noqa: E402
+
 RECORDED = ROOT / "tests" / "telemetry" / "recorded"
 QUESTION = "What is the weather in Oslo, and what is 2 + 3?"
 ANSWER = "It is sunny in Oslo, and 2 + 3 is 5."
@@ -518,7 +522,7 @@ def record(environments: Path, name: str, url: str, folder: Path) -> str:
     if ANSWER not in done.stdout or not spans.exists():
         return f"{name} failed:\n{done.stdout[-1000:]}\n{done.stderr[-3000:]}"
     documents = [json.loads(line) for line in spans.read_text().splitlines()]
-    text = json.dumps([scrubbed(each) for each in documents], indent=1, ensure_ascii=False)
+    text = written_as_json([scrubbed(each) for each in documents])
     RECORDED.mkdir(parents=True, exist_ok=True)
     (RECORDED / f"{name}.json").write_text(_without_machine(text, environments, folder) + "\n")
     return ""

@@ -1,10 +1,9 @@
 """The command line, variables and files of each agent that reaches its model through the gateway.
 
-They are recorded in `command_lines.json`; `PROCTOR_RECORD_SNAPSHOTS=1` writes it again.
+They are recorded in `command_lines.txt`.
 """
 
 import json
-import os
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,13 @@ from proctor.agents.command import _Lines
 from proctor.agents.scripted import ScriptStep, Stage, perform
 from proctor.errors import WorkspaceError
 from proctor.session import Message, ModelCall, ToolCall
+from recorded_files import check
 
 AGENTS = (
     *("aider", "claude", "cline", "codex", "continue", "copilot", "gemini", "mini-swe-agent", "opencode"),
     *("openhands", "pi", "qwen"),
 )
-RECORDED = Path(__file__).with_name("recorded") / "command_lines.json"
+RECORDED = Path(__file__).with_name("command_lines.txt")
 VALUES: dict[str, Any] = {"int": 7, "float": 1.5, "str": "some", "bool": True, "list[str]": ["--more"]}
 
 
@@ -46,12 +46,13 @@ def call_of(agent: Any, home: Path, model: str) -> dict[str, Any]:
     files = {
         str(file.relative_to(home)): file.read_text() for file in sorted(home.rglob("*")) if file.is_file()
     }
-    return {
+    described = {
         "arguments": list(call.arguments),
         "variables": dict(call.variables),
         "typed": call.typed,
         "files": files,
     }
+    return json.loads(json.dumps(described).replace(str(home), "HOME").replace(str(home.parent), "FOLDER"))
 
 
 def described(name: str, folder: Path) -> dict[str, Any]:
@@ -73,21 +74,18 @@ def described(name: str, folder: Path) -> dict[str, Any]:
                     calls[key] = call_of(type(usual)(**values), home, model)
                 except (WorkspaceError, ValueError) as error:
                     calls[key] = {"refused": str(error)}
-    text = json.dumps(calls).replace(str(folder), "FOLDER")
     plain = {
         each.name: each.default for each in fields(type(usual)) if each.default is not MISSING and each.init
     }
-    return {"calls": json.loads(text), "defaults": json.loads(json.dumps(plain, default=str))}
+    return {"calls": calls, "defaults": json.loads(json.dumps(plain, default=str))}
 
 
-@pytest.mark.parametrize("name", AGENTS)
-def test_how_an_agent_is_called(name: str, tmp_path: Path) -> None:
-    found = described(name, tmp_path)
-    recorded = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
-    if os.environ.get("PROCTOR_RECORD_SNAPSHOTS") == "1":
-        recorded[name] = found
-        RECORDED.write_text(json.dumps(dict(sorted(recorded.items())), indent=1, ensure_ascii=False) + "\n")
-    assert found == recorded[name]
+def test_how_agents_are_called(tmp_path: Path) -> None:
+    found = {}
+    for name in AGENTS:
+        (tmp_path / name).mkdir()
+        found[name] = described(name, tmp_path / name)
+    check(RECORDED, found)
 
 
 # --- What they share ---

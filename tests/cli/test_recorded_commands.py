@@ -1,8 +1,9 @@
 """Commands with all that they print, as recorded in `recorded/*.txt`.
 
-A line that begins with `$ proctor` is a command; below it are its standard output, its standard error behind
-`! `, and its exit code unless that is 0. Add a command and record with PROCTOR_RECORD_SNAPSHOTS=1, then read
-the difference. In `started*.txt` are commands that run something: durations and widths of columns differ.
+A line that begins with `$ proctor` is a command; below it are its standard output (a JSON document as
+`recorded_files` writes it), its standard error behind `! `, and its exit code unless that is 0. Add a command
+and record with PROCTOR_RECORD_SNAPSHOTS=1, then read the difference. In `started*.txt` are commands that run
+something: durations and widths of columns differ.
 """
 
 import io
@@ -14,6 +15,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,8 +25,8 @@ from filled import NOW, add_batch, filled_store, items
 from proctor.cli.main import main
 from proctor.store import RetrySelection
 from proctor.store.writer import this_process
+from recorded_files import check_transcript, mapped, written
 
-RECORD_VARIABLE = "PROCTOR_RECORD_SNAPSHOTS"
 RECORDED = Path(__file__).parent / "recorded"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 JUDGE = """
@@ -103,7 +105,7 @@ def clean_variables(folder: Path) -> Iterator[None]:
 MASKS = (
     (r"(?!2026-03-01)20\d\d-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+]00:00)?", "<moment>"),
     (r"20\d{6}[T-]\d{6}(-[0-9a-f]{4})?", "<moment>"),
-    (r"\b[0-9.]+ (kB|MB)\b|(?<=ytes\": )\d+", "<size>"),
+    (r"\b[0-9.]+ (kB|MB)\b", "<size>"),
     (r"(?<=confined by ).*", "…"),
     (r"(?<=in process )\d+", "<id>"),
     (r"\b(first|again)-[A-Za-z0-9]{10}\b", r"\1-…"),
@@ -114,7 +116,9 @@ MASKS = (
 )
 
 
-TIMES = r"\b(\d+ min )?[\d.]+ (s|ms)\b|(?<=(Sec|nds|_ms|.Ms|ime)\": )[\d.]+"
+TIMES = r"\b(\d+ min )?[\d.]+ (s|ms)\b"
+"""Those that differ between runs of a command that runs something."""
+TIME_NAMES = r".*(Sec|nds|_ms|.Ms|ime)"
 
 
 def masked(text: str, folder: Path) -> str:
@@ -125,30 +129,53 @@ def masked(text: str, folder: Path) -> str:
     return re.sub(r"\b\d+\.\d{10,}\b", lambda match: f"{float(match.group()):.9g}", text)
 
 
-def transcript(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+def without_times(text: str) -> str:
+    return re.sub("  +", "  ", re.sub(TIMES, "<time>", text))
+
+
+def output_of(text: str, folder: Path, is_timed: bool) -> str:
+    """What is printed or written: a JSON document as such, other text as it is."""
+
+    def plain(name: str, value: Any) -> Any:
+        if isinstance(value, str):
+            return without_times(masked(value, folder)) if is_timed else masked(value, folder)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            if name.endswith("ytes"):
+                return "<size>"
+            if is_timed and re.fullmatch(TIME_NAMES, name):
+                return "<time>"
+        return float(f"{value:.9g}") if isinstance(value, float) else value
+
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError:
+        text = masked(text, folder)
+        return without_times(text) if is_timed else text
+    return written(mapped(document, plain)) + "\n"
+
+
+def transcript(command: str, folder: Path, capsys: pytest.CaptureFixture[str], is_timed: bool) -> str:
     """What a command prints; `cat FILE` prints a file that an earlier one has written."""
     program, *words = shlex.split(command)
     if program == "cat":
-        return masked(Path(*words).read_text(encoding="utf-8").rstrip("\n") + "\n", folder)
+        text = Path(*words).read_text(encoding="utf-8").rstrip("\n") + "\n"
+        return output_of(text, folder, is_timed)
     with clean_variables(folder):
         code = main(words)
     printed = capsys.readouterr()
     notes = "".join(f"! {line}\n" for line in printed.err.splitlines())
-    text = printed.out + ("" if printed.out.endswith("\n") or not printed.out else "\n") + notes
-    return masked(text + (f"exit code {code}\n" if code else ""), folder)
+    notes += f"exit code {code}\n" if code else ""
+    output = output_of(printed.out, folder, is_timed)
+    return (output if output.endswith("\n") or not output else output + "\n") + output_of(
+        notes, folder, is_timed
+    )
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in RECORDED.glob("*.txt")))
 def test_commands_print_what_they_printed_before(
     name: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = RECORDED / f"{name}.txt"
-    recorded = file.read_text(encoding="utf-8")
-    commands = re.findall(r"^\$ ((?:proctor|cat) .*)$", recorded, flags=re.MULTILINE)
-    printed = "\n".join(f"$ {command}\n{transcript(command, folder, capsys)}" for command in commands)
-    if name.startswith("started"):
-        printed = re.sub("  +", "  ", re.sub(TIMES, "<time>", printed))
-    if os.environ.get(RECORD_VARIABLE) == "1":
-        file.write_text(printed, encoding="utf-8")
-    else:
-        assert printed == recorded
+    is_timed = name.startswith("started")
+    check_transcript(
+        RECORDED / f"{name}.txt", "proctor|cat", lambda each: transcript(each, folder, capsys, is_timed)
+    )

@@ -1,17 +1,15 @@
 """Sessions in the formats of other tools, compared with recorded files: no member changes unnoticed.
 
-That the other tools read them is tested with `proctor import` and with the tools' own readers. Where a
-change is meant, `PROCTOR_RECORD_SNAPSHOTS=1 pytest tests/export/test_recorded_formats.py` rewrites them:
-look through the difference before committing it.
+That the other tools read them is tested with `proctor import` and with the tools' own readers.
 """
 
 import json
-import os
 import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +18,7 @@ from proctor.export import atif, harbor, inspect, sessions
 from proctor.export.harbor import reward_of
 from proctor.score import Score
 from proctor.session import Event, Message, ModelCall, Session, Step, TimedEvent, ToolCall, Usage
+from recorded_files import check
 
 RECORDED = Path(__file__).parent / "recorded"
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -112,7 +111,14 @@ WHOLE = Session(
 BRIEF = Session(external_id="s 2", source="otlp", steps=[step("a", 9, said("Hi.", "user"), said("Hello."))])
 OTHERS = [
     replace(BRIEF, external_id="3", agent="codex", model="openai/x", finished_at=START),
-    replace(WHOLE, service="other", error="", status="success", started_at=START - timedelta(hours=1)),
+    replace(
+        WHOLE,
+        service="other",
+        error="",
+        status="success",
+        started_at=START - timedelta(hours=1),
+        steps=WHOLE.steps[:1],
+    ),
     replace(BRIEF, external_id="4", status="timeout", error="slow", steps=[]),
     replace(BRIEF, external_id="5", status="error", error="lost", model="local", name="n", started_at=START),
     replace(BRIEF, external_id="x" * 90, agent="a:b", model="m", steps=[step("", 0, SILENT)]),
@@ -130,21 +136,30 @@ def content_of(path: Path) -> object:
     return json.loads(path.read_text("utf-8"))
 
 
-@pytest.mark.parametrize("module", [atif, harbor, inspect])
-def test_sessions_are_written_as_recorded(module: sessions.Format, tmp_path: Path) -> None:
-    out = tmp_path / "out"
+def exported(module: sessions.Format, folder: Path) -> dict[str, Any]:
+    """All that a format writes, by the names of files."""
+    out = folder / "out"
     out.mkdir()
-
     paths = module.write(ALL, out, "run")
+    assert sorted(paths) == sorted(out.iterdir())
+    return {path.name: content_of(path) for path in paths}
 
-    document = {path.name: content_of(path) for path in paths}
-    file = RECORDED / f"{next(iter(document)).partition('-')[0]}.json"
-    text = json.dumps(document, indent=1, ensure_ascii=False, sort_keys=False) + "\n"
-    if os.environ.get("PROCTOR_RECORD_SNAPSHOTS") == "1":
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-    assert text == file.read_text(encoding="utf-8")
-    assert sorted(path.name for path in out.iterdir()) == sorted(document)
+
+@pytest.mark.parametrize("module", [atif, inspect])
+def test_sessions_are_written_as_recorded(module: sessions.Format, tmp_path: Path) -> None:
+    document = exported(module, tmp_path)
+    check(RECORDED / f"{next(iter(document)).partition('-')[0]}.txt", document)
+
+
+def test_a_job_of_harbor_has_the_trajectories_of_atif_and_results_as_recorded(tmp_path: Path) -> None:
+    (job,) = exported(harbor, tmp_path).values()
+
+    trials = [trial for trial in job.values() if "result.json" in trial]
+    trajectories = [trial.pop("agent")["trajectory.json"] for trial in trials]
+    (tmp_path / "atif").mkdir()
+    whole = exported(atif, tmp_path / "atif").values()
+    assert sorted(map(str, whole)) == sorted(str(each) for each in trajectories if each["steps"])
+    check(RECORDED / "harbor.txt", job)
 
 
 def test_spans_are_one_line_for_each_session_in_which_something_happened(tmp_path: Path) -> None:

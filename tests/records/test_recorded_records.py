@@ -1,12 +1,7 @@
-"""Sessions as they are read from files of other agents, with one of each thing in them, are as recorded.
-
-Where a change is meant, `PROCTOR_RECORD_SNAPSHOTS=1 pytest tests/records/test_recorded_records.py` rewrites
-`recorded/*.json`: read the difference.
-"""
+"""Sessions as they are read from files of other agents, with one of each thing in them, are as recorded."""
 
 import dataclasses
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +10,7 @@ from typing import Any
 import pytest
 
 from proctor.records import atif, codex, mini_swe_agent, patienthub
+from recorded_files import check
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -329,14 +325,6 @@ ATIF: dict[str, Any] = {
 }
 
 
-def compare(name: str, document: object) -> None:
-    file = RECORDED / f"{name}.json"
-    text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-    if os.environ.get("PROCTOR_RECORD_SNAPSHOTS") == "1":
-        file.write_text(text, encoding="utf-8")
-    assert text == file.read_text(encoding="utf-8")
-
-
 def read_files(reader: ModuleType, files: Mapping[str, str], folder: Path, suffix: str) -> dict[str, Any]:
     read = {}
     folder = folder / "files"
@@ -351,7 +339,7 @@ def read_files(reader: ModuleType, files: Mapping[str, str], folder: Path, suffi
 
 def test_what_is_read_of_codex_is_as_recorded(tmp_path: Path) -> None:
     files = {name: "\n".join(map(json.dumps, lines)) + "\n" for name, lines in CODEX.items()}
-    compare("codex", read_files(codex, files, tmp_path, ".jsonl"))
+    check(RECORDED / "codex.txt", read_files(codex, files, tmp_path, ".jsonl"))
 
 
 @pytest.mark.parametrize(
@@ -366,30 +354,29 @@ def test_what_is_read_of_documents_is_as_recorded(
     name: str, reader: ModuleType, documents: Mapping[str, Any], suffix: str, tmp_path: Path
 ) -> None:
     files = {title: json.dumps(document) for title, document in documents.items()}
-    compare(name, read_files(reader, files, tmp_path, suffix))
+    check(RECORDED / f"{name}.txt", read_files(reader, files, tmp_path, suffix))
 
 
-@pytest.mark.parametrize(
-    "trial",
-    [
-        {"started_at": at(20), "finished_at": at(30), "verifier_result": {"rewards": {"a": 0.5, "b": 0}}},
-        {"verifier_result": {"rewards": {"a": 1.0, "b": 0}}, "source": "set"},
-        {"exception_info": {"exception_type": "AgentTimeoutError", "exception_message": "late"}},
-        {"exception_info": {"exception_type": "KeyError", "exception_message": "x"}},
-    ],
-    ids=["failed", "passed", "late", "broken"],
-)
-def test_what_is_read_of_a_trial_is_as_recorded(
-    trial: dict[str, Any], tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    folder = tmp_path / "trial"
-    folder.mkdir()
-    (folder / "result.json").write_text(
-        json.dumps({"trial_name": "t-1", "task_name": "task", **trial}), encoding="utf-8"
-    )
-    path = folder / "agent" / "trajectory.json"
-    path.parent.mkdir()
-    path.write_text(json.dumps(ATIF["theirs"]), encoding="utf-8")
-    session = plain(next(atif.read(path)))
-    session.pop("steps")
-    compare(f"trial-{request.node.callspec.id}", session)
+TRIALS: dict[str, dict[str, Any]] = {
+    "failed": {
+        "started_at": at(20),
+        "finished_at": at(30),
+        "verifier_result": {"rewards": {"a": 0.5, "b": 0}},
+    },
+    "passed": {"verifier_result": {"rewards": {"a": 1.0, "b": 0}}, "source": "set"},
+    "late": {"exception_info": {"exception_type": "AgentTimeoutError", "exception_message": "late"}},
+    "broken": {"exception_info": {"exception_type": "KeyError", "exception_message": "x"}},
+}
+
+
+def test_what_is_read_of_trials_is_as_recorded(tmp_path: Path) -> None:
+    read = {}
+    for name, trial in TRIALS.items():
+        path = tmp_path / name / "agent" / "trajectory.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(ATIF["theirs"]), encoding="utf-8")
+        result = {"trial_name": "t-1", "task_name": "task", **trial}
+        (tmp_path / name / "result.json").write_text(json.dumps(result), encoding="utf-8")
+        read[name] = plain(next(atif.read(path)))
+        read[name].pop("steps")
+    check(RECORDED / "trials.txt", read)

@@ -1,11 +1,6 @@
-"""A scenario with everything in it is played as recorded: each question, each answer read, each value.
-
-Where a change is meant, `PROCTOR_RECORD_SNAPSHOTS=1 pytest tests/scenario/test_recorded_scenario.py` rewrites
-`recorded/scenario.json`: read the difference.
-"""
+"""A scenario with everything in it is played as recorded: each question, each answer read, each value."""
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -19,8 +14,9 @@ from proctor.model import Request
 from proctor.scenario import metrics
 from proctor.scenario.definition import Measure, scenario_of
 from proctor.scenario.simulation import _exceeds_window, _find, _largest
+from recorded_files import check
 
-RECORDED = Path(__file__).parent / "recorded" / "scenario.json"
+RECORDED = Path(__file__).parent / "recorded" / "scenario.txt"
 ACTORS = {
     **PLAIN["actors"],
     "mill": {"name": "Old Mill", "short_name": "mill", "llm_model": "model-mill", "role": "neighbor"},
@@ -142,10 +138,7 @@ async def test_a_scenario_with_everything_is_played_as_recorded() -> None:
         ],
         "turns": [asdict(turn) for turn in stage.turns],
     }
-    text = json.dumps(document, indent=1, ensure_ascii=False, default=str) + "\n"
-    if os.environ.get("PROCTOR_RECORD_SNAPSHOTS") == "1":
-        RECORDED.write_text(text, encoding="utf-8")
-    assert text == RECORDED.read_text(encoding="utf-8")
+    check(RECORDED, json.loads(json.dumps(document, default=str)))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ read with `sqlite3`. Only `run_command` imports `proctor`.
 
 import contextlib
 import csv
-import difflib
 import hashlib
 import io
 import json
@@ -17,20 +16,17 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from waiting import TIME_LIMIT_SECONDS
+from recorded_files import check
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 RECORDED = Path(__file__).parent / "recorded"
-RECORD_VARIABLE = "PROCTOR_RECORD_SNAPSHOTS"
-"""Set it to 1 to rewrite the recorded files instead of comparing with them."""
 
 MEASURED_KEYS = re.compile(
     r"(\w+_)?(seconds|secs?|ms|duration|latency|time|times|elapsed|fastest|pid)(_\w+)?$"
@@ -123,32 +119,6 @@ class Desk:
         code, output = self.run(*words, "--json")
         return {"exitCode": code, "document": self.masked(json.loads(output)) if output else None}
 
-    def served(self, path: str) -> Any:
-        """The JSON document at `path` of `proctor serve`, in a process of its own."""
-        server = subprocess.Popen(
-            [sys.executable, "-m", "proctor", "serve", "--no-token", "--port", "0", "--json"],
-            cwd=self.folder,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        try:
-            assert server.stdout is not None
-            url = printed = ""
-            while not url:
-                line = server.stdout.readline()
-                assert line, "the server ended before it listened"
-                printed += line
-                with contextlib.suppress(json.JSONDecodeError):
-                    url = json.loads(printed)["url"]
-            with urllib.request.urlopen(url.rstrip("/") + path, timeout=TIME_LIMIT_SECONDS) as response:
-                return json.load(response)
-        finally:
-            server.terminate()
-            server.wait(timeout=TIME_LIMIT_SECONDS)
-            server.stdout.close()
-
     def path_without_agents(self) -> str:
         """A PATH with git and Python only, so that no installed agent is seen."""
         folder = self.folder / "bin"
@@ -163,14 +133,14 @@ class Desk:
             connection.row_factory = sqlite3.Row
             return [dict(row) for row in connection.execute(statement, values)]
 
-    def items(self) -> dict[str, list[str]]:
+    def items(self) -> dict[str, list[dict[str, Any]]]:
         """Id, digest, runner, repeat, agent and model of every item, by run, in the order of the plan."""
         members = ("id", "digest", "runner", "repeat", "agent", "model")
         masked = self._masking()
-        items: dict[str, list[str]] = {}
+        items: dict[str, list[dict[str, Any]]] = {}
         for row in self.query('SELECT * FROM "batch_items" ORDER BY "runId", "position"'):
-            identity = " ".join(str(row[member]) or "-" for member in members)
-            items.setdefault(masked.text(row["runId"]), []).append(masked.text(identity))
+            identity = {member: row[member] for member in members} | {"digest": row["digest"][:16]}
+            items.setdefault(masked.text(row["runId"]), []).append(masked.value(identity))
         return items
 
     def request_digests(self) -> dict[str, str]:
@@ -204,15 +174,14 @@ class Desk:
             server.server_close()
             thread.join()
 
-    def sent_requests(self, server: "ModelServer") -> list[str]:
-        """Path, model, keys and digest of each request that a server got, with its count; sorted."""
+    def sent_requests(self, server: "ModelServer") -> dict[str, str]:
+        """Of each path, model and set of keys that a server got: how many requests, and a digest of all."""
         masked = self._masking()
-        lines = Counter(
-            f"{path} {body['model']} {','.join(sorted(body))} "
-            + hashlib.sha256(masked.text(json.dumps(body, sort_keys=True)).encode()).hexdigest()[:32]
-            for path, body in server.requests
-        )
-        return [f"{line} ×{count}" for line, count in sorted(lines.items())]
+        requests: dict[str, list[str]] = {}
+        for path, body in server.requests:
+            text = masked.text(json.dumps(body, sort_keys=True))
+            requests.setdefault(f"{path} {body['model']} {','.join(sorted(body))}", []).append(text)
+        return {asked: _digest_of_all(texts) for asked, texts in sorted(requests.items())}
 
     def recorded_requests(self, file: str) -> dict[str, str]:
         """Of each item, wire and model in a recording: how many requests, and a digest of their digests."""
@@ -223,30 +192,40 @@ class Desk:
             requests.setdefault(masked.text(asked), []).append(line["digest"])
         return {asked: _digest_of_all(digests) for asked, digests in sorted(requests.items())}
 
-    def score_digests(self) -> list[list[Any]]:
-        """Each evaluator that scored: `[evaluator, digest, level, dimension]`, sorted."""
+    def score_digests(self) -> dict[str, str]:
+        """Of each evaluator that scored, with its dimension: its digest and its level."""
         members = '"evaluator", "evaluatorDigest", "level", "dimension"'
-        rows = self.query(f'SELECT DISTINCT {members} FROM "scores"')
-        return sorted([value or "" for value in row.values()] for row in rows)
+        rows = self.query(f'SELECT DISTINCT {members} FROM "scores" ORDER BY 1, 4, 3')
+        names = (f"{row['evaluator']} {row['dimension'] or ''}".rstrip() for row in rows)
+        return {
+            name: f"{row['evaluatorDigest']} {row['level']}" for name, row in zip(names, rows, strict=True)
+        }
 
     def masked(self, value: Any) -> Any:
         """`value` without moments, durations, folders, ids of sessions and sentences for people."""
         return self._masking().value(value)
 
     def files(self, folder: str) -> list[dict[str, Any]]:
-        """Every file below `folder`, those of equal contents together.
+        """Every file below `folder`, those of equal contents together, numbers in their names as `#`.
 
         Of a CSV file the header counts, of a JSON file its shape, of a text its headings and tables.
         """
         root, masked = self.folder / folder, self._masking()
-        groups: dict[str, dict[str, Any]] = {}
+        groups: dict[str, Counter[str]] = {}
         for path in sorted(path for path in root.rglob("*") if path.is_file()):
             contents = masked.text(json.dumps(_contents(path), ensure_ascii=False))
-            group = groups.setdefault(contents, {"names": [], "contents": json.loads(contents)})
-            group["names"].append(masked.text(path.relative_to(root).as_posix()))
-        for group in groups.values():
-            group["names"].sort()
-        return sorted(groups.values(), key=lambda group: group["names"])
+            name = re.sub(r"\d+", "#", masked.text(path.relative_to(root).as_posix()))
+            groups.setdefault(contents, Counter())[name] += 1
+        described = [
+            {
+                "names": [
+                    name if count == 1 else f"{name} ×{count}" for name, count in sorted(names.items())
+                ],
+                "contents": json.loads(contents),
+            }
+            for contents, names in groups.items()
+        ]
+        return sorted(described, key=lambda each: each["names"])
 
     def _masking(self) -> "Masking":
         texts = {str(self.folder): "<folder>", str(ROOT): "<repository>", sys.executable: "<python>"}
@@ -374,21 +353,7 @@ def _replaced_environment(environment: Mapping[str, str]) -> Iterator[None]:
 
 def check_snapshot(name: str, document: Any) -> None:
     """Compare a masked document with the one recorded as `name`, or record it."""
-    file = RECORDED / f"{name}.json"
-    text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-    if os.environ.get(RECORD_VARIABLE) == "1":
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-        return
-    recorded = file.read_text()
-    if recorded != text:
-        lines = difflib.unified_diff(
-            recorded.splitlines(), text.splitlines(), f"recorded/{file.name}", "now", lineterm="", n=4
-        )
-        shown = "\n".join(list(lines)[:200])
-        raise AssertionError(
-            f"{name} differs from its snapshot ({RECORD_VARIABLE}=1 records it anew)\n{shown}"
-        )
+    check(RECORDED / f"{name}.txt", document)
 
 
 def shape(value: Any) -> Any:
@@ -401,6 +366,20 @@ def shape(value: Any) -> Any:
             merged = shape(element) if merged is None else _merge(merged, shape(element))
         return [] if merged is None else [merged]
     return _type_name(value)
+
+
+def joined(shape: Any) -> Any:
+    """A shape with the members that are objects of one shape together, and numbers in their names as `#`."""
+    if isinstance(shape, list):
+        return [joined(part) for part in shape]
+    if not isinstance(shape, Mapping):
+        return shape
+    together: dict[str, tuple[list[str], Any]] = {}
+    for name, part in shape.items():
+        text = json.dumps(part)
+        names, _ = together.setdefault(text if "{" in text else name, ([], joined(part)))
+        names.append("#" if name.isdigit() else name)
+    return {"|".join(dict.fromkeys(names)): part for names, part in together.values()}
 
 
 def _type_name(value: Any) -> str:
@@ -441,10 +420,10 @@ def _contents(path: Path) -> Any:
             rows = list(csv.reader(lines))
         return {"columns": rows[0] if rows else [], "rows": max(0, len(rows) - 1)}
     if path.suffix == ".json":
-        return shape(json.loads(path.read_text()))
+        return joined(shape(json.loads(path.read_text())))
     if path.suffix in (".jsonl", ".ndjson"):
         values = [json.loads(line) for line in path.read_text().splitlines()]
-        return {"lines": len(values), "each": shape(values)}
+        return {"lines": len(values), "each": joined(shape(values))}
     if path.suffix == ".md":
         return markdown_structure(path.read_text())
     if path.suffix == ".html":
@@ -470,21 +449,3 @@ def html_structure(text: str) -> dict[str, int]:
     """How many headings, tables, rows, cells and figures a page has."""
     tags = ("h1", "h2", "h3", "table", "tr", "th", "td", "svg", "details", "script", "style")
     return {tag: len(re.findall(rf"<{tag}[\s>]", text)) for tag in tags}
-
-
-def openapi_structure(document: Mapping[str, Any]) -> Any:
-    """An OpenAPI document without its prose: titles, descriptions, summaries, tags and versions."""
-    prose = {"title", "description", "summary", "tags", "example", "examples", "info"}
-
-    def kept(value: Any, *, names: bool) -> Any:
-        # Below `properties` and `schemas` the keys are names of the interface, not words of OpenAPI.
-        if isinstance(value, Mapping):
-            named = ("properties", "schemas", "paths", "parameters", "responses", "headers")
-            return {
-                key: kept(part, names=not names and key in named)
-                for key, part in sorted(value.items())
-                if names or key not in prose
-            }
-        return [kept(part, names=False) for part in value] if isinstance(value, list) else value
-
-    return kept(document, names=False)

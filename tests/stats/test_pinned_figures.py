@@ -1,12 +1,10 @@
 """Figures of fixed data to nine digits: no change of a formula, a constant or a seed goes unnoticed.
 
-Other tests show that the figures are right. Where a change is meant,
-`PROCTOR_RECORD_SNAPSHOTS=1 pytest tests/stats/test_pinned_figures.py` rewrites `pinned_figures.json`: look
-through the difference before committing it.
+Other tests show that the figures are right. What is recorded may differ by rounding on another machine, so
+`pinned_figures.json` is compared figure by figure.
 """
 
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from datetime import UTC, datetime
@@ -46,6 +44,7 @@ from proctor.stats.ranking import ranks, table_of, undominated
 from proctor.stats.results import load_results
 from proctor.store import Store, StoreReader
 from proctor.store.imported_runs import ImportedFile, TableOutcome
+from recorded_files import is_recording
 
 RECORDED = Path(__file__).with_name("pinned_figures.json")
 PROSE = {"note", "reason", "scope", "needs_words", "remarks"}
@@ -985,7 +984,7 @@ def pinned() -> Iterable[dict[str, Any]]:
     """The recorded figures; what a test puts there is recorded."""
     known = recorded()
     yield known
-    if os.environ.get("PROCTOR_RECORD_SNAPSHOTS"):
+    if is_recording():
         names = [name for name in (*FIGURES, *OF_RUNS) if name in known]
         lines = [f"{json.dumps(name)}: {json.dumps(known[name])}" for name in names]
         RECORDED.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
@@ -1003,7 +1002,7 @@ def test_figures_of_fixed_runs_stay_as_they_are(name: str, read: StoreReader, pi
 
 def check(pinned: dict[str, Any], name: str, value: object) -> None:
     now = json.loads(json.dumps(plain(value)))
-    if os.environ.get("PROCTOR_RECORD_SNAPSHOTS"):
+    if is_recording():
         pinned[name] = now
     assert differing(now, pinned[name]) == {}
 

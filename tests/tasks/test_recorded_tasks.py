@@ -1,13 +1,8 @@
-"""Tasks as they are read from the files of each format, and written in our own, are as recorded.
-
-Where a change is meant, `PROCTOR_RECORD_SNAPSHOTS=1 pytest tests/tasks/test_recorded_tasks.py` rewrites
-`recorded/*.json`: read the difference.
-"""
+"""Tasks as they are read from the files of each format, and written in our own, are as recorded."""
 
 import dataclasses
 import gzip
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +16,7 @@ from proctor.tasks.formats import read_task_set, write_task_set
 from proctor.tasks.markdown import bullets, read_markdown, read_task, read_tasks
 from proctor.tasks.task import MARKDOWN as MARKDOWN_FORMAT
 from proctor.tasks.task import ReadOptions, Task, TaskCheck, TaskSet, texts_of
+from recorded_files import check
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -70,14 +66,6 @@ def write(folder: Path, files: Mapping[str, str | bytes]) -> None:
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(text.encode() if isinstance(text, str) else text)
-
-
-def compare(name: str, document: object) -> None:
-    file = RECORDED / f"{name}.json"
-    text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-    if os.environ.get("PROCTOR_RECORD_SNAPSHOTS") == "1":
-        file.write_text(text, encoding="utf-8")
-    assert text == file.read_text(encoding="utf-8")
 
 
 # --- promptfoo ---
@@ -184,39 +172,34 @@ def test_what_is_read_of_promptfoo_is_as_recorded(tmp_path: Path) -> None:
         },
     )
     read = read_task_set(folder / "promptfooconfig.yaml", ReadOptions(judge="scripted/ok"))
-    compare("promptfoo", plain(read, tmp_path))
+    check(RECORDED / "promptfoo.txt", plain(read, tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("targets", "prompts: Hi\ntargets: echo\n"),
-        ("default-file", "prompts: Hi\nproviders: [echo]\ndefaultTest: file://default.yaml\ntests: t.json\n"),
-        ("default-missing", "prompts: Hi\nproviders: [echo]\ndefaultTest: file://none.yaml\n"),
-        (
-            "several-messages",
-            'prompts: [\'[{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]\', '
-            '\'[{"role": "assistant", "content": "a"}]\', \'[1]\', \'[x\', \'  [{"role": "user", '
-            '"content": "{{a}}"}]\']\nproviders: [echo]\ntests: [{vars: {a: \'line"quote\'}}]\n',
-        ),
-        ("nested", "prompts: ['{{a}}']\nproviders: [echo]\ntests: [{vars: {a: '{{b}}', b: deep}}]\n"),
-        ("rubric", "prompts: Hi\nproviders: [echo]\ntests: [{assert: [{type: llm-rubric, value: x}]}]\n"),
-    ],
-)
-def test_small_configurations_of_promptfoo_are_as_recorded(name: str, text: str, tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        {
-            "promptfooconfig.yaml": text,
-            "default.yaml": "assert: [{type: equals, value: x}]\n",
-            "t.json": '{"vars": {"a": 1}}',
-        },
-    )
-    try:
-        read = plain(read_task_set(tmp_path / "promptfooconfig.yaml"), tmp_path)
-    except UsageError as error:
-        read = plain(str(error), tmp_path)
-    compare(f"promptfoo-{name}", read)
+SMALL_CONFIGURATIONS = {
+    "targets": "prompts: Hi\ntargets: echo\n",
+    "default-file": "prompts: Hi\nproviders: [echo]\ndefaultTest: file://default.yaml\ntests: t.json\n",
+    "default-missing": "prompts: Hi\nproviders: [echo]\ndefaultTest: file://none.yaml\n",
+    "several-messages": (
+        'prompts: [\'[{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]\', '
+        '\'[{"role": "assistant", "content": "a"}]\', \'[1]\', \'[x\', \'  [{"role": "user", '
+        '"content": "{{a}}"}]\']\nproviders: [echo]\ntests: [{vars: {a: \'line"quote\'}}]\n'
+    ),
+    "nested": "prompts: ['{{a}}']\nproviders: [echo]\ntests: [{vars: {a: '{{b}}', b: deep}}]\n",
+    "rubric": "prompts: Hi\nproviders: [echo]\ntests: [{assert: [{type: llm-rubric, value: x}]}]\n",
+}
+
+
+def test_small_configurations_of_promptfoo_are_as_recorded(tmp_path: Path) -> None:
+    read = {}
+    for name, text in SMALL_CONFIGURATIONS.items():
+        folder = tmp_path / name
+        files = {"default.yaml": "assert: [{type: equals, value: x}]\n", "t.json": '{"vars": {"a": 1}}'}
+        write(folder, {"promptfooconfig.yaml": text, **files})
+        try:
+            read[name] = plain(read_task_set(folder / "promptfooconfig.yaml"), folder)
+        except UsageError as error:
+            read[name] = plain(str(error), folder)
+    check(RECORDED / "promptfoo-small.txt", read)
 
 
 # --- Harbor and Terminal-Bench ---
@@ -312,7 +295,7 @@ def test_what_is_read_of_harbor_is_as_recorded(tmp_path: Path) -> None:
         files = {key: text for key, text in {**GOOD, **changes}.items() if text is not None}
         write(tmp_path / name, files)
     read = {name: plain(harbor.read_harbor(tmp_path / name, ReadOptions()), tmp_path) for name in HARBOR}
-    compare("harbor", read)
+    check(RECORDED / "harbor.txt", read)
 
 
 TERMINAL: dict[str, dict[str, str | bytes | None]] = {
@@ -350,7 +333,7 @@ def test_what_is_read_of_terminal_bench_is_as_recorded(tmp_path: Path) -> None:
     read = {
         name: plain(harbor.read_terminal_bench(tmp_path / name, ReadOptions()), tmp_path) for name in TERMINAL
     }
-    compare("terminal-bench", read)
+    check(RECORDED / "terminal-bench.txt", read)
 
 
 def test_a_task_yaml_without_an_instruction_is_of_another_tool(tmp_path: Path) -> None:
@@ -463,7 +446,7 @@ def test_what_is_read_of_exercises_is_as_recorded(tmp_path: Path) -> None:
         folder = tmp_path / name
         write(folder, {key: text for key, text in {**EXERCISE, **changes}.items() if text is not None})
         read[name] = plain(exercism.read_exercise(folder, ReadOptions()), tmp_path)
-    compare("exercism", read)
+    check(RECORDED / "exercism.txt", read)
 
 
 @pytest.mark.parametrize(
@@ -585,7 +568,7 @@ def test_what_is_read_of_rows_is_as_recorded(tmp_path: Path) -> None:
     }
     write(tmp_path / "files", files)
     read = read_all(tmp_path / "files", ReadOptions(repos={"org/lib": clone}, setup="make"))
-    compare("rows", plain(read, tmp_path))
+    check(RECORDED / "rows.txt", plain(read, tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -732,7 +715,9 @@ def test_what_is_read_of_our_own_format_is_as_recorded(tmp_path: Path) -> None:
             )
         except UsageError as error:
             read[file.name] = plain(str(error), tmp_path)
-    compare("markdown", json.loads(json.dumps(read, default=str).replace(str(Path.home()), "HOME")))
+    check(
+        RECORDED / "markdown.txt", json.loads(json.dumps(read, default=str).replace(str(Path.home()), "HOME"))
+    )
 
 
 def test_lines_are_numbered_in_the_whole_file() -> None:
@@ -795,7 +780,7 @@ def test_what_a_folder_contains_is_found_by_its_files(tmp_path: Path) -> None:
             names = [(task["name"], task.get("format", "")) for task in found["tasks"]]
             reasons = [(each["file"], each.get("line"), each["reason"]) for each in found.get("not_read", ())]
             read[name] = {"tasks": names, "not read": reasons, "models": found.get("models", [])}
-    compare("folders", read)
+    check(RECORDED / "folders.txt", read)
 
 
 def test_a_task_file_of_a_folder_names_the_folder(tmp_path: Path) -> None:
@@ -854,8 +839,8 @@ def test_what_is_written_in_our_own_format_is_as_recorded(tmp_path: Path) -> Non
         for path in sorted((tmp_path / "new").rglob("*"))
         if path.is_file()
     }
-    compare(
-        "written",
+    check(
+        RECORDED / "written.txt",
         plain({"texts": texts, "written": written, "left out": left_out}, tmp_path),
     )
     with pytest.raises(UsageError, match="is not empty"):
@@ -943,7 +928,7 @@ def test_cases_of_amp_are_as_recorded(tmp_path: Path) -> None:
         name: plain(amp.read_amp(tmp_path / "amp" / name, ReadOptions(repos={"org/lib": clone})), tmp_path)
         for name in ("plan.yaml", "matrix.yaml", "suite.yaml", "list.json")
     }
-    compare("amp", read)
+    check(RECORDED / "amp.txt", read)
 
 
 @pytest.mark.parametrize(

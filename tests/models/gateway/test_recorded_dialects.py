@@ -1,11 +1,6 @@
-"""What the gateway writes to clients and reads from servers in each format is as recorded.
-
-Where a change is meant, `PROCTOR_RECORD_SNAPSHOTS=1 pytest tests/models/gateway/test_recorded_dialects.py`
-rewrites `recorded/*.json`: read the difference.
-"""
+"""What the gateway writes to clients and reads from servers in each format is as recorded."""
 
 import json
-import os
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +11,7 @@ from proctor.model import ToolRequest, WireAnswer
 from proctor.models.gateway import chat, gemini, messages, responses
 from proctor.models.gateway.dialect import Frame
 from proctor.session import Usage
+from recorded_files import check
 
 RECORDED = Path(__file__).parent / "recorded"
 DIALECTS: dict[str, ModuleType] = {
@@ -31,33 +27,42 @@ CALLS = (
 )
 ANSWERS = {
     "text": WireAnswer("Good ✓", USAGE, (), "stop"),
+    "text, with counts": WireAnswer("Good ✓", USAGE, (), "stop"),
     "nothing": WireAnswer("", Usage(), (), "length"),
     "calls": WireAnswer("", USAGE, CALLS, "tool_calls"),
     "text and a call": WireAnswer("Wait.", USAGE, CALLS[:1], "stop"),
     "filtered": WireAnswer("", Usage(input_tokens=1), (), "content_filter"),
 }
-BODIES: dict[str, dict[str, Any]] = {
-    "plain": {"model": "m"},
-    "with counts": {"model": "m", "stream": True, "stream_options": {"include_usage": True}},
-}
+PLAIN: dict[str, Any] = {"model": "m"}
+WITH_COUNTS = {"model": "m", "stream": True, "stream_options": {"include_usage": True}}
+
+
+def events_of(stream: str) -> list[Any]:
+    """Each event of a stream: its name, where it has one, and its document or text."""
+    events: list[Any] = []
+    for event in stream.removesuffix("\n\n").split("\n\n"):
+        name, _, text = event.rpartition("data: ")
+        data = json.loads(text) if text.startswith("{") else text
+        events.append({"event": name.removeprefix("event: ").removesuffix("\n"), "data": data})
+    return events
 
 
 @pytest.mark.parametrize("name", DIALECTS)
 def test_an_answer_in_each_format_is_as_recorded(name: str) -> None:
     dialect = DIALECTS[name]
     written: dict[str, Any] = {}
-    for body_name, body in BODIES.items():
+    for title, answer in ANSWERS.items():
+        body = WITH_COUNTS if title == "text, with counts" else PLAIN
         frame = Frame(id="id1", model="their-model", created=1_700_000_000, body=body)
-        for answer_name, answer in ANSWERS.items():
-            written[f"{answer_name}, {body_name}"] = {
-                "whole": dialect.answer(answer, frame),
-                "stream": b"".join(dialect.stream(answer, frame)).decode().splitlines(),
-            }
+        written[title] = {
+            "whole": dialect.answer(answer, frame),
+            "stream": events_of(b"".join(dialect.stream(answer, frame)).decode()),
+        }
     written["errors"] = {
         str(status): dialect.error(status, "why")
         for status in (400, 401, 402, 403, 404, 409, 413, 429, 500, 503, 529)
     }
-    compare(name, written)
+    check(RECORDED / f"{name}.txt", written)
 
 
 def chunk(delta: object = None, *, index: int | None = 0, **more: object) -> dict[str, Any]:
@@ -194,7 +199,7 @@ def test_what_is_read_from_a_stream_in_each_format_is_as_recorded(name: str) -> 
     for title, events in STREAMS[name].items():
         raw = b"".join(b"data: " + json.dumps(each).encode() + b"\n\n" for each in events)
         read[title] = plain(DIALECTS[name].read(raw, streamed=True))
-    compare(f"{name}-read", read)
+    check(RECORDED / f"{name}-read.txt", read)
 
 
 def test_a_stream_of_gemini_may_be_one_list_or_one_answer() -> None:
@@ -217,11 +222,3 @@ def plain(answer: WireAnswer) -> dict[str, Any]:
         "input": [usage.input_tokens, usage.cached_tokens, usage.cache_write_tokens],
         "output": [usage.output_tokens, usage.reasoning_tokens],
     }
-
-
-def compare(name: str, document: object) -> None:
-    file = RECORDED / f"{name}.json"
-    text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-    if os.environ.get("PROCTOR_RECORD_SNAPSHOTS") == "1":
-        file.write_text(text, encoding="utf-8")
-    assert text == file.read_text(encoding="utf-8")

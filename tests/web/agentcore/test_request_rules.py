@@ -238,3 +238,10 @@ def test_results_go_to_a_group_that_is_the_callers(output: Any, found: list[tupl
     request = {"outputConfig": {"cloudWatchConfig": output}}
     expected = [(f"outputConfig.cloudWatchConfig.{name}", text) for name, text in found]
     assert rule(request_shapes.output_flaws, request) == expected
+
+
+def test_a_request_is_told_each_member_that_it_lacks() -> None:
+    flaws = request_shapes.collected(
+        request_shapes.START.flaws({}, ""), request_shapes.something_to_judge({})
+    )
+    assert [flaw.name for flaw in flaws] == ["batchEvaluationName", "dataSourceConfig", "evaluators"]

@@ -5,7 +5,7 @@ import re
 import boto3
 import pytest
 
-from proctor.web.agentcore import OPERATIONS, logs
+from proctor.web.agentcore import OPERATIONS, logs, metrics
 from proctor.web.agentcore.shapes import (
     Anything,
     Flag,
@@ -24,6 +24,7 @@ _clients = {
     "data": _session.client("bedrock-agentcore"),
     "control": _session.client("bedrock-agentcore-control"),
     "logs": _session.client("logs"),
+    "monitoring": _session.client("cloudwatch"),
 }
 UNUSED = {
     *(
@@ -38,11 +39,29 @@ UNUSED = {
     "DescribeLogGroups.logGroupIdentifiers",
 }
 """Members of the log service that mean nothing here and are passed over."""
-STRICTER = {
-    *("StartQuery.logGroupNames", "StartQuery.logGroupIdentifiers", "StartQuery.startTime"),
-    *("StartQuery.endTime", "GetQueryResults.nextToken", "GetQueryResults.maxItems"),
+OTHERWISE = {
+    "StartQuery.logGroupNames: 1..50 elements",
+    "StartQuery.logGroupIdentifiers: 1..50 elements",
+    "StartQuery.startTime: Number(least=0, most=9000000000, whole=True)",
+    "StartQuery.endTime: Number(least=0, most=9000000000, whole=True)",
+    "GetQueryResults.nextToken: length 1..None",
+    "GetQueryResults.maxItems: Number(least=1, most=10000, whole=True)",
+    "ListMetrics.OwningAccount: missing",
+    "ListMetrics.IncludeLinkedAccounts: missing",
+    "ListMetrics.Namespace: pattern ''",
+    "ListMetrics.NextToken: length 1..None",
+    "GetMetricData.LabelOptions: missing",
+    "GetMetricData.MaxDatapoints: Number(least=1, most=None, whole=True)",
+    "GetMetricData.NextToken: length 1..None",
+    "GetMetricData.StartTime: should be timestamp",
+    "GetMetricData.EndTime: should be timestamp",
+    "GetMetricData.MetricDataQueries: 0..500 elements",
+    "GetMetricData.MetricDataQueries[].AccountId: missing",
+    "GetMetricData.MetricDataQueries[].Period: missing",
+    "GetMetricData.MetricDataQueries[].MetricStat.Unit: ()",
+    "GetMetricData.MetricDataQueries[].MetricStat.Metric.Namespace: pattern ''",
 }
-"""Members of queries that have limits here and none, or wider ones, in the model."""
+"""Members of queries and metrics that are limited otherwise than in the model."""
 EITHER_EMPTY = "$|^"
 """How the model writes that a text may be empty; the rest of the pattern is the same."""
 
@@ -56,7 +75,8 @@ def differences(model, ours, path):
     if kind == "list":
         if not isinstance(ours, Many):
             return [f"{path}: should be a list"]
-        bounds = [] if _bounds(model) == (ours.least or None, ours.most) else [f"{path}: {_bounds(model)}"]
+        told = f"{path}: {ours.least}..{ours.most} elements, not {_bounds(model)}"
+        bounds = [] if _bounds(model) == (ours.least or None, ours.most) else [told]
         return bounds + differences(model.member, ours.of, f"{path}[]")
     if kind == "map":
         found = (
@@ -109,19 +129,24 @@ def _of_text(model, ours, path):
     elif EITHER_EMPTY in pattern:
         pattern = f"({pattern.replace(EITHER_EMPTY, '')})?"
     if pattern != ours.pattern:
-        yield f"{path}: pattern {ours.pattern}, not {pattern}"
+        yield f"{path}: pattern {ours.pattern!r}, not {pattern}"
 
 
 def _bounds(model):
     return model.metadata.get("min") or None, model.metadata.get("max")
 
 
-@pytest.mark.parametrize("operation", [*OPERATIONS, *logs.OPERATIONS], ids=lambda operation: operation.name)
+@pytest.mark.parametrize(
+    "operation",
+    [*OPERATIONS, *logs.OPERATIONS, *metrics.OPERATIONS.values()],
+    ids=lambda operation: operation.name,
+)
 def test_requests_are_held_to_the_clients_model(operation):
     model = _clients[operation.plane].meta.service_model.operation_model(operation.name)
 
     found = differences(model.input_shape, operation.shape, operation.name)
-    assert [each for each in found if each.partition(":")[0] not in STRICTER] == []
+    own = {each for each in OTHERWISE if each.startswith(f"{operation.name}.")}
+    assert {each.partition(", not ")[0] for each in found} == own
     assert (model.http["method"], model.http.get("responseCode", 200)) == (operation.method, operation.status)
     assert re.sub(r"\?.*", "", model.http["requestUri"]) == operation.path
 
