@@ -113,7 +113,8 @@ def _change(before: Any, after: Any) -> _Change:
     changed = {
         name: _change(before[name], part) if _are_alike(before.get(name), part) else _brief(part)
         for name, part in after.items()
-        if name not in before or before[name] != part
+        # As JSON: in Python 1 is equal to 1.0 and to true.
+        if name not in before or _quoted(before[name]) != _quoted(part)
     }
     return _Change(changed | {name: _GONE for name in before if name not in after})
 
