@@ -50,6 +50,7 @@ def call(wire="chat", kind="answer", **more):
         "access": SimpleNamespace(caller=SimpleNamespace(spend=None), notes=[]),
         "dialect": SimpleNamespace(wants_stream=lambda body, operation: False),
         "body": {"model": "x"},
+        "original": {"model": "x"},
         "model": "m",
         "status": "",
         "error": "",
@@ -197,14 +198,8 @@ async def test_a_call_that_may_be_billed_is_paid_for_again_before_it_is_repeated
             True,
             {"model": "their-name", "max_completion_tokens": 6, "stream_options": {"include_usage": True}},
         ),
-        (
-            "responses",
-            {"background": True, "max_tokens": 5},
-            True,
-            False,
-            {"model": "their-name", "max_tokens": 5},
-        ),
-        ("gemini", {"model": "x", "background": True}, True, False, {"model": "x", "background": True}),
+        ("responses", {"max_tokens": 5}, True, False, {"model": "their-name", "max_tokens": 5}),
+        ("gemini", {"model": "x"}, True, False, {"model": "x"}),
     ],
 )
 async def test_what_a_provider_is_sent(wire, body, renames, asks_usage, sent, monkeypatch):

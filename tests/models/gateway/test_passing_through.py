@@ -104,27 +104,39 @@ async def test_a_call_is_recorded_with_tokens_price_time_and_both_bodies(provide
 async def test_the_provider_gets_its_key_and_its_own_name_for_the_model_and_no_more(provider, begin):
     provider.answers = [completion()]
     attempt = begin()
-    headers = {"openai_organization": "org", "Cookie": "a=b", "User_Agent": "agent/1"}
+    headers = {
+        "openai_organization": "org",
+        "openai_project": "other",
+        "openai_beta": "responses=v1",
+        "Cookie": "a=b",
+        "User_Agent": "agent/1",
+    }
     await attempt.asked("/v1/chat/completions", CHAT | {"model": "openai/tiny"}, **headers)
 
     assert provider.bodies[0]["model"] == "tiny"
     sent = provider.headers[0]
     assert sent["Authorization"] == f"Bearer {KEY}"
-    assert sent["openai-organization"] == "org"
-    assert "Cookie" not in sent and "agent/1" not in sent["User-Agent"]
+    assert sent["openai-beta"] == "responses=v1"
+    assert not {"openai-organization", "openai-project", "Cookie"} & set(sent)
+    assert "agent/1" not in sent["User-Agent"]
     assert attempt.access.token not in str(sent)
 
 
-async def test_anthropic_betas_and_versions_are_kept(provider, begin):
+async def test_known_anthropic_betas_and_versions_are_kept(provider, begin):
     answer = {"content": [{"type": "text", "text": "hi"}], "usage": {"input_tokens": 3, "output_tokens": 2}}
     provider.answers = [web.json_response(answer)]
     attempt = begin(model="anthropic/tiny")
     token = attempt.access.token
-    headers = {"anthropic_beta": "files", "anthropic_version": "2099-01-01", "x_api_key": token}
+    betas = "effort-2025-11-24, files-api-2025-04-14,claude-code-20250219"
+    headers = {"anthropic_beta": betas, "anthropic_version": "2099-01-01", "x_api_key": token}
     await attempt.asked("/v1/messages?beta=true", MESSAGES, **headers)
 
     sent = provider.headers[0]
-    assert (sent["anthropic-beta"], sent["anthropic-version"]) == ("files", "2099-01-01")
+    assert sent["anthropic-beta"] == "effort-2025-11-24,claude-code-20250219"
+    assert sent["anthropic-version"] == "2099-01-01"
+    assert attempt.notes == [
+        "anthropic/tiny was not sent `anthropic-beta: files-api-2025-04-14`: the gateway does not pass it on"
+    ]
     assert sent["x-api-key"] == KEY and "Authorization" not in sent
 
 

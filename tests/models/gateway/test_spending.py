@@ -99,7 +99,8 @@ GEMINI = "/v1beta/models/tiny:generateContent"
         ("/v1/chat/completions", CHAT | {"n": "50"}, 50, 1000),
         ("/v1/chat/completions", CHAT | {"n": 50.0}, 50, 1000),
         ("/v1/chat/completions", CHAT | {"n": 2, "best_of": 20}, 20, 1000),
-        ("/v1/chat/completions", CHAT | {"extra_body": {"best_of": 20}}, 20, 1000),
+        ("/v1/chat/completions", CHAT | {"extra_body": {"best_of": 20}}, 1, 1000),
+        (GEMINI, CONTENTS | {"generation_config": {"candidate_count": 8, "max_output_tokens": 9}}, 8, 9),
         ("/v1/chat/completions", CHAT | {"n": True}, 1, 1000),
         ("/v1/chat/completions", CHAT | {"n": -3}, 1, 1000),
         ("/v1/chat/completions", CHAT | {"max_completion_tokens": 10}, 1, 1000),
@@ -129,20 +130,21 @@ async def test_every_answer_and_all_reasoning_is_in_the_worst_case(
 
 
 @pytest.mark.parametrize(
-    ("tools", "more", "reads"),
+    ("path", "tools", "more", "reads"),
     [
-        ([{"type": "function", "name": "web_search", "parameters": {}}], {}, 1),
-        ([{"type": "web_search"}], {}, 4),
-        ([{"type": "web_search"}], {"max_tool_calls": 1}, 2),
-        ([{"type": "web_search_20250305", "name": "web_search", "max_uses": 8}], {}, 9),
+        ("/v1/responses", [{"type": "function", "name": "web_search", "parameters": {}}], {}, 1),
+        ("/v1/responses", [{"type": "web_search"}], {}, 4),
+        ("/v1/responses", [{"type": "web_search"}], {"max_tool_calls": 1}, 2),
+        ("/v1/messages", [{"type": "web_search_20250305", "name": "web_search", "max_uses": 8}], {}, 9),
     ],
 )
 async def test_tools_that_the_provider_runs_make_it_read_the_prompt_again(
-    provider, begin, tools, more, reads
+    provider, begin, path, tools, more, reads
 ):
     provider.answers = [completion()]
     purse = Purse()
-    await begin(spend=purse).post("/v1/responses", {"input": PROMPT, "tools": tools} | more)
+    prompt = {"input": PROMPT} if path == "/v1/responses" else CHAT
+    await begin(spend=purse).post(path, prompt | {"tools": tools} | more)
     (request,) = purse.asked
     uses = reads - 1
     assert request.input_tokens - 8000 * uses * reads // 2 == pytest.approx(reads * len(PROMPT) / 3, rel=0.1)

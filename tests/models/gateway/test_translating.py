@@ -349,7 +349,8 @@ async def test_a_client_that_wants_one_tool_at_a_time_or_a_certain_one_gets_it(p
     schema = {"type": "object", "properties": {}}
     messages = {"max_tokens": 9, "tools": [{"name": "look", "input_schema": schema}]}
     one = {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}
-    await attempt.asked("/v1/messages", CHAT | messages | one)
+    turns = [{"role": "user", "content": "Build it."}]
+    await attempt.asked("/v1/messages", {"messages": turns} | messages | one)
     for names in (["look"], ["look", "hear"]):
         calling = {"mode": "ANY", "allowedFunctionNames": names}
         body = {

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from proctor.processes import Serve
 
 ROLES = ("system", "user", "assistant")
+MOST_NOTES = 100
+"""Different notes on one access."""
 
 
 class TrafficTranscript:
@@ -137,10 +139,14 @@ class OpenAccess:
         self._noted: set[str] = set()
 
     def note_once(self, text: str) -> None:
-        """Record a note once."""
-        if text not in self._noted:
-            self._noted.add(text)
-            self.caller.record(Note(text=text))
+        """Record a note once. What a client may choose the words of is noted a limited number of times."""
+        if text in self._noted or len(self._noted) > MOST_NOTES:
+            return
+        self._noted.add(text)
+        is_last = len(self._noted) > MOST_NOTES
+        self.caller.record(
+            Note(text="further notes on this agent's calls are not recorded" if is_last else text)
+        )
 
     def replayed_by(self, replay: Replay) -> ReplayedTake:
         """The position of this caller in a recording."""

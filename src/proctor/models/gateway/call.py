@@ -7,7 +7,7 @@ session of the attempt may end right after.
 import asyncio
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
@@ -19,6 +19,7 @@ from proctor.models.client import KEY_SHAPES, without_key
 from proctor.models.gateway import chat, gemini, messages, responses
 from proctor.models.gateway.access import OpenAccess
 from proctor.models.gateway.dialect import CONTENT_TYPE, NOTHING, ClientRequest, WireDialect
+from proctor.models.gateway.parameters import allowed
 from proctor.models.prices import ESTIMATED, Grant, Price, answer_tokens, billed_usage, estimated_tokens
 from proctor.models.recording import Exchange, RecordedTake
 from proctor.models.routes import Route, encode
@@ -189,7 +190,7 @@ class GatewayCall:
         self.gateway_route = operation
         self.dialect = DIALECTS[operation.wire]
         self.body: JsonMap = body
-        """As sent to the provider, possibly with a lower output limit."""
+        """As sent to the provider, with what passes, and possibly a lower output limit."""
         self.name = name
         """The model, as the client named it."""
         self.model = access.caller.model or name
@@ -213,7 +214,8 @@ class GatewayCall:
         self.is_estimated = False
         """Whether its tokens are an estimate."""
         self.grant = Grant()
-        self._original = body
+        self.original = body
+        """As the client sent it, which recordings contain."""
         self._task = asyncio.current_task()
         self._began = time.perf_counter()
         self._finished = False
@@ -228,6 +230,16 @@ class GatewayCall:
             raise ValueError(
                 f"the request is not as {self.gateway_route.operation} wants it: {cause!r}"
             ) from cause
+
+    def restrict(self) -> None:
+        """Leave out of the request what may not be sent; `ParameterRefused`: it may not be sent at all."""
+        self.body, dropped = allowed(self.gateway_route.wire, self.body)
+        self.note_dropped(dropped)
+
+    def note_dropped(self, names: Iterable[str]) -> None:
+        """Note once each what was not sent."""
+        for name in names:
+            self.access.note_once(f"{self.model} was not sent `{name}`: the gateway does not pass it on")
 
     def waited(self, seconds: float) -> None:
         """Report a pause for a rate limit."""
@@ -352,7 +364,7 @@ class GatewayCall:
                 wire=self.gateway_route.wire,
                 operation=self.gateway_route.operation,
                 model=self.model,
-                request=self._original,
+                request=self.original,
                 status=self.delivery.status or 499,
                 headers=self.delivery.headers,
                 chunks=[self._clean(chunk) for chunk in self.delivery.chunks],

@@ -14,6 +14,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ from proctor.models.gateway.call import (
     redacted_error,
 )
 from proctor.models.gateway.dialect import CONTENT_TYPE, ClientRequest, CollectedStream, Frame, read_events
+from proctor.models.gateway.parameters import ParameterRefused, library_parameters, passed_up
 from proctor.models.prices import BYTES_PER_TOKEN, FREE, Grant, estimated_tokens, worst_case_of
 from proctor.models.providers import Endpoint, is_loopback
 from proctor.models.recording import NotRecorded, ReplayedTake
@@ -51,8 +53,6 @@ if TYPE_CHECKING:
 
 JSON = {"content-type": "application/json"}
 STREAM = {"content-type": CONTENT_TYPE}
-PASSED_UP = ("anthropic-", "openai-")
-"""Prefixes of client headers that are passed to the provider."""
 TRIES = 5
 """Tries of a call whose provider breaks off before it answers."""
 STATUSES = {"auth": 401, "bad_request": 400, "quota": 429, "rate_limit": 429, "not_recorded": 409}
@@ -88,6 +88,10 @@ class Dispatcher:
         if isinstance(route, ReplayRoute):
             await _replay(call, call.access.replayed_by(route.replay))
             return
+        try:
+            call.restrict()
+        except ParameterRefused as refused:
+            raise GatewayRefusal(400, str(refused)) from refused
         await _ask_to_spend(call, route)
         if self._supports(route, call) and await self._relay(call, route, headers):
             return
@@ -141,9 +145,6 @@ class Dispatcher:
             # Agents know the model by a name that does not show this.
             limit = body.pop("max_tokens")
             body.setdefault("max_completion_tokens", limit)
-        if call.gateway_route.wire == "responses":
-            # Its answer would bypass the gateway later, and be billed nevertheless.
-            body.pop("background", None)
         if asks_usage:
             body["stream_options"] = {**as_map(body, "stream_options"), "include_usage": True}
         sent = encode(body).encode("utf-8", "replace")
@@ -164,6 +165,10 @@ class Dispatcher:
 
 
 async def _pass_on(call: GatewayCall, flow: ResponseStream, endpoint: Endpoint, *, hides_usage: bool) -> None:
+    if 300 <= flow.status < 400:
+        raise GatewayRefusal(
+            502, f"{endpoint.provider} answered with a redirect ({flow.status}), which is not followed"
+        )
     headers = passed_headers(flow.headers)
     if flow.status != 200 or CONTENT_TYPE not in headers.get("content-type", ""):
         raw = without_key(b"".join([chunk async for chunk in flow.chunks()]), endpoint)
@@ -208,6 +213,10 @@ async def _translate(call: GatewayCall, route: Route, now: datetime) -> None:
         request = call.parse_request()
     except ValueError as cause:
         raise GatewayRefusal(400, str(cause)) from cause
+    if route.endpoint is None:
+        parameters, dropped = library_parameters(request.request.parameters)
+        request = request._replace(request=replace(request.request, parameters=parameters))
+        call.note_dropped(dropped)
     _note_left_out(call, request, route)
     call.mark_sent(True)
     try:
@@ -234,7 +243,7 @@ async def _replay(call: GatewayCall, take: ReplayedTake) -> None:
     """Answer with the recorded bytes."""
     call.provider, call.price = "replay", FREE
     try:
-        matched = take.find(call.gateway_route.wire, call.gateway_route.operation, call.model, call.body)
+        matched = take.find(call.gateway_route.wire, call.gateway_route.operation, call.model, call.original)
     except NotRecorded as missing:
         call.access.note_once(str(missing))
         raise
@@ -293,7 +302,8 @@ def _reading(answer: Answer, request: ClientRequest) -> WireAnswer:
 def _target(call: GatewayCall, endpoint: Endpoint, headers: Mapping[str, str], streams: bool) -> CallTarget:
     """Where the call goes, with the provider's key instead of the client's token."""
     wire = call.gateway_route.wire
-    passed = {name.lower(): value for name, value in headers.items() if name.lower().startswith(PASSED_UP)}
+    passed, dropped = passed_up(headers)
+    call.note_dropped(f"anthropic-beta: {feature}" for feature in dropped)
     if wire == "messages":
         own = anthropic.headers(endpoint)
         url = f"{endpoint.base_url}/v1/{call.gateway_route.operation}"
