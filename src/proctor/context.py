@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from proctor.config import EvaluationSection, WatchSection
 from proctor.errors import NotFound, UsageError
-from proctor.json_values import JsonMap, JsonObject, as_number, as_text, without_none
+from proctor.json_values import JsonMap, JsonObject, as_number, as_text, texts_in, without_none
 from proctor.model import Model, Request
 from proctor.models import ModelRouter, is_stand_in
 from proctor.models.prices import SpendingRequest
@@ -121,6 +121,8 @@ class ModelOptions:
     folders: Sequence[Path] = ()
     """Where scripted models are looked up."""
     prices: Mapping[str, Mapping[str, float]] | None = None
+    agent_models: Sequence[str] = ()
+    """`models` of the plan: what agents without a model may request from the gateway."""
     record: str | None = None
     """File that records the traffic with models."""
     replay: str | None = None
@@ -149,6 +151,7 @@ class ModelOptions:
         return cls(
             folders=folders,
             prices=cast("Mapping[str, Mapping[str, float]] | None", source.get("prices")),
+            agent_models=tuple(texts_in(source, "agentModels")),
             record=as_text(source, "record") or None,
             replay=as_text(source, "replay") or None,
             outage_patience_seconds=as_number(patience),
@@ -157,7 +160,11 @@ class ModelOptions:
 
     def stored(self) -> JsonObject:
         """As members of the options that a run keeps."""
-        added = {"outagePatience": self.outage_patience_seconds, "sandbox": self.sandbox}
+        added = {
+            "outagePatience": self.outage_patience_seconds,
+            "sandbox": self.sandbox,
+            "agentModels": list(self.agent_models) or None,
+        }
         return {
             "prices": self.prices,
             "record": self.record,
@@ -343,6 +350,7 @@ def make_models(
         folders=options.folders,
         scripts=options.scripts,
         prices={**settings.prices, **(options.prices or {})},
+        agent_models=options.agent_models,
         recording=recording,
         pools=RatePools(
             most=settings.call_limits,

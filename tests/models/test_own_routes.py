@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,8 +53,13 @@ def test_a_function_that_fails_is_a_failure_of_the_model() -> None:
     def refuses(request: Request) -> str:
         raise ModelError("as it is", reason="refused")
 
+    def exits(request: Request) -> str:
+        sys.exit(0)
+
     with pytest.raises(ModelError, match="python/x:y: KeyError: 'lost'"):
         asked(breaks)
+    with pytest.raises(ModelError, match="python/x:y: SystemExit: 0"):
+        asked(exits)
     with pytest.raises(ModelError, match=r"^as it is$") as raised:
         asked(refuses)
     assert raised.value.reason == "refused"

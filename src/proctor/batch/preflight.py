@@ -153,6 +153,17 @@ def has_own_models(name: str, settings: JsonMap, context: PreflightContext) -> b
         return True
 
 
+def uses_gateway(name: str, settings: JsonMap, context: PreflightContext) -> bool:
+    """Whether an agent reaches models through the gateway."""
+    # Loaded with the first agent.
+    from proctor.agent import model_access_of
+
+    try:
+        return model_access_of(context.find_agent(name, settings)) == "gateway"
+    except UsageError:
+        return False
+
+
 def _needs_network(name: str, settings: JsonMap, context: PreflightContext) -> bool:
     from proctor.agent import needs_network
 

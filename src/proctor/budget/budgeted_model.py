@@ -88,6 +88,9 @@ def spend_guard(
     """The guard of an attempt's calls through the gateway; `cut_off` ends the attempt."""
 
     async def grant(worst: SpendingRequest) -> Grant:
+        if worst.cost_usd is None and reservation.is_limited:
+            problem = f"the price of {worst.model} is unknown, so the budget cannot be enforced"
+            return Grant(refused=f"{problem}: declare it under `prices`")
         try:
             hold = await reservation.hold(worst)
         except CostLimit as error:

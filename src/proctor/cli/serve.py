@@ -477,6 +477,13 @@ def gateway(
     model: Annotated[
         str, typer.Option(help="Model that answers every call (default: the requested one).", metavar="MODEL")
     ] = "",
+    models: Annotated[
+        str,
+        typer.Option(
+            help="Models that may be requested, separated by commas (default: all of known providers).",
+            metavar="MODELS",
+        ),
+    ] = "",
     record: Annotated[Path | None, typer.Option(help="Record the traffic to FILE.", metavar="FILE")] = None,
     replay: Annotated[
         Path | None, typer.Option(help="Answer from the recording FILE; call no model.", metavar="FILE")
@@ -487,6 +494,8 @@ def gateway(
 
     Example:  proctor gateway --model anthropic/claude-sonnet-4-5 --record traffic.ndjson
     """
+    if model and models:
+        raise UsageError("--model and --models exclude each other: --model answers every call")
     if record and replay:
         raise UsageError("--record and --replay exclude each other: a replay is recorded already")
     with terminal_context(context.obj, [Path.cwd()]) as ctx:
@@ -494,17 +503,19 @@ def gateway(
         redact = redactor(settings.environment)
         with _recording(record, replay, redact) as recording:
             # Without the budget of the store: the gateway reserves nothing, so that prices are optional.
-            models = ModelRouter(
+            named = [each.strip() for each in models.split(",") if each.strip()]
+            router = ModelRouter(
                 settings.environment,
                 folders=settings.folders,
                 prices=settings.prices,
+                agent_models=named or None,
                 recording=recording,
                 pools=RatePools(most=settings.call_limits),
             )
-            if model:
-                models.check(model)
+            for each in (*named, *([model] if model else ())):
+                router.check(each)
             session = _GatewaySession(ctx.store, model, recording, redact)
-            return asyncio.run(_serve(models, session, port, as_json=as_json))
+            return asyncio.run(_serve(router, session, port, as_json=as_json))
 
 
 @contextmanager

@@ -116,7 +116,8 @@ def price_of(name: str, declared: Mapping[str, Mapping[str, float]], *, at: date
     for each in (name, model):
         if each in declared:
             return _declared(declared[each])
-    if provider in FREE_PROVIDERS or name.endswith(":free"):
+    # The name alone proves nothing: only OpenRouter defines this ending.
+    if provider in FREE_PROVIDERS or (provider == "openrouter" and name.endswith(":free")):
         return FREE
     return _table_price(provider, model, at)
 

@@ -204,6 +204,21 @@ def find_endpoint(name: str, environment: Mapping[str, str]) -> Endpoint:
     raise NotFound(_unknown_model(name))
 
 
+PLAIN_NAME = re.compile(r"(?!.*\.\.)[\w.:@+-]+(?:/[\w.:@+-]+)*", re.ASCII)
+"""A model's name that means nothing else in an address."""
+
+
+def is_of_known_provider(name: str) -> bool:
+    """Whether a model is called over HTTP at a provider that Proctor knows, also without its prefix.
+
+    Not those of litellm, in this process or on this machine (`local/…`), nor at an address that some variable
+    of the environment happens to hold.
+    """
+    prefix, slash, _ = name.partition("/")
+    is_known = not slash or prefix in PROVIDERS or prefix in OPENROUTER_VENDORS
+    return is_known and prefix not in (*BESIDES, "local") and bool(PLAIN_NAME.fullmatch(name))
+
+
 def _goes_over_openrouter(name: str, provider: Provider | None, environment: Mapping[str, str]) -> bool:
     """Whether a vendor's model is called over OpenRouter: its key is the only one that is set."""
     router = PROVIDERS["openrouter"]

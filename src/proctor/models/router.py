@@ -49,6 +49,11 @@ AddNote = Callable[[str], None]
 """Called with a note for the session."""
 
 
+def short_names(model: str) -> tuple[str, ...]:
+    """A model's name, and the same without its provider and without its vendor, as agents write it."""
+    return tuple(dict.fromkeys((model, model.partition("/")[2] or model, model.rpartition("/")[2])))
+
+
 def is_stand_in(model: str) -> bool:
     """Whether `model` is a mock (scripted or replayed); reports mark its results."""
     return model.startswith(MOCK_PREFIXES)
@@ -64,6 +69,7 @@ class ModelRouter:
         folders: Iterable[Path] = (),
         scripts: Mapping[str, ScriptedModel] | None = None,
         prices: Mapping[str, Mapping[str, float]] | None = None,
+        agent_models: Sequence[str] | None = (),
         client: Client | None = None,
         pools: RatePools | None = None,
         keep_bodies: bool = False,
@@ -72,8 +78,10 @@ class ModelRouter:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """`scripts` are scripted models by name, `folders` are searched for others; `prices` are declared
-        prices; `keep_bodies` records the bodies of requests and responses; `recording` records or replays all
-        traffic; the caller closes it. With `needs_prices`, `check` rejects models without a known price.
+        prices; `agent_models` are what agents without a model may request from the gateway, None: every model
+        of a known provider; `keep_bodies` records the bodies of requests and answers; `recording` records or
+        replays all traffic; the caller closes it. With `needs_prices`, `check` rejects models without a known
+        price.
         """
         self._environment = environment
         self.folders = tuple(folders)
@@ -81,6 +89,8 @@ class ModelRouter:
         self._scripts = scripts or {}
         self._needs_prices = needs_prices
         self._declared = prices or {}
+        self.agent_models = agent_models
+        """What agents without a model of their own may request; None: every model of a known provider."""
         self.pools = pools or RatePools()
         """Limits on concurrent calls, by provider and model."""
         self._client = client
@@ -171,6 +181,18 @@ class ModelRouter:
         """Like `route`, with the local server started where it needs one."""
         route = self._route_of_request(model)
         return await route.reached() if isinstance(route, LocalRoute) else route
+
+    def requested(self, name: str) -> str | None:
+        """The model that an agent may request by this name, when its item has none; None: it may not.
+
+        Models that run in this process, or start a program here, have to be named by the user.
+        """
+        if self.agent_models is not None:
+            names = (each for each in self.agent_models if name in short_names(each))
+            return next(names, None)
+        from proctor.models.providers import is_of_known_provider
+
+        return name if is_of_known_provider(name) else None
 
     def check(self, model: str) -> None:
         """Raise `NotFound` or `UsageError` when `model` cannot be called; makes no request."""

@@ -162,7 +162,8 @@ class CallableRoute(_OwnRoute):
                     result = await result
         except ModelError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
+            # A function that exits ends its call, not the batch.
             raise ModelError(f"{request.model}: {type(error).__name__}: {error}") from error
         if isinstance(result, Answer):
             return result

@@ -180,18 +180,47 @@ async def test_hostile_text_passes_and_is_recorded(provider, begin):
     assert len(attempt.calls) == 1 and len(attempt.told) == 2
 
 
-async def test_an_unknown_model_is_an_error_and_not_a_crash(begin):
-    attempt = begin(model="")
+async def test_an_unknown_model_is_an_error_and_not_a_crash(begin, open_gateway):
+    attempt = begin(await open_gateway(agent_models=["nobody/has-this"]), model="")
     status, raw = await attempt.post("/v1/chat/completions", CHAT | {"model": "nobody/has-this"})
     assert status == 400 and b"no provider" in raw
 
 
-async def test_without_a_model_of_its_own_a_caller_gets_the_one_it_asks_for(provider, begin):
+@pytest.mark.parametrize("name", ["openai/other", "other"])
+async def test_without_a_model_of_its_own_a_caller_gets_one_that_was_allowed(
+    provider, begin, open_gateway, name
+):
     provider.answers = [completion()]
-    attempt = begin(model="")
-    await attempt.asked("/v1/chat/completions", CHAT | {"model": "openai/other"})
+    attempt = begin(await open_gateway(agent_models=["openai/tiny", "openai/other"]), model="")
+    await attempt.asked("/v1/chat/completions", CHAT | {"model": name})
     assert provider.bodies[0]["model"] == "other"
     assert attempt.calls[0].model == "openai/other" and attempt.notes == []
+    url, bearer = attempt.access.url, {"Authorization": f"Bearer {attempt.access.token}"}
+    async with attempt.session.get(f"{url}/v1/models", headers=bearer) as response:
+        listed = [each["id"] for each in (await response.json())["data"]]
+    assert listed == ["openai/tiny", "tiny", "openai/other", "other"]
+
+
+NOT_ALLOWED = ["python/sys:exit", "scripted/echo", "replay/x.ndjson", "litellm/openai/tiny", "local/smollm2"]
+
+
+@pytest.mark.parametrize("allowed", [(), ("openai/tiny",), None])
+@pytest.mark.parametrize("name", [*NOT_ALLOWED, "acme/tiny", "openai/../files", "gemini/x?key=1"])
+async def test_no_other_model_can_be_requested(provider, begin, open_gateway, allowed, name):
+    """`python/sys:exit` would be imported and called, and end the batch as if it had succeeded."""
+    attempt = begin(await open_gateway(agent_models=allowed), model="")
+    for path in ("/v1/chat/completions", "/v1/responses", "/v1/messages"):
+        status, raw = await attempt.post(path, CHAT | {"model": name, "input": "?"})
+        assert (status, json.loads(raw)["error"]["type"]) == (403, "permission_error")
+    assert provider.bodies == []
+    assert [(call.status, call.model) for call in attempt.calls] == [("403", name)] * 3
+    assert attempt.notes == [f"asked for the model `{name}`, which the plan does not allow"]
+
+
+async def test_a_model_in_a_path_is_refused_as_well(begin, open_gateway):
+    attempt = begin(await open_gateway(agent_models=["openai/tiny"]), model="")
+    status, raw = await attempt.post("/v1beta/models/python/os:abort:generateContent", {"contents": []})
+    assert (status, json.loads(raw)["error"]["status"]) == (403, "PERMISSION_DENIED")
 
 
 async def test_whatever_is_asked_for_the_item_s_model_answers_and_that_is_said_once(provider, begin):

@@ -15,6 +15,7 @@ from proctor.batch.preflight import (
     check_sandbox,
     has_own_models,
     missing_program,
+    uses_gateway,
 )
 from proctor.context import ModelOptions, RunContext
 from proctor.errors import PlanError, UsageError, WorkspaceError
@@ -43,8 +44,9 @@ Finding = tuple[str, str, str]
 class ItemCheck:
     """What items name must exist. Looks each thing up once, however many items name it."""
 
-    def __init__(self, context: PreflightContext, has_budget: bool) -> None:
+    def __init__(self, context: PreflightContext, has_budget: bool, agent_models: Sequence[str] = ()) -> None:
         self._context = context
+        self._agent_models = agent_models
         self._has_budget = has_budget
         self._seen: set[object] = set()
         self.remarks: set[str] = set()
@@ -58,6 +60,8 @@ class ItemCheck:
             yield from self._once(self._agent, item.agent, program)
             yield from self._once(self._agents_model, item.agent, item.model, program)
             yield from self._once(self._agents_prompt, item.agent, item.prompt, item.model, program)
+            if not item.model:
+                yield from self._once(self._request, item.agent, program)
             yield from self._once(self._sandbox, _ByValue(settings.get("sandbox")), item.agent, program)
             for key in ("scriptCommand", "setup"):
                 if key in details:
@@ -117,6 +121,21 @@ class ItemCheck:
             return
         if problem := problem_of(agent, name, prompt, model):
             yield problem
+
+    def _request(self, name: str, settings: "_ByValue[JsonObject]") -> Iterator[Finding]:
+        """Models that an agent may request from the gateway, where its item has none."""
+        if not self._agent_models and uses_gateway(name, settings.value, self._context):
+            self.remarks.add(
+                f"the agent {name} has no `model`, and the plan no `models` that it may request: "
+                "the gateway rejects its calls"
+            )
+        yield from ()
+
+    def agent_models(self) -> Iterator[Finding]:
+        """What is wrong with the models that agents may request."""
+        for model in self._agent_models:
+            for problem, remedy in check_model(model, self._context.models, needs_price=self._has_budget):
+                yield "models", problem, remedy
 
     def _agents_model(self, name: str, model: str, settings: "_ByValue[JsonObject]") -> Iterator[Finding]:
         for problem, remedy in check_agents_model(name, model, settings.value, self._context):
@@ -223,6 +242,7 @@ class CodingJobPlan(JobPlan):
         return ModelOptions(
             folders=self.folders,
             prices=self.plan.prices,
+            agent_models=self.plan.agent_models,
             record=self.plan.record,
             replay=self.plan.replay,
             outage_patience_seconds=self.plan.outage_patience,
@@ -259,11 +279,14 @@ class CodingJobPlan(JobPlan):
             models=models,
             sandbox=ctx.settings.confinement,
         )
-        check = ItemCheck(context, self.plan.budget(self.overrides) is not None)
+        check = ItemCheck(context, self.plan.budget(self.overrides) is not None, self.plan.agent_models)
         problems = [
             self.plan.problem(position, *finding)
             for position, item in self.plan.representatives(self.overrides)
             for finding in check.at(item)
+        ]
+        problems += [
+            self.plan.source.problem((key,), problem, remedy) for key, problem, remedy in check.agent_models()
         ]
         if problems:
             raise PlanError(problems)

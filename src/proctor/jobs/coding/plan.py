@@ -7,7 +7,7 @@ import errno
 import hashlib
 import itertools
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -346,6 +346,11 @@ class CodingPlan:
         """USD per million tokens by model: input, output, cached."""
         prices = self._setting("prices") or {}
         return {model: {k: v for k, v in price.items() if v is not None} for model, price in prices.items()}
+
+    @property
+    def agent_models(self) -> Sequence[str]:
+        """What agents without `model` may request from the gateway."""
+        return as_list(self._setting("models") or [])
 
     @property
     def outage_patience(self) -> float | None:

@@ -191,6 +191,9 @@ class CodingPlanFile(PlanModel):
     outage_patience: OutagePatience = None
     notify: Text | None = Field(None, description="Command run at the end, or the word `desktop`.")
     prices: dict[str, ModelPrice] | None = None
+    models: Texts | None = Field(
+        None, description="What agents without `model` may request from the gateway. Default: nothing."
+    )
     record: Text | None = Field(None, description="File that keeps the traffic with models.")
     replay: Text | None = Field(None, description="File of a recording that answers in their place.")
 

@@ -102,7 +102,7 @@ class Caller:
     record: Record
     """Receives a `ModelCall` per call, and notes."""
     model: str = ""
-    """The item's model, which answers all requests. Empty: the requested one."""
+    """The item's model, which answers all requests. Empty: the requested one, where it is allowed."""
     waited: Callable[[float], None] | None = None
     """Called with the seconds before each pause for a rate limit."""
     spend: Callable[[SpendingRequest], Awaitable[Grant]] | None = None

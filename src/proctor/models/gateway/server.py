@@ -12,7 +12,7 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -42,7 +42,7 @@ from proctor.models.gateway.parameters import ParameterRefused, library_paramete
 from proctor.models.prices import BYTES_PER_TOKEN, FREE, Grant, estimated_tokens, worst_case_of
 from proctor.models.providers import Endpoint, is_loopback
 from proctor.models.recording import NotRecorded, ReplayedTake
-from proctor.models.router import ModelRouter
+from proctor.models.router import ModelRouter, short_names
 from proctor.models.routes import ReplayRoute, Route, encode
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ class Dispatcher:
         if isinstance(take, ReplayedTake):
             await _replay(call, take)
             return
+        if not call.access.caller.model:
+            call.model = self._requested(call)
         call.route = route = await self._models.reached(call.model)
         call.provider, call.price = route.provider, route.price
         if isinstance(route, ReplayRoute):
@@ -99,6 +101,20 @@ class Dispatcher:
             _estimate(call)
         else:
             await _translate(call, route, self._now())
+
+    def _requested(self, call: GatewayCall) -> str:
+        """The model that a caller without one may have by the name it uses."""
+        if model := self._models.requested(call.name):
+            return model
+        call.access.note_once(f"asked for the model `{call.name}`, which the plan does not allow")
+        allowed = self._models.agent_models
+        if allowed is None:
+            why = "it is not of a provider that can be requested here"
+        elif allowed:
+            why = f"allowed: {', '.join(allowed)}"
+        else:
+            why = "the plan names no `model` for this agent, and no `models` that it may request"
+        raise GatewayRefusal(403, f"the model `{call.name}` may not be requested: {why}")
 
     def _supports(self, route: Route, call: GatewayCall) -> bool:
         endpoint = route.endpoint
@@ -324,11 +340,11 @@ def _target(call: GatewayCall, endpoint: Endpoint, headers: Mapping[str, str], s
 LONGEST_INPUT = 1_000_000
 
 
-def listed(model: str, one: str, wire: str) -> JsonObject:
-    """The caller's model under its full and short name, or the model `one`."""
+def listed(models: Sequence[str], one: str, wire: str) -> JsonObject:
+    """The caller's models under their full and short names, or the model `one`."""
     if one:
         return _entry(one, wire)
-    names = list(dict.fromkeys([model, model.partition("/")[2] or model])) if model else []
+    names = list(dict.fromkeys(name for model in models for name in short_names(model)[:2]))
     entries = [_entry(name, wire) for name in names]
     if wire == "gemini":
         return {"models": entries}
@@ -351,6 +367,9 @@ def _entry(name: str, wire: str) -> JsonObject:
         return {"type": "model", "id": name, "display_name": name, "created_at": "2025-01-01T00:00:00Z"}
     return {"id": name, "object": "model", "created": 1_735_689_600, "owned_by": "proctor"}
 
+
+LONGEST_MODEL = 200
+"""Characters of a model's name that a client chooses."""
 
 LARGEST_REQUEST_BYTES = 64 * 1024 * 1024
 """Images make requests large; no model reads more."""
@@ -454,7 +473,9 @@ class Gateway:
         if access is None:
             return _error(wire, 401, "this token is not valid: it is unknown, or its attempt is over")
         if gateway_route.kind == "models":
-            return _json(listed(access.caller.model, gateway_route.model, wire))
+            model = access.caller.model
+            names = [model] if model else self._models.agent_models or ()
+            return _json(listed(names, gateway_route.model, wire))
         try:
             body = parse_json(await request.read())
         except web.HTTPRequestEntityTooLarge:
@@ -468,7 +489,7 @@ class Gateway:
     async def _answer(
         self, request: web.BaseRequest, access: OpenAccess, gateway_route: GatewayRoute, body: JsonMap
     ) -> web.StreamResponse:
-        name = gateway_route.model or str(body.get("model") or "")
+        name = (gateway_route.model or str(body.get("model") or ""))[:LONGEST_MODEL]
         _note_other_model(access, name)
         delivery = Delivery(request)
         call = GatewayCall(access, gateway_route, body, name or access.caller.model, delivery)
@@ -505,9 +526,8 @@ def _fail(call: GatewayCall, error: GatewayRefusal | ModelError) -> None:
 def _note_other_model(access: OpenAccess, name: str) -> None:
     """Note once that an agent requested another model than the item's, which it gets."""
     model = access.caller.model
-    known = {model, model.partition("/")[2], model.rpartition("/")[2], ""}
-    if model and name not in known:
-        access.note_once(f"asked for the model `{name[:200]}`, was given `{model}`")
+    if model and name and name not in short_names(model):
+        access.note_once(f"asked for the model `{name}`, was given `{model}`")
 
 
 def _token(request: web.BaseRequest) -> str:
