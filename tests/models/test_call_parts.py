@@ -15,7 +15,6 @@ from test_http import LARGEST, LIMITS, OK, http_client, raw_server, target
 from proctor.models import discovery, prices
 from proctor.models.client import CallTarget, Client, ResponseStream
 from proctor.models.gateway import server
-from proctor.models.gateway.call import passed_headers, recorded_headers
 from proctor.models.http import HttpClient, NoConnection, _HttpConnection
 from proctor.models.prices import SpendingRequest, usual_limit
 from proctor.models.providers import Endpoint
@@ -230,20 +229,6 @@ def test_the_state_of_a_pool_says_when_the_next_probe_is_due():
         )
         held.append((pool.state.held_seconds, pool.state.outage))
     assert held == [(0.0, ""), (4.0, "refused"), (0.0, "refused"), (4.0, "refused")]
-
-
-def test_clients_of_the_gateway_get_the_headers_that_they_need():
-    headers = {
-        "Content-Type": "a",
-        "Retry-After": "1",
-        "X-RateLimit-Reset": "2",
-        "Set-Cookie": "c",
-        "Via": "x",
-    }
-    headers |= {"anthropic-version": "3", "OpenAI-Model": "4", "x-request-id": "5"}
-    names = {"content-type", "retry-after", "x-ratelimit-reset", "anthropic-version", "openai-model"}
-    assert passed_headers(headers).keys() == names | {"x-request-id"}
-    assert recorded_headers(headers) == {"content-type": "a", "retry-after": "1"}
 
 
 async def test_an_answer_after_the_call_was_given_up_is_ignored():

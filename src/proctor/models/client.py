@@ -116,12 +116,6 @@ def clean(text: str, endpoint: Endpoint) -> str:
     return text if len(text) <= CLIPPED_ERROR_CHARACTERS else text[:CLIPPED_ERROR_CHARACTERS] + "…"
 
 
-def without_key(raw: bytes, endpoint: Endpoint) -> bytes:
-    """A response body without the key it was requested with."""
-    key = endpoint.key.encode()
-    return raw.replace(key, b"[key]") if key and key in raw else raw
-
-
 def _retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds until a retry, from `retry-after-ms` or `Retry-After` (seconds or date); None: not given."""
     try:

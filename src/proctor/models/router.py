@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from proctor.models.client import Client, Waited
     from proctor.models.gateway.access import Caller
     from proctor.models.gateway.server import Gateway
+    from proctor.models.key_filter import KeyFilter
     from proctor.models.local import LocalServer
     from proctor.models.providers import Endpoint, WireFormat
     from proctor.models.recording import RecordedTake, RecordingOrReplay, ReplayedTake
@@ -101,6 +102,8 @@ class ModelRouter:
         self._priced_at = now()
         self._routes: dict[str, Route] = {}
         self._local: LocalServer | None = None
+        self._filters: dict[str | None, KeyFilter] = {}
+        """By the key; None: of routes whose keys a library has."""
         self._reported: set[tuple[str, str]] = set()
         self._plain = self.for_attempt(None)
 
@@ -205,6 +208,15 @@ class ModelRouter:
                 f'Declare it in proctor.toml:  [prices."{model}"]  input = 1.0  output = 2.0  '
                 "(USD per million tokens)."
             )
+
+    def keys_of(self, route: Route) -> KeyFilter:
+        """Removes the keys that calls by this route are made with."""
+        from proctor.models.key_filter import KeyFilter, library_keys
+
+        key = route.endpoint.key if route.endpoint else None
+        if key not in self._filters:
+            self._filters[key] = KeyFilter(library_keys(self._environment) if key is None else [key])
+        return self._filters[key]
 
     def missing_key(self, model: str) -> str | None:
         """The environment variable to set before `model` can be called; None: nothing is missing."""

@@ -80,52 +80,6 @@ class Endpoint:
 ENDPOINT = Endpoint()
 
 
-async def test_the_rest_of_a_stream_without_its_last_line_end_is_passed_on():
-    usage = b'data: {"choices": [], "usage": {"total_tokens": 3}}\n\n'
-    chunks = [b'data: {"a": "secret"}\n\n' + usage[:10], usage[10:], b"data: secret"]
-    for hides, written, hidden in (
-        (True, [b'data: {"a": "[key]"}\n\n', b"data: [key]"], [usage]),
-        (False, [b'data: {"a": "[key]"}\n\n' + usage[:10], usage[10:], b"data: [key]"], []),
-    ):
-        made = call()
-        await server._pass_on(made, Flow(*chunks), ENDPOINT, hides_usage=hides)
-        assert (made.delivery.written, made.delivery.hidden, made.status) == (written, hidden, "ok")
-        assert made.delivery.begun[0] == 200 and made.delivery.prepared is None
-
-
-async def test_what_is_no_stream_is_passed_on_whole():
-    made = call()
-    await server._pass_on(made, Flow(b"a secret", b"!", kind="application/json"), ENDPOINT, hides_usage=True)
-    assert made.delivery.prepared[0] == 200 and made.delivery.prepared[2] == b"a [key]!"
-    assert (made.status, made.error, made.delivery.begun) == ("ok", "", None)
-    refused = call()
-    await server._pass_on(refused, Flow(b"x" * 600, status=400), ENDPOINT, hides_usage=False)
-    assert refused.delivery.prepared[0] == 400
-    assert (refused.status, refused.error) == ("400", "x" * 500)
-
-
-@pytest.mark.parametrize("status", [404, 405])
-async def test_a_format_that_a_provider_does_not_speak_is_remembered(status, monkeypatch):
-    monkeypatch.setattr(server, "_target", lambda *_: "target")
-    dispatcher = Dispatcher(None, None)
-    flow = Flow(status=status)
-
-    async def opened(*_, **__):
-        return flow
-
-    dispatcher._open = opened
-    route = SimpleNamespace(endpoint=ENDPOINT)
-    other, usual = call("responses"), call("chat")
-    assert dispatcher._supports(route, other)
-    assert await dispatcher._relay(other, route, {}) is False
-    assert (other.sent, other.latency_ms, flow.is_closed) == ("", 7.0, True)
-    assert not dispatcher._supports(route, other) and dispatcher._supports(route, usual)
-    assert await dispatcher._relay(usual, route, {}) is True
-    assert (usual.sent, usual.status) == ("before", str(status))
-    assert not dispatcher._supports(SimpleNamespace(endpoint=None), usual)
-    assert not dispatcher._supports(route, call("gemini"))
-
-
 async def test_a_missing_key_is_said_before_anything_is_sent():
     endpoint = Endpoint(missing_key="KEY")
     with pytest.raises(ModelError, match=r"^m needs a key: set KEY$") as raised:

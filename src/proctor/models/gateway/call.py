@@ -15,11 +15,12 @@ from aiohttp import web
 
 from proctor.json_values import JsonMap
 from proctor.model import WireAnswer
-from proctor.models.client import KEY_SHAPES, without_key
+from proctor.models.client import KEY_SHAPES
 from proctor.models.gateway import chat, gemini, messages, responses
 from proctor.models.gateway.access import OpenAccess
 from proctor.models.gateway.dialect import CONTENT_TYPE, NOTHING, ClientRequest, WireDialect
 from proctor.models.gateway.parameters import allowed
+from proctor.models.key_filter import NO_KEYS
 from proctor.models.prices import ESTIMATED, Grant, Price, answer_tokens, billed_usage, estimated_tokens
 from proctor.models.recording import Exchange, RecordedTake
 from proctor.models.routes import Route, encode
@@ -33,9 +34,13 @@ PASSED_HEADERS = (
     "request-id",
     "x-request-id",
     "x-should-retry",
+    "openai-model",
+    "openai-processing-ms",
+    "openai-version",
 )
 """Headers of a provider's response that clients need, besides the families below."""
-PASSED_HEADER_PREFIXES = ("anthropic-", "openai-", "x-ratelimit-")
+PASSED_HEADER_PREFIXES = ("anthropic-ratelimit-", "x-ratelimit-")
+LONGEST_HEADER = 200
 RECORDED_HEADERS = ("content-type", "retry-after", "retry-after-ms")
 """Headers that a recorded response needs."""
 
@@ -99,7 +104,8 @@ def passed_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return {
         name.lower(): value
         for name, value in headers.items()
-        if name.lower() in PASSED_HEADERS or name.lower().startswith(PASSED_HEADER_PREFIXES)
+        if (name.lower() in PASSED_HEADERS or name.lower().startswith(PASSED_HEADER_PREFIXES))
+        and len(value) <= LONGEST_HEADER
     }
 
 
@@ -196,6 +202,8 @@ class GatewayCall:
         self.model = access.caller.model or name
         self.delivery = delivery
         self.route: Route | None = None
+        self.keys = NO_KEYS
+        """Removes the keys it may be answered with."""
         self.provider = ""
         self.price: Price | None = None
         self.sent = ""
@@ -345,7 +353,7 @@ class GatewayCall:
             status=self.status,
             error=self.error,
             request=self.sent or encode(self.body),
-            response=self._clean(received).decode("utf-8", "replace"),
+            response=received.decode("utf-8", "replace"),
         )
 
     def _record_request(self) -> None:
@@ -367,15 +375,11 @@ class GatewayCall:
                 request=self.original,
                 status=self.delivery.status or 499,
                 headers=self.delivery.headers,
-                chunks=[self._clean(chunk) for chunk in self.delivery.chunks],
-                hidden=[self._clean(chunk) for chunk in self.delivery.hidden],
+                chunks=self.delivery.chunks,
+                hidden=self.delivery.hidden,
                 whole=self.status != "cancelled" and not self.is_broken,
             ),
         )
-
-    def _clean(self, raw: bytes) -> bytes:
-        endpoint = self.route.endpoint if self.route else None
-        return without_key(raw, endpoint) if endpoint else raw
 
 
 def redacted_error(raw: bytes) -> bytes:

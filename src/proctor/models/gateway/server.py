@@ -25,7 +25,7 @@ from proctor.errors import ModelError, ProctorError, UsageError
 from proctor.json_values import JsonMap, JsonObject, as_map, parse_json
 from proctor.model import Answer, ToolRequest, WireAnswer
 from proctor.models import anthropic, openai
-from proctor.models.client import CallTarget, ResponseStream, without_key
+from proctor.models.client import CallTarget, ResponseStream
 from proctor.models.gateway import call as paths
 from proctor.models.gateway import chat
 from proctor.models.gateway.access import Accesses, Caller, OpenAccess
@@ -39,6 +39,7 @@ from proctor.models.gateway.call import (
 )
 from proctor.models.gateway.dialect import CONTENT_TYPE, ClientRequest, CollectedStream, Frame, read_events
 from proctor.models.gateway.parameters import ParameterRefused, library_parameters, passed_up
+from proctor.models.key_filter import FilteredStream, KeyFilter
 from proctor.models.prices import BYTES_PER_TOKEN, FREE, Grant, estimated_tokens, worst_case_of
 from proctor.models.providers import Endpoint, is_loopback
 from proctor.models.recording import NotRecorded, ReplayedTake
@@ -87,6 +88,7 @@ class Dispatcher:
             call.model = self._requested(call)
         call.route = route = await self._models.reached(call.model)
         call.provider, call.price = route.provider, route.price
+        call.keys = self._models.keys_of(route)
         if isinstance(route, ReplayRoute):
             await _replay(call, call.access.replayed_by(route.replay))
             return
@@ -141,7 +143,7 @@ class Dispatcher:
                 self._unsupported.add((endpoint, call.gateway_route.wire))
                 call.sent = ""
                 return False
-            await _pass_on(call, flow, endpoint, hides_usage=hides_usage)
+            await _pass_on(call, flow, hides_usage=hides_usage)
         finally:
             call.latency_ms = flow.latency_ms
             flow.close()
@@ -180,14 +182,14 @@ class Dispatcher:
         raise AssertionError("unreachable")
 
 
-async def _pass_on(call: GatewayCall, flow: ResponseStream, endpoint: Endpoint, *, hides_usage: bool) -> None:
+async def _pass_on(call: GatewayCall, flow: ResponseStream, *, hides_usage: bool) -> None:
     if 300 <= flow.status < 400:
         raise GatewayRefusal(
-            502, f"{endpoint.provider} answered with a redirect ({flow.status}), which is not followed"
+            502, f"{call.provider} answered with a redirect ({flow.status}), which is not followed"
         )
-    headers = passed_headers(flow.headers)
+    headers = call.keys.clean_headers(passed_headers(flow.headers))
     if flow.status != 200 or CONTENT_TYPE not in headers.get("content-type", ""):
-        raw = without_key(b"".join([chunk async for chunk in flow.chunks()]), endpoint)
+        raw = call.keys.clean(b"".join([chunk async for chunk in flow.chunks()]))
         if flow.status == 200:
             call.status = "ok"
         else:
@@ -196,16 +198,23 @@ async def _pass_on(call: GatewayCall, flow: ResponseStream, endpoint: Endpoint, 
         call.delivery.prepare(flow.status, headers, raw)
         return
     await call.delivery.begin(flow.status, headers)
-    gathered = CollectedStream() if hides_usage else None
+    gathered, filtered = CollectedStream() if hides_usage else None, FilteredStream(call.keys)
     async for chunk in flow.chunks():
-        for piece in gathered.add(chunk) if gathered else (chunk,):
-            if gathered and _is_usage_alone(piece):
-                call.delivery.hidden.append(piece)
-            else:
-                await call.delivery.write(without_key(piece, endpoint))
-    if gathered and gathered.rest:
-        await call.delivery.write(without_key(gathered.rest, endpoint))
+        if passed := filtered.add(chunk):
+            await _write(call, gathered.add(passed) if gathered else (passed,), hides_usage=hides_usage)
+    last = filtered.end()
+    await _write(call, gathered.add(last) if gathered else (last,), hides_usage=hides_usage)
+    if gathered:
+        await _write(call, (gathered.rest,), hides_usage=False)
     call.status = "ok"
+
+
+async def _write(call: GatewayCall, pieces: Sequence[bytes], *, hides_usage: bool) -> None:
+    for piece in pieces:
+        if hides_usage and _is_usage_alone(piece):
+            call.delivery.hidden.append(piece)
+        elif piece:
+            await call.delivery.write(piece)
 
 
 def _is_usage_alone(event: bytes) -> bool:
@@ -241,7 +250,7 @@ async def _translate(call: GatewayCall, route: Route, now: datetime) -> None:
         call.mark_sent(error.may_be_billed)
         raise
     call.waiting_ms, call.latency_ms = answer.call.waiting_ms, answer.call.latency_ms
-    call.reading = reading = _reading(answer, request)
+    call.reading = reading = _reading(answer, request, call.keys)
     call.access.answers += 1
     answer_id = f"{call.access.name}{call.access.answers:05d}"
     frame = Frame(id=answer_id, model=call.name, created=int(now.timestamp()), body=call.body)
@@ -300,8 +309,8 @@ def _note_left_out(call: GatewayCall, request: ClientRequest, route: Route) -> N
         call.access.note_once(f"{call.model} was not sent {what}: {route.provider} does not take it")
 
 
-def _reading(answer: Answer, request: ClientRequest) -> WireAnswer:
-    """The answer with ids that are unique in the conversation: agents match tool calls by them."""
+def _reading(answer: Answer, request: ClientRequest, keys: KeyFilter) -> WireAnswer:
+    """The answer without keys; ids are unique in the conversation, since agents match tool calls by them."""
     used = {
         call.get("id") for message in request.request.messages for call in message.get("tool_calls") or ()
     }
@@ -312,7 +321,8 @@ def _reading(answer: Answer, request: ClientRequest) -> WireAnswer:
         else each
         for place, each in enumerate(answer.tool_requests)
     )
-    return WireAnswer(answer.text, answer.call.usage, requests, answer.finish_reason)
+    requests = tuple(replace(each, arguments=keys.clean_text(each.arguments)) for each in requests)
+    return WireAnswer(keys.clean_text(answer.text), answer.call.usage, requests, answer.finish_reason)
 
 
 def _target(call: GatewayCall, endpoint: Endpoint, headers: Mapping[str, str], streams: bool) -> CallTarget:
@@ -509,17 +519,17 @@ class Gateway:
 
 def _fail(call: GatewayCall, error: GatewayRefusal | ModelError) -> None:
     """End a call with an error in its client's format."""
-    call.error = str(error)
+    call.error = call.keys.clean_text(str(error))
     if call.delivery.has_begun:
         call.status, call.is_broken = "cut_off", True
-        call.error = f"the provider cut the stream; its tokens are estimated: {error}"
+        call.error = f"the provider cut the stream; its tokens are estimated: {call.error}"
         return
     if isinstance(error, GatewayRefusal):
         status, call.status = error.status, error.condition
     else:
         status = STATUSES.get(error.reason, 502)
         call.status = "not_recorded" if error.reason == "not_recorded" else str(status)
-    body = encode(call.dialect.error(status, str(error))).encode("utf-8", "replace")
+    body = encode(call.dialect.error(status, call.error)).encode("utf-8", "replace")
     call.delivery.prepare(status, JSON, body)
 
 
