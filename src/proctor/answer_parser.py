@@ -7,7 +7,7 @@ that are absent or of the wrong type are listed, so that the caller can retry or
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,13 +77,17 @@ def instructions_for(fields: Mapping[str, AnswerField]) -> str:
 
 def read_answer(text: str, fields: Mapping[str, AnswerField]) -> ParsedFields:
     """Parse `fields` out of an answer."""
-    document = _best_object(text, fields)
+    document = _best([document for _, document in _objects(text)], fields)
     if document is None and len(fields) == 1:
         # For a single field, models tend to answer with its bare value.
         (name,) = fields
         document = {name: text.strip().strip('"`')}
+    return _fields(document or {}, fields)
+
+
+def _fields(document: JsonObject, fields: Mapping[str, AnswerField]) -> ParsedFields:
     values, missing = JsonObject(), list[str]()
-    names = {_normalized(name): value for name, value in (document or {}).items()}
+    names = {_normalized(name): value for name, value in document.items()}
     for name, expected in fields.items():
         value = _value(names.get(_normalized(name)), expected)
         if value is None:
@@ -91,6 +95,50 @@ def read_answer(text: str, fields: Mapping[str, AnswerField]) -> ParsedFields:
         else:
             values[name] = value
     return ParsedFields(values=values, missing=tuple(missing))
+
+
+def read_verdict(
+    text: str, fields: Mapping[str, AnswerField], verdicts: Collection[str], material: str
+) -> ParsedFields:
+    """Parse `fields` out of the answer of a judge, of which `verdicts` decide.
+
+    `material` is what the judge was sent. An object with reasons that stands there was copied, not written by
+    the judge, and is ignored. A verdict of which the rest of the answer gives two different ones is missing.
+    """
+    sent = _squeezed(material)
+    own = [
+        (part, document)
+        for part, document in _objects(_after_reasoning(text))
+        if not (_has_text(document, fields, verdicts) and _squeezed(part) in sent)
+    ]
+    readings = [_fields(document, fields) for _, document in own]
+    best = _fields(_best([document for _, document in own], fields) or {}, fields)
+    disputed = {
+        name
+        for name in verdicts
+        if len({json.dumps(each.values[name]).casefold() for each in readings if name in each.values}) > 1
+    }
+    values = {name: value for name, value in best.values.items() if name not in disputed}
+    return ParsedFields(values=values, missing=tuple(name for name in fields if name not in values))
+
+
+def _has_text(document: JsonObject, fields: Mapping[str, AnswerField], verdicts: Collection[str]) -> bool:
+    """Whether an object has more to say than its verdicts, which anybody could repeat by chance."""
+    values = _fields(document, fields).values
+    return any(value for name, value in values.items() if name not in verdicts)
+
+
+def _squeezed(text: str) -> str:
+    """Text without what changes when it is quoted: spaces, line ends and escapes."""
+    return re.sub(r"[\s\\]+", "", text)
+
+
+def _after_reasoning(text: str) -> str:
+    """The text after the first end of a reasoning block: a quoted one further on ends nothing."""
+    closed = _CLOSED.search(text)
+    if closed:
+        return text[closed.end() :]
+    return "" if _OPENED.match(text) else text
 
 
 def _bound(text: str | None) -> float | None:
@@ -101,19 +149,20 @@ def _normalized(name: str) -> str:
     return re.sub(r"[\s_-]", "", name).casefold()
 
 
-def _best_object(text: str, fields: Mapping[str, AnswerField]) -> JsonObject | None:
+def _best(documents: Sequence[JsonObject], fields: Mapping[str, AnswerField]) -> JsonObject | None:
     """The object with most of the fields; of equals the last, since reasoning comes before the answer."""
     expected = {_normalized(name) for name in fields}
     best, most = None, 0
-    for candidate in _objects(text):
+    for candidate in documents:
         matching = len(expected & {_normalized(str(name)) for name in candidate})
         if matching >= most and (matching or best is None):
             best, most = candidate, matching
     return best
 
 
-def _objects(text: str) -> list[JsonObject]:
-    objects: list[JsonObject] = []
+def _objects(text: str) -> list[tuple[str, JsonObject]]:
+    """The JSON objects in a text, each with its source."""
+    objects: list[tuple[str, JsonObject]] = []
     position, tries = text.find("{"), 0
     # Bounded: an answer of nothing but braces must not cost one parse per brace.
     while position >= 0 and tries < 200:
@@ -124,7 +173,7 @@ def _objects(text: str) -> list[JsonObject]:
         part = text[position:end]
         parsed = _parsed(part)
         if parsed is not None:
-            objects.append(parsed)
+            objects.append((part, parsed))
             position = text.find("{", end)
         else:
             position = text.find("{", position + 1)

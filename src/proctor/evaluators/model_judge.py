@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 
-from proctor.answer_parser import AnswerField, instructions_for, read_answer
+from proctor.answer_parser import AnswerField, instructions_for, read_verdict
 from proctor.errors import EvaluatorError, ModelError, RateLimited
 from proctor.evaluator import Evidence
 from proctor.evaluators.rendering import (
@@ -356,7 +356,7 @@ class InsightJudge:
         values = await ask_until_readable(
             self.judge_model,
             messages,
-            lambda text: read_answer(text, fields).values,
+            lambda text: read_verdict(text, fields, [LABELS[self.name]], messages[-1]["content"]).values,
             lambda parsed: bool(parsed.get(LABELS[self.name])),
             usage,
             schema=_schema(fields),

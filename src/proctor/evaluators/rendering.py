@@ -8,12 +8,15 @@ from dataclasses import dataclass
 
 from proctor.evaluator import Evidence, Reference, Trace
 from proctor.json_values import JsonMap
+from proctor.judging import as_one_turn
 from proctor.score import Level
 from proctor.session import Message, ToolCall
 
 LOADERS = frozenset({"skill", "skills", "loadskill", "useskill", "invokeskill", "activateskill", "readskill"})
 """Names of tools that load a skill, normalized (no case, `_` or `-`)."""
 NAMED_BY = ("skill", "skill_name", "skillName", "name", "command")
+SPEAKERS = ("User", "Assistant", "Action", "Tool", "Tool (failed)")
+"""What turns begin with."""
 _FILE = re.compile(r"([^/\\\s\"']+)[/\\]SKILL\.md\b")
 
 
@@ -227,19 +230,22 @@ def _lines(events: Iterable[Message | ToolCall]) -> list[str]:
     for event in events:
         if isinstance(event, ToolCall):
             lines += _call_lines(event)
-        elif event.role == "user":
-            lines.append(f"User: {event.content}")
+            continue
+        content = as_one_turn(event.content, SPEAKERS)
+        if event.role == "user":
+            lines.append(f"User: {content}")
         elif event.role == "assistant":
-            lines.append(f"Assistant: {event.content}")
+            lines.append(f"Assistant: {content}")
         # A result that is a message is already shown with its call.
         elif event.role == "tool" and not has_calls:
-            lines.append(f"Tool: {event.content}")
+            lines.append(f"Tool: {content}")
     return lines
 
 
 def _call_lines(call: ToolCall) -> list[str]:
     failed = " (failed)" if call.success is False else ""
-    return [f"Action: {call.name}({_json(call.args)})", f"Tool{failed}: {call.result or NOTHING}"]
+    name, result = as_one_turn(call.name, SPEAKERS), as_one_turn(call.result, SPEAKERS)
+    return [f"Action: {name}({_json(call.args)})", f"Tool{failed}: {result or NOTHING}"]
 
 
 def _names(names: Iterable[str]) -> str:

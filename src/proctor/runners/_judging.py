@@ -12,7 +12,7 @@ from proctor.evaluator import Evidence, Trace
 from proctor.expect import AnswerFacts, AssertionResult, check_answer, key_of, rubrics_in
 from proctor.item import digest_of
 from proctor.json_values import JsonMap, as_map, as_number, as_text, parse_json, require_map, require_text
-from proctor.judging import Criterion, Judge, TranscriptLine, fenced, score_criterion
+from proctor.judging import Criterion, Judge, TranscriptLine, as_one_turn, fenced, score_criterion
 from proctor.model import Answer, Request
 from proctor.model_client import ModelClient
 from proctor.runner import Services
@@ -144,14 +144,16 @@ async def attribute_failure(
     failures: Sequence[str],
 ) -> tuple[str, str]:
     """A judge's verdict on who caused the failure of a task, one of `CAUSES`, and why; empty: unreadable."""
-    from proctor.answer_parser import field_of, instructions_for, read_answer
+    from proctor.answer_parser import field_of, instructions_for, read_verdict
     from proctor.dialogue.task import call_text
 
     names = {under_test: "Agent"}
     pieces = {
         "goal": goal,
         "policy": policy or "(none)",
-        "conversation": "\n".join(f"{names.get(side, 'User')}: {text}" for side, text in lines),
+        "conversation": "\n".join(
+            f"{names.get(side, 'User')}: {as_one_turn(text, ('Agent', 'User'))}" for side, text in lines
+        ),
         "calls": "\n".join(
             f"{names.get(each.side, 'User')}: {call_text(each.tool, each.arguments)} → {each.result[:500]}"
             for each in world.actions
@@ -170,7 +172,7 @@ async def attribute_failure(
         answer = await judges.client.ask(request)
     except ModelError:
         return "", ""
-    values = read_answer(answer.text, fields).values
+    values = read_verdict(answer.text, fields, ["cause"], question).values
     return str(values.get("cause", "")), str(values.get("reason", ""))
 
 
