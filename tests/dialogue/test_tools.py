@@ -252,6 +252,34 @@ async def test_a_server_is_called_with_the_arguments_and_may_share_the_state(tmp
     assert (requests[0]["method"], requests[0]["token"]) == ("GET", "t0")
 
 
+async def test_a_model_or_a_server_cannot_send_a_tool_s_key_elsewhere(tmp_path: Path) -> None:
+    async def elsewhere(request: web.Request) -> web.Response:
+        return web.Response(status=307, headers={"Location": f"{other}/stolen"})
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", elsewhere)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    requests = list[dict[str, Any]]()
+    try:
+        async with shop_server(requests) as other:
+            url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+            headers = {"X-Token": "$TOKEN"}
+            parameters: Any = {"id": "string"}
+            bench = Bench(
+                tmp_path,
+                {"name": "moved", "http": {"url": url, "headers": headers}},
+                {"name": "get", "parameters": parameters, "http": {"url": f"{other}/orders/{{{{ id }}}}"}},
+            )
+            with pytest.raises(WorldError, match="answered 307"):
+                await bench.call("moved")
+            assert await bench.call("get", id="..") == "Error: `id` cannot be `..`"
+            assert requests == []
+    finally:
+        await runner.cleanup()
+
+
 async def test_checks_are_about_the_state_the_actions_and_what_was_said(tmp_path: Path) -> None:
     bench = Bench(tmp_path, CANCEL)
     await bench.call("cancel", order_id="W1", reason="rain")

@@ -273,6 +273,10 @@ class SideTools:
 
     async def _call_server(self, spec: ToolSpec, http: HttpTool, arguments: JsonMap) -> object:
         quoted = {name: quote(str(value), safe="") for name, value in arguments.items()}
+        for name, argument in quoted.items():
+            # No encoding keeps these from naming the folder above.
+            if argument in (".", "..") and name in http["url"]:
+                raise ToolRefusal(f"`{name}` cannot be `{argument}`")
         url = fill(http["url"], quoted, f"`url` of the tool {spec['name']}")
         body: JsonMap = arguments
         if http.get("shares_state"):
@@ -561,7 +565,12 @@ async def send(
         async with (
             aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
             session.request(
-                method, url, json=dict(body) if has_body else None, headers=dict(headers or {})
+                method,
+                url,
+                json=dict(body) if has_body else None,
+                headers=dict(headers or {}),
+                # A redirect would send headers with keys to an unknown address.
+                allow_redirects=False,
             ) as answer,
         ):
             async for chunk in answer.content.iter_chunked(65_536):

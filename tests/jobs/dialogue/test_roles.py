@@ -2,6 +2,8 @@
 
 import json
 import re
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -85,6 +87,18 @@ def test_a_new_role_is_ready_to_be_played(tmp_path: Path) -> None:
     assert {path.name for path in written} >= {"role.yaml", "system.j2", "profile.schema.yaml", "robin.yaml"}
     assert found.plays == ("client",)
     assert not found.is_built_in
+
+
+def test_a_role_s_schema_makes_nobody_fetch_an_address(tmp_path: Path) -> None:
+    new_role("landlord", tmp_path / "landlord", plays="client")
+    with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        reference = f"http://127.0.0.1:{server.server_address[1]}/schema"
+        (tmp_path / "landlord" / "profile.schema.yaml").write_text(json.dumps({"$ref": reference}))
+        # A fetched page would be a 404, and another problem.
+        with pytest.raises(PlanError, match="the schema refers to what is not in it: Unresolvable: http://"):
+            Roles([tmp_path]).find("landlord")
+        server.shutdown()
 
 
 def test_a_users_role_comes_before_ours_of_the_same_name(tmp_path: Path) -> None:

@@ -290,3 +290,40 @@ async def test_closing_the_gateway_ends_everything(provider, begin):
     assert [call.status for call in attempt.calls] == ["cancelled"] * 5
     assert all(isinstance(each, ClientError) for each in await asyncio.gather(*calls, return_exceptions=True))
     await asyncio.wait_for(provider.disconnected.wait(), TIME_LIMIT_SECONDS)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:3000"},
+        {"Sec_Fetch_Site": "cross-site"},
+        # A name that was moved to this address after the page had been loaded from another.
+        {"Host": "evil.example"},
+        {"Host": "evil.example:8080"},
+        {"Host": "127.0.0.1.evil.example"},
+        {"Host": "[::1"},
+    ],
+)
+async def test_a_page_in_a_browser_gets_nothing_even_with_a_token(provider, begin, headers):
+    attempt = begin()
+    status, raw = await attempt.post(f"/v1/chat/completions?key={attempt.access.token}", CHAT, **headers)
+    assert status == 403 and b"proctor" not in raw
+    async with attempt.session.get(f"{attempt.access.url}/health", headers=_as_sent(headers)) as response:
+        assert response.status == 403
+    async with attempt.session.options(
+        f"{attempt.access.url}/v1/chat/completions", headers=_as_sent(headers)
+    ) as response:
+        assert not [name for name in response.headers if name.lower().startswith("access-control-")]
+    assert provider.bodies == [] and attempt.events == []
+
+
+def _as_sent(headers):
+    return {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+@pytest.mark.parametrize("host", ["localhost:1", "127.0.0.1", "[::1]:80", "host.docker.internal"])
+async def test_programs_may_call_it_by_every_local_name(provider, begin, host):
+    provider.answers = [completion()]
+    assert (await begin().post("/v1/chat/completions", CHAT, Host=host))[0] == 200

@@ -410,11 +410,18 @@ class RoleFolder:
             return []
         # Late, here and below: roles without a schema do not need it.
         from jsonschema import Draft202012Validator
+        from referencing import Registry
+        from referencing.exceptions import Unresolvable
 
-        wrong = [
-            (".".join(map(str, error.path)) or "the profile", _short(error.message))
-            for error in Draft202012Validator(self.schema).iter_errors(profile)
-        ]
+        # An own registry: with the default one, a schema could make us fetch a URL.
+        registry: Any = Registry()
+        try:
+            wrong = [
+                (".".join(map(str, error.path)) or "the profile", _short(error.message))
+                for error in Draft202012Validator(self.schema, registry=registry).iter_errors(profile)
+            ]
+        except Unresolvable as problem:
+            return [f"the schema refers to what is not in it: {_short(str(problem))}"]
         return [f"{where}: {what}" for where, what in sorted(wrong)]
 
 

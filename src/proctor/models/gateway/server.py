@@ -9,6 +9,7 @@ format gets the request unchanged, and its response is passed back byte for byte
 """
 
 import asyncio
+import ipaddress
 import json
 import os
 import socket
@@ -17,6 +18,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -473,6 +475,8 @@ class Gateway:
         self._accesses.shut(token)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if _is_from_page(request.headers):
+            return _error("chat", 403, "web pages cannot use the gateway")
         gateway_route = paths.find(request.method, request.path, request.headers)
         wire = gateway_route.wire if gateway_route else paths.wire_of(request.path, request.headers)
         if gateway_route is None:
@@ -538,6 +542,22 @@ def _note_other_model(access: OpenAccess, name: str) -> None:
     model = access.caller.model
     if model and name and name not in short_names(model):
         access.note_once(f"asked for the model `{name}`, was given `{model}`")
+
+
+def _is_from_page(headers: Mapping[str, str]) -> bool:
+    """Whether a request comes from a page in a browser, also one whose own name leads here now.
+
+    A token is required in any case; such a page learns not even that a gateway is here.
+    """
+    if headers.get("Origin") or headers.get("Sec-Fetch-Site", "none") != "none":
+        return True
+    name = ""
+    try:
+        name = urlsplit(f"//{headers.get('Host', '')}").hostname or "localhost"
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name != "localhost" and not name.endswith((".localhost", ".internal"))
+    return False
 
 
 def _token(request: web.BaseRequest) -> str:
