@@ -82,6 +82,9 @@ class ModelDirectory(Protocol):
     def check(self, model: str) -> None:
         """Raise `NotFound` when there is no such model."""
 
+    def check_request(self, model: str) -> None:
+        """Raise `UsageError` when agents cannot be allowed to request it."""
+
     def missing_key(self, model: str) -> str | None:
         """The environment variable that has to be set; None: nothing is missing."""
 

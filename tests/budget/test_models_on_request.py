@@ -118,6 +118,15 @@ def test_a_model_without_a_price_is_not_allowed_where_a_budget_stands(
     assert provider.models == []
 
 
+@pytest.mark.parametrize("model", ["python/sys:exit", "scripted/echo", "replay/x.ndjson"])
+def test_functions_scripts_and_recordings_cannot_be_allowed(
+    proctor: Command, provider: Provider, model: str
+) -> None:
+    ended = run(proctor, provider, [model], models=["openai/m", model])
+    assert ended.returncode == 2
+    assert f"`{model}` cannot be requested by an agent" in ended.stderr
+
+
 def test_a_model_that_is_declared_free_is_called_within_a_budget(
     proctor: Command, provider: Provider
 ) -> None:

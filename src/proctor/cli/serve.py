@@ -512,8 +512,10 @@ def gateway(
                 recording=recording,
                 pools=RatePools(most=settings.call_limits),
             )
-            for each in (*named, *([model] if model else ())):
-                router.check(each)
+            for each in named:
+                router.check_request(each)
+            if model:
+                router.check(model)
             session = _GatewaySession(ctx.store, model, recording, redact)
             return asyncio.run(_serve(router, session, port, as_json=as_json))
 

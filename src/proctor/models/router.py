@@ -50,6 +50,11 @@ AddNote = Callable[[str], None]
 """Called with a note for the session."""
 
 
+def is_in_process(model: str) -> bool:
+    """Whether `model` is a function, a script or a recording: only an item itself can name such a model."""
+    return model.startswith((*MOCK_PREFIXES, routes.PYTHON_PREFIX))
+
+
 def short_names(model: str) -> tuple[str, ...]:
     """A model's name, and the same without its provider and without its vendor, as agents write it."""
     return tuple(dict.fromkeys((model, model.partition("/")[2] or model, model.rpartition("/")[2])))
@@ -192,7 +197,7 @@ class ModelRouter:
         """
         if self.agent_models is not None:
             names = (each for each in self.agent_models if name in short_names(each))
-            return next(names, None)
+            return next((each for each in names if not is_in_process(each)), None)
         from proctor.models.providers import is_of_known_provider
 
         return name if is_of_known_provider(name) else None
@@ -217,6 +222,12 @@ class ModelRouter:
         if key not in self._filters:
             self._filters[key] = KeyFilter(library_keys(self._environment) if key is None else [key])
         return self._filters[key]
+
+    def check_request(self, model: str) -> None:
+        """Raise `UsageError` when agents cannot be allowed to request `model`."""
+        if is_in_process(model):
+            raise UsageError(f"`{model}` cannot be requested by an agent\nSet it as `model` of the item.")
+        self.check(model)
 
     def missing_key(self, model: str) -> str | None:
         """The environment variable to set before `model` can be called; None: nothing is missing."""

@@ -209,6 +209,11 @@ async def test_what_is_stored_or_would_be_fetched_elsewhere_is_refused_in_the_cl
             {"type": "shell"},
         ),
         ("responses", {"type": "web_search", "connector": "x"}, {"type": "web_search"}),
+        (
+            "responses",
+            {"type": "namespace", "name": "n", "tools": [{"type": "mcp", "server_url": "https://x"}]},
+            {"type": "namespace", "name": "n", "tools": []},
+        ),
         ("messages", {"type": "web_fetch_20250910", "name": "web_fetch"}, None),
         ("messages", {"type": "mcp_toolset", "mcp_server_name": "x"}, None),
         ("messages", {"type": "code_execution_20250825", "name": "code_execution"}, None),
@@ -225,8 +230,18 @@ async def test_tools_that_reach_out_or_use_the_account_are_not_offered_to_the_mo
     attempt = begin(model=MODELS.get(wire, "openai/tiny"))
     await attempt.post(PATHS[wire], PROMPTS[wire] | {"tools": [tool]})
     assert provider.bodies[0]["tools"] == ([] if sent is None else [sent])
-    is_unchanged = sent is not None and len(sent) == len(tool)
+    is_unchanged = sent is not None and len(str(sent)) >= len(str(tool)) - 1
     assert len(attempt.notes) == (0 if is_unchanged else 1)
+
+
+def test_tools_that_a_search_found_are_restricted_as_well():
+    found = {
+        "type": "tool_search_output",
+        "call_id": "c",
+        "tools": [{"type": "mcp", "server_url": "https://x"}],
+    }
+    body = {"input": [found]}
+    assert allowed("responses", body).body == {"input": [found | {"tools": []}]}
 
 
 def test_what_other_data_looks_like_is_no_address():
@@ -248,6 +263,16 @@ async def test_an_agent_cannot_flood_the_record_with_notes(provider, begin):
     await attempt.asked("/v1/chat/completions", CHAT | {"x" * 10_000: 1})
     assert len(attempt.notes) == MOST_NOTES + 1
     assert attempt.notes[-1] == "further notes on this agent's calls are not recorded"
+
+
+async def test_an_agent_cannot_write_to_the_terminal_by_a_name(provider, begin):
+    provider.answers = [completion()]
+    attempt = begin()
+    await attempt.asked("/v1/chat/completions", CHAT | {"model": "\x1b]0;x\x07\u202e", "\x1b[2J": 1})
+    assert attempt.notes == [
+        "asked for the model `?]0;x??`, was given `openai/tiny`",
+        "openai/tiny was not sent `?[2J`: the gateway does not pass it on",
+    ]
 
 
 async def test_a_key_is_sent_to_nobody_that_a_provider_points_at(provider, begin):

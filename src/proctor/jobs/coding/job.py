@@ -134,6 +134,11 @@ class ItemCheck:
     def agent_models(self) -> Iterator[Finding]:
         """What is wrong with the models that agents may request."""
         for model in self._agent_models:
+            try:
+                self._context.models.check_request(model)
+            except UsageError as error:
+                yield "models", error.problem, error.remedy
+                continue
             for problem, remedy in check_model(model, self._context.models, needs_price=self._has_budget):
                 yield "models", problem, remedy
 

@@ -139,7 +139,8 @@ class OpenAccess:
         self._noted: set[str] = set()
 
     def note_once(self, text: str) -> None:
-        """Record a note once. What a client may choose the words of is noted a limited number of times."""
+        """Record a note once. Clients choose words of notes: there is a limit, and no control characters."""
+        text = "".join(letter if letter.isprintable() else "?" for letter in text)
         if text in self._noted or len(self._noted) > MOST_NOTES:
             return
         self._noted.add(text)

@@ -302,6 +302,17 @@ _RESPONSES_PART = ByKind(
     },
     usual="input_text",
 )
+_FUNCTION = members("type", "name", "description", "parameters", "strict", "defer_loading")
+_FREEFORM = members("type", "name", "description", "format", "defer_loading")
+_FOUND_TOOL = ByKind(
+    {
+        "function": _FUNCTION,
+        "custom": _FREEFORM,
+        "namespace": members(
+            *("type", "name", "description"), tools=Each(ByKind({"function": _FUNCTION, "custom": _FREEFORM}))
+        ),
+    }
+)
 _ITEM_HEAD = ("type", "id", "status", "call_id", "name", "namespace")
 _RESPONSES_ITEM = ByKind(
     {
@@ -317,7 +328,9 @@ _RESPONSES_ITEM = ByKind(
         "apply_patch_call": PASS,
         "apply_patch_call_output": PASS,
         "tool_search_call": PASS,
-        "tool_search_output": PASS,
+        "tool_search_output": members(
+            *("type", "id", "status", "call_id", "execution"), tools=Each(_FOUND_TOOL)
+        ),
         "web_search_call": PASS,
         "reasoning": PASS,
         "compaction": PASS,
@@ -326,18 +339,12 @@ _RESPONSES_ITEM = ByKind(
     },
     usual="message",
 )
-_FUNCTION = members("type", "name", "description", "parameters", "strict", "defer_loading")
-_FREEFORM = members("type", "name", "description", "format", "defer_loading")
 _WEB_SEARCH = members(
     *("type", "search_context_size", "user_location", "filters", "external_web_access"),
     *("search_content_types", "indexed_web_access"),
 )
 _RESPONSES_TOOLS: dict[str, MemberRule] = {
-    "function": _FUNCTION,
-    "custom": _FREEFORM,
-    "namespace": members(
-        *("type", "name", "description"), tools=Each(ByKind({"function": _FUNCTION, "custom": _FREEFORM}))
-    ),
+    **_FOUND_TOOL.kinds,
     "tool_search": members("type", "execution", "description", "parameters"),
     "local_shell": members("type"),
     "shell": members("type"),
