@@ -15,6 +15,7 @@
     └── AttemptError          one attempt ended early; carries the status and reason it gets
         ├── AgentError        fail    agent_failed   the agent reported failure
         ├── WorkspaceError    error   setup_failed   the workspace could not be prepared
+        ├── SandboxFailed     error   sandbox_failed a program's sandbox or supervisor was killed, or failed
         ├── ModelError        error   model_failed   the provider did not answer
         │   └── RateLimited   error   rate_limit
         ├── EvaluatorError    error   evaluator_failed
@@ -154,6 +155,12 @@ class WorkspaceError(AttemptError):
     """The workspace of the agent could not be prepared, committed or cleaned up."""
 
     reason = "setup_failed"
+
+
+class SandboxFailed(AttemptError):
+    """The sandbox or the supervisor of a program was killed or failed, so that its own end is not known."""
+
+    reason = "sandbox_failed"
 
 
 class ModelError(AttemptError):

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from proctor.errors import SandboxFailed
 from proctor.processes import Confinement, CouldNotStart, Launch, ProgramEnd, warden
 from proctor.processes import program as programs
 from proctor.processes.program import Program
@@ -69,13 +70,13 @@ async def test_the_messages_of_a_supervisor_say_how_a_program_ended(ended_marked
     assert ended_marked == []
 
 
-async def test_what_a_killed_supervisor_watched_is_ended_by_its_marker(ended_marked):
-    killed = ProgramEnd(exit_code=137, signal=9)
-    for lines in (("started 5",), ()):
-        assert await end_of(Warden(*lines, code=-9), ended_marked) == killed
-    cut = Warden("started 5", "status 0", "left x", code=-9)
-    assert await end_of(cut, ended_marked) == ProgramEnd(exit_code=0, leftovers=("x",))
+async def test_without_its_last_message_the_end_of_a_program_is_not_known(ended_marked):
+    for lines in ((), ("started 5",), ("started 5", "status 0", "left x")):
+        with pytest.raises(SandboxFailed, match="its supervisor was killed"):
+            await end_of(Warden(*lines, code=-9), ended_marked)
     assert ended_marked == [("M=1", 2.5)] * 3
+    with pytest.raises(SandboxFailed, match="its sandbox was killed"):
+        await end_of(Warden("started 5", "status 9", "lost its sandbox was killed", "done"), ended_marked)
 
 
 @pytest.mark.parametrize("code", [0, 1])
@@ -184,7 +185,7 @@ def test_the_command_of_a_supervisor_of_a_confined_program(started):
         return ["box", *arguments]
 
     confinement = Confinement(
-        wrap=wrap, stays=True, limits={"CORE": 0, "NOFILE": 9}, most_processes=7, filter=b"rules"
+        wrap=wrap, stays=True, limits={"CORE": 0, "NOFILE": 9}, most_processes=7, files={"filter": lambda _: b"rules"}
     )
     near, far = socket.socketpair()
     channel = socket.socketpair()
@@ -211,7 +212,7 @@ def test_a_confinement_without_limits_passes_no_options(started):
     near.close()
     far.close()
     assert started[0].command[7:] == ["", "box", "tool", "x"]
-    assert (confinement.stays, confinement.most_processes, confinement.filter) == (False, None, b"")
+    assert (confinement.stays, confinement.most_processes, confinement.files) == (False, None, {})
 
 
 def test_a_file_without_a_name_is_read_from_its_beginning(monkeypatch):

@@ -330,6 +330,9 @@ class Scripted:
     def end(self):
         self.calls.append("end")
 
+    def loss(self):
+        return ""
+
 
 def reported(monkeypatch, options="", **members):
     """What `main` reports of a program that ends so."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from proctor.errors import SandboxFailed
 from proctor.processes import CouldNotStart, Launch, ProgramResult, end_attempt, run, started
 from proctor.sandbox import Sandbox, problem_of
 from waiting import TIME_LIMIT_SECONDS
@@ -117,7 +118,8 @@ async def test_confined_processes_of_a_dead_run_are_found_by_their_marker(room: 
         assert await anext(program.lines()) == "ready"
         names = await asyncio.to_thread(end_attempt, "attempt-of-the-dead")
         assert any("sleep 654" in name for name in names)
-        await program.ended()
+        with pytest.raises(SandboxFailed):
+            await program.ended()
 
 
 async def test_resource_limits_hold(room: Room, kind: str) -> None:
@@ -375,7 +377,7 @@ def test_an_ordinary_user_is_confined_too(room: Room, bubblewrap: str) -> None:
 def test_the_launcher_passes_no_environment_but_the_programs(tmp_path: Path) -> None:
     launcher = Path(__file__).parents[2] / "src" / "proctor" / "sandbox" / "launcher.py"
     ended = subprocess.run(
-        [sys.executable, "-I", "-S", str(launcher), "-1", "", "-", "/usr/bin/env"],
+        [sys.executable, "-I", "-S", str(launcher), "-1", "", "-1", "-1", "/usr/bin/env"],
         env={"ONLY": "this"},
         capture_output=True,
         text=True,

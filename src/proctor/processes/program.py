@@ -21,7 +21,7 @@ from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from typing import IO, TypeVar
 
-from proctor.errors import ProctorError
+from proctor.errors import ProctorError, SandboxFailed
 from proctor.formatting import KEPT_CHARACTERS, Clip
 from proctor.processes import undisturbed, warden
 from proctor.processes.streams import (
@@ -65,15 +65,18 @@ class Confinement:
 
     wrap: "Callable[[Sequence[str], Launch, Mapping[str, int]], list[str]]"
     """The command that starts a program confined: from its arguments and the descriptors it inherits, by
-    name: `channel`, to which the sockets of `ports` are sent, and `filter`, from which `filter` is read."""
+    name: `channel`, to which the sockets of `ports` are sent, `report`, to which the sandbox writes that it
+    has started the program, and those of `files`."""
     stays: bool = False
     """Whether the wrapping command is the parent of the program; otherwise it becomes the program."""
+    reports: bool = False
+    """Whether it writes to `report`."""
     limits: Mapping[str, int] = field(default_factory=dict)
     """Resource limits of each process, by their names in `resource` without `RLIMIT_`."""
     most_processes: int | None = None
     """Number of processes above which all are ended; None: no limit, or the kernel enforces it."""
-    filter: bytes = b""
-    """Filter of system calls, for a wrapping command that reads it from a descriptor; empty: none."""
+    files: "Mapping[str, Callable[[Launch], bytes]]" = field(default_factory=dict)
+    """What the wrapping command reads from descriptors, by name: too long or too binary for an argument."""
     ports: Mapping[int, Serve] = field(default_factory=dict)
     """Ports on the program's own loopback interface that are served from outside."""
     sockets: Mapping[Path, Serve] = field(default_factory=dict)
@@ -134,6 +137,8 @@ class Program:
         self._errors = ClippedStreamReader()
         self._is_read = False
         self._is_ending = False
+        self._loss = ""
+        """Why the program did not end by itself, although nobody here ended it."""
         self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._watching = asyncio.ensure_future(self._watch())
 
@@ -184,7 +189,11 @@ class Program:
         return (await self.ending()).exit_code
 
     async def ending(self) -> ProgramEnd:
-        """As `ended`, with signal and leftovers."""
+        """As `ended`, with signal and leftovers.
+
+        Raises `SandboxFailed` if its supervisor or sandbox was killed, or failed: the program's own end is
+        not known. Not if this side has ended it.
+        """
         draining = None if self._is_read else asyncio.ensure_future(self.output.drain())
         try:
             end = await asyncio.shield(self._watching)
@@ -192,7 +201,13 @@ class Program:
             if draining:
                 draining.cancel()
         await at_most(1, self._errors.closed())
+        if self._loss and not self._is_ending:
+            raise SandboxFailed(f"the program did not end by itself: {self._loss}")
         return end
+
+    def lose(self, why: str) -> None:
+        """Declare the program's own end unknown: its sandbox failed."""
+        self._loss = self._loss or why
 
     async def end(self) -> None:
         """End everything now: TERM, the grace period, KILL. Returns when it has ended."""
@@ -232,11 +247,15 @@ class Program:
         # The warden closes its end of the socket as it exits, so this waits for microseconds.
         self._process.wait()
         if not messages or (messages[-1] != "done" and not messages[-1].startswith("failed")):
+            self.lose("its supervisor was killed")
             # The warden was killed. The processes it supervised still carry the marker.
             await asyncio.to_thread(end_marked, self._marker, self._grace)
         # A killed warden may have started the program without reporting it.
         code = self._process.returncode
         self._receive("started" if code < 0 else f"failed the warden exited with {code}")
+        for line in messages:
+            if line.startswith("lost "):
+                self.lose(line.removeprefix("lost "))
         return _end_of(messages)
 
     async def _messages(self) -> AsyncIterator[str]:
@@ -287,7 +306,10 @@ async def _running(launch: Launch) -> AsyncIterator[Program]:
                 channel.close()
         try:
             if near:
-                for serve, listener in zip(ports, await _listeners(near, len(ports)), strict=False):
+                listeners = await _listeners(near, len(ports))
+                if len(listeners) < len(ports):
+                    program.lose("its launcher ended before it had opened the ports")
+                for serve, listener in zip(ports, listeners, strict=False):
                     await stack.enter_async_context(serve(listener))
             yield program
         finally:
@@ -298,7 +320,7 @@ async def _running(launch: Launch) -> AsyncIterator[Program]:
 
 
 async def _listeners(near: socket.socket, count: int) -> list[socket.socket]:
-    """The sockets that the program's launcher opens; none if it fails, which its exit code reports."""
+    """The sockets that the program's launcher opens; none if it fails."""
     near.setblocking(False)
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
@@ -345,10 +367,14 @@ def _start_warden(
     descriptors = {"channel": channel.fileno()} if channel else {}
     with ExitStack() as stack:
         if confinement:
-            if confinement.filter:
-                descriptors["filter"] = stack.enter_context(_file_of(confinement.filter)).fileno()
+            if confinement.reports:
+                options["reports"], descriptors["report"] = os.pipe()
+                for end in (options["reports"], descriptors["report"]):
+                    stack.callback(os.close, end)
+            for name, content in confinement.files.items():
+                descriptors[name] = stack.enter_context(_file_of(content(launch))).fileno()
             arguments = confinement.wrap(arguments, launch, descriptors)
-            options = {
+            options |= {
                 str(getattr(resource, f"RLIMIT_{name}")): size for name, size in confinement.limits.items()
             }
             options |= descriptors
@@ -357,6 +383,8 @@ def _start_warden(
         text = ",".join(f"{name}={value}" for name, value in options.items())
         about = [str(far.fileno()), str(launch.grace_seconds), marker, text]
         stdin = stack.enter_context(_standard_input(launch.typed))
+        inherited = [far.fileno(), *descriptors.values()]
+        inherited += [options["reports"]] if "reports" in options else []
         return subprocess.Popen(
             [sys.executable, "-I", "-S", _warden_file(), *about, *arguments],
             stdin=stdin,
@@ -364,7 +392,7 @@ def _start_warden(
             stderr=subprocess.STDOUT if launch.together else subprocess.PIPE,
             cwd=launch.folder,
             env=_warden_environment(launch),
-            pass_fds=[far.fileno(), *descriptors.values()],
+            pass_fds=inherited,
             start_new_session=True,
         )
 

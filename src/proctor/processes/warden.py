@@ -7,11 +7,13 @@ nothing is left. Then it reports the result.
 
 On the socket it first reads the program's environment (eight digits of length, then `NAME=value` joined by
 NULs), and then waits for it to close. It writes lines: `started PID` or `failed WHY`, `status WAITSTATUS`,
-`left NAME` for each process the program left behind, and `done`.
+`lost WHY` if that is not the program's own status because its sandbox was killed or failed, `left NAME` for
+each process the program left behind, and `done`. Without `done`, the warden itself was killed.
 
-OPTIONS are `NAME=NUMBER`, joined by commas: resource limits by their numbers; `channel` and `filter`,
-descriptors that the program inherits and the warden closes; `stays=1`, if the command is a sandbox whose
-child is the program; `processes`, the number of processes above which all are killed.
+OPTIONS are `NAME=NUMBER`, joined by commas: resource limits by their numbers; `channel`, `filter`, `policy`
+and `report`, descriptors that the program inherits and the warden closes; `reports`, the descriptor from
+which it reads what the sandbox writes to `report`; `stays=1`, if the command is a sandbox whose child is the
+program; `processes`, the number of processes above which all are killed.
 
 Imports little of the standard library and nothing else, because one is started for every program that runs.
 """
@@ -39,6 +41,8 @@ COUNTING_SECONDS = 0.2
 """How often processes are counted, where that has a limit."""
 SANDBOX_PROCESSES = 2
 """Processes of a sandbox itself, which do not count."""
+KILLED = 128 + signal.SIGKILL
+"""Exit code of a sandbox whose program, or first process, was killed."""
 
 
 def children_of(pid: int) -> list[int]:
@@ -211,6 +215,12 @@ class Warden:
         self.status: int | None = None
         """Wait status of the program; None while it runs."""
         self.is_ending = False
+        self.signal = 0
+        """The signal that asked this process to end; 0: none did."""
+        self.has_killed = False
+        """Whether this process killed the program, for its number of processes."""
+        self.has_adopted = False
+        """Whether another process than the program was reaped."""
         self.errors = -1
         """The program's standard error, where its processes are counted."""
         self.awake, wake = os.pipe()
@@ -221,7 +231,8 @@ class Warden:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._request_end)
 
-    def _request_end(self, *_: object) -> None:
+    def _request_end(self, number: int, _: object) -> None:
+        self.signal = number
         self.is_ending = True
 
     def start(self, command: list[str], environment: dict[str, str]) -> None:
@@ -237,7 +248,7 @@ class Warden:
         self.program = os.posix_spawnp(
             command[0], command, environment, setsid=True, setsigdef=own, setsigmask=[]
         )
-        for name in ("channel", "filter"):
+        for name in ("channel", "filter", "policy", "report"):
             if name in self.options:
                 os.close(self.options[name])
         if "stays" in self.options:
@@ -257,6 +268,7 @@ class Warden:
 
     def kill_all(self) -> None:
         """Kill all processes of the program at once, even if they start others all the time."""
+        self.has_killed = True
         # The first process of a process namespace takes the others with it, and so does a process group.
         first = children_of(self.program) if self.sandbox else []
         send([*first, -self.program], signal.SIGKILL)
@@ -284,6 +296,8 @@ class Warden:
                     return
                 if pid == self.program:
                     self.status = status
+                else:
+                    self.has_adopted = True
         except ChildProcessError:
             return
 
@@ -320,14 +334,53 @@ class Warden:
         end_all(self.remaining, self.grace, self.wait)
         self._reap()
 
+    def loss(self) -> str:
+        """Why the status is not the program's own; empty: it is. For after the end.
+
+        Nothing here depends on what a confined program can do: it reaches neither this process nor the
+        sandbox's own processes, so that it cannot present its failure as one of the machine.
+        """
+        if self.signal:
+            return f"its supervisor received signal {self.signal}"
+        if self.is_ending or self.has_killed or self.status is None:
+            return ""
+        code = os.waitstatus_to_exitcode(self.status)
+        how = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
+        if self.sandbox and code < 0:
+            return f"its sandbox {how}"
+        if "reports" not in self.options:
+            return ""
+        report = self._report()
+        if not self.sandbox:
+            # The launcher reports just before it becomes the program.
+            return "" if report else f"its launcher {how}"
+        # bubblewrap writes this when a program that it had started has ended.
+        if b'"exit-code"' not in report:
+            return f"its sandbox {how}"
+        # The first process of its namespace, which nothing inside can kill, reports the end of the program and
+        # is then left to this process. If it was killed before that, bubblewrap has reaped it.
+        if code == KILLED and not self.has_adopted:
+            return "its sandbox was killed"
+        return ""
+
+    def _report(self) -> bytes:
+        reports = self.options["reports"]
+        os.set_blocking(reports, False)
+        try:
+            return os.read(reports, 65536)
+        except BlockingIOError:
+            return b""
+
 
 def main(arguments: list[str]) -> None:
     """Supervise one program."""
     control = int(arguments[0])
-    os.set_inheritable(control, False)
-    become_subreaper()
     pairs = (option.split("=") for option in arguments[3].split(",") if option)
-    warden = Warden(control, float(arguments[1]), arguments[2], {name: int(value) for name, value in pairs})
+    options = {name: int(value) for name, value in pairs}
+    for own in (control, options.get("reports", control)):
+        os.set_inheritable(own, False)
+    become_subreaper()
+    warden = Warden(control, float(arguments[1]), arguments[2], options)
     environment = read_environment(control)
     try:
         warden.start(arguments[4:], environment)
@@ -340,6 +393,8 @@ def main(arguments: list[str]) -> None:
     left: list[str] = [] if warden.is_ending else warden.left_behind()
     warden.end()
     report(control, f"status {warden.status if warden.status is not None else signal.SIGKILL.value}")
+    if loss := warden.loss():
+        report(control, f"lost {loss}")
     for name in left[:50]:
         report(control, f"left {name}")
     report(control, "done")

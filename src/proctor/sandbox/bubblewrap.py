@@ -74,9 +74,18 @@ def confine(policy: Policy) -> Confinement:
         if channel is not None:
             ports = ",".join(map(str, policy.serve))
             launcher = str(Path(__file__).with_name("launcher.py"))
-            command = [interpreter(), "-I", "-S", launcher, str(channel), ports, "-", *command]
-        filtering = ["--seccomp", str(descriptors["filter"])] if "filter" in descriptors else []
-        options = [*filtering, *_arguments(policy, arguments, launch, channel is not None)]
+            command = [interpreter(), "-I", "-S", launcher, str(channel), ports, "-1", "-1", *command]
+        elif command[0] != "/bin/sh":
+            # A program that cannot be executed is a failure of its own, not of bubblewrap: `env` exits with 127.
+            command = ["/usr/bin/env", *command]
+        named = {"filter": "--seccomp", "report": "--json-status-fd"}
+        inherited = [
+            part
+            for name, option in named.items()
+            if name in descriptors
+            for part in (option, str(descriptors[name]))
+        ]
+        options = [*inherited, *_arguments(policy, arguments, launch, channel is not None)]
         return [program(), *options, "--", *command]
 
     limits = dict(policy.limits)
@@ -87,8 +96,8 @@ def confine(policy: Policy) -> Confinement:
         stays=True,
         limits=limits,
         most_processes=most_processes,
-        # Its own process namespace and network make tracing and datagrams harmless.
-        filter=filter_program(traces=True, datagrams=True),
+        reports=True,
+        files={"filter": lambda _: rules} if (rules := filter_program(namespaces=True, tcp_only=False)) else {},
         ports=policy.serve,
         variables=policy.variables,
     )
@@ -137,9 +146,9 @@ def system_arguments() -> tuple[str, ...]:
         arguments += [part for file in files for part in ("--ro-bind", "/dev/null", str(file))]
         arguments += [part for folder in folders for part in ("--tmpfs", str(folder))]
     arguments += ["--proc", "/proc", "--dev", "/dev"]
-    if is_root():
-        # Settings of the kernel belong to root, even without capabilities; one names a program to run.
-        arguments += ["--remount-ro", "/proc"]
+    # Settings of the kernel belong to root, even without capabilities; one names a program to run. For others,
+    # the memory of the sandbox's first process, which reports how the program ended.
+    arguments += ["--remount-ro", "/proc"]
     for path in SYSTEM_FILES:
         arguments += ["--ro-bind-try", path, path]
     size = str(TEMPORARY_BYTES)

@@ -19,7 +19,8 @@ from proctor.sandbox.launcher import landlock_abi
 from proctor.sandbox.paths import SYSTEM, SYSTEM_FILES, around, interpreter, readable, unreadable_settings
 from proctor.sandbox.seccomp import filter_program
 
-DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts", "/dev/shm")
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/shm")
+"""No terminals: Landlock cannot tell those of the user from those that a program makes."""
 RANDOM = ("/dev/random", "/dev/urandom")
 OWN_PORTS = ("PORT", "PROCTOR_PORT")
 """Variables with ports that belong to the session."""
@@ -40,16 +41,26 @@ def _abi() -> int:
 def confine(policy: Policy) -> Confinement:
     """The confinement of a program under a policy."""
 
-    def wrap(arguments: Sequence[str], launch: Launch, descriptors: Mapping[str, int]) -> list[str]:  # noqa: ARG001
+    def wrap(arguments: Sequence[str], launch: Launch, descriptors: Mapping[str, int]) -> list[str]:
         launch.find_program()
-        rules = "\n".join(_rules(policy, arguments, launch))
         launcher = str(Path(__file__).with_name("launcher.py"))
-        return [interpreter(), "-I", "-S", launcher, "-1", "", rules, *arguments]
+        inherited = (str(descriptors[name]) for name in ("report", "policy"))
+        return [interpreter(), "-I", "-S", launcher, "-1", "", *inherited, *arguments]
+
+    def rules(launch: Launch) -> bytes:
+        return os.fsencode("\n".join(_rules(policy, launch.arguments, launch)))
 
     limits = dict(policy.limits)
     # The kernel would count all processes of the user, and none of root.
     most_processes = limits.pop("NPROC", None)
-    return Confinement(wrap=wrap, limits=limits, most_processes=most_processes, variables=policy.variables)
+    return Confinement(
+        wrap=wrap,
+        reports=True,
+        limits=limits,
+        most_processes=most_processes,
+        files={"policy": rules},
+        variables=policy.variables,
+    )
 
 
 def _rules(policy: Policy, command: Sequence[str], launch: Launch) -> Iterator[str]:
@@ -64,7 +75,7 @@ def _rules(policy: Policy, command: Sequence[str], launch: Launch) -> Iterator[s
     ]
     yield from (f"read {place}" for place in places if "\n" not in str(place))
     yield from (f"write {place}" for place in (*DEVICES, *policy.write))
-    if program := filter_program(traces=False, datagrams=policy.network == "full"):
+    if program := filter_program(namespaces=False, tcp_only=policy.network != "full"):
         yield f"filter {program.hex()}"
     if policy.network == "full":
         yield "network"

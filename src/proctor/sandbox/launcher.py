@@ -1,9 +1,10 @@
 """Program that prepares its own process and becomes a confined program.
 
-`python -I -S launcher.py CHANNEL PORTS POLICY COMMAND…`. PORTS (joined by commas) are opened on loopback; the
-listening sockets are sent over the descriptor CHANNEL (-1: none). POLICY is `-`, or rules for Landlock, one
-per line: `read PATH`, `write PATH`, `port NUMBER` (only to these are TCP connections possible), `network`
-(no restriction), or `filter HEX` (system calls, as the kernel reads it).
+`python -I -S launcher.py CHANNEL PORTS REPORT POLICY COMMAND…`. PORTS (joined by commas) are opened on
+loopback; the listening sockets are sent over the descriptor CHANNEL. POLICY is a descriptor with rules for
+Landlock, one per line: `read PATH`, `list PATH` (names in a folder), `write PATH`, `port NUMBER` (only to these
+are TCP connections possible), `network` (no restriction), or `filter HEX` (system calls, as the kernel reads
+it). A byte is written to the descriptor REPORT just before the command is executed. -1 is no descriptor.
 
 Imports only the standard library, and little of it: one is started for many programs.
 """
@@ -14,7 +15,7 @@ import os
 import sys
 
 
-def main(channel: int, ports: list[int], policy: str, command: list[str]) -> None:
+def main(channel: int, ports: list[int], report: int, policy: int, command: list[str]) -> None:
     """Prepare this process, then execute the command."""
     # As it was given: Python may have added a variable for the locale.
     with open("/proc/self/environ", "rb") as file:  # noqa: PTH123
@@ -22,11 +23,15 @@ def main(channel: int, ports: list[int], policy: str, command: list[str]) -> Non
         environment = {name: value for name, _, value in pairs}
     if channel >= 0:
         send_listeners(channel, ports)
-    if policy != "-":
-        restrict(policy.splitlines())
+    if policy >= 0:
+        with os.fdopen(policy, "rb") as rules:
+            restrict(os.fsdecode(rules.read()).split("\n"))
     for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
         # Python ignores these two; the program must not inherit that.
         _signal.signal(number, _signal.SIG_DFL)
+    if report >= 0:
+        os.write(report, b"r")
+        os.close(report)
     path = os.fsdecode(environment.get(b"PATH", b""))
     for program in candidates(command[0], path):
         try:
@@ -54,8 +59,8 @@ def send_listeners(channel: int, ports: list[int]) -> None:
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 """Numbers of Landlock's system calls, the same on all architectures."""
-READING = 0b1101
-"""Execute, read a file, list a folder."""
+PATH_RULES = {"read": 0b1101, "list": 0b1000, "write": 0xFFFF}
+"""Rights by rule: execute, read a file and list a folder; list a folder; all."""
 FILE_RIGHTS = 0b1100_0000_0000_0111
 """Rights that a file may have; the others are for folders."""
 RIGHTS = (0, 0x1FFF, 0x3FFF, 0x7FFF, 0x7FFF, 0xFFFF)
@@ -91,12 +96,12 @@ def restrict(rules: list[str]) -> None:
         kind, _, value = rule.partition(" ")
         if kind == "port" and network:
             checked(call(ADD_RULE, ruleset, 2, struct.pack("QQ", CONNECT, int(value)), 0), ctypes.get_errno())
-        elif kind in ("read", "write"):
+        elif kind in PATH_RULES:
             try:
                 place = os.open(value, os.O_PATH)
             except OSError:
                 continue
-            rights = every if kind == "write" else READING
+            rights = PATH_RULES[kind] & every
             if not os.path.isdir(value):  # noqa: PTH112
                 rights &= FILE_RIGHTS & every
             checked(call(ADD_RULE, ruleset, 1, struct.pack("=Qi", rights, place), 0), ctypes.get_errno())
@@ -147,4 +152,5 @@ def candidates(program: str, path: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), [int(port) for port in sys.argv[2].split(",") if port], sys.argv[3], sys.argv[4:])
+    opened = [int(port) for port in sys.argv[2].split(",") if port]
+    main(int(sys.argv[1]), opened, int(sys.argv[3]), int(sys.argv[4]), sys.argv[5:])

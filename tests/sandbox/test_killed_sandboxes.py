@@ -1,0 +1,234 @@
+"""A program whose supervisor or sandbox is killed from outside is an error of the machine, never a failure.
+
+And a program cannot make its own failure look like that.
+"""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.errors import SandboxFailed
+from proctor.processes import ProgramResult, run, warden
+from proctor.sandbox import Sandbox, problem_of
+from proctor.testing import eventually_async
+
+KINDS = ("bubblewrap", "landlock", "none")
+VICTIMS = {
+    "bubblewrap": ("warden", "sandbox", "first process"),
+    "landlock": ("warden",),
+    "none": ("warden",),
+}
+"""The processes around a program, from the outermost."""
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    if request.param != "none" and (problem := problem_of(request.param)):
+        pytest.skip(problem)
+    return str(request.param)
+
+
+def unlike_any_other() -> str:
+    """Seconds that no other `sleep` on this machine sleeps."""
+    return f"{random.SystemRandom().randrange(100_000, 900_000)}.25"
+
+
+def chain_of(seconds: str) -> list[int]:
+    """The processes from the warden, a child of this one, to the program that sleeps so long; empty: none."""
+    for pid in warden.every_process():
+        if warden.name_of(pid) == f"sleep {seconds}":
+            chain = [pid]
+            while (parent := warden.state_and_parent(chain[0])[1]) not in (os.getpid(), 0):
+                chain.insert(0, parent)
+            return chain if parent == os.getpid() else []
+    return []
+
+
+async def kill(seconds: str, victim: str, number: int = signal.SIGKILL) -> None:
+    """Kill a process around the program that sleeps so long, once it does."""
+    await eventually_async(lambda: chain_of(seconds))
+    chain = chain_of(seconds)
+    index = -1 if victim == "program" else ("warden", "sandbox", "first process").index(victim)
+    os.kill(chain[index], number)
+
+
+@pytest.fixture
+def confined(tmp_path: Path, kind: str) -> Callable[..., Any]:
+    """Runs a command in a sandbox of the kind."""
+    place = tmp_path / "proctor" / "worktrees" / "one"
+    (place / "tree").mkdir(parents=True)
+    user = tmp_path / "user"
+    user.mkdir()
+    sandbox = Sandbox(hidden=(tmp_path / "proctor", user), user_home=user)
+
+    async def run_confined(command: object, **settings: object) -> ProgramResult:
+        own = {"kind": kind, "network": "none", **settings}
+        return await run(
+            command,  # type: ignore[arg-type]
+            folder=place / "tree",
+            environment={"PATH": os.environ["PATH"], "HOME": str(place)},
+            attempt="test",
+            grace_seconds=1,
+            time_limit=60,
+            confinement=sandbox.confine("check", own, folders=[place], home=place),
+        )
+
+    return run_confined
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("victim", ["warden", "sandbox", "first process"])
+async def test_a_killed_supervisor_or_sandbox_is_no_end_of_the_program(
+    confined: Any, kind: str, victim: str, number: int
+) -> None:
+    if victim not in VICTIMS[kind]:
+        pytest.skip("this kind has no such process")
+    if victim == "first process" and number == signal.SIGTERM:
+        pytest.skip("the kernel does not deliver it")
+    seconds = unlike_any_other()
+
+    killing = asyncio.create_task(kill(seconds, victim, number))
+    with pytest.raises(SandboxFailed, match="the program did not end by itself: its (supervisor|sandbox) "):
+        await confined(f"sleep {seconds}")
+    await killing
+    assert not chain_of(seconds)
+
+
+async def test_a_killed_program_has_failed(confined: Any) -> None:
+    seconds = unlike_any_other()
+    killing = asyncio.create_task(kill(seconds, "program"))
+    assert (await confined(f"exec sleep {seconds}")).exit_code == 137
+    await killing
+
+
+OWN_ENDS = {
+    "exits as if killed": ("exit 137", 137),
+    "kills itself": ("kill -9 $$", 137),
+    "crashes": ("kill -SEGV $$", 139),
+    "kills all that it can": ("kill -9 -1; kill -9 1 $PPID; exit 3", 3),
+    "leaves a process behind and is killed": ("sleep 300 & kill -9 $$", 137),
+    "cannot be executed": (["./damaged"], 127),
+    "closes its descriptors": ("exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; exit 4", 4),
+}
+
+
+@pytest.mark.parametrize("way", OWN_ENDS)
+async def test_a_program_cannot_present_its_own_end_as_one_of_its_sandbox(
+    confined: Any, kind: str, tmp_path: Path, way: str
+) -> None:
+    if kind == "none":
+        pytest.skip("an unconfined program can kill its supervisor")
+    if kind == "landlock" and warden_can_be_signalled():
+        pytest.skip("Landlock keeps signals inside from Linux 6.12")
+    damaged = tmp_path / "proctor" / "worktrees" / "one" / "tree" / "damaged"
+    damaged.write_text("#!/nonexistent/interpreter\n")
+    damaged.chmod(0o755)
+    command, code = OWN_ENDS[way]
+    assert (await confined(command)).exit_code == code
+
+
+def warden_can_be_signalled() -> bool:
+    from proctor.sandbox.launcher import landlock_abi
+
+    return landlock_abi() < 6
+
+
+TRACE = """
+import ctypes, os, signal
+libc = ctypes.CDLL(None, use_errno=True)
+for request in (16, 0x4206):
+    if libc.ptrace(request, 1, 0, 0) == 0:
+        os.waitpid(1, 0x40000000)
+        libc.ptrace(7, 1, 0, signal.SIGKILL)
+        signal.pause()
+for name in ("/proc/1/mem", "/proc/1/fd/4"):
+    try:
+        with open(name, "r+b", buffering=0) as file:
+            file.write(bytes(8))
+    except OSError:
+        pass
+pidfd = libc.syscall(434, 1, 0)
+for number in range(3, 20):
+    taken = libc.syscall(438, pidfd, number, 0)
+    if taken >= 0:
+        os.write(taken, (1).to_bytes(8, "little"))
+os._exit(5)
+"""
+
+
+async def test_a_program_cannot_reach_the_first_process_of_its_namespace(confined: Any, kind: str) -> None:
+    """It reports the exit code, and its death would be an error."""
+    if kind == "none":
+        pytest.skip("there is no namespace")
+    assert (await confined([sys.executable, "-c", TRACE])).exit_code == 5
+
+
+async def test_too_many_processes_are_a_failure_of_the_program(confined: Any, kind: str) -> None:
+    if kind == "none":
+        pytest.skip("there are no limits")
+    script = "import os, time\nfor _ in range(80): os.fork() or time.sleep(100)\ntime.sleep(100)"
+    ended = await confined([sys.executable, "-c", script], limits={"processes": 30})
+    assert ended.exit_code == (137 if os.geteuid() == 0 or kind == "landlock" else 1)
+
+
+async def test_a_sandbox_that_cannot_be_made_is_not_a_failure(confined: Any, kind: str, tmp_path: Path) -> None:
+    if kind != "bubblewrap":
+        pytest.skip("only this kind mounts folders")
+    place = tmp_path / "proctor" / "worktrees" / "one"
+    gone = tmp_path / "gone"
+    sandbox = Sandbox(hidden=(), user_home=tmp_path / "user")
+    with pytest.raises(SandboxFailed, match="its sandbox failed with exit code 1"):
+        await run(
+            "true",
+            folder=place,
+            environment={"PATH": os.environ["PATH"]},
+            attempt="test",
+            confinement=sandbox.confine("check", kind, folders=[place, gone], home=place),
+        )
+
+
+@pytest.mark.parametrize("phase", ["setup", "agent", "check"])
+async def test_an_item_whose_sandbox_is_killed_is_an_error_and_made_again(
+    workshop: Any, repository: Path, kind: str, phase: str
+) -> None:
+    """Each process around the program is killed in its turn; the last attempt is left alone."""
+    seconds = unlike_any_other()
+    victims = VICTIMS[kind]
+    # The folder of the item's HOME is another for each attempt; outside of it, nothing can be written.
+    waiting = f"sleep {seconds}"
+    commands = {"setup": "true", "agent": "echo x > new.txt", "check": "test -f new.txt"}
+    attempts = repository.parent / "attempts"
+    attempts.mkdir()
+    commands[phase] = f"test -e {attempts}/enough || {waiting}; {commands[phase]}"
+    item = {
+        "repo": str(repository),
+        "prompt": "Write.",
+        "setup": commands["setup"],
+        "command": ["sh", "-c", commands["agent"]],
+        "scriptCommand": commands["check"],
+        "sandbox": {"kind": kind, "network": "none", **({} if kind == "none" else {"read": [str(attempts)]})},
+        "retries": len(victims),
+    }
+
+    async def kill_all() -> None:
+        for victim in victims:
+            await kill(seconds, victim)
+            await eventually_async(lambda: not chain_of(seconds))
+            if victim == victims[-1]:
+                (attempts / "enough").touch()
+
+    killing = asyncio.create_task(kill_all())
+    await workshop.run(json.dumps({"matrix": [item]}))
+    await killing
+
+    assert workshop.outcomes() == [("success", "completed")]
+    reasons = [row["endReason"] for row in workshop.rows("sessions")]
+    assert reasons == ["sandbox_failed"] * len(victims) + ["completed"]
