@@ -185,7 +185,11 @@ def test_the_command_of_a_supervisor_of_a_confined_program(started):
         return ["box", *arguments]
 
     confinement = Confinement(
-        wrap=wrap, stays=True, limits={"CORE": 0, "NOFILE": 9}, most_processes=7, files={"filter": lambda _: b"rules"}
+        wrap=wrap,
+        stays=True,
+        limits={"CORE": 0, "NOFILE": 9},
+        most_processes=7,
+        files={"filter": lambda _: b"rules"},
     )
     near, far = socket.socketpair()
     channel = socket.socketpair()

@@ -179,7 +179,9 @@ async def test_too_many_processes_are_a_failure_of_the_program(confined: Any, ki
     assert ended.exit_code == (137 if os.geteuid() == 0 or kind == "landlock" else 1)
 
 
-async def test_a_sandbox_that_cannot_be_made_is_not_a_failure(confined: Any, kind: str, tmp_path: Path) -> None:
+async def test_a_sandbox_that_cannot_be_made_is_not_a_failure(
+    confined: Any, kind: str, tmp_path: Path
+) -> None:
     if kind != "bubblewrap":
         pytest.skip("only this kind mounts folders")
     place = tmp_path / "proctor" / "worktrees" / "one"

@@ -45,7 +45,7 @@ async def handled(monkeypatch: pytest.MonkeyPatch, request: bytes, answer: bytes
     """What a proxy writes to its client and to the host."""
     near, far = Recorded(), Recorded()
 
-    async def connect(host: str, port: int) -> tuple[asyncio.StreamReader, Recorded]:
+    async def connect(host: str, port: int, *_: object) -> tuple[asyncio.StreamReader, Recorded]:
         assert (host, port) == ("a.test", 80)
         return reading(answer), far
 
@@ -98,10 +98,118 @@ async def test_the_end_of_a_side_that_is_gone_is_not_an_error() -> None:
 
 
 @contextlib.asynccontextmanager
-async def proxied(*hosts: str) -> AsyncIterator[int]:
+async def proxied(*hosts: str, resolver: proxy.Resolve = proxy.resolve) -> AsyncIterator[int]:
     listener = socket.create_server(("127.0.0.1", 0))
-    async with proxy.proxy_to(hosts)(listener):
+    async with proxy.proxy_to(hosts, resolver)(listener):
         yield listener.getsockname()[1]
+
+
+async def answer_to(request: str, port: int) -> str:
+    """What a proxy answers."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request.encode())
+    answer = await asyncio.wait_for(reader.read(), 60)
+    writer.close()
+    return answer.decode()
+
+
+THIS_MACHINE, A_LINK, NO_HOST, PRIVATE = (
+    "belongs to this machine",
+    "is on a link of this machine, where clouds have their metadata",
+    "is not an address of one host",
+    "is in a private network; write this host itself, without `*`, in `network`",
+)
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        *((address, THIS_MACHINE) for address in ("127.0.0.1", "127.8.9.1", "0.0.0.0", "::1", "::")),
+        *((address, THIS_MACHINE) for address in ("::ffff:127.0.0.1", "::ffff:0.0.0.0", "64:ff9b::7f00:1")),
+        *((address, THIS_MACHINE) for address in ("2002:7f00:1::", "2002:7f00:1::5")),
+        *((address, A_LINK) for address in ("169.254.169.254", "fe80::1", "fe80::1%lo", "fd00:ec2::254")),
+        *(
+            (address, A_LINK)
+            for address in ("::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "100.100.100.200")
+        ),
+        *((address, NO_HOST) for address in ("224.0.0.1", "ff02::1", "255.255.255.255", "240.0.0.1")),
+        *((address, NO_HOST) for address in ("::127.0.0.1",)),
+        *((address, PRIVATE) for address in ("10.1.2.3", "192.168.1.1", "172.16.0.9", "100.64.0.1")),
+        *((address, PRIVATE) for address in ("fd12::1", "::ffff:10.1.2.3", "64:ff9b::a01:203")),
+        *((address, "") for address in ("8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808")),
+    ],
+)
+async def test_where_a_name_may_not_lead(address: str, reason: str) -> None:
+    assert proxy.refusal(address, is_exact=False) == reason
+    assert proxy.refusal(address, is_exact=True) == ("" if reason == PRIVATE else reason)
+    if not reason:
+        return
+
+    async def resolver(host: str, port: int) -> list[str]:
+        assert (host, port) == ("x.a.test", 80)
+        return [address]
+
+    async with proxied("*.a.test", resolver=resolver) as port:
+        for request in ("GET http://x.a.test/ HTTP/1.0\r\n\r\n", "CONNECT x.a.test:80 HTTP/1.1\r\n\r\n"):
+            answer = await answer_to(request, port)
+            assert answer.startswith("HTTP/1.1 502 ")
+            assert f"x.a.test:80 cannot be reached: {address} {reason}\n" in answer
+
+
+@pytest.mark.parametrize("host", ["2130706433", "0x7f000001", "0177.0.0.1", "127.1", "0"])
+async def test_another_way_to_write_this_machine_is_refused(host: str) -> None:
+    """The system's resolver reads numbers in many forms."""
+    async with answered() as target, proxied(f"{host}:{target}") as port:
+        answer = await answer_to(f"CONNECT {host}:{target} HTTP/1.1\r\n\r\n", port)
+    assert answer.startswith("HTTP/1.1 502 ") and THIS_MACHINE in answer
+
+
+async def test_an_address_of_this_machine_on_its_network_is_refused() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+        try:
+            udp.connect(("192.0.2.1", 53))
+        except OSError:
+            pytest.skip("this machine has no network")
+        own = udp.getsockname()[0]
+    assert proxy.refusal(own, is_exact=True) == THIS_MACHINE
+
+
+async def test_a_name_is_resolved_once_and_only_the_checked_address_is_connected() -> None:
+    """DNS rebinding: the second answer would be this machine."""
+    answers = [["192.0.2.7", "::ffff:127.0.0.1"], ["127.0.0.1"], ["127.0.0.1"]]
+    asked = []
+
+    async def resolver(host: str, port: int) -> list[str]:
+        asked.append(host)
+        return answers[len(asked) - 1]
+
+    async with answered() as target, proxied(f"*.a.test:{target}", resolver=resolver) as port:
+        answer = await answer_to(f"CONNECT x.a.test:{target} HTTP/1.1\r\n\r\n", port)
+    assert answer.startswith("HTTP/1.1 502 ")
+    assert asked == ["x.a.test"]
+
+
+async def test_the_first_address_that_may_be_reached_is_connected() -> None:
+    async def resolver(host: str, port: int) -> list[str]:
+        return ["127.0.0.1"]
+
+    async with answered() as target, proxied(f"localhost:{target}", resolver=resolver) as port:
+        answer = await answer_to(f"CONNECT localhost:{target} HTTP/1.1\r\n\r\nhello", port)
+    assert answer.endswith("from this machine")
+
+
+@contextlib.asynccontextmanager
+async def answered() -> AsyncIterator[int]:
+    """The port of a service of this machine."""
+
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"from this machine")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
 
 
 @pytest.mark.parametrize(("size", "is_answered"), [(LONGEST, True), (LONGEST + 1, False)])

@@ -15,7 +15,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from hashlib import sha256
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import cast, get_args
 from weakref import WeakKeyDictionary
 
-from proctor.errors import EvaluatorError, UsageError, blame
+from proctor.errors import EvaluatorError, SandboxFailed, UsageError, blame
 from proctor.evaluator import Evidence, Reference, Trace
 from proctor.evaluators import function_worker
 from proctor.evaluators.rendering import EvaluationTarget, happened, targets_of, turns_of
@@ -345,6 +345,8 @@ class CommandEvaluator(_CodeEvaluator):
             return failed(about, f"it took longer than {self.timeout_seconds:g} s and was ended", "Timeout")
         except CouldNotStart as problem:
             return failed(about, f"starting {self.command[0]}: {problem}", "CouldNotStart")
+        except SandboxFailed as problem:
+            return failed(about, str(problem), "SandboxFailed")
         if code:
             message = complaints.strip()[-MOST_SAID:]
             return failed(about, f"exit code {code}" + (f": {message}" if message else ""), "ExitCode")
@@ -488,7 +490,9 @@ class FunctionProcess:
             command += [str(job.folder.resolve()), str(job.megabytes)]
             confinement = _confinement(job.sandbox, job.folder, Path(folder), command)
             async with server, _running(command, job, confinement) as program:
-                await program.ended()
+                # Whoever waits for an answer learns that the process has ended.
+                with suppress(SandboxFailed):
+                    await program.ended()
         self._ended.set()
 
     def _on_connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -97,7 +97,9 @@ def confine(policy: Policy) -> Confinement:
         limits=limits,
         most_processes=most_processes,
         reports=True,
-        files={"filter": lambda _: rules} if (rules := filter_program(namespaces=True, tcp_only=False)) else {},
+        files={"filter": lambda _: rules}
+        if (rules := filter_program(namespaces=True, tcp_only=False))
+        else {},
         ports=policy.serve,
         variables=policy.variables,
     )

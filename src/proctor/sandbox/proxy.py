@@ -1,12 +1,14 @@
 """HTTP proxy that reaches only the hosts a plan allows, for programs without a network of their own.
 
-It serves CONNECT and plain HTTP requests on a socket inside the sandbox, and connects from outside.
+It serves CONNECT and plain HTTP requests on a socket inside the sandbox, and connects from outside. A name is
+resolved once, and connected is an address that was checked: a name that the plan allows cannot lead to this
+machine, to the metadata service of a cloud, or (unless the plan has the very name) into a private network.
 """
 
 import asyncio
 import ipaddress
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
@@ -21,6 +23,13 @@ LONGEST_HEAD = 64 * 1024
 HEAD_SECONDS = 30
 CONNECT_SECONDS = 30
 USUAL_PORTS = (80, 443)
+METADATA = tuple(map(ipaddress.ip_address, ("100.100.100.200", "168.63.129.16", "fd00:ec2::254")))
+"""Addresses of the metadata services of clouds that are not on a link of the machine."""
+_TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")
+"""Addresses that a gateway of a network without IPv4 turns into the IPv4 address in the last four bytes."""
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The addresses of a host."""
 
 
 def is_allowed(host: str, port: int, hosts: Sequence[str]) -> bool:
@@ -37,7 +46,13 @@ def is_allowed(host: str, port: int, hosts: Sequence[str]) -> bool:
     return False
 
 
-def proxy_to(hosts: Sequence[str]) -> Serve:
+async def resolve(host: str, port: int) -> list[str]:
+    """The addresses of a host, as the system resolves it."""
+    answers = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
+
+
+def proxy_to(hosts: Sequence[str], resolver: Resolve = resolve) -> Serve:
     """A proxy that reaches only these hosts."""
 
     @asynccontextmanager
@@ -49,7 +64,7 @@ def proxy_to(hosts: Sequence[str]) -> Serve:
             assert task is not None
             connections.add(task)
             try:
-                await _handle(reader, writer, hosts)
+                await _handle(reader, writer, hosts, resolver)
             except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
                 pass  # A closed connection, or an invalid request.
             finally:
@@ -70,7 +85,12 @@ def proxy_to(hosts: Sequence[str]) -> Serve:
     return serve
 
 
-async def _handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hosts: Sequence[str]) -> None:
+async def _handle(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    hosts: Sequence[str],
+    resolver: Resolve = resolve,
+) -> None:
     async with asyncio.timeout(HEAD_SECONDS):
         head = await reader.readuntil(b"\r\n\r\n")
     line, _, rest = head.partition(b"\r\n")
@@ -82,7 +102,7 @@ async def _handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ho
         return
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            far_reader, far_writer = await _connect(host, port)
+            far_reader, far_writer = await _connect(host, port, hosts, resolver)
     except (OSError, TimeoutError) as error:
         await _refuse(writer, 502, f"{host}:{port} cannot be reached: {error}")
         return
@@ -97,22 +117,62 @@ async def _handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ho
         far_writer.close()
 
 
-async def _connect(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect to a host, but to an address of this machine only if the plan names it."""
-    answers = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    addresses = [str(each[4][0]) for each in answers]
+async def _connect(
+    host: str, port: int, hosts: Sequence[str], resolver: Resolve
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to an address of a host that may be reached."""
     with suppress(ValueError):
-        ipaddress.ip_address(host)
-        return await asyncio.open_connection(host, port)
-    public = [each for each in addresses if host == "localhost" or not _is_local(each)]
-    if not public:
-        raise OSError("its address belongs to this machine")
-    return await asyncio.open_connection(public[0], port)
+        # The plan has this very address.
+        return await asyncio.open_connection(str(ipaddress.ip_address(host)), port)
+    is_exact = any(not pattern.startswith("*.") and is_allowed(host, port, [pattern]) for pattern in hosts)
+    problem: OSError = OSError("it has no address")
+    for address in await resolver(host, port):
+        if host != "localhost" and (reason := refusal(address, is_exact=is_exact)):
+            problem = OSError(f"{address} {reason}")
+            continue
+        try:
+            return await asyncio.open_connection(address, port)
+        except OSError as error:
+            problem = error
+    raise problem
 
 
-def _is_local(address: str) -> bool:
-    value = ipaddress.ip_address(address.partition("%")[0])
-    return value.is_loopback or value.is_link_local or value.is_unspecified
+def refusal(address: str, *, is_exact: bool) -> str:
+    """Why a name may not lead to an address; empty: it may. `is_exact`: the plan has the very name."""
+    for value in _meanings(ipaddress.ip_address(address.partition("%")[0])):
+        if value.is_loopback or value.is_unspecified:
+            return "belongs to this machine"
+        if value.is_link_local or value in METADATA:
+            return "is on a link of this machine, where clouds have their metadata"
+        if value.is_multicast or value.is_reserved:
+            return "is not an address of one host"
+        if _is_own(value):
+            return "belongs to this machine"
+        if not value.is_global and not is_exact:
+            return "is in a private network; write this host itself, without `*`, in `network`"
+    return ""
+
+
+def _meanings(value: Address) -> list[Address]:
+    """The addresses that are connected to in the end: also those of IPv4 in one of IPv6."""
+    if isinstance(value, ipaddress.IPv4Address):
+        return [value]
+    if value.ipv4_mapped:
+        return [value.ipv4_mapped]
+    if value in _TRANSLATED:
+        return [ipaddress.IPv4Address(int(value) & 0xFFFFFFFF)]
+    return [value, *([value.sixtofour] if value.sixtofour else []), *(value.teredo or ())]
+
+
+def _is_own(value: Address) -> bool:
+    """Whether an address is one of this machine: then it reaches it from the same address. Sends nothing."""
+    family = socket.AF_INET if value.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((str(value), USUAL_PORTS[0]))
+            return ipaddress.ip_address(probe.getsockname()[0]) == value
+    except OSError:
+        return False
 
 
 async def _refuse(writer: asyncio.StreamWriter, status: int, message: str) -> None:
