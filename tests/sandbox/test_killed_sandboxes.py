@@ -96,7 +96,7 @@ async def test_a_killed_supervisor_or_sandbox_is_no_end_of_the_program(
     seconds = unlike_any_other()
 
     killing = asyncio.create_task(kill(seconds, victim, number))
-    with pytest.raises(SandboxFailed, match="the program did not end by itself: its (supervisor|sandbox) "):
+    with pytest.raises(SandboxFailed, match=r"the program did not end by itself: its (supervisor|sandbox) "):
         await confined(f"sleep {seconds}")
     await killing
     assert not chain_of(seconds)

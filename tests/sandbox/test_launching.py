@@ -61,7 +61,7 @@ def test_the_first_program_of_the_path_that_can_be_executed_is(tmp_path: Path) -
         (tmp_path / name / "tool").write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name / "tool").chmod(mode)
     path = ":".join(str(tmp_path / name) for name in ("none", "a", "b", "c"))
-    command = [sys.executable, "-I", "-S", launcher.__file__, "-1", "", "-"]
+    command = [sys.executable, "-I", "-S", launcher.__file__, "-1", "", "-1", "-1"]
     ended = subprocess.run(
         [*command, "tool", "x"], env={"PATH": path}, capture_output=True, text=True, check=True
     )
@@ -80,7 +80,8 @@ def test_a_program_does_not_inherit_pythons_signals() -> None:
         launcher.__file__,
         "-1",
         "",
-        "-",
+        "-1",
+        "-1",
         "grep",
         "SigIgn",
         "/proc/self/status",
@@ -196,10 +197,10 @@ def test_which_hosts_a_proxy_reaches(host: str, port: int, allowed: bool) -> Non
 
 
 @asynccontextmanager
-async def proxied(*hosts: str) -> AsyncIterator[int]:
+async def proxied(*hosts: str, resolver: proxy.Resolve = proxy.resolve) -> AsyncIterator[int]:
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    async with proxy.proxy_to(hosts)(listener):
+    async with proxy.proxy_to(hosts, resolver)(listener):
         yield port
 
 
@@ -236,21 +237,6 @@ async def test_a_proxy_forwards_to_named_hosts_and_refuses_others() -> None:
     assert gone.startswith("HTTP/1.1 502 ") and "127.0.0.1:1 cannot be reached" in gone
 
 
-@pytest.mark.parametrize(
-    ("address", "is_local"),
-    [
-        ("127.0.0.1", True),
-        ("::1", True),
-        ("169.254.1.1", True),
-        ("fe80::1%eth0", True),
-        ("0.0.0.0", True),
-        ("192.0.2.1", False),
-    ],
-)
-def test_which_addresses_are_of_this_machine(address: str, is_local: bool) -> None:
-    assert proxy._is_local(address) is is_local
-
-
 async def test_a_connection_through_a_proxy_ends_with_the_proxy() -> None:
     ended = asyncio.Event()
 
@@ -282,47 +268,16 @@ async def test_a_connection_through_a_proxy_ends_with_the_proxy() -> None:
         ("GET http://a.test:443/ HTTP/1.1", ("a.test", 443)),
     ],
 )
-async def test_the_port_of_a_request_without_one(
-    monkeypatch: pytest.MonkeyPatch, request_line: str, destination: tuple[str, int]
-) -> None:
-    async def refuse(*address: object) -> None:
+async def test_the_port_of_a_request_without_one(request_line: str, destination: tuple[str, int]) -> None:
+    async def refuse(*address: object) -> list[str]:
         raise OSError(f"refused {address}")
 
-    monkeypatch.setattr(proxy, "_connect", refuse)
-    async with proxied("a.test") as port:
+    async with proxied("a.test", resolver=refuse) as port:
         answer = await exchanged(port, f"{request_line}\r\n\r\n")
     host, number = destination
     body = f"{host}:{number} cannot be reached: refused {destination}\n"
     head = f"HTTP/1.1 502 Refused by Proctor\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     assert answer == head + body
-
-
-async def test_a_name_with_an_address_of_this_machine_is_reached_only_if_it_is_localhost(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    connected = []
-
-    async def connect(*address: object) -> tuple[str, str]:
-        connected.append(address)
-        return "reader", "writer"
-
-    addresses = {
-        "public.test": ["127.0.0.1", "192.0.2.7", "192.0.2.8"],
-        "local.test": ["127.0.0.1", "::1"],
-        "localhost": ["127.0.0.1"],
-        "127.0.0.1": ["127.0.0.1"],
-    }
-
-    async def resolve(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
-        return [(2, 1, 6, "", (address, port)) for address in addresses[host]]
-
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve, raising=False)
-    monkeypatch.setattr(asyncio, "open_connection", connect)
-    for host in ("public.test", "localhost", "127.0.0.1"):
-        assert tuple(await proxy._connect(host, 81)) == ("reader", "writer")
-    assert connected == [("192.0.2.7", 81), ("127.0.0.1", 81), ("127.0.0.1", 81)]
-    with pytest.raises(OSError, match="its address belongs to this machine"):
-        await proxy._connect("local.test", 81)
 
 
 def test_the_variables_of_a_proxy() -> None:

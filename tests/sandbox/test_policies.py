@@ -8,7 +8,6 @@ import pytest
 from proctor import sandbox
 from proctor.errors import UsageError
 from proctor.sandbox import NOT_CONFINED, Policy, Sandbox, SandboxSettings, read_settings
-from proctor.sandbox.seccomp import AUDIT_ARCHITECTURES, DENIED, TRACING, filter_program
 
 
 class Policies:
@@ -292,34 +291,3 @@ def test_where_a_cache_is_seen() -> None:
     assert policy.inside(Path("/user/.npm")) == Path("/own/.npm")
     assert policy.inside(Path("/users/.npm")) == Path("/users/.npm")
     assert (policy.network, policy.image, policy.user_home) == ("none", "", Path("/user"))
-
-
-# The numbers are those of Linux: `x86_64` and, beside it, `aarch64`.
-DENIED_CALLS = {
-    "x86_64": [
-        *(103, 154, 155, 163, 165, 166, 167, 168, 169, 172, 173, 175, 176, 179, 212, 246, 248, 249, 250, 272),
-        *(298, 304, 308, 313, 320, 321, 323, 425, 426, 427, 428, 429, 430, 431, 432, 433, 442),
-    ],
-    "aarch64": [
-        *(18, 39, 40, 41, 60, 89, 97, 104, 105, 106, 116, 142, 217, 218, 219, 224, 225, 241, 265, 268, 273),
-        *(280, 282, 294, 425, 426, 427, 428, 429, 430, 431, 432, 433, 442),
-    ],
-}
-TRACING_CALLS = {"x86_64": [101, 310, 311, 312, 438, 440], "aarch64": [117, 270, 271, 272, 438, 440]}
-
-
-@pytest.mark.parametrize(("place", "machine"), list(enumerate(DENIED_CALLS)))
-def test_the_numbers_of_denied_calls(place: int, machine: str) -> None:
-    assert sorted(row[place] or 0 for row in DENIED.values() if row[place]) == DENIED_CALLS[machine]
-    assert sorted(row[place] for row in TRACING.values()) == TRACING_CALLS[machine]
-    architecture = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}[machine]
-    assert AUDIT_ARCHITECTURES[machine] == architecture
-    # An instruction has eight bytes: which call is denied is its last four, and the answer the next eight.
-    program = filter_program(traces=False, datagrams=True, machine=machine)
-    for number in DENIED_CALLS[machine] + TRACING_CALLS[machine]:
-        equal = b"\x15\x00\x00\x01" + number.to_bytes(4, "little") + b"\x06\x00\x00\x00" + b"\x01\x00\x05\x00"
-        assert equal in program
-    clone, clone3, sockets = {"x86_64": (56, 435, 41), "aarch64": (220, 435, 198)}[machine]
-    for operation, number in ((b"\x00\x04", clone), (b"\x00\x01", clone3), (b"\x01\x00", sockets)):
-        assert b"\x15\x00" + operation + number.to_bytes(4, "little") in program
-    assert b"\x45\x00\x00\x01" + 0x7E020000.to_bytes(4, "little") in program

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from proctor.processes import Launch
-from proctor.sandbox import Policy, bubblewrap, landlock, launcher, paths
+from proctor.sandbox import Policy, launcher, paths
 
 
 def made(path: Path, text: str = "", mode: int = 0o755) -> Path:
@@ -28,45 +27,87 @@ def policy(folder: Path, **more: object) -> Policy:
 # --- What a program needs ---
 
 
-def test_installations_on_the_path_can_be_read_and_folders_of_the_user_cannot(tmp_path: Path) -> None:
+LAYOUTS = {
+    # What is installed; the program that a link on the PATH leads to; what can be read of it.
+    "uv tool": (["tool/pyvenv.cfg", "tool/bin/run", "tool/lib/x.py"], "tool/bin/run", ["tool"]),
+    "npm -g": (
+        [".npm-x/lib/node_modules/pkg/cli.js", ".npm-x/lib/node_modules/pkg/node_modules/inner/x.js"],
+        ".npm-x/lib/node_modules/pkg/cli.js",
+        [".npm-x/lib/node_modules"],
+    ),
+    "nvm": (
+        [".nvm/versions/node/v20/bin/node", ".nvm/versions/node/v20/lib/x", ".nvm/alias/default"],
+        ".nvm/versions/node/v20/bin/node",
+        [".nvm/versions/node/v20/bin", ".nvm/versions/node/v20/lib"],
+    ),
+    "pyenv": (
+        [".pyenv/libexec/pyenv", ".pyenv/versions/x", ".pyenv/bin/x"],
+        ".pyenv/libexec/pyenv",
+        [".pyenv"],
+    ),
+    "cargo": ([".cargo/bin/tool", ".cargo/env"], ".cargo/bin/tool", [".cargo/bin", ".cargo/env"]),
+    "volta": ([".volta/bin/volta-shim", ".volta/tools/x"], ".volta/bin/volta-shim", [".volta"]),
+    "conda": (["mini/conda-meta/history", "mini/bin/python", "mini/ssl/x"], "mini/bin/python", ["mini"]),
+    "Java": (["jdk/release", "jdk/bin/java", "jdk/lib/modules", "jdk/conf/x"], "jdk/bin/java", ["jdk"]),
+    "prefix": (
+        ["app/bin/tool", "app/lib/x.so", "app/share/doc", "app/.env", "app/config/key", "app/src/x"],
+        "app/bin/tool",
+        ["app/bin", "app/lib", "app/share"],
+    ),
+    "project": (["secret-project/run.sh", "secret-project/.env"], "secret-project/run.sh", []),
+    "project with bin": (["secret-project/bin/run", "secret-project/.env"], "secret-project/bin/run", []),
+    "project in lib": (
+        ["work/bin/x", "work/lib/project/run", "work/lib/project/.env"],
+        "work/lib/project/run",
+        [],
+    ),
+    "one file": (
+        [".local/share/claude/versions/1.0", ".local/lib/x"],
+        ".local/share/claude/versions/1.0",
+        [],
+    ),
+    "in .local": ([".local/libexec/x", ".local/lib/x", ".local/share/keyrings/x"], ".local/libexec/x", []),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_link_on_the_path_opens_its_program_and_a_known_installation(tmp_path: Path, name: str) -> None:
+    files, program, visible = LAYOUTS[name]
     user = tmp_path / "user"
-    for name in ("tools/bin", "user/.local/bin", "user/bin", "plain", "user/.nvm/shims"):
-        (tmp_path / name).mkdir(parents=True)
-    path = ":".join(str(tmp_path / name) for name in ("tools/bin", "plain", "none")) + ":/usr/bin:relative"
-    path += f":{user}/.local/bin:{user}/bin:{user}/.nvm/shims"
-    found = paths.readable([], {"PATH": path}, policy(tmp_path))
-    assert sorted(found) == sorted(
-        [tmp_path / "tools", tmp_path / "plain", user / ".local/bin", user / "bin", user / ".nvm"]
+    for file in files:
+        made(user / file)
+    (user / "bin").mkdir()
+    (user / "bin/tool").symlink_to(user / program)
+    found = paths.readable([], {"PATH": f"{user}/bin:/usr/bin:relative:/none"}, policy(tmp_path))
+    named = (
+        [user / program] if not any((user / program).is_relative_to(user / part) for part in visible) else []
     )
+    assert sorted(found) == sorted([user / "bin", *named, *(user / part for part in visible)])
+
+
+def test_an_environment_of_python_opens_the_python_that_it_is_based_on(tmp_path: Path) -> None:
+    made(tmp_path / "python/bin/python3.12")
+    made(tmp_path / "python/lib/os.py")
+    (tmp_path / "python/bin/python3").symlink_to("python3.12")
+    made(tmp_path / "tool/pyvenv.cfg", f"home = {tmp_path}/python/bin\nversion = 3.12\n")
+    made(tmp_path / "tool/bin/run")
+    found = paths.readable([], {"PATH": str(tmp_path / "tool/bin")}, policy(tmp_path))
+    assert sorted(found) == [tmp_path / "python/bin", tmp_path / "python/lib", tmp_path / "tool"]
+
+
+def test_of_a_folder_on_the_path_that_is_not_for_programs_only_these_can_be_read(tmp_path: Path) -> None:
+    made(tmp_path / "project/tool")
+    made(tmp_path / "project/.env", mode=0o600)
+    made(tmp_path / "project/data.csv", mode=0o644)
+    made(tmp_path / "project/inner/run")
+    found = paths.readable([], {"PATH": str(tmp_path / "project")}, policy(tmp_path))
+    assert found == [tmp_path / "project/tool"]
 
 
 def test_programs_in_memory_can_be_read_and_devices_are_the_sandboxs_own(tmp_path: Path) -> None:
     places = [Path(each) for each in ("/dev/shm/tools", "/dev/shm", "/dev/pts", "/proc/self", "/etc/ssl")]
     assert paths._without_private(places, [tmp_path]) == [Path("/dev/shm/tools")]
     assert paths._without_private([Path("/dev/shm/tools")], [Path("/dev/shm/tools/mine")]) == []
-
-
-def test_links_on_the_path_lead_to_their_installations(tmp_path: Path) -> None:
-    made(tmp_path / "suite/bin/one")
-    made(tmp_path / "other/two")
-    (tmp_path / "links").mkdir()
-    (tmp_path / "links/one").symlink_to(tmp_path / "suite/bin/one")
-    (tmp_path / "links/two").symlink_to(tmp_path / "other/two")
-    (tmp_path / "links/sh").symlink_to("/usr/bin/env")
-    found = paths.readable([], {"PATH": str(tmp_path / "links")}, policy(tmp_path))
-    assert sorted(found) == [tmp_path / "links", tmp_path / "other", tmp_path / "suite"]
-
-
-def test_so_many_links_of_a_folder_are_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert paths._MOST_LINKS == 500
-    monkeypatch.setattr(paths, "_MOST_LINKS", 2)
-    links = tmp_path / "links"
-    links.mkdir()
-    for name in "abc":
-        made(tmp_path / name / "tool")
-        (links / name).symlink_to(tmp_path / name / "tool")
-    found = paths._installation(links, ())
-    assert len(list(found)) == 3
 
 
 def test_variables_name_installations_and_no_keys(tmp_path: Path) -> None:
@@ -80,23 +121,38 @@ def test_variables_name_installations_and_no_keys(tmp_path: Path) -> None:
     assert paths.readable([], environment, policy(tmp_path)) == [tmp_path / "a", tmp_path / "b"]
 
 
-def test_the_files_that_a_plan_names_can_be_read_with_their_folders(tmp_path: Path) -> None:
-    script = made(tmp_path / "scripts/run.py")
-    target = made(tmp_path / "real/bin/tool")
-    (tmp_path / "linked").mkdir()
-    (tmp_path / "linked/tool").symlink_to(target)
+def test_the_files_that_a_plan_names_can_be_read_with_the_modules_beside_them(tmp_path: Path) -> None:
+    agent = tmp_path / "agent"
+    for name in ("run.py", "helper.py", "package/__init__.py", "package/part.txt", "data/words.txt"):
+        made(agent / name)
+    for name in (".env", "solution.txt", "run.sh", "other/solution.py", ".hidden.py"):
+        made(agent / name)
     (tmp_path / "data/inner").mkdir(parents=True)
-    command = f"python {script} --data={tmp_path}/data/inner 'x y' relative"
-    named = list(paths._named([command, str(tmp_path / "linked/tool"), str(tmp_path / "none")]))
-    assert named == [
-        script,
-        script.parent,
-        script.parent,
-        tmp_path / "data/inner",
-        tmp_path / "linked/tool",
-        tmp_path / "linked",
-        tmp_path / "real",
-    ]
+    command = f"python {agent}/run.py --data={tmp_path}/data/inner 'x y' relative {tmp_path}/none"
+    found = paths.readable([], {"PATH": "/none"}, policy(tmp_path, named=[command]))
+    assert sorted(found) == sorted(
+        [agent / "run.py", agent / "helper.py", agent / "package", tmp_path / "data/inner"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("script", "visible"),
+    [
+        ("run.sh", ["lib.sh", "run.sh"]),
+        ("run", ["lib.sh", "run", "run.sh"]),
+        ("run.mjs", ["lib.js", "node_modules", "package.json", "run.mjs"]),
+        ("run.rb", ["run.rb"]),
+        ("run.bin", ["run.bin"]),
+    ],
+)
+def test_what_a_script_loads_from_its_folder(tmp_path: Path, script: str, visible: list[str]) -> None:
+    agent = tmp_path / "agent"
+    for name in ("run.sh", "lib.sh", "run", "run.mjs", "lib.js", "package.json", "node_modules/x/index.js"):
+        made(agent / name)
+    for name in ("run.rb", "run.bin", ".env", "key.pem"):
+        made(agent / name)
+    found = paths.readable([], {"PATH": "/none"}, policy(tmp_path, named=[str(agent / script)]))
+    assert sorted(found) == [agent / name for name in visible]
 
 
 @pytest.mark.parametrize(
@@ -129,42 +185,28 @@ def test_only_whole_paths_that_exist_and_are_not_too_long_are_looked_for(
     assert list(paths._existing([str(folder)])) == []
 
 
-def test_a_script_is_read_with_its_interpreter_and_that_of_the_interpreter(tmp_path: Path) -> None:
-    first = made(tmp_path / "one/bin/first", "#!/usr/bin/env second\n")
-    second = made(tmp_path / "two/second", f"#!{tmp_path}/three/bin/third -x\n")
-    third = made(tmp_path / "three/bin/third", f"#!{tmp_path}/four/fourth\n")
-    made(tmp_path / "four/fourth", "")
-    path = f"{tmp_path}/one/bin:{tmp_path}/two"
-    assert list(dict.fromkeys(paths._interpreter("first", path))) == [
-        first,
-        tmp_path / "one",
-        second,
-        tmp_path / "two",
-        third,
-        tmp_path / "three",
-    ]
-    assert list(paths._interpreter("absent", path)) == []
-
-
 @pytest.mark.parametrize(
-    ("line", "interpreter"),
+    ("line", "is_found"),
     [
-        ("#!{0}/x/tool", "x"),
-        ("#! {0}/x/tool -a", "x"),
-        ("#!/usr/bin/env tool", "x"),
-        ("#!/usr/bin/env -S", ""),
-        ("#!/usr/bin/env", ""),
-        ("#!", ""),
-        ("{0}/x/tool", ""),
+        ("#!{0}/x/bin/tool", True),
+        ("#! {0}/x/bin/tool -a", True),
+        ("#!/usr/bin/env tool", True),
+        ("#!/usr/bin/env -S", False),
+        ("#!/usr/bin/env", False),
+        ("#!", False),
+        ("{0}/x/bin/tool", False),
     ],
 )
-def test_the_interpreter_in_a_first_line(tmp_path: Path, line: str, interpreter: str) -> None:
-    made(tmp_path / "x/tool")
-    made(tmp_path / "script", line.format(tmp_path) + "\n")
-    path = f"{tmp_path}:{tmp_path}/x:/usr/bin"
-    found = set(paths._interpreter("script", path)) - {tmp_path / "script", tmp_path}
-    expected = {tmp_path / "x/tool", tmp_path / "x"} if interpreter else set()
-    assert {each for each in found if each.is_relative_to(tmp_path)} == expected
+def test_a_script_is_read_with_its_interpreter(tmp_path: Path, line: str, is_found: bool) -> None:
+    made(tmp_path / "x/bin/tool", f"#!{tmp_path}/y/deep\n")
+    made(tmp_path / "x/lib/module")
+    made(tmp_path / "y/deep")
+    script = made(tmp_path / "scripts/script", line.format(tmp_path) + "\n")
+    path = f"{tmp_path}/x/bin:/usr/bin"
+    found = {*paths._interpreter(str(script), path)} - {script}
+    own = {place for place in found if place.is_relative_to(tmp_path)}
+    expected = {tmp_path / name for name in ("x/bin", "x/bin/tool", "x/lib", "y/deep")}
+    assert own == (expected if is_found else set())
 
 
 @pytest.mark.parametrize(
@@ -357,167 +399,3 @@ def test_all_capabilities_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_version_of_landlock(monkeypatch: pytest.MonkeyPatch, answer: int, version: int) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: SimpleNamespace(syscall=lambda *_: answer))
     assert launcher.landlock_abi() == version
-
-
-# --- What the kinds of sandboxes make of it ---
-
-
-def launch(folder: Path, **environment: str) -> Launch:
-    return Launch(
-        command=["sh"],
-        folder=folder,
-        environment={"PATH": "/bin", **environment},
-        attempt="a1",
-        typed=None,
-        grace_seconds=1,
-        together=True,
-    )
-
-
-@pytest.mark.parametrize("network", ["none", "gateway", "full"])
-def test_the_rules_of_landlock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, network: str) -> None:
-    monkeypatch.setattr(landlock, "readable", lambda *call: [Path("/need"), Path("/two\nlines")])
-    monkeypatch.setattr(landlock, "_settings", lambda: (Path("/etc/open"),))
-    filters: list[dict[str, bool]] = []
-
-    def filter_program(**flags: bool) -> bytes:
-        filters.append(flags)
-        return b"\x01"
-
-    monkeypatch.setattr(landlock, "filter_program", filter_program)
-    shared = made(tmp_path / "shared")
-    given = policy(tmp_path, network=network, read=[shared], serve={82: None, 9: None}, cache={"/c": "read"})
-    started = launch(tmp_path, PORT="81", PROCTOR_PORT="x")
-    rules = list(landlock._rules(given, ["sh", "x"], started))
-    reads = [rule.removeprefix("read ") for rule in rules if rule.startswith("read ")]
-    assert reads[0] == "/need" and "/two\nlines" not in reads
-    assert {"/usr", "/sys/devices/system/cpu", "/proc", "/dev/random", "/etc/open", str(shared), "/c"} <= {
-        *reads
-    }
-    writes = [rule for rule in rules if rule.startswith("write ")]
-    assert writes == [*(f"write {device}" for device in landlock.DEVICES), f"write {tmp_path}/work"]
-    end = ["network"] if network == "full" else ["port 81", "port 82", "port 9"]
-    assert rules[-len(end) - 1 :] == ["filter 01", *end]
-    assert filters == [{"traces": False, "datagrams": network == "full"}]
-
-
-def test_landlock_counts_processes_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    limits = {"NPROC": 5, "CORE": 0}
-    confinement = landlock.confine(policy(tmp_path, limits=limits, variables={"V": "1"}))
-    assert (confinement.most_processes, confinement.limits) == (5, {"CORE": 0})
-    assert confinement.variables == {"V": "1"} and not confinement.stays and limits["NPROC"] == 5
-    line = confinement.wrap(["sh", "-c", "x"], launch(tmp_path), {})
-    assert line[1:6] == ["-I", "-S", launcher.__file__, "-1", ""] and line[7:] == ["sh", "-c", "x"]
-    with pytest.raises(FileNotFoundError):
-        confinement.wrap(["x"], Launch(**{**fields_of(launch(tmp_path)), "command": ["absent"]}), {})
-
-
-def fields_of(started: Launch) -> dict[str, object]:
-    return {name: getattr(started, name) for name in started.__slots__}
-
-
-@pytest.mark.parametrize(("abi", "works"), [(0, False), (1, True)])
-def test_landlock_works_where_the_kernel_has_it(
-    monkeypatch: pytest.MonkeyPatch, abi: int, works: bool
-) -> None:
-    monkeypatch.setattr(landlock, "_abi", lambda: abi)
-    assert landlock.problem() == ("" if works else "the kernel has no Landlock, or it is switched off")
-
-
-@pytest.mark.parametrize("is_root", [False, True])
-def test_what_root_may_read_of_the_settings(monkeypatch: pytest.MonkeyPatch, is_root: bool) -> None:
-    monkeypatch.setattr(landlock, "is_root", lambda: is_root)
-    monkeypatch.setattr(landlock, "unreadable_settings", lambda: ((Path("/etc/passwd"),), (Path("/etc/x"),)))
-    found = landlock._settings.__wrapped__()
-    assert (Path("/etc") in found) is not is_root
-    assert is_root is (Path("/etc/hostname") in found or Path("/etc/group") in found)
-    assert Path("/etc/passwd") not in found
-
-
-@pytest.mark.parametrize("is_root", [False, True])
-@pytest.mark.parametrize("network", ["none", "full"])
-def test_the_command_line_of_bubblewrap(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_root: bool, network: str
-) -> None:
-    monkeypatch.setattr(bubblewrap, "is_root", lambda: is_root)
-    monkeypatch.setattr(bubblewrap, "program", lambda: "/bwrap")
-    monkeypatch.setattr(bubblewrap, "system_arguments", lambda: ("--system",))
-    monkeypatch.setattr(bubblewrap, "readable", lambda *call: [Path("/b/c"), Path("/a"), Path("/a")])
-    for name in ("shared", "cache", "copied"):
-        (tmp_path / name).mkdir()
-    given = policy(
-        tmp_path,
-        network=network,
-        read=[tmp_path / "shared"],
-        hidden=[Path("/usr/share"), Path("/usr/bin/env"), Path("/usr/none")],
-        limits={"NPROC": 5, "CORE": 0},
-        mounts={"/at": tmp_path / "mounted"},
-        cache={str(tmp_path / "cache"): "read", str(tmp_path / "copied"): "copy", "/no/cache": "read"},
-        user_home=tmp_path,
-        serve={81: None, 82: None},
-        variables={"V": "1"},
-    )
-    confinement = bubblewrap.confine(given)
-    plain = confinement.wrap(["sh", "x"], launch(tmp_path), {})
-    unshared = "--unshare-pid --unshare-ipc --unshare-uts --unshare-cgroup-try --cap-drop ALL"
-    begin = f"/bwrap {unshared}{' --unshare-net' if network == 'none' else ''} --system"
-    hidden = "--tmpfs /usr/share --ro-bind /dev/null /usr/bin/env"
-    shared = tmp_path / "shared"
-    binds = f"--ro-bind-try /a /a --ro-bind-try /b/c /b/c --ro-bind-try {shared} {shared}"
-    cache, copied, work = tmp_path / "cache", tmp_path / "copied", tmp_path / "work"
-    end = (
-        f"--bind {work} {work} --bind {tmp_path}/mounted /at --ro-bind {cache} {work}/cache "
-        f"--ro-bind {copied} {copied} --dir {tmp_path} --remount-ro / --chdir {tmp_path}"
-    )
-    copying = ["/bin/sh", "-c", bubblewrap.COPY, "sh", str(copied), f"{work}/copied"]
-    assert plain == [*f"{begin} {hidden} {binds} {end} --".split(), *copying, "sh", "x"]
-    assert confinement.stays and confinement.ports == given.serve and confinement.variables == {"V": "1"}
-    assert confinement.most_processes == (5 if is_root else None)
-    assert confinement.limits == ({"CORE": 0} if is_root else {"NPROC": 5, "CORE": 0})
-
-    served = confinement.wrap(["sh", "x"], launch(tmp_path), {"channel": 7, "filter": 8})
-    assert served[:3] == ["/bwrap", "--seccomp", "8"]
-    command = served[served.index("--") + 1 :]
-    assert command == [
-        paths.interpreter(),
-        "-I",
-        "-S",
-        launcher.__file__,
-        "7",
-        "81,82",
-        "-",
-        *copying,
-        "sh",
-        "x",
-    ]
-    for place in paths.python_installation():
-        assert str(place) in served and str(place) not in plain
-
-
-@pytest.fixture
-def system(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], list[str]]:
-    """The parts of the file system that all programs see, for root or for others."""
-
-    def arguments(is_root: bool) -> list[str]:
-        monkeypatch.setattr(bubblewrap, "is_root", lambda: is_root)
-        monkeypatch.setattr(bubblewrap, "unreadable_settings", lambda: ((Path("/etc/f"),), (Path("/etc/d"),)))
-        return list(bubblewrap.system_arguments.__wrapped__())
-
-    return arguments
-
-
-def test_the_system_as_programs_see_it(system: Callable[[bool], list[str]]) -> None:
-    own, root = (" ".join(system(is_root)) for is_root in (False, True))
-    hidden = "--ro-bind /dev/null /etc/f --tmpfs /etc/d"
-    assert "--ro-bind /etc /etc --proc /proc --dev /dev --ro-bind-try /sys" in own
-    assert (
-        f"--ro-bind /etc /etc {hidden} --proc /proc --dev /dev --remount-ro /proc --ro-bind-try /sys" in root
-    )
-    size = "--perms 1777 --size 1073741824 --tmpfs"
-    assert f"{size} /tmp {size} /var/tmp --dir /run --symlink ../run /var/run" in own
-    assert "--ro-bind /usr /usr" in own
-    for name in ("/bin", "/lib"):
-        expected = (
-            f"--symlink {Path(name).readlink()} {name}" if Path(name).is_symlink() else f"--ro-bind {name}"
-        )
-        assert expected in own

@@ -357,8 +357,8 @@ class Warden:
         # bubblewrap writes this when a program that it had started has ended.
         if b'"exit-code"' not in report:
             return f"its sandbox {how}"
-        # The first process of its namespace, which nothing inside can kill, reports the end of the program and
-        # is then left to this process. If it was killed before that, bubblewrap has reaped it.
+        # The first process of its namespace, which nothing inside can kill, reports the end of the program
+        # and is then left to this process. If it was killed before that, bubblewrap has reaped it.
         if code == KILLED and not self.has_adopted:
             return "its sandbox was killed"
         return ""

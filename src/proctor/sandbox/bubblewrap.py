@@ -22,7 +22,7 @@ from proctor.sandbox.paths import (
     is_system,
     python_installation,
     readable,
-    unreadable_settings,
+    unreadable_system,
 )
 from proctor.sandbox.seccomp import filter_program
 
@@ -76,7 +76,7 @@ def confine(policy: Policy) -> Confinement:
             launcher = str(Path(__file__).with_name("launcher.py"))
             command = [interpreter(), "-I", "-S", launcher, str(channel), ports, "-1", "-1", *command]
         elif command[0] != "/bin/sh":
-            # A program that cannot be executed is a failure of its own, not of bubblewrap: `env` exits with 127.
+            # A program that cannot be executed is a failure of its own, not of bubblewrap: `env` exits.
             command = ["/usr/bin/env", *command]
         named = {"filter": "--seccomp", "report": "--json-status-fd"}
         inherited = [
@@ -142,14 +142,12 @@ def system_arguments() -> tuple[str, ...]:
         elif root.is_dir():
             arguments += ["--ro-bind", str(root), str(root)]
     arguments += ["--ro-bind", "/etc", "/etc"]
-    if is_root():
-        # Others cannot read these anyway.
-        files, folders = unreadable_settings()
-        arguments += [part for file in files for part in ("--ro-bind", "/dev/null", str(file))]
-        arguments += [part for folder in folders for part in ("--tmpfs", str(folder))]
+    files, folders = unreadable_system()
+    arguments += [part for file in files for part in ("--ro-bind", "/dev/null", str(file))]
+    arguments += [part for folder in folders for part in ("--tmpfs", str(folder))]
     arguments += ["--proc", "/proc", "--dev", "/dev"]
-    # Settings of the kernel belong to root, even without capabilities; one names a program to run. For others,
-    # the memory of the sandbox's first process, which reports how the program ended.
+    # Settings of the kernel belong to root, even without capabilities; one names a program to run. The memory
+    # of the sandbox's first process, which reports how the program ended, belongs to everybody.
     arguments += ["--remount-ro", "/proc"]
     for path in SYSTEM_FILES:
         arguments += ["--ro-bind-try", path, path]

@@ -14,9 +14,17 @@ from functools import cache
 from pathlib import Path
 
 from proctor.processes import Confinement, Launch
-from proctor.sandbox import Policy, is_root
+from proctor.sandbox import Policy
 from proctor.sandbox.launcher import landlock_abi
-from proctor.sandbox.paths import SYSTEM, SYSTEM_FILES, around, interpreter, readable, unreadable_settings
+from proctor.sandbox.paths import (
+    SYSTEM,
+    SYSTEM_FILES,
+    around,
+    interpreter,
+    listed,
+    readable,
+    unreadable_system,
+)
 from proctor.sandbox.seccomp import filter_program
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/shm")
@@ -67,13 +75,14 @@ def _rules(policy: Policy, command: Sequence[str], launch: Launch) -> Iterator[s
     """The rules as the launcher reads them."""
     places = [
         *readable(command[:1], launch.environment, policy),
-        *(Path(path) for path in (*SYSTEM, *SYSTEM_FILES, "/proc", *RANDOM)),
-        *_settings(),
+        *(Path(path) for path in (*SYSTEM_FILES, "/proc", *RANDOM)),
+        *_system(),
         *(part for place in policy.read for part in around(place, (*policy.hidden, policy.user_home))),
         *map(Path, policy.cache),
         Path(os.path.realpath("/etc/resolv.conf")),
     ]
     yield from (f"read {place}" for place in places if "\n" not in str(place))
+    yield from (f"list {place}" for place in listed(policy) if "\n" not in str(place))
     yield from (f"write {place}" for place in (*DEVICES, *policy.write))
     if program := filter_program(namespaces=False, tcp_only=policy.network != "full"):
         yield f"filter {program.hex()}"
@@ -85,9 +94,11 @@ def _rules(policy: Policy, command: Sequence[str], launch: Launch) -> Iterator[s
 
 
 @cache
-def _settings() -> tuple[Path, ...]:
-    """What may be read in /etc: all, or for root what everybody may read."""
-    if not is_root():
-        return (Path("/etc"),)
-    files, folders = unreadable_settings()
-    return tuple(around(Path("/etc"), (*files, *folders)))
+def _system() -> tuple[Path, ...]:
+    """What may be read of the system: all, or for root what everybody may read."""
+    files, folders = unreadable_system()
+    closed = (*files, *folders)
+    roots = (Path(root) for root in (*SYSTEM, "/etc"))
+    return tuple(
+        part for root in roots for part in (around(root, closed) if not root.is_symlink() else [root])
+    )

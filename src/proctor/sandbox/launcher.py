@@ -2,9 +2,9 @@
 
 `python -I -S launcher.py CHANNEL PORTS REPORT POLICY COMMAND…`. PORTS (joined by commas) are opened on
 loopback; the listening sockets are sent over the descriptor CHANNEL. POLICY is a descriptor with rules for
-Landlock, one per line: `read PATH`, `list PATH` (names in a folder), `write PATH`, `port NUMBER` (only to these
-are TCP connections possible), `network` (no restriction), or `filter HEX` (system calls, as the kernel reads
-it). A byte is written to the descriptor REPORT just before the command is executed. -1 is no descriptor.
+Landlock, one per line: `read PATH`, `list PATH` (names in a folder), `write PATH`, `port NUMBER` (only to
+these are TCP connections possible), `network` (no restriction), or `filter HEX` (system calls, as the kernel
+reads it). A byte is written to the descriptor REPORT before the command is executed. -1 is no descriptor.
 
 Imports only the standard library, and little of it: one is started for many programs.
 """

@@ -1,16 +1,22 @@
 """Which files a confined program needs to read: the system, installed programs, and what the plan names.
 
 The arguments of a program do not count: the prompt is among them, and a model writes the commands of its
-tools. Folders of the user are never visible as a whole: a path is skipped if a hidden folder is inside it.
-Files with credentials stay hidden in installations.
+tools. A program opens itself and the parts of an installation whose layout is known (`LAYOUTS`), never the
+folder that happens to contain it. Folders of the user are never visible as a whole: a path is skipped if a
+hidden folder is inside it. Files with credentials stay hidden in installations, and so do files of the system
+that only root may read.
 """
 
+import json
 import os
 import shlex
 import shutil
 import stat
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,10 +32,81 @@ _SHARED = ("/", "/tmp", "/var/tmp", "/home", "/root", "/var", "/mnt", "/media", 
 _PROVIDED = ("/proc", "/dev", "/sys", "/run", "/var/run", "/etc")
 """Folders that a sandbox provides itself."""
 _SYSTEM_PREFIXES = tuple(f"{root}/" for root in SYSTEM)
-_GIVEN_PREFIXES = (*_SYSTEM_PREFIXES, *(f"{root}/" for root in _PROVIDED))
+_PROVIDED_PREFIXES = tuple(f"{root}/" for root in _PROVIDED)
 _MEMORY = "/dev/shm/"
 """Where users keep files in memory; a sandbox has its own, empty one."""
-_PROGRAM_FOLDERS = ("bin", "sbin", "shims", "condabin")
+_PROGRAM_FOLDERS = ("bin", "sbin", ".bin", "shims", "condabin")
+"""Names of folders that contain programs and nothing else."""
+_PACKAGES = "node_modules"
+_PROGRAMS_OF_A_PREFIX = ("bin", "sbin", "libexec")
+_PREFIX_PARTS = ("bin", "sbin", "lib", "lib32", "lib64", "libexec", "share", "include")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """A folder structure by which an installation is recognized, and what of it can be read."""
+
+    name: str
+    marks: tuple[str, ...] = ()
+    """Files and folders that it has, all of them."""
+    folder_names: tuple[str, ...] = ()
+    """Names that the folder itself may have; empty: any."""
+    parts: tuple[str, ...] = ()
+    """What of it can be read; empty: all."""
+
+    def matches(self, folder: Path, program: Path) -> bool:
+        """Whether a folder is an installation of this kind, and a program below it one of it."""
+        if self.folder_names and folder.name not in self.folder_names:
+            return False
+        # Not anywhere in a folder that has `bin`.
+        if self.parts and program.parent not in (folder / name for name in _PROGRAMS_OF_A_PREFIX):
+            return False
+        return all((folder / mark).exists() for mark in self.marks)
+
+    def visible(self, folder: Path) -> list[Path]:
+        """What can be read of an installation."""
+        return [folder / part for part in self.parts if (folder / part).exists()] if self.parts else [folder]
+
+
+LAYOUTS = (
+    Layout(name="Node packages", folder_names=(_PACKAGES,)),
+    Layout(name="Python environment (venv, pipx, uv tool)", marks=("pyvenv.cfg",)),
+    Layout(name="Conda", marks=("conda-meta",)),
+    Layout(name="Java", marks=("release", "bin/java", "lib")),
+    Layout(name="Go", marks=("VERSION", "bin/go", "src", "pkg")),
+    Layout(name="Flutter", marks=("bin/flutter", "packages")),
+    Layout(name="Homebrew", marks=("bin/brew", "Library")),
+    Layout(name="mise", marks=("shims", "installs")),
+    Layout(
+        name="version manager",
+        folder_names=(
+            *(".asdf", ".bun", ".cargo", ".deno", ".dotnet", ".fnm", ".ghcup", ".goenv", ".jenv", ".juliaup"),
+            *(".nodenv", ".npm-global", ".nvm", ".opam", ".pixi", ".proto", ".pyenv", ".rbenv", ".rustup"),
+            *(".rye", ".sdkman", ".volta"),
+        ),
+    ),
+    *(
+        Layout(name="prefix", marks=("bin", mark), parts=_PREFIX_PARTS)
+        for mark in ("lib", "lib64", "libexec", "share")
+    ),
+)
+"""Installations, the most specific first; the nearest to a program counts. Of a prefix only the usual
+folders: a project may have `bin` and `lib`, too, beside its keys."""
+_HIGHEST = 8
+"""How many folders above a program its installation is looked for."""
+_NOT_A_PREFIX = (".local",)
+"""Holds the data of all programs, and of Proctor, besides `bin`."""
+_MODULES: Mapping[str, tuple[str, ...]] = {
+    ".py": ("*.py", "*/__init__.py"),
+    **dict.fromkeys(
+        (".js", ".mjs", ".cjs", ".ts", ".mts"),
+        ("*.js", "*.mjs", "*.cjs", "*.ts", "*.mts", "package.json", "node_modules"),
+    ),
+    **dict.fromkeys((".sh", ".bash", ""), ("*.sh", "*.bash")),
+    ".rb": ("*.rb",),
+    ".pl": ("*.pl", "*.pm"),
+}
+"""What a script may load from its own folder, by its suffix. A package is its whole folder."""
 _PLACES = (
     *(
         "CONDA_PREFIX",
@@ -51,25 +128,33 @@ _PLACES = (
 keys: `KUBECONFIG`, `GOOGLE_APPLICATION_CREDENTIALS`."""
 _CREDENTIALS = (
     *(".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials", ".m2/settings.xml"),
-    *(".gradle/gradle.properties", ".npmrc", ".pypirc", ".netrc", ".yarnrc.yml"),
+    *(".gradle/gradle.properties", ".npmrc", ".pypirc", ".netrc", ".yarnrc.yml", ".dotnet/corefx"),
 )
 """Files below the user's HOME that installations contain."""
 _LONGEST = 4096
-_MOST_LINKS = 500
+_MOST_PROGRAMS = 2000
 
 
 def readable(program: Sequence[str], environment: Mapping[str, str], policy: "Policy") -> list[Path]:
     """Files and folders outside the system that a program with this environment needs to read."""
     private = (*policy.hidden, policy.user_home)
-    places = [*_installations(environment.get("PATH", os.defpath), private)]
+    search = environment.get("PATH", os.defpath)
+    places = [*_installations(search, private)]
     for name in _PLACES:
         places += _existing(environment.get(name, "").split(os.pathsep))
-    places += _named([*policy.named, *program])
+    places += _named([*policy.named, *program], private)
     for each in program:
-        places += _interpreter(each, environment.get("PATH", os.defpath))
+        places += _interpreter(each, search, private)
     hidden = [*(policy.user_home / name for name in _CREDENTIALS), *policy.concealed]
     chosen = _without_private(places, private)
     return [part for place in chosen for part in around(place, hidden)]
+
+
+def listed(policy: "Policy") -> list[Path]:
+    """Folders of named scripts: the names in them can be listed, as interpreters do to find modules."""
+    private = (*policy.hidden, policy.user_home)
+    scripts = [place for place in _named_paths(policy.named) if place.is_file()]
+    return _without_private([script.parent for script in scripts], private)
 
 
 def python_installation() -> list[Path]:
@@ -88,7 +173,7 @@ def _without_private(places: Iterable[Path], private: Sequence[Path]) -> list[Pa
     private_texts = [_prefix(folder) for folder in private]
     for place in sorted(dict.fromkeys(places), key=lambda path: len(path.parts)):
         text = _prefix(place)
-        is_given = text.startswith(_GIVEN_PREFIXES) and not text.startswith(_MEMORY)
+        is_given = is_system(place) or (text.startswith(_PROVIDED_PREFIXES) and not text.startswith(_MEMORY))
         if is_given or str(place) in _SHARED:
             continue
         if not any(folder.startswith(text) for folder in private_texts) and not text.startswith((*chosen,)):
@@ -98,7 +183,8 @@ def _without_private(places: Iterable[Path], private: Sequence[Path]) -> list[Pa
 
 def is_system(place: Path) -> bool:
     """Whether a path is visible as part of the system."""
-    return _prefix(place).startswith(_SYSTEM_PREFIXES)
+    text = _prefix(place)
+    return text.startswith(_SYSTEM_PREFIXES) and not text.startswith(_closed_prefixes())
 
 
 def _prefix(place: Path) -> str:
@@ -116,14 +202,29 @@ def _existing(texts: Iterable[str]) -> Iterator[Path]:
             yield Path(os.path.normpath(text))
 
 
-def _named(command: Sequence[str]) -> Iterator[Path]:
-    """The files and folders that a command names, with the folders of the files: their modules are there."""
+def _named_paths(command: Sequence[str]) -> Iterator[Path]:
     for argument in command:
-        for place in _existing(_paths_in(argument)):
-            yield place
-            if not place.is_dir():
-                yield from _home_of(place)
-                yield from _home_of(Path(os.path.realpath(place)))
+        yield from _existing(_paths_in(argument))
+
+
+def _named(command: Sequence[str], private: tuple[Path, ...]) -> Iterator[Path]:
+    """The files and folders that a command names; of a file also its installation, or the modules beside."""
+    for place in _named_paths(command):
+        yield place
+        if not place.is_dir():
+            for file in dict.fromkeys((place, Path(os.path.realpath(place)))):
+                yield file
+                yield from installation_of(file, private) or _modules_beside(file)
+
+
+def _modules_beside(script: Path) -> Iterator[Path]:
+    """What a script may load from its own folder: code, not settings, keys or data."""
+    if is_system(script):
+        return
+    for pattern in _MODULES.get(script.suffix, ()):
+        for place in sorted(script.parent.glob(pattern)):
+            if not place.name.startswith("."):
+                yield place.parent if place.name == "__init__.py" and place.parent != script.parent else place
 
 
 def _paths_in(argument: str) -> list[str]:
@@ -143,41 +244,70 @@ def _installations(path: str, private: tuple[Path, ...]) -> tuple[Path, ...]:
     places: list[Path] = []
     for folder in _existing(path.split(os.pathsep)):
         if not is_system(folder):
-            places += _installation(folder, private)
+            places += _on_the_path(folder, private)
     return tuple(dict.fromkeys(places))
 
 
-def _installation(folder: Path, private: tuple[Path, ...]) -> Iterator[Path]:
-    parent = folder.parent
-    yield folder
-    # `~/.local` holds the data of all programs, and of Proctor, besides `bin`.
-    if folder.name in _PROGRAM_FOLDERS and parent.name != ".local" and parent not in private:
-        yield parent
-    with os.scandir(folder) as entries:
-        for _, entry in zip(range(_MOST_LINKS), entries, strict=False):
+def _on_the_path(folder: Path, private: tuple[Path, ...]) -> Iterator[Path]:
+    """A folder of programs with its installation, and those of the programs that it links to."""
+    if folder.name in _PROGRAM_FOLDERS:
+        yield folder
+    yield from installation_of(folder / "any", private)
+    for _, entry in zip(range(_MOST_PROGRAMS), _entries(str(folder)), strict=False):
+        with suppress(OSError):
             if entry.is_symlink():
-                yield from _home_of(Path(os.path.realpath(entry.path)))
+                real = Path(os.path.realpath(entry.path))
+                if real.is_file() and not is_system(real):
+                    yield Path(entry.path)
+                    yield real
+                    yield from installation_of(real, private)
+            elif entry.is_file() and entry.stat().st_mode & 0o111:
+                yield Path(entry.path)
 
 
-def _home_of(program: Path) -> Iterator[Path]:
-    """The installation of a program: the folder of its `bin`, or its own folder."""
-    if not is_system(program):
-        yield program.parent.parent if program.parent.name in _PROGRAM_FOLDERS else program.parent
+def installation_of(program: Path, private: tuple[Path, ...] = ()) -> list[Path]:
+    """What can be read of the installation that a program belongs to; empty: it belongs to none, or the
+    system's."""
+    if is_system(program):
+        return []
+    above = [
+        folder
+        for folder in program.parents[:_HIGHEST]
+        if str(folder) not in _SHARED and folder not in private and folder.name not in _NOT_A_PREFIX
+    ]
+    # The outermost folder of packages contains what the inner ones need.
+    packages = [folder for folder in above if folder.name == _PACKAGES]
+    for folder in (*packages[-1:], *above):
+        for layout in LAYOUTS:
+            if layout.matches(folder, program):
+                return [*layout.visible(folder), *_base_of(folder, private)]
+    return []
 
 
-def _interpreter(program: str, path: str) -> Iterator[Path]:
+def _base_of(folder: Path, private: tuple[Path, ...]) -> list[Path]:
+    """The installation of Python that an environment is based on."""
+    with suppress(OSError, UnicodeDecodeError):
+        for line in (folder / "pyvenv.cfg").read_text(encoding="utf-8")[:_LONGEST].splitlines():
+            name, _, value = line.partition("=")
+            if name.strip() == "home" and value.strip().startswith("/"):
+                real = Path(os.path.realpath(Path(value.strip()) / "python3"))
+                return [] if is_system(real) else [real, *installation_of(real, private)]
+    return []
+
+
+def _interpreter(program: str, path: str, private: tuple[Path, ...] = ()) -> Iterator[Path]:
     """The installation of the interpreter in the first line of a script, and of the script."""
     for _ in range(3):
         location = shutil.which(program, path=path)
         if location is None:
             return
         real = Path(os.path.realpath(location))
-        yield real
-        yield from _home_of(Path(location))
-        yield from _home_of(real)
+        for file in (Path(location), real):
+            yield file
+            yield from installation_of(file, private)
         try:
-            with real.open("rb") as file:
-                first = file.readline(500)
+            with real.open("rb") as file_:
+                first = file_.readline(500)
         except OSError:
             return
         line = first[2:].decode("utf-8", "replace").split() if first.startswith(b"#!") else []
@@ -209,26 +339,78 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         return []
 
 
+_ALWAYS_READABLE = ("/nix/store", "/gnu/store")
+"""Package stores that make all files in them world-readable, and have millions."""
+_MOST_ENTRIES = 1_000_000
+"""Files that are looked at. Folders beyond are hidden: a system with all its programs has a third of it."""
+_SEARCH_SECONDS = 600
+"""How long a search of the system holds: it takes half a second, and each command would need one."""
+_SEARCH_FILE = Path("/run/proctor-unreadable.json")
+Unreadable = tuple[tuple[Path, ...], tuple[Path, ...]]
+"""Files, and folders."""
+
+
 @cache
-def unreadable_settings() -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Files and folders in /etc that only their owner may read: keys and passwords."""
-    return unreadable_in("/etc")
+def unreadable_system() -> Unreadable:
+    """Files and folders of the system that only their owner may read: keys and passwords. Empty unless this
+    process is root's: the kernel decides for others."""
+    if os.geteuid() != 0:
+        return (), ()
+    if (stored := _stored_search()) is not None:
+        return stored
+    found = unreadable_in(*(root for root in ("/etc", *SYSTEM) if not Path(root).is_symlink()))
+    _store_search(found)
+    return found
 
 
-def unreadable_in(folder: str) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Files and folders in a folder that are not world-readable, without the content of such folders."""
-    files, folders, pending = list[Path](), list[Path](), [folder]
-    while pending:
-        for entry in _entries(pending.pop()):
+def _stored_search() -> Unreadable | None:
+    """The last search of the system, if it is recent and root's own."""
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        with _SEARCH_FILE.open("rb") as file:
+            state = os.fstat(file.fileno())
+            is_own = state.st_uid == 0 and not state.st_mode & 0o077
+            if not is_own or not 0 <= time.time() - state.st_mtime < _SEARCH_SECONDS:
+                return None
+            content = json.load(file)
+        return tuple(map(Path, content["files"])), tuple(map(Path, content["folders"]))
+    return None
+
+
+def _store_search(found: Unreadable) -> None:
+    files, folders = ([str(place) for place in places] for places in found)
+    new = _SEARCH_FILE.with_name(f"{_SEARCH_FILE.name}.{os.getpid()}")
+    with suppress(OSError):
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump({"files": files, "folders": folders}, file)
+        new.replace(_SEARCH_FILE)
+
+
+@cache
+def _closed_prefixes() -> tuple[str, ...]:
+    """Parts of the system that are not visible, as prefixes of their paths."""
+    return tuple(_prefix(place) for places in unreadable_system() for place in places)
+
+
+def unreadable_in(*folders: str) -> Unreadable:
+    """Files and folders in folders that are not world-readable, without the content of such folders."""
+    files, closed, count = list[Path](), list[Path](), 0
+    pending = list(folders)
+    for folder in pending:
+        if count > _MOST_ENTRIES:
+            closed.append(Path(folder))
+            continue
+        for entry in _entries(folder):
+            count += 1
             try:
                 mode = 0o777 if entry.is_symlink() else entry.stat().st_mode
             except OSError:
                 continue
             if stat.S_ISDIR(mode):
-                if mode & 0o005 == 0o005:
+                if mode & 0o005 != 0o005:
+                    closed.append(Path(entry.path))
+                elif entry.path not in _ALWAYS_READABLE:
                     pending.append(entry.path)
-                else:
-                    folders.append(Path(entry.path))
             elif not mode & 0o004:
                 files.append(Path(entry.path))
-    return tuple(files), tuple(folders)
+    return tuple(files), tuple(closed)

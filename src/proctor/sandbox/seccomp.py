@@ -83,8 +83,8 @@ SHARED = {
     "mq_open": (240, 180),
     "mq_unlink": (241, 181),
 }
-"""Calls that reach other processes, where a sandbox has no namespaces of its own. Harmless in namespaces, where
-debuggers, leak checkers and databases need them."""
+"""Calls that reach other processes, where a sandbox has no namespaces of its own. Harmless in namespaces,
+where debuggers, leak checkers and databases need them."""
 OTHERS: dict[str, tuple[tuple[int, int], int]] = {
     "prlimit64": ((302, 261), 0),
     "sched_setaffinity": ((203, 122), 0),
