@@ -8,9 +8,11 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from proctor.errors import ProctorError
 from proctor.formatting import clipped
@@ -32,6 +34,9 @@ _CONFIG = (
     "rebase.autoStash=false",
     "submodule.recurse=false",
 )
+
+Input = str | bytes | IO[bytes]
+"""Standard input of git: text, bytes or an open file."""
 
 _IDENTITY = {
     "GIT_AUTHOR_NAME": "Proctor",
@@ -71,7 +76,11 @@ class Git:
     """Additional variables of every call: `GIT_DIR`, `GIT_INDEX_FILE`."""
 
     def __call__(
-        self, *arguments: str, stdin: str | None = None, allowed: Sequence[int] = (0,), **variables: str
+        self,
+        *arguments: str,
+        stdin: Input | None = None,
+        allowed: Sequence[int] = (0,),
+        **variables: str,
     ) -> str:
         """Run git and return its standard output; raise `GitError` for other exit codes than `allowed`."""
         exit_code, stdout, stderr = self.run(*arguments, stdin=stdin, **variables)
@@ -79,34 +88,41 @@ class Git:
             raise GitError(arguments, exit_code, stderr or stdout)
         return stdout
 
-    def run(self, *arguments: str, stdin: str | None = None, **variables: str) -> tuple[int, str, str]:
+    def run(self, *arguments: str, stdin: Input | None = None, **variables: str) -> tuple[int, str, str]:
         """Run git and return its exit code, standard output and standard error."""
         exit_code, stdout, stderr = self._run(arguments, stdin, variables)
         return exit_code, _text(stdout), _text(stderr)
 
-    def binary(self, *arguments: str, stdin: str | None = None) -> bytes:
+    def binary(self, *arguments: str, stdin: Input | None = None) -> bytes:
         """Run git and return its standard output as it is; raise `GitError` when it fails."""
         exit_code, stdout, stderr = self._run(arguments, stdin, {})
         if exit_code:
             raise GitError(arguments, exit_code, _text(stderr))
         return stdout
 
+    @contextmanager
+    def _working_folder(self) -> Iterator[str]:
+        """The folder in which git is started."""
+        yield os.fspath(self.folder)
+
     def _run(
-        self, arguments: Sequence[str], stdin: str | None, variables: Mapping[str, str]
+        self, arguments: Sequence[str], stdin: Input | None, variables: Mapping[str, str]
     ) -> tuple[int, bytes, bytes]:
         command = ["git", *(part for setting in _CONFIG for part in ("-c", setting)), *arguments]
-        process = subprocess.Popen(
-            command,
-            cwd=self.folder,
-            env=self._environment(variables),
-            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        data = stdin.encode("utf-8", "surrogateescape") if isinstance(stdin, str) else stdin
+        with self._working_folder() as folder:
+            process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=self._environment(variables),
+                stdin=subprocess.PIPE if isinstance(data, bytes) else data or subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
         try:
-            data = None if stdin is None else stdin.encode("utf-8", "surrogateescape")
-            stdout, stderr = process.communicate(data, timeout=TIME_LIMIT_SECONDS)
+            typed = data if isinstance(data, bytes) else None
+            stdout, stderr = process.communicate(typed, timeout=TIME_LIMIT_SECONDS)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()

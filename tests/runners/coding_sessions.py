@@ -152,7 +152,7 @@ class Attempt:
 
     @property
     def folder(self):
-        return self.home / "worktrees" / self.id
+        return self.home / "worktrees" / self.id / "work"
 
     @property
     def notes(self):

@@ -10,7 +10,6 @@ the output of the failed checks.
 
 import asyncio
 import re
-import shutil
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -34,6 +33,7 @@ from proctor.runners.worktree import (
 )
 from proctor.score import Score
 from proctor.session import Event, Message
+from proctor.workspace import beneath
 from proctor.workspace.commit import Committed
 from proctor.workspace.hidden_tests import (
     carry_work,
@@ -63,6 +63,7 @@ from proctor.workspace.test_reports import (
     verdict_by_reward,
     with_report,
 )
+from proctor.workspace.worktree import restore_files
 
 HIDDEN_TESTS = "hidden tests"
 """Score name of the tests of a commit: the share of them that passes."""
@@ -88,17 +89,16 @@ async def _lay_out_places(session: WorkSession) -> None:
     """Make the folders that programs of the task see at absolute paths, before the agent."""
     if "logs" in (session.item.details.get("places") or {}).values():
         for name in ("agent", "verifier", "artifacts"):
-            (session.logs / name).mkdir(parents=True, exist_ok=True)
+            beneath.make_folder(session.tree.place, f"{session.logs.name}/{name}")
     if session.item.settings.get("solution"):
         with blame(WorkspaceError, "putting the reference solution beside the tree"):
             solution = await _task_files(session.services, session.item.settings["solution"])
             assert solution is not None
-            target = session.home.parent / "solution"
-            target.mkdir(exist_ok=True)
+            beneath.make_folder(session.tree.place, "solution")
             if isinstance(solution, Path):
-                await undisturbed(asyncio.to_thread(copy_over, solution, target))
+                await undisturbed(asyncio.to_thread(copy_over, solution, session.tree.place, "solution"))
             else:
-                write_texts(solution, target)
+                write_texts(solution, session.tree.place, "solution")
 
 
 async def _repository(item: Item, services: Services) -> Path:
@@ -342,7 +342,7 @@ async def _run_check(session: WorkSession, check: JsonMap, command: str, criteri
     report = verifier / "junit.xml"
     with blame(WorkspaceError, "making the folder for the results of checks"):
         # The agent can write there: what it left must not be taken for a result.
-        await undisturbed(asyncio.to_thread(_empty_folder, verifier))
+        await undisturbed(asyncio.to_thread(_empty_folder, session, verifier))
     inside = next((place for place, folder in session.mounts.items() if folder == session.logs), "")
     logs = f"{inside}/verifier" if inside else str(verifier)
     variables = {REPORT_VARIABLE: str(report), REWARD_VARIABLE: logs}
@@ -354,12 +354,10 @@ async def _run_check(session: WorkSession, check: JsonMap, command: str, criteri
     return _CheckRun(criterion, command, finished, verdict)
 
 
-def _empty_folder(folder: Path) -> None:
-    for each in (folder.parent, folder):
-        if each.is_symlink() or each.is_file():
-            each.unlink()
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True, exist_ok=True)
+def _empty_folder(session: WorkSession, folder: Path) -> None:
+    path = session.tree.inside(folder)
+    beneath.remove(session.tree.place, path)
+    beneath.make_folder(session.tree.place, path)
 
 
 async def _run_hidden_tests(session: WorkSession, fresh: WorkSession, digest: str) -> _CheckRun:
@@ -371,11 +369,9 @@ async def _run_hidden_tests(session: WorkSession, fresh: WorkSession, digest: st
         raise WorkspaceError(f"{archive} has changed since this was planned; start it again")
     hidden = await in_thread(read_archive, archive)
     await _carry(session, fresh, hidden.solution_paths)
-    place = fresh.home / "tmp"
-    place.mkdir(parents=True, exist_ok=True)
     with blame(WorkspaceError, "putting the hidden tests into the tree"):
-        await in_thread(lay_tests, archive, fresh.tree, place / name)
-    report = place / f"{name}.report"
+        await in_thread(lay_tests, archive, fresh.tree)
+    report = fresh.home / "tmp" / f"{name}.report"
     finished = await run_command(fresh, with_report(hidden.command, report), "check")
     with blame(WorkspaceError, "reading the report of the hidden tests"):
         results = await in_thread(read_results, hidden.command, report, finished.exit_code)
@@ -416,16 +412,16 @@ async def _lay_out_check_files(session: WorkSession, current: _Round) -> None:
     """Replace the agent's versions: a check that the agent can rewrite proves nothing."""
     with blame(WorkspaceError, "putting the check's files into the tree"):
         files = await _check_files(session, current)
-        await undisturbed(asyncio.to_thread(copy_over, files, _check_folder(session)))
+        await undisturbed(asyncio.to_thread(copy_over, files, session.tree.place, _check_folder(session)))
 
 
-def _check_folder(session: WorkSession) -> Path:
-    """The worktree, or the folder that programs see at a path of its own."""
+def _check_folder(session: WorkSession) -> str:
+    """The worktree, or the folder that programs see at a path of its own; below the place of the session."""
     if "check_files" not in (session.item.details.get("places") or {}).values():
-        return session.tree.folder
-    folder = session.home.parent / "check_files"
-    folder.mkdir(exist_ok=True)
-    return folder
+        beneath.make_folder(session.tree.place, session.tree.folder.name)
+        return session.tree.folder.name
+    beneath.make_folder(session.tree.place, "check_files")
+    return "check_files"
 
 
 async def _check_files(session: WorkSession, current: _Round) -> Path:
@@ -444,13 +440,15 @@ async def _remove_check_files(session: WorkSession, current: _Round) -> None:
 
 
 def _restore(session: WorkSession, files: Path) -> None:
-    folder = _check_folder(session)
-    for file in files.rglob("*"):
-        if not file.is_dir() or file.is_symlink():
-            (folder / file.relative_to(files)).unlink(missing_ok=True)
-    if folder == session.tree.folder:
-        # Restores the agent's versions.
-        session.tree.git("checkout", "--quiet", "HEAD", "--", ".")
+    folder, tree = _check_folder(session), session.tree
+    listed = [file for file in files.rglob("*") if not file.is_dir() or file.is_symlink()]
+    paths = [file.relative_to(files).as_posix() for file in listed]
+    if folder == tree.folder.name:
+        # The agent's versions come back.
+        restore_files(tree, paths)
+        return
+    for path in paths:
+        beneath.remove(tree.place, f"{folder}/{path}")
 
 
 async def _add_step_files(session: WorkSession, step: JsonMap, number: int) -> None:
@@ -461,7 +459,8 @@ async def _add_step_files(session: WorkSession, step: JsonMap, number: int) -> N
         folder = await _task_files(session.services, session.item.settings[f"files{number}"])
         assert folder is not None
         files = await stored_files(session.services.home, folder, digest)
-        await undisturbed(asyncio.to_thread(copy_over, files, session.tree.folder))
+        place, name = session.tree.place, session.tree.folder.name
+        await undisturbed(asyncio.to_thread(copy_over, files, place, name))
 
 
 def _combined(ran: Sequence[_CheckRun]) -> ProgramResult | None:

@@ -133,6 +133,7 @@ async def run_agent(session: WorkSession, prompt: str = "", output: Clip | None 
         keep_events=bool(item.settings.get("jsonLogs", True)),
         output=output or Clip(),
     )
+    await in_thread(session.settle)
     copied = await in_thread(_copy_login, login_files(agent), services.environment, session.home)
     try:
         with services.phase("agent"):
@@ -303,6 +304,7 @@ async def run_command(
     `time_limit` replaces the item's; `variables` are added to the environment.
     """
     with blame(WorkspaceError, f"running `{command}`"), session.services.phase(phase):
+        await in_thread(session.settle)
         finished = await run(
             command,
             folder=session.tree.folder,

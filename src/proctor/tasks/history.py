@@ -38,12 +38,23 @@ from proctor.tasks.statement import (
     title_and_body,
     without_paths,
 )
+from proctor.workspace import beneath
 from proctor.workspace.hidden_tests import HiddenTests, is_ci, is_test, write_archive
 from proctor.workspace.locks import file_lock
 from proctor.workspace.setup import in_thread, session_environment, slug_of
 from proctor.workspace.source_repository import SourceRepository, open_source
 from proctor.workspace.test_reports import Results, read_results, restricted, with_report
-from proctor.workspace.worktree import Worktree, fill, make_home, make_tree, remove_folder, session_folder
+from proctor.workspace.worktree import (
+    WORK,
+    Worktree,
+    bring_commit,
+    fill,
+    make_home,
+    make_tree,
+    remove_folder,
+    session_folder,
+    settle,
+)
 
 REPEATS = 3
 """Runs of the tests with the whole commit; a test with different results is flaky."""
@@ -498,7 +509,7 @@ class HistoryMiner:
         place, lock = session_folder(self._home, name), session_folder(self._home, f"{name}.lock")
         async with file_lock(lock):
             try:
-                tree = await in_thread(self._make_tree, place, candidate.parent)
+                tree = await in_thread(self._make_tree, place / WORK, candidate.parent)
                 trial = _Trial(self.options, tree, candidate.commit, name, self._environment, self._sandbox)
                 await trial.set_up()
                 yield trial
@@ -507,8 +518,8 @@ class HistoryMiner:
                 lock.unlink(missing_ok=True)
 
     def _make_tree(self, place: Path, parent: str) -> Worktree:
-        tree = make_tree(place, self.source, "batch/history/trial", parent, {}, sealed=True)
-        make_home(tree.repository.parent / "home")
+        tree = make_tree(place, self.source, "batch/history/trial", parent, {})
+        make_home(tree.place / "home")
         fill(tree)
         return tree
 
@@ -691,7 +702,7 @@ class _Trial:
         sandbox: Sandbox,
     ) -> None:
         self._options, self._tree, self._commit, self._sandbox = options, tree, commit, sandbox
-        self._home = tree.repository.parent / "home"
+        self._home = tree.place / "home"
         item = Item(runner="benchmark", prompt="")
         self._environment = session_environment(item, environment, self._home, tree.folder, 0)
         # Two versions of a file in the same second must not share compiled code.
@@ -712,8 +723,14 @@ class _Trial:
 
     def lay(self, paths: Sequence[str]) -> None:
         """Put the commit's version of these files into the tree."""
-        for path in write_version(self._tree.source, self._commit, paths, self._tree.folder):
-            (self._tree.folder / path).unlink(missing_ok=True)
+        tree = self._tree
+        settle(tree)
+        bring_commit(tree, self._commit)
+        listed = set(tree.git("ls-tree", "-r", "--name-only", "-z", self._commit).split("\0"))
+        for path in paths:
+            beneath.remove(tree.place, f"{tree.folder.name}/{path}")
+        if present := [path for path in paths if path in listed]:
+            tree.git("checkout", "--quiet", self._commit, "--", *present, GIT_LITERAL_PATHSPECS="1")
 
     async def run_tests(self, command: str) -> Results:
         """Results of the tests; none if they took too long."""
@@ -722,11 +739,13 @@ class _Trial:
         if finished.timed_out:
             raise WorkspaceError(f"the tests were still running after {self._options.timeout:g} s")
         # The output of some runners is their report.
-        output = finished.output.strip() or (report.read_text(errors="replace") if report.exists() else "")
+        output = finished.output.strip() or beneath.read_text(
+            self._tree.place, self._tree.inside(report), 1 << 20
+        )
         lines = [line.strip() for line in output.splitlines() if line.strip()]
         self.last_line = clipped(lines[-1], 300) if lines else f"no output, exit code {finished.exit_code}"
         results = await in_thread(read_results, command, report, finished.exit_code)
-        report.unlink(missing_ok=True)
+        beneath.remove(self._tree.place, self._tree.inside(report))
         return results
 
     async def _run(self, command: str, phase: Phase) -> ProgramResult:
@@ -740,8 +759,9 @@ class _Trial:
                 confinement=self._sandbox.confine(
                     phase,
                     self._options.sandbox,
-                    folders=[self._tree.repository.parent],
+                    folders=[self._tree.place],
                     home=self._home,
+                    read=self._tree.base.folders,
                     named=[command],
                 ),
             )

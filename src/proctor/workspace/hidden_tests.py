@@ -25,8 +25,9 @@ from proctor.errors import WorkspaceError
 from proctor.formatting import clipped
 from proctor.git import GitError
 from proctor.json_values import as_map, as_text, parse_json, texts_in
+from proctor.workspace import beneath
 from proctor.workspace.starting_files import copy_over
-from proctor.workspace.worktree import Worktree
+from proctor.workspace.worktree import Worktree, settle
 
 _TEST_FOLDERS = frozenset(
     {"test", "tests", "__tests__", "__snapshots__", "testdata", "e2e", "cypress", "spec"}
@@ -196,7 +197,7 @@ def carry_work(tree: Worktree, judged: Worktree, part_of_work: Collection[str]) 
     """
     reference = f"refs/heads/{tree.branch}"
     quietly = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance")
-    judged.git("fetch", *quietly, str(tree.repository), f"+{reference}:refs/heads/work")
+    judged.git("fetch", *quietly, str(tree.control), f"+{reference}:refs/heads/work")
     # NUL after each path: names may contain anything else.
     listed = judged.git("diff", "--name-only", "--no-renames", "-z", tree.base_sha, "refs/heads/work")
     changed = [path for path in listed.split("\0") if path]
@@ -207,8 +208,9 @@ def carry_work(tree: Worktree, judged: Worktree, part_of_work: Collection[str]) 
 
     carried = [path for path in changed if path in part_of_work or not decides_nothing(path)]
     present = set(judged.git("ls-tree", "-r", "-z", "--name-only", "refs/heads/work").split("\0"))
+    settle(judged)
     for path in carried:
-        _remove(judged.folder, path)
+        _remove(judged, path)
     paths = "".join(f"{path}\0" for path in carried if path in present)
     if paths:
         judged.git(
@@ -234,16 +236,18 @@ def lines_about_runner(judged: Worktree) -> list[str]:
     return lines
 
 
-def lay_tests(file: Path, tree: Worktree, aside: Path) -> None:
-    """Put the hidden tests of an archive into a tree; `aside` is a folder for the unpacked archive."""
+def lay_tests(file: Path, tree: Worktree) -> None:
+    """Put the hidden tests of an archive into a tree."""
+    aside = tree.control / "hidden"
+    settle(tree)
     for path in read_archive(file).removed_tests:
-        _remove(tree.folder, path)
+        _remove(tree, path)
     try:
         with tarfile.open(file, "r:*") as archive:
             members = [about for about in archive if about.name.startswith("tests/")]
             archive.extractall(aside, members=members, filter="data")
         if (aside / "tests").is_dir():
-            copy_over(aside / "tests", tree.folder)
+            copy_over(aside / "tests", tree.place, tree.folder.name)
     except (OSError, tarfile.TarError) as error:
         raise WorkspaceError(f"putting the hidden tests into the tree: {error}") from error
     finally:
@@ -254,9 +258,10 @@ def lay_patch(patch: str, tree: Worktree) -> None:
     """Put the tests of a patch into a tree."""
     text = patch if patch.endswith("\n") else f"{patch}\n"
     paths = sorted(set(re.findall(r"^(?:---|\+\+\+) [ab]/(.+?)\t?$", text, re.MULTILINE)))
+    settle(tree)
     for path in paths:
         # Its tests may be in files whose names do not tell.
-        _remove(tree.folder, path)
+        _remove(tree, path)
         tree.git.run("checkout", "--quiet", tree.base_sha, "--", path, GIT_LITERAL_PATHSPECS="1")
     try:
         tree.git("apply", "--whitespace=nowarn", "-", stdin=text)
@@ -276,10 +281,8 @@ def _is_generated(path: str) -> bool:
     return bool(folders & set(parts)) or any(part.endswith(".egg-info") for part in parts)
 
 
-def _remove(folder: Path, path: str) -> None:
-    target = folder / path
-    # Never through a link that an agent put in place of a folder.
-    if not target.parent.resolve().is_relative_to(folder.resolve()):
-        return
-    if target.is_symlink() or target.is_file():
-        target.unlink()
+def _remove(tree: Worktree, path: str) -> None:
+    """Remove a file or link of a tree, never through a link that an agent put in place of a folder."""
+    target = PurePosixPath(tree.folder.name) / path
+    if ".." not in target.parts and not beneath.is_folder(tree.place, target):
+        beneath.remove(tree.place, target)

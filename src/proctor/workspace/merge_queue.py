@@ -19,10 +19,18 @@ from proctor.processes import ProgramResult, run, undisturbed
 from proctor.runner import MergeRequest, MergeResult
 from proctor.sandbox import NOT_CONFINED, Sandbox
 from proctor.session import Merge
-from proctor.workspace.commit import restore_settings
 from proctor.workspace.locks import file_lock
 from proctor.workspace.source_repository import SESSION_REFS, SourceRepository, open_source
-from proctor.workspace.worktree import Worktree, fill, make_home, make_tree, remove_folder, session_folder
+from proctor.workspace.worktree import (
+    WORK,
+    Worktree,
+    bring_commit,
+    fill,
+    make_home,
+    make_tree,
+    remove_folder,
+    session_folder,
+)
 
 
 class MergeConflict(Exception):
@@ -37,24 +45,24 @@ class ScratchClone:
     """A temporary worktree for combining commits."""
 
     def __init__(self, home: Path, source: SourceRepository, sha: str) -> None:
-        self._place = session_folder(home, f"merging-{uuid.uuid4().hex[:12]}")
+        self._folder = session_folder(home, f"merging-{uuid.uuid4().hex[:12]}")
         self._source, self._sha = source, sha
 
     async def __aenter__(self) -> Worktree:
         try:
             return await undisturbed(asyncio.to_thread(self._make))
         except BaseException:
-            await undisturbed(asyncio.to_thread(remove_folder, self._place))
+            await undisturbed(asyncio.to_thread(remove_folder, self._folder))
             raise
 
     def _make(self) -> Worktree:
-        tree = make_tree(self._place, self._source, "batch/scratch", self._sha, {})
-        make_home(tree.repository.with_name("home"))
+        tree = make_tree(self._folder / WORK, self._source, "batch/scratch", self._sha, {})
+        make_home(tree.place / "home")
         fill(tree)
         return tree
 
     async def __aexit__(self, *_: object) -> None:
-        await undisturbed(asyncio.to_thread(remove_folder, self._place))
+        await undisturbed(asyncio.to_thread(remove_folder, self._folder))
 
 
 def raise_conflict(git: Git, command: tuple[str, ...], output: str) -> NoReturn:
@@ -68,7 +76,7 @@ def raise_conflict(git: Git, command: tuple[str, ...], output: str) -> NoReturn:
 def fetch_objects(tree: Worktree, reference: str) -> None:
     """Copy a commit to the user's repository without giving it a name there."""
     quietly = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance")
-    tree.source.git("fetch", *quietly, "--no-recurse-submodules", str(tree.repository), reference)
+    tree.source.git("fetch", *quietly, "--no-recurse-submodules", str(tree.control), reference)
 
 
 # The user may commit to the base branch during the check; after this many tries, merging fails.
@@ -197,6 +205,7 @@ def squash_commit(git: Git, tip: str, parent: str, message: str) -> str:
 
 def _apply(tree: Worktree, tip: str) -> str:
     """Apply a session's changes to the scratch worktree and stage them; the resulting tree object."""
+    bring_commit(tree, tip)
     exit_code, stdout, stderr = tree.git.run("merge", "--squash", tip)
     if exit_code != 0:
         raise_conflict(tree.git, ("merge", "--squash", tip), stdout + stderr)
@@ -206,8 +215,6 @@ def _apply(tree: Worktree, tip: str) -> str:
 
 def _copy_combined(tree: Worktree, combined: str, parent: str, message: str) -> str:
     """Copy the combined state to the user's repository, as a commit that no reference names."""
-    # The check ran code of the agent, which may have changed more than files.
-    restore_settings(tree)
     sha = tree.git.commit_tree(combined, [parent], message)
     reference = f"refs/heads/{tree.branch}"
     tree.git("update-ref", reference, sha)
@@ -252,7 +259,7 @@ def _checkout_of(git: Git, reference: str) -> Path | None:
 async def _check(merging: _Merging, tree: Worktree) -> None:
     """Run the check like the session's own, in another worktree and HOME. Raises `_CheckFailed`."""
     request = merging.request
-    folder, home = tree.folder, tree.repository.with_name("home")
+    folder, home = tree.folder, tree.place / "home"
     places = {"HOME": str(home), "PWD": str(folder), "TMPDIR": str(home / "tmp")}
     finished = await run(
         request.check,
@@ -263,9 +270,9 @@ async def _check(merging: _Merging, tree: Worktree) -> None:
         confinement=merging.sandbox.confine(
             "check",
             request.sandbox,
-            folders=[tree.repository.parent],
+            folders=[tree.place],
             home=home,
-            read=tree.source.object_folders(),
+            read=tree.base.folders,
             named=[request.check],
         ),
     )
@@ -296,6 +303,7 @@ async def rebase(
 
 
 def _rebase(tree: Worktree, branch: str, old: str, onto: str) -> tuple[str, tuple[str, ...]]:
+    bring_commit(tree, onto)
     exit_code, stdout, stderr = tree.git.run("rebase", "--no-autostash", onto)
     if exit_code != 0:
         try:

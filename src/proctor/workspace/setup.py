@@ -23,6 +23,9 @@ from proctor.item import Item
 from proctor.processes import undisturbed
 from proctor.runner import Services
 from proctor.session import Note, Workspace
+from proctor.workspace import beneath
+from proctor.workspace.agent_repository import disarm
+from proctor.workspace.base_objects import BaseObjects
 from proctor.workspace.merge_queue import was_merged
 from proctor.workspace.source_repository import (
     SESSION_REFS,
@@ -34,6 +37,7 @@ from proctor.workspace.source_repository import (
     own_references,
 )
 from proctor.workspace.worktree import (
+    WORK,
     Submodules,
     Worktree,
     fill_all,
@@ -164,9 +168,9 @@ class WorkSession:
         return self.services.sandbox.confine(
             phase,
             self.item.settings.get("sandbox"),
-            folders=[self.tree.repository.parent, *caches],
+            folders=[self.tree.place, *caches],
             home=self.home,
-            read=[] if self.tree.is_sealed else self.tree.source.object_folders(),
+            read=self.tree.base.folders,
             named=[*named, *(self.item.details.get("env") or {}).values()],
             serve=serve,
             usual_network=usual_network,
@@ -199,22 +203,33 @@ class WorkSession:
         """Where the user's files have hidden tests, solutions and later commits."""
         tasks = self.item.settings.get("taskPath")
         source = self.tree.source
-        later = [source.root.resolve(), source.common.resolve()] if self.tree.is_sealed else []
-        return [*([Path(str(tasks)).resolve()] if tasks else []), *later]
+        later = [source.root.resolve()] if self.item.details.get("sealed") else []
+        return [*([Path(str(tasks)).resolve()] if tasks else []), *later, source.common.resolve()]
 
     @property
     def logs(self) -> Path:
         """Folder for what checks report: outside the worktree."""
-        return self.home.parent / "logs"
+        return self.tree.place / "logs"
 
     @property
     def mounts(self) -> dict[str, Path]:
         """Folders by the absolute path that programs of the task use; empty: they use none."""
         folders = {"work": self.tree.folder, "logs": self.logs}
-        folders |= {name: self.home.parent / name for name in ("check_files", "solution")}
+        folders |= {name: self.tree.place / name for name in ("check_files", "solution")}
         places = self.item.details.get("places") or {}
         chosen = {place: folders[name] for place, name in places.items()}
-        return {place: folder for place, folder in chosen.items() if folder.is_dir()}
+        # A link of the agent's would show a folder of the user's, to be written.
+        return {place: folder for place, folder in chosen.items() if self._is_own(folder)}
+
+    def _is_own(self, folder: Path) -> bool:
+        return beneath.is_folder(self.tree.place, folder.relative_to(self.tree.place))
+
+    def settle(self) -> None:
+        """Make the folders of the next program again, if the last one left something else there."""
+        beneath.make_folder(self.tree.place, self.tree.folder.name)
+        if not self._is_own(self.home) or not self._is_own(self.home / "tmp"):
+            beneath.make_folder(self.tree.place, self.home.name)
+            beneath.make_folder(self.tree.place, f"{self.home.name}/tmp")
 
     def note(self, text: str) -> None:
         """Record a note with the session; a long one is clipped."""
@@ -224,13 +239,14 @@ class WorkSession:
 async def prepare(item: Item, services: Services) -> WorkSession:
     """Create the worktree, HOME, environment and port of an attempt."""
     # Resolved: a sandbox shows it under this path only, and links in it are then those of an agent.
-    place = session_folder(services.home, services.session_id).resolve()
+    folder = session_folder(services.home, services.session_id).resolve()
+    place = folder / WORK
     port = reserve_port(services.session_id)
     try:
         with services.phase("checkout"):
             source = await _open(item, services)
             start = await in_thread(_find, item, services, source)
-            tree = await in_thread(_make_tree, start, place, bool(item.details.get("sealed")))
+            tree = await in_thread(_make_tree, start, place)
         services.record(_workspace(start, tree, services.sandbox.kind_of(item.settings.get("sandbox"))))
         environment = session_environment(item, services.environment, place / "home", tree.folder, port)
         async with _fill_slots():
@@ -240,7 +256,7 @@ async def prepare(item: Item, services: Services) -> WorkSession:
                 )
     except BaseException:
         release_port(port)
-        await in_thread(remove_folder, place)
+        await in_thread(remove_folder, folder)
         raise
     session = WorkSession(
         item=item,
@@ -302,11 +318,11 @@ def _fingerprint(source: SourceRepository, references: Mapping[str, str]) -> Map
         raise WorkspaceError(f"reading the repository {source.root}: {error}") from error
 
 
-def _make_tree(start: _StartingPoint, place: Path, sealed: bool) -> Worktree:
+def _make_tree(start: _StartingPoint, place: Path, base: BaseObjects | None = None) -> Worktree:
     """Create the worktree without its files; they take time and are written by one session per core."""
     try:
         visible = visible_references(start.references, start.base, start.base_sha)
-        tree = make_tree(place, start.source, start.name, start.base_sha, visible, sealed=sealed)
+        tree = make_tree(place, start.source, start.name, start.base_sha, visible, base=base)
         make_home(place / "home")
     except (GitError, OSError) as error:
         raise WorkspaceError(f"making a work tree of {start.source.root}: {error}") from error
@@ -356,9 +372,9 @@ def _fill_slots() -> asyncio.Semaphore:
 async def fresh_session(session: WorkSession) -> WorkSession:
     """The same attempt with another tree of its base commit and another HOME, in which nothing has run.
 
-    It is below the folder of the attempt, and sealed; `remove_fresh` removes it.
+    It is in the folder of the attempt, where nothing of the attempt sees it; `remove_fresh` removes it.
     """
-    place, tree = _fresh_place(session), session.tree
+    place, tree = _fresh_folder(session) / WORK, session.tree
     start = _StartingPoint(
         source=tree.source,
         name=tree.branch,
@@ -366,7 +382,7 @@ async def fresh_session(session: WorkSession) -> WorkSession:
         base_sha=tree.base_sha,
         references={},
     )
-    fresh = await in_thread(_make_tree, start, place, True)
+    fresh = await in_thread(_make_tree, start, place, tree.base)
     async with _fill_slots():
         await in_thread(fill_all, fresh)
     home = place / "home"
@@ -378,11 +394,11 @@ async def fresh_session(session: WorkSession) -> WorkSession:
 
 async def remove_fresh(session: WorkSession) -> None:
     """Remove the other tree of an attempt, with the tests in it."""
-    await in_thread(remove_folder, _fresh_place(session))
+    await in_thread(remove_folder, _fresh_folder(session))
 
 
-def _fresh_place(session: WorkSession) -> Path:
-    return session.tree.repository.parent / "judged"
+def _fresh_folder(session: WorkSession) -> Path:
+    return session.tree.place.with_name("judged")
 
 
 async def clean_up(session: WorkSession, succeeded: bool) -> None:
@@ -392,8 +408,13 @@ async def clean_up(session: WorkSession, succeeded: bool) -> None:
         session.note(changed)
     keep = session.item.settings.get("keep") or "on_failure"
     if keep == "always" or (keep == "on_failure" and not succeeded):
+        try:
+            for text in await in_thread(disarm, session.tree):
+                session.note(text)
+        except (ProctorError, OSError) as error:
+            session.note(f"do not run git in the kept worktree: its settings could not be restored: {error}")
         return
-    if problem := await in_thread(remove_folder, session.tree.repository.parent):
+    if problem := await in_thread(remove_folder, session.tree.place.parent):
         session.note(f"the work tree could not be removed: {problem}")
 
 

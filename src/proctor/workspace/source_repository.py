@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,13 +111,44 @@ class SourceRepository:
             waiting.extend(_borrowed_by(folder))
         return folders
 
-    def settings(self) -> str:
-        """Its settings that affect checked-out files, as a git configuration."""
+    def settings(self) -> "FileSettings":
+        """Its settings that affect checked-out files."""
         # Includes the user's global settings, because the agent has another HOME.
         core = "autocrlf|eol|safecrlf|filemode|symlinks|ignorecase|precomposeunicode"
-        listed = self.git.run("config", "-z", "--get-regexp", rf"^(core\.({core})|filter\..*)$")[1]
-        pairs = (entry.partition("\n") for entry in listed.split("\0") if entry)
-        return "".join(_setting(name, value) for name, _, value in pairs)
+        users = r"core\.(excludesfile|attributesfile)"
+        listed = self.git.run("config", "-z", "--get-regexp", rf"^(core\.({core})|{users}|filter\..*)$")[1]
+        pairs = [entry.partition("\n")[::2] for entry in listed.split("\0") if entry]
+        return FileSettings(
+            core=tuple(pair for pair in pairs if not re.fullmatch(rf"{users}|filter\..*", pair[0])),
+            files=tuple(pair for pair in pairs if re.fullmatch(users, pair[0])),
+            filters=tuple(pair for pair in pairs if pair[0].startswith("filter.")),
+        )
+
+    def is_session_work(self, sha: str) -> bool:
+        """Whether only branches of sessions reach a commit: an agent may have written it."""
+        listed = self.git("for-each-ref", "--format=%(refname)", f"--contains={sha}")
+        return not any(not name.startswith(SESSION_REFS) for name in listed.splitlines())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSettings:
+    """Settings that affect checked-out files, as pairs of a name and a value."""
+
+    core: Sequence[tuple[str, str]] = ()
+    files: Sequence[tuple[str, str]] = ()
+    """Those that name the user's own lists of ignored files and attributes."""
+    filters: Sequence[tuple[str, str]] = ()
+    """Programs that change files as git reads and writes them."""
+
+    @property
+    def has_large_files(self) -> bool:
+        """Whether git-lfs is set up."""
+        return any(name.startswith("filter.lfs.") for name, _ in self.filters)
+
+
+def settings_text(pairs: Iterable[tuple[str, str]]) -> str:
+    """Settings as a git configuration."""
+    return "".join(_setting(name, value) for name, value in pairs)
 
 
 async def open_repository(repo: str, environment: Mapping[str, str], home: Path) -> SourceRepository:

@@ -13,12 +13,13 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from proctor.errors import WorkspaceError
 from proctor.git import Git, GitError
 from proctor.json_values import JsonMap, as_text
 from proctor.processes import undisturbed
+from proctor.workspace import beneath
 from proctor.workspace.locks import file_lock
 
 MAX_FILES = 20_000
@@ -127,33 +128,22 @@ async def stored_files(home: Path, folder: Files, digest: str) -> Path:
         return await undisturbed(asyncio.to_thread(_store_files, home, folder, digest))
 
 
-def copy_over(files: Path, tree: Path) -> None:
-    """Copy files into a worktree, replacing what is there, without following symlinks of the agent."""
+def copy_over(files: Path, root: Path, relative: str = "") -> None:
+    """Copy files into the folder `relative` below `root`, which is ours, replacing what is there."""
     for source in _files(files):
-        relative = source.relative_to(files)
-        folder = tree
-        for part in relative.parts[:-1]:
-            folder = folder / part
-            if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-                folder.unlink()
-            folder.mkdir(exist_ok=True)
-        target = folder / relative.name
-        if target.is_dir() and not target.is_symlink():
-            shutil.rmtree(target)
-        else:
-            # Also a pipe of that name.
-            target.unlink(missing_ok=True)
-        shutil.copy2(source, target, follow_symlinks=False)
+        beneath.copy_in(source, root, PurePosixPath(relative) / source.relative_to(files).as_posix())
 
 
-def write_texts(texts: Mapping[str, str], folder: Path) -> None:
-    """Write texts as files, by their relative path. Raises `WorkspaceError` for a path outside `folder`."""
+def write_texts(texts: Mapping[str, str], root: Path, relative: str = "") -> None:
+    """Write texts as files, by their path in the folder `relative` below `root`, which is ours.
+
+    Raises `WorkspaceError` for a path outside of it.
+    """
     for name, text in texts.items():
-        target = folder / name
-        if not target.resolve().is_relative_to(folder.resolve()):
-            raise WorkspaceError(f"{name} leads out of the task's folder")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(text.encode("utf-8", "surrogateescape"))
+        try:
+            beneath.write_text(root, PurePosixPath(relative) / name, text)
+        except ValueError as error:
+            raise WorkspaceError(f"{name} leads out of the task's folder") from error
 
 
 def _files(folder: Path) -> Iterator[Path]:

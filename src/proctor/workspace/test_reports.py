@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 
 from proctor.formatting import clipped
 from proctor.json_values import as_list, as_map, as_number, as_text, maps_in, parse_json
+from proctor.workspace import beneath
 
 Status = Literal["passed", "failed", "skipped"]
 Results = dict[str, Status]
@@ -153,12 +154,12 @@ def read_junit(report: Path) -> tuple[Results, str]:
 
 def _read_report(report: Path, read: Callable[[str], Iterable[tuple[str, Status]]]) -> tuple[Results, str]:
     """The results in a report, and why there are none. The programs under test can write the file."""
-    try:
-        if report.is_symlink() or report.stat().st_size > MOST_REPORT_BYTES:
-            return {}, "the test report is a link or too large"
-        text = report.read_text(encoding="utf-8", errors="replace")
-    except OSError:
+    data = beneath.read(Path("/"), report.relative_to("/"), MOST_REPORT_BYTES + 1)
+    if (data is None and report.is_symlink()) or len(data or b"") > MOST_REPORT_BYTES:
+        return {}, "the test report is a link or too large"
+    if data is None:
         return {}, "the tests wrote no report"
+    text = data.decode("utf-8", "replace")
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
         return {}, "the test report declares entities"
     results = Results()
@@ -522,12 +523,8 @@ def _number(value: object) -> float | None:
 
 
 def _text_of(file: Path) -> str:
-    try:
-        if file.is_symlink() or file.stat().st_size > MOST_REPORT_BYTES:
-            return ""
-        return file.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+    data = beneath.read(Path("/"), file.relative_to("/"), MOST_REPORT_BYTES + 1) or b""
+    return data.decode("utf-8", "replace") if len(data) <= MOST_REPORT_BYTES else ""
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -141,7 +141,7 @@ def copy_repository(
     source = open_source(path, environment)
     base_sha = source.base_commit(base)
     try:
-        references = source.references()
+        references, settings = source.references(), source.settings()
         source.check_names(references)
         base_names = {f"refs/heads/{base}", f"refs/remotes/origin/{base}"}
         references = {
@@ -153,7 +153,7 @@ def copy_repository(
         return RepositoryCopy(
             root=str(source.root),
             is_inside=path.resolve() not in (source.root.resolve(), source.common.resolve()),
-            configuration=configuration(source),
+            configuration=configuration(source, (*settings.core, *settings.filters)),
             base=base,
             base_sha=base_sha,
             references=references,

@@ -1,29 +1,39 @@
-"""The worktree and repository of one coding session.
+"""The worktree and repositories of one coding session.
 
-    home/worktrees/<session>/<repository's name>/   the tree the agent works in
-    home/worktrees/<session>/git/                   the repository that tree belongs to
-    home/worktrees/<session>/home/                  the agent's HOME
+    home/worktrees/<session>/work/<repository's name>/   the tree the agent works in
+    home/worktrees/<session>/work/git/                   the repository that the agent sees in that tree
+    home/worktrees/<session>/work/home/                  the agent's HOME
+    home/worktrees/<session>/work-control/               Proctor's own repository of the tree
 
-The worktree belongs to a repository created for this session alone. It shares the objects of the user's
-repository (git alternates), so creating it copies nothing; branches, stash, settings and locks are its own.
-git commands of an agent therefore affect neither the user's repository nor other sessions, and many
-sessions can start at once. It has no remote to push to.
+Confined programs can change everything below `work`, and nothing else. The agent's repository has its own
+branches, stash, settings and locks, no remote, and the history that its base commit reaches, which it borrows
+from a store that all sessions with that base share (`base_objects`).
 
-A sealed repository shares nothing: it has its own copy of the objects that its base commit reaches, and no
-other reference, so that git cannot show an agent what came later.
+Proctor uses the other one, the control repository, which no confined program sees (`tree_git`). The state of
+the agent's repository is read as data (`commit`), and files below `work` are reached without following links
+(`beneath`).
 """
 
-import hashlib
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from proctor.errors import WorkspaceError
 from proctor.git import Git, GitError
-from proctor.workspace.source_repository import SESSION_REFS, SourceRepository
+from proctor.workspace import beneath
+from proctor.workspace.agent_repository import FILES_OF_SOURCE, make_repository, renew_repository, share_index
+from proctor.workspace.base_objects import CONTROL_END, USED_BASE, BaseObjects, base_objects, reopened
+from proctor.workspace.large_files import LONGEST_POINTER, keep_object, object_path
+from proctor.workspace.source_repository import (
+    SESSION_REFS,
+    FileSettings,
+    SourceRepository,
+    settings_text,
+)
+from proctor.workspace.tree_git import TreeGit, large_file_settings
 
 _GIT_IDENTITY = """[user]
 	name = Proctor agent
@@ -37,44 +47,56 @@ _GIT_IDENTITY = """[user]
 """
 
 
-OWN_NAMES = frozenset(
-    {"git", "home", "logs", "check_files", "solution", "nested", "judged"}
-    | {"tree-aside", "removed-link", "agents-git", "agents-settings"}
-)
+OWN_NAMES = frozenset({"git", "home", "logs", "check_files", "solution"})
 """Names that Proctor uses beside the worktree."""
+WORK = "work"
+"""Folder of a session that confined programs can change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worktree:
-    """A worktree and the repository it belongs to."""
+    """A worktree, the repository that its agent sees, and the control repository."""
 
     folder: Path
     repository: Path
+    """The agent's."""
+    control: Path
     branch: str
     base_sha: str
     source: SourceRepository
-    settings: str
-    """Original configuration of the repository; an agent may change the file."""
+    base: BaseObjects
+    file_settings: FileSettings
     references: Mapping[str, str]
-    """Initial references of the repository and their commits."""
-    is_sealed: bool = False
-    """Whether the repository has its own objects, only those that the base commit reaches."""
+    """Initial references of the agent's repository and their commits."""
+
+    @property
+    def place(self) -> Path:
+        """The folder of all that confined programs can change; itself ours."""
+        return self.folder.parent
 
     @property
     def admin(self) -> Path:
-        """Administrative folder of the worktree: HEAD, index, a merge in progress."""
+        """Administrative folder of the worktree in the agent's repository: HEAD, index, an open merge."""
         return self.repository / "worktrees" / self.folder.name
 
     @property
-    def git(self) -> Git:
-        """git in this worktree, even if its `.git` link is broken."""
-        places = {"GIT_DIR": str(self.admin), "GIT_WORK_TREE": str(self.folder)}
-        # An agent could replace the commit that its changes are compared with.
-        return self.source.git.at(self.folder, **places, GIT_NO_REPLACE_OBJECTS="1")
+    def settings(self) -> str:
+        """Original configuration of the agent's repository, whose programs may change the file."""
+        return configuration(self.source, (*self.file_settings.core, *self.file_settings.filters))
+
+    @property
+    def git(self) -> TreeGit:
+        """git in this worktree with the control repository."""
+        git = self.source.git
+        return TreeGit(self.folder, git.environment, root=self.place, control=self.control)
+
+    def inside(self, path: Path) -> PurePosixPath:
+        """A path below `place`, relative to it."""
+        return PurePosixPath(path.relative_to(self.place))
 
 
 def session_folder(home: Path, session: str) -> Path:
-    """Folder of a session's worktree, repository and HOME."""
+    """Folder of everything that a session has on the disk."""
     name = session.replace("/", "-")
     if not name.strip("."):
         # It would be the folder of all sessions, or its parent.
@@ -89,45 +111,68 @@ def make_tree(
     base_sha: str,
     references: Mapping[str, str],
     *,
-    sealed: bool = False,
+    base: BaseObjects | None = None,
 ) -> Worktree:
-    """Create a session's repository and an empty worktree; `fill` writes the files.
+    """Create the repositories of a session and an empty worktree in `place`; `fill` writes the files.
 
-    A sealed one has none of the `references`.
+    The agent sees those of the `references` that are branches, and the tags that the base reaches. `base` is
+    the store of its objects if it is known.
     """
     # git stores resolved paths; these must match.
     place = place.resolve()
-    if place.exists():
+    control = place.with_name(f"{place.name}{CONTROL_END}")
+    for folder in (place, control):
         # Left by an earlier process that died in this attempt.
-        remove_folder(place)
-    place.mkdir(parents=True)
+        remove_folder(folder)
+        folder.mkdir(parents=True)
+    base = base or base_objects(_bases(place), source, base_sha, references)
     tree = Worktree(
         folder=place / tree_name(source),
         repository=place / "git",
+        control=control,
         branch=branch,
         base_sha=base_sha,
         source=source,
-        settings=configuration(source),
-        references={} if sealed else references,
-        is_sealed=sealed,
+        base=base,
+        file_settings=source.settings(),
+        references={
+            **{name: sha for name, sha in references.items() if not name.startswith("refs/tags/")},
+            **base.tags,
+        },
     )
+    make_control(tree)
+    beneath.make_folder(place, tree.folder.name)
     make_repository(tree)
-    add_tree(tree)
     return tree
 
 
-def reopen_tree(place: Path, source: SourceRepository, branch: str, base_sha: str) -> Worktree:
-    """The worktree that an earlier process has made in `place`."""
-    place = place.resolve()
+def reopen_tree(folder: Path, source: SourceRepository, branch: str, base_sha: str) -> Worktree:
+    """The worktree that an earlier process has made in the folder of a session, or in this place."""
+    folder = folder.resolve()
+    # Earlier versions had the tree in the folder of the session, and no control repository.
+    place = folder / WORK if beneath.is_folder(folder, WORK) else folder
+    control = place.with_name(f"{place.name}{CONTROL_END}")
+    if place == folder and folder.parent.name == "worktrees":
+        control = folder / f"{WORK}{CONTROL_END}"
+        if not (control / USED_BASE).is_file():
+            beneath.remove(folder, control.name)
     return Worktree(
         folder=place / tree_name(source),
         repository=place / "git",
+        control=control,
         branch=branch,
         base_sha=base_sha,
         source=source,
-        settings=configuration(source),
+        base=reopened(control) or base_objects(_bases(place), source, base_sha, {}),
+        file_settings=source.settings(),
         references={},
     )
+
+
+def _bases(place: Path) -> Path:
+    """The folder of base stores in the home that contains a session's folder."""
+    home = next((parent.parent for parent in place.parents if parent.name == "worktrees"), place.parent)
+    return home / "bases"
 
 
 def tree_name(source: SourceRepository) -> str:
@@ -139,7 +184,7 @@ def tree_name(source: SourceRepository) -> str:
 
 
 def visible_references(references: Mapping[str, str], base: str, base_sha: str) -> dict[str, str]:
-    """The references a session sees: the base branch, and tags, which builds use.
+    """The references a session may see: the base branch, and of the tags, which builds use, those it reaches.
 
     Other branches may contain solutions of other sessions.
     """
@@ -149,65 +194,53 @@ def visible_references(references: Mapping[str, str], base: str, base_sha: str) 
     return visible
 
 
-def make_repository(tree: Worktree) -> None:
-    """Write the files of the session's repository, with the user's repository as alternate unless sealed."""
-    repository, source = tree.repository, tree.source
-    for folder in ("objects/info", "objects/pack", "refs/heads", "info"):
-        (repository / folder).mkdir(parents=True, exist_ok=True)
-    (repository / "HEAD").write_text("ref: refs/heads/none\n")
-    (repository / "config").write_text(tree.settings)
-    if tree.is_sealed:
-        _copy_objects(tree)
-    alternates = repository / "objects/info/alternates"
-    alternates.write_text(alternates_text(tree), errors="surrogateescape")
-    packed = "".join(f"{sha} {name}\n" for name, sha in sorted(tree.references.items()))
-    (repository / "packed-refs").write_text(packed)
-    for file in ("shallow", "info/exclude", "info/attributes"):
-        if (source.common / file).is_file():
-            shutil.copyfile(source.common / file, repository / file)
-    if tree.is_sealed and (repository / "shallow").is_file():
-        # Of the commits where a shallow history ends, name only those of this one.
-        ends = (repository / "shallow").read_text().split()
-        git = source.git.at(repository, GIT_DIR=str(repository))
-        own = [end for end in ends if git.run("cat-file", "-e", end)[0] == 0]
-        (repository / "shallow").write_text("".join(f"{end}\n" for end in own))
-
-
-def _copy_objects(tree: Worktree) -> None:
-    """Copy the objects that the base commit reaches, and no other, into the session's repository."""
-    pack = tree.repository / "objects/pack/pack"
-    try:
-        tree.source.git("pack-objects", "--quiet", "--revs", str(pack), stdin=f"{tree.base_sha}\n")
-    except GitError as error:
-        raise WorkspaceError(f"copying the history of {tree.source.root}: {error}") from error
-
-
-def alternates_text(tree: Worktree) -> str:
-    """The folders of objects that a session borrows, as git's list of alternates; none if it is sealed."""
-    folders = [] if tree.is_sealed else tree.source.object_folders()
-    return "".join(f"{_quoted(folder)}\n" for folder in folders)
-
-
-def add_tree(tree: Worktree) -> None:
-    """Add an empty worktree on the session's branch.
-
-    Writes the files that `git worktree add --no-checkout` writes, which starts four processes for it.
-    """
-    branch = tree.repository / "refs/heads" / tree.branch
-    for folder in (tree.admin, branch.parent):
+def make_control(tree: Worktree) -> None:
+    """Write the files of the control repository, on the session's branch at its base."""
+    control = tree.control
+    branch = control / "refs/heads" / tree.branch
+    for folder in (control / "objects/info", control / "objects/pack", control / "info", branch.parent):
         folder.mkdir(parents=True, exist_ok=True)
-    tree.folder.mkdir(parents=True)
-    branch.write_text(f"{tree.base_sha}\n")
-    (tree.admin / "HEAD").write_text(f"ref: refs/heads/{tree.branch}\n")
-    (tree.admin / "commondir").write_text("../..\n")
-    (tree.admin / "gitdir").write_text(f"{tree.folder}/.git\n")
-    (tree.folder / ".git").write_text(f"gitdir: {tree.admin}\n")
+    files = {
+        "HEAD": f"ref: refs/heads/{tree.branch}\n",
+        "config": configuration(tree.source),
+        "objects/info/alternates": tree.base.alternates,
+        f"refs/heads/{tree.branch}": f"{tree.base_sha}\n",
+        USED_BASE: os.fspath(tree.base.place),
+        **({"shallow": tree.base.shallow} if tree.base.shallow else {}),
+    }
+    for name, text in files.items():
+        (control / name).write_text(text, errors="surrogateescape")
+    for file in FILES_OF_SOURCE:
+        if (tree.source.common / file).is_file():
+            shutil.copyfile(tree.source.common / file, control / file)
+
+
+def _control_settings(tree: Worktree) -> str:
+    """The configuration of the control repository for all but `fill`: no filter but our own."""
+    settings = tree.file_settings
+    text = configuration(tree.source, (*settings.core, *settings.files))
+    if not settings.has_large_files:
+        return text
+    users = Path(tree.source.git.line("config", "--path", "lfs.storage") or "lfs")
+    stores = [tree.control / "lfs/objects", tree.source.common / users / "objects"]
+    return text + large_file_settings(stores)
 
 
 def fill(tree: Worktree) -> None:
-    """Write the files of the base commit. This is the slow part."""
+    """Write the files of the base commit. This is the slow part.
+
+    With the user's filters, as a checkout of the user's would have them, unless the commit is the work of a
+    session: filters may be programs in the tree.
+    """
+    settings, git, config = tree.file_settings, tree.git, tree.control / "config"
     try:
-        tree.git("reset", "--hard", "--quiet", tree.base_sha)
+        if settings.filters and not tree.source.is_session_work(tree.base_sha):
+            git = git.with_user_filters(dict((*settings.core, *settings.filters)))
+        else:
+            config.write_text(_control_settings(tree), errors="surrogateescape")
+        git("reset", "--hard", "--quiet", tree.base_sha)
+        config.write_text(_control_settings(tree), errors="surrogateescape")
+        share_index(tree)
     except GitError as error:
         raise WorkspaceError(f"filling the work tree of {tree.source.root}: {error}") from error
 
@@ -248,7 +281,7 @@ def _fill_submodules(git: Git, tree: Worktree, below: Path, filled: list[str], e
         if own is None or not own.commit_of(sha):
             empty.append(str(path))
             continue
-        index = tree.repository / f"submodule-{len(filled)}.index"
+        index = tree.control / f"submodule-{len(filled)}.index"
         target.mkdir(parents=True, exist_ok=True)
         directory = own.line("rev-parse", "--path-format=absolute", "--git-dir")
         checkout = own.at(target, GIT_DIR=directory, GIT_WORK_TREE=str(target), GIT_INDEX_FILE=str(index))
@@ -263,22 +296,54 @@ def _fill_submodules(git: Git, tree: Worktree, below: Path, filled: list[str], e
             index.unlink(missing_ok=True)
 
 
+def settle(tree: Worktree) -> list[str]:
+    """Make a tree safe to open after confined programs have run in it; notes on what was in the way.
+
+    A worktree that is no longer a folder is made again, empty. Pipes, sockets and devices, at which git would
+    wait, are removed.
+    """
+    notes = list[str]()
+    if beneath.make_folder(tree.place, tree.folder.name):
+        notes.append("the agent removed its work tree")
+    special = list[str]()
+    for entry in beneath.entries(tree.place, tree.folder.name):
+        if not (entry.is_folder or entry.is_file or entry.is_link):
+            entry.remove()
+            special.append(entry.name)
+    if special:
+        names = ", ".join(sorted(special)[:10])
+        notes.append(f"the agent left links or pipes where git reads; they were removed: {names}")
+    return notes
+
+
 def restore(tree: Worktree) -> None:
     """Bring the files back to the base commit; ignored files, such as those of setup, stay."""
+    settle(tree)
     try:
         tree.git("reset", "--hard", "--quiet", tree.base_sha)
         tree.git("clean", "-d", "--force", "--quiet")
     except GitError as error:
         raise WorkspaceError(f"restoring the work tree of {tree.source.root}: {error}") from error
+    renew_repository(tree, tree.base_sha)
+
+
+def restore_files(tree: Worktree, paths: Iterable[str]) -> None:
+    """Remove files, then bring all files of the last commit back as they are in it."""
+    settle(tree)
+    for path in paths:
+        beneath.remove(tree.place, PurePosixPath(tree.folder.name) / path)
+    tree.git("checkout", "--quiet", "HEAD", "--", ".")
 
 
 def ignore_untracked(tree: Worktree) -> list[str]:
     """Make git ignore the untracked files that setup created; returns their names."""
+    settle(tree)
     flags = ("--porcelain", "-z", "--no-renames", "--untracked-files=normal", "--ignore-submodules=all")
     listed = tree.git("status", *flags).split("\0")
     names = [entry[3:] for entry in listed if entry.startswith("??")]
-    with (tree.repository / "info/exclude").open("a") as patterns:
+    with (tree.control / "info/exclude").open("a", errors="surrogateescape") as patterns:
         patterns.writelines(f"/{_literal(name)}\n" for name in names if "\n" not in name)
+    beneath.copy_in(tree.control / "info/exclude", tree.place, "git/info/exclude")
     return names
 
 
@@ -287,25 +352,33 @@ def _literal(name: str) -> str:
     return re.sub(r"([\\*?\[\]! #])", r"\\\1", name)
 
 
+def bring_commit(tree: Worktree, sha: str) -> None:
+    """Copy a commit of the user's repository, and what it adds to the base, to the control repository."""
+    if not tree.git.commit_of(sha):
+        revisions = f"{sha}\n^{tree.base_sha}\n"
+        pack = tree.source.git.binary("pack-objects", "--quiet", "--revs", "--stdout", stdin=revisions)
+        tree.git("index-pack", "--stdin", stdin=pack)
+
+
 def publish(tree: Worktree) -> None:
     """Copy the session's branch to the user's repository; nothing else there changes."""
     reference = f"refs/heads/{tree.branch}"
     if not reference.startswith(SESSION_REFS):
         raise WorkspaceError(f"{tree.branch} is not a session branch: it is not under batch/")
     quietly = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--no-prune")
-    arguments = (*quietly, "--no-recurse-submodules", str(tree.repository), f"+{reference}:{reference}")
+    arguments = (*quietly, "--no-recurse-submodules", str(tree.control), f"+{reference}:{reference}")
     try:
+        # Of a git that was killed: only this attempt writes its branch.
+        (tree.source.common / f"{reference}.lock").unlink(missing_ok=True)
         tree.source.git("fetch", *arguments)
-    except GitError as error:
+    except (GitError, OSError) as error:
         problem = f"copying {tree.branch} to {tree.source.root}: {error}"
         raise WorkspaceError(problem, reason="publish_failed") from error
-    if (tree.repository / "lfs/objects").is_dir():
+    if (tree.control / "lfs/objects").is_dir() or beneath.is_folder(tree.place, "git/lfs/objects"):
         _publish_large_files(tree)
 
 
 _POINTER = re.compile(r"^oid sha256:([0-9a-f]{64})$", re.MULTILINE)
-_LONGEST_POINTER = 1024
-"""Bytes; git-lfs takes no longer file for a pointer."""
 
 
 def _publish_large_files(tree: Worktree) -> None:
@@ -316,30 +389,27 @@ def _publish_large_files(tree: Worktree) -> None:
         listed = git("rev-list", "--objects", "--no-object-names", tip, f"^{tree.base_sha}")
         about = git("cat-file", "--batch-check=%(objecttype) %(objectsize) %(objectname)", stdin=listed)
         rows = (line.split() for line in about.splitlines())
-        small = [name for kind, size, name in rows if kind == "blob" and int(size) <= _LONGEST_POINTER]
+        small = [name for kind, size, name in rows if kind == "blob" and int(size) <= LONGEST_POINTER]
         contents = git("cat-file", "--batch", stdin="".join(f"{name}\n" for name in small))
         store = git.line("config", "--path", "lfs.storage") or "lfs"
         for digest in sorted(set(_POINTER.findall(contents))):
-            place = Path("objects", digest[:2], digest[2:4], digest)
-            _copy_large_file(tree.repository / "lfs" / place, tree.source.common / store / place, digest)
+            _copy_large_file(tree, tree.source.common / store / "objects", digest)
     except (GitError, OSError, ValueError) as error:
         problem = f"copying large files of {tree.branch} to {tree.source.root}: {error}"
         raise WorkspaceError(problem, reason="publish_failed") from error
 
 
-def _copy_large_file(file: Path, target: Path, digest: str) -> None:
-    """Copy an object under its digest, if the agent has it and it is what it says."""
-    if target.exists() or file.resolve() != file or not file.is_file():
+def _copy_large_file(tree: Worktree, store: Path, digest: str) -> None:
+    """Copy an object under its digest, if we or the agent have it and it is what it says."""
+    path = object_path(digest)
+    if (store / path).exists():
         return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f"{digest}.{os.getpid()}.part")
-    shutil.copyfile(file, partial, follow_symlinks=False)
-    with partial.open("rb") as opened:
-        is_whole = hashlib.file_digest(opened, "sha256").hexdigest() == digest
-    if is_whole:
-        partial.rename(target)
-    else:
-        partial.unlink()
+    if (own := tree.control / "lfs/objects" / path).is_file():
+        with own.open("rb") as content:
+            keep_object(content, store, digest)
+    elif (agents := beneath.open_file(tree.place, PurePosixPath("git/lfs/objects") / path)) is not None:
+        with agents:
+            keep_object(agents, store, digest)
 
 
 def remove_folder(folder: Path) -> str:
@@ -373,21 +443,14 @@ def _make_writable(folder: Path) -> None:
                 path.chmod(0o700)
 
 
-def configuration(source: SourceRepository) -> str:
-    """The git configuration of a bare repository with the objects of `source`."""
+def configuration(source: SourceRepository, settings: Iterable[tuple[str, str]] = ()) -> str:
+    """The git configuration of a bare repository with the objects of `source` and these settings."""
     version = 1 if source.object_format != "sha1" else 0
     text = f"[core]\n\trepositoryformatversion = {version}\n\tbare = true\n\tlogAllRefUpdates = true\n"
     if version:
         text += f"[extensions]\n\tobjectFormat = {source.object_format}\n"
     # Maintenance would copy the shared objects, or run on after the agent has ended.
-    return text + "[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n" + source.settings()
-
-
-def _quoted(folder: Path) -> str:
-    text = os.fspath(folder)
-    if "\n" not in text and not text.startswith('"'):
-        return text
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+    return text + "[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n" + settings_text(settings)
 
 
 def make_home(home: Path) -> None:

@@ -152,14 +152,13 @@ class CopiedFiles:
         from proctor.workspace.commit import rescue
         from proctor.workspace.source_repository import open_source
         from proctor.workspace.transfer import bundle_branch, place_of_copy
-        from proctor.workspace.worktree import reopen_tree, session_folder
+        from proctor.workspace.worktree import session_folder
 
         folder, branch, base_sha = session_folder(home, session["id"]), session["branch"], session["baseSha"]
         await asyncio.to_thread(end_attempt, session["id"])
         place = place_of_copy(session["repo"], home / "repositories")
         source = await asyncio.to_thread(open_source, place, self._environment)
-        await asyncio.to_thread(rescue, folder, source, branch, base_sha)
-        tree = reopen_tree(folder, source, branch, base_sha)
+        tree = await asyncio.to_thread(rescue, folder, source, branch, base_sha)
         sha, bundle = await asyncio.to_thread(bundle_branch, tree)
         await self._host.publish_branch(source.root, branch, sha, bundle)
 
