@@ -47,7 +47,7 @@ NEIGHBORS_KNOW_EACH_OTHER = (
 SPEAKS = {
     *("cli", "web", "__main__", "bootstrap"),
     *("processes/warden.py", "sandbox/launcher.py", "sandbox/relay.py", "models/local_server.py"),
-    *("evaluators/function_worker.py", "batch/engines/worker_process.py"),
+    *("evaluators/function_worker.py", "batch/engines/worker_process.py", "workspace/large_files.py"),
     "batch/engines/ray_node.py",
 }
 """Who may print, read the environment and exit. Those after the first line are programs of their own."""
@@ -152,7 +152,10 @@ def test_no_job_imports_another():
 
 def test_small_programs_know_nothing_of_proctor():
     """They start many times, or where nothing of it is installed."""
-    programs = ("processes/warden.py", "sandbox/launcher.py", "sandbox/relay.py", "models/local_server.py")
+    programs = (
+        *("processes/warden.py", "sandbox/launcher.py", "sandbox/relay.py", "models/local_server.py"),
+        "workspace/large_files.py",
+    )
 
     known = {name: list(imported_parts(SOURCE / name)) for name in programs}
 

@@ -9,7 +9,6 @@ import pytest
 from proctor.errors import WorkspaceError
 from proctor.processes import ProgramResult
 from proctor.runners import benchmark
-from proctor.workspace.test_reports import Verdict
 
 
 class Session:
@@ -61,50 +60,6 @@ HIDDEN = SimpleNamespace(
 
 def finished(*, timed_out: bool = False) -> ProgramResult:
     return ProgramResult(exit_code=1, output="out", duration_ms=5, timed_out=timed_out)
-
-
-@pytest.mark.parametrize("timed_out", [False, True])
-@pytest.mark.parametrize("passed", [False, True])
-async def test_hidden_tests_run_in_a_fresh_tree_and_give_one_score(
-    calls: Calls, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, passed: bool, timed_out: bool
-) -> None:
-    archive = tmp_path / "hidden.zip"
-    session, fresh = Session(tmp_path / "own"), Session(tmp_path / "fresh")
-    session.item.settings["hidden"] = "there"
-    verdict = Verdict(passed, 0.5, "half")
-    graded = SimpleNamespace(value=0.5, passed=passed, summary="x" * 3000, verdict=verdict)
-    grades: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(benchmark, "grade", lambda *call: grades.append(call) or graded)
-    calls.replace("_task_files", archive)
-    calls.replace("_carry")
-    calls.replace("run_command", finished(timed_out=timed_out))
-    calls.in_thread(digest_of_archive="d1", read_archive=HIDDEN, read_results={"a": True})
-
-    ran = await benchmark._run_hidden_tests(session, fresh, "d1")  # type: ignore[arg-type]
-
-    place = fresh.home / "tmp"
-    names = [call[0] for call in calls.calls]
-    assert names == [
-        *("_task_files", "digest_of_archive", "read_archive", "_carry", "lay_tests", "run_command"),
-        "read_results",
-    ]
-    assert calls.calls[0][1:] == (session.services, "there")
-    assert calls.calls[1][1:] == calls.calls[2][1:] == (archive,)
-    assert calls.calls[3][1:] == (session, fresh, ["src"])
-    (_, laid, tree, folder), (_, where, command, phase) = calls.calls[4], calls.calls[5]
-    assert (laid, tree, folder.parent) == (archive, fresh.tree, place) and place.is_dir()
-    assert folder.name.startswith("hidden-") and len(folder.name) == len("hidden-") + 12
-    report = place / f"{folder.name}.report"
-    assert (where, phase) == (fresh, "check")
-    assert command == benchmark.with_report("pytest hidden", report)
-    assert calls.calls[6][1:] == ("pytest hidden", report, 1)
-    assert grades == [({"a": True}, ["a"], ["b", "c"])]
-    assert (ran.criterion, ran.command, ran.verdict) == ("hidden tests", "pytest hidden", verdict)
-    assert ran.finished == finished(timed_out=timed_out)
-    (score,) = session.scores
-    assert (score.evaluator, score.value) == ("hidden tests", 0.5)
-    assert score.label == ("pass" if passed and not timed_out else "fail")
-    assert score.explanation == benchmark.clipped("x" * 3000, 1000) != "x" * 3000
 
 
 async def test_hidden_tests_that_have_changed_are_an_error(calls: Calls, tmp_path: Path) -> None:
@@ -204,31 +159,6 @@ async def test_the_fresh_tree_is_removed_where_its_setup_fails(
 # --- Folders and files ---
 
 
-@pytest.mark.parametrize("places", [{"/logs": "logs"}, {"/x": "check_files"}, None])
-async def test_folders_for_logs_are_made_where_programs_see_them(tmp_path: Path, places: Any) -> None:
-    session = Session(tmp_path, places=places)
-    for _ in range(2):
-        await benchmark._lay_out_places(session)  # type: ignore[arg-type]
-    found = sorted(path.name for path in session.logs.glob("*"))
-    has_logs = bool(places) and "logs" in places.values()
-    assert found == (["agent", "artifacts", "verifier"] if has_logs else [])
-    assert not (tmp_path / "solution").exists()
-
-
-@pytest.mark.parametrize("kind", ["folder", "texts"])
-async def test_a_reference_solution_lies_beside_the_tree(tmp_path: Path, calls: Calls, kind: str) -> None:
-    session = Session(tmp_path, settings={"solution": "there"})
-    source = tmp_path / "source"
-    source.mkdir()
-    (source / "fix.sh").write_text("fix")
-    texts = benchmark.files_of({"fix.sh": "fix"})
-    calls.replace("_task_files", source if kind == "folder" else texts)
-    for _ in range(2):
-        await benchmark._lay_out_places(session)  # type: ignore[arg-type]
-    assert (tmp_path / "solution/fix.sh").read_text() == "fix"
-    assert calls.calls[0] == ("_task_files", session.services, "there")
-
-
 class Driver:
     """The files of another machine."""
 
@@ -266,90 +196,3 @@ async def test_the_repository_that_an_item_begins_with(calls: Calls, tmp_path: P
         ("starting_repository", home, files, "d1", {"A": "1"}),
         ("image_repository", home, "image:1", "d1", {"A": "1"}),
     ]
-
-
-async def test_files_of_checks_and_steps_are_laid_out(calls: Calls, tmp_path: Path) -> None:
-    stored = tmp_path / "stored"
-    (stored / "inner").mkdir(parents=True)
-    (stored / "inner/test.py").write_text("hidden")
-    (stored / "other.py").write_text("new")
-    settings = {"checkFiles": "check", "files3": "step"}
-    session = Session(tmp_path, settings=settings)
-    tree = tmp_path / "tree"
-    (tree / "inner").mkdir(parents=True)
-    (tree / "inner/test.py").write_text("own")
-    checkouts: list[tuple[str, ...]] = []
-    session.tree = SimpleNamespace(folder=tree, git=lambda *words: checkouts.append(words))  # type: ignore[assignment]
-    calls.replace("_task_files", stored)
-    calls.replace("stored_files", stored)
-
-    current = benchmark._Round([{"command": "x", "criterion": ""}], "d1", "checkFiles")
-    await benchmark._lay_out_check_files(session, current)  # type: ignore[arg-type]
-    assert (tree / "inner/test.py").read_text() == "hidden"
-    assert calls.calls == [
-        ("_task_files", session.services, "check"),
-        ("stored_files", tmp_path / "store", stored, "d1"),
-    ]
-    for without in (benchmark._Round([], "d1", "checkFiles"), benchmark._Round([{}], "", "checkFiles")):
-        await benchmark._remove_check_files(session, without)  # type: ignore[arg-type]
-        assert (tree / "other.py").exists()
-    await benchmark._remove_check_files(session, current)  # type: ignore[arg-type]
-    assert not (tree / "inner/test.py").exists() and not (tree / "other.py").exists()
-    assert (tree / "inner").is_dir()
-    assert checkouts == [("checkout", "--quiet", "HEAD", "--", ".")]
-
-    calls.calls.clear()
-    await benchmark._add_step_files(session, {"files": ""}, 3)  # type: ignore[arg-type]
-    assert calls.calls == []
-    await benchmark._add_step_files(session, {"files": "d2"}, 3)  # type: ignore[arg-type]
-    assert calls.calls == [
-        ("_task_files", session.services, "step"),
-        ("stored_files", tmp_path / "store", stored, "d2"),
-    ]
-    assert (tree / "other.py").read_text() == "new"
-
-
-def test_files_of_checks_lie_in_the_tree_or_at_a_place_of_their_own(tmp_path: Path) -> None:
-    session = Session(tmp_path, places={"/logs": "logs"})
-    session.tree = SimpleNamespace(folder=tmp_path / "tree", git=None)  # type: ignore[assignment]
-    assert benchmark._check_folder(session) == tmp_path / "tree"  # type: ignore[arg-type]
-    session.item.details["places"] = {"/tests": "check_files"}
-    for _ in range(2):
-        assert benchmark._check_folder(session) == tmp_path / "check_files"  # type: ignore[arg-type]
-    assert (tmp_path / "check_files").is_dir()
-    # Nothing of the agent's is there to be brought back.
-    benchmark._restore(session, tmp_path / "tree")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("kind", ["", "reward", "report"])
-async def test_how_a_check_is_run_and_judged(
-    calls: Calls, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
-) -> None:
-    session = Session(tmp_path)
-    verifier = session.logs / "verifier"
-    verifier.mkdir(parents=True)
-    (verifier / "junit.xml").write_text("by the agent")
-    calls.replace("run_command", finished())
-    judged: list[tuple[Any, ...]] = []
-    reward, report = Verdict(True, 0.5, "r"), Verdict(False, 0.0, "j")
-    monkeypatch.setattr(benchmark, "verdict_by_reward", lambda *call: judged.append(call) or reward)
-    monkeypatch.setattr(benchmark, "verdict_by_report", lambda *call: judged.append(call) or report)
-    check = {"verdict": kind, "timeoutSec": 7, "failToPass": ["a"], "passToPass": ["b"]}
-    ran = await benchmark._run_check(session, check, "tool", "It works")  # type: ignore[arg-type]
-    assert (ran.criterion, ran.command, ran.finished) == ("It works", "tool", finished())
-    (call,) = calls.calls
-    assert call[1:4] == (session, "tool", "check")
-    if not kind:
-        assert ran.verdict is None and call[4] == {"time_limit": 7.0}
-        assert (verifier / "junit.xml").exists() and judged == []
-        return
-    file = verifier / "junit.xml"
-    variables = {benchmark.REPORT_VARIABLE: str(file), benchmark.REWARD_VARIABLE: str(verifier)}
-    assert call[4] == {"time_limit": 7.0, "variables": variables}
-    assert not file.exists()
-    assert judged == ([(verifier,)] if kind == "reward" else [(file, ["a"], ["b"], 1)])
-    assert ran.verdict is (reward if kind == "reward" else report)
-
-    session.mounts = {"/other": tmp_path, "/logs": session.logs}
-    await benchmark._run_check(session, check, "tool", "")  # type: ignore[arg-type]
-    assert calls.calls[1][4]["variables"][benchmark.REWARD_VARIABLE] == "/logs/verifier"

@@ -40,6 +40,9 @@ class Place:
     message: str = "Fix"
     time_limit: float = 60
 
+    def settle(self) -> None:
+        """Nothing has run here."""
+
     def __post_init__(self) -> None:
         self.item: Any = SimpleNamespace(
             settings=self.settings, details=self.details, model="m1", prompt="Do it", agent="shell"

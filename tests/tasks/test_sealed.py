@@ -148,19 +148,23 @@ async def run_benchmark(workshop: Any, benchmark: BenchmarkDefinition, run_id: s
     }
 
 
-@pytest.mark.parametrize("sandbox", ["none", "bubblewrap"])
-async def test_an_agent_that_hunts_for_the_answer_finds_nothing(workshop, mined, sandbox):
+@pytest.mark.parametrize(
+    ("sandbox", "sealed"), [("none", True), ("bubblewrap", True), ("bubblewrap", False)]
+)
+async def test_an_agent_that_hunts_for_the_answer_finds_nothing(workshop, mined, sandbox, sealed):
     if sandbox != "none" and (problem := problem_of(sandbox)):
         pytest.skip(problem)
     names = {"token": TOKEN, "file": TEST_FILE, "root": mined["folder"], "commit": mined["later"][0]}
     names["short"] = mined["later"][0][:10]
     commands = [command.format(**names) for command in (*GIT_HUNT, *FILE_HUNT)]
     steps = [{"run": f"({command}) 2>&1 | sed 's/^/> /'"} for command in commands]
-    ran = await run_script(workshop, mined, steps, sandbox)
+    ran = await run_script(workshop, mined, steps, sandbox, sealed=sealed)
     assert ran["outcome"] == ("fail", "checks_failed")
     assert len(ran["results"]) == len(commands)
-    [alternates] = (workshop.folder / "home" / "worktrees").glob("*/git/objects/info/alternates")
-    assert alternates.read_text() == "", "nor does it have the user's objects once its work is committed"
+    home = workshop.folder / "home"
+    [alternates] = (home / "worktrees").glob("*/work/git/objects/info/alternates")
+    borrowed = [Path(line) for line in alternates.read_text().splitlines()]
+    assert all(folder.is_relative_to((home / "bases").resolve()) for folder in borrowed)
     assert "Explain the shop" in ran["results"][0], "the history up to the base commit is there"
     for command, result in zip(commands, ran["results"], strict=True):
         # Its own words in an error message are no answer; the statement names the interface.
@@ -171,10 +175,10 @@ async def test_an_agent_that_hunts_for_the_answer_finds_nothing(workshop, mined,
             assert secret not in text, f"{command}\n{text}"
 
 
-async def test_an_agent_of_a_task_that_is_not_sealed_finds_the_answer(workshop, mined):
-    commands = ("git cat-file --batch-all-objects --batch", f"git show {mined['later'][0]}")
-    ran = await run_script(workshop, mined, [{"run": each} for each in commands], "none", sealed=False)
-    assert all(TOKEN in result for result in ran["results"]), "else the hunt above would prove nothing"
+def test_the_users_repository_has_what_the_hunt_does_not_find(mined):
+    words = ["git", "cat-file", "--batch-all-objects", "--batch"]
+    printed = subprocess.run(words, cwd=mined["folder"] / "shop.git", capture_output=True, check=True).stdout
+    assert TOKEN.encode() in printed, "else the hunt above would prove nothing"
 
 
 async def test_the_reference_solution_passes_whatever_the_agent_did_to_the_tests(workshop, mined):

@@ -295,20 +295,6 @@ def test_what_is_no_archive_of_tests_is_refused(tmp_path: Path) -> None:
             read_archive(archive(tmp_path, **changes))
 
 
-def test_nothing_is_removed_through_a_link(tmp_path: Path) -> None:
-    inside, outside = tmp_path / "tree", tmp_path / "outside"
-    for folder in (inside / "sub", outside):
-        folder.mkdir(parents=True)
-        (folder / "a.py").write_text("")
-    (inside / "link").symlink_to(outside)
-    hidden_tests._remove(inside, "link/a.py")
-    assert (outside / "a.py").exists()
-    for path in ("sub/a.py", "link", "sub", "absent"):
-        hidden_tests._remove(inside, path)
-    assert not (inside / "sub/a.py").exists() and not (inside / "link").is_symlink()
-    assert (inside / "sub").is_dir() and (outside / "a.py").exists()
-
-
 # --- Starting files ---
 
 

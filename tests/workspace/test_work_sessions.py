@@ -72,10 +72,13 @@ def session(place: Path, of: Item | None = None, **more: Any) -> WorkSession:
         root=place / "shop",
         common=place / "shop/.git",
         copy=None,
-        object_folders=lambda: [place / "objects"],
     )
     tree = SimpleNamespace(
-        folder=place / "s/shop", repository=place / "s/git", branch="batch/x", source=source, is_sealed=False
+        place=place / "s",
+        folder=place / "s/shop",
+        branch="batch/x",
+        source=source,
+        base=SimpleNamespace(folders=(place / "objects",)),
     )
     usual = {
         "item": of or item(place / "shop"),
@@ -188,14 +191,12 @@ def test_programs_are_confined_to_what_the_plan_names(tmp_path: Path) -> None:
         "agent", named=["run /x"], serve={1: "s"}, usual_network="none", concealed=[Path("/secret")]
     )
     made.confinement("check")
-    made.tree.is_sealed = True
-    made.confinement("check")
-    full, plain, sealed = made.services.confined
+    full, plain = made.services.confined
     assert full[0] == ("agent", "bubblewrap") and plain[0] == ("check", "bubblewrap")
     assert full[1] == {
         "folders": [tmp_path / "s"],
         "home": tmp_path / "s/home",
-        "read": [tmp_path / "objects"],
+        "read": (tmp_path / "objects",),
         "named": ["run /x", "/data"],
         "serve": {1: "s"},
         "usual_network": "none",
@@ -203,20 +204,18 @@ def test_programs_are_confined_to_what_the_plan_names(tmp_path: Path) -> None:
         "concealed": [Path("/secret")],
     }
     assert (plain[1]["named"], plain[1]["serve"], plain[1]["concealed"]) == (["/data"], None, ())
-    assert sealed[1]["read"] == []
     bare = session(tmp_path)
     bare.confinement("check")
     assert bare.services.confined[0][1]["named"] == []
 
 
 def test_answers_of_a_task_are_where_its_files_and_later_commits_are(tmp_path: Path) -> None:
-    made = session(tmp_path)
-    assert made.answers == []
-    made.tree.is_sealed = True
-    assert made.answers == [tmp_path / "shop", tmp_path / "shop/.git"]
+    assert session(tmp_path).answers == [tmp_path / "shop/.git"]
+    sealed = session(tmp_path, item(details={"sealed": True}))
+    assert sealed.answers == [tmp_path / "shop", tmp_path / "shop/.git"]
     (tmp_path / "link").symlink_to(tmp_path / "tasks")
     named = session(tmp_path, item(settings={"taskPath": str(tmp_path / "link")}))
-    assert named.answers == [tmp_path / "tasks"]
+    assert named.answers == [tmp_path / "tasks", tmp_path / "shop/.git"]
 
 
 def test_folders_are_mounted_where_programs_of_the_task_expect_them(tmp_path: Path) -> None:
@@ -225,6 +224,8 @@ def test_folders_are_mounted_where_programs_of_the_task_expect_them(tmp_path: Pa
     assert made.mounts == {}
     for folder in ("s/shop", "s/logs", "s/check_files"):
         (tmp_path / folder).mkdir(parents=True)
+    # A program with a sandbox may have left this; it must not show a folder of the user's.
+    (tmp_path / "s/solution").symlink_to(tmp_path)
     assert made.mounts == {
         "/work": tmp_path / "s/shop",
         "/logs": tmp_path / "s/logs",
@@ -278,7 +279,7 @@ async def test_a_session_is_prepared_and_its_repository_is_left_as_it_was(
 ) -> None:
     services = Services(tmp_path / "home")
     made = await setup.prepare(item(source.root), services)
-    place = session_folder(tmp_path / "home", "s1")
+    place = session_folder(tmp_path / "home", "s1") / "work"
     name = f"batch/fix-it/20260102-030405/{item(source.root).id[:8]}"
     base = source.base_commit("main")
     assert services.events == [
@@ -298,52 +299,20 @@ async def test_a_session_is_prepared_and_its_repository_is_left_as_it_was(
     assert made.environment["PWD"] == str(place / "shop")
     assert made.environment["PORT"] == str(made.port) and made.port in setup._ports_in_use
     assert made.before["HEAD"] == "main" and made.before["refs/heads/main"] == base
-    assert made.submodules == Submodules() and not made.tree.is_sealed
+    assert made.submodules == Submodules()
 
     fresh = await setup.fresh_session(made)
-    assert (fresh.tree.folder, fresh.tree.is_sealed) == (place / "judged/shop", True)
+    judged = place.parent / "judged/work"
+    assert fresh.tree.folder == judged / "shop"
     assert (fresh.tree.branch, fresh.tree.base_sha, fresh.port) == (name, base, made.port)
-    assert (fresh.home, fresh.environment["HOME"]) == (place / "judged/home", str(place / "judged/home"))
-    assert fresh.environment["PWD"] == str(place / "judged/shop")
+    assert (fresh.home, fresh.environment["HOME"]) == (judged / "home", str(judged / "home"))
+    assert fresh.environment["PWD"] == str(judged / "shop")
     assert (fresh.tree.folder / "a.txt").read_text() == "a\n" and (fresh.home / ".gitconfig").exists()
     await setup.remove_fresh(made)
-    assert not (place / "judged").exists() and made.tree.folder.exists()
+    assert not judged.parent.exists() and made.tree.folder.exists()
 
     await setup.clean_up(made, True)
-    assert not place.exists() and made.port not in setup._ports_in_use and services.notes == []
-
-
-@pytest.mark.parametrize(
-    ("keep", "succeeded", "is_kept"),
-    [
-        (None, True, False),
-        (None, False, True),
-        ("on_failure", False, True),
-        ("on_failure", True, False),
-        ("always", True, True),
-        ("never", False, False),
-    ],
-)
-async def test_which_worktrees_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: str | None, succeeded: bool, is_kept: bool
-) -> None:
-    monkeypatch.setattr(setup, "_repository_changes", lambda session: "")
-    made = session(tmp_path, item(settings={"keep": keep}))
-    (tmp_path / "s").mkdir()
-    await setup.clean_up(made, succeeded)
-    assert (tmp_path / "s").exists() is is_kept and made.services.notes == []
-
-
-async def test_a_worktree_that_stays_and_a_changed_repository_are_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    removed = list[Path]()
-    monkeypatch.setattr(setup, "_repository_changes", lambda session: "it changed")
-    monkeypatch.setattr(setup, "remove_folder", lambda folder: removed.append(folder) or "busy")
-    made = session(tmp_path)
-    await setup.clean_up(made, True)
-    assert made.services.notes == ["it changed", "the work tree could not be removed: busy"]
-    assert removed == [tmp_path / "s"]
+    assert not place.parent.exists() and made.port not in setup._ports_in_use and services.notes == []
 
 
 async def test_a_session_that_cannot_be_prepared_leaves_no_port_and_no_folder(

@@ -4,35 +4,22 @@ import os
 import stat
 from itertools import permutations
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from proctor.git import Git
 from proctor.testing import make_git_repository
-from proctor.workspace.commit import _make_readable, restore_settings
+from proctor.workspace.base_objects import _quoted
 from proctor.workspace.source_repository import open_source
 from proctor.workspace.test_reports import _read_report
 from proctor.workspace.worktree import (
     _make_writable,
-    _quoted,
-    configuration,
     make_home,
     make_tree,
     remove_home,
 )
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
-
-
-@pytest.mark.parametrize(("object_format", "version"), [("sha1", 0), ("sha256", 1)])
-def test_the_settings_of_a_repository(object_format: str, version: int) -> None:
-    source = SimpleNamespace(object_format=object_format, settings=lambda: "[own]\n")
-    text = f"[core]\n\trepositoryformatversion = {version}\n\tbare = true\n\tlogAllRefUpdates = true\n"
-    if version:
-        text += "[extensions]\n\tobjectFormat = sha256\n"
-    text += "[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[own]\n"
-    assert configuration(source) == text  # type: ignore[arg-type]
 
 
 def test_all_folders_become_writable_and_links_are_left(tmp_path: Path) -> None:
@@ -84,7 +71,7 @@ def test_a_folder_in_a_file_of_git(folder: str, text: str) -> None:
     assert _quoted(Path(folder)) == text
 
 
-def test_a_sealed_repository_names_only_the_ends_of_its_own_history(tmp_path: Path) -> None:
+def test_a_session_names_only_the_ends_of_its_own_shallow_history(tmp_path: Path) -> None:
     whole = make_git_repository(tmp_path / "whole", {"a.txt": "1"})
     git = Git(whole, ENVIRONMENT)
     identity = ("-c", "user.name=U", "-c", "user.email=u@x")
@@ -98,43 +85,8 @@ def test_a_sealed_repository_names_only_the_ends_of_its_own_history(tmp_path: Pa
     source = open_source(copy, ENVIRONMENT)
     main, other = (git.commit_of(name) for name in ("main", "other"))
     assert set((source.common / "shallow").read_text().split()) == {main, other}
-    for sealed, ends in ((True, [main]), (False, sorted([main, other]))):
-        tree = make_tree(tmp_path / f"place-{sealed}", source, "work", main, {}, sealed=sealed)
-        assert sorted((tree.repository / "shallow").read_text().split()) == ends
-
-
-def test_what_an_agent_turned_against_git_is_removed_before_git_is_called(tmp_path: Path) -> None:
-    source = open_source(make_git_repository(tmp_path / "shop", {"a.txt": "1"}), ENVIRONMENT)
-    tree = make_tree(tmp_path / "place", source, "work", source.base_commit("main"), {})
-    tree.folder.mkdir(exist_ok=True)
-    tree.admin.mkdir(parents=True, exist_ok=True)
-    restore_settings(tree)
-    assert restore_settings(tree) == []
-
-    names = [f"pipe{number:02}" for number in range(9)]
-    for name in reversed(names):
-        os.mkfifo(tree.folder / name)
-    (tree.folder / "link").symlink_to("/etc")
-    (tree.repository / "refs/link").symlink_to("/etc")
-    (tree.repository.parent / "beside").symlink_to("/etc")
-    for name in ("config", "objects/info/alternates"):
-        (tree.repository / name).write_text("own")
-    for file in (tree.admin / "config.worktree", tree.repository / "info/grafts"):
-        file.write_text("own")
-    (note,) = restore_settings(tree)
-    # Ten of eleven, in the order of their names.
-    listed = ", ".join(["beside", "link", *names][:10])
-    assert note == f"the agent left links or pipes where git reads; they were removed: {listed}"
-    assert not any((tree.folder / name).exists() for name in names)
-    assert (tree.folder / "link").is_symlink()
-    assert not (tree.repository / "refs/link").is_symlink()
-    assert not (tree.repository.parent / "beside").is_symlink()
-    assert not (tree.admin / "config.worktree").exists()
-    assert not (tree.repository / "info/grafts").exists()
-    assert (tree.repository / "config").read_text() == tree.settings
-    assert "own" not in (tree.repository / "objects/info/alternates").read_text()
-    assert (tree.admin / "commondir").read_text() == "../..\n"
-    assert (tree.admin / "gitdir").read_text() == f"{tree.folder}/.git\n"
+    tree = make_tree(tmp_path / "place", source, "work", main, {})
+    assert (tree.repository / "shallow").read_text().split() == [main]
 
 
 STATUSES = ("passed", "skipped", "failed")
@@ -169,20 +121,3 @@ def test_reports_that_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         raise ValueError("cut")
 
     assert _read_report(report, broken) == ({}, "the test report is incomplete: cut")  # type: ignore[arg-type]
-
-
-def test_everything_in_a_folder_becomes_readable_but_what_links_point_to(tmp_path):
-    folder, other = tmp_path / "folder", tmp_path / "other"
-    (folder / "inside").mkdir(parents=True)
-    other.write_text("not ours")
-    (folder / "inside" / "file").write_text("x")
-    (folder / "link").symlink_to(other)
-    for path, mode in ((folder / "inside" / "file", 0o040), (folder / "inside", 0o050), (other, 0o400)):
-        path.chmod(mode)
-
-    _make_readable(folder)
-
-    modes = [
-        stat.S_IMODE(path.stat().st_mode) for path in (folder / "inside", folder / "inside" / "file", other)
-    ]
-    assert modes == [0o750, 0o640, 0o400]

@@ -50,7 +50,6 @@ def failing(*_: Any, **__: Any) -> None:
     [
         (fill, "filling the work tree of"),
         (worktree.restore, "restoring the work tree of"),
-        (worktree._copy_objects, "copying the history of"),
     ],
 )
 def test_a_tree_without_its_base_commit_is_refused(
@@ -61,7 +60,7 @@ def test_a_tree_without_its_base_commit_is_refused(
 
 
 def test_restoring_a_tree_leaves_what_git_ignores(tree: Worktree) -> None:
-    (tree.repository / "info/exclude").write_text("kept.txt\n")
+    (tree.control / "info/exclude").write_text("kept.txt\n")
     (tree.folder / "new").mkdir()
     for name in ("a.txt", "kept.txt", "new/file.txt", "other.txt"):
         (tree.folder / name).write_text("changed\n")
@@ -144,7 +143,7 @@ def test_a_session_sees_its_base_and_tags(references: dict[str, str], visible: s
         ("a..b", "a-b"),
         ("a.lock", "a"),
         ("git", "git-tree"),
-        ("judged", "judged-tree"),
+        ("logs", "logs-tree"),
         ("...", "repository-tree"),
         (".x-", "x"),
         ("a_b.c-d", "a_b.c-d"),
@@ -212,7 +211,7 @@ def test_a_killed_attempt_is_rescued_once_its_files_were_there(
 
 
 def test_a_merge_or_rebase_that_an_agent_left_is_ended_with_its_commits(tree: Worktree) -> None:
-    git, identity = tree.git, ("-c", "user.name=U", "-c", "user.email=u@x")
+    git, identity = Git(tree.folder, ENVIRONMENT), ("-c", "user.name=U", "-c", "user.email=u@x")
     git("checkout", "--quiet", "-b", "theirs")
     (tree.folder / "a.txt").write_text("theirs\n")
     git(*identity, "commit", "--quiet", "-am", "theirs")
@@ -225,7 +224,7 @@ def test_a_merge_or_rebase_that_an_agent_left_is_ended_with_its_commits(tree: Wo
     assert (tree.admin / "MERGE_HEAD").exists()
     done = commit.commit_changes(tree, "work")
 
-    assert done.notes == ("the agent stopped in the middle of a merge or rebase",)
+    assert "the agent stopped in the middle of a merge or rebase" in done.notes
     assert git("log", "-1", "--format=%P %s", done.sha).split() == [mine, theirs, "work"]
     assert not (tree.admin / "MERGE_HEAD").exists() and git("status", "--porcelain") == ""
 
@@ -239,19 +238,27 @@ def test_a_broken_index_costs_no_file(tree: Worktree) -> None:
     assert commit.commit_changes(tree, "again").sha == done.sha
 
 
-@pytest.mark.parametrize("kind", ["file", "folder", "link", "none"])
-def test_what_is_in_the_way_is_moved_or_removed(tmp_path: Path, kind: str) -> None:
-    path, where = tmp_path / "path", tmp_path / "where"
-    if kind == "file":
-        path.write_text("x")
-    elif kind == "folder":
-        (path / "inner").mkdir(parents=True)
-        (where / "older").mkdir(parents=True)
-    elif kind == "link":
-        path.symlink_to(tmp_path)
-    commit._move_away(path, where)
-    assert not path.exists() and not path.is_symlink()
-    assert [each.name for each in where.iterdir()] == ["inner"] if kind == "folder" else not where.exists()
+def test_locks_that_a_killed_git_left_are_removed(tree: Worktree) -> None:
+    (tree.folder / "new.txt").write_text("new")
+    for lock in ("index.lock", "HEAD.lock", "refs/heads/batch/run/1.lock"):
+        (tree.control / lock).write_text("")
+    (tree.source.common / "refs/heads/batch/run").mkdir(parents=True)
+    (tree.source.common / "refs/heads/batch/run/1.lock").write_text("")
+    done = commit.commit_changes(tree, "work")
+    worktree.publish(tree)
+    assert tree.source.git.commit_of("batch/run/1") == done.sha
+
+
+def test_an_ignored_file_that_an_agent_staged_is_committed(tree: Worktree) -> None:
+    git = Git(tree.folder, ENVIRONMENT)
+    (tree.folder / ".gitignore").write_text("*.out\na.txt\n")
+    for name in ("forced.out", "left.out"):
+        (tree.folder / name).write_text("x")
+    git("add", "--force", "forced.out")
+    git("rm", "--quiet", "--cached", "a.txt")
+    done = commit.commit_changes(tree, "work")
+    assert tree.git("ls-tree", "--name-only", done.sha).split() == [".gitignore", "forced.out"]
+    assert git("status", "--porcelain") == ""
 
 
 def test_a_copy_that_cannot_be_made_names_the_repository(
@@ -335,7 +342,7 @@ def test_a_setting_names_files_or_has_them(setting: object, files: object) -> No
 async def test_a_scratch_clone_that_cannot_be_made_leaves_nothing(
     source: SourceRepository, tmp_path: Path
 ) -> None:
-    with pytest.raises(WorkspaceError, match="filling the work tree"):
+    with pytest.raises(WorkspaceError, match="copying the history"):
         async with merge_queue.ScratchClone(tmp_path / "home", source, MISSING):
             pass
     assert list((tmp_path / "home/worktrees").iterdir()) == []

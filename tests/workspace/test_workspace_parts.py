@@ -144,9 +144,14 @@ def test_a_setting_is_a_section_of_its_own(name: str, value: str, text: str) -> 
 def test_settings_that_affect_files_are_taken(source: SourceRepository) -> None:
     source.git("config", "core.autocrlf", "input")
     source.git("config", "user.name", "Somebody")
+    source.git("config", "core.excludesFile", "/mine")
+    source.git("config", "filter.lfs.clean", "git-lfs clean")
     settings = source.settings()
 
-    assert '[core]\n\tautocrlf = "input"\n' in settings and "Somebody" not in settings
+    assert ("core.autocrlf", "input") in settings.core
+    assert settings.files == (("core.excludesfile", "/mine"),)
+    assert settings.filters == (("filter.lfs.clean", "git-lfs clean"),) and settings.has_large_files
+    assert "Somebody" not in str(settings)
 
 
 @pytest.mark.parametrize(
@@ -618,10 +623,11 @@ def test_what_an_agent_left_is_committed_however_it_left_it(source: SourceReposi
     assert (tree.repository / "config").read_text() == tree.settings
     assert first.changes.files == 2
 
-    tree.git("checkout", "--quiet", "-b", "own")
+    git = Git(tree.folder, ENVIRONMENT)
+    git("checkout", "--quiet", "-b", "own")
     (tree.folder / "c.txt").write_text("c")
-    tree.git("add", "--all", ":!nested")
-    tree.git("update-index", "--assume-unchanged", "b.txt")
+    git("add", "--all", ":!nested")
+    git("update-index", "--assume-unchanged", "b.txt")
     (tree.folder / "b.txt").write_text("hidden change\n")
     second = commit_changes(tree, "more")
     assert tree.git("show", f"{second.sha}:b.txt") == "hidden change\n"
@@ -642,15 +648,16 @@ def test_an_agent_that_leaves_the_branch_or_breaks_its_repository_loses_no_file(
     tree = session(source, tmp_path / "home")
     (tree.folder / "c.txt").write_text("c")
     first = commit_changes(tree, "work")
-    tree.git("checkout", "--quiet", tree.base_sha)
+    git = Git(tree.folder, ENVIRONMENT)
+    git("checkout", "--quiet", tree.base_sha)
     back = commit_changes(tree, "work")
     assert back.sha == first.sha
     assert back.notes == ("the agent left its tree on no branch, not on the session's branch",)
     assert (tree.folder / "c.txt").read_text() == "c"
 
-    tree.git("checkout", "--quiet", "--orphan", "apart")
-    tree.git("-c", "user.name=U", "-c", "user.email=u@x", "commit", "--quiet", "-m", "apart")
-    tree.git("checkout", "--quiet", "batch/run/1")
+    git("checkout", "--quiet", "--orphan", "apart")
+    git("-c", "user.name=U", "-c", "user.email=u@x", "commit", "--quiet", "-m", "apart")
+    git("checkout", "--quiet", "batch/run/1")
     assert commit_changes(tree, "x").notes == ("the agent left commits on other branches: apart",)
 
     (tree.folder / "e.txt").write_text("e")

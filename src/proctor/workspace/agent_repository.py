@@ -175,13 +175,13 @@ def _repair(tree: "Worktree") -> list[str]:
     return notes
 
 
-def _special(place: Path) -> Iterable[beneath.Entry]:
+def _special(place: Path) -> Iterable[beneath.TreeEntry]:
     """Links and pipes of the repository, and locks of a git that was killed; removed as they are listed."""
     with beneath.opened(place) as folder:
         for name in beneath.names(folder):
             if stat.S_ISLNK(os.lstat(name, dir_fd=folder).st_mode):
                 beneath.remove_at(folder, name)
-                yield beneath.Entry(name, folder, name, 0)
+                yield beneath.TreeEntry(name, folder, name, 0)
     for entry in beneath.entries(place, "git"):
         if not (entry.is_folder or entry.is_file):
             entry.remove()
@@ -410,13 +410,13 @@ def _disable_nested(tree: "Worktree") -> Iterable[str]:
             yield _rename(entry, "config-of-nested-repository")
 
 
-def _is_bare(entry: beneath.Entry) -> bool:
+def _is_bare(entry: beneath.TreeEntry) -> bool:
     """Whether the folder of an entry looks like a repository to git, although it is not called `.git`."""
     names = set(beneath.names(entry.folder))
     return {"HEAD", "objects", "refs"} <= names or {"HEAD", "commondir"} <= names
 
 
-def _rename(entry: beneath.Entry, name: str) -> str:
+def _rename(entry: beneath.TreeEntry, name: str) -> str:
     target, number = name, 1
     while target in beneath.names(entry.folder):
         number += 1

@@ -207,7 +207,7 @@ def move_back(source: Path, root: Path, relative: Relative) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TreeEntry:
     """A file, folder, link or anything else below a folder."""
 
     path: str
@@ -239,7 +239,7 @@ class Entry:
         _allow(self.folder, self.name, bits)
 
 
-def entries(root: Path, relative: Relative = "") -> Iterator[Entry]:
+def entries(root: Path, relative: Relative = "") -> Iterator[TreeEntry]:
     """Everything below a folder, a folder before its contents; nothing if it is missing or a link.
 
     Takes one descriptor however deep the folders are. Folders that cannot be read are passed over.
@@ -254,14 +254,14 @@ def entries(root: Path, relative: Relative = "") -> Iterator[Entry]:
             raise
 
 
-def _below(descriptor: int) -> Iterator[Entry]:
-    above: list[tuple[str, tuple[int, int], list[Entry]]] = []
+def _below(descriptor: int) -> Iterator[TreeEntry]:
+    above: list[tuple[str, tuple[int, int], list[TreeEntry]]] = []
     path, waiting = "", _listed(descriptor, "")
     try:
         while True:
             if waiting:
                 entry = waiting.pop()
-                yield Entry(entry.path, descriptor, entry.name, entry.mode)
+                yield TreeEntry(entry.path, descriptor, entry.name, entry.mode)
                 if not entry.is_folder:
                     continue
                 try:
@@ -300,10 +300,10 @@ def _kind(entry: os.DirEntry[str]) -> int:
     return stat.S_IFREG if entry.is_file(follow_symlinks=False) else 0
 
 
-def _listed(descriptor: int, path: str) -> list[Entry]:
-    listed = list[Entry]()
+def _listed(descriptor: int, path: str) -> list[TreeEntry]:
+    listed = list[TreeEntry]()
     with os.scandir(descriptor) as found:
         for entry in found:
-            listed.append(Entry(f"{path}{entry.name}", -1, entry.name, _kind(entry)))
+            listed.append(TreeEntry(f"{path}{entry.name}", -1, entry.name, _kind(entry)))
     # The last is taken first.
     return sorted(listed, key=lambda entry: entry.name, reverse=True)

@@ -130,6 +130,7 @@ async def stored_files(home: Path, folder: Files, digest: str) -> Path:
 
 def copy_over(files: Path, root: Path, relative: str = "") -> None:
     """Copy files into the folder `relative` below `root`, which is ours, replacing what is there."""
+    root.mkdir(parents=True, exist_ok=True)
     for source in _files(files):
         beneath.copy_in(source, root, PurePosixPath(relative) / source.relative_to(files).as_posix())
 
@@ -139,6 +140,7 @@ def write_texts(texts: Mapping[str, str], root: Path, relative: str = "") -> Non
 
     Raises `WorkspaceError` for a path outside of it.
     """
+    root.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         try:
             beneath.write_text(root, PurePosixPath(relative) / name, text)
