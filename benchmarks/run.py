@@ -17,6 +17,7 @@ from pathlib import Path
 
 import analyses
 import arrivals
+import commit_window
 import dialogues
 import evaluations
 import gateway
@@ -52,6 +53,7 @@ MEASUREMENTS: Mapping[str, Callable[[], Iterator[Figure]]] = {
     "evaluations": evaluations.evaluations,
     "analyses": analyses.analyses,
     "watchers": pages.watchers,
+    "window": commit_window.window,
 }
 LARGE: Mapping[str, Callable[[], Iterator[Figure]]] = {
     "slow-calls-most": throughput.most_slow_calls,

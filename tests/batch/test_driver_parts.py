@@ -153,16 +153,6 @@ class Writer:
         return finished(work("connection"))
 
 
-@pytest.mark.parametrize(("backlog", "calls"), [(10_000, []), (10_001, ["flush"])])
-async def test_a_page_is_read_once_the_writer_has_caught_up(backlog, calls):
-    asked = []
-    read = SimpleNamespace(queued=lambda *call, **named: asked.append((call, named)) or ["row"])
-    writer = Writer(backlog)
-    made = Executor(SimpleNamespace(read=read), "run", "me", None)
-    assert await made._load_page(7, writer) == ["row"]
-    assert (asked, writer.calls) == ([(("run",), {"after": 7, "limit": executor.PAGE_SIZE})], calls)
-
-
 async def test_a_checkpoint_is_read_after_the_rows_of_the_last_attempt():
     writer = Writer()
     made = Executor(None, "run", "me", None, load_checkpoint=lambda item: (item, list(writer.calls)))

@@ -15,12 +15,21 @@ from proctor.batch.engines.messages import (
     AttemptEnd,
 )
 from proctor.batch.engines.worker import Worker
-from proctor.batch.executor import CommitNotifier, Executor, SessionCache, StepRows, StoreHost, narrowed
+from proctor.batch.executor import (
+    CommitNotifier,
+    Executor,
+    SessionCache,
+    StepRows,
+    StoreHost,
+    WriterPace,
+    narrowed,
+)
 from proctor.batch.queue import WorkQueue
 from proctor.errors import Aborted, Interrupted, NotFound, StoreError
 from proctor.evaluator import Evidence
 from proctor.git import Git
-from proctor.job import StepFinished
+from proctor.job import ItemFinished, StepFinished
+from proctor.runner import Outcome
 from proctor.store import Store
 from proctor.store.writer import RowGroups
 from proctor.workspace.source_repository import open_source
@@ -133,6 +142,7 @@ def new_host(queue=None, writer=None, finished=None, people=None, store=None):
         finished=finished,
         sessions=SessionCache(store),
         people=people,
+        pace=WriterPace(writer),
     )
 
 
@@ -144,25 +154,23 @@ async def test_the_first_limit_halts_the_batch_and_ended_items_are_done_or_retur
         retry=lambda work, delay: calls.append((work.id, delay)),
     )
     host = new_host(queue, finished=finished.append)
-    host.attempt_ended(AttemptEnd(work=work(), finished="end"))
+    end = ItemFinished(
+        id="a",
+        item=work().item,
+        session_id="s",
+        outcome=Outcome(status="success"),
+        attempts=1,
+        tokens=0,
+        cost_usd=None,
+        work_seconds=0.5,
+    )
+    host.attempt_ended(AttemptEnd(work=work(), finished=end))
     host.attempt_ended(AttemptEnd(work=work(), delay_seconds=0.0))
     host.attempt_ended(AttemptEnd(work=work(), halted_by="budget"))
     host.attempt_ended(AttemptEnd(work=work(), halted_by="cost_limit"))
     assert calls == ["done", ("a", 0.0), "stop", "done", "stop", "done"]
-    assert (host.halted_by, finished) == ("budget", ["end"])
+    assert (host.halted_by, finished) == ("budget", [end])
     assert await host.ask_person("a", "mayor", "?") == ""
-
-
-@pytest.mark.parametrize(("backlog", "flushes"), [(10_000, 0), (10_001, 1)])
-async def test_rows_of_workers_wait_for_a_writer_that_is_behind(backlog, flushes):
-    writer = Committing()
-    writer.backlog, writer.merge = backlog, lambda rows: None
-    writing = asyncio.create_task(new_host(writer=writer).write(SimpleNamespace(rows=None, ends=())))
-    await asyncio.sleep(0.01)
-    assert (len(writer.futures), writing.done()) == (flushes, not flushes)
-    for future in writer.futures:
-        future.set_result(None)
-    await asyncio.wait_for(writing, 30)
 
 
 async def test_a_resource_that_a_run_does_not_have_is_not_found(tmp_path):

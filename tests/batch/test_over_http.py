@@ -1,8 +1,10 @@
 """Whole batches against a provider on loopback, with its refusals and its bad days."""
 
 import asyncio
+import sqlite3
 from dataclasses import replace
 
+import aiohttp
 import pytest
 
 from proctor.models import ModelRouter, rate_limits
@@ -80,6 +82,31 @@ async def test_a_connection_that_breaks_off_costs_an_attempt_not_the_batch(works
 
     assert workshop.outcomes() == [("success", "completed")] * 10
     assert server.most_at_once <= 8
+
+
+async def test_no_item_starts_while_earlier_ones_cannot_be_committed(workshop, ask):
+    """What has ended and is not committed is paid again after a crash: it must not become more and more."""
+    locked = sqlite3.connect(workshop.folder / "proctor.db", check_same_thread=False, isolation_level=None)
+
+    def lock_at_the_tenth(request):
+        if len(server.requests) == 10:
+            locked.execute("BEGIN IMMEDIATE")
+        return reply("Hi.")
+
+    async with ModelServer(lock_at_the_tenth) as server:
+        running = asyncio.create_task(ask(server, runs=600))
+        await eventually_async(lambda: locked.in_transaction)
+        # Calls that a run without pauses would have made by now.
+        async with aiohttp.ClientSession() as session:
+            for _ in range(300):
+                await session.post(f"{server.url}/chat/completions", json={"messages": []})
+        made = len(server.requests) - 300
+        locked.execute("ROLLBACK")
+        await running
+    locked.close()
+
+    assert made < 150
+    assert workshop.outcomes() == [("success", "completed")] * 600
 
 
 async def test_an_outage_in_the_middle_of_a_run_costs_no_item_and_no_time(workshop, monkeypatch):

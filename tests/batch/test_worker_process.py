@@ -140,6 +140,7 @@ def process_worker(worker, *messages, concurrency=2, wanted=None):
     made._concurrency, made._wanted_concurrency = concurrency, wanted or concurrency
     made._rows, made._ends, made._waiting, made._attempts = RowBuffer(), [], deque(), set()
     made._finishing, made._finished, made._returning, made._error = False, asyncio.Event(), set(), None
+    made._has_ended = asyncio.Event()
     return made
 
 
@@ -254,27 +255,6 @@ async def test_many_rows_are_reported_without_delay(rows, reports, monkeypatch):
         made._rows.append("metrics", ("s", number))
     await made._run_items(worker, work("a"))
     assert len(made._channel.sent) == reports
-
-
-@pytest.mark.parametrize(("rows", "pause"), [(0, "idle"), (5, "usual"), (6, "busy")])
-async def test_how_soon_rows_are_reported_again(rows, pause, monkeypatch):
-    for name, value in (("IDLE", "idle"), ("REPORT", "usual"), ("BUSY", "busy")):
-        monkeypatch.setattr(worker_process, f"{name}_SECONDS", value)
-    monkeypatch.setattr(worker_process, "MANY_ROWS", 5)
-    pauses = []
-
-    async def sleep(seconds):
-        pauses.append(seconds)
-        raise asyncio.CancelledError
-
-    monkeypatch.setattr(worker_process, "asyncio", SimpleNamespace(sleep=sleep))
-    made = _ProcessWorker.__new__(_ProcessWorker)
-    made._channel, made._rows, made._ends = Channel(), RowBuffer(), []
-    for number in range(rows):
-        made._rows.append("metrics", ("s", number))
-    with pytest.raises(asyncio.CancelledError):
-        await made._report_regularly()
-    assert pauses == [pause]
 
 
 @pytest.mark.parametrize("error", [None, ValueError("no settings")])

@@ -20,7 +20,6 @@ from proctor.store.tables import COLUMNS
 from proctor.store.writer import (
     RowGroups,
     Writer,
-    _Pending,
     is_alive,
     this_process,
     timestamp,
@@ -79,58 +78,15 @@ def test_who_waits_for_a_commit_does_not_wait_for_more_rows(store, monkeypatch):
     assert [row["id"] for row in sessions(store)] == ["s1", "s2"]
 
 
-class WatchedEvent(threading.Event):
-    """An event that says for how long it has been waited for, from the beginning of each pause on."""
-
-    def __init__(self):
-        super().__init__()
-        self.pauses = []
-
-    def wait(self, timeout=None):
-        self.pauses.append(timeout)
-        return super().wait(timeout)
-
-
-def test_many_rows_wait_for_more_and_who_waits_for_a_commit_does_not(store, url, monkeypatch):
-    monkeypatch.setattr("proctor.store.writer.BUSY_SECONDS", 600)
-    database = Counting(url)
-    writer = Writer(database, COLUMNS)
-    writer._hurry = WatchedEvent()
-    writer.add("sessions", ("few",), session_row("few"))
-    eventually(lambda: [row["id"] for row in sessions(store)] == ["few"], timeout=30)
-
-    monkeypatch.setattr("proctor.store.writer.MANY_ROWS", 0)
-    for number in range(20):
-        writer.add("sessions", (f"s{number}",), session_row(f"s{number}"))
-    eventually(lambda: writer._hurry.pauses[-1:] == [600])
-    writer.change("sessions", ("s19",), {"status": "success"})
-    writer.flush().result(WAIT)
-
-    assert [(kind, count) for kind, _, count in database.statements] == [("INSERT", 1), ("INSERT", 20)]
+def test_a_commit_that_is_hurried_does_not_wait_for_more_rows(store, monkeypatch):
+    monkeypatch.setattr("proctor.store.writer.GATHER_SECONDS", 600)
+    writer = store.writer()
+    writer.add("sessions", ("s1",), session_row())
+    eventually(lambda: writer.is_behind)
+    writer.hurry()
+    eventually(lambda: [row["id"] for row in sessions(store)] == ["s1"])
+    eventually(lambda: not writer.is_behind)
     writer.close()
-
-
-class Pauses:
-    """An event that nobody sets, or that is set during its first pause."""
-
-    def __init__(self, *, is_set: bool = False):
-        self.is_set, self.seconds = is_set, []
-
-    def wait(self, seconds):
-        self.seconds.append(seconds)
-        return self.is_set
-
-
-@pytest.mark.parametrize(
-    ("rows", "is_set", "pauses"),
-    [(0, False, [0.02]), (50, False, [0.02]), (51, False, [0.02, 0.08]), (51, True, [0.02])],
-)
-def test_a_commit_waits_for_more_rows_the_longer_the_more_have_arrived(rows, is_set, pauses):
-    writer = Writer.__new__(Writer)
-    writer._hurry, writer._pending = Pauses(is_set=is_set), _Pending()
-    writer._pending.rows.count = rows
-    writer._gather()
-    assert writer._hurry.seconds == pauses
 
 
 def test_only_the_commit_that_somebody_waits_for_is_made_at_once(store):
@@ -180,21 +136,6 @@ def test_a_database_that_cannot_be_opened_fails_everyone_who_waits_and_who_comes
         with pytest.raises(StoreError, match="unreachable"):
             attempt()
     assert [str(failure) for failure in failures] == ["unreachable"]
-
-
-def test_the_backlog_is_the_number_of_rows_that_are_not_written(store, monkeypatch):
-    monkeypatch.setattr("proctor.store.writer.GATHER_SECONDS", 600)
-    writer = store.writer()
-    assert writer.backlog == 0
-    writer.append("metrics", ("s1", 1, 1, "mood", 0.5, None))
-    writer.append("metrics", ("s1", 2, 1, "mood", 0.6, None))
-    writer.add("sessions", ("s1",), session_row())
-    writer.change("sessions", ("s1",), {"status": "success"})
-    writer.change("sessions", ("s0",), {"status": "success"})
-    assert writer.backlog == 4
-    writer.flush().result(WAIT)
-    assert writer.backlog == 0
-    writer.close()
 
 
 def test_rows_that_change_before_they_are_written_are_one_insert(store, url):

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from proctor.workspace.starting_files import Files
     from proctor.workspace.transfer import FileCopy, RepositoryCopy
 
-MAX_BACKLOG = 10_000
-"""Rows that may wait for the writer before new items wait too: some 10 MB."""
+LONG_ITEM_SECONDS = 1.0
+"""An item that took longer is committed at once: it costs more to repeat than a commit."""
 CACHED_SESSIONS, CACHED_CHARACTERS, LEAST_CACHED = 128, 8_000_000, 8
 """Sessions kept in memory: those read ahead, but not more than take about 30 MB; of long ones as many as are
 usually evaluated at once."""
@@ -168,9 +168,11 @@ class StoreHost:
         finished: Callable[[ItemFinished], None] | None,
         sessions: SessionCache,
         people: People | None,
+        pace: "WriterPace",
     ) -> None:
         """`rows` takes what attempts record; `finished` is called with each item that has reached its final
         status."""
+        self._pace = pace
         self.context = context
         self.writer = writer
         self.rows = rows
@@ -192,8 +194,7 @@ class StoreHost:
         self.rows.merge(batch.rows)
         for end in batch.ends:
             self.attempt_ended(end)
-        if self.writer.backlog > MAX_BACKLOG:
-            await asyncio.wrap_future(self.writer.flush())
+        await self._pace.caught_up()
 
     async def committed(self) -> None:
         """Wait until all rows so far are committed."""
@@ -204,8 +205,11 @@ class StoreHost:
         if end.halted_by:
             self.halted_by = self.halted_by or end.halted_by
             self._queue.stop()
-        if end.finished and self._finished:
-            self._finished(end.finished)
+        if end.finished:
+            if end.finished.work_seconds > LONG_ITEM_SECONDS:
+                self.writer.hurry()
+            if self._finished:
+                self._finished(end.finished)
         if end.delay_seconds is None:
             self._queue.done()
         else:
@@ -348,6 +352,33 @@ def clear_leftovers(
                 continue
         if problem := remove_folder(folder):
             note(f"the worktree of session {session['id']} could not be removed: {problem}")
+
+
+class WriterPace:
+    """Lets items wait while the writer is behind, so that what has ended is committed soon.
+
+    A busy event loop holds the interpreter, which the writer's thread needs: without pauses, commits took
+    0.3 s and longer.
+    """
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._flushing: asyncio.Future[None] | None = None
+
+    async def caught_up(self) -> None:
+        """Wait until nothing waits for longer than it should."""
+        if not self._writer.is_behind:
+            return
+        if self._flushing is None:
+            self._flushing = asyncio.wrap_future(self._writer.flush())
+            self._flushing.add_done_callback(self._flushed)
+        await asyncio.shield(self._flushing)
+
+    def _flushed(self, flushing: "asyncio.Future[None]") -> None:
+        self._flushing = None
+        # Known to whoever waits; all of them may have been cancelled.
+        if not flushing.cancelled():
+            flushing.exception()
 
 
 MOST_BEHIND = 16
@@ -549,13 +580,20 @@ class Executor:
         if watch_step:
             rows = StepRows(writer, partial(self._announce_step, notifier, watch_step))
         sessions = SessionCache(self._store, self._find_reference)
+        pace = WriterPace(writer)
+
+        async def may_start() -> None:
+            await pace.caught_up()
+            # What a run may stop after is not overtaken by items that it would no longer need.
+            if self._stopping:
+                await notifier.caught_up()
+
         queue = WorkQueue(
-            lambda after: self._load_page(after, writer),
+            self._load_page,
             (lambda item_id: self._checkpoint(item_id, writer)) if self._load_checkpoint else None,
             self._stopping.wants if self._stopping else None,
             sessions.announce,
-            # What a run may stop after is not overtaken by items that it would no longer need.
-            notifier.caught_up if self._stopping else None,
+            may_start,
         )
         if self._stopping:
             watch = self._watch_until_decided(self._stopping, queue, watch)
@@ -571,6 +609,7 @@ class Executor:
             finished=partial(self._announce_item, notifier, watch) if watch else None,
             sessions=sessions,
             people=self._people,
+            pace=pace,
         )
         spec = self._worker_spec(batch, limits)
         self._running = asyncio.create_task(self._engine.run(queue, self._host, spec))
@@ -654,10 +693,7 @@ class Executor:
             functions=self._functions,
         )
 
-    async def _load_page(self, after: int, writer: Writer) -> Sequence[QueuedItem]:
-        # Loading the next page is the moment to let the writer catch up.
-        if writer.backlog > MAX_BACKLOG:
-            await asyncio.wrap_future(writer.flush())
+    async def _load_page(self, after: int) -> Sequence[QueuedItem]:
         return await asyncio.to_thread(self._store.read.queued, self._run_id, after=after, limit=PAGE_SIZE)
 
     async def _checkpoint(self, item_id: str, writer: Writer) -> object | None:

@@ -1,8 +1,9 @@
 """Writer thread: many small changes, few commits.
 
-All threads pass rows to one thread, which commits about fifty times a second, and ten times a second while
-many rows arrive. Changes to a row that is not yet written are merged, so a short item is one insert and one
-update, whatever its number of states.
+All threads pass rows to one thread, which commits at most about a hundred times a second. Changes to a row
+that is not yet written are merged, so a short item is one insert and one update, whatever its number of
+states. What was passed is committed within 30 ms: rows wait `GATHER_SECONDS` for others, and a producer
+pauses once they have waited for `MOST_BEHIND_SECONDS`.
 
 Once a second, and at the first commit after another connection has written, it also renews the heartbeat of
 the batch, reads abort requests, and checks the ownership: a process that was suspended while another claimed
@@ -30,12 +31,10 @@ from proctor.store.signatures import sign_items
 
 T = TypeVar("T")
 Key = tuple[str, ...]
-GATHER_SECONDS = 0.02
-"""Pause before a commit, which costs about as much as writing two hundred rows."""
-MANY_ROWS = 50
-BUSY_SECONDS = 0.08
-"""Further pause when more than `MANY_ROWS` have arrived: short items then begin and end in one commit. Their
-rows are written once, and signed without being read again."""
+GATHER_SECONDS = 0.01
+"""Rows wait this long for others: a commit costs about as much as writing two hundred rows."""
+MOST_BEHIND_SECONDS = 0.015
+"""Rows that have waited longer wait for the interpreter, which a busy event loop holds: producers pause."""
 HEARTBEAT_SECONDS = 1.0
 KEYS = {"batches": ("runId",), "batch_items": ("runId", "id"), "sessions": ("id",)}
 """Tables whose rows change after they are written, with their primary keys."""
@@ -123,6 +122,10 @@ class Writer:
         """Whether `_check_open` has something to do: no rows were passed since the last commit, or none can
         be passed any more."""
         self._hurry = threading.Event()
+        self._first_at: float | None = None
+        """When the first of the pending rows was passed, of the monotonic clock; None: there is none."""
+        self._committing_since: float | None = None
+        """The same of the rows that are being committed."""
         self._closing = False
         self._answering: list[Future[Any]] = []
         """Futures of the commit under way that were not cancelled."""
@@ -132,9 +135,14 @@ class Writer:
         self._thread.start()
 
     @property
-    def backlog(self) -> int:
-        """Number of rows not yet written; a producer should pause at thousands."""
-        return self._pending.rows.count
+    def is_behind(self) -> bool:
+        """Whether rows wait for longer than they should, so that a producer has to pause."""
+        since = self._committing_since or self._first_at
+        return since is not None and time.monotonic() - since > MOST_BEHIND_SECONDS
+
+    def hurry(self) -> None:
+        """Let the rows passed so far wait for no others."""
+        self._hurry.set()
 
     def append(self, table: str, row: tuple[object, ...]) -> None:
         """Add a row that will never change, its values in the order of the table's columns."""
@@ -204,6 +212,7 @@ class Writer:
         if self._closing:
             raise StoreError("the store is closed")
         self._must_check = False
+        self._first_at = time.monotonic()
         self._wake.set()
 
     def _work(self) -> None:
@@ -226,8 +235,9 @@ class Writer:
 
     def _gather(self) -> None:
         """Wait for further rows, unless somebody waits for the commit."""
-        if not self._hurry.wait(GATHER_SECONDS) and self._pending.rows.count > MANY_ROWS:
-            self._hurry.wait(BUSY_SECONDS)
+        waited = 0.0 if self._first_at is None else time.monotonic() - self._first_at
+        if waited < GATHER_SECONDS:
+            self._hurry.wait(GATHER_SECONDS - waited)
 
     def _commit(self, connection: Connection) -> None:
         with self._lock:
@@ -235,6 +245,7 @@ class Writer:
             self._wake.clear()
             self._hurry.clear()
             self._must_check = True
+            self._committing_since, self._first_at = self._first_at, None
             # A cancelled future gets no result; its work is still done.
             self._answering = [
                 answer for _, answer in batch.submitted if answer.set_running_or_notify_cancel()
@@ -244,6 +255,7 @@ class Writer:
         except OwnershipLost:
             self._settle_late(connection, batch.rows)
             raise
+        self._committing_since = None
         answering, self._answering = self._answering, []
         for answer in answering:
             answer.set_result(values[answer])

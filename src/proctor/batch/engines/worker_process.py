@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 REPORT_SECONDS = 0.005
 """A worker sends what it has recorded this often: two hundred messages a second cost little."""
-MANY_ROWS = 20
+MANY_ROWS = 100
 BUSY_SECONDS = 0.02
 """A worker that has sent more than `MANY_ROWS` waits this long: short items begin and end in one message."""
 IDLE_SECONDS = 0.05
@@ -303,6 +303,8 @@ class _ProcessWorker:
         self._waiting: deque[WorkItem] = deque()
         self._attempts: set[asyncio.Task[None]] = set()
         self._worker: Worker | None = None
+        self._has_ended = asyncio.Event()
+        """Set when an attempt ends: that is sent soon, also by a worker that had nothing to send."""
         self._finishing = False
         self._finished = asyncio.Event()
         self._returning = set[asyncio.Task[None]]()
@@ -379,6 +381,7 @@ class _ProcessWorker:
         while True:
             end = await worker.run(work)
             self._ends.append(end.pack())
+            self._has_ended.set()
             if self._rows.count > REPORT_ROWS:
                 self._report()
             if self._concurrency > self._wanted_concurrency:
@@ -420,8 +423,11 @@ class _ProcessWorker:
     async def _report_regularly(self) -> None:
         while True:
             rows = self._rows.count
+            self._has_ended.clear()
             if not self._report():
-                await asyncio.sleep(IDLE_SECONDS)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(IDLE_SECONDS):
+                        await self._has_ended.wait()
             else:
                 await asyncio.sleep(BUSY_SECONDS if rows > MANY_ROWS else REPORT_SECONDS)
 
