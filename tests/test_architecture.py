@@ -495,6 +495,7 @@ async def test_a_batch_of_model_calls_loads_what_the_calls_need_and_no_more(tmp_
         "prices",
         "providers",
         "rate_limits",
+        "worst_case",
         "local",
     }
     needed |= {"local_server", "router", "routes", "scripted"}

@@ -171,6 +171,10 @@ class ModelError(AttemptError):
     """Whether the provider may have processed the call, and bill it."""
     is_outage = False
     """Whether the provider is in an outage, so that another try waits for its end."""
+    is_repeatable = True
+    """Whether another try may succeed, where this one may be billed."""
+    pause_seconds = 0.0
+    """How long to wait before another try, of a call that may be billed."""
 
 
 NOT_SENT = "the call was not sent"

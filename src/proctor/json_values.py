@@ -315,11 +315,16 @@ def usage_of_messages(value: object) -> Usage:
     """Token counts in the shape of Anthropic's messages, which counts cached tokens apart from the input."""
     cached = as_whole_number(value, "cache_read_input_tokens")
     written = as_whole_number(value, "cache_creation_input_tokens")
+    by_duration = as_map(value, "cache_creation")
+    hourly = as_whole_number(by_duration, "ephemeral_1h_input_tokens") if by_duration else 0
+    written = max(written, hourly + as_whole_number(by_duration, "ephemeral_5m_input_tokens"))
     return Usage(
         input_tokens=as_whole_number(value, "input_tokens") + cached + written,
         cached_tokens=cached,
         cache_write_tokens=written,
+        long_cache_write_tokens=hourly,
         output_tokens=as_whole_number(value, "output_tokens"),
+        web_searches=as_whole_number(value, "server_tool_use", "web_search_requests"),
     )
 
 

@@ -36,6 +36,10 @@ class Usage:
     """The hidden part of `output_tokens`."""
     cache_write_tokens: int = 0
     """The part of `input_tokens` that was written to the cache, which some providers charge extra."""
+    long_cache_write_tokens: int = 0
+    """The part of `cache_write_tokens` that is kept for an hour, for which Anthropic charges more."""
+    web_searches: int = 0
+    """Searches that the provider made, each of which has a fee."""
 
     @property
     def total_tokens(self) -> int:
@@ -48,6 +52,8 @@ class Usage:
             output_tokens=self.output_tokens + other.output_tokens,
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
             cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
+            long_cache_write_tokens=self.long_cache_write_tokens + other.long_cache_write_tokens,
+            web_searches=self.web_searches + other.web_searches,
         )
 
 

@@ -15,13 +15,12 @@ import pytest
 
 from proctor.errors import ModelError, ProctorError, UsageError
 from proctor.model import Answer, Request, ToolRequest, WireAnswer
-from proctor.models import ModelRouter, local, local_server, prices, routes, scripted
+from proctor.models import ModelRouter, local, local_server, routes, scripted, worst_case
 from proctor.models.gateway import call as gateway_calls
-from proctor.models.gateway import server
 from proctor.models.gateway.access import Accesses, Caller
 from proctor.models.gateway.server import Gateway
 from proctor.models.http import _HttpConnection
-from proctor.models.prices import FREE, Price
+from proctor.models.prices import FREE, Price, price_of
 from proctor.models.rate_limits import RatePools
 from proctor.models.recording import Exchange, _around
 from proctor.models.router import LazyGateway
@@ -31,7 +30,7 @@ REQUEST = Request(model="m", messages=[{"role": "user", "content": "Hi"}])
 
 
 def price(dollars: float) -> Price:
-    return prices.price_of("m", {"m": {"input": dollars, "output": dollars}}, at=datetime.now(UTC))
+    return price_of("m", {"m": {"input": dollars, "output": dollars}}, at=datetime.now(UTC))
 
 
 # --- Routers ---
@@ -363,37 +362,6 @@ async def test_a_request_that_is_no_json_is_refused():
     assert raised.value.reason == "bad_request"
 
 
-@pytest.mark.parametrize(("granted", "limit"), [(None, None), (499, 499), (500, None), (501, None), (0, 0)])
-async def test_an_answer_is_kept_short_only_where_less_was_granted_than_asked_for(granted, limit):
-    notes, lowered = list[str](), list[int]()
-    grant = SimpleNamespace(refused="", most_output_tokens=granted)
-
-    async def spend(request: prices.SpendingRequest) -> SimpleNamespace:
-        assert request.output_tokens == 500
-        return grant
-
-    def with_output_limit(body: dict[str, Any], most: int) -> dict[str, Any]:
-        lowered.append(most)
-        return {**body, "lowered": True}
-
-    call = SimpleNamespace(
-        access=SimpleNamespace(caller=SimpleNamespace(spend=spend), note_once=notes.append),
-        gateway_route=SimpleNamespace(kind="answer"),
-        dialect=SimpleNamespace(output_limit=lambda body: 500, with_output_limit=with_output_limit),
-        model="m",
-        body={"messages": []},
-    )
-    await server._ask_to_spend(call, SimpleNamespace(price=price(1)))
-
-    assert call.grant is grant
-    assert lowered == ([] if limit is None else [limit]) and len(notes) == len(lowered)
-    assert call.body.get("lowered", False) is bool(lowered)
-
-    call.gateway_route.kind, call.grant = "count", None
-    await server._ask_to_spend(call, SimpleNamespace(price=price(1)))
-    assert call.grant is None, "counting tokens costs nothing"
-
-
 @pytest.mark.parametrize(
     ("path", "is_known"),
     [
@@ -432,6 +400,7 @@ def test_tokens_are_estimated_where_a_provider_sends_none(reading, usage, noted,
         price=FREE,
         status="ok",
         error="",
+        is_estimated=False,
         model="m",
         provider=provider,
         access=SimpleNamespace(note_once=notes.append),
@@ -442,23 +411,8 @@ def test_tokens_are_estimated_where_a_provider_sends_none(reading, usage, noted,
     if usage is not None:
         assert (counted.input_tokens, counted.output_tokens) == usage
     else:
-        assert counted.input_tokens >= prices.estimated_tokens(body)
-        assert counted.output_tokens >= prices.answer_tokens(reading, body)
-
-
-@pytest.mark.parametrize(
-    ("text", "is_image"),
-    [
-        ("data:,", True),
-        ("x" * 1000, False),
-        ("x" * 1001, True),
-        ("x" * 999 + " " + "x" * 10, False),
-        ("x" * 1000 + " ", True),
-        ("a photo of it", False),
-    ],
-)
-def test_what_is_taken_for_an_image(text, is_image):
-    assert prices._is_image(text) is is_image
+        assert counted.input_tokens >= worst_case.estimated_tokens(body)
+        assert counted.output_tokens >= worst_case.answer_tokens(reading, body)
 
 
 @pytest.mark.parametrize(("content", "tokens"), [("", 1), ("abc", 1), ("abcd", 2), ("x" * 41, 11)])

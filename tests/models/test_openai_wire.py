@@ -86,9 +86,7 @@ async def test_bodies_are_kept_only_when_wanted_and_hold_no_key(provider):
         {"prompt_tokens": None, "completion_tokens": 1e400},
         {"prompt_tokens": 10**9, "completion_tokens": 10**9},
         {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": -7},
-        {"prompt_tokens": 25, "completion_tokens": 5000},
         {"prompt_tokens": 25, "completion_tokens": 10, "total_tokens": 10**11},
-        {"prompt_tokens": 25, "completion_tokens": 1, "completion_tokens_details": {"reasoning_tokens": 9}},
         {"prompt_tokens": 25, "completion_tokens": 0},
     ],
 )

@@ -259,24 +259,6 @@ def test_a_lower_limit_lowers_the_budget_of_reasoning(parameters: Any, limit: in
 
 
 @pytest.mark.parametrize(
-    ("tool", "hosted"),
-    [
-        ({"type": "web_search_20250305"}, True),
-        ({"type": "code_execution"}, True),
-        ({"type": "function", "function": {}}, False),
-        ({"type": "custom"}, False),
-        ({"googleSearch": {}}, True),
-        ({"urlContext": {}}, True),
-        ({"functionDeclarations": [], "googleSearch": {}}, False),
-        ({"name": "f", "input_schema": {}}, False),
-        ({"odd": {}}, False),
-    ],
-)
-def test_which_tools_a_provider_runs_itself(tool: Any, hosted: bool) -> None:
-    assert prices._is_hosted(tool) is hosted
-
-
-@pytest.mark.parametrize(
     ("choice", "theirs"),
     [
         ("required", {"type": "any"}),

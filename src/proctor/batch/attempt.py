@@ -223,6 +223,7 @@ class Attempt:
         self._recorder = self._begin()
         reservation.stop = self._cut_off
         reservation.waited = self._clock.waited
+        reservation.note = self._note
 
     async def run(self) -> Outcome:
         """Run the item; raises nothing but what ends the batch."""

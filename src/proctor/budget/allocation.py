@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, Protocol
 
-from proctor.budget.reservation import Reservation
+from proctor.budget.reservation import CallHabits, Hold, Reservation
 from proctor.errors import CostLimit, StoreError
 from proctor.store import Drawn, timestamp
 from proctor.store.ledger import ROUNDING_USD
@@ -24,6 +24,8 @@ SLICE_SECONDS = 1.0
 """A wait of unknown length is reported in slices, and corrected when it is over."""
 RETRY_SECONDS = 0.25
 """Pause after a refused draw: many attempts wait at once, and each draw is a transaction."""
+INSISTING_ROUNDS = 40
+"""Of `RETRY_SECONDS`: how long a call of unknown cost waits for the money of other processes."""
 SHORTAGE = {
     "budget": "the budget is spent",
     "store_budget": "the budget of the store is spent ([budget] in proctor.toml)",
@@ -120,8 +122,6 @@ class PastCosts:
         self.highest_call_usd = 0.0
         self.worst_case_usd = 0.0
         """The worst case of the latest call."""
-        self.highest_overrun_usd = 0.0
-        """The highest cost of a call that exceeded its worst case."""
 
     @property
     def expected_usd(self) -> float:
@@ -156,6 +156,7 @@ class BatchBudget:
         self._reserved = 0.0
         self._open: set[Reservation] = set()
         self._past_costs: dict[str, PastCosts] = {}
+        self._habits: dict[str, CallHabits] = {}
         self._calls_waiting = 0
         self._changed = asyncio.Event()
         self._changes = 0
@@ -200,26 +201,28 @@ class BatchBudget:
                 return None
         return reservation
 
-    async def cover(self, reservation: Reservation, most_usd: float) -> None:
+    async def cover(self, reservation: Reservation, most_usd: float, *, insists: bool = False) -> None:
         """Reserve enough for a call of this worst case, or everything that is left.
 
-        Waits while running calls may return money.
+        Waits while running calls may return money; with `insists`, also those of other processes.
         """
         if not self.is_limited:
             return
         with self._before_new_attempts():
-            await self._cover(reservation, most_usd)
+            await self._cover(reservation, most_usd, insists)
         past = self.past_costs(reservation.kind)
         past.worst_case_usd = most_usd
         self._now_known(past)
 
-    async def _cover(self, reservation: Reservation, most_usd: float) -> None:
+    async def _cover(self, reservation: Reservation, most_usd: float, insists: bool) -> None:
         def missing() -> float:
             return reservation.missing_usd(most_usd)
 
         def undrawn() -> float:
             return missing() - self.free_usd
 
+        # Not for ever: two processes with running attempts would wait for each other.
+        rounds = INSISTING_ROUNDS if insists else 0
         while usd := missing():
             changes = self._changes
             if usd <= self.free_usd + ROUNDING_USD:
@@ -228,6 +231,12 @@ class BatchBudget:
                 continue
             elif self._may_return_money(reservation):
                 await self._wait(changes, reservation.waited)
+            elif rounds and self._ledger.refusal.others_hold:
+                rounds -= 1
+                await self.return_free()
+                if reservation.waited:
+                    reservation.waited(RETRY_SECONDS)
+                await asyncio.sleep(RETRY_SECONDS)
             elif self._changes == changes:
                 await self._ledger.draw(undrawn, takes_less=True)
                 if self._may_return_money(reservation):
@@ -297,6 +306,21 @@ class BatchBudget:
     def shortage(self) -> CostLimit:
         """Why an attempt cannot continue. Not its fault: it is retried once there is money."""
         return CostLimit(SHORTAGE[self.short_of], reason="halted")
+
+    def habits(self, model: str) -> CallHabits:
+        """What the calls to a model have shown so far."""
+        return self._habits.setdefault(model, CallHabits())
+
+    def report_overrun(self, reservation: Reservation, hold: Hold, cost_usd: float) -> None:
+        """Say, once per model, that a call has cost more than its request allows."""
+        reservation.note(
+            f"a call cost ${cost_usd:.4f}, more than the ${hold.plain_usd:.4f} that its limits allow: "
+            "the provider bills reasoning or tokens beyond them; further calls reserve for that"
+        )
+
+    async def wait_for_change(self, waited: Callable[[float], None] | None) -> None:
+        """Wait until money was returned, or a call has ended."""
+        await self._wait(self._changes, waited)
 
     def past_costs(self, kind: str) -> PastCosts:
         """What attempts of this kind have cost so far."""

@@ -1,11 +1,13 @@
 """Model wrapper that enforces the budget of an attempt, and the same guard for the gateway.
 
-Before each call its worst-case cost is held. A call that cannot be paid in full gets a shorter answer; one
-that cannot be paid at all ends the attempt. A call that broke off may be billed: its worst case counts as
-spent, and another try holds its own. An answer that was cut off because of that is no result of the
-model: it is paid for, and the attempt waits for more money.
+Before each call its worst-case cost is held, and the limits for which it is held are sent. A call that cannot
+be paid in full gets a shorter answer; one that cannot be paid at all ends the attempt. A call that broke off,
+failed at the provider or has no readable usage may be billed: its worst case counts as spent, and another try
+holds its own. An answer that was cut off for lack of money is no result of the model: it is paid for, and the
+attempt waits for more money.
 """
 
+import asyncio
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -13,12 +15,11 @@ from dataclasses import replace
 from proctor.budget.reservation import Reservation
 from proctor.errors import NOT_SENT, CostLimit, ModelError
 from proctor.model import Answer, Model, Request
-from proctor.models.prices import Grant, SpendingRequest, with_output_limit
+from proctor.models.prices import ESTIMATED, Grant, SpendingRequest, with_output_limit
+from proctor.models.rate_limits import one_call, pause_before_retry
 from proctor.session import Event
 
 CUT_OFF = "length"
-TRIES = 5
-"""Tries of a call that breaks off, each paid for."""
 
 
 class BudgetedModel:
@@ -40,15 +41,21 @@ class BudgetedModel:
     async def answer(self, request: Request) -> Answer:
         """Answer, or raise a `CostLimit` when the call cannot be paid."""
         tries = 1
-        while True:
-            try:
-                if not self._reservation.is_limited:
-                    return await self._models.answer(request)
-                return await self._answer_once(request)
-            except ModelError as error:
-                if not error.may_be_billed or tries == TRIES:
-                    raise
-                tries += not error.is_outage
+        with one_call():
+            while True:
+                try:
+                    if not self._reservation.is_limited:
+                        return await self._models.answer(request)
+                    return await self._answer_once(request)
+                except ModelError as error:
+                    pause = pause_before_retry(error, tries)
+                    if pause is None:
+                        raise
+                    tries += not error.is_outage
+                if pause:
+                    if self._reservation.waited:
+                        self._reservation.waited(pause)
+                    await asyncio.sleep(pause)
 
     async def _answer_once(self, request: Request) -> Answer:
         reservation = self._reservation
@@ -57,6 +64,11 @@ class BudgetedModel:
         limit = hold.output_limit
         if limit is not None:
             request = replace(request, parameters=with_output_limit(request.parameters, limit))
+        if "tools" in request.parameters:
+            # Loaded here, as all that is about worst cases: a run without a budget needs none of it.
+            from proctor.models.worst_case import with_tool_limits
+
+            request = replace(request, parameters=with_tool_limits(request.parameters))
         try:
             answer = await self._models.answer(request)
         except CancelledError as cancelled:
@@ -75,8 +87,11 @@ class BudgetedModel:
             reservation.settle(hold, None)
             raise
         # The caller records the call, and with that it is charged.
-        reservation.settle(hold, answer.call.cost_usd, is_recorded=False)
-        if limit is not None and answer.finish_reason == CUT_OFF:
+        if answer.call.price_source.endswith(ESTIMATED):
+            reservation.lose(hold, answer.call.cost_usd or 0.0, is_recorded=False)
+        else:
+            reservation.settle(hold, answer.call.cost_usd, is_recorded=False)
+        if hold.is_short and answer.finish_reason == CUT_OFF:
             self._record(answer.call)
             raise reservation.shortage(worst.cost_usd or 0.0)
         return answer
@@ -93,11 +108,14 @@ def spend_guard(
             return Grant(refused=f"{problem}: declare it under `prices`")
         try:
             hold = await reservation.hold(worst)
+        except ModelError as error:
+            return Grant(refused=str(error), is_refusal_final=False)
         except CostLimit as error:
             cut_off(error)
             return Grant(refused=str(error))
         return Grant(
             most_output_tokens=hold.output_limit,
+            is_limited=reservation.is_limited,
             settle=lambda cost: reservation.settle(hold, cost),
             lose=lambda cost: reservation.lose(hold, cost or 0.0),
         )

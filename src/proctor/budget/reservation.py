@@ -1,10 +1,10 @@
 """The money of one attempt: what it has reserved and spent, and the worst case of its running calls."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from proctor.errors import CostLimit
+from proctor.errors import CostLimit, ModelError
 from proctor.models.prices import SpendingRequest
 from proctor.store.ledger import ROUNDING_USD
 
@@ -13,6 +13,52 @@ if TYPE_CHECKING:
 
 MIN_OUTPUT_TOKENS = 256
 """Shorter answers are useless to agents, which would only request a continuation."""
+USUAL_CALLS = 20
+"""Calls within their limits after which a server is taken to bill no reasoning beyond them."""
+OVERRUN_FACTOR = 1.5
+"""How many times the highest excess so far a call may cost in addition, after one has exceeded its limits."""
+UNKNOWN_PRICE = (
+    "the price of {model} is unknown, so the budget cannot be enforced: declare it under `prices` in the plan"
+)
+
+
+class CallHabits:
+    """What the calls to one model have shown about its provider's bills."""
+
+    def __init__(self) -> None:
+        self.running = 0
+        """Calls under way."""
+        self.calls_within = 0
+        """Calls that cost at most what their requests allow."""
+        self.highest_excess_usd = 0.0
+
+    @property
+    def has_overrun(self) -> bool:
+        """Whether a call has cost more than its request allows."""
+        return self.highest_excess_usd > 0.0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether enough calls have stayed within their limits to need no margin, or one has not."""
+        return self.has_overrun or self.calls_within >= USUAL_CALLS
+
+    def margin_usd(self, worst: SpendingRequest) -> float:
+        """What a call may cost beyond what its request allows."""
+        if self.has_overrun:
+            return max(worst.margin_usd, OVERRUN_FACTOR * self.highest_excess_usd)
+        return 0.0 if self.is_known else worst.margin_usd
+
+    def learn(self, allowed_usd: float, cost_usd: float | None) -> bool:
+        """Learn from the cost of a call; whether it is the first beyond what its request allows."""
+        if cost_usd is None:
+            return False
+        excess = cost_usd - allowed_usd
+        if excess <= ROUNDING_USD:
+            self.calls_within += 1
+            return False
+        is_first = not self.has_overrun
+        self.highest_excess_usd = max(self.highest_excess_usd, excess)
+        return is_first
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +67,13 @@ class Hold:
 
     usd: float
     output_limit: int | None = None
-    """Tokens each answer may have, because there is not enough money for more; None: as requested."""
+    """Tokens each answer may have, to be sent with the request; None: as requested."""
+    is_short: bool = field(default=False, compare=False)
+    """Whether that is less than was requested, because there is not enough money for more."""
+    habits: "CallHabits | None" = field(default=None, compare=False)
+    """What is known of calls to the same model."""
+    plain_usd: float = field(default=0.0, compare=False)
+    """The part of `usd` for what the request allows, without a margin."""
 
 
 NOTHING_HELD = Hold(0.0)
@@ -51,6 +103,8 @@ class Reservation:
         """Called when it has spent more than there is."""
         self.waited: Callable[[float], None] | None = None
         """Called with the seconds of each pause, before it starts."""
+        self.note: Callable[[str], None] = _ignore_text
+        """Called with what the user should know."""
         self.calls_lost = 0
         self.is_limited = cap_usd is not None or budget.is_limited
         """Whether there is any limit to its spending."""
@@ -73,22 +127,33 @@ class Reservation:
         """Set aside the worst-case cost of a call before it is sent.
 
         Waits for running calls that may turn out cheaper, then shortens the answer. Raises a `CostLimit` when
-        the money left pays no useful answer.
+        the money left pays no useful answer, and a `ModelError` when the cost of the request has no bound.
+
+        A server that may bill reasoning beyond the limit gets a margin for it until its answers have shown
+        that it does not. Where there is too little for that, its first calls go one at a time, each with all
+        that is left. Once a call has cost more than its request allows, the margin is required.
         """
         most = worst.cost_usd
-        if not self.is_limited or most is None:
+        if not self.is_limited or most == 0:
             return NOTHING_HELD
-        # Where the provider billed more than the worst case before, that is the worst case.
-        overrun = self._budget.past_costs(self.kind).highest_overrun_usd
-        has_overrun, most = overrun > most, max(most, overrun)
-        usd = await self._hold_up_to(most)
-        hold = Hold(usd)
-        if usd + ROUNDING_USD < most:
-            tokens = worst.affordable_tokens(usd)
-            if has_overrun or tokens < MIN_OUTPUT_TOKENS:
-                self._release(hold)
-                raise self.shortage(most)
-            hold = Hold(usd, tokens)
+        if most is None:
+            raise ModelError(UNKNOWN_PRICE.format(model=worst.model), reason="bad_request")
+        if worst.refusal:
+            raise ModelError(worst.refusal, reason="bad_request")
+        habits = self._budget.habits(worst.model)
+        margin = habits.margin_usd(worst)
+        usd = await self._hold_up_to(most, margin, habits)
+        # What others have learned meanwhile counts.
+        needed = most + (habits.margin_usd(worst) if habits.has_overrun else 0.0)
+        limit, is_short = worst.output_tokens if worst.sets_limit else None, False
+        hold = Hold(usd, limit, is_short, habits, min(usd, most))
+        if usd + ROUNDING_USD < needed:
+            tokens = 0 if habits.has_overrun else worst.affordable_tokens(usd)
+            if tokens < MIN_OUTPUT_TOKENS:
+                self._return(usd)
+                raise self.shortage(needed)
+            hold = Hold(usd, tokens, True, habits, usd)
+        habits.running += 1
         try:
             # Committed before the call is sent: should this process die, it stays charged.
             if self._enter_running():
@@ -104,21 +169,23 @@ class Reservation:
         `is_recorded`: its cost is part of what was charged; otherwise it counts until it is charged.
         """
         cost = cost_usd or 0.0
-        if cost > hold.usd + ROUNDING_USD:
-            past = self._budget.past_costs(self.kind)
-            past.highest_overrun_usd = max(past.highest_overrun_usd, cost)
+        if hold.habits and hold.habits.learn(hold.plain_usd, cost_usd):
+            self._budget.report_overrun(self, hold, cost)
         if not is_recorded:
             self._unrecorded += cost
         self._release(hold, enters=is_recorded)
 
-    def lose(self, hold: Hold, recorded_usd: float = 0.0) -> None:
-        """Release the hold of a call that was cut off while running: its worst case counts as spent.
+    def lose(self, hold: Hold, recorded_usd: float = 0.0, *, is_recorded: bool = True) -> None:
+        """Release the hold of a call whose cost is unknown: its worst case counts as spent.
 
-        `recorded_usd` is the part of it that was charged already.
+        `recorded_usd` is the part of it that was charged already, or, unless it `is_recorded`, will be.
         """
         if hold.usd > ROUNDING_USD:
+            # Without a usage, nothing says that it stayed within its limit: the margin counts, too.
             self._lost += max(0.0, hold.usd - recorded_usd)
             self.calls_lost += 1
+        if not is_recorded:
+            self._unrecorded += recorded_usd
         self._release(hold)
 
     def charge(self, total_usd: float) -> CostLimit | None:
@@ -208,7 +275,12 @@ class Reservation:
 
     def _release(self, hold: Hold, *, enters: bool = True) -> None:
         """Release a hold. Without `enters`, the ledger learns of it when the cost of the call is recorded."""
-        self._held = max(0.0, self._held - hold.usd)
+        if hold.habits:
+            hold.habits.running -= 1
+        self._return(hold.usd, enters=enters)
+
+    def _return(self, usd: float, *, enters: bool = True) -> None:
+        self._held = max(0.0, self._held - usd)
         if enters:
             self._enter_running()
         self._budget.notify()
@@ -223,13 +295,21 @@ class Reservation:
         self._budget.enter(self, self._entries, "call", change, 0.0)
         return True
 
-    async def _hold_up_to(self, most_usd: float) -> float:
+    async def _hold_up_to(self, worst_usd: float, margin_usd: float, habits: CallHabits) -> float:
+        most_usd, may_exceed = worst_usd + margin_usd, margin_usd > 0 and not habits.is_known
         if self.cap_usd is not None:
-            free = self.cap_usd - self._committed_usd
+            # With less than the margin, a call of unknown habits goes alone.
+            while (
+                (free := self.cap_usd - self._committed_usd) < most_usd - ROUNDING_USD
+                and habits.running
+                and may_exceed
+            ):
+                await self._budget.wait_for_change(self.waited)
+                may_exceed = not habits.is_known
         else:
             self._waiting += 1
             try:
-                await self._budget.cover(self, most_usd)
+                await self._budget.cover(self, most_usd, insists=may_exceed)
             finally:
                 self._waiting -= 1
             free = self._reserved - self._committed_usd
@@ -239,4 +319,8 @@ class Reservation:
 
 
 def _ignore(_: CostLimit) -> None:
+    return None
+
+
+def _ignore_text(_: str) -> None:
     return None

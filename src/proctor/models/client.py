@@ -20,7 +20,14 @@ from proctor.errors import NOT_SENT, ModelError, RateLimited
 from proctor.json_values import JsonMap, parse_json, require_map
 from proctor.lazy_import import load
 from proctor.models.providers import Endpoint
-from proctor.models.rate_limits import TRIES_WITHOUT_HINT, RatePool, RatePools, Slot, spent_window_seconds
+from proctor.models.rate_limits import (
+    TRIES_WITHOUT_HINT,
+    RatePool,
+    RatePools,
+    Slot,
+    repeated_call,
+    spent_window_seconds,
+)
 
 CLIPPED_ERROR_CHARACTERS = 500
 
@@ -58,7 +65,8 @@ class RetryableError(Exception):
 def parse_answer(raw: bytes, endpoint: Endpoint) -> JsonMap:
     """The JSON object of an answer.
 
-    Raises a `RetryableError` when it is no JSON, a `ModelError` when it is an error or no object.
+    Raises a `RetryableError` when it is no JSON, a `ModelError` when it is an error or no object. Whatever it
+    is, the provider has answered, and may bill it.
     """
     try:
         answer = parse_json(raw)
@@ -70,12 +78,20 @@ def parse_answer(raw: bytes, endpoint: Endpoint) -> JsonMap:
             may_be_billed=True,
         ) from cause
     if not isinstance(answer, dict):
-        raise ModelError(f"{endpoint.provider} answered with JSON that is not an object")
+        raise unreadable(f"{endpoint.provider} answered with JSON that is not an object")
     # OpenRouter reports some failures of upstream providers with status 200.
     if (error := answer.get("error")) and not (answer.get("choices") or answer.get("content")):
         details = clean(json.dumps(error, ensure_ascii=False), endpoint)
-        raise ModelError(f"{endpoint.provider} answered with an error: {details}")
+        raise unreadable(f"{endpoint.provider} answered with an error: {details}")
     return answer
+
+
+def unreadable(message: str) -> ModelError:
+    """The error of an answer that is complete and cannot be used: it may be billed, and another try would
+    most likely be the same."""
+    error = ModelError(message)
+    error.may_be_billed, error.is_repeatable = True, False
+    return error
 
 
 def error_of(status: int, headers: Mapping[str, str], raw: bytes, endpoint: Endpoint) -> Exception:
@@ -93,7 +109,8 @@ def error_of(status: int, headers: Mapping[str, str], raw: bytes, endpoint: Endp
         hint = f" (the key is taken from {endpoint.key_variable})" if endpoint.key_variable else ""
         return ModelError(message + hint, reason="auth")
     if status >= 500 or status == 408:
-        return RetryableError(ModelError(message), _retry_after(headers))
+        # No provider documents that these are free: the failure may come after the work.
+        return RetryableError(ModelError(message), _retry_after(headers), may_be_billed=True)
     return ModelError(message, reason="bad_request")
 
 
@@ -251,7 +268,7 @@ class Client:
         """
         stream, progress = await self._with_retries(self._post_stream, target, body, waited, sent)
         stream.started, stream.waited_seconds = progress.started, progress.waited_seconds
-        if stream.refusal:
+        if stream.is_refused:
             self._release_slot(progress)
         else:
             if progress.pool:
@@ -266,7 +283,7 @@ class Client:
             return
         progress.has_slot = False
         if error:
-            progress.pool.unreachable(progress.held_slot, progress, error, is_connected=True)
+            progress.pool.unreachable(progress.held_slot, progress.call, error, is_connected=True)
         else:
             progress.pool.answered()
 
@@ -313,12 +330,15 @@ class Client:
                         continue
                 elif pool and (
                     pool.unreachable(
-                        progress.held_slot, progress, str(error), is_connected=failure.is_connected
+                        progress.held_slot, progress.call, str(error), is_connected=failure.is_connected
                     )
                     or (error.may_be_billed and not self._repeats_billed)
                 ):
                     if error.may_be_billed and not self._repeats_billed:
                         error.is_outage = pool.is_in_outage
+                        error.pause_seconds = self._pause(1, failure.retry_after_seconds)
+                        if failure.response is not None:
+                            return failure.response, progress
                         raise error from failure.__cause__
                     # It waits for a slot until the outage is over, and uses up no try.
                     lasted = self._clock() - progress.started
@@ -466,7 +486,7 @@ class Client:
         refused = ResponseStream(self, target.endpoint, response, raw)
         error = error_of(response.status, response.headers, raw, target.endpoint)
         if isinstance(error, RetryableError):
-            error.response = refused
+            error.response, refused.error = refused, error.error
             raise error
         return refused
 
@@ -521,6 +541,11 @@ class _CallProgress:
     """Number of 429 responses without a `Retry-After`."""
 
     @property
+    def call(self) -> object:
+        """What the pool takes for the same call when it fails again."""
+        return repeated_call() or self
+
+    @property
     def held_slot(self) -> Slot:
         """The slot of the last try, where there is a pool."""
         assert self.slot is not None
@@ -565,6 +590,13 @@ class ResponseStream:
         self.release: Callable[[str], None] | None = None
         """Releases its slot of the pool, once, with the error when the stream broke off."""
         self._error = ""
+        self.error: ModelError | None = None
+        """Of an error response after which another try may succeed."""
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it is an error response."""
+        return self._refused is not None
 
     @property
     def refusal(self) -> bytes:
@@ -589,7 +621,7 @@ class ResponseStream:
                     size += len(chunk)
                     if size > LARGEST_STREAM_BYTES:
                         sent = f"{self._endpoint.provider} sent more than {LARGEST_STREAM_BYTES >> 20} MiB"
-                        raise ModelError(sent)
+                        raise unreadable(sent)
                     yield chunk
             except (*client._malformed, *client._failures) as failure:
                 client._raise_translated(failure, self._endpoint)
@@ -622,4 +654,4 @@ async def _read(response: "aiohttp.ClientResponse", endpoint: Endpoint) -> bytes
 
 
 def _too_large(endpoint: Endpoint) -> ModelError:
-    return ModelError(f"{endpoint.provider} sent more than {LARGEST_ANSWER_BYTES >> 20} MiB")
+    return unreadable(f"{endpoint.provider} sent more than {LARGEST_ANSWER_BYTES >> 20} MiB")

@@ -129,12 +129,17 @@ def _usage(usage: JsonMap) -> Usage:
     reasoning = member(generated, "reasoning_tokens") if generated else None
     prompt = as_whole_number(usage.get("prompt_tokens"))
     completion = as_whole_number(usage.get("completion_tokens"))
+    thought = as_whole_number(reasoning) if reasoning else 0
     # Gemini and xAI count reasoning in the total only; it is billed nevertheless. An answer cut off while
     # reasoning has no completion tokens.
-    hidden = max(0, as_whole_number(usage.get("total_tokens")) - prompt - completion) if prompt else 0
+    total = as_whole_number(usage.get("total_tokens"))
+    hidden = max(0, total - prompt - completion) if prompt else 0
+    if thought > completion + hidden:
+        # It cannot be a part of the completion.
+        hidden = thought
     return Usage(
         input_tokens=prompt,
         cached_tokens=as_whole_number(cached) if cached else 0,
         output_tokens=completion + hidden,
-        reasoning_tokens=(as_whole_number(reasoning) if reasoning else 0) or hidden,
+        reasoning_tokens=thought or hidden,
     )

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from proctor.json_values import JsonMap, JsonObject, as_map, as_text, maps_in, member, parsed_integer
-from proctor.model import WireAnswer
 from proctor.session import Usage
 
 FREE_PROVIDERS = frozenset({"scripted", "replay", "ollama", "local", "lmstudio", "vllm"})
@@ -35,9 +34,10 @@ FASTER: Mapping[str, Mapping[str, float]] = {
     "service_tier": {"priority": 2.0},
     "serviceTier": {"priority": 2.0},
     "speed": {"fast": 6.0},
+    "inference_geo": {"us": 1.1},
 }
-"""Parameters for faster answers, and how many times the usual price these cost at most."""
-_ABOUT_SPEED = frozenset(FASTER)
+"""Parameters for faster answers, or for a region, and how many times the usual price these cost at most."""
+_ABOUT_PRICE = frozenset((*FASTER, "tools"))
 
 
 class Rates(NamedTuple):
@@ -47,6 +47,17 @@ class Rates(NamedTuple):
     cached: float
     cache_write: float
     output: float
+    long_cache_write: float = 0.0
+    """Of tokens that the cache keeps for an hour; 0: as `cache_write`."""
+
+
+WRITE_FACTOR, LONG_WRITE_FACTOR = 1.25, 2.0
+"""What Anthropic charges for writing to the cache for 5 minutes and for an hour, as multiples of the input
+price (its pricing page, November 2026)."""
+SEARCH_USD = 0.01
+"""Fee of one web search by the provider: $10 per 1,000 at Anthropic and OpenAI (November 2026)."""
+PREVIEW_SEARCH_USD = 0.025
+"""The same for `web_search_preview` at OpenAI, where the model does not reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +69,8 @@ class Price:
     rates: Rates
     dearer: tuple[tuple[int, Rates], ...] = ()
     """(input tokens, rates of calls with more), smallest first."""
+    search_usd: float = SEARCH_USD
+    """Fee of one web search by the provider."""
 
     def for_call(self, usage: Usage) -> tuple[float, Mapping[str, float]]:
         """Cost of one call in USD, and the rates used."""
@@ -72,7 +85,10 @@ class Price:
             + usage.cache_write_tokens * rates.cache_write
             + usage.output_tokens * rates.output
         )
-        return cost * PER_TOKEN, {"input": rates.input, "cached": rates.cached, "output": rates.output}
+        if usage.long_cache_write_tokens and rates.long_cache_write:
+            cost += usage.long_cache_write_tokens * (rates.long_cache_write - rates.cache_write)
+        cost = cost * PER_TOKEN + usage.web_searches * self.search_usd
+        return cost, {"input": rates.input, "cached": rates.cached, "output": rates.output}
 
     def for_calls(self, calls: int, usage: Usage) -> float:
         """Approximate cost in USD of calls that use these tokens together.
@@ -91,8 +107,14 @@ class Price:
     def for_request(self, body: JsonMap) -> "Price":
         """The price of a request, in any format: providers charge more for faster answers."""
         # Looks before it reads: called for every call, of which few have any of these.
-        if _ABOUT_SPEED.isdisjoint(body):
+        if _ABOUT_PRICE.isdisjoint(body):
             return self
+        kinds = [as_text(tool, "type") for tool in maps_in(body, "tools")]
+        if any(kind.startswith("web_search_preview") for kind in kinds):
+            return replace(self, search_usd=max(self.search_usd, PREVIEW_SEARCH_USD))._faster(body)
+        return self._faster(body)
+
+    def _faster(self, body: JsonMap) -> "Price":
         factor = 1.0
         for name, factors in FASTER.items():
             if name in body:
@@ -115,7 +137,7 @@ def price_of(name: str, declared: Mapping[str, Mapping[str, float]], *, at: date
     provider, _, model = name.partition("/")
     for each in (name, model):
         if each in declared:
-            return _declared(declared[each])
+            return _declared(declared[each], name)
     # The name alone proves nothing: only OpenRouter defines this ending.
     if provider in FREE_PROVIDERS or (provider == "openrouter" and name.endswith(":free")):
         return FREE
@@ -137,10 +159,13 @@ def listed_price(provider: str, model: str, *, at: datetime) -> Price | None:
     return price_of(f"{provider}/{model}", {}, at=at)
 
 
-def _declared(rates: Mapping[str, float]) -> Price:
+def _declared(rates: Mapping[str, float], name: str) -> Price:
     full = float(rates["input"])
     cached = float(rates.get("cached", full))
-    return Price("plan", Rates(full, cached, float(rates.get("cache_write", full)), float(rates["output"])))
+    charges_writes = name.startswith("anthropic/") or "claude" in name
+    written = float(rates.get("cache_write", full * WRITE_FACTOR if charges_writes else full))
+    long = max(written, full * LONG_WRITE_FACTOR) if charges_writes else written
+    return Price("plan", Rates(full, cached, written, float(rates["output"]), long))
 
 
 @lru_cache(maxsize=1024)
@@ -156,17 +181,22 @@ def _table_price(provider: str, model: str, at: datetime) -> Price | None:
         f"genai-prices {version('genai-prices')}",
         _rates(listed, 0),
         tuple((start, _rates(listed, start + 1)) for start in starts),
+        max(SEARCH_USD, float(getattr(listed, "web_searches_kcount", None) or 0.0) / 1000),
     )
 
 
 def _rates(listed: Any, input_tokens: int) -> Rates:
     full = _rate(listed.input_mtok, input_tokens)
     cached, written = getattr(listed, "cache_read_mtok", None), getattr(listed, "cache_write_mtok", None)
+    hourly = getattr(listed, "cache_write_1h_mtok", None)
+    # Only Anthropic has a price for writing; older tables lack that of an hour.
+    long = 0.0 if written is None else full * LONG_WRITE_FACTOR
     return Rates(
         full,
         full if cached is None else _rate(cached, input_tokens),
         full if written is None else _rate(written, input_tokens),
         _rate(listed.output_mtok, input_tokens),
+        long if hourly is None else _rate(hourly, input_tokens),
     )
 
 
@@ -179,23 +209,26 @@ def _rate(price: Any, input_tokens: int) -> float:
     return float(rate)
 
 
-# English has four letters per token, source code three, and Chinese one character of three bytes.
-BYTES_PER_TOKEN = 3
-
-# Highest cost of an image observed; it does not depend on the size in bytes.
-TOKENS_PER_IMAGE = 2000
-IMAGE_KEYS = ("data", "image_url", "url")
 OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens")
 USUAL_LIMITS = (
     (r"claude-3-(opus|haiku|sonnet)", 4096),
-    (r"claude-3", 8192),
+    (r"claude-3-5", 8192),
+    (r"claude-(opus-4(-0|-1|-2025|$)|4-opus)", 32_000),
     (r"claude", 64_000),
-    (r"gpt-5|o[1-9]", 128_000),
+    (r"gpt-5-chat|gpt-4o-2024-0[8-9]|gpt-4o-2024-1|gpt-4o(?!-2024)|chatgpt-4o", 16_384),
+    (r"gpt-3|gpt-4(?!\.)", 4096),
+    (r"gpt-5", 128_000),
+    (r"o1-preview", 32_768),
+    (r"o1-mini", 65_536),
+    (r"o[1-9]", 100_000),
     (r"gpt-4\.1", 32_768),
+    (r"gemini-(1|2\.0)", 8192),
     (r"gemini-[2-9]", 65_536),
+    (r"deepseek-(chat|v)", 8192),
     (r"", 16_384),
 )
-"""Maximum answer length of model families, for requests without a limit."""
+"""Maximum answer length of model families, for requests without a limit: where there is a budget, the limit
+that is reserved and sent. Providers reject one that is higher than the model's own."""
 COMPLETION_COUNTS = ("n", "best_of", "num_return_sequences", "candidateCount", "candidate_count")
 """Parameters that make the provider generate, and bill, several answers to one request."""
 PARAMETER_GROUPS = ("generationConfig", "generation_config", "extra_body")
@@ -210,13 +243,6 @@ THINKING_BUDGETS = (
 """Where requests set how long a model may reason."""
 SMALLEST_THINKING_BUDGET = 1024
 """Anthropic takes none below it."""
-HOSTED_TOOL_USES = 3
-"""Uses of tools that the provider runs itself, for requests that do not limit them."""
-HOSTED_RESULT_TOKENS = 8000
-"""Size of a result of such a tool, which the model reads in addition to the prompt."""
-
-# No model reads or writes as many tokens in one call.
-MOST_TOKENS = 4_000_000
 ESTIMATED = " (estimated)"
 """Ends the source of a price when the tokens, and so the cost, are an estimate."""
 
@@ -231,10 +257,16 @@ class SpendingRequest:
     output_tokens: int
     """The maximum of one answer: as requested, or as such models allow."""
     input_usd: float | None
-    """None: the price is unknown."""
+    """Everything but the answers: the prompt, and the fees of tools. None: the price is unknown."""
     output_usd_per_token: float | None
     answers: int = 1
     """Answers that the request makes the provider generate."""
+    margin_usd: float = 0.0
+    """Cost of reasoning beyond the limit, for servers that are not known to count it in the limit."""
+    sets_limit: bool = False
+    """Whether the request has no limit, so that `output_tokens` must be sent with it."""
+    refusal: str = ""
+    """Why the cost has no bound, and what to do about it; empty: it has one."""
 
     @property
     def cost_usd(self) -> float | None:
@@ -257,7 +289,11 @@ class Grant:
     refused: str = ""
     """Why the call may not be made; empty: it may."""
     most_output_tokens: int | None = None
-    """Lowered maximum length of the answer. None: as requested."""
+    """Maximum length of the answer to send. None: as requested."""
+    is_limited: bool = False
+    """Whether there is a budget, so that every limit that was reserved must be sent."""
+    is_refusal_final: bool = True
+    """Whether no other call may be made either."""
     settle: Callable[[float | None], None] | None = None
     """Called once with the call's cost after it was recorded; None: the price is unknown."""
     lose: Callable[[float | None], None] | None = None
@@ -268,32 +304,6 @@ def usual_limit(model: str) -> int:
     """Maximum answer length of `model` when the request sets none."""
     name = model.rpartition("/")[2]
     return next(limit for family, limit in USUAL_LIMITS if re.match(family, name))
-
-
-def worst_case_of(
-    model: str, body: JsonMap, output_limit: int | None, price: Price | None
-) -> SpendingRequest:
-    """The worst case of one call; `body` is the request in any format."""
-    tokens = estimated_tokens(body)
-    if uses := _hosted_tool_uses(body):
-        # The model reads the prompt again after each use.
-        tokens = tokens * (1 + uses) + HOSTED_RESULT_TOKENS * uses * (uses + 1) // 2
-    input_usd = output_usd = None
-    if price is not None:
-        price = price.for_request(body)
-        # Writing to the cache has the highest rate.
-        cached = price.for_call(Usage(input_tokens=tokens, cache_write_tokens=tokens))[0]
-        input_usd = max(cached, price.for_call(Usage(input_tokens=tokens))[0])
-        rates = price.for_call(Usage(input_tokens=tokens))[1]
-        output_usd = rates["output"] / 1e6
-    return SpendingRequest(
-        model=model,
-        input_tokens=tokens,
-        output_tokens=output_limit or usual_limit(model),
-        input_usd=input_usd,
-        output_usd_per_token=output_usd,
-        answers=answer_count(body),
-    )
 
 
 def answer_count(body: JsonMap) -> int:
@@ -309,25 +319,6 @@ def answer_count(body: JsonMap) -> int:
 def thinking_budget(body: JsonMap) -> int:
     """How many tokens a request lets the model reason; 0: it does not say."""
     return max(positive(member(body, *path)) or 0 for path in THINKING_BUDGETS)
-
-
-def _hosted_tool_uses(body: JsonMap) -> int:
-    """How often tools that the provider runs itself, such as a web search, may be used."""
-    hosted = [tool for tool in maps_in(body, "tools") if _is_hosted(tool)]
-    if not hosted:
-        return 0
-    declared = [positive(tool.get("max_uses")) for tool in hosted]
-    uses = sum(HOSTED_TOOL_USES if limit is None else limit for limit in declared)
-    return min(uses, positive(body.get("max_tool_calls")) or uses)
-
-
-def _is_hosted(tool: JsonMap) -> bool:
-    if "functionDeclarations" in tool or "function" in tool or "input_schema" in tool:
-        return False
-    if "type" not in tool:
-        # Gemini names its own tools by the member that configures them.
-        return any(name in tool for name in ("googleSearch", "googleSearchRetrieval", "urlContext"))
-    return str(tool["type"]).startswith(("web_search", "web_fetch", "file_search", "code_execution", "mcp"))
 
 
 def positive(value: object) -> int | None:
@@ -362,89 +353,6 @@ def with_output_limit(parameters: JsonMap, limit: int) -> JsonObject:
             fits = limit > SMALLEST_THINKING_BUDGET
             lowered[group] = {**settings, name: limit - 1} if fits else off
     return lowered
-
-
-def billed_usage(
-    answer: WireAnswer, body: JsonMap, limit: int | None, price: Price | None
-) -> tuple[Usage, bool]:
-    """The tokens to charge for an answer, and whether they are an estimate.
-
-    `limit` is the maximum length of one answer; None: not set. Counts that are missing, or higher than the
-    request allows, are replaced by an estimate from the texts: no answer of a model with a price is free.
-    """
-    usage = answer.usage
-    if price is None or not any(price.rates):
-        return usage, False
-    answers = answer_count(body)
-    input_tokens, output_tokens, reasoning = usage.input_tokens, usage.output_tokens, usage.reasoning_tokens
-    # A provider may count hidden reasoning beyond the limit, and stop tokens; never a longer text.
-    allowed = MOST_TOKENS if limit is None else limit + limit // 4 + 256
-    visible = output_tokens - reasoning
-    if not 0 < input_tokens <= MOST_TOKENS:
-        input_tokens = estimated_tokens(body)
-    is_wrong = visible < 0 or visible > allowed * answers or output_tokens > MOST_TOKENS * answers
-    if is_wrong or not output_tokens:
-        written_tokens = answer_tokens(answer, body)
-        if is_wrong or written_tokens:
-            output_tokens, reasoning = written_tokens, 0
-    cached = usage.cached_tokens if usage.cached_tokens <= input_tokens else 0
-    written = usage.cache_write_tokens if cached + usage.cache_write_tokens <= input_tokens else 0
-    counts = (input_tokens, cached, output_tokens, reasoning, written)
-    if counts == (
-        usage.input_tokens,
-        usage.cached_tokens,
-        usage.output_tokens,
-        usage.reasoning_tokens,
-        usage.cache_write_tokens,
-    ):
-        return usage, False
-    return (
-        Usage(
-            input_tokens=input_tokens,
-            cached_tokens=cached,
-            output_tokens=output_tokens,
-            reasoning_tokens=reasoning,
-            cache_write_tokens=written,
-        ),
-        True,
-    )
-
-
-def answer_tokens(answer: WireAnswer, body: JsonMap) -> int:
-    """Estimated tokens of all answers to a request."""
-    texts = [answer.text, *(each.arguments for each in answer.tool_requests), answer.other_text]
-    tokens = -(-len("".join(texts).encode("utf-8", "replace")) // BYTES_PER_TOKEN)
-    # Where only one answer was read, the others are taken to be as long.
-    return tokens if answer.other_text else tokens * answer_count(body)
-
-
-def estimated_tokens(body: object) -> int:
-    """Estimated tokens of a request, rather too many than too few."""
-    return _size(body) // BYTES_PER_TOKEN + 1
-
-
-def _size(value: object) -> int:
-    size, waiting = 0, [value]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, str):
-            size += len(each.encode("utf-8", "replace")) if not each.isascii() else len(each)
-        elif isinstance(each, Mapping):
-            for key, below in each.items():
-                size += len(key) + 4
-                if key in IMAGE_KEYS and isinstance(below, str) and _is_image(below):
-                    size += TOKENS_PER_IMAGE * BYTES_PER_TOKEN
-                else:
-                    waiting.append(below)
-        elif isinstance(each, list | tuple):
-            waiting += each
-        else:
-            size += 4
-    return size
-
-
-def _is_image(text: str) -> bool:
-    return text.startswith("data:") or (len(text) > 1000 and " " not in text[:1000])
 
 
 PROVIDER_START = "\n    Provider(\n        id='"

@@ -15,7 +15,9 @@ import re
 import time
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
@@ -91,6 +93,43 @@ class PoolState:
     """The process whose pool it is; empty: this one."""
     outage: str = ""
     """Why the provider is considered unreachable; empty: it is not."""
+
+
+TRIES = 5
+"""Tries of a call that breaks off or fails at the provider, each paid for."""
+LONGEST_PAUSE_SECONDS = 60.0
+"""Between two tries; the batch waits out a longer one."""
+
+
+class _RepeatedCall:
+    """Identity of one call over its tries."""
+
+
+_repeated_call: ContextVar[_RepeatedCall | None] = ContextVar("repeated_call", default=None)
+
+
+@contextmanager
+def one_call() -> Iterator[None]:
+    """Tries of calls in the body are those of one call: an outage is certain once several calls fail."""
+    token = _repeated_call.set(_RepeatedCall())
+    try:
+        yield
+    finally:
+        _repeated_call.reset(token)
+
+
+def pause_before_retry(error: ModelError, tries: int) -> float | None:
+    """Seconds to wait before a call that may be billed is tried again; None: it is not."""
+    if not error.may_be_billed or not error.is_repeatable or tries >= TRIES:
+        return None
+    # In an outage, the provider is probed: the next try waits for that.
+    pause = 0.0 if error.is_outage else error.pause_seconds * 2.0 ** (tries - 1)
+    return pause if pause <= LONGEST_PAUSE_SECONDS else None
+
+
+def repeated_call() -> object | None:
+    """What identifies the call of which this is a try; None: the caller repeats nothing."""
+    return _repeated_call.get()
 
 
 class Slot(NamedTuple):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from proctor.errors import ModelError, UsageError
 from proctor.model import Answer, Model, Request
 from proctor.models import routes, scripted
-from proctor.models.prices import FREE, Price, SpendingRequest, price_of, worst_case_of
+from proctor.models.prices import FREE, Price, SpendingRequest, price_of
 from proctor.models.rate_limits import RatePools
 from proctor.models.routes import (
     LitellmRoute,
@@ -244,11 +244,15 @@ class ModelRouter:
 
     def worst_case(self, request: Request) -> SpendingRequest:
         """Worst-case cost of a call; unknown when the model has no price or no route."""
+        # Loaded here: only a run with a budget needs it.
+        from proctor.models.worst_case import worst_case_of
+
         if self.is_replayed:
             return worst_case_of(request.model, {}, None, FREE)
         route = self._route_of_request(request.model)
         limit = answer_limit(request, route)
-        return worst_case_of(request.model, request_body(request, route), limit, route.price)
+        body = request_body(request, route)
+        return worst_case_of(request.model, body, limit, route.price, endpoint=route.endpoint)
 
     def get_ready(self) -> None:
         """Load what the checked models need, before anything runs."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from proctor.errors import ModelError, RateLimited, UsageError
 from proctor.json_values import JsonMap, JsonObject, compact_encoder
 from proctor.model import Answer, Request, ToolRequest, WireAnswer
-from proctor.models.prices import ESTIMATED, FREE, Price, billed_usage, output_limit
+from proctor.models.prices import ESTIMATED, FREE, Price, output_limit
 from proctor.session import ModelCall, Usage
 
 if TYPE_CHECKING:
@@ -74,7 +74,9 @@ async def _call_litellm(library: LiteLLM, request: Request) -> WireAnswer:
 
         return openai.read(answer.model_dump())
     except (LookupError, TypeError, AttributeError) as cause:
-        raise ModelError("litellm answered in an unknown format") from cause
+        unknown = ModelError("litellm answered in an unknown format")
+        unknown.may_be_billed, unknown.is_repeatable = True, False
+        raise unknown from cause
 
 
 def _attributed(failure: Exception) -> ModelError:
@@ -84,7 +86,10 @@ def _attributed(failure: Exception) -> ModelError:
     if status == 429:
         return RateLimited(message)
     reasons = {400: "bad_request", 401: "auth", 403: "auth", 404: "bad_request", 422: "bad_request"}
-    return ModelError(message, reason=reasons.get(status or 0))
+    error = ModelError(message, reason=reasons.get(status or 0))
+    # It has made its own tries; a failure of the connection has no status.
+    error.may_be_billed, error.is_repeatable = status not in reasons, False
+    return error
 
 
 # Compact and unescaped: half the bytes of the default for most languages.
@@ -282,10 +287,10 @@ class RemoteRoute:
         try:
             reading = self._wire.read(posted.answer)
         except (LookupError, TypeError, AttributeError) as cause:
-            from proctor.models.client import clean
+            from proctor.models.client import clean, unreadable
 
             began = clean(posted.body[:200].decode(errors="replace"), endpoint)
-            raise ModelError(
+            raise unreadable(
                 f"{self.provider} answered in an unknown format; the answer began {began!r}"
             ) from cause
         if not self._pricing.done():
@@ -327,9 +332,14 @@ def priced(
 ) -> Answer:
     """An answer with its call, at the price of the route."""
     price = route.price
-    body, limit = request_body(request, route), answer_limit(request, route)
+    body = request_body(request, route)
     price = price.for_request(body) if price else None
-    usage, is_estimated = billed_usage(reading, body, limit, price)
+    usage, is_estimated = reading.usage, False
+    if price is not None and any(price.rates):
+        # Loaded here: a run on scripted models needs none of it.
+        from proctor.models.worst_case import billed_usage
+
+        usage, is_estimated = billed_usage(reading, body)
     cost, rates = price.for_call(usage) if price else (None, {})
     source = price.source if price else ""
     call = ModelCall(

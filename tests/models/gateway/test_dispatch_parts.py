@@ -60,7 +60,7 @@ def call(wire="chat", kind="answer", **more):
         "is_sent": True,
         "route": None,
         "waited": None,
-        "mark_sent": None,
+        "mark_sent": lambda is_sent: None,
     }
     made = SimpleNamespace(**usual | more)
     made.access.note_once = made.access.notes.append
@@ -87,53 +87,6 @@ async def test_a_missing_key_is_said_before_anything_is_sent():
     assert raised.value.reason == "auth"
 
 
-def billed(may_be_billed):
-    error = ModelError("broke off")
-    error.may_be_billed = may_be_billed
-    return error
-
-
-@pytest.mark.parametrize(
-    ("failures", "has_begun", "tries"),
-    [
-        ([], False, 1),
-        ([True], False, 2),
-        ([False], False, 1),
-        ([True], True, 1),
-        ([True] * 99, False, server.TRIES),
-    ],
-)
-async def test_a_call_that_may_be_billed_is_paid_for_again_before_it_is_repeated(
-    failures, has_begun, tries, monkeypatch
-):
-    asked, lost, opened = [], [], []
-
-    async def ask(made, route):
-        asked.append(route)
-
-    class Client:
-        async def open(self, target, sent, waited, mark_sent):
-            opened.append(sent)
-            if len(opened) <= len(failures):
-                raise billed(failures[len(opened) - 1])
-            return "flow"
-
-    monkeypatch.setattr(server, "_ask_to_spend", ask)
-    monkeypatch.setattr(server.openai, "wants_renamed_limit", lambda endpoint: False)
-    made = call(route="route", grant=SimpleNamespace(lose=lost.append))
-    made.delivery.has_begun = has_begun
-    dispatcher = Dispatcher(SimpleNamespace(client=Client()), None)
-    opening = dispatcher._open(made, ENDPOINT, "target", asks_usage=False)
-    if tries > len(failures):
-        assert await opening == "flow"
-    else:
-        with pytest.raises(ModelError, match="broke off"):
-            await opening
-    assert len(opened) == tries
-    assert (asked, lost) == (["route"] * (tries - 1), [None] * min(tries - 1, 1))
-    assert made.is_sent is (tries == 1)
-
-
 @pytest.mark.parametrize(
     ("wire", "body", "renames", "asks_usage", "sent"),
     [
@@ -158,12 +111,12 @@ async def test_a_call_that_may_be_billed_is_paid_for_again_before_it_is_repeated
 )
 async def test_what_a_provider_is_sent(wire, body, renames, asks_usage, sent, monkeypatch):
     async def open_(target, raw, waited, mark_sent):
-        return raw
+        return SimpleNamespace(error=None, raw=raw)
 
     monkeypatch.setattr(server.openai, "wants_renamed_limit", lambda endpoint: renames)
     made = call(wire, body=body)
     dispatcher = Dispatcher(SimpleNamespace(client=SimpleNamespace(open=open_)), None)
-    raw = await dispatcher._open(made, ENDPOINT, "target", asks_usage=asks_usage)
+    raw = (await dispatcher._open(made, ENDPOINT, "target", asks_usage=asks_usage)).raw
     assert server.json.loads(raw) == sent and made.sent == raw.decode()
 
 

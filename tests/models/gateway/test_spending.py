@@ -6,7 +6,8 @@ import json
 import pytest
 from loopback import completion, sse, streaming
 
-from proctor.models.prices import Grant, SpendingRequest, estimated_tokens, usual_limit
+from proctor.models.prices import Grant, SpendingRequest, usual_limit
+from proctor.models.worst_case import estimated_tokens
 from proctor.testing import eventually_async
 
 PROMPT = "Tell me everything you know. " * 100
@@ -147,7 +148,9 @@ async def test_tools_that_the_provider_runs_make_it_read_the_prompt_again(
     await begin(spend=purse).post(path, prompt | {"tools": tools} | more)
     (request,) = purse.asked
     uses = reads - 1
-    assert request.input_tokens - 8000 * uses * reads // 2 == pytest.approx(reads * len(PROMPT) / 3, rel=0.1)
+    results, answers = 8000 * uses * reads // 2, request.output_tokens * uses
+    assert request.input_tokens - results - answers == pytest.approx(reads * len(PROMPT) / 3, rel=0.1)
+    assert request.input_usd == pytest.approx(request.input_tokens / 1e6 + 0.01 * uses)
 
 
 async def test_a_lower_limit_of_gemini_is_shared_with_its_thinking(provider, begin, open_gateway):

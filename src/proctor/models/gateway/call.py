@@ -21,9 +21,10 @@ from proctor.models.gateway.access import OpenAccess
 from proctor.models.gateway.dialect import CONTENT_TYPE, NOTHING, ClientRequest, WireDialect
 from proctor.models.gateway.parameters import allowed
 from proctor.models.key_filter import NO_KEYS
-from proctor.models.prices import ESTIMATED, Grant, Price, answer_tokens, billed_usage, estimated_tokens
+from proctor.models.prices import ESTIMATED, Grant, Price
 from proctor.models.recording import Exchange, RecordedTake
 from proctor.models.routes import Route, encode
+from proctor.models.worst_case import answer_tokens, billed_usage, estimated_tokens
 from proctor.session import ModelCall, Usage
 
 NO_BUFFERING = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -180,8 +181,6 @@ DIALECTS: Mapping[str, WireDialect] = {
     "gemini": gemini,
 }
 CUT_OFF = ("", "cut_off")
-BROKEN = ("cancelled", "cut_off")
-"""Statuses of calls whose answer is not complete."""
 STREAM_ENDED = "the stream ended before the answer did"
 CLIENT_HUNG_UP = "the client hung up before the answer had ended; its tokens are estimated"
 
@@ -221,6 +220,8 @@ class GatewayCall:
         """Whether the provider may bill it."""
         self.is_estimated = False
         """Whether its tokens are an estimate."""
+        self.has_long_context = False
+        """Whether a beta header lets the model read longer prompts."""
         self.grant = Grant()
         self.original = body
         """As the client sent it, which recordings contain."""
@@ -283,12 +284,12 @@ class GatewayCall:
                 self.access.note_once(f"the traffic could not be recorded: {error.strerror}")
 
     def _settle(self, call: ModelCall) -> None:
-        """Settle its reservation; with the worst case when it broke off after it was sent.
+        """Settle its reservation; with the worst case when it was sent and no usage says what it cost.
 
         The received part of an answer does not bound its cost: the model may have reasoned, or continue.
         """
-        broke_off = self.is_broken or self.status in BROKEN or not self.delivery.chunks
-        if self.is_sent and self.grant.lose and broke_off and self.status != "ok":
+        is_unknown = self.status != "ok" or self.is_estimated
+        if self.is_sent and self.grant.lose and is_unknown:
             self.grant.lose(call.cost_usd)
         elif self.grant.settle:
             self.grant.settle(call.cost_usd)
@@ -313,8 +314,10 @@ class GatewayCall:
 
     def _counted(self, reading: WireAnswer) -> Usage:
         """Token counts; estimated where the provider sends none, since they are billed nevertheless."""
-        usage, limit = reading.usage, self.dialect.output_limit(self.body)
-        billed, self.is_estimated = billed_usage(reading, self.body, limit, self.price)
+        usage = reading.usage
+        billed = usage
+        if self.price and any(self.price.rates):
+            billed, self.is_estimated = billed_usage(reading, self.body)
         if self.status != "ok":
             # Counts before a stream broke off cover its beginning only.
             self.error = self.error or CLIENT_HUNG_UP

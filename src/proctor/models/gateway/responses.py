@@ -189,6 +189,7 @@ def _reading(response: JsonMap) -> WireAnswer:
             cached_tokens=as_whole_number(usage, "input_tokens_details", "cached_tokens"),
             output_tokens=as_whole_number(usage, "output_tokens"),
             reasoning_tokens=as_whole_number(usage, "output_tokens_details", "reasoning_tokens"),
+            web_searches=sum(item.get("type") == "web_search_call" for item in items),
         ),
         tool_requests,
         ends.get(status, status),

@@ -42,11 +42,13 @@ from proctor.models.gateway.call import (
 from proctor.models.gateway.dialect import CONTENT_TYPE, ClientRequest, CollectedStream, Frame, read_events
 from proctor.models.gateway.parameters import ParameterRefused, library_parameters, passed_up
 from proctor.models.key_filter import FilteredStream, KeyFilter
-from proctor.models.prices import BYTES_PER_TOKEN, FREE, Grant, estimated_tokens, worst_case_of
+from proctor.models.prices import FREE, Grant
 from proctor.models.providers import Endpoint, is_loopback
+from proctor.models.rate_limits import one_call, pause_before_retry
 from proctor.models.recording import NotRecorded, ReplayedTake
 from proctor.models.router import ModelRouter, short_names
 from proctor.models.routes import ReplayRoute, Route, encode
+from proctor.models.worst_case import BYTES_PER_TOKEN, estimated_tokens, with_tool_limits, worst_case_of
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter
@@ -56,8 +58,8 @@ if TYPE_CHECKING:
 
 JSON = {"content-type": "application/json"}
 STREAM = {"content-type": CONTENT_TYPE}
-TRIES = 5
-"""Tries of a call whose provider breaks off before it answers."""
+LONG_CONTEXT = "context-1m"
+"""In Anthropic's beta header: the model reads longer prompts."""
 STATUSES = {"auth": 401, "bad_request": 400, "quota": 429, "rate_limit": 429, "not_recorded": 409}
 """HTTP status by reason of a `ModelError`; 502 for the rest."""
 
@@ -98,6 +100,7 @@ class Dispatcher:
             call.restrict()
         except ParameterRefused as refused:
             raise GatewayRefusal(400, str(refused)) from refused
+        call.has_long_context = LONG_CONTEXT in headers.get("anthropic-beta", "")
         await _ask_to_spend(call, route)
         if self._supports(route, call) and await self._relay(call, route, headers):
             return
@@ -169,19 +172,32 @@ class Dispatcher:
             body["stream_options"] = {**as_map(body, "stream_options"), "include_usage": True}
         sent = encode(body).encode("utf-8", "replace")
         call.sent = sent.decode()
-        for left in reversed(range(TRIES)):
-            try:
-                return await self._models.client.open(target, sent, call.waited, call.mark_sent)
-            except ModelError as error:
-                if not error.may_be_billed or not left or call.delivery.has_begun:
-                    raise
-            # It may be billed: another try is reserved again.
-            if call.grant.lose:
-                call.grant.lose(None)
-            call.grant, call.is_sent = Grant(), False
-            if call.route:
-                await _ask_to_spend(call, call.route)
-        raise AssertionError("unreachable")
+        tries = 1
+        with one_call():
+            while True:
+                flow: ResponseStream | None = None
+                try:
+                    flow = await self._models.client.open(target, sent, call.waited, call.mark_sent)
+                    if flow.error is None:
+                        return flow
+                    error = flow.error
+                except ModelError as failure:
+                    error = failure
+                pause = None if call.delivery.has_begun else pause_before_retry(error, tries)
+                if pause is None:
+                    if flow is not None:
+                        return flow
+                    raise error
+                tries += not error.is_outage
+                # It may be billed: another try is reserved again.
+                if call.grant.lose:
+                    call.grant.lose(None)
+                call.grant, call.is_sent = Grant(), False
+                if pause:
+                    call.waited(pause)
+                    await asyncio.sleep(pause)
+                if call.route:
+                    await _ask_to_spend(call, call.route)
 
 
 async def _pass_on(call: GatewayCall, flow: ResponseStream, *, hides_usage: bool) -> None:
@@ -196,6 +212,8 @@ async def _pass_on(call: GatewayCall, flow: ResponseStream, *, hides_usage: bool
             call.status = "ok"
         else:
             raw = redacted_error(raw)
+            # No provider bills what it refuses; whether it bills what fails at its side is unknown.
+            call.mark_sent(flow.status >= 500 or flow.status == 408)
             call.status, call.error = str(flow.status), raw[:500].decode("utf-8", "replace")
         call.delivery.prepare(flow.status, headers, raw)
         return
@@ -295,14 +313,26 @@ async def _ask_to_spend(call: GatewayCall, route: Route) -> None:
     spend = call.access.caller.spend
     if spend is None or call.gateway_route.kind != "answer":
         return
-    limit = call.dialect.output_limit(call.body)
-    request = worst_case_of(call.model, call.body, limit, route.price)
+    request = worst_case_of(
+        call.model,
+        call.body,
+        call.dialect.output_limit(call.body),
+        route.price,
+        endpoint=route.endpoint,
+        has_long_context=call.has_long_context,
+    )
     call.grant = grant = await spend(request)
+    if grant.refused and not grant.is_refusal_final:
+        call.access.note_once(f"a request was refused: {grant.refused}")
+        raise GatewayRefusal(400, grant.refused, "not_priced")
     if grant.refused:
         raise GatewayRefusal(402, grant.refused, "cost_limit")
+    if grant.is_limited:
+        call.body = with_tool_limits(call.body)
     most = grant.most_output_tokens
-    if most is not None and most < request.output_tokens:
+    if most is not None and (most < request.output_tokens or request.sets_limit):
         call.body = call.dialect.with_output_limit(call.body, most)
+    if most is not None and most < request.output_tokens:
         call.access.note_once("answers were kept shorter than was asked for, to stay within the cost limit")
 
 
