@@ -1,7 +1,8 @@
-"""A model provider on loopback that misbehaves at random and counts what it would bill.
+"""A model provider on loopback that misbehaves and counts what it would bill.
 
-It speaks OpenAI's chat completions, whole and streamed. It bills like a strict provider: every answer that it
-has begun to produce is charged in full, whether or not the caller got it.
+It speaks OpenAI's chat completions and responses, Anthropic's messages and Google's generateContent. It bills
+like a strict provider: every answer that it has begun to produce is charged in full, whether or not the caller
+got it. Most models misbehave at random; those named after a case of `chaos.money` do so by its rule.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import json
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,8 @@ INPUT_USD, OUTPUT_USD = 10e-6, 40e-6
 """Per token. `PRICES` declares the same in plans."""
 PRICES = "{input: 10, output: 40}"
 BYTES_PER_TOKEN = 4
+ANSWER_SECONDS = 0.01
+"""How long an answer by a rule takes: calls overlap."""
 USUAL_OUTPUT = 40
 """Tokens of an answer, unless the request allows fewer."""
 
@@ -41,6 +44,20 @@ FAULTS = {
 BILLED = frozenset(FAULTS) - {"rate limit", "server error", "overloaded"}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill:
+    """What a rule charges for one request, and what it answers."""
+
+    usd: float
+    body: bytes
+    status: int = 200
+    seconds: float = ANSWER_SECONDS
+
+
+Rule = Callable[[str, Mapping[str, Any], int], Bill]
+"""From the path, the request and the number of earlier requests for its model to the bill."""
+
+
 @dataclass(slots=True)
 class Provider:
     """The state of a running server. `calm` makes it answer everything well."""
@@ -53,6 +70,10 @@ class Provider:
     billed_usd: float = 0.0
     faults: Counter[str] = field(default_factory=Counter)
     keys: set[str] = field(default_factory=set)
+    rules: dict[str, Rule] = field(default_factory=dict)
+    """By the name of a model."""
+    billed_by_model: Counter[str] = field(default_factory=Counter)
+    calls_by_model: Counter[str] = field(default_factory=Counter)
 
     def next_fault(self) -> str:
         """The fault of the next answer."""
@@ -66,6 +87,16 @@ class Provider:
         """Answer one request, or fail at it."""
         raw = await request.read()
         body = json.loads(raw)
+        model = str(request.match_info.get("model") or body.get("model"))
+        if rule := self.rules.get(model):
+            bill = rule(request.path, body, self.calls_by_model[model])
+            self.calls_by_model[model] += 1
+            self.billed_by_model[model] += bill.usd
+            await asyncio.sleep(bill.seconds)
+            headers = {"Retry-After": "0.01"} if bill.status != 200 else {}
+            return web.Response(
+                body=bill.body, status=bill.status, content_type="application/json", headers=headers
+            )
         self.keys.add(request.headers.get("Authorization", ""))
         fault = self.next_fault()
         choices = int(body.get("n") or 1)
@@ -187,7 +218,8 @@ def running_provider(chance: random.Random) -> Iterator[Provider]:
 
     async def serve() -> None:
         app = web.Application(client_max_size=64 << 20)
-        app.router.add_post("/v1/chat/completions", provider.answer)
+        for path in ("chat/completions", "responses", "messages", "models/{model}:generateContent"):
+            app.router.add_post(f"/v1/{path}", provider.answer)
         runner = web.AppRunner(app, shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()

@@ -17,6 +17,9 @@ USUAL_CALLS = 20
 """Calls within their limits after which a server is taken to bill no reasoning beyond them."""
 OVERRUN_FACTOR = 1.5
 """How many times the highest excess so far a call may cost in addition, after one has exceeded its limits."""
+SMALL_EXCESS = 0.1
+"""Part of its worst case by which a call may exceed it without having exceeded its limits: tokens of the
+prompt are estimated, and providers add some of their own."""
 UNKNOWN_PRICE = (
     "the price of {model} is unknown, so the budget cannot be enforced: declare it under `prices` in the plan"
 )
@@ -31,11 +34,8 @@ class CallHabits:
         self.calls_within = 0
         """Calls that cost at most what their requests allow."""
         self.highest_excess_usd = 0.0
-
-    @property
-    def has_overrun(self) -> bool:
-        """Whether a call has cost more than its request allows."""
-        return self.highest_excess_usd > 0.0
+        self.has_overrun = False
+        """Whether a call has cost clearly more than its request allows."""
 
     @property
     def is_known(self) -> bool:
@@ -44,20 +44,20 @@ class CallHabits:
 
     def margin_usd(self, worst: SpendingRequest) -> float:
         """What a call may cost beyond what its request allows."""
-        if self.has_overrun:
-            return max(worst.margin_usd, OVERRUN_FACTOR * self.highest_excess_usd)
-        return 0.0 if self.is_known else worst.margin_usd
+        margin = 0.0 if self.is_known and not self.has_overrun else worst.margin_usd
+        return max(margin, OVERRUN_FACTOR * self.highest_excess_usd)
 
     def learn(self, allowed_usd: float, cost_usd: float | None) -> bool:
-        """Learn from the cost of a call; whether it is the first beyond what its request allows."""
+        """Learn from the cost of a call; whether it is the first clearly beyond what its request allows."""
         if cost_usd is None:
             return False
         excess = cost_usd - allowed_usd
-        if excess <= ROUNDING_USD:
+        if excess > ROUNDING_USD:
+            self.highest_excess_usd = max(self.highest_excess_usd, excess)
+        if excess <= SMALL_EXCESS * allowed_usd + ROUNDING_USD:
             self.calls_within += 1
             return False
-        is_first = not self.has_overrun
-        self.highest_excess_usd = max(self.highest_excess_usd, excess)
+        is_first, self.has_overrun = not self.has_overrun, True
         return is_first
 
 
@@ -180,9 +180,11 @@ class Reservation:
 
         `recorded_usd` is the part of it that was charged already, or, unless it `is_recorded`, will be.
         """
-        if hold.usd > ROUNDING_USD:
-            # Without a usage, nothing says that it stayed within its limit: the margin counts, too.
-            self._lost += max(0.0, hold.usd - recorded_usd)
+        # What its request allows; more where the provider has billed more before.
+        has_margin = hold.habits is None or hold.habits.has_overrun
+        worst_usd = hold.usd if has_margin else hold.plain_usd
+        if worst_usd > ROUNDING_USD:
+            self._lost += max(0.0, worst_usd - recorded_usd)
             self.calls_lost += 1
         if not is_recorded:
             self._unrecorded += recorded_usd

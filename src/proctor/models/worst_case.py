@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 # English has four letters per token, source code three, and Chinese one character of three bytes.
 BYTES_PER_TOKEN = 3
 
+ADDED_TOKENS = 32
+"""Of the template in which a model reads the messages."""
+ADDED_TOOL_TOKENS = 550
+"""Of the text with which providers explain tools to the model; the longest is Anthropic's."""
+
 # No model reads or writes as many tokens in one call.
 MOST_TOKENS = 4_000_000
 
@@ -166,6 +171,7 @@ def worst_case_of(
     except _NotPriced as unknown:
         refusal, content, uses, result_tokens = str(unknown), _PartCosts(0, 0), 0, 0
     tokens = (_size(body) - content.replaced_bytes) // BYTES_PER_TOKEN + 1 + content.tokens
+    tokens += ADDED_TOKENS + (ADDED_TOOL_TOKENS if body.get("tools") else 0)
     if content.reads_files:
         tokens = max(tokens, LONG_CONTEXT_TOKENS if has_long_context else context_tokens(model))
     if uses:
