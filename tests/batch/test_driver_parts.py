@@ -94,7 +94,7 @@ def leftovers(monkeypatch):
         "proctor.workspace.source_repository.open_source", lambda path, environment: (path, dict(environment))
     )
     monkeypatch.setattr(
-        "proctor.workspace.worktree.remove_folder",
+        "proctor.workspace.folders.remove_folder",
         lambda folder: calls.append(("remove", folder.name)) or ("busy" if folder.name == "s2" else ""),
     )
     return calls

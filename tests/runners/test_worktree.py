@@ -2,8 +2,6 @@
 
 import asyncio
 import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -491,28 +489,6 @@ async def test_the_tree_stays_or_goes_as_the_plan_says_and_the_branch_stays(
 
     assert work.folder.exists() == stays
     assert git(repo, "rev-parse", "--verify", work.branch)
-
-
-def test_a_tree_that_resists_is_removed_all_the_same(tmp_path):
-    outside = tmp_path / "outside"
-    outside.mkdir(mode=0o500)
-    deep = tmp_path / "tree" / "deep" / "er"
-    deep.mkdir(parents=True)
-    (deep / "file").touch(mode=0o400)
-    (deep / "link").symlink_to(outside)
-    deep.chmod(0o500)
-    deep.parent.chmod(0)
-    code = "import sys, pathlib; from proctor.workspace.worktree import remove_folder as remove; "
-    code += "print(repr(remove(pathlib.Path(sys.argv[1]))))"
-    # Permissions mean nothing to root, unless it gives up its powers.
-    powerless = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
-
-    words = [*powerless, sys.executable, "-c", code, str(tmp_path / "tree")]
-    printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-
-    assert printed == "''\n"
-    assert not (tmp_path / "tree").exists()
-    assert outside.stat().st_mode & 0o777 == 0o500
 
 
 async def test_many_sessions_of_one_repository_start_at_once(tmp_path, repo):

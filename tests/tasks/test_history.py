@@ -18,9 +18,10 @@ from proctor.errors import UsageError
 from proctor.git import Git
 from proctor.processes import end_attempt
 from proctor.tasks import history
-from proctor.tasks.history import find_candidates, guess_check, judge_runs, remove_trials, since_date
+from proctor.tasks.history import find_candidates, guess_check, judge_runs, since_date
 from proctor.tasks.statement import linked_issue, new_names, read_issues, title_and_body
 from proctor.testing import eventually
+from proctor.workspace.folders import remove_abandoned
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 HIDDEN = "hidden.tar.xz"
@@ -277,12 +278,12 @@ def test_the_tree_of_a_killed_miner_is_removed_and_its_programs_are_ended(tmp_pa
     try:
         eventually(mark.exists)
         [lock] = (home / "worktrees").glob("history-*.lock")
-        remove_trials(home)
+        remove_abandoned(home)
         assert lock.exists() and lock.with_suffix("").is_dir(), "a running miner keeps its trees"
     finally:
         miner.kill()
         miner.wait()
-    remove_trials(home)
+    remove_abandoned(home)
     assert list((home / "worktrees").iterdir()) == []
     assert end_attempt(lock.stem) == [], "its programs have ended"
 
@@ -319,7 +320,7 @@ async def test_commits_are_validated_in_parallel_until_there_are_enough_tasks(
 
     monkeypatch.setattr(history.HistoryMiner, "_earlier", lambda self: {})
     monkeypatch.setattr(history.HistoryMiner, "_validated", validate)
-    monkeypatch.setattr(history, "remove_trials", lambda home: None)
+    monkeypatch.setattr(history, "remove_abandoned", lambda home: [])
 
     monkeypatch.setattr(history.HistoryMiner, "_result", lambda self, results: list(results))
     seen: list[str] = []

@@ -13,7 +13,6 @@ from proctor.workspace.base_objects import _quoted
 from proctor.workspace.source_repository import open_source
 from proctor.workspace.test_reports import _read_report
 from proctor.workspace.worktree import (
-    _make_writable,
     make_home,
     make_tree,
     remove_home,
@@ -22,18 +21,6 @@ from proctor.workspace.worktree import (
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
 
 
-def test_all_folders_become_writable_and_links_are_left(tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir(mode=0o555)
-    inner = tmp_path / "folder/inner/innermost"
-    inner.mkdir(parents=True)
-    (tmp_path / "folder/link").symlink_to(elsewhere)
-    folders = [inner, inner.parent, tmp_path / "folder"]
-    for folder in folders:
-        folder.chmod(0o500)
-    _make_writable(tmp_path / "folder")
-    assert [stat.S_IMODE(folder.stat().st_mode) for folder in folders] == [0o700] * 3
-    assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o555
 
 
 @pytest.mark.parametrize(

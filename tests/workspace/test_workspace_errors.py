@@ -343,7 +343,7 @@ async def test_a_scratch_clone_that_cannot_be_made_leaves_nothing(
     source: SourceRepository, tmp_path: Path
 ) -> None:
     with pytest.raises(WorkspaceError, match="copying the history"):
-        async with merge_queue.ScratchClone(tmp_path / "home", source, MISSING):
+        async with merge_queue.scratch_clone(tmp_path / "home", source, MISSING):
             pass
     assert list((tmp_path / "home/worktrees").iterdir()) == []
 

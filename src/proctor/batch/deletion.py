@@ -16,8 +16,9 @@ from proctor.git import Git
 from proctor.item import RUNNING
 from proctor.json_values import JsonObject
 from proctor.store import Scope, Store
+from proctor.workspace.folders import remove_abandoned, remove_folder
 from proctor.workspace.source_repository import SESSION_REFS
-from proctor.workspace.worktree import remove_folder, session_folder
+from proctor.workspace.worktree import session_folder
 
 AT_ONCE = 200
 """Sessions per transaction: other writers wait that long."""
@@ -75,6 +76,7 @@ def delete_run(
     store: Store, run_id: str, home: Path, environment: Mapping[str, str], *, branches: bool
 ) -> Removal:
     """Delete a run that is not running, and its words from the search index."""
+    remove_abandoned(home)
     removal = _delete_run(store, run_id, home, environment, branches=branches)
     store.search_index.compact()
     return removal
@@ -136,6 +138,8 @@ def prune_runs(ctx: RunContext, before: datetime, *, keep_scores: bool, dry_run:
         for batch in batches
     ]
     freed = None
+    if not dry_run:
+        problems += remove_abandoned(ctx.home)
     if runs and not dry_run:
         size = store.file_bytes()
         for run in runs:
@@ -159,8 +163,13 @@ def prune_runs(ctx: RunContext, before: datetime, *, keep_scores: bool, dry_run:
 
 def _remove_worktrees(store: Store, run_id: str, home: Path) -> list[str]:
     """Remove the worktrees of a run; what could not be removed."""
-    sessions = store.read.table("sessions", Scope(run_id=run_id))
-    problems = [remove_folder(session_folder(home, row["id"])) for row in sessions if row["worktree"]]
+    try:
+        present = {folder.name for folder in (home / "worktrees").iterdir()}
+    except FileNotFoundError:
+        return []
+    # A process that was killed may not have recorded the worktree with its session.
+    folders = (session_folder(home, row["id"]) for row in store.read.table("sessions", Scope(run_id=run_id)))
+    problems = [remove_folder(folder) for folder in folders if folder.name in present]
     return [problem for problem in problems if problem]
 
 

@@ -332,8 +332,9 @@ def clear_leftovers(
     from proctor import secrets
     from proctor.processes import end_attempt
     from proctor.workspace.commit import rescue
+    from proctor.workspace.folders import remove_abandoned, remove_folder
     from proctor.workspace.source_repository import SESSION_REFS, open_source
-    from proctor.workspace.worktree import remove_folder, session_folder
+    from proctor.workspace.worktree import session_folder
 
     visible = secrets.visible(environment, named={"HOME"})
     for session in sessions:
@@ -352,6 +353,8 @@ def clear_leftovers(
                 continue
         if problem := remove_folder(folder):
             note(f"the worktree of session {session['id']} could not be removed: {problem}")
+    for problem in remove_abandoned(home):
+        note(f"a folder that another process left could not be removed: {problem}")
 
 
 class WriterPace:

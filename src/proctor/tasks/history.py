@@ -8,7 +8,6 @@ that an interrupted run continues where it was.
 """
 
 import asyncio
-import fcntl
 import json
 import os
 import re
@@ -26,7 +25,7 @@ from proctor.formatting import clipped
 from proctor.git import Git, GitError
 from proctor.item import Item, digest_of
 from proctor.json_values import JsonObject, as_text, json_object, parse_json
-from proctor.processes import ProgramResult, end_attempt, run
+from proctor.processes import ProgramResult, run
 from proctor.sandbox import Phase, Sandbox
 from proctor.tasks.statement import (
     REWRITE,
@@ -39,8 +38,8 @@ from proctor.tasks.statement import (
     without_paths,
 )
 from proctor.workspace import beneath
+from proctor.workspace.folders import remove_abandoned, temporary_folder
 from proctor.workspace.hidden_tests import HiddenTests, is_ci, is_test, write_archive
-from proctor.workspace.locks import file_lock
 from proctor.workspace.setup import in_thread, session_environment, slug_of
 from proctor.workspace.source_repository import SourceRepository, open_source
 from proctor.workspace.test_reports import Results, read_results, restricted, with_report
@@ -51,8 +50,6 @@ from proctor.workspace.worktree import (
     fill,
     make_home,
     make_tree,
-    remove_folder,
-    session_folder,
     settle,
 )
 
@@ -391,7 +388,7 @@ class HistoryMiner:
     async def mine(self, progress: Progress | None = None) -> MiningResult:
         """Validate candidates, newest first, until there are enough tasks; write their folders."""
         self.options.out.mkdir(parents=True, exist_ok=True)
-        await in_thread(remove_trials, self._home)
+        await in_thread(remove_abandoned, self._home)
         earlier, waiting = self._earlier(), list(reversed(self.candidates))
         results: dict[str, CommitValidation] = {}
         workers = min(self.options.parallel or os.cpu_count() or 1, max(1, len(waiting)))
@@ -506,16 +503,11 @@ class HistoryMiner:
     async def _trial(self, candidate: CommitCandidate) -> "AsyncIterator[_Trial]":
         """A fresh tree of the parent, set up."""
         name = f"{TRIAL}{candidate.commit[:12]}-{uuid.uuid4().hex[:8]}"
-        place, lock = session_folder(self._home, name), session_folder(self._home, f"{name}.lock")
-        async with file_lock(lock):
-            try:
-                tree = await in_thread(self._make_tree, place / WORK, candidate.parent)
-                trial = _Trial(self.options, tree, candidate.commit, name, self._environment, self._sandbox)
-                await trial.set_up()
-                yield trial
-            finally:
-                await in_thread(remove_folder, place)
-                lock.unlink(missing_ok=True)
+        async with temporary_folder(self._home, name) as place:
+            tree = await in_thread(self._make_tree, place / WORK, candidate.parent)
+            trial = _Trial(self.options, tree, candidate.commit, name, self._environment, self._sandbox)
+            await trial.set_up()
+            yield trial
 
     def _make_tree(self, place: Path, parent: str) -> Worktree:
         tree = make_tree(place, self.source, "batch/history/trial", parent, {})
@@ -597,19 +589,6 @@ class HistoryMiner:
         # JSON is YAML.
         lines = [f"{name}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.items()]
         return f"---\n{''.join(lines)}---\n"
-
-
-def remove_trials(home: Path) -> None:
-    """End the programs and remove the trees of miners that were killed: their locks are free."""
-    for lock in session_folder(home, TRIAL).parent.glob(f"{TRIAL}*.lock"):
-        with lock.open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                continue
-            end_attempt(lock.stem)
-            remove_folder(lock.with_suffix(""))
-            lock.unlink(missing_ok=True)
 
 
 def _passed(results: Results) -> set[str]:

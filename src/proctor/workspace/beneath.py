@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from proctor.workspace.folders import remove_at
+
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -59,7 +61,7 @@ def _open_part(parent: int, part: str, *, make: bool) -> int:
     except OSError:
         if not make:
             raise
-        remove_at(parent, part)
+        _clear(parent, part)
         os.mkdir(part, dir_fd=parent)
         return os.open(part, _FOLDER, dir_fd=parent)
 
@@ -75,16 +77,10 @@ def _allow(parent: int, name: str, bits: int) -> None:
         os.close(descriptor)
 
 
-def remove_at(parent: int, name: str) -> None:
+def _clear(parent: int, name: str) -> None:
     """Remove a file, link or folder with everything in it; nothing happens if there is none."""
-    try:
-        os.unlink(name, dir_fd=parent)
-    except FileNotFoundError:
-        return
-    except OSError:
-        with suppress(FileNotFoundError):
-            # Never through links, as `avoids_symlink_attacks` says of this system.
-            shutil.rmtree(name, dir_fd=parent)
+    with suppress(FileNotFoundError):
+        remove_at(parent, name)
 
 
 def names(folder: int) -> list[str]:
@@ -153,7 +149,7 @@ def write(root: Path, relative: Relative, data: bytes, mode: int = 0o644) -> Non
     """Write a file in place of what is there."""
     path = PurePosixPath(relative)
     with opened(root, path.parent, make=True) as folder:
-        remove_at(folder, path.name)
+        _clear(folder, path.name)
         with os.fdopen(os.open(path.name, _NEW_FILE, mode, dir_fd=folder), "wb") as file:
             file.write(data)
 
@@ -167,7 +163,7 @@ def copy_in(source: Path, root: Path, relative: Relative) -> None:
     """Copy a file or link of ours to a path below `root`, in place of what is there."""
     path = PurePosixPath(relative)
     with opened(root, path.parent, make=True) as folder:
-        remove_at(folder, path.name)
+        _clear(folder, path.name)
         if source.is_symlink():
             os.symlink(source.readlink(), path.name, dir_fd=folder)
             return
@@ -186,7 +182,7 @@ def remove(root: Path, relative: Relative) -> None:
     path = PurePosixPath(relative)
     try:
         with opened(root, path.parent) as folder:
-            remove_at(folder, path.name)
+            _clear(folder, path.name)
     except OSError as error:
         if not isinstance(error, FileNotFoundError | NotADirectoryError) and exists(root, relative):
             raise
@@ -232,7 +228,7 @@ class TreeEntry:
 
     def remove(self) -> None:
         """Remove it."""
-        remove_at(self.folder, self.name)
+        _clear(self.folder, self.name)
 
     def allow(self, bits: int) -> None:
         """Add permissions."""

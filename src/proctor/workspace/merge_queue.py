@@ -8,7 +8,8 @@ nothing is pushed. If merging fails, the session's branch stays unchanged.
 import asyncio
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -19,6 +20,7 @@ from proctor.processes import ProgramResult, run, undisturbed
 from proctor.runner import MergeRequest, MergeResult
 from proctor.sandbox import NOT_CONFINED, Sandbox
 from proctor.session import Merge
+from proctor.workspace.folders import remove_folder, temporary_folder
 from proctor.workspace.locks import file_lock
 from proctor.workspace.source_repository import SESSION_REFS, SourceRepository, open_source
 from proctor.workspace.worktree import (
@@ -28,7 +30,6 @@ from proctor.workspace.worktree import (
     fill,
     make_home,
     make_tree,
-    remove_folder,
     session_folder,
 )
 
@@ -41,28 +42,18 @@ class MergeConflict(Exception):
         self.files = files
 
 
-class ScratchClone:
+@asynccontextmanager
+async def scratch_clone(home: Path, source: SourceRepository, sha: str) -> AsyncIterator[Worktree]:
     """A temporary worktree for combining commits."""
+    async with temporary_folder(home, f"merging-{uuid.uuid4().hex[:12]}") as place:
+        yield await undisturbed(asyncio.to_thread(_make_clone, place, source, sha))
 
-    def __init__(self, home: Path, source: SourceRepository, sha: str) -> None:
-        self._folder = session_folder(home, f"merging-{uuid.uuid4().hex[:12]}")
-        self._source, self._sha = source, sha
 
-    async def __aenter__(self) -> Worktree:
-        try:
-            return await undisturbed(asyncio.to_thread(self._make))
-        except BaseException:
-            await undisturbed(asyncio.to_thread(remove_folder, self._folder))
-            raise
-
-    def _make(self) -> Worktree:
-        tree = make_tree(self._folder / WORK, self._source, "batch/scratch", self._sha, {})
-        make_home(tree.place / "home")
-        fill(tree)
-        return tree
-
-    async def __aexit__(self, *_: object) -> None:
-        await undisturbed(asyncio.to_thread(remove_folder, self._folder))
+def _make_clone(place: Path, source: SourceRepository, sha: str) -> Worktree:
+    tree = make_tree(place / WORK, source, "batch/scratch", sha, {})
+    make_home(tree.place / "home")
+    fill(tree)
+    return tree
 
 
 def raise_conflict(git: Git, command: tuple[str, ...], output: str) -> NoReturn:
@@ -189,7 +180,7 @@ async def _combine(merging: _Merging, before: str) -> str:
     if await asyncio.to_thread(git.is_ancestor, before, tip):
         # The base has not moved: this state was checked already.
         return await asyncio.to_thread(squash_commit, git, tip, before, request.message)
-    async with ScratchClone(merging.home, merging.source, before) as tree:
+    async with scratch_clone(merging.home, merging.source, before) as tree:
         combined = await asyncio.to_thread(_apply, tree, tip)
         if request.check:
             await _check(merging, tree)
@@ -298,7 +289,7 @@ async def rebase(
     """
     old = _session_tip(source, branch)
     onto = source.base_commit(base_branch)
-    async with ScratchClone(home, source, old) as tree:
+    async with scratch_clone(home, source, old) as tree:
         return await asyncio.to_thread(_rebase, tree, branch, old, onto)
 
 

@@ -26,6 +26,7 @@ from proctor.session import Note, Workspace
 from proctor.workspace import beneath
 from proctor.workspace.agent_repository import disarm
 from proctor.workspace.base_objects import BaseObjects
+from proctor.workspace.folders import remove_folder
 from proctor.workspace.merge_queue import was_merged
 from proctor.workspace.source_repository import (
     SESSION_REFS,
@@ -43,7 +44,6 @@ from proctor.workspace.worktree import (
     fill_all,
     make_home,
     make_tree,
-    remove_folder,
     session_folder,
     visible_references,
 )

@@ -26,6 +26,7 @@ from proctor.git import Git, GitError
 from proctor.workspace import beneath
 from proctor.workspace.agent_repository import FILES_OF_SOURCE, make_repository, renew_repository, share_index
 from proctor.workspace.base_objects import CONTROL_END, USED_BASE, BaseObjects, base_objects, reopened
+from proctor.workspace.folders import remove_folder
 from proctor.workspace.large_files import LONGEST_POINTER, keep_object, object_path
 from proctor.workspace.source_repository import (
     SESSION_REFS,
@@ -412,35 +413,11 @@ def _copy_large_file(tree: Worktree, store: Path, digest: str) -> None:
             keep_object(agents, store, digest)
 
 
-def remove_folder(folder: Path) -> str:
-    """Remove a folder, including unwritable files; returns why it could not be removed, or an empty text."""
-    try:
-        shutil.rmtree(folder)
-    except FileNotFoundError:
-        return ""
-    except OSError:
-        _make_writable(folder)
-        try:
-            shutil.rmtree(folder)
-        except OSError as problem:
-            return str(problem)
-    return ""
-
-
 def remove_home(home: Path) -> None:
     """Remove the home of a worker on another machine, unless it has worktrees: they need the rest."""
     worktrees = home / "worktrees"
     if not worktrees.is_dir() or not any(worktrees.iterdir()):
         remove_folder(home)
-
-
-def _make_writable(folder: Path) -> None:
-    """Make all folders writable."""
-    folder.chmod(0o700)
-    for parent, names, _ in os.walk(folder):
-        for path in (Path(parent) / name for name in names):
-            if not path.is_symlink():
-                path.chmod(0o700)
 
 
 def configuration(source: SourceRepository, settings: Iterable[tuple[str, str]] = ()) -> str:

@@ -136,7 +136,8 @@ class CopiedFiles:
 
         The changes of attempts that were cut off are committed and published first.
         """
-        from proctor.workspace.worktree import remove_folder, remove_home, session_folder
+        from proctor.workspace.folders import remove_folder
+        from proctor.workspace.worktree import remove_home, session_folder
 
         for home in leftovers.homes:
             for session in leftovers.sessions:
