@@ -21,7 +21,7 @@ from proctor.session import Message
 from proctor.store.writer import this_process
 from proctor.tasks.markdown import read_task
 from proctor.tasks.task import Task, TaskCheck, TaskStep, texts_of
-from proctor.workspace.test_reports import Verdict
+from proctor.workspace.test_reports import REWARD_VARIABLE, Verdict
 from waiting import TIME_LIMIT_SECONDS
 
 HEAD = "# Task: Fix the sum\n\n## Success Criteria\n- [ ] The sum is right\n- [ ] The tests pass\n"
@@ -285,6 +285,41 @@ async def test_steps_run_one_after_the_other_in_the_same_folder_and_give_their_m
     assert ran["scores"]["reward"]["value"] == 1
     assert half["outcome"] == ("fail", "checks_failed")
     assert half["scores"]["reward"]["value"] == 0.5
+
+
+async def test_an_agent_sees_nothing_that_a_check_wrote_and_a_check_nothing_of_another(bench: Bench) -> None:
+    """Not in HOME, TMPDIR or the folder of results; what the agent wrote to its own HOME stays."""
+    write = "echo hidden > ~/seen; echo hidden > $TMPDIR/seen; echo hidden > $PROCTOR_VERIFIER/seen"
+    look = "echo mine > ~/mine; cat ~/seen $TMPDIR/seen $PROCTOR_VERIFIER/seen ../logs/verifier/seen"
+    write, look = (text.replace("PROCTOR_VERIFIER", REWARD_VARIABLE) for text in (write, look))
+    checks = (
+        TaskCheck(
+            criterion="writes", command=f"{write}; echo 1 > ${REWARD_VARIABLE}/reward.txt", verdict="reward"
+        ),
+        TaskCheck(
+            criterion="looks", command="test ! -e ~/seen && test ! -e $TMPDIR/seen && test ! -e ~/mine"
+        ),
+    )
+    task = replace(
+        bench.task("start: start"), checks=checks, steps=(TaskStep(prompt="Look around", checks=checks),)
+    )
+    look = f"({look}; cat ~/mine) > seen.txt 2>/dev/null || true"
+    script: Any = {
+        "rules": [{"match": "Look around", "steps": [{"run": look}]}],
+        "steps": [*FIX, {"run": look}],
+    }
+
+    ran = await bench.run(task, script)
+
+    assert ran["outcome"] == ("success", "completed"), ran["error"]
+    branch = ran["session"]["branch"]
+    shown = subprocess.run(
+        ["git", "-C", ran["session"]["repo"], "show", f"{branch}:seen.txt"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert shown.stdout == "mine\n"
 
 
 async def test_a_step_does_not_run_below_the_least_reward_of_the_one_before(bench: Bench) -> None:

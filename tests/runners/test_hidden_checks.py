@@ -99,50 +99,6 @@ async def test_what_an_agent_changed_of_tests_is_told(
 CURRENT = benchmark._Round([], "", "checkFiles")
 
 
-async def test_a_fresh_tree_is_set_up_for_hidden_tests_and_removed(
-    calls: Calls, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    session, fresh = Session(tmp_path / "own", hidden="d1"), Session(tmp_path / "fresh")
-    for name, result in (("fresh_session", fresh), ("set_up", None), ("_run_hidden_tests", "ran")):
-        calls.replace(name, result)
-    calls.replace("remove_fresh")
-    ran: list[Any] = []
-    await benchmark._check(session, CURRENT, ran)  # type: ignore[arg-type]
-    assert calls.calls == [
-        ("fresh_session", session),
-        ("set_up", fresh),
-        ("_run_hidden_tests", session, fresh, "d1"),
-        ("remove_fresh", session),
-    ]
-    assert ran == ["ran"]
-
-
-async def test_a_patch_of_tests_is_laid_over_the_work_in_a_fresh_tree(calls: Calls, tmp_path: Path) -> None:
-    session = Session(
-        tmp_path / "own", testPatch="digest", solutionPaths=["src"], settings={"testPatch": "the patch"}
-    )
-    fresh = Session(tmp_path / "fresh")
-    calls.replace("fresh_session", fresh)
-    for name in ("set_up", "_carry", "_run_checks", "remove_fresh"):
-        calls.replace(name)
-    calls.in_thread()
-    ran: list[Any] = []
-    await benchmark._check(session, CURRENT, ran)  # type: ignore[arg-type]
-    assert calls.calls[2:] == [
-        ("_carry", session, fresh, ["src"]),
-        ("lay_patch", "the patch", fresh.tree),
-        ("_run_checks", fresh, CURRENT, ran),
-        ("remove_fresh", session),
-    ]
-
-
-async def test_checks_without_hidden_tests_run_in_the_tree_of_the_agent(calls: Calls, tmp_path: Path) -> None:
-    session = Session(tmp_path)
-    calls.replace("_run_checks")
-    await benchmark._check(session, CURRENT, [])  # type: ignore[arg-type]
-    assert calls.calls == [("_run_checks", session, CURRENT, [])]
-
-
 async def test_the_fresh_tree_is_removed_where_its_setup_fails(
     calls: Calls, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

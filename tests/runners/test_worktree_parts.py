@@ -111,37 +111,6 @@ def test_the_outcome_follows_from_the_check(checked: Any, outcome: tuple[str, ..
 
 
 @pytest.mark.parametrize(
-    ("check", "failure", "sha", "runs", "outcome"),
-    [
-        ("make", "", "abc", True, ("success", "completed")),
-        ("make", "", "", True, ("success", "completed")),
-        ("make", "gave up", "abc", True, ("success", "completed")),
-        ("make", "gave up", "", False, ("fail", "agent_failed")),
-        ("", "gave up", "abc", False, ("fail", "agent_failed")),
-        ("", "", "", False, ("fail", "no_changes")),
-        ("", "", "abc", False, ("success", "unchecked")),
-    ],
-)
-async def test_the_check_decides_or_else_the_agent_and_its_changes(
-    check: str, failure: str, sha: str, runs: bool, outcome: tuple[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran = list[Any]()
-
-    async def run_command(_: Any, command: str, phase: str) -> ProgramResult:
-        ran.append((command, phase))
-        return ended()
-
-    monkeypatch.setattr(worktree, "run_command", run_command)
-    place = Place(check=check)
-    verdict = await worktree._judge(place, WorkDone(failure=failure), committed(sha))  # type: ignore[arg-type]
-    assert (verdict.status, verdict.reason) == outcome and verdict.result == {"iterSha": sha}
-    assert ran == ([(check, "check")] if runs else [])
-    assert [event.test_result for event in place.events] == ["pass" if runs else ""]
-    if failure and not runs:
-        assert verdict.error == failure
-
-
-@pytest.mark.parametrize(
     ("check", "baseline", "merges", "status", "sha", "steps"),
     [
         ("make", True, True, "success", "abc", ["baseline", "agent", "commit", "judge", "merge"]),
@@ -224,36 +193,6 @@ async def test_rescued_work_is_an_iteration_without_a_check(
 
 
 @pytest.mark.parametrize(
-    ("command", "finished", "problem"),
-    [
-        ("", None, ""),
-        ("make", ended(), ""),
-        ("make", ended(timed_out=True), "`make` was still running after 9 s"),
-        ("make", ended(2, output=f" {'x' * 2001}y \n"), f"`make` exited with 2:\n{'x' * 1999}y"),
-    ],
-)
-async def test_setup_runs_with_the_shared_caches_and_its_failure_is_an_error(
-    command: str, finished: Any, problem: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran = list[Any]()
-
-    async def run_command(_: Any, command: str, phase: str, *, variables: Any) -> Any:
-        ran.append((command, phase, variables))
-        return finished
-
-    monkeypatch.setattr(worktree, "run_command", run_command)
-    monkeypatch.setattr(worktree, "ignore_untracked", lambda tree: [f"made in {tree.folder}"])
-    place: Any = Place(details={"setup": command} if command else {})
-    if problem:
-        with pytest.raises(WorkspaceError) as raised:
-            await worktree.set_up(place)
-        assert str(raised.value) == problem
-    else:
-        assert await worktree.set_up(place) == (["made in /tree"] if command else [])
-    assert ran == ([("make", "setup", {"CACHE": "/c"})] if command else [])
-
-
-@pytest.mark.parametrize(
     ("finished", "baseline"), [(ended(), "pass"), (ended(1), "fail"), (ended(timed_out=True), "fail")]
 )
 async def test_a_check_that_passes_before_the_agent_is_noted(
@@ -309,32 +248,6 @@ async def test_how_a_merge_ended_decides_the_outcome(
     assert (request.repo, request.branch, request.base_branch) == (Path("/repo"), "batch/x", "main")
     assert (request.message, request.check, request.attempt) == ("Fix", "make test", "s1")
     assert (request.environment, request.time_limit, request.sandbox) == ({"A": "1"}, 7.0, "none")
-
-
-@pytest.mark.parametrize(("time_limit", "used"), [(None, 7.0), (3.0, 3.0)])
-@pytest.mark.parametrize("leftovers", [(), ("sleep 9", "server")])
-async def test_a_command_runs_in_the_tree_with_its_limit(
-    time_limit: float | None, used: float, leftovers: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran = list[Any]()
-
-    async def run(command: str, **settings: Any) -> ProgramResult:
-        ran.append((command, settings))
-        return ended(leftovers=leftovers)
-
-    monkeypatch.setattr(worktree, "run", run)
-    place: Any = Place()
-    variables = {"A": "2", "B": "3"} if time_limit else None
-    await worktree.run_command(place, "make", "check", time_limit=time_limit, variables=variables)
-    settings = {
-        "folder": Path("/tree"),
-        "environment": {"A": "2", "B": "3"} if variables else {"A": "1"},
-        "attempt": "s1",
-        "time_limit": used,
-        "confinement": ("check", {"named": ["make"]}),
-    }
-    assert ran == [("make", settings)] and place.phases == ["check"]
-    assert place.notes == (["`make` left running, and was ended: sleep 9; server"] if leftovers else [])
 
 
 def test_the_login_of_an_agent_is_copied_or_its_absence_named(tmp_path: Path) -> None:

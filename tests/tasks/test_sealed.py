@@ -148,9 +148,7 @@ async def run_benchmark(workshop: Any, benchmark: BenchmarkDefinition, run_id: s
     }
 
 
-@pytest.mark.parametrize(
-    ("sandbox", "sealed"), [("none", True), ("bubblewrap", True), ("bubblewrap", False)]
-)
+@pytest.mark.parametrize(("sandbox", "sealed"), [("none", True), ("bubblewrap", True), ("bubblewrap", False)])
 async def test_an_agent_that_hunts_for_the_answer_finds_nothing(workshop, mined, sandbox, sealed):
     if sandbox != "none" and (problem := problem_of(sandbox)):
         pytest.skip(problem)

@@ -180,9 +180,9 @@ def test_package_caches_are_shared_with_setup_alone(tmp_path: Path) -> None:
         for phase in ("setup", "agent"):
             assert each.confinement(phase) == "confined"
     folders = [[path.name for path in named["folders"]] for _, named in apart.services.confined]
-    assert folders == [["s"], ["s"]]
+    assert folders == [["shop", "git", "home"], ["shop", "git", "home"]]
     folders = [[path.name for path in named["folders"]] for _, named in shared.services.confined]
-    assert folders == [["s", "caches"], ["s"]]
+    assert folders == [["shop", "git", "home", "caches"], ["shop", "git", "home"]]
 
 
 def test_programs_are_confined_to_what_the_plan_names(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_programs_are_confined_to_what_the_plan_names(tmp_path: Path) -> None:
     full, plain = made.services.confined
     assert full[0] == ("agent", "bubblewrap") and plain[0] == ("check", "bubblewrap")
     assert full[1] == {
-        "folders": [tmp_path / "s"],
+        "folders": [tmp_path / "s" / name for name in ("shop", "git", "home")],
         "home": tmp_path / "s/home",
         "read": (tmp_path / "objects",),
         "named": ["run /x", "/data"],

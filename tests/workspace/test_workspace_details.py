@@ -1,7 +1,6 @@
 """Details of the workspace: permissions, settings of repositories, sealed histories, reports of tests."""
 
 import os
-import stat
 from itertools import permutations
 from pathlib import Path
 
@@ -19,8 +18,6 @@ from proctor.workspace.worktree import (
 )
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
-
-
 
 
 @pytest.mark.parametrize(

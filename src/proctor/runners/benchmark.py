@@ -296,29 +296,33 @@ async def _checked(
 async def _check(session: WorkSession, current: _Round, ran: list[_CheckRun]) -> None:
     details = session.item.details
     if not {"hidden", "testPatch"} & details.keys():
-        await _run_checks(session, current, ran)
+        agent_follows = bool(details.get("steps") or details.get("secondTry"))
+        await _run_checks(session, current, ran, agent_follows=agent_follows)
         return
     try:
         with blame(WorkspaceError, "making a fresh tree for the hidden tests"):
             fresh = await fresh_session(session)
-        await set_up(fresh)
+        await set_up(fresh, agent_follows=False)
         if digest := as_text(details, "hidden"):
             ran.append(await _run_hidden_tests(session, fresh, digest))
         else:
             await _carry(session, fresh, texts_in(details, "solutionPaths"))
             with blame(WorkspaceError, "putting the hidden tests into the tree"):
                 await in_thread(lay_patch, str(session.item.settings["testPatch"]), fresh.tree)
-            await _run_checks(fresh, current, ran)
+            await _run_checks(fresh, current, ran, agent_follows=False)
     finally:
         await undisturbed(remove_fresh(session))
 
 
-async def _run_checks(session: WorkSession, current: _Round, ran: list[_CheckRun]) -> None:
+async def _run_checks(
+    session: WorkSession, current: _Round, ran: list[_CheckRun], *, agent_follows: bool
+) -> None:
     if current.checks and current.files_digest:
         await _lay_out_check_files(session, current)
-    for check in current.checks:
+    for number, check in enumerate(current.checks, 1):
         command, criterion = str(check["command"]), str(check["criterion"])
-        one = await _run_check(session, check, command, criterion)
+        is_last = number == len(current.checks) and not agent_follows
+        one = await _run_check(session, check, command, criterion, is_last=is_last)
         passed = not one.problem
         session.services.score(
             Score(
@@ -332,11 +336,13 @@ async def _run_checks(session: WorkSession, current: _Round, ran: list[_CheckRun
         ran.append(one)
 
 
-async def _run_check(session: WorkSession, check: JsonMap, command: str, criterion: str) -> _CheckRun:
+async def _run_check(
+    session: WorkSession, check: JsonMap, command: str, criterion: str, *, is_last: bool
+) -> _CheckRun:
     kind = check.get("verdict")
     seconds = as_number(check, "timeoutSec")
     if not kind:
-        finished = await run_command(session, command, "check", time_limit=seconds)
+        finished = await run_command(session, command, "check", time_limit=seconds, is_last=is_last)
         return _CheckRun(criterion, command, finished)
     verifier = session.logs / "verifier"
     report = verifier / "junit.xml"
@@ -346,7 +352,9 @@ async def _run_check(session: WorkSession, check: JsonMap, command: str, criteri
     inside = next((place for place, folder in session.mounts.items() if folder == session.logs), "")
     logs = f"{inside}/verifier" if inside else str(verifier)
     variables = {REPORT_VARIABLE: str(report), REWARD_VARIABLE: logs}
-    finished = await run_command(session, command, "check", time_limit=seconds, variables=variables)
+    finished = await run_command(
+        session, command, "check", time_limit=seconds, variables=variables, is_last=is_last
+    )
     if kind == "reward":
         return _CheckRun(criterion, command, finished, verdict_by_reward(verifier))
     fixed, intact = texts_in(check, "failToPass"), texts_in(check, "passToPass")
@@ -371,8 +379,10 @@ async def _run_hidden_tests(session: WorkSession, fresh: WorkSession, digest: st
     await _carry(session, fresh, hidden.solution_paths)
     with blame(WorkspaceError, "putting the hidden tests into the tree"):
         await in_thread(lay_tests, archive, fresh.tree)
-    report = fresh.home / "tmp" / f"{name}.report"
-    finished = await run_command(fresh, with_report(hidden.command, report), "check")
+        # Beside HOME, which exists only while the tests run.
+        await in_thread(beneath.make_folder, fresh.tree.place, fresh.logs.name)
+    report = fresh.logs / f"{name}.report"
+    finished = await run_command(fresh, with_report(hidden.command, report), "check", is_last=True)
     with blame(WorkspaceError, "reading the report of the hidden tests"):
         results = await in_thread(read_results, hidden.command, report, finished.exit_code)
     graded = grade(results, hidden.fail_to_pass, hidden.pass_to_pass)
@@ -431,12 +441,19 @@ async def _check_files(session: WorkSession, current: _Round) -> Path:
 
 
 async def _remove_check_files(session: WorkSession, current: _Round) -> None:
-    """Remove the files of a check before the agent continues: they are hidden from it."""
+    """Remove the files and results of a check before the agent continues: they are hidden from it."""
+    await in_thread(_remove_results, session)
     if not current.files_digest or not current.checks:
         return
     with blame(WorkspaceError, "removing the check's files from the tree"):
         files = await _check_files(session, current)
         await undisturbed(asyncio.to_thread(_restore, session, files))
+
+
+def _remove_results(session: WorkSession) -> None:
+    beneath.remove(session.tree.place, "check_files")
+    if beneath.is_folder(session.tree.place, session.logs.name):
+        _empty_folder(session, session.logs / "verifier")
 
 
 def _restore(session: WorkSession, files: Path) -> None:

@@ -7,6 +7,7 @@ However a session ends, its changes are committed and published first.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,7 +83,7 @@ async def _run_in_worktree(session: WorkSession, judge: Judge) -> Outcome:
     return outcome
 
 
-async def set_up(session: WorkSession) -> list[str]:
+async def set_up(session: WorkSession, *, agent_follows: bool = True) -> list[str]:
     """Run the setup command of the item; returns the files that it made. Raises `WorkspaceError`."""
     command = session.item.details.get("setup")
     if not command:
@@ -96,6 +97,7 @@ async def set_up(session: WorkSession) -> list[str]:
     if finished.exit_code != 0:
         tail = finished.output.strip()[-2000:]
         raise WorkspaceError(f"`{command}` exited with {finished.exit_code}:\n{tail}")
+    await session.homes.save(agent_follows=agent_follows)
     with blame(WorkspaceError, "listing the files that setup made"):
         return await in_thread(ignore_untracked, session.tree)
 
@@ -228,7 +230,7 @@ async def _judge(session: WorkSession, done: WorkDone, committed: Committed) -> 
     checked = None
     try:
         if session.check and not (done.failure and unchanged):
-            checked = await run_command(session, session.check, "check")
+            checked = await run_command(session, session.check, "check", is_last=True)
     finally:
         session.services.record(iteration_of(session, done, committed, checked))
     result = {"iterSha": committed.sha}
@@ -298,13 +300,19 @@ async def run_command(
     *,
     time_limit: float | None = None,
     variables: Mapping[str, str] | None = None,
+    is_last: bool = False,
 ) -> ProgramResult:
     """Run a command in the session's worktree within its time limit; end what it leaves running.
 
-    `time_limit` replaces the item's; `variables` are added to the environment.
+    A check has a HOME of its own; `is_last`: no other check follows. `time_limit` replaces the item's;
+    `variables` are added to the environment.
     """
-    with blame(WorkspaceError, f"running `{command}`"), session.services.phase(phase):
+    async with AsyncExitStack() as stack:
+        stack.enter_context(blame(WorkspaceError, f"running `{command}`"))
+        stack.enter_context(session.services.phase(phase))
         await in_thread(session.settle)
+        if phase == "check":
+            await stack.enter_async_context(session.homes.for_check(is_last=is_last))
         finished = await run(
             command,
             folder=session.tree.folder,

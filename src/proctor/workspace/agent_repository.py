@@ -180,7 +180,7 @@ def _special(place: Path) -> Iterable[beneath.TreeEntry]:
     with beneath.opened(place) as folder:
         for name in beneath.names(folder):
             if stat.S_ISLNK(os.lstat(name, dir_fd=folder).st_mode):
-                beneath.remove_at(folder, name)
+                beneath.clear(folder, name)
                 yield beneath.TreeEntry(name, folder, name, 0)
     for entry in beneath.entries(place, "git"):
         if not (entry.is_folder or entry.is_file):
@@ -351,7 +351,7 @@ def renew_repository(tree: "Worktree", sha: str, known: Sequence[str] = ()) -> N
     with beneath.opened(place, admin, make=True) as folder:
         for name in beneath.names(folder):
             if _IN_PROGRESS.fullmatch(name) or name in _IN_PROGRESS_FOLDERS:
-                beneath.remove_at(folder, name)
+                beneath.clear(folder, name)
     beneath.write_text(place, f"git/refs/heads/{tree.branch}", f"{sha}\n")
     beneath.write_text(place, admin / "HEAD", f"ref: refs/heads/{tree.branch}\n")
     share_index(tree)

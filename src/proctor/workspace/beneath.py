@@ -61,7 +61,7 @@ def _open_part(parent: int, part: str, *, make: bool) -> int:
     except OSError:
         if not make:
             raise
-        _clear(parent, part)
+        clear(parent, part)
         os.mkdir(part, dir_fd=parent)
         return os.open(part, _FOLDER, dir_fd=parent)
 
@@ -77,7 +77,7 @@ def _allow(parent: int, name: str, bits: int) -> None:
         os.close(descriptor)
 
 
-def _clear(parent: int, name: str) -> None:
+def clear(parent: int, name: str) -> None:
     """Remove a file, link or folder with everything in it; nothing happens if there is none."""
     with suppress(FileNotFoundError):
         remove_at(parent, name)
@@ -149,7 +149,7 @@ def write(root: Path, relative: Relative, data: bytes, mode: int = 0o644) -> Non
     """Write a file in place of what is there."""
     path = PurePosixPath(relative)
     with opened(root, path.parent, make=True) as folder:
-        _clear(folder, path.name)
+        clear(folder, path.name)
         with os.fdopen(os.open(path.name, _NEW_FILE, mode, dir_fd=folder), "wb") as file:
             file.write(data)
 
@@ -163,7 +163,7 @@ def copy_in(source: Path, root: Path, relative: Relative) -> None:
     """Copy a file or link of ours to a path below `root`, in place of what is there."""
     path = PurePosixPath(relative)
     with opened(root, path.parent, make=True) as folder:
-        _clear(folder, path.name)
+        clear(folder, path.name)
         if source.is_symlink():
             os.symlink(source.readlink(), path.name, dir_fd=folder)
             return
@@ -182,7 +182,7 @@ def remove(root: Path, relative: Relative) -> None:
     path = PurePosixPath(relative)
     try:
         with opened(root, path.parent) as folder:
-            _clear(folder, path.name)
+            clear(folder, path.name)
     except OSError as error:
         if not isinstance(error, FileNotFoundError | NotADirectoryError) and exists(root, relative):
             raise
@@ -228,7 +228,7 @@ class TreeEntry:
 
     def remove(self) -> None:
         """Remove it."""
-        _clear(self.folder, self.name)
+        clear(self.folder, self.name)
 
     def allow(self, bits: int) -> None:
         """Add permissions."""

@@ -21,6 +21,7 @@ from proctor.runner import MergeRequest, MergeResult
 from proctor.sandbox import NOT_CONFINED, Sandbox
 from proctor.session import Merge
 from proctor.workspace.folders import remove_folder, temporary_folder
+from proctor.workspace.homes import home_variables
 from proctor.workspace.locks import file_lock
 from proctor.workspace.source_repository import SESSION_REFS, SourceRepository, open_source
 from proctor.workspace.worktree import (
@@ -251,7 +252,7 @@ async def _check(merging: _Merging, tree: Worktree) -> None:
     """Run the check like the session's own, in another worktree and HOME. Raises `_CheckFailed`."""
     request = merging.request
     folder, home = tree.folder, tree.place / "home"
-    places = {"HOME": str(home), "PWD": str(folder), "TMPDIR": str(home / "tmp")}
+    places = {**home_variables(home), "PWD": str(folder)}
     finished = await run(
         request.check,
         folder=folder,

@@ -27,6 +27,7 @@ from proctor.workspace import beneath
 from proctor.workspace.agent_repository import disarm
 from proctor.workspace.base_objects import BaseObjects
 from proctor.workspace.folders import remove_folder
+from proctor.workspace.homes import SessionHomes, home_variables
 from proctor.workspace.merge_queue import was_merged
 from proctor.workspace.source_repository import (
     SESSION_REFS,
@@ -75,6 +76,12 @@ COMMAND_SECONDS = 900.0
 
 # Below the ephemeral ports, above those of known services.
 FIRST_PORT, PORT_COUNT = 20_000, 10_000
+_BESIDE: "Mapping[Phase, tuple[str, ...]]" = {
+    "setup": ("logs",),
+    "agent": ("logs", "solution"),
+    "check": ("logs", "check_files"),
+}
+"""Folders beside the worktree that programs of a phase may change; they see no others."""
 _HIDDEN_PREFIXES = ("GIT_", "SSH_", "PROCTOR_", "XDG_")
 _ports_in_use: set[int] = set()
 
@@ -165,16 +172,18 @@ class WorkSession:
         `named` is text of the plan: the files and folders in it can be read, without what is `concealed`.
         """
         caches = [self.caches] if phase == "setup" and self.caches else []
+        beside = [folder for name in _BESIDE[phase] if (folder := self.home.parent / name).is_dir()]
+        folders = [self.tree.folder, self.tree.repository, self.home, *beside, *caches]
         return self.services.sandbox.confine(
             phase,
             self.item.settings.get("sandbox"),
-            folders=[self.tree.place, *caches],
+            folders=folders,
             home=self.home,
             read=self.tree.base.folders,
             named=[*named, *(self.item.details.get("env") or {}).values()],
             serve=serve,
             usual_network=usual_network,
-            mounts=self.mounts,
+            mounts={path: folder for path, folder in self.mounts.items() if folder in folders},
             concealed=concealed,
         )
 
@@ -205,6 +214,11 @@ class WorkSession:
         source = self.tree.source
         later = [source.root.resolve()] if self.item.details.get("sealed") else []
         return [*([Path(str(tasks)).resolve()] if tasks else []), *later, source.common.resolve()]
+
+    @property
+    def homes(self) -> SessionHomes:
+        """The HOMEs of the setup, agent and checks; all are seen at `home`."""
+        return SessionHomes(home=self.home, own=self.tree.place.parent)
 
     @property
     def logs(self) -> Path:
@@ -413,6 +427,7 @@ async def clean_up(session: WorkSession, succeeded: bool) -> None:
                 session.note(text)
         except (ProctorError, OSError) as error:
             session.note(f"do not run git in the kept worktree: its settings could not be restored: {error}")
+        await in_thread(session.homes.discard)
         return
     if problem := await in_thread(remove_folder, session.tree.place.parent):
         session.note(f"the work tree could not be removed: {problem}")
@@ -448,12 +463,7 @@ def session_environment(
     """All environment variables of the setup, agent and check of one attempt."""
     inherited = {name: value for name, value in visible.items() if not name.startswith(_HIDDEN_PREFIXES)}
     own = {
-        "HOME": str(home),
-        "XDG_CONFIG_HOME": str(home / ".config"),
-        "XDG_DATA_HOME": str(home / ".local/share"),
-        "XDG_STATE_HOME": str(home / ".local/state"),
-        "XDG_CACHE_HOME": str(home / ".cache"),
-        "TMPDIR": str(home / "tmp"),
+        **home_variables(home),
         "PWD": str(folder),
         "PORT": str(port),
         "PROCTOR_PORT": str(port),

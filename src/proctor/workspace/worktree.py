@@ -36,7 +36,7 @@ from proctor.workspace.source_repository import (
 )
 from proctor.workspace.tree_git import TreeGit, large_file_settings
 
-_GIT_IDENTITY = """[user]
+GIT_IDENTITY = """[user]
 	name = Proctor agent
 	email = agent@proctor.localhost
 [safe]
@@ -48,6 +48,7 @@ _GIT_IDENTITY = """[user]
 """
 
 
+HOME_FOLDERS = (".config", ".local", ".local/share", ".local/state", ".cache", "tmp")
 OWN_NAMES = frozenset({"git", "home", "logs", "check_files", "solution"})
 """Names that Proctor uses beside the worktree."""
 WORK = "work"
@@ -432,6 +433,6 @@ def configuration(source: SourceRepository, settings: Iterable[tuple[str, str]] 
 
 def make_home(home: Path) -> None:
     """Create a HOME with a git identity."""
-    for folder in ("", ".config", ".local/share", ".local/state", ".cache", "tmp"):
+    for folder in ("", *HOME_FOLDERS):
         (home / folder).mkdir(parents=True, exist_ok=True)
-    (home / ".gitconfig").write_text(_GIT_IDENTITY)
+    (home / ".gitconfig").write_text(GIT_IDENTITY)

@@ -1,0 +1,76 @@
+"""A check runs with the HOME that setup left, whatever the agent has put into its own."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from commands import Command
+from proctor.sandbox import problem_of
+from proctor.store import Scope
+from proctor.testing import make_git_repository
+
+SETUP = """
+mkdir -p ~/.local/bin ~/.cache/pip
+printf '#!/bin/sh\\nexit 3\\n' > ~/.local/bin/tool
+chmod +x ~/.local/bin/tool
+echo wheel > ~/.cache/pip/wheel
+find ~ | sort > listing
+"""
+FORGE = "import os; os._exit(0)"
+AGENT = f"""
+echo change >> shop.py
+site=$(python3 -m site --user-site); mkdir -p "$site"
+echo '{FORGE}' > "$site/usercustomize.py"
+echo '{FORGE}' > "$site/forge.pth"
+printf '#!/bin/sh\\nexit 0\\n' > ~/.local/bin/tool
+printf '#!/bin/sh\\nexit 0\\n' > ~/.local/bin/pytest; chmod +x ~/.local/bin/pytest
+echo poisoned > ~/.cache/pip/wheel
+for file in .bashrc .profile .npmrc .pythonrc .config/pip/pip.conf .cargo/config.toml .gitconfig tmp/left; do
+  mkdir -p "$(dirname ~/$file)"; echo 'exit 0' > ~/$file
+done
+cp -r ~ ../setup-home; cp -r ~/. ../setup-home; rm -rf ../setup-home ../agent-home
+mv ~ ../home-of-mine; ln -s "$PWD" ~
+true
+"""
+CHECK = """
+test "$(find ~ | sort)" = "$(cat listing)" || { find ~ | sort | diff listing -; exit 9; }
+test "$(cat ~/.cache/pip/wheel)" = wheel || exit 8
+git config --global user.name || exit 7
+PATH=~/.local/bin:$PATH tool
+"""
+PLAIN_CHECK = "test -z \"$(find ~ -type f ! -name .gitconfig)\" && python3 -c 'raise SystemExit(3)'"
+
+
+@pytest.mark.parametrize(
+    ("setup", "check"),
+    [(SETUP, CHECK), ("", PLAIN_CHECK), ("true", PLAIN_CHECK)],
+    ids=["installs", "none", "empty"],
+)
+@pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])
+def test_a_check_has_the_home_that_setup_left(
+    proctor: Command, tmp_path: Path, kind: str, setup: str, check: str
+) -> None:
+    if problem := problem_of(kind):
+        pytest.skip(problem)
+    item = {
+        "repo": str(make_git_repository(tmp_path / "shop", {"shop.py": "total = 1\n"})),
+        "prompt": "Make the check pass.",
+        "command": ["bash", "-c", AGENT],
+        "scriptCommand": check,
+        "sandbox": kind,
+        "baseline": True,
+        "keep": "always",
+        **({"setup": setup} if setup else {}),
+    }
+    (tmp_path / "plan.yaml").write_text(json.dumps({"runId": "home", "matrix": [item]}))
+
+    ended = proctor("batch", "plan.yaml")
+
+    assert ended.returncode == 1, ended.stderr
+    with proctor.open_store() as store:
+        [row] = store.read.table("sessions", Scope(run_id="home"))
+    assert (row["status"], row["endReason"]) == ("fail", "checks_failed")
+    assert "exited with 3" in row["error"], row["error"]
+    kept = {path.name for path in Path(row["worktree"]).parent.iterdir()}
+    assert not kept & {"setup-home", "agent-home", "check-home"}
