@@ -78,6 +78,7 @@ def session(place: Path, of: Item | None = None, **more: Any) -> WorkSession:
         folder=place / "s/shop",
         branch="batch/x",
         source=source,
+        repository=place / "s/git",
         base=SimpleNamespace(folders=(place / "objects",)),
     )
     usual = {
