@@ -1,23 +1,55 @@
-"""An agent that tries to escape. `escape_agent.py TARGETS_JSON REPORT` writes which tries succeeded.
+"""An agent that tries to escape. `escape_agent.py TARGETS_JSON REPORT` writes which probes succeeded.
 
-Each try is a function whose name says what it would achieve; it raises when it fails. Uses only the standard
-library: it runs confined, where the tests' own code is not visible.
+Each probe is a function whose name says what it would achieve; it raises when it fails. Uses only the
+standard library: it runs confined, where the tests' own code is not visible.
 """
+
+# ruff: noqa: PTH102, PTH106, PTH109, PTH123, PTH208
+# Many probes are about one system call, which `os` makes and nothing else.
 
 import contextlib
 import ctypes
+import errno
+import fcntl
 import json
+import mmap
 import os
+import resource
 import signal
 import socket
 import sqlite3
+import struct
 import subprocess
 import sys
+import termios
+import time
 from pathlib import Path
 
 LIBC = ctypes.CDLL(None, use_errno=True)
-NUMBERS = {"unshare": (272, 97), "bpf": (321, 280), "keyctl": (250, 219)}
-CLONE_NEWUSER = 0x10000000
+NUMBERS = {
+    "unshare": (272, 97),
+    "bpf": (321, 280),
+    "keyctl": (250, 219),
+    "clone": (56, 220),
+    "clone3": (435, 435),
+    "process_vm_readv": (310, 270),
+    "pidfd_open": (434, 434),
+    "pidfd_getfd": (438, 438),
+    "setns": (308, 268),
+    "io_uring_setup": (425, 425),
+    "userfaultfd": (323, 282),
+    "perf_event_open": (298, 241),
+    "syslog": (103, 116),
+    "init_module": (175, 105),
+    "reboot": (169, 142),
+    "fanotify_init": (300, 262),
+    "open_by_handle_at": (304, 265),
+    "fsopen": (430, 430),
+    "mq_open": (240, 180),
+}
+"""Numbers of system calls on x86_64 and aarch64."""
+CLONE_NEWUSER, CLONE_NEWNS = 0x10000000, 0x20000
+REFUSED = (errno.EPERM, errno.ENOSYS, errno.EACCES)
 PTRACE_ATTACH, PTRACE_DETACH, MS_REMOUNT, MS_BIND = 16, 17, 32, 4096
 
 
@@ -121,17 +153,75 @@ def system_call(name, *arguments):
         raise OSError(ctypes.get_errno(), name)
 
 
-def become_root_in_a_namespace(targets):
-    """In a child: whoever is there stays there."""
+def reach(name, *arguments):
+    """Make a system call; raises when it is refused. Other errors, about its arguments, are a success."""
+    try:
+        system_call(name, *arguments)
+    except OSError as error:
+        if error.errno in REFUSED:
+            raise
+
+
+def in_a_child(work):
+    """Do what cannot be undone in a child; raises when it fails there."""
     child = os.fork()
     if child == 0:
         try:
-            system_call("unshare", CLONE_NEWUSER)
+            work()
         except OSError as error:
-            os._exit(error.errno)
+            os._exit(error.errno or 255)
+        except BaseException:
+            os._exit(255)
         os._exit(0)
     if failure := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
-        raise OSError(failure, "unshare")
+        raise OSError(abs(failure), "in a child")
+
+
+def become_root_in_a_namespace(targets):
+    in_a_child(lambda: system_call("unshare", CLONE_NEWUSER))
+
+
+def make_a_namespace_of_mounts(targets):
+    in_a_child(lambda: system_call("unshare", CLONE_NEWNS))
+
+
+def make_a_namespace_by_clone(targets):
+    def clone():
+        if LIBC.syscall(NUMBERS["clone"][os.uname().machine == "aarch64"], CLONE_NEWUSER, 0, 0, 0, 0) < 0:
+            raise OSError(ctypes.get_errno(), "clone")
+
+    in_a_child(clone)
+
+
+def make_a_namespace_by_clone3(targets):
+    arguments = struct.pack("11Q", CLONE_NEWUSER, *[0] * 10)
+    in_a_child(lambda: system_call("clone3", arguments, len(arguments)))
+
+
+def enter_a_namespace_of_another_process(targets):
+    with open(f"/proc/{targets['sibling']}/ns/mnt") as file:
+        in_a_child(lambda: system_call("setns", file.fileno(), 0))
+
+
+def change_the_root(targets):
+    in_a_child(lambda: os.chroot("."))
+
+
+def mount_a_file_system(targets):
+    def mount():
+        if LIBC.mount(b"none", os.fsencode(os.getcwd()), b"tmpfs", 0, None):
+            raise OSError(ctypes.get_errno(), "mount")
+        LIBC.umount2(os.fsencode(os.getcwd()), 2)
+
+    in_a_child(mount)
+
+
+def open_a_file_system(targets):
+    system_call("fsopen", b"tmpfs", 0)
+
+
+def open_a_file_by_its_handle(targets):
+    reach("open_by_handle_at", -1, None, 0)
 
 
 def load_data_into_the_kernel(targets):
@@ -185,15 +275,429 @@ def see_other_processes(targets):
 def survive(targets):
     """A daemon in a session of its own; the test looks for it afterwards."""
     subprocess.run(
-        [sys.executable, "-c", DAEMON, targets["daemon"]], start_new_session=True, check=True, close_fds=True
+        [sys.executable, "-c", DAEMON, targets["daemon"], str(targets["ignores"])],
+        start_new_session=True,
+        check=True,
+        close_fds=True,
     )
+
+
+def read_the_home_through_another_process(targets):
+    Path(f"/proc/{targets['sibling']}/root{targets['home']}/notes.txt").read_text()
+
+
+def read_a_descriptor_of_another_process(targets):
+    Path(f"/proc/{targets['sibling']}/fd/0").read_text()
+
+
+def list_the_folder_of_another_process(targets):
+    os.listdir(f"/proc/{targets['sibling']}/cwd")
+
+
+def read_memory_of_another_process(targets):
+    buffer = ctypes.create_string_buffer(8)
+    here = (ctypes.c_size_t * 2)(ctypes.addressof(buffer), 8)
+    # An address that nobody has: the permission is checked first.
+    try:
+        system_call("process_vm_readv", targets["sibling"], here, 1, (ctypes.c_size_t * 2)(16, 8), 1, 0)
+    except OSError as error:
+        if error.errno != errno.EFAULT:
+            raise
+
+
+def trace_another_process(targets):
+    if LIBC.ptrace(PTRACE_ATTACH, targets["sibling"], 0, 0):
+        raise OSError(ctypes.get_errno(), "ptrace")
+    os.waitpid(targets["sibling"], 0x40000000)
+    LIBC.ptrace(PTRACE_DETACH, targets["sibling"], 0, 0)
+
+
+def take_a_descriptor_of_another_process(targets):
+    process = os.pidfd_open(targets["sibling"])
+    system_call("pidfd_getfd", process, 0, 0)
+
+
+def change_the_limits_of_another_process(targets):
+    resource.prlimit(targets["sibling"], resource.RLIMIT_CORE, (0, 0))
+
+
+def change_the_priority_of_another_process(targets):
+    os.setpriority(os.PRIO_PROCESS, targets["sibling"], 19)
+
+
+def bind_another_process_to_a_core(targets):
+    os.sched_setaffinity(targets["sibling"], os.sched_getaffinity(targets["sibling"]))
+
+
+def offer_another_process_to_the_memory_killer(targets):
+    Path(f"/proc/{targets['sibling']}/oom_score_adj").write_text("1000")
+
+
+def signal_its_supervisor(targets):
+    """The process that reports how this program ended."""
+    process = os.getpid()
+    while process > 1:
+        if b"warden" in Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")[3]:
+            os.kill(process, signal.SIGWINCH)
+            return
+        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    raise ProcessLookupError("it is not visible")
+
+
+def inherit_descriptors(targets):
+    own = os.open(".", os.O_RDONLY)
+    if not {*os.listdir("/proc/self/fd")} - {"0", "1", "2", str(own), str(own + 1)}:
+        raise FileNotFoundError("none but the usual")
+
+
+def find_keys_in_its_own_environment(targets):
+    if not any(targets["secret"] in value for value in os.environ.values()):
+        raise KeyError("none has the secret")
+
+
+def connect_by_fast_open(targets):
+    with socket.socket() as link:
+        link.sendto(b"escaped", 0x20000000, ("127.0.0.1", targets["port"]))
+
+
+def connect_by_fast_open_with_a_message(targets):
+    with socket.socket() as link:
+        link.sendmsg([b"escaped"], [], 0x20000000, ("127.0.0.1", targets["port"]))
+
+
+def connect_by_multipath_tcp(targets):
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262) as link:
+        link.connect(("127.0.0.1", targets["port"]))
+
+
+def connect_by_sctp(targets):
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 132) as link:
+        link.connect(("127.0.0.1", targets["port"]))
+
+
+def connect_over_ipv6(targets):
+    with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as link:
+        link.settimeout(3)
+        link.connect((f"::ffff:{targets['address']}", targets["port"]))
+
+
+def open_a_raw_socket(targets):
+    socket.socket(socket.AF_INET, socket.SOCK_RAW, 1).close()
+
+
+def open_a_packet_socket(targets):
+    socket.socket(socket.AF_PACKET, socket.SOCK_RAW).close()
+
+
+def open_a_socket_to_the_host(targets):
+    socket.socket(40, socket.SOCK_STREAM).close()
+
+
+def open_a_socket_of_the_kernels_crypto(targets):
+    socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET).close()
+
+
+def open_a_bluetooth_socket(targets):
+    socket.socket(31, socket.SOCK_RAW, 1).close()
+
+
+def list_sockets_of_the_machine(targets):
+    socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4).close()
+
+
+def read_the_audit_log(targets):
+    socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 9).close()
+
+
+def reach_a_socket_of_another_attempt(targets):
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(targets["other_socket"])
+
+
+def open_an_io_ring(targets):
+    reach("io_uring_setup", 1, None)
+
+
+def handle_page_faults(targets):
+    system_call("userfaultfd", 1)
+
+
+def open_performance_counters(targets):
+    reach("perf_event_open", None, 0, -1, -1, 0)
+
+
+def load_a_module_into_the_kernel(targets):
+    reach("init_module", None, 0, None)
+
+
+def restart_the_machine(targets):
+    """With a wrong number: whoever may do it is told so."""
+    reach("reboot", 0, 0, 0, None)
+
+
+def watch_all_files(targets):
+    system_call("fanotify_init", 0, 0)
+
+
+def make_calls_of_32_bits(targets):
+    """`getpid`, by an interrupt."""
+    if os.uname().machine != "x86_64":
+        raise OSError("not on this machine")
+    page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    page.write(b"\xb8\x14\x00\x00\x00\xcd\x80\xc3")
+    call = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))
+
+    def enter():
+        if call() <= 0:
+            raise OSError(errno.ENOSYS, "getpid")
+
+    in_a_child(enter)
+
+
+def read_the_terminal_of_the_user(targets):
+    os.close(os.open(targets["terminal"], os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK))
+
+
+def write_to_the_terminal_of_the_user(targets):
+    os.close(os.open(targets["terminal"], os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK))
+
+
+def read_what_the_user_types(targets):
+    """From the other side: the program that shows the terminal."""
+    os.close(os.open(f"/proc/{targets['proctor_parent']}/fd/{targets['terminal_side']}", os.O_RDWR))
+
+
+def type_for_the_user(targets):
+    near, far = os.openpty()
+    fcntl.ioctl(far, termios.TIOCSTI, b"x")
+    os.close(near)
+
+
+def read_the_console(targets):
+    for name in ("console", "tty1", "vcs1", "vcsa1", "fb0", "input/event0"):
+        with contextlib.suppress(FileNotFoundError):
+            os.close(os.open(f"/dev/{name}", os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK))
+            return
+    raise FileNotFoundError("there is none")
+
+
+def read_the_disk(targets):
+    for line in Path("/proc/partitions").read_text().splitlines()[2:]:
+        with contextlib.suppress(FileNotFoundError):
+            os.close(os.open(f"/dev/{line.split()[3]}", os.O_RDONLY))
+            return
+    raise FileNotFoundError("there is none")
+
+
+def make_a_device(targets):
+    os.mknod("device", 0o20600, os.makedev(1, 5))
+    Path("device").unlink()
+
+
+def read_memory_of_the_machine(targets):
+    for name in ("/dev/mem", "/proc/kcore"):
+        with contextlib.suppress(OSError), open(name, "rb") as file:
+            if file.read(4):
+                return
+    raise PermissionError("neither can be read")
+
+
+def read_messages_of_the_kernel(targets):
+    with contextlib.suppress(OSError):
+        os.close(os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK))
+        return
+    reach("syslog", 3, None, 0)
+
+
+def change_settings_of_the_kernel(targets):
+    file = Path("/proc/sys/vm/swappiness")
+    file.write_text(file.read_text())
+
+
+def press_keys_of_the_kernel(targets):
+    os.close(os.open("/proc/sysrq-trigger", os.O_WRONLY))
+
+
+def make_a_control_group(targets):
+    for folder in ("/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/unified"):
+        with contextlib.suppress(OSError):
+            os.mkdir(f"{folder}/proctor-test")
+            os.rmdir(f"{folder}/proctor-test")
+            return
+    raise PermissionError("none can be made")
+
+
+def set_the_clock(targets):
+    time.clock_settime(time.CLOCK_REALTIME, time.time())
+
+
+def set_the_name_of_the_machine(targets):
+    socket.sethostname(socket.gethostname())
+
+
+def gain_privileges_by_a_program(targets):
+    """A program with the set-user-ID bit, or capabilities."""
+    if LIBC.prctl(39, 0, 0, 0, 0):
+        raise PermissionError("no program gives privileges")
+
+
+def keep_capabilities(targets):
+    status = Path("/proc/self/status").read_text()
+    if not int(status.partition("CapEff:")[2].split()[0], 16):
+        raise PermissionError("it has none")
+
+
+def raise_its_limits(targets):
+    resource.setrlimit(resource.RLIMIT_CORE, (1 << 20, 1 << 20))
+
+
+def reach_shared_memory(targets):
+    """System V."""
+    if (number := LIBC.shmget(targets["ipc_key"], 0, 0)) < 0:
+        raise OSError(ctypes.get_errno(), "shmget")
+    LIBC.shmat.restype = ctypes.c_void_p
+    if LIBC.shmat(number, None, 0) == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), "shmat")
+
+
+def reach_a_message_queue(targets):
+    if (number := LIBC.msgget(targets["ipc_key"], 0)) < 0:
+        raise OSError(ctypes.get_errno(), "msgget")
+    if LIBC.msgsnd(number, struct.pack("l8s", 1, b"escaped"), 8, 0):
+        raise OSError(ctypes.get_errno(), "msgsnd")
+
+
+def reach_a_named_queue(targets):
+    """POSIX."""
+    system_call("mq_open", targets["queue"].encode(), os.O_RDWR, 0, None)
+
+
+def read_a_file_in_shared_memory(targets):
+    Path(targets["memory_file"]).read_text()
+
+
+def write_a_file_in_shared_memory(targets):
+    with open(targets["memory_file"], "r+") as file:
+        file.write("escaped")
+
+
+def read_temporary_files_of_others(targets):
+    Path(targets["temporary_file"]).read_text()
+
+
+def watch_the_home_of_the_user(targets):
+    (Path(targets["home"]) / "notes.txt").stat()
+    descriptor = LIBC.inotify_init1(os.O_CLOEXEC)
+    if LIBC.inotify_add_watch(descriptor, targets["home"].encode(), 0x100) < 0:
+        raise OSError(ctypes.get_errno(), "inotify_add_watch")
+
+
+def see_that_a_file_of_the_user_exists(targets):
+    (Path(targets["home"]) / ".ssh" / "id_ed25519").stat()
+
+
+def change_permissions_of_a_file_of_the_user(targets):
+    (Path(targets["home"]) / "notes.txt").chmod(0o600)
+
+
+def change_times_of_a_file_of_the_user(targets):
+    os.utime(Path(targets["home"]) / "notes.txt", (1, 1))
+
+
+def shorten_a_file_of_the_user(targets):
+    os.truncate(Path(targets["home"]) / "notes.txt", 0)
+
+
+def link_a_file_of_the_user(targets):
+    os.link(Path(targets["home"]) / "notes.txt", "linked")
+    Path("linked").unlink()
+
+
+def follow_a_link_to_the_home(targets):
+    Path("way").symlink_to(Path(targets["home"]) / ".ssh" / "id_ed25519")
+    try:
+        Path("way").read_text()
+    finally:
+        Path("way").unlink()
+
+
+def rename_its_session(targets):
+    session = Path.cwd().parent
+    session.rename(session.with_name("renamed"))
+    session.with_name("renamed").rename(session)
+
+
+def write_beside_its_session(targets):
+    # A sandbox may have an empty folder of its own at this place.
+    Path(targets["other_tree"]).stat()
+    file = Path.cwd().parent.parent / "escaped"
+    file.write_text("x")
+    file.unlink()
+
+
+def read_the_plan(targets):
+    Path(targets["plan"]).read_text()
+
+
+def read_the_project_behind_a_link_on_the_path(targets):
+    Path(targets["linked_secret"]).read_text()
+
+
+def read_files_beside_its_program(targets):
+    Path(__file__).with_name(".env").read_text()
+
+
+def read_private_files_of_installed_programs(targets):
+    if not Path(targets["system_secret"]).read_text():
+        raise PermissionError("it is empty")
+
+
+def plant_a_job_for_later(targets):
+    places = (
+        "/var/spool/cron/crontabs",
+        "/var/spool/cron",
+        "/etc/cron.d",
+        f"{targets['home']}/.config/systemd/user",
+    )
+    plant(f"{place}/proctor-test" for place in places)
+
+
+def plant_a_program_on_the_path(targets):
+    plant(f"{place}/proctor-test" for place in os.environ["PATH"].split(":") if place)
+
+
+def plant_a_library(targets):
+    plant(["/etc/ld.so.conf.d/proctor-test.conf"])
+
+
+def plant_start_up_code_of_python(targets):
+    plant(
+        f"{place}/proctor_test.pth"
+        for place in sys.path
+        if "site-packages" in place or "dist-packages" in place
+    )
+
+
+def plant_settings_of_git(targets):
+    (Path(targets["home"]) / "notes.txt").stat()
+    plant([f"{targets['home']}/.gitconfig"])
+
+
+def plant(files):
+    for name in files:
+        with contextlib.suppress(OSError):
+            Path(name).write_text("")
+            Path(name).unlink()
+            return
+    raise PermissionError("none can be written")
 
 
 DAEMON = """
 import os, sys, time, signal
 if os.fork() == 0:
     os.setsid()
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if sys.argv[2] == "True":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if os.fork() == 0:
         for number in range(3):
             os.close(number)
@@ -201,27 +705,23 @@ if os.fork() == 0:
     os._exit(0)
 """
 
-TRIES = [
-    *(read_keys_in_the_environment, read_memory_of_proctor, trace_proctor, read_the_store, alter_its_result),
-    *(read_ssh_keys, list_the_home_of_the_user, read_passwords, read_another_tree),
-    *(read_the_checkout_of_the_user, write_a_hook_of_the_user, write_objects_of_the_user),
-    *(write_to_the_home_of_the_user, write_to_the_system, write_another_tree, remount_the_system_writable),
-    name_a_program_for_the_kernel_to_run,
-    *(become_root_in_a_namespace, load_data_into_the_kernel, use_keys_in_the_kernel),
-    *(reach_another_port_on_loopback, reach_another_address, send_datagrams, reach_an_abstract_socket),
-    *(reach_a_socket_in_a_folder, see_other_processes, signal_proctor, signal_a_sibling, survive),
-]
+HELPERS = ("main", "plant", "reach", "system_call", "in_a_child")
 
 
 def main():
     targets = json.loads(sys.argv[1])
     report = {}
-    for attempt in TRIES:
+    probes = {
+        name: value for name, value in globals().items() if hasattr(value, "__code__") and name not in HELPERS
+    }
+    # Others leave descriptors open, and need the process that one of them kills.
+    order = {"inherit_descriptors": 0, "signal_a_sibling": 2, "survive": 2}
+    for name, probe in sorted(probes.items(), key=lambda probe: order.get(probe[0], 1)):
         try:
-            attempt(targets)
-            report[attempt.__name__] = "succeeded"
+            probe(targets)
+            report[name] = "succeeded"
         except Exception as error:
-            report[attempt.__name__] = f"{type(error).__name__}: {error}"
+            report[name] = f"{type(error).__name__}: {error}"
     Path(sys.argv[2]).write_text(json.dumps([report, targets.get("read", "")]))
     print(json.dumps({"type": "message", "role": "assistant", "text": "I tried."}))
 

@@ -1,12 +1,16 @@
-"""An agent that tries to escape fails at each try, in each kind of sandbox."""
+"""An agent that tries to escape fails at each probe, in each kind of sandbox, as root and as a user."""
 
+import ctypes
 import json
 import os
+import random
+import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,58 +22,172 @@ from proctor.testing import make_git_repository
 from waiting import TIME_LIMIT_SECONDS
 
 AGENT = Path(__file__).with_name("escape_agent.py")
+MANUAL = Path(__file__).parents[2] / "docs" / "isolation.md"
 SECRET = "sk-canary-5f2c9d1e7a"
 DAEMON = "proctor-test-daemon"
+NOBODY = 65534
 NOT_STOPPED = {
     # It has ended all the same: the test looks for it.
     "bubblewrap": {"survive"},
-    "landlock": {"survive", "reach_a_socket_in_a_folder", "see_other_processes"},
+    "landlock": {
+        "survive",
+        "see_other_processes",
+        "reach_a_socket_in_a_folder",
+        "reach_a_socket_of_another_attempt",
+        "read_a_file_in_shared_memory",
+        "write_a_file_in_shared_memory",
+        "watch_the_home_of_the_user",
+        "see_that_a_file_of_the_user_exists",
+        "change_permissions_of_a_file_of_the_user",
+        "change_times_of_a_file_of_the_user",
+    },
 }
-"""Tries that a kind of sandbox does not stop, as docs/trust.md says."""
+"""Probes that a kind of sandbox does not stop, as docs/isolation.md says."""
+LIBC = ctypes.CDLL(None, use_errno=True)
+IPC_CREAT, IPC_RMID = 0o1000, 0
+
+
+@dataclass(frozen=True)
+class User:
+    """Who runs Proctor."""
+
+    name: str
+    python: str
+    popen: dict[str, Any] = field(default_factory=dict)
+    """Arguments of `subprocess` that make it so."""
+
+    def give(self, *paths: Path | str) -> None:
+        """Make files and folders those of the user."""
+        for path in paths if self.popen else ():
+            os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+
+
+def python_of_nobody() -> str:
+    """An interpreter that an ordinary user can run with Proctor; empty: there is none."""
+    for python in (sys.executable, "/usr/bin/python3"):
+        try:
+            ended = subprocess.run(
+                [
+                    python,
+                    "-c",
+                    "import subprocess, sys, proctor; subprocess.run([sys.executable, '-V'], check=True)",
+                ],
+                env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                user=NOBODY,
+                group=NOBODY,
+                extra_groups=[],
+                capture_output=True,
+                check=False,
+            )
+        except OSError:
+            continue
+        if ended.returncode == 0:
+            return python
+    return ""
+
+
+@pytest.fixture(params=["root", "user"])
+def user(request: pytest.FixtureRequest) -> User:
+    is_root = os.geteuid() == 0
+    if request.param == ("root" if is_root else "user"):
+        return User(request.param, sys.executable)
+    if not is_root:
+        pytest.skip("the tests do not run as root")
+    if not (python := python_of_nobody()):
+        pytest.skip("an ordinary user cannot run this Python")
+    return User("user", python, {"user": NOBODY, "group": NOBODY, "extra_groups": []})
 
 
 @pytest.fixture
-def targets(tmp_path: Path) -> Iterator[dict[str, object]]:
-    """What an agent must not reach: the user's files, other processes, sockets."""
-    user = tmp_path / "user"
-    (user / ".ssh").mkdir(parents=True)
-    (user / ".ssh" / "id_ed25519").write_text(SECRET)
-    (user / "notes.txt").write_text("mine")
+def targets(tmp_path: Path, user: User) -> Iterator[dict[str, Any]]:
+    """What an agent must not reach: the user's files, terminals, other processes, sockets, shared memory."""
+    home, unique = tmp_path / "user", f"proctor-test-{os.getpid()}-{random.SystemRandom().randrange(10**9)}"
+    for name, text in {
+        ".ssh/id_ed25519": SECRET,
+        "notes.txt": "mine",
+        "secret-project/.env": SECRET,
+        "secret-project/run.sh": "#!/bin/sh\n",
+        "agent/.env": SECRET,
+    }.items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(text)
+    (home / "secret-project/run.sh").chmod(0o755)
+    (home / "bin").mkdir()
+    (home / "bin/tool").symlink_to(home / "secret-project/run.sh")
+    shutil.copy(AGENT, home / "agent")
     other = tmp_path / "proctor-home" / "worktrees" / "other" / "shop"
     other.mkdir(parents=True)
     (other / "solution.py").write_text("secret")
-    repository = make_git_repository(user / "shop", {"shop.py": "total = 1\n"})
+    repository = make_git_repository(home / "shop", {"shop.py": "total = 1\n"})
     (repository / "uncommitted.txt").write_text("mine")
+    memory, temporary = Path("/dev/shm", unique), Path("/var/tmp", unique)
+    key = random.SystemRandom().randrange(1, 2**31)
     with ExitStack() as stack:
+        for file in (memory, temporary):
+            file.write_text("mine")
+            stack.callback(file.unlink)
         listener = stack.enter_context(socket.create_server(("0.0.0.0", 0)))
         datagrams = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
         datagrams.bind(("127.0.0.1", 0))
-        abstract, named = (stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(2))
-        name = f"\0proctor-test-{os.getpid()}"
-        abstract.bind(name)
-        named.bind(str(user / "link"))
-        for link in (abstract, named):
+        names = [f"\0{unique}", str(home / "link"), str(other / "link")]
+        for name in names:
+            link = stack.enter_context(socket.socket(socket.AF_UNIX))
+            link.bind(name)
             link.listen(5)
-        sibling = subprocess.Popen(["sleep", "600"])
-        try:
-            yield {
-                "secret": SECRET,
-                "store": str(tmp_path / "proctor-home" / "proctor.db"),
-                "home": str(user),
-                "other_tree": str(other / "solution.py"),
-                "repository": str(repository),
-                "port": listener.getsockname()[1],
-                "address": own_address(),
-                "datagram_port": datagrams.getsockname()[1],
-                "abstract_socket": name,
-                "socket": str(user / "link"),
-                "sibling": sibling.pid,
-                "marker": "batch",
-                "daemon": f"{DAEMON}-{os.getpid()}",
-            }
-        finally:
-            sibling.kill()
-            sibling.wait()
+        segment, queue = LIBC.shmget(key, 4096, IPC_CREAT | 0o666), LIBC.msgget(key, IPC_CREAT | 0o666)
+        stack.callback(LIBC.shmctl, segment, IPC_RMID, None)
+        stack.callback(LIBC.msgctl, queue, IPC_RMID, None)
+        posix = ctypes.CDLL("librt.so.1")
+        posix.mq_open(f"/{unique}".encode(), os.O_RDWR | os.O_CREAT, 0o666, None)
+        stack.callback(posix.mq_unlink, f"/{unique}".encode())
+        near, far = os.openpty()
+        stack.callback(os.close, near)
+        stack.callback(os.close, far)
+        secret = Path("/etc/shadow")
+        if os.geteuid() == 0:
+            secret = Path("/opt", unique, "secret")
+            secret.parent.mkdir()
+            stack.callback(shutil.rmtree, secret.parent)
+            secret.write_text(SECRET)
+            secret.chmod(0o600)
+        user.give(tmp_path, *tmp_path.rglob("*"), memory, temporary, os.ttyname(far))
+        sibling = subprocess.Popen(
+            ["sleep", "600"],
+            stdin=(home / "notes.txt").open("rb"),
+            cwd=home,
+            env={"KEY": SECRET},
+            **user.popen,
+        )
+        stack.callback(sibling.wait)
+        stack.callback(sibling.kill)
+        yield {
+            "secret": SECRET,
+            "store": str(tmp_path / "proctor-home" / "proctor.db"),
+            "home": str(home),
+            "other_tree": str(other / "solution.py"),
+            "repository": str(repository),
+            "plan": str(tmp_path / "plan.yaml"),
+            "port": listener.getsockname()[1],
+            "address": own_address(),
+            "datagram_port": datagrams.getsockname()[1],
+            "abstract_socket": names[0],
+            "socket": names[1],
+            "other_socket": names[2],
+            "sibling": sibling.pid,
+            "proctor_parent": os.getpid(),
+            "terminal": os.ttyname(far),
+            "terminal_side": near,
+            "ipc_key": key,
+            "queue": unique,
+            "memory_file": str(memory),
+            "temporary_file": str(temporary),
+            "linked_secret": str(home / "secret-project/.env"),
+            "system_secret": str(secret),
+            "marker": "batch",
+            "daemon": f"{DAEMON}-{os.getpid()}",
+            # Ignoring the request to end costs the grace period.
+            "ignores": not user.popen,
+        }
 
 
 def own_address() -> str:
@@ -94,12 +212,13 @@ def processes_with(text: str) -> list[str]:
     return found
 
 
-def run_escape(proctor: Command, targets: dict[str, object], sandbox: object) -> dict[str, str]:
-    """Run the agent in a batch of its own; how each try ended."""
+def run_escape(proctor: Command, user: User, targets: dict[str, Any], sandbox: object) -> dict[str, str]:
+    """Run the agent in a batch of its own; how each probe ended."""
     starter = (
         "import json, os, subprocess, sys; t = json.loads(sys.argv[1]); t['proctor'] = int(sys.argv[2]);"
         " subprocess.run([sys.executable, sys.argv[3], json.dumps(t), 'report.json'], check=True)"
     )
+    agent = str(Path(targets["home"]) / "agent" / AGENT.name)
     # Proctor's own id is known only when it runs: its command line is found by this process.
     plan = {
         "runId": "escape",
@@ -107,28 +226,36 @@ def run_escape(proctor: Command, targets: dict[str, object], sandbox: object) ->
             {
                 "repo": targets["repository"],
                 "prompt": "Escape.",
-                "command": [sys.executable, "-c", starter, json.dumps(targets), "PID", str(AGENT)],
+                "command": [user.python, "-c", starter, json.dumps(targets), "PID", agent],
                 "sandbox": sandbox,
                 "keep": "always",
             }
         ],
     }
-    environment = {**proctor.environment, "HOME": str(targets["home"]), "MY_API_KEY": SECRET}
+    environment = {
+        **proctor.environment,
+        "HOME": targets["home"],
+        "PATH": f"{targets['home']}/bin:{proctor.environment['PATH']}",
+        "MY_API_KEY": SECRET,
+        **({"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} if user.popen else {}),
+    }
     script = (
         "import os, pathlib, sys; p = pathlib.Path(sys.argv[1]);"
         " p.write_text(p.read_text().replace('\"PID\"', '\"%d\"' % os.getpid()));"
         " os.execv(sys.executable, [sys.executable, '-m', 'proctor', 'batch', sys.argv[1]])"
     )
-    file = proctor.folder / "plan.yaml"
+    file = Path(targets["plan"])
     file.write_text(json.dumps(plan))
+    user.give(file)
     ended = subprocess.run(
-        [sys.executable, "-c", script, str(file)],
+        [user.python, "-c", script, str(file)],
         cwd=proctor.folder,
         env=environment,
         capture_output=True,
         text=True,
         timeout=TIME_LIMIT_SECONDS,
         check=False,
+        **user.popen,
     )
     assert ended.returncode == 0, ended.stderr
     report = next((proctor.folder / "proctor-home" / "worktrees").glob("*/shop/report.json"))
@@ -138,33 +265,60 @@ def run_escape(proctor: Command, targets: dict[str, object], sandbox: object) ->
 
 
 @pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])
-def test_an_agent_cannot_escape(proctor: Command, targets: dict[str, object], kind: str) -> None:
+def test_an_agent_cannot_escape(proctor: Command, user: User, targets: dict[str, Any], kind: str) -> None:
     if problem := problem_of(kind):
         pytest.skip(problem)
 
-    report = run_escape(proctor, targets, {"kind": kind, "network": "gateway"})
+    report = run_escape(proctor, user, targets, {"kind": kind, "network": "gateway"})
 
-    assert len(report) == 29
+    assert len(report) >= 100
     succeeded = {name for name, end in report.items() if end == "succeeded"}
     assert succeeded == NOT_STOPPED[kind], json.dumps(report, indent=1)
-    assert not processes_with(str(targets["daemon"]))
-    user = Path(str(targets["home"]))
-    assert (user / "notes.txt").read_text() == "mine"
-    assert not (user / "shop" / ".git" / "hooks" / "post-commit").exists()
+    assert not processes_with(targets["daemon"])
+    home = Path(targets["home"])
+    assert (home / "notes.txt").read_text() == "mine"
+    assert not (home / "shop" / ".git" / "hooks" / "post-commit").exists()
 
 
-def test_without_a_sandbox_the_same_tries_succeed(proctor: Command, targets: dict[str, object]) -> None:
-    """So the tries above prove something."""
-    report = run_escape(proctor, targets, "none")
+def test_the_manual_lists_what_is_not_stopped() -> None:
+    manual = MANUAL.read_text()
+    assert {name for name in NOT_STOPPED["landlock"] if f"`{name}`" not in manual} == set()
+
+
+def test_without_a_sandbox_the_same_probes_succeed(
+    proctor: Command, targets: dict[str, Any], user: User
+) -> None:
+    """So the probes above prove something."""
+    if user.popen:
+        pytest.skip("once is enough")
+    report = run_escape(proctor, user, targets, "none")
 
     succeeded = {name for name, end in report.items() if end == "succeeded"}
-    assert {"read_the_store", "read_ssh_keys", "reach_another_port_on_loopback"} <= succeeded
-    assert {"write_a_hook_of_the_user", "read_another_tree", "alter_its_result"} <= succeeded
-    if os.geteuid() == 0:
-        # /usr is a mount only in a sandbox. A machine in a container may lack the others.
-        kernel = {"become_root_in_a_namespace", "load_data_into_the_kernel", "use_keys_in_the_kernel"}
-        assert report.keys() - succeeded - kernel == {"remount_the_system_writable"}
-    assert not processes_with(str(targets["daemon"]))
+    certain = {
+        *("read_the_store", "read_ssh_keys", "reach_another_port_on_loopback", "write_a_hook_of_the_user"),
+        *("read_another_tree", "alter_its_result", "connect_by_fast_open", "read_the_terminal_of_the_user"),
+        *(
+            "write_to_the_terminal_of_the_user",
+            "reach_shared_memory",
+            "reach_a_message_queue",
+            "read_the_plan",
+        ),
+        *(
+            "read_files_beside_its_program",
+            "read_the_project_behind_a_link_on_the_path",
+            "rename_its_session",
+        ),
+        *("signal_its_supervisor", "signal_a_sibling", "change_the_limits_of_another_process"),
+        *(
+            "change_the_priority_of_another_process",
+            "bind_another_process_to_a_core",
+            "write_beside_its_session",
+        ),
+        *("link_a_file_of_the_user", "follow_a_link_to_the_home", "shorten_a_file_of_the_user"),
+        *NOT_STOPPED["landlock"],
+    }
+    assert certain - succeeded == set(), json.dumps(report, indent=1)
+    assert not processes_with(targets["daemon"])
 
 
 ATTACKS = {

@@ -112,6 +112,12 @@ def _arguments(policy: Policy, command: Sequence[str], launch: Launch, has_launc
     if policy.network != "full":
         yield "--unshare-net"
     yield from system_arguments()
+    files, folders = unreadable_system()
+    # What is gone meanwhile cannot be covered.
+    for file in filter(os.path.lexists, files):
+        yield from ("--ro-bind", "/dev/null", str(file))
+    for folder in filter(os.path.lexists, folders):
+        yield from ("--tmpfs", str(folder))
     private = (*policy.hidden, policy.user_home)
     for place in filter(is_system, private):
         if place.is_dir():
@@ -142,9 +148,6 @@ def system_arguments() -> tuple[str, ...]:
         elif root.is_dir():
             arguments += ["--ro-bind", str(root), str(root)]
     arguments += ["--ro-bind", "/etc", "/etc"]
-    files, folders = unreadable_system()
-    arguments += [part for file in files for part in ("--ro-bind", "/dev/null", str(file))]
-    arguments += [part for folder in folders for part in ("--tmpfs", str(folder))]
     arguments += ["--proc", "/proc", "--dev", "/dev"]
     # Settings of the kernel belong to root, even without capabilities; one names a program to run. The memory
     # of the sandbox's first process, which reports how the program ended, belongs to everybody.

@@ -43,7 +43,7 @@ _PREFIX_PARTS = ("bin", "sbin", "lib", "lib32", "lib64", "libexec", "share", "in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class InstallationLayout:
     """A folder structure by which an installation is recognized, and what of it can be read."""
 
     name: str
@@ -61,7 +61,7 @@ class Layout:
         # Not anywhere in a folder that has `bin`.
         if self.parts and program.parent not in (folder / name for name in _PROGRAMS_OF_A_PREFIX):
             return False
-        return all((folder / mark).exists() for mark in self.marks)
+        return all(os.path.exists(folder / mark) for mark in self.marks)  # noqa: PTH110 (see `_existing`)
 
     def visible(self, folder: Path) -> list[Path]:
         """What can be read of an installation."""
@@ -69,15 +69,15 @@ class Layout:
 
 
 LAYOUTS = (
-    Layout(name="Node packages", folder_names=(_PACKAGES,)),
-    Layout(name="Python environment (venv, pipx, uv tool)", marks=("pyvenv.cfg",)),
-    Layout(name="Conda", marks=("conda-meta",)),
-    Layout(name="Java", marks=("release", "bin/java", "lib")),
-    Layout(name="Go", marks=("VERSION", "bin/go", "src", "pkg")),
-    Layout(name="Flutter", marks=("bin/flutter", "packages")),
-    Layout(name="Homebrew", marks=("bin/brew", "Library")),
-    Layout(name="mise", marks=("shims", "installs")),
-    Layout(
+    InstallationLayout(name="Node packages", folder_names=(_PACKAGES,)),
+    InstallationLayout(name="Python environment (venv, pipx, uv tool)", marks=("pyvenv.cfg",)),
+    InstallationLayout(name="Conda", marks=("conda-meta",)),
+    InstallationLayout(name="Java", marks=("release", "bin/java", "lib")),
+    InstallationLayout(name="Go", marks=("VERSION", "bin/go", "src", "pkg")),
+    InstallationLayout(name="Flutter", marks=("bin/flutter", "packages")),
+    InstallationLayout(name="Homebrew", marks=("bin/brew", "Library")),
+    InstallationLayout(name="mise", marks=("shims", "installs")),
+    InstallationLayout(
         name="version manager",
         folder_names=(
             *(".asdf", ".bun", ".cargo", ".deno", ".dotnet", ".fnm", ".ghcup", ".goenv", ".jenv", ".juliaup"),
@@ -86,7 +86,7 @@ LAYOUTS = (
         ),
     ),
     *(
-        Layout(name="prefix", marks=("bin", mark), parts=_PREFIX_PARTS)
+        InstallationLayout(name="prefix", marks=("bin", mark), parts=_PREFIX_PARTS)
         for mark in ("lib", "lib64", "libexec", "share")
     ),
 )
@@ -198,7 +198,7 @@ def _prefix(place: Path) -> str:
 
 def _existing(texts: Iterable[str]) -> Iterator[Path]:
     for text in texts:
-        if text.startswith("/") and len(text) < _LONGEST and Path(text).exists():
+        if text.startswith("/") and len(text) < _LONGEST and os.path.exists(text):  # noqa: PTH110 (not an error without permission)
             yield Path(os.path.normpath(text))
 
 
@@ -346,6 +346,8 @@ _MOST_ENTRIES = 1_000_000
 _SEARCH_SECONDS = 600
 """How long a search of the system holds: it takes half a second, and each command would need one."""
 _SEARCH_FILE = Path("/run/proctor-unreadable.json")
+_CHECKED_DEPTH = 2
+"""Folders down to this depth must not have changed since the last search: new programs are there."""
 Unreadable = tuple[tuple[Path, ...], tuple[Path, ...]]
 """Files, and folders."""
 
@@ -358,9 +360,27 @@ def unreadable_system() -> Unreadable:
         return (), ()
     if (stored := _stored_search()) is not None:
         return stored
-    found = unreadable_in(*(root for root in ("/etc", *SYSTEM) if not Path(root).is_symlink()))
-    _store_search(found)
+    roots = [root for root in ("/etc", *SYSTEM) if not Path(root).is_symlink()]
+    changes = _last_changes(roots)
+    found = unreadable_in(*roots)
+    _store_search(found, changes)
     return found
+
+
+def _last_changes(roots: Sequence[str]) -> dict[str, int]:
+    """When the upper folders last changed, in nanoseconds."""
+    folders, level = dict[str, int](), list(roots)
+    for _ in range(_CHECKED_DEPTH + 1):
+        for folder in level:
+            with suppress(OSError):
+                folders[folder] = Path(folder).stat().st_mtime_ns
+        level = [
+            entry.path
+            for folder in level
+            for entry in _entries(folder)
+            if entry.is_dir(follow_symlinks=False)
+        ]
+    return folders
 
 
 def _stored_search() -> Unreadable | None:
@@ -372,17 +392,19 @@ def _stored_search() -> Unreadable | None:
             if not is_own or not 0 <= time.time() - state.st_mtime < _SEARCH_SECONDS:
                 return None
             content = json.load(file)
+        if any(Path(folder).stat().st_mtime_ns != changed for folder, changed in content["changes"].items()):
+            return None
         return tuple(map(Path, content["files"])), tuple(map(Path, content["folders"]))
     return None
 
 
-def _store_search(found: Unreadable) -> None:
+def _store_search(found: Unreadable, changes: Mapping[str, int]) -> None:
     files, folders = ([str(place) for place in places] for places in found)
     new = _SEARCH_FILE.with_name(f"{_SEARCH_FILE.name}.{os.getpid()}")
     with suppress(OSError):
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "w") as file:
-            json.dump({"files": files, "folders": folders}, file)
+            json.dump({"files": files, "folders": folders, "changes": changes}, file)
         new.replace(_SEARCH_FILE)
 
 
