@@ -117,7 +117,15 @@ def _reading(tokens: int) -> Rule:
 
 
 def _mentions(body: Mapping[str, Any]) -> bool:
-    words = ("document", "file", "image_url", "input_image", "previous_response_id", "input_audio")
+    words = (
+        "document",
+        "file",
+        "input_file",
+        "image_url",
+        "input_image",
+        "previous_response_id",
+        "input_audio",
+    )
     return any(f'"{word}"' in json.dumps(body) for word in words)
 
 
@@ -155,7 +163,9 @@ def _image_tool(path: str, body: Mapping[str, Any], number: int) -> Bill:
 
 def _searches(path: str, body: Mapping[str, Any], number: int) -> Bill:
     tools = [tool for tool in body.get("tools") or () if str(tool.get("type")).startswith("web_search")]
-    uses = min(10, body.get("max_tool_calls") or max((tool.get("max_uses") or 10 for tool in tools), default=0))
+    uses = min(
+        10, body.get("max_tool_calls") or max((tool.get("max_uses") or 10 for tool in tools), default=0)
+    )
     uses = uses if tools else 0
     tokens = _tokens(body) * (1 + uses) + 8000 * uses * (uses + 1) // 2
     usage = {"server_tool_use": {"web_search_requests": uses}} if "messages" in path else {}
@@ -319,7 +329,7 @@ def measure(case: MoneyCase, side: str, way: str, provider: Provider, folder: Pa
         words = {"a": ["resume", "a", "--retry-errors", *more]}
     started = [start(each, folder, environment) for each in words.values()]
     for process in started:
-        process.wait(60)
+        process.communicate(timeout=60)
     return provider.billed_by_model[name] / budget
 
 
@@ -330,7 +340,12 @@ def _plan(case: MoneyCase, side: str, model: str, run: str, folder: Path) -> dic
         plan["defaults"] = {"budget": case.item_usd, "retries": 0}
     if side == "own":
         limit = {"max_tokens": LIMIT} if case.has_limit else {}
-        item = {"prompt": case.prompt, "model": model, "runs": case.calls, "settings": {**limit, **case.settings}}
+        item = {
+            "prompt": case.prompt,
+            "model": model,
+            "runs": case.calls,
+            "settings": {**limit, **case.settings},
+        }
         return plan | {"matrix": [item]}
     repository = folder / f"repository-{run}"
     repository.mkdir()
@@ -369,7 +384,7 @@ def _kill_while_calling(
     if process.poll() is None:
         process.send_signal(signal.SIGKILL)
     with suppress(subprocess.TimeoutExpired):
-        process.wait(20)
+        process.communicate(timeout=20)
 
 
 def clock_variables(file: Path) -> dict[str, str]:
@@ -424,8 +439,16 @@ def money_table(figures: Figures) -> str:
     for case in CASES:
         cells = []
         for side in ("own", "gateway"):
-            calm = [value for (name, on, way), value in figures.items() if (name, on) == (case.name, side) and way == "calm"]
-            rest = [value for (name, on, way), value in figures.items() if (name, on) == (case.name, side) and way != "calm"]
+            calm = [
+                value
+                for (name, on, way), value in figures.items()
+                if (name, on) == (case.name, side) and way == "calm"
+            ]
+            rest = [
+                value
+                for (name, on, way), value in figures.items()
+                if (name, on) == (case.name, side) and way != "calm"
+            ]
             cells += [_cell(calm), _cell(rest)]
         lines.append(f"| {case.name} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -448,7 +471,9 @@ def write_page(table: str) -> None:
 
 def main() -> int:
     """Measure everything and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--write", action="store_true", help="put the table into docs/trust.md")
     parser.add_argument("--ways", default=",".join(WAYS), help="separated by commas; default: all")
     parser.add_argument("--cases", default="", help="part of a name; default: all")

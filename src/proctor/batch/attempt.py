@@ -247,6 +247,12 @@ class Attempt:
         self._write_end(outcome)
         return outcome
 
+    def refuse(self, limit: CostLimit) -> Outcome:
+        """End it before it has begun: its item may not spend anything."""
+        outcome = _as_outcome(limit)
+        self._write_end(outcome)
+        return outcome
+
     def _within_limits(self, outcome: Outcome | None) -> Outcome:
         limit = self._limit_reached
         if limit is None:
@@ -437,8 +443,8 @@ class Attempt:
             answered_model=self._answered_model(),
         )
         totals = self._recorder.totals
-        self._reservation.close(self._spent(totals))
         work = self._work
+        work.spent_usd += self._reservation.close(self._spent(totals))
         work.tokens += totals.usage.total_tokens
         work.tool_calls += totals.tool_calls
         if totals.cost_usd is not None:

@@ -292,24 +292,26 @@ class StoreHost:
 
         return secrets.visible(self.context.environment, named={"HOME"})
 
-    async def worker_lost(self, holder: str, session_ids: Sequence[str]) -> Sequence[SessionRow]:
+    async def worker_lost(
+        self, holder: str, session_ids: Sequence[str]
+    ) -> tuple[Sequence[SessionRow], Mapping[str, float]]:
         """End the sessions of a worker process that died, and everything they had started.
 
         Their items are queued in the store. Charges the known cost and returns the rest of what the worker
-        had drawn.
+        had drawn. Returns the sessions, and what each has spent or may have spent.
         """
         now = self.context.now()
 
-        def work(connection: Connection) -> list[SessionRow]:
+        def work(connection: Connection) -> tuple[list[SessionRow], dict[str, float]]:
             sessions = queue_lost(connection, self._run_id, session_ids, now)
             ledger.release(connection, self._run_id, holder, now)
             ledger.withdraw(connection, holder)
-            return sessions
+            return sessions, {row["id"]: ledger.spent_by(connection, row["id"]) for row in sessions}
 
-        sessions = await asyncio.wrap_future(self.writer.submit(work))
+        sessions, spent = await asyncio.wrap_future(self.writer.submit(work))
         left = [cast("SessionRow", {**session, "status": RUNNING}) for session in sessions]
         await asyncio.to_thread(clear_leftovers, left, self.context.home, self.context.environment)
-        return sessions
+        return sessions, spent
 
     def withdraw_limits(self) -> None:
         """Remove the published rate limits of all workers."""

@@ -25,6 +25,8 @@ class WorkItem:
     tokens: int = 0
     tool_calls: int = 0
     cost_usd: float | None = None
+    spent_usd: float = 0.0
+    """What its attempts have spent, or may have spent, by the ledger; 0 where nothing limits its spending."""
     started_at: str | None = None
     checkpoint: object | None = None
     """Where its earlier attempts were interrupted, for its runner; None: it starts over."""
@@ -42,6 +44,7 @@ class WorkItem:
             tokens=row["tokensTotal"],
             tool_calls=row["toolCalls"],
             cost_usd=row["costUsd"],
+            spent_usd=row["spentUsd"],
             started_at=row["startedAt"],
         )
 

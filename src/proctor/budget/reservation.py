@@ -207,18 +207,19 @@ class Reservation:
             self._budget.cover_cost(self)
         return None
 
-    def close(self, spent_usd: float | None) -> None:
+    def close(self, spent_usd: float | None) -> float:
         """Replace what is reserved by what was spent, plus the worst case of calls that were cut off.
 
-        None: the cost is unknown, so everything reserved counts as spent.
+        None: the cost is unknown, so everything reserved counts as spent. Returns what counts as spent.
         """
-        if not self._budget.is_limited:
-            return
+        if not self.is_limited:
+            return 0.0
         reserved, self._reserved = self._reserved, 0.0
         spent = reserved if spent_usd is None else spent_usd + self._lost
         self._entries += 1
         self._budget.enter(self, self._entries, "settle", -reserved, spent)
         self._budget.close(self, spent, is_known=spent_usd is not None)
+        return spent
 
     def shortage(self, most_usd: float) -> CostLimit:
         """Why a call that could cost so much cannot be paid."""
@@ -290,7 +291,7 @@ class Reservation:
     def _enter_running(self) -> bool:
         """Write to the ledger what calls may cost whose cost is not recorded; whether it has changed."""
         change = self._held + self._unrecorded + self._lost - self._running_usd
-        if not self._budget.is_limited or abs(change) <= ROUNDING_USD:
+        if not self.is_limited or abs(change) <= ROUNDING_USD:
             return False
         self._running_usd += change
         self._entries += 1

@@ -112,9 +112,9 @@ def release(connection: Connection, run_id: str, holder: str, now: datetime) -> 
 
 
 def holders(connection: Connection, run_id: str) -> list[str]:
-    """The processes that have drawn money for a batch and have not closed their accounts."""
+    """The processes that have spent money of a batch, or of its items, and have not closed their accounts."""
     rows = connection.rows(
-        f'SELECT "holder" FROM "ledger" WHERE "runId" = ? AND {_DRAWN} GROUP BY "holder" '
+        'SELECT "holder" FROM "ledger" WHERE "runId" = ? GROUP BY "holder" '
         "HAVING SUM(CASE WHEN \"kind\" = 'close' THEN 1 ELSE 0 END) = 0",
         (run_id,),
     )
@@ -144,6 +144,11 @@ def settle_open_attempts(connection: Connection, run_id: str, holder: str, now: 
             insertion("ledger", COLUMNS["ledger"]),
             (row["sessionId"], ESTIMATE_POSITION, run_id, row["itemId"], timestamp(now), *amounts),
         )
+
+
+def spent_by(connection: Connection, session_id: str) -> float:
+    """What an attempt has spent, or may have spent."""
+    return _sum(connection, "spentUsd", f'"sessionId" = ? AND {SPENT}', session_id)
 
 
 def settle_late(connection: Connection, rows: RowGroups, now: datetime) -> None:

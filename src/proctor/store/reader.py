@@ -132,6 +132,8 @@ class QueuedItem(ItemRow):
     """Earlier sessions."""
     tries: int
     """Those of them that were not cut off."""
+    spentUsd: float
+    """What they have spent, or may have spent, by the ledger."""
 
 
 class ItemInput(TypedDict):
@@ -303,11 +305,15 @@ class StoreReader:
     def queued(self, run_id: str, *, after: int, limit: int) -> list[QueuedItem]:
         """The next items to run, in plan order, each with the number of its earlier attempts."""
         # Counted for the page alone: a join would count the attempts of the whole batch each time.
-        attempts = 'SELECT COUNT(*) FROM "sessions" s WHERE s."runId" = i."runId" AND s."itemId" = i."id"'
+        of_item = 'FROM "sessions" s WHERE s."runId" = i."runId" AND s."itemId" = i."id"'
+        attempts = f"SELECT COUNT(*) {of_item}"
+        own = f'"sessionId" IN (SELECT s."id" {of_item})'
+        spent = f'SELECT SUM("spentUsd") FROM "ledger" WHERE {own} AND {SPENT}'
         return self.rows(
             QueuedItem,
             f'SELECT i.*, ({attempts}) AS "attempts", '
-            f'({attempts} AND s."endReason" NOT IN ({places(UNFINISHED_REASONS)})) AS "tries" '
+            f'({attempts} AND s."endReason" NOT IN ({places(UNFINISHED_REASONS)})) AS "tries", '
+            f'COALESCE(({spent}), 0) AS "spentUsd" '
             'FROM "batch_items" i WHERE i."runId" = ? AND i."status" = ? AND i."position" > ? '
             'ORDER BY i."position" LIMIT ?',
             (*UNFINISHED_REASONS, run_id, QUEUED, after, limit),

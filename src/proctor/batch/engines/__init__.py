@@ -1,7 +1,7 @@
 """Engines run the items of a batch with workers: `LocalEngine` with one worker in this event loop."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from proctor.batch.engines.messages import AttemptEnd, WorkerSpec
@@ -44,9 +44,11 @@ class DriverHost(Host, Protocol):
     def attempt_ended(self, end: AttemptEnd) -> None:
         """Requeue or finish an item whose rows are written."""
 
-    async def worker_lost(self, holder: str, session_ids: Sequence[str]) -> Sequence[SessionRow]:
+    async def worker_lost(
+        self, holder: str, session_ids: Sequence[str]
+    ) -> tuple[Sequence[SessionRow], Mapping[str, float]]:
         """End the sessions of a worker process that died, queue their items in the store, and settle what
-        it has drawn; the sessions."""
+        it has drawn; the sessions, and what each has spent or may have spent."""
 
 
 class Engine(Protocol):

@@ -330,7 +330,7 @@ class RemoteEngine(ABC):
         sessions = {}
         if link.holder:
             try:
-                rows = await host.worker_lost(link.holder, list(link.sessions.values()))
+                rows, spent = await host.worker_lost(link.holder, list(link.sessions.values()))
             except StoreError:
                 # Nothing more can be written, which ends the batch anyway.
                 return
@@ -343,6 +343,7 @@ class RemoteEngine(ABC):
                 work.tool_calls += row["toolCalls"]
                 if row["costUsd"] is not None:
                     work.cost_usd = (work.cost_usd or 0.0) + row["costUsd"]
+                work.spent_usd += spent[row["id"]]
                 work.started_at = work.started_at or row["startedAt"]
             queue.retry(work, 0.0)
 

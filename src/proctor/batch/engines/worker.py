@@ -23,7 +23,7 @@ from proctor.batch.queue import WorkItem
 from proctor.batch.rate_limit_sync import adopt_limits, share_limits
 from proctor.budget.allocation import BatchBudget, LedgerClient
 from proctor.context import AttemptContext, evaluator_registry, make_attempt_context, make_models
-from proctor.errors import AttemptError, ProctorError
+from proctor.errors import AttemptError, CostLimit, ProctorError
 from proctor.item import SUCCESS, Item
 from proctor.models import ModelRouter
 from proctor.models.rate_limits import PoolState
@@ -253,7 +253,11 @@ class Worker:
             return AttemptEnd(work=work, halted_by=self._budget.short_of)
         work.attempts += 1
         attempt = Attempt(self._support, work, reservation)
-        outcome = await attempt.run()
+        if cap_usd is not None and cap_usd <= 0:
+            spent = f"earlier attempts have spent ${_spent_usd(work):.4f}, or may have"
+            outcome = attempt.refuse(CostLimit(f"{spent}, of the ${item.settings['budget']:.4f} of the item"))
+        else:
+            outcome = await attempt.run()
         work.tries += 1
         # The driver has the next one.
         work.checkpoint = None
@@ -331,9 +335,11 @@ def _halts_at_limit(item: Item) -> bool:
 
 
 def _cap_usd(work: WorkItem) -> float | None:
-    """What the next attempt may spend. One that continues the last attempt has what that left."""
+    """What the next attempt may spend: what earlier ones have left, also those of processes that died."""
     cap: float | None = work.item.settings.get("budget")
-    if cap is None or "haltAtLimit" not in work.item.settings:
-        return cap
-    rest = cap - (work.cost_usd or 0.0)
-    return rest if _halts_at_limit(work.item) else max(0.0, rest)
+    return None if cap is None else max(0.0, cap - _spent_usd(work))
+
+
+def _spent_usd(work: WorkItem) -> float:
+    """What earlier attempts have spent or may have; records of older versions have only the former."""
+    return max(work.cost_usd or 0.0, work.spent_usd)
