@@ -5,7 +5,8 @@ subject to its limits; keys of providers are only sent to providers. Closing an 
 and ends its calls.
 
 A call is answered from a recording, by pass-through, or translated. A provider that supports the client's
-format gets the request unchanged, and its response is passed back byte for byte as it arrives.
+format gets what passes of the request, and its response is passed back byte for byte as it arrives, but for
+keys.
 """
 
 import asyncio
