@@ -52,7 +52,7 @@ _RUNNER_MODULES = frozenset(
 _MODULE_ROOTS = ("", "src/", "lib/")
 _ABOUT_RUNNER = re.compile(
     r"os\._exit|junit|_pytest\b|pytest_runtest|PYTEST_|PROCTOR_|TestResult|TestCase\.run\b"
-    r"|process\.exit\(0|sys\.modules\[.(pytest|unittest)"
+    r"|process\.exit\(0|sys\.modules\[.(pytest|unittest)|\batexit\b|\.report\b"
 )
 """What a program needs to end its tests early, or to forge their report."""
 _CI_FOLDERS = (".github", ".circleci", ".gitlab", ".buildkite")
