@@ -129,6 +129,8 @@ def test_what_real_agents_send_passes_as_it_is(agent):
         ("responses", {"conversation": {"id": "conv_1"}}),
         ("responses", {"prompt": {"id": "pmpt_1"}}),
         ("responses", {"input": [{"type": "item_reference", "id": "msg_1"}]}),
+        ("responses", {"input": [{"id": "msg_1"}]}),
+        ("responses", {"input": [{"type": None, "id": "msg_1"}]}),
         ("responses", {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}]}),
         (
             "responses",
@@ -234,6 +236,12 @@ async def test_tools_that_reach_out_or_use_the_account_are_not_offered_to_the_mo
     assert provider.bodies[0]["tools"] == ([] if sent is None else [sent])
     is_unchanged = sent is not None and len(str(sent)) >= len(str(tool)) - 1
     assert len(attempt.notes) == (0 if is_unchanged else 1)
+
+
+def test_input_of_unknown_kinds_is_dropped():
+    message = {"role": "user", "content": "Hi"}
+    body = {"input": [message, {"type": "mcp_call", "id": "mcp_1"}]}
+    assert allowed("responses", body) == ({"input": [message]}, ("input[]<mcp_call>",))
 
 
 def test_tools_that_a_search_found_are_restricted_as_well():

@@ -137,12 +137,14 @@ class ByKind:
     kinds: Mapping[str, MemberRule]
     usual: str = ""
     """The kind of objects that have no `type`."""
+    sign: str = ""
+    """The member by which an object without a `type` is of that kind, and not of the kind `""`."""
 
     def apply(self, value: object, path: str, dropped: list[str]) -> object:
         """The object by the rule of its kind."""
         if not isinstance(value, Mapping):
             return _not_a_list(value, path)
-        kind = str(value.get("type") or self.usual)
+        kind = str(value.get("type") or (self.usual if not self.sign or self.sign in value else ""))
         place = f"{path}<{kind[:LONGEST_NAME]}>" if kind else path
         return self.rule_of(kind).apply(value, place, dropped)
 
@@ -151,7 +153,7 @@ class ByKind:
         if rule := self.kinds.get(kind):
             return rule
         begun = (name for name in self.kinds if name.endswith("*") and kind.startswith(name[:-1]))
-        return self.kinds.get(next(begun, ""), UNKNOWN)
+        return next((self.kinds[name] for name in begun), UNKNOWN)
 
 
 def _not_a_list(value: object, path: str) -> object:
@@ -336,8 +338,11 @@ _RESPONSES_ITEM = ByKind(
         "compaction": PASS,
         "compaction_summary": PASS,
         "item_reference": ACCOUNT,
+        # OpenAI takes an ID alone for a reference as well.
+        "": ACCOUNT,
     },
     usual="message",
+    sign="role",
 )
 _WEB_SEARCH = members(
     *("type", "search_context_size", "user_location", "filters", "external_web_access"),
