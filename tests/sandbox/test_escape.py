@@ -258,7 +258,7 @@ def run_escape(proctor: Command, user: User, targets: dict[str, Any], sandbox: o
         **user.popen,
     )
     assert ended.returncode == 0, ended.stderr
-    report = next((proctor.folder / "proctor-home" / "worktrees").glob("*/shop/report.json"))
+    report = next((proctor.folder / "proctor-home" / "worktrees").glob("*/work/shop/report.json"))
     tries, process = json.loads(report.read_text())
     assert not process or sandbox == "none", f"it read the environment of: {process}"
     return dict(tries)

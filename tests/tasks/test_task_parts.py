@@ -249,7 +249,7 @@ def test_tests_that_do_not_end_have_no_result() -> None:
 def test_a_program_that_cannot_run_rejects_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     made = history._Trial.__new__(history._Trial)
     made._options = MiningOptions(repo=Path("/r"), out=Path("/o"))
-    made._tree = SimpleNamespace(folder=Path("/t"), repository=Path("/t/.git"))  # type: ignore[assignment]
+    made._tree = SimpleNamespace(folder=Path("/t/t"), place=Path("/t"), base=SimpleNamespace(folders=()))  # type: ignore[assignment]
     made._sandbox = SimpleNamespace(confine=lambda *_, **__: None)  # type: ignore[assignment]
     made._home, made._environment, made._attempt = Path("/h"), {}, "a"
 

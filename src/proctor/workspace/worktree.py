@@ -279,14 +279,14 @@ def _fill_submodules(git: Git, tree: Worktree, below: Path, filled: list[str], e
         source, target = tree.source.root / path, tree.folder / path
         # Neither side may lead elsewhere by a link.
         is_inside = target.resolve() == target and source.resolve() == tree.source.root.resolve() / path
-        own = tree.source.git.at(source) if is_inside and (source / ".git").exists() else None
-        if own is None or not own.commit_of(sha):
+        own_git = tree.source.git.at(source) if is_inside and (source / ".git").exists() else None
+        if own_git is None or not own_git.commit_of(sha):
             empty.append(str(path))
             continue
         index = tree.control / f"submodule-{len(filled)}.index"
         target.mkdir(parents=True, exist_ok=True)
-        directory = own.line("rev-parse", "--path-format=absolute", "--git-dir")
-        checkout = own.at(target, GIT_DIR=directory, GIT_WORK_TREE=str(target), GIT_INDEX_FILE=str(index))
+        directory = own_git.line("rev-parse", "--path-format=absolute", "--git-dir")
+        checkout = own_git.at(target, GIT_DIR=directory, GIT_WORK_TREE=str(target), GIT_INDEX_FILE=str(index))
         try:
             checkout("read-tree", sha)
             checkout("checkout-index", "--all", "--force")
