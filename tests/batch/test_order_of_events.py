@@ -278,6 +278,7 @@ def test_the_summary_of_a_run(status, unchecked):
     )
     batch = {
         "runId": "run",
+        "crashes": 0,
         "status": status,
         "reason": "why",
         "createdAt": "2026-03-01T11:00:00.000Z",

@@ -83,6 +83,7 @@ def test_a_commit_that_is_hurried_does_not_wait_for_more_rows(store, monkeypatch
     writer = store.writer()
     writer.add("sessions", ("s1",), session_row())
     eventually(lambda: writer.is_behind)
+    monkeypatch.setattr("proctor.store.writer.GATHER_SECONDS", 0.001)
     writer.hurry()
     eventually(lambda: [row["id"] for row in sessions(store)] == ["s1"])
     eventually(lambda: not writer.is_behind)

@@ -98,6 +98,8 @@ class RunSummary(TypedDict):
     tokensTotal: int
     toolCalls: int
     costUsd: float | None
+    costIsLowerBound: NotRequired[bool]
+    """Whether a process of the run died, so that calls may have cost money that is not recorded."""
     durationSec: float | None
     failures: list[dict[str, str]]
     """The first failed items: their ids, inputs, statuses and errors."""
@@ -563,6 +565,8 @@ def summarize(store: Store, batch: BatchRow, now: datetime) -> RunSummary:
             for row in failures
         ],
     }
+    if batch["crashes"] and totals["costUsd"]:
+        summary["costIsLowerBound"] = True
     if unchecked:
         summary["uncheckedCount"] = unchecked
     if batch["status"] == ABORTED:

@@ -358,7 +358,8 @@ def print_summary(document: Mapping[str, Any], *, executed: bool = True, store: 
         ],
     }
     parts += [f"{number} {word}" for word, number in counts.items() if number]
-    spent = "" if document["costUsd"] is None else f", {money(document['costUsd'])}"
+    bound = "≥ " if document.get("costIsLowerBound") else ""
+    spent = "" if document["costUsd"] is None else f", {bound}{money(document['costUsd'])}"
     tokens = f", {document['tokensTotal']:,} tokens" if document["tokensTotal"] else ""
     run_id, duration = printable(document["runId"]), seconds(document["durationSec"])
     if executed:

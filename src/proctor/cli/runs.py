@@ -189,6 +189,7 @@ def _run_document(row: BatchWithTotals) -> JsonObject:
         "counts": totals["counts"],
         "tokensTotal": totals["tokens"],
         "costUsd": totals["costUsd"],
+        **({"costIsLowerBound": True} if row["crashes"] and totals["costUsd"] else {}),
         "planPath": row["planPath"],
     }
 
@@ -202,6 +203,7 @@ def _run_cells(
         created = age(age_at - datetime.fromisoformat(row["createdAt"]))
     done = f"{totals['finished'] - aborted}/{totals['items']}"
     cost = "" if totals["costUsd"] is None else money(totals["costUsd"])
+    cost = f"≥ {cost}" if row["crashes"] and totals["costUsd"] else cost
     passed = str(totals["counts"][SUCCESS] - unchecked)
     return row["runId"], created, row["job"], row["status"], done, passed, f"{totals['tokens']:,}", cost
 
@@ -267,7 +269,8 @@ def _show_run(store: Store, batch: BatchRow, item_filter: ItemFilter, limit: int
         print_json({**document, "items": [_item_document(row) for row in items]})
         return
     took, cost = seconds(document["durationSec"]), document["costUsd"]
-    spent = "" if cost is None else money(cost)
+    bound = "≥ " if document.get("costIsLowerBound") else ""
+    spent = "" if cost is None else f"{bound}{money(cost)}"
     run_id, status = batch["runId"], batch["status"]
     facts = f"{output.colored(status, status)}  {took}  {spent}".rstrip()
     is_long = len(f"{run_id}  {status}  {took}  {spent}") > (output.terminal_width() or 1000)

@@ -195,11 +195,13 @@ class Cost:
     unpriced_calls: int
     judging_usd: float | None
     """Cost of judge calls as the evaluators report it; not part of `known_usd`."""
+    crashes: int = 0
+    """How often a process died, with calls whose cost may not be recorded."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether the price of every call is known."""
-        return self.unpriced_calls == 0
+        """Whether every call is recorded and its price known."""
+        return self.unpriced_calls == 0 and not (self.crashes and self.known_usd)
 
 
 def model_usage(rows: Iterable[ModelSums]) -> tuple[ModelUsage, ...]:
@@ -232,13 +234,14 @@ def tokens_of(models: Sequence[ModelUsage]) -> Tokens:
     )
 
 
-def cost_of(models: Sequence[ModelUsage], judging_usd: float | None) -> Cost:
-    """The money of all models together."""
+def cost_of(models: Sequence[ModelUsage], judging_usd: float | None, crashes: int = 0) -> Cost:
+    """The money of all models together; of runs whose processes have died so often."""
     known = [usage.cost_usd for usage in models if usage.cost_usd is not None]
     return Cost(
         known_usd=sum(known) if known else None,
         unpriced_calls=sum(usage.unpriced_calls for usage in models),
         judging_usd=judging_usd,
+        crashes=crashes,
     )
 
 
@@ -362,6 +365,8 @@ class BatchFacts:
     spent_usd: float | None
     """What was charged to the budget; None without one."""
     proctor_version: str
+    crashes: int = 0
+    """How often a process of it died while it worked."""
     stop_when: StopState | None = None
     """What its rule to stop early has decided; None: it has none, or the report is of several batches."""
 
@@ -413,7 +418,7 @@ class Summary:
     @property
     def cost_per_success(self) -> Estimate:
         """All money over all successes. No value when a price is missing or nothing succeeded."""
-        if not self.cost.is_complete:
+        if self.cost.unpriced_calls:
             return Estimate(value=None, note="Some prices are missing.")
         return self.figures.overall.cost_per_success_usd
 
@@ -458,7 +463,7 @@ def summarise(read: StoreReader, scope: Scope, now: datetime) -> Summary:
         steps=steps(step_sums.result()),
         tokens=tokens_of(models),
         models=models,
-        cost=cost_of(models, judging_usd),
+        cost=cost_of(models, judging_usd, sum(batch.crashes for batch in facts)),
         durations=durations(duration_rows.result()),
         tools=tools,
         slowest=slowest,
@@ -502,4 +507,5 @@ def _facts(read: StoreReader, row: BatchRow) -> BatchFacts:
         budget_usd=row["budgetUsd"],
         spent_usd=read.reserved_and_spent(row["runId"])[1] if has_budget else None,
         proctor_version=row["proctorVersion"],
+        crashes=row["crashes"],
     )

@@ -163,8 +163,9 @@ def claim(connection: Connection, run_id: str, owner: str, now: datetime) -> Cla
     # Compare and swap: of two processes that claim it at once, one fails.
     claimed = connection.run(
         'UPDATE "batches" SET "status" = ?, "reason" = ?, "owner" = ?, "heartbeatAt" = ?, '
-        '"abortRequestedAt" = NULL, "finishedAt" = NULL WHERE "runId" = ? AND "owner" = ?',
-        (RUNNING, "", owner, timestamp(now), run_id, owned_by),
+        '"abortRequestedAt" = NULL, "finishedAt" = NULL, "crashes" = "crashes" + ? '
+        'WHERE "runId" = ? AND "owner" = ?',
+        (RUNNING, "", owner, timestamp(now), int(row["status"] == RUNNING), run_id, owned_by),
     )
     if not claimed:
         raise _already_running(run_id, "")
@@ -228,6 +229,7 @@ def queue_lost(
 ) -> list[SessionRow]:
     """End the sessions of a worker process that died, and queue their items; return the sessions."""
     sessions = list[SessionRow]()
+    connection.run('UPDATE "batches" SET "crashes" = "crashes" + 1 WHERE "runId" = ?', (run_id,))
     for page in id_pages(session_ids):
         _end_sessions(connection, run_id, INTERRUPTED, "its worker process died", now, page)
         sessions += cast(
@@ -370,7 +372,7 @@ def moment(text: str | None) -> datetime | None:
 def with_current_status(row: BatchRow, now: datetime) -> BatchRow:
     """A batch with its current status: if its process died, its row still says `running`."""
     if row["status"] == RUNNING and not is_alive(row["owner"], moment(row["heartbeatAt"]), now):
-        return extended(BatchRow, row, status=INTERRUPTED, reason=_KILLED)
+        return extended(BatchRow, row, status=INTERRUPTED, reason=_KILLED, crashes=row.get("crashes", 0) + 1)
     return extended(BatchRow, row)
 
 

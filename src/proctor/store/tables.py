@@ -51,6 +51,8 @@ class BatchRow(TypedDict):
     heartbeatAt: str | None
     abortRequestedAt: str | None
     proctorVersion: str
+    crashes: int
+    """How often a process of the run died while it worked; its cost is then a lower bound."""
 
 
 class ItemRow(TypedDict):

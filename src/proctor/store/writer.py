@@ -10,6 +10,7 @@ the batch, reads abort requests, and checks the ownership: a process that was su
 its batch can no longer write.
 """
 
+import math
 import os
 import secrets
 import socket
@@ -126,6 +127,8 @@ class Writer:
         """When the first of the pending rows was passed, of the monotonic clock; None: there is none."""
         self._committing_since: float | None = None
         """The same of the rows that are being committed."""
+        self._committed_at = -math.inf
+        """When the last commit ended."""
         self._closing = False
         self._answering: list[Future[Any]] = []
         """Futures of the commit under way that were not cancelled."""
@@ -141,8 +144,12 @@ class Writer:
         return since is not None and time.monotonic() - since > MOST_BEHIND_SECONDS
 
     def hurry(self) -> None:
-        """Let the rows passed so far wait for no others."""
-        self._hurry.set()
+        """Let the rows passed so far wait for no others, unless the last commit has only just ended.
+
+        Of 200 long items that end at the same time, each would otherwise have a commit of its own.
+        """
+        if time.monotonic() - self._committed_at > GATHER_SECONDS:
+            self._hurry.set()
 
     def append(self, table: str, row: tuple[object, ...]) -> None:
         """Add a row that will never change, its values in the order of the table's columns."""
@@ -255,7 +262,7 @@ class Writer:
         except OwnershipLost:
             self._settle_late(connection, batch.rows)
             raise
-        self._committing_since = None
+        self._committing_since, self._committed_at = None, time.monotonic()
         answering, self._answering = self._answering, []
         for answer in answering:
             answer.set_result(values[answer])
