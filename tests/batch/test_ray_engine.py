@@ -171,7 +171,7 @@ class StoppingWhenStarted(StoppingWhen):
         self._deadline = time.monotonic() + TIME_LIMIT_SECONDS
 
     def is_time(self) -> bool:
-        started = list(self._folder.glob("stopped-*/worktrees/*/*/half.txt"))
+        started = list(self._folder.glob("stopped-*/worktrees/*/work/*/half.txt"))
         return len(started) >= self._count or time.monotonic() > self._deadline
 
 
@@ -261,7 +261,7 @@ def test_nothing_outlives_a_killed_driver_and_the_run_resumes_with_its_work(proc
     process = proctor.start(*words)
     homes = cluster.folder / f"proctor-{os.getuid()}"
     eventually(
-        while_running(process, lambda: len(list(homes.glob("killed-*/worktrees/*/*/half.txt"))) == 3),
+        while_running(process, lambda: len(list(homes.glob("killed-*/worktrees/*/work/*/half.txt"))) == 3),
     )
     started = processes_with(f"HOME={homes}")
     assert len(started) >= 3 * 2
