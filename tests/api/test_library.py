@@ -46,6 +46,11 @@ def broken(prompt):
     raise RuntimeError(f"no idea about {prompt}")
 
 
+def leaving(prompt):
+    """An agent that ends the process."""
+    sys.exit(0)
+
+
 def constant(request):
     """A model that always says the same."""
     return f"forty-two to {len(request.messages)} message"
@@ -124,6 +129,8 @@ def test_a_synchronous_function_answers_with_data_and_a_failing_one_costs_its_it
     (item,) = run.items()
     assert (run.status, item.status, item.reason) == ("completed", "fail", "agent_failed")
     assert "RuntimeError: no idea about abc" in item.error
+    (item,) = library.run(items=[library.Item(prompt="abc")], agent=leaving).items()
+    assert (item.status, item.reason, item.error) == ("fail", "agent_failed", "the function exited: 0")
 
 
 def test_what_is_expected_of_an_agent_function_is_checked(library):

@@ -145,6 +145,10 @@ async def wait(state):
 def crash(state):
     state["log"].append("half")
     raise RuntimeError("out of paper")
+
+
+def leave(state):
+    raise SystemExit(0)
 '''
 
 
@@ -169,10 +173,16 @@ async def test_a_python_function_gets_the_state_and_its_signature_is_the_definit
 
 async def test_a_function_that_breaks_is_the_worlds_fault_and_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(FUNCTIONS)
-    bench = Bench(tmp_path, {"name": "crash", "python": "shop.py:crash"})
+    bench = Bench(
+        tmp_path,
+        {"name": "crash", "python": "shop.py:crash"},
+        {"name": "leave", "python": "shop.py:leave"},
+    )
 
     with pytest.raises(WorldError, match="raised RuntimeError: out of paper"):
         await bench.call("crash")
+    with pytest.raises(WorldError, match="raised SystemExit: 0"):
+        await bench.call("leave")
     assert bench.world.state == STATE
     assert bench.calls[0].success is False
 

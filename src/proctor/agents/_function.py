@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from proctor.agent import Assignment, Availability, WorkDone
-from proctor.errors import UsageError
+from proctor.errors import AgentError, UsageError
 from proctor.json_values import JsonMap
 from proctor.model import Answer, Request
 from proctor.model_client import ModelClient
@@ -65,12 +65,16 @@ class FunctionAgent:
             _assignment=assignment,
         )
         arguments: tuple[object, ...] = (assignment.prompt, context)[: _positional(self.function)]
-        if inspect.iscoroutinefunction(self.function):
-            result = await self.function(*arguments)
-        else:
-            result = await asyncio.to_thread(self.function, *arguments)
-        if inspect.isawaitable(result):
-            result = await result
+        try:
+            if inspect.iscoroutinefunction(self.function):
+                result = await self.function(*arguments)
+            else:
+                result = await asyncio.to_thread(self.function, *arguments)
+            if inspect.isawaitable(result):
+                result = await result
+        except SystemExit as ended:
+            # A function that exits ends its attempt, not the batch.
+            raise AgentError(f"the function exited: {ended}") from ended
         text = as_answer(result)
         if text:
             record(Message(role="assistant", content=text))

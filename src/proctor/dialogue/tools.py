@@ -267,7 +267,8 @@ class SideTools:
             self._world.state = json.loads(json.dumps(state))
         except (ValueError, LookupError) as error:
             raise ToolRefusal(str(error) or type(error).__name__) from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
+            # A function that exits ends its call, not the batch.
             raise WorldError(f"the tool {spec['name']} raised {type(error).__name__}: {error}") from error
         return result
 
