@@ -135,6 +135,21 @@ def test_the_files_that_a_plan_names_can_be_read_with_the_modules_beside_them(tm
     )
 
 
+def test_a_script_in_a_private_folder_opens_only_itself(tmp_path: Path) -> None:
+    for name in ("user/run.py", "user/secret.py", "user/project/__init__.py"):
+        made(tmp_path / name)
+    script = str(tmp_path / "user/run.py")
+    found = paths.readable([], {"PATH": "/none"}, policy(tmp_path, named=[script]))
+    assert found == [tmp_path / "user/run.py"]
+
+
+def test_so_many_single_programs_of_a_folder_are_opened(tmp_path: Path) -> None:
+    for number in range(120):
+        made(tmp_path / f"project/tool{number}")
+    found = paths.readable([], {"PATH": str(tmp_path / "project")}, policy(tmp_path))
+    assert len(found) == 100
+
+
 @pytest.mark.parametrize(
     ("script", "visible"),
     [

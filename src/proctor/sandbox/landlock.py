@@ -4,8 +4,8 @@ Writes are possible only in the session's folders, reads only in what a program 
 the gateway's port and the session's own. Signals and abstract sockets reach no process outside (Linux 6.12).
 A filter of system calls denies UDP and other ways to connect, tracing, and shared memory. Weaker than
 bubblewrap: process ids and command lines of others are visible, Unix sockets in folders can be reached, files
-can be seen and their permissions changed, /dev/shm is shared, no program has a terminal, and a port is allowed
-on every host.
+can be seen and their permissions changed, /dev/shm is shared, no program has a terminal, and a port is
+allowed on every host.
 """
 
 import os

@@ -132,7 +132,10 @@ _CREDENTIALS = (
 )
 """Files below the user's HOME that installations contain."""
 _LONGEST = 4096
-_MOST_PROGRAMS = 2000
+_MOST_LINKS = 500
+_MOST_FILES = 100
+"""Single files that are opened of one folder. Each is a mount for bubblewrap, whose time grows with the
+square: 100 take 80 ms, 600 almost 2 s."""
 
 
 def readable(program: Sequence[str], environment: Mapping[str, str], policy: "Policy") -> list[Path]:
@@ -214,17 +217,18 @@ def _named(command: Sequence[str], private: tuple[Path, ...]) -> Iterator[Path]:
         if not place.is_dir():
             for file in dict.fromkeys((place, Path(os.path.realpath(place)))):
                 yield file
-                yield from installation_of(file, private) or _modules_beside(file)
+                yield from installation_of(file, private) or _modules_beside(file, private)
 
 
-def _modules_beside(script: Path) -> Iterator[Path]:
-    """What a script may load from its own folder: code, not settings, keys or data."""
-    if is_system(script):
-        return
-    for pattern in _MODULES.get(script.suffix, ()):
-        for place in sorted(script.parent.glob(pattern)):
-            if not place.name.startswith("."):
-                yield place.parent if place.name == "__init__.py" and place.parent != script.parent else place
+def _modules_beside(script: Path, private: tuple[Path, ...]) -> list[Path]:
+    """What a script may load from its own folder: code, not settings, keys or data. Nothing in a folder of
+    several owners, or one that contains a private folder."""
+    folder = script.parent
+    if is_system(script) or not _without_private([folder], private):
+        return []
+    names = [place for pattern in _MODULES.get(script.suffix, ()) for place in sorted(folder.glob(pattern))]
+    visible = [place for place in names if not place.relative_to(folder).parts[0].startswith(".")]
+    return [folder / place.relative_to(folder).parts[0] for place in visible[:_MOST_FILES]]
 
 
 def _paths_in(argument: str) -> list[str]:
@@ -253,16 +257,20 @@ def _on_the_path(folder: Path, private: tuple[Path, ...]) -> Iterator[Path]:
     if folder.name in _PROGRAM_FOLDERS:
         yield folder
     yield from installation_of(folder / "any", private)
-    for _, entry in zip(range(_MOST_PROGRAMS), _entries(str(folder)), strict=False):
+    files = list[Path]()
+    for entry in _entries(str(folder))[:_MOST_LINKS]:
         with suppress(OSError):
             if entry.is_symlink():
                 real = Path(os.path.realpath(entry.path))
                 if real.is_file() and not is_system(real):
-                    yield Path(entry.path)
-                    yield real
-                    yield from installation_of(real, private)
+                    installation = installation_of(real, private)
+                    yield from installation
+                    files += [Path(entry.path)] if installation else [Path(entry.path), real]
             elif entry.is_file() and entry.stat().st_mode & 0o111:
-                yield Path(entry.path)
+                files.append(Path(entry.path))
+    # Those in a folder of programs are visible with it.
+    single = [file for file in files if folder.name not in _PROGRAM_FOLDERS or file.parent != folder]
+    yield from single[:_MOST_FILES]
 
 
 def installation_of(program: Path, private: tuple[Path, ...] = ()) -> list[Path]:
