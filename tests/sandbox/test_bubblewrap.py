@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from proctor.errors import SandboxFailed
+from proctor.errors import AgentError, SandboxFailed
 from proctor.processes import CouldNotStart, Launch, ProgramResult, end_attempt, run, started
 from proctor.sandbox import Sandbox, problem_of
 from waiting import TIME_LIMIT_SECONDS
@@ -240,6 +240,17 @@ async def test_a_copied_cache_can_be_changed_without_effect(room: Room, bubblewr
 
     assert (ended.exit_code, ended.output) == (0, "changed\n")
     assert (room.user / ".npm" / "package").read_text() == "cached"
+
+
+async def test_a_folder_that_a_program_replaced_by_a_link_is_not_mounted(room: Room, bubblewrap: str) -> None:
+    (room.user / "key").write_text("secret")
+    moved = await room.run(
+        f"cd ..; mv tree aside && ln -s {room.user} tree", bubblewrap, mounts={"/app": room.tree}
+    )
+    assert moved.exit_code == 0, moved.output
+
+    with pytest.raises(AgentError, match="was replaced by a link"):
+        await room.run("cat /app/key", bubblewrap, mounts={"/app": room.tree})
 
 
 async def test_a_script_finds_its_modules_and_its_interpreter(room: Room, kind: str, tmp_path: Path) -> None:

@@ -135,6 +135,22 @@ def test_the_files_that_a_plan_names_can_be_read_with_the_modules_beside_them(tm
     )
 
 
+def test_what_an_earlier_program_left_in_its_folder_opens_nothing(tmp_path: Path) -> None:
+    """Links, first lines and settings of environments in the session's folder are an agent's."""
+    secret = made(tmp_path / "user/secret/bin/key")
+    made(tmp_path / "user/secret/lib/key")
+    tree = tmp_path / "work/tree"
+    made(tree / ".venv/pyvenv.cfg", f"home = {secret.parent}\n")
+    (tree / ".venv/bin").mkdir()
+    (tree / ".venv/bin/python3").symlink_to(secret)
+    (tree / "linked").symlink_to(secret.parent)
+    script = made(tree / "run.sh", f"#!{secret}\n")
+    environment = {"PATH": f"{tree}/.venv/bin:{tree}/linked", "VIRTUAL_ENV": f"{tree}/linked"}
+    named = [str(script), str(tree / "linked"), str(tree / "linked/key")]
+    assert paths.readable([str(script), "python3"], environment, policy(tmp_path, named=named)) == []
+    assert paths.listed(policy(tmp_path, named=named)) == []
+
+
 def test_a_script_in_a_private_folder_opens_only_itself(tmp_path: Path) -> None:
     for name in ("user/run.py", "user/secret.py", "user/project/__init__.py"):
         made(tmp_path / name)

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
-from proctor.errors import UsageError
+from proctor.errors import AgentError, UsageError
 from proctor.json_values import as_map
 
 if TYPE_CHECKING:
@@ -294,13 +294,15 @@ class Sandbox:
         read. `serve` is the gateway's port with what serves it. `usual_network` holds where neither sets one;
         `variables` are added to the environment; `mounts` are folders by the path at which the programs see
         them too; `concealed` are not visible in folders of named programs. Raises `UsageError` if the sandbox
-        does not work here.
+        does not work here, and `AgentError` if a program has replaced one of `mounts` by a link.
         """
         settings, kind = self.settings_of(own), self.kind_of(own)
         if mounts and kind not in MOUNTING:
             raise UsageError(f"the sandbox `{kind}` cannot show a folder at {next(iter(mounts))}")
         if kind == "none":
             return None
+        for folder in (mounts or {}).values():
+            _refuse_links(folder, folders)
         network = settings.network.get(phase) or usual_network or USUAL_NETWORK[phase]
         served, more = dict(serve or {}) if network == "gateway" else {}, dict(variables or {})
         if isinstance(network, tuple):
@@ -324,6 +326,16 @@ class Sandbox:
             mounts=dict(mounts or {}),
         )
         return _module(kind).confine(policy)
+
+
+def _refuse_links(folder: Path, writable: Sequence[Path]) -> None:
+    """Refuse a folder that a program has replaced by a link: what it leads to would be mounted.
+
+    Raises `AgentError`.
+    """
+    for place in writable:
+        if folder.is_relative_to(place) and folder.resolve() != place.resolve() / folder.relative_to(place):
+            raise AgentError(f"{folder} was replaced by a link")
 
 
 def _flat_texts(values: Iterable[object]) -> Iterator[str]:

@@ -141,13 +141,17 @@ square: 100 take 80 ms, 600 almost 2 s."""
 def readable(program: Sequence[str], environment: Mapping[str, str], policy: "Policy") -> list[Path]:
     """Files and folders outside the system that a program with this environment needs to read."""
     private = (*policy.hidden, policy.user_home)
-    search = environment.get("PATH", os.defpath)
+    # What an earlier program could write is visible anyway, and its links and first lines are not followed.
+    own = tuple(_prefix(folder) for folder in policy.write)
+    parts = environment.get("PATH", os.defpath).split(os.pathsep)
+    search = os.pathsep.join(part for part in parts if not f"{part}/".startswith(own))
     places = [*_installations(search, private)]
     for name in _PLACES:
         places += _existing(environment.get(name, "").split(os.pathsep))
-    places += _named([*policy.named, *program], private)
+    places += _named([*policy.named, *program], private, own)
     for each in program:
-        places += _interpreter(each, search, private)
+        places += _interpreter(each, search, private, own)
+    places = [place for place in places if not _prefix(place).startswith(own)]
     hidden = [*(policy.user_home / name for name in _CREDENTIALS), *policy.concealed]
     chosen = _without_private(places, private)
     return [part for place in chosen for part in around(place, hidden)]
@@ -156,8 +160,9 @@ def readable(program: Sequence[str], environment: Mapping[str, str], policy: "Po
 def listed(policy: "Policy") -> list[Path]:
     """Folders of named scripts: the names in them can be listed, as interpreters do to find modules."""
     private = (*policy.hidden, policy.user_home)
-    scripts = [place for place in _named_paths(policy.named) if place.is_file()]
-    return _without_private([script.parent for script in scripts], private)
+    own = tuple(_prefix(folder) for folder in policy.write)
+    named = (place for place in _named_paths(policy.named) if not _prefix(place).startswith(own))
+    return _without_private([place.parent for place in named if place.is_file()], private)
 
 
 def python_installation() -> list[Path]:
@@ -210,9 +215,11 @@ def _named_paths(command: Sequence[str]) -> Iterator[Path]:
         yield from _existing(_paths_in(argument))
 
 
-def _named(command: Sequence[str], private: tuple[Path, ...]) -> Iterator[Path]:
+def _named(command: Sequence[str], private: tuple[Path, ...], own: tuple[str, ...] = ()) -> Iterator[Path]:
     """The files and folders that a command names; of a file also its installation, or the modules beside."""
     for place in _named_paths(command):
+        if _prefix(place).startswith(own):
+            continue
         yield place
         if not place.is_dir():
             for file in dict.fromkeys((place, Path(os.path.realpath(place)))):
@@ -262,7 +269,7 @@ def _on_the_path(folder: Path, private: tuple[Path, ...]) -> Iterator[Path]:
         with suppress(OSError):
             if entry.is_symlink():
                 real = Path(os.path.realpath(entry.path))
-                if real.is_file() and not is_system(real):
+                if real.is_file() and os.access(real, os.X_OK) and not is_system(real):
                     installation = installation_of(real, private)
                     yield from installation
                     files += [Path(entry.path)] if installation else [Path(entry.path), real]
@@ -303,11 +310,13 @@ def _base_of(folder: Path, private: tuple[Path, ...]) -> list[Path]:
     return []
 
 
-def _interpreter(program: str, path: str, private: tuple[Path, ...] = ()) -> Iterator[Path]:
+def _interpreter(
+    program: str, path: str, private: tuple[Path, ...] = (), own: tuple[str, ...] = ()
+) -> Iterator[Path]:
     """The installation of the interpreter in the first line of a script, and of the script."""
     for _ in range(3):
         location = shutil.which(program, path=path)
-        if location is None:
+        if location is None or location.startswith(own):
             return
         real = Path(os.path.realpath(location))
         for file in (Path(location), real):
