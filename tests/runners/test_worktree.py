@@ -457,14 +457,26 @@ async def test_every_kind_of_repository_can_be_worked_on(tmp_path, repo, make):
 
 
 async def test_line_ends_and_filters_are_those_of_the_users_repository(tmp_path):
-    repo = repository(tmp_path / "project", {".gitattributes": "*.up filter=upper\n", "a.up": "quiet\n"})
+    attributes = "*.up filter=upper\n*.safe filter=safe\n"
+    files = {".gitattributes": attributes, "a.up": "quiet\n", "b.up": "still\n", "c.safe": "open\n"}
+    repo = repository(tmp_path / "project", files)
     git(repo, "config", "filter.upper.smudge", 'tr a-z A-Z | sed "s/\\\\$/!/"')
     git(repo, "config", "filter.upper.clean", "tr A-Z a-z")
-    work = attempt(tmp_path, repo, "cp a.up seen.txt")
+    git(repo, "config", "filter.safe.smudge", "cat")
+    (tmp_path / "key").write_text("of the user")
+    git(repo, "config", "filter.safe.clean", f"cat {tmp_path}/key > /dev/null && cat")
+    git(repo, "config", "filter.safe.required", "true")
+    command = "cp a.up seen.txt; echo MORE >> b.up; echo NEW > c.up; echo more >> c.safe; touch a.up"
+    work = attempt(tmp_path, repo, command)
 
-    await work.run()
+    outcome = await work.run(scriptCommand="echo x > a.up; cat b.up", item_settings={"baseline": True})
 
-    assert git(repo, "show", f"{work.branch}:seen.txt") == "QUIET"
+    assert outcome.status == "success"
+    changed = git(repo, "diff", "--name-only", f"main...{work.branch}").split()
+    assert changed == ["b.up", "c.up", "seen.txt"], "nobody changed a.up, and c.safe cannot be made safe"
+    shown = [git(repo, "show", f"{work.branch}:{name}") for name in ("seen.txt", "b.up", "c.up")]
+    assert shown == ["QUIET", "still\nmore", "new"]
+    assert "c.safe is not committed as the agent left it: filter `safe` failed in the sandbox" in work.notes
 
 
 # What stays

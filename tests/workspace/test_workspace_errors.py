@@ -3,6 +3,7 @@
 import hashlib
 import os
 import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from proctor.errors import WorkspaceError
 from proctor.git import Changes, Git, GitError
 from proctor.testing import make_git_repository
 from proctor.workspace import commit, merge_queue, source_repository, starting_files, transfer, worktree
+from proctor.workspace.base_objects import remove_unused_bases
 from proctor.workspace.source_repository import SourceRepository, open_source
 from proctor.workspace.test_reports import SHOWN_TESTS, _common_folder, _listed, _report_cargo, _report_go
 from proctor.workspace.worktree import Worktree, fill, make_tree
@@ -208,6 +210,58 @@ def test_a_killed_attempt_is_rescued_once_its_files_were_there(
     make_tree(tmp_path / "empty", source, "batch/a/2", base, {})
     commit.rescue(tmp_path / "empty", source, "batch/a/2", base)
     assert source.git.commit_of("batch/a/2") == base
+
+
+def test_an_attempt_of_an_earlier_version_is_rescued(source: SourceRepository, tmp_path: Path) -> None:
+    """Its folder has the tree, a repository that borrows the user's objects, and no control repository."""
+    base = source.base_commit("main")
+    made = make_tree(tmp_path / "made", source, "batch/a/1", base, {})
+    fill(made)
+    folder = tmp_path / "worktrees/s1"
+    folder.parent.mkdir()
+    made.place.rename(folder)
+    admin = folder / "git/worktrees/shop"
+    (admin / "gitdir").write_text(f"{folder}/shop/.git\n")
+    (folder / "shop/.git").write_text(f"gitdir: {admin}\n")
+    (folder / "git/objects/info/alternates").write_text(f"{source.common}/objects\n")
+    git = Git(folder / "shop", ENVIRONMENT)
+    (folder / "shop/a.txt").write_text("two\n")
+    git("-c", "user.name=U", "-c", "user.email=u@x", "commit", "--quiet", "-am", "own")
+    (folder / "shop/new.txt").write_text("new")
+    commit.rescue(folder, source, "batch/a/1", base)
+    assert source.git("log", "--format=%s", f"{base}..batch/a/1").split("\n")[:2] == [
+        "Interrupted attempt",
+        "own",
+    ]
+    assert source.git("show", "batch/a/1:new.txt") == "new"
+    assert worktree.remove_folder(folder) == ""
+
+
+def test_a_store_of_a_base_is_shared_continued_and_removed(source: SourceRepository, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    source.git("tag", "v1")
+    first = source.base_commit("main")
+    source.git("commit", "--quiet", "--allow-empty", "-m", "later")
+    source.git("tag", "-a", "v2", "-m", "later")
+    second = source.base_commit("main")
+    trees = [
+        make_tree(home / "worktrees" / f"s{number}" / "work", source, f"batch/a/{number}", base, references)
+        for number, base in enumerate((first, first, second))
+        if (references := source.references())
+    ]
+    one, same, later = (tree.base for tree in trees)
+    assert one == same and later.folders[1:] == one.folders
+    assert [*one.tags] == ["refs/tags/v1"] and [*later.tags] == ["refs/tags/v1", "refs/tags/v2"]
+    old = Git(trees[0].repository, ENVIRONMENT)
+    assert not old.commit_of(second) and old.commit_of("v1") == first
+
+    after_a_day = time.time() + 90_000
+    for number, left in enumerate(((one, later), (one, later), ())):
+        remove_unused_bases(home, now=after_a_day)
+        stores = {file.parent for file in (home / "bases").glob("*/*/about.json")}
+        assert stores == {store.place for store in left}
+        for session in ("s0", "s1") if number == 0 else ("s2",):
+            worktree.remove_folder(home / "worktrees" / session)
 
 
 def test_a_merge_or_rebase_that_an_agent_left_is_ended_with_its_commits(tree: Worktree) -> None:

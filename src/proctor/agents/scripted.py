@@ -125,6 +125,8 @@ class Stage:
 
     def __init__(self, assignment: Assignment, record: Record) -> None:
         self.assignment = assignment
+        # Before the first command: a later one may put a link in place of the folder.
+        self._root = assignment.folder.resolve()
         self.record = record
         self.last_message = ""
         self.random = random.Random(digest_of([assignment.seed, assignment.prompt]))
@@ -141,7 +143,7 @@ class Stage:
     def path(self, written: str, step: ScriptStep) -> Path:
         """Where a step's path leads."""
         path = (self.assignment.folder / self.filled(written)).resolve()
-        if not step.outside and not path.is_relative_to(self.assignment.folder.resolve()):
+        if not step.outside and not path.is_relative_to(self._root):
             raise ScriptEnd(WorkDone(exit_code=1, failure=f"{written} is outside the tree"))
         return path
 

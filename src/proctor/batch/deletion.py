@@ -16,6 +16,7 @@ from proctor.git import Git
 from proctor.item import RUNNING
 from proctor.json_values import JsonObject
 from proctor.store import Scope, Store
+from proctor.workspace.base_objects import remove_unused_bases
 from proctor.workspace.folders import remove_abandoned, remove_folder
 from proctor.workspace.source_repository import SESSION_REFS
 from proctor.workspace.worktree import session_folder
@@ -170,6 +171,7 @@ def _remove_worktrees(store: Store, run_id: str, home: Path) -> list[str]:
     # A process that was killed may not have recorded the worktree with its session.
     folders = (session_folder(home, row["id"]) for row in store.read.table("sessions", Scope(run_id=run_id)))
     problems = [remove_folder(folder) for folder in folders if folder.name in present]
+    remove_unused_bases(home)
     return [problem for problem in problems if problem]
 
 

@@ -33,7 +33,7 @@ FILES_OF_SOURCE = ("info/exclude", "info/attributes")
 """Files of the user's repository that affect sessions."""
 LARGEST_PACK = 4 << 30
 """Bytes of what an agent's commits add."""
-PACK_SECONDS = 300.0
+CONFINED_SECONDS = 300.0
 _REFERENCE_BYTES = 4096
 _LIST_BYTES = 32 << 20
 _MOST_BRANCHES = 1000
@@ -239,7 +239,8 @@ def _index_changes(tree: "Worktree", commits: Sequence[str]) -> dict[str, list[s
     for wanted in (lacking, [sha for sha in lacking if sha in commits[:2]]):
         pack, listing = (f"{kind}-{uuid.uuid4().hex}" for kind in ("pack", "staged"))
         try:
-            _run_confined(tree, wanted, pack, listing)
+            revisions = " ".join((*wanted, f"^{tree.base_sha}")) if wanted else ""
+            run_confined(tree, _SCRIPT, str(tree.place / pack), str(tree.place / listing), revisions)
             if wanted and not _receive(tree, pack, wanted):
                 continue
             fields = beneath.read_text(tree.place, listing, _LIST_BYTES).split("\0")
@@ -264,8 +265,11 @@ git diff-index --cached --no-renames --name-status -z HEAD > "$2"
 """
 
 
-def _run_confined(tree: "Worktree", commits: Sequence[str], pack: str, listing: str) -> None:
-    """Run git on the agent's repository inside a sandbox without a network and without the user's files."""
+def run_confined(tree: "Worktree", script: str, *arguments: str, folder: Path | None = None) -> None:
+    """Run a shell script on the agent's repository inside a sandbox, without a network and the user's files.
+
+    What it prints is lost; it may leave files below `place`. Blocks.
+    """
     place = tree.place
     users = tree.source.git.environment
     environment = {
@@ -285,16 +289,14 @@ def _run_confined(tree: "Worktree", commits: Sequence[str], pack: str, listing: 
     confinement = sandbox.confine(
         "check", None, folders=[place], home=place / "git", read=list(tree.base.folders)
     )
-    wanted = " ".join((*commits, f"^{tree.base_sha}")) if commits else ""
-    command = ["/bin/sh", "-c", _SCRIPT, "sh", str(place / pack), str(place / listing), wanted]
 
     def work() -> "Coroutine[object, object, ProgramResult]":
         return run(
-            command,
-            folder=place,
+            ["/bin/sh", "-c", script, "sh", *arguments],
+            folder=folder or place,
             environment=environment,
-            attempt=f"git-{pack}",
-            time_limit=PACK_SECONDS,
+            attempt=f"git-{uuid.uuid4().hex}",
+            time_limit=CONFINED_SECONDS,
             confinement=confinement,
         )
 

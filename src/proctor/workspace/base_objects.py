@@ -86,6 +86,7 @@ def base_objects(
             with (group / "making.lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 found = _opened(place) or _made(place, source, base_sha, tags)
+            remove_unused_bases(bases.parent)
         # Those that are used are not removed.
         os.utime(place)
     except (GitError, OSError) as error:

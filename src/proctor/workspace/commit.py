@@ -18,6 +18,7 @@ from proctor.workspace import beneath
 from proctor.workspace.agent_repository import AgentState, renew_repository, take_over
 from proctor.workspace.source_repository import SourceRepository
 from proctor.workspace.tree_git import remove_locks
+from proctor.workspace.user_filters import clean_staged, restore_filtered
 from proctor.workspace.worktree import Worktree, make_control, publish, reopen_tree, settle
 
 
@@ -91,6 +92,8 @@ def _commit(tree: Worktree, message: str, agent: AgentState) -> tuple[str, list[
         sha = head if clean and not others else git.commit_tree(written, (head, *others), message)
     git("update-ref", branch, sha)
     git("reset", "--hard" if sha == tip and behind else "--mixed", "--quiet")
+    if sha == tip and behind:
+        restore_filtered(tree)
     return sha, notes
 
 
@@ -126,6 +129,7 @@ def _stage(tree: Worktree, agent: AgentState, *, keep_going: bool = False) -> st
             literal = ("--pathspec-from-file=-", "--pathspec-file-nul")
             stdin = "".join(f"{path}\0" for path in forced)
             git("add", "--force", *flags, *literal, stdin=stdin, allowed=allowed, GIT_LITERAL_PATHSPECS="1")
+    agent.notes += [note for note in clean_staged(tree, agent.head) if note not in agent.notes]
     return git("write-tree").strip()
 
 

@@ -35,6 +35,7 @@ from proctor.workspace.source_repository import (
     settings_text,
 )
 from proctor.workspace.tree_git import TreeGit, large_file_settings
+from proctor.workspace.user_filters import keep_filtered, restore_filtered
 
 GIT_IDENTITY = """[user]
 	name = Proctor agent
@@ -242,6 +243,7 @@ def fill(tree: Worktree) -> None:
             config.write_text(_control_settings(tree), errors="surrogateescape")
         git("reset", "--hard", "--quiet", tree.base_sha)
         config.write_text(_control_settings(tree), errors="surrogateescape")
+        keep_filtered(tree)
         share_index(tree)
     except GitError as error:
         raise WorkspaceError(f"filling the work tree of {tree.source.root}: {error}") from error
@@ -324,6 +326,7 @@ def restore(tree: Worktree) -> None:
     try:
         tree.git("reset", "--hard", "--quiet", tree.base_sha)
         tree.git("clean", "-d", "--force", "--quiet")
+        restore_filtered(tree)
     except GitError as error:
         raise WorkspaceError(f"restoring the work tree of {tree.source.root}: {error}") from error
     renew_repository(tree, tree.base_sha)
@@ -335,6 +338,7 @@ def restore_files(tree: Worktree, paths: Iterable[str]) -> None:
     for path in paths:
         beneath.remove(tree.place, PurePosixPath(tree.folder.name) / path)
     tree.git("checkout", "--quiet", "HEAD", "--", ".")
+    restore_filtered(tree)
 
 
 def ignore_untracked(tree: Worktree) -> list[str]:
