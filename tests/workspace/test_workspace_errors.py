@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -301,6 +302,29 @@ def test_locks_that_a_killed_git_left_are_removed(tree: Worktree) -> None:
     done = commit.commit_changes(tree, "work")
     worktree.publish(tree)
     assert tree.source.git.commit_of("batch/run/1") == done.sha
+
+
+KILLED = """#!/bin/sh
+case "$*" in *"add --all"*) if [ ! -e "$GIT_DIR/was-killed" ]; then
+  touch "$GIT_DIR/was-killed" "$GIT_DIR/index.lock"; kill -9 $$; fi;;
+esac
+exec %s "$@"
+"""
+
+
+def test_a_git_that_is_killed_is_started_again(source: SourceRepository, tmp_path: Path) -> None:
+    program = tmp_path / "bin/git"
+    program.parent.mkdir()
+    program.write_text(KILLED % shutil.which("git"))
+    program.chmod(0o755)
+    path = f"{program.parent}:{ENVIRONMENT['PATH']}"
+    source = open_source(source.root, {**ENVIRONMENT, "PATH": path})
+    tree = make_tree(tmp_path / "place", source, "batch/run/1", source.base_commit("main"), {})
+    fill(tree)
+    (tree.folder / "new.txt").write_text("new")
+    done = commit.commit_changes(tree, "work")
+    assert (tree.control / "was-killed").exists()
+    assert tree.git("ls-tree", "--name-only", done.sha).split() == ["a.txt", "new.txt"]
 
 
 def test_an_ignored_file_that_an_agent_staged_is_committed(tree: Worktree) -> None:
