@@ -9,7 +9,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -19,6 +19,9 @@ from proctor.workspace.folders import remove_at
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_LONGEST_PATH = 4096
+"""Characters of a path that are kept: Linux opens no longer one."""
 
 Relative = str | PurePosixPath | Path
 
@@ -81,6 +84,16 @@ def clear(parent: int, name: str) -> None:
     """Remove a file, link or folder with everything in it; nothing happens if there is none."""
     with suppress(FileNotFoundError):
         remove_at(parent, name)
+
+
+def _parent_of(descriptor: int, identity: tuple[int, int]) -> int:
+    """Descriptor of the folder above, which has this identity, in place of `descriptor`."""
+    outer = os.open("..", _FOLDER, dir_fd=descriptor)
+    if _identity(outer) != identity:
+        os.close(outer)
+        raise OSError("a folder was moved while it was read")
+    os.close(descriptor)
+    return outer
 
 
 def names(folder: int) -> list[str]:
@@ -207,7 +220,7 @@ class TreeEntry:
     """A file, folder, link or anything else below a folder."""
 
     path: str
-    """Relative to the folder that is listed."""
+    """Relative to the folder that is listed; the end of it if it is too long to be opened."""
     folder: int
     """Descriptor of the folder that contains it, until the next entry."""
     name: str
@@ -267,15 +280,12 @@ def _below(descriptor: int) -> Iterator[TreeEntry]:
                     continue
                 above.append((path, _identity(descriptor), waiting))
                 os.close(descriptor)
-                descriptor, path = inner, f"{entry.path}/"
+                # No file of that path could be opened anyway.
+                descriptor, path = inner, f"{entry.path}/"[-_LONGEST_PATH:]
                 waiting = _listed(descriptor, path)
             elif above:
                 path, identity, waiting = above.pop()
-                outer = os.open("..", _FOLDER, dir_fd=descriptor)
-                os.close(descriptor)
-                descriptor = outer
-                if _identity(descriptor) != identity:
-                    raise OSError(f"the folder of {path or 'the tree'} was moved while it was read")
+                descriptor = _parent_of(descriptor, identity)
             else:
                 return
     finally:

@@ -157,8 +157,8 @@ def reopen_tree(folder: Path, source: SourceRepository, branch: str, base_sha: s
     control = place.with_name(f"{place.name}{CONTROL_END}")
     if place == folder and folder.parent.name == "worktrees":
         control = folder / f"{WORK}{CONTROL_END}"
-        if not (control / USED_BASE).is_file():
-            beneath.remove(folder, control.name)
+        # A program could write there.
+        beneath.remove(folder, control.name)
     return Worktree(
         folder=place / tree_name(source),
         repository=place / "git",
