@@ -74,6 +74,8 @@ class Git:
     """PATH and HOME, for git's programs and the user's settings. `GIT_…` variables are ignored."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Additional variables of every call: `GIT_DIR`, `GIT_INDEX_FILE`."""
+    time_limit: float | None = None
+    """Seconds for one call; None: the usual limit."""
 
     def __call__(
         self,
@@ -120,13 +122,14 @@ class Git:
                 stderr=subprocess.PIPE,
                 start_new_session=True,
             )
+        limit = self.time_limit or TIME_LIMIT_SECONDS
         try:
             typed = data if isinstance(data, bytes) else None
-            stdout, stderr = process.communicate(typed, timeout=TIME_LIMIT_SECONDS)
+            stdout, stderr = process.communicate(typed, timeout=limit)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-            raise GitError(arguments, 124, f"still running after {TIME_LIMIT_SECONDS} s") from None
+            raise GitError(arguments, 124, f"still running after {limit:g} s") from None
         return process.returncode, stdout, stderr
 
     def _environment(self, variables: Mapping[str, str]) -> dict[str, str]:

@@ -4,6 +4,7 @@ White box on purpose: a call that bypasses `tree_git` works until somebody attac
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,7 +31,14 @@ STARTS_GIT = {
     "tasks/history.py:write_version": "a new folder with files of the user's repository",
     "workspace/worktree.py:Worktree.git": "makes the one for a session's worktree",
     "workspace/agent_repository.py:_SCRIPT": "in a sandbox",
+    "agents/scripted.py:_commit": "the agent, confined as any other",
 }
+
+
+SHELL = re.compile(
+    r"(?:^|[;&|]\s*|\n)git (?:-\S+ )*(?:add|commit|status|diff|reset|checkout|pack-objects|clone)\b"
+)
+"""A command line of git in a shell script."""
 
 
 def functions(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
@@ -57,7 +65,7 @@ def starts_git(node: ast.AST) -> bool:
         return name in ("Git", "TreeGit") or (name == "at" and receiver.endswith("git"))
     if isinstance(node, ast.List | ast.Tuple) and node.elts and isinstance(node.elts[0], ast.Constant):
         return node.elts[0].value == "git"
-    return isinstance(node, ast.Constant) and isinstance(node.value, str) and "git pack-objects" in node.value
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(SHELL.search(node.value))
 
 
 def test_git_is_started_only_where_it_is_known_why() -> None:

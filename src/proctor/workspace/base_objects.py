@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from proctor.errors import WorkspaceError
@@ -26,6 +26,8 @@ from proctor.workspace.source_repository import SourceRepository
 
 LONGEST_CHAIN = 30
 """Stores that one may borrow from; git looks into each of them for an object."""
+MAKING_SECONDS = 3600.0
+"""For the history of a very large repository, once."""
 UNUSED_SECONDS = 86_400.0
 """An unused store is removed after this time: the next run of a plan usually has the same base."""
 CONTROL_END = "-control"
@@ -131,6 +133,7 @@ def _made(place: Path, source: SourceRepository, base_sha: str, tags: Mapping[st
             (making / "shallow").write_text("".join(f"{end}\n" for end in ends))
         # git reads the user's objects, but neither settings nor other files of that repository.
         git = source.git.at(making, GIT_DIR=str(making), GIT_NO_REPLACE_OBJECTS="1")
+        git = replace(git, time_limit=MAKING_SECONDS)
         reached = _reached_tags(source, base_sha, tags)
         earlier = _earlier(place.parent, git, base_sha)
         wanted = [base_sha, *reached.values()]
@@ -190,16 +193,20 @@ def _lines_of(file: Path) -> list[str]:
 
 def remove_unused_bases(home: Path, *, now: float | None = None) -> None:
     """Remove the stores that no worktree borrows and nobody has used for a day. Blocks."""
-    stores = {file.parent for file in (home / "bases").resolve().glob(f"*/*/{_ABOUT}")}
-    controls = (home / "worktrees").glob(f"*/*{CONTROL_END}/{USED_BASE}")
-    used = {Path(file.read_text(errors="surrogateescape")) for file in controls if not file.is_symlink()}
     latest = (time.time() if now is None else now) - UNUSED_SECONDS
-    used |= {place for place in stores if place.stat().st_mtime > latest}
-    for place in used & stores:
-        used = used | {place.parent / name for name in json.loads((place / _ABOUT).read_text())["borrows"]}
-    for place in stores - used:
-        with suppress(OSError):
+    # Another process may remove worktrees or stores meanwhile; the rest is removed another time.
+    with suppress(OSError):
+        stores = {file.parent for file in (home / "bases").resolve().glob(f"*/*/{_ABOUT}")}
+        controls = (home / "worktrees").glob(f"*/*{CONTROL_END}/{USED_BASE}")
+        used = {Path(file.read_text(errors="surrogateescape")) for file in controls}
+        used |= {place for place in stores if place.stat().st_mtime > latest}
+        for place in used & stores:
+            used = used | {
+                place.parent / name for name in json.loads((place / _ABOUT).read_text())["borrows"]
+            }
+        for place in stores - used:
             # Renamed first: half a store must not be opened.
-            gone = place.with_name(f"making-{uuid.uuid4().hex[:12]}")
-            place.rename(gone)
-            shutil.rmtree(gone)
+            place.rename(place.with_name(f"making-{uuid.uuid4().hex[:12]}"))
+        for place in (home / "bases").glob("*/making-*"):
+            if place.stat().st_mtime <= latest:
+                shutil.rmtree(place)
