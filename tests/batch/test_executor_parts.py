@@ -269,18 +269,16 @@ async def test_a_step_that_something_has_followed_by_its_commit_is_not_passed_on
 
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_changes_that_cannot_be_committed_stay_where_they_are(repository, tmp_path, is_committed):
-    """The branch of the session may be locked, the disk full, or the repository moved."""
+    """A branch may be in the way, the disk full, or the repository moved."""
     head = Git(repository, ENVIRONMENT)("rev-parse", "HEAD").strip()
     source = open_source(repository, ENVIRONMENT)
     branch = "batch/run/20260101-000000/abcdefgh"
     folder = session_folder(tmp_path / "home", "s1")
-    tree = make_tree(folder, source, branch, head, {})
+    tree = make_tree(folder / "work", source, branch, head, {})
     fill(tree)
     (tree.folder / "new.py").write_text("work = 1\n")
-    lock = source.common / "refs" / "heads" / f"{branch}.lock"
     if not is_committed:
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        lock.touch()
+        source.git("update-ref", "refs/heads/batch/run", head)
     session = {"id": "s1", "status": "running", "branch": branch, "repo": str(repository), "baseSha": head}
     notes = []
 
@@ -292,7 +290,7 @@ def test_changes_that_cannot_be_committed_stay_where_they_are(repository, tmp_pa
     else:
         (note,) = notes
         assert note.startswith(f"the changes of session s1 could not be committed, and stay in {folder}: ")
-        lock.unlink()
+        source.git("update-ref", "-d", "refs/heads/batch/run")
         executor.clear_leftovers([session], tmp_path / "home", ENVIRONMENT, notes.append)
         assert notes == [note] and not folder.exists()
     assert source.git("show", f"{branch}:new.py") == "work = 1\n"

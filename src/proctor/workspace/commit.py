@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from proctor.errors import WorkspaceError
+from proctor.errors import ProctorError, WorkspaceError
 from proctor.git import Changes, GitError
 from proctor.workspace import beneath
 from proctor.workspace.agent_repository import AgentState, renew_repository, take_over
@@ -43,7 +43,7 @@ def commit_changes(tree: Worktree, message: str) -> Committed:
         sha, more = _commit(tree, message, agent)
         changes = tree.git.changes(tree.base_sha, sha)
         renew_repository(tree, sha, (agent.head, agent.tip))
-    except (GitError, OSError) as error:
+    except (ProctorError, OSError) as error:
         raise WorkspaceError(f"committing the agent's changes: {error}", reason="workspace_broken") from error
     return Committed(
         sha="" if sha == tree.base_sha else sha,
