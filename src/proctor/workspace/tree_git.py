@@ -54,7 +54,9 @@ class TreeGit(Git):
         if ended[0] < 0:
             # git was killed; its locks are ours, and whoever held them is gone.
             remove_locks(self.control)
-            if arguments[0] not in _NOT_REPEATED and (stdin is None or isinstance(stdin, str | bytes)):
+            if arguments[0] not in _NOT_REPEATED:
+                if stdin is not None and not isinstance(stdin, str | bytes):
+                    os.lseek(stdin.fileno(), 0, os.SEEK_SET)
                 ended = super(TreeGit, self)._run(arguments, stdin, variables)
         return ended
 

@@ -373,10 +373,13 @@ def publish(tree: Worktree) -> None:
         raise WorkspaceError(f"{tree.branch} is not a session branch: it is not under batch/")
     quietly = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--no-prune")
     arguments = (*quietly, "--no-recurse-submodules", str(tree.control), f"+{reference}:{reference}")
+    lock = tree.source.common / f"{reference}.lock"
     try:
         # Of a git that was killed: only this attempt writes its branch.
-        (tree.source.common / f"{reference}.lock").unlink(missing_ok=True)
-        tree.source.git("fetch", *arguments)
+        lock.unlink(missing_ok=True)
+        if tree.source.git.run("fetch", *arguments)[0] != 0:
+            lock.unlink(missing_ok=True)
+            tree.source.git("fetch", *arguments)
     except (GitError, OSError) as error:
         problem = f"copying {tree.branch} to {tree.source.root}: {error}"
         raise WorkspaceError(problem, reason="publish_failed") from error
