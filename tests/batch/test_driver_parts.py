@@ -313,30 +313,6 @@ async def test_sessions_of_a_dead_worker_end_with_its_money_and_limits(monkeypat
     assert calls[4:] == [("connection", {"owner": "other"})]
 
 
-async def test_limits_are_withdrawn_only_of_those_who_published_some(monkeypatch):
-    monkeypatch.setattr(executor, "pool_row", lambda state, run_id, now: (state, run_id, now))
-    monkeypatch.setattr(executor, "pool_state", lambda row, now: (row, now))
-    exchanged = []
-
-    def exchange(connection, *, owner, rows, now):
-        exchanged.append((owner, rows, now))
-        return ["other"]
-
-    monkeypatch.setattr(executor.ledger, "exchange", exchange)
-    host = bare(
-        StoreHost,
-        writer=Writer(),
-        context=SimpleNamespace(now=lambda: NOW),
-        _run_id="run",
-        _limit_holders=set(),
-    )
-    assert await host.share_limits("idle", []) == [("other", NOW)]
-    assert host._limit_holders == set()
-    await host.share_limits("busy", ["state"])
-    assert host._limit_holders == {"busy"}
-    assert exchanged == [("idle", [], NOW), ("busy", [("state", "run", NOW)], NOW)]
-
-
 async def test_money_is_drawn_within_the_limits_of_run_and_store():
     drawn = []
     store = SimpleNamespace(draw_money=lambda *call, **named: drawn.append((call, named)) or "drawn")

@@ -234,12 +234,15 @@ class StoreHost:
 
     async def share_limits(self, holder: str, states: Sequence[PoolState]) -> Sequence[PoolState]:
         """Publish the rate limits of a worker; those of all others on the store."""
-        now = self.context.now()
-        rows = [pool_row(state, self._run_id, now) for state in states]
-        if rows:
+        if states:
             self._limit_holders.add(holder)
-        exchanged = self.writer.submit(partial(ledger.exchange, owner=holder, rows=rows, now=now))
-        return [pool_state(row, now) for row in await asyncio.wrap_future(exchanged)]
+
+        def exchange(connection: Connection) -> list[PoolState]:
+            now = connection.server_time(self.context.now())
+            rows = [pool_row(state, self._run_id, now) for state in states]
+            return [pool_state(row, now) for row in ledger.exchange(connection, holder, rows, now)]
+
+        return await asyncio.wrap_future(self.writer.submit(exchange))
 
     async def resource(self, digest: str) -> str:
         """The text of a resource of the run."""

@@ -86,6 +86,9 @@ def create(
         )
     run_id = str(batch["runId"])
     connection.set_key_scope(run_id)
+    if began := moment(str(batch.get("heartbeatAt") or "")):
+        # By the clock that other hosts compare it with.
+        batch = {**batch, "heartbeatAt": timestamp(connection.server_time(began))}
     connection.run(insertion("batches", batch), tuple(batch.values()))
     add_resources(connection, run_id, resources)
     sign_begin(connection, run_id)
@@ -154,6 +157,7 @@ def extend(
 
 def claim(connection: Connection, run_id: str, owner: str, now: datetime) -> ClaimedBatch:
     """Become the owner of a batch. Raises `UsageError` if its owner is alive."""
+    now = connection.server_time(now)
     (row,) = connection.rows(
         'SELECT "status", "owner", "heartbeatAt" FROM "batches" WHERE "runId" = ?', (run_id,)
     )

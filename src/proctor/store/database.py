@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from importlib import resources
 from itertools import islice
 from pathlib import Path
@@ -70,6 +71,9 @@ class Connection(Protocol):
 
     def begin(self) -> None:
         """Begin a write transaction."""
+
+    def server_time(self, now: datetime) -> datetime:
+        """The time by which hosts that share the database agree, when the clock of this host says `now`."""
 
     def data_version(self) -> int | None:
         """Unchanged only if no other connection has committed since the last call; None: unknown."""
@@ -354,6 +358,10 @@ class SqliteConnection:
         """A number that changes when another connection has committed."""
         with store_errors():
             return int(self._raw.execute("PRAGMA data_version").fetchone()[0])
+
+    def server_time(self, now: datetime) -> datetime:
+        """The same: a file is used by one host."""
+        return now
 
     def data_version(self) -> int | None:
         return self.version()

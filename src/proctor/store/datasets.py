@@ -372,15 +372,16 @@ class Recommendations:
 
         def work(connection: Connection) -> str | None:
             connection.lock_table(RECOMMENDATIONS)
+            here = connection.server_time(now)
             for row in connection.rows(
                 f'SELECT "id", "watchedBy", "watchedAt" FROM "{RECOMMENDATIONS}" '
                 'WHERE "status" IN (?, ?) ORDER BY "createdAt", "id"',
                 (PENDING, IN_PROGRESS),
             ):
                 by = row["watchedBy"]
-                if by and (by == owner or is_alive(by, moment(row["watchedAt"]), now)):
+                if by and (by == owner or is_alive(by, moment(row["watchedAt"]), here)):
                     continue
-                at = timestamp(now)
+                at = timestamp(here)
                 values = {"status": IN_PROGRESS, "watchedBy": owner, "watchedAt": at, "updatedAt": at}
                 change_row(connection, RECOMMENDATIONS, row["id"], values)
                 return str(row["id"])

@@ -261,9 +261,10 @@ class Definitions:
             )
             for row in rows:
                 other = row["watchedBy"] not in ("", owner)
-                if other and is_alive(row["watchedBy"], moment(row["watchedAt"]), now):
+                here = connection.server_time(now)
+                if other and is_alive(row["watchedBy"], moment(row["watchedAt"]), here):
                     return False
-                change_row(connection, CONFIGS, config_id, {"watchedBy": owner, "watchedAt": timestamp(now)})
+                change_row(connection, CONFIGS, config_id, {"watchedBy": owner, "watchedAt": timestamp(here)})
             return bool(rows)
 
         return self._transaction(work)

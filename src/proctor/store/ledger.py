@@ -69,6 +69,7 @@ def draw(
     now: datetime,
 ) -> Drawn:
     """Draw about `wanted_usd`; nothing if less than `least_usd` is left."""
+    now = connection.server_time(now)
     # Before any row is locked, to prevent a deadlock.
     connection.take_turn_lock()
     _check_not_closed(connection, run_id, holder, now)

@@ -6,6 +6,7 @@ A server that restarts is waited for. Each commit that has written something sen
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from proctor.errors import StoreDisconnected, StoreError, StoreUnavailable
@@ -96,6 +97,12 @@ def _state(url: str) -> str:
     return pq.Ping(pq.PGconn.ping(url.encode())).name
 
 
+JUMP_SECONDS = 0.5
+"""A clock that was set by more is compared with the server's again."""
+COMPARED_SECONDS = 60.0
+"""Clocks are compared this often: they drift by milliseconds."""
+
+
 class PostgresConnection:
     """A connection to a PostgreSQL server, in autocommit mode until `begin`.
 
@@ -109,6 +116,10 @@ class PostgresConnection:
         self._streams = 0
         self._in_transaction = False
         self._is_closed = False
+        self._ahead = timedelta()
+        """How far the server's clock is ahead of this host's."""
+        self._compared_at: tuple[float, float] | None = None
+        """When they were compared: this host's clock, and its monotonic clock."""
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
         return self._execute(sql, parameters, _as_rows, repeats=True)
@@ -158,6 +169,17 @@ class PostgresConnection:
     def begin(self) -> None:
         self._execute("BEGIN", (), _no_result, repeats=True)
         self._in_transaction = True
+
+    def server_time(self, now: datetime) -> datetime:
+        clock, monotonic = time.time(), time.monotonic()
+        if self._compared_at is not None:
+            passed = monotonic - self._compared_at[1]
+            jumped = abs(clock - self._compared_at[0] - passed) > JUMP_SECONDS
+        if self._compared_at is None or jumped or passed > COMPARED_SECONDS:
+            (row,) = self.rows('SELECT EXTRACT(EPOCH FROM clock_timestamp()) AS "seconds"')
+            self._ahead = timedelta(seconds=float(row["seconds"]) - time.time())
+            self._compared_at = clock, monotonic
+        return now + self._ahead
 
     def data_version(self) -> int | None:
         return None

@@ -192,6 +192,10 @@ class StoreReader:
         """The rows of a query, of which each has the keys of `shape`. For `store/` only."""
         return cast("list[R]", self._connection.rows(sql, parameters))
 
+    def server_time(self, now: datetime) -> datetime:
+        """The time by which hosts that share the store agree, when the clock of this host says `now`."""
+        return self._connection.server_time(now)
+
     def stream(self, shape: type[R], sql: str, parameters: Sequence[object] = ()) -> Iterator[R]:  # noqa: ARG002
         """The same rows one by one, in memory that does not grow with their number. For `store/` only."""
         return cast("Iterator[R]", self._connection.stream(sql, parameters))
@@ -212,7 +216,7 @@ class StoreReader:
         if len(rows) != 1:
             problem = "several runs begin with" if rows else "there is no run"
             raise NotFound(f"{problem} {run_id}\n`proctor runs` lists the runs there are.")
-        return with_current_status(rows[0], now)
+        return with_current_status(rows[0], self.server_time(now))
 
     def exact_batch(self, run_id: str) -> list[BatchRow]:
         """The batch with this id, as it was written; none or one."""
@@ -223,6 +227,7 @@ class StoreReader:
         rows = self.rows(
             BatchRow, 'SELECT * FROM "batches" ORDER BY "createdAt" DESC, "runId" LIMIT ?', (limit,)
         )
+        now = self.server_time(now)
         return [
             extended(BatchWithTotals, with_current_status(row, now), totals=self.totals(row["runId"]))
             for row in rows
@@ -233,6 +238,7 @@ class StoreReader:
         rows = self.rows(
             BatchRow, 'SELECT * FROM "batches" WHERE "status" = ? ORDER BY "createdAt" DESC', (RUNNING,)
         )
+        now = self.server_time(now)
         current = (with_current_status(row, now) for row in rows)
         return [row for row in current if row["status"] == RUNNING]
 

@@ -105,7 +105,7 @@ def page_of_batches(
         f'SELECT {SHOWN} FROM "batches" WHERE {where} ORDER BY "createdAt" DESC, "runId" LIMIT ? OFFSET ?',
         (*parameters, limit, offset),
     )
-    return [_current(row, now) for row in rows]
+    return [_current(read, row, now) for row in rows]
 
 
 def batches_by_id(read: StoreReader, run_ids: Sequence[str], now: datetime) -> list[ListedBatch]:
@@ -115,7 +115,7 @@ def batches_by_id(read: StoreReader, run_ids: Sequence[str], now: datetime) -> l
     rows = read.rows(
         ListedBatch, f'SELECT {SHOWN} FROM "batches" WHERE {_is_one_of("runId", run_ids)}', run_ids
     )
-    return [_current(row, now) for row in rows]
+    return [_current(read, row, now) for row in rows]
 
 
 def batch_states(read: StoreReader, now: datetime) -> dict[str, tuple[str, str]]:
@@ -123,7 +123,7 @@ def batch_states(read: StoreReader, now: datetime) -> dict[str, tuple[str, str]]
     rows = read.rows(
         _BatchState, 'SELECT "runId", "status", "finishedAt", "owner", "heartbeatAt" FROM "batches"'
     )
-    return {row["runId"]: (_current(row, now)["status"], row["finishedAt"] or "") for row in rows}
+    return {row["runId"]: (_current(read, row, now)["status"], row["finishedAt"] or "") for row in rows}
 
 
 def totals_of(read: StoreReader, run_ids: Sequence[str]) -> dict[str, RunTotals]:
@@ -175,7 +175,7 @@ def trend_runs(read: StoreReader, now: datetime, *, limit: int = 2000) -> list[T
         'WHERE e."deletedAt" IS NULL ORDER BY b."createdAt" DESC, b."runId" LIMIT ?',
         (limit,),
     )
-    current = [_current(row, now) for row in rows]
+    current = [_current(read, row, now) for row in rows]
     return [row for row in current if row["status"] != RUNNING and row["items"]]
 
 
@@ -251,9 +251,9 @@ def last_change(read: StoreReader) -> LastChange:
     return row
 
 
-def _current(row: S, now: datetime) -> S:
+def _current(read: StoreReader, row: S, now: datetime) -> S:
     """A part of a batch's row with its current status."""
-    return cast(S, with_current_status(cast(BatchRow, row), now))
+    return cast(S, with_current_status(cast(BatchRow, row), read.server_time(now)))
 
 
 def _where(read: StoreReader, selection: RunFilter, now: datetime) -> tuple[str, list[object]]:
@@ -275,6 +275,7 @@ def _status_where(read: StoreReader, statuses: Sequence[str], now: datetime) -> 
     rows = read.rows(
         _Liveness, 'SELECT "runId", "owner", "heartbeatAt" FROM "batches" WHERE "status" = ?', (RUNNING,)
     )
+    now = read.server_time(now)
     dead = [row["runId"] for row in rows if not is_alive(row["owner"], moment(row["heartbeatAt"]), now)]
     parts, parameters = [_is_one_of("status", statuses)], list[object](statuses)
     if not dead:

@@ -8,6 +8,7 @@ the key.
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -217,6 +218,9 @@ class SealedConnection:
     def begin(self) -> None:
         self._scope = ""
         self._connection.begin()
+
+    def server_time(self, now: datetime) -> datetime:
+        return self._connection.server_time(now)
 
     def data_version(self) -> int | None:
         return self._connection.data_version()

@@ -296,7 +296,7 @@ class Writer:
         # An UPDATE, not a SELECT: no other process can claim the batch until this is committed.
         is_ours = connection.run(
             'UPDATE "batches" SET "heartbeatAt" = ? WHERE "runId" = ? AND "owner" = ?',
-            (timestamp(datetime.now(UTC)), mine.run_id, mine.owner),
+            (timestamp(connection.server_time(datetime.now(UTC))), mine.run_id, mine.owner),
         )
         if not is_ours:
             raise OwnershipLost(f"the batch {mine.run_id} was taken over by another process")
