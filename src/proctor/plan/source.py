@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
+from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 from proctor.errors import Place, PlanError, Problem, UsageError
 
@@ -221,9 +221,9 @@ def text_of(path: Path, *, remedy: str = "", most_bytes: int = MOST_BYTES) -> st
 
 def _unpacked(file: BinaryIO) -> BinaryIO:
     # Loaded here: every run reads a plan, and none of them is packed.
-    import gzip
+    from proctor.unpacking import open_gzip
 
-    return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+    return open_gzip(file)
 
 
 def open_regular(path: Path) -> BinaryIO:

@@ -6,7 +6,6 @@ dotted columns, as Phoenix saves its data frame. What cannot be read is reported
 """
 
 import csv
-import gzip
 import io
 import math
 import re
@@ -33,6 +32,7 @@ from proctor.telemetry.documents import (
 from proctor.telemetry.exports import exported
 from proctor.telemetry.messages import literal_of, parse_nested
 from proctor.telemetry.otlp import LOGS, TRACES, DecodedSpans, decode_message, decode_protobuf, signal_of
+from proctor.unpacking import open_gzip
 
 MOST_BYTES = 256 * 1024 * 1024
 """Maximum size of a line, or of a file with one value. A collector's largest message is a few megabytes."""
@@ -304,7 +304,8 @@ def _head(path: Path) -> bytes:
 def _open(path: Path) -> IO[bytes]:
     with path.open("rb") as raw:
         is_packed = raw.read(2) == b"\x1f\x8b"
-    return gzip.open(path) if is_packed else path.open("rb")  # type: ignore[return-value]
+    file = path.open("rb")
+    return open_gzip(file) if is_packed else file
 
 
 SPANS = "aws/spans"
