@@ -33,7 +33,7 @@ LAYERS = [
     {"workspace", "scenario", "dialogue", "judging", "telemetry", "records"},
     {"agent", "runner", "evaluator", "model", "model_client"},
     {"item", "session", "score", "errors", "git", "processes", "expect", "json_values", "answer_parser"}
-    | {"formatting", "frozen", "lazy_import", "cache", "secrets", "sandbox"},
+    | {"formatting", "frozen", "lazy_import", "cache", "unpacking", "secrets", "sandbox"},
 ]
 """A part imports only from rows below its own."""
 

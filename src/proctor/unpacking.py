@@ -29,15 +29,18 @@ class _Unpacking(gzip.GzipFile):
         return data
 
     def read(self, size: int | None = -1) -> bytes:
+        """Read, as of any file."""
         # Never more than the limit, whatever is asked for.
         most = self._most + 1 if size is None or size < 0 else min(size, self._most + 1)
         return self._checked(super().read(most))
 
     def readline(self, size: int | None = -1) -> bytes:
+        """Read a line, as of any file."""
         most = self._most + 1 if size is None or size < 0 else min(size, self._most + 1)
         return self._checked(super().readline(most))
 
     def close(self) -> None:
+        """Close it with the packed file."""
         super().close()
         self._packed.close()
 

@@ -660,7 +660,11 @@ def test_damage_and_errors_of_sqlite_are_told_apart(tmp_path):
         (sqlite3.SQLITE_CORRUPT, r"a\.db is damaged: broken"),
         (sqlite3.SQLITE_NOTADB, r"a\.db is damaged: broken"),
         (sqlite3.SQLITE_READONLY, "is read-only here"),
-        (sqlite3.SQLITE_BUSY, "^store error: broken$"),
+        (sqlite3.SQLITE_FULL, r"a\.db cannot be written: its disk is full \(broken\)\nFree some space"),
+        (sqlite3.SQLITE_IOERR, "reports errors, or a limit of file sizes is reached .*\nLook at"),
+        (sqlite3.SQLITE_BUSY, "another program has locked it for more than 30 s .*\nEnd that program"),
+        (sqlite3.SQLITE_CANTOPEN, "its folder is missing or has no permission .*\nMake the folder writable"),
+        (sqlite3.SQLITE_ERROR, "^store error: broken$"),
     ):
         error = sqlite3.OperationalError("broken")
         error.sqlite_errorcode = code

@@ -501,6 +501,28 @@ def _primary(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", -1) & 0xFF
 
 
+_CAUSES = {
+    sqlite3.SQLITE_FULL: (
+        "its disk is full",
+        "Free some space (see `df -h`), then resume the run: proctor resume RUN. Nothing committed is lost.",
+    ),
+    sqlite3.SQLITE_IOERR: (
+        "its disk is full, reports errors, or a limit of file sizes is reached",
+        "Look at `df -h`, `ulimit -f` and `dmesg`, then resume the run: proctor resume RUN. "
+        "Nothing committed is lost.",
+    ),
+    sqlite3.SQLITE_BUSY: (
+        f"another program has locked it for more than {LOCK_TIMEOUT_SECONDS} s",
+        "End that program, such as a database browser or a backup (`lsof` names it), then try again.",
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        "its folder is missing or has no permission",
+        "Make the folder writable, or choose another store with --store or --home.",
+    ),
+}
+"""Why a store cannot be written, and what to do, by the code of the error."""
+
+
 @contextmanager
 def store_errors(path: Path | None = None) -> Iterator[None]:
     """Turn errors of a database into a `StoreError`; `path` is that of a SQLite file."""
@@ -516,6 +538,9 @@ def store_errors(path: Path | None = None) -> Iterator[None]:
                 f"the store {path} is read-only here: it can be read, not changed\n"
                 "Make the file and its folder writable, or choose another store with --store or --home."
             ) from error
+        if path is not None and (cause := _CAUSES.get(_primary(error))):
+            problem, fix = cause
+            raise StoreError(f"the store {path} cannot be written: {problem} ({error})\n{fix}") from error
         raise StoreError(f"store error: {error}") from error
     except (OverflowError, UnicodeError) as error:
         raise StoreError(f"store error: {error}") from error

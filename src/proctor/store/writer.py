@@ -370,7 +370,13 @@ def _update(table: str, columns: tuple[str, ...]) -> str:
 
 
 def _as_store_error(error: Exception) -> StoreError:
-    return error if isinstance(error, StoreError) else StoreError(f"the store cannot be written: {error}")
+    if isinstance(error, StoreError):
+        return error
+    # Some errors have no text of their own.
+    cause = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return StoreError(
+        f"the store cannot be written: {cause}\nCheck it with `proctor store check`, then resume the run."
+    )
 
 
 def _nothing(_: Connection) -> None:
