@@ -1,8 +1,13 @@
-"""A store that cannot be written: the cause and the fix, as the command line prints them."""
+"""A store that cannot be written, or only in part: the cause and the fix, as the command line prints them."""
 
 import resource
 import subprocess
 import sys
+
+from databases import query
+from proctor.store import Store
+from proctor.testing import eventually
+from waiting import while_running
 
 PLAN = "{runId: full, concurrency: 4, matrix: [{prompt: hello, model: scripted/echo, runs: 3000}]}"
 
@@ -26,3 +31,26 @@ def test_a_full_disk_is_named_with_what_to_do_and_the_run_resumes(proctor):
     assert "Traceback" not in started.stderr
     resumed = proctor("resume", "full")
     assert resumed.returncode == 0, resumed.stderr
+
+
+MANY_ROWS = (
+    'WITH RECURSIVE "n" ("i") AS (SELECT 1 UNION ALL SELECT "i" + 1 FROM "n" WHERE "i" < 50000) '
+    'INSERT INTO "metrics" SELECT \'s\', "i", 0, \'speed\', 1.0, NULL FROM "n"'
+)
+
+
+def test_a_copy_that_is_killed_leaves_no_store(proctor):
+    """An empty one would open, and its runs would seem never to have been made."""
+    source, target = proctor.folder / "source.db", proctor.folder / "target.db"
+    with Store(str(source)) as store:
+        query(store, MANY_ROWS)
+    process = proctor.start("store", "copy", str(source), str(target))
+    eventually(while_running(process, lambda: any(proctor.folder.glob("*target.db*"))))
+    process.kill()
+    process.communicate()
+
+    assert not target.exists()
+    assert proctor("store", "copy", str(source), str(target)).returncode == 0
+    assert [path.name for path in sorted(proctor.folder.glob("*target.db*"))] == ["target.db"]
+    with Store(str(target)) as store:
+        assert query(store, 'SELECT COUNT(*) AS "n" FROM "metrics"') == [{"n": 50_000}]

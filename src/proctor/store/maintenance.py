@@ -9,7 +9,7 @@ import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -280,18 +280,12 @@ def back_up(url: str, file: Path, *, force: bool = False) -> StoreCopy:
     if file.exists() and not force:
         raise UsageError(f"{file} exists\nChoose another name, or pass --force to replace it.")
     private_folder(file.parent)
-    new = file.with_name(f".{file.name}.new")
-    for path in (new, *_companions(new)):
-        path.unlink(missing_ok=True)
-    try:
+    with _new_file(file) as new:
         if isinstance(database, SqliteDatabase):
             rows: Mapping[str, int] = _clone(database, new)
         else:
             rows = copy_store(url, str(new)).rows
         new.replace(file)
-    finally:
-        for path in (new, *_companions(new)):
-            path.unlink(missing_ok=True)
     return StoreCopy(url=f"sqlite:///{file}", rows=rows)
 
 
@@ -315,19 +309,29 @@ def restore(file: Path, url: str, now: datetime, *, force: bool = False) -> Stor
     if exists and (running := _running(database, now)):
         raise UsageError(f"run {running} is writing to {target}\nStop it first:  proctor abort-run {running}")
     private_folder(target.parent)
-    new = target.with_name(f".{target.name}.new")
-    for path in (new, *_companions(new)):
-        path.unlink(missing_ok=True)
     set_aside = ""
-    try:
+    with _new_file(target) as new:
         rows = _clone(SqliteDatabase(file), new)
         if exists:
             set_aside = _set_aside(target, now)
         new.replace(target)
+    return StoreCopy(url=database.url, rows=rows, kept_aside=set_aside)
+
+
+@contextmanager
+def _new_file(file: Path) -> Iterator[Path]:
+    """The name under which a store is written before it is put in place whole: never half of one.
+
+    What an earlier process left there when it was killed is removed.
+    """
+    new = file.with_name(f".{file.name}.new")
+    for path in (new, *_companions(new)):
+        path.unlink(missing_ok=True)
+    try:
+        yield new
     finally:
         for path in (new, *_companions(new)):
             path.unlink(missing_ok=True)
-    return StoreCopy(url=database.url, rows=rows, kept_aside=set_aside)
 
 
 def copy_store(
@@ -348,6 +352,18 @@ def copy_store(
     skip_damaged = skip_damaged and isinstance(source, SqliteDatabase)
     if not skip_damaged:
         migrate(source)
+    if isinstance(target, SqliteDatabase) and not target.path.exists():
+        private_folder(target.path.parent)
+        with _new_file(target.path) as new:
+            copied = _copy_into(source, SqliteDatabase(new), skip_damaged, on_progress)
+            new.replace(target.path)
+        return replace(copied, url=target.url)
+    return _copy_into(source, target, skip_damaged, on_progress)
+
+
+def _copy_into(
+    source: Database, target: Database, skip_damaged: bool, on_progress: Callable[[int, int], None]
+) -> StoreCopy:
     migrate(target)
     skipped = dict[str, str]()
     with closing(source.connect()) as reading, closing(target.connect()) as writing:
