@@ -3,6 +3,7 @@
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 from databases import query
 from proctor.store import Store
@@ -54,3 +55,19 @@ def test_a_copy_that_is_killed_leaves_no_store(proctor):
     assert [path.name for path in sorted(proctor.folder.glob("*target.db*"))] == ["target.db"]
     with Store(str(target)) as store:
         assert query(store, 'SELECT COUNT(*) AS "n" FROM "metrics"') == [{"n": 50_000}]
+
+
+def test_a_run_that_was_killed_survives_the_loss_of_the_write_ahead_log(proctor):
+    (proctor.folder / "slow.yaml").write_text("{latency_seconds: 60, rules: [{reply: hi}]}")
+    (proctor.folder / "plan.yaml").write_text(
+        "{runId: lost, matrix: [{prompt: hello, model: scripted/slow, runs: 3}]}"
+    )
+    process = proctor.start("batch", "plan.yaml")
+    with proctor.open_store() as store:
+        eventually(while_running(process, lambda: query(store, 'SELECT 1 FROM "sessions"')))
+    process.kill()
+    process.communicate()
+    for name in ("proctor.db-wal", "proctor.db-shm"):
+        (Path(proctor.environment["PROCTOR_HOME"]) / name).unlink(missing_ok=True)
+
+    assert "lost" in proctor("runs").stdout

@@ -94,6 +94,9 @@ class Connection(Protocol):
     def purge(self) -> None:
         """Remove deleted and overwritten data from the disk. No other process may be writing."""
 
+    def checkpoint(self) -> None:
+        """Write what is committed to the main file, where it is kept beside; others may go on meanwhile."""
+
     def take_turn_lock(self) -> None:
         """Acquire a lock that only one transaction can have at a time."""
 
@@ -368,6 +371,10 @@ class SqliteConnection:
 
     def lock_table(self, table: str) -> None:
         """Not needed: SQLite has one write transaction at a time."""
+
+    def checkpoint(self) -> None:
+        # Passive: what a reader still needs is written at the next one.
+        self.rows("PRAGMA wal_checkpoint(PASSIVE)")
 
     def take_turn_lock(self) -> None:
         """Not needed, as above."""

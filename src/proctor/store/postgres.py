@@ -187,6 +187,9 @@ class PostgresConnection:
     def lock_table(self, table: str) -> None:
         self.run(f'LOCK TABLE "{table}" IN EXCLUSIVE MODE')
 
+    def checkpoint(self) -> None:
+        """Not needed: the server keeps its files."""
+
     def take_turn_lock(self) -> None:
         # Not a table lock: it could deadlock with writers that wait for each other's blobs.
         self.run(f"SELECT pg_advisory_xact_lock({TURN_LOCK})")

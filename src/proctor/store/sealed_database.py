@@ -241,6 +241,9 @@ class SealedConnection:
     def purge(self) -> None:
         self._connection.purge()
 
+    def checkpoint(self) -> None:
+        self._connection.checkpoint()
+
     def take_turn_lock(self) -> None:
         self._connection.take_turn_lock()
 

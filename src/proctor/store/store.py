@@ -161,7 +161,10 @@ class Store:
     ) -> int:
         """Create a batch with its items and resources in one transaction; return the number of items."""
         self._register(str(batch["runId"]))
-        return self._transaction(lambda connection: batches.create(connection, batch, items, resources))
+        count = self._transaction(lambda connection: batches.create(connection, batch, items, resources))
+        # A copy of the file without its write-ahead log then has the run.
+        self._readers.connection().checkpoint()
+        return count
 
     def add_resources(self, run_id: str, resources: Iterable[Resource]) -> None:
         """Store the resources of a batch that it does not have yet."""

@@ -234,6 +234,8 @@ class Writer:
             # With nothing left to write, ownership no longer matters.
             if self._pending.rows.count or self._pending.submitted:
                 self._commit(connection)
+            if self._ownership:
+                connection.checkpoint()
         except Exception as error:
             self._fail(error)
         finally:
