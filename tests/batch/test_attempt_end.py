@@ -160,7 +160,9 @@ def test_the_sums_of_an_item_grow_with_each_attempt():
             end=lambda *end, **more: ended.append((end, more)), totals=totals, main_model=""
         ),
         _clock=clock,
-        _reservation=SimpleNamespace(close=closed.append, is_blind=False, calls_lost=0),
+        _reservation=SimpleNamespace(
+            close=lambda spent: closed.append(spent) or 0.5, is_blind=False, calls_lost=0
+        ),
         _work=work(tokens=10, tool_calls=1, cost_usd=None),
         _agent_was_called=True,
         _stand_in=False,
@@ -173,6 +175,7 @@ def test_the_sums_of_an_item_grow_with_each_attempt():
     made._write_end(Outcome())
     assert (made._work.tokens, made._work.cost_usd) == (31, 0.5)
     assert closed == [0.25, 0.25, 0.0]
+    assert made._work.spent_usd == 1.5
     assert ended[0] == (
         ("fail", "why", "text"),
         {

@@ -298,11 +298,12 @@ async def test_sessions_of_a_dead_worker_end_with_its_money_and_limits(monkeypat
     monkeypatch.setattr(executor, "queue_lost", lambda *call: calls.append(("queue", *call)) or [row])
     monkeypatch.setattr(executor.ledger, "release", lambda *call: calls.append(("release", *call)))
     monkeypatch.setattr(executor.ledger, "withdraw", lambda *call, **named: calls.append((*call, named)))
+    monkeypatch.setattr(executor.ledger, "spent_by", lambda *call: 0.5)
     monkeypatch.setattr(executor, "clear_leftovers", lambda *call: calls.append(("clear", *call)))
     writer = Writer()
     context = SimpleNamespace(now=lambda: NOW, home=Path("/home"), environment={"A": "1"})
     host = bare(StoreHost, writer=writer, context=context, _run_id="run", _limit_holders={"other"})
-    assert await host.worker_lost("worker", ["s1"]) == [row]
+    assert await host.worker_lost("worker", ["s1"]) == ([row], {"s1": 0.5})
     assert calls == [
         ("queue", "connection", "run", ["s1"], NOW),
         ("release", "connection", "run", "worker", NOW),

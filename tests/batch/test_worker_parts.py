@@ -67,10 +67,10 @@ def test_functions_travel_only_if_they_can_be_imported(monkeypatch):
     ("settings", "spent", "cap"),
     [
         ({}, 1.0, None),
-        ({"budget": 2.0}, 1.5, 2.0),
+        ({"budget": 2.0}, 1.5, 0.5),
         ({"budget": 2.0, "haltAtLimit": False}, 1.5, 0.5),
         ({"budget": 2.0, "haltAtLimit": False}, 2.5, 0.0),
-        ({"budget": 2.0, "haltAtLimit": True}, 2.5, -0.5),
+        ({"budget": 2.0, "haltAtLimit": True}, 2.5, 0.0),
         ({"budget": 2.0, "haltAtLimit": True}, None, 2.0),
     ],
 )
@@ -162,7 +162,7 @@ class Host:
         self.lost.append((holder, session_ids))
         if self.rows is None:
             raise StoreError("gone")
-        return self.rows
+        return self.rows, {row["id"]: row["costUsd"] or 0.0 for row in self.rows}
 
     async def write(self, batch):
         self.written.append(batch)

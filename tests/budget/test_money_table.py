@@ -1,5 +1,6 @@
 """No way of a provider to bill takes more than the budget: each case of the money table once, undisturbed."""
 
+import random
 from pathlib import Path
 
 import pytest
@@ -8,13 +9,25 @@ from chaos.money import BEGIN, CASES, END, PAGE, MoneyCase, has_side, measure, m
 from chaos.provider import Provider, running_provider
 from command_server import CommandServer
 
-SIDES = [(case, side) for case in CASES for side in ("own", "gateway") if has_side(case, side)]
+LIKE_ANOTHER = {
+    ("several answers, priority tier", "own"),
+    ("file inputs", "gateway"),
+    ("200 with an error object", "gateway"),
+    ("200 with a list", "gateway"),
+    # Takes seconds to be stored.
+    ("200 with more than 32 MiB", "gateway"),
+}
+"""Left out here: `make chaos` measures them, too."""
+SIDES = [
+    (case, side)
+    for case in CASES
+    for side in ("own", "gateway")
+    if has_side(case, side) and (case.name, side) not in LIKE_ANOTHER
+]
 
 
 @pytest.fixture(scope="module")
 def billing_server():
-    import random
-
     with running_provider(random.Random(0)) as provider:
         yield provider
 

@@ -2,7 +2,8 @@
 
     .venv/bin/python tests/chaos/harness.py --minutes 5 --seed 1 [--json]
 
-Ends with one table. Exit code 1 when anything was lost, doubled, overspent, leaked, left running or crashed.
+Ends with one table, and the money table of `chaos.money`. Exit code 1 when anything was lost, doubled,
+overspent, leaked, left running or crashed.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import pytest
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from chaos.money import WAYS, measure_all, money_table
 from chaos.trials import FINDINGS, JOBS, Job, Tally, Trial
 from databases import MISSING, new_database, postgresql_server
 
@@ -51,6 +53,7 @@ def main() -> int:
     parser.add_argument(
         "--no-fuzz", action="store_true", help="leave out the fuzzers of plans, files and HTTP"
     )
+    parser.add_argument("--no-money", action="store_true", help="leave out the money table")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     started = time.monotonic()
@@ -64,6 +67,8 @@ def main() -> int:
             parallel=options.parallel,
             server=server,
         )
+    # Takes about two minutes, whatever the time for trials.
+    figures = {} if options.no_money else measure_all(WAYS, parallel=options.parallel)
     fuzz_failed = 0 if options.no_fuzz else fuzz(fuzz_seconds, options.seed)
     total = Tally()
     for tally in tallies.values():
@@ -75,9 +80,12 @@ def main() -> int:
     else:
         print(f"seed {options.seed}, {time.monotonic() - started:.0f} s\n\n{table(tallies, total)}")
         print("\n".join(f"- {note}" for note in total.notes))
+        if figures:
+            print(f"\n{money_table(figures)}\n")
         if not options.no_fuzz:
             print("Fuzzers:", "failed, see above" if fuzz_failed else "no failure")
-    return 1 if total.problems or fuzz_failed else 0
+    overspent = any(value > 1.0 + 1e-9 for value in figures.values())
+    return 1 if total.problems or fuzz_failed or overspent else 0
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """A model provider on loopback that misbehaves and counts what it would bill.
 
 It speaks OpenAI's chat completions and responses, Anthropic's messages and Google's generateContent. It bills
-like a strict provider: every answer that it has begun to produce is charged in full, whether or not the caller
-got it. Most models misbehave at random; those named after a case of `chaos.money` do so by its rule.
+like a strict provider: every answer that it has begun to produce is charged in full, whether or not the
+caller got it. Most models misbehave at random; those named after a case of `chaos.money` do so by its rule.
 """
 
 import asyncio

@@ -44,7 +44,7 @@ class WorkItem:
             tokens=row["tokensTotal"],
             tool_calls=row["toolCalls"],
             cost_usd=row["costUsd"],
-            spent_usd=row["spentUsd"],
+            spent_usd=row.get("spentUsd", 0.0),
             started_at=row["startedAt"],
         )
 

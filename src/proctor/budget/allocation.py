@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, Protocol
 
-from proctor.budget.reservation import CallHabits, Hold, Reservation
+from proctor.budget.reservation import CallHabits, Reservation
 from proctor.errors import CostLimit, StoreError
 from proctor.store import Drawn, timestamp
 from proctor.store.ledger import ROUNDING_USD
@@ -310,13 +310,6 @@ class BatchBudget:
     def habits(self, model: str) -> CallHabits:
         """What the calls to a model have shown so far."""
         return self._habits.setdefault(model, CallHabits())
-
-    def report_overrun(self, reservation: Reservation, hold: Hold, cost_usd: float) -> None:
-        """Say, once per model, that a call has cost more than its request allows."""
-        reservation.note(
-            f"a call cost ${cost_usd:.4f}, more than the ${hold.plain_usd:.4f} that its limits allow: "
-            "the provider bills reasoning or tokens beyond them; further calls reserve for that"
-        )
 
     async def wait_for_change(self, waited: Callable[[float], None] | None) -> None:
         """Wait until money was returned, or a call has ended."""

@@ -47,10 +47,8 @@ class CallHabits:
         margin = 0.0 if self.is_known and not self.has_overrun else worst.margin_usd
         return max(margin, OVERRUN_FACTOR * self.highest_excess_usd)
 
-    def learn(self, allowed_usd: float, cost_usd: float | None) -> bool:
+    def learn(self, allowed_usd: float, cost_usd: float) -> bool:
         """Learn from the cost of a call; whether it is the first clearly beyond what its request allows."""
-        if cost_usd is None:
-            return False
         excess = cost_usd - allowed_usd
         if excess > ROUNDING_USD:
             self.highest_excess_usd = max(self.highest_excess_usd, excess)
@@ -169,8 +167,8 @@ class Reservation:
         `is_recorded`: its cost is part of what was charged; otherwise it counts until it is charged.
         """
         cost = cost_usd or 0.0
-        if hold.habits and hold.habits.learn(hold.plain_usd, cost_usd):
-            self._budget.report_overrun(self, hold, cost)
+        if cost_usd is not None:
+            self._learn(hold, cost)
         if not is_recorded:
             self._unrecorded += cost
         self._release(hold, enters=is_recorded)
@@ -180,6 +178,8 @@ class Reservation:
 
         `recorded_usd` is the part of it that was charged already, or, unless it `is_recorded`, will be.
         """
+        if recorded_usd > hold.plain_usd:
+            self._learn(hold, recorded_usd)
         # What its request allows; more where the provider has billed more before.
         has_margin = hold.habits is None or hold.habits.has_overrun
         worst_usd = hold.usd if has_margin else hold.plain_usd
@@ -275,6 +275,14 @@ class Reservation:
     def _committed_usd(self) -> float:
         """Money spent, or reserved by running calls."""
         return self._cost + self._unrecorded + self._held + self._lost
+
+    def _learn(self, hold: Hold, cost_usd: float) -> None:
+        """Remember what a call has cost, and say when that is clearly more than it may."""
+        if hold.habits and hold.habits.learn(hold.plain_usd, cost_usd):
+            self.note(
+                f"a call cost ${cost_usd:.4f}, more than the ${hold.plain_usd:.4f} that its limits allow: "
+                "the provider bills reasoning or tokens beyond them; further calls reserve for that"
+            )
 
     def _release(self, hold: Hold, *, enters: bool = True) -> None:
         """Release a hold. Without `enters`, the ledger learns of it when the cost of the call is recorded."""

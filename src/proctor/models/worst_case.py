@@ -124,6 +124,8 @@ GEMINI_TOOLS = frozenset({"functionDeclarations", "function_declarations"})
 COUNTS_REASONING = frozenset({"openai", "azure", "anthropic", "gemini", "deepseek", "groq", "mistral"})
 """Providers that document that their limits on answers include reasoning. xAI does not count it, and what
 stands behind an address of the user's own is unknown."""
+IN_PROCESS = ("scripted/", "replay/", "python/")
+"""Models that nobody bills."""
 NO_REASONING = (
     ("reasoning_effort", "none"),
     ("reasoning", "effort", "none"),
@@ -394,6 +396,8 @@ def _writes_for_an_hour(body: JsonMap) -> bool:
 
 def _reasoning_margin(model: str, body: JsonMap, endpoint: "Endpoint | None") -> int:
     """Tokens that one answer may reason beyond its limit."""
+    if model.startswith(IN_PROCESS):
+        return 0
     if endpoint is not None and _counts_reasoning(endpoint):
         return 0
     if any(member(body, *path) == off for *path, off in NO_REASONING):
