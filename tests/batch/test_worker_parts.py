@@ -184,6 +184,7 @@ def report(*ends, sessions=()):
 async def test_the_items_of_a_worker_that_died_get_the_sums_of_its_attempts():
     engine, queue = Engine(), WorkQueue(Pages([queued(0), queued(1), queued(2)]).load)
     row = {"itemId": "i0", "attempt": 3, "totalTokens": 7, "toolCalls": 1, "costUsd": 0.25, "startedAt": "s"}
+    row["id"] = "s0"
     host = Host([row])
     link = Link(Channel(Ready("worker"), report(sessions=[("i0", "s0"), ("i1", "s1")])), 3, lambda: 0.0)
     link.give(await queue.chunk(3))
