@@ -182,8 +182,8 @@ async def test_an_endless_program_is_cut_off_at_its_limit_and_the_other_items_go
     (cut,) = ran["failures"]
     assert (cut["status"], cut["reason"]) == ("fail", "cost_limit")
     (row,) = bureau.query('SELECT * FROM "batch_items" WHERE "reason" = ?', "cost_limit")
-    # A call costs 0.0001 and might cost 0.0006; what might cost more than is left is not made.
-    assert row["costUsd"] == pytest.approx(0.0015)
+    # A call costs 0.0001 and might cost a little more than 0.0006, and that must be left for it.
+    assert row["costUsd"] == pytest.approx(0.0014)
     assert bureau.still_running("endlessly") == []
 
 

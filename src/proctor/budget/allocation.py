@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from proctor.budget.reservation import CallHabits, Reservation
 from proctor.errors import CostLimit, StoreError
 from proctor.store import Drawn, timestamp
-from proctor.store.ledger import ROUNDING_USD
+from proctor.store.ledger import ROUNDING_USD, overrun_row
 
 SLICE_SECONDS = 1.0
 """A wait of unknown length is reported in slices, and corrected when it is over."""
@@ -53,6 +53,8 @@ class LedgerClient:
         """Total drawn by this process, including what it has spent."""
         self.refusal = Drawn(usd=0.0, short_of="budget")
         """The last draw that got nothing."""
+        self.overrun_models = set[str]()
+        """Models of which other processes know that calls cost more than their requests allow."""
         self._ledger = ledger
         self._lock = asyncio.Lock()
         self._refused_usd = 0.0
@@ -89,6 +91,7 @@ class LedgerClient:
     async def _draw(self, usd: float, least: float) -> None:
         drawn = await self._ledger.draw(self.holder, wanted_usd=usd, least_usd=least)
         self.drawn_usd += drawn.usd
+        self.overrun_models |= set(drawn.overrun_models)
         if not drawn.usd:
             self.refusal = drawn
             self._refused_usd, self._refused_until = usd, self._time() + RETRY_SECONDS
@@ -157,6 +160,8 @@ class BatchBudget:
         self._open: set[Reservation] = set()
         self._past_costs: dict[str, PastCosts] = {}
         self._habits: dict[str, CallHabits] = {}
+        self._has_news = False
+        """Whether a row about an overrun may not be committed yet."""
         self._calls_waiting = 0
         self._changed = asyncio.Event()
         self._changes = 0
@@ -274,6 +279,9 @@ class BatchBudget:
 
     async def return_free(self) -> None:
         """Return what is neither spent nor reserved, for other processes."""
+        if self._has_news:
+            self._has_news = False
+            await self.commit()
         await self._ledger.give_back(lambda: self.free_usd)
 
     async def idle(self) -> None:
@@ -308,8 +316,17 @@ class BatchBudget:
         return CostLimit(SHORTAGE[self.short_of], reason="halted")
 
     def habits(self, model: str) -> CallHabits:
-        """What the calls to a model have shown so far."""
-        return self._habits.setdefault(model, CallHabits())
+        """What the calls to a model have shown so far, here and in other processes."""
+        habits = self._habits.setdefault(model, CallHabits())
+        habits.has_overrun |= model in self._ledger.overrun_models
+        return habits
+
+    def report_overrun(self, model: str) -> None:
+        """Tell other processes, before they can have the money, that a call to a model has cost too much."""
+        if self.is_limited:
+            row = overrun_row(self._run_id, self._ledger.holder, model, self._now())
+            self._rows.append("ledger", row)
+            self._has_news = True
 
     async def wait_for_change(self, waited: Callable[[float], None] | None) -> None:
         """Wait until money was returned, or a call has ended."""

@@ -68,6 +68,7 @@ class Hold:
     """Tokens each answer may have, to be sent with the request; None: as requested."""
     is_short: bool = field(default=False, compare=False)
     """Whether that is less than was requested, because there is not enough money for more."""
+    model: str = field(default="", compare=False)
     habits: "CallHabits | None" = field(default=None, compare=False)
     """What is known of calls to the same model."""
     plain_usd: float = field(default=0.0, compare=False)
@@ -141,16 +142,17 @@ class Reservation:
         habits = self._budget.habits(worst.model)
         margin = habits.margin_usd(worst)
         usd = await self._hold_up_to(most, margin, habits)
-        # What others have learned meanwhile counts.
+        # What others have learned meanwhile counts, also in other processes.
+        habits = self._budget.habits(worst.model)
         needed = most + (habits.margin_usd(worst) if habits.has_overrun else 0.0)
         limit, is_short = worst.output_tokens if worst.sets_limit else None, False
-        hold = Hold(usd, limit, is_short, habits, min(usd, most))
+        hold = Hold(usd, limit, is_short, worst.model, habits, min(usd, most))
         if usd + ROUNDING_USD < needed:
             tokens = 0 if habits.has_overrun else worst.affordable_tokens(usd)
             if tokens < MIN_OUTPUT_TOKENS:
                 self._return(usd)
                 raise self.shortage(needed)
-            hold = Hold(usd, tokens, True, habits, usd)
+            hold = Hold(usd, tokens, True, worst.model, habits, usd)
         habits.running += 1
         try:
             # Committed before the call is sent: should this process die, it stays charged.
@@ -279,6 +281,7 @@ class Reservation:
     def _learn(self, hold: Hold, cost_usd: float) -> None:
         """Remember what a call has cost, and say when that is clearly more than it may."""
         if hold.habits and hold.habits.learn(hold.plain_usd, cost_usd):
+            self._budget.report_overrun(hold.model)
             self.note(
                 f"a call cost ${cost_usd:.4f}, more than the ${hold.plain_usd:.4f} that its limits allow: "
                 "the provider bills reasoning or tokens beyond them; further calls reserve for that"

@@ -56,6 +56,8 @@ class Drawn:
     """The exhausted limit: `budget` (of the batch) or `store_budget`."""
     others_hold: bool = False
     """Whether another process has drawn money that it may return."""
+    overrun_models: tuple[str, ...] = ()
+    """Models of which a call has cost more than its request allows, in any process; only with too little."""
 
 
 def draw(
@@ -83,10 +85,26 @@ def draw(
         others_hold = _others_hold(connection, holder)
         left, short_of = _left(connection, run_id, limits)
         if _is_short(left, least_usd):
-            return Drawn(usd=0.0, short_of=short_of, others_hold=others_hold)
+            overruns = _overrun_models(connection)
+            return Drawn(usd=0.0, short_of=short_of, others_hold=others_hold, overrun_models=overruns)
     usd = min(left, max(wanted_usd, left / PIECES))
     _enter(connection, run_id, holder, "draw", usd, now)
-    return Drawn(usd=usd)
+    return Drawn(usd=usd, overrun_models=_overrun_models(connection) if usd < wanted_usd else ())
+
+
+def overrun_row(run_id: str, holder: str, model: str, now: datetime) -> tuple[object, ...]:
+    """The row that tells other processes, and the next one of this batch, that calls to a model have cost
+    more than their requests allow. It has no amounts."""
+    return (f"overrun:{holder}:{model}", 1, run_id, model, timestamp(now), "overrun", 0.0, 0.0, holder)
+
+
+def _overrun_models(connection: Connection) -> tuple[str, ...]:
+    # By the prefix of the key, in any collation: the ledger has no index of kinds.
+    rows = connection.rows(
+        'SELECT DISTINCT "itemId" FROM "ledger" WHERE "sessionId" >= ? AND "sessionId" < ? AND "kind" = ?',
+        ("overrun", "overruo", "overrun"),
+    )
+    return tuple(row["itemId"] for row in rows)
 
 
 def _is_short(left_usd: float, least_usd: float) -> bool:
@@ -129,7 +147,7 @@ def settle_open_attempts(connection: Connection, run_id: str, holder: str, now: 
         'SELECT "sessionId", "itemId", '
         'SUM(CASE WHEN "kind" = \'call\' THEN 0 ELSE "reservedUsd" END) AS "reserved", '
         'SUM(CASE WHEN "kind" = \'call\' THEN "reservedUsd" ELSE 0 END) AS "running" FROM "ledger" '
-        'WHERE "runId" = ? AND "holder" = ? AND "kind" NOT IN (\'draw\', \'close\') '
+        "WHERE \"runId\" = ? AND \"holder\" = ? AND \"kind\" NOT IN ('draw', 'close', 'overrun') "
         'GROUP BY "sessionId", "itemId" '
         "HAVING SUM(CASE WHEN \"kind\" IN ('settle', 'estimate') THEN 1 ELSE 0 END) = 0",
         (run_id, holder),
