@@ -32,7 +32,8 @@ LAYERS = [
     {"plan", "agents", "models", "runners", "evaluators", "store"},
     {"workspace", "scenario", "dialogue", "judging", "telemetry", "records"},
     {"agent", "runner", "evaluator", "model", "model_client"},
-    {"item", "session", "score", "errors", "git", "processes", "expect", "json_values", "answer_parser"}
+    {"item", "session", "score", "errors", "git", "processes", "expect", "patterns", "pattern_worker"}
+    | {"json_values", "answer_parser"}
     | {"formatting", "frozen", "lazy_import", "cache", "unpacking", "secrets", "sandbox"},
 ]
 """A part imports only from rows below its own."""

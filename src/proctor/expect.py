@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from proctor.formatting import clipped
 from proctor.item import digest_of
 from proctor.json_values import JsonMap, as_map, as_number, as_sequence, as_text, maps_in, parse_json
+from proctor.patterns import PatternTimeout, bounded_call, compile_pattern, has_patterns
 from proctor.score import Score
 
 if TYPE_CHECKING:
@@ -145,7 +146,10 @@ def _equals(expected: object, answer: str) -> ExpectationResult:
 
 
 def _regex(expression: str, answer: str) -> ExpectationResult:
-    match = _compiled(expression).search(answer[:SEARCHED_CHARACTERS])
+    try:
+        match = compile_pattern(expression).search(answer[:SEARCHED_CHARACTERS])
+    except PatternTimeout as timeout:
+        return ExpectationResult("regex", False, timeout.problem)
     if match:
         return ExpectationResult("regex", True, f"found {_quoted(match[0])}")
     return ExpectationResult(
@@ -159,15 +163,26 @@ def _json_schema(expected: JsonMap, answer: str) -> ExpectationResult:
         value = json.loads(fenced[1] if fenced else answer)
     except (ValueError, RecursionError):
         return ExpectationResult("json_schema", False, f"answer is not JSON; {_beginning(answer)}")
-    error = _validator(json.dumps(expected, sort_keys=True))(value)
+    error = _schema_complaint(expected, value)
     return ExpectationResult(
         "json_schema", not error, f"answer does not fit its schema: {error}" if error else "fits"
     )
 
 
-@lru_cache(maxsize=512)
-def _compiled(expression: str) -> re.Pattern[str]:
-    return re.compile(expression)
+def _schema_complaint(expected: JsonMap, value: Any) -> str:
+    """The problem of a value; a schema with expressions is checked in a process that has a limit of time."""
+    schema = json.dumps(expected, sort_keys=True)
+    if not has_patterns(expected):
+        return schema_problem(schema, value)
+    try:
+        return str(bounded_call("proctor.expect:schema_problem", schema, value, about="in the JSON schema"))
+    except PatternTimeout as timeout:
+        return timeout.problem
+
+
+def schema_problem(schema: str, value: Any) -> str:
+    """The problem of a value, without a limit of time; empty when it is valid."""
+    return _validator(schema)(value)
 
 
 @lru_cache(maxsize=128)
@@ -209,7 +224,7 @@ def _regex_problem(expected: object) -> str:
     if not isinstance(expected, str):
         return "takes a regular expression"
     try:
-        _compiled(expected)
+        compile_pattern(expected)
     except re.error as problem:
         return f"is not a valid regular expression: {problem}"
     return ""
@@ -422,7 +437,11 @@ def _equals_value(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool: 
 
 
 def _matches_regex(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool:  # noqa: ARG001
-    return re.search(_python_regex(_value(assertion)), answer[:SEARCHED_CHARACTERS]) is not None
+    expression = compile_pattern(_python_regex(_value(assertion)))
+    try:
+        return expression.search(answer[:SEARCHED_CHARACTERS]) is not None
+    except PatternTimeout:
+        return False
 
 
 def _python_regex(expression: str) -> str:

@@ -33,6 +33,7 @@ from proctor.json_values import (
     require_map,
     require_text,
 )
+from proctor.patterns import Pattern, compile_pattern
 from proctor.processes import run
 from proctor.session import Intervention, Message, ModelCall, Record, ToolCall, Usage
 
@@ -345,7 +346,7 @@ KINDS: Mapping[str, _StepKind] = {
 
 @dataclass(frozen=True, slots=True)
 class _AgentRule:
-    match: re.Pattern[str]
+    match: Pattern
     steps: tuple[ScriptStep, ...]
 
 
@@ -403,7 +404,7 @@ def _rule(rule: object, where: str) -> _AgentRule:
     if not isinstance(rule, Mapping) or set(rule) != {"match", "steps"}:
         raise UsageError(f"{where}: a rule has `match` and `steps`")
     try:
-        match = re.compile(rule["match"])
+        match = compile_pattern(rule["match"])
     except (re.error, TypeError) as cause:
         raise UsageError(f"{where}: `match` is not a valid regular expression: {cause}") from cause
     return _AgentRule(match, parsed_steps(rule["steps"], where))

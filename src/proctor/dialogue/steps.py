@@ -25,7 +25,6 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from proctor.answer_parser import field_of, instructions_for, read_answer
@@ -57,6 +56,7 @@ from proctor.json_values import (
     require_map,
 )
 from proctor.model import ToolRequest
+from proctor.patterns import Pattern, compile_pattern
 
 _HOLE = re.compile(r"\{(\d+)\}")
 LONGEST_UTTERANCE = 2_000
@@ -79,10 +79,9 @@ def answer(rules: Mapping[str, Any], utterance: str, memory: list[str], rng: ran
     return _drawn(rules["otherwise"], rng)
 
 
-@lru_cache(maxsize=1024)
-def pattern(text: str) -> re.Pattern[str]:
+def pattern(text: str) -> Pattern:
     """A rule's pattern, case ignored."""
-    return re.compile(text, re.IGNORECASE)
+    return compile_pattern(text, re.IGNORECASE)
 
 
 def swap_person(text: str, swaps: Mapping[str, str]) -> str:

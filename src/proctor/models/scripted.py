@@ -22,12 +22,16 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from proctor.errors import ModelError, NotFound, RateLimited, UsageError
 from proctor.item import digest_of
 from proctor.json_values import JsonMap, JsonObject, as_whole_number
 from proctor.model import Request, ToolRequest, WireAnswer
 from proctor.session import Usage
+
+if TYPE_CHECKING:
+    from proctor.patterns import Pattern, PatternMatch
 
 PREFIX = "scripted/"
 BUILT_IN: Mapping[str, JsonMap] = {
@@ -44,7 +48,7 @@ PLACEHOLDER = re.compile(r"\{(\w+)\}")
 class ScriptedRule:
     """When to answer, and with what."""
 
-    match: re.Pattern[str] | None = None
+    match: "Pattern | None" = None
     """None: matches every message."""
     after: int = 0
     replies: tuple[str, ...] = ()
@@ -130,8 +134,13 @@ def _rule(where: str, rule: object) -> ScriptedRule:
         raise UsageError(f"{where} has neither `reply` nor `tool`")
     if not all(isinstance(tool, Mapping) and isinstance(tool.get("name"), str) for tool in tools):
         raise UsageError(f"{where}: a tool is a map with `name` and `arguments`")
+    match = None
     try:
-        match = re.compile(rule["match"], re.IGNORECASE) if "match" in rule else None
+        if "match" in rule:
+            # Loaded here: the built-in scripts have no expressions.
+            from proctor.patterns import compile_pattern
+
+            match = compile_pattern(rule["match"], re.IGNORECASE)
     except (re.error, TypeError) as cause:
         raise UsageError(f"{where}: `match` is not a valid regular expression: {cause}") from cause
     return ScriptedRule(
@@ -169,7 +178,7 @@ def _last_user_message(messages: Sequence[JsonMap]) -> str:
     return ""
 
 
-def _answer_of(rule: ScriptedRule, request: Request, prompt: str, match: re.Match[str] | None) -> WireAnswer:
+def _answer_of(rule: ScriptedRule, request: Request, prompt: str, match: "PatternMatch | None") -> WireAnswer:
     text = _fill(_choose(rule.replies, request, prompt), request, prompt, match) if rule.replies else ""
     tools = tuple(
         ToolRequest(
@@ -197,7 +206,7 @@ def _choose(replies: tuple[str, ...], request: Request, prompt: str) -> str:
     return replies[int(digest_of([request.seed, prompt]), 16) % len(replies)]
 
 
-def _fill(template: str, request: Request, prompt: str, match: re.Match[str] | None) -> str:
+def _fill(template: str, request: Request, prompt: str, match: "PatternMatch | None") -> str:
     """Replace the placeholders; other braces stay, since replies may contain code."""
     if "{" not in template:
         return template

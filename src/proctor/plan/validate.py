@@ -61,8 +61,11 @@ def is_finite(value: object) -> object:
 
 
 def _is_regex(value: str) -> str:
+    # Loaded here: few plans have one.
+    from proctor.patterns import compile_pattern
+
     try:
-        re.compile(value)
+        compile_pattern(value)
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(f"is not a valid regular expression: {error}") from error
     return value

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
 from proctor.item import digest_of
+from proctor.patterns import compile_pattern
 
 SHORT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 DURATION = re.compile(r"\d+\s+(second|minute|hour|day|week|month|quarter|year|decade)s?", re.IGNORECASE)
@@ -32,7 +33,7 @@ def _not_empty(text: str) -> str:
 
 def _is_regex(pattern: str) -> str:
     try:
-        re.compile(pattern)
+        compile_pattern(pattern)
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(f"is not a valid regular expression: {error}") from error
     return pattern

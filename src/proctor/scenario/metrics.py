@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from proctor.formatting import count_words, is_unspaced
+from proctor.patterns import PatternMatch, compile_pattern
 from proctor.scenario.definition import Measure, Scenario
 from proctor.scenario.prompts import Prompts, ScenarioModels
 from proctor.scenario.state import Decision, Value
@@ -70,7 +71,7 @@ def read_text(rule: Measure, text: str) -> Value:
         return _within(rule, _by_keywords(rule, text))
     if rule.method != "regex" or not rule.pattern:
         return None
-    groups = [_group(match) for match in re.finditer(rule.pattern, text, re.IGNORECASE)]
+    groups = [_group(match) for match in compile_pattern(rule.pattern, re.IGNORECASE).findall(text)]
     if rule.type == "boolean" and not _reads_yes_or_no(rule.pattern):
         # The pattern captures no value; it tests for presence.
         return bool(groups)
@@ -129,7 +130,7 @@ def _actors_of(rule: Measure, scenario: Scenario) -> list[str]:
     ]
 
 
-def _group(match: re.Match[str]) -> str:
+def _group(match: PatternMatch) -> str:
     return next((group for group in match.groups() if group), match[0])
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from proctor.patterns import compile_pattern
 from proctor.scenario import metrics as measuring
 from proctor.scenario import validation
 from proctor.scenario.definition import (
@@ -255,9 +256,10 @@ _PARAGRAPHS = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*+#]|\d+[.)]))")
 
 def _contains(text: str, condition: TextCondition) -> bool:
     """Whether both patterns of a condition match in one paragraph or list entry of a text."""
-    patterns = [condition.pattern, *filter(None, [condition.sensitivity])]
+    texts = [condition.pattern, *filter(None, [condition.sensitivity])]
+    patterns = [compile_pattern(text, re.IGNORECASE) for text in texts]
     return any(
-        all(re.search(pattern, paragraph, re.IGNORECASE) for pattern in patterns)
+        all(pattern.search(paragraph) for pattern in patterns)
         for paragraph in _PARAGRAPHS.split(text[: measuring.LONGEST_TEXT])
     )
 

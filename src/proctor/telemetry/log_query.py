@@ -13,9 +13,12 @@ from functools import cmp_to_key
 from itertools import islice
 
 from proctor.json_values import JsonMap, parse_json
+from proctor.patterns import Pattern, PatternMatch, PatternTimeout, compile_pattern
 
 MOST_COMMANDS = 100
 LONGEST_REGEX = 500
+QUERY_SECONDS = 5.0
+"""For the regular expressions of a query on all rows together, apart from those that cannot take long."""
 MOST_ROWS = 10_000
 """Rows of an answer without `limit`."""
 TIMESTAMP, MESSAGE = "@timestamp", "@message"
@@ -247,7 +250,7 @@ class _Parser:
         if match is not None:
             self._at = match.end()
             pattern = safe_regex(match[1])
-            return lambda row: pattern.search(as_string(left(row))) is not None
+            return lambda row: search_in(pattern, as_string(left(row))) is not None
         part = self.text()
         return lambda row: left(row) is not None and part in as_string(left(row))
 
@@ -315,14 +318,22 @@ class _Parser:
         return lambda row: function([argument(row) for argument in arguments])
 
 
-def safe_regex(pattern: str) -> re.Pattern[str]:
-    """A regular expression of a caller, if it cannot take forever."""
+def safe_regex(pattern: str) -> Pattern:
+    """A regular expression of a caller, if it is not known to take forever; it is given up when it does."""
     if len(pattern) > LONGEST_REGEX or _EXPLODING.search(pattern):
         raise MalformedQuery("the regular expression is too long or repeats a repetition")
     try:
-        return re.compile(pattern.replace("\\/", "/"))
+        return compile_pattern(pattern.replace("\\/", "/"), total_seconds=QUERY_SECONDS)
     except re.error as error:
         raise MalformedQuery(f"the regular expression is wrong: {error}") from error
+
+
+def search_in(pattern: Pattern, text: str) -> PatternMatch | None:
+    """The first match of a query's regular expression. Raises `MalformedQuery` if it takes too long."""
+    try:
+        return pattern.search(text)
+    except PatternTimeout as timeout:
+        raise MalformedQuery(timeout.problem) from timeout
 
 
 def compare(left: object, right: object) -> int | None:
@@ -565,12 +576,11 @@ def _parsing(parser: _Parser) -> Callable[[Rows], Rows]:
     if match is not None:
         parser._at = match.end()
         pattern = safe_regex(re.sub(r"\(\?<(?![=!])", "(?P<", match[1]))
-        names = list(pattern.groupindex)
+        names = pattern.names
     else:
         parts = parser.text().split("*")
-        pattern = re.compile(
-            "(.*?)".join(map(re.escape, parts)) + ("$" if parts[-1] == "" else ""), re.DOTALL
-        )
+        joined = "(.*?)".join(map(re.escape, parts)) + ("$" if parts[-1] == "" else "")
+        pattern = compile_pattern(joined, re.DOTALL, total_seconds=QUERY_SECONDS)
         names = []
     if parser.word("as"):
         names = [parser.name()]
@@ -581,7 +591,7 @@ def _parsing(parser: _Parser) -> Callable[[Rows], Rows]:
 
     def parsed(rows: Rows) -> Iterator[LogRow]:
         for row in rows:
-            match = pattern.search(as_string(row.value(source)))
+            match = search_in(pattern, as_string(row.value(source)))
             if match is not None:
                 row.named.update(zip(names, match.groups(), strict=True))
             yield row
@@ -724,12 +734,13 @@ class _PatternParser(_Parser):
         if kind not in ("text", "name", "quoted") or symbol not in ("=", "!="):
             raise MalformedQuery(f"{selector} is compared with a text by = or !=")
         literal = _unquoted(text) if kind == "text" else text
-        like = re.compile(".*".join(map(re.escape, literal.split("*"))), re.DOTALL)
+        joined = ".*".join(map(re.escape, literal.split("*")))
+        like = compile_pattern(rf"\A{joined}\Z", re.DOTALL, total_seconds=QUERY_SECONDS)
         is_equal = symbol == "="
 
         def matches(row: LogRow) -> bool:
             value = at_path(row.parsed, path)
-            return value is not None and (like.fullmatch(as_string(value)) is not None) == is_equal
+            return value is not None and (search_in(like, as_string(value)) is not None) == is_equal
 
         return matches
 

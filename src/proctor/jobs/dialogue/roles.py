@@ -30,6 +30,7 @@ from proctor.dialogue.templating import check_expression, check_template, member
 from proctor.errors import NotFound, Place, Problem, UsageError
 from proctor.jobs.dialogue.world import TOOL_KEYS, ToolEntry, read_policy, read_tools
 from proctor.json_values import JsonMap, JsonObject, as_map, as_text, texts_in, without_none
+from proctor.patterns import PatternTimeout, bounded_call, has_patterns
 from proctor.plan.criteria import read_data, read_text_file, read_yaml_source
 from proctor.plan.source import KeyPath, PlanSource, refuse
 from proctor.plan.validate import SectionLabel, check_shape, did_you_mean
@@ -408,21 +409,33 @@ class RoleFolder:
             return ["a profile is a mapping of names to values"]
         if self.schema is None:
             return []
-        # Late, here and below: roles without a schema do not need it.
-        from jsonschema import Draft202012Validator
-        from referencing import Registry
-        from referencing.exceptions import Unresolvable
-
-        # An own registry: with the default one, a schema could make us fetch a URL.
-        registry: Any = Registry()
+        if not has_patterns(self.schema):
+            return schema_problems(self.schema, profile)
+        function = "proctor.jobs.dialogue.roles:schema_problems"
         try:
-            wrong = [
-                (".".join(map(str, error.path)) or "the profile", _short(error.message))
-                for error in Draft202012Validator(self.schema, registry=registry).iter_errors(profile)
-            ]
-        except Unresolvable as problem:
-            return [f"the schema refers to what is not in it: {_short(str(problem))}"]
-        return [f"{where}: {what}" for where, what in sorted(wrong)]
+            listed = bounded_call(function, self.schema, profile, about="in the schema")
+        except PatternTimeout as timeout:
+            return [timeout.problem]
+        return [str(problem) for problem in listed]
+
+
+def schema_problems(schema: JsonMap, profile: JsonMap) -> list[str]:
+    """Problems of a profile by its schema, without a limit of time."""
+    # Late, here and below: roles without a schema do not need it.
+    from jsonschema import Draft202012Validator
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+
+    # An own registry: with the default one, a schema could make us fetch a URL.
+    registry: Any = Registry()
+    try:
+        wrong = [
+            (".".join(map(str, error.path)) or "the profile", _short(error.message))
+            for error in Draft202012Validator(schema, registry=registry).iter_errors(profile)
+        ]
+    except Unresolvable as problem:
+        return [f"the schema refers to what is not in it: {_short(str(problem))}"]
+    return [f"{where}: {what}" for where, what in sorted(wrong)]
 
 
 @dataclass(frozen=True, slots=True)

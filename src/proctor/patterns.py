@@ -1,0 +1,301 @@
+"""Regular expressions and JSON schemas of others: of plans, tasks, roles, queries and imported files.
+
+`re` may take years for an expression of 20 characters and a text of 40. Where the steps of an expression on a
+text are bounded, it runs here; otherwise in a process of its own that ends after `TIME_LIMIT_SECONDS`. Both
+use `re`, so an expression means the same; another engine would read some differently.
+"""
+
+import json
+import math
+import os
+import re
+import signal
+import struct
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from proctor.errors import AttemptError
+from proctor.formatting import clipped
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+TIME_LIMIT_SECONDS = 1.0
+"""For one expression on one text, or one schema on one value."""
+MOST_STEPS = 2_000_000
+"""`re` takes 10 to 50 ms for as many."""
+_UNBOUNDED = math.inf
+_SHOWN_CHARACTERS = 60
+
+
+class PatternTimeout(AttemptError):
+    """A regular expression or schema takes too long on a text."""
+
+    reason = "pattern_timeout"
+
+    def __init__(self, pattern: str, seconds: float = TIME_LIMIT_SECONDS) -> None:
+        named = clipped(repr(pattern), _SHOWN_CHARACTERS)
+        super().__init__(
+            f"the pattern {named} takes longer than {seconds:g} s on this text\n"
+            "Do not repeat a repetition, as in (a+)+, and write [^x]* instead of .* before x."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PatternMatch:
+    """A match of an expression."""
+
+    texts: Sequence[str | None]
+    """The whole match, then its groups; None: a group that took no part."""
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    """Numbers of the named groups."""
+
+    def __getitem__(self, number: int) -> str:
+        return self.texts[number] or ""
+
+    def groups(self) -> tuple[str | None, ...]:
+        """The groups."""
+        return tuple(self.texts[1:])
+
+    def groupdict(self) -> dict[str, str | None]:
+        """The named groups."""
+        return {name: self.texts[number] for name, number in self.numbers.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """A regular expression of others."""
+
+    text: str
+    flags: int
+    total_seconds: float
+    """For all calls together."""
+    _spent: list[float] = field(default_factory=list)
+
+    @cached_property
+    def _compiled(self) -> re.Pattern[str]:
+        return re.compile(self.text, self.flags)
+
+    @property
+    def groups(self) -> int:
+        """Number of groups."""
+        return self._compiled.groups
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the named groups."""
+        return list(self._compiled.groupindex)
+
+    def search(self, text: str) -> PatternMatch | None:
+        """The first match in a text. Raises `PatternTimeout`."""
+        if self._is_bounded(text):
+            match = self._compiled.search(text)
+            return self._match((match[0], *match.groups())) if match else None
+        matches = self._elsewhere(text, is_first=True)
+        return matches[0] if matches else None
+
+    def findall(self, text: str) -> list[PatternMatch]:
+        """All matches in a text. Raises `PatternTimeout`."""
+        if self._is_bounded(text):
+            return [self._match((match[0], *match.groups())) for match in self._compiled.finditer(text)]
+        return self._elsewhere(text, is_first=False)
+
+    def _match(self, texts: Sequence[str | None]) -> PatternMatch:
+        return PatternMatch(texts, self._compiled.groupindex)
+
+    def _is_bounded(self, text: str) -> bool:
+        # The size to the next power of two: few texts have the same length.
+        return steps(self.text, self.flags, 1 << len(text).bit_length()) <= MOST_STEPS
+
+    def _elsewhere(self, text: str, *, is_first: bool) -> list[PatternMatch]:
+        if sum(self._spent) > self.total_seconds:
+            raise PatternTimeout(self.text, self.total_seconds)
+        started = time.monotonic()
+        try:
+            listed = bounded_call(
+                "proctor.patterns:find", self.text, self.flags, text, is_first, about=self.text
+            )
+        finally:
+            self._spent.append(time.monotonic() - started)
+        return [self._match(texts) for texts in listed]
+
+
+def compile_pattern(text: str, flags: int = 0, *, total_seconds: float | None = None) -> Pattern:
+    """A regular expression of others, which may take `total_seconds` in all calls of its object.
+
+    Raises `re.error` as `re.compile` does, which it replaces.
+    """
+    return _cached(text, flags) if total_seconds is None else _new(text, flags, total_seconds)
+
+
+def _new(text: str, flags: int, total_seconds: float = math.inf) -> Pattern:
+    pattern = Pattern(text, flags, total_seconds)
+    _ = pattern.groups
+    return pattern
+
+
+_cached = lru_cache(maxsize=1024)(_new)
+
+
+def find(pattern: str, flags: int, text: str, is_first: bool) -> list[list[str | None]]:
+    """The texts of matches, without a limit of time; called in the process that has one."""
+    compiled = re.compile(pattern, flags)
+    if is_first:
+        match = compiled.search(text)
+        return [[match[0], *match.groups()]] if match else []
+    return [[match[0], *match.groups()] for match in compiled.finditer(text)]
+
+
+@lru_cache(maxsize=4096)
+def steps(pattern: str, flags: int, length: int) -> float:
+    """Upper bound of the steps that `re` takes to look for an expression in a text of this length."""
+    try:
+        # The parser of `re` itself; its opcodes are named as in the module's documentation of flags.
+        parsed = import_module("re._parser").parse(pattern, flags)
+        return max(1, length) * _ways(parsed, max(1, length))
+    except (re.error, RecursionError, ImportError, AttributeError):
+        return _UNBOUNDED
+
+
+_SINGLE = {"LITERAL", "NOT_LITERAL", "ANY", "IN", "AT", "RANGE", "CATEGORY", "FAILURE", "SUCCESS"}
+_REPEATS = {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}
+
+
+def _ways(parsed: Any, length: int) -> float:
+    """In how many ways a sequence can match from one position, at most; each fails once."""
+    product = 1.0
+    for operation, argument in parsed:
+        product = min(product * _ways_of(str(operation), argument, length), _UNBOUNDED)
+    return product
+
+
+def _ways_of(operation: str, argument: Any, length: int) -> float:
+    if operation in _SINGLE:
+        return 1
+    if operation == "SUBPATTERN":
+        return _ways(argument[-1], length)
+    if operation == "BRANCH":
+        return sum(_ways(branch, length) for branch in argument[1])
+    if operation in _REPEATS:
+        least, most, inner = argument
+        most, ways = min(int(most), length), _ways(inner, length)
+        count = max(1, most - int(least) + 1)
+        # A repetition of something that can match in two ways has as many powers of them.
+        return count if ways <= 1 else count * ways**most if most <= 8 else _UNBOUNDED
+    if operation in ("ASSERT", "ASSERT_NOT"):
+        return _ways(argument[1], length)
+    if operation == "ATOMIC_GROUP":
+        return _ways(argument, length)
+    if operation == "GROUPREF":
+        return length
+    if operation == "GROUPREF_EXISTS":
+        return sum(_ways(branch, length) for branch in argument[1:] if branch is not None)
+    return _UNBOUNDED
+
+
+def has_patterns(schema: object) -> bool:
+    """Whether a JSON schema may have regular expressions."""
+    if isinstance(schema, Mapping):
+        own = not {"pattern", "patternProperties"}.isdisjoint(schema)
+        return own or any(map(has_patterns, schema.values()))
+    return isinstance(schema, list) and any(map(has_patterns, schema))
+
+
+def bounded_call(function: str, *arguments: object, about: str) -> Any:
+    """Call `module:function` with JSON values in a process that ends when it takes too long.
+
+    `about` is the expression, for the error. Raises `PatternTimeout`.
+    """
+    return _process.call({"function": function, "arguments": arguments, "path": sys.path}, about)
+
+
+class _BoundedProcess:
+    """The process for calls that may take forever; started when needed, and again after it was ended."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: Popen[bytes] | None = None
+        self._owner = 0
+
+    def call(self, request: object, about: str) -> Any:
+        """Send a request and return its result. Raises `PatternTimeout`."""
+        data = json.dumps(request).encode()
+        with self._lock:
+            # One more try: somebody else may have ended the process.
+            for _ in range(2):
+                process = self._started()
+                assert process.stdin is not None
+                assert process.stdout is not None
+                try:
+                    write_frame(process.stdin, data)
+                    answer = read_frame(process.stdout)
+                except OSError:
+                    answer = None
+                if answer is not None:
+                    result, problem = json.loads(answer)
+                    if problem:
+                        raise RuntimeError(problem)
+                    return result
+                exit_code = self._end()
+                if exit_code == -signal.SIGALRM:
+                    break
+        raise PatternTimeout(about)
+
+    def _started(self) -> "Popen[bytes]":
+        # Loaded here: most runs need no such process.
+        from subprocess import DEVNULL, PIPE, Popen
+
+        if self._process is None or self._owner != os.getpid():
+            # A fork of this process may not use its pipes.
+            worker = str(Path(__file__).with_name("pattern_worker.py"))
+            self._process, self._owner = (
+                Popen(
+                    [sys.executable, "-I", "-S", worker, str(TIME_LIMIT_SECONDS)],
+                    stdin=PIPE,
+                    stdout=PIPE,
+                    stderr=DEVNULL,
+                    env={},
+                    # Ctrl-C is for the process that waits.
+                    start_new_session=True,
+                ),
+                os.getpid(),
+            )
+        return self._process
+
+    def _end(self) -> int:
+        process, self._process = self._process, None
+        assert process is not None
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except OSError:
+                    continue
+        return process.wait()
+
+
+_process = _BoundedProcess()
+
+
+def write_frame(file: IO[bytes], data: bytes) -> None:
+    """Write data with its length."""
+    file.write(struct.pack(">Q", len(data)))
+    file.write(data)
+    file.flush()
+
+
+def read_frame(file: IO[bytes]) -> bytes | None:
+    """Read data with its length; None: the other side has ended."""
+    head = file.read(8)
+    if len(head) < 8:
+        return None
+    (length,) = struct.unpack(">Q", head)
+    data = file.read(length)
+    return data if len(data) == length else None

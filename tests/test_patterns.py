@@ -1,0 +1,159 @@
+"""Regular expressions and schemas of others mean what they mean to `re`, and are given up in time."""
+
+import ast
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+import proctor
+from proctor.expect import check_answer
+from proctor.patterns import (
+    MOST_STEPS,
+    TIME_LIMIT_SECONDS,
+    PatternTimeout,
+    bounded_call,
+    compile_pattern,
+    find,
+    steps,
+)
+from proctor.telemetry.log_query import MalformedQuery, safe_regex, search_in
+
+EXPLODING = r"(a+)+$"
+HOSTILE = "a" * 40 + "!"
+SOURCE = Path(proctor.__file__).parent
+
+TEXTS = ["12 apples", "", "héllo wörld", 'say "hi"', "aaa", "x\ny", "foo{e} [:alpha:]", "नमस्ते \x1c", "\udc80"]
+PATTERNS = [
+    r"\d+ apples",
+    r"(\w+)\s(\w+)?",
+    r'(["\'])(.*?)\1',
+    r"(?P<first>a)(?P<second>b)?",
+    r"^x$",
+    r"(a+)+",
+    r"o{e}",
+    r"[[:alpha:]]+",
+    r"\b\w+\b",
+    r"(?=.)(?!z).",
+    r"(?:a|aa)+b?",
+    r"\s",
+    "\udc80",
+]
+
+
+@pytest.mark.filterwarnings("ignore:Possible nested set")
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_an_expression_means_the_same_here_and_in_the_other_process(pattern: str) -> None:
+    for text in TEXTS:
+        expected = [[match[0], *match.groups()] for match in re.finditer(pattern, text, re.MULTILINE)]
+        compiled = compile_pattern(pattern, re.MULTILINE)
+        assert [list(match.texts) for match in compiled.findall(text)] == expected
+        elsewhere = bounded_call("proctor.patterns:find", pattern, re.MULTILINE, text, False, about=pattern)
+        assert elsewhere == expected == find(pattern, re.MULTILINE, text, False)
+        first = compiled.search(text)
+        assert (first and list(first.texts)) == (expected[0] if expected else None)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "length", "bound"),
+    [
+        ("abc", 100, 100),
+        ("ab|bc|cd", 100, 300),
+        (r"\d+", 100, 100 * 100),
+        (r"\d+x.*", 100, 100 * 100 * 101),
+        (r"(ab){2,4}", 100, 300),
+        (r"(ab|bc){2}", 10, 10 * 4),
+        (r"(a+)+", 100, float("inf")),
+        (r"(a|aa)*", 100, float("inf")),
+        (r"(a)\1", 100, 100 * 100),
+        (r"(?=a*)b", 10, 10 * 11),
+        (r"(a)?(?(1)b|c)", 10, 10 * 2 * 2),
+        (r"(", 10, float("inf")),
+    ],
+)
+def test_the_steps_of_an_expression_have_a_bound(pattern: str, length: int, bound: float) -> None:
+    assert steps(pattern, 0, length) == pytest.approx(bound, rel=0.02)
+
+
+def test_an_expression_that_takes_too_long_is_given_up_and_the_next_one_is_matched() -> None:
+    started = time.monotonic()
+    with pytest.raises(
+        PatternTimeout, match=re.escape("the pattern '(a+)+$' takes longer than 1 s")
+    ) as raised:
+        compile_pattern(EXPLODING).search(HOSTILE)
+    assert time.monotonic() - started < TIME_LIMIT_SECONDS + 5
+    assert (raised.value.status, raised.value.reason) == ("error", "pattern_timeout")
+    assert "Do not repeat a repetition" in raised.value.remedy
+    found = compile_pattern(EXPLODING).search("b" + "a" * 40)
+    assert found is not None and found[0] == "a" * 40 and steps(EXPLODING, 0, 41) > MOST_STEPS
+
+
+@pytest.mark.parametrize(
+    ("expect", "answer"),
+    [
+        ({"regex": EXPLODING}, HOSTILE),
+        ({"json_schema": {"properties": {"a": {"pattern": EXPLODING}}}}, f'{{"a": "{HOSTILE}"}}'),
+        ({"json_schema": {"patternProperties": {EXPLODING: {"type": "string"}}}}, f'{{"{HOSTILE}": 1}}'),
+    ],
+)
+def test_an_answer_that_takes_too_long_to_check_does_not_pass(expect: dict[str, object], answer: str) -> None:
+    [result] = check_answer(expect, answer)
+    assert not result.holds and "takes longer than 1 s on this text" in result.explanation
+
+
+@pytest.mark.parametrize(
+    ("value", "holds"), [('{"name": "ab"}', True), ('{"name": "ab1"}', False), ('{"other": 1}', True)]
+)
+def test_a_schema_with_an_expression_is_checked(value: str, holds: bool) -> None:
+    schema = {"properties": {"name": {"pattern": "^[a-z]+$"}}}
+    assert check_answer({"json_schema": schema}, value)[0].holds is holds
+
+
+def test_the_expression_of_a_query_is_given_up() -> None:
+    with pytest.raises(MalformedQuery, match="takes longer than 1 s"):
+        search_in(safe_regex(r"(a|a)*(a|a)*$"), HOSTILE)
+
+
+RE_CALLS = {"compile", "search", "match", "fullmatch", "findall", "finditer", "sub", "subn", "split"}
+OWN = {
+    # Expressions of ours, put together from constants and escaped words.
+    "cli/output.py",
+    "models/prices.py",
+    "models/providers.py",
+    "models/recording.py",
+    "scenario/metrics.py",
+    "scenario/prompts.py",
+    "secrets.py",
+    "store/search.py",
+    "tasks/history.py",
+    "tasks/statement.py",
+    "web/agentcore/shapes.py",
+    "workspace/test_reports.py",
+}
+
+
+def is_constant(node: ast.expr) -> bool:
+    """Whether an expression is written in the code, apart from escaped words and named constants."""
+    if isinstance(node, ast.JoinedStr):
+        return all(is_constant(part.value) for part in node.values if isinstance(part, ast.FormattedValue))
+    if isinstance(node, ast.BinOp):
+        return is_constant(node.left) and is_constant(node.right)
+    if isinstance(node, ast.Name):
+        return node.id.isupper()
+    if isinstance(node, ast.Call):
+        return ast.unparse(node.func) == "re.escape"
+    return isinstance(node, ast.Constant)
+
+
+def test_expressions_of_others_are_compiled_in_one_place() -> None:
+    places = set()
+    for file in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not node.args:
+                continue
+            is_call = ast.unparse(node.func.value) == "re" and node.func.attr in RE_CALLS
+            if is_call and not is_constant(node.args[0]):
+                places.add(file.relative_to(SOURCE).as_posix())
+    assert places - OWN == {"patterns.py"}
+    assert places >= OWN, "remove those that are gone"
