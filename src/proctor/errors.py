@@ -13,7 +13,7 @@
     │   └── OwnershipLost     another process has taken over this batch
     ├── WorkerError           the worker processes of a batch die, or cannot be started
     └── AttemptError          one attempt ended early; carries the status and reason it gets
-        ├── AgentError        fail    agent_failed   the agent reported failure
+        ├── AgentError        fail    agent_failed   the agent reported failure, or broke its own worktree
         ├── WorkspaceError    error   setup_failed   the workspace could not be prepared
         ├── SandboxFailed     error   sandbox_failed a program's sandbox or supervisor was killed, or failed
         ├── ModelError        error   model_failed   the provider did not answer
@@ -28,6 +28,7 @@ The library raises; only `cli/` and `web/` turn an error into a message and an e
 batch runs, an `AttemptError` is a result like any other: `batch/` records it and continues.
 """
 
+import errno
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -227,6 +228,53 @@ def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The first error of a group: the cause, because of which the others were cancelled."""
     error = group.exceptions[0]
     return first_error(error) if isinstance(error, BaseExceptionGroup) else error
+
+
+_OF_THE_MACHINE = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EIO,
+        errno.ENOMEM,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.EROFS,
+        errno.ESTALE,
+    }
+)
+_SAID_BY_GIT = ("No space left", "Disk quota", "Input/output error", "Cannot allocate", "Too many open files")
+
+
+def is_of_the_machine(error: BaseException) -> bool:
+    """Whether the machine failed: a full disk, a program that was killed. An agent does not cause that."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in _OF_THE_MACHINE:
+            return True
+        # Of a program that a signal ended.
+        if getattr(cause, "exit_code", 0) < 0 or any(text in str(cause) for text in _SAID_BY_GIT):
+            return True
+        cause = cause.__cause__
+    return False
+
+
+@contextmanager
+def blame_agent(doing: str) -> Iterator[None]:
+    """Attribute any exception inside to the agent, whose tree it is, unless the machine failed.
+
+    An item that ends with an error does not count: an agent could hide its failures in a broken tree.
+    """
+    try:
+        yield
+    except AttemptError as cause:
+        if not isinstance(cause, WorkspaceError) or is_of_the_machine(cause):
+            raise
+        raise AgentError(str(cause), reason="workspace_broken") from cause
+    except Exception as cause:
+        message = str(cause) or type(cause).__name__
+        if is_of_the_machine(cause):
+            raise WorkspaceError(f"{doing}: {message}", reason="workspace_broken") from cause
+        raise AgentError(f"{doing}: {message}", reason="workspace_broken") from cause
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from proctor.agent import WorkDone
-from proctor.errors import WorkspaceError, blame
+from proctor.errors import WorkspaceError, blame, blame_agent
 from proctor.expect import unmet_expectations
 from proctor.formatting import clipped
 from proctor.item import FAIL, TIMEOUT, UNCHECKED, Item, digest_of
@@ -399,7 +399,7 @@ async def _run_hidden_tests(session: WorkSession, fresh: WorkSession, digest: st
 
 async def _carry(session: WorkSession, fresh: WorkSession, part_of_work: Sequence[str]) -> None:
     """Put the agent's work into a fresh tree, and record what it had changed of tests, settings and CI."""
-    with blame(WorkspaceError, "putting the agent's work into the fresh tree"):
+    with blame_agent("putting the agent's work into the fresh tree"):
         changed = await in_thread(carry_work, session.tree, fresh.tree, part_of_work)
         suspicious = await in_thread(lines_about_runner, fresh.tree)
     session.services.score(
@@ -420,8 +420,9 @@ async def _carry(session: WorkSession, fresh: WorkSession, part_of_work: Sequenc
 
 async def _lay_out_check_files(session: WorkSession, current: _Round) -> None:
     """Replace the agent's versions: a check that the agent can rewrite proves nothing."""
-    with blame(WorkspaceError, "putting the check's files into the tree"):
+    with blame(WorkspaceError, "reading the check's files"):
         files = await _check_files(session, current)
+    with blame_agent("putting the check's files into the tree"):
         await undisturbed(asyncio.to_thread(copy_over, files, session.tree.place, _check_folder(session)))
 
 
@@ -445,8 +446,9 @@ async def _remove_check_files(session: WorkSession, current: _Round) -> None:
     await in_thread(_remove_results, session)
     if not current.files_digest or not current.checks:
         return
-    with blame(WorkspaceError, "removing the check's files from the tree"):
+    with blame(WorkspaceError, "reading the check's files"):
         files = await _check_files(session, current)
+    with blame_agent("removing the check's files from the tree"):
         await undisturbed(asyncio.to_thread(_restore, session, files))
 
 
@@ -472,10 +474,11 @@ async def _add_step_files(session: WorkSession, step: JsonMap, number: int) -> N
     digest = as_text(step, "files")
     if not digest:
         return
-    with blame(WorkspaceError, "putting the step's files into the tree"):
+    with blame(WorkspaceError, "reading the step's files"):
         folder = await _task_files(session.services, session.item.settings[f"files{number}"])
         assert folder is not None
         files = await stored_files(session.services.home, folder, digest)
+    with blame_agent("putting the step's files into the tree"):
         place, name = session.tree.place, session.tree.folder.name
         await undisturbed(asyncio.to_thread(copy_over, files, place, name))
 

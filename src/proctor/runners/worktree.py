@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from proctor.agent import Access, Agent, Assignment, WorkDone, login_files, needs_network
-from proctor.errors import AgentError, ProctorError, WorkspaceError, blame
+from proctor.errors import AgentError, ProctorError, WorkspaceError, blame, blame_agent
 from proctor.formatting import Clip, clipped
 from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, UNCHECKED, Item
 from proctor.json_values import JsonMap
@@ -22,9 +22,10 @@ from proctor.runner import MergeRequest, MergeResult, Outcome, Services, agent_s
 from proctor.secrets import write_private
 from proctor.session import Iteration, Message, Workspace
 from proctor.workspace.commit import Committed, commit_changes
+from proctor.workspace.folders import files_above
 from proctor.workspace.setup import WorkSession, clean_up, in_thread, prepare
 from proctor.workspace.transfer import bundle_branch
-from proctor.workspace.worktree import ignore_untracked, publish, restore
+from proctor.workspace.worktree import Worktree, ignore_untracked, publish, restore
 
 if TYPE_CHECKING:
     from proctor.processes import Confinement
@@ -74,6 +75,10 @@ async def _run_in_worktree(session: WorkSession, judge: Judge) -> Outcome:
     try:
         done = await run_agent(session, output=output)
         committed = await undisturbed(commit_and_publish(session))
+    except AgentError:
+        # Its changes cannot be committed.
+        session.services.record(Iteration(model=session.item.model, output=output.text))
+        raise
     except BaseException:
         await undisturbed(_rescue(session, output.text))
         raise
@@ -184,7 +189,9 @@ def _agent_confinement(session: WorkSession, agent: Agent, access: Access | None
 
 async def commit_and_publish(session: WorkSession) -> Committed:
     """Commit the changes of the agent, and make them visible in the user's repository."""
-    committed = await in_thread(commit_changes, session.tree, session.message)
+    with blame_agent("committing the agent's changes"):
+        await in_thread(_check_sizes, session.tree)
+        committed = await in_thread(commit_changes, session.tree, session.message)
     for text in committed.notes:
         session.note(text)
     await in_thread(publish, session.tree)
@@ -192,6 +199,21 @@ async def commit_and_publish(session: WorkSession) -> Committed:
         sha, bundle = await in_thread(bundle_branch, session.tree)
         await driver.publish(session.tree.source.root, session.tree.branch, sha, bundle)
     return committed
+
+
+# git would read it for five minutes, and then give up.
+LARGEST_FILE_BYTES = 8 << 30
+
+
+def _check_sizes(tree: Worktree) -> None:
+    """Reject a file that is too large to be committed, such as a sparse one. Raises `AgentError`."""
+    for path in files_above(tree.folder, LARGEST_FILE_BYTES):
+        name = str(path.relative_to(tree.folder))
+        if tree.git.run("check-ignore", "--quiet", "--", name)[0] == 1:
+            raise AgentError(
+                f"the agent left a file of more than {LARGEST_FILE_BYTES >> 30} GiB: {name}",
+                reason="workspace_broken",
+            )
 
 
 async def _rescue(session: WorkSession, output: str) -> None:

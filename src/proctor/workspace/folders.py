@@ -14,6 +14,7 @@ import subprocess
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from proctor.errors import WorkspaceError
@@ -21,6 +22,8 @@ from proctor.processes import end_attempt, undisturbed
 
 REMOVED = "removed-"
 """Start of the name of a folder that is being removed."""
+# Each level takes two descriptors; to move a folder takes longer than to remove it.
+_MOST_DEPTH = 50
 LOCK = ".lock"
 """End of the name of the file that the owner of a temporary folder keeps locked."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -68,33 +71,24 @@ def remove_at(parent: int, name: str) -> None:
 
 
 def _empty(top: int) -> None:
-    """Remove everything in a folder; folders inside others become its own first, so that none is deep."""
+    """Remove everything in a folder; what is too deep inside it becomes its own entry first."""
     names = (f"{REMOVED}{uuid.uuid4().hex}-{number}" for number in itertools.count())
 
-    def remove(name: str, is_folder: bool) -> None:
+    def remove(folder: int, depth: int, name: str, is_folder: bool) -> None:
         if not is_folder:
-            os.unlink(name, dir_fd=top)
+            os.unlink(name, dir_fd=folder)
             return
-        folder = _open(name, top)
+        inner = _open(name, folder)
         try:
-            _each(folder, lambda inner, is_deeper: _take_out(inner, is_deeper, folder, top, next(names)))
+            if depth == _MOST_DEPTH:
+                os.rename(name, next(names), src_dir_fd=folder, dst_dir_fd=top)
+                return
+            _each(inner, partial(remove, inner, depth + 1))
         finally:
-            os.close(folder)
-        os.rmdir(name, dir_fd=top)
+            os.close(inner)
+        os.rmdir(name, dir_fd=folder)
 
-    _each(top, remove)
-
-
-def _take_out(name: str, is_folder: bool, folder: int, top: int, new_name: str) -> None:
-    if not is_folder:
-        os.unlink(name, dir_fd=folder)
-        return
-    try:
-        os.rename(name, new_name, src_dir_fd=folder, dst_dir_fd=top)
-    except PermissionError:
-        # Only a folder that can be written can get another parent.
-        os.close(_open(name, folder))
-        os.rename(name, new_name, src_dir_fd=folder, dst_dir_fd=top)
+    _each(top, partial(remove, top, 0))
 
 
 def _each(folder: int, remove: Callable[[str, bool], None]) -> None:
@@ -130,6 +124,22 @@ def _open(name: str, parent: int) -> int:
             os.close(path)
         folder = os.open(name, _FOLDER, dir_fd=parent)
     return folder
+
+
+def files_above(folder: Path, limit: int) -> Iterator[Path]:
+    """Files of more than `limit` bytes, as far as their paths can be opened."""
+    waiting = [os.fspath(folder)]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    elif entry.is_file(follow_symlinks=False) and entry.stat().st_size > limit:
+                        yield Path(entry.path)
+        except OSError:
+            # Too deep, or not readable: git says so.
+            continue
 
 
 def copy_folder(source: Path, target: Path) -> None:

@@ -1,0 +1,84 @@
+"""What an agent does to its own worktree is its own failure, or none: never an error that does not count."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from commands import Command
+from proctor.errors import AgentError, AttemptError, WorkspaceError, blame_agent, is_of_the_machine
+from proctor.git import GitError
+from proctor.sandbox import problem_of
+from proctor.store import Scope
+from proctor.testing import make_git_repository
+
+# 9,000 characters: longer than a path may be.
+DEEP = "python3 -c \"import os; [(os.mkdir('x' * 200), os.chdir('x' * 200)) for _ in range(45)]\""
+BROKEN = ("fail", "workspace_broken")
+DONE = ("success", "completed")
+TREES = {
+    "a folder with a path of 9,000 characters": (DEEP, BROKEN),
+    "a deep folder in HOME": (f"cd ~; {DEEP}", DONE),
+    "a file of 1 TB": ("truncate -s 1T sparse", BROKEN),
+    "an ignored file of 1 TB": ("echo sparse > .gitignore; truncate -s 1T sparse", DONE),
+    "unreadable files and folders": ("mkdir a; echo 1 > a/b; chmod 0 a/b a; echo 1 > c; chmod 0 c", DONE),
+    "pipes and sockets": (
+        "mkfifo pipe; touch f; python3 -c \"import socket; socket.socket(socket.AF_UNIX).bind('socket')\"",
+        DONE,
+    ),
+    "names that are not text": (r"touch $'\xff\xfe' $'new\nline' $'tab\t\"' -- -rf", DONE),
+    "links in circles": ("ln -s . here; ln -s loop loop; ln -s / root", DONE),
+    "its tree removed": ("rm -rf .git * ../git/*", DONE),
+}
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_an_item_counts_whatever_the_agent_made_of_its_tree(
+    proctor: Command, tmp_path: Path, name: str
+) -> None:
+    if problem := problem_of("bubblewrap"):
+        pytest.skip(problem)
+    script, expected = TREES[name]
+    item = {
+        "repo": str(make_git_repository(tmp_path / "shop", {"shop.py": "total = 1\n"})),
+        "prompt": "Break it.",
+        "command": ["bash", "-c", script],
+        "scriptCommand": "true",
+        "sandbox": "bubblewrap",
+    }
+    (tmp_path / "plan.yaml").write_text(json.dumps({"runId": "trees", "matrix": [item]}))
+
+    ended = proctor("batch", "plan.yaml")
+
+    with proctor.open_store() as store:
+        [row] = store.read.table("sessions", Scope(run_id="trees"))
+    assert (row["status"], row["endReason"]) == expected, (row["error"], ended.stderr)
+    deleted = proctor("delete", "trees", "--yes")
+    assert deleted.returncode == 0, deleted.stderr
+    assert list((tmp_path / "proctor-home" / "worktrees").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "is_agents"),
+    [
+        (OSError(36, "File name too long"), True),
+        (OSError(13, "Permission denied"), True),
+        (OSError(28, "No space left on device"), False),
+        (OSError(5, "Input/output error"), False),
+        (RecursionError("too deep"), True),
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"), True),
+        (GitError(("add",), 128, "fatal: cannot add"), True),
+        (GitError(("add",), 128, "fatal: write error: No space left on device"), False),
+        (GitError(("add",), 124, "still running after 300 s"), True),
+        (GitError(("add",), -9, ""), False),
+        (WorkspaceError("committing", reason="workspace_broken"), True),
+    ],
+)
+def test_a_failure_in_the_agents_tree_is_the_agents_unless_the_machine_failed(
+    error: Exception, is_agents: bool
+) -> None:
+    with pytest.raises(AttemptError) as raised, blame_agent("committing"):
+        raise error
+    assert type(raised.value) is (AgentError if is_agents else WorkspaceError)
+    assert raised.value.reason == "workspace_broken" and is_of_the_machine(error) is not is_agents
+    assert raised.value.status == ("fail" if is_agents else "error")
