@@ -1,0 +1,86 @@
+"""Clones and partly removed worktrees that a killed process left are removed, and nothing else."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from commands import Command
+from proctor.testing import eventually, make_git_repository
+
+RESUME, DELETE, PRUNE = (
+    ("resume", "killed"),
+    ("delete", "killed", "--yes"),
+    ("prune", "--older-than", "0d", "--yes"),
+)
+
+
+def start(proctor: Command, folder: Path, **item: object) -> Path:
+    """The folder of the worktrees of a plan with one item, once it is written."""
+    repository = make_git_repository(folder / "shop", {"shop.py": "total = 1\n"})
+    entry = {"repo": str(repository), "prompt": "Work.", "sandbox": "none", "keep": "never", **item}
+    (folder / "plan.yaml").write_text(json.dumps({"runId": "killed", "matrix": [entry]}))
+    return folder / "proctor-home" / "worktrees"
+
+
+def names(trees: Path, pattern: str) -> list[str]:
+    return [path.name for path in trees.glob(pattern)]
+
+
+@pytest.mark.parametrize("command", [RESUME, DELETE, PRUNE], ids=["resume", "delete", "prune"])
+def test_a_clone_of_a_killed_merge_is_removed(
+    proctor: Command, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    shop, mark = tmp_path / "shop", tmp_path / "merging"
+    commit = f"git -C {shop} -c user.name=u -c user.email=u@x commit -q --allow-empty -m moved"
+    move = f"{commit}; echo more >> shop.py"
+    trees = start(
+        proctor,
+        tmp_path,
+        command=["bash", "-c", move],
+        mergeOnPass=True,
+        scriptCommand=f"case $PWD in *merging-*) test -e {mark} || {{ touch {mark}; sleep 600; }};; esac",
+    )
+    started = proctor.start("batch", "plan.yaml")
+    try:
+        eventually(mark.exists)
+        proctor(*PRUNE)
+        assert len(names(trees, "merging-*")) == 2, "a clone whose process lives stays, with its lock"
+    finally:
+        started.kill()
+        started.wait()
+    assert names(trees, "merging-*")
+
+    ended = proctor(*command)
+
+    assert ended.returncode == 0, ended.stderr
+    # Only the run itself, when it is resumed or deleted, removes the worktree of its attempt.
+    assert names(trees, "merging-*" if command == PRUNE else "*") == []
+
+
+def test_a_worktree_whose_removal_was_cut_short_is_neither_committed_nor_kept(
+    proctor: Command, tmp_path: Path
+) -> None:
+    write = "python3 -c \"[open(str(n), 'w') for n in range(15000)]\""
+    many = f"echo more >> shop.py; mkdir ~/many; cd ~/many; {write}"
+    trees = start(proctor, tmp_path, command=["bash", "-c", many], scriptCommand="true")
+    started = proctor.start("batch", "plan.yaml")
+    try:
+        eventually(lambda: names(trees, "removed-*"))
+    finally:
+        started.kill()
+        started.wait()
+    assert len(names(trees, "removed-*")) == 1, "it was killed while it removed the worktree"
+
+    resumed = proctor("resume", "killed")
+
+    assert resumed.returncode == 0, resumed.stderr
+    assert names(trees, "*") == []
+    listed = subprocess.run(
+        ["git", "-C", str(tmp_path / "shop"), "log", "--branches=batch/*", "--format=%s"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "Interrupted attempt" not in listed.stdout
