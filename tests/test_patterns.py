@@ -1,6 +1,7 @@
 """Regular expressions and schemas of others mean what they mean to `re`, and are given up in time."""
 
 import ast
+import os
 import re
 import time
 from pathlib import Path
@@ -87,6 +88,22 @@ def test_an_expression_that_takes_too_long_is_given_up_and_the_next_one_is_match
     assert "Do not repeat a repetition" in raised.value.remedy
     found = compile_pattern(EXPLODING).search("b" + "a" * 40)
     assert found is not None and found[0] == "a" * 40 and steps(EXPLODING, 0, 41) > MOST_STEPS
+
+
+def test_a_fork_has_a_process_of_its_own_and_a_killed_one_is_replaced() -> None:
+    def found() -> object:
+        return bounded_call("proctor.patterns:find", "a+", 0, "baa", True, about="a+")
+
+    assert found() == [["aa"]]
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if found() == [["aa"]] else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    with pytest.raises(RuntimeError, match="TypeError"):
+        bounded_call("os:kill", about="wrong arguments")
+    with pytest.raises(PatternTimeout):
+        bounded_call("os:abort", about="ends the process twice")
+    assert found() == [["aa"]]
 
 
 @pytest.mark.parametrize(

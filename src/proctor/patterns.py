@@ -220,9 +220,12 @@ class _BoundedProcess:
     """The process for calls that may take forever; started when needed, and again after it was ended."""
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the process: a fork may neither use its pipes nor find the lock of another thread held."""
         self._lock = threading.Lock()
         self._process: Popen[bytes] | None = None
-        self._owner = 0
 
     def call(self, request: object, about: str) -> Any:
         """Send a request and return its result. Raises `PatternTimeout`."""
@@ -252,20 +255,16 @@ class _BoundedProcess:
         # Loaded here: most runs need no such process.
         from subprocess import DEVNULL, PIPE, Popen
 
-        if self._process is None or self._owner != os.getpid():
-            # A fork of this process may not use its pipes.
+        if self._process is None:
             worker = str(Path(__file__).with_name("pattern_worker.py"))
-            self._process, self._owner = (
-                Popen(
-                    [sys.executable, "-I", "-S", worker, str(TIME_LIMIT_SECONDS)],
-                    stdin=PIPE,
-                    stdout=PIPE,
-                    stderr=DEVNULL,
-                    env={},
-                    # Ctrl-C is for the process that waits.
-                    start_new_session=True,
-                ),
-                os.getpid(),
+            self._process = Popen(
+                [sys.executable, "-I", "-S", worker, str(TIME_LIMIT_SECONDS)],
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=DEVNULL,
+                env={},
+                # Ctrl-C is for the process that waits.
+                start_new_session=True,
             )
         return self._process
 
@@ -282,6 +281,7 @@ class _BoundedProcess:
 
 
 _process = _BoundedProcess()
+os.register_at_fork(after_in_child=_process.reset)
 
 
 def write_frame(file: IO[bytes], data: bytes) -> None:
