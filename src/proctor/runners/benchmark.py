@@ -306,9 +306,13 @@ async def _check(session: WorkSession, current: _Round, ran: list[_CheckRun]) ->
         if digest := as_text(details, "hidden"):
             ran.append(await _run_hidden_tests(session, fresh, digest))
         else:
-            await _carry(session, fresh, texts_in(details, "solutionPaths"))
+            patch = str(session.item.settings["testPatch"])
             with blame(WorkspaceError, "putting the hidden tests into the tree"):
-                await in_thread(lay_patch, str(session.item.settings["testPatch"]), fresh.tree)
+                # First without the agent's work: whether the patch applies then is not up to the agent.
+                await in_thread(lay_patch, patch, fresh.tree)
+            await _carry(session, fresh, texts_in(details, "solutionPaths"))
+            with blame_agent("putting the hidden tests into the tree"):
+                await in_thread(lay_patch, patch, fresh.tree)
             await _run_checks(fresh, current, ran, agent_follows=False)
     finally:
         await undisturbed(remove_fresh(session))
