@@ -158,6 +158,37 @@ class Dispatcher:
     async def _open(
         self, call: GatewayCall, endpoint: Endpoint, target: CallTarget, *, asks_usage: bool
     ) -> ResponseStream:
+        tries = 1
+        with one_call():
+            while True:
+                flow: ResponseStream | None = None
+                sent = self._sent_body(call, endpoint, asks_usage=asks_usage)
+                try:
+                    flow = await self._models.client.open(target, sent, call.waited, call.mark_sent)
+                    if flow.error is None:
+                        return flow
+                    error = flow.error
+                except ModelError as failure:
+                    error = failure
+                pause = None if call.delivery.has_begun else pause_before_retry(error, tries)
+                if pause is None:
+                    if flow is not None:
+                        return flow
+                    raise error
+                tries += not error.is_outage
+                # It may be billed: another try is reserved again, maybe for a shorter answer.
+                if call.grant.lose:
+                    call.grant.lose(None)
+                call.grant, call.is_sent = Grant(), False
+                if pause:
+                    call.waited(pause)
+                    await asyncio.sleep(pause)
+                if call.route:
+                    await _ask_to_spend(call, call.route)
+
+    @staticmethod
+    def _sent_body(call: GatewayCall, endpoint: Endpoint, *, asks_usage: bool) -> bytes:
+        """The request as the provider gets it."""
         body = dict(call.body)
         if call.gateway_route.wire != "gemini":
             body["model"] = endpoint.model
@@ -173,32 +204,7 @@ class Dispatcher:
             body["stream_options"] = {**as_map(body, "stream_options"), "include_usage": True}
         sent = encode(body).encode("utf-8", "replace")
         call.sent = sent.decode()
-        tries = 1
-        with one_call():
-            while True:
-                flow: ResponseStream | None = None
-                try:
-                    flow = await self._models.client.open(target, sent, call.waited, call.mark_sent)
-                    if flow.error is None:
-                        return flow
-                    error = flow.error
-                except ModelError as failure:
-                    error = failure
-                pause = None if call.delivery.has_begun else pause_before_retry(error, tries)
-                if pause is None:
-                    if flow is not None:
-                        return flow
-                    raise error
-                tries += not error.is_outage
-                # It may be billed: another try is reserved again.
-                if call.grant.lose:
-                    call.grant.lose(None)
-                call.grant, call.is_sent = Grant(), False
-                if pause:
-                    call.waited(pause)
-                    await asyncio.sleep(pause)
-                if call.route:
-                    await _ask_to_spend(call, call.route)
+        return sent
 
 
 async def _pass_on(call: GatewayCall, flow: ResponseStream, *, hides_usage: bool) -> None:
