@@ -338,6 +338,7 @@ class Client:
                         error.is_outage = pool.is_in_outage
                         error.pause_seconds = self._pause(1, failure.retry_after_seconds)
                         if failure.response is not None:
+                            failure.response.error = error
                             return failure.response, progress
                         raise error from failure.__cause__
                     # It waits for a slot until the outage is over, and uses up no try.
@@ -486,7 +487,7 @@ class Client:
         refused = ResponseStream(self, target.endpoint, response, raw)
         error = error_of(response.status, response.headers, raw, target.endpoint)
         if isinstance(error, RetryableError):
-            error.response, refused.error = refused, error.error
+            error.response = refused
             raise error
         return refused
 
@@ -591,7 +592,7 @@ class ResponseStream:
         """Releases its slot of the pool, once, with the error when the stream broke off."""
         self._error = ""
         self.error: ModelError | None = None
-        """Of an error response after which another try may succeed."""
+        """Of an error response that may be billed, and after which the caller may try again."""
 
     @property
     def is_refused(self) -> bool:

@@ -2,11 +2,15 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
+from aiohttp import web
 from loopback import completion, sse, streaming
 
+from proctor.models.client import Client
 from proctor.models.prices import Grant, SpendingRequest, usual_limit
+from proctor.models.rate_limits import RatePools
 from proctor.models.worst_case import estimated_tokens
 from proctor.testing import eventually_async
 
@@ -246,3 +250,47 @@ def test_the_usual_length_of_an_answer_depends_on_the_family():
     assert usual_limit("anthropic/claude-3-haiku-20240307") == 4096
     assert usual_limit("openai/gpt-4o") == 16_384
     assert usual_limit("openrouter/openai/gpt-5-mini") == 128_000
+
+
+async def test_another_try_after_a_server_error_is_reserved_and_limited_again(provider, begin, open_gateway):
+    pools = RatePools()
+    # As in a run: each try that may be billed is paid for.
+    pools.repeats_billed = False
+    gateway = await open_gateway(client=Client(pools=pools))
+    error = web.json_response({"error": {"message": "busy"}}, status=503, headers={"Retry-After": "0.01"})
+    provider.answers = [error, completion()]
+    granted = iter([900, 300])
+    lost, settled = list[float | None](), list[float | None]()
+
+    async def spend(request):
+        grant = Grant(settle=settled.append, lose=lost.append, is_limited=True)
+        return replace(grant, most_output_tokens=next(granted))
+
+    await begin(gateway, spend=spend).asked("/v1/chat/completions", CHAT)
+
+    assert [body["max_tokens"] for body in provider.bodies] == [900, 300]
+    assert lost == [None] and len(settled) == 1, "the error may be billed"
+
+
+@pytest.mark.parametrize(("status", "is_lost"), [(503, True), (400, False), (404, False), (429, False)])
+async def test_what_fails_at_the_provider_counts_and_what_it_refuses_does_not(
+    provider, begin, status, is_lost
+):
+    headers = {"Retry-After": "3600"}
+    provider.answers = [web.json_response({"error": {"message": "no"}}, status=status, headers=headers)]
+    purse = Purse()
+
+    assert (await begin(spend=purse).post("/v1/chat/completions", CHAT))[0] == status
+
+    assert (len(purse.lost), len(purse.settled)) == ((1, 0) if is_lost else (0, 1))
+
+
+async def test_a_request_without_a_known_price_is_refused_by_name_and_others_go_on(provider, begin):
+    provider.answers = [completion()]
+    attempt = begin(spend=Purse(refused="`audio` has no known cost", is_refusal_final=False))
+
+    status, raw = await attempt.post("/v1/chat/completions", CHAT)
+
+    assert status == 400 and "`audio`" in json.loads(raw)["error"]["message"]
+    assert attempt.calls[0].status == "not_priced" and provider.bodies == []
+    assert attempt.notes == ["a request was refused: `audio` has no known cost"]
