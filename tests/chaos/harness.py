@@ -25,7 +25,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from chaos.money import WAYS, measure_all, money_table
-from chaos.trials import FINDINGS, JOBS, Job, Tally, Trial
+from chaos.trials import FINDINGS, JOBS, VICTIMS, Job, Tally, Trial
 from databases import MISSING, new_database, postgresql_server
 
 FUZZERS = (
@@ -49,6 +49,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--jobs", default="", help="names, separated by commas; default: all")
+    parser.add_argument("--kills", type=int, default=0, help="end after so many kills")
     parser.add_argument("--parallel", type=int, default=2, help="trials at once")
     parser.add_argument(
         "--no-fuzz", action="store_true", help="leave out the fuzzers of plans, files and HTTP"
@@ -66,6 +67,7 @@ def main() -> int:
             seconds=options.minutes * 60 - fuzz_seconds,
             parallel=options.parallel,
             server=server,
+            kills=options.kills,
         )
     # Takes about two minutes, whatever the time for trials.
     figures = {} if options.no_money else measure_all(WAYS, parallel=options.parallel)
@@ -101,16 +103,17 @@ def maybe_server() -> Iterator[str]:
 
 
 def run_trials(
-    jobs: "list[Job]", *, seed: int, seconds: float, parallel: int, server: str, most: int = 0
+    jobs: "list[Job]", *, seed: int, seconds: float, parallel: int, server: str, most: int = 0, kills: int = 0
 ) -> dict[str, Tally]:
-    """Trials of all jobs in turn until the time is over, or `most` were made; the tallies by job."""
+    """Trials of all jobs in turn until the time is over, or `most` trials or `kills` were made; the tallies
+    by job."""
     chance = random.Random(seed)
     tallies = {job.name: Tally() for job in jobs}
-    until = time.monotonic() + seconds
+    until, made = time.monotonic() + seconds, 0
 
     def trials() -> Iterator[tuple[Job, int, bool]]:
         number = 0
-        while time.monotonic() < until and (not most or number < most):
+        while time.monotonic() < until and (not most or number < most) and (not kills or made < kills):
             # Every second trial is on PostgreSQL, where there is one.
             yield jobs[number % len(jobs)], chance.getrandbits(32), number // len(jobs) % 2 == 1
             number += 1
@@ -118,8 +121,11 @@ def run_trials(
     def one(job: Job, trial_seed: int, in_server: bool) -> Tally:
         with tempfile.TemporaryDirectory(prefix="proctor-chaos-", ignore_cleanup_errors=True) as folder:
             store = new_database(server) if in_server and server else ""
-            kills = random.Random(trial_seed).randint(1, 4)
-            return Trial(job, Path(folder), trial_seed, store).run(kills=kills)
+            nonlocal made
+            rounds = random.Random(trial_seed).randint(1, 4)
+            tally = Trial(job, Path(folder), trial_seed, store, victims=tuple(VICTIMS)).run(kills=rounds)
+            made += tally.kills
+            return tally
 
     with ThreadPoolExecutor(parallel) as pool:
         running = iter(trials())
@@ -151,7 +157,17 @@ def fuzz(seconds: float, seed: int) -> int:
 
 def table(tallies: Mapping[str, Tally], total: Tally) -> str:
     """The tallies as a Markdown table."""
-    columns = ["trials", "kills", "disturbances", "items", "calls", "faults", "repeated", *FINDINGS]
+    columns = [
+        "trials",
+        "kills",
+        "child_kills",
+        "disturbances",
+        "items",
+        "calls",
+        "faults",
+        "repeated",
+        *FINDINGS,
+    ]
     lines = ["| job | " + " | ".join(name.replace("_", " ") for name in columns) + " |"]
     lines.append("|---|" + "---:|" * len(columns))
     for name, tally in [*tallies.items(), ("**all**", total)]:

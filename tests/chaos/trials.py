@@ -56,6 +56,8 @@ class Tally:
 
     trials: int = 0
     kills: int = 0
+    child_kills: int = 0
+    """Of these: wardens, sandboxes, launchers and git commands."""
     disturbances: int = 0
     """Full disks, locks, jumps of the clock and outages."""
     items: int = 0
@@ -76,6 +78,8 @@ class Tally:
     """Moments at which the provider had billed more than the budget."""
     leaks: int = 0
     """Files that contain the key."""
+    blamed: int = 0
+    """Attempts of the agent that count as failed because one of our processes was killed."""
     crashes: int = 0
     """Tracebacks, and exit codes that are not documented."""
     notes: list[str] = field(default_factory=list)
@@ -88,10 +92,10 @@ class Tally:
     @property
     def problems(self) -> int:
         """The sum of what must not happen."""
-        return sum(getattr(self, each.name) for each in fields(self)[7:-1])
+        return sum(getattr(self, each.name) for each in fields(self)[8:-1])
 
 
-FINDINGS = [each.name for each in fields(Tally)][7:-1]
+FINDINGS = [each.name for each in fields(Tally)][8:-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,12 +225,20 @@ class Trial:
     """A job in a folder, with a provider and a store."""
 
     def __init__(
-        self, job: Job, folder: Path, seed: int, store: str = "", server: CommandServer | None = None
+        self,
+        job: Job,
+        folder: Path,
+        seed: int,
+        store: str = "",
+        server: CommandServer | None = None,
+        victims: Sequence[str] = (),
     ) -> None:
-        """With a server of commands, processes are forks of it where that makes no difference."""
+        """With a server of commands, processes are forks of it where that makes no difference. Processes of
+        the kinds `victims` are killed as well, some of them before the driver."""
         self.job, self.folder, self.chance = job, folder, random.Random(seed)
         self._server = server
         self.tally = Tally(trials=1)
+        self._victims = victims
         self._key = f"sk-chaos-{self.chance.getrandbits(64):016x}"
         self._budget_usd = AMPLE_USD
         self._home = folder / "home"
@@ -321,6 +333,8 @@ class Trial:
             self._clock_file.write_text(self.chance.choice(["-3600s", "+7200s", "-86400s"]))
         if disturbance == "outage":
             provider.is_down = True
+        if self._victims:
+            self._kill_children(process.pid)
         with suppress(subprocess.TimeoutExpired):
             process.wait(0.3 * self.chance.random() + (0.5 if disturbance else 0.0))
         provider.is_down = False
@@ -338,6 +352,20 @@ class Trial:
         calls = sum(provider.faults.values()) + number
         while sum(provider.faults.values()) < calls and process.poll() is None and time.monotonic() < until:
             time.sleep(0.005)
+
+    def _kill_children(self, driver: int) -> None:
+        """Kill processes of one kind below the driver, as they appear."""
+        kind = self.chance.choice(self._victims)
+        until = time.monotonic() + 0.5
+        while time.monotonic() < until:
+            for pid, command in _descendants(driver).items():
+                if any(mark in command for mark in VICTIMS[kind]):
+                    with suppress(OSError):
+                        os.kill(pid, signal.SIGKILL)
+                        self.tally.kills += 1
+                        self.tally.child_kills += 1
+                    return
+            time.sleep(0.002)
 
     def _lock(self, seconds: float) -> None:
         """Hold the database's lock for a while, as a careless backup does."""
@@ -412,6 +440,9 @@ class Trial:
         completed = Counter(row["itemId"] for row in sessions if row["status"] == "success")
         if doubled := sum(count - 1 for count in completed.values()):
             self._find("doubled", f"{doubled} items have several successful attempts", doubled)
+        if self.job.name == "coding" and (failed := sum(row["status"] == "fail" for row in sessions)):
+            # Its agent and its check always succeed.
+            self._find("blamed", f"{failed} attempts failed", failed)
         interrupted = sum(row["endReason"] == "interrupted" for row in sessions)
         self.tally.repeated += interrupted
         allowed = self.tally.kills * self.job.concurrency
@@ -453,6 +484,28 @@ class Trial:
         self.tally.notes.append(
             f"{self.job.name} ({'file' if self._is_file else 'PostgreSQL'}): {name}: {note}"
         )
+
+
+VICTIMS = {
+    "warden": ("warden",),
+    "sandbox": ("bwrap", "launcher", "landlock"),
+    "git": ("git ",),
+}
+"""Kinds of processes, and what their command lines contain."""
+
+
+def _descendants(pid: int) -> dict[int, str]:
+    """The processes below a process, with their command lines."""
+    found, parents = dict[int, str](), [pid]
+    while parents:
+        parent = parents.pop()
+        with suppress(OSError):
+            for task in Path(f"/proc/{parent}/task").iterdir():
+                for child in map(int, (task / "children").read_text().split()):
+                    parents.append(child)
+                    raw = Path(f"/proc/{child}/cmdline").read_bytes()
+                    found[child] = raw.replace(b"\0", b" ").decode(errors="replace")
+    return found
 
 
 def _processes_with(marks: Sequence[bytes]) -> dict[int, str]:

@@ -87,7 +87,9 @@ class WorkerLauncher:
                 socket.send_fds(self._control, [b"w"], [theirs.fileno()])
             except OSError as error:
                 ours.close()
-                raise WorkerError(f"no worker process can be started: {error}") from error
+                raise WorkerError(
+                    f"the process that starts workers died ({error})\nResume the run: proctor resume RUN."
+                ) from error
         return ours
 
     def close(self) -> None:
