@@ -138,6 +138,7 @@ OWN = {
     "cli/output.py",
     "models/prices.py",
     "models/providers.py",
+    "judging.py",
     "models/recording.py",
     "scenario/metrics.py",
     "scenario/prompts.py",
@@ -146,6 +147,7 @@ OWN = {
     "tasks/history.py",
     "tasks/statement.py",
     "web/agentcore/shapes.py",
+    "workspace/source_repository.py",
     "workspace/test_reports.py",
 }
 

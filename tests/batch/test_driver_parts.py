@@ -525,7 +525,7 @@ def test_a_launcher_that_has_ended_starts_no_worker():
     far.close()
     near.close()
     launcher = bare(WorkerLauncher, _control=near, _program=None, _pid=0)
-    with pytest.raises(ProctorError, match="no worker process can be started: "):
+    with pytest.raises(ProctorError, match="the process that starts workers died"):
         launcher.start_worker()
     launcher.close()
 

@@ -623,6 +623,8 @@ def follow_a_link_to_the_home(targets):
 
 def rename_its_session(targets):
     session = Path.cwd().parent
+    if session.stat().st_dev != Path.cwd().stat().st_dev:
+        raise PermissionError("what is around its tree is a folder of the sandbox alone")
     session.rename(session.with_name("renamed"))
     session.with_name("renamed").rename(session)
 

@@ -10,15 +10,16 @@ from proctor.item import Item
 from proctor.store import Store
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+TIME = "2026-01-01T00:00:00.000Z"
 
 
 @pytest.fixture
 def asked(store):
     """A run with one item, on whose behalf a question was put: the item's id and the question's."""
     item = Item(runner="scenario", prompt="Harbour Fee Talks")
-    row = {"runId": "run", "createdAt": "2026", "job": "scenario", "status": "running", "planText": ""}
+    row = {"runId": "run", "createdAt": TIME, "job": "scenario", "status": "running", "planText": ""}
     row |= {"planPath": "", "planDigest": "", "defaultsJson": "{}", "optionsJson": "{}", "concurrency": 1}
-    store.create_batch(row | {"owner": "me", "heartbeatAt": "2026", "proctorVersion": "0"}, [item])
+    store.create_batch(row | {"owner": "me", "heartbeatAt": TIME, "proctorVersion": "0"}, [item])
     return item.id, store.ask_question("run", item.id, "ferry", "What does the Ferry Line do?", NOW)
 
 

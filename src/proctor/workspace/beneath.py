@@ -111,6 +111,15 @@ def is_folder(root: Path, relative: Relative) -> bool:
         return False
 
 
+def make_usable(root: Path, relative: Relative) -> bool:
+    """`make_folder`, with the permissions that its owner needs: a program may have taken them away."""
+    was_missing = make_folder(root, relative)
+    path = PurePosixPath(relative)
+    with opened(root, path.parent) as folder:
+        _allow(folder, path.name, 0o700)
+    return was_missing
+
+
 def make_folder(root: Path, relative: Relative) -> bool:
     """Create a folder below `root`, in place of anything else; whether it was missing or something else."""
     if is_folder(root, relative):

@@ -240,10 +240,8 @@ class WorkSession:
 
     def settle(self) -> None:
         """Make the folders of the next program again, if the last one left something else there."""
-        beneath.make_folder(self.tree.place, self.tree.folder.name)
-        if not self._is_own(self.home) or not self._is_own(self.home / "tmp"):
-            beneath.make_folder(self.tree.place, self.home.name)
-            beneath.make_folder(self.tree.place, f"{self.home.name}/tmp")
+        for folder in (self.tree.folder.name, self.home.name, f"{self.home.name}/tmp"):
+            beneath.make_usable(self.tree.place, folder)
 
     def note(self, text: str) -> None:
         """Record a note with the session; a long one is clipped."""
