@@ -266,8 +266,8 @@ async def test_the_first_signal_stops_cleanly_and_the_second_at_once(
 
 def test_a_run_is_a_row() -> None:
     totals = {"finished": 5, "items": 7, "costUsd": None, "counts": {"success": 4}, "tokens": 1500}
-    row: Any = {"runId": "r", "createdAt": "2026-03-01T12:00:00.000Z", "job": "coding", "status": "x", "crashes": 0}
-    row["totals"] = totals
+    row: Any = {"runId": "r", "createdAt": "2026-03-01T12:00:00.000Z", "job": "coding", "status": "x"}
+    row |= {"totals": totals, "crashes": 0}
     cells = ("coding", "x", "3/7", "3", "1,500", "")
     assert runs._run_cells(row, 1, 2, age_at=None) == ("r", "2026-03-01 12:00:00", *cells)
     totals["costUsd"] = 0.0
