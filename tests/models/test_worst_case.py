@@ -154,6 +154,8 @@ def test_limits_of_tools_that_the_provider_runs_are_sent_with_the_request():
     responses = {"input": "Hi.", "tools": [{"type": "web_search"}]}
     assert with_tool_limits(responses)["max_tool_calls"] == 3
     assert with_tool_limits(responses | {"max_tool_calls": 1})["max_tool_calls"] == 1
+    # The limit that is reserved is the limit that is sent, also for a client that names a higher one.
+    assert with_tool_limits(responses | {"max_tool_calls": 100})["max_tool_calls"] == 3
     assert with_tool_limits(TEXT) is TEXT
 
 

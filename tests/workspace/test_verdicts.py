@@ -54,6 +54,18 @@ def test_named_tests_decide_whatever_the_exit_code(tmp_path: Path) -> None:
     assert verdict_by_report(file, [], ["t.py::d"], 0).passed
 
 
+@pytest.mark.parametrize("text", ["nan", "inf", "1e999", "-inf"])
+def test_a_reward_is_a_finite_number(tmp_path: Path, text: str) -> None:
+    (tmp_path / "reward.txt").write_text(text)
+    assert verdict_by_reward(tmp_path) == Verdict(False, 0.0, "the check wrote no reward")
+
+
+def test_a_report_that_is_nested_too_deeply_is_no_error_of_ours(tmp_path: Path) -> None:
+    inner = '<testcase name="x"/>'
+    (tmp_path / "report").write_text("<testsuite>" * 5000 + inner + "</testsuite>" * 5000)
+    assert test_reports.read_results("node --test", tmp_path / "report", 1) == {}
+
+
 def test_a_report_that_an_agent_could_have_prepared_is_refused(tmp_path: Path, monkeypatch: Any) -> None:
     assert read_junit(tmp_path / "none") == ({}, "the tests wrote no report")
     file = report(tmp_path, ("a", "passed"))

@@ -221,9 +221,9 @@ def with_tool_limits(body: JsonMap) -> JsonMap:
     tools = maps_in(body, "tools")
     if not any(_begins(tool, (*SEARCHES, *FETCHES)) for tool in tools):
         return body
-    if "input" in body:
-        # Responses limit all tools together.
-        return body if positive(body.get("max_tool_calls")) else {**body, "max_tool_calls": HOSTED_TOOL_USES}
+    if "messages" not in body:
+        # Responses limit all tools together. A higher limit than the reserved one is lowered to it.
+        return {**body, "max_tool_calls": _hosted_uses(body)[0]}
     return {**body, "tools": [_limited(tool) for tool in as_list(body.get("tools"))]}
 
 

@@ -5,6 +5,7 @@ early with 0 proves nothing. A command of an unknown runner has one test, the co
 code. Reward files, which checks of other formats write in place of a report, are read here too.
 """
 
+import math
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -167,6 +168,8 @@ def _read_report(report: Path, read: Callable[[str], Iterable[tuple[str, Status]
         for name, status in read(text):
             if name not in results or _SEVERITY[status] > _SEVERITY[results[name]]:
                 results[name] = status
+    except RecursionError:
+        return {}, "the test report is nested too deeply"
     except (ValueError, KeyError, ElementTree.ParseError) as error:
         return {}, f"the test report is incomplete: {error}"
     return results, ""
@@ -512,9 +515,11 @@ def _reward_of(logs: Path) -> float | None:
     text = _text_of(logs / "reward.txt").strip()
     if text:
         try:
-            return float(text)
+            number = float(text)
         except ValueError:
             return None
+        # `nan` and `inf` are no rewards: every average with one of them would be neither.
+        return number if math.isfinite(number) else None
     return next(iter(numbers.values())) if len(numbers) == 1 else None
 
 

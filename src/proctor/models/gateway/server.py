@@ -101,7 +101,8 @@ class Dispatcher:
             call.restrict()
         except ParameterRefused as refused:
             raise GatewayRefusal(400, str(refused)) from refused
-        call.has_long_context = LONG_CONTEXT in headers.get("anthropic-beta", "")
+        # As it is passed on: a client may repeat the header.
+        call.has_long_context = LONG_CONTEXT in passed_up(headers)[0].get("anthropic-beta", "")
         await _ask_to_spend(call, route)
         if self._supports(route, call) and await self._relay(call, route, headers):
             return
