@@ -436,3 +436,18 @@ async def test_credentials_in_an_installation_on_the_path_stay_hidden(room: Room
     ended = await room.run(f"tool; cat {cargo / 'credentials.toml'}", kind)
 
     assert ended.output.startswith("works\n") and "token" not in ended.output
+
+
+@pytest.mark.parametrize(
+    "planted", ["ln -s /oldroot{outside} ~/.cache", "ln -s {outside} ~/.cache", "touch ~/.cache"]
+)
+async def test_a_cache_is_not_mounted_through_what_a_program_left(
+    room: Room, bubblewrap: str, tmp_path: Path, planted: str
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (room.user / ".cache" / "uv").mkdir(parents=True)
+    (room.user / ".cache" / "uv" / "package").write_text("cached")
+    await room.run(f"rm -rf ~/.cache; {planted.format(outside=outside)}", {"kind": bubblewrap})
+    ended = await room.run("cat ~/.cache/uv/package", {"kind": bubblewrap, "cache": ["~/.cache/uv"]})
+    assert (ended.output, [*outside.iterdir()]) == ("cached", [])

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -168,9 +169,35 @@ def system_arguments() -> tuple[str, ...]:
 def cache_arguments(policy: Policy) -> Iterator[str]:
     """Caches of the user, at the same place below the program's HOME, or at their own place to be copied."""
     for place in _caches(policy, "read"):
+        _make_mount_point(policy.home, policy.inside(place))
         yield from ("--ro-bind", str(place), str(policy.inside(place)))
     for place in _caches(policy, "copy"):
         yield from ("--ro-bind", str(place), str(place))
+
+
+def _make_mount_point(home: Path, target: Path) -> None:
+    """Make a folder below HOME in place of anything else.
+
+    bubblewrap would follow a link that a program of the session left, also to where it has the machine's
+    files while it starts (`/oldroot`), and make the folder there.
+    """
+    if not target.is_relative_to(home):
+        return
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    folder = os.open(home, flags)
+    try:
+        for part in target.relative_to(home).parts:
+            try:
+                inner = os.open(part, flags, dir_fd=folder)
+            except OSError:
+                with suppress(FileNotFoundError):
+                    os.unlink(part, dir_fd=folder)
+                os.mkdir(part, dir_fd=folder)
+                inner = os.open(part, flags, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+    finally:
+        os.close(folder)
 
 
 def _caches(policy: Policy, mode: str) -> list[Path]:
