@@ -28,6 +28,7 @@ TREES = {
     ),
     "names that are not text": (r"touch $'\xff\xfe' $'new\nline' $'tab\t\"' -- -rf", DONE),
     "links in circles": ("ln -s . here; ln -s loop loop; ln -s / root", DONE),
+    "folders without permissions": ("chmod 0 ~/tmp ~ ../git .", DONE),
     "its tree removed": ("rm -rf .git * ../git/*", DONE),
 }
 

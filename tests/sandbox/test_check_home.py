@@ -74,3 +74,22 @@ def test_a_check_has_the_home_that_setup_left(
     assert "exited with 3" in row["error"], row["error"]
     kept = {path.name for path in Path(row["worktree"]).parent.iterdir()}
     assert not kept & {"setup-home", "agent-home", "check-home"}
+
+
+@pytest.mark.parametrize("setup", ["rm ~/.gitconfig; mkfifo ~/.gitconfig", "rm -r ~/.local"])
+def test_setup_may_remove_or_replace_what_is_in_home(proctor: Command, tmp_path: Path, setup: str) -> None:
+    if problem := problem_of("bubblewrap"):
+        pytest.skip(problem)
+    item = {
+        "repo": str(make_git_repository(tmp_path / "shop", {"shop.py": "total = 1\n"})),
+        "prompt": "Make the check pass.",
+        "setup": setup,
+        "command": ["sh", "-c", "echo change >> shop.py"],
+        "scriptCommand": "test -p ~/.gitconfig -o ! -e ~/.local",
+        "sandbox": "bubblewrap",
+    }
+    (tmp_path / "plan.yaml").write_text(json.dumps({"runId": "home", "matrix": [item]}))
+
+    ended = proctor("batch", "plan.yaml")
+
+    assert ended.returncode == 0, ended.stderr

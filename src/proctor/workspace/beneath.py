@@ -8,7 +8,7 @@ file or folder leads nowhere: it is replaced, removed, or reported as absent.
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -80,6 +80,14 @@ def _allow(parent: int, name: str, bits: int) -> None:
         os.close(descriptor)
 
 
+def allow(root: Path, folders: Iterable[Relative], bits: int) -> None:
+    """Add permissions to folders below `root`, as far as they are there, and no link."""
+    for relative in folders:
+        path = PurePosixPath(relative)
+        with suppress(FileNotFoundError, NotADirectoryError), opened(root, path.parent) as parent:
+            _allow(parent, path.name, bits)
+
+
 def clear(parent: int, name: str) -> None:
     """Remove a file, link or folder with everything in it; nothing happens if there is none."""
     with suppress(FileNotFoundError):
@@ -109,15 +117,6 @@ def is_folder(root: Path, relative: Relative) -> bool:
             return True
     except OSError:
         return False
-
-
-def make_usable(root: Path, relative: Relative) -> bool:
-    """`make_folder`, with the permissions that its owner needs: a program may have taken them away."""
-    was_missing = make_folder(root, relative)
-    path = PurePosixPath(relative)
-    with opened(root, path.parent) as folder:
-        _allow(folder, path.name, 0o700)
-    return was_missing
 
 
 def make_folder(root: Path, relative: Relative) -> bool:

@@ -10,6 +10,7 @@ runs. The agent, when it runs again, gets its own HOME back, and nothing that a 
 """
 
 import asyncio
+import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from proctor.errors import WorkspaceError, blame
 from proctor.processes import undisturbed
+from proctor.workspace import beneath
 from proctor.workspace.folders import copy_folder, remove_folder
 from proctor.workspace.worktree import GIT_IDENTITY, HOME_FOLDERS, make_home
 
@@ -102,10 +104,9 @@ class SessionHomes:
 
 
 def _is_new(home: Path) -> bool:
-    """Whether nothing was written to a HOME since `make_home`."""
-    paths = (path for folder in (home, home / ".local") for path in folder.iterdir())
-    if {path.relative_to(home).as_posix() for path in paths} != {*HOME_FOLDERS, ".gitconfig"}:
+    """Whether nothing was written to a HOME since `make_home`; setup may have replaced anything."""
+    kinds = {entry.path: stat.S_IFMT(entry.mode) for entry in beneath.entries(home)}
+    if kinds != {**dict.fromkeys(HOME_FOLDERS, stat.S_IFDIR), ".gitconfig": stat.S_IFREG}:
         return False
-    if any(any((home / folder).iterdir()) for folder in HOME_FOLDERS if folder != ".local"):
-        return False
-    return (home / ".gitconfig").read_text(errors="replace") == GIT_IDENTITY
+    identity = GIT_IDENTITY.encode()
+    return beneath.read(home, ".gitconfig", len(identity) + 1) == identity

@@ -39,6 +39,7 @@ from proctor.workspace.source_repository import (
     own_references,
 )
 from proctor.workspace.worktree import (
+    OWN_NAMES,
     WORK,
     Submodules,
     Worktree,
@@ -240,8 +241,12 @@ class WorkSession:
 
     def settle(self) -> None:
         """Make the folders of the next program again, if the last one left something else there."""
-        for folder in (self.tree.folder.name, self.home.name, f"{self.home.name}/tmp"):
-            beneath.make_usable(self.tree.place, folder)
+        beneath.make_folder(self.tree.place, self.tree.folder.name)
+        if not self._is_own(self.home) or not self._is_own(self.home / "tmp"):
+            beneath.make_folder(self.tree.place, self.home.name)
+            beneath.make_folder(self.tree.place, f"{self.home.name}/tmp")
+        # A sandbox does not start in a folder without permissions; that would be an error, not a failure.
+        beneath.allow(self.tree.place, (*OWN_NAMES, self.tree.folder.name, f"{self.home.name}/tmp"), 0o700)
 
     def note(self, text: str) -> None:
         """Record a note with the session; a long one is clipped."""
