@@ -228,6 +228,10 @@ def test_which_files_are_tests_settings_and_ci(path: str, kinds: str) -> None:
         (".venv/lib/a.py", True),
         ("node_modules/x/index.js", True),
         ("node_modules", False),
+        ("pytest.pyc", True),
+        ("src/_pytest/__init__.pyc", True),
+        ("json.cpython-311-x86_64-linux-gnu.so", True),
+        ("shop/native.abi3.so", False),
     ],
 )
 def test_which_new_files_would_be_loaded_in_place_of_the_runner(path: str, replaces: bool) -> None:

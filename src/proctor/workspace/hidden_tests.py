@@ -49,6 +49,8 @@ _INSTALLED = frozenset({"node_modules", ".venv", "venv", "site-packages", ".tox"
 _RUNNER_MODULES = frozenset(
     {"pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "xdist", "py"}
 )
+_MODULE_FILE = re.compile(r"(\w+)(?:/__init__)?(?:\.[\w-]+)?\.(?:py|pyc|so|pyd)")
+"""A module, also a compiled one: Python loads `pytest.pyc` and `json.abi3.so` as well."""
 _MODULE_ROOTS = ("", "src/", "lib/")
 _ABOUT_RUNNER = re.compile(
     r"os\._exit|junit|_pytest\b|pytest_runtest|PYTEST_|PROCTOR_|TestResult|TestCase\.run\b"
@@ -185,8 +187,8 @@ def is_in_place_of_runner(path: str) -> bool:
     if _INSTALLED & set(PurePosixPath(path).parts[:-1]):
         return True
     root = next(root for root in reversed(_MODULE_ROOTS) if path.startswith(root))
-    name = path.removeprefix(root).removesuffix("/__init__.py").removesuffix(".py")
-    return path.endswith(".py") and (name in _RUNNER_MODULES or name in sys.stdlib_module_names)
+    module = _MODULE_FILE.fullmatch(path.removeprefix(root))
+    return bool(module) and (module[1] in _RUNNER_MODULES or module[1] in sys.stdlib_module_names)
 
 
 def carry_work(tree: Worktree, judged: Worktree, part_of_work: Collection[str]) -> list[str]:
