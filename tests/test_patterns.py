@@ -1,6 +1,7 @@
 """Regular expressions and schemas of others mean what they mean to `re`, and are given up in time."""
 
 import ast
+import json
 import os
 import re
 import time
@@ -22,6 +23,11 @@ from proctor.patterns import (
 from proctor.telemetry.log_query import MalformedQuery, safe_regex, search_in
 
 EXPLODING = r"(a+)+$"
+DOUBLING: dict[str, object] = {
+    str(level): {"allOf": [{"$ref": f"#/$defs/{level + 1}"}] * 2} for level in range(40)
+}
+DOUBLING["40"] = {}
+"""A schema whose references double at each level."""
 HOSTILE = "a" * 40 + "!"
 SOURCE = Path(proctor.__file__).parent
 
@@ -112,6 +118,8 @@ def test_a_fork_has_a_process_of_its_own_and_a_killed_one_is_replaced() -> None:
         ({"regex": EXPLODING}, HOSTILE),
         ({"json_schema": {"properties": {"a": {"pattern": EXPLODING}}}}, f'{{"a": "{HOSTILE}"}}'),
         ({"json_schema": {"patternProperties": {EXPLODING: {"type": "string"}}}}, f'{{"{HOSTILE}": 1}}'),
+        ({"json_schema": {"$ref": "#/$defs/0", "$defs": DOUBLING}}, "1"),
+        ({"json_schema": {"uniqueItems": True}}, json.dumps([{"a": number} for number in range(20_000)])),
     ],
 )
 def test_an_answer_that_takes_too_long_to_check_does_not_pass(expect: dict[str, object], answer: str) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from proctor.formatting import clipped
 from proctor.item import digest_of
 from proctor.json_values import JsonMap, as_map, as_number, as_sequence, as_text, maps_in, parse_json
-from proctor.patterns import PatternTimeout, bounded_call, compile_pattern, has_patterns
+from proctor.patterns import PatternTimeout, bounded_call, compile_pattern, may_take_long
 from proctor.score import Score
 
 if TYPE_CHECKING:
@@ -170,9 +170,9 @@ def _json_schema(expected: JsonMap, answer: str) -> ExpectationResult:
 
 
 def _schema_complaint(expected: JsonMap, value: Any) -> str:
-    """The problem of a value; a schema with expressions is checked in a process that has a limit of time."""
+    """The problem of a value; one that may take long is checked in a process with a limit of time."""
     schema = json.dumps(expected, sort_keys=True)
-    if not has_patterns(expected):
+    if not may_take_long(expected):
         return schema_problem(schema, value)
     try:
         return str(bounded_call("proctor.expect:schema_problem", schema, value, about="in the JSON schema"))

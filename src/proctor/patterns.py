@@ -32,6 +32,9 @@ TIME_LIMIT_SECONDS = 1.0
 MOST_STEPS = 2_000_000
 """`re` takes 10 to 50 ms for as many."""
 _UNBOUNDED = math.inf
+_LONG = frozenset(
+    {"pattern", "patternProperties", "uniqueItems", "$ref", "$dynamicRef", "$recursiveRef"},
+)
 _SHOWN_CHARACTERS = 60
 
 
@@ -200,12 +203,15 @@ def _ways_of(operation: str, argument: Any, length: int) -> float:
     return _UNBOUNDED
 
 
-def has_patterns(schema: object) -> bool:
-    """Whether a JSON schema may have regular expressions."""
+def may_take_long(schema: object) -> bool:
+    """Whether the time of a JSON schema has no bound by its size and that of the value.
+
+    Besides expressions: references that double at each level, and lists whose items are all compared.
+    """
     if isinstance(schema, Mapping):
-        own = not {"pattern", "patternProperties"}.isdisjoint(schema)
-        return own or any(map(has_patterns, schema.values()))
-    return isinstance(schema, list) and any(map(has_patterns, schema))
+        own = not _LONG.isdisjoint(schema)
+        return own or any(map(may_take_long, schema.values()))
+    return isinstance(schema, list) and any(map(may_take_long, schema))
 
 
 def bounded_call(function: str, *arguments: object, about: str) -> Any:

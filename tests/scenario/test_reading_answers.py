@@ -1,10 +1,12 @@
 """What is read from what models write: sections, numbers, words, and what is missing."""
 
+import time
+
 import pytest
 
 from proctor.scenario.definition import Measure, ScenarioEvent, TextCondition
 from proctor.scenario.metrics import read_text, typed
-from proctor.scenario.prompts import is_yes, listed, sections
+from proctor.scenario.prompts import is_yes, listed, sections, unlabelled
 from proctor.scenario.simulation import events_of_turn, holds
 
 LABELS = ("LONG-TERM GOALS", "REASONING", "ACTION")
@@ -165,3 +167,11 @@ def test_a_condition_on_the_world_state_needs_both_patterns_in_one_paragraph(sta
     }
 
     assert events_of_turn(events, turn=1, seed=1, metrics={}, before=(), world_state=state) == expected
+
+
+@pytest.mark.parametrize("text", [" " * 100_000 + "x", "Decision" + " " * 100_000 + "x"])
+def test_blanks_do_not_make_reading_slow(text: str) -> None:
+    began = time.process_time()
+    unlabelled(text, ["Decision"])
+    # Quadratic time would be a minute.
+    assert time.process_time() - began < 5

@@ -112,8 +112,9 @@ def _all_marks(text: str, labels: Sequence[str]) -> list[tuple[int, int, str]]:
 def _marks(label: str, text: str) -> list[re.Match[str]]:
     label_pattern = r"[\s_-]+".join(map(re.escape, re.split(r"[\s_-]+", label)))
     # At the start of a line, with any heading markup; then a colon or the end of the line.
-    before = r"^[ \t]*(?:[#>*\-\d.)]*[ \t]*)(?:\*\*|__)?"
-    behind = r"(?:\*\*|__)?[ \t]*(?:[:：](?:\*\*|__)?|[ \t]*$|[ \t]+[-–—][ \t])"
+    # Nothing can match blanks in two ways: on a line of a hundred thousand, that would take minutes.
+    before = r"^[ \t]*(?:[#>*\-\d.)]+[ \t]*)?(?:\*\*|__)?"
+    behind = r"(?:\*\*|__)?(?:[ \t]*(?:[:：](?:\*\*|__)?|$)|[ \t]+[-–—][ \t])"
     pattern = before + label_pattern + behind
     return list(re.finditer(pattern, text, re.IGNORECASE | re.MULTILINE))
 

@@ -188,7 +188,7 @@ def is_in_place_of_runner(path: str) -> bool:
         return True
     root = next(root for root in reversed(_MODULE_ROOTS) if path.startswith(root))
     module = _MODULE_FILE.fullmatch(path.removeprefix(root))
-    return bool(module) and (module[1] in _RUNNER_MODULES or module[1] in sys.stdlib_module_names)
+    return module is not None and module[1] in _RUNNER_MODULES | sys.stdlib_module_names
 
 
 def carry_work(tree: Worktree, judged: Worktree, part_of_work: Collection[str]) -> list[str]:

@@ -30,7 +30,7 @@ from proctor.dialogue.templating import check_expression, check_template, member
 from proctor.errors import NotFound, Place, Problem, UsageError
 from proctor.jobs.dialogue.world import TOOL_KEYS, ToolEntry, read_policy, read_tools
 from proctor.json_values import JsonMap, JsonObject, as_map, as_text, texts_in, without_none
-from proctor.patterns import PatternTimeout, bounded_call, has_patterns
+from proctor.patterns import PatternTimeout, bounded_call, may_take_long
 from proctor.plan.criteria import read_data, read_text_file, read_yaml_source
 from proctor.plan.source import KeyPath, PlanSource, refuse
 from proctor.plan.validate import SectionLabel, check_shape, did_you_mean
@@ -409,7 +409,7 @@ class RoleFolder:
             return ["a profile is a mapping of names to values"]
         if self.schema is None:
             return []
-        if not has_patterns(self.schema):
+        if not may_take_long(self.schema):
             return schema_problems(self.schema, profile)
         function = "proctor.jobs.dialogue.roles:schema_problems"
         try:
