@@ -7,6 +7,7 @@ import pytest
 from aiohttp import ClientError, web
 from loopback import KEY, completion, sse, streaming
 
+from proctor.errors import StoreError
 from proctor.session import ToolCall
 from proctor.testing import eventually_async
 from waiting import TIME_LIMIT_SECONDS
@@ -418,3 +419,24 @@ async def test_a_tool_call_written_as_an_object_is_recorded_like_any_other(provi
     attempt.gateway.shut(attempt.access.token)
     assert [recorded.status for recorded in attempt.calls] == ["ok"]
     assert [(used.name, used.args) for used in attempt.of(ToolCall)] == [("run", {"command": "ls"})]
+
+
+def unrecorded(event):
+    raise StoreError("the disk is full")
+
+
+@pytest.mark.parametrize("model", ["tiny", "other"])
+async def test_an_answer_that_cannot_be_recorded_is_an_error(provider, begin, caplog, model):
+    provider.answers = [completion("Paris")]
+    attempt = begin(record=unrecorded, reads_traffic=True)
+    status, raw = await attempt.post("/v1/chat/completions", CHAT | {"model": model})
+    assert (status, json.loads(raw)["error"]["message"]) == (500, "the disk is full")
+    assert "Traceback" not in caplog.text
+
+
+async def test_a_stream_that_cannot_be_recorded_is_cut(provider, begin, caplog):
+    provider.answers = [streaming(*map(sse, CHAT_CHUNKS))]
+    attempt = begin(record=unrecorded)
+    with pytest.raises(ClientError):
+        await attempt.post("/v1/chat/completions", CHAT | {"stream": True})
+    assert "Traceback" not in caplog.text

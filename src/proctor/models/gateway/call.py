@@ -61,7 +61,7 @@ class Delivery:
 
     @property
     def has_begun(self) -> bool:
-        return self._response is not None
+        return self._response is not None and self._response.prepared
 
     @property
     def is_stream(self) -> bool:

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from proctor.agent import Access
-from proctor.errors import ModelError, ProctorError, UsageError
+from proctor.errors import ModelError, ProctorError, StoreError, UsageError
 from proctor.json_values import JsonMap, JsonObject, as_map, parse_json
 from proctor.model import Answer, ToolRequest, WireAnswer
 from proctor.models import anthropic, openai
@@ -542,10 +542,10 @@ class Gateway:
         self, request: web.BaseRequest, access: OpenAccess, gateway_route: GatewayRoute, body: JsonMap
     ) -> web.StreamResponse:
         name = (gateway_route.model or str(body.get("model") or ""))[:LONGEST_MODEL]
-        _note_other_model(access, name)
         delivery = Delivery(request)
         call = GatewayCall(access, gateway_route, body, name or access.caller.model, delivery)
         try:
+            _note_other_model(access, name)
             await self._answering.answer(call, request.headers)
         except (GatewayRefusal, ModelError) as error:
             _fail(call, error)
@@ -555,7 +555,11 @@ class Gateway:
             # An internal error ends one call, with an error its client understands.
             _fail(call, GatewayRefusal(500, f"the gateway failed: {type(error).__name__}", "internal_error"))
         finally:
-            call.finish()
+            try:
+                call.finish()
+            except StoreError as error:
+                # The run ends for the same cause, and says so; what was not recorded is not delivered.
+                _fail(call, GatewayRefusal(500, str(error)))
         return delivery.break_off() if call.is_broken else await delivery.send()
 
 
