@@ -8,15 +8,17 @@ import json
 import os
 import random
 import signal
+import socket
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from proctor.errors import SandboxFailed
-from proctor.processes import ProgramResult, run, warden
+from proctor.processes import Confinement, ProgramResult, run, warden
 from proctor.sandbox import Sandbox, problem_of
 from proctor.testing import eventually_async
 
@@ -107,6 +109,35 @@ async def test_a_killed_program_has_failed(confined: Any) -> None:
     killing = asyncio.create_task(kill(seconds, "program"))
     assert (await confined(f"exec sleep {seconds}")).exit_code == 137
     await killing
+
+
+LAUNCHER = """
+import os, socket, sys
+with socket.create_server(("127.0.0.1", 0)) as port, socket.socket(fileno=int(sys.argv[1])) as channel:
+    socket.send_fds(channel, [b"l"], [port.fileno()])
+    channel.send(sys.argv[2].encode())
+os.kill(os.getpid(), 9)
+"""
+"""Opens the port, says whether it becomes the program, and is killed."""
+
+
+@pytest.mark.parametrize("said", ["", "r"])
+async def test_a_launcher_that_is_killed_is_no_end_of_the_program(tmp_path: Path, said: str) -> None:
+    @asynccontextmanager
+    async def serve(_: socket.socket) -> AsyncIterator[None]:
+        yield
+
+    confinement = Confinement(
+        wrap=lambda _, __, given: [sys.executable, "-c", LAUNCHER, str(given["channel"]), said],
+        ports={80: serve},
+    )
+    environment = {"PATH": os.environ["PATH"]}
+    ending = run(["true"], folder=tmp_path, environment=environment, attempt="test", confinement=confinement)
+    if said:
+        assert (await ending).exit_code == 137
+    else:
+        with pytest.raises(SandboxFailed, match="its launcher was killed"):
+            await ending
 
 
 OWN_ENDS = {

@@ -18,7 +18,7 @@ from proctor.sandbox import launcher, proxy, relay
 
 def test_listening_sockets_on_loopback_are_sent_to_the_other_end() -> None:
     near, far = socket.socketpair()
-    launcher.send_listeners(far.detach(), [0, 0])
+    launcher.send_listeners(far, [0, 0])
     message, descriptors, _, _ = socket.recv_fds(near, 10, 5)
     assert message == b"l" and len(descriptors) == 2
     for descriptor in descriptors:
@@ -29,9 +29,8 @@ def test_listening_sockets_on_loopback_are_sent_to_the_other_end() -> None:
             assert listener.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR) == 1
             with socket.create_connection((host, port), timeout=30):
                 pass
-    # The channel is closed.
-    assert near.recv(1) == b""
     near.close()
+    far.close()
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,8 @@ class Program:
         self._is_ending = False
         self._loss = ""
         """Why the program did not end by itself, although nobody here ended it."""
+        self.channel: socket.socket | None = None
+        """To which its launcher sends a byte when it becomes the program; None: it has no launcher inside."""
         self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._watching = asyncio.ensure_future(self._watch())
 
@@ -201,6 +203,8 @@ class Program:
             if draining:
                 draining.cancel()
         await at_most(1, self._errors.closed())
+        if self.channel and not _has_byte(self.channel):
+            self.lose("its launcher was killed")
         if self._loss and not self._is_ending:
             raise SandboxFailed(f"the program did not end by itself: {self._loss}")
         return end
@@ -309,6 +313,7 @@ async def _running(launch: Launch) -> AsyncIterator[Program]:
                 listeners = await _listeners(near, len(ports))
                 if len(listeners) < len(ports):
                     program.lose("its launcher ended before it had opened the ports")
+                program.channel = near
                 for serve, listener in zip(ports, listeners, strict=False):
                     await stack.enter_async_context(serve(listener))
             yield program
@@ -330,6 +335,13 @@ async def _listeners(near: socket.socket, count: int) -> list[socket.socket]:
     finally:
         loop.remove_reader(near)
     return [socket.socket(fileno=number) for number in socket.recv_fds(near, 1, count)[1]]
+
+
+def _has_byte(channel: socket.socket) -> bool:
+    try:
+        return bool(channel.recv(1, socket.MSG_PEEK))
+    except OSError:
+        return False
 
 
 async def start(launch: Launch, channel: socket.socket | None = None) -> Program:

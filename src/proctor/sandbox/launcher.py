@@ -1,7 +1,8 @@
 """Program that prepares its own process and becomes a confined program.
 
 `python -I -S launcher.py CHANNEL PORTS REPORT POLICY COMMAND…`. PORTS (joined by commas) are opened on
-loopback; the listening sockets are sent over the descriptor CHANNEL. POLICY is a descriptor with rules for
+loopback; the listening sockets are sent over the descriptor CHANNEL, and a byte before the command is
+executed. POLICY is a descriptor with rules for
 Landlock, one per line: `read PATH`, `list PATH` (names in a folder), `write PATH`, `port NUMBER` (only to
 these are TCP connections possible), `network` (no restriction), or `filter HEX` (system calls, as the kernel
 reads it). A byte is written to the descriptor REPORT before the command is executed. -1 is no descriptor.
@@ -21,14 +22,18 @@ def main(channel: int, ports: list[int], report: int, policy: int, command: list
     with open("/proc/self/environ", "rb") as file:  # noqa: PTH123
         pairs = (pair.partition(b"=") for pair in file.read().split(b"\0") if pair)
         environment = {name: value for name, _, value in pairs}
-    if channel >= 0:
-        send_listeners(channel, ports)
+    link = _socket.socket(fileno=channel) if channel >= 0 else None
+    if link:
+        send_listeners(link, ports)
     if policy >= 0:
         with os.fdopen(policy, "rb") as rules:
             restrict(os.fsdecode(rules.read()).split("\n"))
     for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
         # Python ignores these two; the program must not inherit that.
         _signal.signal(number, _signal.SIG_DFL)
+    if link:
+        link.send(b"r")
+        link.close()
     if report >= 0:
         os.write(report, b"r")
         os.close(report)
@@ -42,7 +47,7 @@ def main(channel: int, ports: list[int], report: int, policy: int, command: list
     os._exit(127)
 
 
-def send_listeners(channel: int, ports: list[int]) -> None:
+def send_listeners(link: _socket.socket, ports: list[int]) -> None:
     """Open the ports and send their sockets to the other end of the channel."""
     listeners = []
     for port in ports:
@@ -52,9 +57,7 @@ def send_listeners(channel: int, ports: list[int]) -> None:
         listener.listen(4096)
         listeners.append(listener)
     numbers = b"".join(listener.fileno().to_bytes(4, sys.byteorder) for listener in listeners)
-    link = _socket.socket(fileno=channel)
     link.sendmsg([b"l"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, numbers)])
-    link.close()
 
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
