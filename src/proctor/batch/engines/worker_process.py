@@ -79,6 +79,8 @@ class Channel:
 
     def send(self, message: object) -> None:
         """Send a message; to a process that has died, nothing is sent."""
+        if self._writer.is_closing():
+            return
         data = pickle.dumps(message, protocol=5)
         self._writer.write(HEADER.pack(len(data)) + data)
 
