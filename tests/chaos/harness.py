@@ -160,7 +160,8 @@ def table(tallies: Mapping[str, Tally], total: Tally) -> str:
     columns = [
         "trials",
         "kills",
-        "child_kills",
+        "drivers",
+        *VICTIMS,
         "disturbances",
         "items",
         "calls",

@@ -12,10 +12,11 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -56,8 +57,13 @@ class Tally:
 
     trials: int = 0
     kills: int = 0
-    child_kills: int = 0
-    """Of these: wardens, sandboxes, launchers and git commands."""
+    drivers: int = 0
+    """Kills of the process that the user started, and so on; together these are all kills."""
+    workers: int = 0
+    """Worker processes, and the process that starts them."""
+    wardens: int = 0
+    sandboxes: int = 0
+    git_commands: int = 0
     disturbances: int = 0
     """Full disks, locks, jumps of the clock and outages."""
     items: int = 0
@@ -80,6 +86,8 @@ class Tally:
     """Files that contain the key."""
     blamed: int = 0
     """Attempts of the agent that count as failed because one of our processes was killed."""
+    left: int = 0
+    """Folders, locks, branches and temporary files that stay when the run is done, or deleted."""
     crashes: int = 0
     """Tracebacks, and exit codes that are not documented."""
     notes: list[str] = field(default_factory=list)
@@ -92,10 +100,11 @@ class Tally:
     @property
     def problems(self) -> int:
         """The sum of what must not happen."""
-        return sum(getattr(self, each.name) for each in fields(self)[8:-1])
+        return sum(getattr(self, name) for name in FINDINGS)
 
 
-FINDINGS = [each.name for each in fields(Tally)][8:-1]
+_NAMES = [each.name for each in fields(Tally)]
+FINDINGS = _NAMES[_NAMES.index("lost") : _NAMES.index("notes")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +243,7 @@ class Trial:
         victims: Sequence[str] = (),
     ) -> None:
         """With a server of commands, processes are forks of it where that makes no difference. Processes of
-        the kinds `victims` are killed as well, some of them before the driver."""
+        the kinds `victims` are killed as well, before the driver or instead of it."""
         self.job, self.folder, self.chance = job, folder, random.Random(seed)
         self._server = server
         self.tally = Tally(trials=1)
@@ -256,15 +265,19 @@ class Trial:
     def run(self, *, kills: int) -> Tally:
         """Start the job, kill it so often, disturb it, let it finish, and check everything."""
         self.job.write(self.folder)
+        # A short path, because sockets are in it.
+        with tempfile.TemporaryDirectory(prefix="chaos-") as temporary:
+            self._environment["TMPDIR"] = temporary
+            return self._run(kills)
+
+    def _run(self, kills: int) -> Tally:
         # Some trials run out of money on their way.
         self._set_budget(self.chance.choice([AMPLE_USD, AMPLE_USD, 0.1, 0.3]))
         with running_provider(self.chance) as provider:
-            words = list(self.job.start)
             for _ in range(kills):
-                self._run_and_kill(provider, words)
-                words = self._resume_words() or list(self.job.start)
+                self._run_and_kill(provider, self._words())
             self._environment["OPENAI_BASE_URL"] = provider.url
-            self._finish(provider, words)
+            self._finish(provider)
             self.tally.calls += sum(provider.faults.values())
             self.tally.faults += sum(provider.faults.values()) - provider.faults["none"]
             self._check()
@@ -318,6 +331,9 @@ class Trial:
         )
 
     def _run_and_kill(self, provider: Provider, words: Sequence[str]) -> None:
+        kind = self.chance.choice(self._victims) if self._victims else ""
+        if kind == "workers":
+            words = [*words, "--workers", "2"]
         disturbance = self.chance.choice(["", "", "outage", "lock", "disk full", "clock", "no name"])
         full = disturbance == "disk full" and self._is_file and Path(self._store).exists()
         limit = Path(self._store).stat().st_size + 65536 if full else 0
@@ -333,15 +349,17 @@ class Trial:
             self._clock_file.write_text(self.chance.choice(["-3600s", "+7200s", "-86400s"]))
         if disturbance == "outage":
             provider.is_down = True
-        if self._victims:
-            self._kill_children(process.pid)
+        for _ in range(self.chance.randint(1, 3) if kind else 0):
+            self._kill_one(process.pid, kind)
         with suppress(subprocess.TimeoutExpired):
             process.wait(0.3 * self.chance.random() + (0.5 if disturbance else 0.0))
         provider.is_down = False
-        if process.poll() is None:
+        # What the end of another process does is seen only if the driver lives on.
+        spared = bool(kind) and disturbance in ("", "lock") and self.chance.random() < 0.5
+        if process.poll() is None and not spared:
             process.send_signal(signal.SIGKILL)
-            self.tally.kills += 1
-        self._end(process, killed=True)
+            self._count("drivers")
+        self._end(process, killed=not spared)
         self._check_money(provider)
 
     def _wait_for_calls(
@@ -353,19 +371,20 @@ class Trial:
         while sum(provider.faults.values()) < calls and process.poll() is None and time.monotonic() < until:
             time.sleep(0.005)
 
-    def _kill_children(self, driver: int) -> None:
-        """Kill processes of one kind below the driver, as they appear."""
-        kind = self.chance.choice(self._victims)
+    def _kill_one(self, driver: int, kind: str) -> None:
+        """Kill a process of this kind below the driver, as soon as there is one."""
         until = time.monotonic() + 0.5
         while time.monotonic() < until:
-            for pid, command in _descendants(driver).items():
-                if any(mark in command for mark in VICTIMS[kind]):
-                    with suppress(OSError):
-                        os.kill(pid, signal.SIGKILL)
-                        self.tally.kills += 1
-                        self.tally.child_kills += 1
-                    return
+            if found := sorted(_victims_of(driver, kind)):
+                with suppress(OSError):
+                    os.kill(self.chance.choice(found), signal.SIGKILL)
+                    self._count(kind)
+                return
             time.sleep(0.002)
+
+    def _count(self, kind: str) -> None:
+        self.tally.kills += 1
+        setattr(self.tally, kind, getattr(self.tally, kind) + 1)
 
     def _lock(self, seconds: float) -> None:
         """Hold the database's lock for a while, as a careless backup does."""
@@ -378,16 +397,14 @@ class Trial:
 
         threading.Thread(target=hold, daemon=True).start()
 
-    def _finish(self, provider: Provider, words: Sequence[str]) -> None:
+    def _finish(self, provider: Provider) -> None:
         """Run it until all is done: errors are tried again, an exhausted budget is raised."""
         for attempt in range(8):
             if attempt == 2:
                 provider.calm = True
                 self._set_budget(AMPLE_USD)
-            process = self._start(words)
-            exit_code = self._end(process, killed=False)
+            exit_code = self._end(self._start(self._words()), killed=False)
             self._check_money(provider)
-            words = self._resume_words() or list(self.job.start)
             if exit_code == 0 and self._unfinished() == 0:
                 return
 
@@ -407,10 +424,11 @@ class Trial:
             self._find("leaks", "the key was printed")
         return code
 
-    def _resume_words(self) -> list[str]:
-        """The command that resumes the run; empty when there is none yet."""
+    def _words(self) -> list[str]:
+        """The command that starts the run, or resumes it."""
         rows = self._rows('SELECT "runId" FROM "batches"')
-        return ["resume", rows[0]["runId"], "--retry-errors", "--retry-failed"] if rows else []
+        resume = ["resume", rows[0]["runId"], "--retry-errors", "--retry-failed"] if rows else []
+        return resume or list(self.job.start)
 
     # Checking
 
@@ -435,14 +453,15 @@ class Trial:
             others = Counter((row["status"], row["reason"], row["error"]) for row in rows)
             self._find("lost", f"{missing} of {self.job.items} items: {others}", missing)
         sessions = self._rows(
-            'SELECT "itemId", "status", "endReason" FROM "sessions" WHERE "itemId" IS NOT NULL'
+            'SELECT "id", "itemId", "status", "endReason", "error" FROM "sessions" WHERE "itemId" IS NOT NULL'
         )
         completed = Counter(row["itemId"] for row in sessions if row["status"] == "success")
         if doubled := sum(count - 1 for count in completed.values()):
             self._find("doubled", f"{doubled} items have several successful attempts", doubled)
-        if self.job.name == "coding" and (failed := sum(row["status"] == "fail" for row in sessions)):
-            # Its agent and its check always succeed.
-            self._find("blamed", f"{failed} attempts failed", failed)
+        # The agent and the check of this job always succeed; money may run out.
+        failed = [row for row in sessions if row["status"] == "fail" and "budget" not in row["endReason"]]
+        if self.job.name == "coding" and failed:
+            self._find("blamed", f"attempts failed: {failed}", len(failed))
         interrupted = sum(row["endReason"] == "interrupted" for row in sessions)
         self.tally.repeated += interrupted
         allowed = self.tally.kills * self.job.concurrency
@@ -452,6 +471,9 @@ class Trial:
             self._find("crashes", "a session has a negative duration")
         self._check_orphans()
         self._check_leaks()
+        # By default, the worktree of an attempt that failed is kept.
+        is_kept = {row["id"] for row in sessions if row["status"] not in ("success", "running")}
+        self._check_left(is_kept - {row["id"] for row in sessions if row["endReason"] == "interrupted"})
 
     def _check_orphans(self) -> None:
         marks = [
@@ -479,6 +501,23 @@ class Trial:
             if self._key in calls:
                 self._find("leaks", "the key is in the database")
 
+    def _check_left(self, kept: Collection[str]) -> None:
+        """Nothing of the run stays, except these worktrees; when it is deleted, these and its branches go."""
+        worktrees = self._home / "worktrees"
+        left = [path.name for path in worktrees.glob("*") if path.name not in kept]
+        if left:
+            self._find("left", f"worktrees after the end: {left}", len(left))
+        for row in self._rows('SELECT "runId" FROM "batches"'):
+            self._end(self._start(["delete", row["runId"], "--yes"]), killed=False)
+        left = [path.name for path in worktrees.glob("*")]
+        for top in (self._home, self.folder / "repository" / ".git"):
+            left += [str(path) for path in top.rglob("making-*")]
+            left += [str(path) for path in top.rglob("*.lock") if not _is_permanent(path, self._home)]
+        left += [str(path) for path in (self.folder / "repository/.git/refs/heads/batch").rglob("*")]
+        left += [str(path) for path in Path(self._environment["TMPDIR"]).iterdir()]
+        if left:
+            self._find("left", f"after the deletion: {left}", len(left))
+
     def _find(self, name: str, note: str, count: int = 1) -> None:
         setattr(self.tally, name, getattr(self.tally, name) + count)
         self.tally.notes.append(
@@ -486,26 +525,50 @@ class Trial:
         )
 
 
+def _is_permanent(lock: Path, home: Path) -> bool:
+    """Whether this is a file that Proctor keeps to lock it again and again."""
+    is_own = lock.parent in (home / "benchmarks", home / "repos", home / "mirrors")
+    return is_own or (lock.name == "making.lock" and lock.parent.parent == home / "bases")
+
+
 VICTIMS = {
-    "warden": ("warden",),
-    "sandbox": ("bwrap", "launcher", "landlock"),
-    "git": ("git ",),
+    "workers": (),
+    "wardens": ("warden.",),
+    "sandboxes": ("bwrap ", "/sandbox/launcher."),
+    "git_commands": ("git ",),
 }
-"""Kinds of processes, and what their command lines contain."""
+"""Kinds of processes, and how the programs or scripts are called that they run."""
 
 
-def _descendants(pid: int) -> dict[int, str]:
-    """The processes below a process, with their command lines."""
-    found, parents = dict[int, str](), [pid]
+def _victims_of(driver: int, kind: str) -> list[int]:
+    """The running processes of a kind below a driver."""
+    if kind == "workers":
+        # A driver with two workers first forks the process that forks them.
+        launchers = sorted(_children(driver))[:1]
+        launchers = [pid for pid in launchers if _words_of(pid) == _words_of(driver)]
+        return [*launchers, *(pid for launcher in launchers for pid in _children(launcher))]
+    found, parents = list[int](), [driver]
     while parents:
-        parent = parents.pop()
-        with suppress(OSError):
-            for task in Path(f"/proc/{parent}/task").iterdir():
-                for child in map(int, (task / "children").read_text().split()):
-                    parents.append(child)
-                    raw = Path(f"/proc/{child}/cmdline").read_bytes()
-                    found[child] = raw.replace(b"\0", b" ").decode(errors="replace")
+        for child in _children(parents.pop()):
+            parents.append(child)
+            # Not all: a sandbox has the command of the agent among its own arguments.
+            start = " ".join([*_words_of(child)[:4], ""])
+            if any(mark in start for mark in VICTIMS[kind]):
+                found.append(child)
     return found
+
+
+def _children(pid: int) -> list[int]:
+    with suppress(OSError):
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        return [int(each) for task in tasks for each in (task / "children").read_text().split()]
+    return []
+
+
+def _words_of(pid: int) -> list[str]:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+    return []
 
 
 def _processes_with(marks: Sequence[bytes]) -> dict[int, str]:
