@@ -17,7 +17,6 @@ import inspect
 import json
 import re
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -34,6 +33,7 @@ from proctor.expect import check_answer
 from proctor.item import digest_of
 from proctor.json_values import JsonMap, JsonObject, as_map, as_text, parse_json, tool_arguments
 from proctor.processes import CouldNotStart, run
+from proctor.processes.scratch import scratch_folder
 from proctor.session import ToolCall
 
 if TYPE_CHECKING:
@@ -302,8 +302,8 @@ class SideTools:
     async def _call_program(self, spec: ToolSpec, arguments: JsonMap) -> object:
         message = {"tool": spec["name"], "arguments": arguments, "state": self._world.state}
         command = list(spec["command"])
-        with tempfile.TemporaryDirectory(prefix="proctor-tool-") as name:
-            own = Path(name).resolve()
+        with scratch_folder("tool") as folder:
+            own = folder.resolve()
             confinement = self._services.sandbox.confine(
                 "check",
                 self._sandbox,

@@ -13,7 +13,6 @@ import json
 import math
 import shutil
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -31,6 +30,7 @@ from proctor.evaluators.rendering import EvaluationTarget, happened, targets_of,
 from proctor.item import digest_of
 from proctor.json_values import JsonMap, JsonObject, parse_json
 from proctor.processes import Confinement, CouldNotStart, Program, started
+from proctor.processes.scratch import scratch_folder
 from proctor.sandbox import NOT_CONFINED, Sandbox
 from proctor.score import Level, Score
 from proctor.session import Message, Role, ToolCall
@@ -326,7 +326,7 @@ class CommandEvaluator(_CodeEvaluator):
     ) -> Score:
         stdin = json.dumps({**base, **event_target(evidence, target)}, default=str)
         try:
-            with tempfile.TemporaryDirectory(prefix="proctor-evaluator-") as own:
+            with scratch_folder("evaluator") as own:
                 async with (
                     asyncio.timeout(self.timeout_seconds),
                     started(
@@ -336,7 +336,7 @@ class CommandEvaluator(_CodeEvaluator):
                         attempt=self.attempt,
                         typed=stdin,
                         grace_seconds=0.5,
-                        confinement=_confinement(self.sandbox, self.folder, Path(own), self.command),
+                        confinement=_confinement(self.sandbox, self.folder, own, self.command),
                     ) as program,
                 ):
                     output = await _output(program)
@@ -482,13 +482,13 @@ class FunctionProcess:
     async def _run_process(self) -> None:
         """Own the process for the lifetime of this task: cancelling it ends the process."""
         job = self._job
-        with tempfile.TemporaryDirectory(prefix="proctor-function-") as folder:
+        with scratch_folder("function") as folder:
             address = f"{folder}/link"
             server = await asyncio.start_unix_server(self._on_connect, address, limit=LONGEST_ANSWER)
             # Without -B, a compiled file would hide a change within the same second.
             command = [sys.executable, "-P", "-B", function_worker.__file__, address, job.function]
             command += [str(job.folder.resolve()), str(job.megabytes)]
-            confinement = _confinement(job.sandbox, job.folder, Path(folder), command)
+            confinement = _confinement(job.sandbox, job.folder, folder, command)
             async with server, _running(command, job, confinement) as program:
                 # Whoever waits for an answer learns that the process has ended.
                 with suppress(SandboxFailed):

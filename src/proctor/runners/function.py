@@ -1,11 +1,9 @@
 """A prompt for a Python function: no repository, no worktree."""
 
-import tempfile
-from pathlib import Path
-
 from proctor.agent import Assignment
 from proctor.errors import AgentError, AttemptError
 from proctor.item import Item
+from proctor.processes.scratch import scratch_folder
 from proctor.runner import Outcome, Services, agent_settings, seed_of
 from proctor.session import Iteration, Message
 
@@ -19,11 +17,11 @@ class FunctionRunner:
         """Call the function and record its answer. An exception ends the attempt as `agent_failed`."""
         services.record(Message(role="user", content=item.prompt))
         agent = services.agent(item.agent, agent_settings(item))
-        with tempfile.TemporaryDirectory(prefix="proctor-function-") as folder:
+        with scratch_folder("function") as folder:
             assignment = Assignment(
                 prompt=item.prompt,
-                folder=Path(folder),
-                home=Path(folder),
+                folder=folder,
+                home=folder,
                 environment=services.environment,
                 attempt=services.session_id,
                 model=item.model,

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from proctor.errors import WorkspaceError
 from proctor.processes import end_attempt, undisturbed
+from proctor.processes.scratch import abandoned_folders
 
 REMOVED = "removed-"
 """Start of the name of a folder that is being removed."""
@@ -193,11 +194,11 @@ def remove_abandoned(home: Path) -> list[str]:
 
     Returns what could not be removed. Folders of living processes, and worktrees of sessions, stay.
     """
-    problems = list[str]()
+    problems = [remove_folder(folder) for folder in abandoned_folders()]
     try:
         paths = list((home / "worktrees").iterdir())
     except FileNotFoundError:
-        return []
+        paths = []
     for path in paths:
         if path.name.startswith(REMOVED):
             problems.append(remove_folder(path))

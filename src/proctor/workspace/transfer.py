@@ -16,6 +16,7 @@ from pathlib import Path
 
 from proctor.errors import WorkspaceError
 from proctor.git import GitError
+from proctor.processes.scratch import scratch_folder
 from proctor.workspace.source_repository import (
     COPY_FILE,
     SESSION_REFS,
@@ -229,8 +230,8 @@ def bundle_branch(tree: Worktree) -> tuple[str, bytes]:
         sha = git.commit_of(reference)
         if not git("rev-list", "--max-count=1", reference, f"^{tree.base_sha}").strip():
             return sha, b""
-        with tempfile.TemporaryDirectory(prefix="proctor-bundle-") as folder:
-            file = Path(folder, "bundle")
+        with scratch_folder("bundle") as folder:
+            file = folder / "bundle"
             git("bundle", "create", "--quiet", str(file), reference, f"^{tree.base_sha}")
             return sha, file.read_bytes()
     except (GitError, OSError) as error:
