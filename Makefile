@@ -18,7 +18,7 @@ AWS_CLIENTS := build/aws-clients
 # The tests start Python thousands of times: what it compiles, it keeps, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check lint format bench bench-peers docs site release-notes screenshots constraints browser inspect aws-clients sandbox test-agents test-alone test-ray test-package package mutants chaos audit clean
+.PHONY: help setup demo test check lint format bench bench-peers docs site release-notes screenshots constraints programs inspect aws-clients test-agents test-ray test-package package mutants chaos audit clean
 
 help:
 	@echo "make demo          run small batches: scripted agents and a real small model; no key, two minutes"
@@ -77,35 +77,21 @@ lint: $(DEV_STAMP)
 	@$(BIN)/ruff check src tests benchmarks examples tools
 	@$(BIN)/ruff format --check src tests benchmarks examples tools
 
-FAILED_TESTS := build/failed-tests
-
 TYPES := build/types
 
-# Types are checked beside the tests, which leave a fifth of two cores idle.
+# Types are checked beside the tests, which leave a fifth of two cores idle. After failures the folders of the tests stay.
 # Nothing here calls make: `make -n test` would execute such a line, and the tests with it.
-test: $(DEV_STAMP) browser inspect sandbox lint
-	@mkdir -p build && rm -f $(FAILED_TESTS)
-	@$(BIN)/mypy >$(TYPES) 2>&1 & types=$$!; \
-	FAILED_TESTS_FILE=$(FAILED_TESTS) $(BIN)/python -m pytest --workers $(WORKERS) || { $(TEST_ALONE); }; \
+test: $(DEV_STAMP) programs inspect lint
+	@mkdir -p build
+	@$(BIN)/mypy >$(TYPES) 2>&1 & types=$$!; folder=$$(tools/test-folder); \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --basetemp "$$folder" && rm -rf "$$folder"; \
 	tests=$$?; wait $$types; types=$$?; cat $(TYPES); exit $$((tests | types))
 
-# Up to four tests that failed beside others, which take their time, are tried once more alone. A test that fails again fails for good.
-TEST_ALONE = test -s $(FAILED_TESTS) && test "$$(wc -l < $(FAILED_TESTS))" -le 4 \
-	&& echo "NOTE: these tests failed beside others, and are tried once more alone:" && cat $(FAILED_TESTS) \
-	&& $(BIN)/python -m pytest @$(FAILED_TESTS)
+# Chromium, bubblewrap and PostgreSQL.
+programs:
+	@tools/install-programs
 
-test-alone:
-	@$(TEST_ALONE)
-
-# Chromium, for looking at reports as a reader would. Without it those tests say so and are skipped.
-browser:
-	@command -v chromium-headless-shell >/dev/null || tools/install-chromium
-
-# Bubblewrap, in which the tests run agents. Without it those tests say so and are skipped.
-sandbox:
-	@command -v bwrap >/dev/null || tools/install-bubblewrap
-
-# Inspect in a place of its own. Without it those tests say so and are skipped.
+# Inspect in a place of its own.
 inspect: $(DEV_STAMP)
 	@test -x $(INSPECT)/bin/inspect || tools/install-inspect $(BIN)/uv $(INSPECT)
 
@@ -119,7 +105,7 @@ test-agents: $(DEV_STAMP)
 	@PROCTOR_REAL_AGENTS=1 $(BIN)/python -m pytest tests/real_agents -n $(WORKERS) --dist worksteal
 
 # Ray's own processes take half a minute to start; `make test` leaves these tests out.
-test-ray: $(DEV_STAMP) sandbox
+test-ray: $(DEV_STAMP) programs
 	@$(UV) --constraint constraints.txt --editable '.[dev,ray]'
 	@PROCTOR_RAY=1 $(BIN)/python -m pytest tests/batch/test_ray_engine.py
 
@@ -132,13 +118,13 @@ test-package: $(DEV_STAMP)
 package: $(BIN)/uv
 	@$(BIN)/uv build --quiet --out-dir dist .
 
-# An hour unless told otherwise: make mutants MUTANTS="--package store --count 20 --minutes 10"
-mutants: $(DEV_STAMP) browser inspect sandbox
-	@$(BIN)/python tools/mutants.py --workers $(WORKERS) $(MUTANTS)
+# First make mutants MUTANTS="--record tests", then MUTANTS="--seed 7 --count 400"; the head of the tool says the rest.
+mutants: $(DEV_STAMP) programs inspect
+	@$(BIN)/python tools/mutants.py $(MUTANTS)
 
 # Kills, faults of providers, full disks, locks, clocks, hostile agents, fuzzers; ends with one table.
 MINUTES ?= 5
-chaos: $(DEV_STAMP) sandbox
+chaos: $(DEV_STAMP) programs
 	@$(BIN)/python tests/chaos/harness.py --minutes $(MINUTES) $(CHAOS)
 
 # Known vulnerabilities of every pinned version. Strict: a package that the index does not answer for fails the audit.
@@ -159,7 +145,7 @@ bench-peers: $(DEV_STAMP)
 	@$(BIN)/python benchmarks/peers.py build/peers
 
 # The pictures of the web app that the README shows.
-screenshots: $(DEV_STAMP) browser
+screenshots: $(DEV_STAMP) programs
 	@$(BIN)/python tools/screenshots.py
 
 docs: $(DEV_STAMP)

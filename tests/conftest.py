@@ -22,7 +22,6 @@ from databases import either_store as either_store
 from databases import query
 from databases import server as server
 from engines import engine_calls as engine_calls
-from memory_folders import make_folder
 from proctor.agents import find_agent
 from proctor.batch.create import Extension, create, extend
 from proctor.batch.executor import Executor
@@ -39,7 +38,7 @@ from proctor.store import RetrySelection, Store
 from proctor.store.writer import this_process
 from proctor.testing import make_git_repository
 
-pytest_plugins = ["proctor.testing.fixtures", "pytester", "forked_workers"]
+pytest_plugins = ["proctor.testing.fixtures", "pytester"]
 
 
 def _make_interpreter(folder: Path) -> Path:
@@ -57,27 +56,17 @@ def _make_interpreter(folder: Path) -> Path:
     return programs
 
 
-ROOM_BYTES = 4 << 30
-"""In memory for the folders of all tests, which take one gigabyte."""
+INSTALLED_BY_MAKE = ("bubblewrap", "chromium", "PostgreSQL", "Inspect")
+CAN_INSTALL = os.geteuid() == 0 and shutil.which("apt-get") is not None
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_configure(config: pytest.Config) -> None:
-    """Put the folders of tests in memory. Before pytest chooses a place for them."""
-    if config.option.basetemp is None:
-        config.option.basetemp = folder = make_folder("proctor-tests-", room_bytes=ROOM_BYTES)
-        config.stash[TEST_FOLDERS] = folder
-
-
-TEST_FOLDERS = pytest.StashKey[Path]()
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Free the memory. After failures the folders stay until the next run, to be looked at."""
-    folder = session.config.stash.get(TEST_FOLDERS, None)
-    if folder and exitstatus == pytest.ExitCode.OK:
-        shutil.rmtree(folder, ignore_errors=True)
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    """A test that is skipped for a program that `make test` could have installed has failed."""
+    report = yield
+    if report.skipped and CAN_INSTALL and any(name in str(report.longrepr) for name in INSTALLED_BY_MAKE):
+        report.outcome = "failed"
+    return report
 
 
 @pytest.fixture
@@ -102,10 +91,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (item.path.name not in LONGEST, item.name in LATE))
 
 
-SHARED_COMMANDS = pytest.StashKey[CommandServer]()
-"""Where tests run in forks: one server of commands for all of them loads each module of a command once."""
-
-
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Leave modules and tests out of all later searches for garbage, and search seldom.
 
@@ -114,16 +99,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLD)
     gc.enable()
-    if session.config.getoption("workers") and not session.config.option.collectonly:
-        folder = session.config._tmp_path_factory.mktemp("commands")
-        session.config.stash[SHARED_COMMANDS] = server = CommandServer(clean_environment(folder))
-        # Now, in this process: it ends when all forks have ended.
-        server.start_process()
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    if server := config.stash.get(SHARED_COMMANDS, None):
-        server.close()
 
 
 # Threads of BLAS take turns on matrices of ten rows: several workers with two each need five times the
@@ -266,13 +241,8 @@ def repository(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def command_server(
-    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[CommandServer]:
-    """Runs commands; one for all tests of a worker, or of all workers."""
-    if shared := pytestconfig.stash.get(SHARED_COMMANDS, None):
-        yield shared
-        return
+def command_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandServer]:
+    """Runs commands; one for all tests of a worker."""
     server = CommandServer(clean_environment(tmp_path_factory.mktemp("commands")))
     yield server
     server.close()
@@ -282,11 +252,3 @@ def command_server(
 def proctor(tmp_path: Path, command_server: CommandServer) -> Command:
     """`proctor("runs", "--json")` runs the command."""
     return Command(tmp_path, command_server)
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Write the names of failed tests to a file, for a second try without other tests beside them."""
-    path, stats = os.environ.get("FAILED_TESTS_FILE"), terminalreporter.stats
-    if path and not stats.get("error"):
-        names = dict.fromkeys(report.nodeid for report in stats.get("failed", ()))
-        Path(path).write_text("".join(f"{name}\n" for name in names), "utf-8")

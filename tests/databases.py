@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -12,12 +13,9 @@ from typing import Any
 
 import pytest
 
-from memory_folders import make_folder
 from proctor.store import Store
 from proctor.testing import eventually
 
-ROOM_BYTES = 2 << 30
-"""Enough for a server: a database takes 8 MB, and those of earlier tests are dropped."""
 MISSING = "no PostgreSQL here; on Debian `apt-get install postgresql` brings it"
 
 
@@ -29,8 +27,10 @@ class PostgresServer:
         if not programs:
             pytest.skip(MISSING)
         # Not in pytest's folder: as root we have to be someone else, who may not look in there. In memory
-        # where there is room: a database is three hundred files, and each test makes one.
-        self._folder = folder = make_folder("proctor-postgres-", room_bytes=ROOM_BYTES)
+        # where there is room: a database is three hundred files, 8 MB, and each test makes one.
+        has_memory = os.access("/dev/shm", os.W_OK) and shutil.disk_usage("/dev/shm").free > 2 << 30
+        parent = "/dev/shm" if has_memory else None
+        self._folder = folder = Path(tempfile.mkdtemp(prefix="proctor-postgres-", dir=parent))
         become = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
         become = become if os.geteuid() == 0 else []
         if become:

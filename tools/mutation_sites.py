@@ -1,17 +1,15 @@
-"""Mutation sites: every small change to one expression or statement below src/proctor, and samples of them.
+"""Every small change to one expression or statement in a function below src/proctor, and samples of them.
 
 Not changed is what has no effect at run time, or none that tests should check: annotations, documentation,
-declarations, log messages, sizes of pages, blocks, caches and queues, limits in bytes, time limits of ten
-seconds and more, and the text of messages.
+declarations, log messages, sizes of caches and queues, and the text of messages.
 """
 
 import ast
 import hashlib
 import io
 import json
-import re
 import tokenize
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -48,12 +46,7 @@ LOGGERS = {"log", "logger", "logging", "_log", "_logger"}
 LOG_METHODS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 DECLARATIONS = {"overload", "abstractmethod"}
 # Only time and memory depend on them.
-SIZES = re.compile(
-    r"_?([A-Z]+_)?(PAGE|BLOCK|CHUNK|CACHED|(?<!MOST_)AT_ONCE)(_SIZE|_[A-Z]+S)?|_?(LARGEST|MOST|MAX)_([A-Z]+_)?BYTES"
-)
 SIZE_ARGUMENTS = {"maxsize", "backlog"}
-# A limit of ten seconds or more that is one second longer.
-TIME_LIMITS = re.compile(r"_?[A-Z][A-Z_]*_SECONDS")
 
 Position = tuple[int, int]
 """Start and end in the text of a file, in characters."""
@@ -79,12 +72,7 @@ class Mutant:
     @property
     def package(self) -> str:
         """The first folder below src/proctor, or the name of a top-level module."""
-        return _package(Path(self.path))
-
-    @property
-    def module(self) -> str:
-        """Dotted name, as tests import it."""
-        return ".".join(_module_parts(Path(self.path)))
+        return Path(self.path).with_suffix("").parts[2]
 
     def rank(self, seed: int) -> bytes:
         """Position in the sample of a seed."""
@@ -93,16 +81,6 @@ class Mutant:
 
     def apply(self, text: str) -> str:
         return text[: self.start] + self.replacement + text[self.end :]
-
-
-def _module_parts(path: Path) -> tuple[str, ...]:
-    parts = path.with_suffix("").parts[1:]
-    return parts[:-1] if parts[-1] == "__init__" else parts
-
-
-def _package(path: Path) -> str:
-    parts = _module_parts(path)
-    return parts[1] if len(parts) > 1 else "__init__"
 
 
 class _Text:
@@ -137,7 +115,7 @@ class _Text:
         return self.tokens[first][0], offset + len(word)
 
     def line_of(self, offset: int) -> int:
-        return self.text.count("\n", 0, offset) + 1
+        return bisect_right(self.line_starts, offset)
 
     def mutant(self, path: str, kind: str, position: Position, replacement: str) -> Mutant:
         start, end = position
@@ -158,9 +136,12 @@ class _Collector(ast.NodeVisitor):
     def __init__(self, path: str, text: str) -> None:
         self.path, self.text = path, _Text(text)
         self.mutants: list[Mutant] = []
+        self.depth = 0
+        """Functions around the current node. Code outside of them is executed when its module is loaded."""
 
     def add(self, kind: str, position: Position, replacement: str) -> None:
-        self.mutants.append(self.text.mutant(self.path, kind, position, replacement))
+        if self.depth:
+            self.mutants.append(self.text.mutant(self.path, kind, position, replacement))
 
     def replace_operator(self, kind: str, position: Position, others: dict[str, str]) -> None:
         operator = " ".join(self.text.text[slice(*position)].split())
@@ -177,7 +158,9 @@ class _Collector(ast.NodeVisitor):
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         if not any(_last_name(decorator) in DECLARATIONS for decorator in node.decorator_list):
-            self.visit_all([*node.decorator_list, node.args, *node.body])
+            self.depth += 1
+            self.visit_all(node.body)
+            self.depth -= 1
 
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
 
@@ -222,11 +205,6 @@ class _Collector(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        names = [target.id for target in node.targets if isinstance(target, ast.Name)]
-        if len(names) == len(node.targets):
-            is_long = _is_long(node.value)
-            if all(SIZES.fullmatch(name) or (is_long and TIME_LIMITS.fullmatch(name)) for name in names):
-                return
         if all(isinstance(target, ast.Attribute) for target in node.targets):
             self.remove(node)
         self.generic_visit(node)
@@ -321,11 +299,6 @@ def _is_logging(node: ast.expr) -> bool:
     )
 
 
-def _is_long(node: ast.expr) -> bool:
-    """Whether it is a number from ten on."""
-    return isinstance(node, ast.Constant) and isinstance(node.value, int | float) and node.value >= 10
-
-
 def _is_text(node: ast.expr) -> bool:
     """Whether an operand is visibly not a number."""
     return isinstance(node, TEXT) or (isinstance(node, ast.Constant) and isinstance(node.value, str | bytes))
@@ -346,10 +319,9 @@ def mutants_of(path: str, text: str) -> list[Mutant]:
 def draw_sample(root: Path, *, seed: int, count: int, packages: Sequence[str] = ()) -> list[Mutant]:
     """The first `count` mutants of a seed's order, limited to some packages when any are named."""
     files = sorted((root / SOURCE).rglob("*.py"))
-    if packages:
-        files = [file for file in files if _package(file.relative_to(root)) in packages]
-    texts = {file.relative_to(root).as_posix(): read_text(file) for file in files}
+    texts = {file.relative_to(root).as_posix(): file.read_text(encoding="utf-8") for file in files}
     mutants = [mutant for path, text in texts.items() for mutant in mutants_of(path, text)]
+    mutants = [mutant for mutant in mutants if not packages or mutant.package in packages]
     if unknown := set(packages) - {mutant.package for mutant in mutants}:
         raise SystemExit(f"mutants: no code to mutate in package {', '.join(sorted(unknown))} of {SOURCE}")
     sample: list[Mutant] = []
@@ -367,8 +339,3 @@ def _is_valid(text: str) -> bool:
     except SyntaxError:
         return False
     return True
-
-
-def read_text(file: Path) -> str:
-    """The text of a source file."""
-    return file.read_text(encoding="utf-8")
