@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from proctor.cli.calibrate import _length, _place, session_from
-from proctor.cli.mcp import Tools
 from proctor.cli.report import _find_analysis, _format_of
 from proctor.cli.tasks import _line
 from proctor.errors import UsageError
@@ -74,27 +73,6 @@ def test_a_commit_is_described_by_its_tests_or_by_the_reason_why_it_is_no_task()
     assert _line(candidate, task) == "0123456789 task: 1 to fix, 2 to keep"
     flaky = CommitValidation(commit="c", state="flaky", reason="two results\nand more")
     assert _line(candidate, flaky) == "0123456789 flaky: two results"
-
-
-async def test_the_arguments_of_an_assistant_become_those_of_the_command(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    calls = list[tuple[object, ...]]()
-
-    async def command(self: Tools, name: str, options: list[str], *words: str, timeout_seconds: float) -> str:
-        calls.append((name, options, *words))
-        return ""
-
-    monkeypatch.setattr(Tools, "_command", command)
-    tools = Tools.__new__(Tools)
-    await tools.compare(["a", "b"], gate=["success>=0", "cost<=1"])
-    await tools.compare(["a"], by="model", metric="cost")
-    await tools.search("words", limit=3)
-    assert calls == [
-        ("compare", ["--metric=success", "--gate=success>=0", "--gate=cost<=1"], "a", "b"),
-        ("compare", ["--by=model", "--metric=cost"], "a"),
-        ("search", ["--limit=3"], "words"),
-    ]
 
 
 def test_power_names_the_difference_that_the_results_could_have_shown(proctor) -> None:

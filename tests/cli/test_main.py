@@ -70,39 +70,3 @@ def test_help_and_version_load_no_command(calls: list[Any], capsys: pytest.Captu
     assert main(["--version", "--json"]) == 0
     assert f'"version": "{__version__}"' in capsys.readouterr().out
     assert calls == []
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("simulate --num_runs=a_b --x_y c_d", "simulate --num-runs=a_b --x-y c_d"),
-        ("batch a_b -- --num_runs", "batch a_b -- --num_runs"),
-        ("batch --resume", "batch --resume=last"),
-        ("batch --resume plan.yaml", "batch --resume=last plan.yaml"),
-        ("batch --resume plan.yml", "batch --resume=last plan.yml"),
-        ("batch --resume --json", "batch --resume=last --json"),
-        ("batch --resume run-1", "batch --resume run-1"),
-        ("bench --parallel", "bench --parallel=auto"),
-        ("bench --parallel 3", "bench --parallel 3"),
-        ("bench --resume", "bench --resume"),
-        ("batch x --resume -- y", "batch x --resume=last -- y"),
-    ],
-)
-def test_values_that_were_left_out_are_added(words: str, expected: str) -> None:
-    assert dispatch._normalized(words.split()) == expected.split()
-
-
-@pytest.mark.parametrize(
-    ("words", "options", "rest"),
-    [
-        ("runs", {}, "runs"),
-        ("--store a runs --home b", {"store": "a", "home": "b"}, "runs"),
-        ("runs --store=a=b x", {"store": "a=b"}, "runs x"),
-        ("runs --store", {}, "runs --store"),
-        ("runs --store --json", {}, "runs --store --json"),
-        ("runs --store -x y", {"store": "-x"}, "runs y"),
-        ("runs -- --store a", {}, "runs -- --store a"),
-    ],
-)
-def test_global_options_stand_anywhere(words: str, options: dict[str, str], rest: str) -> None:
-    assert dispatch._globals(words.split()) == (options, rest.split())

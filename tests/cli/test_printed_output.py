@@ -4,14 +4,12 @@ import errno
 import json
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from proctor.cli import bench, compare, output
-from proctor.cli import store as store_commands
-from proctor.errors import KeyMissing, ProctorError, StoreError, StoreUnavailable, UsageError
+from proctor.cli import output
+from proctor.errors import ProctorError, StoreError, StoreUnavailable, UsageError
 from proctor.store import Store
 
 
@@ -147,97 +145,7 @@ def test_a_table_in_a_pipe_has_aligned_columns(capsys: Any, monkeypatch: Any) ->
     assert output.terminal_width() is None
 
 
-def test_how_far_a_command_is() -> None:
-    working = output.Working("reading")
-    assert working._description() == "reading"
-    working.update(1500)
-    assert working._description() == "reading: 1,500"
-    working.update(2, 3000, title="writing")
-    assert working._description() == "writing: 2 of 3,000"
-
-
-# --- Figures ---
-
-
-@pytest.mark.parametrize(("value", "text"), [(None, "–"), (3.0, "3"), (3.14, "3.1"), (0.0, "0")])
-def test_a_mean_has_a_digit_where_it_is_no_whole_number(value: float | None, text: str) -> None:
-    assert bench._figure(value) == text
-
-
-def test_a_rate_has_its_interval() -> None:
-    assert bench._rate({"value": 0.5, "low": 0.2, "high": 0.8}) == "50% (20% to 80%)"
-    assert bench._rate({"value": 0.5, "low": None, "high": None}) == "50%"
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "text"),
-    [(None, None, "not enough data"), (0.25, 0.75, "25% to 75%"), (0.25, None, "25% to no upper limit")],
-)
-def test_the_range_of_a_rank(low: float | None, high: float | None, text: str) -> None:
-    each: Any = SimpleNamespace(low=low, high=high, rank=2, rank_low=1, rank_high=3)
-    assert compare._range(each, "success") == text and compare._place(each) == "2 (1 to 3)"
-
-
 # --- Encryption ---
-
-
-def status(**changes: Any) -> Any:
-    counts = {"sealed": 0, "retired": 0, "own": 0, "plain": 0}
-    document = {
-        "sealed": True,
-        "keyId": "k1",
-        "isHere": True,
-        "problem": "",
-        "unfinished": False,
-        "dataKeys": [],
-        "ownKeys": 0,
-        "tables": {"messages": {**counts, "sealed": 3, "plain": changes.pop("plain", 0)}, "scores": counts},
-    }
-    return {**document, **changes}
-
-
-@pytest.mark.parametrize(
-    ("changes", "words", "absent"),
-    [
-        (
-            {},
-            ["encrypted with the key k1 (available)", "messages"],
-            ["scores", "Plain text", "Resume", "not encrypted"],
-        ),
-        ({"isHere": False, "problem": "no key"}, ["(not available)", "no key"], []),
-        ({"sealed": False, "plain": 2}, ["The store is not encrypted"], ["with the key", "Plain text"]),
-        ({"plain": 1}, ["Plain text was written before"], []),
-        ({"unfinished": True}, ["Re-encryption has not finished"], []),
-    ],
-)
-def test_the_state_of_encryption_in_words(
-    changes: Any, words: list[str], absent: list[str], capsys: Any
-) -> None:
-    store_commands._print_status(status(**changes))
-    printed = capsys.readouterr().out
-    assert all(word in printed for word in words) and not any(word in printed for word in absent)
-
-
-def test_the_state_of_a_store_without_keys(tmp_path: Path) -> None:
-    with Store(str(tmp_path / "proctor.db")) as store:
-        document = store_commands._status(store, None, "why")
-    assert (document["sealed"], document["keyId"], document["isHere"], document["problem"]) == (
-        False,
-        None,
-        False,
-        "why",
-    )
-    assert (document["dataKeys"], document["ownKeys"], document["unfinished"]) == ([], 0, False)
-
-
-def test_one_new_key_is_given_in_one_way(tmp_path: Path) -> None:
-    assert store_commands._new_key(None, "", "") is None
-    for given in ((tmp_path / "k", "NAME", ""), (None, "NAME", "arn"), (tmp_path / "k", "", "arn")):
-        with pytest.raises(UsageError, match="more than one new key"):
-            store_commands._new_key(*given)
-    assert store_commands._new_key(None, "", "arn:aws:kms:eu-west-1:1:key/x") is not None
-    with pytest.raises((UsageError, KeyMissing)):
-        store_commands._new_key(tmp_path / "none", "", "")
 
 
 def test_rotating_needs_something_to_rotate_and_a_key(proctor: Any, tmp_path: Path) -> None:
@@ -245,14 +153,6 @@ def test_rotating_needs_something_to_rotate_and_a_key(proctor: Any, tmp_path: Pa
     assert nothing.returncode == 2 and "nothing to rotate" in nothing.stderr
     keyless = proctor("encryption", "rotate", "--again")
     assert keyless.returncode == 2 and "no key is configured" in keyless.stderr
-
-
-@pytest.mark.parametrize(
-    ("rows", "printed"), [(0, True), (499, True), (500, False), (9_999, False), (10_000, True)]
-)
-def test_progress_is_printed_every_ten_thousand_rows(rows: int, printed: bool, capsys: Any) -> None:
-    store_commands._print_progress("messages", rows)
-    assert bool(capsys.readouterr().err) is printed
 
 
 def test_columns_whose_headings_begin_alike_stay_two_columns_when_they_are_cut() -> None:

@@ -37,8 +37,6 @@ rules:
 """
 ANSWERS = ("I will not.", "Here it is.", "I will not!", "Gladly.")
 LABELS = ("Yes,ana", "No,ana", "yes,ana", "Yes,ben", "Yess,ana")
-STEPS = (("a", 2), ("b", 4))
-"""Models, and which of the tasks they fail."""
 FILES = {
     "judge.yaml": JUDGE,
     "plan.yaml": "defaults: {model: scripted/echo}\nmatrix: [{prompt: I will not.}, {prompt: Gladly.}]\n",

@@ -4,7 +4,6 @@ import io
 import json
 import os
 import pty
-import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -280,19 +279,6 @@ def test_items_that_an_abort_ended_are_neither_done_nor_errors(proctor: Any, cap
     assert "proctor resume nightly" in printed
 
 
-def test_figures_by_model_of_a_large_run_are_two_seconds_old_at_most(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
-    monkeypatch.setattr(sys.modules["proctor.stats.progress"], "LARGE", 10)
-    with filled_store(tmp_path, finished=12) as store:
-        first = progress(store.read, "compare", NOW, with_makers=True)
-        again = progress(store.read, "compare", NOW + timedelta(seconds=1), first, with_makers=True)
-        later = progress(store.read, "compare", NOW + timedelta(seconds=3), again, with_makers=True)
-
-    assert again.makers is first.makers
-    assert later.makers is not first.makers
-
-
 # Tables
 
 
@@ -325,21 +311,6 @@ def test_no_line_of_a_table_is_wider_than_the_terminal(columns: int, capsys: Any
     assert "AGENT" not in lines[0], "a column without a value"
     assert lines[1].startswith("run-20")
     assert ("…" in lines[1]) == (columns < 80)
-
-
-def test_statuses_are_colored_on_a_terminal_that_shows_colors(capsys: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    print_table(("RUN", "STATUS", "N"), [("a", "completed", 1), ("b", "interrupted", 2)])
-    colored = capsys.readouterr().out
-    monkeypatch.setenv("NO_COLOR", "1")
-    print_table(("RUN", "STATUS", "N"), [("a", "completed", 1)])
-
-    assert "\x1b[32mcompleted  \x1b[0m  1" in colored
-    assert "\x1b[35minterrupted\x1b[0m  2" in colored
-    assert "\x1b" not in capsys.readouterr().out
 
 
 # Progress bars
