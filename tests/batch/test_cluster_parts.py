@@ -137,29 +137,6 @@ def test_items_wait_for_resources_and_hold_up_no_others():
     assert ids(licensed)[-1] == "item1"
 
 
-def test_resources_decide_and_not_the_share_of_a_node():
-    plain, licensed = node_link("plain", 2), node_link("licensed", 0, license=2)
-    engine = engine_of(plain, licensed)
-    engine._concurrency = 2
-
-    left = engine._place([work(number, custom={"license": 1}) for number in range(3)])
-
-    assert ids(licensed) == ["item0", "item1"] and len(left) == 1
-    assert licensed.channel.concurrency == 2, "it may run both"
-
-
-def test_a_node_that_an_item_needs_is_used_though_others_are_enough():
-    nodes = {name: node_link(name).node for name in "abcd"}
-    nodes["d"] = node_link("d", license=1).node
-    engine = engine_of()
-    engine._concurrency = 2
-
-    assert [node.id for node in engine._nodes_to_start(nodes, [])] == ["a", "b"]
-    engine._waiting = [work(0, custom={"license": 1}), work(1, custom={"license": 1})]
-    assert [node.id for node in engine._nodes_to_start(nodes, ["a", "b"])] == ["d"]
-    assert engine._nodes_to_start(nodes, ["a", "b", "d"]) == []
-
-
 def test_items_do_not_share_a_gpu_unless_they_declare_a_part_of_one():
     link = node_link("gpus", 9, GPU=3)
     engine = engine_of(link)

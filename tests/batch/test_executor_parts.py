@@ -2,9 +2,7 @@
 
 import asyncio
 import os
-from collections import OrderedDict
 from concurrent.futures import Future
-from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -14,54 +12,22 @@ from proctor.batch import executor
 from proctor.batch.engines.messages import (
     AttemptEnd,
 )
-from proctor.batch.engines.worker import Worker
 from proctor.batch.executor import (
     CommitNotifier,
-    Executor,
     SessionCache,
-    StepRows,
     StoreHost,
     WriterPace,
-    narrowed,
 )
 from proctor.batch.queue import WorkQueue
-from proctor.errors import Aborted, Interrupted, NotFound, StoreError
-from proctor.evaluator import Evidence
+from proctor.errors import NotFound, StoreError
 from proctor.git import Git
-from proctor.job import ItemFinished, StepFinished
+from proctor.job import ItemFinished
 from proctor.runner import Outcome
 from proctor.store import Store
-from proctor.store.writer import RowGroups
 from proctor.workspace.source_repository import open_source
 from proctor.workspace.worktree import fill, make_tree, session_folder
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
-
-
-async def test_steps_are_announced_with_their_items():
-    steps, calls = [], []
-    writer = SimpleNamespace(
-        add=None,
-        append=lambda *row: calls.append(row),
-        change=lambda *change: calls.append(change),
-        merge=lambda rows: calls.append(rows),
-    )
-    rows = StepRows(writer, lambda step: steps.append((step.item_id, step.session_id, step.number)))
-    rows.change("batch_items", ("run", "a"), {"status": "running", "sessionId": "s1"})
-    rows.append("iterations", ("s1", 1))
-    rows.append("messages", ("s1", 2))
-    rows.change("batch_items", ("run", "a"), {"status": "success"})
-    rows.change("sessions", ("s1",), {"name": "x"})
-    rows.append("iterations", ("s1", 2))
-    assert steps == [("a", "s1", 0), ("a", "s1", 1), ("a", "s1", 2)]
-    rows.change("sessions", ("s1",), {"finishedAt": "t"})
-    assert rows._items == {} and len(calls) == 7
-    merged = RowGroups()
-    merged.change("batch_items", ("run", "b"), {"sessionId": "s2"})
-    merged.add("sessions", ("s2",), {"id": "s2", "finishedAt": "t"})
-    merged.append("iterations", ("s2", 1))
-    rows.merge(merged)
-    assert steps[3:] == [("b", "s2", 0), ("b", "s2", 1)] and rows._items == {}
 
 
 class Committing:
@@ -179,91 +145,6 @@ async def test_a_resource_that_a_run_does_not_have_is_not_found(tmp_path):
             await new_host(store=store).resource("d1")
 
 
-@pytest.mark.parametrize(
-    ("state", "end"),
-    [
-        ({}, ("completed", "")),
-        ({"_skipped": 2}, ("completed", "undecided")),
-        ({"_stopping": SimpleNamespace(is_decided=True), "_skipped": 2}, ("completed", "decided")),
-        ({"_stopping": SimpleNamespace(is_decided=False)}, ("completed", "")),
-        ({"_host": SimpleNamespace(halted_by="budget")}, ("halted", "budget")),
-        ({"_host": SimpleNamespace(halted_by="")}, ("completed", "")),
-        ({"_stop_reason": Interrupted("x")}, ("interrupted", "interrupted")),
-        ({"_stop_reason": Aborted("x"), "_host": SimpleNamespace(halted_by="b")}, ("aborted", "aborted")),
-    ],
-)
-def test_how_a_batch_ends(state, end):
-    made = Executor(None, "run", "me", None)
-    for name, value in state.items():
-        setattr(made, name, value)
-    result = made._end()
-    assert (result.status, result.reason) == end
-
-
-def test_only_some_traces_and_their_tool_calls_are_targets():
-    def trace(name, *calls):
-        return SimpleNamespace(id=name, tool_calls=[SimpleNamespace(call_id=call) for call in calls])
-
-    evidence = Evidence(session_id="s", traces=[trace("a", "c1", ""), trace("b", "c2")])
-    assert narrowed(evidence, ["a"]).targets == {"a", "c1"}
-
-
-async def test_resources_are_kept_up_to_a_number_the_oldest_go_first(monkeypatch):
-    monkeypatch.setattr("proctor.batch.engines.worker.CACHED_RESOURCES", 2)
-    asked = []
-
-    async def resource(digest):
-        asked.append(digest)
-        return digest.upper()
-
-    worker = Worker.__new__(Worker)
-    worker._host, worker._resources = SimpleNamespace(resource=resource), OrderedDict()
-    for digest in ("a", "b", "a", "c", "b", "a"):
-        assert await worker._load_resource(digest) == digest.upper()
-    assert asked == ["a", "b", "c", "a"]
-
-
-def test_session_ids_sort_by_time():
-    moments = [NOW, NOW, NOW + timedelta(milliseconds=1)]
-    worker = Worker.__new__(Worker)
-    worker._context = SimpleNamespace(now=lambda: moments.pop(0))
-    worker._last_moment, worker._id_prefix = None, ""
-    worker._id_rng = SimpleNamespace(getrandbits=lambda bits: (1 << bits) - 1)
-    prefix = int(NOW.timestamp() * 1000)
-    assert [worker._new_session_id() for _ in range(3)] == [
-        *(f"{prefix:012x}ffffffff", f"{prefix:012x}ffffffff", f"{prefix + 1:012x}ffffffff"),
-    ]
-
-
-async def test_a_step_that_something_has_followed_by_its_commit_is_not_passed_on():
-    writer, told = Committing(), []
-    notifier = CommitNotifier(writer, at_once=True)
-    run = Executor(None, "run", "owner", None)
-
-    def step(item, number):
-        run._announce_step(
-            notifier,
-            lambda step: told.append((step.item_id, step.number)),
-            StepFinished(item_id=item, session_id=f"s-{item}", number=number),
-        )
-
-    step("a", 0)
-    step("a", 1)
-    step("b", 0)
-    step("b", 1)
-    step("c", 0)
-    run._announce_item(notifier, lambda item: told.append((item.id, "end")), SimpleNamespace(id="b"))
-    for number in range(2):
-        writer.futures[number].set_result(None)
-        await asyncio.sleep(0.01)
-    assert told == [("a", 1), ("c", 0), ("b", "end")]
-    step("a", 2)
-    writer.futures[2].set_result(None)
-    await asyncio.wait_for(notifier.idle.wait(), 30)
-    assert told[3:] == [("a", 2)]
-    assert sorted(run._last_steps) == ["a", "c"], "nothing is kept of items that have ended"
-
-
 # --- Leftovers of killed attempts ---
 
 
@@ -294,18 +175,3 @@ def test_changes_that_cannot_be_committed_stay_where_they_are(repository, tmp_pa
         executor.clear_leftovers([session], tmp_path / "home", ENVIRONMENT, notes.append)
         assert notes == [note] and not folder.exists()
     assert source.git("show", f"{branch}:new.py") == "work = 1\n"
-
-
-@pytest.mark.parametrize("is_decided", [True, False])
-def test_a_run_that_is_decided_before_it_is_resumed_takes_no_item_up(is_decided):
-    stops, seen = [], []
-    stopping = SimpleNamespace(is_decided=is_decided, finished=seen.append)
-    queue = SimpleNamespace(stop=lambda: stops.append(1))
-    finished = Executor._watch_until_decided(stopping, queue, None)
-    assert len(stops) == is_decided
-    stopping.is_decided = False
-    finished("one")
-    assert len(stops) == is_decided and seen == ["one"]
-    stopping.is_decided = True
-    finished("two")
-    assert len(stops) == is_decided + 1 and seen == ["one", "two"]

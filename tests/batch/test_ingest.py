@@ -1,10 +1,8 @@
 """Imported sessions: prices, unreadable records, spans, parts."""
 
-from types import SimpleNamespace
+from work_items import NOW
 
-from work_items import NOW, item, work
-
-from proctor.batch import executor, ingest
+from proctor.batch import ingest
 from proctor.session import Message, ModelCall, Session, Step, TimedEvent, Unreadable, Usage
 from proctor.telemetry import normalised
 
@@ -63,28 +61,3 @@ def test_a_file_without_sessions_says_what_it_holds(monkeypatch):
     assert content.reason() == (
         "no session: none of its 4 spans of lib is of an agent, a model or a tool: a, b"
     )
-
-
-def test_spans_that_cannot_be_read_become_a_failed_session():
-    name = SimpleNamespace(external_id="x", service="svc", log_group="g")
-    session = ingest._unreadable(name, ValueError("y" * 1000))
-    assert (session.status, session.end_reason, session.name) == ("error", "internal_error", "x")
-    assert session.error.startswith("what arrived of it cannot be read: ValueError: yyy")
-    assert len(session.error) == 500
-
-
-def test_documents_are_stored_in_parts(monkeypatch):
-    saved = []
-    monkeypatch.setattr(ingest, "DOCUMENTS_AT_ONCE", 2)
-    monkeypatch.setattr(ingest, "mark_of", lambda document, **more: more["service"])
-    store = SimpleNamespace(arrivals=SimpleNamespace(save=lambda marked, now: saved.append(list(marked))))
-    assert ingest.keep_arrivals(store, iter([{"n": n} for n in range(5)]), NOW, service="svc") == 5
-    assert [len(part) for part in saved] == [2, 2, 1] and saved[0][0] == ("svc", {"n": 0})
-
-
-def test_sessions_to_come_are_announced_once():
-    cache = executor.SessionCache(SimpleNamespace())
-    cache.announce(
-        [work(item=item(settings={"session": "s1"})), work(), work(item=item(settings={"session": "s1"}))]
-    )
-    assert list(cache._upcoming) == ["s1"]

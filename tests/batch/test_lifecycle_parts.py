@@ -97,20 +97,6 @@ def test_how_many_processes_execute_a_run(run, requested, planned, automatic, co
 
 
 @pytest.mark.parametrize(
-    ("cores", "finished", "count"), [(3, 8, 24), (100, 8, 42), (100, 20, 30), (3, 49, 1)]
-)
-def test_a_run_has_no_more_processes_than_items_and_than_the_machine_has_work_for(
-    run, monkeypatch, cores, finished, count
-):
-    """A plan with `workers: 100000` took all memory of the machine."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)))
-    run.ctx.store.read.totals = lambda run_id: {"items": 50, "finished": finished}
-    run.concurrency, run.plan.workers = 1_000_000, 100_000
-    engine = run.engine()
-    assert (engine.workers if engine else 1) == count
-
-
-@pytest.mark.parametrize(
     ("change", "reason"),
     [
         ({"concurrency": 1}, "its concurrency is 1"),
@@ -161,45 +147,6 @@ def cluster(run, monkeypatch):
     run.ctx.engine.name = "ray"
     run.models.lowest_limit = 7
     return calls
-
-
-async def test_a_cluster_is_connected_before_and_disconnected_after_a_run(run, cluster):
-    async with lifecycle._connected(None, None, run.ctx, run.models) as engine:
-        assert engine is not None and cluster == [("auto", 7), "connect"]
-    assert cluster[2:] == ["close"]
-    with pytest.raises(RuntimeError):
-        async with lifecycle._connected(None, None, run.ctx, run.models):
-            raise RuntimeError
-    assert cluster[3:] == [("auto", 7), "connect", "close"]
-    async with lifecycle._connected("given", 3, run.ctx, run.models) as engine:
-        assert engine == "given"
-    run.ctx.engine.name = "local"
-    async with lifecycle._connected(None, 3, run.ctx, run.models) as engine:
-        assert engine is None
-    assert len(cluster) == 6
-
-
-async def test_why_a_run_cannot_be_executed_on_a_cluster(run, cluster):
-    with pytest.raises(UsageError, match="`--workers` counts processes on this machine"):
-        await lifecycle._ray_engine(2, run.ctx, run.models)
-    run.models.single_process_reason = "of the model"
-    with pytest.raises(
-        UsageError, match="cannot be executed on a Ray cluster: of the model\nUse --engine local"
-    ):
-        await lifecycle._ray_engine(None, run.ctx, run.models)
-    run.ctx.functions = ("local",)
-    with pytest.raises(UsageError, match="its Python functions cannot be imported on other machines"):
-        await lifecycle._ray_engine(None, run.ctx, run.models)
-    assert cluster == []
-
-
-def test_workers_that_do_not_see_our_files_get_the_scripts_of_models(monkeypatch):
-    monkeypatch.setattr(lifecycle, "replace", lambda options, **changes: (options, changes))
-    plan, models = SimpleNamespace(model_options=lambda: "options"), SimpleNamespace(scripts="scripts")
-    for engine in (None, SimpleNamespace(), SimpleNamespace(shares_disk=True)):
-        assert lifecycle._model_options(plan, models, engine) == "options"
-    elsewhere = SimpleNamespace(shares_disk=False)
-    assert lifecycle._model_options(plan, models, elsewhere) == ("options", {"scripts": "scripts"})
 
 
 # --- Rules to stop early ---
@@ -331,31 +278,6 @@ def test_what_a_dead_process_left_running_is_ended(ended_attempts, states):
 
 
 # --- Smaller parts ---
-
-
-def test_the_earlier_run_of_a_plan():
-    read = SimpleNamespace(batch=lambda run_id, now: {"runId": f"whole-{run_id}"})
-    ctx = SimpleNamespace(store=SimpleNamespace(read=read), now=lambda: NOW)
-    for earlier in ("latest", None):
-        job = SimpleNamespace(earlier=lambda plan, ctx, earlier=earlier: earlier)
-        assert lifecycle.find_earlier(job, "plan", ctx, "r1") == "whole-r1"
-        if earlier:
-            assert lifecycle.find_earlier(job, "plan", ctx) == "latest"
-        else:
-            with pytest.raises(UsageError, match="there is no earlier run of this plan to resume"):
-                lifecycle.find_earlier(job, "plan", ctx)
-
-
-def test_a_plan_that_is_not_in_the_store_cannot_be_resumed():
-    def restore(batch, ctx):
-        raise KeyError("tasks")
-
-    with pytest.raises(
-        UsageError, match=r"^the plan of run r is not in the store, or cannot be read: KeyError"
-    ):
-        lifecycle._restored(SimpleNamespace(restore=restore), {"runId": "r"}, None)
-    good = SimpleNamespace(restore=lambda batch, ctx: (batch, ctx))
-    assert lifecycle._restored(good, "batch", "ctx") == ("batch", "ctx")
 
 
 def test_a_new_work_item_has_used_nothing():

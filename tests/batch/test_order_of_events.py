@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 from work_items import NOW, item, work
 
-from proctor.batch import create as creation
 from proctor.batch import lifecycle
 from proctor.batch.create import Extension
 from proctor.batch.engines.messages import AttemptEnd
@@ -195,15 +194,6 @@ async def test_a_run_is_extended_to_a_changed_plan(run, unchanged):
     assert run.of("execute")[0][0][1] is plan
 
 
-async def test_a_job_may_always_repeat_its_errors(run):
-    run.job.retries_errors = True
-    lost = []
-    engine = SimpleNamespace(add_lost=lost.append)
-    await lifecycle.resume(run.job, "run", run.ctx, engine=engine, changes=BatchChanges(stops_early=False))
-    assert run.of("resume")[0][0][2] == RetrySelection(errors=True) and lost == [["session"]]
-    assert run.of("execute")[0][1]["stops_early"] is False
-
-
 # --- Its execution and its summary ---
 
 
@@ -253,85 +243,6 @@ async def test_a_run_without_items_left_keeps_its_end(
     assert (await execute()).end.reason == "by files" and len(calls) == 2
 
 
-@pytest.mark.parametrize(("status", "unchecked"), [("completed", 0), ("aborted", 2)])
-def test_the_summary_of_a_run(status, unchecked):
-    asked = []
-    row = dict.fromkeys(("id", "repo", "prompt", "agent", "model", "status", "reason", "error"), "x")
-    counts = {"success": 5, "fail": 4, "timeout": 3, "error": 2}
-
-    def count_items(run_id, which):
-        asked.append(which)
-        return unchecked if "success" in which.statuses else 9
-
-    read = SimpleNamespace(
-        totals=lambda run_id: {
-            "items": 20,
-            "finished": 14,
-            "counts": counts,
-            "tokens": 7,
-            "toolCalls": 6,
-            "costUsd": 0.5,
-        },
-        count_items=count_items,
-        items=lambda run_id, which, limit: asked.append((which.statuses, limit)) or [row | {"other": 1}],
-        resource=lambda run_id, name: None,
-    )
-    batch = {
-        "runId": "run",
-        "crashes": 0,
-        "status": status,
-        "reason": "why",
-        "createdAt": "2026-03-01T11:00:00.000Z",
-        "finishedAt": None,
-    }
-    summary = lifecycle.summarize(SimpleNamespace(read=read), batch, NOW)
-    expected = {
-        "runId": "run",
-        "status": status,
-        "reason": "why",
-        "itemCount": 20,
-        "successCount": 5,
-        "failCount": 4,
-        "timeoutCount": 3,
-        "errorCount": 2,
-        "unfinishedCount": 6,
-        "tokensTotal": 7,
-        "toolCalls": 6,
-        "costUsd": 0.5,
-        "durationSec": 3600.0,
-        "failures": [row],
-    }
-    if status == "aborted":
-        expected |= {"uncheckedCount": 2, "abortedCount": 9}
-    assert summary == expected
-    assert asked[0].reasons == (lifecycle.UNCHECKED,)
-    assert asked[1] == (("fail", "timeout", "error"), lifecycle.MOST_FAILURES)
-    batch |= {"finishedAt": "2026-03-01T11:00:01.234Z"}
-    assert lifecycle.summarize(SimpleNamespace(read=read), batch, NOW)["durationSec"] == 1.234
-    assert (
-        lifecycle.summarize(SimpleNamespace(read=read), batch | {"createdAt": None}, NOW)["durationSec"]
-        is None
-    )
-
-
-def test_items_of_a_run_with_a_rule_are_in_random_order_and_have_the_rule(monkeypatch):
-    from proctor.stats import stopping
-
-    seeds = []
-    monkeypatch.setattr(
-        stopping,
-        "arranged",
-        lambda items, rule, seed: seeds.append(seed) or (["arranged", *items], "own rule"),
-    )
-    monkeypatch.setattr(stopping, "rule_resource", lambda rule: f"resource of {rule}")
-    assert lifecycle._in_order(Plan(), None) == (["item"], ["resource"])
-    arranged = (["arranged", "item"], ["resource", "resource of own rule"])
-    assert lifecycle._in_order(Plan(), "rule") == arranged
-    plan = Plan(columns=lambda: {"seed": None})
-    lifecycle._in_order(plan, "rule")
-    assert seeds == [7, 0]
-
-
 def test_what_changed_in_a_batch_is_said():
     assert Extension().sentences("item") == []
     assert Extension(added=2, reasons={"model": 1, "prompt": 1}).sentences("item") == [
@@ -340,33 +251,6 @@ def test_what_changed_in_a_batch_is_said():
     gone = "no longer in the plan: {} dropped from the queue, {} with results kept"
     assert Extension(dropped=1).sentences("item") == [gone.format(1, 0)]
     assert Extension(retained=2).sentences("item") == [gone.format(0, 2)]
-
-
-def test_a_plan_is_compared_with_the_items_of_its_batch():
-    known, other, new = item("known"), item("other"), item("new")
-
-    def row(each, status):
-        about = {name: getattr(each, name) for name in ("id", "runner", "agent", "model", "prompt")}
-        return about | {"status": status, "details": "{}"}
-
-    rows = [
-        row(known, "success"),
-        row(other, "queued"),
-        row(item("gone"), "error"),
-        row(item("left"), "queued"),
-    ]
-    read = SimpleNamespace(item_inputs=lambda run_id: rows)
-    found = creation.diff(read, "run", [known, other, new])
-    assert (found.added, found.dropped, found.retained, found.done) == (1, 1, 1, 1)
-    assert (found.new, dict(found.reasons)) == ([new], {"prompt": 1})
-    derived = creation.diff(read, "run", [known, other, new], derived_fields=frozenset({"prompt"}))
-    assert dict(derived.reasons) == {"repeat": 1}
-    extended = []
-    store = SimpleNamespace(read=read, extend_batch=lambda *given, **named: extended.append((given, named)))
-    creation.extend(store, "run", {"a": 1}, [known, new])
-    ((given, named),) = extended
-    assert given == ("run", {"a": 1}) and named["add"] == [new] and list(named["settle"]) == [known]
-    assert named["drop"] == [other.id, rows[3]["id"]]
 
 
 # --- A worker ---

@@ -8,14 +8,11 @@ import pytest
 from work_items import NOW, pool
 
 from proctor.batch.rate_limit_sync import (
-    adopt_limits,
-    apply_shares,
     limit_and_share,
     pool_row,
     pool_state,
     share_limits,
 )
-from proctor.models.rate_limits import RatePools
 from proctor.store import timestamp
 
 
@@ -51,25 +48,6 @@ def test_the_row_of_a_pool_is_read_as_it_was_written():
     assert (pool_state(free, NOW).held_seconds, pool_state(free, NOW).cut_seconds_ago) == (0.0, None)
 
 
-@pytest.mark.parametrize(
-    ("others", "most", "adopted"),
-    [
-        ([pool(name="openai/a")], {}, []),
-        ([pool(name="openai/a", ago=3)], {}, ["openai/a"]),
-        ([pool(name="openai/a", held=3)], {}, ["openai/a"]),
-        ([pool(name="openai/a"), pool(name="other/b")], {"openai": 3}, ["openai/a"]),
-    ],
-)
-async def test_limits_that_others_learned_or_the_user_declared_are_adopted(others, most, adopted):
-    async def share_limits(holder, states):
-        assert (holder, states) == ("me", ())
-        return others
-
-    pools = RatePools(most=most)
-    await adopt_limits(pools, SimpleNamespace(share_limits=share_limits), "me")
-    assert [state.name for state in pools.states] == adopted
-
-
 class Pool:
     """Keeps what it is told."""
 
@@ -81,15 +59,6 @@ class Pool:
 
     def hold(self, seconds):
         self.holds.append(seconds)
-
-
-def test_each_pool_gets_its_share_and_waits_as_long_as_others_do():
-    made = {"p": Pool(), "q": Pool()}
-    pools = SimpleNamespace(pool=made.__getitem__)
-    others = [pool(held=3.0), pool(in_use=1), pool(name="other", held=9.0)]
-    apply_shares(pools, [pool(), pool(name="q")], others)
-    assert made["p"].agreed == [(8.0, pytest.approx(1 / 4))] and made["p"].holds == [3.0]
-    assert (made["q"].agreed, made["q"].holds) == ([(8.0, 1.0)], [])
 
 
 async def test_limits_are_shared_every_second_while_there_are_any(monkeypatch):

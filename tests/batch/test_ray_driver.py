@@ -20,17 +20,12 @@ import proctor
 from proctor import __version__
 from proctor.batch.engines import LocalEngine
 from proctor.batch.engines import ray as ray_module
-from proctor.batch.engines.messages import HostCall, Stop, WorkerSpec
-from proctor.batch.engines.ray import MOST_CONTENTS, ActorChannel, Node, NodeLink, RayEngine, alive_nodes
-from proctor.batch.engines.ray_node import NodeActor, NodeFacts
-from proctor.batch.queue import WorkItem
-from proctor.errors import UsageError, WorkerError
-from proctor.item import Item
+from proctor.batch.engines.ray import ActorChannel, Node, RayEngine, alive_nodes
+from proctor.batch.engines.ray_node import NodeActor
+from proctor.errors import UsageError
 from proctor.jobs.evaluation.job import JOB as EVALUATION
 from proctor.store import Scope, Store
-from proctor.testing import eventually_async, make_git_repository
-from proctor.workspace.transfer import FileCopy
-from waiting import TIME_LIMIT_SECONDS
+from proctor.testing import make_git_repository
 
 LONG = 1e6
 """An actor whose driver is silent for so long ends its process: here that of the tests."""
@@ -160,11 +155,6 @@ class OnNodes(Runs):
         super().__init__(folder, lambda: engine(self.messages))
 
 
-def link_to(node_id: str, **more: Any) -> NodeLink:
-    node = Node(id=node_id, name=f"{node_id}.lan", resources={"CPU": 2.0})
-    return NodeLink(more.pop("channel", None), 0, lambda: 0.0, node=node, **{"actor": None} | more)
-
-
 async def test_sessions_on_nodes_leave_their_branches_with_the_driver_which_merges(runs, cluster):
     """And what items need decides where they run, also when no node has it free at first."""
     repository = make_git_repository(runs.folder / "shop", {"shop.py": "total = 1 - 1\n"})
@@ -234,52 +224,6 @@ async def test_the_items_of_a_worker_that_died_run_again_on_a_new_one(runs, clus
     assert set(cluster.killed) == set(cluster.actors)
 
 
-async def test_a_run_ends_with_an_error_when_no_node_can_have_a_worker(runs, cluster, monkeypatch):
-    cluster.unreachable |= {"a", "b"}
-    text = "matrix: [{prompt: hello, model: scripted/echo}]"
-
-    with pytest.raises(
-        WorkerError, match=r"no worker can be started on node b\.lan: the actor died\nEvery node"
-    ):
-        await runs.run(text, runs.far, "far")
-    assert [note.partition(":")[0] for note in runs.messages] == [
-        "no worker can be started on node a.lan"
-    ] + ["no worker can be started on node b.lan"]
-
-    cluster.dead |= {"a", "b"}
-    monkeypatch.setattr(ray_module, "NO_NODE_SECONDS", 0.05)
-    with pytest.raises(WorkerError, match="no node of the Ray cluster can run items"):
-        await runs.run(text, engine(), "none")
-
-
-async def test_a_worker_that_dies_again_and_again_ends_the_use_of_its_node(cluster, monkeypatch):
-    made = engine()
-    spec = SimpleNamespace(run_id="run")
-    starts = list[str]()
-
-    async def die(*_: object) -> bool:
-        starts.append("died")
-        return False
-
-    monkeypatch.setattr(made, "_work", die)
-    monkeypatch.setattr(NodeActor, "start", facts_of)
-    with pytest.raises(WorkerError, match=r"the worker on node a\.lan died 4 times"):
-        await made._serve(alive_nodes()["a"], None, None, spec)
-    assert len(starts) == len(cluster.killed) == 4
-
-    cluster.dead.add("a")
-    await made._serve(link_to("a").node, None, None, spec)
-    assert len(starts) == 5, "a node that has gone is not an error"
-
-    cluster.unreachable.add("a")
-    await made._serve(link_to("a").node, None, None, spec)
-    assert len(starts) == 5
-
-
-async def facts_of(actor: NodeActor) -> Any:
-    return NodeFacts(version=__version__, home=Path("/home"), leftovers=(), environment={})
-
-
 def test_nodes_that_are_dead_or_have_no_processors_run_nothing(cluster):
     cluster.dead.add("a")
 
@@ -344,112 +288,6 @@ def test_an_address_is_tried_before_ray_waits_for_it(cluster):
     assert len(cluster.calls) == 2
 
 
-def test_at_most_so_many_nodes_as_there_are_items_at_once(cluster):
-    made = engine()
-    made._concurrency = 2
-    assert made._most_of("abc") == 2
-    made._concurrency = 9
-    assert made._most_of("abc") == 3
-    made = engine(most_nodes=1)
-    made._concurrency = 9
-    assert made._most_of("abc") == 1
-    nodes = {name: link_to(name).node for name in "cab"}
-    assert [node.id for node in made._nodes_to_start(nodes, [])] == ["a"]
-    assert made._nodes_to_start(nodes, ["c"]) == []
-    assert made._nodes_to_start(nodes, ["b", "c"]) == []
-
-
-class Sent(list[Any]):
-    """A channel that keeps what is sent."""
-
-    send = list.append
-
-
-async def test_concurrency_is_shared_again_when_a_node_comes_or_goes(cluster):
-    made = engine()
-    made._concurrency = 6
-    first, second = (link_to(name, channel=Sent()) for name in "ab")
-    made._weights = {first: 1.0}
-    made._share_concurrency(starting=first)
-    assert (first.concurrency, list(first.channel)) == (6, []), "it learns it with its configuration"
-
-    made._weights[second] = 2.0
-    made._share_concurrency(starting=second)
-    assert (first.concurrency, second.concurrency) == (2, 4)
-    assert [message.concurrency for message in first.channel] == [2] and second.channel == []
-
-    made._has_room.clear()
-    made._share_concurrency()
-    assert len(first.channel) == 1 and made._has_room.is_set(), "nothing new to send"
-    made._links = {first, second}
-    first.items, first.ahead = {"1": None, "2": None}, 1
-    assert made._room == 5
-    made._concurrency = 0
-    assert made._room == 0
-
-
-async def test_a_node_reads_no_path_that_its_items_do_not_name(cluster, tmp_path):
-    link = link_to("a")
-    item = Item(prompt="hello", settings={"repo": "/repo", "number": 1})
-    link.items["1"] = WorkItem(item=item, id="1", attempts=0, tries=0)
-    link.paths.add(Path("/sent"))
-    for path in (None, "text", Path("/repo"), Path("/sent")):
-        RayEngine._check_path(link, HostCall(1, "copy_files", (path,), {}))
-    with pytest.raises(PermissionError, match=r"no item on node a\.lan needs /etc"):
-        RayEngine._check_path(link, HostCall(1, "copy_files", (Path("/etc"),), {}))
-    with pytest.raises(PermissionError):
-        await engine()._call_host(link, HostCall(1, "copy_repository", (Path("/etc"),), {}), None)
-
-    class Host:
-        async def starting_repository(self, path: object) -> Path:
-            return Path("/started")
-
-    value = await engine()._call_host(link, HostCall(1, "starting_repository", (None,), {}), Host())
-    assert value == Path("/started") and value in link.paths
-    with pytest.raises(TypeError, match="workers cannot call write"):
-        await engine()._call_host(link, HostCall(1, "write", (None,), {}), Host())
-
-
-async def test_the_object_store_has_the_latest_contents_once(cluster):
-    made = engine()
-    copies = [
-        FileCopy(name="f", digest=str(number), content=bytes([number])) for number in range(MOST_CONTENTS + 1)
-    ]
-    for copy in copies[:-1]:
-        assert await made._stored(copy) == copy.content
-    await made._stored(copies[0])
-    assert len(cluster.calls) == MOST_CONTENTS
-    another = engine()
-    await asyncio.gather(*(another._stored(copies[0]) for _ in range(3)))
-    assert len(cluster.calls) == MOST_CONTENTS + 1, "also when several nodes need it at the same time"
-
-    cluster.refusal = RayError("full")
-    with pytest.raises(RayError):
-        await another._stored(copies[1])
-    cluster.refusal = None
-    assert await another._stored(copies[1]) == copies[1].content, "tried again"
-
-    await made._stored(copies[-1])
-    assert len(made._contents) == MOST_CONTENTS and "0" not in made._contents
-
-
-async def test_parts_of_gpus_add_up_to_whole_ones(cluster):
-    node = Node(id="g", name="g", resources={"CPU": 1.0, "GPU": 3.0})
-    link = NodeLink(Sent(), 9, lambda: 0.0, node=node, actor=None)
-    works = [
-        WorkItem(item=Item(prompt="x", settings={"resources": {"gpu": gpu}}), id=str(n), attempts=0, tries=0)
-        for n, gpu in enumerate((0.1, 0.2, 0.7, 2))
-    ]
-    for work in works:
-        assert link.fits({"GPU": 0.1})
-        link.give([work])
-    assert [work.variables["CUDA_VISIBLE_DEVICES"] for work in works] == ["0", "0", "0", "1,2"]
-    assert not link.fits({"GPU": 0.1})
-    link.take_back("3")
-    assert link.fits({"GPU": 2.0}) and not link.fits({"GPU": 2.1})
-    assert link._gpus[1] == link._gpus[2] == 0 and link._gpus_of.keys() == {"0", "1", "2"}
-
-
 async def test_nothing_is_sent_twice_at_a_time_and_nothing_after_the_end(cluster):
     delivered, gate = list[bytes](), asyncio.Event()
 
@@ -488,72 +326,3 @@ async def test_the_folders_of_dead_actors_are_found_by_the_next_of_their_run(clu
     await asyncio.gather(first.close(), second.close())
     assert await first.collect() == (b"", True)
     assert [folder.name for folder in facts.home.parent.iterdir()].count(facts.home.name) == 0
-
-
-async def test_a_node_runs_more_at_once_only_for_items_beyond_its_share(cluster):
-    node = Node(id="n", name="n", resources={"CPU": 9.0})
-    link = NodeLink(Sent(), 1, lambda: 0.0, node=node, actor=None)
-    made = engine()
-    made._concurrency, made._links = 9, {link}
-    works = [
-        WorkItem(item=Item(prompt="x", settings={"resources": {"cpu": 1}}), id=str(n), attempts=0, tries=0)
-        for n in range(2)
-    ]
-
-    assert made._place(works[:1]) == []
-    assert link.concurrency == 1 and len(link.channel) == 1, "it has room for it"
-    assert made._place(works[1:]) == []
-    assert link.concurrency == 2
-
-
-@pytest.mark.parametrize(("concurrency", "shares"), [(1, [1.0]), (2, [0.5, 0.5]), (9, [0.5, 0.5])])
-async def test_each_node_has_its_part_of_every_rate_limit(cluster, monkeypatch, concurrency, shares):
-    made, given = engine(), list[float]()
-    made._concurrency = concurrency
-
-    async def serve(node: Node, queue: object, host: object, spec: WorkerSpec) -> None:
-        given.append(spec.limit_share)
-        await asyncio.sleep(0)
-        starting.add(made._starting)
-        made._ending = True
-
-    starting = set[int | None]()
-    monkeypatch.setattr(made, "_serve", serve)
-    spec = WorkerSpec(
-        run_id="run", job="coding", seed=0, holder="", concurrency=concurrency, is_budgeted=False
-    )
-    await made._serve_nodes(None, None, spec)
-    assert given == shares
-    assert starting == {len(shares)}, "items wait for these nodes, and not for a minute"
-
-
-def test_items_that_some_node_can_run_may_wait_for_it_as_long_as_it_takes(cluster):
-    made, node = engine(), link_to("a").node
-    plain = WorkItem(item=Item(prompt="x"), id="plain", attempts=0, tries=0)
-    settings = {"resources": {"cpu": 2}}
-    needing = WorkItem(item=Item(prompt="x", settings=settings), id="needing", attempts=0, tries=0)
-    made._waiting = [plain, needing]
-    for now in (0, 100, 1000):
-        made._check_placeable([node], now=now)
-        assert made._impossible_since == now
-
-    made._check_placeable([], now=1060)
-    with pytest.raises(WorkerError, match="what item needing needs: 2 CPU"):
-        made._check_placeable([], now=1061)
-
-
-async def test_a_run_that_is_cancelled_stops_the_workers_on_its_nodes(cluster, monkeypatch):
-    made, served = engine(), list[str]()
-
-    async def serve(node: Node, *_: object) -> None:
-        served.append(node.id)
-        while not made._ending:
-            await asyncio.sleep(0.001)
-
-    monkeypatch.setattr(made, "_serve", serve)
-    spec = WorkerSpec(run_id="run", job="coding", seed=0, holder="", concurrency=1, is_budgeted=False)
-    running = asyncio.create_task(made._serve_nodes(None, None, spec))
-    await eventually_async(lambda: served == ["a"])
-    running.cancel()
-    done, _ = await asyncio.wait({running}, timeout=TIME_LIMIT_SECONDS)
-    assert done and running.cancelled() and isinstance(made._last_message(), Stop)

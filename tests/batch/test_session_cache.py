@@ -59,18 +59,6 @@ async def test_sessions_that_come_next_are_read_together_and_each_once(store):
     assert sorted(map(len, groups)) == [40 - executor.READ_AHEAD, executor.READ_AHEAD]
 
 
-async def test_long_sessions_are_not_read_ahead(store, monkeypatch):
-    monkeypatch.setattr(executor, "READ_AHEAD_CHARACTERS", 25)
-    counting, groups = counted(store)
-    cache = SessionCache(counting)
-    announced(cache, ["s1", "s2", "s3", "s4"])
-
-    evidence = await asyncio.gather(*(cache.load(each) for each in ("s1", "s3", "s3", "s2")))
-
-    assert [each.messages[0].content[-1] for each in evidence] == ["1", "3", "3", "2"]
-    assert sorted(groups) == [["s1", "s2"], ["s3", "s4"]]
-
-
 async def test_a_session_that_is_gone_costs_only_the_items_that_need_it(store):
     cache = SessionCache(store)
     announced(cache, ["s1", "gone", "s2"])

@@ -9,7 +9,7 @@ from databases import query
 from filled import task_items
 from proctor.errors import UsageError
 from proctor.job import StopRule, read_stop_rule
-from proctor.stats.stopping import StopFollower, StopMonitor, arranged, stored_rule
+from proctor.stats.stopping import StopMonitor, arranged, stored_rule
 from proctor.store import Store
 from proctor.testing import eventually
 from waiting import while_running
@@ -346,20 +346,6 @@ def test_errors_are_counted_both_ways(proctor_store):
 
     (decision,) = monitor.decisions()
     assert not decision.is_decided
-
-
-def test_a_follower_reads_the_store_again_only_when_items_have_ended(proctor_store, monkeypatch):
-    batch = Batch(proctor_store, task_items(["a", "b"], 10), StopRule(decided=True))
-    follower = StopFollower(batch.rule, proctor_store.read, batch.run_id)
-    first = follower.document(20, 0)
-    reads = []
-    monkeypatch.setattr(StopMonitor, "read_finished", lambda self: reads.append(1))
-
-    assert follower.document(20, 0) is first
-    assert follower.document(20, 1) is first, "not a second later"
-    assert reads == []
-    assert follower.document(20, 20) is not first
-    assert reads == [1]
 
 
 def test_rules_of_the_library_and_of_an_option_are_checked():

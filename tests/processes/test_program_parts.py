@@ -2,17 +2,15 @@
 
 import asyncio
 import os
-import resource
 import socket
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from proctor.errors import SandboxFailed
-from proctor.processes import Confinement, CouldNotStart, Launch, ProgramEnd, warden
+from proctor.processes import CouldNotStart, Launch, ProgramEnd, warden
 from proctor.processes import program as programs
 from proctor.processes.program import Program
 from proctor.processes.streams import HELD_BYTES, LINE_LIMIT, ClippedStreamReader, LineSplitter, StreamReader
@@ -88,42 +86,6 @@ async def test_a_supervisor_that_ends_without_a_program_has_not_started_it(ended
     assert ended_marked == [("M=1", 2.5)]
 
 
-@pytest.mark.parametrize(
-    ("messages", "end"),
-    [
-        (["status 0"], ProgramEnd(exit_code=0)),
-        (["status 256"], ProgramEnd(exit_code=1)),
-        (["status 15"], ProgramEnd(exit_code=143, signal=15)),
-        (["status 139"], ProgramEnd(exit_code=139, signal=11)),
-        (["status 256", "status 512"], ProgramEnd(exit_code=1)),
-        ([], ProgramEnd(exit_code=137, signal=9)),
-    ],
-)
-def test_how_a_program_ended(messages, end):
-    assert programs._end_of(["started 5", *messages, "done"]) == end
-
-
-async def test_a_program_is_ended_by_closing_the_connection_and_waited_for_beyond_its_grace_period(
-    ended_marked, monkeypatch
-):
-    waits = []
-
-    async def wait(tasks, timeout):
-        waits.append(timeout)
-
-    process = Warden("started 5", "status 0", "done")
-    program = Program(process.link, process, "M=1", 2.5)
-    await program.begin({})
-    await program.ending()
-    monkeypatch.setattr(programs.asyncio, "wait", wait)
-    await program.end()
-    await program.end()
-    monkeypatch.undo()
-    assert waits == [3.5, 3.5]
-    process.far.close()
-    program.close()
-
-
 async def test_ending_is_announced_once_to_a_supervisor_that_still_runs(ended_marked):
     process = Warden()
     process.link.close()
@@ -160,78 +122,6 @@ def started(monkeypatch):
     return calls
 
 
-@pytest.mark.parametrize("together", [False, True])
-def test_the_command_of_a_supervisor(started, together):
-    near, far = socket.socketpair()
-    number = far.fileno()
-    programs._start_warden(launch(together=together, typed="hé\ud800"), far, "M=1", None)
-    near.close()
-    far.close()
-    (call,) = started
-    begin = [sys.executable, "-I", "-S", programs._warden_file()]
-    assert call.command == [*begin, str(number), "2.5", "M=1", "", "tool", "x"]
-    assert call.content == b"h\xc3\xa9?"
-    assert call.stdout == subprocess.PIPE
-    assert call.stderr == (subprocess.STDOUT if together else subprocess.PIPE)
-    assert call.cwd == Path("/work") and call.pass_fds == [number] and call.start_new_session
-    assert call.env == {"PROCTOR_ATTEMPT": "a1", "PYTHONCOERCECLOCALE": "0"}
-
-
-def test_the_command_of_a_supervisor_of_a_confined_program(started):
-    wrapped = []
-
-    def wrap(arguments, launched, descriptors):
-        wrapped.append((arguments, dict(descriptors)))
-        return ["box", *arguments]
-
-    confinement = Confinement(
-        wrap=wrap,
-        stays=True,
-        limits={"CORE": 0, "NOFILE": 9},
-        most_processes=7,
-        files={"filter": lambda _: b"rules"},
-    )
-    near, far = socket.socketpair()
-    channel = socket.socketpair()
-    launched = launch("echo hi", confinement=confinement, environment={"LD_LIBRARY_PATH": "/lib"})
-    programs._start_warden(launched, far, "M=1", channel[0])
-    ((arguments, descriptors),) = wrapped
-    (call,) = started
-    limits = f"{resource.RLIMIT_CORE}=0,{resource.RLIMIT_NOFILE}=9"
-    inherited = f"channel={channel[0].fileno()},filter={descriptors['filter']}"
-    assert arguments == ["/bin/sh", "-c", "echo hi"]
-    assert descriptors["channel"] == channel[0].fileno()
-    assert call.command[6:] == ["M=1", f"{limits},{inherited},stays=1,processes=7", "box", *arguments]
-    assert call.pass_fds == [far.fileno(), *descriptors.values()]
-    assert call.env["LD_LIBRARY_PATH"] == "/lib"
-    assert call.content == b""
-    for each in (near, far, *channel):
-        each.close()
-
-
-def test_a_confinement_without_limits_passes_no_options(started):
-    near, far = socket.socketpair()
-    confinement = Confinement(wrap=lambda arguments, *_: ["box", *arguments])
-    programs._start_warden(launch(confinement=confinement), far, "M=1", None)
-    near.close()
-    far.close()
-    assert started[0].command[7:] == ["", "box", "tool", "x"]
-    assert (confinement.stays, confinement.most_processes, confinement.files) == (False, None, {})
-
-
-def test_a_file_without_a_name_is_read_from_its_beginning(monkeypatch):
-    for name in ("memfd_create", "no_such_name"):
-        monkeypatch.setattr(
-            programs, "hasattr", lambda module, _, name=name: hasattr(module, name), raising=False
-        )
-        with programs._file_of(b"content") as file:
-            assert os.read(file.fileno(), 100) == b"content"
-    with programs._standard_input(None) as empty:
-        assert empty.read() == b""
-    with programs._standard_input("") as empty:
-        assert empty.read() == b""
-
-
 def test_where_a_program_is_found(tmp_path):
     tool = tmp_path / "bin" / "tool"
     tool.parent.mkdir()
@@ -251,47 +141,6 @@ def test_where_a_program_is_found(tmp_path):
 
 
 # --- Running to the end ---
-
-
-def scripted_program(*chunks, ends=True):
-    """A program with this output, and what is done with it."""
-    calls = []
-    waiting = list(chunks)
-
-    async def chunk():
-        calls.append("chunk")
-        return waiting.pop(0) if waiting else b""
-
-    async def ending():
-        calls.append("ending")
-        if not ends:
-            await asyncio.Event().wait()
-
-    async def end():
-        calls.append("end")
-
-    made = SimpleNamespace(output=SimpleNamespace(chunk=chunk), ending=ending, end=end, calls=calls)
-    made.expect_reader = lambda: calls.append("reader")
-    return made
-
-
-async def test_a_program_is_read_then_awaited_then_ended_then_read_again(monkeypatch):
-    limits = []
-
-    async def at_most(seconds, work):
-        limits.append(seconds)
-        await work
-
-    monkeypatch.setattr(programs, "at_most", at_most)
-    program = scripted_program(b"ab", b"\xc3", b"\xa9")
-    output = programs._Output(program, 10)
-    assert await programs._run_within(None, program, output) is False
-    assert program.calls == ["reader", *["chunk"] * 4, "ending", "end", "chunk"]
-    assert output.clip.text == "abé" and limits == [1]
-
-    stuck = scripted_program(b"x", ends=False)
-    assert await programs._run_within(0.01, stuck, programs._Output(stuck, 10)) is True
-    assert stuck.calls[-3:] == ["ending", "end", "chunk"]
 
 
 async def test_work_is_waited_for_so_long():
@@ -331,13 +180,6 @@ def test_marked_processes_and_their_descendants_are_ended_except_those_this_one_
     assert rounds == [([5, 6, 7], 2.5), ([7], 2.5)]
 
 
-def test_an_attempt_is_ended_by_its_marker(monkeypatch):
-    calls = []
-    monkeypatch.setattr(programs, "end_marked", lambda *call: calls.append(call) or ["x"])
-    assert programs.end_attempt("a1") == ["x"] and programs.end_attempt("a1", grace_seconds=1) == ["x"]
-    assert calls == [("PROCTOR_ATTEMPT=a1", 5.0), ("PROCTOR_ATTEMPT=a1", 1)]
-
-
 # --- Streams ---
 
 
@@ -369,17 +211,6 @@ async def test_a_program_waits_while_more_than_a_megabyte_is_not_read():
     assert reader.calls[2:] == ["resume"]
 
 
-async def test_a_reader_that_is_still_too_far_behind_does_not_let_the_program_go_on():
-    reader = Recorded()
-    for size in (1, HELD_BYTES, 1):
-        reader._receive(b"x" * size)
-    await reader.chunk()
-    # One byte too many is left, and then none.
-    assert "resume" not in reader.calls
-    await reader.chunk()
-    assert reader.calls[-1] == "resume"
-
-
 async def test_a_pipe_is_read_to_its_end_and_closed():
     reading, writing = os.pipe()
     pipe = os.fdopen(reading, "rb", buffering=0)
@@ -392,19 +223,6 @@ async def test_a_pipe_is_read_to_its_end_and_closed():
     await asyncio.wait_for(reader.closed(), 30)
     assert reader.clip.text == "aé\ufffd" and pipe.closed
     reader.close()
-
-
-async def test_a_spurious_wakeup_is_not_the_end():
-    reading, writing = os.pipe()
-    reader = StreamReader()
-    with os.fdopen(reading, "rb", buffering=0) as pipe:
-        reader.connect(pipe)
-        reader._read(pipe.fileno())
-        os.write(writing, b"later")
-        assert await asyncio.wait_for(reader.chunk(), 30) == b"later"
-        os.close(writing)
-        assert await asyncio.wait_for(reader.chunk(), 30) == b""
-    await reader.drain()
 
 
 @pytest.mark.parametrize(

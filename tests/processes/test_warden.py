@@ -162,19 +162,6 @@ def test_a_sandbox_remains_only_when_nothing_in_it_does(tree):
     assert bare()._confined([50, 60]) == [50, 60]
 
 
-def test_without_a_list_of_processes_the_group_remains(tree, monkeypatch):
-    tree.every = []
-    asked = []
-    monkeypatch.setattr(warden.os, "kill", lambda *call: asked.append(call))
-    assert bare().remaining() == [-50] and asked == [(-50, 0)]
-
-    def gone(*_):
-        raise ProcessLookupError
-
-    monkeypatch.setattr(warden.os, "kill", gone)
-    assert bare().remaining() == []
-
-
 def test_processes_have_a_moment_to_end_by_themselves(clock, tree):
     made = bare()
     made.wait = clock.wait
@@ -183,14 +170,6 @@ def test_processes_have_a_moment_to_end_by_themselves(clock, tree):
     assert clock.waits == [0.01] * 5
     tree.children = {}
     assert made.left_behind() == [] and len(clock.waits) == 5
-
-
-def test_only_processes_that_can_be_named_are_said_to_be_left(clock, tree, monkeypatch):
-    tree.every = []
-    monkeypatch.setattr(warden.os, "kill", lambda *call: None)
-    made = bare()
-    made.wait = clock.wait
-    assert made.left_behind() == []
 
 
 @pytest.mark.parametrize(("sandbox", "allowed"), [("", 2), ("box", 4)])
@@ -215,21 +194,6 @@ def test_all_processes_are_killed_when_there_are_more_than_allowed(tree, monkeyp
     os.close(reading)
 
 
-@pytest.mark.parametrize("member", ["status", "is_ending"])
-def test_a_program_without_a_limit_is_watched_until_something_happens(member):
-    made = bare()
-    waits = []
-
-    def wait(seconds):
-        waits.append(seconds)
-        if len(waits) == 2:
-            setattr(made, member, 1)
-
-    made.wait = wait
-    made.watch()
-    assert waits == [None, None]
-
-
 def test_the_first_process_of_a_sandbox_and_the_group_are_killed(tree, sent):
     made = bare(sandbox="box")
     made.wait = lambda seconds: None
@@ -239,71 +203,6 @@ def test_the_first_process_of_a_sandbox_and_the_group_are_killed(tree, sent):
     made.sandbox = ""
     made.kill_all()
     assert sent[2:] == [(-50, KILL)]
-
-
-@pytest.mark.parametrize("options", [{}, {"processes": 3}, {"channel": 8, "filter": 9, "stays": 1}])
-def test_a_program_is_started_with_what_it_is_given(monkeypatch, options):
-    calls = []
-
-    def spawn(*arguments, **flags):
-        calls.append(("spawn", arguments, flags))
-        return 77
-
-    monkeypatch.setenv("PATH", os.environ["PATH"])
-    monkeypatch.setattr(warden, "set_limits", lambda given: calls.append(("limits", given)))
-    monkeypatch.setattr(warden.os, "dup", lambda number: number + 100)
-    monkeypatch.setattr(warden.os, "close", lambda number: calls.append(("close", number)))
-    monkeypatch.setattr(warden.os, "posix_spawnp", spawn)
-    made = bare(options=options, errors=-1, program=0)
-    made.start(["tool", "a  b"], {"PATH": "/only", "X": "1"})
-    path = os.environ["PATH"]
-    made.start(["tool", "a  b"], {})
-    monkeypatch.undo()
-    own = {"setsid": True, "setsigdef": [signal.SIGPIPE, signal.SIGXFSZ], "setsigmask": []}
-    closed = [("close", 8), ("close", 9)] if "channel" in options else []
-    assert path == "/only"
-    assert calls == [
-        ("limits", options),
-        ("spawn", ("tool", ["tool", "a  b"], {"PATH": "/only", "X": "1"}), own),
-        *closed,
-        ("limits", options),
-        ("spawn", ("tool", ["tool", "a  b"], {}), own),
-        *closed,
-    ]
-    assert made.program == 77
-    assert made.errors == (102 if "processes" in options else -1)
-    assert made.sandbox == ("tool a  b" if "stays" in options else "")
-
-
-def test_the_program_is_told_from_its_orphans_when_it_is_reaped(monkeypatch):
-    ended = [(51, 256), (50, 512), (52, 768), (0, 0), (53, 9)]
-    monkeypatch.setattr(warden.os, "waitpid", lambda *_: ended.pop(0))
-    made = bare()
-    made._reap()
-    assert made.status == 512 and ended == [(53, 9)]
-
-
-def test_a_signal_wakes_and_the_closed_connection_ends():
-    awake, wake = socket.socketpair()
-    control, far = socket.socketpair()
-    awake.setblocking(False)
-    made = bare(awake=awake.fileno(), control=control.fileno())
-    made._reap = lambda: None
-    for count in (1, 5000):
-        wake.sendall(b"x" * count)
-        made.wait(None)
-        assert not made.is_ending
-        with pytest.raises(BlockingIOError):
-            awake.recv(1)
-    far.close()
-    made.wait(None)
-    assert made.is_ending
-    began = time.monotonic()
-    # The connection is not looked at any more: it would always be ready.
-    made.wait(0.02)
-    assert time.monotonic() - began >= 0.015
-    for each in (awake, wake, control):
-        each.close()
 
 
 class Scripted:

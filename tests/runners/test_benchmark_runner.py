@@ -17,7 +17,6 @@ from proctor.jobs.benchmark.models import Candidate
 from proctor.jobs.benchmark.plan import BenchmarkDefinition, agent_choices
 from proctor.processes import ProgramResult
 from proctor.runners import benchmark
-from proctor.session import Message
 from proctor.store.writer import this_process
 from proctor.tasks.markdown import read_task
 from proctor.tasks.task import Task, TaskCheck, TaskStep, texts_of
@@ -437,46 +436,12 @@ def test_a_check_is_judged_by_its_verdict_or_its_exit_code(
     assert (run.problem, run.value) == (problem, value)
 
 
-def test_checks_are_combined_to_one_result_with_the_exit_code_of_the_first_that_failed() -> None:
-    runs = [checked(result("fine")), checked(result("bad", 3)), checked(result("worse", 4))]
-    combined = benchmark._combined(runs)
-    assert combined is not None and benchmark._combined([]) is None
-    assert (combined.exit_code, combined.duration_ms) == (3, 30.0)
-    assert combined.output == "$ sh test.sh\nfine\n$ sh test.sh\nbad\n$ sh test.sh\nworse"
-    first = benchmark._combined([checked(result("a", duration_ms=1.0)), checked(result("b"))])
-    assert first is not None and first.exit_code == 0
-    assert benchmark._reward(runs) == pytest.approx(1 / 3) and benchmark._reward([]) == 0.0
-    assert benchmark._output_of([*runs, checked(result("", 9))]) == "bad\nworse\nit: exited with 9"
-
-
 def test_the_second_prompt_has_the_output_without_its_timings() -> None:
     prompt = benchmark.second_prompt("Do it", "1 failed in 0.12s\nslow (15 ms)\nin 3 steps")
     assert prompt.startswith("Do it\n\nYour changes so far") and prompt.endswith("so that they pass.")
     assert "1 failed \nslow \nin 3 steps" in prompt
     assert "#" not in benchmark.second_prompt("", "x" * 20_000 + "#" + "x" * 20_000)
     assert "#" in benchmark.second_prompt("", "x" * 19_000 + "#" + "x" * 19_000)
-
-
-def test_a_step_that_continues_repeats_the_earlier_prompts() -> None:
-    assert benchmark._step_prompt(["one", "two"], {"prompt": "three"}) == "three"
-    continued = benchmark._step_prompt(["one", "two"], {"prompt": "three", "continues": True})
-    assert continued == "These requests are done; the results are in this folder:\n\none\n\ntwo\n\nNow: three"
-
-
-@pytest.mark.parametrize(
-    ("exit_code", "output", "said", "answer"),
-    [(None, "returned", "said", "returned"), (0, "printed", "said", "said"), (0, "printed", " ", "printed")],
-)
-def test_the_answer_is_what_an_agent_returned_or_said_or_printed(
-    exit_code: int | None, output: str, said: str, answer: str
-) -> None:
-    events = list[Any]()
-    capture = benchmark._AnswerCapture(SimpleNamespace(record=events.append))  # type: ignore[arg-type]
-    capture.record(Message(role="assistant", content=said))
-    capture.record(Message(role="user", content="a question"))
-    assert len(events) == 2
-    done = SimpleNamespace(output=output, exit_code=exit_code)
-    assert capture._answer(done) == answer  # type: ignore[arg-type]
 
 
 class Rounds:
@@ -523,28 +488,6 @@ class Rounds:
 
 
 GOOD, BAD, HALF = checked(result()), checked(result("no", 1)), checked(result(), Verdict(False, 0.5, "half"))
-STEPS = [{"prompt": "two"}, {"prompt": "three", "continues": True}]
-
-
-async def test_each_step_is_run_and_checked_and_the_mean_is_the_reward(monkeypatch: Any) -> None:
-    rounds = Rounds(monkeypatch, [GOOD], [HALF], [BAD, GOOD], steps=STEPS)
-    outcome = await rounds.judged()
-    assert rounds.calls == [
-        ("check", "checkFiles", False),
-        ("remove", "checkFiles"),
-        ("add", "two", 0),
-        ("agent", "two"),
-        ("check", "checkFiles0", False),
-        ("remove", "checkFiles0"),
-        ("add", "three", 1),
-        ("agent", benchmark._step_prompt(["one", "two"], STEPS[1])),
-        ("check", "checkFiles1", False),
-    ]
-    (score,) = rounds.scores
-    assert (score.evaluator, score.value, score.explanation) == ("reward", 2 / 3, "of 3 steps")
-    assert (outcome.status, outcome.reason) == ("fail", "checks_failed")
-    # The last step committed nothing.
-    assert outcome.result == {"iterSha": "two"} and outcome.error == "it: half; it: exited with 1: no"
 
 
 @pytest.mark.parametrize(

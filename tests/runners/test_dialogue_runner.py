@@ -6,7 +6,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,7 +36,6 @@ CLIENT = Role(
 THERAPIST = Role(
     name="listener", plays=["therapist"], steps=[{"say": "q"}], templates={"q": "Tell me more, {{ turn }}."}
 )
-CHECK_STATE = {"name": "check", "returns": "1"}
 
 
 class Played:
@@ -500,32 +498,6 @@ async def test_an_interrupted_dialogue_resumes_after_its_last_turn(tmp_path: Pat
     assert played.metric("num_turns") == 2.0
 
 
-def test_only_what_the_moderator_said_is_restored_as_its_notes() -> None:
-    messages = [
-        {"role": "system", "name": "moderator", "content": "begin"},
-        {"role": "system", "name": "client instructions", "content": "be brief"},
-        {"role": "assistant", "name": "therapist", "content": "Earlier question"},
-        {"role": "system", "name": "moderator", "content": "go on"},
-    ]
-    standing = ConversationCheckpoint(turns=0, seed=99, sides={})
-    conversation = SimpleNamespace(history=[], notes={})
-    recorded = list[object]()
-    dialogue = SimpleNamespace(
-        services=SimpleNamespace(record=recorded.append),
-        conversation=conversation,
-        clients={},
-        tools={},
-        world=None,
-    )
-
-    checkpoint = Checkpoint(conversation=standing, messages=messages, metrics=[])
-    runner._Dialogue._resume(dialogue, checkpoint, {})  # type: ignore[arg-type]
-
-    assert conversation.notes == {0: "begin", 1: "go on"}
-    assert [utterance.text for utterance in conversation.history] == ["Earlier question"]
-    assert len(recorded) == 5, "a note and all messages"
-
-
 async def test_a_finished_dialogue_is_only_judged_again(tmp_path: Path) -> None:
     criterion = {"name": "warm", "instructions": "?", "passes_at": 3}
     digest = criterion_of(criterion).digest
@@ -547,21 +519,6 @@ async def test_a_finished_dialogue_is_only_judged_again(tmp_path: Path) -> None:
     assert played.scores == [task, part, valid]
     assert ("client.mood", 100, 2) not in played.metrics()
     assert played.metric("end_reason") == "max_turns"
-
-
-def test_evaluators_are_recognized_by_name_and_definition() -> None:
-    assert runner._evaluator_key({"evaluator": {"name": "Builtin.Help"}}) == "Builtin.Help"
-    assert runner._evaluator_key({"expectation": {}}) == "-"
-    for score, key in (
-        (Score(evaluator="Builtin.Help", evaluator_digest="d"), "Builtin.Help"),
-        (Score(evaluator="a:1", evaluator_digest="d"), "a:1"),
-        (Score(evaluator="a"), "a"),
-        (Score(evaluator="a", evaluator_digest="d"), "a:d"),
-    ):
-        assert runner._score_key(score) == key
-    assert runner._pass_mark({"criterion": {"passes_at": 2}}) == 2.0
-    assert runner._pass_mark({"evaluator": {"passes_at": 3}}) == 3.0
-    assert runner._pass_mark({"expectation": {}}) is None
 
 
 def test_a_seed_is_of_the_combination_and_the_repeat_or_of_the_attempt() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from proctor.errors import WorkspaceError
-from proctor.processes import ProgramResult
 from proctor.runners import benchmark
 
 
@@ -51,15 +50,6 @@ class Calls:
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     return Calls(monkeypatch)
-
-
-HIDDEN = SimpleNamespace(
-    command="pytest hidden", solution_paths=["src"], fail_to_pass=["a"], pass_to_pass=["b", "c"]
-)
-
-
-def finished(*, timed_out: bool = False) -> ProgramResult:
-    return ProgramResult(exit_code=1, output="out", duration_ms=5, timed_out=timed_out)
 
 
 async def test_hidden_tests_that_have_changed_are_an_error(calls: Calls, tmp_path: Path) -> None:
@@ -110,45 +100,3 @@ async def test_the_fresh_tree_is_removed_where_its_setup_fails(
     with pytest.raises(WorkspaceError):
         await benchmark._check(Session(tmp_path, hidden="d"), CURRENT, [])  # type: ignore[arg-type]
     assert [call[0] for call in calls.calls] == ["remove_fresh"]
-
-
-# --- Folders and files ---
-
-
-class Driver:
-    """The files of another machine."""
-
-    async def fetch(self, path: Path) -> Path:
-        return Path("/fetched") / path.name
-
-    async def starting_repository(self, files: object, digest: str) -> tuple[object, ...]:
-        return "driver", files, digest
-
-
-async def test_files_of_a_task_are_fetched_from_the_driver(tmp_path: Path) -> None:
-    here, there = Session(tmp_path).services, Session(tmp_path, driver_files=Driver()).services
-    assert await benchmark._task_files(here, "/x/files") == Path("/x/files")  # type: ignore[arg-type]
-    assert await benchmark._task_files(there, "/x/files") == Path("/fetched/files")  # type: ignore[arg-type]
-    for services in (here, there):
-        assert await benchmark._task_files(services, {"a": "b"}) == benchmark.files_of({"a": "b"})  # type: ignore[arg-type]
-
-
-async def test_the_repository_that_an_item_begins_with(calls: Calls, tmp_path: Path) -> None:
-    calls.replace("image_repository", "of an image")
-    calls.replace("starting_repository", "of files")
-    files = benchmark.files_of("/x/start")
-    for driver in (None, Driver()):
-        session = Session(tmp_path, start="d1", settings={"start": "/x/start"}, driver_files=driver)
-        found = await benchmark._repository(session.item, session.services)  # type: ignore[arg-type]
-        assert found == (("driver", files, "d1") if driver else "of files")
-        session.item.settings["image"] = "image:1"
-        if driver:
-            with pytest.raises(WorkspaceError, match="runs only on the driver's machine: use --engine local"):
-                await benchmark._repository(session.item, session.services)  # type: ignore[arg-type]
-        else:
-            assert await benchmark._repository(session.item, session.services) == "of an image"  # type: ignore[arg-type]
-    home = tmp_path / "store"
-    assert calls.calls == [
-        ("starting_repository", home, files, "d1", {"A": "1"}),
-        ("image_repository", home, "image:1", "d1", {"A": "1"}),
-    ]

@@ -264,18 +264,3 @@ def test_nothing_is_removed_through_a_link(tmp_path: Path, source: SourceReposit
     assert sorted(path.name for path in outside.iterdir()) == ["a.py", "b.py"]
     assert {path.name for path in tree.folder.iterdir()} - before == {"folder", "inner"}
     assert (tree.repository / "config").is_file()
-
-
-@pytest.mark.parametrize(
-    ("path", "is_generated"),
-    [
-        ("node_modules/a.js", True),
-        ("a/__pycache__/b.pyc", True),
-        ("shop.egg-info/x", True),
-        ("target", True),
-        ("shop.py", False),
-        ("building/x", False),
-    ],
-)
-def test_which_files_are_generated(path: str, is_generated: bool) -> None:
-    assert hidden_tests._is_generated(path) is is_generated

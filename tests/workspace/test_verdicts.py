@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proctor.errors import WorkspaceError
-from proctor.workspace import hidden_tests, starting_files, test_reports
+from proctor.workspace import hidden_tests, test_reports
 from proctor.workspace.hidden_tests import HiddenTests, read_archive, solution_files, write_archive
 from proctor.workspace.starting_files import digest_of_folder, digest_of_texts, text_files
 from proctor.workspace.test_reports import Verdict, grade, read_junit, verdict_by_report, verdict_by_reward
@@ -238,20 +238,6 @@ def test_which_new_files_would_be_loaded_in_place_of_the_runner(path: str, repla
     assert hidden_tests.is_in_place_of_runner(path) is replaces
 
 
-@pytest.mark.parametrize(
-    ("path", "generated"),
-    [
-        ("a/__pycache__/x.pyc", True),
-        ("target/x", True),
-        ("p.egg-info/x", True),
-        ("src/a.py", False),
-        ("targets/x", False),
-    ],
-)
-def test_which_files_programs_generate(path: str, generated: bool) -> None:
-    assert hidden_tests._is_generated(path) is generated
-
-
 def archive(folder: Path, name: str = "task.tar.xz", **changes: Any) -> Path:
     for part in ("tests", "solution/sub"):
         (folder / part).mkdir(parents=True, exist_ok=True)
@@ -335,21 +321,6 @@ def test_the_digest_of_a_folder_is_of_names_contents_and_executable_bits(tmp_pat
     (folder / "link").symlink_to("../elsewhere")
     with pytest.raises(WorkspaceError):
         digest_of_folder(folder)
-
-
-@pytest.mark.parametrize(("files", "size", "fits"), [(2, 6, True), (1, 6, False), (2, 5, False)])
-def test_a_task_has_a_limited_number_of_files_and_bytes(
-    tmp_path: Path, monkeypatch: Any, files: int, size: int, fits: bool
-) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).write_text("abc")
-    monkeypatch.setattr(starting_files, "MAX_FILES", files)
-    monkeypatch.setattr(starting_files, "MAX_BYTES", size)
-    if fits:
-        digest_of_folder(tmp_path)
-    else:
-        with pytest.raises(WorkspaceError, match="is too large for a task"):
-            digest_of_folder(tmp_path)
 
 
 def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """The work session of a coding item: its settings, folders, notes, and how it is prepared and cleaned up."""
 
-import asyncio
 import os
 from collections.abc import Mapping
 from contextlib import contextmanager
@@ -11,15 +10,12 @@ from typing import Any
 
 import pytest
 
-from proctor.errors import WorkspaceError
-from proctor.git import GitError
 from proctor.item import Item
-from proctor.session import Note, Workspace
+from proctor.session import Note
 from proctor.testing import make_git_repository
 from proctor.workspace import setup
 from proctor.workspace.setup import WorkSession
-from proctor.workspace.source_repository import CopyOf, SourceRepository, open_source
-from proctor.workspace.worktree import Submodules, session_folder
+from proctor.workspace.source_repository import SourceRepository, open_source
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -268,169 +264,3 @@ def test_the_environment_of_a_session_has_its_own_places_and_no_settings_of_the_
         "PROCTOR_MODEL": "m",
         "A": "/bin:1",
     }
-
-
-def test_a_prompt_in_the_environment_has_at_most_100_000_bytes() -> None:
-    assert setup._shortened("é" * 50_000 + "x") == "é" * 50_000
-    assert setup._shortened("x" * 100_001) == "x" * 100_000
-
-
-async def test_a_session_is_prepared_and_its_repository_is_left_as_it_was(
-    tmp_path: Path, source: SourceRepository
-) -> None:
-    services = Services(tmp_path / "home")
-    made = await setup.prepare(item(source.root), services)
-    place = session_folder(tmp_path / "home", "s1") / "work"
-    name = f"batch/fix-it/20260102-030405/{item(source.root).id[:8]}"
-    base = source.base_commit("main")
-    assert services.events == [
-        Workspace(
-            name=name,
-            branch=name,
-            worktree=str(place / "shop"),
-            repo=str(source.root),
-            base_branch="main",
-            base_sha=base,
-            sandbox="kind of none",
-        )
-    ]
-    assert services.phases == ["checkout", "checkout"]
-    assert (made.tree.folder / "a.txt").read_text() == "a\n"
-    assert (made.home, made.environment["HOME"]) == (place / "home", str(place / "home"))
-    assert made.environment["PWD"] == str(place / "shop")
-    assert made.environment["PORT"] == str(made.port) and made.port in setup._ports_in_use
-    assert made.before["HEAD"] == "main" and made.before["refs/heads/main"] == base
-    assert made.submodules == Submodules()
-
-    fresh = await setup.fresh_session(made)
-    judged = place.parent / "judged/work"
-    assert fresh.tree.folder == judged / "shop"
-    assert (fresh.tree.branch, fresh.tree.base_sha, fresh.port) == (name, base, made.port)
-    assert (fresh.home, fresh.environment["HOME"]) == (judged / "home", str(judged / "home"))
-    assert fresh.environment["PWD"] == str(judged / "shop")
-    assert (fresh.tree.folder / "a.txt").read_text() == "a\n" and (fresh.home / ".gitconfig").exists()
-    await setup.remove_fresh(made)
-    assert not judged.parent.exists() and made.tree.folder.exists()
-
-    await setup.clean_up(made, True)
-    assert not place.parent.exists() and made.port not in setup._ports_in_use and services.notes == []
-
-
-async def test_a_session_that_cannot_be_prepared_leaves_no_port_and_no_folder(
-    tmp_path: Path, source: SourceRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ports = set(setup._ports_in_use)
-
-    def broken(*_: object) -> None:
-        raise GitError(("status",), 1, "broken")
-
-    services = Services(tmp_path / "home")
-    for name, problem in (
-        ("make_tree", "making a work tree of"),
-        ("fingerprint", "reading the repository"),
-        ("own_references", "reading the repository"),
-    ):
-        with monkeypatch.context() as patch:
-            patch.setattr(setup, name, broken if name != "make_tree" else lambda *_, **__: broken())
-            with pytest.raises(WorkspaceError, match=f"^{problem} {source.root}: .*broken"):
-                await setup.prepare(item(source.root), services)
-        assert setup._ports_in_use == ports
-        assert not session_folder(tmp_path / "home", "s1").exists()
-
-
-async def test_a_repository_of_another_machine_is_a_copy_of_it(
-    tmp_path: Path, source: SourceRepository
-) -> None:
-    asked = list[Any]()
-
-    async def repository(path: Path, base: str) -> Path:
-        asked.append((path, base))
-        return source.root
-
-    services = Services(tmp_path, driver_files=SimpleNamespace(repository=repository))
-    opened = await setup._open(item("/there/shop", details={"baseBranch": "dev"}), services)
-    assert (opened.root, asked) == (source.root, [(Path("/there/shop"), "dev")])
-    address = "https://example.org/shop.git"
-    with pytest.raises(WorkspaceError, match=f"{address}: clone it for workers on other machines"):
-        await setup._open(item(address), services)
-
-
-@pytest.mark.parametrize(
-    ("below", "copy", "is_inside"),
-    [
-        ("shop", None, False),
-        ("shop/.git", None, False),
-        ("shop/part", None, True),
-        ("shop", CopyOf(bases={}, is_inside=True), True),
-        ("shop/part", CopyOf(bases={}, is_inside=False), False),
-    ],
-)
-def test_what_a_session_cannot_do_is_noted(
-    tmp_path: Path, below: str, copy: CopyOf | None, is_inside: bool
-) -> None:
-    made = session(tmp_path, item(tmp_path / below))
-    made.tree.source.copy = copy
-    setup._note_limitations(made)
-    note = f"{tmp_path / below} is inside the repository {tmp_path / 'shop'}; the session works in all of it"
-    assert made.services.notes == ([note] if is_inside else [])
-
-
-def test_submodules_and_addresses_of_a_session(tmp_path: Path) -> None:
-    empty = tuple(f"m{number:02}" for number in range(21))
-    made = session(
-        tmp_path, item("https://example.org/shop.git"), submodules=Submodules(empty=empty, filled=("x",))
-    )
-    setup._note_limitations(made)
-    assert made.services.notes == [
-        f"submodules whose files your checkout does not have are empty: {', '.join(empty[:20])}",
-        "changes of the agent in submodules are not committed",
-    ]
-
-
-def test_changes_of_the_repository_are_noted_but_not_those_of_a_merge(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    base = "refs/heads/main"
-    after = {base: "2", "its index": "b", "new": "x"}
-    before = {base: "1", "its index": "a"}
-    made = session(tmp_path, before=before)
-    made.tree.source.references = dict
-    asked = list[Any]()
-    is_merge = [False]
-    monkeypatch.setattr(setup, "fingerprint", lambda source, references: dict(after))
-    monkeypatch.setattr(setup, "was_merged", lambda *call: asked.append(call) or is_merge[0])
-
-    start = f"while this ran, the repository at {tmp_path / 'shop'} changed: "
-    changes = setup._repository_changes(made)
-    assert changes == f"{start}its index changed; new is new; {base} changed"
-    is_merge[0] = True
-    assert setup._repository_changes(made) == f"{start}new is new"
-    assert asked[0] == (tmp_path / "home", made.tree.source, "2") and before[base] == "1"
-    del asked[:]
-    after[base] = "1"
-    assert setup._repository_changes(made) == f"{start}its index changed; new is new" and asked == []
-    after.clear()
-    after.update(before)
-    assert setup._repository_changes(made) == ""
-    after.update({f"f{number:02}": "x" for number in range(31)})
-    assert setup._repository_changes(made).count(" is new") == 30
-
-    def unreadable(*_: object) -> None:
-        raise OSError("gone")
-
-    monkeypatch.setattr(setup, "fingerprint", unreadable)
-    problem = f"the repository at {tmp_path / 'shop'} can no longer be read: gone"
-    assert setup._repository_changes(made) == problem
-
-
-async def test_as_many_worktrees_are_filled_at_once_as_there_are_cores(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 3)
-    slots = setup._fill_slots()
-    assert setup._fill_slots() is slots
-    async with asyncio.timeout(30):
-        for _ in range(3):
-            assert not slots.locked()
-            await slots.acquire()
-    assert slots.locked()

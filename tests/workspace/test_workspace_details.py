@@ -82,26 +82,3 @@ def test_the_worst_result_of_a_test_counts(tmp_path: Path, order: tuple[str, str
     report.write_text("x")
     results, problem = _read_report(report, lambda _: [("t", status) for status in order])  # type: ignore[misc]
     assert (results, problem) == ({"t": max(order, key=STATUSES.index)}, "")
-
-
-def test_reports_that_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    report = tmp_path / "report"
-    assert _read_report(report, lambda _: []) == ({}, "the tests wrote no report")
-    report.write_text("12345")
-    (tmp_path / "link").symlink_to(report)
-    monkeypatch.setattr("proctor.workspace.test_reports.MOST_REPORT_BYTES", 5)
-    assert _read_report(report, lambda text: [(text, "passed")]) == ({"12345": "passed"}, "")
-    too_large = ({}, "the test report is a link or too large")
-    assert _read_report(tmp_path / "link", lambda _: []) == too_large
-    report.write_text("123456")
-    assert _read_report(report, lambda _: []) == too_large
-    monkeypatch.undo()
-    for text in ("<!DOCTYPE x>", "<!ENTITY x>"):
-        report.write_text(text)
-        assert _read_report(report, lambda _: []) == ({}, "the test report declares entities")
-    report.write_text("x")
-
-    def broken(_: str) -> list[tuple[str, str]]:
-        raise ValueError("cut")
-
-    assert _read_report(report, broken) == ({}, "the test report is incomplete: cut")  # type: ignore[arg-type]

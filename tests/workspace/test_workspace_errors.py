@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ import pytest
 from proctor.errors import WorkspaceError
 from proctor.git import Changes, Git, GitError
 from proctor.testing import make_git_repository
-from proctor.workspace import commit, merge_queue, source_repository, starting_files, transfer, worktree
+from proctor.workspace import commit, merge_queue, source_repository, starting_files, worktree
 from proctor.workspace.base_objects import remove_unused_bases
 from proctor.workspace.source_repository import SourceRepository, open_source
 from proctor.workspace.test_reports import SHOWN_TESTS, _common_folder, _listed, _report_cargo, _report_go
@@ -42,10 +41,6 @@ def tree(source: SourceRepository, tmp_path: Path) -> Worktree:
     made = make_tree(tmp_path / "place", source, "batch/run/1", source.base_commit("main"), {})
     fill(made)
     return made
-
-
-def failing(*_: Any, **__: Any) -> None:
-    raise GitError(("fetch",), 1, "refused")
 
 
 @pytest.mark.parametrize(
@@ -138,24 +133,6 @@ def test_a_session_sees_its_base_and_tags(references: dict[str, str], visible: s
     assert found.get("refs/heads/main", "b") == "b" and found.get("refs/tags/v1", "1") == "1"
 
 
-@pytest.mark.parametrize(
-    ("name", "folder"),
-    [
-        ("shop", "shop"),
-        ("a b", "a-b"),
-        ("a..b", "a-b"),
-        ("a.lock", "a"),
-        ("git", "git-tree"),
-        ("logs", "logs-tree"),
-        ("...", "repository-tree"),
-        (".x-", "x"),
-        ("a_b.c-d", "a_b.c-d"),
-    ],
-)
-def test_the_folder_of_a_tree_has_the_name_of_its_repository(name: str, folder: str) -> None:
-    assert worktree.tree_name(SimpleNamespace(name=name)) == folder  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("session", ["", ".", ".."])
 def test_a_session_has_a_folder_of_its_own(session: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is not a valid session ID"):
@@ -183,15 +160,6 @@ def test_the_changes_of_an_attempt_are_counted_from_its_base(tree: Worktree) -> 
     (tree.folder / "new.txt").write_text("1\n2\n3\n")
     done = commit.commit_changes(tree, "work")
     assert done.changes == Changes(files=2, lines_added=5, lines_removed=1)
-
-
-def test_an_attempt_that_broke_git_is_an_error_of_the_workspace(
-    tree: Worktree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(commit, "_commit", failing)
-    with pytest.raises(WorkspaceError, match=r"^committing the agent's changes: ") as raised:
-        commit.commit_changes(tree, "work")
-    assert raised.value.reason == "workspace_broken"
 
 
 def test_a_killed_attempt_is_rescued_once_its_files_were_there(
@@ -339,74 +307,11 @@ def test_an_ignored_file_that_an_agent_staged_is_committed(tree: Worktree) -> No
     assert git("status", "--porcelain") == ""
 
 
-def test_a_copy_that_cannot_be_made_names_the_repository(
-    source: SourceRepository, tree: Worktree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copied = transfer.copy_repository(source.root, "main", (), ENVIRONMENT)
-    with pytest.raises(WorkspaceError, match=f"^copying the repository {source.root}: "):
-        transfer.place_repository(replace(copied, content=b"no pack"), tmp_path / "there", ENVIRONMENT)
-    with pytest.raises(WorkspaceError, match=r"^packing batch/run/1: ") as packing:
-        transfer.bundle_branch(replace(tree, base_sha="x" * 40))
-    with pytest.raises(WorkspaceError, match=f"^copying batch/run/1 to {source.root}: ") as receiving:
-        transfer.receive_branch(source, "batch/run/1", tree.base_sha, b"no bundle")
-    assert {packing.value.reason, receiving.value.reason} == {"publish_failed"}
-    with pytest.raises(WorkspaceError, match=r"^main is not a session branch"):
-        transfer.receive_branch(source, "main", tree.base_sha, b"")
-    monkeypatch.setattr(transfer, "_pack", failing)
-    with pytest.raises(WorkspaceError, match=f"^reading the repository {source.root}: "):
-        transfer.copy_repository(source.root, "main", (), ENVIRONMENT)
-
-
 async def test_a_mirror_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
     address = f"file://{tmp_path}/none.git"
     with pytest.raises(WorkspaceError, match=f"^mirroring {address}: "):
         await source_repository.open_repository(address, ENVIRONMENT, tmp_path / "home")
     assert [path for path in (tmp_path / "home").rglob("*") if path.name.startswith("making-")] == []
-
-
-async def test_starting_files_that_cannot_be_copied_leave_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError("no space")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(starting_files, "write_texts", full)
-        with pytest.raises(WorkspaceError, match=r"^copying .*: no space$"):
-            await starting_files.stored_files(tmp_path, {"a": "b"}, "d1")
-    files = await starting_files.stored_files(tmp_path, {"a": "b"}, "d1")
-    monkeypatch.setattr(starting_files, "copy_over", full)
-    with pytest.raises(WorkspaceError, match=r"^making a repository of the task's files: no space$"):
-        await starting_files.starting_repository(tmp_path, {"a": "b"}, "d1", ENVIRONMENT)
-    assert [path.name for path in files.parent.iterdir()] == ["files"]
-
-
-async def test_the_working_folder_of_an_image_is_copied_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = list[Any]()
-
-    async def make_image(name: str, context: Path | None) -> None:
-        calls.append((name, context))
-
-    async def copy_from_image(name: str, folder: str, target: Path) -> None:
-        calls.append((name, folder))
-        if folder == "/broken":
-            raise WorkspaceError("no such folder")
-        (target / "a.txt").write_text("a")
-
-    monkeypatch.setattr("proctor.sandbox.container.make_image", make_image)
-    monkeypatch.setattr("proctor.sandbox.container.copy_from_image", copy_from_image)
-    image = {"name": "i", "context": "/c", "work": "/app"}
-    for _ in range(2):
-        place = await starting_files.image_repository(tmp_path, image, "d1", ENVIRONMENT)
-    assert calls == [("i", Path("/c")), ("i", "/app"), ("i", Path("/c"))]
-    assert Git(place, ENVIRONMENT)("ls-files").split() == ["a.txt"]
-    assert sorted(path.name for path in (tmp_path / "benchmarks/d1").iterdir()) == ["files", "task"]
-    with pytest.raises(WorkspaceError, match="no such folder"):
-        await starting_files.image_repository(tmp_path, {"name": "j", "work": "/broken"}, "d2", ENVIRONMENT)
-    assert calls[3:] == [("j", None), ("j", "/broken")]
-    assert list((tmp_path / "benchmarks/d2").iterdir()) == []
 
 
 @pytest.mark.parametrize(

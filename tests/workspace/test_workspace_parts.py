@@ -1,12 +1,8 @@
 """Parts of the workspace on real repositories: sources, copies, starting files, commits and merges."""
 
-import io
 import os
 import shutil
-import socket
 import subprocess
-import tarfile
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +13,7 @@ from proctor.errors import WorkspaceError
 from proctor.git import Git
 from proctor.runner import MergeRequest
 from proctor.testing import make_git_repository
-from proctor.workspace import merge_queue, setup, starting_files, transfer
+from proctor.workspace import merge_queue, starting_files, transfer
 from proctor.workspace.commit import commit_changes
 from proctor.workspace.source_repository import (
     CopyOf,
@@ -277,81 +273,12 @@ def test_a_copy_has_what_a_session_needs_and_only_what_is_lacking(
     assert there.git("show", f"{second}:c.txt") == "c"
 
 
-def test_a_repository_is_copied_from_another_disk_than_that_of_temporary_files(
-    source: SourceRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    device = source.root.stat().st_dev
-    folders = [Path("/dev/shm"), Path("/var/tmp")]
-    others = [str(each) for each in folders if each.is_dir() and each.stat().st_dev != device]
-    if not others:
-        pytest.skip("this machine has one file system")
-    monkeypatch.setattr(tempfile, "tempdir", others[0])
-
-    copied = transfer.copy_repository(source.root, "main", (), ENVIRONMENT)
-
-    place = transfer.place_repository(copied, tmp_path / "there", ENVIRONMENT)
-    assert open_source(place, ENVIRONMENT).base_commit("main") == copied.base_sha
-
-
 @pytest.mark.parametrize(
     ("root", "name"), [("/x/shop", "shop.git"), ("/x/shop.git", "shop.git"), ("/", "repository.git")]
 )
 def test_the_place_of_a_copy_has_the_name_of_the_original(root: str, name: str, tmp_path: Path) -> None:
     place = transfer.place_of_copy(root, tmp_path)
     assert place.name == name and len(place.parent.name) == 16 and place.parent.parent == tmp_path
-
-
-def test_files_are_copied_up_to_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "data"
-    (folder / ".git").mkdir(parents=True)
-    (folder / "a.txt").write_text("12345")
-    monkeypatch.setattr(transfer, "MAX_FOLDER_BYTES", 5)
-    copied = transfer.copy_files(folder)
-    with tarfile.open(fileobj=io.BytesIO(copied.content)) as archive:
-        entries = archive.getmembers()
-    assert [entry.name for entry in entries] == ["data", "data/a.txt"]
-    assert {(entry.uid, entry.gid, entry.mtime, entry.uname) for entry in entries} == {(0, 0, 0, "")}
-    monkeypatch.setattr(transfer, "MAX_FOLDER_BYTES", 4)
-    with pytest.raises(WorkspaceError, match="more than 1 GiB"):
-        transfer.copy_files(folder)
-    with pytest.raises(WorkspaceError, match="cannot read"):
-        transfer.copy_files(tmp_path / "none")
-
-
-def test_the_code_of_a_plan_is_its_modules_and_the_files_that_it_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "plan"
-    names = [
-        "a.py",
-        "below/b.py",
-        ".hidden/c.py",
-        "node_modules/d.py",
-        "venv/pyvenv.cfg",
-        "venv/e.py",
-        "f.txt",
-    ]
-    for name in [*names, "named.yaml"]:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text("x")
-    (folder / "link.py").symlink_to(folder / "a.py")
-    there = tmp_path / "there"
-    there.mkdir()
-
-    copied = transfer.copy_code(folder, ["named.yaml", "none.yaml"])
-    placed = transfer.place_files(copied, there)
-    assert sorted(path.relative_to(placed).as_posix() for path in placed.rglob("*") if path.is_file()) == [
-        "a.py",
-        "below/b.py",
-        "named.yaml",
-    ]
-    monkeypatch.setattr(transfer, "MAX_MODULES", 3)
-    assert transfer.copy_code(folder, ["named.yaml"]) is not None
-    monkeypatch.setattr(transfer, "MAX_MODULES", 2)
-    assert transfer.copy_code(folder, ["named.yaml"]) is None
-    (tmp_path / "empty").mkdir()
-    nothing = transfer.place_files(transfer.copy_code(tmp_path / "empty", []), there)
-    assert nothing.is_dir() and not list(nothing.iterdir())
 
 
 def session(source: SourceRepository, home: Path, name: str = "batch/run/1") -> Worktree:
@@ -378,44 +305,6 @@ def test_a_branch_is_sent_as_what_it_adds(source: SourceRepository, tmp_path: Pa
 
 
 # --- Starting files ---
-
-
-def test_the_digest_of_a_folder_is_of_names_contents_and_executable_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "files"
-    texts = {"b/c.txt": "c", "a.txt": "aä", "b.txt": "b"}
-    starting_files.write_texts(texts, folder)
-    (folder / "__pycache__").mkdir()
-    (folder / "__pycache__" / "x.pyc").write_text("x")
-    digest = starting_files.digest_of_folder(folder)
-    assert digest == starting_files.digest_of_texts(texts)
-    assert dict(starting_files.text_files(folder)) == texts
-
-    (folder / "a.txt").chmod(0o755)
-    assert starting_files.digest_of_folder(folder) != digest
-    (folder / "a.txt").chmod(0o644)
-    (folder / "link").symlink_to("a.txt")
-    assert starting_files.digest_of_folder(folder) != digest
-    (folder / "link").unlink()
-    for name, limit in (("MAX_FILES", 3), ("MAX_BYTES", 5)):
-        with monkeypatch.context() as patch:
-            patch.setattr(starting_files, name, limit)
-            assert starting_files.digest_of_folder(folder) == digest
-            patch.setattr(starting_files, name, limit - 1)
-            with pytest.raises(WorkspaceError, match="is too large for a task: 3 files, 5 bytes"):
-                starting_files.digest_of_folder(folder)
-    (folder / "out").symlink_to("/etc/passwd")
-    with pytest.raises(WorkspaceError, match="leads out of"):
-        starting_files.digest_of_folder(folder)
-    (folder / "out").unlink()
-    (folder / "binary").write_bytes(b"\xff")
-    with pytest.raises(WorkspaceError, match="cannot be read as text"):
-        list(starting_files.text_files(folder))
-    with pytest.raises(WorkspaceError, match="leads out of the task's folder"):
-        starting_files.write_texts({"../x": "x"}, folder)
-    with pytest.raises(WorkspaceError, match="cannot read"):
-        starting_files.digest_of_folder(tmp_path / "none")
 
 
 def test_files_replace_what_an_agent_left_in_their_place(tmp_path: Path) -> None:
@@ -465,13 +354,6 @@ async def test_a_repository_of_a_tasks_files_is_made_once_and_is_the_same_everyw
     assert list((tmp_path / "four" / "benchmarks" / ("f" * 64)).iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "plain"), [("shop", "shop"), ("a b/c", "a-b-c"), (".x.", "x"), ("files", "task"), ("..", "task")]
-)
-def test_the_name_of_a_tasks_folder(name: str, plain: str) -> None:
-    assert starting_files._plain(name) == plain
-
-
 # --- Merges ---
 
 
@@ -518,17 +400,6 @@ async def test_a_session_is_merged_to_the_checked_out_branch(
     assert merge_queue.was_merged(home, source, after)
     assert not merge_queue.was_merged(home, source, tip)
     assert not merge_queue.was_merged(tmp_path / "none", source, after)
-
-
-async def test_a_branch_that_is_not_checked_out_is_moved(source: SourceRepository, tmp_path: Path) -> None:
-    worked(source, tmp_path / "home", c="c\n")
-    source.git("checkout", "--quiet", "-b", "other")
-    (only,) = (await merged(source, tmp_path / "home")).merges
-
-    assert only.after_sha == source.base_commit("main") != source.base_commit("other")
-    assert not (source.root / "c.txt").exists()
-    assert merge_queue._checkout_of(source.git, "refs/heads/other") == source.root
-    assert merge_queue._checkout_of(source.git, "refs/heads/main") is None
 
 
 async def test_a_moved_base_is_combined_and_checked_again(source: SourceRepository, tmp_path: Path) -> None:
@@ -670,43 +541,6 @@ def test_an_agent_that_leaves_the_branch_or_breaks_its_repository_loses_no_file(
 
 
 # --- Ports, variables and the files of a session's repository ---
-
-
-def test_ports_are_reserved_once_and_released(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = {setup.FIRST_PORT}
-    monkeypatch.setattr(setup, "PORT_COUNT", 3)
-    monkeypatch.setattr(setup, "_ports_in_use", set[int]())
-    monkeypatch.setattr(setup, "_is_free", lambda port: port not in taken)
-    ports = {setup.reserve_port("s"), setup.reserve_port("s")}
-    assert ports == {setup.FIRST_PORT + 1, setup.FIRST_PORT + 2}
-    with pytest.raises(WorkspaceError, match=f"no port between {setup.FIRST_PORT} and"):
-        setup.reserve_port("s")
-    setup.release_port(setup.FIRST_PORT + 2)
-    assert setup.reserve_port("other") == setup.FIRST_PORT + 2
-
-
-def test_a_port_that_is_listened_on_is_not_free() -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        assert not setup._is_free(listener.getsockname()[1])
-
-
-@pytest.mark.parametrize(
-    ("value", "resolved"),
-    [("a ${B} ${C}", "a b c"), ("$B ${} ${1}", "$B ${} ${1}"), ("${B}${B}", "bb")],
-)
-def test_variables_refer_to_others(value: str, resolved: str) -> None:
-    assert setup._resolved("A", value, {"B": "b", "C": "c"}) == resolved
-    with pytest.raises(WorkspaceError, match=r"env.A refers to \$\{NONE\}, which is not set"):
-        setup._resolved("A", "${NONE}", {"B": "b"})
-
-
-def test_a_prompt_is_shortened_for_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(setup, "PROMPT_LIMIT_BYTES", 4)
-    assert setup._shortened("a\0bc") == "abc"
-    assert setup._shortened("abcdef") == "abcd"
-    assert setup._shortened("abcü") == "abc"
 
 
 def test_a_session_ignores_what_its_source_ignores(source: SourceRepository, tmp_path: Path) -> None:
