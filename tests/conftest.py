@@ -64,7 +64,8 @@ CAN_INSTALL = os.geteuid() == 0 and shutil.which("apt-get") is not None
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
     """A test that is skipped for a program that `make test` could have installed has failed."""
     report = yield
-    if report.skipped and CAN_INSTALL and any(name in str(report.longrepr) for name in INSTALLED_BY_MAKE):
+    reason = str(report.longrepr) if report.skipped else ""
+    if CAN_INSTALL and "install" in reason and any(name in reason for name in INSTALLED_BY_MAKE):
         report.outcome = "failed"
     return report
 

@@ -20,7 +20,6 @@ from proctor.cli.main import COMMANDS, _normalized
 from waiting import TIME_LIMIT_SECONDS
 
 ROOT = Path(__file__).parents[1]
-PLACEHOLDER = re.compile(r"[A-Z]{3,}|…")
 
 
 def _tool() -> Any:

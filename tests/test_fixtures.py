@@ -5,12 +5,10 @@ import json
 import subprocess
 import time
 from datetime import UTC, datetime
-from types import SimpleNamespace
 from urllib.request import Request, urlopen
 
 import pytest
 
-from proctor import testing
 from proctor.testing import eventually, eventually_async
 from proctor.testing.model_server import failure, reply
 from waiting import TIME_LIMIT_SECONDS
@@ -89,29 +87,6 @@ def test_a_condition_that_never_holds_fails_the_test_in_time():
     with pytest.raises(AssertionError, match=r"not met within 0\.05 seconds"):
         eventually(lambda: False, timeout=0.05)
     assert 0.05 <= time.monotonic() - started < 5
-
-
-@pytest.mark.parametrize(
-    ("took", "pause"), [(0.0, 0.01), (0.002, 0.01), (0.02, 0.06), (0.06, 0.18), (5.0, 0.2)]
-)
-async def test_the_next_call_of_a_condition_waits_for_three_times_the_length_of_the_last(
-    monkeypatch, took, pause
-):
-    now, pauses, values = [100.0], [], iter(["", "there"] * 2)
-
-    def look():
-        now[0] += took
-        return next(values)
-
-    async def sleep(seconds):
-        pauses.append(seconds)
-
-    monkeypatch.setattr(testing, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=pauses.append))
-    monkeypatch.setattr(testing, "asyncio", SimpleNamespace(sleep=sleep))
-
-    assert (eventually(look), await eventually_async(look)) == ("there", "there")
-
-    assert pauses == pytest.approx([pause, pause])
 
 
 async def test_the_event_loop_runs_on_while_a_test_waits():

@@ -1,8 +1,6 @@
 """A judge is asked one question on one scale, and its verdict is read with its reason."""
 
-import asyncio
 import json
-from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +9,6 @@ from proctor.errors import EvaluatorError, UsageError
 from proctor.judging import (
     Criterion,
     Judge,
-    ScoreDimension,
     TranscriptLine,
     criterion_prompt,
     score_criterion,
@@ -141,68 +138,6 @@ def test_a_criterion_has_a_scale_from_1_to_5_and_a_digest_of_16_digits() -> None
     assert criterion.digest == Criterion(name="y", instructions="?", low=1, high=5).digest
 
 
-def scored(*names: str) -> list[ScoreDimension]:
-    scale = SimpleNamespace(label_list="- good\n- bad")
-    return [SimpleNamespace(name=name, instruction=f"How {name}?", scale=scale) for name in names]
-
-
-def test_dimensions_are_named_in_a_question_unless_there_is_one_without_a_name() -> None:
-    assert judging._scales(scored("")) == ["Rate with exactly one of these labels:\n- good\n- bad"]
-    for names in (("kind",), ("kind", "clear")):
-        assert judging._scales(scored(*names)) == [
-            f"{name}: How {name}?\nRate it with exactly one of these labels:\n- good\n- bad" for name in names
-        ]
-    assert judging.fields_of(scored("")[0]) == ("reasoning", "score")
-    assert judging.fields_of(scored("kind")[0]) == ("kind_reasoning", "kind_score")
-    assert judging._form(scored("", "kind")).splitlines() == [
-        "Answer with one JSON object and nothing else:",
-        "{",
-        '  "reasoning": "your reasons, in a few sentences",',
-        '  "score": "one of the labels, word for word",',
-        '  "kind_reasoning": "your reasons about kind, in a few sentences",',
-        '  "kind_score": "one of the labels, word for word"',
-        "}",
-    ]
-
-
-@pytest.mark.parametrize("votes", [1, 3])
-async def test_the_first_failure_of_a_judge_is_the_failure_of_its_votes(votes, monkeypatch) -> None:
-    seeds = []
-
-    async def ask(judge, messages, parse, is_complete, usage, *, schema, seed):
-        seeds.append(seed)
-        raise EvaluatorError(f"no verdict {len(seeds)}")
-
-    monkeypatch.setattr(judging, "ask_until_readable", ask)
-    monkeypatch.setattr(judging, "schema_of", lambda asked: {})
-    with pytest.raises(EvaluatorError, match="no verdict 1"):
-        await judging.verdicts(SimpleNamespace(votes=votes), SimpleNamespace(dimensions=[]), [], None)
-    first = judging.FIRST_SEED
-    assert seeds == ([None] if votes == 1 else [first, first + 1, first + 2])
-
-
-@pytest.mark.parametrize(
-    ("scale", "passes_at", "problem"),
-    [
-        ("scalar", 5, ""),
-        ("scalar", 5.1, "it gives at most 5\nChoose a lower one."),
-        ("binary", 1, ""),
-        ("binary", 1.5, "it gives at most 1\nChoose a lower one."),
-        ("extraction", 100, ""),
-        ("categorical", 1, "is categorical and has no number to compare with"),
-        ("categorical", None, ""),
-        ("scalar", None, ""),
-    ],
-)
-def test_a_mark_that_no_session_can_reach_is_refused(scale, passes_at, problem) -> None:
-    if problem:
-        with pytest.raises(UsageError) as raised:
-            judging._check_mark("x", scale, 5, passes_at)
-        assert problem in str(raised.value)
-    else:
-        judging._check_mark("x", scale, 5, passes_at)
-
-
 HARM = judging.Scale(
     (
         judging.Rating("harmful", 0.0, "does harm"),
@@ -300,29 +235,6 @@ def test_a_question_is_put_with_its_pieces_its_scale_and_the_form_of_the_answer(
     }
 
 
-def test_the_prompt_of_a_criterion_ends_with_the_last_characters_of_a_long_conversation(monkeypatch) -> None:
-    monkeypatch.setattr(judging, "LONGEST_TRANSCRIPT", 10)
-    prompt = criterion_prompt(Criterion(name="x", instructions=" ? "), LINES, None, "")
-    assert "<conversation>\n happened?\n</conversation>" in prompt
-    assert prompt.startswith("You judge a conversation by one criterion: x.\n\n?\n\nThe conversation")
-    assert "Judge only the last message" not in prompt
-    turn = criterion_prompt(Criterion(name="x", instructions="?"), LINES, 1, "")
-    assert "Judge only the last message, by the client." in turn and "happened" not in turn
-
-
-@pytest.mark.parametrize("failing", [1, 2])
-async def test_a_vote_that_fails_is_the_failure_although_others_are_still_asked(failing, monkeypatch) -> None:
-    async def ask(judge, messages, parse, is_complete, usage, *, schema, seed):
-        if seed == failing:
-            raise EvaluatorError(f"vote {seed} failed")
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(judging, "ask_until_readable", ask)
-    question = judging.plain_question("?", HARM)
-    with pytest.raises(EvaluatorError, match=f"^vote {failing} failed$"):
-        await judging.verdicts(SimpleNamespace(votes=2), question, [], None)
-
-
 def test_two_hundred_thousand_characters_of_a_conversation_are_judged() -> None:
     line = TranscriptLine(speaker="a", text="x" * 300_000)
     prompt = criterion_prompt(Criterion(name="n", instructions="?"), [line], None, "")
@@ -353,20 +265,6 @@ def test_votes_become_a_verdict(labels, label, value, told) -> None:
     assert verdict.explanation.startswith(told)
     given = [each.value for each in HARM.ratings for name in labels if each.label == name]
     assert sorted(verdict.votes) == (sorted(given) if len(labels) > 1 else [])
-
-
-@pytest.mark.parametrize("labels", [[None], ["half", None], ["half", None, None], [None, None]])
-def test_votes_of_which_half_cannot_be_read_are_no_verdict(labels) -> None:
-    verdict = judging._aggregate("", HARM, [vote(label) for label in labels])
-    assert verdict == judging.DimensionVerdict(error="the judge gave no verdict that could be read")
-
-
-def test_labels_without_values_are_counted() -> None:
-    scale = judging.Scale((judging.Rating("a"), judging.Rating("b"), judging.Rating("c")))
-    votes = [judging.Vote({"": scale.ratings[place]}, {"": f"r{place}"}) for place in (2, 1, 2, 1)]
-    verdict = judging._aggregate("", scale, votes)
-    assert (verdict.label, verdict.value, verdict.votes) == ("b", None, ("c", "b", "c", "b"))
-    assert verdict.explanation == "2 of 4 votes for b (c, b, c, b). r1"
 
 
 def test_a_vote_is_complete_if_each_dimension_has_a_rating() -> None:

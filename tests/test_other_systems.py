@@ -1,13 +1,11 @@
 """What is Linux-only degrades: as on macOS, with `/proc` and the calls of Linux taken away."""
 
-import ctypes
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from proctor.batch.engines import processes
-from proctor.cli import run
 from proctor.store import writer
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -34,9 +32,3 @@ def test_the_owner_of_a_run_is_known_by_its_heartbeat() -> None:
 @pytest.mark.usefixtures("without_proc")
 def test_workers_are_started_as_new_processes() -> None:
     assert processes.can_fork() is False
-
-
-def test_memory_cannot_be_protected_and_the_command_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
-
-    run.protect_memory()

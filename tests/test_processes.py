@@ -2,9 +2,7 @@
 
 import asyncio
 import os
-import py_compile
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -364,29 +362,6 @@ async def test_ending_one_program_leaves_another_of_the_same_attempt_alone(tmp_p
         await other.end()
         assert await other.ended() == 128 + signal.SIGTERM
     assert running(mark) == []
-
-
-@pytest.mark.parametrize("change", ["", "source", "python", "removed", "never"])
-async def test_a_supervisor_is_started_from_its_compiled_file_only_while_that_is_up_to_date(
-    tmp_path, attempt, monkeypatch, change
-):
-    source, compiled = tmp_path / "warden.py", tmp_path / "warden.pyc"
-    shutil.copy(warden.__file__, source)
-    py_compile.compile(str(source), str(compiled))
-    if change == "source":
-        source.write_text(source.read_text() + "# changed\n")
-    elif change == "python":
-        compiled.write_bytes(b"\x00" * 4 + compiled.read_bytes()[4:])
-    elif change == "removed":
-        compiled.unlink()
-    monkeypatch.setattr(warden, "__file__", str(source))
-    monkeypatch.setattr(warden, "__cached__", None if change == "never" else str(compiled))
-
-    finished = await run(
-        "tr '\\0' ' ' </proc/$PPID/cmdline", folder=tmp_path, environment=ENVIRONMENT, attempt=attempt
-    )
-
-    assert f" {source if change else compiled} " in finished.output
 
 
 async def test_killing_the_warden_does_not_save_what_it_watched(tmp_path, attempt):

@@ -1,10 +1,8 @@
 """What a run gets from its context: models, evaluators, a store, people, and pauses between attempts."""
 
-import asyncio
 import random
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +16,6 @@ from proctor.context import (
     Notice,
     RunContext,
     Settings,
-    StoreQuestions,
     make_models,
     no_evaluators,
 )
@@ -135,39 +132,6 @@ def test_traffic_is_recorded_or_replayed_and_not_both(tmp_path: Path) -> None:
         replayed = make_models(here, ModelOptions(replay=str(file)), records=records)
         assert isinstance(replayed.recording, Replay) and replayed.is_replayed
         replayed.recording.close()
-
-
-@pytest.mark.parametrize(("asked", "patience"), [(None, 7.0), (0.0, 0.0), (3.0, 3.0)])
-def test_a_plan_may_say_how_long_calls_wait_for_a_provider(
-    asked: float | None, patience: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[Any] = []
-    monkeypatch.setattr(
-        context,
-        "ModelRouter",
-        lambda environment, **named: made.append((environment, named)) or SimpleNamespace(),
-    )
-    monkeypatch.setattr(context, "RatePools", lambda **named: named)
-    here = settings(
-        tmp_path,
-        outage_patience_seconds=7.0,
-        environment={"A": "1", "B": "1"},
-        prices={"m": {"input": 1.0}, "n": {"input": 1.0}},
-        call_limits={"openai": 3},
-    )
-    options = ModelOptions(
-        outage_patience_seconds=asked, variables={"B": "2"}, prices={"n": {"input": 2.0}}, folders=[Path("f")]
-    )
-    make_models(here, options, limit_share=0.5)
-    ((environment, named),) = made
-    # What the plan says comes first.
-    assert environment == {"A": "1", "B": "2"}
-    assert named["prices"] == {"m": {"input": 1.0}, "n": {"input": 2.0}}
-    assert named["needs_prices"] is False and named["folders"] == [Path("f")]
-    assert named["pools"] == {"most": {"openai": 3}, "share": 0.5, "outage_patience_seconds": patience}
-    made.clear()
-    make_models(settings(tmp_path, store_budget_usd=0.0), ModelOptions())
-    assert made[0][1]["needs_prices"] is True
 
 
 def test_functions_answer_for_the_models_of_their_names(tmp_path: Path) -> None:
@@ -294,25 +258,6 @@ def test_attempts_wait_for_providers_and_hold_money_for_each_try(tmp_path: Path)
         no_evaluators("polite", {}, models)  # type: ignore[arg-type]
 
 
-def test_evaluators_are_found_in_the_folder_of_the_plan_and_the_home(tmp_path: Path) -> None:
-    evaluation: Any = {"lambdas": {"arn": "m:f"}, "models": {"id": "openai/m"}}
-    here = settings(tmp_path, evaluation=evaluation, folders=(tmp_path,), user_environment={"HOME": "/h"})
-    ctx, _ = run_context(tmp_path, settings=here)
-    found = ctx._evaluator_settings(tmp_path, {"d": 1}, "mark", "none")
-    assert (found.folder, found.definitions, found.mark, found.sandbox) == (
-        tmp_path,
-        {"d": 1},
-        "mark",
-        "none",
-    )
-    assert (found.lambdas, found.model_names) == ({"arn": "m:f"}, {"id": "openai/m"})
-    registry = context.evaluator_registry(here, found)
-    assert registry.folder == tmp_path and registry.mark == "mark"
-    assert list(registry.folders) == [tmp_path / "evaluators", tmp_path / "home" / "evaluators"]
-    assert (registry.lambdas, registry.model_names) == ({"arn": "m:f"}, {"id": "openai/m"})
-    assert registry.environment["HOME"] == "/h"
-
-
 @pytest.mark.parametrize(
     ("url", "hidden", "files"),
     [
@@ -352,32 +297,3 @@ class Questions:
 
     def withdraw_question(self, run_id: str, question: str) -> None:
         self.calls.append(("withdrawn", run_id, question))
-
-
-@pytest.mark.parametrize(("after", "announced"), [(0, False), (2, True)])
-async def test_a_question_is_stored_until_it_is_answered(
-    after: int, announced: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pauses: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        pauses.append(seconds)
-
-    monkeypatch.setattr(context.asyncio, "sleep", sleep)
-    said: list[str] = []
-    store: Any = Questions(after)
-    assert await StoreQuestions(store, "r", lambda: NOW, said.append).ask("i", "port", "What now?") == "yes"
-    assert store.calls == [("r", "i", "port", "What now?", NOW)]
-    assert said == (["waiting for port to answer q1 (in the page of the run)"] if announced else [])
-    assert pauses == [context.POLL_SECONDS] * after
-
-
-async def test_a_question_that_nobody_waits_for_is_withdrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def sleep(seconds: float) -> None:
-        raise asyncio.CancelledError
-
-    monkeypatch.setattr(context.asyncio, "sleep", sleep)
-    store: Any = Questions(5)
-    with pytest.raises(asyncio.CancelledError):
-        await StoreQuestions(store, "r", lambda: NOW, lambda text: None).ask("i", "port", "What now?")
-    assert store.calls[1:] == [("withdrawn", "r", "q1")]

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from proctor import config
 from proctor.cache import LruCache, ResultCache
 from proctor.config import checked_token, read_token_file, serve_tokens
 from proctor.errors import UsageError, WorkspaceError, blame
@@ -114,38 +113,6 @@ def test_tokens_come_from_files_the_environment_and_digests(tmp_path: Path) -> N
     (tmp_path / "token").write_bytes(b"\xff" * 20)
     with pytest.raises(UsageError, match="cannot read"):
         read_token_file(tmp_path / "token", "here")
-
-
-GOOD = {"role": config.ROLES_IN_ORDER[0], "token_env": "MINE"}
-
-
-@pytest.mark.parametrize(
-    ("entries", "problem"),
-    [
-        ([], "is not a section"),
-        ({"a": "x"}, "is not a section of settings"),
-        ({"a": {**GOOD, "role": 3}}, "is not a section of settings"),
-        ({"a": {**GOOD, "rol": "x"}}, "has no setting `rol`"),
-        ({"-a": GOOD}, "choose another name"),
-        ({"a" * 65: GOOD}, "choose another name"),
-        ({"local": GOOD}, "choose another name"),
-        ({"a": {"role": GOOD["role"]}}, "needs one of"),
-        ({"a": {**GOOD, "sha256": "a" * 64}}, "needs one of"),
-        ({"a": {**GOOD, "role": "king"}}, "`role` should be one of"),
-        ({"a": {"role": GOOD["role"], "sha256": "x" * 64}}, "64 hexadecimal digits"),
-    ],
-)
-def test_a_named_token_with_a_fault_is_refused(tmp_path: Path, entries: Any, problem: str) -> None:
-    with pytest.raises(UsageError, match=problem):
-        config._token_entries(tmp_path / "proctor.toml", entries)
-
-
-def test_files_of_tokens_are_beside_the_file_that_names_them(tmp_path: Path) -> None:
-    entry = {"role": GOOD["role"], "token_file": "secret/token"}
-    made = config._token_entries(tmp_path / "proctor.toml", {"a" * 64: GOOD, "b.c-d_e": entry})
-    assert (
-        made["b.c-d_e"]["token_file"] == str(tmp_path / "secret/token") and "token_file" not in made["a" * 64]
-    )
 
 
 # --- Caches ---

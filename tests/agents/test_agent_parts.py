@@ -7,46 +7,9 @@ from typing import Any
 import pytest
 
 from proctor.agent import Access
-from proctor.agents._program import _read
 from proctor.agents.opencode import _duration, _OpencodeReader
 from proctor.agents.scripted import ScriptEnd, ScriptStep, Stage
 from proctor.session import Intervention, Message, ToolCall
-
-
-class Reader:
-    """Takes objects with `event` for events."""
-
-    def __init__(self) -> None:
-        self.lines, self.texts = list[str](), list[str]()
-
-    def feed(self, line: str) -> bool:
-        self.lines.append(line)
-        return "event" in line
-
-    def feed_text(self, block: str) -> None:
-        self.texts.append(block)
-
-
-@pytest.mark.parametrize(
-    ("block", "lines", "texts", "others", "has_event"),
-    [
-        ('{"event": 1}\n', ['{"event": 1}'], [], [], True),
-        ('a\n{"event": 1}\nb\n', ['{"event": 1}'], ["a\n", "b\n"], ["a\n", "b\n"], True),
-        ('{"x": 1}\n  {"y": 2}\n', ['{"x": 1}', '  {"y": 2}'], [], ['{"x": 1}\n', '  {"y": 2}\n'], False),
-        ("plain\ntext\n", [], ["plain\ntext\n"], ["plain\ntext\n"], False),
-        ("a {b}\n", [], ["a {b}\n"], ["a {b}\n"], False),
-        ('{"event": 1}', [], ['{"event": 1}'], ['{"event": 1}'], False),
-    ],
-)
-def test_lines_that_may_be_events_are_read_one_by_one_and_text_at_once(
-    block: str, lines: list[str], texts: list[str], others: list[str], has_event: bool
-) -> None:
-    for keeps in (True, False):
-        reader, kept = Reader(), list[str]()
-        clip: Any = SimpleNamespace(add=kept.append) if keeps else None
-        assert _read(block, reader, clip) is has_event  # type: ignore[arg-type]
-        assert (reader.lines, reader.texts) == (lines, texts)
-        assert kept == (others if keeps else [])
 
 
 def tool(**state: Any) -> dict[str, Any]:

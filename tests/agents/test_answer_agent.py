@@ -5,12 +5,12 @@ import json
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from proctor.agents import _only_adapter, with_keys
+from proctor.agents import _only_adapter
 from proctor.agents._function import AgentContext, FunctionAgent, _positional, as_answer
 from proctor.agents.aider import _AiderReader
 from proctor.agents.answer import AnswerAgent
@@ -163,15 +163,6 @@ def test_the_file_of_an_agent_holds_one_adapter() -> None:
             TypeError, match=f"^agents.some holds {number} adapters; an agent's file holds one"
         ):
             _only_adapter(module(**members))
-
-
-def test_an_agent_with_its_keys_has_all_else_of_the_agent() -> None:
-    agent: Any = SimpleNamespace(keys=("A", "B", "C"), stand_in=False, needs_network=True)
-    keyed: Any = with_keys(agent, {"A": "1", "B": "", "D": "4"})
-    assert keyed.key_variables == {"A": "1"} and keyed.needs_network is True
-    with pytest.raises(AttributeError):
-        keyed._hidden  # noqa: B018
-    assert with_keys(agent, {"D": "4"}) is agent
 
 
 def test_the_rules_of_a_script_are_a_list() -> None:

@@ -14,7 +14,6 @@ from proctor.agent import Access, Assignment
 from proctor.agents import find_agent
 from proctor.agents._program import ProgramRun, as_argument, read_text, with_loopback
 from proctor.agents._stream_json import StreamJson
-from proctor.agents.amp import Amp, Switches
 from proctor.agents.command import _Lines
 from proctor.agents.scripted import ScriptStep, Stage, perform
 from proctor.errors import WorkspaceError
@@ -226,33 +225,3 @@ async def test_an_edit_replaces_the_first_place(tmp_path: Path) -> None:
     step = ScriptStep(kind="edit", value={"path": "f", "find": "a", "replace": "b"})
     await perform([step], stage)
     assert (tmp_path / "f").read_text() == "b a a"
-
-
-@pytest.mark.parametrize(
-    ("installed", "mode", "model", "problem"),
-    [
-        (False, "", "m", ""),
-        (False, "deep", "", ""),
-        (True, "", "", ""),
-        (True, "", "default", ""),
-        (True, "", "m", "cannot be asked for `m`"),
-        (True, "deep", "", "has no modes, so none can be `deep`"),
-    ],
-)
-def test_what_an_installed_amp_refuses(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, installed: bool, mode: str, model: str, problem: str
-) -> None:
-    asked: list[tuple[object, ...]] = []
-
-    def switches(*call: object) -> Switches:
-        asked.append(call)
-        return Switches()
-
-    monkeypatch.setattr("proctor.agents.amp._switches", switches)
-    program = tmp_path / "amp"
-    if installed:
-        program.write_text("#!/bin/sh\n")
-        program.chmod(0o755)
-    refusal = Amp(mode=mode).refusal(model, {"PATH": str(tmp_path), "HOME": "/h"})
-    assert problem in refusal and bool(refusal) is bool(problem)
-    assert asked == ([(str(program), str(tmp_path), "/h")] if problem else [])

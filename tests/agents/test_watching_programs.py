@@ -8,12 +8,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from proctor.agent import Access, WorkDone, problem_of
+from proctor.agent import Access, WorkDone
 from proctor.agents import _program, amp
 from proctor.agents._program import GatewayProgram, Installable, ProgramCall, ProgramRun
 from proctor.agents.amp import Amp, Switches
 from proctor.errors import RateLimited, WorkspaceError
-from proctor.processes import CouldNotStart
 from proctor.processes.streams import Unfinished
 from proctor.session import Note
 
@@ -168,17 +167,6 @@ async def test_an_error_while_a_program_is_read_leaves_what_it_printed(watched: 
     assert watched.assignment.output.text == "out\nerr [key]"
 
 
-async def test_a_program_that_cannot_be_started_is_an_error_of_the_workspace(
-    place: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def started(*_: Any, **__: Any) -> Any:
-        raise CouldNotStart("no such file")
-
-    monkeypatch.setattr(_program, "started", started)
-    with pytest.raises(WorkspaceError, match=r"^the agent's program could not be started: no such file"):
-        await _program.watch(["agent"], place.assignment(), Reader(), place.events.append)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Some(GatewayProgram):
     login: str = ""
@@ -235,74 +223,6 @@ async def test_a_program_gets_the_gateway_in_its_environment(
 
 
 @pytest.mark.parametrize(
-    ("mode", "model", "switches", "refusal"),
-    [
-        ("", "", None, ""),
-        ("", "default", None, ""),
-        ("", "smart", Switches(("smart",), has_modes=True), ""),
-        ("", "x/gpt-5", Switches(has_gpt5=True), ""),
-        (
-            "",
-            "gpt-9",
-            Switches(("smart", "rush"), has_modes=True),
-            "the installed amp cannot be asked for `gpt-9`: it chooses models by its mode\n"
-            "Remove `model`, or set it to a mode of this version: smart, rush.",
-        ),
-        (
-            "",
-            "gpt-9",
-            Switches(),
-            "the installed amp cannot be asked for `gpt-9`: it chooses models by its mode\n"
-            "Remove `model`, or set it to a mode of this version: none.",
-        ),
-        ("deep", "gpt-9", Switches((), has_modes=True), ""),
-        ("deep", "", Switches(), "the installed amp has no modes, so none can be `deep`"),
-    ],
-)
-def test_models_that_amp_cannot_be_asked_for(
-    place: Any, monkeypatch: pytest.MonkeyPatch, mode: str, model: str, switches: Any, refusal: str
-) -> None:
-    asked = list[Any]()
-    monkeypatch.setattr(amp, "_switches", lambda *call: asked.append(call) or switches)
-    program = place.program("amp", "#!/bin/sh\n")
-    environment = {"PATH": place.environment["PATH"], "HOME": "/h"}
-    assert Amp(mode=mode).refusal(model, environment) == refusal
-    assert asked == ([] if switches is None else [(str(program), environment["PATH"], "/h")])
-    del environment["HOME"]
-    Amp(mode=mode).refusal(model, environment)
-    assert [call[2] for call in asked] == ([] if switches is None else ["/h", "/"])
-    assert Amp(mode=mode).refusal(model, {"PATH": "/none"}) == ""
-
-
-async def test_amp_is_called_with_what_its_version_understands(
-    place: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls, asked = list[Any](), list[Any]()
-
-    async def watch(command: Any, assignment: Any, reader: Any, record: Any, **options: Any) -> WorkDone:
-        calls.append((command[1:], options))
-        return WorkDone()
-
-    switches = Switches(("smart",), has_modes=True)
-    monkeypatch.setattr(amp, "watch", watch)
-    monkeypatch.setattr(amp, "_switches", lambda *call: asked.append(call) or switches)
-    program = place.program("amp", "#!/bin/sh\n")
-    place.environment["AMP_API_KEY"] = "secret"
-    for agent, model in ((Amp(), ""), (Amp(arguments=["-v"]), "x/smart"), (Amp(mode="deep"), "gpt-9")):
-        await place.work(agent, model=model)
-    assert [command for command, _ in calls] == [
-        ["-x", "--stream-json"],
-        ["-v", "-x", "--mode", "smart", "--stream-json"],
-        ["-x", "--mode", "deep", "--stream-json"],
-    ]
-    assert set(asked) == {(str(program), place.environment["PATH"], str(place.home))}
-    options = {"typed": "Fix it.", "secrets": ["secret"], "unanswered_seconds": amp.UNANSWERED_SECONDS}
-    assert all(given == options for _, given in calls)
-    with pytest.raises(WorkspaceError, match="cannot be asked for `gpt-9`"):
-        await place.work(Amp(), model="gpt-9")
-
-
-@pytest.mark.parametrize(
     ("text", "switches"),
     [
         ("", Switches()),
@@ -325,24 +245,3 @@ def test_whether_amp_can_be_used(place: Any, installed: bool, key: str, login: s
     found = Amp(login=login).availability(environment)
     assert found.ready is ready
     assert (found.problem == "AMP_API_KEY is not set") is (installed and not ready)
-
-
-@pytest.mark.parametrize(
-    ("declared", "prompt", "model", "setting"),
-    [
-        ({}, "x" * 999, "", None),
-        ({"needs_model": True}, "x", "", "model"),
-        ({"needs_model": True}, "x", "m", None),
-        ({"longest_prompt": 4}, "éé", "", None),
-        ({"longest_prompt": 4}, "ééx", "", "prompt"),
-        ({"longest_prompt": None}, "x" * 999, "", None),
-    ],
-)
-def test_why_an_agent_cannot_work_on_a_prompt(
-    declared: dict[str, Any], prompt: str, model: str, setting: str | None
-) -> None:
-    agent: Any = SimpleNamespace(**declared)
-    problem = problem_of(agent, "some", prompt, model)
-    assert (problem and problem[0]) == setting
-    if setting == "prompt":
-        assert problem is not None and problem[1].endswith("at most 4 bytes")

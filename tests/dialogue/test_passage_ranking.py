@@ -1,6 +1,5 @@
 """Passages are ranked by a server: by its scores, or by the angle between embeddings."""
 
-import json
 from typing import Any
 
 import pytest
@@ -50,37 +49,3 @@ async def test_too_few_embeddings_and_empty_ones_are_refused() -> None:
 async def test_a_server_that_answers_with_an_error_is_quoted() -> None:
     with pytest.raises(WorldError, match=r"answered 503: "):
         await best(ServerReply(status=503, body={"error": "busy"}))
-
-
-RERANKED = {
-    "the highest score": ([(0, 0.2), (2, 0.9), (1, 0.5)], "food"),
-    "a missing score is none": ([(1, None), (0, 0.1)], "sleep"),
-    "the first passage": ([(0, 1.0)], "sleep"),
-    "the last passage": ([(2, 1.0)], "food"),
-    "no result": ([], None),
-    "a passage that was not sent": ([(3, 1.0)], None),
-    "a negative passage": ([(-1, 1.0)], None),
-}
-
-
-@pytest.mark.parametrize("case", RERANKED)
-async def test_a_reranking_server_names_the_passage(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    results, name = RERANKED[case]
-    sent = list[Any]()
-
-    async def send(url: str, body: dict[str, Any], *, what: str) -> tuple[int, str]:
-        sent.append((url, body))
-        scored = [
-            {"index": index} | ({"relevance_score": score} if score is not None else {})
-            for index, score in results
-        ]
-        return 200, json.dumps({"results": scored})
-
-    monkeypatch.setattr("proctor.dialogue.steps.send", send)
-    if name is None:
-        with pytest.raises(WorldError, match="returned no result"):
-            await best_passage("http://h/rerank/", "m", "tired", PASSAGES)
-    else:
-        assert await best_passage("http://h/rerank/", "m", "tired", PASSAGES) == name
-    texts = ["sleep: night", "work: office", "food: lunch"]
-    assert sent == [("http://h/rerank/", {"model": "m", "query": "tired", "documents": texts, "top_n": 1})]

@@ -6,57 +6,10 @@ import socket
 import sys
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from proctor.evaluators import code, function_worker
-from proctor.evaluators.code import FunctionProcess, ProcessDied, _references
-
-
-async def answer_of(data: bytes) -> object:
-    """The answer that a process reads from these bytes."""
-    process = FunctionProcess.__new__(FunctionProcess)
-    process._reader = asyncio.StreamReader()
-    process._reader.feed_data(data)
-    process._reader.feed_eof()
-    return await process.answer()
-
-
-async def test_an_answer_has_a_length_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert code.LONGEST_ANSWER == 4 << 20
-    monkeypatch.setattr(code, "LONGEST_ANSWER", 4)
-    assert await answer_of(b"4\ntrue") is True
-    assert await answer_of(b"1\n7rest") == 7
-    for broken in (b"5\nfalse", b"-1\n", b"", b"x\n", b"4\ntru", b"0\n", b"2\n{x"):
-        with pytest.raises(ProcessDied, match="the function's process ended without an answer"):
-            await answer_of(broken)
-
-
-def test_ground_truth_of_a_turn_that_exists(monkeypatch: pytest.MonkeyPatch) -> None:
-    turns = [SimpleNamespace(id=f"t{number}") for number in range(2)]
-    monkeypatch.setattr(code, "turns_of", lambda evidence: turns)
-    truth = {"assertions": ["a"], "turns": []}
-    monkeypatch.setattr(code, "reference_document", lambda reference: truth)
-    reference = SimpleNamespace(responses={2: "none", 1: "second", 0: "first"})
-    evidence = SimpleNamespace(reference=reference, session_id="s")
-
-    def found(level: str, turn: int) -> list[tuple[object, ...]]:
-        entries = _references(evidence, SimpleNamespace(level=level, turn=turn))  # type: ignore[arg-type]
-        assert entries[0] == {"context": {"spanContext": {"sessionId": "s"}}, "assertions": ["a"]}
-        return [
-            (each["context"]["spanContext"]["traceId"], each["expectedResponse"]["text"])  # type: ignore[index, call-overload]
-            for each in entries[1:]
-        ]
-
-    assert found("session", 0) == [("t0", "first"), ("t1", "second")]
-    assert found("trace", 1) == [("t1", "second")]
-    assert found("tool_call", 0) == [("t0", "first")]
-    assert found("trace", 2) == []
-    truth.pop("assertions")
-    assert [*_references(evidence, SimpleNamespace(level="trace", turn=5))] == []  # type: ignore[arg-type]
-    evidence.reference = None
-    assert _references(evidence, SimpleNamespace(level="session", turn=0)) == []  # type: ignore[arg-type]
+from proctor.evaluators import function_worker
 
 
 @pytest.mark.parametrize(

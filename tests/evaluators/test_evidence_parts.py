@@ -1,12 +1,9 @@
 """Parts of evidence: turns, lines that a judge sees, sessions and ground truth as documents, definitions."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from proctor.errors import UsageError
 from proctor.evaluator import Evidence, Reference, Trace
-from proctor.evaluators import code as own_code
 from proctor.evaluators.code import (
     base_event,
     event_target,
@@ -386,31 +383,3 @@ def test_an_event_names_its_evaluator_and_contains_the_session(level, word):
     assert evidence_of_document(event["session"], Reference(assertions=("other",))).reference.assertions == (
         "other",
     )
-
-
-async def test_output_after_the_limit_is_dropped(monkeypatch):
-    monkeypatch.setattr(own_code, "MOST_OUTPUT", 5)
-
-    async def lines():
-        for line in ("abc", "de", "f"):
-            yield line
-
-    assert await own_code._output(SimpleNamespace(lines=lines)) == "abc\nde"
-
-
-@pytest.mark.parametrize(
-    ("output", "value", "error"),
-    [
-        ('{"value": 1}', 1.0, ""),
-        ('noise\n{"value": 0.5}\nmore noise', 0.5, ""),
-        ('{"value": 1}\n{"value": 2}\n\n', 2.0, ""),
-        ("3\n" + "x\n" * 19, 3.0, ""),
-        ("3\n" + "x\n" * 20, None, "it did not print JSON: 3\nx"),
-        ("x" * 201, None, "it did not print JSON: " + "x" * 200),
-        (" \n", None, "it printed nothing"),
-    ],
-)
-def test_the_score_of_a_program_is_its_last_line_of_json(output, value, error):
-    score = own_code._read(Score(evaluator="e"), output)
-    assert (score.value, score.error_code) == (value, "InvalidResult" if error else "")
-    assert score.error.startswith(error) and len(score.error) <= 223

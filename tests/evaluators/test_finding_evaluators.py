@@ -6,7 +6,7 @@ import pytest
 
 from proctor.errors import UsageError
 from proctor.evaluators import EvaluationSettings, EvaluatorNotFound, find_evaluator, registry
-from proctor.evaluators.registry import evaluator_of, list_evaluators, read_document
+from proctor.evaluators.registry import evaluator_of, list_evaluators
 
 SCALE = {
     "numerical": [
@@ -101,25 +101,6 @@ def test_everything_wrong_with_a_definition_is_said_at_once(tmp_path):
     with pytest.raises(UsageError) as raised:
         made({"evaluatorName": "a b", "level": "DAY", "evaluatorConfig": {}}, tmp_path)
     assert len(str(raised.value).splitlines()) >= 2
-
-
-def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
-    with pytest.raises(UsageError, match=r"none\.yaml: there is no such file$"):
-        read_document(tmp_path / "none.yaml")
-    file = tmp_path / "a.json"
-    file.write_text("[1] ")
-    assert read_document(file) == [1]
-    monkeypatch.setattr(registry, "LARGEST_DEFINITION_BYTES", 4)
-    assert read_document(file) == [1]
-    monkeypatch.setattr(registry, "LARGEST_DEFINITION_BYTES", 3)
-    with pytest.raises(UsageError, match=r"a\.json: larger than 0 MiB$"):
-        read_document(file)
-    monkeypatch.undo()
-    file.write_text("{")
-    with pytest.raises(UsageError, match=r"a\.json: "):
-        read_document(file)
-    (tmp_path / "b.yaml").write_text("a: [1, b]\n")
-    assert read_document(tmp_path / "b.yaml") == {"a": [1, "b"]}
 
 
 def test_definitions_of_the_first_folder_come_first(tmp_path):

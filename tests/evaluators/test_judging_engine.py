@@ -6,15 +6,12 @@ import pytest
 from judged_sessions import Judge as Answers
 from judged_sessions import session, turn, weather
 
-from proctor import judging
 from proctor.errors import EvaluatorError, ModelError, UsageError
 from proctor.evaluator import Evidence
 from proctor.evaluators import model_judge
 from proctor.evaluators.definition import new_evaluator
 from proctor.evaluators.model_judge import (
     FAILURES,
-    INTENT,
-    SUMMARY,
     InsightJudge,
     RubricEvaluator,
     family_of,
@@ -31,7 +28,6 @@ from proctor.judging import (
     TranscriptLine,
     criteria_from,
     criterion_of,
-    criterion_prompt,
     rubric_names,
     score_criterion,
     verdicts,
@@ -103,18 +99,6 @@ async def test_an_unreadable_verdict_is_asked_for_once_more_and_then_an_error():
     asked, given = judge('{"score": 3}')
     assert [score.explanation for score in await score_criterion(made, LINES, asked)] == [""]
     assert len(given.requests) == 1, "reasons may be missing"
-
-
-def test_a_prompt_shows_the_profile_only_where_it_is_to_be_seen(monkeypatch):
-    plain, seeing = (Criterion(name="c", instructions=" Ask. ", sees_profile=sees) for sees in (False, True))
-    assert "<profile>\nAnn\n</profile>" in criterion_prompt(seeing, LINES, None, "Ann")
-    assert "<profile>" not in criterion_prompt(plain, LINES, None, "Ann")
-    assert "<profile>" not in criterion_prompt(seeing, LINES, None, "")
-    text = criterion_prompt(plain, LINES, None, "")
-    assert text.startswith("You judge a conversation by one criterion: c.\n\nAsk.\n\nThe conversation")
-    assert "Judge only" not in text
-    monkeypatch.setattr(judging, "LONGEST_TRANSCRIPT", 12)
-    assert "<conversation>\nAs you like.\n" in criterion_prompt(plain, LINES, None, "")
 
 
 def test_a_digest_depends_on_what_changes_verdicts():
@@ -316,32 +300,6 @@ async def test_a_failure_names_the_turn_and_the_call():
         )
         assert "category" not in details
     assert category in given.asked() and given.requests[0].messages[0]["role"] == "system"
-
-
-async def test_an_intent_shows_the_first_messages_of_the_user(monkeypatch):
-    monkeypatch.setattr(model_judge, "LONGEST_MESSAGE", 4)
-    asked, _ = judge(json.dumps({"description": "d", "intent": "i" * 300}))
-    turns = [turn(number, f"{number} prompt" if number != 2 else "", "a") for number in range(1, 8)]
-    (score,) = await InsightJudge(name=INTENT, judge_model=asked).judge(session(*turns))
-    assert json.loads(score.explanation)["userMessages"] == ["1 pr", "3 pr", "4 pr", "5 pr", "6 pr"]
-    assert len(score.label) == 200
-
-
-async def test_sessions_that_are_empty_or_too_long_and_answers_without_a_finding_are_errors(monkeypatch):
-    asked, given = judge('{"approach_taken": "x"}')
-    made = InsightJudge(name=SUMMARY, judge_model=asked)
-    (empty,) = await made.judge(Evidence(session_id="s"))
-    assert (empty.error, given.requests) == ("the session is empty", [])
-    (unreadable,) = await made.judge(weather())
-    assert unreadable.error == "the judge gave no finding that could be read"
-    assert (unreadable.cost_usd, len(given.requests)) == (0.02, 2)
-    monkeypatch.setattr(model_judge, "MOST_INPUT_TOKENS", 10)
-    (long,) = await made.judge(weather())
-    assert "more than the limit of 10" in long.error and len(given.requests) == 2
-    assert (
-        len({InsightJudge(name=name, judge_model=asked).digest for name in (FAILURES, INTENT, SUMMARY)}) == 3
-    )
-    assert (made.level, len(made.digest)) == ("session", 16)
 
 
 # Files of new evaluators

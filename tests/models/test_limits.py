@@ -6,9 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from proctor.errors import ModelError, RateLimited
-from proctor.models import rate_limits
 from proctor.models.rate_limits import RatePolicy, RatePool, RatePools, spent_window_seconds
-from waiting import TIME_LIMIT_SECONDS
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -280,21 +278,3 @@ async def test_waiting_calls_that_are_cancelled_leave_their_place_and_their_slot
     assert (pool.state.in_use, pool.state.waiting) == (0, 0)
     assert await pool.call(held) == "yes"
     assert pool.state.held_seconds == 0 and pool.state.waited_seconds >= 0
-
-
-async def test_a_waiting_call_looks_after_each_slice_whether_it_still_may_wait(monkeypatch):
-    monkeypatch.setattr(rate_limits, "SLICE_SECONDS", 0.001)
-    slot: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-    moments, reported = [], []
-
-    def check() -> None:
-        moments.append(len(reported))
-        if len(moments) == 3:
-            raise ModelError("enough")
-
-    with pytest.raises(ModelError, match="enough"):
-        async with asyncio.timeout(TIME_LIMIT_SECONDS):
-            await rate_limits._wait_in_slices(slot, 2.0, lambda: 2.5, reported.append, check)
-
-    assert moments == [1, 2, 3]
-    assert reported == [0.001] * 3 + [pytest.approx(0.497)]

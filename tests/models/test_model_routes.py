@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import socket
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,15 +14,13 @@ import pytest
 
 from proctor.errors import ModelError, ProctorError, UsageError
 from proctor.model import Answer, Request, ToolRequest, WireAnswer
-from proctor.models import ModelRouter, local, local_server, routes, scripted, worst_case
+from proctor.models import ModelRouter, local, routes, worst_case
 from proctor.models.gateway import call as gateway_calls
-from proctor.models.gateway.access import Accesses, Caller
+from proctor.models.gateway.access import Caller
 from proctor.models.gateway.server import Gateway
-from proctor.models.http import _HttpConnection
 from proctor.models.prices import FREE, Price, price_of
 from proctor.models.rate_limits import RatePools
 from proctor.models.recording import Exchange, _around
-from proctor.models.router import LazyGateway
 from proctor.session import ModelCall, Usage
 
 REQUEST = Request(model="m", messages=[{"role": "user", "content": "Hi"}])
@@ -68,59 +65,12 @@ def test_the_lowest_limit_is_of_the_models_that_were_checked():
         assert router.lowest_limit == limit
 
 
-def test_why_one_process_must_make_all_calls(tmp_path):
-    assert ModelRouter({}).single_process_reason == ""
-    router = ModelRouter({}, recording=SimpleNamespace(replays=False, take=lambda *_: None))
-    assert router.single_process_reason == "recordings number the calls of one process"
-    for route, reason in (
-        (routes.LocalRoute(None, None, None), "each would start its own server of the local model"),
-        (
-            routes.ReplayRoute(SimpleNamespace(take=lambda *_: None), None),
-            "a recording answers the calls of one process",
-        ),
-    ):
-        router = ModelRouter({})
-        router.add_route("m", route)
-        assert router.single_process_reason == reason
-
-
 def test_a_store_with_a_budget_refuses_a_model_without_a_price():
     environment = {"ACME_BASE_URL": "http://127.0.0.1:1"}
     with pytest.raises(UsageError, match="the price of acme/x is unknown"):
         ModelRouter(environment, needs_prices=True).check("acme/x")
     ModelRouter(environment).check("acme/x")
     ModelRouter(environment, needs_prices=True, prices={"acme/x": {"input": 1, "output": 2}}).check("acme/x")
-
-
-def test_a_batch_loads_what_it_needs_before_its_first_call():
-    for model, times in (("scripted/ok", 0), ("near/a", 1)):
-        loaded = list[bool]()
-        client = SimpleNamespace(get_ready=lambda loaded=loaded: loaded.append(True))
-        router = ModelRouter({"NEAR_BASE_URL": "http://127.0.0.1:1"}, client=client)
-        router.route(model)
-        router.get_ready()
-        assert len(loaded) == times
-
-
-async def test_a_router_closes_its_connections_its_server_and_its_recordings():
-    closed = list[str]()
-
-    class Part:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        async def close(self) -> None:
-            closed.append(self.name)
-
-    router = ModelRouter({}, client=Part("client"))
-    router._local = Part("server")
-    replay = SimpleNamespace(take=lambda *_: None, close=lambda: closed.append("recording"))
-    router.add_route("m", routes.ReplayRoute(replay, None))
-    router.add_route("n", routes.CallableRoute(str))
-    await router.close()
-    assert closed == ["client", "server", "recording"]
-
-    await ModelRouter({}).close()
 
 
 async def test_the_route_of_a_local_model_is_made_once_and_with_its_price():
@@ -147,23 +97,6 @@ async def test_the_route_of_a_local_model_is_made_once_and_with_its_price():
     assert (await router.reached("n")).provider == "python"
     assert made == ["http://here/v1"]
     assert route.price.source == price(1).source
-
-
-async def test_the_gateway_of_a_run_is_started_once_and_closed():
-    gateway = LazyGateway(ModelRouter({}))
-    gateway.shut("nothing is open yet")
-    await gateway.close()
-    first, second = await asyncio.gather(*(gateway.open(Caller(record=print)) for _ in range(2)))
-    try:
-        assert first.url == second.url and first.token != second.token
-        accesses = gateway._gateway._accesses
-        assert accesses.find(first.token) is not None
-        gateway.shut(first.token)
-        assert accesses.find(first.token) is None and accesses.find(second.token) is not None
-    finally:
-        await gateway.close()
-    assert accesses.find(second.token) is None
-    await gateway.close()
 
 
 async def test_the_gateway_also_answers_on_a_socket_that_it_is_given():
@@ -210,48 +143,7 @@ async def test_a_fault_of_the_gateway_ends_one_call_in_the_format_of_its_client(
         await gateway.close()
 
 
-def test_answers_of_an_access_are_numbered_from_its_beginning():
-    accesses = Accesses()
-    access = accesses.open("http://here", Caller(record=print), None)
-    opened = accesses.find(access.token)
-
-    assert (opened.answers, opened.calls) == (0, set())
-    notes = list[str]()
-    opened.caller = SimpleNamespace(record=lambda note: notes.append(note.text))
-    for text in ("a", "b", "a"):
-        opened.note_once(text)
-    assert notes == ["a", "b"]
-
-
 # --- The local server ---
-
-
-class Parameters:
-    def __init__(self) -> None:
-        self.model, self.cpuparams, self.cpuparams_batch = (SimpleNamespace() for _ in range(3))
-
-
-def test_the_local_server_answers_on_this_machine_only_one_at_a_time_and_without_a_network(
-    monkeypatch, capsys
-):
-    served = list[Parameters]()
-
-    def server(parameters: Parameters) -> SimpleNamespace:
-        served.append(parameters)
-        return SimpleNamespace(listening_address="http://127.0.0.1:7")
-
-    library = SimpleNamespace(CommonParams=Parameters, Server=server)
-    monkeypatch.setitem(sys.modules, "xllamacpp", library)
-    paused = list[str]()
-    monkeypatch.setattr(local_server.signal, "pause", lambda: paused.append(capsys.readouterr().out))
-    local_server.main("/weights")
-
-    (parameters,) = served
-    assert parameters.model.path == "/weights" and parameters.model_alias == {"smollm2"}
-    assert (parameters.hostnames, parameters.port, parameters.offline) == (["127.0.0.1"], 0, True)
-    assert (parameters.n_ctx, parameters.n_parallel) == (8192, 1)
-    assert (parameters.cpuparams.n_threads, parameters.cpuparams_batch.n_threads) == (1, 1)
-    assert paused == ["http://127.0.0.1:7\n"], "it waits once its address is printed"
 
 
 @pytest.fixture
@@ -340,21 +232,6 @@ async def test_a_recorded_call_has_its_outcome_and_is_replayed_with_it(outcome, 
     assert notes == ["another prompt"] and found[0][2] == "m"
 
 
-async def test_the_time_and_the_wait_of_a_call_are_not_confused():
-    async def post(target: object, body: bytes, waited: object) -> SimpleNamespace:
-        answer = {"choices": [{"message": {"content": "Hi"}}], "usage": {"prompt_tokens": 1}}
-        return SimpleNamespace(answer=answer, body=b"raw", latency_ms=250.0, waiting_ms=4000.0)
-
-    for keep in (False, True):
-        router = ModelRouter(
-            {"NEAR_BASE_URL": "http://127.0.0.1:1"}, client=SimpleNamespace(post=post), keep_bodies=keep
-        )
-        call = (await router.answer(Request(model="near/a", messages=REQUEST.messages))).call
-        assert (call.latency_ms, call.waiting_ms) == (250.0, 4000.0)
-        assert (call.response == "raw") is keep
-        assert ("Hi" in call.request) is keep
-
-
 async def test_a_request_that_is_no_json_is_refused():
     router = ModelRouter({"NEAR_BASE_URL": "http://127.0.0.1:1"})
     with pytest.raises(ModelError, match="the request cannot be sent") as raised:
@@ -415,97 +292,9 @@ def test_tokens_are_estimated_where_a_provider_sends_none(reading, usage, noted,
         assert counted.output_tokens >= worst_case.answer_tokens(reading, body)
 
 
-@pytest.mark.parametrize(("content", "tokens"), [("", 1), ("abc", 1), ("abcd", 2), ("x" * 41, 11)])
-def test_a_scripted_model_counts_a_token_for_four_characters(content, tokens):
-    request = Request(
-        model="m", messages=[{"role": "user", "content": content}, {"role": "user", "content": None}]
-    )
-    rule = scripted.ScriptedRule(replies=(content,), tools=())
-    answer = scripted._answer_of(rule, request, "", None)
-
-    assert (answer.usage.input_tokens, answer.usage.output_tokens) == (tokens, tokens)
-
-
 @pytest.mark.parametrize(
     ("recorded", "now", "position"),
     [("abc", "abd", 3), ("abc", "abcd", 4), ("abcd", "abc", 4), ("", "x", 1)],
 )
 def test_where_two_texts_differ(recorded, now, position):
     assert _around(recorded, now).endswith(f"(from character {position} on)")
-
-
-async def test_a_timer_that_ends_early_is_set_again():
-    now, timers = 10.0, list[float]()
-    loop = SimpleNamespace(
-        time=lambda: now,
-        call_at=lambda due, call: timers.append(due),
-        create_future=asyncio.get_running_loop().create_future,
-    )
-    connection = _HttpConnection(loop, set(), 5.0, 1000)
-    connection._transport = SimpleNamespace(is_closing=lambda: False, write=lambda _: None)
-    answer = connection.send(b"", 100.0)
-    assert timers == [15.0]
-    connection._last_byte, now = 12.0, 15.0
-    connection._check_time()
-    assert timers == [15.0, 17.0] and not answer.done()
-    connection._last_byte, now = 98.0, 99.0
-    connection._check_time()
-    assert timers[-1] == 100.0
-
-
-async def test_a_closed_connection_sends_nothing():
-    loop = asyncio.get_running_loop()
-    for has_answered in (False, True):
-        connection = _HttpConnection(loop, set(), 5.0, 1000)
-        connection._transport = SimpleNamespace(is_closing=lambda: True)
-        connection._has_answered = has_answered
-        with pytest.raises(OSError, match="the server closed the connection"):
-            connection.send(b"", 100.0)
-        assert connection.was_stale is has_answered
-
-
-async def test_a_replayed_model_answers_from_the_calls_of_this_process():
-    taken, found = list[Any](), list[Any]()
-    outcome = {"text": "Hi", "usage": {}, "tool_requests": [], "finish_reason": "stop"}
-    exchange = SimpleNamespace(chunks=(json.dumps(outcome).encode(),))
-
-    def find(*asked: Any) -> SimpleNamespace:
-        found.append(asked)
-        return SimpleNamespace(mismatch="other", exchange=exchange)
-
-    def take(*asked: Any) -> SimpleNamespace:
-        taken.append(asked)
-        return SimpleNamespace(find=find)
-
-    route = routes.ReplayRoute(SimpleNamespace(take=take), price(1))
-    answer = await route.answer(REQUEST, None)
-
-    assert (answer.text, taken, len(found)) == ("Hi", [("", "process")], 1)
-    assert route.price.source == price(1).source and route.not_sent(REQUEST) == ()
-
-
-@pytest.mark.parametrize(
-    ("head", "until_end"),
-    [
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", False),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", False),
-        (b"HTTP/1.1 200 OK\r\n\r\n", True),
-        (b"HTTP/1.1 204 No\r\n\r\n", False),
-        (b"HTTP/1.1 304 No\r\n\r\n", False),
-        (b"HTTP/1.1 205 No\r\n\r\n", True),
-    ],
-)
-async def test_an_answer_without_a_length_ends_with_its_connection(head, until_end):
-    connection = _HttpConnection(asyncio.get_running_loop(), set(), 5.0, 1000)
-    connection._transport = SimpleNamespace(
-        is_closing=lambda: False,
-        write=lambda _: None,
-        close=lambda: None,
-        abort=lambda: None,
-        get_write_buffer_size=lambda: 0,
-    )
-    connection.send(b"", asyncio.get_running_loop().time() + 100)
-    connection._parser.feed_data(head)
-    assert connection._until_end is until_end
-    if connection._timer:
-        connection._timer.cancel()

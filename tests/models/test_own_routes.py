@@ -12,7 +12,7 @@ import pytest
 
 from proctor.errors import ModelError, NotFound, UsageError
 from proctor.model import Answer, Request, WireAnswer
-from proctor.models import anthropic, discovery, prices, routes
+from proctor.models import anthropic, prices, routes
 from proctor.models.client import RetryableError, parse_answer
 from proctor.models.prices import listed_price, with_output_limit
 from proctor.models.recording import (
@@ -184,26 +184,6 @@ def test_a_recording_is_found_beside_the_plan_only(tmp_path: Path) -> None:
 
 
 # --- Lists of models, prices, wire formats ---
-
-
-def test_names_of_models_are_sorted_and_distinct() -> None:
-    entries = [{"id": "b"}, {"id": "a"}, {"id": "b"}, {"id": ""}, {"id": 3}, "c", {}]
-    assert discovery._names(entries, "id") == ["a", "b"]
-    with pytest.raises(ValueError, match="list of models"):
-        discovery._names({"id": "a"}, "id")
-
-
-def test_models_of_ollama_are_asked_of_its_program(tmp_path: Path) -> None:
-    program = tmp_path / "ollama"
-    program.write_text(
-        '#!/bin/sh\necho NAME ID\necho "$OLLAMA_HOST 1"\necho\necho "b:1 2"\necho "secret $SECRET"\n'
-    )
-    program.chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SECRET": "s"}
-    assert discovery._ollama_program("http://h:1", environment) == ["b:1", "http://h:1", "secret"]
-    assert discovery._ollama_program("x", {"PATH": str(tmp_path / "none")}) == []
-    program.write_text("#!/no/such/interpreter\n")
-    assert discovery._ollama_program("x", environment) == []
 
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -130,11 +130,6 @@ def test_only_the_provider_of_a_call_is_loaded():
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_a_table_of_another_shape_is_loaded_as_a_whole(monkeypatch):
-    monkeypatch.setattr(prices, "_sources", dict)
-    assert prices.find_model("openai", "gpt-4o-mini").id == "gpt-4o-mini"
-
-
 def test_a_provider_by_another_name_is_found_in_the_whole_table():
     assert prices.find_model("", "gpt-4o-mini").id == "gpt-4o-mini"
     assert prices.find_model("azure-openai", "gpt-4o-mini") is not None

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +13,6 @@ from proctor.models.client import (
     CallTarget,
     Client,
     RetryableError,
-    _raise_not_sent,
-    _read,
     error_of,
 )
 from proctor.models.providers import Endpoint
@@ -25,17 +22,6 @@ from waiting import TIME_LIMIT_SECONDS
 ENDPOINT = Endpoint(provider="openai", model="tiny", base_url="http://127.0.0.1:1", key="k", wire="openai")
 TARGET = CallTarget(ENDPOINT, "http://127.0.0.1:1/v1", {})
 QUICK = CallRetryPolicy(first_pause_seconds=0.002, most_waiting_seconds=10)
-
-
-class Clock:
-    """Each reading is a second later than the one before."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        self.now += 1
-        return self.now
 
 
 def failing(*failures: BaseException) -> Callable[..., Any]:
@@ -95,53 +81,6 @@ async def test_the_pauses_of_a_call_have_a_limit_in_total(seconds, is_answered):
             await tried(client, send)
 
 
-async def test_the_last_response_of_a_refused_call_is_its_answer():
-    refusal = broken()
-    refusal.response = "refused"  # type: ignore[assignment]
-    client = Client(CallRetryPolicy(tries=1), pools=RatePools())
-    answer, progress, _ = await tried(client, failing(refusal))
-    client._release_slot(progress)
-
-    assert answer == "refused" and not progress.has_slot
-    assert progress.pool.state.in_use == 0, "its slot is returned once"
-
-
-async def test_the_slot_of_an_answered_call_is_returned_once():
-    client = Client(QUICK, pools=RatePools())
-    _, progress, _ = await tried(client, failing())
-    assert progress.has_slot and progress.pool.state.in_use == 1
-
-    for _ in range(2):
-        client._release_slot(progress)
-        assert (progress.has_slot, progress.pool.state.in_use) == (False, 0)
-
-
-async def test_an_answer_that_broke_off_is_a_failure_of_the_provider():
-    client = Client(QUICK, pools=RatePools())
-    _, progress, _ = await tried(client, failing())
-    client._release_slot(progress, "cut")
-
-    outage = progress.pool._outage
-    assert (outage.failures, outage.error, outage.is_unreachable) == (1, "cut", False)
-    assert progress.pool.state.in_use == 0
-
-
-@pytest.mark.parametrize(
-    ("failure", "successes_stay", "outage_error"),
-    [(ModelError("400", reason="bad_request"), False, ""), (KeyboardInterrupt(), False, "earlier")],
-)
-async def test_a_failure_that_is_not_repeated_returns_the_slot(failure, successes_stay, outage_error):
-    pools = RatePools()
-    pool = pools.pool("openai/tiny")
-    pool._outage.error, pool._successes = "earlier", 5
-    with pytest.raises(type(failure)):
-        await tried(Client(QUICK, pools=pools), failing(failure))
-
-    assert pool.state.in_use == 0
-    assert pool._outage.error == outage_error, "a refusal is an answer, an interruption is none"
-    assert bool(pool._successes) is successes_stay
-
-
 async def test_a_rate_limited_call_waits_for_its_pool_and_uses_up_no_try():
     pools = RatePools()
     client = Client(CallRetryPolicy(tries=1), pools=pools)
@@ -151,36 +90,9 @@ async def test_a_rate_limited_call_waits_for_its_pool_and_uses_up_no_try():
     assert pools.pool("openai/tiny").state.limited == 4
 
 
-@pytest.mark.parametrize(("more", "is_answered"), [(0, True), (1, False)])
-async def test_a_rate_limit_without_a_time_is_given_up_after_some_tries(more, is_answered, monkeypatch):
-    monkeypatch.setattr("proctor.models.client.TRIES_WITHOUT_HINT", 3)
-    client = Client(CallRetryPolicy(tries=1), pools=RatePools(RatePolicy(longest_pause_seconds=0.001)))
-    send = failing(*[limited()] * (2 + more))
-    if is_answered:
-        assert (await tried(client, send))[0] == "answer"
-    else:
-        with pytest.raises(RateLimited):
-            await tried(client, send)
-
-
 async def test_without_pools_a_rate_limit_is_a_failure_like_others():
     with pytest.raises(RateLimited):
         await tried(Client(CallRetryPolicy(tries=2, first_pause_seconds=0)), failing(*[limited(0.0)] * 2))
-
-
-async def test_a_call_that_waits_for_the_end_of_an_outage_uses_up_no_try(monkeypatch):
-    monkeypatch.setattr(rate_limits, "FIRST_PROBE_SECONDS", 0.001)
-    clock = Clock()
-    pools = RatePools(outage_patience_seconds=10_000)
-    pools.waits_for_outages = True
-    client = Client(CallRetryPolicy(tries=3, first_pause_seconds=0), pools=pools, clock=clock)
-    answer, progress, waited = await tried(client, failing(*[broken()] * 6))
-
-    assert answer == "answer"
-    # The time of each try that failed while it waited for the end: the clock was read twice for it.
-    assert [seconds for seconds in waited if seconds == 1.0].count(1.0) >= 4
-    assert progress.waited_seconds >= 4
-    assert progress.paused_seconds == 0
 
 
 @pytest.mark.parametrize("in_outage", [False, True])
@@ -205,83 +117,6 @@ async def test_a_caller_learns_when_a_try_begins_and_whether_a_failed_one_may_be
 
     assert sent == [True, False, True, True, True]
     assert progress.is_billed
-
-
-@pytest.mark.parametrize("is_billed", [False, True])
-async def test_a_call_that_is_cancelled_between_tries_says_whether_it_was_sent(is_billed):
-    client = Client(CallRetryPolicy(first_pause_seconds=1000, most_waiting_seconds=10_000))
-    paused = asyncio.Event()
-    task = asyncio.ensure_future(
-        client._with_retries(failing(broken(billed=is_billed)), TARGET, b"{}", lambda _: paused.set())
-    )
-    await paused.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError) as raised:
-        await task
-
-    assert bool(raised.value.args) is not is_billed
-
-
-@pytest.mark.parametrize("is_billed", [False, True])
-def test_a_cancelled_wait_is_marked_as_not_sent_unless_a_try_was_billed(is_billed):
-    cancelled = asyncio.CancelledError()
-    with pytest.raises(asyncio.CancelledError) as raised:
-        _raise_not_sent(SimpleNamespace(is_billed=is_billed), cancelled)
-
-    assert (raised.value is cancelled) is is_billed
-
-
-async def test_the_pool_of_a_target_is_looked_up_again_for_another_endpoint():
-    client = Client(QUICK, pools=RatePools())
-    first = client._pool(TARGET)
-    other = CallTarget(
-        Endpoint(provider="openai", model="big", base_url="http://127.0.0.1:1", key="k", wire="openai"),
-        TARGET.url,
-        {},
-    )
-
-    assert client._pool(TARGET) is first
-    assert client._pool(other).name == "openai/big"
-    assert Client(QUICK)._pool(TARGET) is None
-
-
-@pytest.mark.parametrize(
-    ("headers", "held"),
-    [
-        ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "50s"}, True),
-        ({"x-ratelimit-remaining-requests": "1", "x-ratelimit-reset-requests": "50s"}, False),
-        ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "0s"}, False),
-        ({"odd-ratelimit-remaining": "0", "odd-ratelimit-reset": "50s"}, False),
-    ],
-)
-async def test_an_exhausted_usage_window_holds_the_pool(headers, held):
-    pools = RatePools()
-    client = Client(QUICK, pools=pools)
-    client._apply_quota_headers(TARGET, headers)
-    assert (client._pool(TARGET).state.held_seconds > 40) is held
-
-    Client(QUICK)._apply_quota_headers(TARGET, headers)
-
-
-class Body:
-    def __init__(self, *chunks: bytes) -> None:
-        self.chunks = list(chunks)
-        self.content = self
-
-    async def readany(self) -> bytes:
-        return self.chunks.pop(0) if self.chunks else b""
-
-    def at_eof(self) -> bool:
-        return not self.chunks
-
-
-async def test_a_body_is_read_to_its_end_up_to_the_largest_size(monkeypatch):
-    monkeypatch.setattr("proctor.models.client.LARGEST_ANSWER_BYTES", 5)
-
-    assert await _read(Body(b"ab", b"cd", b"e"), ENDPOINT) == b"abcde"
-    assert await _read(Body(b"abc"), ENDPOINT) == b"abc"
-    with pytest.raises(ModelError, match="openai sent more than"):
-        await _read(Body(b"ab", b"cd", b"ef"), ENDPOINT)
 
 
 @pytest.mark.parametrize(
@@ -373,19 +208,6 @@ async def test_a_pool_grows_fourfold_when_four_fifths_of_it_are_in_use(calls, li
     assert pool.limit == limit
 
 
-async def test_after_a_refusal_a_pool_grows_by_a_twentieth_or_by_one():
-    pool = RatePool("p", policy(most=43))
-    pool._probing, pool.limit = False, 40.0
-    use(pool, 39)
-    assert pool.limit == 40, "not before all of its slots were answered"
-    use(pool, 40, answered=1)
-    assert pool.limit == 42
-    pool = RatePool("p", policy(most=43))
-    pool._probing, pool.limit = False, 10.0
-    use(pool, 10)
-    assert pool.limit == 11
-
-
 async def test_a_refusal_cuts_a_pool_to_four_fifths_of_what_was_in_use():
     pool = RatePool("p", policy(), clock=lambda: 5.0)
     slots = [pool.enter_at_once() for _ in range(10)]
@@ -398,17 +220,6 @@ async def test_a_refusal_cuts_a_pool_to_four_fifths_of_what_was_in_use():
     assert (pool.state.limited, pool.state.in_use, pool.state.cut_seconds_ago) == (2, 8, 0.0)
     pool.refused(rate_limits.Slot(0.0, 1), 0.01)
     assert pool.limit == pytest.approx(6.4)
-
-
-@pytest.mark.parametrize(
-    ("cuts", "seconds"), [(0, 1.0), (1, 2.0), (4, 16.0), (5, 32.0), (6, 60.0), (20, 60.0)]
-)
-async def test_a_refusal_without_a_time_holds_the_pool_for_twice_as_long_each_time(cuts, seconds):
-    pool = RatePool("p", policy(), clock=lambda: 5.0)
-    pool._cuts_without_hint = cuts
-    pool.refused(pool.enter_at_once(), None)
-
-    assert pool.state.held_seconds == seconds
 
 
 async def test_a_process_has_its_share_of_each_limit():
@@ -444,37 +255,6 @@ async def test_an_outage_is_probed_after_pauses_that_double_up_to_half_a_minute(
     assert pool.state.outage == "down" and pool.state.in_use == 0
 
 
-@pytest.mark.parametrize(
-    ("after", "is_connected", "calls", "may_wait"),
-    [
-        (1799, False, 1, True),
-        (1800, False, 1, False),
-        (1799, True, 2, True),
-        (119, True, 1, True),
-        (120, True, 1, False),
-    ],
-)
-async def test_the_patience_with_an_outage_is_shorter_where_one_request_may_be_its_cause(
-    after, is_connected, calls, may_wait
-):
-    moment, messages = 0.0, list[str]()
-    pool = RatePool("p", policy(), clock=lambda: moment, outage_patience_seconds=1800, notify=messages.append)
-    names = ["call", "other" if calls > 1 else "call", "call"]
-    for name in names:
-        pool.unreachable(pool.enter_at_once(), name, "down", is_connected=is_connected)
-    assert messages == ["p is unreachable, probing: down"]
-    moment = after
-
-    assert pool._is_out_of_patience() is not may_wait
-    assert pool.is_in_outage is may_wait
-    if not may_wait:
-        assert messages[1:] == [f"p has been unreachable for {after} s, longer than outage_patience"]
-        certain = not is_connected
-        for _ in range(3):
-            pool.unreachable(pool.enter_at_once(), "call", "down", is_connected=is_connected)
-        assert pool.is_in_outage is not certain, "a certain outage is waited for once"
-
-
 async def test_an_answer_ends_an_outage_and_tells_how_long_it_lasted():
     moment, messages = 10.0, list[str]()
     pool = RatePool("p", policy(), clock=lambda: moment, outage_patience_seconds=90, notify=messages.append)
@@ -490,37 +270,6 @@ async def test_an_answer_ends_an_outage_and_tells_how_long_it_lasted():
     assert (pool.state.outage, pool.state.in_use) == ("", 1)
 
 
-async def test_a_call_that_failed_while_others_were_answered_is_no_sign_of_an_outage():
-    class Call:
-        pass
-
-    pool, suspect, other = RatePool("p", policy(), outage_patience_seconds=90), Call(), Call()
-    pool.unreachable(pool.enter_at_once(), suspect, "down", is_connected=True)
-    pool.reached()
-    for call in (suspect, other, suspect):
-        pool.unreachable(pool.enter_at_once(), call, "down", is_connected=True)
-
-    assert pool._outage.calls == {other} and not pool._outage.is_certain
-
-
-async def test_a_cancelled_probe_is_returned():
-    moment = 0.0
-    pool = RatePool("p", policy(), clock=lambda: moment, outage_patience_seconds=90)
-    for _ in range(3):
-        pool.unreachable(pool.enter_at_once(), object(), "down", is_connected=True)
-    waiting = asyncio.ensure_future(pool.enter())
-    await asyncio.sleep(0)
-    moment = 1.0
-    pool._admit()
-    assert (pool.state.in_use, pool._outage.is_probed) == (1, True)
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-
-    assert (pool.state.in_use, pool._outage.is_probed) == (0, False)
-    assert pool._outage.next_probe == 3.0
-
-
 async def test_a_call_that_is_cancelled_while_it_waits_for_a_slot_was_not_sent():
     pools = RatePools(RatePolicy(first=1, most=1))
     client = Client(QUICK, pools=pools)
@@ -531,44 +280,3 @@ async def test_a_call_that_is_cancelled_while_it_waits_for_a_slot_was_not_sent()
     with pytest.raises(asyncio.CancelledError) as raised:
         await task
     assert held is not None and raised.value.args
-
-
-@pytest.mark.parametrize(("status", "is_repeated"), [(500, True), (400, False)])
-async def test_the_connection_of_a_refused_stream_is_released_and_its_answer_kept(status, is_repeated):
-    released = list[str]()
-
-    class Response(Body):
-        headers = MappingProxyType[str, str]({})
-
-        def release(self) -> None:
-            released.append("released")
-
-        def close(self) -> None:
-            released.append("closed")
-
-    response = Response(b"no")
-    response.status = status
-    client = Client(QUICK)
-
-    async def send(*_: Any) -> Response:
-        return response
-
-    client._send = send
-    if is_repeated:
-        with pytest.raises(RetryableError) as raised:
-            await client._post_stream(TARGET, b"{}")
-        refused = raised.value.response
-    else:
-        refused = await client._post_stream(TARGET, b"{}")
-    assert (refused.status, refused.refusal, released) == (status, b"no", ["released"])
-
-    class Broken(Response):
-        async def readany(self) -> bytes:
-            raise KeyboardInterrupt
-
-    response = Broken()
-    response.status = status
-    released.clear()
-    with pytest.raises(KeyboardInterrupt):
-        await client._post_stream(TARGET, b"{}")
-    assert released == ["closed"]

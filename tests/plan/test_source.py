@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.errors import PlanError, UsageError
-from proctor.plan import source as plan_source
 from proctor.plan import yaml_loader
 from proctor.plan.source import (
     MOST_BYTES,
@@ -399,14 +398,6 @@ def test_the_depth_of_an_alias_is_that_of_what_it_stands_for(monkeypatch):
     assert problems(text)[0].startswith("plan.yaml:2:5: this is nested more than 3 levels deep")
 
 
-def test_a_file_of_the_greatest_size_is_read(monkeypatch):
-    assert MOST_BYTES == 16_777_216
-    monkeypatch.setattr(yaml_loader, "MOST_BYTES", 8)
-    assert data("a: 12345") == data(b"a: 12345") == {"a": 12345}
-    assert problems("a: 123456")[0].startswith("plan.yaml:1:1: the file has 9 bytes")
-    assert problems("a: \u00e912345")[0].startswith("plan.yaml:1:1: the file has 10 bytes")
-
-
 # Anchors as names
 
 
@@ -517,13 +508,6 @@ def test_names_of_what_may_be_shown(name):
 # Files
 
 
-def test_a_file_is_read_up_to_one_byte_more_than_is_allowed(tmp_path, monkeypatch):
-    (tmp_path / "plan.yaml").write_bytes(b"0123456789")
-    assert bytes_of(tmp_path / "plan.yaml") == b"0123456789"
-    monkeypatch.setattr(plan_source, "MOST_BYTES", 4)
-    assert bytes_of(tmp_path / "plan.yaml") == b"01234"
-
-
 def test_a_file_that_cannot_be_read_is_named_with_its_remedy(tmp_path):
     path = tmp_path / "missing.yaml"
     with pytest.raises(UsageError) as refused:
@@ -564,12 +548,6 @@ def test_a_hundred_problems_are_all_shown_and_of_the_others_the_number():
 
     assert len(shown(100)) == 100 and "more problem" not in shown(100)[-1]
     assert shown(101)[100:] == ["and 1 more problem after this one"]
-
-
-def test_nesting_is_refused_where_it_is_too_deep(monkeypatch):
-    monkeypatch.setattr(yaml_loader, "MOST_LEVELS", 2)
-    assert data("a: [1]") == data("a: &x [1]") == {"a": [1]}
-    assert problems("x: 1\na: [ [1]]")[0].startswith("plan.yaml:2:6: this is nested more than 2 levels deep")
 
 
 def test_a_character_that_may_not_stand_in_yaml_has_a_remedy():

@@ -6,7 +6,6 @@ import pytest
 from pydantic import Field, TypeAdapter, ValidationError
 
 from proctor.errors import UsageError
-from proctor.plan import validate
 from proctor.plan.source import KeyPath
 from proctor.plan.validate import (
     Expectation,
@@ -169,22 +168,6 @@ def test_problems_of_the_text_come_with_those_of_its_values() -> None:
         "p:3:9: item 1 has no `name`",
     ]
     assert problems("title: t\nitems: [{name: a}]\n") == []
-
-
-def test_a_long_list_is_checked_in_parts_with_each_problem_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validate, "LIST_PART", 2)
-    good, bad = "- name: a\n", "- name: 3\n"
-    for entries, wrong in (
-        ([good, good], []),
-        ([good, good, bad], [3]),
-        ([bad, good, good, bad, bad], [1, 4, 5]),
-        ([good, bad], [2]),
-    ):
-        found = problems("title: t\nitems:\n" + "".join(entries))
-        assert [int(each.split("item ")[1].split()[0]) for each in found] == wrong
-    found = problems("title: 3\nitems:\n" + good * 5)
-    assert len(found) == 1 and "`title` of the plan" in found[0]
-    assert "no `title`" in problems("items:\n" + good * 5)[0]
 
 
 def test_what_stands_in_no_section_is_a_part_of_the_file() -> None:

@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from stage import PLAIN, Stage, prompt_of
 from proctor.model import Request
 from proctor.scenario import metrics
 from proctor.scenario.definition import Measure, scenario_of
-from proctor.scenario.simulation import _exceeds_window, _find, _largest
+from proctor.scenario.simulation import _find
 from recorded_files import check
 
 RECORDED = Path(__file__).parent / "recorded" / "scenario.txt"
@@ -217,38 +216,3 @@ def test_metrics_of_the_beginning_are_those_of_the_world_that_need_no_model() ->
     scenario = scenario_of({**PLAIN, **EVERYTHING, "initial_world_state": "cooperation level: 4. fee fee"})
 
     assert metrics.at_start(scenario) == {"cooperation": 4, "talk": 2, "calm": None}
-
-
-@pytest.mark.parametrize(
-    ("actor", "shorts"), [("", ["port", "ferry"]), ("PORT", ["port"]), ("ferry line", ["ferry"])]
-)
-def test_whose_actions_a_metric_reads(actor: str, shorts: list[str]) -> None:
-    assert metrics._actors_of(measure(actor=actor), scenario_of(PLAIN)) == shorts
-
-
-@pytest.mark.parametrize(
-    ("past", "summarised", "most", "exceeds"),
-    [
-        (3, 0, None, False),
-        (4, 0, None, True),
-        (4, 1, None, False),
-        (1, 0, 11, False),
-        (1, 0, 10, True),
-        (1, 1, 10, False),
-    ],
-)
-def test_when_the_oldest_turn_leaves_the_window(
-    past: int, summarised: int, most: int | None, exceeds: bool
-) -> None:
-    lengths = {"a": 39, "b": 43}
-    state: Any = SimpleNamespace(
-        past=[0] * past,
-        summarised=summarised,
-        scenario=SimpleNamespace(
-            context_window_size=3, max_context_tokens=most, actors={name: name for name in lengths}
-        ),
-        system=lambda actor: "x" * 3,
-        prompt=lambda template, actor: "x" * (lengths[actor] - 3),
-    )
-    assert _largest(state) == 11
-    assert _exceeds_window(state) is exceeds

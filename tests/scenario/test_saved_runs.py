@@ -1,7 +1,6 @@
 """A run is written to its folder, read from it, and summed up; paths name the values of its scenario."""
 
 import copy
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from proctor.scenario.definition import (
 )
 from proctor.scenario.metrics import read_text
 from proctor.scenario.prompts import Prompts, fault_of, run_seed, seed_of
-from proctor.scenario.run_files import documents, is_intact, read_run, run_of, state_document, write_run
+from proctor.scenario.run_files import documents, is_intact, read_run, state_document, write_run
 from proctor.scenario.state import (
     Decision,
     Issue,
@@ -139,18 +138,6 @@ def test_a_foreign_state_is_none(tmp_path: Path, text: str) -> None:
     assert read_run(tmp_path) is None
 
 
-def test_a_state_of_another_format_or_of_too_many_bytes_is_not_read(tmp_path: Path, monkeypatch: Any) -> None:
-    state = state_document(scenario(), FULL)
-    with pytest.raises(ValueError, match="the format 7 is not known"):
-        run_of({**state, "execution_metadata": {**state["execution_metadata"], "format": 7}})
-    write_run(tmp_path, scenario(), FULL)
-    size = (tmp_path / "scenario-state.json").stat().st_size
-    monkeypatch.setattr(run_files, "MOST_BYTES", size)
-    assert read_run(tmp_path) is not None
-    monkeypatch.setattr(run_files, "MOST_BYTES", size - 1)
-    assert read_run(tmp_path) is None
-
-
 def test_the_state_names_where_a_run_is() -> None:
     state = state_document(scenario(turn_duration="2 weeks"), FULL)
     assert (state["current_turn"], state["total_turns"], state["completed_turns"]) == (2, 4, [1, 2])
@@ -225,25 +212,6 @@ def test_the_documents_of_a_turn() -> None:
     assert "## Values\n\n- fee: 3" in plain["world-state-001.md"]
     later = documents(scenario(), FULL, since=2)
     assert "world-state-002.md" in later and "world-state-001.md" not in later
-
-
-def test_statistics_costs_and_thresholds_of_a_run() -> None:
-    rules = {"trust": {"type": "integer", "warning_threshold": 5, "critical_threshold": 9}}
-    made = documents(scenario(metrics=rules), FULL)
-    metrics = json.loads(made["metrics.json"])
-    text = json.dumps(metrics)
-    assert {"min": 1.0, "max": 9.0, "mean": 5.0, "count": 2, "values": [1.0, 9.0]} in _values(metrics)
-    assert {"turn": 2, "metric": "trust", "value": 9, "level": "critical"} in _values(metrics)
-    assert '"level": "warning"' not in text
-    assert run_files._sum([]) == {"calls": 0, "tokens": 0, "cost": 0.0}
-    unknown = replace(CALL, cost_usd=None)
-    assert run_files._sum([unknown]) == {"calls": 1, "tokens": 12, "cost": None}
-    assert run_files._sum([unknown, CALL]) == {"calls": 2, "tokens": 24, "cost": 0.25}
-
-
-def _values(value: Any) -> list[Any]:
-    inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
-    return [value, *(each for one in inner for each in _values(one))]
 
 
 def test_costs_are_by_actor_by_turn_and_in_all() -> None:

@@ -17,7 +17,6 @@ from proctor.store.imported_runs import (
     ImportedFile,
     ImportedRows,
     TableOutcome,
-    delete_item_of,
     identity,
 )
 
@@ -258,28 +257,6 @@ def test_sessions_become_items_of_a_run_by_the_task_they_name(plain: Store) -> N
     assert items(plain, "id position repeat") == before, "it keeps its item"
     plain.imported_runs.begin("second", NOW, "1")
     assert plain.imported_runs.adopt("second", "s2") == "run"
-
-
-def test_the_item_of_one_session_is_deleted_without_the_others(plain: Store) -> None:
-    for name in ("s1", "s2"):
-        loose(plain, name)
-    plain.imported_runs.begin("run", NOW, "1")
-    for name in ("s1", "s2"):
-        plain.imported_runs.adopt("run", name)
-
-    plain._transaction(lambda connection: delete_item_of(connection, "s1"))
-
-    assert items(plain, "sessionId repeat") == [("s2", 1)]
-
-
-def test_a_session_that_is_imported_again_keeps_its_repeat(plain: Store) -> None:
-    plain.imported_runs.begin("run", NOW, "1")
-    for name in ("s1", "s2"):
-        loose(plain, name, name="the same")
-        plain.imported_runs.adopt("run", name)
-    plain._transaction(lambda connection: delete_item_of(connection, "s1"))
-    plain.imported_runs.adopt("run", "s2")
-    assert items(plain, "sessionId repeat position") == [("s2", 2, 1)]
 
 
 def test_a_single_token_is_usage(plain: Store) -> None:

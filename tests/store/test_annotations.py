@@ -9,7 +9,7 @@ from databases import query
 from proctor.errors import NotFound, UsageError
 from proctor.session import Session
 from proctor.store import Store
-from proctor.store.annotations import Annotation, annotations, save_annotation, tag_counts
+from proctor.store.annotations import Annotation, annotations, tag_counts
 from proctor.store.keys import Keys, LocalKey
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -109,19 +109,3 @@ def test_tags_of_an_encrypted_store_are_encrypted_and_still_compared(url):
         assert tag_counts(store.read) == [{"text": "secret", "sessions": 3}]
         with_tag = 'SELECT "sessionId" FROM "annotations" WHERE "kind" = \'tag\' AND "text" = ?'
         assert len(store.read.rows(dict, with_tag, ("secret",))) == 3
-
-
-@pytest.mark.parametrize(
-    ("kind", "scopes"), [("note", ["one", "two"]), ("tag", ["", ""]), ("star", ["", ""])]
-)
-def test_a_note_is_encrypted_with_the_key_of_its_run_and_a_tag_with_that_of_the_store(
-    proctor_store, kind, scopes
-):
-    stock(proctor_store)
-    connection, used = proctor_store._database.connect(), []
-    connection.set_key_scope = used.append
-    text = "" if kind == "star" else "mine"
-    save_annotation(connection, Annotation(session_ids=["one-1", "two-1"], kind=kind, text=text), NOW)
-    connection.close()
-
-    assert used == scopes

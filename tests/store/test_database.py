@@ -1,6 +1,5 @@
 """Connections, transactions and parts of SQL, the same for both databases."""
 
-import os
 import sqlite3
 import sys
 import threading
@@ -26,7 +25,6 @@ from proctor.store.database import (
     in_transaction,
     insertion,
     literals,
-    migrate,
     open_database,
     places,
     prefix_pattern,
@@ -264,36 +262,6 @@ def test_an_older_store_is_migrated_once_and_a_newer_one_refused(tmp_path: Path)
     assert f"newer Proctor (version {newest + 1}, this one knows {newest})" in str(refused.value)
 
 
-def test_a_store_in_a_read_only_folder_is_read_unless_changes_are_missing_from_its_file(
-    tmp_path, monkeypatch
-):
-    """As for a user who may write neither the file nor the files beside it."""
-    opened = SqliteDatabase(tmp_path / "a.db")
-    opened.connect().close()
-    real, code = sqlite3.connect, [sqlite3.SQLITE_CANTOPEN]
-
-    class Unwritable:
-        def execute(self, statement):
-            error = sqlite3.OperationalError("unable to open database file")
-            error.sqlite_errorcode = code[0]
-            raise error
-
-        def close(self):
-            pass
-
-    def connect(address, **options):
-        return real(address, **options) if "immutable" in address else Unwritable()
-
-    monkeypatch.setattr("proctor.store.database.sqlite3.connect", connect)
-    opened._open_for_reading().close()
-    (tmp_path / "a.db-wal").write_bytes(b"changes")
-    with pytest.raises(StoreUnavailable, match=r"a\.db-wal holds changes that are not in the file yet"):
-        opened._open_for_reading()
-    code[0] = sqlite3.SQLITE_IOERR
-    with pytest.raises(sqlite3.OperationalError):
-        opened._open_for_reading()
-
-
 class Clock:
     """A clock that only sleeping moves."""
 
@@ -305,21 +273,6 @@ class Clock:
     def sleep(self, seconds):
         self.pauses.append(seconds)
         self.now += seconds
-
-
-def test_a_server_is_waited_for_two_minutes_once_it_was_there(monkeypatch):
-    clock = Clock(monkeypatch)
-
-    def refuse(*_, **__):
-        raise psycopg.OperationalError("refused")
-
-    monkeypatch.setattr(psycopg, "connect", refuse)
-    server = PostgresDatabase("postgresql://nowhere/db")
-    server._was_connected = True
-    with pytest.raises(StoreUnavailable):
-        server.connect()
-    assert clock.pauses[:7] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
-    assert 120 <= sum(clock.pauses) < 121.5
 
 
 @pytest.mark.parametrize(
@@ -464,17 +417,6 @@ def test_once_a_transaction_has_ended_queries_are_repeated_on_a_new_connection(e
     assert server.connections == 2
 
 
-def test_a_connection_that_we_closed_stays_closed():
-    server = Server(["SELECT 1"])
-    connection = PostgresConnection(server.connect)
-    raw = connection._raw
-    connection.close()
-    assert raw.closed
-    with pytest.raises(StoreError, match="the connection is lost"):
-        connection.rows("SELECT 1")
-    assert server.connections == 1
-
-
 def test_a_monitor_counts_commits_and_a_lost_connection_as_a_change():
     class Notifying(Raw):
         """Two notifications at each look, then it is lost."""
@@ -537,79 +479,6 @@ def test_write_ahead_logging_is_switched_on_as_soon_as_nobody_holds_the_file(mon
     assert 30 <= sum(clock.pauses[5:]) < 30.1
 
 
-def test_a_file_is_put_in_place_without_links_and_the_first_of_two_is_used(tmp_path, monkeypatch):
-    def no_links(*_):
-        raise OSError("not supported")
-
-    monkeypatch.setattr(database.os, "link", no_links)
-    SqliteDatabase(tmp_path / "a.db").connect().close()
-    assert [path.name for path in tmp_path.iterdir()] == ["a.db"]
-
-    def too_late(_, path):
-        sqlite3.connect(path).execute("CREATE TABLE first (a)")
-        raise FileExistsError
-
-    monkeypatch.setattr(database.os, "link", too_late)
-    connection = SqliteDatabase(tmp_path / "b.db").connect()
-    assert connection.rows("SELECT * FROM first") == []
-    connection.close()
-
-
-def test_a_file_that_may_not_be_read_or_is_locked_is_refused(tmp_path, monkeypatch):
-    path = tmp_path / "a.db"
-    path.touch()
-    held = sqlite3.connect(path, isolation_level=None)
-    held.execute("BEGIN EXCLUSIVE")
-    monkeypatch.setattr(database, "LOCK_TIMEOUT_SECONDS", 0)
-    with pytest.raises(StoreUnavailable, match=r"cannot open the store .* locked"):
-        SqliteDatabase(path).connect()
-    held.close()
-    monkeypatch.setattr(database.os, "access", lambda _, mode: mode != os.R_OK)
-    with pytest.raises(StoreUnavailable, match="cannot be read: permission denied"):
-        SqliteDatabase(path).connect()
-
-
-def test_what_may_not_be_written_is_opened_for_reading(tmp_path, monkeypatch):
-    path = tmp_path / "a.db"
-    Store(str(path)).close()
-    for refused in (path, tmp_path):
-        monkeypatch.setattr(
-            database.os, "access", lambda place, mode, refused=refused: mode != os.W_OK or place != refused
-        )
-        opened = SqliteDatabase(path)
-        assert opened.is_read_only
-        connection = opened.connect()
-        connection.begin()
-        with pytest.raises(StoreError, match=r"a\.db is read-only here: it can be read, not changed"):
-            connection.run('DELETE FROM "batches"')
-        connection.rollback()
-        connection.close()
-    migrate(SqliteDatabase(path))
-    with sqlite3.connect(path) as raw:
-        raw.execute('UPDATE "schema_version" SET "version" = 3')
-    raw.close()
-    with pytest.raises(
-        StoreUnavailable, match=r"is read-only, and was written by an earlier Proctor \(version 3"
-    ):
-        migrate(SqliteDatabase(path))
-
-
-def test_errors_of_others_stay_what_they_are():
-    for error in (ValueError("x"), StoreDisconnected("x")):
-        with pytest.raises(type(error)) as raised, store_errors():
-            raise error
-        assert raised.value is error
-    with pytest.raises(StoreError, match="store error: x"), store_errors():
-        raise psycopg.DataError("x")
-    with pytest.raises(StoreUnavailable, match="store error: disk"):
-        database._version(Failing())
-
-
-class Failing:
-    def rows(self, *_):
-        raise StoreError("store error: disk")
-
-
 def test_postgresql_reads_rows_in_every_form(server):
     connection = PostgresDatabase(new_database(server)).connect()
     connection.run('CREATE TABLE "t" ("a" BIGINT, "b" TEXT)')
@@ -626,15 +495,6 @@ def test_postgresql_reads_rows_in_every_form(server):
     with pytest.raises(StoreError, match=r"store error: .* does not exist"):
         connection.rows('SELECT * FROM "none"')
     connection.close()
-
-
-def test_postgresql_streams_may_be_nested_and_begin_on_a_new_connection(server):
-    numbers = "SELECT generate_series(1, 3) AS n"
-    with closing(PostgresDatabase(new_database(server)).connect()) as connection:
-        pairs = [(a["n"], b["n"]) for a in connection.stream(numbers) for b in connection.stream(numbers)]
-        assert pairs == [(a, b) for a in (1, 2, 3) for b in (1, 2, 3)]
-        connection._raw.close()
-        assert [row["n"] for row in connection.stream(numbers)] == [1, 2, 3]
 
 
 def test_postgresql_removes_deleted_rows_from_the_disk(server):

@@ -135,18 +135,6 @@ def test_a_draft_that_changes_while_it_is_published_is_a_contradiction(store, mo
     assert store.datasets.versions("ds-1", before=None, limit=9) == []
 
 
-def test_a_dataset_that_is_deleted_while_it_is_published_is_a_contradiction(store, monkeypatch):
-    create(store)
-
-    def deleting(dataset_id):
-        store.datasets.delete(dataset_id)
-        return iter([])
-
-    monkeypatch.setattr(store.datasets, "all_examples", deleting)
-    with pytest.raises(Contradiction, match="changed by another request"):
-        store.datasets.publish("ds-1", token(), LATER)
-
-
 def test_datasets_are_listed_by_id_and_described_anew(store):
     for name in ("c", "a", "b"):
         create(store, name)
@@ -251,14 +239,6 @@ def test_a_recommendation_with_a_key_of_its_own_is_encrypted_and_deleted_with_it
     store.recommendations.delete("r-1")
     assert [row["scope"] for row in store.data_keys.rows] == ["r-2"]
     assert advice(store, 1, "t1")["status"] == "PENDING"
-
-
-def test_all_datasets_are_read_page_by_page(store, monkeypatch):
-    for name in ("b", "a", "d", "c", "e"):
-        create(store, name)
-    for size in (1, 2, 5, 6):
-        monkeypatch.setattr("proctor.store.datasets.PAGE", size)
-        assert [each["name"] for each in store.datasets.all_datasets()] == ["a", "b", "c", "d", "e"]
 
 
 def test_versions_may_have_any_number(store):

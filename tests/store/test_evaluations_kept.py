@@ -4,7 +4,6 @@ import json
 import shutil
 from dataclasses import replace
 from datetime import timedelta
-from types import SimpleNamespace
 
 import pytest
 from stocked import NOW
@@ -14,7 +13,6 @@ from proctor.errors import Contradiction, NotFound
 from proctor.store import Store, evaluations, timestamp
 from proctor.store.evaluations import EvaluationRecord
 from proctor.store.keys import Keys, LocalKey
-from proctor.store.sealed_database import SealedConnection
 
 ARN = "arn:aws:kms:us-east-1:1:key/own"
 KEYS = Keys(named={ARN: LocalKey(secret=bytes(range(32)), name=ARN)})
@@ -156,18 +154,3 @@ def test_unfinished_evaluations_are_those_whose_batch_runs(store):
     store.evaluations.delete("job-1", NOW)
     assert [row["id"] for row in evaluations.unfinished_evaluations(store.read)] == ["job-0"]
     assert evaluations.count_evaluations(store.read) == 2
-
-
-def test_definitions_of_an_evaluation_are_encrypted_with_the_first_own_key(proctor_store, monkeypatch):
-    looked, scopes = [], []
-    keys = SimpleNamespace(first_with_own=lambda scopes: looked.append(list(scopes)) or "own-scope")
-    monkeypatch.setattr(proctor_store.evaluations, "_keys", keys)
-    monkeypatch.setattr(SealedConnection, "set_key_scope", lambda _, scope: scopes.append(scope))
-    definitions = {"kind": {"evaluatorId": "kind-1"}, "plain": {}}
-    new = EvaluationRecord(
-        id="job", arn="arn:x/job", name="job", request={}, request_digest="d", definitions=definitions
-    )
-    batch = {"runId": "job", "createdAt": timestamp(NOW), "job": "evaluation", "status": "completed"}
-    proctor_store.evaluations.create(new, batch, NOW)
-    assert looked == [["job", "kind-1"]]
-    assert scopes[-1] == "own-scope"

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from proctor.score import Score
 from proctor.session import Message, ModelCall, Session, Step, TimedEvent, Usage
 from proctor.store import Store, intake, timestamp
 from proctor.store.intake import LogEvent, compressed, decompressed
-from proctor.store.sealed_database import SealedConnection
 from proctor.telemetry.documents import SessionMark, SessionName
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
@@ -104,25 +102,6 @@ def test_a_session_without_times_has_that_of_its_import_and_no_duration(plain: S
     ]
 
 
-def test_a_session_of_a_run_is_encrypted_with_the_key_of_the_run(
-    plain: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scopes = list[str]()
-    monkeypatch.setattr(SealedConnection, "set_key_scope", lambda _, scope: scopes.append(scope))
-    plain.save_imported(session(external_id="e2"), NOW)
-    assert scopes == []
-    plain.imported_runs.begin("run", NOW, "0")
-    scopes.clear()
-    for run_id in ("run", "run"):
-        plain.save_imported(session(), NOW, run_id)
-        assert scopes and set(scopes) == {"run"}
-        scopes.clear()
-    plain.save_imported(session(external_id="e2"), NOW, "run")
-    scopes.clear()
-    plain.save_imported(session(external_id="e2"), NOW)
-    assert set(scopes) == {"run"}
-
-
 def test_a_duration_is_not_negative(plain: Store) -> None:
     plain.save_imported(session(finished_at=NOW - timedelta(seconds=9), steps=[]), NOW)
     assert rows(plain, "sessions", "workSeconds") == [(0.0,)]
@@ -194,13 +173,6 @@ def test_spans_and_records_of_a_group_are_found_apart_and_by_session_or_trace(pl
     assert [key for key, _, _ in found(plain, log_group="g")] == [("a", "s", "log 1")]
     assert [key[0] for key, _, _ in found(plain, session_keys=["k", ""])] == ["c"]
     assert [key[0] for key, _, _ in found(plain, trace_ids=["a"])] == ["a"]
-
-
-def test_a_search_reads_page_by_page(plain: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "DOCUMENTS_IN_PAGE", 2)
-    marks = [mark(trace, span) for trace in "ab" for span in "xyz"]
-    plain.arrivals.save([(each, {}) for each in marks], NOW)
-    assert [key[:2] for key, _, _ in found(plain)] == [(trace, span) for trace in "ab" for span in "xyz"]
 
 
 def test_a_span_that_comes_again_is_new_only_if_it_has_changed(plain: Store) -> None:
@@ -286,22 +258,6 @@ def test_only_sessions_whose_spans_are_new_or_were_of_another_one_are_built_agai
     assert len(plain.read.items("run")) == 1
 
 
-def test_of_a_session_with_too_many_spans_the_first_are_used(
-    plain: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(intake, "MOST_DOCUMENTS", 2)
-    seen: list[Any] = []
-
-    def build(name: SessionName, documents: Sequence[Any], left_out: int) -> None:
-        seen.append((list(documents), left_out))
-
-    marks = [(mark("a", "z", started=1), {"n": 1}), (mark("a", "y", started=2), {"n": 2})]
-    marks += [(mark("a", "x", started=3), {"n": 3}), (mark("a", "w", started=2), {"n": 4})]
-    plain.arrivals.save(marks, NOW)
-    assert plain.arrivals.build_sessions(build, NOW).sessions == []
-    assert seen == [([{"n": 1}, {"n": 4}], 2)]
-
-
 def test_a_document_is_stored_whole_whatever_its_text() -> None:
     document = {"a": ["é\n", 1.5, None]}
     assert decompressed(compressed(document)) == document
@@ -337,18 +293,3 @@ def test_a_session_that_was_built_twice_is_named_once(plain: Store) -> None:
 
     built = received.build_sessions(lambda *_: None, NOW)
     assert (built.sessions, built.removed) == (["a", "b", "c"], 3)
-
-
-def test_long_texts_are_written_in_the_order_of_their_digests() -> None:
-    rows, written = intake._CollectedRows(), list[tuple[str, list[object]]]()
-    rows.add("sessions", ("s",), {"id": "s"})
-    for digest in ("c", "a", "b"):
-        rows.append("blobs", (digest, 1, b""))
-        rows.append("metrics", (digest,))
-    connection = SimpleNamespace(
-        run=lambda sql, values: None,
-        run_many=lambda sql, values: written.append((sql.split('"')[1], [each[0] for each in values])),
-    )
-
-    rows.write(connection)
-    assert written == [("blobs", ["a", "b", "c"]), ("metrics", ["c", "a", "b"])]

@@ -10,9 +10,8 @@ from databases import query
 from proctor.errors import StoreError, UsageError
 from proctor.item import Item
 from proctor.session import Message, ModelCall, ToolCall, Usage
-from proctor.store import Resource, RetrySelection, Store, batches, timestamp
-from proctor.store.database import insertion
-from proctor.store.tables import COLUMNS, OF_A_SESSION
+from proctor.store import Resource, RetrySelection, Store, timestamp
+from proctor.store.tables import OF_A_SESSION
 from proctor.store.writer import this_process
 from waiting import TIME_LIMIT_SECONDS
 
@@ -284,32 +283,3 @@ def test_a_text_someone_is_about_to_refer_to_survives_the_deletion_of_all_others
         writer.close()
 
         assert store.read.of_session("messages", "s1")[0]["content"] == LONG
-
-
-def test_resources_and_changes_of_a_batch_are_encrypted_with_its_key(proctor_store):
-    add_batch(proctor_store, "run")
-    connection, used = proctor_store._database.connect(), []
-    connection.set_key_scope = used.append
-    batches.add_resources(connection, "run", [Resource("file", "a", "d", "text")])
-    assert used == ["run"]
-    batches.change(connection, "run", {"planText": "changed"})
-    assert used == ["run", "run"]
-    connection.close()
-
-
-def test_a_deleted_batch_leaves_no_evaluation_and_no_key(proctor_store):
-    names = ("run", "other")
-    connection = proctor_store._database.connect()
-    for name in names:
-        add_batch(proctor_store, name)
-        columns = dict.fromkeys(COLUMNS["evaluations"], "") | {"id": name}
-        connection.run(insertion("evaluations", columns), tuple(columns.values()))
-        columns = dict.fromkeys(COLUMNS["data_keys"], "") | {"id": name, "scope": name}
-        connection.run(insertion("data_keys", columns), tuple(columns.values()))
-    batches.delete(connection, "run")
-    connection.close()
-
-    for table, column in (("batches", "runId"), ("evaluations", "id"), ("data_keys", "scope")):
-        assert [row["x"] for row in query(proctor_store, f'SELECT "{column}" AS "x" FROM "{table}"')] == [
-            "other"
-        ]

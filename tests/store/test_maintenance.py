@@ -16,7 +16,7 @@ from proctor.errors import StoreError, UsageError
 from proctor.item import Item
 from proctor.store import Store, maintenance
 from proctor.store.keys import Keys, LocalKey, SigningKeyFile
-from proctor.store.maintenance import _Digest, back_up, check_store, copy_store, primary_key, restore
+from proctor.store.maintenance import back_up, check_store, copy_store, primary_key, restore
 from proctor.store.tables import COLUMNS
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
@@ -477,55 +477,6 @@ def test_results_that_are_not_signed_are_remarked_once(tmp_path):
     assert check_store(url, Keys(), NOW).remarks == [remark]
 
 
-def test_a_copy_reports_its_progress_and_differs_from_nothing(tmp_path, monkeypatch):
-    url, progress = str(tmp_path / "proctor.db"), []
-    with Store(url) as store:
-        fill(store)
-    monkeypatch.setattr("proctor.store.maintenance.PAGE", 2)
-    copied = copy_store(url, str(tmp_path / "b.db"), on_progress=lambda *each: progress.append(each))
-    assert progress == [(number, len(COLUMNS)) for number in range(1, len(COLUMNS) + 1)]
-    assert copied.rows["messages"] == 3
-    monkeypatch.setattr("proctor.store.maintenance._pages", lambda rows, digest: iter([]))
-    monkeypatch.setattr("proctor.store.maintenance._Digest.__eq__", lambda self, other: False)
-    with pytest.raises(StoreError, match="the copy of batches differs from its source: 0 of 0 rows"):
-        copy_store(url, str(tmp_path / "c.db"))
-    with Store(str(tmp_path / "c.db")) as store:
-        assert query(store, 'SELECT * FROM "batches"') == []
-
-
-def test_digests_of_rows_depend_on_each_row_and_not_on_their_order():
-    def digest(*rows):
-        made = _Digest()
-        for row in rows:
-            made.add(row)
-        return made
-
-    assert digest((1, "a"), (2, "b")) == digest((2, "b"), (1, "a"))
-    for other in (digest((1, "a")), digest((1, "a"), (2, "c")), digest((1, "a"), (1, "a"), (2, "b")), 3):
-        assert digest((1, "a"), (2, "b")) != other
-    many = digest(*[(number,) for number in range(50)])
-    assert many._sum < 1 << 128 and many.rows == 50
-
-
-@pytest.mark.parametrize(
-    ("message", "problem", "remedy"),
-    [
-        ("it broke", "it broke", "Restore a backup: proctor store restore FILE"),
-        ("it broke\nMend it.", "it broke", "Mend it."),
-    ],
-)
-def test_an_error_that_ends_a_check_is_its_first_problem(tmp_path, monkeypatch, message, problem, remedy):
-    def fail(store, check, now, *, texts):
-        check.problems.append(maintenance.StoreProblem(what="earlier"))
-        raise StoreError(message)
-
-    monkeypatch.setattr(maintenance, "_check_store", fail)
-    check = check_store(str(tmp_path / "proctor.db"), Keys(), NOW)
-
-    assert [(each.what, each.count) for each in check.problems] == [(problem, 1), ("earlier", 1)]
-    assert check.problems[0].remedy == remedy
-
-
 def test_a_damaged_file_is_not_backed_up(tmp_path, monkeypatch):
     path, backup = tmp_path / "proctor.db", tmp_path / "backup.db"
     Store(str(path)).close()
@@ -545,39 +496,3 @@ def test_nothing_is_copied_to_a_store_that_has_rows(tmp_path):
 
     with pytest.raises(UsageError, match=r"b\.db is not empty \(table batches\)"):
         copy_store(source, target)
-
-
-class Pragmas:
-    """Answers of SQLite about a file."""
-
-    def __init__(self, integrity, references=()):
-        self.answers = {"integrity": [(line,) for line in integrity], "foreign": list(references)}
-
-    def tuples(self, sql):
-        return next(rows for name, rows in self.answers.items() if name in sql)
-
-
-def test_each_line_about_a_damaged_file_counts_and_some_are_examples():
-    lines = [
-        "*** in database main ***\nTree 5 page 9: btreeInitPage() returns error code 11",
-        "row 3 missing",
-    ]
-    sound, damaged = Pragmas(["ok"]), Pragmas([*lines, *(f"row {number}" for number in range(20))])
-    unrelated = Pragmas(["ok"], [("items", 1), ("items", 2)])
-    assert list(maintenance._file_problems(sound, "sqlite:///a.db")) == []
-    assert list(maintenance._file_problems(damaged, "postgresql://a")) == []
-    (problem,) = maintenance._file_problems(damaged, "sqlite:///a.db")
-    assert (problem.what, problem.count) == ("the file is damaged", 22)
-    assert problem.examples[:3] == [lines[0].splitlines()[1], "row 3 missing", "row 0"]
-    assert len(problem.examples) == maintenance.MOST_EXAMPLES < 22
-    (problem,) = maintenance._file_problems(unrelated, "sqlite:///a.db")
-    assert (problem.what, problem.count) == ("rows that refer to missing rows", 2)
-
-
-@pytest.mark.parametrize(
-    ("message", "problem", "remedy"),
-    [("broken\nMend it.", "broken", "Mend it."), ("broken", "broken", maintenance.RESTORE)],
-)
-def test_a_table_that_cannot_be_read_is_named_with_a_remedy(message, problem, remedy):
-    found = maintenance._unreadable("items", StoreError(message))
-    assert (found.what, found.remedy) == (f"items cannot be read: {problem}", remedy)

@@ -10,8 +10,8 @@ from proctor.errors import NotFound
 from proctor.item import STATUSES, Item
 from proctor.score import Score
 from proctor.session import Iteration, Message, Metric, ModelCall, ToolCall
-from proctor.store import Store, StoreReader, timestamp, transcripts
 from proctor.store import items as pages
+from proctor.store import timestamp, transcripts
 from proctor.store.item_lists import ItemQuery, factor_levels, listing
 
 ENDS = ("success", "fail", "queued")
@@ -203,28 +203,3 @@ def test_a_search_goes_on_where_it_stopped_at_its_limit(store):
     assert ([hit.position for hit in first.hits], first.last_position, first.has_more) == ([1, 2], 2, True)
     rest = transcripts.search(read, "s1", "needle", after=first.last_position, limit=2)
     assert ([hit.position for hit in rest.hits], rest.last_position, rest.has_more) == ([4], 5, False)
-
-
-def test_a_search_reads_so_much_at_a_time(store, monkeypatch):
-    read = searched(store)
-    monkeypatch.setattr(transcripts, "READ_CHARACTERS", 21)
-
-    first = transcripts.search(read, "s1", "needle")
-    assert ([hit.position for hit in first.hits], first.last_position, first.has_more) == ([1, 2], 3, True)
-
-
-def test_items_are_read_by_their_ids_and_not_in_the_order_of_the_plan(tmp_path, monkeypatch):
-    plans = []
-    rows = StoreReader.rows
-
-    def explained(read, shape, sql, parameters=()):
-        plans.append(read._connection.tuples(f"EXPLAIN QUERY PLAN {sql}", parameters))
-        return rows(read, shape, sql, parameters)
-
-    with Store(str(tmp_path / "store.db")) as store:
-        add_batch(store, "run", 3)
-        monkeypatch.setattr(StoreReader, "rows", explained)
-        pages.items_by_id(store.read, "run", ["a", "b"])
-
-    ((step,),) = plans
-    assert str(step[-1]).endswith("(runId=? AND id=?)")

@@ -18,7 +18,6 @@ from proctor.store import (
     Store,
     aggregates,
     batches,
-    key_rotation,
     results,
     runs,
     scores,
@@ -29,9 +28,9 @@ from proctor.store.definitions import Token
 from proctor.store.evaluations import EvaluationRecord
 from proctor.store.item_lists import ItemQuery, Listing, ScoreRange, listing
 from proctor.store.items import status_counts
-from proctor.store.keys import Keys, LocalKey, SigningKeyFile
+from proctor.store.keys import Keys, SigningKeyFile
 from proctor.store.reader import summed
-from proctor.store.recorder import _LineCleaner, _writable
+from proctor.store.recorder import _writable
 from proctor.store.session_selection import session_contents
 from proctor.store.tables import MOST, whole
 from proctor.store.writer import RowGroups
@@ -264,27 +263,6 @@ def test_heads_and_pieces_of_texts_say_whether_they_go_on(store):
     assert piece(3, 4998, 9) == ("éé", 5000, False)
 
 
-def test_hits_have_their_surroundings_and_a_search_reads_so_much(store, monkeypatch):
-    writer = store.writer()
-    recorder = session(writer, "s1")
-    recorder.record(Message(role="user", content="-" * 100 + "Cat" + "+" * 100 + "cat"))
-    recorder.record(ToolCall(name="run", args={"cat": 1}, result="cat"))
-    writer.close()
-    found = transcripts.search(store.read, "s1", "cat")
-    assert [(hit.position, hit.part, hit.offset, hit.match) for hit in found.hits] == [
-        *((1, "content", 100, "Cat"), (2, "argsJson", 2, "cat"), (2, "result", 0, "cat")),
-    ]
-    assert (found.hits[0].before, found.hits[0].behind) == ("-" * 80, "+" * 80)
-    assert (found.has_more, found.last_position) == (False, 2)
-    limited = transcripts.search(store.read, "s1", "cat", limit=1)
-    assert (len(limited.hits), limited.has_more, limited.last_position) == (1, True, 1)
-    assert len(transcripts.search(store.read, "s1", "cat", after=1).hits) == 2
-    for characters, expected in ((206, True), (207, True)):
-        monkeypatch.setattr(transcripts, "READ_CHARACTERS", characters)
-        found = transcripts.search(store.read, "s1", "cat", limit=9)
-        assert (found.last_position, found.has_more) == ((1, True) if characters == 206 else (2, expected))
-
-
 def test_a_time_that_cannot_be_read_is_damage():
     assert batches.moment(timestamp(NOW)) == NOW
     assert batches.moment("") is None and batches.moment(None) is None
@@ -423,23 +401,6 @@ def test_the_first_finished_items_of_an_agent_and_model_are_read_in_plan_order(s
     assert found(first, 3) == [ids[0], ids[1], ids[4]]
     assert found({**first, "position": 1}, 9) == [ids[1], ids[4], ids[5]]
     assert found(other, 9) == [ids[3]]
-
-
-def test_lines_are_cleaned_once_and_remembered_up_to_a_number(monkeypatch):
-    monkeypatch.setattr("proctor.store.recorder.CACHED_LINES", 2)
-    seen = []
-    cleaner = _LineCleaner(lambda text: seen.append(text) or text.replace("key", "***"))
-    assert [cleaner.line("a key"), cleaner.line("a key"), cleaner.line("")] == ["a ***", "a ***", ""]
-    assert seen == ["a key"]
-    for text in ("b", "c"):
-        cleaner.line(text)
-    assert len(cleaner._known) == 1
-    for texts in (("a", "key"), ("b", ""), ("c", "d")):
-        assert cleaner.lines(texts) == tuple(text.replace("key", "***") for text in texts)
-    assert list(cleaner._groups) == [("c", "d")]
-    long = "x" * 10_000
-    cleaner.lines((long,))
-    assert long not in cleaner._known and (long,) not in cleaner._groups
 
 
 def test_a_step_begins_where_it_is_told_to(store):
@@ -596,28 +557,6 @@ def test_a_name_that_is_the_id_of_another_evaluator_is_no_error(store):
     for with_config in (True, False):
         assert store.definitions.evaluator("b", with_config=with_config)["id"] in ("a", "b")
     assert store.datasets.dataset("b")["id"] in ("a", "b")
-
-
-def test_rows_that_are_encrypted_again_are_counted_and_a_failure_leaves_no_transaction(tmp_path, monkeypatch):
-    with Store(str(tmp_path / "a.db"), Keys(own=LocalKey(secret=bytes(32)))) as store:
-        assert store.reencrypt() == 0
-        for run_id in ("one", "two"):
-            add_batch(store, run_id, planText="words")
-        told = []
-        assert store.reencrypt(lambda *each: told.append(each)) == 2
-        assert told == [("batches", 2)]
-
-        def fail(*_):
-            raise ValueError("wrong")
-
-        monkeypatch.setattr(key_rotation, "_reencrypted", fail)
-        store.data_keys.renew()
-        connection = store._plain.connect()
-        with pytest.raises(ValueError, match="wrong"):
-            key_rotation.reencrypt(connection, store._sealer, lambda *_: None)
-        connection.begin()
-        connection.rollback()
-        connection.close()
 
 
 def test_the_tools_of_sessions_are_those_of_their_first_requests(store):

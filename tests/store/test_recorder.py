@@ -560,21 +560,3 @@ def test_true_and_false_are_numbers_in_both_databases_however_many_there_are(sto
     scores = rows(store, writer, "scores")
     assert [row["value"] for row in scores] == [float(number % 2 == 0) for number in range(count)]
     assert {row["value"] for row in rows(store, writer, "metrics")} == {1.0}
-
-
-def test_a_score_or_step_that_comes_again_is_written_with_the_same_values(store, writer, monkeypatch):
-    monkeypatch.setattr("proctor.store.recorder.CACHED_RECORDS", 2)
-    scores = [Score(evaluator=name, value=0.5, label="good", target="t") for name in ("a", "b", "c")]
-    step = Iteration(trace_id="t", commit_sha="abc", changed_files=2)
-    recorder = session(writer, "s1")
-    for score in (scores[0], scores[0], *scores, scores[0]):
-        recorder.score(score)
-    for _ in range(2):
-        recorder.record(step)
-    written = rows(store, writer, "scores")
-    names = [row["evaluator"] for row in written]
-    assert names == ["a", "a", "a", "b", "c", "a"]
-    kept = [{**row, "position": 0, "evaluator": ""} for row in written]
-    assert all(row == kept[0] for row in kept)
-    steps = rows(store, writer, "iterations")
-    assert [(row["traceId"], row["commitSha"], row["changedFiles"]) for row in steps] == [("t", "abc", 2)] * 2

@@ -4,13 +4,12 @@ import base64
 import json
 import sys
 from dataclasses import replace
-from types import SimpleNamespace
 
 import boto3
 import pytest
 
 from proctor.errors import KeyMissing, KeyUnusable, StoreError
-from proctor.store import Store, key_rotation, sealer
+from proctor.store import Store, sealer
 from proctor.store.keys import (
     Keys,
     KmsKey,
@@ -22,14 +21,11 @@ from proctor.store.keys import (
 )
 from proctor.store.sealed_database import LockedRow, encrypted_parameters, rewritten_query
 from proctor.store.sealer import (
-    KEYED,
-    MARK,
     STORE,
     Sealer,
     contains_encrypted,
     first_encrypted,
     is_encrypted,
-    parts_of,
 )
 from proctor.store.signatures import ATTEMPTS_MARK, SigningKey, _Chain, _check_chain, _mac
 
@@ -83,27 +79,6 @@ def test_a_store_without_keys_is_not_active_until_one_is_added():
     made.add(row)
     assert made.is_active
     assert made.decrypt(encrypt(made, scope="run"), "content", QUERY) == "words"
-
-
-def test_a_key_of_another_process_is_looked_for_once():
-    made = new_sealer("")
-    loads = []
-    made._load = lambda: loads.append(1) or made.stored
-    for _ in range(3):
-        assert not made.knows("unknown")
-    assert len(loads) == 1
-    made.stored.append(made.new_row("run", MASTER, STORE, AT))
-    assert made.knows(made.stored[1]["id"])
-    assert made.knows(made.stored[1]["id"])
-    assert len(loads) == 2
-
-
-def test_unknown_keys_that_are_remembered_are_limited(monkeypatch):
-    monkeypatch.setattr(sealer, "MOST_UNKNOWN", 2)
-    made = new_sealer("")
-    for name in ("a", "b", "c"):
-        assert not made.knows(name)
-    assert made._unknown == {"a", "b"}
 
 
 def test_a_missing_key_is_asked_for_again_after_ten_seconds(monkeypatch):
@@ -181,40 +156,6 @@ def test_a_value_opens_only_in_its_column():
         )
     assert made.decrypt("sealed:1:none:messages.content:AAAA", "content", QUERY).startswith("sealed:1:none")
     assert made.decrypt("sealed:1:", "content", QUERY) == "sealed:1:"
-
-
-def test_levels_are_encrypted_one_by_one_but_for_names(monkeypatch):
-    made = new_sealer("", "run")
-    text = json.dumps({"task": "fix", "model": "m", "n": 3, "empty": ""}, separators=(",", ":"))
-    values = {
-        scope: made.encrypt(made.key_for(scope), "batch_items.factors", text, is_deterministic=True)
-        for scope in ("", "run")
-    }
-    levels = json.loads(values[""])
-    assert is_encrypted(levels["task"]) and (levels["model"], levels["n"], levels["empty"]) == ("m", 3, "")
-    assert made.encrypt(made.current, "batch_items.factors", text, is_deterministic=True) == values[""]
-    for scope, value in values.items():
-        assert made.decrypt_levels(value) == text
-        assert (("", value) in made._levels) == (not scope), "what an own key opened is not cached"
-    assert made.decrypt_levels("{no json") == "{no json"
-    looks = '{"a":  "sealed:1:x:batch_items.factors:AAAA"}'
-    assert made.decrypt_levels(looks) == looks
-    moved = json.dumps({"task": encrypt(made)})
-    assert made.decrypt_levels(moved) == moved
-    monkeypatch.setattr(sealer, "MOST_CACHED", len(made._levels))
-    made.decrypt_levels('{"other": 1}')
-    assert len(made._levels) == 1
-
-
-def test_compared_texts_are_looked_for_plain_and_under_each_key_of_the_store():
-    made = new_sealer("", "run")
-    for scope in ("", "run"):
-        encrypt(made, scope=scope)
-    forms = made.encrypted_forms(("sessions.name", "a.b"), "x")
-    assert forms[0] == "x" and len(forms) == 3
-    assert [made._key(made.current).decrypt(*parts_of(form)[1:]) for form in forms[1:]] == [b"x", b"x"]
-    for value in (None, 3, "", "{}"):
-        assert made.encrypted_forms(("sessions.name",), value) == [value]
 
 
 def test_digests_are_keyed_once():
@@ -472,36 +413,6 @@ def test_a_chain_of_signatures_is_right_as_far_as_it_follows(entries, expected):
 def test_a_chain_covers_attempts_if_one_of_its_digests_says_so():
     assert _Chain(digests={"a": "x", "b": f"{ATTEMPTS_MARK}y"}).covers_attempts
     assert not _Chain(digests={"a": "x"}).covers_attempts
-
-
-@pytest.mark.parametrize(
-    ("table", "column", "expected"),
-    [
-        ("messages", "content", [f"{MARK}k1:", f"{MARK}k2:"]),
-        ("messages", "contentBlob", [f"{KEYED}k1:", f"{KEYED}k2:"]),
-        ("blobs", "data", [f"{MARK}k1:".encode(), f"{MARK}k2:".encode()]),
-    ],
-)
-def test_values_under_some_keys_have_these_prefixes_and_others_are_outdated(table, column, expected):
-    assert key_rotation._prefixes(table, column, ["k1", "k2"]) == expected
-    condition, parameters = key_rotation._outdated(
-        SimpleNamespace(current_or_own=lambda: ["k1", "k2"]), table
-    )
-    assert f'SUBSTR("{column}", 1, {len(expected[0])}) NOT IN (?, ?)' in condition
-    assert [each for each in parameters if each in expected][:2] == expected
-
-
-@pytest.mark.parametrize(
-    ("table", "column", "expected"),
-    [
-        ("messages", "content", """"content" NOT IN ('', '{}', '[]')"""),
-        ("messages", "contentBlob", '"contentBlob" IS NOT NULL'),
-        ("blobs", "data", '"data" IS NOT NULL'),
-        ("arrivals", "data", '"data" IS NOT NULL'),
-    ],
-)
-def test_values_to_encrypt_are_those_that_are_not_empty(table, column, expected):
-    assert key_rotation._is_not_empty(column, table) == expected
 
 
 def test_keys_are_derived_from_a_secret_as_ever():

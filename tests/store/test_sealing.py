@@ -7,7 +7,6 @@ import sqlite3
 import subprocess
 import sys
 import zlib
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -35,7 +34,7 @@ from proctor.store.definitions import Token
 from proctor.store.evaluations import EvaluationRecord
 from proctor.store.intake import LogEvent
 from proctor.store.keys import Keys, LocalKey, key_in, new_key_text, read_keys
-from proctor.store.sealer import DETERMINISTIC, ENCRYPTED, Sealer
+from proctor.store.sealer import DETERMINISTIC, ENCRYPTED
 from proctor.store.tables import COLUMNS
 from proctor.telemetry.documents import SessionMark
 
@@ -604,34 +603,6 @@ def test_without_the_key_an_object_with_a_sealed_text_names_the_key_it_needs(url
             row["factors"]
 
 
-class CountingKey(LocalKey):
-    """A master key that counts how often it is used to unwrap a data key."""
-
-    unwrapped = 0
-
-    def unwrap(self, wrapped, context):
-        CountingKey.unwrapped += 1
-        return super().unwrap(wrapped, context)
-
-
-@pytest.mark.parametrize("scope", ["", "run:nightly"])
-def test_a_data_key_is_unwrapped_once_and_then_kept_for_a_while(monkeypatch, scope):
-    monkeypatch.setattr(CountingKey, "unwrapped", 0)
-    keys = Keys(own=CountingKey(secret=bytes(range(32))))
-    rows = []
-    sealer = Sealer(keys, lambda: rows)
-    rows.append(sealer.new_row(scope, keys.own, {"run": "nightly"}, "2026-03-01T12:00:00.000Z"))
-    sealer.reload()
-
-    for number in range(3):
-        value = sealer.encrypt(
-            sealer.key_for(scope), "messages.content", f"text {number}", is_deterministic=False
-        )
-        assert sealer.decrypt(value, "content", 'SELECT "content" FROM "messages"') == f"text {number}"
-
-    assert CountingKey.unwrapped == 1
-
-
 def test_a_connection_with_a_key_runs_scripts_and_removes_deleted_text(tmp_path):
     file = tmp_path / "a.db"
     with Store(str(file), KEYS) as store:
@@ -655,15 +626,3 @@ def test_after_reencryption_the_texts_from_before_are_gone_from_the_disk(tmp_pat
         assert store.reencrypt() > 0
         # While it is open: the log is not written back and deleted yet.
         assert all(SECRET.encode() not in each.read_bytes() for each in tmp_path.glob("a.db*"))
-
-
-def test_only_readable_texts_are_cut_to_the_length_of_a_query(tmp_path):
-    rows = []
-    other = Sealer(OTHER, lambda: rows)
-    rows.append(other.new_row("", OTHER.own, {}, "2026-03-01T12:00:00.000Z"))
-    other.reload()
-    locked = other.encrypt(other.key_for(""), "messages.content", "a text", is_deterministic=False)
-    with Store(str(tmp_path / "a.db"), KEYS) as store, closing(store.database.connect()) as connection:
-        row = {"short": "ab", "long": "abcdef", "none": None, "locked": locked}
-        read = connection._decrypt(row, 'SELECT "content" FROM "messages"', dict.fromkeys(row, 3))
-    assert dict.copy(read) == {"short": "ab", "long": "abc", "none": None, "locked": locked}

@@ -1,10 +1,7 @@
 """Full-text search over transcripts, in both databases."""
 
 import sqlite3
-import zlib
 from datetime import UTC, datetime
-from itertools import count
-from types import SimpleNamespace
 
 import pytest
 from stocked import add_batch, owned, session
@@ -13,9 +10,8 @@ from databases import query
 from proctor.batch.deletion import delete_run, delete_sessions
 from proctor.errors import UsageError
 from proctor.session import Message, Session, Step, TimedEvent, ToolCall
-from proctor.store import Store, database, search
+from proctor.store import Store
 from proctor.store.keys import Keys, LocalKey
-from proctor.store.sealer import MARK, MARK_BYTES
 from proctor.store.search import parse_query, snippet
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -128,19 +124,6 @@ def test_there_is_more_only_beyond_the_limit(filled):
     assert [(len(each.hits), each.has_more) for each in found] == [(1, True), (2, False), (2, False)]
 
 
-def test_sessions_are_indexed_once_when_they_have_ended(filled, monkeypatch):
-    index = filled.search_index
-    assert (index.state().indexed, index.state().pending) == (0, 4)
-    assert index.search("cat").hits == ()
-    monkeypatch.setattr(search, "PAGE_SESSIONS", 1)
-    # However little time there is, each call makes some progress.
-    assert [index.update(seconds=0).pending for _ in range(5)] == [3, 2, 1, 0, 0]
-    assert (index.state().indexed, index.update().indexed) == (4, 4)
-    record(filled, "f", "one more cat")
-    assert index.state().pending == 1
-    assert sorted(ids(filled, "cat")) == ["a", "b", "f"]
-
-
 def test_deleted_and_pruned_texts_leave_the_index(filled):
     imported = Session(
         external_id="x",
@@ -221,13 +204,6 @@ def test_snippets_of_hostile_texts_take_little_time():
         assert "".join(part.text for part in snippet(text, parse_query('"a b" cat'))).strip("…") in text
 
 
-def test_a_migration_may_have_a_part_for_one_database():
-    common, *own = database._texts("0017_notes_search_datasets_and_drift.sql", "postgresql")
-    assert ("annotations" in common, len(own), "TSVECTOR" in own[0]) == (True, 1, True)
-    assert len(database._texts("0017_notes_search_datasets_and_drift.sql", "sqlite")) == 1
-    assert len(database._steps()) == max(int(name[:4]) for name in database._steps())
-
-
 def test_sqlite_finds_its_index_damaged_never(tmp_path):
     with Store(str(tmp_path / "a.db")) as store:
         add_batch(store, "run", owner="me")
@@ -292,143 +268,8 @@ def test_sessions_are_named_by_the_beginning_of_their_id_their_name_or_their_bra
     assert (found("a_"), found("%"), found(""), found("  ")) == (["a_"], [], [], [])
 
 
-def test_sqlite_without_its_search_module_says_so(tmp_path, monkeypatch):
-    with Store(str(tmp_path / "a.db")) as store:
-        monkeypatch.setattr(search, "_has_fts5", lambda: False)
-        with pytest.raises(UsageError, match="it has no FTS5"):
-            store.search_index.search("cat")
-
-
-def test_an_index_is_updated_by_one_thread_at_a_time(filled):
-    index = filled.search_index
-    assert index._updating.acquire(blocking=False)
-    try:
-        assert index.update(seconds=0).pending == 4
-        assert index.state().indexed == 0
-    finally:
-        index._updating.release()
-    assert index.update(seconds=60).pending == 0
-    assert not index._updating.locked()
-
-
-def test_progress_is_reported_after_each_page(filled, monkeypatch):
-    monkeypatch.setattr(search, "PAGE_SESSIONS", 3)
-    states = []
-    filled.search_index.update(on_progress=states.append)
-    assert [(state.indexed, state.pending) for state in states] == [(3, 1), (4, 0)]
-    monkeypatch.setattr(search, "PAGE_CHARACTERS", 0)
-    filled.search_index.clear()
-    assert filled.search_index.state().pending == 4
-    states.clear()
-    filled.search_index.update(on_progress=states.append)
-    assert [state.indexed for state in states] == [1, 2, 3, 4]
-
-
-@pytest.mark.parametrize(("seconds", "indexed"), [(0, 1), (1, 1), (1.5, 2), (2, 2), (2.5, 3), (None, 4)])
-def test_an_update_ends_with_the_page_at_which_its_time_is_over(filled, monkeypatch, seconds, indexed):
-    ticks = count()
-    monkeypatch.setattr(search, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
-    monkeypatch.setattr(search, "PAGE_SESSIONS", 1)
-    assert filled.search_index.update(seconds=seconds).indexed == indexed
-
-
-def test_the_newest_sessions_are_indexed_first(store, monkeypatch):
-    monkeypatch.setattr(search, "PAGE_SESSIONS", 1)
-    add_batch(store, owner="me")
-    writer = store.writer(owned("run", "me"))
-    for number in (1, 3, 2):
-        recorder = session(writer, f"s{number}", startedAt=f"2026-03-0{number}T12:00:00.000Z")
-        recorder.record(Message(role="user", content="cat"))
-        recorder.end("success", "completed", "", work_seconds=1, waiting_seconds=0)
-    writer.close()
-    store.search_index.update(seconds=0)
-    assert [hit.session_id for hit in store.search_index.search("cat").hits] == ["s3"]
-
-
-def test_only_so_much_of_a_session_is_indexed(filled, monkeypatch):
-    monkeypatch.setattr(search, "MOST_TEXT", 20)
-    monkeypatch.setattr(search, "MOST_EVENTS", 2)
-    record(filled, "long", "0123456789 012345678 apple", "second", "third")
-    record(filled, "blob", "é" * 7000 + " pear")
-    assert ids(filled, "012345678") == ["long"]
-    assert (ids(filled, "apple"), ids(filled, "second"), ids(filled, "third")) == ([], ["long"], [])
-    assert (ids(filled, "é" * 20), ids(filled, "pear")) == (["blob"], [])
-
-
-def test_sessions_that_were_deleted_while_they_were_indexed_leave_the_index_and_its_results(filled):
-    filled.search_index.update()
-    with_rows = filled._plain.connect()
-    with_rows.run('DELETE FROM "sessions" WHERE "id" = ?', ("a",))
-    assert [hit.session_id for hit in filled.search_index.search("cat").hits] == ["b"]
-    record(filled, "f", "one more dog")
-    filled.search_index.update()
-    assert query(filled, 'SELECT COUNT(*) AS "n" FROM "search_sessions"') == [{"n": 4}]
-    with_rows.run('DELETE FROM "messages" WHERE "sessionId" = ?', ("f",))
-    with_rows.close()
-    assert filled.search_index.search("dog").hits == ()
-
-
 def test_deleted_sessions_are_indexed_anew_if_they_return(filled):
     filled.search_index.update()
     filled.delete_texts("run")
     assert filled.search_index.state().indexed == 2
     assert query(filled, 'SELECT COUNT(*) AS "n" FROM "search_sessions"') == [{"n": 2}]
-
-
-def test_texts_that_are_missing_or_encrypted_are_indexed_as_empty(proctor_store):
-    texts = {"plain": b"", "sealed": MARK_BYTES + b"xyz", "packed": zlib.compress("long é".encode())}
-    connection = proctor_store._database.connect()
-    try:
-        for digest, data in texts.items():
-            connection.run('INSERT INTO "blobs" ("digest", "size", "data") VALUES (?, 1, ?)', (digest, data))
-        read = {
-            (text, blob): search._text(connection, {"content": text, "contentBlob": blob}, "content")
-            for text, blob in [
-                ("short", None),
-                (f"{MARK}x", None),
-                *(("", each) for each in (*texts, "none")),
-            ]
-        }
-    finally:
-        connection.close()
-    assert {key: text for key, text in read.items() if text} == {
-        ("short", None): "short",
-        ("", "packed"): "long é",
-    }
-
-
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        ("cat", ("phraseto_tsquery('simple', ?)", "cat")),
-        ("Caf\u00e9*", ("to_tsquery('simple', ?)", "cafe:*")),
-        ('"one Two"', ("phraseto_tsquery('simple', ?)", "one two")),
-        ("a-b*", ("to_tsquery('simple', ?)", "a <-> b:*")),
-        ("\u4e0b\u3067", ("phraseto_tsquery('simple', ?)", "\u4e0b て")),
-    ],
-)
-def test_terms_as_queries_of_postgresql(query, expected):
-    (term,) = parse_query(query)
-    assert search._postgres_query(term) == expected
-
-
-@pytest.mark.parametrize(
-    ("is_postgres", "expected"),
-    [(False, "Src/Caf\u00e9.py  \u4e0b  " + "x" * 201), (True, "src cafe py \u4e0b " + "x" * 200)],
-)
-def test_texts_are_indexed_as_they_are_or_as_words_for_postgresql(is_postgres, expected):
-    index = SimpleNamespace(_is_postgres=is_postgres)
-    text = f"Src/Caf\u00e9.py \u4e0b {'x' * 201}"
-    assert search.SearchIndex._normalized(index, text) == expected
-
-
-def test_events_that_the_number_of_a_row_has_no_room_for_are_not_indexed(proctor_store, monkeypatch):
-    add_batch(proctor_store, owner="me")
-    record(proctor_store, "a", *(f"text {number}" for number in range(7)))
-    connection = proctor_store.database.connect()
-    every = [position for position, _ in search._texts(connection, "a")]
-    assert len(every) == 7
-    monkeypatch.setattr(search, "POSITION_BITS", 2)
-    indexed = [position for position, _ in search._texts(connection, "a")]
-    connection.close()
-    assert indexed == [position for position in every if position < 4] != []

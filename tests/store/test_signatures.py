@@ -360,10 +360,3 @@ def test_first_attempts_that_begin_and_end_in_one_commit_are_signed_without_bein
     written = signatures._WrittenAttempts.of(rows, "run")
     assert {item: session["id"] for item, session in written.sessions.items()} == {"i1": "s1"}
     assert (written.scores, written.calls) == ({}, {})
-
-
-async def test_items_behind_a_gap_in_the_plan_are_checked(workshop, monkeypatch):
-    await workshop.run(PLAN)
-    change(workshop.store, 'DELETE FROM "batch_items" WHERE "position" = 1')
-    monkeypatch.setattr(signatures, "PAGE", 1)
-    assert check(workshop.store).items == 2

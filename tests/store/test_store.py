@@ -9,7 +9,7 @@ import pytest
 
 from databases import query
 from filled import NOW, filled_store
-from proctor.errors import StoreError, UsageError
+from proctor.errors import UsageError
 from proctor.item import Item
 from proctor.session import Merge
 from proctor.store import Resource, RetrySelection, Store, timestamp
@@ -202,22 +202,3 @@ def test_a_resumed_batch_returns_the_sessions_that_were_cut_off(store):
     assert batch(store, '"owner"', '"status"') == ("me:1:1:x", "running")
     row = one(store, 'SELECT "status", "endReason" FROM "sessions" WHERE "id" = ?', cut_off[0]["id"])
     assert row == ("error", "interrupted")
-
-
-def test_a_closed_store_has_closed_all_its_connections(tmp_path):
-    store = Store(str(tmp_path / "a.db"))
-    connections = [store._readers.connection(), store._plain_readers.connection()]
-    commits = store.commits()
-    store.close()
-    assert isinstance(commits, int)
-    for connection in connections:
-        with pytest.raises(StoreError, match="closed"):
-            connection.rows("SELECT 1")
-
-
-def test_an_open_store_can_be_written_unless_its_file_cannot(tmp_path, monkeypatch):
-    with Store(str(tmp_path / "a.db")) as store:
-        assert store.database.is_read_only is False
-    monkeypatch.setattr("proctor.store.database.SqliteDatabase.is_read_only", True)
-    with Store(str(tmp_path / "a.db")) as store:
-        assert store.database.is_read_only is True

@@ -78,26 +78,6 @@ def test_who_waits_for_a_commit_does_not_wait_for_more_rows(store, monkeypatch):
     assert [row["id"] for row in sessions(store)] == ["s1", "s2"]
 
 
-def test_a_commit_that_is_hurried_does_not_wait_for_more_rows(store, monkeypatch):
-    monkeypatch.setattr("proctor.store.writer.GATHER_SECONDS", 600)
-    writer = store.writer()
-    writer.add("sessions", ("s1",), session_row())
-    eventually(lambda: writer.is_behind)
-    monkeypatch.setattr("proctor.store.writer.GATHER_SECONDS", 0.001)
-    writer.hurry()
-    eventually(lambda: [row["id"] for row in sessions(store)] == ["s1"])
-    eventually(lambda: not writer.is_behind)
-    writer.close()
-
-
-def test_only_the_commit_that_somebody_waits_for_is_made_at_once(store):
-    writer = store.writer()
-    writer.append("metrics", ("s1", 1, 0, "speed", 1.0, None))
-    writer.flush().result(WAIT)
-    eventually(lambda: not writer._hurry.is_set() and not writer._wake.is_set())
-    writer.close()
-
-
 def test_closing_lets_nothing_wait_for_more_rows():
     writer = Writer.__new__(Writer)
     writer._lock, writer._hurry, writer._wake = threading.Lock(), threading.Event(), threading.Event()

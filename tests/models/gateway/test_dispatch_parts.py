@@ -8,7 +8,7 @@ import pytest
 from proctor.errors import ModelError, UsageError
 from proctor.models.client import CLIPPED_ERROR_CHARACTERS, CallRetryPolicy, Client, _provider_message, clean
 from proctor.models.gateway import server
-from proctor.models.gateway.server import Dispatcher, GatewayRefusal
+from proctor.models.gateway.server import Dispatcher
 from proctor.models.recording import VERSION, Exchange, Recording, lines_of
 
 
@@ -26,21 +26,6 @@ class Delivery:
 
     async def write(self, chunk):
         self.written.append(chunk)
-
-
-class Flow:
-    """A response of a provider."""
-
-    def __init__(self, *chunks, status=200, kind="text/event-stream"):
-        self.status, self.headers, self.parts = status, {"content-type": kind}, chunks
-        self.refusal, self.latency_ms, self.is_closed = b"", 7.0, False
-
-    async def chunks(self):
-        for part in self.parts:
-            yield part
-
-    def close(self):
-        self.is_closed = True
 
 
 def call(wire="chat", kind="answer", **more):
@@ -118,59 +103,6 @@ async def test_what_a_provider_is_sent(wire, body, renames, asks_usage, sent, mo
     dispatcher = Dispatcher(SimpleNamespace(client=SimpleNamespace(open=open_)), None)
     raw = (await dispatcher._open(made, ENDPOINT, "target", asks_usage=asks_usage)).raw
     assert server.json.loads(raw) == sent and made.sent == raw.decode()
-
-
-def replayed(*, whole=True, status=200, kind="application/json", mismatch=""):
-    exchange = SimpleNamespace(
-        status=status, headers={"content-type": kind}, hidden=[b"h"], chunks=[b"a", b"b"], whole=whole
-    )
-    return SimpleNamespace(find=lambda *_: SimpleNamespace(exchange=exchange, mismatch=mismatch))
-
-
-async def test_a_recorded_answer_is_given_as_it_was():
-    made = call()
-    await server._replay(made, replayed(status=400, mismatch="it differs"))
-    assert made.delivery.prepared == (400, {"content-type": "application/json"}, b"ab")
-    assert (made.status, made.access.notes, made.provider) == ("400", ["it differs"], "replay")
-    stream = call()
-    await server._replay(stream, replayed(kind="text/event-stream; x"))
-    assert (stream.delivery.written, stream.delivery.hidden) == ([b"a", b"b"], [b"h"])
-    assert (stream.status, stream.access.notes, stream.delivery.begun[0]) == ("ok", [], 200)
-
-
-async def test_a_recording_that_was_broken_off_breaks_off_again():
-    with pytest.raises(GatewayRefusal, match="broken off before it was answered") as refused:
-        await server._replay(call(), replayed(whole=False))
-    assert (refused.value.status, refused.value.condition) == (502, "cancelled")
-    made = call()
-    with pytest.raises(ModelError, match="broken off here as well") as broken:
-        await server._replay(made, replayed(whole=False, kind="text/event-stream"))
-    assert broken.value.reason == "cut_off" and made.delivery.written == [b"a", b"b"]
-
-
-@pytest.mark.parametrize(
-    ("wire", "name"), [("messages", "input_tokens"), ("gemini", "totalTokens"), ("chat", "totalTokens")]
-)
-def test_tokens_are_estimated_from_the_size_of_a_request(wire, name, monkeypatch):
-    monkeypatch.setattr(server, "estimated_tokens", lambda body: 100)
-    made = call(wire)
-    server._estimate(made)
-    status, _, raw = made.delivery.prepared
-    assert (status, made.status) == (200, "ok")
-    assert server.json.loads(raw) == {name: 100 * server.BYTES_PER_TOKEN // 4}
-
-
-@pytest.mark.parametrize(
-    ("event", "is_alone"),
-    [
-        (b'data: {"choices": [], "usage": {"x": 1}}\n\n', True),
-        (b'data: {"choices": [1], "usage": {"x": 1}}\n\n', False),
-        (b'data: {"choices": [], "usage": null}\n\n', False),
-        (b'data: {"choices": []}\n\n', False),
-    ],
-)
-def test_events_with_nothing_but_token_counts(event, is_alone):
-    assert server._is_usage_alone(event) is is_alone
 
 
 @pytest.mark.parametrize(
