@@ -30,6 +30,7 @@ PROGRAMS = {
     "fsmonitor": f'{SET} core.fsmonitor "$RUN; false"',
     "hooks path": f"mkdir -p ~/hooks; hook ~/hooks; {SET} core.hooksPath ~/hooks",
     "hooks": 'mkdir -p "$G/hooks" "$A/hooks"; hook "$G/hooks"; hook "$A/hooks"',
+    "hooks of the user": "hook .githooks",
     "ssh": f'{SET} core.sshCommand "$RUN"',
     "ssh variant": f'{SET} remote.origin.url ssh://x/y; {SET} remote.origin.uploadpack "$RUN"',
     "proxy": f'{SET} core.gitProxy "$RUN"',
@@ -68,6 +69,7 @@ STATE = {
     "nested symlink": "mkdir -p near; ln -sfn ~/evil/.git near/.git; echo 1 > near/file",
     "submodule": "git init -q sub && git -C sub commit -q --allow-empty -m x && git add sub; cp ~/more sub/.git/config",  # noqa: E501
     "bare": "git init -q --bare bare; cp ~/more bare/config; hook bare/hooks",
+    "common folder": 'mkdir -p main common/objects common/refs; echo \'ref: refs/heads/x\' > main/HEAD; echo ../common > main/commondir; git config -f common/config core.bare false; git config -f common/config core.repositoryFormatVersion 0; git config -f common/config extensions.worktreeConfig true; git config -f main/config.worktree core.worktree "$PWD"; git config -f main/config.worktree core.fsmonitor "$RUN; false"',  # noqa: E501
     "outer": "git init -q ..; cp ~/more ../.git/config",
     "other worktree": 'mkdir -p "$G/worktrees/x"; cp ~/more "$G/worktrees/x/config.worktree"; head -c 9000000 /dev/zero > "$G/worktrees/x/HEAD"',  # noqa: E501
     # Objects, references and index.
@@ -146,6 +148,7 @@ class User:
             self.home / "shop",
             {"shop.py": "total = 1\n", "notes.txt": "x\n", "tools/clean.sh": "cat\n", ".gitignore": "*.o\n"},
         )
+        self.git("config", "--global", "core.hooksPath", ".githooks")
         self.git("config", "filter.mine.clean", "sh tools/clean.sh; cat")
         self.git("config", "filter.lfs.clean", "git-lfs clean -- %f")
         self.git("checkout", "-q", "-b", "secret")
@@ -268,6 +271,7 @@ def use_git(user: User, tree: Path) -> None:
         "sub",
         "bare",
         "bare/hooks",
+        "main",
         "..",
         "../home/evil",
     )
@@ -392,13 +396,14 @@ def test_the_same_tricks_start_programs_where_nothing_is_in_their_way(user: User
     """So the tries above prove something."""
     tree = tmp_path / "plain"
     user.git("worktree", "add", "-q", str(tree), "main", "-b", "plain")
-    names = ("clean", "fsmonitor", "hooks", "textconv", "filter of the user")
+    names = ("clean", "fsmonitor", "hooks of the user", "textconv", "filter of the user", "common folder")
     for number, name in enumerate(names):
-        script = user.script(name.replace(" ", "-"), {name: PROGRAMS[name]})
+        script = user.script(name.replace(" ", "-"), {name: (PROGRAMS | STATE)[name]})
         environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path / f"agent{number}")}
         subprocess.run(["sh", "-c", script], cwd=tree, env=environment, check=False)
     (tree / "shop.py").write_text("total = 3\n")
     for words in (["add", "--all"], ["commit", "-q", "-m", "x"], ["log", "-p"]):
         user.git(*words, folder=tree, check=False)
+    user.git("status", folder=tree / "main", check=False)
     expected = {name.replace(" ", "-") for name in names} - {"clean"}
     assert {path.name for path in user.canaries.iterdir()} == expected

@@ -390,6 +390,8 @@ def disarm(tree: "Worktree") -> list[str]:
     # A filter of the user's may be a program that it finds in the tree.
     disabled = [(f"{name}.{key}", "") for name in sorted(names) for key in ("clean", "smudge", "process")]
     disabled += [(f"{name}.required", "false") for name in sorted(names)]
+    # The user's own settings may name a folder of hooks that is looked for in the tree.
+    disabled += [("core.hooksPath", os.devnull)]
     beneath.write_text(place, "git/config", configuration(tree.source, (*settings.core, *disabled)))
     for entry in beneath.entries(place, "git"):
         if not _KEPT.fullmatch(entry.path):
@@ -404,18 +406,24 @@ def disarm(tree: "Worktree") -> list[str]:
 
 
 def _disable_nested(tree: "Worktree") -> Iterable[str]:
-    """Rename what makes a folder below `place` a repository to git, besides our own."""
+    """Rename what makes a folder below `place` a repository to git, besides our own.
+
+    Without HEAD a folder is none. Its settings may be anywhere: `commondir` names another folder for them.
+    """
+    own = (f"{tree.folder.name}/.git", "git/HEAD", str(_admin(tree) / "HEAD"))
     for entry in beneath.entries(tree.place):
-        if entry.name.lower() == ".git" and entry.path != f"{tree.folder.name}/.git":
+        if entry.path in own:
+            continue
+        if entry.name.lower() == ".git":
             yield _rename(entry, "nested-repository")
-        elif entry.name == "config" and entry.path != "git/config" and _is_bare(entry):
-            yield _rename(entry, "config-of-nested-repository")
+        elif entry.name == "HEAD" and _is_bare(entry):
+            yield _rename(entry, "HEAD-of-nested-repository")
 
 
-def _is_bare(entry: beneath.TreeEntry) -> bool:
-    """Whether the folder of an entry looks like a repository to git, although it is not called `.git`."""
-    names = set(beneath.names(entry.folder))
-    return {"HEAD", "objects", "refs"} <= names or {"HEAD", "commondir"} <= names
+def _is_bare(head: beneath.TreeEntry) -> bool:
+    """Whether a folder with HEAD looks like a repository to git, although it is not called `.git`."""
+    names = set(beneath.names(head.folder))
+    return "commondir" in names or {"objects", "refs"} <= names
 
 
 def _rename(entry: beneath.TreeEntry, name: str) -> str:
