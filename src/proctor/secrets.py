@@ -6,8 +6,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from proctor.errors import WorkspaceError
-
 KEY_VARIABLE = "_KEY_VARIABLE"
 """Suffix of a variable that names the variable with a provider's key."""
 HARMLESS = frozenset(
@@ -111,16 +109,3 @@ def private_folder(folder: Path) -> Path:
 def open_private(path: str | Path, flags: int) -> int:
     """Open a file; one that this creates can be read by this user only. For `open(…, opener=…)` too."""
     return os.open(path, flags, 0o600)
-
-
-def write_private(file: Path, text: str) -> Path:
-    """Write a file in an agent's home, readable by its owner only: it may contain a token or a login."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    if file.parent.resolve() != file.parent:
-        # Setup, which is confined, would let us write where it cannot.
-        raise WorkspaceError(f"{file.parent} is not a folder in the agent's HOME, but a link out of it")
-    if not file.is_dir():
-        file.unlink(missing_ok=True)
-    file.touch(mode=0o600)
-    file.write_text(text, encoding="utf-8")
-    return file

@@ -1,6 +1,7 @@
 """What an agent does to its own worktree is its own failure, or none: never an error that does not count."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,70 @@ def test_a_failure_in_the_agents_tree_is_the_agents_unless_the_machine_failed(
     assert type(raised.value) is (AgentError if is_agents else WorkspaceError)
     assert raised.value.reason == "workspace_broken" and is_of_the_machine(error) is not is_agents
     assert raised.value.status == ("fail" if is_agents else "error")
+
+
+DEEPER = "python3 -c \"import os; [(os.mkdir('d'), os.chdir('d')) for _ in range(1200)]\""
+ADAPTERS = {
+    # What Proctor's own process does in the tree and HOME for an agent, and what is in its way there.
+    "builtin": (
+        {"model": "scripted/lists"},
+        "",
+        [
+            {"after": 2, "reply": "Done."},
+            {"after": 1, "tool": {"name": "list_files", "arguments": {}}},
+            {"tool": {"name": "run", "arguments": {"command": f"echo 1 > new; {DEEPER}"}}},
+        ],
+    ),
+    "aider": (
+        {"model": "scripted/ok"},
+        f"echo 1 > new; mkdir .aider.tags.cache.v9; cd .aider.tags.cache.v9; {DEEPER}",
+        [],
+    ),
+    "opencode": (
+        {"model": "scripted/ok", "setup": "rm -rf ~/.config; ln -s {user} ~/.config"},
+        "echo 1 > new",
+        [],
+    ),
+    "amp": (
+        {"login": "mine", "setup": "rm -rf ~/.local; ln -s {user} ~/.local"},
+        "echo 1 > new; rm -rf ~/.local/share/amp/*; mkdir ~/.local/share/amp/secrets.json",
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("agent", ADAPTERS)
+def test_an_item_counts_whatever_is_in_the_way_of_its_adapter(
+    proctor: Command, tmp_path: Path, agent: str
+) -> None:
+    if problem := problem_of("bubblewrap"):
+        pytest.skip(problem)
+    settings, program, rules = ADAPTERS[agent]
+    user = tmp_path / "user"
+    (user / ".local/share/amp").mkdir(parents=True)
+    (user / ".local/share/amp/secrets.json").write_text("{}")
+    (tmp_path / "lists.yaml").write_text(json.dumps(rules))
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / agent).write_text(f'#!/bin/sh\n[ "$1" = --version ] && exit\n{program}\n')
+    (tmp_path / "bin" / agent).chmod(0o755)
+    environment = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "HOME": str(user)}
+    item = {
+        "repo": str(make_git_repository(tmp_path / "shop", {"shop.py": "total = 1\n"})),
+        "prompt": "Break it.",
+        "agent": agent,
+        "scriptCommand": "test -e new",
+        "sandbox": "bubblewrap",
+        **settings,
+        "setup": str(settings.get("setup", "true")).format(user=user),
+    }
+    (tmp_path / "plan.yaml").write_text(json.dumps({"runId": "trees", "matrix": [item]}))
+
+    ended = proctor("batch", "plan.yaml", environment=environment)
+
+    with proctor.open_store() as store:
+        [row] = store.read.table("sessions", Scope(run_id="trees"))
+    assert (row["status"], row["endReason"]) == DONE, (row["error"], ended.stderr)
+    assert [path.relative_to(user) for path in user.rglob("*") if path.is_file()] == [
+        Path(".local/share/amp/secrets.json")
+    ]
+    assert sorted(path.name for path in user.iterdir()) == [".local"]

@@ -26,8 +26,8 @@ from proctor.formatting import Clip, clipped
 from proctor.json_values import SHORT, JsonMap, json_object
 from proctor.processes import CouldNotStart, Program, started
 from proctor.processes.streams import Unfinished
-from proctor.secrets import write_private
 from proctor.session import Intervention, Message, Note, Record, ToolCall, Workspace
+from proctor.workspace.beneath import write_private
 
 # Programs write lines at once; only a prompt for input stays unfinished.
 REST_SECONDS = 2.0
@@ -613,9 +613,9 @@ def as_argument(prompt: str) -> str:
     return f"\n{prompt}" if prompt.startswith(("-", "@")) else prompt
 
 
-def write_json(file: Path, document: JsonMap) -> Path:
-    """Write a JSON document that only the owner can read."""
-    return write_private(file, json.dumps(document, indent=2, ensure_ascii=False))
+def write_json(home: Path, name: str, document: JsonMap) -> Path:
+    """Write a JSON document to an agent's HOME, in place of what is there; only its owner can read it."""
+    return write_private(home, name, json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def read_text(file: Path, token: str) -> str:

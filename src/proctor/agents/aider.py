@@ -7,7 +7,6 @@ answered.
 """
 
 import re
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -24,8 +23,9 @@ from proctor.agents._program import (
     write_json,
 )
 from proctor.json_values import JsonMap, JsonObject, json_object
-from proctor.secrets import write_private
 from proctor.session import Record
+from proctor.workspace import beneath
+from proctor.workspace.beneath import write_private
 
 _LITELLM_ERROR = re.compile(r"^litellm\.(\w+): ")
 _APPLIED = re.compile(r"^Applied edit to (.+)$")
@@ -62,8 +62,8 @@ class Aider(GatewayProgram):
     def call(self, run: ProgramRun) -> ProgramCall:
         model = f"openai/{run.model}"
         home = run.home / ".aider-run"
-        metadata = write_json(home / "models.json", {model: self._metadata()})
-        prompt = write_private(home / "prompt.txt", _no_command(run.prompt))
+        metadata = write_json(run.home, ".aider-run/models.json", {model: self._metadata()})
+        prompt = write_private(run.home, ".aider-run/prompt.txt", _no_command(run.prompt))
         return ProgramCall(
             arguments=[
                 *("--model", model, "--weak-model", model, "--model-metadata-file", str(metadata)),
@@ -104,7 +104,7 @@ class Aider(GatewayProgram):
             return await super().work(assignment, record)
         finally:
             for litter in set(assignment.folder.glob(_LITTER)) - before:
-                _remove(litter)
+                beneath.remove(assignment.folder, litter.name)
 
 
 def _log(run: ProgramRun) -> Path:
@@ -114,13 +114,6 @@ def _log(run: ProgramRun) -> Path:
 def _no_command(prompt: str) -> str:
     """Escape a prompt that aider would run as one of its commands or in the shell."""
     return f"\n{prompt}" if prompt.startswith(("/", "!")) else prompt
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
 
 
 @dataclass(kw_only=True)

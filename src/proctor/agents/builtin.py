@@ -117,17 +117,29 @@ async def _list_files(bench: Workbench, arguments: Mapping[str, str]) -> str:
     return "\n".join(files) + more or "[no files]"
 
 
+_NOT_LISTED = (".git", "node_modules", "__pycache__")
+
+
 def _files(top: Path, root: Path) -> Iterator[str]:
     if not top.is_dir():
         raise ToolFailed(f"{top.relative_to(root)} is no folder")
-    count = 0
-    for folder, folders, names in os.walk(top):
-        folders[:] = sorted(name for name in folders if name not in (".git", "node_modules", "__pycache__"))
-        for name in sorted(names):
-            yield str(Path(folder, name).relative_to(root))
-            count += 1
-            if count >= FILES_AT_ONCE:
-                return
+    count, waiting = 0, [os.fspath(top)]
+    # Not `os.walk`, which calls itself for each level of folders that a command may have made.
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as found:
+                entries = sorted(found, key=lambda entry: entry.name)
+        except OSError:
+            # Too deep, or not readable.
+            continue
+        folders = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
+        waiting += [entry.path for entry in reversed(folders) if entry.name not in _NOT_LISTED]
+        for entry in entries:
+            if not entry.is_dir():
+                yield os.path.relpath(entry.path, root)
+                count += 1
+                if count >= FILES_AT_ONCE:
+                    return
 
 
 async def _search(bench: Workbench, arguments: Mapping[str, str]) -> str:

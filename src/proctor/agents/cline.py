@@ -41,8 +41,7 @@ class Cline(GatewayProgram):
             # The date is required; its value does not matter.
             "providers": {_PROVIDER: {"settings": settings, "updatedAt": _LONG_AGO, "tokenSource": "manual"}},
         }
-        data = run.home / ".cline" / "data"
-        write_json(data / "settings" / "providers.json", document)
+        write_json(run.home, ".cline/data/settings/providers.json", document)
         return ProgramCall(
             arguments=[
                 *("--json", "--auto-approve", "true", "-P", _PROVIDER, "-m", run.model),

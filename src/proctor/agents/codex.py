@@ -20,7 +20,7 @@ from proctor.json_values import (
     content_text,
     short_text,
 )
-from proctor.secrets import write_private
+from proctor.workspace.beneath import write_private
 
 _CONFIGURATION = """model_provider = "proctor"
 check_for_update_on_startup = false
@@ -45,15 +45,14 @@ class Codex(GatewayProgram):
     installable: ClassVar[Installable] = Installable("codex", "codex", "npm install -g @openai/codex@0.166.0")
 
     def call(self, run: ProgramRun) -> ProgramCall:
-        folder = run.home / ".codex"
-        write_private(folder / "config.toml", _CONFIGURATION.format(url=run.openai_url))
+        file = write_private(run.home, ".codex/config.toml", _CONFIGURATION.format(url=run.openai_url))
         return ProgramCall(
             arguments=[
                 # Plugins cost five seconds of failing downloads when there is no network.
                 *("exec", "--json", "--disable", "plugins", "--dangerously-bypass-approvals-and-sandbox"),
                 *("--skip-git-repo-check", "-m", run.model, *self.arguments, "-"),
             ],
-            variables={"CODEX_HOME": str(folder), "PROCTOR_GATEWAY_TOKEN": run.token},
+            variables={"CODEX_HOME": str(file.parent), "PROCTOR_GATEWAY_TOKEN": run.token},
             typed=run.prompt,
         )
 

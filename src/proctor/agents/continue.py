@@ -23,7 +23,7 @@ from proctor.agents._program import (
     as_argument,
 )
 from proctor.json_values import JsonMap, as_text, json_object, short_text
-from proctor.secrets import write_private
+from proctor.workspace.beneath import write_private
 
 _FROM_MODEL = re.compile(r"^[45]\d\d\b|connection error|fetch failed|timed out|terminated", re.IGNORECASE)
 """Errors of failed model calls; others concern its configuration or the program itself."""
@@ -56,7 +56,7 @@ class Continue(GatewayProgram):
         }
         # JSON is YAML.
         document = json.dumps({"name": "proctor", "version": "1.0.0", "schema": "v1", "models": [model]})
-        file = write_private(run.home / ".continue" / "config.yaml", document)
+        file = write_private(run.home, ".continue/config.yaml", document)
         return ProgramCall(
             arguments=[
                 *("-p", "--config", str(file), "--auto", "--format", "json"),

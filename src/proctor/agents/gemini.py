@@ -41,7 +41,7 @@ class Gemini(GatewayProgram):
             "general": {"disableAutoUpdate": True, "enableAutoUpdate": False, "maxAttempts": 2},
             **turns,
         }
-        write_json(run.home / ".gemini" / "settings.json", settings)
+        write_json(run.home, ".gemini/settings.json", settings)
         return ProgramCall(
             arguments=[*("--yolo", "--skip-trust", "-m", run.model, "-o", "stream-json"), *self.arguments],
             variables={

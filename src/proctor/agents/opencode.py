@@ -39,8 +39,7 @@ class Opencode(GatewayProgram):
     )
 
     def call(self, run: ProgramRun) -> ProgramCall:
-        file = run.home / ".config" / "opencode" / "opencode.json"
-        write_json(file, self._configuration(run))
+        file = write_json(run.home, ".config/opencode/opencode.json", self._configuration(run))
         return ProgramCall(
             arguments=[*("run", "--format", "json", "-m", f"proctor/{run.model}", *self.arguments)],
             variables={

@@ -41,9 +41,10 @@ class Pi(GatewayProgram):
 
     def call(self, run: ProgramRun) -> ProgramCall:
         folder = run.home / ".pi" / "agent"
-        write_json(folder / "models.json", {"providers": {"proctor": self._provider(run)}})
+        write_json(run.home, ".pi/agent/models.json", {"providers": {"proctor": self._provider(run)}})
         # Its three retries of three requests take 21 seconds; the gateway has retried already.
-        write_json(folder / "settings.json", {"retry": {"maxRetries": 1}, "enableInstallTelemetry": False})
+        settings = {"retry": {"maxRetries": 1}, "enableInstallTelemetry": False}
+        write_json(run.home, ".pi/agent/settings.json", settings)
         return ProgramCall(
             arguments=[
                 *("--provider", "proctor", "--model", run.model, "--mode", "json"),

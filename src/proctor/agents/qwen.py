@@ -35,7 +35,7 @@ class Qwen(GatewayProgram):
             # Ten minutes over a rate limit by default, and a minute without; the gateway has waited already.
             "model": {"generationConfig": {"maxRetries": 0}},
         }
-        write_json(run.home / ".qwen" / "settings.json", settings)
+        write_json(run.home, ".qwen/settings.json", settings)
         limit = [] if self.max_turns is None else ["--max-session-turns", str(self.max_turns)]
         return ProgramCall(
             arguments=[

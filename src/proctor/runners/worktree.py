@@ -19,8 +19,8 @@ from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, UNCHECKED, Item
 from proctor.json_values import JsonMap
 from proctor.processes import ProgramResult, run, undisturbed
 from proctor.runner import MergeRequest, MergeResult, Outcome, Services, agent_settings, seed_of
-from proctor.secrets import write_private
 from proctor.session import Iteration, Message, Workspace
+from proctor.workspace import beneath
 from proctor.workspace.commit import Committed, commit_changes
 from proctor.workspace.folders import files_above
 from proctor.workspace.setup import WorkSession, clean_up, in_thread, prepare
@@ -150,22 +150,21 @@ async def run_agent(session: WorkSession, prompt: str = "", output: Clip | None 
         return WorkDone(failure=str(error) or "the agent failed")
     finally:
         # Neither the check nor a kept worktree may have them.
-        for file in copied:
-            # The agent may have put a link to another folder there.
-            if file.parent.resolve() == file.parent:
-                file.unlink(missing_ok=True)
+        for name in copied:
+            await in_thread(beneath.remove, session.home, name)
 
 
-def _copy_login(names: Sequence[str], environment: Mapping[str, str], home: Path) -> list[Path]:
-    """Copy the files of the user's login to the agent's HOME; the copies."""
+def _copy_login(names: Sequence[str], environment: Mapping[str, str], home: Path) -> list[str]:
+    """Copy the files of the user's login to the agent's HOME; their names."""
     if not names:
         return []
-    copied = list[Path]()
+    copied = list[str]()
     users = Path(environment.get("HOME") or "/nonexistent")
     try:
         for name in names:
             if (users / name).is_file():
-                copied.append(write_private(home / name, (users / name).read_text(encoding="utf-8")))
+                beneath.write_private(home, name, (users / name).read_text(encoding="utf-8"))
+                copied.append(name)
     except (OSError, ValueError) as error:
         raise WorkspaceError(f"copying the login of the agent: {error}") from error
     if not copied:

@@ -180,6 +180,12 @@ def write_text(root: Path, relative: Relative, text: str) -> None:
     write(root, relative, text.encode("utf-8", "surrogateescape"))
 
 
+def write_private(root: Path, relative: Relative, text: str) -> Path:
+    """Write a file that only its owner can read, such as one with a token, in place of what is there."""
+    write(root, relative, text.encode("utf-8"), 0o600)
+    return root / relative
+
+
 def copy_in(source: Path, root: Path, relative: Relative) -> None:
     """Copy a file or link of ours to a path below `root`, in place of what is there."""
     path = PurePosixPath(relative)
