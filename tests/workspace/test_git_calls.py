@@ -6,7 +6,9 @@ White box on purpose: a call that bypasses `tree_git` works until somebody attac
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
+
+import pytest
 
 import proctor
 from proctor.workspace.tree_git import TreeGit
@@ -31,14 +33,35 @@ STARTS_GIT = {
     "tasks/history.py:write_version": "a new folder with files of the user's repository",
     "workspace/worktree.py:Worktree.git": "makes the one for a session's worktree",
     "workspace/agent_repository.py:_SCRIPT": "in a sandbox",
+    "workspace/agent_repository.py:run_confined": "in a sandbox",
+    "workspace/tree_git.py:TreeGit._environment": "the one for a session's worktree",
+    "git.py:Git.commit_tree": "the same repository",
+    "tasks/formats.py:_write_task": "a command of a task, confined as any other",
+    "tasks/rows.py:_apply_script": "a command of a task, confined as any other",
+    "cli/sessions.py:diff": "an example in its help",
     "agents/scripted.py:_commit": "the agent, confined as any other",
 }
 
 
-SHELL = re.compile(
-    r"(?:^|[;&|]\s*|\n)git (?:-\S+ )*(?:add|commit|status|diff|reset|checkout|pack-objects|clone)\b"
+COMMANDS = (
+    "add|am|apply|archive|blame|bundle|cat-file|checkout|checkout-index|cherry-pick|clean|clone|commit|config|describe|diff"
+    "|diff-files|diff-index|diff-tree|fetch|fsck|gc|grep|init|log|ls-files|ls-tree|merge|mv|notes|pack-objects|pull|push"
+    "|read-tree|rebase|reset|restore|rev-list|rev-parse|rm|show|stash|status|submodule|switch|tag|update-index|worktree"
 )
+SHELL = re.compile(rf"(?:^|[;&|(/]\s*|\n|\benv |\bexec )git (?:-\S+ (?:\S+=\S+ )?)*(?:{COMMANDS})\b")
 """A command line of git in a shell script."""
+PLACES = (
+    "-C",
+    "--git-dir",
+    "--work-tree",
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_COMMON_DIR",
+    "GIT_CEILING_DIRECTORIES",
+)
+"""Options and variables that lead git to another folder or repository."""
+OTHER_AT = ("check.at", "self.findings.at")
+"""Methods called `at` that have nothing to do with git."""
 
 
 def functions(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
@@ -58,14 +81,56 @@ def functions(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
 
 
 def starts_git(node: ast.AST) -> bool:
-    """Whether a node makes a `Git`, moves one to another folder, or is the command line of one."""
+    """Whether a node makes a `Git`, leads one to another place, or is the command line of one."""
     if isinstance(node, ast.Call):
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        receiver = ast.unparse(node.func.value) if isinstance(node.func, ast.Attribute) else ""
-        return name in ("Git", "TreeGit") or (name == "at" and receiver.endswith("git"))
-    if isinstance(node, ast.List | ast.Tuple) and node.elts and isinstance(node.elts[0], ast.Constant):
-        return node.elts[0].value == "git"
-    return isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(SHELL.search(node.value))
+        callee = ast.unparse(node.func)
+        name, words = (
+            callee.rpartition(".")[2],
+            [] if callee.startswith(("beneath.", "as_map")) else node.args,
+        )
+        keywords = {keyword.arg for keyword in node.keywords}
+        moves = (callee.endswith(".at") and callee not in OTHER_AT) or (
+            name == "replace" and "folder" in keywords and "git" in ast.unparse(node)
+        )
+        return name in ("Git", "TreeGit") or moves or bool(keywords & {*PLACES}) or any(map(names_git, words))
+    if isinstance(node, ast.List | ast.Tuple):
+        return any(map(names_git, node.elts))
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value.partition("=")[0] in PLACES or bool(SHELL.search(node.value))
+    return False
+
+
+def names_git(node: ast.AST) -> bool:
+    """Whether a word of a command is the program."""
+    return (
+        isinstance(node, ast.Constant) and isinstance(node.value, str) and PurePath(node.value).name == "git"
+    )
+
+
+BYPASSES = """
+asyncio.create_subprocess_exec("git", "status", cwd=folder)
+os.execvp("git", ["git", "status"])
+subprocess.run(["/usr/bin/git", "status"], cwd=folder)
+subprocess.run([shutil.which("git") or "", "status"], cwd=folder)
+subprocess.run(["env", "git", "log"], cwd=folder)
+subprocess.run([*["git"], "status"], cwd=folder)
+subprocess.run("git show HEAD", shell=True, cwd=folder)
+subprocess.run(["sh", "-c", f"cd {folder} && git log"])
+subprocess.run(["sh", "-c", "git -c core.pager=cat log"])
+replace(tree.source.git, folder=place)("status")
+tree.source.git("-C", str(place), "status")
+tree.source.git("--git-dir=" + str(place), "status")
+tree.source.git("status", GIT_WORK_TREE=str(place))
+users.at(place)("status")
+Git(place, environment)("status")
+tree.source.git("fetch", str(tree.repository))
+"""
+
+
+@pytest.mark.parametrize("line", BYPASSES.strip().splitlines())
+def test_a_new_call_of_git_is_noticed(line: str) -> None:
+    nodes = [*ast.walk(ast.parse(line))]
+    assert any(starts_git(node) or (isinstance(node, ast.Call) and replaceable(node)) for node in nodes)
 
 
 def test_git_is_started_only_where_it_is_known_why() -> None:
