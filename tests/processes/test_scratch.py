@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from proctor.processes.scratch import abandoned_folders, scratch_folder
+from proctor.workspace.folders import remove_abandoned
 
 OWNER = """
 import os
@@ -37,4 +38,15 @@ def test_only_the_folder_of_a_dead_process_is_abandoned(temporary: Path) -> None
 def test_an_exception_of_the_body_is_raised() -> None:
     with pytest.raises(FileNotFoundError), scratch_folder("test") as folder:
         (folder / "none").read_text()
+    assert not folder.exists()
+
+
+def test_folders_of_any_depth_in_it_are_no_error(temporary: Path) -> None:
+    """What a confined program leaves there must not end the item with an error."""
+    script = "import os; [(os.mkdir('d'), os.chdir('d')) for _ in range(1500)]"
+    with scratch_folder("test") as folder:
+        subprocess.run([sys.executable, "-c", script], cwd=folder, check=True)
+
+    remove_abandoned(temporary)
+
     assert not folder.exists()

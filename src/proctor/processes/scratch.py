@@ -7,7 +7,7 @@ import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 START = "proctor-tmp-"
@@ -18,21 +18,26 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def scratch_folder(kind: str) -> Iterator[Path]:
     """A folder that is removed afterwards, or with `abandoned_folders` if this process dies."""
     while True:
-        with tempfile.TemporaryDirectory(prefix=f"{START}{kind}-", ignore_cleanup_errors=True) as name:
-            try:
-                lock = _locked(Path(name), fcntl.LOCK_EX)
-            except OSError:
-                # No other process can lock it either.
-                lock = -1
-            if lock is None:
-                # Another process has found and removed it before it was locked.
-                continue
-            try:
-                yield Path(name)
-                return
-            finally:
-                if lock >= 0:
-                    os.close(lock)
+        holder = tempfile.TemporaryDirectory(prefix=f"{START}{kind}-", ignore_cleanup_errors=True)
+        folder = Path(holder.name)
+        try:
+            lock = _locked(folder, fcntl.LOCK_EX)
+        except OSError:
+            # No other process can lock it either.
+            lock = -1
+        if lock is None:
+            # Another process has found and removed it before it was locked.
+            holder.cleanup()
+            continue
+        try:
+            yield folder
+            return
+        finally:
+            if lock >= 0:
+                os.close(lock)
+            # Folders too deep for that are left to whoever removes abandoned ones.
+            with suppress(RecursionError):
+                holder.cleanup()
 
 
 def abandoned_folders() -> Iterator[Path]:
