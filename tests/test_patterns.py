@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import proctor
-from proctor.expect import check_answer
+from proctor.expect import AnswerFacts, check_answer, check_group, problems_of
 from proctor.patterns import (
     MOST_STEPS,
     TIME_LIMIT_SECONDS,
@@ -28,6 +28,9 @@ DOUBLING: dict[str, object] = {
 }
 DOUBLING["40"] = {}
 """A schema whose references double at each level."""
+UNEVALUATED: dict[str, object] = {"type": "object"}
+for _ in range(40):
+    UNEVALUATED = {"anyOf": [UNEVALUATED], "unevaluatedProperties": False}
 HOSTILE = "a" * 40 + "!"
 SOURCE = Path(proctor.__file__).parent
 
@@ -65,17 +68,19 @@ def test_an_expression_means_the_same_here_and_in_the_other_process(pattern: str
 @pytest.mark.parametrize(
     ("pattern", "length", "bound"),
     [
-        ("abc", 100, 100),
-        ("ab|bc|cd", 100, 300),
+        ("abc", 100, 300),
+        ("ab|bc|cd", 100, 600),
         (r"\d+", 100, 100 * 100),
         (r"\d+x.*", 100, 100 * 100 * 101),
-        (r"(ab){2,4}", 100, 300),
-        (r"(ab|bc){2}", 10, 10 * 4),
+        (r"(ab){2,4}", 100, 100 * 4 * 2),
+        (r"(ab|bc){2}", 10, 10 * 2 * 4 * 4),
         (r"(a+)+", 100, float("inf")),
         (r"(a|aa)*", 100, float("inf")),
         (r"(a)\1", 100, 100 * 100),
         (r"(?=a*)b", 10, 10 * 11),
-        (r"(a)?(?(1)b|c)", 10, 10 * 2 * 2),
+        (r"(a)?(?(1)b|c)", 10, 10 * (1 + 2 * 2)),
+        (r"(?:(?:\b){30}){30}", 1, 30 * 30),
+        (r"(?:(?!b{5}c)b)*", 10, 10 * 10 * 7),
         (r"(", 10, float("inf")),
     ],
 )
@@ -119,12 +124,46 @@ def test_a_fork_has_a_process_of_its_own_and_a_killed_one_is_replaced() -> None:
         ({"json_schema": {"properties": {"a": {"pattern": EXPLODING}}}}, f'{{"a": "{HOSTILE}"}}'),
         ({"json_schema": {"patternProperties": {EXPLODING: {"type": "string"}}}}, f'{{"{HOSTILE}": 1}}'),
         ({"json_schema": {"$ref": "#/$defs/0", "$defs": DOUBLING}}, "1"),
+        ({"regex": r"(?:(?:(?:\b){999}){999}){999}"}, "a"),
+        ({"regex": "(?:(?!(?:(?!b{300}c)b){300}c)b){300}d"}, "b" * 1023),
+        ({"json_schema": UNEVALUATED}, '{"a": 1}'),
         ({"json_schema": {"uniqueItems": True}}, json.dumps([{"a": number} for number in range(20_000)])),
     ],
 )
 def test_an_answer_that_takes_too_long_to_check_does_not_pass(expect: dict[str, object], answer: str) -> None:
     [result] = check_answer(expect, answer)
     assert not result.holds and "takes longer than 1 s on this text" in result.explanation
+
+
+@pytest.mark.parametrize(
+    ("schema", "answer"),
+    [
+        ({"properties": {"a": {"pattern": EXPLODING}}, "required": ["b"]}, f'{{"a": "{HOSTILE}"}} ' * 40),
+        (None, "[" * 200_000),
+        ({"type": "object"}, "[1," * 60_000),
+    ],
+    ids=["pattern", "brackets", "lists"],
+)
+def test_the_search_for_json_in_an_answer_is_given_up(schema: object, answer: str) -> None:
+    started = time.monotonic()
+    group = {"assertions": [{"type": "contains-json", "value": schema}]}
+    whole, _ = check_group(group, answer, AnswerFacts())
+    assert not whole.passed and time.monotonic() - started < TIME_LIMIT_SECONDS + 5
+
+
+@pytest.mark.parametrize(
+    ("pattern", "problem"),
+    [
+        ("(" * 5000 + ")" * 5000, "nested too deeply"),
+        ("(?i)" + r"[\x00-\uffff]" * 1000, "takes longer than 1 s to compile"),
+        ("a{99999999999999999999}", "repetition number is too large"),
+    ],
+    ids=["nested", "large", "repeated"],
+)
+def test_an_expression_that_cannot_be_compiled_is_a_problem_of_the_plan(pattern: str, problem: str) -> None:
+    started = time.monotonic()
+    assert problem in problems_of({"regex": pattern})[0]
+    assert time.monotonic() - started < TIME_LIMIT_SECONDS + 5
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,8 @@ ASSERT = "assert"
 
 # Bounds the cost of a slow expression.
 SEARCHED_CHARACTERS = 200_000
+QUICKLY_TRIED_STARTS = 200
+"""Brackets where JSON may begin. Each takes up to 0.2 ms: nesting is read until it is too deep."""
 SHOWN_CHARACTERS = 60
 FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)```", re.DOTALL)
 
@@ -459,28 +461,43 @@ def _is_json(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool:  # no
 
 
 def _contains_json(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool:  # noqa: ARG001
+    schema, text = _schema_of(assertion), answer[:SEARCHED_CHARACTERS]
+    arguments = json.dumps(schema, sort_keys=True) if schema else "", text
+    if text.count("[") + text.count("{") <= QUICKLY_TRIED_STARTS and not may_take_long(schema):
+        return contains_json(*arguments)
+    try:
+        return bool(bounded_call("proctor.expect:contains_json", *arguments, about="in the JSON schema"))
+    except PatternTimeout:
+        return False
+
+
+def contains_json(schema: str, text: str) -> bool:
+    """Whether a text contains JSON that fits a schema, or any if it is empty; without a limit of time."""
     decoder, position = json.JSONDecoder(), 0
-    text = answer[:SEARCHED_CHARACTERS]
     while match := re.compile(r"[\[{]").search(text, position):
         try:
             value, end = decoder.raw_decode(text, match.start())
         except (ValueError, RecursionError):
             position = match.start() + 1
             continue
-        if _fits(assertion, value):
+        if not schema or not schema_problem(schema, value):
             return True
         position = end
     return False
 
 
 def _fits(assertion: JsonMap, value: object) -> bool:
+    schema = _schema_of(assertion)
+    # An own check of the schema: it reports what is wrong, and fetches nothing.
+    return not schema or check_answer({"json_schema": schema}, json.dumps(value))[0].holds
+
+
+def _schema_of(assertion: JsonMap) -> JsonMap:
+    """The schema of an assertion; empty: it has none."""
     schema = assertion.get("value")
     if isinstance(schema, str):
         schema = parse_json(schema)
-    if not schema:
-        return True
-    # An own check of the schema: it reports what is wrong, and fetches nothing.
-    return check_answer({"json_schema": as_map(schema)}, json.dumps(value))[0].holds
+    return as_map(schema) if schema else {}
 
 
 def _is_xml(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool:  # noqa: ARG001

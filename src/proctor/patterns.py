@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from proctor.errors import AttemptError
 from proctor.formatting import clipped
@@ -30,12 +30,18 @@ if TYPE_CHECKING:
 TIME_LIMIT_SECONDS = 1.0
 """For one expression on one text, or one schema on one value."""
 MOST_STEPS = 2_000_000
-"""`re` takes 10 to 50 ms for as many."""
+"""`re` takes 10 to 50 ms for as many; 0.3 s if they match nothing."""
 _UNBOUNDED = math.inf
 _LONG = frozenset(
-    {"pattern", "patternProperties", "uniqueItems", "$ref", "$dynamicRef", "$recursiveRef"},
+    {
+        *("pattern", "patternProperties", "uniqueItems", "$ref", "$dynamicRef", "$recursiveRef"),
+        *("unevaluatedProperties", "unevaluatedItems"),
+    }
 )
+_MOST_POWERS = 8
 _SHOWN_CHARACTERS = 60
+_QUICKLY_COMPILED_CHARACTERS = 300
+"""`re` takes up to 0.4 s to compile an expression of this length: large sets that ignore case."""
 
 
 class PatternTimeout(AttemptError):
@@ -133,18 +139,37 @@ class Pattern:
 def compile_pattern(text: str, flags: int = 0, *, total_seconds: float | None = None) -> Pattern:
     """A regular expression of others, which may take `total_seconds` in all calls of its object.
 
-    Raises `re.error` as `re.compile` does, which it replaces.
+    Raises `re.error` as `re.compile` does, which it replaces, also for one that is nested too deeply or takes
+    too long to compile.
     """
     return _cached(text, flags) if total_seconds is None else _new(text, flags, total_seconds)
 
 
 def _new(text: str, flags: int, total_seconds: float = math.inf) -> Pattern:
     pattern = Pattern(text, flags, total_seconds)
-    _ = pattern.groups
+    try:
+        if len(text) > _QUICKLY_COMPILED_CHARACTERS:
+            bounded_call("proctor.patterns:problem_of", text, flags, about=text)
+        _ = pattern.groups
+    except PatternTimeout:
+        raise re.error(f"it takes longer than {TIME_LIMIT_SECONDS:g} s to compile") from None
+    except RecursionError:
+        raise re.error("it is nested too deeply") from None
+    except OverflowError as error:
+        raise re.error(str(error)) from None
     return pattern
 
 
 _cached = lru_cache(maxsize=1024)(_new)
+
+
+def problem_of(pattern: str, flags: int) -> str:
+    """Why an expression cannot be compiled, without a limit of time; empty: it can."""
+    try:
+        re.compile(pattern, flags)
+    except (re.error, RecursionError, OverflowError) as error:
+        return str(error) or type(error).__name__
+    return ""
 
 
 def find(pattern: str, flags: int, text: str, is_first: bool) -> list[list[str | None]]:
@@ -162,8 +187,8 @@ def steps(pattern: str, flags: int, length: int) -> float:
     try:
         # The parser of `re` itself; its opcodes are named as in the module's documentation of flags.
         parsed = import_module("re._parser").parse(pattern, flags)
-        return max(1, length) * _ways(parsed, max(1, length))
-    except (re.error, RecursionError, ImportError, AttributeError):
+        return max(1, length) * _work(parsed, max(1, length)).steps
+    except (re.error, RecursionError, OverflowError, ImportError, AttributeError):
         return _UNBOUNDED
 
 
@@ -171,42 +196,68 @@ _SINGLE = {"LITERAL", "NOT_LITERAL", "ANY", "IN", "AT", "RANGE", "CATEGORY", "FA
 _REPEATS = {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}
 
 
-def _ways(parsed: Any, length: int) -> float:
-    """In how many ways a sequence can match from one position, at most; each fails once."""
-    product = 1.0
+class _Work(NamedTuple):
+    """What an expression takes from one position, at most."""
+
+    ways: float
+    """In how many ways it can match; what follows it is tried after each."""
+    steps: float
+    """For all of them together."""
+
+
+def _work(parsed: Any, length: int) -> _Work:
+    ways, steps = 1.0, 0.0
     for operation, argument in parsed:
-        product = min(product * _ways_of(str(operation), argument, length), _UNBOUNDED)
-    return product
+        part = _work_of(str(operation), argument, length)
+        steps += ways * part.steps
+        ways *= part.ways
+    return _Work(ways, max(1.0, steps))
 
 
-def _ways_of(operation: str, argument: Any, length: int) -> float:
+def _work_of(operation: str, argument: Any, length: int) -> _Work:
     if operation in _SINGLE:
-        return 1
+        return _Work(1, 1)
     if operation == "SUBPATTERN":
-        return _ways(argument[-1], length)
+        return _work(argument[-1], length)
     if operation == "BRANCH":
-        return sum(_ways(branch, length) for branch in argument[1])
+        return _either(argument[1], length)
     if operation in _REPEATS:
-        least, most, inner = argument
-        most, ways = min(int(most), length), _ways(inner, length)
-        count = max(1, most - int(least) + 1)
-        # A repetition of something that can match in two ways has as many powers of them.
-        return count if ways <= 1 else count * ways**most if most <= 8 else _UNBOUNDED
+        repeated = _repeated(*argument, length)
+        return _Work(1, repeated.steps) if operation == "POSSESSIVE_REPEAT" else repeated
     if operation in ("ASSERT", "ASSERT_NOT"):
-        return _ways(argument[1], length)
+        return _Work(1, _work(argument[1], length).steps)
     if operation == "ATOMIC_GROUP":
-        return _ways(argument, length)
+        return _Work(1, _work(argument, length).steps)
     if operation == "GROUPREF":
-        return length
+        return _Work(1, length)
     if operation == "GROUPREF_EXISTS":
-        return sum(_ways(branch, length) for branch in argument[1:] if branch is not None)
-    return _UNBOUNDED
+        return _either([branch for branch in argument[1:] if branch is not None], length)
+    return _Work(_UNBOUNDED, _UNBOUNDED)
+
+
+def _either(branches: Sequence[Any], length: int) -> _Work:
+    works = [_work(branch, length) for branch in branches]
+    return _Work(sum(work.ways for work in works), sum(work.steps for work in works))
+
+
+def _repeated(least: Any, most: Any, inner: Any, length: int) -> _Work:
+    least, most, work = int(least), min(int(most), length), _work(inner, length)
+    # What matches nothing is repeated as often as it must be, however short the text is.
+    times = max(1, most if inner.getwidth()[0] else max(least, most))
+    count = max(1, most - least + 1)
+    if work.ways <= 1:
+        return _Work(count, times * work.steps)
+    # A repetition of something that can match in two ways has as many powers of them.
+    if times > _MOST_POWERS:
+        return _Work(_UNBOUNDED, _UNBOUNDED)
+    return _Work(count * work.ways**times, times * work.ways**times * work.steps)
 
 
 def may_take_long(schema: object) -> bool:
     """Whether the time of a JSON schema has no bound by its size and that of the value.
 
-    Besides expressions: references that double at each level, and lists whose items are all compared.
+    Besides expressions: references and unevaluated members, which double at each level, and lists whose items
+    are all compared.
     """
     if isinstance(schema, Mapping):
         own = not _LONG.isdisjoint(schema)
