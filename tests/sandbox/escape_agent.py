@@ -46,6 +46,10 @@ NUMBERS = {
     "open_by_handle_at": (304, 265),
     "fsopen": (430, 430),
     "mq_open": (240, 180),
+    "name_to_handle_at": (303, 264),
+    "openat2": (437, 437),
+    "renameat2": (316, 276),
+    "rt_sigqueueinfo": (129, 138),
 }
 """Numbers of system calls on x86_64 and aarch64."""
 CLONE_NEWUSER, CLONE_NEWNS = 0x10000000, 0x20000
@@ -135,8 +139,12 @@ def write_another_tree(targets):
 
 
 def remount_the_system_writable(targets):
-    if LIBC.mount(b"none", b"/usr", None, MS_REMOUNT | MS_BIND, None):
-        raise OSError(ctypes.get_errno(), "mount")
+    """`/usr` where it is mounted, else the root. Other flags stay: the control must change nothing."""
+    for place in ("/usr", "/"):
+        flags = os.statvfs(place).f_flag & (os.ST_NOSUID | os.ST_NODEV | os.ST_NOEXEC)
+        if not LIBC.mount(b"none", os.fsencode(place), None, MS_REMOUNT | MS_BIND | flags, None):
+            return
+    raise OSError(ctypes.get_errno(), "mount")
 
 
 def name_a_program_for_the_kernel_to_run(targets):
@@ -685,6 +693,146 @@ def plant_settings_of_git(targets):
     plant([f"{targets['home']}/.gitconfig"])
 
 
+def read_the_home_by_a_program_in_memory(targets):
+    program = os.memfd_create("program", 0)
+    os.write(program, Path("/bin/cat").resolve().read_bytes())
+    file = Path(targets["home"]) / "notes.txt"
+    subprocess.run([f"/proc/self/fd/{program}", file], pass_fds=[program], capture_output=True, check=True)
+
+
+def read_the_home_from_the_root_of_its_parents(targets):
+    for process in parents():
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{process}/root{targets['home']}/notes.txt").read_text()
+            return
+    raise PermissionError("it is in none")
+
+
+def read_the_home_by_a_relative_path(targets):
+    Path(f"/proc/self/cwd/{'../' * 40}{targets['home']}/notes.txt").read_text()
+
+
+def read_the_home_by_openat2(targets):
+    file = os.fsencode(f"{targets['home']}/notes.txt")
+    system_call("openat2", -100, file, struct.pack("3Q", os.O_RDONLY, 0, 0), 24)
+
+
+def read_the_home_by_a_handle(targets):
+    handle, mount = ctypes.create_string_buffer(struct.pack("Ii", 128, 0), 136), ctypes.c_int()
+    file = os.fsencode(f"{targets['home']}/notes.txt")
+    system_call("name_to_handle_at", -100, file, handle, ctypes.byref(mount), 0)
+    folder = os.open(targets["home"], os.O_RDONLY)
+    system_call("open_by_handle_at", folder, handle, os.O_RDONLY)
+
+
+def exchange_a_file_of_the_user(targets):
+    """With one of its own; and back."""
+    own, file = os.fsencode(Path("own").absolute()), os.fsencode(f"{targets['home']}/notes.txt")
+    Path("own").write_text("escaped")
+    for _ in range(2):
+        system_call("renameat2", -100, own, -100, file, 2)
+
+
+def remove_a_file_of_the_user(targets):
+    (Path(targets["home"]) / "agent" / ".removable").unlink()
+
+
+def make_a_folder_in_the_home_of_the_user(targets):
+    (Path(targets["home"]) / "notes.txt").stat()
+    os.mkdir(f"{targets['home']}/escaped-folder")
+
+
+def make_a_pipe_in_the_home_of_the_user(targets):
+    (Path(targets["home"]) / "notes.txt").stat()
+    os.mkfifo(f"{targets['home']}/escaped-pipe")
+
+
+def make_a_socket_in_the_home_of_the_user(targets):
+    (Path(targets["home"]) / "notes.txt").stat()
+    with socket.socket(socket.AF_UNIX) as link:
+        link.bind(f"{targets['home']}/escaped-socket")
+
+
+def change_attributes_of_a_file_of_the_user(targets):
+    os.setxattr(f"{targets['home']}/notes.txt", "user.escaped", b"x")
+
+
+def change_the_group_of_a_file_of_the_user(targets):
+    os.chown(f"{targets['home']}/notes.txt", -1, os.getgid())
+
+
+def make_a_user_of_the_machine(targets):
+    os.close(os.open("/etc/passwd", os.O_WRONLY | os.O_APPEND))
+
+
+def change_settings_of_a_device(targets):
+    for name in ("kernel/mm/transparent_hugepage/enabled", "power/state", "module/printk/parameters/time"):
+        with contextlib.suppress(FileNotFoundError):
+            os.close(os.open(f"/sys/{name}", os.O_WRONLY))
+            return
+    raise FileNotFoundError("there is none")
+
+
+def open_a_device_of_the_machine(targets):
+    for name in ("net/tun", "kvm", "fuse", "loop-control", "uinput", "vhost-vsock", "hwrng"):
+        with contextlib.suppress(FileNotFoundError):
+            os.close(os.open(f"/dev/{name}", os.O_RDWR))
+            return
+    raise FileNotFoundError("there is none")
+
+
+def read_the_screen_of_the_user(targets):
+    """`TIOCLINUX`; what is no console says so to whoever may ask."""
+    try:
+        fcntl.ioctl(os.open("/dev/null", os.O_RDWR), 0x541C, b"\x06")
+    except OSError as error:
+        if error.errno != errno.ENOTTY:
+            raise
+
+
+def write_memory_of_its_supervisor(targets):
+    """Or of the first process of its sandbox: the parent of the program that started this one."""
+    with open(f"/proc/{parents()[1]}/mem", "r+b"):
+        pass
+
+
+def send_to_an_abstract_socket(targets):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as link:
+        link.sendto(b"escaped", targets["abstract_datagrams"])
+
+
+def signal_another_process_by_a_descriptor(targets):
+    signal.pidfd_send_signal(os.pidfd_open(targets["sibling"]), signal.SIGWINCH)
+
+
+def queue_a_signal_for_another_process(targets):
+    information = ctypes.create_string_buffer(struct.pack("3i", signal.SIGWINCH, 0, -1), 128)
+    system_call("rt_sigqueueinfo", targets["sibling"], int(signal.SIGWINCH), information)
+
+
+def signal_another_process_by_input(targets):
+    """The kernel sends the signal when a socket can be read."""
+    near, far = socket.socketpair()
+    fcntl.fcntl(near, fcntl.F_SETOWN, targets["sibling"])
+    fcntl.fcntl(near, 10, signal.SIGUSR1)
+    fcntl.fcntl(near, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+    far.send(b"x")
+    for _ in range(100):
+        if Path(f"/proc/{targets['sibling']}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+            return
+        time.sleep(0.01)
+    raise PermissionError("it has not ended")
+
+
+def parents():
+    """Ids of this process's parents that are visible, the nearest first."""
+    processes = [os.getppid()]
+    while processes[-1] > 1:
+        status = Path(f"/proc/{processes[-1]}/stat").read_text()
+        processes.append(int(status.rpartition(")")[2].split()[1]))
+    return processes
+
+
 def plant(files):
     for name in files:
         with contextlib.suppress(OSError):
@@ -707,7 +855,7 @@ if os.fork() == 0:
     os._exit(0)
 """
 
-HELPERS = ("main", "plant", "reach", "system_call", "in_a_child")
+HELPERS = ("main", "parents", "plant", "reach", "system_call", "in_a_child")
 
 
 def main():
@@ -717,7 +865,12 @@ def main():
         name: value for name, value in globals().items() if hasattr(value, "__code__") and name not in HELPERS
     }
     # Others leave descriptors open, and need the process that one of them kills.
-    order = {"inherit_descriptors": 0, "signal_a_sibling": 2, "survive": 2}
+    order = {
+        "inherit_descriptors": 0,
+        "signal_another_process_by_input": 2,
+        "signal_a_sibling": 3,
+        "survive": 3,
+    }
     for name, probe in sorted(probes.items(), key=lambda probe: order.get(probe[0], 1)):
         try:
             probe(targets)

@@ -40,6 +40,8 @@ NOT_STOPPED = {
         "see_that_a_file_of_the_user_exists",
         "change_permissions_of_a_file_of_the_user",
         "change_times_of_a_file_of_the_user",
+        "change_attributes_of_a_file_of_the_user",
+        "change_the_group_of_a_file_of_the_user",
     },
 }
 """Probes that a kind of sandbox does not stop, as docs/isolation.md says."""
@@ -108,6 +110,7 @@ def targets(tmp_path: Path, user: User) -> Iterator[dict[str, Any]]:
         "secret-project/.env": SECRET,
         "secret-project/run.sh": "#!/bin/sh\n",
         "agent/.env": SECRET,
+        "agent/.removable": "mine",
     }.items():
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text(text)
@@ -134,6 +137,8 @@ def targets(tmp_path: Path, user: User) -> Iterator[dict[str, Any]]:
             link = stack.enter_context(socket.socket(socket.AF_UNIX))
             link.bind(name)
             link.listen(5)
+        messages = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+        messages.bind(f"\0{unique}-datagrams")
         segment, queue = LIBC.shmget(key, 4096, IPC_CREAT | 0o666), LIBC.msgget(key, IPC_CREAT | 0o666)
         stack.callback(LIBC.shmctl, segment, IPC_RMID, None)
         stack.callback(LIBC.msgctl, queue, IPC_RMID, None)
@@ -171,6 +176,7 @@ def targets(tmp_path: Path, user: User) -> Iterator[dict[str, Any]]:
             "address": own_address(),
             "datagram_port": datagrams.getsockname()[1],
             "abstract_socket": names[0],
+            "abstract_datagrams": f"\0{unique}-datagrams",
             "socket": names[1],
             "other_socket": names[2],
             "sibling": sibling.pid,
@@ -271,7 +277,7 @@ def test_an_agent_cannot_escape(proctor: Command, user: User, targets: dict[str,
 
     report = run_escape(proctor, user, targets, {"kind": kind, "network": "gateway"})
 
-    assert len(report) == 111
+    assert len(report) == 132
     succeeded = {name for name, end in report.items() if end == "succeeded"}
     assert succeeded == NOT_STOPPED[kind], json.dumps(report, indent=1)
     assert not processes_with(targets["daemon"])
@@ -282,7 +288,7 @@ def test_an_agent_cannot_escape(proctor: Command, user: User, targets: dict[str,
 
 def test_the_manual_lists_what_is_not_stopped() -> None:
     manual = MANUAL.read_text()
-    assert "makes 111 probes" in manual
+    assert "makes 132 probes" in manual
     assert {name for name in NOT_STOPPED["landlock"] if f"`{name}`" not in manual} == set()
 
 
@@ -315,6 +321,13 @@ def test_without_a_sandbox_the_same_probes_succeed(
             "bind_another_process_to_a_core",
             "write_beside_its_session",
         ),
+        *("read_the_home_by_a_program_in_memory", "read_the_home_from_the_root_of_its_parents"),
+        *("read_the_home_by_a_relative_path", "read_the_home_by_openat2", "exchange_a_file_of_the_user"),
+        *("remove_a_file_of_the_user", "make_a_folder_in_the_home_of_the_user"),
+        *("make_a_pipe_in_the_home_of_the_user", "make_a_socket_in_the_home_of_the_user"),
+        *("send_to_an_abstract_socket", "signal_another_process_by_a_descriptor"),
+        *("queue_a_signal_for_another_process", "signal_another_process_by_input"),
+        *("read_the_screen_of_the_user", "reach_an_abstract_socket"),
         *("link_a_file_of_the_user", "follow_a_link_to_the_home", "shorten_a_file_of_the_user"),
         *NOT_STOPPED["landlock"],
     }
