@@ -5,12 +5,17 @@ import json
 import os
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import proctor
+from proctor.agents.answer import completed
 from proctor.expect import AnswerFacts, check_answer, check_group, problems_of
+from proctor.formatting import count_words
+from proctor.models.gateway.call import redacted_error
+from proctor.models.recording import canonical_request
 from proctor.patterns import (
     MOST_STEPS,
     TIME_LIMIT_SECONDS,
@@ -225,3 +230,21 @@ def test_expressions_of_others_are_compiled_in_one_place() -> None:
                 places.add(file.relative_to(SOURCE).as_posix())
     assert places - OWN == {"patterns.py"}
     assert places >= OWN, "remove those that are gone"
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "result"),
+    [
+        (count_words, '("' * 100_000, 0),
+        (lambda text: len(redacted_error(text.encode())), "a" * 200_000, 200_000),
+        (lambda text: completed(text, "", ""), "`" * 200_000, "`" * 200_000),
+        (lambda text: canonical_request({"a": text}), "1" * 200_000, {"a": "1" * 200_000}),
+    ],
+    ids=["words", "keys", "fences", "requests"],
+)
+def test_texts_of_models_take_time_in_proportion_to_their_length(
+    read: Callable[[str], object], text: str, result: object
+) -> None:
+    started = time.monotonic()
+    assert read(text) == result
+    assert time.monotonic() - started < 5

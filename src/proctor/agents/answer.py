@@ -11,7 +11,7 @@ from proctor.model import Request
 from proctor.model_client import ModelClient
 from proctor.session import Message, Record
 
-_FENCED = re.compile(r"```[ \t]*(\w*)[^\n]*\n(.*?)(?:```|\Z)", re.DOTALL)
+_FENCED = re.compile(r"(?<!`)```[ \t]*(\w*)[^\n]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)

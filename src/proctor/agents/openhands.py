@@ -21,7 +21,7 @@ from proctor.agents._program import (
 )
 from proctor.json_values import JsonMap, as_integer, as_map, as_text, content_text, short_text
 
-_CONVERSATION = re.compile(r"^\s*Conversation ID: ([0-9a-f]{32})\s*$", re.MULTILINE)
+_CONVERSATION = re.compile(r"^[^\S\n]*Conversation ID: ([0-9a-f]{32})\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)

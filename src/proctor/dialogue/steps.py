@@ -95,7 +95,7 @@ def _filled(reply: str, parts: Sequence[str]) -> str:
         number = int(hole[1]) - 1
         return parts[number] if number < len(parts) else ""
 
-    return re.sub(r"\s+([?.!])", r"\1", _HOLE.sub(part, reply)).strip()
+    return re.sub(r"(?<!\s)\s+([?.!])", r"\1", _HOLE.sub(part, reply)).strip()
 
 
 def _drawn(replies: str | Sequence[str], rng: random.Random) -> str:

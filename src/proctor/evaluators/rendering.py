@@ -17,7 +17,7 @@ LOADERS = frozenset({"skill", "skills", "loadskill", "useskill", "invokeskill", 
 NAMED_BY = ("skill", "skill_name", "skillName", "name", "command")
 SPEAKERS = ("User", "Assistant", "Action", "Tool", "Tool (failed)")
 """What turns begin with."""
-_FILE = re.compile(r"([^/\\\s\"']+)[/\\]SKILL\.md\b")
+_FILE = re.compile(r"(?<![^/\\\s\"'])([^/\\\s\"']+)[/\\]SKILL\.md\b")
 
 
 @dataclass(frozen=True, slots=True)

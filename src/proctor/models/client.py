@@ -33,7 +33,7 @@ CLIPPED_ERROR_CHARACTERS = 500
 
 # Keys as common providers shape them, and partly masked ones; not the words "key provided".
 KEY_SHAPES = re.compile(
-    r"\b(?:sk|pk|gsk|xai|rk|key)[-_][\w*.-]{6,}|\bBearer [\w*.-]{6,}|[\w.-]+\*{3,}[\w*.-]*"
+    r"\b(?:sk|pk|gsk|xai|rk|key)[-_][\w*.-]{6,}|\bBearer [\w*.-]{6,}|(?<![\w.-])[\w.-]+\*{3,}[\w*.-]*"
 )
 
 # OpenAI sends these with status 429, Anthropic with 400; other providers use 402.

@@ -35,7 +35,7 @@ _VOLATILE_TEXT = re.compile(
             r"(?P<time>\d{1,2}:\d\d:\d\d(?: ?[AP]M)?)",
             r"(?P<path>(?:/private)?/(?:tmp|var/folders|var/tmp|dev/shm)/[^\s\"'`<>:;,()\[\]]*)",
             r"(?P<port>(?:127\.0\.0\.1|localhost|\[::1\]):\d+)",
-            r"(?P<duration>\d+\.\d+ ?(?:ms|seconds|secs?|s)\b)",
+            r"(?P<duration>(?<!\d)\d+\.\d+ ?(?:ms|seconds|secs?|s)\b)",
             r"(?P<id>\b(?:call|toolu|msg|resp|rs|fc|item|chatcmpl)[_-][A-Za-z0-9_-]{8,})",
             r"(?P<hex>(?<![0-9A-Za-z])(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{12,64}(?![0-9A-Za-z]))",
         )

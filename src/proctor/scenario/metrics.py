@@ -22,7 +22,7 @@ _NUMBER = re.compile(
 # The innermost capturing groups, and the parts of one that match an answer: yes or no, a class, anything.
 _GROUPS = re.compile(r"\((?!\?)([^()]*)\)|\(\?P<\w+>([^()]*)\)")
 _ANY_WORD = re.compile(r"\b(?:true|yes|y|1|on|false|no|n|0|off|not)\b|\\[wWSd]|(?<!\\)[.\[]", re.IGNORECASE)
-_POWER = re.compile(r"([-+]?\d+(?:\.\d+)?)\s*(?:\^|\*\*)\s*([-+]?\d+(?:\.\d+)?)")
+_POWER = re.compile(r"(?:(?<!\d)|(?=[-+]))([-+]?\d+(?:\.\d+)?)\s*(?:\^|\*\*)\s*([-+]?\d+(?:\.\d+)?)")
 _YES = frozenset({"true", "yes", "y", "1", "on"})
 _NO = frozenset({"false", "no", "n", "0", "off", "not"})
 

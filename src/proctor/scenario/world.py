@@ -33,7 +33,7 @@ _KINDS: Mapping[str, Kind] = {
     "boolean": "boolean",
     **dict.fromkeys(("choice", "text", "string"), "text"),
 }
-_SETTING = re.compile(r"^[\s*`•-]*([\w.-]+)[\s*`]*(?:=|:)\s*(.+?)[\s*`]*$", re.MULTILINE)
+_SETTING = re.compile(r"^[ \t*`•-]*+([\w.-]++)[\s*`]*+(?:=|:)\s*+(.+)$", re.MULTILINE)
 ALL, OWN = "all", "own"
 
 
@@ -152,7 +152,7 @@ class ScenarioWorld:
             if name in settable:
                 variable = self._scenario.variables[name]
                 settings[self._key(name, actor.short_name)] = _within(
-                    variable, typed(_measure(variable), match[2])
+                    variable, typed(_measure(variable), match[2].rstrip("*` \t\r"))
                 )
         return settings
 
