@@ -196,7 +196,7 @@ _SINGLE = {"LITERAL", "NOT_LITERAL", "ANY", "IN", "AT", "RANGE", "CATEGORY", "FA
 _REPEATS = {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}
 
 
-class _Work(NamedTuple):
+class _MatchingWork(NamedTuple):
     """What an expression takes from one position, at most."""
 
     ways: float
@@ -205,52 +205,53 @@ class _Work(NamedTuple):
     """For all of them together."""
 
 
-def _work(parsed: Any, length: int) -> _Work:
+def _work(parsed: Any, length: int) -> _MatchingWork:
     ways, steps = 1.0, 0.0
     for operation, argument in parsed:
         part = _work_of(str(operation), argument, length)
         steps += ways * part.steps
         ways *= part.ways
-    return _Work(ways, max(1.0, steps))
+    return _MatchingWork(ways, max(1.0, steps))
 
 
-def _work_of(operation: str, argument: Any, length: int) -> _Work:
+def _work_of(operation: str, argument: Any, length: int) -> _MatchingWork:
     if operation in _SINGLE:
-        return _Work(1, 1)
+        return _MatchingWork(1, 1)
     if operation == "SUBPATTERN":
         return _work(argument[-1], length)
     if operation == "BRANCH":
         return _either(argument[1], length)
     if operation in _REPEATS:
-        repeated = _repeated(*argument, length)
-        return _Work(1, repeated.steps) if operation == "POSSESSIVE_REPEAT" else repeated
+        least, most, inner = argument
+        repeated = _repeated(least, most, inner, length)
+        return _MatchingWork(1, repeated.steps) if operation == "POSSESSIVE_REPEAT" else repeated
     if operation in ("ASSERT", "ASSERT_NOT"):
-        return _Work(1, _work(argument[1], length).steps)
+        return _MatchingWork(1, _work(argument[1], length).steps)
     if operation == "ATOMIC_GROUP":
-        return _Work(1, _work(argument, length).steps)
+        return _MatchingWork(1, _work(argument, length).steps)
     if operation == "GROUPREF":
-        return _Work(1, length)
+        return _MatchingWork(1, length)
     if operation == "GROUPREF_EXISTS":
         return _either([branch for branch in argument[1:] if branch is not None], length)
-    return _Work(_UNBOUNDED, _UNBOUNDED)
+    return _MatchingWork(_UNBOUNDED, _UNBOUNDED)
 
 
-def _either(branches: Sequence[Any], length: int) -> _Work:
+def _either(branches: Sequence[Any], length: int) -> _MatchingWork:
     works = [_work(branch, length) for branch in branches]
-    return _Work(sum(work.ways for work in works), sum(work.steps for work in works))
+    return _MatchingWork(sum(work.ways for work in works), sum(work.steps for work in works))
 
 
-def _repeated(least: Any, most: Any, inner: Any, length: int) -> _Work:
+def _repeated(least: Any, most: Any, inner: Any, length: int) -> _MatchingWork:
     least, most, work = int(least), min(int(most), length), _work(inner, length)
     # What matches nothing is repeated as often as it must be, however short the text is.
     times = max(1, most if inner.getwidth()[0] else max(least, most))
     count = max(1, most - least + 1)
     if work.ways <= 1:
-        return _Work(count, times * work.steps)
+        return _MatchingWork(count, times * work.steps)
     # A repetition of something that can match in two ways has as many powers of them.
     if times > _MOST_POWERS:
-        return _Work(_UNBOUNDED, _UNBOUNDED)
-    return _Work(count * work.ways**times, times * work.ways**times * work.steps)
+        return _MatchingWork(_UNBOUNDED, _UNBOUNDED)
+    return _MatchingWork(count * work.ways**times, times * work.ways**times * work.steps)
 
 
 def may_take_long(schema: object) -> bool:
