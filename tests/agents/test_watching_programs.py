@@ -13,8 +13,6 @@ from proctor.agents import _program, amp
 from proctor.agents._program import GatewayProgram, Installable, ProgramCall, ProgramRun
 from proctor.agents.amp import Amp, Switches
 from proctor.errors import RateLimited, WorkspaceError
-from proctor.processes.streams import Unfinished
-from proctor.session import Note
 
 
 class Reader:
@@ -86,85 +84,6 @@ def watched(place: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     watch.calls = calls
     return watch
-
-
-async def test_output_is_read_without_secrets(watched: Any, place: Any) -> None:
-    reader = Reader()
-    program = Program(
-        '{"event": "k1"}\n', "text k2\n", Unfinished("Sure? k1"), stderr="err k1", leftovers=("sh",)
-    )
-    done = await watched(program, reader, typed="prompt", secrets=["k1", "k2"])
-    assert reader.got == [
-        ("event", '{"event": "[key]"}'),
-        ("text", "text [key]\n"),
-        ("partial", "Sure? [key]"),
-        "end",
-        ("stderr", "err [key]"),
-    ]
-    assert done == WorkDone(exit_code=0, output='{"event": "[key]"}\ntext [key]\nerr [key]')
-    assert place.recorded(Note) == [Note(text="left running by the agent, and ended: sh")]
-    ((command, options),) = watched.calls
-    assert command == (["agent", "-x"],) and options["typed"] == "prompt"
-    assert (options["folder"], options["environment"]) == (place.folder, place.environment)
-    assert (options["attempt"], options["confinement"]) == (place.attempt, None)
-    assert program.rest_seconds == _program.REST_SECONDS
-
-
-async def test_events_are_kept_only_if_wanted(watched: Any) -> None:
-    blocks = ('{"event": 1}\nplain\n{"other": 1}\n',)
-    assert (await watched(Program(*blocks))).output == blocks[0]
-    assert (await watched(Program(*blocks), keep_events=False)).output == 'plain\n{"other": 1}\n'
-
-
-async def test_an_agent_that_waits_for_a_human_is_ended(watched: Any) -> None:
-    reader = Reader()
-    reader.awaiting = True
-    program = Program("Sure?\n", None)
-    done = await watched(program, reader, unanswered_seconds=0.01)
-    assert program.is_ended and program.rest_seconds == 0.01
-    assert done.failure == "it waited for an answer from a human, and none is available"
-    reader.failure = "its own reason"
-    assert (await watched(Program(None), reader, unanswered_seconds=0.01)).failure == "its own reason"
-
-
-@pytest.mark.parametrize(
-    ("blocks", "stderr", "own", "failure"),
-    [
-        (("out\nlast\n",), "", "", "it exited with 3: last"),
-        (("out\n",), "err\nworst\n\n", "", "it exited with 3: worst"),
-        ((), "", "", "it exited with 3"),
-        ((), "x" * 400, "", "it exited with 3: " + "x" * 300),
-        ((), "x", "its own reason", "its own reason"),
-        (
-            ('{"event": 1}\n',),
-            "error: unknown option '--x'",
-            "",
-            "it exited with 3: error: unknown option '--x'",
-        ),
-    ],
-)
-async def test_why_a_program_failed(watched: Any, blocks: Any, stderr: str, own: str, failure: str) -> None:
-    reader = Reader()
-    reader.failure = own
-    done = await watched(Program(*blocks, exit_code=3, stderr=stderr), reader)
-    assert (done.exit_code, done.failure) == (3, failure)
-
-
-async def test_a_program_that_rejects_its_call_is_an_error_unless_the_user_wrote_it(watched: Any) -> None:
-    def program(exit_code: int = 2) -> Program:
-        return Program(exit_code=exit_code, stderr="usage\nerror: unknown option '--x'\nmore")
-
-    message = "^the agent's program rejects how it is called: error: unknown option '--x'$"
-    with pytest.raises(WorkspaceError, match=message):
-        await watched(program())
-    assert (await watched(program(), is_users=True)).failure == "it exited with 2: more"
-    assert (await watched(program(0))).failure == ""
-
-
-async def test_an_error_while_a_program_is_read_leaves_what_it_printed(watched: Any) -> None:
-    with pytest.raises(ValueError, match="broken"):
-        await watched(Program("out\n", ValueError("broken"), stderr="err k"), secrets=["k"])
-    assert watched.assignment.output.text == "out\nerr [key]"
 
 
 @dataclass(frozen=True, kw_only=True)

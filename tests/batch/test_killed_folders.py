@@ -1,13 +1,20 @@
 """Clones and partly removed worktrees that a killed process left are removed, and nothing else."""
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from commands import Command
+from proctor.batch import executor
+from proctor.git import Git
 from proctor.testing import eventually, make_git_repository
+from proctor.workspace.source_repository import open_source
+from proctor.workspace.worktree import fill, make_tree, session_folder
+
+ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
 
 RESUME, DELETE, PRUNE = (
     ("resume", "killed"),
@@ -84,3 +91,32 @@ def test_a_worktree_whose_removal_was_cut_short_is_neither_committed_nor_kept(
         check=True,
     )
     assert "Interrupted attempt" not in listed.stdout
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_changes_that_cannot_be_committed_stay_where_they_are(repository, tmp_path, is_committed):
+    """A branch may be in the way, the disk full, or the repository moved."""
+    head = Git(repository, ENVIRONMENT)("rev-parse", "HEAD").strip()
+    source = open_source(repository, ENVIRONMENT)
+    branch = "batch/run/20260101-000000/abcdefgh"
+    folder = session_folder(tmp_path / "home", "s1")
+    tree = make_tree(folder / "work", source, branch, head, {})
+    fill(tree)
+    (tree.folder / "new.py").write_text("work = 1\n")
+    if not is_committed:
+        source.git("update-ref", "refs/heads/batch/run", head)
+    session = {"id": "s1", "status": "running", "branch": branch, "repo": str(repository), "baseSha": head}
+    notes = []
+
+    executor.clear_leftovers([session], tmp_path / "home", ENVIRONMENT, notes.append)
+
+    assert folder.exists() is not is_committed
+    if is_committed:
+        assert notes == []
+    else:
+        (note,) = notes
+        assert note.startswith(f"the changes of session s1 could not be committed, and stay in {folder}: ")
+        source.git("update-ref", "-d", "refs/heads/batch/run")
+        executor.clear_leftovers([session], tmp_path / "home", ENVIRONMENT, notes.append)
+        assert notes == [note] and not folder.exists()
+    assert source.git("show", f"{branch}:new.py") == "work = 1\n"

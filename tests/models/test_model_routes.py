@@ -5,7 +5,6 @@ import contextlib
 import json
 import socket
 from datetime import UTC, datetime
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 
 from proctor.errors import ModelError, ProctorError, UsageError
 from proctor.model import Answer, Request, ToolRequest, WireAnswer
-from proctor.models import ModelRouter, local, routes, worst_case
+from proctor.models import ModelRouter, routes, worst_case
 from proctor.models.gateway import call as gateway_calls
 from proctor.models.gateway.access import Caller
 from proctor.models.gateway.server import Gateway
@@ -141,47 +140,6 @@ async def test_a_fault_of_the_gateway_ends_one_call_in_the_format_of_its_client(
             assert (await response.json())["error"]["message"] == message
     finally:
         await gateway.close()
-
-
-# --- The local server ---
-
-
-@pytest.fixture
-def serving(monkeypatch, tmp_path):
-    """A local server that is this script instead."""
-    monkeypatch.setattr(local, "weights_file", lambda environment: Path("/weights"))
-    script = tmp_path / "server.py"
-    monkeypatch.setattr(local.local_server, "__file__", str(script))
-
-    def write(text: str) -> local.LocalServer:
-        script.write_text(text)
-        return local.LocalServer({"PATH": "/usr/bin:/bin", "SECRET": "x"})
-
-    return write
-
-
-async def test_a_local_server_is_started_once_and_ended(serving, tmp_path):
-    pid = tmp_path / "pid"
-    server = serving(
-        "import os, pathlib, sys, time\n"
-        f"with open({str(pid)!r}, 'a') as file: print(os.getpid(), 'SECRET' in os.environ, file=file)\n"
-        "print('http://127.0.0.1:7' + sys.argv[1], flush=True)\n"
-        "time.sleep(1000)\n"
-    )
-    assert await asyncio.gather(server.url(), server.url()) == ["http://127.0.0.1:7/weights/v1"] * 2
-    await server.close()
-
-    ((started, has_secret),) = [line.split() for line in pid.read_text().splitlines()]
-    assert has_secret == "False"
-    assert not Path(f"/proc/{started}").exists()
-
-
-async def test_a_local_server_that_does_not_start_is_tried_again_and_says_why(serving):
-    server = serving("import sys\nprint('no', file=sys.stderr)\nsys.exit('out of memory')\n")
-    for _ in range(2):
-        with pytest.raises(ModelError, match="the server of local/smollm2 did not start: out of memory"):
-            await server.url()
-    await server.close()
 
 
 # --- Parts of calls ---

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proctor.errors import ModelError, RateLimited
+from proctor.errors import RateLimited
 from proctor.models import rate_limits
 from proctor.models.client import (
     CallRetryPolicy,
@@ -17,7 +17,6 @@ from proctor.models.client import (
 )
 from proctor.models.providers import Endpoint
 from proctor.models.rate_limits import RatePolicy, RatePool, RatePools
-from waiting import TIME_LIMIT_SECONDS
 
 ENDPOINT = Endpoint(provider="openai", model="tiny", base_url="http://127.0.0.1:1", key="k", wire="openai")
 TARGET = CallTarget(ENDPOINT, "http://127.0.0.1:1/v1", {})
@@ -36,87 +35,8 @@ def failing(*failures: BaseException) -> Callable[..., Any]:
     return send
 
 
-def broken(*, seconds: float | None = None, billed: bool = False) -> RetryableError:
-    return RetryableError(ModelError("500"), seconds, may_be_billed=billed)
-
-
 def limited(seconds: float | None = None) -> RetryableError:
     return RetryableError(RateLimited("429", retry_after_seconds=seconds), seconds)
-
-
-async def tried(client: Client, send: Callable[..., Any], **more: Any) -> tuple[Any, Any, list[float]]:
-    waited = list[float]()
-    async with asyncio.timeout(TIME_LIMIT_SECONDS):
-        answer, progress = await client._with_retries(send, TARGET, b"{}", waited.append, **more)
-    return answer, progress, waited
-
-
-async def test_pauses_double_with_a_jitter_of_a_half_and_are_reported():
-    client = Client(QUICK, jitter=lambda: 0.25)
-    answer, progress, waited = await tried(client, failing(broken(), broken(), broken(seconds=0.004)))
-
-    assert answer == "answer"
-    assert waited == pytest.approx([0.0015, 0.003, 0.0041])
-    assert progress.waited_seconds == progress.paused_seconds == pytest.approx(0.0086)
-
-
-@pytest.mark.parametrize(("tries", "is_answered"), [(3, True), (2, False)])
-async def test_a_call_has_a_number_of_tries(tries, is_answered):
-    client = Client(CallRetryPolicy(tries=tries, first_pause_seconds=0))
-    if is_answered:
-        assert (await tried(client, failing(broken(), broken())))[0] == "answer"
-    else:
-        with pytest.raises(ModelError, match="500"):
-            await tried(client, failing(broken(), broken()))
-
-
-@pytest.mark.parametrize(("seconds", "is_answered"), [(0.002, True), (0.0021, False)])
-async def test_the_pauses_of_a_call_have_a_limit_in_total(seconds, is_answered):
-    client = Client(CallRetryPolicy(most_waiting_seconds=0.004), jitter=lambda: 0)
-    send = failing(broken(seconds=0.002), broken(seconds=seconds))
-    if is_answered:
-        assert (await tried(client, send))[0] == "answer"
-    else:
-        with pytest.raises(ModelError):
-            await tried(client, send)
-
-
-async def test_a_rate_limited_call_waits_for_its_pool_and_uses_up_no_try():
-    pools = RatePools()
-    client = Client(CallRetryPolicy(tries=1), pools=pools)
-    answer, progress, _ = await tried(client, failing(*[limited(0.001)] * 4))
-
-    assert answer == "answer" and progress.without_hint == 0
-    assert pools.pool("openai/tiny").state.limited == 4
-
-
-async def test_without_pools_a_rate_limit_is_a_failure_like_others():
-    with pytest.raises(RateLimited):
-        await tried(Client(CallRetryPolicy(tries=2, first_pause_seconds=0)), failing(*[limited(0.0)] * 2))
-
-
-@pytest.mark.parametrize("in_outage", [False, True])
-async def test_a_billed_try_is_repeated_only_where_the_caller_agrees(in_outage):
-    pools = RatePools(outage_patience_seconds=100)
-    pools.waits_for_outages, pools.repeats_billed = True, False
-    if in_outage:
-        pools.pool("openai/tiny")._outage.failures = 2
-    with pytest.raises(ModelError) as raised:
-        await tried(Client(QUICK, pools=pools), failing(broken(billed=True)))
-
-    assert raised.value.is_outage is in_outage
-    pools.repeats_billed = True
-    if not in_outage:
-        assert (await tried(Client(QUICK, pools=pools), failing(broken(billed=True))))[0] == "answer"
-
-
-async def test_a_caller_learns_when_a_try_begins_and_whether_a_failed_one_may_be_billed():
-    sent = list[bool]()
-    client = Client(CallRetryPolicy(first_pause_seconds=0))
-    _, progress, _ = await tried(client, failing(broken(), broken(billed=True)), sent=sent.append)
-
-    assert sent == [True, False, True, True, True]
-    assert progress.is_billed
 
 
 @pytest.mark.parametrize(

@@ -89,23 +89,6 @@ def session(place: Path, of: Item | None = None, **more: Any) -> WorkSession:
     return WorkSession(**usual | more)
 
 
-@pytest.mark.parametrize(
-    ("prompt", "slug"),
-    [
-        ("Fix it, please!", "fix-it-please"),
-        ("--a--", "a"),
-        ("x" * 40, "x" * 30),
-        ("x" * 29 + " yz", "x" * 29),
-        ("", "session"),
-        ("äöü", "session"),
-        (" " * 1000 + "late", "session"),
-        (" " * 999 + "late", "l"),
-    ],
-)
-def test_the_start_of_a_prompt_names_the_branch(prompt: str, slug: str) -> None:
-    assert setup.slug_of(prompt) == slug
-
-
 def test_branches_of_one_moment_have_different_names() -> None:
     at = NOW.astimezone(timezone(timedelta(hours=2)))
     start = "batch/fix/20260102-030405/"
@@ -119,21 +102,6 @@ def test_branches_of_one_moment_have_different_names() -> None:
     everything = [*names, *(f"{names[2]}.{number}" for number in range(1, 100))]
     assert setup.session_name("fix", at, "0123456789", 1, everything[:-1]) == f"{names[2]}.99"
     assert setup.session_name("fix", at, "0123456789", 1, everything) == f"{names[2]}.99"
-
-
-@pytest.mark.parametrize(
-    ("prompt", "title"),
-    [
-        ("x" * 72, "x" * 72),
-        ("x" * 73, "x" * 71 + "…"),
-        ("x" * 70 + " yz", "x" * 70 + "…"),
-        ("\n\n  Fix it. \nNow.", "Fix it."),
-        ("", "Changes by the agent"),
-    ],
-)
-def test_the_first_line_of_a_prompt_is_the_title(prompt: str, title: str, tmp_path: Path) -> None:
-    assert setup.title_of(prompt) == title
-    assert session(tmp_path, item(prompt=prompt)).message == f"{title}\n\nbatch/x\n"
 
 
 @pytest.mark.parametrize(
@@ -155,31 +123,6 @@ def test_how_long_the_parts_of_a_session_may_take(
         setup_limit,
         check_limit,
     )
-
-
-def test_the_base_and_the_check_of_a_session(tmp_path: Path) -> None:
-    made = session(tmp_path, item(details={"baseBranch": "dev", "scriptCommand": "make test"}))
-    assert (made.base_branch, made.check, made.logs) == ("dev", "make test", tmp_path / "s/logs")
-    assert session(tmp_path).check == ""
-
-
-def test_package_caches_are_shared_with_setup_alone(tmp_path: Path) -> None:
-    apart, shared = session(tmp_path), session(tmp_path, item(settings={"cache": "shared"}))
-    caches = tmp_path / "home/caches"
-    assert (apart.caches, apart.cache_variables, caches.exists()) == (None, {}, False)
-    variables = shared.cache_variables
-    assert shared.caches == caches and shared.cache_variables == variables
-    assert variables["PIP_CACHE_DIR"] == str(caches / "pip") and variables["UV_LINK_MODE"] == "copy"
-    assert variables["npm_config_store_dir"] == str(caches / "pnpm")
-    assert {path.name for path in caches.iterdir()} == set(setup.SHARED_CACHES.values())
-
-    for each in (apart, shared):
-        for phase in ("setup", "agent"):
-            assert each.confinement(phase) == "confined"
-    folders = [[path.name for path in named["folders"]] for _, named in apart.services.confined]
-    assert folders == [["shop", "git", "home"], ["shop", "git", "home"]]
-    folders = [[path.name for path in named["folders"]] for _, named in shared.services.confined]
-    assert folders == [["shop", "git", "home", "caches"], ["shop", "git", "home"]]
 
 
 def test_programs_are_confined_to_what_the_plan_names(tmp_path: Path) -> None:
@@ -204,40 +147,6 @@ def test_programs_are_confined_to_what_the_plan_names(tmp_path: Path) -> None:
     bare = session(tmp_path)
     bare.confinement("check")
     assert bare.services.confined[0][1]["named"] == []
-
-
-def test_answers_of_a_task_are_where_its_files_and_later_commits_are(tmp_path: Path) -> None:
-    assert session(tmp_path).answers == [tmp_path / "shop/.git"]
-    sealed = session(tmp_path, item(details={"sealed": True}))
-    assert sealed.answers == [tmp_path / "shop", tmp_path / "shop/.git"]
-    (tmp_path / "link").symlink_to(tmp_path / "tasks")
-    named = session(tmp_path, item(settings={"taskPath": str(tmp_path / "link")}))
-    assert named.answers == [tmp_path / "tasks", tmp_path / "shop/.git"]
-
-
-def test_folders_are_mounted_where_programs_of_the_task_expect_them(tmp_path: Path) -> None:
-    places = {"/work": "work", "/logs": "logs", "/tests": "check_files", "/answer": "solution"}
-    made = session(tmp_path, item(details={"places": places}))
-    assert made.mounts == {}
-    for folder in ("s/shop", "s/logs", "s/check_files"):
-        (tmp_path / folder).mkdir(parents=True)
-    # A program with a sandbox may have left this; it must not show a folder of the user's.
-    (tmp_path / "s/solution").symlink_to(tmp_path)
-    assert made.mounts == {
-        "/work": tmp_path / "s/shop",
-        "/logs": tmp_path / "s/logs",
-        "/tests": tmp_path / "s/check_files",
-    }
-    assert session(tmp_path).mounts == {}
-
-
-def test_a_long_note_is_clipped(tmp_path: Path) -> None:
-    made = session(tmp_path)
-    made.note("x" * 8000)
-    made.note("x" * 4000 + "y" + "z" * 4000)
-    short, long = made.services.notes
-    assert short == "x" * 8000
-    assert long == "x" * 4000 + "\n[… 1 characters left out …]\n" + "z" * 4000
 
 
 def test_the_environment_of_a_session_has_its_own_places_and_no_settings_of_the_user() -> None:

@@ -1,4 +1,4 @@
-"""A program and its supervisor, part by part: messages, command lines, ends; without a real program."""
+"""What a program prints is read line by line, without limits on its amount and with limits on memory."""
 
 import asyncio
 import os
@@ -9,8 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from proctor.errors import SandboxFailed
-from proctor.processes import CouldNotStart, Launch, ProgramEnd, warden
+from proctor.processes import Launch, warden
 from proctor.processes import program as programs
 from proctor.processes.program import Program
 from proctor.processes.streams import HELD_BYTES, LINE_LIMIT, ClippedStreamReader, LineSplitter, StreamReader
@@ -42,68 +41,6 @@ class Warden:
 
     def wait(self):
         return self.returncode
-
-
-@pytest.fixture
-def ended_marked(monkeypatch):
-    """What was ended because it carries a marker, with the grace period."""
-    ended = []
-    monkeypatch.setattr(programs, "end_marked", lambda *call: ended.append(call))
-    return ended
-
-
-async def end_of(process, ended_marked):
-    program = Program(process.link, process, "M=1", 2.5)
-    try:
-        await program.begin({"A": "1"})
-        return await program.ending()
-    finally:
-        process.far.close()
-        program.close()
-
-
-async def test_the_messages_of_a_supervisor_say_how_a_program_ended(ended_marked):
-    process = Warden("started 5", "status 768", "left a b", "left c", "done")
-    assert await end_of(process, ended_marked) == ProgramEnd(exit_code=3, leftovers=("a b", "c"))
-    assert ended_marked == []
-
-
-async def test_without_its_last_message_the_end_of_a_program_is_not_known(ended_marked):
-    for lines in ((), ("started 5",), ("started 5", "status 0", "left x")):
-        with pytest.raises(SandboxFailed, match="its supervisor was killed"):
-            await end_of(Warden(*lines, code=-9), ended_marked)
-    assert ended_marked == [("M=1", 2.5)] * 3
-    with pytest.raises(SandboxFailed, match="its sandbox was killed"):
-        await end_of(Warden("started 5", "status 9", "lost its sandbox was killed", "done"), ended_marked)
-
-
-@pytest.mark.parametrize("code", [0, 1])
-async def test_a_supervisor_that_ends_without_a_program_has_not_started_it(ended_marked, code):
-    with pytest.raises(CouldNotStart, match=rf"^the warden exited with {code}$"):
-        await end_of(Warden(code=code), ended_marked)
-    with pytest.raises(CouldNotStart, match=r"^no such program$"):
-        await end_of(Warden("failed no such program"), ended_marked)
-    assert ended_marked == [("M=1", 2.5)]
-
-
-async def test_ending_is_announced_once_to_a_supervisor_that_still_runs(ended_marked):
-    process = Warden()
-    process.link.close()
-    process.far.close()
-    process.link, process.far = socket.socketpair()
-    process.link.setblocking(False)
-    program = Program(process.link, process, "M=1", 0.0)
-    process.far.sendall(b"started 5\n")
-    await program.begin({"A": "1", "B": "x"})
-    assert process.far.recv(100) == b"00000007A=1\0B=x"
-    ending = asyncio.create_task(program.end())
-    process.far.setblocking(False)
-    assert await asyncio.get_running_loop().sock_recv(process.far, 10) == b""
-    process.far.sendall(b"status 15\ndone\n")
-    process.far.close()
-    await ending
-    assert await program.ending() == ProgramEnd(exit_code=143, signal=15)
-    program.close()
 
 
 # --- Starting the supervisor ---
@@ -291,64 +228,6 @@ class Printing:
     def end(self):
         self.far.sendall(b"status 0\ndone\n")
         self.far.close()
-
-
-async def test_an_unfinished_line_is_yielded_once_when_it_rests_and_again_when_complete():
-    run = Printing()
-    await run.begin()
-    blocks = run.program.blocks(rest_seconds=0.01)
-    run.write(b"one\ntwo\nwait?")
-    assert await anext(blocks) == "one\ntwo\n"
-    rested = await anext(blocks)
-    assert isinstance(rested, programs.Unfinished) and rested == "wait?"
-    following = asyncio.ensure_future(anext(blocks))
-    # It is not said again, however long it rests.
-    await asyncio.sleep(0.05)
-    assert not following.done()
-    run.write(b" yes\nnext")
-    assert await following == "wait? yes\n"
-    assert await anext(blocks) == "next"
-    run.end_output()
-    assert [block async for block in blocks] == ["next\n"]
-    run.end_output(1)
-    run.end()
-    assert (await run.program.ending()).exit_code == 0
-    run.program.close()
-
-
-async def test_lines_without_a_time_to_rest_are_complete():
-    run = Printing()
-    await run.begin()
-    lines = run.program.lines()
-    run.write(b"a\n\nb")
-    assert (await anext(lines), await anext(lines)) == ("a", "")
-    run.end_output()
-    assert [line async for line in lines] == ["b"]
-    run.write(b"problem", stream=1)
-    run.end_output(1)
-    run.end()
-    await run.program.ended()
-    assert run.program.stderr == "problem"
-    run.program.close()
-
-
-async def test_output_is_discarded_unless_somebody_reads_it():
-    for is_read in (True, False):
-        run = Printing()
-        await run.begin()
-        if is_read:
-            run.program.expect_reader()
-        run.write(b"x")
-        run.end_output()
-        run.end_output(1)
-        run.end()
-        before = asyncio.all_tasks()
-        await run.program.ended()
-        assert await run.program.output.chunk() == (b"x" if is_read else b"")
-        await asyncio.sleep(0)
-        assert asyncio.all_tasks() <= before
-        run.program.close()
-        assert run.warden.stdout.closed and run.warden.stderr.closed
 
 
 async def test_a_standard_error_that_stays_open_is_waited_for_a_second(monkeypatch):
