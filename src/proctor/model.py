@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from proctor.frozen import fast_init
@@ -45,6 +46,8 @@ class WireAnswer(NamedTuple):
     finish_reason: str = "stop"
     other_text: str = ""
     """Text of further answers to the same request: not used, but billed."""
+    billed_as: Mapping[str, Any] = MappingProxyType({})
+    """Parameters that set the price, as the provider says it has applied them: an account has defaults."""
 
 
 @fast_init

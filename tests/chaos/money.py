@@ -127,6 +127,8 @@ def _mentions(body: Mapping[str, Any]) -> bool:
         "previous_response_id",
         "input_audio",
     )
+    if "data:application/pdf" in json.dumps(body):
+        return True
     return any(f'"{word}"' in json.dumps(body) for word in words)
 
 
@@ -191,6 +193,30 @@ def _without_usage(path: str, body: Mapping[str, Any], number: int) -> Bill:
     return Bill(usd=_cost(_tokens(body), _limit(body)), body=json.dumps({"choices": [choice]}).encode())
 
 
+def _with_status(status: int) -> Rule:
+    def rule(path: str, body: Mapping[str, Any], number: int) -> Bill:
+        return replace(_plain(path, body, number), status=status)
+
+    return rule
+
+
+def _stored_reasoning(path: str, body: Mapping[str, Any], number: int) -> Bill:
+    tokens = _tokens(body) + 16_000 * json.dumps(body).count('"rs_')
+    return Bill(usd=_cost(tokens, 40), body=_answer(path, tokens, 40))
+
+
+def _priority_of_account(path: str, body: Mapping[str, Any], number: int) -> Bill:
+    bill = _plain(path, body, number)
+    return Bill(
+        usd=2 * bill.usd, body=json.dumps({**json.loads(bill.body), "service_tier": "priority"}).encode()
+    )
+
+
+def _other_model(path: str, body: Mapping[str, Any], number: int) -> Bill:
+    bill = _plain(path, body, number)
+    return replace(bill, usd=20 * bill.usd if "models" in body or "provider" in body else bill.usd)
+
+
 PDF = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0xLjcK"}
 
 
@@ -209,11 +235,15 @@ FILE = {
     "filename": "a.pdf",
     "file_data": f"data:application/pdf;base64,{PDF['data']}",
 }
+PDF_AS_IMAGE = {"type": "image_url", "image_url": {"url": f"data:application/pdf;base64,{PDF['data']}"}}
+REASONING = [{"type": "reasoning", "id": f"rs_{number}", "summary": []} for number in range(4)]
+OTHER_MODELS = {"models": ["acme/dear"], "provider": {"order": ["acme"]}}
 DEARER = {"n": 3, "service_tier": "priority"}
 EARLIER = {"previous_response_id": "resp_9"}
 DRAWING = {"tools": [{"type": "image_generation"}]}
 SEARCHING = {"tools": [{"type": "web_search"}]}
 OWN_SEARCHING = {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}
+EMPTY_LIMIT = {"max_completion_tokens": None}
 CACHED = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
 FAILED = b'{"error": {"message": "upstream failed"}}'
 CASES = (
@@ -261,6 +291,15 @@ CASES = (
         provider="anthropic",
         prompt="word " * 6000,
     ),
+    MoneyCase("gpt-5 with `max_completion_tokens: null`", _plain, body=EMPTY_LIMIT, settings=EMPTY_LIMIT),
+    MoneyCase("201 in place of 200", _with_status(201), budget_usd=0.1),
+    MoneyCase("200 without usage, translated", _without_usage, "messages", {}, None, 0.1),
+    MoneyCase(
+        "PDF in place of an image", _reading(300_000), "chat/completions", _message(PDF_AS_IMAGE), None
+    ),
+    MoneyCase("stored reasoning, by its ID", _stored_reasoning, "responses", {"input": REASONING}, None),
+    MoneyCase("priority tier by the account", _priority_of_account),
+    MoneyCase("other models by a router", _other_model, body=OTHER_MODELS, settings=OTHER_MODELS),
     MoneyCase("item budget after three kills", _slow, item_usd=0.035, calls=1),
 )
 AGENT = """

@@ -112,7 +112,8 @@ def test_litellm_gets_what_the_request_has_and_nothing_else() -> None:
     assert (
         answer.text == "hello" and answer.call.provider == "litellm" and answer.call.usage.input_tokens == 3
     )
-    assert library.given == {"model": "a/b", "messages": list(REQUEST.messages), "top_p": 1}
+    own = {"max_retries": 0, "num_retries": 0}
+    assert library.given == {"model": "a/b", "messages": list(REQUEST.messages), "top_p": 1, **own}
     more = Request(model="litellm/a", messages=[], tools=({"type": "function"},), seed=0)
     asyncio.run(routes.LitellmRoute(library, None).answer(more, None))  # type: ignore[arg-type]
     assert library.given["tools"] == [{"type": "function"}] and library.given["seed"] == 0

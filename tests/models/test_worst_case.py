@@ -1,5 +1,7 @@
 """What a request can cost at most, by its parts; what has no bound is refused."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from proctor.model import WireAnswer
@@ -51,6 +53,16 @@ PDF = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0"}
             message({"type": "document", "source": {"type": "text", "data": "word " * 600}}),
             1000,
         ),
+        # By what the data is, wherever it stands.
+        (
+            "openai/gpt-4o",
+            message({"type": "image_url", "image_url": {"url": "data:application/pdf;base64,JVBE"}}),
+            128_000,
+        ),
+        # What the provider has stored is read by its ID.
+        ("openai/gpt-5", {"input": [{"type": "reasoning", "id": "rs_1", "summary": []}]}, 128_000),
+        ("openai/gpt-5", {"input": [{"type": "reasoning", "id": "r"}] * 9}, 1_050_000),
+        ("openai/gpt-5", {"input": [{"type": "web_search_call", "id": "ws_1"}]}, 8000),
         # Not an image because of its name or length: text is counted by its size.
         ("openai/gpt-4o", message({"type": "text", "text": "A" * 30_000}), 10_000),
         ("openai/gpt-4o", {"tools": [{"type": "function", "function": {"data": "A" * 30_000}}]}, 10_550),
@@ -77,6 +89,13 @@ def test_images_and_documents_count_at_the_maximum_of_the_provider(model, body, 
         (TEXT | {"web_search_options": {"search_context_size": "high"}}, "`web_search_options`"),
         (TEXT | {"plugins": [{"id": "web"}]}, "`plugins`"),
         (TEXT | {"service_tier": "turbo"}, "`service_tier`"),
+        (TEXT | {"models": ["acme/dear"]}, "`models`"),
+        (TEXT | {"fallbacks": ["acme/dear"]}, "`fallbacks`"),
+        (TEXT | {"provider": {"order": ["acme"]}}, "`provider`"),
+        (TEXT | {"num_retries": 3}, "`num_retries`"),
+        (message({"type": "image_url", "image_url": {"url": "data:Video/mp4;base64,AA"}}), "`video data`"),
+        (message({"type": "file", "file": {"file_data": "data:audio/wav;base64,AA"}}), "`audio data`"),
+        (message({"type": "image", "source": {"type": "base64", "media_type": "video/mp4"}}), "`video data`"),
         ({"generationConfig": {"responseModalities": ["IMAGE"]}}, "`generationConfig.responseModalities`"),
         (TEXT | {"tools": [{"type": "image_generation"}]}, "`image_generation`"),
         (TEXT | {"tools": [{"type": "code_interpreter"}]}, "`code_interpreter`"),
@@ -91,6 +110,25 @@ def test_images_and_documents_count_at_the_maximum_of_the_provider(model, body, 
 )
 def test_what_has_no_known_price_is_named(body, named):
     assert named in worst(body).refusal
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        *("openai/gpt-4o-search-preview", "openai/o3-deep-research", "perplexity/sonar"),
+        *("openai/gpt-4o-audio-preview", "gemini/gemini-2.5-flash-image"),
+    ],
+)
+def test_a_model_that_bills_more_than_tokens_needs_a_declared_price(model):
+    listed = price_of(model, {}, at=datetime(2026, 11, 1, tzinfo=UTC))
+    assert listed is not None and model in worst(TEXT, model, price=listed).refusal
+    assert worst(TEXT, model).refusal == ""
+
+
+def test_parameters_that_a_library_puts_in_place_of_others_are_refused():
+    body = TEXT | {"extra_body": {"max_tokens": 100_000}}
+    assert "`extra_body`" in worst(body, "litellm/acme/x", endpoint=None).refusal
+    assert worst(body).refusal == ""
 
 
 @pytest.mark.parametrize(

@@ -93,9 +93,10 @@ def read(answer: JsonMap) -> WireAnswer:
     """Text blocks joined, tool uses as tool requests, cached tokens added to the input."""
     blocks = require_maps(answer["content"])
     ended = require_text(answer.get("stop_reason") or "end_turn")
+    usage = as_map(answer, "usage")
     return WireAnswer(
         "".join(require_text(block["text"]) for block in blocks if block.get("type") == "text"),
-        usage_of_messages(as_map(answer, "usage")),
+        usage_of_messages(usage),
         tuple(
             ToolRequest(
                 id=str(block["id"]), name=str(block["name"]), arguments=json.dumps(block.get("input") or {})
@@ -104,6 +105,7 @@ def read(answer: JsonMap) -> WireAnswer:
             if block.get("type") == "tool_use"
         ),
         FINISH_REASONS.get(ended, ended),
+        billed_as={name: value for name in ("speed", "inference_geo") if (value := usage.get(name))},
     )
 
 

@@ -109,9 +109,16 @@ def error_of(status: int, headers: Mapping[str, str], raw: bytes, endpoint: Endp
         hint = f" (the key is taken from {endpoint.key_variable})" if endpoint.key_variable else ""
         return ModelError(message + hint, reason="auth")
     if status >= 500 or status == 408:
-        # No provider documents that these are free: the failure may come after the work.
         return RetryableError(ModelError(message), _retry_after(headers), may_be_billed=True)
-    return ModelError(message, reason="bad_request")
+    return unreadable(message) if may_be_billed(status) else ModelError(message, reason="bad_request")
+
+
+def may_be_billed(status: int) -> bool:
+    """Whether a request may be billed that got this status: only refusals and redirects are free.
+
+    No provider documents that its own failures are: they may come after the work.
+    """
+    return status < 300 or status >= 500 or status == 408
 
 
 def _provider_message(raw: bytes, endpoint: Endpoint) -> str:

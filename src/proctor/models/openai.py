@@ -88,7 +88,14 @@ def read(answer: JsonMap) -> WireAnswer:
         tuple(map(_tool_request, require_maps(tool_calls))) if tool_calls else (),
         require_text(choice.get("finish_reason") or "stop"),
         "".join(map(_written_by, others)) if others else "",
+        billed_tier(answer),
     )
+
+
+def billed_tier(answer: JsonMap) -> JsonMap:
+    """The service tier of an answer, which the settings of an account may choose."""
+    tier = answer.get("service_tier")
+    return {"service_tier": tier} if tier and isinstance(tier, str) else {}
 
 
 def _written_by(choice: JsonMap) -> str:

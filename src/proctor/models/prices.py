@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from proctor.json_values import JsonMap, JsonObject, as_map, as_text, maps_in, member, parsed_integer
+from proctor.model import WireAnswer
 from proctor.session import Usage
 
 FREE_PROVIDERS = frozenset({"scripted", "replay", "ollama", "local", "lmstudio", "vllm"})
@@ -103,6 +104,14 @@ class Price:
             output_tokens=round(usage.output_tokens / calls),
         )
         return self.for_call(average)[0] * calls
+
+    def for_answer(self, body: JsonMap, answer: WireAnswer) -> "Price":
+        """The price of an answered request: what the provider says it applied counts, where that is more."""
+        asked = self.for_request(body)
+        if not answer.billed_as:
+            return asked
+        applied = self.for_request({**body, **answer.billed_as})
+        return applied if applied.rates.output > asked.rates.output else asked
 
     def for_request(self, body: JsonMap) -> "Price":
         """The price of a request, in any format: providers charge more for faster answers."""

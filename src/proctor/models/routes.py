@@ -33,6 +33,10 @@ PYTHON_PREFIX = "python/"
 """Models that are Python functions."""
 
 
+LIBRARY_PAUSE_SECONDS = 0.5
+"""Before a failed call of litellm is tried again; twice as long each time."""
+
+
 class _Completion(Protocol):
     def model_dump(self) -> JsonObject:
         """The response as plain data."""
@@ -56,7 +60,9 @@ def load_litellm() -> LiteLLM:
 
 async def _call_litellm(library: LiteLLM, request: Request) -> WireAnswer:
     """Send a request; litellm answers in the shape of chat completions."""
-    arguments: JsonObject = {key: value for key, value in request.parameters.items() if key != "stream"}
+    # Each try may be billed, and is reserved on its own: the library makes none of its own.
+    arguments: JsonObject = {"max_retries": 0, "num_retries": 0}
+    arguments |= {key: value for key, value in request.parameters.items() if key != "stream"}
     arguments |= {"model": request.model.removeprefix(PREFIX), "messages": list(request.messages)}
     if request.tools:
         arguments["tools"] = list(request.tools)
@@ -87,8 +93,8 @@ def _attributed(failure: Exception) -> ModelError:
         return RateLimited(message)
     reasons = {400: "bad_request", 401: "auth", 403: "auth", 404: "bad_request", 422: "bad_request"}
     error = ModelError(message, reason=reasons.get(status or 0))
-    # It has made its own tries; a failure of the connection has no status.
-    error.may_be_billed, error.is_repeatable = status not in reasons, False
+    # A failure of the connection has no status.
+    error.may_be_billed, error.pause_seconds = status not in reasons, LIBRARY_PAUSE_SECONDS
     return error
 
 
@@ -333,7 +339,7 @@ def priced(
     """An answer with its call, at the price of the route."""
     price = route.price
     body = request_body(request, route)
-    price = price.for_request(body) if price else None
+    price = price.for_answer(body, reading) if price else None
     usage, is_estimated = reading.usage, False
     if price is not None and any(price.rates):
         # Loaded here: a run on scripted models needs none of it.

@@ -77,6 +77,7 @@ TEXT_PARTS = frozenset(
     }
 )
 """Kinds of content whose cost is that of their size."""
+COMPACTIONS = ("compaction", "compaction_summary")
 IMAGE_PARTS = frozenset({"image_url", "input_image", "image", "computer_screenshot"})
 DOCUMENT_PARTS = frozenset({"file", "input_file", "document"})
 CALLED_HERE = (
@@ -107,9 +108,18 @@ UNPRICED: Mapping[str, str] = {
     "enable_search": f"each search has a fee; {FIX}",
     "plugins": f"plugins have fees; {FIX}",
     "container": f"containers have a fee; {FIX}",
+    "models": f"another model has another price; {FIX}",
+    "fallbacks": f"another model has another price; {FIX}",
+    "route": f"another model has another price; {FIX}",
+    "provider": f"the price depends on the provider that is selected; {FIX}",
+    "connectors": f"searches have fees; {FIX}",
+    "num_retries": "the library would repeat calls that may be billed; Proctor repeats them itself",
+    "max_retries": "the library would repeat calls that may be billed; Proctor repeats them itself",
     "mcp_servers": f"the results of the provider's own calls have no bound; {FIX}",
 }
 """Members of requests whose cost has no bound that is known before the call. Unset ones do not matter."""
+MORE_THAN_TOKENS = re.compile(r"-search-|sonar|deep-research|-image|-audio|realtime|-tts|compound")
+"""Models that search for a fee with every call, or answer with sound and images."""
 UNPRICED_SETTINGS: Mapping[str, str] = {
     "responseModalities": f"sound and images have prices of their own; {FIX}",
     "speechConfig": f"sound has a price of its own; {FIX}",
@@ -170,6 +180,7 @@ def worst_case_of(
         content = _content(model, body)
         uses, result_tokens = _hosted_uses(body)
         _check_members(body)
+        _check_model(model, body, price)
     except _NotPriced as unknown:
         refusal, content, uses, result_tokens = str(unknown), _PartCosts(0, 0), 0, 0
     tokens = (_size(body) - content.replaced_bytes) // BYTES_PER_TOKEN + 1 + content.tokens
@@ -248,10 +259,12 @@ def _of_family(table: tuple[tuple[str, int], ...], model: str) -> int:
 
 def _content(model: str, body: JsonMap) -> _PartCosts:
     """What images and documents add; `_NotPriced` for content of unknown cost."""
-    tokens = replaced = 0
+    tokens = replaced = stored_tokens = 0
     reads_files = False
     for part in _parts(body):
         kind = _kind(part)
+        if part.get("id") and not part.get("encrypted_content"):
+            stored_tokens += _stored_tokens(model, part)
         if kind == "image":
             tokens += _of_family(IMAGE_TOKENS, model)
             replaced += _inline_bytes(part)
@@ -260,7 +273,14 @@ def _content(model: str, body: JsonMap) -> _PartCosts:
             replaced += _inline_bytes(part)
         elif kind:
             raise _NotPriced(f"the cost of `{kind}` content is not known before the call: {FIX}")
-    return _PartCosts(tokens, replaced, reads_files)
+    return _PartCosts(tokens + min(stored_tokens, context_tokens(model)), replaced, reads_files)
+
+
+def _stored_tokens(model: str, item: JsonMap) -> int:
+    """The most tokens that an item stands for which the provider has stored: its ID is enough to read it."""
+    if item.get("type") == "web_search_call":
+        return SEARCH_RESULT_TOKENS
+    return usual_limit(model) if item.get("type") in ("reasoning", *COMPACTIONS) else 0
 
 
 def _kind(part: JsonMap) -> str:
@@ -271,20 +291,38 @@ def _kind(part: JsonMap) -> str:
     if kind in TEXT_PARTS:
         return ""
     if kind in IMAGE_PARTS:
-        return "image"
+        return _kind_of_media(_media_type(part) or "image")
     if kind in DOCUMENT_PARTS:
         # Text and lists of parts are counted by themselves.
-        return "" if as_map(part, "source").get("type") in ("text", "content") else "document"
+        if as_map(part, "source").get("type") in ("text", "content"):
+            return ""
+        media = _kind_of_media(_media_type(part) or "application")
+        return "document" if media == "image" else media
     return kind
+
+
+def _media_type(part: JsonMap) -> str:
+    """What the data in a part is by its own account; empty: it is an address, or does not say.
+
+    Some servers read documents, videos and sound wherever an image is expected.
+    """
+    for value in _inline_texts(part):
+        if value[:5].lower() == "data:":
+            return value[5:100].partition(",")[0].partition(";")[0] or "unknown"
+    return as_text(part, "source", "media_type")
+
+
+def _kind_of_media(media_type: str) -> str:
+    family = media_type.partition("/")[0].strip().lower()
+    if family in ("application", "text"):
+        return "document"
+    return family if family == "image" else f"{family or 'unknown'} data"
 
 
 def _kind_of_gemini(part: JsonMap) -> str:
     for name in ("inlineData", "inline_data"):
         if data := as_map(part, name):
-            media = (as_text(data, "mimeType") or as_text(data, "mime_type")).partition("/")
-            if media[0] == "image":
-                return "image"
-            return "document" if media[0] in ("application", "text") else f"{media[0] or 'unknown'} data"
+            return _kind_of_media(as_text(data, "mimeType") or as_text(data, "mime_type"))
     if "fileData" in part or "file_data" in part:
         return "fileData"
     return ""
@@ -309,7 +347,11 @@ def _parts(body: JsonMap) -> Iterator[JsonMap]:
 
 def _inline_bytes(part: JsonMap) -> int:
     """Size of the data in a part; 0 when it refers to something else."""
-    values = (
+    return sum(map(len, _inline_texts(part)))
+
+
+def _inline_texts(part: JsonMap) -> tuple[str, ...]:
+    return (
         as_text(part, "image_url"),
         as_text(part, "image_url", "url"),
         as_text(part, "source", "data"),
@@ -318,7 +360,6 @@ def _inline_bytes(part: JsonMap) -> int:
         as_text(part, "inlineData", "data"),
         as_text(part, "inline_data", "data"),
     )
-    return sum(map(len, values))
 
 
 def _hosted_uses(body: JsonMap) -> tuple[int, int]:
@@ -377,6 +418,15 @@ def _check_members(body: JsonMap) -> None:
     for edit in maps_in(body, "context_management", "edits"):
         if as_text(edit, "type").startswith("compact"):
             raise _NotPriced(f"`context_management` with {edit['type']} has no known cost: {FIX}")
+
+
+def _check_model(model: str, body: JsonMap, price: Price | None) -> None:
+    """Raise `_NotPriced` for a model whose listed price is not all that is billed, or where its library may
+    replace any parameter."""
+    if price is not None and price.source != "plan" and MORE_THAN_TOKENS.search(model):
+        raise _NotPriced(f"{model} bills more than tokens: declare the most they can cost under `prices`")
+    if model.startswith("litellm/") and body.get("extra_body"):
+        raise _NotPriced("`extra_body` replaces any parameter: write its members in `settings` themselves")
 
 
 def _writes_for_an_hour(body: JsonMap) -> bool:

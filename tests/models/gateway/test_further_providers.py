@@ -72,7 +72,7 @@ async def test_the_long_tail_is_asked_through_litellm(litellm):
         model="litellm/bedrock/x", messages=MESSAGES, parameters={"temperature": 0, "stream": True}
     )
     answer = await models.answer(request)
-    assert answer.text == "['messages', 'model', 'temperature']bedrock/x"
+    assert answer.text == "['max_retries', 'messages', 'model', 'num_retries', 'temperature']bedrock/x"
     assert (answer.call.provider, answer.call.usage.input_tokens) == ("litellm", 8)
     assert answer.call.cost_usd == pytest.approx(10 / 1e6)
     assert models.missing_key("litellm/bedrock/x") is None

@@ -96,7 +96,9 @@ async def test_no_address_or_setting_of_an_agent_reaches_a_client_library(provid
         "/v1/chat/completions", CHAT | harmless | CLIENT_SETTINGS | {"api_base": f"{provider.url}/stolen"}
     )
 
-    assert answer["choices"][0]["message"]["content"] == "max_tokens,temperature,top_p"
+    assert answer["choices"][0]["message"]["content"] == (
+        "max_retries,max_tokens,num_retries,temperature,top_p"
+    )
     assert provider.headers == []
     dropped = {note.split("`")[1].partition(".")[0] for note in attempt.notes}
     assert dropped == {*CLIENT_SETTINGS, "api_base"}

@@ -272,7 +272,9 @@ async def test_another_try_after_a_server_error_is_reserved_and_limited_again(pr
     assert lost == [None] and len(settled) == 1, "the error may be billed"
 
 
-@pytest.mark.parametrize(("status", "is_lost"), [(503, True), (400, False), (404, False), (429, False)])
+@pytest.mark.parametrize(
+    ("status", "is_lost"), [(202, True), (503, True), (400, False), (404, False), (429, False)]
+)
 async def test_what_fails_at_the_provider_counts_and_what_it_refuses_does_not(
     provider, begin, status, is_lost
 ):
@@ -283,6 +285,74 @@ async def test_what_fails_at_the_provider_counts_and_what_it_refuses_does_not(
     assert (await begin(spend=purse).post("/v1/chat/completions", CHAT))[0] == status
 
     assert (len(purse.lost), len(purse.settled)) == ((1, 0) if is_lost else (0, 1))
+
+
+async def test_a_stream_that_ends_without_counting_its_answer_is_charged_at_its_worst_case(
+    provider, begin, open_gateway
+):
+    """What its first event counts is the beginning."""
+    usage = {"input_tokens": 20, "output_tokens": 1}
+    events = [
+        {"type": "message_start", "message": {"usage": usage}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Paris"}},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+        {"type": "message_stop"},
+    ]
+    provider.answers = [streaming(*map(sse, events))]
+    purse = Purse()
+    gateway = await open_gateway(prices={"anthropic/tiny": {"input": 1, "output": 10}})
+    attempt = begin(gateway, spend=purse, model="anthropic/tiny")
+
+    await attempt.post("/v1/messages", CHAT | {"stream": True})
+
+    assert purse.lost == [attempt.calls[0].cost_usd] and purse.settled == []
+
+
+@pytest.mark.parametrize(
+    ("path", "stream"), [("chat/completions", False), ("chat/completions", True), ("messages", False)]
+)
+async def test_an_answer_costs_what_its_tier_does_also_when_the_account_chose_it(
+    provider, begin, path, stream
+):
+    written = {"content": "Paris"}
+    choice = {"index": 0, "message": written, "delta": written, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 100, "completion_tokens": 20}
+    documents = [
+        {"choices": [choice], "usage": usage, "service_tier": tier} for tier in ("default", "priority")
+    ]
+    provider.answers = [streaming(sse(each)) if stream else web.json_response(each) for each in documents]
+    attempt = begin(spend=Purse())
+
+    for _ in documents:
+        await attempt.post(f"/v1/{path}", CHAT | {"stream": stream})
+
+    usual, faster = (call.cost_usd for call in attempt.calls)
+    assert faster == pytest.approx(2 * usual)
+
+
+async def test_a_translated_answer_without_counts_is_charged_at_its_worst_case(provider, begin):
+    choice = {"index": 0, "message": {"content": "Paris"}, "finish_reason": "stop"}
+    provider.answers = [web.json_response({"choices": [choice]})]
+    purse = Purse()
+    attempt = begin(spend=purse)
+
+    await attempt.post("/v1/messages", CHAT)
+
+    assert purse.lost == [attempt.calls[0].cost_usd] and purse.settled == []
+    assert attempt.calls[0].price_source == "plan (estimated)"
+
+
+@pytest.mark.parametrize("newer", [None, 0])
+async def test_a_limit_without_a_value_does_not_replace_the_one_that_is_reserved(
+    provider, begin, open_gateway, newer
+):
+    provider.answers = [completion()]
+    purse = Purse()
+    gateway = await open_gateway(prices={"openai/gpt-5": {"input": 1, "output": 10}})
+    await begin(gateway, spend=purse, model="openai/gpt-5").asked(
+        "/v1/chat/completions", CHAT | {"max_completion_tokens": newer}
+    )
+    assert (purse.asked[0].output_tokens, provider.bodies[0]["max_completion_tokens"]) == (1000, 1000)
 
 
 async def test_a_request_without_a_known_price_is_refused_by_name_and_others_go_on(provider, begin):

@@ -209,6 +209,8 @@ class GatewayCall:
         """The request as the provider got it; empty: as the client sent it."""
         self.reading: WireAnswer | None = None
         """The parsed answer. None: it is parsed from the response."""
+        self.priced: ModelCall | None = None
+        """The call as its route priced it. None: it is priced here."""
         self.latency_ms: float | None = None
         self.waiting_ms = 0.0
         self.status = "cancelled"
@@ -338,8 +340,10 @@ class GatewayCall:
         )
 
     def _recorded(self, reading: WireAnswer, received: bytes) -> ModelCall:
-        price = self.price.for_request(self.body) if self.price else None
+        price = self.price.for_answer(self.body, reading) if self.price else None
         cost, rates = price.for_call(reading.usage) if price else (None, {})
+        if self.priced:
+            cost, rates = self.priced.cost_usd, self.priced.price
         if cost is None and reading.usage.total_tokens == 0 and self.status != "ok":
             cost = 0.0
         source = price.source if price else ""

@@ -140,8 +140,10 @@ def _assembled(raw: bytes) -> JsonObject:
     """The completion that the chunks of a stream add up to."""
     text, calls, finish_reason, others = list[str](), dict[int, ToolRequest](), "", list[str]()
     usage: JsonMap = {}
+    tier: object = None
     for chunk in read_events(raw):
         usage = as_map(chunk, "usage") or usage
+        tier = chunk.get("service_tier") or tier
         for choice in require_maps(chunk.get("choices") or []):
             delta = require_map(choice.get("delta") or {})
             if choice.get("index", 0) != 0:
@@ -158,7 +160,8 @@ def _assembled(raw: bytes) -> JsonObject:
     ]
     message = {"content": "".join(text), "tool_calls": tool_calls}
     first = {"message": message, "finish_reason": finish_reason or "cut_off"}
-    return {"choices": [first, {"message": {"content": "".join(others)}}], "usage": usage}
+    choices = [first, {"message": {"content": "".join(others)}}]
+    return {"choices": choices, "usage": usage, "service_tier": tier}
 
 
 def _add_call(calls: dict[int, ToolRequest], piece: JsonMap) -> None:

@@ -232,7 +232,8 @@ def _assembled(raw: bytes) -> JsonObject:
     for each in read_events(raw):
         kind = each.get("type")
         if kind == "message_start":
-            usage |= as_map(each["message"], "usage")
+            # Only the last event knows how much was written.
+            usage |= {**as_map(each["message"], "usage"), "output_tokens": 0}
         elif kind == "content_block_start":
             blocks[as_whole_number(each["index"])] = require_map(each["content_block"])
         elif kind == "content_block_delta" and (index := as_whole_number(each["index"])) in blocks:

@@ -20,6 +20,7 @@ from proctor.json_values import (
     require_text,
 )
 from proctor.model import Request, ToolRequest, WireAnswer
+from proctor.models import openai
 from proctor.models.gateway import chat
 from proctor.models.gateway.dialect import (
     NOTHING,
@@ -193,6 +194,7 @@ def _reading(response: JsonMap) -> WireAnswer:
         ),
         tool_requests,
         ends.get(status, status),
+        billed_as=openai.billed_tier(response),
     )
 
 

@@ -28,7 +28,7 @@ from proctor.errors import ModelError, ProctorError, StoreError, UsageError
 from proctor.json_values import JsonMap, JsonObject, as_map, parse_json
 from proctor.model import Answer, ToolRequest, WireAnswer
 from proctor.models import anthropic, openai
-from proctor.models.client import CallTarget, ResponseStream
+from proctor.models.client import CallTarget, ResponseStream, may_be_billed
 from proctor.models.gateway import call as paths
 from proctor.models.gateway import chat
 from proctor.models.gateway.access import Accesses, Caller, OpenAccess
@@ -43,7 +43,7 @@ from proctor.models.gateway.call import (
 from proctor.models.gateway.dialect import CONTENT_TYPE, ClientRequest, CollectedStream, Frame, read_events
 from proctor.models.gateway.parameters import ParameterRefused, library_parameters, passed_up
 from proctor.models.key_filter import FilteredStream, KeyFilter
-from proctor.models.prices import FREE, Grant
+from proctor.models.prices import ESTIMATED, FREE, Grant, positive
 from proctor.models.providers import Endpoint, is_loopback
 from proctor.models.rate_limits import one_call, pause_before_retry
 from proctor.models.recording import NotRecorded, ReplayedTake
@@ -200,7 +200,9 @@ class Dispatcher:
         ):
             # Agents know the model by a name that does not show this.
             limit = body.pop("max_tokens")
-            body.setdefault("max_completion_tokens", limit)
+            if positive(body.get("max_completion_tokens")) is None:
+                # One without a value would be sent as no limit at all.
+                body["max_completion_tokens"] = limit
         if asks_usage:
             body["stream_options"] = {**as_map(body, "stream_options"), "include_usage": True}
         sent = encode(body).encode("utf-8", "replace")
@@ -220,8 +222,7 @@ async def _pass_on(call: GatewayCall, flow: ResponseStream, *, hides_usage: bool
             call.status = "ok"
         else:
             raw = redacted_error(raw)
-            # No provider bills what it refuses; whether it bills what fails at its side is unknown.
-            call.mark_sent(flow.status >= 500 or flow.status == 408)
+            call.mark_sent(may_be_billed(flow.status))
             call.status, call.error = str(flow.status), raw[:500].decode("utf-8", "replace")
         call.delivery.prepare(flow.status, headers, raw)
         return
@@ -279,6 +280,8 @@ async def _translate(call: GatewayCall, route: Route, now: datetime) -> None:
         raise
     call.waiting_ms, call.latency_ms = answer.call.waiting_ms, answer.call.latency_ms
     call.reading = reading = _reading(answer, request, call.keys)
+    call.priced = answer.call
+    call.is_estimated = answer.call.price_source.endswith(ESTIMATED)
     call.access.answers += 1
     answer_id = f"{call.access.name}{call.access.answers:05d}"
     frame = Frame(id=answer_id, model=call.name, created=int(now.timestamp()), body=call.body)
