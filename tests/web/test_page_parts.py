@@ -314,6 +314,7 @@ def test_a_line_of_the_list_of_runs() -> None:
         "reason": "why",
         "planPath": "/p",
         "budgetUsd": 3.0,
+        "crashes": 1,
     }
     totals: Any = {
         "items": 10,
@@ -340,6 +341,7 @@ def test_a_line_of_the_list_of_runs() -> None:
         "successRate": 0.75,
         "tokensTotal": 99,
         "costUsd": 0.5,
+        "costIsLowerBound": True,
     }
     totals["judged"] = 0
     assert run_views._line(row, totals, 0).successRate is None

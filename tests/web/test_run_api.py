@@ -526,6 +526,18 @@ def test_items_that_an_abort_ended_are_not_counted_as_finished(served, site):
     assert (line["finishedCount"], line["cutOffCount"]) == (54, 20)
 
 
+def test_the_cost_of_a_run_whose_process_died_is_a_lower_bound(served, site):
+    for run_id, crashes in (("died", 1), ("lived", 0)):
+        stock(site.store, run_id, count=5)
+        writer = site.store.writer()
+        writer.change("batches", (run_id,), {"crashes": crashes})
+        writer.close()
+
+    lines = {line["runId"]: line["costIsLowerBound"] for line in served.get("/api/runs").json["runs"]}
+    assert lines == {"died": True, "lived": False}
+    assert served.get("/api/runs/died").json["costIsLowerBound"] is True
+
+
 def test_a_run_names_the_evaluations_of_its_sessions(served, proctor):
     (proctor.folder / "judge.yaml").write_text("rules: [{reply: good}]\n")
     (proctor.folder / "plan.yaml").write_text(

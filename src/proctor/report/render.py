@@ -373,6 +373,7 @@ def figures_document(summary: Summary) -> dict[str, object]:
         "standIns": list(figures.stand_ins),
         **({"otherModels": [asdict(each) for each in figures.answered]} if figures.answered else {}),
         "costUsd": summary.cost.known_usd,
+        **({"costIsLowerBound": True} if summary.cost.crashes and summary.cost.known_usd else {}),
         "tokensTotal": summary.tokens.total,
         **level_document(figures.overall),
         "factors": {each.name: factor_document(each) for each in figures.factors},

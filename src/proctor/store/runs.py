@@ -24,7 +24,7 @@ SHOWN = ", ".join(
     f'"{name}"'
     for name in (
         *("runId", "createdAt", "finishedAt", "job", "status", "reason", "planPath"),
-        *("budgetUsd", "owner", "heartbeatAt"),
+        *("budgetUsd", "crashes", "owner", "heartbeatAt"),
     )
 )
 
@@ -51,6 +51,7 @@ class ListedBatch(_BatchState):
     reason: str
     planPath: str
     budgetUsd: float | None
+    crashes: int
 
 
 class _RunStatusSums(StatusSums):

@@ -197,6 +197,9 @@ class RunState(RowModel):
     cut_off_count: int = Field(default=0, description="Of them, ended by an abort before they finished.")
     tokens: int
     cost_usd: float | None = Field(description="Null: unknown price.")
+    cost_is_lower_bound: bool = Field(
+        description="Whether a process of the run died: calls may have cost money that is not recorded."
+    )
     budget_usd: float | None
     spent_usd: float = Field(description="Charged to the budget.")
     reserved_usd: float = Field(description="Reserved for running attempts.")

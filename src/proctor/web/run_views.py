@@ -75,6 +75,7 @@ def run_state(
         cut_off_count=cut_off.get(current.run_id, 0),
         tokens=current.tokens,
         cost_usd=current.cost_usd,
+        cost_is_lower_bound=bool(batch["crashes"] and current.cost_usd),
         budget_usd=current.budget_usd,
         spent_usd=spent,
         reserved_usd=reserved,
@@ -182,6 +183,8 @@ class RunLine(BaseModel):
     tokensTotal: int  # noqa: N815
     costUsd: float | None  # noqa: N815
     """None: unknown price."""
+    costIsLowerBound: bool  # noqa: N815
+    """Whether a process of the run died, so that calls may have cost money that is not recorded."""
     budgetUsd: float | None  # noqa: N815
 
 
@@ -234,6 +237,7 @@ def _line(row: ListedBatch, totals: RunTotals, cut_off: int) -> RunLine:
         successRate=totals["passed"] / totals["judged"] if totals["judged"] else None,
         tokensTotal=totals["tokens"],
         costUsd=totals["costUsd"],
+        costIsLowerBound=bool(row["crashes"] and totals["costUsd"]),
         budgetUsd=row["budgetUsd"],
     )
 

@@ -63,7 +63,7 @@ function rateCell({ successRate }) {
 
 function costCell(run) {
   const budget = run.budgetUsd === null ? null : el("span", { class: "soft small" }, ` of ${format.money(run.budgetUsd)}`);
-  return el("span", {}, format.money(run.costUsd), budget);
+  return el("span", {}, `${run.costIsLowerBound ? "≥ " : ""}${format.money(run.costUsd)}`, budget);
 }
 
 function actionsCell(run) {

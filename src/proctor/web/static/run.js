@@ -87,7 +87,7 @@ function showTiles() {
     tile(isRunning || run.elapsedSeconds ? seconds(run.elapsedSeconds + passed) : "–", isRunning ? "elapsed" : "duration"),
     isRunning ? tile(left === null ? "–" : `~${seconds(left)}`, "remaining (est.)") : tile(since("", run.finishedAt || run.createdAt), "ended"),
     tile(run.itemsPerMinute === null ? "–" : short(run.itemsPerMinute), "items/min"),
-    tile(money(run.costUsd), run.costUsd === null && hasFinished() ? "cost: prices unknown" : "cost"),
+    tile(`${run.costIsLowerBound ? "≥ " : ""}${money(run.costUsd)}`, run.costUsd === null && hasFinished() ? "cost: prices unknown" : "cost"),
     tile(short(run.tokens), "tokens", number(run.tokens)),
   );
 }
