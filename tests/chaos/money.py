@@ -9,6 +9,7 @@ budget.
 """
 
 import argparse
+import base64
 import json
 import os
 import random
@@ -193,6 +194,11 @@ def _without_usage(path: str, body: Mapping[str, Any], number: int) -> Bill:
     return Bill(usd=_cost(_tokens(body), _limit(body)), body=json.dumps({"choices": [choice]}).encode())
 
 
+def _dense(path: str, body: Mapping[str, Any], number: int) -> Bill:
+    tokens = 3 * len(json.dumps(body)) // 4
+    return Bill(usd=_cost(tokens, 40), body=_answer(path, tokens, 40))
+
+
 def _with_status(status: int) -> Rule:
     def rule(path: str, body: Mapping[str, Any], number: int) -> Bill:
         return replace(_plain(path, body, number), status=status)
@@ -243,6 +249,7 @@ EARLIER = {"previous_response_id": "resp_9"}
 DRAWING = {"tools": [{"type": "image_generation"}]}
 SEARCHING = {"tools": [{"type": "web_search"}]}
 OWN_SEARCHING = {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}
+BASE64 = base64.b64encode(random.Random(1).randbytes(15_000)).decode()
 EMPTY_LIMIT = {"max_completion_tokens": None}
 CACHED = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
 FAILED = b'{"error": {"message": "upstream failed"}}'
@@ -292,6 +299,7 @@ CASES = (
         prompt="word " * 6000,
     ),
     MoneyCase("gpt-5 with `max_completion_tokens: null`", _plain, body=EMPTY_LIMIT, settings=EMPTY_LIMIT),
+    MoneyCase("prompt in base64", _dense, prompt=BASE64, budget_usd=1.0),
     MoneyCase("201 in place of 200", _with_status(201), budget_usd=0.1),
     MoneyCase("200 without usage, translated", _without_usage, "messages", {}, None, 0.1),
     MoneyCase(

@@ -1,5 +1,7 @@
 """What a request can cost at most, by its parts; what has no bound is refused."""
 
+import base64
+import random
 from datetime import UTC, datetime
 
 import pytest
@@ -71,6 +73,11 @@ PDF = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0"}
 def test_images_and_documents_count_at_the_maximum_of_the_provider(model, body, tokens):
     assert worst(body, model).input_tokens == pytest.approx(tokens, abs=120)
     assert worst(body, model).refusal == ""
+
+
+def test_data_without_words_has_more_tokens_than_text_of_its_size():
+    data = base64.b64encode(random.Random(0).randbytes(9000)).decode()
+    assert worst(message({"type": "text", "text": data})).input_tokens > 9000
 
 
 @pytest.mark.parametrize(

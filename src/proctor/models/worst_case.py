@@ -7,6 +7,7 @@ a budget. The figures are those of the providers' price pages in November 2026.
 """
 
 import re
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 # English has four letters per token, source code three, and Chinese one character of three bytes.
 BYTES_PER_TOKEN = 3
 
+DENSE = 0.5
+"""Part of its size to which text without words compresses at best."""
 ADDED_TOKENS = 32
 """Of the template in which a model reads the messages."""
 ADDED_TOOL_TOKENS = 550
@@ -183,7 +186,7 @@ def worst_case_of(
         _check_model(model, body, price)
     except _NotPriced as unknown:
         refusal, content, uses, result_tokens = str(unknown), _PartCosts(0, 0), 0, 0
-    tokens = (_size(body) - content.replaced_bytes) // BYTES_PER_TOKEN + 1 + content.tokens
+    tokens = _text_tokens(body, _size(body) - content.replaced_bytes) + 1 + content.tokens
     tokens += ADDED_TOKENS + (ADDED_TOOL_TOKENS if body.get("tools") else 0)
     if content.reads_files:
         tokens = max(tokens, LONG_CONTEXT_TOKENS if has_long_context else context_tokens(model))
@@ -528,6 +531,33 @@ def estimated_tokens(body: JsonMap) -> int:
             # Text of a document is usually compressed and encoded to about its own size.
             size -= _inline_bytes(part) // 4
     return size // BYTES_PER_TOKEN + 1 + tokens
+
+
+def _text_tokens(body: JsonMap, size: int) -> int:
+    """The most tokens of the text of a request; `size` is its size in bytes without images and documents.
+
+    Base64, hex and other data without words has up to one token per byte, about as many as it has bytes when
+    compressed. Words compress to less than half.
+    """
+    compressor = zlib.compressobj(level=1)
+    packed = sum(len(compressor.compress(text)) for text in _texts(body)) + len(compressor.flush())
+    return max(size // BYTES_PER_TOKEN, packed if packed > DENSE * size else 0)
+
+
+def _texts(body: JsonMap) -> Iterator[bytes]:
+    """All text in a request, but for the data of images and documents."""
+    files = [part for part in _parts(body) if _kind(part) in ("image", "document")]
+    data = {text for part in files for text in _inline_texts(part)}
+    waiting: list[object] = [body]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, str):
+            if each not in data:
+                yield each.encode("utf-8", "replace")
+        elif isinstance(each, Mapping):
+            waiting += each.values()
+        elif isinstance(each, list | tuple):
+            waiting += each
 
 
 def _size(value: object) -> int:
