@@ -1,4 +1,4 @@
-"""What commands print about runs, items, tasks, agents, models, roles and stores, by value."""
+"""The end of a run in words, as a document and as an exit code."""
 
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,6 @@ from proctor.cli.run import OutputOptions
 from proctor.job import BatchEnd
 
 Printed = pytest.CaptureFixture[str]
-
-
-# --- The end of a run ---
 
 
 def summary(**changes: Any) -> dict[str, Any]:
