@@ -1,4 +1,4 @@
-"""What single commands print: roles, sessions to delete, a valid scenario, the power of a table of results."""
+"""What single commands print: roles, sessions to delete, a valid scenario, the power of results."""
 
 import json
 from pathlib import Path
