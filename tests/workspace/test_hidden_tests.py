@@ -66,61 +66,61 @@ def archive(folder: Path, hidden: HiddenTests = HIDDEN, **solution: str) -> Path
 
 
 @pytest.mark.parametrize(
-    ("path", "is_test"),
+    ("path", "kinds"),
     [
-        ("tests/data.json", True),
-        ("a/test/x.py", True),
-        ("test_a.py", True),
-        ("a_test.py", True),
-        ("conftest.py", True),
-        ("a.spec.ts", True),
-        ("a_test.go", True),
-        ("ShopTest.java", True),
-        ("docs/test_a.py", False),
-        ("vendor/tests/a.py", False),
-        ("docs/a.py", False),
-        ("testing.py", False),
-        ("tests", False),
-        ("docs", False),
+        ("src/a.py", ""),
+        ("tests/helper.txt", "test"),
+        ("src/test_a.py", "test"),
+        ("src/a_test.go", "test"),
+        ("src/a.spec.ts", "test"),
+        ("src/AbcTest.java", "test"),
+        ("conftest.py", "test"),
+        ("docs/tests/a.py", ""),
+        ("examples/test_a.py", ""),
+        ("testing.py", ""),
+        ("tests", ""),
+        ("pyproject.toml", "setting"),
+        ("sub/Makefile", "setting"),
+        (".cargo/config.toml", "setting"),
+        ("jest.config.js", "setting"),
+        ("a/package.json", "setting"),
+        ("package.json.md", ""),
+        (".github/workflows/x.yml", "ci"),
+        ("sub/.github/x.yml", ""),
+        ("Jenkinsfile", "ci"),
+        ("sub/Jenkinsfile", ""),
     ],
 )
-def test_which_files_are_tests(path: str, is_test: bool) -> None:
-    assert hidden_tests.is_test(path) is is_test
+def test_which_files_are_tests_settings_and_ci(path: str, kinds: str) -> None:
+    made = {
+        "test": hidden_tests.is_test(path),
+        "setting": hidden_tests.is_test_setting(path),
+        "ci": hidden_tests.is_ci(path),
+    }
+    assert [kind for kind, holds in made.items() if holds] == ([kinds] if kinds else [])
+    assert hidden_tests.is_about_tests(path) is bool(kinds)
 
 
 @pytest.mark.parametrize(
-    ("path", "is_setting", "is_ci"),
+    ("path", "replaces"),
     [
-        ("a/pyproject.toml", True, False),
-        (".cargo/config", True, False),
-        (".cargo", False, False),
-        (".github/workflows/x.yml", False, True),
-        ("a/.github/x.yml", False, False),
-        (".gitlab-ci.yml", False, True),
-        ("a/.gitlab-ci.yml", False, False),
-        ("shop.py", False, False),
-    ],
-)
-def test_which_files_configure_tests_or_their_service(path: str, is_setting: bool, is_ci: bool) -> None:
-    assert (hidden_tests.is_test_setting(path), hidden_tests.is_ci(path)) == (is_setting, is_ci)
-    assert hidden_tests.is_about_tests(path) is (is_setting or is_ci)
-
-
-@pytest.mark.parametrize(
-    ("path", "is_in_place"),
-    [
-        ("node_modules/a/index.js", True),
-        ("node_modules", False),
         ("pytest.py", True),
-        ("src/pytest/__init__.py", True),
-        ("lib/json.py", True),
-        ("src/shop.py", False),
-        ("app/json.py", False),
-        ("pytest.txt", False),
+        ("src/json/__init__.py", True),
+        ("lib/_pytest.py", True),
+        ("mine/json.py", False),
+        ("src/mine.py", False),
+        ("json.txt", False),
+        (".venv/lib/a.py", True),
+        ("node_modules/x/index.js", True),
+        ("node_modules", False),
+        ("pytest.pyc", True),
+        ("src/_pytest/__init__.pyc", True),
+        ("json.cpython-311-x86_64-linux-gnu.so", True),
+        ("shop/native.abi3.so", False),
     ],
 )
-def test_which_new_files_stand_in_for_a_test_runner(path: str, is_in_place: bool) -> None:
-    assert hidden_tests.is_in_place_of_runner(path) is is_in_place
+def test_which_new_files_would_be_loaded_in_place_of_the_runner(path: str, replaces: bool) -> None:
+    assert hidden_tests.is_in_place_of_runner(path) is replaces
 
 
 def test_an_archive_says_what_was_written_and_has_the_same_bytes_again(tmp_path: Path) -> None:

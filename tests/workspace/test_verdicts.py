@@ -1,15 +1,12 @@
 """What decides whether work passed: reports, rewards, and which files of an agent count."""
 
-import json
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from proctor.errors import WorkspaceError
-from proctor.workspace import hidden_tests, test_reports
-from proctor.workspace.hidden_tests import HiddenTests, read_archive, solution_files, write_archive
+from proctor.workspace import test_reports
 from proctor.workspace.starting_files import digest_of_folder, digest_of_texts, text_files
 from proctor.workspace.test_reports import Verdict, grade, read_junit, verdict_by_report, verdict_by_reward
 
@@ -175,126 +172,6 @@ def test_a_reward_behind_a_link_is_none(tmp_path: Path) -> None:
     (tmp_path / "own.txt").write_text("1")
     (tmp_path / "reward.txt").symlink_to(tmp_path / "own.txt")
     assert not verdict_by_reward(tmp_path).passed
-
-
-# --- Files of tests ---
-
-
-@pytest.mark.parametrize(
-    ("path", "kinds"),
-    [
-        ("src/a.py", ""),
-        ("tests/helper.txt", "test"),
-        ("src/test_a.py", "test"),
-        ("src/a_test.go", "test"),
-        ("src/a.spec.ts", "test"),
-        ("src/AbcTest.java", "test"),
-        ("conftest.py", "test"),
-        ("docs/tests/a.py", ""),
-        ("examples/test_a.py", ""),
-        ("testing.py", ""),
-        ("tests", ""),
-        ("pyproject.toml", "setting"),
-        ("sub/Makefile", "setting"),
-        (".cargo/config.toml", "setting"),
-        ("jest.config.js", "setting"),
-        ("a/package.json", "setting"),
-        ("package.json.md", ""),
-        (".github/workflows/x.yml", "ci"),
-        ("sub/.github/x.yml", ""),
-        ("Jenkinsfile", "ci"),
-        ("sub/Jenkinsfile", ""),
-    ],
-)
-def test_which_files_are_tests_settings_and_ci(path: str, kinds: str) -> None:
-    made = {
-        "test": hidden_tests.is_test(path),
-        "setting": hidden_tests.is_test_setting(path),
-        "ci": hidden_tests.is_ci(path),
-    }
-    assert [kind for kind, holds in made.items() if holds] == ([kinds] if kinds else [])
-    assert hidden_tests.is_about_tests(path) is bool(kinds)
-
-
-@pytest.mark.parametrize(
-    ("path", "replaces"),
-    [
-        ("pytest.py", True),
-        ("src/json/__init__.py", True),
-        ("lib/_pytest.py", True),
-        ("mine/json.py", False),
-        ("src/mine.py", False),
-        ("json.txt", False),
-        (".venv/lib/a.py", True),
-        ("node_modules/x/index.js", True),
-        ("node_modules", False),
-        ("pytest.pyc", True),
-        ("src/_pytest/__init__.pyc", True),
-        ("json.cpython-311-x86_64-linux-gnu.so", True),
-        ("shop/native.abi3.so", False),
-    ],
-)
-def test_which_new_files_would_be_loaded_in_place_of_the_runner(path: str, replaces: bool) -> None:
-    assert hidden_tests.is_in_place_of_runner(path) is replaces
-
-
-def archive(folder: Path, name: str = "task.tar.xz", **changes: Any) -> Path:
-    for part in ("tests", "solution/sub"):
-        (folder / part).mkdir(parents=True, exist_ok=True)
-    (folder / "tests/test_a.py").write_text("assert True\n")
-    (folder / "solution/sub/a.py").write_text("x = 'ü'\n")
-    values = {
-        "command": "pytest",
-        "fail_to_pass": ("t::a",),
-        "pass_to_pass": ("t::b",),
-        "removed_tests": ("old_test.py",),
-        "removed_files": ("gone.py",),
-        "solution_paths": ("sub/a.py",),
-        "commit": "abc",
-    }
-    hidden = HiddenTests(**{**values, **changes})
-    write_archive(folder / name, hidden, tests=folder / "tests", solution=folder / "solution", patch="diff")
-    return folder / name
-
-
-def test_an_archive_says_what_it_was_given_and_the_same_gives_the_same_bytes(tmp_path: Path) -> None:
-    file = archive(tmp_path, facts={"flaky": 2})
-    read = read_archive(file)
-    assert (read.command, read.fail_to_pass, read.pass_to_pass, read.commit) == (
-        "pytest",
-        ("t::a",),
-        ("t::b",),
-        "abc",
-    )
-    assert (read.removed_tests, read.removed_files, read.solution_paths) == (
-        ("old_test.py",),
-        ("gone.py",),
-        ("sub/a.py",),
-    )
-    assert list(solution_files(file)) == [("sub/a.py", "x = 'ü'\n")]
-    with tarfile.open(file) as opened:
-        members = {about.name: about for about in opened}
-        task = opened.extractfile("task.json")
-        assert task is not None and json.loads(task.read())["flaky"] == 2
-    assert {(about.uid, about.gid, about.uname, about.gname) for about in members.values()} == {
-        (0, 0, "", "")
-    }
-    assert {about.mtime for about in members.values()} == {0}
-    again = archive(tmp_path, "again.tar.xz", facts={"flaky": 2})
-    assert hidden_tests.digest_of_archive(again) == hidden_tests.digest_of_archive(file)
-
-
-def test_what_is_no_archive_of_tests_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "x").write_text("no archive")
-    with pytest.raises(WorkspaceError, match="is no archive of hidden tests"):
-        read_archive(tmp_path / "x")
-    with pytest.raises(WorkspaceError, match="cannot be read as text"):
-        list(solution_files(tmp_path / "x"))
-    with pytest.raises(WorkspaceError, match="cannot read"):
-        hidden_tests.digest_of_archive(tmp_path / "none")
-    for changes in ({"command": ""}, {"fail_to_pass": ()}):
-        with pytest.raises(WorkspaceError, match="names no command, or no test"):
-            read_archive(archive(tmp_path, **changes))
 
 
 # --- Starting files ---

@@ -1,7 +1,6 @@
 """Details of the workspace: permissions, settings of repositories, sealed histories, reports of tests."""
 
 import os
-from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from proctor.git import Git
 from proctor.testing import make_git_repository
 from proctor.workspace.base_objects import _quoted
 from proctor.workspace.source_repository import open_source
-from proctor.workspace.test_reports import _read_report
 from proctor.workspace.worktree import (
     make_home,
     make_tree,
@@ -71,14 +69,3 @@ def test_a_session_names_only_the_ends_of_its_own_shallow_history(tmp_path: Path
     assert set((source.common / "shallow").read_text().split()) == {main, other}
     tree = make_tree(tmp_path / "place", source, "work", main, {})
     assert (tree.repository / "shallow").read_text().split() == [main]
-
-
-STATUSES = ("passed", "skipped", "failed")
-
-
-@pytest.mark.parametrize("order", list(permutations(STATUSES, 2)))
-def test_the_worst_result_of_a_test_counts(tmp_path: Path, order: tuple[str, str]) -> None:
-    report = tmp_path / "report"
-    report.write_text("x")
-    results, problem = _read_report(report, lambda _: [("t", status) for status in order])  # type: ignore[misc]
-    assert (results, problem) == ({"t": max(order, key=STATUSES.index)}, "")
