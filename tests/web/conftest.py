@@ -10,7 +10,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-import route_cache
 from app_states import changed_state, make_state
 from calling import Served
 from threaded_server import ThreadedServer
@@ -29,8 +28,6 @@ CHROMIUM = (
     "--disable-site-isolation-trials",
     "--enable-features=NetworkServiceInProcess2",
 )
-
-route_cache.install()
 
 
 @dataclass
@@ -213,10 +210,8 @@ def chromium() -> Iterator[Chromium]:
     if program is None:
         pytest.skip("chromium is not installed")
     # Loaded late: tests without a browser need not wait for it.
-    import patient_expect
     from playwright.sync_api import expect, sync_playwright
 
-    patient_expect.install()
     expect.set_options(timeout=PAGE_SECONDS * 1000)
     manager = sync_playwright()
     playwright = manager.start()
