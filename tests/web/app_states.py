@@ -38,23 +38,25 @@ def make_state(
         evaluation=evaluation or {},
         watches=tuple(watches),
     )
-    return AppState(context=_context(settings, store, now), command=command, **options)
+    return AppState(context=_context(settings, store, now, time.monotonic), command=command, **options)
 
 
 def changed_state(state: AppState, **changes: Any) -> AppState:
-    """The same with other fields, settings (`environment`) or clock (`now`)."""
-    now = changes.pop("now", state.now)
+    """The same with other fields, settings (`environment`) or clocks (`now`, `monotonic`)."""
+    clocks = changes.pop("now", state.now), changes.pop("monotonic", state.context.monotonic)
     names = {each.name for each in fields(Settings)} & set(changes) - {each.name for each in fields(AppState)}
     settings = replace(state.context.settings, **{name: changes.pop(name) for name in names})
-    return replace(state, context=_context(settings, state.store, now), **changes)
+    return replace(state, context=_context(settings, state.store, *clocks), **changes)
 
 
-def _context(settings: Settings, store: Store, now: Callable[[], datetime]) -> RunContext:
+def _context(
+    settings: Settings, store: Store, now: Callable[[], datetime], monotonic: Callable[[], float]
+) -> RunContext:
     return RunContext(
         settings,
         owner=this_process(),
         now=now,
-        monotonic=time.monotonic,
+        monotonic=monotonic,
         settings_for=lambda _: settings,
         keys=Keys,
         notice=ignore_notice,

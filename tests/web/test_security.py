@@ -11,55 +11,70 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from proctor.cli import serve as serve_command
+from proctor.errors import KeyMissing, NotFound, ProctorError, StoreError, UsageError
 from proctor.web import auth
+from proctor.web.auth import own_names
 from waiting import TIME_LIMIT_SECONDS
 
 TOKEN = "seven-horses-and-a-half"
 PAGES = ("/", "/new", "/models", "/settings", "/api/docs", "/compare", "/evaluations", "/nowhere")
 
 
-def test_every_answer_forbids_scripts_that_are_not_files_of_ours(shared):
+def test_every_answer_forbids_scripts_that_are_not_files_of_ours_frames_and_guessed_types(shared):
     for path in (*PAGES, "/api/runs", "/api/openapi.json", "/static/app.js", "/api/nowhere"):
-        policy = shared.get(path, accept="text/html").headers["content-security-policy"]
+        headers = shared.get(path, accept="text/html").headers
+        policy = headers["content-security-policy"]
 
+        assert (headers["x-frame-options"], headers["x-content-type-options"]) == ("DENY", "nosniff"), path
         assert "default-src 'none'" in policy, path
         assert "script-src 'self'" in policy, path
         assert "unsafe" not in policy, path
+    assert shared.get("/api/runs").headers["cache-control"] == "no-store"
 
 
-def test_a_page_of_another_site_cannot_make_the_server_act(shared):
+ANOTHER_SITE = "a page of another site asked for this"
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "http://127.0.0.1:1", "null", "http://[", "https://a"]
+)
+def test_a_page_of_another_site_cannot_make_the_server_act(shared, origin):
     typed = {"text": "matrix: [{prompt: hello, model: scripted/echo}]"}
 
-    for origin in ("http://evil.example", "http://127.0.0.1:1", "null", "http://[", "https://a"):
-        refused = shared.post("/api/runs", typed, origin=origin)
+    refused = shared.post("/api/runs", typed, origin=origin)
 
-        assert refused.status == 403
-        assert refused.json["error"]["problem"] == "a page of another site asked for this"
-    assert shared.get("/api/runs").json["all"] == 0
+    assert (refused.status, refused.json["error"]["problem"]) == (403, ANOTHER_SITE)
+    assert shared.get("/api/runs", origin=origin).json["all"] == 0
 
 
-def test_what_a_browser_calls_cross_site_is_refused_even_without_an_origin(shared):
-    assert shared.ask("DELETE", "/api/runs/x", headers={"sec-fetch-site": "cross-site"}).status == 403
-    assert shared.ask("DELETE", "/api/runs/x", headers={"sec-fetch-site": "same-origin"}).status == 404
+@pytest.mark.parametrize(
+    ("site", "status"), [("cross-site", 403), ("same-site", 403), ("same-origin", 404), ("none", 404)]
+)
+def test_what_a_browser_calls_cross_site_is_refused_even_without_an_origin(shared, site, status):
+    assert shared.ask("DELETE", "/api/runs/x", headers={"sec-fetch-site": site}).status == status
 
 
-def test_the_servers_own_page_may_act(shared):
-    reply = shared.post("/api/plans/check", {"text": "matrix: []"}, origin=shared.url)
-
-    assert reply.status == 200
-
-
-def test_a_name_that_was_pointed_here_opens_nothing(shared):
-    for host in ("evil.example", "evil.example:8765", "localhost.evil.example", "", "[", "2130706433"):
-        refused = shared.ask("GET", "/api/settings", headers={"host": host})
-
-        assert refused.status == 403, host
-        assert b"store" not in refused.body
+def test_the_servers_own_page_may_act_also_behind_a_proxy_that_ends_tls(shared):
+    for origin in (shared.url, shared.url.replace("http:", "https:")):
+        assert shared.post("/api/plans/check", {"text": "matrix: []"}, origin=origin).status == 200
 
 
-def test_the_names_of_this_machine_are_known(shared):
-    for host in ("localhost", "127.0.0.1:9", "[::1]:8765", "LOCALHOST"):
-        assert shared.ask("GET", "/api/runs", headers={"host": host}).status == 200, host
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8765", "localhost.evil.example", "", "[", "2130706433"]
+)
+def test_a_name_that_was_pointed_here_opens_nothing(shared, host):
+    refused = shared.ask("GET", "/api/settings", headers={"host": host})
+
+    assert (refused.status, refused.json["error"]["problem"]) == (
+        403,
+        "this server is not known by that name",
+    )
+
+
+def test_the_names_of_this_machine_and_of_the_server_are_known(serve_shared):
+    server = serve_shared(hosts=own_names(["Team.Example"]))
+    for host in ("localhost", "127.0.0.1:9", "[::1]:8765", "LOCALHOST", "team.example:80"):
+        assert server.ask("GET", "/api/runs", headers={"host": host}).status == 200, host
 
 
 def test_the_live_channel_takes_no_page_of_another_site(shared):
@@ -109,58 +124,83 @@ def test_browsers_keep_the_files_of_a_page_which_have_their_version_in_the_addre
     assert shared.get(app.replace("app.js", "../app.py")).status == 404
 
 
-def test_without_the_token_only_the_way_to_give_it_can_be_seen(serve):
-    locked = serve(token=TOKEN)
-
-    for path in ("/api/runs", "/api/settings", "/api/openapi.json"):
-        refused = locked.get(path)
-        assert (refused.status, refused.json["error"]["problem"]) == (401, "this server wants a token")
+def test_without_the_token_only_the_way_to_give_it_can_be_seen(locked):
+    wants_a_token = {
+        "problem": "this server wants a token",
+        "remedy": "Send it: Authorization: Bearer TOKEN.",
+    }
+    for method, path in (
+        ("GET", "/api/runs"),
+        ("GET", "/api/openapi.json"),
+        ("POST", "/api/runs"),
+        ("POST", "/new"),
+    ):
+        refused = locked.ask(method, path, b"{}" if method == "POST" else None)
+        assert (refused.status, refused.json["error"]) == (401, wants_a_token), path
     page = locked.get("/settings?x=1")
     assert (page.status, page.headers["location"]) == (303, "/login?next=%2Fsettings%3Fx%3D1")
-    assert locked.get("/login").status == 200
+    login = locked.get("/login?next=/new%3Fa=b")
+    assert login.status == 200 and 'value="/new?a=b"' in login.text and "Invalid token" not in login.text
     assert locked.get("/static/proctor.css").status == 200
-    assert locked.post("/api/runs", {"text": ""}).status == 401
     with pytest.raises(InvalidStatus):
         connect(f"ws://127.0.0.1:{locked.port}/api/live")
 
 
-def test_a_program_shows_the_token_as_bearer(serve):
-    locked = serve(token=TOKEN)
+def test_a_server_without_a_token_has_no_login(shared):
+    assert shared.get("/login?next=/new").headers["location"] == "/"
+
+
+def test_a_program_shows_the_token_as_bearer(serve_shared):
+    locked = serve_shared(token=TOKEN)
 
     assert locked.get("/api/runs", authorization=f"Bearer {TOKEN}").status == 200
     for wrong in (f"Bearer {TOKEN}x", "Bearer", f"Basic {TOKEN}", "Bearer é"):
         assert locked.ask("GET", "/api/runs", headers={"authorization": wrong}).status == 401
 
 
-def test_the_token_in_an_address_lets_a_browser_in_and_is_gone_from_the_address(serve):
-    locked = serve(token=TOKEN)
+def test_the_token_in_an_address_lets_a_browser_in_and_is_gone_from_the_address(serve_shared):
+    locked = serve_shared(token=TOKEN)
 
     entered = locked.get(f"/settings?token={TOKEN}&x=1")
 
     assert (entered.status, entered.headers["location"]) == (303, "/settings?x=1")
-    cookie = entered.headers["set-cookie"]
-    assert "HttpOnly" in cookie
-    assert "SameSite=strict" in cookie
-    assert TOKEN not in cookie
-    held = cookie.partition(";")[0]
-    assert locked.get("/api/settings", cookie=held).status == 200
-    assert locked.get("/api/settings", cookie=held[:-1] + "0").status == 401
-    assert "set-cookie" not in locked.get("/settings?token=wrong").headers
+    held, *attributes = entered.headers["set-cookie"].split("; ")
+    assert set(attributes) == {"HttpOnly", "Max-Age=2592000", "Path=/", "SameSite=strict"}
+    assert TOKEN not in held
+    assert locked.get("/api/settings", cookie=f"a=b; {held}").status == 200
+    for wrong in (
+        held[:-1] + "0",
+        held.partition("=")[0] + "=",
+        f"other={held.partition('=')[2]}",
+        "\x01=;;",
+    ):
+        assert locked.get("/api/settings", cookie=wrong).status == 401
+    wrong = locked.get("/settings?token=wrong&x=1")
+    assert "set-cookie" not in wrong.headers
+    assert wrong.headers["location"] == "/login?next=%2Fsettings%3Fx%3D1"
     assert locked.get(f"/api/settings?token={TOKEN}").status == 401
+    # Another token makes another cookie, under another name: browsers share cookies between ports.
+    other = serve_shared(token=f"{TOKEN}!")
+    assert other.get("/api/settings", cookie=held).status == 401
+    name = other.get(f"/?token={TOKEN}!").headers["set-cookie"].partition("=")[0]
+    assert name.startswith("proctor-") and name != held.partition("=")[0]
 
 
-def test_whoever_signs_in_with_the_token_comes_to_the_page_they_wanted(serve):
-    locked = serve(token=TOKEN)
-    as_form = {"content-type": "application/x-www-form-urlencoded"}
+def test_whoever_signs_in_with_the_token_comes_to_the_page_they_wanted(serve_shared):
+    locked = serve_shared(token=TOKEN)
 
-    entered = locked.ask("POST", "/login", f"next=%2Fmodels&token={TOKEN}".encode(), as_form)
-    wrong = locked.ask("POST", "/login", b"next=%2Fmodels&token=wrong", as_form)
-    away = locked.ask("POST", "/login", f"next=%2F%2Fevil.example&token={TOKEN}".encode(), as_form)
+    def sign_in(form):
+        return locked.ask(
+            "POST", "/login", form.encode(), {"content-type": "application/x-www-form-urlencoded"}
+        )
+
+    entered = sign_in(f"next=%2Fmodels&token=+{TOKEN}+")
+    wrong = sign_in("next=%2Fmodels&token=wrong")
 
     assert (entered.status, entered.headers["location"]) == (303, "/models")
-    assert wrong.status == 401
-    assert "Invalid token" in wrong.text
-    assert away.headers["location"] == "/"
+    assert sign_in(f"token={TOKEN}").headers["location"] == "/"
+    assert (wrong.status, "set-cookie" in wrong.headers) == (401, False)
+    assert "Invalid token" in wrong.text and 'value="/models"' in wrong.text
 
 
 OFF_SITE = (
@@ -212,6 +252,8 @@ def test_no_address_redirects_to_another_site(locked, path):
         ("GET", "/api/sessions/x/search?q=a%00"),
         ("GET", "/api/compare?run=%00"),
         ("GET", "/evaluators/%00"),
+        ("GET", "/api/runs?%00"),
+        ("GET", "/api/runs?by=x&a=%00"),
         ("POST", "/v1/traces%00"),
     ],
 )
@@ -242,6 +284,8 @@ def test_the_escape_of_a_nul_is_text_like_any_other(shared):
     reply = shared.post("/api/plans/check", {"text": r"matrix: [{prompt: '\u0000', model: scripted/ok}]"})
 
     assert (reply.status, reply.json["itemCount"]) == (200, 1)
+    # A recorded factor may have any name.
+    assert shared.get("/api/runs/none/charts?by=%00").status == 404
 
 
 def test_headers_that_do_not_end_are_not_waited_for(shared, monkeypatch):
@@ -288,29 +332,55 @@ def receive_all(client):
     return received
 
 
-def test_a_body_without_end_is_not_read(shared):
-    too_long = shared.ask("POST", "/api/plans/check", headers={"content-length": str(10**12)})
-    chunked = shared.ask("POST", "/api/plans/check", headers={"transfer-encoding": "chunked"})
+@pytest.mark.parametrize(
+    ("headers", "status", "problem"),
+    [
+        ({"content-length": str(16 * 1024**2 + 1)}, 413, "a body may have 16,777,216 bytes"),
+        ({"content-length": str(10**12)}, 413, "a body may have 16,777,216 bytes"),
+        ({"transfer-encoding": "chunked"}, 411, "say how long the body is"),
+    ],
+)
+def test_a_body_without_end_is_not_read(shared, headers, status, problem):
+    refused = shared.ask("POST", "/api/plans/check", headers=headers)
 
-    assert too_long.status == 413
-    assert chunked.status == 411
+    assert (refused.status, refused.json["error"]["problem"]) == (status, problem)
 
 
-def test_errors_have_one_shape(shared):
-    missing = shared.get("/api/runs/none")
-    malformed = shared.post("/api/plans/check", b"{")
-    no_route = shared.get("/api/nowhere")
+DOCUMENTED = "The HTTP interface is documented at /api/docs."
 
-    assert [missing.status, malformed.status, no_route.status] == [404, 422, 404]
-    for reply in (missing, malformed, no_route):
-        assert reply.json["error"]["problem"]
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "problem", "remedy"),
+    [
+        (
+            "GET",
+            "/api/runs/none",
+            None,
+            404,
+            "there is no run none",
+            "`proctor runs` lists the runs there are.",
+        ),
+        ("GET", "/api/nowhere", None, 404, "there is nothing at /api/nowhere", DOCUMENTED),
+        ("PUT", "/api/runs", None, 405, "/api/runs does not take PUT", DOCUMENTED),
+        ("GET", "/api/evaluations?limit=x&offset=-1", None, 422, "query.limit: ", ""),
+        ("POST", "/api/plans/check", b"{", 422, "body.1: ", ""),
+    ],
+)
+def test_errors_have_one_shape(shared, method, path, body, status, problem, remedy):
+    refused = shared.ask(method, path, body)
+
+    assert refused.status == status
+    assert refused.json["error"]["problem"].startswith(problem)
+    assert refused.json["error"]["remedy"] == remedy
+    if "offset" in path:
+        assert "; query.offset: " in refused.json["error"]["problem"]
 
 
 def test_a_page_that_is_not_there_is_told_as_a_page(shared):
     reply = shared.get("/nowhere", accept="text/html")
 
     assert reply.status == 404
-    assert "Not found" in reply.text
+    assert "Not found" in reply.text and "That did not work" not in reply.text
     assert 'href="/"' in reply.text
 
 
@@ -352,25 +422,27 @@ def test_what_the_machine_does_not_allow_is_told_in_the_shape_of_all_errors(serv
     assert served.get("/api/runs").json["all"] == 0
 
 
-def test_a_mistake_of_the_server_tells_nothing_of_itself_and_allows_no_script(serve):
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (NotFound("no x\nLook."), 404, "no x"),
+        (UsageError("wrong\nFix."), 400, "wrong"),
+        (StoreError("gone\nWait."), 503, "gone"),
+        (KeyMissing("no key"), 503, "no key"),
+        (ProctorError("failed"), 502, "failed"),
+        (ZeroDivisionError("what somebody said"), 500, "internal server error"),
+    ],
+)
+def test_an_error_has_the_status_of_its_kind_and_a_mistake_of_the_server_tells_nothing(
+    serve_shared, error, status, said
+):
     def now():
-        raise ZeroDivisionError("what somebody said")
+        raise error
 
-    for path in ("/api/runs", "/runs/x"):
-        answer = serve(now=now).get(path, accept="text/html")
+    server = serve_shared(now=now)
+    answer, page = (server.get(path, accept="text/html") for path in ("/api/runs", "/runs/x"))
 
-        assert answer.status == 500
-        assert "internal server error" in answer.text
-        assert "somebody" not in answer.text
-        assert "script-src 'self'" in answer.headers["content-security-policy"]
-
-
-def test_an_address_that_is_none_says_where_all_of_them_are(shared):
-    for method, path, said in (
-        ("GET", "/api/nowhere", "there is nothing at /api/nowhere"),
-        ("PUT", "/api/runs", "/api/runs does not take PUT"),
-    ):
-        wrong = shared.ask(method, path).json["error"]
-
-        assert wrong["problem"] == said
-        assert "/api/docs" in wrong["remedy"]
+    assert (answer.status, answer.json["error"]["problem"], page.status) == (status, said, status)
+    assert said in page.text and "somebody" not in page.text
+    assert ("Not found" in page.text) == (status == 404)
+    assert "script-src 'self'" in page.headers["content-security-policy"]

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import stat
+from datetime import UTC, datetime
+from ipaddress import ip_network
 
 import pytest
 from calling import Served
@@ -18,6 +20,7 @@ from proctor.web import access, agentcore
 from proctor.web.access import GuessLimiter, check_roles, operation_role, stored_token
 from proctor.web.agentcore import logs
 
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 TOKEN = "the-token-of-the-server"
 ROLES = ("view", "label", "run", "admin")
 TOKENS = {role: f"the-token-of-role-{role}" for role in ROLES}
@@ -83,13 +86,8 @@ def test_notes_and_labels_have_the_name_of_the_token(team):
     assert 'data-person="the-label"' in page
 
 
-def test_every_route_has_a_role():
-    routes = [name for role in ROLES for name in access._ROUTES[role]]
-
-    assert len(routes) == len(set(routes))
-    assert set(access.CHECKS) <= set(routes)
-    # A server whose routes are not all in the table does not start.
-    with pytest.raises(LookupError, match=r"routes without a role .*: DELETE /api/everything"):
+def test_a_server_does_not_start_with_a_route_that_has_no_role():
+    with pytest.raises(LookupError, match=r"routes without a role .*: DELETE /api/everything$"):
         check_roles([Route("/api/everything", lambda request: None, methods=["DELETE"])])
 
 
@@ -97,7 +95,15 @@ def test_every_operation_of_the_aws_interface_has_a_role():
     names = {each.name for each in (*agentcore.OPERATIONS, *logs.OPERATIONS)}
     roles = {name: operation_role(name) for name in names}
 
-    assert roles["GetBatchEvaluation"] == roles["FilterLogEvents"] == "view"
+    reading = (
+        "GetBatchEvaluation",
+        "ListEvaluators",
+        "DescribeLogGroups",
+        "FilterLogEvents",
+        "StartQuery",
+        "StopQuery",
+    )
+    assert {roles[name] for name in reading} == {"view"}
     assert roles["StartBatchEvaluation"] == roles["CreateEvaluator"] == roles["PutLogEvents"] == "run"
     assert {name for name, role in roles.items() if role == "admin"} == {
         name for name in names if name.startswith("Delete")
@@ -177,63 +183,113 @@ def test_an_act_that_fails_inside_the_server_is_in_the_audit_log(serve, monkeypa
     )
 
 
-def test_the_audit_log_survives_a_line_that_was_cut_short(serve):
-    server = serve()
-    server.post("/api/runs/none/abort")
+def test_the_audit_log_begins_a_second_file_and_survives_a_line_that_was_cut_short(serve, monkeypatch):
+    server = serve(now=lambda: NOON)
+    long_name = "x" * 600
+
+    def entries(limit=10):
+        found = server.get(f"/api/audit?limit={limit}").json["entries"]
+        return [entry for entry in found if entry["act"] != "GET /api/audit"]
+
+    server.post(f"/api/runs/{long_name}/abort")
+    (first,) = entries()
+    act = {"act": "POST /api/runs/{run_id}/abort", "target": f"/api/runs/{long_name}"[:500], "status": 422}
+    caller = {"at": "2026-01-02T12:00:00.000Z", "who": "local", "role": "admin", "from": "127.0.0.1"}
+    assert first == {**caller, **act, "guesses": 0}
+
     path = server.site.home / "serve" / "audit.jsonl"
+    monkeypatch.setattr(access, "MOST_AUDIT_BYTES", path.stat().st_size)
+    server.post("/api/runs/two/abort")
+    assert not path.with_suffix(".1.jsonl").exists()
+    server.post("/api/runs/three/abort")
+    assert len(path.read_text().splitlines()) == 1
+    monkeypatch.undo()
     path.write_text(path.read_text() + '{"at": "2026')
 
-    assert [each["who"] for each in server.get("/api/audit").json["entries"]] == ["local"]
+    newest, older, oldest = entries()
+    assert (newest["target"], older["target"], oldest) == (
+        "/api/runs/three/abort",
+        "/api/runs/two/abort",
+        first,
+    )
 
 
-def test_whoever_tries_tokens_has_to_wait_and_signed_in_browsers_go_on(serve):
-    server = serve(token=TOKEN)
-    entered = server.ask("POST", "/login", f"token={TOKEN}".encode(), FORM)
+def test_an_audit_log_that_cannot_be_written_stops_nothing(serve, site):
+    (site.home / "serve").write_text("not a folder")
+
+    assert serve().post("/api/runs/none/abort").status == 404
+
+
+def test_whoever_tries_tokens_has_to_wait_and_nobody_else(serve):
+    server = serve(token=TOKEN, proxies=[ip_network("127.0.0.0/8")], monotonic=lambda: 1000.0)
+
+    def called_by(address, method="GET", path="/api/runs", body=None, **headers):
+        return server.ask(method, path, body, {"x-forwarded-for": address, **headers})
+
+    guesser, right = "203.0.113.7", {"authorization": f"Bearer {TOKEN}"}
+    entered = called_by(guesser, "POST", "/login", f"token={TOKEN}".encode(), **FORM)
     cookie = entered.headers["set-cookie"].partition(";")[0]
 
-    statuses = [server.get("/api/runs", authorization=f"Bearer guess-{n}").status for n in range(8)]
+    statuses = [called_by(guesser, authorization=f"Bearer guess-{n}").status for n in range(8)]
 
     assert statuses == [401] * 6 + [429] * 2
     # Even the right token, or a guess could be told from another.
-    blocked = server.get("/api/runs", authorization=f"Bearer {TOKEN}")
+    blocked = called_by(guesser, **right)
     assert (blocked.status, blocked.headers["retry-after"]) == (429, "1")
-    assert server.ask("POST", "/login", f"token={TOKEN}".encode(), FORM).status == 429
-    assert server.post("/v1/traces", {}, authorization=f"Bearer {TOKEN}").status == 429
-    assert server.get(f"/settings?token={TOKEN}").status == 429
-    assert server.get("/api/runs", cookie=cookie).status == 200
+    assert blocked.json["error"] == {
+        "problem": "too many wrong tokens from this address",
+        "remedy": "Wait 1 s.",
+    }
+    login = called_by(guesser, "POST", "/login", f"token={TOKEN}".encode(), **FORM)
+    assert (login.status, login.headers["retry-after"]) == (429, "1")
+    assert "Too many wrong tokens. Wait 1 s." in login.text
+    traces = called_by(guesser, "POST", "/v1/traces", {}, **right)
+    assert (traces.status, traces.json["code"]) == (429, 8)
+    assert called_by(guesser, path=f"/settings?token={TOKEN}").status == 429
+    # Signed-in browsers and other addresses go on.
+    assert called_by(guesser, cookie=cookie).status == 200
+    assert called_by("203.0.113.8", **right).status == 200
     entries = server.get("/api/audit", cookie=cookie).json["entries"]
-    assert max(each["guesses"] for each in entries) == 6
+    assert [each.get("guesses") for each in reversed(entries)] == [0, 1, 2, 3, 4, 5, 6]
+    assert {each["act"] for each in entries[:-1]} == {"token for /api/runs"}
 
 
-def test_the_wait_doubles_up_to_a_minute_and_is_forgotten():
-    clock = [0.0]
+def test_each_new_guess_doubles_the_wait_up_to_a_minute_until_it_is_forgotten():
+    clock = [1000.0]
     limiter = GuessLimiter(lambda: clock[0])
-    waits = []
-    for number in range(14):
-        limiter.fail("192.0.2.1", f"guess {number}")
-        waits.append(limiter.seconds_to_wait("192.0.2.1"))
-        clock[0] += waits[-1]
 
-    assert waits == [0.0] * 5 + [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
-    assert limiter.seconds_to_wait("192.0.2.2") == 0
-    clock[0] += 1000
-    assert limiter.fail("192.0.2.1", "much later") == 1
+    def fail(guess, address="192.0.2.1"):
+        return limiter.fail(address, guess), limiter.seconds_to_wait(address)
 
-
-def test_a_client_that_repeats_an_old_token_is_not_taken_for_a_guesser():
-    limiter = GuessLimiter(lambda: 0.0)
-
-    assert [limiter.fail("127.0.0.1", "old") for _ in range(100)] == [1] + [0] * 99
-    assert limiter.seconds_to_wait("127.0.0.1") == 0
+    waits = [0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert [fail(f"guess {number}") for number in range(14)] == list(enumerate(waits, 1))
+    clock[0] += 59.5
+    assert limiter.seconds_to_wait("192.0.2.1") == 0.5
+    clock[0] += 900 - 59.5
+    assert fail("much later") == (15, 60)
+    clock[0] += 900.1
+    assert fail("later still") == (1, 0)
 
 
-def test_addresses_of_one_ipv6_network_count_together():
-    limiter = GuessLimiter(lambda: 0.0)
-    for number in range(6):
-        limiter.fail(f"2001:db8::{number:x}", f"guess {number}")
-
-    assert limiter.seconds_to_wait("2001:db8::ffff") == 1
-    assert limiter.seconds_to_wait("2001:db8:1::1") == 0
+def test_who_counts_as_a_guesser(monkeypatch):
+    limiter = GuessLimiter(lambda: 1000.0)
+    # A client that repeats an old token does not, until it has used sixteen others.
+    assert [limiter.fail("a", "old") for _ in range(100)] == [1] + [0] * 99
+    assert [limiter.fail("a", f"new {number}") for number in range(16)] == list(range(2, 18))
+    assert limiter.fail("a", "old") == 18
+    # All addresses of an IPv6 network are one machine.
+    guesses = [limiter.fail(f"2001:db8::{number:x}", f"guess {number}") for number in range(6)]
+    assert (guesses, limiter.seconds_to_wait("2001:db8::ffff")) == ([1, 2, 3, 4, 5, 6], 1)
+    assert (
+        limiter.fail("2001:db8:0:1::1", "x")
+        == limiter.fail("1.2.3.4", "x")
+        == limiter.fail("1.2.3.5", "x")
+        == 1
+    )
+    # Of too many addresses, those are forgotten that have been quiet longest.
+    monkeypatch.setattr(access, "MOST_ADDRESSES", 2)
+    limiter = GuessLimiter(lambda: 1000.0)
+    assert [limiter.fail(address, f"{n}") for n, address in enumerate("abacacb")] == [1, 1, 2, 1, 3, 2, 1]
 
 
 def test_the_stored_token_survives_restarts_and_is_for_the_user_alone(tmp_path):
@@ -244,9 +300,13 @@ def test_the_stored_token_survives_restarts_and_is_for_the_user_alone(tmp_path):
     assert stored_token(tmp_path / "serve") == first
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [each.name for each in path.parent.iterdir()] == ["token"]
-    # Others may have read it.
-    path.chmod(0o644)
-    assert stored_token(tmp_path / "serve") != first
+    for mode in (0o640, 0o604, 0o610, 0o601):
+        # Others may have read it.
+        path.chmod(mode)
+        assert stored_token(tmp_path / "serve") != first
+    for token, is_kept in (("t" * 16, True), ("t" * 15, False)):
+        path.write_text(token)
+        assert (stored_token(tmp_path / "serve") == token) is is_kept
 
 
 def test_a_home_that_cannot_be_written_has_a_new_token_at_each_start(tmp_path):
