@@ -1,7 +1,7 @@
 """Runs and sessions put into a store by hand, for tests of the pages that show them."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -46,14 +46,13 @@ def items(count: int) -> Iterator[Item]:
 def stock(store: Store, run_id: str = "stocked", count: int = 60, **batch: Any) -> list[Item]:
     """A run whose items have come to all kinds of ends; its items."""
     made = list(items(count))
-    row = {"runId": run_id, "createdAt": timestamp(NOW), "finishedAt": timestamp(NOW), "job": "coding"}
-    row |= {"status": "completed", "planPath": "/plans/all.yaml", "planText": "matrix: []\n"}
-    store.create_batch({**row, "budgetUsd": 500.0, **batch}, made)
-    writer = store.writer()
+    row = {"finishedAt": timestamp(NOW), "planPath": "/plans/all.yaml", "planText": "matrix: []\n"}
+    add_run(store, run_id, made, **{**row, "budgetUsd": 500.0, **batch})
+    changes = {}
     for number, item in enumerate(made[: count - count // 10]):
         status, reason, error = OUTCOMES[number % len(OUTCOMES)]
         start = NOW + timedelta(seconds=number)
-        values = {
+        changes[item.id] = {
             "status": status,
             "reason": reason,
             "error": error,
@@ -63,9 +62,22 @@ def stock(store: Store, run_id: str = "stocked", count: int = 60, **batch: Any) 
             # One price in four is not known, which is not the same as free.
             "costUsd": None if number % 4 == 3 else (number * 7919 % 1000) / 1000,
         }
-        writer.change("batch_items", (run_id, item.id), values)
-    writer.close()
+    change_items(store, run_id, changes)
     return made
+
+
+def add_run(store: Store, run_id: str, items: Sequence[Item] = (), **columns: Any) -> None:
+    """A run that has ended, whose items are queued."""
+    row = {"runId": run_id, "createdAt": timestamp(NOW), "job": "coding", "status": "completed"}
+    store.create_batch({**row, **columns}, items)
+
+
+def change_items(store: Store, run_id: str, changes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Give items, by their ids, other values."""
+    writer = store.writer()
+    for item_id, values in changes.items():
+        writer.change("batch_items", (run_id, item_id), values)
+    writer.close()
 
 
 def add_session(
@@ -107,22 +119,18 @@ def add_score(writer: Writer, session_id: str, minute: int = 0, **members: Any) 
 
 def finish(store: Store, run_id: str, items: Sequence[Item], is_success: Callable[[int, Item], bool]) -> None:
     """Give items their results."""
-    writer = store.writer()
+    changes = {}
     for number, item in enumerate(items):
         ok = is_success(number, item)
         start = NOW + timedelta(seconds=number)
-        writer.change(
-            "batch_items",
-            (run_id, item.id),
-            {
-                "status": "success" if ok else "fail",
-                "reason": "completed" if ok else "checks_failed",
-                "startedAt": timestamp(start),
-                "finishedAt": timestamp(start + timedelta(seconds=2)),
-                "costUsd": 0.01 if item.model == "dear/model" else 0.001,
-            },
-        )
-    writer.close()
+        changes[item.id] = {
+            "status": "success" if ok else "fail",
+            "reason": "completed" if ok else "checks_failed",
+            "startedAt": timestamp(start),
+            "finishedAt": timestamp(start + timedelta(seconds=2)),
+            "costUsd": 0.01 if item.model == "dear/model" else 0.001,
+        }
+    change_items(store, run_id, changes)
 
 
 def duel(count: int) -> list[Item]:
@@ -145,8 +153,7 @@ def add_duel(
 ) -> None:
     """A run of two models, of whose tasks the first ones have finished."""
     items = duel(count)
-    row = {"runId": run_id, "createdAt": timestamp(NOW), "job": "coding", "status": "completed"}
-    store.create_batch({**row, "finishedAt": timestamp(NOW), **batch}, items)
+    add_run(store, run_id, items, **{"finishedAt": timestamp(NOW), **batch})
     finish(store, run_id, items[: 2 * (count if finished is None else finished)], is_success)
 
 

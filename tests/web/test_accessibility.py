@@ -4,10 +4,6 @@ import re
 from importlib.resources import files
 
 import pytest
-from playwright.sync_api import expect
-from stocked_runs import add_session, stock
-
-from proctor.session import Message
 
 ENOUGH = 4.5
 """The contrast that small text needs, says WCAG 2."""
@@ -53,45 +49,3 @@ def test_no_table_of_a_report_has_an_empty_header_cell():
 
     assert empty == []
     assert len(templates) > 5
-
-
-@pytest.mark.browser
-def test_a_run_is_read_without_a_mouse(served, site, open_page):
-    items = stock(site.store)
-    add_session(site.store, "talk", [Message(role="user", content="hello")], "stocked", itemId=items[1].id)
-    writer = site.store.writer()
-    writer.change("batch_items", ("stocked", items[1].id), {"sessionId": "talk"})
-    writer.close()
-    page = open_page(served.url)
-    page.get_by_role("row", name=re.compile("stocked")).wait_for()
-
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "Skip to content"
-    tab_to(page, "tr")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/runs/stocked")
-    # Results come first; the items are the next tab.
-    expect(page.get_by_role("tab", name="Results")).to_have_attribute("aria-selected", "true")
-    tab_to(page, "[role=tab]")
-    page.keyboard.press("ArrowRight")
-    page.get_by_role("gridcell", name="Mend test 1 of blog").wait_for()
-    page.keyboard.press("/")
-    page.keyboard.type("of blog")
-    expect(page.get_by_role("grid")).to_have_attribute("aria-rowcount", "31")
-    page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.getAttribute('role')") == "grid"
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/sessions/talk?*")
-    expect(page.get_by_role("log")).to_contain_text("hello")
-    tab_to(page, "[role=tab]")
-    page.keyboard.press("End")
-    expect(page.get_by_role("tabpanel", name="Details")).to_be_visible()
-
-
-def tab_to(page, selector):
-    """Press Tab until something of that kind has the focus."""
-    for _ in range(60):
-        page.keyboard.press("Tab")
-        if page.evaluate("(selector) => document.activeElement.matches(selector)", selector):
-            return
-    raise AssertionError(f"no {selector} is reached")

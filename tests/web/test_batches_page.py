@@ -6,7 +6,7 @@ import struct
 import zlib
 
 import pytest
-from stocked_runs import stock
+from stocked_runs import add_run, stock
 from typed import PROMPTS, SLOW
 
 from proctor.store.writer import this_process
@@ -100,29 +100,9 @@ def test_runs_are_looked_for_by_name_and_status_and_the_address_keeps_it(served,
     assert row_of(page, "apples").is_visible()
 
 
-def test_the_list_is_walked_through_by_keyboard(served, open_page):
-    for name in ("one", "two"):
-        served.wait_for(served.start(PROMPTS, overrides={"runId": name}), "completed")
-    page = open_page(served.url)
-    row_of(page, "one").wait_for()
-
-    page.get_by_label("Job type").focus()
-    page.keyboard.press("Tab")
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("Enter")
-
-    page.wait_for_url("**/runs/one")
-
-
 def test_many_runs_are_turned_over_page_by_page(served, open_page, site):
     for number in range(60):
-        row = {
-            "runId": f"run-{number:02d}",
-            "createdAt": f"2026-01-01T00:00:{number:02d}.000000+00:00",
-            "job": "coding",
-            "status": "completed",
-        }
-        site.store.create_batch(row, [])
+        add_run(site.store, f"run-{number:02d}", createdAt=f"2026-01-01T00:00:{number:02d}.000000+00:00")
     page = open_page(served.url)
 
     row_of(page, "run-59").wait_for()
@@ -287,8 +267,7 @@ def test_a_browser_signs_in_once(serve, open_page):
 
 
 def test_a_person_who_plays_an_actor_answers_on_the_runs_page(served, site, open_page):
-    row = {"runId": "play", "createdAt": "2026-01-01T00:00:00.000Z", "job": "scenario", "status": "running"}
-    site.store.create_batch({**row, "owner": this_process()}, [])
+    add_run(site.store, "play", job="scenario", status="running", owner=this_process())
     page = open_page(f"{served.url}/runs/play")
     page.get_by_role("heading", name="play").wait_for()
     asked = site.store.ask_question("play", "item", "port", "<b>What</b> do you charge?", site.now())

@@ -6,10 +6,9 @@ import ssl
 from http.client import HTTPSConnection
 
 import pytest
-from calling import Served
+from calling import Served, serving
 from typed import PROMPTS
 from websockets.exceptions import InvalidStatus
-from websockets.sync.client import connect
 
 from waiting import TIME_LIMIT_SECONDS
 
@@ -145,13 +144,15 @@ def test_headers_of_anybody_else_are_ignored(serve_shared):
 
 def test_live_updates_come_through_a_proxy_below_the_path(below):
     headers = {"authorization": f"Bearer {TOKEN}", "x-forwarded-host": "team.example"}
-    address = f"ws://127.0.0.1:{below.port}/proctor/api/live"
+    path = "/proctor/api/live"
 
-    with connect(address, additional_headers=headers, origin="https://team.example") as live:
-        live.send(json.dumps({"watch": [{"topic": "runs", "id": ""}]}))
-        assert json.loads(live.recv(timeout=TIME_LIMIT_SECONDS))["topic"] == "runs"
-    with pytest.raises(InvalidStatus):
-        connect(address, additional_headers=headers, origin="https://evil.example")
+    with below.live(path, additional_headers=headers, origin="https://team.example") as live:
+        assert live.watch(("runs", ""))["topic"] == "runs"
+    with (
+        pytest.raises(InvalidStatus),
+        below.live(path, additional_headers=headers, origin="https://evil.example"),
+    ):
+        pass
 
 
 def test_the_aws_client_signs_the_path_that_it_calls(below):
@@ -170,10 +171,9 @@ def test_the_aws_client_signs_the_path_that_it_calls(below):
 def test_the_server_speaks_tls_with_a_certificate_of_its_own(proctor):
     certificate, key = make_certificate(proctor.folder)
     words = ("--tls-cert", str(certificate), "--tls-key", str(key))
-    server = proctor.start("serve", "--port", "0", "--json", *words)
-    document = json.loads(server.stdout.readline())
     trusting = ssl.create_default_context(cafile=str(certificate))
-    try:
+    with serving(proctor, "--json", *words) as (_, line):
+        document = json.loads(line)
         assert document["url"] == f"https://127.0.0.1:{document['port']}"
         connection = HTTPSConnection(
             "127.0.0.1", document["port"], timeout=TIME_LIMIT_SECONDS, context=trusting
@@ -183,10 +183,6 @@ def test_the_server_speaks_tls_with_a_certificate_of_its_own(proctor):
         assert (reply.status, reply.headers["location"]) == (303, "/models")
         assert "; secure" in reply.headers["set-cookie"].lower()
         connection.close()
-    finally:
-        server.terminate()
-        server.wait(timeout=TIME_LIMIT_SECONDS)
-        server.stdout.close()
 
 
 def make_certificate(folder):

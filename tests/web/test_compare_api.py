@@ -4,7 +4,7 @@ from urllib.parse import quote
 
 import pytest
 from stocked_judgements import compared_run
-from stocked_runs import HOSTILE, add_duel
+from stocked_runs import HOSTILE, add_duel, change_items
 
 BETTER = {f"task {n}": "success" for n in range(20)}
 WORSE = {f"task {n}": "success" if n < 6 else "fail" for n in range(20)}
@@ -98,10 +98,7 @@ def test_the_tasks_they_disagree_on_are_searched_and_lead_to_both_sessions(serve
 def test_a_run_that_changes_is_compared_anew(served, runs):
     before = of(served.get("/api/compare?run=before&run=after&metric=success").json, "success")
     items = runs.store.read.items("after", limit=100)
-    writer = runs.store.writer()
-    for item in items:
-        writer.change("batch_items", ("after", item["id"]), {"status": "fail"})
-    writer.close()
+    change_items(runs.store, "after", {item["id"]: {"status": "fail"} for item in items})
 
     after = of(served.get("/api/compare?run=before&run=after&metric=success").json, "success")
     assert before["difference"]["value"] > 0 > after["difference"]["value"]

@@ -1,14 +1,13 @@
 """Lists of items over HTTP: filters, order, neighbors of a session."""
 
 import threading
-from collections import Counter
 
 import pytest
-from stocked_runs import MODELS, NOW, add_score, add_session, positions, stock
+from stocked_runs import MODELS, NOW, add_run, add_score, add_session, change_items, positions, stock
 
 from proctor.item import Item
 from proctor.session import Message
-from proctor.stats.results import load_first_results, load_results
+from proctor.stats.results import load_results
 from proctor.store import timestamp
 from proctor.store.annotations import Annotation
 
@@ -20,7 +19,6 @@ def listed(shared):
     """A server with a run of sixty items, of which the first ten have sessions with scores."""
     store = shared.site.store
     made = stock(store)
-    writer = store.writer()
     for number in range(10):
         session = f"s{number}"
         events = [
@@ -28,8 +26,7 @@ def listed(shared):
             Message(role="assistant", content=ANSWERS[number % 2]),
         ]
         add_session(store, session, events, "stocked", itemId=made[number].id)
-        writer.change("batch_items", ("stocked", made[number].id), {"sessionId": session})
-    writer.close()
+        change_items(store, "stocked", {made[number].id: {"sessionId": session}})
     return shared
 
 
@@ -144,10 +141,8 @@ def test_values_to_filter_by_are_listed_with_their_numbers_of_items(judged):
 def test_failures_are_grouped_by_reason_and_likeness_of_message(served, site):
     made = stock(site.store, "messy")
     messages = [f"answer does not contain 'X{at}'; it began 'No {at}'" for at in range(11)]
-    writer = site.store.writer()
-    for message, item in zip(messages, made[2::5], strict=False):
-        writer.change("batch_items", ("messy", item.id), {"error": message})
-    writer.close()
+    failed = zip(messages, made[2::5], strict=False)
+    change_items(site.store, "messy", {item.id: {"error": message} for message, item in failed})
 
     answer = served.get("/api/runs/messy/failures").json
     of_one_model = served.get(f"/api/runs/messy/failures?model={MODELS[2]}&status=success&limit=1").json
@@ -193,17 +188,15 @@ def stock_matrix(site):
         for model in models
         for repeat in (1, 2)
     ]
-    row = {"runId": "grid", "createdAt": timestamp(NOW), "finishedAt": timestamp(NOW), "job": "benchmark"}
-    site.store.create_batch({**row, "status": "completed"}, made)
-    writer = site.store.writer()
+    add_run(site.store, "grid", made, finishedAt=timestamp(NOW), job="benchmark")
+    changes = {}
     # Both models pass the first; the second one fails the others, of which one repeat is missing.
     for number, (item, status) in enumerate(zip(made, "ssss ssff ssfq".replace(" ", ""), strict=True)):
         ends = {"s": "success", "f": "fail", "q": "queued"}
         session = f"g{number}"
         add_session(site.store, session, [Message(role="assistant", content=f"answer {number}")], "grid")
-        change = {"status": ends[status], "sessionId": session, "costUsd": number / 10}
-        writer.change("batch_items", ("grid", item.id), change)
-    writer.close()
+        changes[item.id] = {"status": ends[status], "sessionId": session, "costUsd": number / 10}
+    change_items(site.store, "grid", changes)
     return tasks, models, made
 
 
@@ -264,17 +257,6 @@ def test_the_first_tasks_of_a_large_run_are_there_while_all_items_are_read(serve
     assert (charts["isCurrent"], charts["charts"]) == (False, [])
     assert (whole["isCurrent"], [row["task"] for row in whole["rows"]]) == (True, tasks)
     assert served.get("/api/runs/grid/charts?by=model&wait=0").json["charts"]
-
-
-def test_a_task_that_was_read_in_part_is_not_among_the_first(site, monkeypatch):
-    stock_matrix(site)
-    monkeypatch.setattr("proctor.stats.results.LEAST_FIRST_ROWS", 3)
-    monkeypatch.setattr("proctor.stats.results.FIRST_ROWS", 0)
-
-    results = load_first_results(site.store.read, "grid")
-
-    # Of three rows of each model, the third one's task has a repeat that was not read.
-    assert Counter(results.labels) == {"one": 4}
 
 
 def test_groups_are_counted_before_they_are_compared(served, site):

@@ -65,6 +65,8 @@ def test_failures_are_filtered_read_one_after_the_other_annotated_and_left_with_
 ):
     page = open_page(answered.url)
     page.get_by_role("row", name=re.compile("answers")).wait_for()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to content"
     tab_to(page, "tr")
     page.keyboard.press("Enter")
     page.wait_for_url("**/runs/answers")
@@ -75,7 +77,11 @@ def test_failures_are_filtered_read_one_after_the_other_annotated_and_left_with_
     tab_to(page, ".chip[data-status=fail]")
     page.keyboard.press("Enter")
     expect(grid).to_have_attribute("aria-rowcount", "7")
-    tab_to(page, "[role=grid]")
+    # Search leads to what it has found.
+    page.keyboard.press("/")
+    page.keyboard.type("question")
+    page.keyboard.press("Enter")
+    expect(grid).to_be_focused()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     page.wait_for_url("**/sessions/s3?*")

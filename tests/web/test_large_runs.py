@@ -6,11 +6,9 @@ from collections import Counter
 import pytest
 from playwright.sync_api import expect
 from stocked_judgements import compared_run
-from stocked_runs import add_duel, add_score, add_session, duel, stock
+from stocked_runs import add_duel, stock
 
-from proctor.stats.comparison import compare_groups, groups_by
 from proctor.stats.results import load_results
-from proctor.store import StoreReader
 from proctor.testing import eventually
 from proctor.web.results import RunResults
 
@@ -103,67 +101,6 @@ def test_results_that_are_not_begun_when_the_server_ends_are_not_computed(site, 
     site.results.open()
     assert len(site.results.of("large")) == 60
     assert not site.results._loading, "a lock lasts as long as its loading"
-
-
-class CountingReader(StoreReader):
-    """Counts queries, and rows that are read as columns."""
-
-    def __init__(self, read):
-        self.__dict__ |= read.__dict__
-        self.queries, self.rows_read = Counter(), Counter()
-
-    def rows(self, shape, sql, parameters=()):
-        self.queries[shape.__name__] += 1
-        return super().rows(shape, sql, parameters)
-
-    def columns(self, shape, sql, parameters=()):
-        self.queries[shape.__name__] += 1
-        for page in super().columns(shape, sql, parameters):
-            self.rows_read[shape.__name__] += len(next(iter(page.values())))
-            yield page
-
-
-def test_a_comparison_reads_each_item_and_each_score_once(site):
-    add_duel(site.store, "run", 10, lambda n, _: n % 2 == 0)
-    writer = site.store.writer()
-    for number, item in enumerate(duel(10)):
-        writer.change("batch_items", ("run", item.id), {"sessionId": f"s{number}"})
-        add_session(site.store, f"s{number}", [], "run")
-        # Two of one evaluator are averaged.
-        for value in (0.0, 1.0):
-            add_score(writer, f"s{number}", evaluator="tidy", value=value)
-    writer.close()
-    read = CountingReader(site.store.read)
-
-    results = load_results(read, ["run"], site.now())
-
-    assert results.metrics["score:tidy"].tolist() == [0.5] * 20
-    assert read.rows_read == {"RunColumns": 20, "ScoreColumns": 40}
-    assert (read.queries["RunColumns"], read.queries["ScoreColumns"]) == (1, 1)
-    # A store without evaluations and measured numbers looks up no item for them.
-    assert not {"TimedScoreColumns", "MetricColumns"} & set(read.queries)
-    before = sum(read.queries.values())
-    success, *_ = compare_groups(groups_by(results, "model")).contrasts
-    assert (success.pairs, sum(read.queries.values())) == (10, before)
-
-
-def test_scores_of_several_versions_of_an_evaluator_are_those_of_the_last(site):
-    add_duel(site.store, "run", 2, lambda n, _: n % 2 == 0)
-    writer = site.store.writer()
-    for number, item in enumerate(duel(2)):
-        writer.change("batch_items", ("run", item.id), {"sessionId": f"s{number}"})
-        add_session(site.store, f"s{number}", [], "run")
-    add_score(writer, "s1", evaluator="tidy", value=0.75, minute=2)
-    add_score(writer, "s1", evaluator="tidy", evaluator_digest="new", value=0.25, minute=5)
-    add_score(writer, "s1", evaluator="tidy", evaluator_digest="old", value=1.0, minute=1)
-    add_score(writer, "s2", evaluator="tidy", evaluator_digest="old", value=0.5)
-    writer.close()
-
-    results = load_results(site.store.read, ["run"], site.now())
-
-    assert results.metrics["score:tidy"][1:3].tolist() == [0.25, 0.5]
-    digests = results.evaluators["score:tidy"]
-    assert [digests.labels[code] for code in digests.codes[1:3]] == ["new", "old"]
 
 
 @pytest.mark.browser

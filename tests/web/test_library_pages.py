@@ -3,6 +3,7 @@
 import pytest
 import yaml
 from playwright.sync_api import expect
+from stocked_runs import add_run, change_items
 
 from proctor.item import Item
 
@@ -89,17 +90,9 @@ def test_a_wrong_test_case_is_refused(served, case, status):
 def test_tasks_have_their_results_of_all_runs_and_the_state_of_oracle_and_noop(served, site):
     def add(run, model, status, task="sum"):
         item = Item(runner="benchmark", prompt="x", model=model, factors={"model": model, "task": task})
-        created = f"2026-11-1{run[-1]}T00:00:00.000Z"
-        row = {
-            "runId": f"{run}-{model}-{status}",
-            "createdAt": created,
-            "job": "benchmark",
-            "status": "completed",
-        }
-        site.store.create_batch(row, [item])
-        writer = site.store.writer()
-        writer.change("batch_items", (row["runId"], item.id), {"status": status})
-        writer.close()
+        run_id = f"{run}-{model}-{status}"
+        add_run(site.store, run_id, [item], createdAt=f"2026-11-1{run[-1]}T00:00:00.000Z", job="benchmark")
+        change_items(site.store, run_id, {item.id: {"status": status}})
 
     add("run1", "oracle", "fail")
     add("run2", "oracle", "success")
@@ -184,17 +177,8 @@ def test_the_last_run_of_a_task_opens_with_the_items_of_the_task(served, site, o
         Item(runner="benchmark", prompt=f"Do {task}.", model="gpt", factors={"task": task})
         for task in ("sum", "product")
     ]
-    row = {
-        "runId": "last",
-        "createdAt": "2026-11-11T00:00:00.000Z",
-        "job": "benchmark",
-        "status": "completed",
-    }
-    site.store.create_batch(row, items)
-    writer = site.store.writer()
-    for item in items:
-        writer.change("batch_items", ("last", item.id), {"status": "success"})
-    writer.close()
+    add_run(site.store, "last", items, job="benchmark")
+    change_items(site.store, "last", {item.id: {"status": "success"} for item in items})
 
     page = open_page(f"{served.url}/tasks")
     page.get_by_role("row", name="sum").get_by_role("link", name="last").click()

@@ -1,22 +1,20 @@
 """One channel a page: what changes is told, and what was missed."""
 
-import json
 from types import SimpleNamespace
 
 import pytest
 from typed import PROMPTS, SLOW
 from websockets.exceptions import ConnectionClosedError
-from websockets.sync.client import connect
 
 from proctor.errors import StoreError
 from proctor.web.live import TICK_SECONDS, Hub, RunsTopic
-from waiting import TIME_LIMIT_SECONDS
+
+RUNS = ("runs", "")
 
 
 def test_a_page_that_watches_the_runs_is_told_what_changes(served, slow_model):
-    with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
-        live.send(json.dumps({"watch": [{"topic": "runs", "id": ""}]}))
-        first = json.loads(live.recv(timeout=TIME_LIMIT_SECONDS))
+    with served.live() as live:
+        first = live.watch(RUNS)
         assert (first["full"], first["changes"]["changed"]) == (True, [])
 
         run_id = served.start(SLOW, overrides={"runId": "watched"})
@@ -28,7 +26,7 @@ def test_a_page_that_watches_the_runs_is_told_what_changes(served, slow_model):
         assert ended["counts"]["error"] == 4
 
         served.ask("DELETE", "/api/runs/watched")
-        while not (told := json.loads(live.recv(timeout=TIME_LIMIT_SECONDS)))["changes"]["removed"]:
+        while not (told := live.next())["changes"]["removed"]:
             pass
         assert told["changes"]["removed"] == ["watched"]
 
@@ -36,41 +34,34 @@ def test_a_page_that_watches_the_runs_is_told_what_changes(served, slow_model):
 def next_change(live, wanted):
     """The next line of a run that is as wanted."""
     while True:
-        for run in json.loads(live.recv(timeout=TIME_LIMIT_SECONDS))["changes"]["changed"]:
+        for run in live.next()["changes"]["changed"]:
             if wanted(run):
                 return run
 
 
 def test_a_page_that_was_away_is_told_only_what_it_missed(served):
-    address = f"ws://127.0.0.1:{served.port}/api/live"
-    with connect(address) as live:
-        live.send(json.dumps({"watch": [{"topic": "runs", "id": ""}]}))
-        live.recv(timeout=TIME_LIMIT_SECONDS)
+    with served.live() as live:
+        live.watch(RUNS)
         served.start(PROMPTS, overrides={"runId": "seen"})
-        while (known := json.loads(live.recv(timeout=TIME_LIMIT_SECONDS)))["changes"]["changed"][0][
-            "status"
-        ] != "completed":
+        while (known := live.next())["changes"]["changed"][0]["status"] != "completed":
             pass
     served.wait_for(served.start(PROMPTS, overrides={"runId": "missed"}), "completed")
 
-    with connect(address) as live:
-        again = {"topic": "runs", "id": "", "version": known["version"], "epoch": known["epoch"]}
-        live.send(json.dumps({"watch": [again]}))
-        told = json.loads(live.recv(timeout=TIME_LIMIT_SECONDS))
+    again = {"topic": "runs", "id": "", "version": known["version"], "epoch": known["epoch"]}
+    with served.live() as live:
+        told = live.watch(again)
     assert (told["full"], told["epoch"]) == (False, known["epoch"])
     assert [run["runId"] for run in told["changes"]["changed"]] == ["missed"]
 
-    with connect(address) as live:
-        # Of a server before this one: nothing that the page has counts.
-        live.send(json.dumps({"watch": [{**again, "epoch": "another"}]}))
-        assert json.loads(live.recv(timeout=TIME_LIMIT_SECONDS))["full"] is True
+    # Of a server before this one, or in no form that a version has: nothing that the page has counts.
+    for wrong in ({"epoch": "another"}, {"version": str(known["version"])}):
+        with served.live() as live:
+            assert live.watch(again | wrong)["full"] is True
 
 
 def test_who_watches_what_is_not_there_is_told_so(served):
-    with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
-        live.send(json.dumps({"watch": [{"topic": "weather", "id": "x"}, {"topic": "run", "id": "none"}]}))
-
-        told = [json.loads(live.recv(timeout=TIME_LIMIT_SECONDS)) for _ in range(2)]
+    with served.live() as live:
+        told = [live.watch(("weather", "x"), ("run", "none")), live.next()]
 
     assert [each["error"]["problem"] for each in told] == [
         "there is no topic weather",
@@ -82,10 +73,10 @@ def test_who_watches_what_is_not_there_is_told_so(served):
     "message", ["{", "[]", '{"watch": 1}', '{"watch": [' + "1," * 30 + "1]}", "x" * 30_000, b"\xff\xfe"]
 )
 def test_a_message_that_makes_no_sense_ends_the_channel_and_nothing_else(served, message):
-    with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
-        live.send(message)
+    with served.live() as live:
+        live.socket.send(message)
         with pytest.raises(ConnectionClosedError, match="4400"):
-            live.recv(timeout=TIME_LIMIT_SECONDS)
+            live.next()
 
     assert served.get("/api/runs").status == 200
 
@@ -104,22 +95,17 @@ def fails_once(monkeypatch, error):
 
 def test_a_store_that_does_not_answer_for_a_moment_ends_no_channel(served, monkeypatch):
     fails_once(monkeypatch, StoreError("store error: database is locked"))
-    with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
-        live.send(json.dumps({"watch": [{"topic": "runs", "id": ""}]}))
-        assert json.loads(live.recv(timeout=TIME_LIMIT_SECONDS))["full"] is True
+    with served.live() as live:
+        assert live.watch(RUNS)["full"] is True
 
 
 def test_a_page_that_cannot_be_told_is_cut_off_so_that_it_connects_anew(served, monkeypatch):
     fails_once(monkeypatch, ValueError("a mistake of ours"))
-    watched = json.dumps({"watch": [{"topic": "runs", "id": ""}]})
-    with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
-        live.send(watched)
-        with pytest.raises(ConnectionClosedError):
-            live.recv(timeout=TIME_LIMIT_SECONDS)
+    with served.live() as live, pytest.raises(ConnectionClosedError):
+        live.watch(RUNS)
 
-    with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
-        live.send(watched)
-        assert json.loads(live.recv(timeout=TIME_LIMIT_SECONDS))["full"] is True
+    with served.live() as live:
+        assert live.watch(RUNS)["full"] is True
 
 
 async def test_a_topic_is_read_after_a_commit_and_once_a_second_without_one(monkeypatch):

@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
+from calling import serving
 from opentelemetry._logs import LogRecord, SeverityNumber
 from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
@@ -161,10 +162,8 @@ def test_callers_without_a_token_cannot_make_the_server_read(serve_grpc: Any) ->
 
 
 def test_the_command_listens_for_grpc_and_says_where(proctor: Any) -> None:
-    server = proctor.start("serve", "--port", "0", "--otlp-grpc", "0", "--json")
-    try:
-        told = json.loads(server.stdout.readline())
-        line = ""
+    with serving(proctor, "--otlp-grpc", "0", "--json") as (server, line):
+        told = json.loads(line)
         while "OTLP_PROTOCOL=grpc" not in line:
             line = server.stdout.readline()
         address = f"127.0.0.1:{told['grpcPort']}"
@@ -172,10 +171,6 @@ def test_the_command_listens_for_grpc_and_says_where(proctor: Any) -> None:
             token = [("authorization", f"Bearer {told['token']}")]
             answer = channel.unary_unary(EXPORT)(b"", metadata=token, timeout=TIME_LIMIT_SECONDS)
         taken = proctor("serve", "--port", "0", "--otlp-grpc", str(told["grpcPort"]))
-    finally:
-        server.terminate()
-        assert server.wait(timeout=TIME_LIMIT_SECONDS) == 0
-        server.stdout.close()
 
     assert answer == b""
     assert f"OTEL_EXPORTER_OTLP_ENDPOINT=http://{address} " in line

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 from urllib.parse import quote
 
-from stocked_runs import NOW, add_duel, add_score, add_session, duel, finish
+from stocked_runs import NOW, add_duel, add_run, add_score, add_session, duel, finish
 
 from proctor.item import Item
 from proctor.store import timestamp
@@ -118,8 +118,7 @@ def test_a_run_without_items_or_with_one_model_has_results_too(shared):
     items = [
         Item(runner="prompt", prompt=f"Task {n}", model="one", factors={"model": "one"}) for n in range(30)
     ]
-    row = {"runId": "single", "createdAt": timestamp(NOW), "finishedAt": timestamp(NOW), "job": "coding"}
-    store.create_batch({**row, "status": "completed"}, items)
+    add_run(store, "single", items, finishedAt=timestamp(NOW))
     assert results(shared, "single")["sections"] == []
     finish(store, "single", items, lambda n, _: n < 21)
     (sentence,) = results(shared, "single")["sections"]

@@ -10,9 +10,9 @@ import zipfile
 from datetime import timedelta
 
 import pytest
-from stocked_runs import MODELS, NOW, items, positions, stock
-from websockets.sync.client import connect
+from stocked_runs import MODELS, NOW, add_run, add_session, change_items, items, positions, stock
 
+from proctor.item import Item
 from proctor.session import Message
 from proctor.store import timestamp
 from proctor.store.writer import this_process
@@ -136,9 +136,7 @@ def test_an_order_that_was_asked_for_follows_what_changes(served, site):
     made = stock(site.store)
     assert positions(served, "status=queued&order=model")[:1] == [55]
 
-    writer = site.store.writer()
-    writer.change("batch_items", ("stocked", made[55].id), {"status": "success"})
-    writer.close()
+    change_items(site.store, "stocked", {made[55].id: {"status": "success"}})
 
     assert 55 not in positions(served, "status=queued&order=model")
 
@@ -183,31 +181,17 @@ def test_levels_have_figures_with_intervals_and_ranks(served, site):
 
 
 def test_a_running_run_says_that_its_intervals_are_for_one_look(served, site):
-    stock(
-        site.store,
-        "going",
-        status="running",
-        finishedAt=None,
-        owner="nowhere:1:1:x",
-        heartbeatAt=timestamp(NOW),
-    )
+    under_way = {"status": "running", "finishedAt": None, "owner": this_process()}
+    stock(site.store, "going", **under_way, heartbeatAt=timestamp(site.now()))
 
-    batch = served.get("/api/runs/going").json
-    answer = served.get("/api/runs/going/charts?by=model").json
-
-    assert ("not for repeated looks" in answer["remark"]) == (batch["status"] == "running")
+    assert served.get("/api/runs/going").json["status"] == "running"
+    assert "not for repeated looks" in served.get("/api/runs/going/charts?by=model").json["remark"]
 
 
 def test_a_factor_with_too_many_levels_is_not_drawn_but_said(served, site):
-    from proctor.item import Item
-
     many = [Item(runner="prompt", prompt=f"{n}", factors={"task": f"t{n}"}) for n in range(60)]
-    row = {"runId": "many", "createdAt": timestamp(NOW), "job": "coding", "status": "completed"}
-    site.store.create_batch(row, many)
-    writer = site.store.writer()
-    for item in many:
-        writer.change("batch_items", ("many", item.id), {"status": "success"})
-    writer.close()
+    add_run(site.store, "many", many)
+    change_items(site.store, "many", {item.id: {"status": "success"} for item in many})
 
     found = served.get("/api/runs/many/charts?by=task").json
 
@@ -264,9 +248,7 @@ def test_a_report_is_a_page_that_may_run_nothing_or_markdown(served, site):
 
 def test_an_item_leads_to_its_last_session(served, site):
     made = stock(site.store)
-    writer = site.store.writer()
-    writer.change("batch_items", ("stocked", made[0].id), {"sessionId": "s1"})
-    writer.close()
+    change_items(site.store, "stocked", {made[0].id: {"sessionId": "s1"}})
 
     assert served.get(f"/runs/stocked/items/{made[0].id}").headers["location"] == "/sessions/s1"
     assert served.get(f"/runs/stocked/items/{made[59].id}").status == 404
@@ -355,10 +337,18 @@ def test_a_run_that_stopped_early_shows_why_and_its_rest_is_run_on_request(serve
     assert rest["stopWhen"]["intervals"][0]["tasks"] == 60
 
 
-@pytest.mark.parametrize("job", ["benchmark", "scenario", "dialogue"])
-def test_a_run_whose_plan_is_not_in_the_store_is_not_resumed(served, site, job):
-    row = {"runId": "lost", "createdAt": timestamp(NOW), "job": job, "status": "halted"}
-    site.store.create_batch(row, [])
+@pytest.mark.parametrize(
+    ("job", "row"),
+    [
+        *((job, {}) for job in ("benchmark", "scenario", "dialogue")),
+        (
+            "scenario",
+            {"optionsJson": '{"output": "/nowhere", "experiment": "lost"}', "planPath": "/no.yaml"},
+        ),
+    ],
+)
+def test_a_run_whose_plan_is_not_in_the_store_is_not_resumed(served, site, job, row):
+    add_run(site.store, "lost", job=job, status="halted", **row)
 
     refused = served.post("/api/runs/lost/resume")
 
@@ -367,27 +357,13 @@ def test_a_run_whose_plan_is_not_in_the_store_is_not_resumed(served, site, job):
     assert served.get("/api/runs/lost").json["status"] == "halted"
 
 
-def test_a_run_that_cannot_go_on_says_why(served, site):
-    options = json.dumps({"output": "/nowhere/experiment", "experiment": "lost"})
-    row = {"runId": "lost", "createdAt": timestamp(NOW), "job": "scenario", "status": "halted"}
-    row |= {"optionsJson": options, "planPath": "/nowhere/config.yaml"}
-    site.store.create_batch(row, [])
-
-    refused = served.post("/api/runs/lost/resume")
-
-    assert refused.status == 400
-    assert refused.json["error"]["problem"]
-
-
 def test_who_watches_a_run_is_told_the_items_that_changed_and_no_others(served, site):
-    row = {"runId": "watched", "createdAt": timestamp(NOW), "job": "coding", "status": "running"}
     one, two, three = made = list(items(3))
-    site.store.create_batch({**row, "owner": this_process(), "heartbeatAt": timestamp(site.now())}, made)
+    under_way = {"status": "running", "owner": this_process(), "heartbeatAt": timestamp(site.now())}
+    add_run(site.store, "watched", made, **under_way)
 
     def change(item, status, **values):
-        writer = site.store.writer()
-        writer.change("batch_items", ("watched", item.id), {"status": status, **values})
-        writer.close()
+        change_items(site.store, "watched", {item.id: {"status": status, **values}})
 
     def begin(item):
         change(item, "running", startedAt=timestamp(site.now()))
@@ -395,14 +371,13 @@ def test_who_watches_a_run_is_told_the_items_that_changed_and_no_others(served, 
     def next_items(live):
         """The ids and statuses in the next message with any; a run under way is also told without."""
         while True:
-            told = json.loads(live.recv(timeout=TIME_LIMIT_SECONDS))
+            told = live.next()
             assert (told["full"], told["changes"]["reset"]) == (False, False)
             if told["changes"]["items"]:
                 return told, {item["id"]: item["status"] for item in told["changes"]["items"]}
 
-    with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
-        live.send(json.dumps({"watch": [{"topic": "run", "id": "watched"}]}))
-        first = json.loads(live.recv(timeout=TIME_LIMIT_SECONDS))
+    with served.live() as live:
+        first = live.watch(("run", "watched"))
         assert (first["full"], first["changes"]["items"]) == (True, [])
         assert first["changes"]["run"]["counts"]["queued"] == 3
         for item in (one, two):
@@ -413,9 +388,9 @@ def test_who_watches_a_run_is_told_the_items_that_changed_and_no_others(served, 
         assert changed == {one.id: "success"}
         assert told["changes"]["run"]["counts"]["success"] == 1
 
-    with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
+    with served.live() as live:
         again = {"topic": "run", "id": "watched", "version": told["version"], "epoch": told["epoch"]}
-        live.send(json.dumps({"watch": [again]}))
+        live.socket.send(json.dumps({"watch": [again]}))
         begin(three)
         assert next_items(live)[1] == {three.id: "running"}, "what was told before is not told again"
 
@@ -426,11 +401,10 @@ def test_who_watches_a_run_of_another_process_sees_it_end(served, proctor):
     running = proctor.start("batch", "plan.yaml")
     served.wait_for("guesses", "running", "completed")
 
-    told = None
-    with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
-        live.send(json.dumps({"watch": [{"topic": "run", "id": "guesses"}]}))
-        while told is None or told["changes"]["run"]["status"] != "completed":
-            told = json.loads(live.recv(timeout=TIME_LIMIT_SECONDS))
+    with served.live() as live:
+        told = live.watch(("run", "guesses"))
+        while told["changes"]["run"]["status"] != "completed":
+            told = live.next()
 
     assert running.wait(timeout=TIME_LIMIT_SECONDS) == 0
     assert told["changes"]["run"]["counts"]["success"] == 6
@@ -438,13 +412,12 @@ def test_who_watches_a_run_of_another_process_sees_it_end(served, proctor):
 
 def test_a_page_is_told_to_look_again_when_everything_changed_at_once(served, site):
     made = stock(site.store)
-    with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
-        live.send(json.dumps({"watch": [{"topic": "run", "id": "stocked"}]}))
-        assert json.loads(live.recv(timeout=TIME_LIMIT_SECONDS))["changes"]["reset"] is False
+    with served.live() as live:
+        assert live.watch(("run", "stocked"))["changes"]["reset"] is False
 
         site.store.requeue("stocked", [item.id for item in made[:40]])
 
-        changes = json.loads(live.recv(timeout=TIME_LIMIT_SECONDS))["changes"]
+        changes = live.next()["changes"]
         assert (changes["reset"], changes["items"], changes["run"]["counts"]["queued"]) == (True, [], 46)
 
 
@@ -464,8 +437,6 @@ def test_many_who_ask_for_the_same_order_at_once_all_get_it(served, site):
 
 
 def test_a_run_in_which_stand_ins_took_part_says_so(served, site):
-    from stocked_runs import add_session
-
     stock(site.store)
     add_session(
         site.store, "s9", [Message(role="user", content="hi")], "stocked", agent="scripted", model="careful",
@@ -515,10 +486,9 @@ def test_the_page_of_a_run_names_columns_as_its_job_does(served, site, job, titl
 
 def test_items_that_an_abort_ended_are_not_counted_as_finished(served, site):
     stock(site.store, "cut", count=60, status="aborted")
-    writer = site.store.writer()
-    for item in site.store.read.items("cut", limit=60)[:20]:
-        writer.change("batch_items", ("cut", item["id"]), {"status": "error", "reason": "aborted"})
-    writer.close()
+    aborted = {"status": "error", "reason": "aborted"}
+    items = site.store.read.items("cut", limit=20)
+    change_items(site.store, "cut", {item["id"]: aborted for item in items})
 
     run = served.get("/api/runs/cut").json
     line = served.get("/api/runs").json["runs"][0]

@@ -5,10 +5,9 @@ import re
 
 import pytest
 from playwright.sync_api import expect
-from stocked_runs import HOSTILE, NOW, stock
+from stocked_runs import HOSTILE, add_run, change_items, stock
 
 from proctor.item import Item
-from proctor.store import timestamp
 from waiting import TIME_LIMIT_SECONDS
 
 pytestmark = pytest.mark.browser
@@ -298,31 +297,8 @@ def test_an_answer_that_was_long_on_its_way_does_not_replace_what_is_newer(serve
     assert running.wait(timeout=TIME_LIMIT_SECONDS) == 3
 
 
-def test_everything_can_be_reached_by_keyboard(served, proctor, open_page):
-    talker(proctor, "right", 0)
-    (proctor.folder / "plan.yaml").write_text(TALK)
-    assert proctor("batch", "plan.yaml").returncode == 0
-    page = open_page(f"{served.url}/runs/talk#items")
-    expect(rows(page)).to_have_count(6)
-
-    page.keyboard.press("/")
-    page.keyboard.type("o")
-    expect(rows(page)).to_have_count(3)
-    page.keyboard.press("Enter")
-    page.keyboard.press("ArrowDown")
-    expect(page.locator(".grid-row.active")).to_contain_text("two")
-    page.keyboard.press("Enter")
-
-    page.wait_for_url("**/sessions/*")
-    expect(page.get_by_role("heading", level=1)).to_have_text("two")
-    page.get_by_role("tab", name="Transcript").focus()
-    page.keyboard.press("ArrowRight")
-    expect(page.get_by_role("tabpanel", name="Scores")).to_contain_text("contains")
-
-
 def test_a_run_without_items_and_one_that_is_not_there_say_so(served, site, open_page):
-    row = {"runId": "bare", "createdAt": timestamp(NOW), "job": "coding", "status": "completed"}
-    site.store.create_batch(row, [])
+    add_run(site.store, "bare")
 
     page = open_page(f"{served.url}/runs/bare#items")
     expect(page.get_by_text("No items.")).to_be_visible()
@@ -337,11 +313,8 @@ def test_hostile_items_are_shown_as_text(served, site, open_page):
     hostile = [
         Item(runner="prompt", prompt=HOSTILE, model=HOSTILE, factors={HOSTILE: HOSTILE, "model": "<b>"})
     ]
-    row = {"runId": "hostile", "createdAt": timestamp(NOW), "job": "coding", "status": "completed"}
-    site.store.create_batch(row | {"planText": HOSTILE, "planPath": HOSTILE, "reason": HOSTILE}, hostile)
-    writer = site.store.writer()
-    writer.change("batch_items", ("hostile", hostile[0].id), {"status": "success"})
-    writer.close()
+    add_run(site.store, "hostile", hostile, planText=HOSTILE, planPath=HOSTILE, reason=HOSTILE)
+    change_items(site.store, "hostile", {hostile[0].id: {"status": "success"}})
 
     page = open_page(f"{served.url}/runs/hostile#items")
     expect(rows(page).first).to_contain_text("<script>window.pwned = 1</script>")

@@ -1,12 +1,8 @@
 """The list of runs over HTTP: pages, filters, deleting."""
 
-import json
-
 import pytest
+from stocked_runs import add_run
 from typed import PROMPTS, SLOW
-from websockets.sync.client import connect
-
-from waiting import TIME_LIMIT_SECONDS
 
 
 def started_on_the_command_line(proctor, text, *words):
@@ -61,15 +57,9 @@ def test_a_run_whose_process_died_is_interrupted_and_found_as_such(served, works
 def workshop_of_many(site):
     statuses = ["completed", "running", "halted", "completed", "completed", "aborted"]
     for number, status in enumerate(statuses):
-        row = {
-            "runId": f"run-{number}",
-            "createdAt": f"2026-01-0{number + 1}T00:00:00.000000+00:00",
-            "job": "dialogue" if number == 4 else "coding",
-            "status": status,
-            "owner": "nowhere:1:2:3",
-            "planText": "a plan",
-        }
-        site.store.create_batch(row, [])
+        job, created = "dialogue" if number == 4 else "coding", f"2026-01-0{number + 1}T00:00:00.000000+00:00"
+        row = {"status": status, "owner": "nowhere:1:2:3", "planText": "a plan"}
+        add_run(site.store, f"run-{number}", job=job, createdAt=created, **row)
 
 
 def test_a_run_is_deleted_by_its_whole_name_and_only_when_it_has_ended(served, slow_model):
@@ -87,19 +77,11 @@ def test_a_run_is_deleted_by_its_whole_name_and_only_when_it_has_ended(served, s
 
 
 def test_questions_to_people_are_shown_and_answered_once(served, site):
-    row = {
-        "runId": "play",
-        "createdAt": "2026-01-01T00:00:00.000000+00:00",
-        "job": "scenario",
-        "status": "running",
-        "owner": "nowhere:1:2:3",
-    }
-    site.store.create_batch(row, [])
+    add_run(site.store, "play", job="scenario", status="running", owner="nowhere:1:2:3")
     asked = site.store.ask_question("play", "item", "port", "What do you charge?", site.now())
 
-    with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
-        live.send(json.dumps({"watch": [{"topic": "questions", "id": "play"}]}))
-        (question,) = json.loads(live.recv(timeout=TIME_LIMIT_SECONDS))["changes"]["questions"]
+    with served.live() as live:
+        (question,) = live.watch(("questions", "play"))["changes"]["questions"]
         assert (question["id"], question["actor"], question["prompt"]) == (
             asked,
             "port",
@@ -108,7 +90,7 @@ def test_questions_to_people_are_shown_and_answered_once(served, site):
         assert served.get("/api/runs/play/questions").json["questions"] == [question]
 
         assert served.post(f"/api/runs/play/questions/{asked}", {"answer": "Nine."}).status == 200
-        assert json.loads(live.recv(timeout=TIME_LIMIT_SECONDS))["changes"] == {"questions": []}
+        assert live.next()["changes"] == {"questions": []}
     assert site.store.answer_of("play", asked) == "Nine."
     assert served.post(f"/api/runs/play/questions/{asked}", {"answer": "Ten."}).status == 400
     assert served.post("/api/runs/play/questions/none", {"answer": "Ten."}).status == 404

@@ -8,7 +8,6 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 from websockets.exceptions import InvalidStatus
-from websockets.sync.client import connect
 
 from proctor.cli import serve as serve_command
 from proctor.errors import KeyMissing, NotFound, ProctorError, StoreError, UsageError
@@ -78,12 +77,10 @@ def test_the_names_of_this_machine_and_of_the_server_are_known(serve_shared):
 
 
 def test_the_live_channel_takes_no_page_of_another_site(shared):
-    address = f"ws://127.0.0.1:{shared.port}/api/live"
-
-    with pytest.raises(InvalidStatus) as refused:
-        connect(address, origin="http://evil.example")
+    with pytest.raises(InvalidStatus) as refused, shared.live(origin="http://evil.example"):
+        pass
     assert refused.value.response.status_code == 403
-    with connect(address, origin=shared.url):
+    with shared.live(origin=shared.url):
         pass
 
 
@@ -142,8 +139,8 @@ def test_without_the_token_only_the_way_to_give_it_can_be_seen(locked):
     login = locked.get("/login?next=/new%3Fa=b")
     assert login.status == 200 and 'value="/new?a=b"' in login.text and "Invalid token" not in login.text
     assert locked.get("/static/proctor.css").status == 200
-    with pytest.raises(InvalidStatus):
-        connect(f"ws://127.0.0.1:{locked.port}/api/live")
+    with pytest.raises(InvalidStatus), locked.live():
+        pass
 
 
 def test_a_server_without_a_token_has_no_login(shared):

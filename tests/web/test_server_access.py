@@ -11,7 +11,6 @@ from calling import Served
 from starlette.routing import Route
 from stocked_runs import add_session
 from websockets.exceptions import InvalidStatus
-from websockets.sync.client import connect
 
 from proctor.config import ServeToken, read_config, serve_tokens
 from proctor.errors import UsageError
@@ -111,10 +110,10 @@ def test_every_operation_of_the_aws_interface_has_a_role():
 
 
 def test_a_viewer_watches_live_and_sends_no_traces(team):
-    with connect(f"ws://127.0.0.1:{team.port}/api/live", additional_headers=as_role("view")):
+    with team.live(additional_headers=as_role("view")):
         pass
-    with pytest.raises(InvalidStatus):
-        connect(f"ws://127.0.0.1:{team.port}/api/live", additional_headers={"authorization": "Bearer no"})
+    with pytest.raises(InvalidStatus), team.live(additional_headers={"authorization": "Bearer no"}):
+        pass
 
     for role, status in (("view", 403), ("label", 403), ("run", 200)):
         assert team.post("/v1/traces", {}, **as_role(role)).status == status

@@ -16,9 +16,9 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import Request, urlopen
 
 import pytest
-from calling import Served
+from calling import Served, serving
+from stocked_runs import add_run
 from typed import PROMPTS, SLOW
-from websockets.sync.client import connect
 
 from databases import query
 from proctor.store.writer import this_process
@@ -54,18 +54,14 @@ def test_a_second_server_on_the_same_store_shows_the_same(serve):
     assert other.wait_for(run_id, "completed")["runId"] == run_id
 
 
-def test_the_command_serves_says_where_and_ends_when_it_is_asked_to(proctor):
-    server = proctor.start("serve", "--no-token", "--port", "0", "--json")
-    told = json.loads(server.stdout.readline())
-    address = f"ws://127.0.0.1:{told['port']}/api/live"
-
-    with connect(address) as live:
-        live.send(json.dumps({"watch": [{"topic": "runs", "id": ""}]}))
-        live.recv(timeout=TIME_LIMIT_SECONDS)
-        server.send_signal(signal.SIGTERM)
-        # A page that listens does not keep it.
-        assert server.wait(timeout=TIME_LIMIT_SECONDS) == 0
-    assert "runs continue without the server" in server.stdout.read()
+def test_the_command_serves_says_where_and_ends_when_it_is_asked_to(proctor, site):
+    with serving(proctor, "--no-token", "--json") as (server, line):
+        with Served(site, json.loads(line)["port"]).live() as live:
+            live.watch(("runs", ""))
+            server.send_signal(signal.SIGTERM)
+            # A page that listens does not keep it.
+            assert server.wait(timeout=TIME_LIMIT_SECONDS) == 0
+        assert "runs continue without the server" in server.stdout.read()
 
 
 def test_a_port_that_is_taken_is_told_before_anything_starts(proctor, served):
@@ -86,9 +82,8 @@ def test_an_address_beyond_this_machine_needs_a_token(proctor, host):
 
 def test_what_the_command_prints_lets_a_browser_an_exporter_and_an_aws_client_in(proctor, open_page):
     boto3 = pytest.importorskip("boto3")
-    server = proctor.start("serve", "--port", "0")
-    lines = [server.stdout.readline().strip()]
-    try:
+    with serving(proctor) as (server, line):
+        lines = [line.strip()]
         while not lines[-1].startswith("export AWS_SECRET_ACCESS_KEY"):
             lines.append(server.stdout.readline().strip())
         url, _, token = lines[0].removeprefix("Serving at ").partition("/?token=")
@@ -127,21 +122,14 @@ def test_what_the_command_prints_lets_a_browser_an_exporter_and_an_aws_client_in
             endpoint_url=variables["AWS_ENDPOINT_URL_BEDROCK_AGENTCORE_CONTROL"],
         )
         assert control.list_evaluators()["evaluators"]
-    finally:
-        server.terminate()
-        server.wait(timeout=TIME_LIMIT_SECONDS)
-        server.stdout.close()
 
 
 def test_a_token_that_the_user_configured_is_not_printed(proctor):
     proctor.environment["PROCTOR_TOKEN"] = "a-token-of-the-user-alone"
-    server = proctor.start("serve", "--port", "0")
-    first = server.stdout.readline()
-    server.terminate()
-    printed = first + server.stdout.read()
+    with serving(proctor) as (server, first):
+        server.terminate()
+        printed = first + server.stdout.read()
 
-    assert server.wait(timeout=TIME_LIMIT_SECONDS) == 0
-    server.stdout.close()
     assert "(token from PROCTOR_TOKEN)" in first
     assert 'AWS_SECRET_ACCESS_KEY="$PROCTOR_TOKEN"' in printed
     assert "a-token-of-the-user-alone" not in printed
@@ -152,41 +140,28 @@ def test_a_browser_is_opened_without_the_token_in_its_arguments(proctor):
     browser.write_text('#!/bin/sh\necho "$@" > arguments.part\nmv arguments.part arguments\n')
     browser.chmod(0o755)
     proctor.environment["BROWSER"] = f"{browser} %s"
-    server = proctor.start("serve", "--port", "0", "--json", "--open")
-    token = json.loads(server.stdout.readline())["token"]
-    try:
-        arguments = (
-            eventually(lambda: (proctor.folder / "arguments").exists())
-            and (proctor.folder / "arguments").read_text()
-        )
+    with serving(proctor, "--json", "--open") as (_, line):
+        token = json.loads(line)["token"]
+        assert eventually((proctor.folder / "arguments").exists)
+        arguments = (proctor.folder / "arguments").read_text()
 
         assert token not in arguments
         file = Path(urlsplit(arguments.strip()).path)
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert f"/?token={token}" in file.read_text()
-    finally:
-        server.terminate()
-        server.wait(timeout=TIME_LIMIT_SECONDS)
-        server.stdout.close()
 
 
 def test_a_server_on_all_addresses_says_one_that_a_browser_can_go_to(proctor):
-    server = proctor.start("serve", "--host", "0.0.0.0", "--port", "0", "--json")
-    told = json.loads(server.stdout.readline())
-    try:
+    with serving(proctor, "--host", "0.0.0.0", "--json") as (_, line):
+        told = json.loads(line)
         assert told["url"] == f"http://127.0.0.1:{told['port']}"
         assert urlopen(f"{told['url']}/login", timeout=TIME_LIMIT_SECONDS).status == 200
-    finally:
-        server.terminate()
-        server.wait(timeout=TIME_LIMIT_SECONDS)
-        server.stdout.close()
 
 
 def test_somebody_who_waits_for_a_run_to_stop_does_not_keep_the_server(proctor):
     with proctor.open_store() as store:
         # A run of a process that lives and does not listen: this one.
-        row = {"runId": "deaf", "createdAt": "2026-01-01T00:00:00.000Z", "job": "coding", "status": "running"}
-        store.create_batch({**row, "owner": this_process()}, [])
+        add_run(store, "deaf", status="running", owner=this_process())
     server = proctor.start("serve", "--no-token", "--port", "0", "--json")
     url = json.loads(server.stdout.readline())["url"]
     asking = threading.Thread(target=abort, args=(url,), daemon=True)

@@ -1,11 +1,9 @@
 """One session over HTTP: its transcript in parts, its long texts in pieces, its changes, its scores."""
 
-import json
 import subprocess
 
 import pytest
 from stocked_runs import HOSTILE, add_session, stock
-from websockets.sync.client import connect
 
 from proctor.score import Score
 from proctor.session import Intervention, Iteration, Merge, Message, Metric, ModelCall, Note, ToolCall, Usage
@@ -219,15 +217,14 @@ def test_who_watches_a_session_is_told_when_there_is_more(served, site):
     row = {"job": "coding", "status": "running", "startedAt": timestamp(site.now())}
     recorder = Recorder(writer, "live", row, site.now)
     writer.flush().result(TIME_LIMIT_SECONDS)
-    with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
-        live.send(json.dumps({"watch": [{"topic": "session", "id": "live"}]}))
-        assert json.loads(live.recv(timeout=TIME_LIMIT_SECONDS))["changes"]["lastPosition"] == 0
+    with served.live() as live:
+        assert live.watch(("session", "live"))["changes"]["lastPosition"] == 0
 
         recorder.record(Message(role="user", content="hello"))
-        assert json.loads(live.recv(timeout=TIME_LIMIT_SECONDS))["changes"]["lastPosition"] == 1
+        assert live.next()["changes"]["lastPosition"] == 1
 
         recorder.end("success", "completed", "", work_seconds=1, waiting_seconds=0)
-        assert json.loads(live.recv(timeout=TIME_LIMIT_SECONDS))["changes"]["status"] == "success"
+        assert live.next()["changes"]["status"] == "success"
     writer.close()
 
 

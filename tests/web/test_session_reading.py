@@ -4,7 +4,7 @@ import re
 
 import pytest
 from playwright.sync_api import expect
-from stocked_runs import HOSTILE, add_session, stock
+from stocked_runs import HOSTILE, add_session, change_items, stock
 
 from proctor.session import Iteration, Message, ModelCall, ToolCall, Usage
 
@@ -104,9 +104,7 @@ def run(site):
         ]
         status = {"status": "fail"} if number == 1 else {}
         add_session(site.store, f"r{number}", events, "reading", itemId=item.id, **status)
-        writer = site.store.writer()
-        writer.change("batch_items", ("reading", item.id), {"sessionId": f"r{number}", "status": "fail"})
-        writer.close()
+        change_items(site.store, "reading", {item.id: {"sessionId": f"r{number}", "status": "fail"}})
 
 
 def test_a_session_is_read_with_diffs_outline_check_neighbors_and_notes(served, run, open_page):
