@@ -42,11 +42,12 @@ def make_state(
 
 
 def changed_state(state: AppState, **changes: Any) -> AppState:
-    """The same with other fields, settings (`environment`) or clocks (`now`, `monotonic`)."""
+    """The same with other fields, settings (`environment`), store or clocks (`now`, `monotonic`)."""
+    store = changes.pop("store", state.store)
     clocks = changes.pop("now", state.now), changes.pop("monotonic", state.context.monotonic)
     names = {each.name for each in fields(Settings)} & set(changes) - {each.name for each in fields(AppState)}
     settings = replace(state.context.settings, **{name: changes.pop(name) for name in names})
-    return replace(state, context=_context(settings, state.store, *clocks), **changes)
+    return replace(state, context=_context(settings, store, *clocks), **changes)
 
 
 def _context(

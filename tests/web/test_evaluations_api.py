@@ -1,6 +1,7 @@
 """Evaluation jobs over HTTP, from a preview to the results; and the labels that people give."""
 
 import json
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -120,6 +121,29 @@ def test_a_job_tells_what_each_evaluator_found_and_the_lowest_sessions_first(ser
     assert any("140 EUR" in one["explanation"] for one in verdicts)
 
 
+def test_a_job_is_told_with_what_was_asked_of_it(served, proctor, job):
+    options = {"votes": 3, "description": "every night", "budget": 2.5, "maxSessions": 2, "concurrency": 1}
+    asked = wanted(name="full", evaluators=[CHECK], judge="scripted/judge", groundTruth="", **options)
+    full = ended(served, served.post("/api/evaluations", asked).json["id"])
+    plain = served.get(f"/api/evaluations/{job}").json
+
+    said = [
+        [one[name] for name in ("votes", "description", "budgetUsd", "sessions", "judge", "groundTruth")]
+        for one in (full, plain)
+    ]
+    assert said == [
+        [3, "every night", 2.5, 2, "scripted/judge", []],
+        [1, "", None, 6, "", ["travel@1"]],
+    ]
+    assert full["evaluators"] == [CHECK]
+    listed = served.get("/api/evaluations?search=FUL").json
+    assert ([one["id"] for one in listed["evaluations"]], listed["total"], listed["all"]) == (
+        [full["id"]],
+        1,
+        2,
+    )
+
+
 def test_results_and_reports_are_taken_away(served, job):
     lines = served.get(f"/api/evaluations/{job}/records").text.splitlines()
     assert len(lines) == 14
@@ -143,6 +167,9 @@ def test_files_that_are_sent_are_judged_where_they_were_put(served, proctor):
     text = (proctor.folder / "sessions.jsonl").read_text()
     path = served.post("/api/evaluations/files", {"name": "../../etc/passwd", "text": text}).json["path"]
     assert path.endswith("/passwd")
+    for name, safe in (("a b.jsonl", "a-b.jsonl"), (".hidden.", "hidden"), ("ü", "records")):
+        sent = served.post("/api/evaluations/files", {"name": name, "text": "ä"}).json["path"]
+        assert (Path(sent).name, Path(sent).read_text("utf-8")) == (safe, "ä")
     assert str(proctor.folder / "proctor-home" / "serve" / "uploads") in path
     source = {"kind": "files", "paths": [path], "fileKind": "otlp"}
     reply = served.post("/api/evaluations", wanted(source=source, name="sent"))
@@ -157,9 +184,11 @@ def test_labels_are_kept_on_the_scale_and_say_how_good_the_judge_is(served, job)
     def say(session, **said):
         return served.post(f"/api/sessions/{session}/labels", {"evaluator": MATCH, "who": "Ada", **said})
 
+    judged_as = {"Yes": [], "No": []}
     for session in ids:
         judged = served.get(f"/api/sessions/{session}/labels").json["things"]
         verdict = next(thing["verdict"] for thing in judged if thing["evaluator"] == MATCH)
+        judged_as[verdict["label"]].append(session)
         assert say(session, label=verdict["label"].lower(), note="I looked").status == 200
     (judge,) = served.get("/api/judges").json["judges"]
     assert (judge["things"], judge["agreement"]["value"], judge["kappa"]["value"]) == (6, 1.0, 1.0)
@@ -167,6 +196,14 @@ def test_labels_are_kept_on_the_scale_and_say_how_good_the_judge_is(served, job)
     assert any("too few" in remark for remark in judge["remarks"])
     assert not any("--" in remark for remark in judge["remarks"])
 
+    # Somebody changes her mind, about one session after the other.
+    for session, label, words in (
+        (judged_as["Yes"][0], "No", "5 of 6: substantial agreement beyond chance."),
+        (judged_as["No"][0], "Yes", "4 of 6: fair agreement beyond chance."),
+        (judged_as["Yes"][1], "No", "3 of 6: no agreement beyond chance."),
+    ):
+        say(session, label=label)
+        assert served.get("/api/judges").json["judges"][0]["words"] == f"The same as people in {words}"
     things = say(ids[0], value=1.0).json["things"]
     (label,) = next(thing["labels"] for thing in things if thing["evaluator"] == MATCH)
     assert (label["label"], label["value"], label["who"]) == ("Yes", 1.0, "Ada")

@@ -45,7 +45,7 @@ def test_a_table_becomes_a_run_and_importing_it_again_replaces(served):
     ("address", "text", "words"),
     [
         (ADDRESS, "a,b\n1,2\n", "results.csv"),
-        (ADDRESS.replace("results.csv", "results.docx"), CSV, "results.docx is not a table"),
+        (ADDRESS.replace("results.csv", "..%2Fa%20b.docx"), CSV, "a-b.docx is not a table"),
         (ADDRESS.replace("run=board", "run=..%2Fx"), CSV, "../x"),
         (ADDRESS.replace("task%3Dinstance_id", "task"), CSV, "task does not map a column"),
     ],

@@ -261,9 +261,12 @@ def test_the_first_tasks_of_a_large_run_are_there_while_all_items_are_read(serve
 
 def test_groups_are_counted_before_they_are_compared(served, site):
     _, models, _ = stock_matrix(site)
+    stock(site.store, count=20)
 
     groups = served.get("/api/compare/counts?run=grid&by=model").json["groups"]
 
     assert {tuple(one.values()) for one in groups} == {(models[0], 6, 6, 6), (models[1], 5, 5, 2)}
+    by_agent = served.get("/api/compare/counts?run=stocked&by=agent").json["groups"]
+    assert [tuple(one.values()) for one in by_agent] == [("claude", 18, 15, 8)]
     assert served.get("/api/compare/counts?run=grid&by=task").json["groups"] == []
     assert served.get("/api/compare/counts?run=grid").status == 400

@@ -6,6 +6,8 @@ from playwright.sync_api import expect
 from stocked_runs import add_run, change_items
 
 from proctor.item import Item
+from proctor.store import timestamp
+from proctor.store.definitions import Token
 
 MODELS = "scripted/good, scripted/bad"
 
@@ -63,6 +65,18 @@ def test_what_a_plan_and_a_list_of_datasets_leave_out_is_counted(served, monkeyp
     assert (len(first["datasets"]), len(second["datasets"]), first["total"], second["total"]) == (2, 1, 3, 3)
     names = {one["name"] for answer in (first, second) for one in answer["datasets"]}
     assert names == {"one", "two", "three"}
+
+
+def test_a_dataset_of_another_kind_takes_no_test_cases(served, site):
+    at = timestamp(site.now())
+    row = {"id": "x-1", "name": "other", "schemaType": "THIRD_PARTY_EVALUATION_V1", "description": ""}
+    row |= {"kmsKeyArn": "", "createdAt": at, "updatedAt": at}
+    site.store.datasets.create(row, {}, Token(operation="x", token="", request={}))
+
+    refused = served.post("/api/test-cases", {"prompt": "x", "dataset": "other"})
+
+    assert refused.status == 400
+    assert refused.json["error"]["problem"] == "the dataset other has examples of another kind"
 
 
 def test_characters_that_yaml_refuses_stay_in_the_plan_of_a_test_case(served):

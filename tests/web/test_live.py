@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from stocked_runs import add_run
 from typed import PROMPTS, SLOW
 from websockets.exceptions import ConnectionClosedError
 
@@ -67,6 +68,14 @@ def test_who_watches_what_is_not_there_is_told_so(served):
         "there is no topic weather",
         "there is no run none",
     ]
+
+
+def test_who_watches_a_run_that_is_deleted_is_told_so(served, site):
+    add_run(site.store, "brief")
+    with served.live() as live:
+        live.watch(("run", "brief"))
+        served.ask("DELETE", "/api/runs/brief")
+        assert live.next()["error"]["problem"] == "there is no run brief"
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from databases import query
 from proctor.batch.ingest import keep_arrivals
+from proctor.errors import StoreError
 from proctor.telemetry.otlp import decode_json
 from proctor.testing import eventually
 from proctor.web import otlp
@@ -247,6 +248,26 @@ def test_with_a_token_only_those_who_show_it_may_send(serve: Any) -> None:
     assert [refused.status, wrong.status, right.status] == [401, 401, 200]
     assert refused.json["code"] == 16
     assert len(query(served.site.store, 'SELECT 1 FROM "arrivals"')) == 1
+
+
+def test_what_cannot_be_kept_now_is_to_be_sent_again(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def locked() -> Any:
+        raise StoreError("store error: database is locked")
+
+    refused = serve(now=locked).post("/v1/traces", message(SPAN))
+    body = json.dumps(message(SPAN)).encode()
+    monkeypatch.setattr(otlp, "MOST_BYTES_IN_FLIGHT", len(body) - 1)
+    busy = serve().ask("POST", "/v1/traces", body)
+    monkeypatch.setattr(otlp, "MOST_BYTES_IN_FLIGHT", len(body))
+
+    assert (
+        (refused.status, refused.headers["retry-after"])
+        == (busy.status, busy.headers["retry-after"])
+        == (503, "5")
+    )
+    assert refused.json == {"code": 14, "message": "it cannot be kept now; send it again"}
+    assert busy.json == {"code": 14, "message": "too much is arriving at once; send it again"}
+    assert serve().ask("POST", "/v1/traces", body).status == 200
 
 
 def test_many_who_send_at_once_lose_nothing(served: Any) -> None:

@@ -5,8 +5,6 @@ import json
 from stocked_runs import HOSTILE, add_session, stock
 
 from proctor.session import Message, ToolCall
-from proctor.store import Store
-from proctor.store.keys import Keys, LocalKey
 
 
 def test_runs_sessions_and_transcripts_are_found_with_marks(served, site, proctor):
@@ -57,13 +55,3 @@ def test_what_is_deleted_is_not_found(served, site):
     assert served.ask("DELETE", "/api/runs/brief").status == 200
 
     assert served.get("/api/search?text=okapi").json["hits"] == []
-
-
-def test_an_encrypted_store_says_that_transcripts_are_not_searchable(served, site):
-    with Store(site.store.url, Keys(own=LocalKey(secret=bytes(range(32))))):
-        site.store._sealer.reload()
-
-    answer = served.get("/api/search?text=okapi").json
-
-    assert "encrypted: its transcripts are not searchable" in answer["problem"]
-    assert answer["hits"] == []

@@ -11,10 +11,13 @@ from websockets.exceptions import InvalidStatus
 
 from proctor.cli import serve as serve_command
 from proctor.errors import KeyMissing, NotFound, ProctorError, StoreError, UsageError
+from proctor.store import Store
+from proctor.store.keys import Keys, LocalKey
 from proctor.web import auth
 from proctor.web.auth import own_names
 from waiting import TIME_LIMIT_SECONDS
 
+KEY = bytes(range(32))
 TOKEN = "seven-horses-and-a-half"
 PAGES = ("/", "/new", "/models", "/settings", "/api/docs", "/compare", "/evaluations", "/nowhere")
 
@@ -443,3 +446,20 @@ def test_an_error_has_the_status_of_its_kind_and_a_mistake_of_the_server_tells_n
     assert said in page.text and "somebody" not in page.text
     assert ("Not found" in page.text) == (status == 404)
     assert "script-src 'self'" in page.headers["content-security-policy"]
+
+
+def test_a_server_on_an_encrypted_store_keeps_no_copies_beside_it(serve, site):
+    with Store(site.store.url, Keys(own=LocalKey(secret=KEY))) as store:
+        environment = {**site.environment, "PROCTOR_ENCRYPTION_KEY": KEY.hex()}
+        server = serve(store=store, environment=environment, user_environment=environment)
+        found = server.get("/api/search?text=okapi").json
+        file = server.post("/api/evaluations/files", {"name": "a.jsonl", "text": "okapi"})
+        table = server.ask("POST", "/api/tables?run=a&file=a.csv", b"a,b", {"content-type": "text/csv"})
+        server.wait_for(server.start("matrix: [{prompt: okapi, model: scripted/echo}]"), "completed")
+        serve.end()
+
+    assert "encrypted: its transcripts are not searchable" in found["problem"] and found["hits"] == []
+    for refused in (file, table):
+        assert refused.status == 400
+        assert refused.json["error"]["problem"] == "the store is encrypted, and an uploaded file would not be"
+    assert [path for path in site.home.rglob("*") if path.is_file() and b"okapi" in path.read_bytes()] == []

@@ -3,8 +3,9 @@
 import subprocess
 
 import pytest
-from stocked_runs import HOSTILE, add_session, stock
+from stocked_runs import HOSTILE, add_run, add_session, stock
 
+from proctor.item import Item
 from proctor.score import Score
 from proctor.session import Intervention, Iteration, Merge, Message, Metric, ModelCall, Note, ToolCall, Usage
 from waiting import TIME_LIMIT_SECONDS
@@ -301,6 +302,30 @@ def test_people_write_notes_stars_tags_and_ratings_about_any_session(served, sit
     assert served.post("/api/annotations", {"kind": "star", "sessionIds": [ids[0], "gone"]}).status == 404
     assert served.ask("DELETE", "/api/runs/notes").status == 200
     assert served.get("/api/tags").json == {"tags": []}
+
+
+def test_a_session_shows_the_beginning_of_its_prompt_and_details_that_are_not_large(served, site):
+    for prompt, details in (("x" * 4000, "y" * 19_000), ("x" * 4001, "y" * 20_000)):
+        item = Item(runner="prompt", prompt=prompt, details={"about": details}, factors={"a": "b"}, repeat=2)
+        run_id = f"run-{len(prompt)}"
+        add_run(site.store, run_id, [item])
+        add_session(site.store, f"of-{run_id}", [], run_id, itemId=item.id)
+    whole, cut = (served.get(f"/api/sessions/of-run-{size}").json["item"] for size in (4000, 4001))
+
+    assert whole["prompt"] == {"text": "x" * 4000, "size": 4000, "isCut": False}
+    assert cut["prompt"] == {"text": "x" * 4000, "size": 4001, "isCut": True}
+    assert (whole["repeat"], whole["factors"]) == (2, {"a": "b"})
+    assert (set(whole["details"]), cut["details"]) == ({"about"}, {})
+
+
+def test_the_first_twelve_metrics_with_several_steps_are_drawn(served, site):
+    many = [Metric(name=f"m{name:02}", value=1.0, step=step) for name in range(13) for step in (1, 2)]
+    add_session(site.store, "many", [Metric(name="a", value=1.0, step=1), *many])
+
+    charts = served.get("/api/sessions/many/charts").json["charts"]
+
+    assert [chart["caption"] for chart in charts] == [f"m{name:02}" for name in range(12)]
+    assert "m00 over turns" in charts[0]["svg"] and "step 2" in charts[0]["svg"]
 
 
 def test_the_outline_of_a_session_has_its_events_in_short_with_tokens_and_cost(served, site):

@@ -2,6 +2,7 @@
 
 import sqlite3
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from playwright.sync_api import expect
@@ -27,14 +28,18 @@ def forge(proctor):
     return item, session
 
 
-def test_the_interface_names_results_of_somebody_else(proctor, serve):
+def test_the_interface_names_results_of_somebody_else_within_thirty_seconds(proctor, serve):
     run_talk(proctor)
-    served = serve()
+    clock = [datetime(2026, 1, 1, tzinfo=UTC)]
+    served = serve(now=lambda: clock[0])
     right = {"isForged": False, "notes": [], "foreign": []}
     assert served.get("/api/runs/talk/signatures").json == right
 
     item, _ = forge(proctor)
-    answer = serve().get("/api/runs/talk/signatures").json
+    clock[0] += timedelta(seconds=29)
+    assert served.get("/api/runs/talk/signatures").json == right
+    clock[0] += timedelta(seconds=1)
+    answer = served.get("/api/runs/talk/signatures").json
 
     assert (answer["isForged"], answer["foreign"]) == (True, [item])
     assert answer["notes"] == [

@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from stocked_runs import add_run
 from typed import PROMPTS
 
 from proctor.jobs import recognize
@@ -179,20 +180,13 @@ def test_relative_paths_of_a_typed_plan_begin_where_the_server_was_started(serve
     assert served.wait_for(run_id, "completed")["counts"]["success"] == 1
 
 
-def test_a_name_that_is_taken_is_refused_before_anything_starts(served):
-    served.wait_for(served.start(PROMPTS, overrides={"runId": "twice"}), "completed")
+def test_a_name_that_is_taken_is_found_while_typing_by_validating_and_before_anything_starts(served, site):
+    text = f"# again\nrunId: twice\n{PROMPTS}"
+    add_run(site.store, "twice")
 
     refused = served.post("/api/runs", {"text": PROMPTS, "overrides": {"runId": "twice"}})
-
-    assert refused.status == 400
-    assert refused.json["error"]["problem"] == "there is already a run called twice"
+    assert (refused.status, refused.json["error"]["problem"]) == (400, "there is already a run called twice")
     assert served.get("/api/runs").json["all"] == 1
-
-
-def test_a_name_that_is_taken_is_found_while_typing_and_by_validating(served):
-    text = f"# again\nrunId: twice\n{PROMPTS}"
-    served.wait_for(served.start(text), "completed")
-
     for look in ("check", "validate"):
         (problem,) = served.post(f"/api/plans/{look}", {"text": text}).json["problems"]
         assert problem["problem"] == "there is already a run called twice"
@@ -216,6 +210,31 @@ def test_what_only_the_command_finds_out_is_told_too(served):
 
     assert refused.status == 400
     assert "/nowhere/at/all" in refused.json["error"]["problem"]
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ("""echo '{"error": "in the document"}'; echo proctor: other >&2""", "in the document"),
+        ("printf 'note\\nproctor: first\\nproctor: no plan\\n' >&2", "no plan"),
+        ("echo ' only a message ' >&2", "only a message"),
+        ("true", "the command failed without a message"),
+    ],
+)
+def test_a_command_that_fails_is_told_with_its_error(serve, site, script, problem):
+    add_run(site.store, "cut", status="halted", planText=PROMPTS, planPath="/plan.yaml")
+    server = serve(command=["sh", "-c", f"{script}; exit 2"])
+
+    for path, typed in (("/api/runs", {"text": PROMPTS}), ("/api/runs/cut/resume", {})):
+        refused = server.post(path, typed)
+        assert (refused.status, refused.json["error"]["problem"]) == (400, problem), path
+
+
+def test_a_run_that_has_not_started_in_time_may_still_start(serve, monkeypatch):
+    monkeypatch.setattr(plans, "START_SECONDS", 0.1)
+    refused = serve(command=["sh", "-c", "sleep 1"]).post("/api/runs", {"text": PROMPTS})
+
+    assert refused.json["error"]["problem"] == "the run has not started within 0.1 s"
 
 
 def test_the_engine_can_be_chosen_as_on_the_command_line(served):
