@@ -2,12 +2,12 @@
 
 import asyncio
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from app_states import changed_state, make_state
@@ -16,8 +16,10 @@ from threaded_server import ThreadedServer
 
 from command_server import CommandServer
 from commands import Command
+from proctor.stats.results import load_results
 from proctor.web.app import create_app
 from proctor.web.state import AppState
+from waiting import TIME_LIMIT_SECONDS
 
 PAGE_SECONDS = 120.0
 """For anything a test expects of a page."""
@@ -38,30 +40,15 @@ class _Servers:
     running: list[ThreadedServer] = field(default_factory=list)
 
     def __call__(self, **changes: Any) -> Served:
-        port = changes.pop("port", None)
+        port = changes.pop("port", 0)
         site = changed_state(self.site, **changes)
-        app = create_app(site)
-        server = _start_on_usual_port(app) if port is None else ThreadedServer(app, port=port)
+        server = ThreadedServer(create_app(site), port=port)
         self.running.append(server)
         return Served(site, server.port)
 
     def end(self) -> None:
         for server in self.running:
             server.stop()
-
-
-_usual_port = 0
-
-
-def _start_on_usual_port(app: Any) -> ThreadedServer:
-    """A server on the port of the first one if that is free: the browser has its scripts already."""
-    global _usual_port
-    try:
-        server = ThreadedServer(app, port=_usual_port)
-    except OSError:
-        return ThreadedServer(app)
-    _usual_port = server.port
-    return server
 
 
 @contextmanager
@@ -130,26 +117,33 @@ def slow_model(proctor: Command) -> Path:
     return path
 
 
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Every run is large; loading it waits after its first page until the gate is opened."""
+    gate = threading.Event()
+
+    def load(read: Any, runs: Any, now: Any, progress: Callable[[int], None]) -> Any:
+        def waiting(items: int) -> None:
+            progress(items)
+            assert gate.wait(TIME_LIMIT_SECONDS)
+            progress(0)
+
+        return load_results(read, runs, now, waiting)
+
+    monkeypatch.setattr("proctor.stats.results.load_results", load)
+    monkeypatch.setattr("proctor.web.state.LARGE", 0)
+    yield gate
+    gate.set()
+
+
 WINDOW = {"width": 1280, "height": 800}
 
 
 class Chromium:
-    """A browser, and the event loop it is driven by, which is at rest between tests.
-
-    One context serves a test after the other. Scripts of pages stay in its cache, compiled, and its empty
-    page keeps the process of the pages alive: the first page of a test takes half the processor time it
-    takes in a context of its own. Between tests it forgets everything else.
-    """
+    """A browser, and the event loop it is driven by, which is at rest between tests."""
 
     def __init__(self, browser: Any, loop: Any) -> None:
         self.browser, self._loop = browser, loop
-        self._is_lent = False
-        self._renew()
-
-    def _renew(self) -> None:
-        self._context = self.new_context()
-        self._empty_page = self._context.new_page()
-        self._storage = self._context.new_cdp_session(self._empty_page)
 
     @contextmanager
     def driven(self) -> Iterator[Any]:
@@ -160,46 +154,16 @@ class Chromium:
         finally:
             asyncio._set_running_loop(None)
 
-    def new_context(self, **options: Any) -> Any:
-        """A context that knows nothing yet, where nothing moves: animations are drawn 60 times a second."""
+    def new_page(self, **options: Any) -> Any:
+        """A page that knows nothing yet, where nothing moves: animations are drawn 60 times a second."""
         context = self.browser.new_context(**{"viewport": WINDOW, "reduced_motion": "reduce", **options})
         context.set_default_timeout(PAGE_SECONDS * 1000)
-        return context
-
-    def new_page(self, **options: Any) -> Any:
-        """A page in a context that knows nothing yet but scripts, or in a new one if a test has that one."""
-        if self._is_lent or options.keys() - {"viewport", "color_scheme"}:
-            return self.new_context(**options).new_page()
-        self._is_lent = True
-        page = self._context.new_page()
-        if viewport := options.get("viewport"):
-            page.set_viewport_size(viewport)
-        if scheme := options.get("color_scheme"):
-            page.emulate_media(color_scheme=scheme)
-        return page
+        return context.new_page()
 
     def forget(self) -> None:
-        """Close the pages of a test, and remove what they stored."""
+        """Close the pages of a test, and all that they stored."""
         for context in self.browser.contexts:
-            if context is not self._context:
-                context.close()
-        if not self._is_lent:
-            return
-        self._is_lent = False
-        if self._empty_page.evaluate("'__pwClock' in globalThis"):
-            # A clock that a test has set applies to every page from then on.
-            self._context.close()
-            self._renew()
-            return
-        pages = [page for page in self._context.pages if page is not self._empty_page]
-        origins = {"{0.scheme}://{0.netloc}".format(urlsplit(page.url)) for page in pages}
-        for page in pages:
-            page.close()
-        for origin in origins | {f"http://127.0.0.1:{_usual_port}"}:
-            self._storage.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
-        self._context.clear_cookies()
-        self._context.clear_permissions()
-        self._context.unroute_all()
+            context.close()
 
 
 @pytest.fixture(scope="session")

@@ -5,10 +5,8 @@ import sys
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from starlette.routing import Mount, Route, WebSocketRoute
 from typed import PROMPTS
 
-from proctor.web.app import create_app
 from waiting import TIME_LIMIT_SECONDS
 
 # Of each operation; ten times as many with the profile `long` of `make chaos`.
@@ -52,16 +50,6 @@ def test_no_request_brings_the_server_down_and_every_answer_is_as_described(inte
     assert {"GET /api/runs", "POST /api/runs", "POST /api/plans/check", "GET /api/settings"} <= tried
 
 
-def test_requests_are_matched_with_the_routes_that_were_made_at_the_start(site):
-    """Not with included routers: FastAPI makes their routes a second time while the first request waits."""
-    app = create_app(site)
-
-    assert [route for route in app.routes if not isinstance(route, Route | WebSocketRoute | Mount)] == []
-    assert len(app.routes) > 100
-    # After the description of the interface: a page has forty scripts.
-    assert [route.path for route in app.routes[:2]] == ["/api/openapi.json", "/static"]
-
-
 def test_every_operation_says_what_it_is_for(served):
     document = served.get("/api/openapi.json").json
 
@@ -73,15 +61,10 @@ def test_every_operation_says_what_it_is_for(served):
     ]
 
     assert silent == []
-    text = re.sub(r"<[^>]*>|\s+", " ", served.get("/api/docs").text)
-    manual = " ".join(text.split())
-    assert (
-        "GET /api/compare/items Tasks with different results in two groups Largest differences first."
-        in manual
-    )
-    assert (
-        "Parameters run * list of string in query. The first is the baseline. metric * string in query"
-        in manual
-    )
-    assert "direction | higher | lower | all in query. Of the candidate" in manual
-    assert "POST /api/runs Start" in manual and "201 StartedRun" in manual
+    manual = " ".join(re.sub("<[^>]*>", " ", served.get("/api/docs").text).split())
+    for words in (
+        "GET /api/compare/items Tasks with different results in two groups Largest differences first.",
+        "Parameters run * list of string in query. The first is the baseline. metric * string in query",
+        "direction | higher | lower | all in query. Of the candidate",
+    ):
+        assert words in manual

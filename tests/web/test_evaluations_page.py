@@ -1,7 +1,6 @@
 """The Evaluations pages in a real browser: from recorded sessions to what people think of the verdicts."""
 
 import json
-import os
 import re
 
 import pytest
@@ -207,9 +206,3 @@ def test_drift_is_a_plot_with_its_crossings_and_names_are_only_text(served, open
     expect(page.locator("#drift")).to_contain_text("<script>")
     assert page.locator("#drift script, #drift img").count() == 0 and page.evaluate("window.pwned") is None
     assert page.evaluate(WIDTH) <= 0
-    if folder := os.environ.get("PROCTOR_SCREENSHOTS"):
-        page.screenshot(path=f"{folder}/phone.png", full_page=True)
-        page.set_viewport_size({"width": 1280, "height": 900})
-        page.screenshot(path=f"{folder}/light.png", full_page=True)
-        page.emulate_media(color_scheme="dark")
-        page.screenshot(path=f"{folder}/dark.png", full_page=True)

@@ -1,13 +1,10 @@
 """Lists of items over HTTP: filters, order, neighbors of a session."""
 
-import threading
-
 import pytest
 from stocked_runs import MODELS, NOW, add_run, add_score, add_session, change_items, positions, stock
 
 from proctor.item import Item
 from proctor.session import Message
-from proctor.stats.results import load_results
 from proctor.store import timestamp
 from proctor.store.annotations import Annotation
 
@@ -234,21 +231,13 @@ def test_all_repeats_of_a_cell_can_be_read(served, site):
     assert served.get("/api/runs/grid/matrix/items").status == 422
 
 
-def test_the_first_tasks_of_a_large_run_are_there_while_all_items_are_read(served, site, monkeypatch):
+def test_the_first_tasks_of_a_large_run_are_there_while_all_items_are_read(served, site, gate):
     tasks, models, _ = stock_matrix(site)
-    may_load = threading.Event()
-
-    def load(*arguments):
-        assert may_load.wait(60)
-        return load_results(*arguments)
-
-    monkeypatch.setattr("proctor.stats.results.load_results", load)
-    monkeypatch.setattr("proctor.web.state.LARGE", 0)
 
     first = served.get("/api/runs/grid/matrix?wait=0").json
     searched = served.get("/api/runs/grid/matrix?wait=0&search=two").json
     charts = served.get("/api/runs/grid/charts?by=model&wait=0").json
-    may_load.set()
+    gate.set()
     whole = served.get("/api/runs/grid/matrix").json
 
     assert (first["isCurrent"], first["levels"], first["rows"][0]["task"]) == (False, list(models), "one")

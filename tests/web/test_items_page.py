@@ -1,7 +1,6 @@
 """The items and the matrix of a run in a real browser: filters, selected items, words that differ."""
 
 import re
-import threading
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -10,7 +9,6 @@ from stocked_runs import HOSTILE, MODELS, NOW, add_score, add_session, stock
 
 from proctor.item import Item
 from proctor.session import Message
-from proctor.stats.results import load_results
 from proctor.store import timestamp
 from proctor.store.annotations import Annotation
 
@@ -278,9 +276,7 @@ def test_a_matrix_shows_who_passed_what_where_they_differ_and_the_session_behind
     expect(matrix.locator("[title*='\u202e']")).to_have_count(0)
 
 
-def test_the_drawer_of_a_cell_has_all_its_repeats_also_while_a_large_run_is_read(
-    listed, open_page, monkeypatch
-):
+def test_the_drawer_of_a_cell_has_all_its_repeats_also_while_a_large_run_is_read(listed, open_page, gate):
     store = listed.site.store
     made = [
         Item(runner="prompt", prompt="capital", model=MODELS[0], factors={"model": MODELS[0]}, repeat=repeat)
@@ -295,19 +291,11 @@ def test_the_drawer_of_a_cell_has_all_its_repeats_also_while_a_large_run_is_read
         add_session(store, session, events, "repeated", itemId=item.id)
         writer.change("batch_items", ("repeated", item.id), {"status": status, "sessionId": session})
     writer.close()
-    may_load = threading.Event()
-
-    def load(*arguments):
-        assert may_load.wait(60)
-        return load_results(*arguments)
-
-    monkeypatch.setattr("proctor.stats.results.load_results", load)
-    monkeypatch.setattr("proctor.web.state.LARGE", 0)
     page = open_page(f"{listed.url}/runs/repeated#matrix")
 
-    expect(page.locator("#matrix-count")).to_have_text("The first tasks. Reading 0 of 3 items…")
+    expect(page.locator("#matrix-count")).to_have_text("The first tasks. Reading 3 of 3 items…")
     expect(page.get_by_role("grid", name="Matrix").get_by_role("rowheader")).to_have_text(["capital"])
-    may_load.set()
+    gate.set()
     expect(page.locator("#matrix-count")).to_have_text("1 task", timeout=30_000)
     page.get_by_role("grid", name="Matrix").get_by_text("2 of 3 passed").click()
     drawer = page.get_by_role("dialog", name="capital")

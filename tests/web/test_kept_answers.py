@@ -3,7 +3,7 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from stocked_runs import change_items, stock
+from stocked_runs import change_items, positions, stock
 
 from proctor.store import RetrySelection, timestamp
 from proctor.web.app import MOST_THREADS
@@ -24,11 +24,12 @@ def test_the_page_of_a_run_shows_what_was_done_to_it_since(served, site):
     assert served.get("/api/runs/stocked/charts").json != drawn
 
 
-def test_many_who_ask_at_once_share_a_few_connections_to_the_store(served, site):
-    stock(site.store)
+def test_many_who_ask_for_the_same_order_at_once_all_get_it_over_a_few_connections_to_the_store(served, site):
+    stock(site.store, count=500)
     with ThreadPoolExecutor(30) as callers:
-        replies = list(callers.map(lambda _: served.get("/api/runs/stocked/items").status, range(60)))
+        replies = list(callers.map(lambda _: positions(served, "order=costUsd"), range(60)))
 
-    assert set(replies) == {200}
+    assert len(replies[0]) == 500
+    assert all(reply == replies[0] for reply in replies)
     workers = [thread for thread in threading.enumerate() if "AnyIO" in thread.name]
     assert 0 < len(workers) <= MOST_THREADS

@@ -8,34 +8,13 @@ from playwright.sync_api import expect
 from stocked_judgements import compared_run
 from stocked_runs import add_duel, stock
 
-from proctor.stats.results import load_results
 from proctor.testing import eventually
-from proctor.web.results import RunResults
 
 TASKS = {f"task {n}": "success" if n < 6 else "fail" for n in range(20)}
 
 
 def names_of_threads():
     return [thread.name for thread in threading.enumerate()]
-
-
-@pytest.fixture
-def gate(monkeypatch):
-    """Every run is large; loading waits until the gate opens after the first page."""
-    gate = threading.Event()
-
-    def load(read, runs, now, progress):
-        def waiting(items):
-            progress(items)
-            assert gate.wait(60)
-            progress(0)
-
-        return load_results(read, runs, now, waiting)
-
-    monkeypatch.setattr("proctor.stats.results.load_results", load)
-    monkeypatch.setattr("proctor.web.state.LARGE", 0)
-    yield gate
-    gate.set()
 
 
 def test_a_comparison_of_large_runs_tells_how_many_items_are_read_and_comes_later(served, site, gate):
@@ -86,21 +65,6 @@ def test_loading_and_computing_end_with_the_server(serve, site, gate):
     assert not {"results", "load results"} & set(names_of_threads())
     # The web framework tells its own threads to end, and does not wait for them.
     eventually(lambda: Counter(names_of_threads()) == before)
-
-
-def test_results_that_are_not_begun_when_the_server_ends_are_not_computed(site, gate):
-    add_duel(site.store, "large", 30, lambda n, _: n % 2 == 0)
-    computed = RunResults(site)
-    computed.of("large", 0)
-    site.results.close()
-    gate.set()
-    computed.close()
-
-    assert "results" not in names_of_threads()
-    # A server that is started again loads them.
-    site.results.open()
-    assert len(site.results.of("large")) == 60
-    assert not site.results._loading, "a lock lasts as long as its loading"
 
 
 @pytest.mark.browser

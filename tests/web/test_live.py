@@ -1,5 +1,6 @@
 """One channel a page: what changes is told, and what was missed."""
 
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +9,7 @@ from typed import PROMPTS, SLOW
 from websockets.exceptions import ConnectionClosedError
 
 from proctor.errors import StoreError
-from proctor.web.live import TICK_SECONDS, Hub, RunsTopic
+from proctor.web.live import TICK_SECONDS, Hub
 
 RUNS = ("runs", "")
 
@@ -90,34 +91,41 @@ def test_a_message_that_makes_no_sense_ends_the_channel_and_nothing_else(served,
     assert served.get("/api/runs").status == 200
 
 
-def fails_once(monkeypatch, error):
-    """The topic of all runs fails when it is asked for the first time."""
-    answers, left = RunsTopic.state, [error]
+class FailingClock:
+    """The time, and once an error instead, as of a store that cannot be read."""
 
-    async def state(topic, version):
-        if left:
-            raise left.pop()
-        return await answers(topic, version)
+    error = None
 
-    monkeypatch.setattr(RunsTopic, "state", state)
+    def __call__(self):
+        if self.error:
+            error, self.error = self.error, None
+            raise error
+        return datetime.now(UTC)
 
 
-def test_a_store_that_does_not_answer_for_a_moment_ends_no_channel(served, monkeypatch):
-    fails_once(monkeypatch, StoreError("store error: database is locked"))
+def test_a_store_that_does_not_answer_for_a_moment_ends_no_channel(serve):
+    clock = FailingClock()
+    served = serve(now=clock)
     with served.live() as live:
+        clock.error = StoreError("store error: database is locked")
         assert live.watch(RUNS)["full"] is True
+    assert clock.error is None
 
 
-def test_a_page_that_cannot_be_told_is_cut_off_so_that_it_connects_anew(served, monkeypatch):
-    fails_once(monkeypatch, ValueError("a mistake of ours"))
-    with served.live() as live, pytest.raises(ConnectionClosedError):
-        live.watch(RUNS)
+def test_a_page_that_cannot_be_told_is_cut_off_so_that_it_connects_anew(serve):
+    clock = FailingClock()
+    served = serve(now=clock)
+    with served.live() as live:
+        clock.error = ValueError("a mistake of ours")
+        with pytest.raises(ConnectionClosedError):
+            live.watch(RUNS)
 
     with served.live() as live:
         assert live.watch(RUNS)["full"] is True
 
 
 async def test_a_topic_is_read_after_a_commit_and_once_a_second_without_one(monkeypatch):
+    # White-box: how often the store is read is no part of any answer.
     clock, commits, reads = [1000.0], [1], list[int]()
 
     class Counted:

@@ -5,7 +5,6 @@ import html
 import io
 import json
 import re
-import threading
 import zipfile
 from datetime import timedelta
 
@@ -419,21 +418,6 @@ def test_a_page_is_told_to_look_again_when_everything_changed_at_once(served, si
 
         changes = live.next()["changes"]
         assert (changes["reset"], changes["items"], changes["run"]["counts"]["queued"]) == (True, [], 46)
-
-
-def test_many_who_ask_for_the_same_order_at_once_all_get_it(served, site):
-    stock(site.store, count=2000)
-    found = []
-    asking = [
-        threading.Thread(target=lambda: found.append(positions(served, "order=costUsd"))) for _ in range(8)
-    ]
-    for one in asking:
-        one.start()
-    for one in asking:
-        one.join(timeout=TIME_LIMIT_SECONDS)
-
-    assert len(found) == 8
-    assert all(one == found[0] for one in found)
 
 
 def test_a_run_in_which_stand_ins_took_part_says_so(served, site):

@@ -52,6 +52,7 @@ def as_role(role):
         ("DELETE", "/api/datasets/none/examples/none", "run"),
         ("POST", "/api/runs", "run"),
         ("POST", "/api/plans/check", "run"),
+        ("POST", "/api/tables", "run"),
         ("POST", "/api/runs/none/abort", "run"),
         ("DELETE", "/api/runs/none", "admin"),
         ("GET", "/api/audit", "admin"),
@@ -169,6 +170,7 @@ def test_every_act_is_in_the_audit_log_and_nothing_that_only_reads(serve):
 
 
 def test_an_act_that_fails_inside_the_server_is_in_the_audit_log(serve, monkeypatch):
+    # White-box: no request is known that makes the server fail, and the clock is that of the log too.
     server = serve()
     monkeypatch.setattr(type(server.site.store), "answer_question", lambda *_: 1 / 0)
 

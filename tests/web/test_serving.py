@@ -18,7 +18,7 @@ from urllib.request import Request, urlopen
 import pytest
 from calling import Served, serving
 from stocked_runs import add_run
-from typed import PROMPTS, SLOW
+from typed import SLOW
 
 from databases import query
 from proctor.store.writer import this_process
@@ -45,13 +45,6 @@ def test_ctrl_c_in_the_servers_terminal_stops_no_batch(serve, proctor, slow_mode
     assert server.wait(timeout=TIME_LIMIT_SECONDS) == 130
     server.stdout.close()
     assert serve().wait_for(run_id, "completed")["counts"]["success"] == 4
-
-
-def test_a_second_server_on_the_same_store_shows_the_same(serve):
-    one, other = serve(), serve()
-    run_id = one.start(PROMPTS)
-
-    assert other.wait_for(run_id, "completed")["runId"] == run_id
 
 
 def test_the_command_serves_says_where_and_ends_when_it_is_asked_to(proctor, site):
