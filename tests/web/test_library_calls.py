@@ -42,19 +42,7 @@ def test_programs_that_a_request_starts_do_not_get_the_secrets_of_the_server(sit
     assert settings.environment == {"OPENAI_API_KEY": "kept", "MORE": "kept"}
 
 
-def test_models_agents_tasks_and_trials_need_no_command(serve, proctor):
-    server = serve(command=["/nonexistent/proctor"])
-    for name in ("set.jsonl", "-set.jsonl"):
-        (proctor.folder / name).write_text('{"prompt": "2+2?", "expected": "4"}\n')
-
-    assert "scripted/ok" in {model["name"] for model in server.get("/api/models").json["models"]}
-    assert "scripted" in {agent["name"] for agent in server.get("/api/agents").json["agents"]}
-    assert server.post("/api/trials", {"model": "scripted/ok"}).json["well"] is True
-    for name in ("set.jsonl", "-set.jsonl"):
-        assert len(server.get(f"/api/tasks?path={name}").json["tasks"]) == 1
-
-
-def test_an_agent_is_tried_in_the_server(serve):
+def test_an_agent_is_tried_in_the_server_without_a_command(serve):
     server = serve(command=["/nonexistent/proctor"])
 
     tried = server.post("/api/trials", {"agent": "builtin", "model": "scripted/ok"}).json

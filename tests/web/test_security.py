@@ -124,7 +124,7 @@ def test_browsers_keep_the_files_of_a_page_which_have_their_version_in_the_addre
     assert shared.get(app.replace("app.js", "../app.py")).status == 404
 
 
-def test_without_the_token_only_the_way_to_give_it_can_be_seen(locked):
+def test_without_the_token_only_the_way_to_give_it_can_be_seen(locked, shared):
     wants_a_token = {
         "problem": "this server wants a token",
         "remedy": "Send it: Authorization: Bearer TOKEN.",
@@ -142,12 +142,10 @@ def test_without_the_token_only_the_way_to_give_it_can_be_seen(locked):
     login = locked.get("/login?next=/new%3Fa=b")
     assert login.status == 200 and 'value="/new?a=b"' in login.text and "Invalid token" not in login.text
     assert locked.get("/static/proctor.css").status == 200
+    # A server without one has no login.
+    assert shared.get("/login?next=/new").headers["location"] == "/"
     with pytest.raises(InvalidStatus), locked.live():
         pass
-
-
-def test_a_server_without_a_token_has_no_login(shared):
-    assert shared.get("/login?next=/new").headers["location"] == "/"
 
 
 def test_a_program_shows_the_token_as_bearer(serve_shared):
