@@ -1,6 +1,5 @@
 """Parts of reading tasks on their own: histories, issues, repositories, predictions, written files."""
 
-import asyncio
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,20 +9,19 @@ from typing import Any
 
 import pytest
 
-from proctor.errors import PlanError, ProctorError, UsageError, WorkspaceError
-from proctor.tasks import formats, harbor, history, markdown, predictions
-from proctor.tasks.formats import read_folder, write_task_set
+from proctor.errors import UsageError
+from proctor.tasks import history, markdown, predictions
+from proctor.tasks.formats import write_task_set
 from proctor.tasks.history import (
     CommitCandidate,
     CommitValidation,
-    MiningOptions,
     MiningResult,
     Rejection,
     find_candidates,
     since_date,
 )
 from proctor.tasks.statement import read_issues, title_and_body
-from proctor.tasks.task import ReadOptions, Task, TaskFolder, TaskSet, read_repos
+from proctor.tasks.task import ReadOptions, Task, TaskSet, read_repos
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 
@@ -146,22 +144,6 @@ def test_what_is_no_period(since: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("script", "command"),
-    [
-        ("tsc && vitest --coverage", "npx vitest run"),
-        ("eslint . && jest --ci ; echo done", "npx jest --ci"),
-        ("mocha 'test/*.js' | cat", "npx mocha 'test/*.js'"),
-        ("tape test.js", "npx tape test.js"),
-        ("tsc; node --import x --test dist && true", "node --import x --test dist"),
-        ("echo", "npm test"),
-    ],
-)
-def test_the_tests_of_a_node_package(script: str, command: str) -> None:
-    assert history._node_check(json.dumps({"scripts": {"test": script}})) == command
-    assert history._node_check("{") == "npm test"
-
-
 def test_the_document_of_what_was_found() -> None:
     (one,), _ = find_candidates(log(("c1", "p1", "Ada", "Add totals", FIGURES)), "10d", NOW)
     task = CommitValidation(
@@ -206,65 +188,6 @@ def test_the_document_of_what_was_found() -> None:
         "flaky": [{"commit": "c2", "tests": [f"t{n}" for n in range(20)]}],
         "rejected": [{"commit": "c3", "reason": "no tests changed"}],
     }
-
-
-# --- Trials of a commit ---
-
-
-def trial(setup: str = "", timeout: float = 5.0, **finished: Any) -> history._Trial:
-    made = history._Trial.__new__(history._Trial)
-    made._options = MiningOptions(repo=Path("/r"), out=Path("/o"), setup=setup, timeout=timeout)
-    made._home = Path("/nowhere")
-    made.last_line = ""
-    usual = {"timed_out": False, "exit_code": 0, "output": ""}
-
-    async def run(command: str, phase: str) -> Any:
-        made.last_line += f"{phase}:{command}"
-        return SimpleNamespace(**usual | finished)
-
-    made._run = run  # type: ignore[method-assign,assignment]
-    return made
-
-
-def test_a_setup_that_fails_is_reported_with_the_end_of_its_output() -> None:
-    good = trial("make deps")
-    asyncio.run(good.set_up())
-    assert good.last_line == "setup:make deps"
-    none = trial("")
-    asyncio.run(none.set_up())
-    assert none.last_line == ""
-    for finished in ({"exit_code": 3}, {"timed_out": True, "exit_code": 3}):
-        with pytest.raises(WorkspaceError) as error:
-            asyncio.run(trial("make deps", output="x" * 9 + "y" * 300 + "\n", **finished).set_up())
-        assert str(error.value) == f"setup failed: `make deps` exited with 3: {'y' * 300}"
-    with pytest.raises(WorkspaceError, match=r"^setup failed: `make deps` exited with 0: $"):
-        asyncio.run(trial("make deps", timed_out=True).set_up())
-
-
-def test_tests_that_do_not_end_have_no_result() -> None:
-    with pytest.raises(WorkspaceError, match=r"^the tests were still running after 2\.5 s$"):
-        asyncio.run(trial(timeout=2.5, timed_out=True).run_tests("make test"))
-
-
-def test_a_program_that_cannot_run_rejects_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = history._Trial.__new__(history._Trial)
-    made._options = MiningOptions(repo=Path("/r"), out=Path("/o"))
-    made._tree = SimpleNamespace(folder=Path("/t/t"), place=Path("/t"), base=SimpleNamespace(folders=()))  # type: ignore[assignment]
-    made._sandbox = SimpleNamespace(confine=lambda *_, **__: None)  # type: ignore[assignment]
-    made._home, made._environment, made._attempt = Path("/h"), {}, "a"
-
-    def failing(error: Exception) -> None:
-        async def run(*_: object, **__: object) -> None:
-            raise error
-
-        monkeypatch.setattr(history, "run", run)
-
-    failing(ProctorError("no such program"))
-    with pytest.raises(WorkspaceError, match=r"^running `make`: no such program$"):
-        asyncio.run(made._run("make", "check"))
-    failing(UsageError("no sandbox"))
-    with pytest.raises(UsageError, match=r"^no sandbox$"):
-        asyncio.run(made._run("make", "check"))
 
 
 # --- Issues and repositories ---
@@ -331,55 +254,6 @@ def test_clones_are_found_by_owner_and_name(tmp_path: Path, place: str) -> None:
 
 
 # --- Files of tasks ---
-
-
-def test_so_many_tasks_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.md").write_text(
-            f"---\nempty: true\ncheck: 'true'\n---\n# Task: {name}\n\nDo it.\n"
-        )
-    monkeypatch.setattr(markdown, "MOST_TASKS", 2)
-    assert len(markdown.read_tasks(tmp_path)) == 2
-    monkeypatch.setattr(markdown, "MOST_TASKS", 1)
-    assert refused(lambda: markdown.read_tasks(tmp_path)) == (
-        f"{tmp_path} holds 2 tasks\nAt most 1 are run at once."
-    )
-
-
-def test_a_folder_goes_on_after_a_file_that_is_no_task_but_not_after_one_with_mistakes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task = Task(name="t", title="T", file=tmp_path / "t", prompt="x")
-    good = TaskSet(tasks=(task,), models=("m", "n"))
-    again = TaskSet(tasks=(), models=("n", "o"))
-
-    def reader(result: Any) -> Any:
-        def read(path: Path, options: ReadOptions) -> TaskSet:
-            if isinstance(result, Exception):
-                raise result
-            return result  # type: ignore[no-any-return]
-
-        return read
-
-    parts = [good, UsageError("it is no task\nAdd one."), again]
-    monkeypatch.setattr(
-        formats, "_sources", lambda folder: [(reader(part), folder / str(n)) for n, part in enumerate(parts)]
-    )
-    found = read_folder(tmp_path, ReadOptions())
-    assert (found.tasks, found.models) == ((task,), ("m", "n", "o"))
-    assert [(each.file, each.reason) for each in found.not_read] == [(tmp_path / "1", "it is no task")]
-    parts.append(PlanError([]))  # type: ignore[arg-type]
-    with pytest.raises(PlanError):
-        read_folder(tmp_path, ReadOptions())
-
-
-def test_an_empty_folder_of_a_task_is_not_written(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    formats._write_files(TaskFolder(path=tmp_path / "empty", digest="d"), tmp_path / "out" / "start")
-    assert not (tmp_path / "out" / "start").exists()
-    (tmp_path / "empty" / "a.py").write_text("1")
-    formats._write_files(TaskFolder(path=tmp_path / "empty", digest="d"), tmp_path / "out" / "start")
-    assert (tmp_path / "out" / "start" / "a.py").read_text() == "1"
 
 
 def test_a_task_is_written_with_its_settings(tmp_path: Path) -> None:
@@ -497,37 +371,3 @@ Two.
     assert found.sections["notes"] == "One.\n\nTwo."
     assert list(found.sections) == ["success criteria", "notes"]
     assert markdown.bullets("- a\n```\n- b\n```\n* c\ntext") == ("a", "c")
-
-
-@pytest.mark.parametrize(
-    ("engine", "work", "prebuilt", "expected"),
-    [
-        ("podman", "", "", "/src/app"),
-        ("podman", "/own", "", "/own"),
-        ("podman", "", "registry/x", "/app"),
-        ("podman", "/", "", None),
-        ("podman", "own", "", None),
-        (None, "/own", "", None),
-        (None, "", "registry/x", None),
-    ],
-)
-def test_a_task_runs_in_its_image_where_a_container_engine_works(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    engine: str | None,
-    work: str,
-    prebuilt: str,
-    expected: str | None,
-) -> None:
-    monkeypatch.setattr(harbor.container, "engine", lambda *_: engine)
-    (tmp_path / "Dockerfile").write_text("FROM x\nWORKDIR /src\nRUN make\nworkdir app\n")
-    reason = harbor.NeedsImage("it needs its image")
-    if expected is None:
-        with pytest.raises(harbor.NeedsImage, match=r"^it needs its image$"):
-            harbor._image(tmp_path, work, prebuilt, reason)
-        return
-    folder, files, variables, image = harbor._image(tmp_path, work, prebuilt, reason)
-    assert (folder, files, variables) == (expected, None, {}) and image is not None
-    assert image.work == expected
-    assert image.name == (prebuilt or f"proctor-task-{image.digest[:16]}")
-    assert image.context == (None if prebuilt else tmp_path)

@@ -4,18 +4,15 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from proctor.errors import PlanError, UsageError
-from proctor.jobs.dialogue import plan, roles, tables
-from proctor.jobs.dialogue.job import JOB
+from proctor.jobs.dialogue import plan
 from proctor.jobs.dialogue.plan import Faults, RoleChoice, RoleFaults, previous_sessions, role_choice
 from proctor.jobs.dialogue.roles import BUILT_IN, Roles, read_role
 from proctor.jobs.dialogue.world import DialogueTask, read_tasks, read_tools
-from proctor.plan.yaml_loader import read_source
 
 EEYORE = Roles().find("eeyore")
 
@@ -45,75 +42,6 @@ def test_profiles_are_named_numbered_or_all() -> None:
         )
 
 
-def test_without_a_profile_a_client_has_all_and_a_therapist_the_first() -> None:
-    def folder(default: str | None, there: dict[str, Any]) -> Any:
-        source = SimpleNamespace(data={"default_profile": default})
-        return SimpleNamespace(
-            name="r", folder=Path("/roles/r"), source=source, profiles_in=lambda language: there
-        )
-
-    three = {"a": {}, "b": {}, "c": {}}
-    assert profiles({}, "client", folder("b", three)) == ["b", "a", "c"]
-    assert profiles({}, "therapist", folder("b", three)) == ["b"]
-    assert profiles({}, "client", folder(None, three)) == ["a", "b", "c"]
-    assert profiles({}, "client", folder("lost", three)) == ["a", "b", "c"]
-    assert refused(lambda: profiles({}, "client", folder("b", {}))) == (
-        "the role r has no profile\nAdd one to /roles/r/profiles."
-    )
-
-
-def test_profiles_come_from_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "people.yaml"
-    file.write_text("- {name: a}\n- {name: b}\n")
-    wrong: list[str] = []
-    source = SimpleNamespace(data={"default_profile": "b"})
-    folder: Any = SimpleNamespace(
-        name="r",
-        folder=tmp_path,
-        source=source,
-        profiles_in=lambda language: {"x": {}},
-        check_profile=lambda profile: list(wrong),
-    )
-    assert profiles({"profiles_file": str(file)}, "client", folder) == ["people:0", "people:1"]
-    wrong.append("`age` is missing")
-    assert refused(lambda: profiles({"profiles_file": str(file)}, "client", folder)) == (
-        f"{file}: the profile people:0 is not valid for r: `age` is missing\n\n"
-        f"{file}: the profile people:1 is not valid for r: `age` is missing"
-    )
-    assert refused(lambda: profiles({"profiles_file": "/lost.yaml"}, "client", folder)) == (
-        "there is no file /lost.yaml with profiles for r"
-    )
-
-
-@pytest.mark.parametrize("label", ["a b", ".hidden", "a/b"])
-def test_a_label_is_part_of_a_file_name(label: str) -> None:
-    assert refused(lambda: plan._label({"label": label})) == (
-        f"`{label}` is not a valid label\nUse letters, digits and . _ -"
-    )
-    assert plan._label({"label": "a.b_c-1", "role": "r"}) == "a.b_c-1"
-    assert plan._label({"role": "r"}) == plan._label({"label": "", "role": "r"}) == "r"
-
-
-def test_options_are_those_of_the_role() -> None:
-    role: Any = SimpleNamespace(
-        name="r",
-        options={"mood": "calm", "speed": 1},
-        source=SimpleNamespace(data={"choices": {"mood": ["calm", "cross"]}}),
-    )
-    faults = Faults()
-    plan._check_options(role, {"mood": "cross", "speed": 9}, faults)
-    assert faults.messages == []
-    plan._check_options(role, {"mod": 1, "mood": "sad"}, faults)
-    assert faults.messages == [
-        "the role r has no option `mod`\nDid you mean `mood`? It has: mood, speed.",
-        "`mood` of r cannot be `sad`\nIt can be: calm, cross.",
-    ]
-    bare: Any = SimpleNamespace(name="r", options={}, source=SimpleNamespace(data={}))
-    faults = Faults()
-    plan._check_options(bare, {"zeal": 1}, faults)
-    assert faults.messages == ["the role r has no option `zeal`\nIt has: none."]
-
-
 def test_errors_of_several_checks_are_reported_together() -> None:
     faults, inner = Faults(), Faults()
     faults.raise_all()
@@ -127,26 +55,6 @@ def test_errors_of_several_checks_are_reported_together() -> None:
     assert refused(faults.raise_all) == "one\n\ntwo\n\nthree"
     with pytest.raises(KeyError), faults:
         raise KeyError
-
-
-def test_a_profile_has_what_templates_use_and_fits_the_schema_of_its_role() -> None:
-    def messages(profile: dict[str, Any], task: DialogueTask | None) -> list[str]:
-        folder: Any = SimpleNamespace(
-            name="r",
-            required_members={"name", "age"},
-            check_profile=lambda profile: ["`name` is too long"] if profile.get("name") == "long" else [],
-        )
-        faults = Faults()
-        plan._check_profile(folder, EEYORE.role("en"), "client", "zoe", profile, task, {}, faults)
-        return faults.messages
-
-    task = DialogueTask(name="refund", goal="Get money.", profile={"name": "long"})
-    assert messages({}, None) == [
-        "the profile zoe of r has no `age`, which its templates use",
-        "the profile zoe of r has no `name`, which its templates use",
-    ]
-    assert messages({"age": 3}, task) == ["the task `refund` does not fit the role r: `name` is too long"]
-    assert messages({"age": 3, "name": "long"}, None) == []
 
 
 def test_a_side_has_a_profile_and_a_session_for_each_number() -> None:
@@ -283,44 +191,6 @@ def test_files_of_tools_and_tasks_are_checked(tmp_path: Path) -> None:
 # --- Analysis ---
 
 
-def test_the_analysis_begins_with_the_first_finished_dialogue(monkeypatch: pytest.MonkeyPatch) -> None:
-    ctx: Any = SimpleNamespace(store=SimpleNamespace(read="read"))
-    monkeypatch.setattr("proctor.jobs.dialogue.job.finished_items", lambda read, run_id: [(read, run_id)])
-    monkeypatch.setattr("proctor.jobs.dialogue.job.session_document", lambda read, item: (read, item))
-    documents: list[Any] = []
-    monkeypatch.setattr(
-        tables, "analysis_document", lambda sessions, run_id: documents.append([*sessions, run_id])
-    )
-    assert refused(lambda: JOB.analysis("r", ctx)) == (
-        "there is no finished dialogue yet\nThe analysis begins with the first."
-    )
-    assert documents == [[("read", ("read", "r")), "r"]]
-    monkeypatch.setattr(tables, "analysis_document", lambda sessions, run_id: {"id": run_id})
-    monkeypatch.setattr(
-        "proctor.jobs.dialogue.report.dialogue_html", lambda document: f"page of {document['id']}"
-    )
-    assert JOB.analysis("r", ctx) == "page of r"
-
-
-def test_a_document_that_cannot_be_read_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert refused(lambda: tables._load_document(tmp_path / "lost")) == (
-        "it cannot be read: No such file or directory"
-    )
-    (tmp_path / "a.json").write_text("{")
-    assert refused(lambda: tables._load_document(tmp_path / "a.json")).startswith("it is not JSON: ")
-    monkeypatch.setattr(tables, "LARGEST_BYTES", 0)
-    assert refused(lambda: tables._load_document(tmp_path / "a.json")) == (
-        "it is larger than 0 MiB, which no session is"
-    )
-
-
-def test_pandas_is_needed_for_its_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
-    assert refused(tables._pandas) == (
-        "tables for pandas need pandas\nInstall it: pip install 'proctor[pandas]'"
-    )
-
-
 def test_roles_may_have_tools_and_a_policy(tmp_path: Path) -> None:
     made = Path(shutil.copytree(BUILT_IN / "support", tmp_path / "support"))
     text = (made / "role.yaml").read_text()
@@ -393,26 +263,6 @@ def test_each_task_has_every_pair_of_profiles() -> None:
         pair.runs_per_repeat,
         replace(pair, tasks=[DialogueTask(name="a", goal="g")] * 3).runs_per_repeat,
     ) == (2, 6)
-
-
-def test_a_profile_is_tried_with_its_role_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[Any] = []
-
-    def participant(*given: Any, **named: Any) -> None:
-        tried.append((given, named["titles"]))
-        if given[2].get("name") == "broken":
-            raise UsageError("its template fails")
-
-    monkeypatch.setattr(plan, "Participant", participant)
-    folder: Any = SimpleNamespace(name="r", required_members={"name"}, check_profile=lambda profile: [])
-    role, faults = EEYORE.role("en"), Faults()
-    plan._check_profile(folder, role, "client", "zoe", {"name": "Zoe"}, None, {"mood": 1}, faults)
-    assert tried == [((role, "client", {"name": "Zoe"}, {"mood": 1}), {"client": "", "therapist": ""})]
-    assert faults.messages == []
-    plan._check_profile(folder, role, "client", "zoe", {"name": "broken"}, None, {}, faults)
-    assert faults.messages == ["the profile zoe of r: its template fails"]
-    plan._check_profile(folder, role, "client", "ann", {"name": "Ann"}, None, {}, faults)
-    assert len(tried) == 2, "what is wrong already is not tried"
 
 
 # --- Dialogues of a simulation ---
@@ -501,40 +351,6 @@ def test_several_models_and_temperatures_are_crossed_and_named(tmp_path: Path) -
     assert items[0].factors["model"] == "openai/m" and items[0].factors["temperature"] == "0"
 
 
-@pytest.mark.parametrize(
-    ("config", "models"),
-    [
-        ({"model_name": None, "model_type": None}, ["openai/gpt-4o"]),
-        ({"model_name": None, "model_type": "GROQ"}, ["groq/gpt-4o"]),
-        ({"model_name": "a/b", "model_type": None}, ["a/b"]),
-        (
-            {"model_name": ["x", "replay/y", "litellm/z", "scripted/w"], "model_type": "Groq"},
-            ["groq/x", "replay/y", "litellm/z", "scripted/w"],
-        ),
-    ],
-)
-def test_default_models(config: dict[str, Any], models: list[str]) -> None:
-    assert plan._default_models(config) == models
-
-
-def test_the_models_of_a_dialogue_are_named_with_mocks_first() -> None:
-    def label(client: str, therapist: str) -> str:
-        one = choice("c", 1, is_crossed=False)
-        return plan._model_label(replace(one, model=client), replace(one, model=therapist))
-
-    assert label("a/x", "b/y") == "b/y + a/x"
-    assert label("scripted/x", "b/y") == "scripted/x + b/y"
-    assert label("a/x", "a/x") == label("a/x", "") == "a/x"
-
-
-@pytest.mark.parametrize(
-    ("value", "slug"), [("a/b c:d", "b-c-d"), ("x.y-z", "x.y-z"), ("-a.", "a"), ("é", "é")]
-)
-def test_values_in_file_names(value: str, slug: str) -> None:
-    assert plan._slug(value) == slug
-    assert len(plan._slug("a/::")) == 8
-
-
 def test_two_combinations_of_one_name_are_refused(tmp_path: Path) -> None:
     text = "clients: [{role: eeyore, label: a}, {role: eeyore, label: A}]\ntherapists: [eliza]\n"
     with pytest.raises(PlanError) as error:
@@ -543,36 +359,6 @@ def test_two_combinations_of_one_name_are_refused(tmp_path: Path) -> None:
     assert (problem.problem, problem.remedy) == (
         "two combinations are both called A_eliza",
         "Give one of their roles a `label` of its own.",
-    )
-
-
-def test_what_a_role_needs_and_the_other_does_not_share_is_a_remark() -> None:
-    def side(label: str, uses: list[str], shares: tuple[str, ...]) -> Any:
-        role = SimpleNamespace(shares=shares)
-        return SimpleNamespace(label=label, uses=uses, role=role, profiles=[("p", {"age": 9, "job": "x"})])
-
-    def remarks(client: Any, therapist: Any) -> list[str]:
-        return list(plan._unshared(SimpleNamespace(client=client, therapist=therapist)))  # type: ignore[arg-type]
-
-    assert remarks(side("c", ["age", "job"], ()), side("t", [], ("age",))) == [
-        "c takes `job` from its own profile (x): t shares none"
-    ]
-    assert remarks(side("c", [], ()), side("t", ["age", "job"], ())) == [
-        "t takes `age` and `job` from its own profile (9, x): c shares none"
-    ]
-    assert remarks(side("c", [], ("age",)), side("t", ["age"], ())) == []
-
-
-def test_a_batch_has_at_most_a_million_dialogues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "MOST_ITEMS", 2)
-    assert simulation(CONFIG, tmp_path).item_count == 2
-    with pytest.raises(PlanError) as error:
-        simulation(CONFIG.replace("num_runs: 2", "num_runs: 3"), tmp_path)
-    (problem,) = error.value.problems
-    assert (problem.at.line, problem.problem, problem.remedy) == (
-        3,
-        "the config asks for 3 dialogues",
-        "At most 2 are run in one batch.",
     )
 
 
@@ -622,35 +408,3 @@ def test_what_a_role_needs_of_the_other_may_be_an_option(tmp_path: Path) -> None
     known = Roles().find("MI").options
     name = next(each for each in ("goal", "behavior") if each in known)
     assert uses(**{name: "sleep"}) == [each for each in ("goal", "behavior") if each != name]
-
-
-def test_expressions_of_a_role_speak_of_what_has_a_value() -> None:
-    source = read_source("steps:\n- {when: moodd > 1}\n", file="role.yaml")
-
-    def wrong(**step: Any) -> list[tuple[int, str, str]]:
-        found = roles._wrong_expressions(source, step, {"mood", "turn"})
-        return [(each.at.line, each.problem, each.remedy) for each in found]
-
-    assert wrong(when="mood > 1", until=3, set={"x": "turn + 1"}) == []
-    assert wrong(when="moodd > 1") == [
-        (2, "`when: moodd > 1` speaks of `moodd`, which nothing gives a value", "Did you mean `mood`?")
-    ]
-    assert wrong(otherwise={"x": "zeal"}) == [
-        (2, "`otherwise: x: zeal` speaks of `zeal`, which nothing gives a value", "There are: mood, turn.")
-    ]
-    ((line, problem, remedy),) = wrong(until="1 +")
-    assert (line, remedy) == (2, "") and problem.startswith("`until: 1 +` is no expression: ")
-
-
-@pytest.mark.parametrize(
-    ("value", "is_accepted"), [("0", True), ("2", True), ("2.1", False), ("-0.1", False), ("hot", False)]
-)
-def test_temperatures_that_providers_accept(value: str, is_accepted: bool) -> None:
-    parameters = f"parameters: {{temperature: {value}}}"
-    for text in (f"{parameters}\nsteps: []\n", f"steps: [{{{parameters}}}]\n"):
-        found = list(roles._parameter_problems(read_source(text, file="role.yaml")))
-        assert [(each.problem, each.remedy) for each in found] == (
-            []
-            if is_accepted
-            else [(f"`temperature: {value}` is not accepted by any provider", "Use a number from 0 to 2.")]
-        )

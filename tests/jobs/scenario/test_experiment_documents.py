@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from proctor.batch.create import create
-from proctor.errors import UsageError
 from proctor.item import Item
-from proctor.job import StepFinished
 from proctor.jobs.scenario import folder
-from proctor.jobs.scenario.folder import ExperimentFolder, ImportedRuns, import_runs, run_from_store
+from proctor.jobs.scenario.folder import ImportedRuns, import_runs, run_from_store
 from proctor.scenario.run_files import turn_as_plain
 from proctor.scenario.state import CheckCounts, ScenarioCall, ScenarioRun, ScenarioTurn
 from proctor.store import Store
@@ -169,61 +167,6 @@ def test_what_was_spent_is_unknown_if_no_started_run_has_a_price() -> None:
     new = [row(1, 1, "queued", startedAt=None, costUsd=None)]
     assert documents(new).costs()["summary"]["total_spent"] == 0
     assert documents(new).costs()["summary"]["avg_cost_per_run"] is None
-
-
-@pytest.mark.parametrize(
-    ("status", "reason", "expected"),
-    [
-        ("success", "completed", ("completed", "")),
-        ("running", "", ("running", "")),
-        ("error", "interrupted", ("halted", "interrupted")),
-        ("timeout", "timeout", ("halted", "timeout")),
-        ("error", "halted", ("halted", "budget")),
-        ("queued", "", ("halted", "")),
-        ("fail", "validation_failed", ("halted", "validation_failed")),
-        ("error", "validation_failed", ("failed", "validation_failed")),
-        ("fail", "checks_failed", ("failed", "checks_failed")),
-    ],
-)
-def test_a_run_that_can_be_resumed_is_halted(status: str, reason: str, expected: tuple[str, str]) -> None:
-    assert folder._status({"status": status, "reason": reason}) == expected
-
-
-# --- What is copied ---
-
-
-def test_the_scenario_is_copied_without_links_hidden_files_and_the_experiment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scenario, output = tmp_path / "scenario", tmp_path / "scenario" / "out" / "fees"
-    output.mkdir(parents=True)
-    (scenario / "actors").mkdir()
-    for name in ("scenario.yaml", "actors/port.yaml", ".hidden", "large.bin", "out/other.txt"):
-        (scenario / name).write_text("1234" if name == "large.bin" else "123")
-    (scenario / "link.yaml").symlink_to(scenario / "scenario.yaml")
-    (scenario / "__pycache__").mkdir()
-    monkeypatch.setattr(folder, "MAX_COPIED_BYTES", 3)
-    holder: Any = SimpleNamespace(path=output)
-    (output / "base-scenario").mkdir()
-    (output / "base-scenario" / "old.yaml").write_text("")
-    ExperimentFolder._copy_scenario(holder, scenario)
-    copy = output / "base-scenario"
-    assert sorted(str(path.relative_to(copy)) for path in copy.rglob("*")) == [
-        "actors",
-        "actors/port.yaml",
-        "scenario.yaml",
-    ]
-    ExperimentFolder._copy_scenario(holder, copy)
-    assert (copy / "scenario.yaml").read_text() == "123"
-    assert [path.name for path in output.iterdir()] == ["base-scenario"]
-
-
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    holder: Any = SimpleNamespace(path=tmp_path / "file")
-    with pytest.raises(UsageError) as error:
-        ExperimentFolder._prepare(holder)
-    assert str(error.value) == f"cannot write to {tmp_path}/file: File exists\nName another output_dir."
 
 
 # --- Runs of the store ---
@@ -412,37 +355,3 @@ def test_scores_name_their_judges() -> None:
     ]
     assert (run.judge_calls[0].input_tokens, run.judge_calls[0].output_tokens) == (4, 2)
     assert run.scores == {"Tone": 0.5, "Other": "kind", "Free": 1.0}
-
-
-def test_the_files_of_a_run_are_written_whole_once_and_then_turn_by_turn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    written: list[Any] = []
-    outputs = {number: step(number)["output"] for number in (1, 2, 3)}
-    monkeypatch.setattr(folder, "step_text", lambda read, name, number, column: outputs[number])
-    monkeypatch.setattr(
-        folder, "write_run", lambda path, scenario, run, since, whole: written.append((len(run.turns), since))
-    )
-
-    def folder_of(item: Any) -> Any:
-        run = ScenarioRun(item_id="i", label="l", seed=1, total_turns=3, turns=(turn(1),))
-        scenario: Any = None
-        return folder._RunFolder(path=Path("x"), scenario=scenario, run=run, whole=True)
-
-    holder: Any = SimpleNamespace(
-        _running={}, _folder_of=folder_of, _item=lambda item_id: item_id, store=SimpleNamespace(read=None)
-    )
-
-    def finished(number: int, session: str = "s1") -> None:
-        ended = StepFinished(item_id="i", session_id=session, number=number)
-        ExperimentFolder.step_finished(holder, ended)
-
-    finished(1)
-    assert written == [(1, 0)] and holder._running["i"].step == 1
-    finished(3)
-    assert written[1:] == [(3, 2)] and holder._running["i"].step == 3
-    finished(3)
-    assert len(written) == 2
-    # Another attempt begins anew.
-    finished(1, "s2")
-    assert written[2:] == [(1, 0)] and holder._running["i"].session_id == "s2"
