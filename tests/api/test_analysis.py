@@ -5,7 +5,6 @@ import sys
 
 import pytest
 
-from proctor.api.analysis import _pilot, _results
 from proctor.errors import NotFound, UsageError
 
 TASKS = 40
@@ -137,21 +136,3 @@ def test_what_cannot_be_compared_or_planned_is_refused(library, tmp_path):
         library.power(path, metric="helpfulness", detect=0.1)
     with pytest.raises(UsageError, match="power is computed for success and scores, not for cost"):
         library.power(path, metric="cost", detect=0.1)
-
-
-def test_without_models_the_results_of_one_run_are_one_side(library, tmp_path):
-    """Repeats of a task belong together: 12 rows of 3 tasks."""
-    rows = [f"t{task},{repeat},{(task + repeat) % 2}" for task in range(3) for repeat in range(1, 5)]
-    path = tmp_path / "board.csv"
-    path.write_text("task,repeat,success\n" + "\n".join(rows) + "\n")
-
-    pilot = _pilot(_results([path], None, None, None), "success")
-
-    assert not {"b", "task_a", "task_b"} & pilot.keys()
-    assert pilot["a"] == [float(row[-1]) for row in rows]
-    assert [pilot["task"].index(task) for task in pilot["task"]] == [0] * 4 + [4] * 4 + [8] * 4
-    both = _pilot(
-        _results([_table(tmp_path / "two.csv", {"a": 8, "b": 36}, repeats=1)], None, None, None), "success"
-    )
-    assert both["task_b"] == both["task_a"] and "task" not in both
-    assert len(both["a"]) == TASKS and sum(both["b"]) > sum(both["a"])

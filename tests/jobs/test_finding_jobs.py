@@ -32,23 +32,3 @@ def test_a_run_whose_job_is_not_installed_has_the_report_and_the_page_that_every
 def test_a_budget_that_cannot_be_enforced_is_refused_for_every_job(job, amount):
     with pytest.raises(UsageError, match="the budget should be a number of dollars"):
         make_overrides(find_job(job), {"budget": amount})
-
-
-def test_a_job_of_another_package_is_found_by_its_name(monkeypatch):
-    from types import SimpleNamespace
-
-    import proctor.jobs as found
-
-    points = [
-        SimpleNamespace(name="translation", load=lambda: "theirs"),
-        SimpleNamespace(name="x", load=None),
-    ]
-    monkeypatch.setattr(found, "plugins", lambda group: points if group == found.GROUP else [])
-    found.job_names.cache_clear()
-    try:
-        assert found.find_job("translation") == "theirs"
-        assert found.find_job("coding").name == "coding"
-        assert found.job_names()[0] == "coding" and found.job_names()[-2:] == ("translation", "x")
-    finally:
-        monkeypatch.undo()
-        found.job_names.cache_clear()

@@ -5,20 +5,12 @@ from typing import Any
 
 import pytest
 
-from proctor.cli.evaluate import _narrowed
 from proctor.errors import UsageError
 from proctor.jobs.benchmark.plan import AgentChoice, agent_choices
 from proctor.jobs.coding.plan import Overrides
-from proctor.jobs.coding.schema import (
-    _is_command,
-    _is_run_id,
-    _is_script,
-    _is_variable,
-    is_grid_of_commands,
-)
 from proctor.jobs.dialogue.world import read_policy, read_tasks, read_tools, read_world
 from proctor.jobs.evaluation.prepare import stored_dataset
-from proctor.jobs.evaluation.request import _sessions, named
+from proctor.jobs.evaluation.request import named
 from proctor.jobs.imported.job import ImportedJob
 from proctor.jobs.scenario.single import summed_costs, summed_expectations
 
@@ -66,37 +58,6 @@ def test_agents_are_names_or_programs_of_one_name() -> None:
             agent_choices([entry])
 
 
-def test_names_of_runs_and_variables() -> None:
-    for value in ("a", "A-1_b.c", "a" * 128):
-        assert _is_run_id(value) == value
-    for value in ("", ".a", "-a", "a b", "a" * 129, "a/b"):
-        with pytest.raises(ValueError, match="should be 1 to 128 letters"):
-            _is_run_id(value)
-    assert _is_variable("A") == "A"
-    for value in ("", "A=B"):
-        with pytest.raises(ValueError, match="no environment variable can have"):
-            _is_variable(value)
-
-
-def test_commands_are_a_line_or_words_or_several_of_them() -> None:
-    for value in ("make test", ["make", "test"], [["a"], ["b", ""]], [["a"], "b"]):
-        assert _is_command(value) is value
-    for value in ("", " ", [], [" ", "a"], ["a", 1], [["a"], []], [["a"], [1]]):
-        with pytest.raises(ValueError, match="should be a command line, a list of words"):
-            _is_command(value)
-    assert [is_grid_of_commands(value) for value in ("a", ["a"], [["a"]], ["a", ["b"]])] == [
-        False,
-        False,
-        True,
-        True,
-    ]
-    for script in ("file", ["x"], {"a": 1}):
-        assert _is_script(script) is script
-    for script in ("", [], {}, 5, None):  # type: ignore[assignment]
-        with pytest.raises(ValueError, match="should be a file's path, or the steps themselves"):
-            _is_script(script)
-
-
 # Worlds of dialogues
 
 
@@ -123,42 +84,10 @@ def test_policies_and_worlds_are_written_out_or_in_files(tmp_path: Path) -> None
 # Evaluations
 
 
-def test_sessions_come_from_one_source() -> None:
-    for config in ({}, {"store": None}, {"store": {}, "files": {"paths": ["a"]}}):
-        with pytest.raises(UsageError, match="the source of sessions should be one of"):
-            _sessions(config, None)
-    with pytest.raises(UsageError, match="there is no source of sessions called tape"):
-        _sessions({"tape": {}}, None)
-    with pytest.raises(UsageError, match="online configurations are known to `proctor serve` only"):
-        _sessions({"onlineEvaluationConfigSource": {"onlineEvaluationConfigArn": "a"}}, None)
-    files: Any = _sessions({"files": {"paths": ["a"], "sessionIds": ["s"]}, "store": None}, None)
-    assert (files.paths, files.kind, files.session_ids) == (("a",), "auto", ("s",))
-    kinds: Any = _sessions({"files": {"paths": ["a"], "kind": "otlp"}}, None)
-    assert kinds.kind == "otlp"
-    own: Any = _sessions({"store": {"runIds": ["r"]}}, None)
-    assert (own.run_ids, own.jobs, own.excluded_jobs) == (("r",), (), ("evaluation",))
-    evaluations: Any = _sessions({"store": {"jobs": ["evaluation"]}}, None)
-    assert evaluations.excluded_jobs == ()
-
-
 def test_evaluators_and_insights_are_named_as_text_or_by_their_id() -> None:
     document = {"evaluators": ["a", {"evaluatorId": "b"}], "insights": [{"insightId": "c"}]}
     assert (named(document, "evaluators"), named(document, "insights")) == (["a", "b"], ["c"])
     assert named({}, "evaluators") == []
-
-
-def test_flags_narrow_the_source_of_a_plan() -> None:
-    assert _narrowed({"store": {"runIds": ["r"]}}, [], {}) == {}
-    period = {"endTime": "e"}
-    assert _narrowed({"store": {"runIds": ["r"], "timeRange": {"startTime": "s"}}}, ["x"], period) == {
-        "store": {"runIds": ["r"], "sessionIds": ["x"], "timeRange": {"startTime": "s", "endTime": "e"}}
-    }
-    logs = {"logGroupNames": ["g"], "filterConfig": {"sessionTraceIds": [1], "other": 2}}
-    narrowed: Any = _narrowed({"cloudWatchLogs": logs}, ["x"], {})
-    assert narrowed["cloudWatchLogs"]["logGroupNames"] == ["g"]
-    assert narrowed["cloudWatchLogs"]["filterConfig"] == {"other": 2, "sessionIds": ["x"]}
-    with pytest.raises(UsageError, match="--session-id does not apply to an online configuration"):
-        _narrowed({"onlineEvaluationConfigSource": {}}, ["x"], {})
 
 
 def test_a_dataset_of_the_store_needs_a_store() -> None:

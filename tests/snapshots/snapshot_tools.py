@@ -1,11 +1,10 @@
-"""Run `proctor` on the examples, mask what differs between runs, and compare with recorded files.
+"""Run `proctor` on the examples, and compare ids, digests and requests with recorded files.
 
 Nothing here depends on how the package is laid out: commands go through the entry point, the store is
 read with `sqlite3`. Only `run_command` imports `proctor`.
 """
 
 import contextlib
-import csv
 import hashlib
 import io
 import json
@@ -16,7 +15,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -28,27 +26,6 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 RECORDED = Path(__file__).parent / "recorded"
 
-MEASURED_KEYS = re.compile(
-    r"(\w+_)?(seconds|secs?|ms|duration|latency|time|times|elapsed|fastest|pid)(_\w+)?$"
-    r"|\w+(Sec|Seconds|Ms|Duration|Latency|Time|Elapsed)$"
-)
-"""Numbers under such a name were measured: durations, and ids of processes."""
-SETTING_KEYS = re.compile(r"(?i)(request_?)?timeout\w*|.*_turns|default_timeout$")
-"""Numbers under such a name are settings, whatever unit they have."""
-PROCESS_KEYS = re.compile(r"owner|url|sandbox|version|\w*_version|\w*Version|hostname$")
-"""Texts under such a name belong to this process or this machine."""
-COUNT_KEYS = {"n", "rank", "worst_rank", "runs", "count"}
-"""Numbers that are counted even beside measured ones."""
-MACHINE_KEYS = {"machine_info", "machine"}
-"""Objects that describe this machine: only their keys and types are recorded."""
-PROSE_KEYS = {
-    *("said", "remedy", "remark", "problem", "judges", "error", "explanation", "statement", "statements"),
-    *("description", "about", "note", "notes", "remarks", "warnings", "warning", "message", "conclusion"),
-    *("verdict_text", "summary_text", "report", "markdown", "html", "caveats", "text", "sentence", "means"),
-    *("interpretation", "question", "title", "errorMessage", "caption", "reading", "hint"),
-}
-"""Members that hold sentences for people: only their type is recorded, since wording may change."""
-
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T _]\d\d[:-]\d\d(?:[:-]\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?")
 _PACKED_MOMENT = re.compile(r"(?<![0-9a-zA-Z])20\d{6}[_T-]?\d{6}(?![0-9a-zA-Z])(-[0-9a-f]{4}\b)?")
 _COMMIT = re.compile(r"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])")
@@ -56,14 +33,12 @@ _UUID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{
 # A file of one session: its id is masked by then, what follows is derived from the id.
 _SESSION_FILE = re.compile(r"(?<=>)-[0-9a-f]{8}(?=\.json\b)")
 _LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost):\d+")
-_UNITTEST = re.compile(r"(?<=tests in )\d+\.\d+(?=s\b)")
 _VOLATILE = (
     (_MOMENT, "<moment>"),
     (_PACKED_MOMENT, "<moment>"),
     (_COMMIT, "<commit>"),
     (_UUID, "<uuid>"),
     (_LOOPBACK, "<loopback>"),
-    (_UNITTEST, "<seconds>"),
     (_SESSION_FILE, "-<hex>"),
 )
 
@@ -114,19 +89,6 @@ class Desk:
         assert output, f"`proctor {' '.join(words)}` exited with {code} and printed no document"
         return json.loads(output)
 
-    def snapshot(self, *words: str) -> dict[str, Any]:
-        """The exit code of a command and the masked JSON document that it prints."""
-        code, output = self.run(*words, "--json")
-        return {"exitCode": code, "document": self.masked(json.loads(output)) if output else None}
-
-    def path_without_agents(self) -> str:
-        """A PATH with git and Python only, so that no installed agent is seen."""
-        folder = self.folder / "bin"
-        folder.mkdir()
-        for program in ("git", "python3", "sh", "sleep"):
-            (folder / program).symlink_to(shutil.which(program) or program)
-        return str(folder)
-
     def query(self, statement: str, *values: Any) -> list[dict[str, Any]]:
         """Rows of the store."""
         with contextlib.closing(sqlite3.connect(self.folder / "home" / "proctor.db")) as connection:
@@ -140,7 +102,7 @@ class Desk:
         items: dict[str, list[dict[str, Any]]] = {}
         for row in self.query('SELECT * FROM "batch_items" ORDER BY "runId", "position"'):
             identity = {member: row[member] for member in members} | {"digest": row["digest"][:16]}
-            items.setdefault(masked.text(row["runId"]), []).append(masked.value(identity))
+            items.setdefault(masked.text(row["runId"]), []).append(identity)
         return items
 
     def request_digests(self) -> dict[str, str]:
@@ -201,32 +163,6 @@ class Desk:
             name: f"{row['evaluatorDigest']} {row['level']}" for name, row in zip(names, rows, strict=True)
         }
 
-    def masked(self, value: Any) -> Any:
-        """`value` without moments, durations, folders, ids of sessions and sentences for people."""
-        return self._masking().value(value)
-
-    def files(self, folder: str) -> list[dict[str, Any]]:
-        """Every file below `folder`, those of equal contents together, numbers in their names as `#`.
-
-        Of a CSV file the header counts, of a JSON file its shape, of a text its headings and tables.
-        """
-        root, masked = self.folder / folder, self._masking()
-        groups: dict[str, Counter[str]] = {}
-        for path in sorted(path for path in root.rglob("*") if path.is_file()):
-            contents = masked.text(json.dumps(_contents(path), ensure_ascii=False))
-            name = re.sub(r"\d+", "#", masked.text(path.relative_to(root).as_posix()))
-            groups.setdefault(contents, Counter())[name] += 1
-        described = [
-            {
-                "names": [
-                    name if count == 1 else f"{name} ×{count}" for name, count in sorted(names.items())
-                ],
-                "contents": json.loads(contents),
-            }
-            for contents, names in groups.items()
-        ]
-        return sorted(described, key=lambda each: each["names"])
-
     def _masking(self) -> "Masking":
         texts = {str(self.folder): "<folder>", str(ROOT): "<repository>", sys.executable: "<python>"}
         if (self.folder / "home" / "proctor.db").exists():
@@ -252,25 +188,6 @@ class Masking:
         for pattern, mask in _VOLATILE:
             text = pattern.sub(mask, text)
         return text
-
-    def value(self, value: Any, key: str = "", measured: bool = False) -> Any:
-        """A JSON value, masked by the names of its members and by what its texts look like."""
-        if key in MACHINE_KEYS:
-            return "<machine>"
-        measured = measured or bool(MEASURED_KEYS.match(key) and not SETTING_KEYS.match(key))
-        if isinstance(value, Mapping):
-            return {self.text(name): self.value(part, name, measured) for name, part in value.items()}
-        if key in PROSE_KEYS and value and isinstance(value, str | list):
-            return "<text>" if isinstance(value, str) else "<texts>"
-        if isinstance(value, list):
-            return [self.value(part, key, measured) for part in value]
-        if isinstance(value, bool) or value is None:
-            return value
-        if isinstance(value, int | float):
-            if measured and key not in COUNT_KEYS:
-                return "<number>"
-            return float(f"{value:.9g}") if isinstance(value, float) else value
-        return "<string>" if value and PROCESS_KEYS.match(key) else self.text(value)
 
 
 def _digest_of_all(texts: Sequence[str]) -> str:
@@ -354,98 +271,3 @@ def _replaced_environment(environment: Mapping[str, str]) -> Iterator[None]:
 def check_snapshot(name: str, document: Any) -> None:
     """Compare a masked document with the one recorded as `name`, or record it."""
     check(RECORDED / f"{name}.txt", document)
-
-
-def shape(value: Any) -> Any:
-    """Keys and types of a JSON value; the elements of a list are merged."""
-    if isinstance(value, Mapping):
-        return {key: shape(value[key]) for key in value}
-    if isinstance(value, list):
-        merged: Any = None
-        for element in value:
-            merged = shape(element) if merged is None else _merge(merged, shape(element))
-        return [] if merged is None else [merged]
-    return _type_name(value)
-
-
-def joined(shape: Any) -> Any:
-    """A shape with the members that are objects of one shape together, and numbers in their names as `#`."""
-    if isinstance(shape, list):
-        return [joined(part) for part in shape]
-    if not isinstance(shape, Mapping):
-        return shape
-    together: dict[str, tuple[list[str], Any]] = {}
-    for name, part in shape.items():
-        text = json.dumps(part)
-        names, _ = together.setdefault(text if "{" in text else name, ([], joined(part)))
-        names.append("#" if name.isdigit() else name)
-    return {"|".join(dict.fromkeys(names)): part for names, part in together.values()}
-
-
-def _type_name(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    return "number" if isinstance(value, int | float) else "string"
-
-
-def _merge(one: Any, other: Any) -> Any:
-    if one == other:
-        return one
-    if isinstance(one, dict) and isinstance(other, dict):
-        keys = [*one, *(key for key in other if key not in one)]
-        absent = "absent"
-        return {key: _merge(one.get(key, absent), other.get(key, absent)) for key in keys}
-    if isinstance(one, list) and isinstance(other, list):
-        return [_merge(one[0], other[0])] if one and other else one or other
-    names = {
-        name for part in (one, other) for name in (part if isinstance(part, str) else _kind(part)).split("|")
-    }
-    if all(isinstance(part, str) for part in (one, other)):
-        return "|".join(sorted(names))
-    complex_part = one if not isinstance(one, str) else other
-    if isinstance(complex_part, dict) and "either" in complex_part:
-        return complex_part
-    return {"either": [complex_part, "|".join(sorted(names - {_kind(complex_part)}))]}
-
-
-def _kind(part: Any) -> str:
-    return "object" if isinstance(part, dict) else "array"
-
-
-def _contents(path: Path) -> Any:
-    if path.suffix == ".csv":
-        with path.open(newline="") as lines:
-            rows = list(csv.reader(lines))
-        return {"columns": rows[0] if rows else [], "rows": max(0, len(rows) - 1)}
-    if path.suffix == ".json":
-        return joined(shape(json.loads(path.read_text())))
-    if path.suffix in (".jsonl", ".ndjson"):
-        values = [json.loads(line) for line in path.read_text().splitlines()]
-        return {"lines": len(values), "each": joined(shape(values))}
-    if path.suffix == ".md":
-        return markdown_structure(path.read_text())
-    if path.suffix == ".html":
-        return html_structure(path.read_text())
-    return "file"
-
-
-def markdown_structure(text: str) -> dict[str, Any]:
-    """Headings by level and the sizes of tables: what stays when the wording changes."""
-    levels = [len(match[1]) for match in re.finditer(r"^(#+) ", text, re.MULTILINE)]
-    tables: list[list[int]] = []
-    columns = rows = 0
-    for line in [*text.splitlines(), ""]:
-        if line.startswith("|"):
-            columns, rows = max(columns, len(re.split(r"(?<!\\)\|", line)) - 2), rows + 1
-        elif rows:
-            tables.append([columns, rows])
-            columns = rows = 0
-    return {"headings": levels, "tables": tables}
-
-
-def html_structure(text: str) -> dict[str, int]:
-    """How many headings, tables, rows, cells and figures a page has."""
-    tags = ("h1", "h2", "h3", "table", "tr", "th", "td", "svg", "details", "script", "style")
-    return {tag: len(re.findall(rf"<{tag}[\s>]", text)) for tag in tags}

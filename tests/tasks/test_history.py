@@ -1,6 +1,5 @@
 """Tasks of a repository's history: which commits are taken, how they are validated, and what is written."""
 
-import asyncio
 import io
 import json
 import subprocess
@@ -8,18 +7,15 @@ import sys
 import tarfile
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from histories import FIX_MESSAGE, TEST_FILE, TOKEN, make_history
 
-from proctor.errors import UsageError
 from proctor.git import Git
 from proctor.processes import end_attempt
-from proctor.tasks import history
-from proctor.tasks.history import find_candidates, guess_check, judge_runs, since_date
-from proctor.tasks.statement import linked_issue, new_names, read_issues, title_and_body
+from proctor.tasks.history import find_candidates, guess_check, judge_runs
+from proctor.tasks.statement import new_names, title_and_body
 from proctor.testing import eventually
 from proctor.workspace.folders import remove_abandoned
 
@@ -175,13 +171,6 @@ def test_interfaces_are_names_that_source_defines_and_tests_use():
     assert new_names(source, "+assert brand_new(1) and old_name(2)\n-helper()\n") == ["brand_new"]
 
 
-def test_periods_and_dates():
-    assert since_date("30d", NOW) == datetime(2026, 1, 2, tzinfo=UTC)
-    assert since_date("2025-06-01", NOW) == datetime(2025, 6, 1, tzinfo=UTC)
-    with pytest.raises(UsageError, match="no period"):
-        since_date("soon", NOW)
-
-
 def test_commands_are_guessed_from_the_project(tmp_path):
     history, _ = make_history(tmp_path / "shop")
     git = Git(history.folder, {"PATH": "/usr/bin:/bin"})
@@ -225,31 +214,6 @@ ISSUES = [
 ]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        json.dumps(ISSUES),
-        "\n".join(map(json.dumps, ISSUES)),
-        json.dumps({"12": {"title": ISSUES[1]["title"], "body": ISSUES[1]["body"]}}),
-    ],
-    ids=["list", "lines", "map"],
-)
-def test_a_linked_issue_is_the_statement_where_issues_are_given(tmp_path: Path, text: str):
-    (tmp_path / "issues.json").write_text(text)
-    issues = read_issues(tmp_path / "issues.json")
-    assert list(issues) == [12]
-    statement = linked_issue(FIX_MESSAGE, issues)
-    assert statement.startswith("The total of a basket is too low\n\nTwo items")
-    assert linked_issue("See o/r#12 and https://example.com/o/r/issues/13", issues) == statement
-    assert linked_issue("Nothing of &#12; or 12", issues) == ""
-
-
-def test_a_file_without_issues_is_refused(tmp_path: Path):
-    (tmp_path / "issues.json").write_text("[1, 2]")
-    with pytest.raises(UsageError, match="no issue with"):
-        read_issues(tmp_path / "issues.json")
-
-
 def test_a_task_has_the_text_of_its_issue(mined):
     (mined["folder"] / "issues.json").write_text(json.dumps(ISSUES))
     words = (*mined["words"][:-4], "--out", "linked", *mined["words"][-2:], "--issues", "issues.json")
@@ -286,46 +250,3 @@ def test_the_tree_of_a_killed_miner_is_removed_and_its_programs_are_ended(tmp_pa
     remove_abandoned(home)
     assert list((home / "worktrees").iterdir()) == []
     assert end_attempt(lock.stem) == [], "its programs have ended"
-
-
-@pytest.mark.parametrize(
-    ("parallel", "candidates", "most", "at_once", "validated"),
-    [(1, 5, 30, 1, 5), (2, 5, 30, 2, 5), (9, 3, 30, 3, 3), (1, 5, 2, 1, 2), (3, 0, 30, 0, 0)],
-)
-async def test_commits_are_validated_in_parallel_until_there_are_enough_tasks(
-    parallel: int,
-    candidates: int,
-    most: int,
-    at_once: int,
-    validated: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    options = history.MiningOptions(
-        repo=tmp_path, out=tmp_path / "out", check="true", parallel=parallel, max_tasks=most
-    )
-    miner = history.HistoryMiner.__new__(history.HistoryMiner)
-    miner.options, miner._home = options, tmp_path / "home"
-    miner.candidates = [SimpleNamespace(commit=f"c{number}") for number in range(candidates)]  # type: ignore[misc]
-    running, highest, order = 0, 0, list[str]()
-
-    async def validate(self: Any, candidate: Any) -> Any:
-        nonlocal running, highest
-        running += 1
-        highest = max(highest, running)
-        order.append(candidate.commit)
-        await asyncio.sleep(0)
-        running -= 1
-        return history.CommitValidation(commit=candidate.commit, state="task")
-
-    monkeypatch.setattr(history.HistoryMiner, "_earlier", lambda self: {})
-    monkeypatch.setattr(history.HistoryMiner, "_validated", validate)
-    monkeypatch.setattr(history, "remove_abandoned", lambda home: [])
-
-    monkeypatch.setattr(history.HistoryMiner, "_result", lambda self, results: list(results))
-    seen: list[str] = []
-    found = await miner.mine(lambda candidate, validation: seen.append(candidate.commit))
-    assert sorted(found) == sorted(order) and (tmp_path / "out").is_dir()  # type: ignore[type-var]
-    assert (highest, len(order)) == (at_once, validated)
-    # The newest first; each is reported.
-    assert order == [f"c{number}" for number in range(validated)] and sorted(seen) == sorted(order)

@@ -1,6 +1,5 @@
 """promptfoo configurations: the same cells and assertions, and a list of what is not read."""
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,9 +36,6 @@ tests:
     providers: [mirror]
     prompts: [short]
 """
-
-
-HEAD = "prompts: [Hi]\nproviders: [echo]\ntests:\n"
 
 
 def read(folder: Path, text: str = CONFIG, **options: Any) -> Any:
@@ -93,43 +89,6 @@ def test_what_has_no_equivalent_is_listed_by_name_and_line(tmp_path: Path) -> No
         (7, "the provider `file://own_provider.py` has no equivalent"),
         (17, "the assertion `javascript` has no equivalent"),
     ]
-
-
-def test_a_test_of_which_nothing_can_be_checked_is_left_out(tmp_path: Path) -> None:
-    text = HEAD + "  - assert: [{type: python, value: 'True'}]\n  - vars: {}\n"
-
-    assert len(read(tmp_path, text).tasks) == 1
-
-
-def test_rubrics_need_a_judge(tmp_path: Path) -> None:
-    text = HEAD + "  - assert: [{type: llm-rubric, value: is polite}, {type: equals, value: Hi}]\n"
-
-    assert "--judge" in read(tmp_path, text).not_read[0].reason
-    (task,) = read(tmp_path, text, judge="scripted/ok").tasks
-    assert task.expect["assert"]["assertions"][0]["judge"] == "scripted/ok"
-
-
-def test_tests_of_a_csv_file_have_their_expected_columns(tmp_path: Path) -> None:
-    (tmp_path / "cases.csv").write_text(
-        "__description,word,__expected,__expected2\nfirst,tea,contains:te,starts-with(0.5):t\nsecond,cup,cup,\n"
-    )
-    text = "prompts: ['{{word}}']\nproviders: [echo]\ntests: file://cases.csv\n"
-
-    first, second = read(tmp_path, text).tasks
-
-    assert (first.name, first.prompt) == ("first", "tea")
-    assert [one["type"] for one in first.expect["assert"]["assertions"]] == ["contains", "starts-with"]
-    assert second.expect["assert"]["assertions"] == [{"type": "equals", "value": "cup"}]
-
-
-def test_a_chat_prompt_gives_system_and_user_messages_with_escaped_values(tmp_path: Path) -> None:
-    chat = [{"role": "system", "content": "Be brief"}, {"role": "user", "content": "{{q}}"}]
-    (tmp_path / "chat.json").write_text(json.dumps(chat))
-    text = "prompts: [file://chat.json]\nproviders: [echo]\ntests:\n  - vars: {q: 'say \"a\"\\b'}\n"
-
-    (task,) = read(tmp_path, text).tasks
-
-    assert (task.system, task.prompt) == ("Be brief", 'say "a"\\b')
 
 
 @pytest.mark.parametrize(

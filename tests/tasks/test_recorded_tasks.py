@@ -11,11 +11,11 @@ import pytest
 
 from proctor.errors import PlanError, UsageError
 from proctor.sandbox import container
-from proctor.tasks import amp, exercism, formats, harbor, rows
+from proctor.tasks import amp, exercism, formats, harbor
 from proctor.tasks.formats import read_task_set, write_task_set
-from proctor.tasks.markdown import bullets, read_markdown, read_task, read_tasks
+from proctor.tasks.markdown import read_task, read_tasks
 from proctor.tasks.task import MARKDOWN as MARKDOWN_FORMAT
-from proctor.tasks.task import ReadOptions, Task, TaskCheck, TaskSet, texts_of
+from proctor.tasks.task import ReadOptions, TaskCheck, TaskSet, texts_of
 from recorded_files import check
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -336,38 +336,6 @@ def test_what_is_read_of_terminal_bench_is_as_recorded(tmp_path: Path) -> None:
     check(RECORDED / "terminal-bench.txt", read)
 
 
-def test_a_task_yaml_without_an_instruction_is_of_another_tool(tmp_path: Path) -> None:
-    for text, is_ours in (("a: 1\ninstruction: x\n", True), ("a: 1\n  instruction: x\n", False)):
-        write(tmp_path, {"task.yaml": text})
-        assert harbor.is_terminal_bench(tmp_path) is is_ours
-
-
-@pytest.mark.parametrize(
-    ("dockerfile", "work", "prebuilt", "image"),
-    [
-        ("FROM x\nRUN y\nWORKDIR /a\nworkdir b\n", "", "", ("proctor-task-", "/a/b")),
-        ("FROM x\nRUN y\n", "", "", ("proctor-task-", "/app")),
-        ("FROM x\nRUN y\nWORKDIR /a\n", "/w", "", ("proctor-task-", "/w")),
-        ("FROM x\nWORKDIR /a\n", "", "org/image", ("org/image", "/app")),
-        ("FROM x\nRUN y\n", "/", "", None),
-        ("FROM x\nRUN y\n", "w", "", None),
-    ],
-)
-def test_a_task_that_needs_an_image_has_its_folder_in_it(
-    dockerfile: str, work: str, prebuilt: str, image: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(container, "engine", lambda *_: "podman")
-    write(tmp_path, {"Dockerfile": dockerfile})
-    if image is None:
-        with pytest.raises(harbor.NeedsImage):
-            harbor._environment(tmp_path, work, prebuilt)
-        return
-    folder, start, variables, made = harbor._environment(tmp_path, work, prebuilt)
-    assert made is not None and made.name.startswith(image[0])
-    assert (folder, made.work, start, variables) == (image[1], image[1], None, {})
-    assert made.context == (None if prebuilt else tmp_path)
-
-
 # --- Exercism ---
 
 EXERCISE: dict[str, str | bytes] = {
@@ -447,32 +415,6 @@ def test_what_is_read_of_exercises_is_as_recorded(tmp_path: Path) -> None:
         write(folder, {key: text for key, text in {**EXERCISE, **changes}.items() if text is not None})
         read[name] = plain(exercism.read_exercise(folder, ReadOptions()), tmp_path)
     check(RECORDED / "exercism.txt", read)
-
-
-@pytest.mark.parametrize(
-    ("folder", "name"),
-    [
-        ("/x/python/exercises/practice/two-fer", "python/two-fer"),
-        ("/python/exercises/practice/two-fer", "python/two-fer"),
-        ("exercises/practice/two-fer", "two-fer"),
-        ("/x/python/exercises/concept/two-fer", "two-fer"),
-    ],
-)
-def test_the_name_of_an_exercise_has_its_language(folder: str, name: str) -> None:
-    assert exercism._name(Path(folder)) == name
-
-
-@pytest.mark.parametrize(
-    ("example", "stub"),
-    [
-        (".meta/b.py", "src/b.py"),
-        (".meta/x.h", "src/c.h"),
-        (".meta/x.py", "src/x.py"),
-        (".meta/x.txt", "src/x.txt"),
-    ],
-)
-def test_which_stub_an_example_solves(example: str, stub: str) -> None:
-    assert exercism._matching(example, ["src/a.py", "src/b.py", "src/c.h"]) == stub
 
 
 # --- Rows ---
@@ -569,53 +511,6 @@ def test_what_is_read_of_rows_is_as_recorded(tmp_path: Path) -> None:
     write(tmp_path / "files", files)
     read = read_all(tmp_path / "files", ReadOptions(repos={"org/lib": clone}, setup="make"))
     check(RECORDED / "rows.txt", plain(read, tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("template", "text"),
-    [
-        ("{a} and {b}", "x and 3"),
-        ("{{ a }} and {b}", "x and {b}"),
-        ("{{a}}{{ b }}", "x3"),
-        ("none", "none"),
-    ],
-)
-def test_a_template_is_filled_with_the_columns_of_a_row(template: str, text: str) -> None:
-    assert rows._filled(template, {"a": "x", "b": 3}) == text
-
-
-@pytest.mark.parametrize(
-    ("template", "problem"),
-    [
-        ("{c}", "the template names `c`; the columns are: a, b"),
-        ("{{c}}", "the template names `c`; the columns are: a, b"),
-        ("{a", "the template cannot be read: "),
-    ],
-)
-def test_a_template_that_cannot_be_filled_is_refused(template: str, problem: str) -> None:
-    with pytest.raises(ValueError, match=f"^{problem}"):
-        rows._filled(template, {"a": "x", "b": 3})
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({"prompt_column": "x"}, "there is no column x; the columns are: other, a"),
-        ({}, "there is no column of prompts; the columns are: other, a"),
-        ({"prompt_column": "a", "expect_column": "y"}, "there is no column y; the columns are: other, a"),
-        ({"template": " "}, "the prompt is empty"),
-    ],
-)
-def test_a_row_without_the_columns_that_are_named_is_refused(options: Any, problem: str) -> None:
-    with pytest.raises(ValueError, match="^" + problem.replace(".", r"\.") + "$"):
-        rows._dataset_task({"other": 1, "a": "A"}, 1, Path("x.csv"), ReadOptions(**options))
-
-
-@pytest.mark.parametrize(
-    ("text", "line"), [("a" * 80, "a" * 80), ("a" * 81, "a" * 79 + "…"), ("\n  b \nc", "b"), ("", "")]
-)
-def test_a_title_is_the_first_line_clipped(text: str, line: str) -> None:
-    assert rows._first_line(text) == line
 
 
 # --- Our own format ---
@@ -720,14 +615,6 @@ def test_what_is_read_of_our_own_format_is_as_recorded(tmp_path: Path) -> None:
     )
 
 
-def test_lines_are_numbered_in_the_whole_file() -> None:
-    parsed = read_markdown("# A: b\n## Success criteria\n- x\n", first_line=10)
-
-    assert (parsed.title, parsed.is_task) == ("A: b", False)
-    assert [(box.number, box.text) for box in parsed.boxes] == [(12, "x")]
-    assert bullets("- a\n```\n- b\n```\n+ [X] c\nno\n2) d") == ("a", "c", "d")
-
-
 def test_tasks_of_a_folder_are_read_easiest_first_and_named_by_path_where_names_are_equal(
     tmp_path: Path,
 ) -> None:
@@ -781,12 +668,6 @@ def test_what_a_folder_contains_is_found_by_its_files(tmp_path: Path) -> None:
             reasons = [(each["file"], each.get("line"), each["reason"]) for each in found.get("not_read", ())]
             read[name] = {"tasks": names, "not read": reasons, "models": found.get("models", [])}
     check(RECORDED / "folders.txt", read)
-
-
-def test_a_task_file_of_a_folder_names_the_folder(tmp_path: Path) -> None:
-    write(tmp_path / "good", GOOD)
-    (task,) = read_task_set(tmp_path / "good" / "task.toml").tasks
-    assert task.name == "good"
 
 
 def test_there_is_a_limit_to_the_number_of_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -847,20 +728,9 @@ def test_what_is_written_in_our_own_format_is_as_recorded(tmp_path: Path) -> Non
         write_task_set(TaskSet(tasks=()), tmp_path / "new" / "folder")
 
 
-def test_a_task_without_a_name_for_a_file_is_called_task(tmp_path: Path) -> None:
-    (task,) = read_task_set(_row(tmp_path)).tasks
-    written = formats._write_task(dataclasses.replace(task, name="..."), tmp_path)
-    assert written == tmp_path / "task.md"
-
-
 def _row(folder: Path) -> Path:
     write(folder, {"a.jsonl": '{"prompt": "# Task: a"}\n'})
     return folder / "a.jsonl"
-
-
-def test_a_prompt_with_the_heading_of_a_task_gets_no_other(tmp_path: Path) -> None:
-    tasks: tuple[Task, ...] = read_task_set(_row(tmp_path)).tasks
-    assert formats._write_task(tasks[0], tmp_path).read_text().count("# Task:") == 1
 
 
 @pytest.mark.parametrize(
@@ -882,21 +752,6 @@ def test_a_task_is_a_prompt_where_it_has_no_files_and_no_commands(
 ) -> None:
     (task,) = read_task_set(_row(tmp_path)).tasks
     assert dataclasses.replace(task, **changes).is_prompt is is_prompt
-
-
-@pytest.mark.parametrize("name", ["humaneval", "mbpp"])
-def test_a_template_replaces_the_prompt_of_a_function(name: str) -> None:
-    row = {
-        "task_id": "1",
-        "prompt": "def f():",
-        "entry_point": "f",
-        "test": "t",
-        "text": "Do",
-        "test_list": ["a"],
-    }
-    reader = rows._humaneval_task if name == "humaneval" else rows._mbpp_task
-    assert reader(row, 1, Path("x"), ReadOptions(template="T {task_id}")).prompt == "T 1"
-    assert reader(row, 1, Path("x"), ReadOptions()).prompt.count("in a code fence.") == 1
 
 
 def test_cases_of_amp_are_as_recorded(tmp_path: Path) -> None:
@@ -929,19 +784,3 @@ def test_cases_of_amp_are_as_recorded(tmp_path: Path) -> None:
         for name in ("plan.yaml", "matrix.yaml", "suite.yaml", "list.json")
     }
     check(RECORDED / "amp.txt", read)
-
-
-@pytest.mark.parametrize(
-    ("keys", "is_amp"),
-    [
-        ({"cases", "name"}, True),
-        ({"cases"}, False),
-        ({"name"}, False),
-        ({"suites"}, True),
-        ({"matrix"}, True),
-        ({"bugCommit", "fixCommit", "testPath", "x"}, True),
-        ({"bugCommit", "fixCommit"}, False),
-    ],
-)
-def test_files_of_amp_are_known_by_their_keys(keys: set[str], is_amp: bool) -> None:
-    assert amp.is_amp(keys) is is_amp

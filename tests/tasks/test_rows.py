@@ -13,7 +13,7 @@ from proctor.agents.answer import completed
 from proctor.errors import PlanError, UsageError
 from proctor.tasks import rows
 from proctor.tasks.formats import read_task_set
-from proctor.tasks.task import ReadOptions, read_repos
+from proctor.tasks.task import ReadOptions
 
 DOUBLE = 'import math\n\n\ndef double(x: int) -> int:\n    """Twice x."""\n'
 FUNCTION = {
@@ -28,36 +28,6 @@ FUNCTION = {
 def write_lines(file: Path, rows: list[dict[str, Any]]) -> Path:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return file
-
-
-def test_a_humaneval_row_has_a_stub_hidden_tests_and_a_solution(tmp_path: Path) -> None:
-    file = tmp_path / "own.jsonl.gz"
-    file.write_bytes(gzip.compress((json.dumps(FUNCTION) + "\n").encode()))
-
-    (task,) = read_task_set(file).tasks
-
-    assert (task.name, task.format, task.line) == ("Own/0", "humaneval", 1)
-    assert task.start and task.start.texts == {"solution.py": DOUBLE}
-    assert task.solution and task.solution.texts["solution.py"].endswith("return 2 * x\n")
-    assert task.check_files and "check(double)" in task.check_files.texts["proctor_check.py"]
-    assert "assert" not in task.prompt and DOUBLE.rstrip() in task.prompt
-
-
-def test_an_mbpp_row_shows_its_asserts_and_has_unix_line_ends(tmp_path: Path) -> None:
-    row = {
-        "task_id": 7,
-        "text": "Write a function to add.",
-        "code": "def add(a, b):\r\n    return a + b\r\n",
-        "test_list": ["assert add(1, 2) == 3"],
-        "test_setup_code": "",
-        "challenge_test_list": ["assert add(-1, 1) == 0"],
-    }
-
-    (task,) = read_task_set(write_lines(tmp_path / "mbpp.jsonl", [row])).tasks
-
-    assert (task.name, task.format) == ("MBPP/7", "mbpp")
-    assert "assert add(1, 2) == 3" in task.prompt and "add(-1, 1)" not in task.prompt
-    assert task.solution and "\r" not in task.solution.texts["solution.py"]
 
 
 @pytest.mark.parametrize(
@@ -92,55 +62,6 @@ def test_a_dataset_takes_the_usual_columns_or_those_that_are_named(tmp_path: Pat
     assert usual.is_prompt
     assert (named.prompt, named.expect) == ("It is.", {"equals": "Capital of France?"})
     assert filled.prompt == "Q: Capital of France? A:"
-
-
-def test_rows_that_cannot_be_read_are_listed_with_their_line_and_the_others_run(tmp_path: Path) -> None:
-    file = tmp_path / "rows.jsonl"
-    file.write_text('{"prompt": "one"}\n{"prompt": \n[1]\n{"prompt": ""}\n{"prompt": "five"}\n')
-
-    found = read_task_set(file)
-
-    assert [task.prompt for task in found.tasks] == ["one", "five"]
-    assert [each.line for each in found.not_read] == [2, 3, 4]
-
-
-def test_predictions_are_refused_because_they_are_results(tmp_path: Path) -> None:
-    file = write_lines(tmp_path / "all_preds.jsonl", [{"instance_id": "a__b-1", "model_patch": "diff"}])
-
-    with pytest.raises(UsageError, match="results and not tasks"):
-        read_task_set(file)
-
-
-def test_a_swebench_row_needs_its_repository_and_takes_lists_or_text_of_test_ids(tmp_path: Path) -> None:
-    row = {
-        "instance_id": "acme__pkg-1",
-        "repo": "acme/pkg",
-        "base_commit": "abc123",
-        "patch": "--- a/pkg.py\n+++ b/pkg.py\n",
-        "test_patch": "--- a/test_pkg.py\n+++ b/test_pkg.py\n",
-        "problem_statement": "It is wrong.\nReally.",
-        "hints_text": "Change line 3.",
-        "FAIL_TO_PASS": '["test_pkg.py::test_sum"]',
-        "PASS_TO_PASS": ["test_pkg.py::test_old"],
-    }
-    file = write_lines(
-        tmp_path / "swe.jsonl", [row, {**row, "instance_id": "acme__pkg-2", "repo": "acme/other"}]
-    )
-    clone = tmp_path / "clones" / "acme__pkg"
-    clone.mkdir(parents=True)
-
-    found = read_task_set(file, ReadOptions(repos=read_repos(str(clone.parent))))
-
-    (task,) = found.tasks
-    (check,) = task.checks
-    assert (task.repo, task.ref, task.prompt) == (clone, "abc123", "It is wrong.\nReally.")
-    assert check.verdict == "tests"
-    assert (check.fail_to_pass, check.pass_to_pass) == (
-        ("test_pkg.py::test_sum",),
-        ("test_pkg.py::test_old",),
-    )
-    assert "test_pkg.py" in check.command
-    assert "no local clone of acme/other" in found.not_read[0].reason
 
 
 def test_a_thousand_rows_load_in_a_second(tmp_path: Path) -> None:

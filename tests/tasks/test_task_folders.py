@@ -1,14 +1,12 @@
 """Tasks in folders and files of other tools: Harbor, Terminal-Bench, Exercism, and the coding original's."""
 
 import errno
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from proctor.errors import UsageError
-from proctor.tasks import exercism
 from proctor.tasks.formats import read_task_set
 from proctor.tasks.task import ReadOptions
 
@@ -93,24 +91,6 @@ def test_a_terminal_bench_task_has_its_limits_and_hidden_tests(tmp_path: Path) -
     assert (dict(task.network), task.sandbox) == ({"check": "full"}, None)
 
 
-def test_a_java_exercise_runs_all_its_tests(tmp_path: Path) -> None:
-    folder = tmp_path / "two-fer"
-    for name in (".meta", ".docs"):
-        (folder / name).mkdir(parents=True)
-    files = {"solution": ["T.java"], "test": ["TTest.java"], "example": [".meta/Ref.java"]}
-    (folder / ".meta/config.json").write_text(json.dumps({"files": files}))
-    (folder / ".meta/Ref.java").write_text("class T { int x; }\n")
-    (folder / ".docs/instructions.md").write_text("Do it.\n")
-    (folder / "T.java").write_text("class T {}\n")
-    (folder / "TTest.java").write_text('@Test\n@Disabled("Remove to run test")\nvoid a() {}\n')
-
-    (task,) = read_task_set(folder).tasks
-
-    assert task.check_files and "@Disabled" not in task.check_files.texts["TTest.java"]
-    assert task.solution and task.solution.texts == {"T.java": "class T { int x; }\n"}
-    assert task.retry_with_output and task.start and set(task.start.texts) == {"T.java"}
-
-
 def test_cases_of_the_original_run_their_follow_ups_before_the_check(tmp_path: Path) -> None:
     (tmp_path / "repo").mkdir()
     (tmp_path / "bench.yaml").write_text(
@@ -158,11 +138,6 @@ def test_plans_suites_and_cases_of_the_original_are_tasks(
 
     assert (task.name, task.ref) == expected
     assert len(task.checks) == 1
-
-
-def test_an_exercise_in_python_is_checked_by_its_test_files_alone():
-    check = exercism._check(".py", ["two_test.py", "tests/helper.py", "notes.py", "my test.py"])
-    assert check.command is not None and check.command.endswith(" two_test.py tests/helper.py 'my test.py'")
 
 
 def test_a_folder_that_cannot_be_read_is_named_with_the_reason(

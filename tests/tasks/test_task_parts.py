@@ -1,16 +1,14 @@
 """Parts of reading tasks on their own: histories, issues, repositories, predictions, written files."""
 
-import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from proctor.errors import UsageError
-from proctor.tasks import history, markdown, predictions
+from proctor.tasks import history, markdown
 from proctor.tasks.formats import write_task_set
 from proctor.tasks.history import (
     CommitCandidate,
@@ -20,7 +18,7 @@ from proctor.tasks.history import (
     find_candidates,
     since_date,
 )
-from proctor.tasks.statement import read_issues, title_and_body
+from proctor.tasks.statement import title_and_body
 from proctor.tasks.task import ReadOptions, Task, TaskSet, read_repos
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
@@ -193,31 +191,6 @@ def test_the_document_of_what_was_found() -> None:
 # --- Issues and repositories ---
 
 
-def test_issues_are_a_list_a_map_or_lines(tmp_path: Path) -> None:
-    file = tmp_path / "issues.json"
-    one = {"number": 1, "title": "One", "body": "Text"}
-    two = {"number": 2, "title": "Two", "body": None}
-    pull = {"number": 3, "title": "Three", "pull_request": {}}
-    expected = {1: "One\n\nText", 2: "Two"}
-    for text in (
-        json.dumps([one, two, pull, {"number": 4}, {"title": "x"}]),
-        json.dumps({"1": one, "2": two, "3": pull, "x": one}),
-        f"{json.dumps(one)}\n\n{json.dumps(two)}\n",
-    ):
-        file.write_text(text)
-        assert read_issues(file) == expected
-    file.write_text(json.dumps(one))
-    assert read_issues(file) == {1: "One\n\nText"}
-    file.write_text("[]")
-    assert refused(lambda: read_issues(file)) == (
-        f"{file} has no issue with `number` and `title`\nExport them with these members."
-    )
-    file.write_text("{\n{")
-    text = refused(lambda: read_issues(file))
-    assert text.startswith(f"{file} is not JSON: ")
-    assert text.endswith("\nGive a list, a map, or one issue per line.")
-
-
 @pytest.mark.parametrize(
     ("message", "title", "body"),
     [
@@ -280,51 +253,6 @@ def test_a_task_is_written_with_its_settings(tmp_path: Path) -> None:
     own = replace(task, prompt="# Task: Own\n\nText", repo=None, setup="", answer="", timeout_seconds=None)
     (file,), _ = write_task_set(TaskSet(tasks=(own,)), tmp_path / "own")
     assert file.read_text() == "---\nexpect:\n  contains: x\n---\n# Task: Own\n\nText\n"
-
-
-# --- Predictions ---
-
-
-def store_of(*items: dict[str, Any]) -> Any:
-    read = SimpleNamespace(
-        items=lambda run_id, limit: list(items), session=lambda _: {"repo": "", "branch": "", "baseSha": ""}
-    )
-    return SimpleNamespace(read=read)
-
-
-def item(task: str, model: str, repeat: int = 1, session: str | None = "s") -> dict[str, Any]:
-    factors = {"task": task, "model": model, "agent": "a"} if task else {"model": model}
-    return {"sessionId": session, "factors": json.dumps(factors), "repeat": repeat}
-
-
-def test_predictions_have_a_file_for_each_model_and_repeat(tmp_path: Path) -> None:
-    store = store_of(
-        item("t1", "m"), item("t2", "m"), item("t1", "m", 2), item("t1", "n"), item("t2", "n", 1, None)
-    )
-    files = predictions.export_predictions(store, "r", tmp_path / "out", {})
-    assert [file.name for file in files] == [
-        "swe-bench-r-m.jsonl",
-        "swe-bench-r-m-run2.jsonl",
-        "swe-bench-r-n.jsonl",
-    ]
-    first = [json.loads(line) for line in files[0].read_text().splitlines()]
-    assert first == [
-        {"instance_id": "t1", "model_name_or_path": "m", "model_patch": ""},
-        {"instance_id": "t2", "model_name_or_path": "m", "model_patch": ""},
-    ]
-    assert predictions.write_predictions(store, "r", tmp_path / "all.jsonl", {}) == 4
-    assert len((tmp_path / "all.jsonl").read_text().splitlines()) == 4
-
-
-def test_predictions_need_finished_tasks(tmp_path: Path) -> None:
-    nothing = store_of(item("t1", "m", 1, None))
-    assert refused(lambda: predictions.export_predictions(nothing, "r", tmp_path / "out", {})) == (
-        "r has no finished task\nExport a benchmark that has run."
-    )
-    other = store_of(item("t1", "m"), item("", "m"))
-    assert refused(lambda: predictions.export_predictions(other, "r", tmp_path / "out", {})) == (
-        "r is not a run of tasks\nGive the run of a benchmark."
-    )
 
 
 # --- Markdown and images ---

@@ -4,7 +4,6 @@ import csv
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from proctor.batch.create import create
 from proctor.errors import NotFound, UsageError
 from proctor.item import Item
 from proctor.jobs.benchmark import results
-from proctor.jobs.benchmark.report import _reach, benchmark_html, grid_of, machine_text, rank_text
+from proctor.jobs.benchmark.report import benchmark_html, grid_of, machine_text, rank_text
 from proctor.jobs.benchmark.results import (
     document_of,
     find_earlier,
@@ -284,14 +283,6 @@ def test_a_new_run_is_named_by_its_time_and_numbered(store: Store, tmp_path: Pat
     assert new_run_id(store, NOW + timedelta(seconds=1)) == "batch_20260301_120001"
 
 
-@pytest.mark.parametrize(
-    ("name", "plain"),
-    [("a b/c", "a-b-c"), ("..x", "x"), ("", "batch"), ("é_1", "é_1"), ("a" * 200, "a" * 128)],
-)
-def test_a_name_becomes_a_run_id(name: str, plain: str) -> None:
-    assert results._plain(name) == plain
-
-
 def test_the_machine_in_one_line() -> None:
     machine = {
         "system": {"hostname": "h", "platform": "Linux", "release": "6"},
@@ -301,17 +292,3 @@ def test_the_machine_in_one_line() -> None:
     }
     assert machine_text(machine) == "h · Linux 6 · x · 4 cores · 7.5 GB memory · card"
     assert machine_text({}) == ""
-
-
-@pytest.mark.parametrize(
-    ("times", "expected"),
-    [
-        ([(4.0, 5.0), (2.0, 6.0)], 6.0),
-        # A wide interval does not squeeze the means.
-        ([(4.0, 5.0), (2.0, 60.0)], 10.0),
-        ([(4.0, None), (2.0, 3.0)], 4.2),
-    ],
-)
-def test_the_axis_of_times_reaches_the_intervals_up_to_a_limit(times: Any, expected: float) -> None:
-    models: Any = [SimpleNamespace(work=SimpleNamespace(value=value, high=high)) for value, high in times]
-    assert _reach(models) == pytest.approx(expected)

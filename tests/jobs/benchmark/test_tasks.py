@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from proctor.errors import PlanError, UsageError
+from proctor.errors import PlanError
 from proctor.tasks.markdown import read_task, read_tasks
 from proctor.tasks.task import Task, TaskCheck
 
@@ -89,20 +89,6 @@ def test_an_agent_is_given_the_markdown_and_nothing_of_the_front_matter(folder: 
     assert "grep" not in prompt and "solution" not in prompt
 
 
-@pytest.mark.parametrize(
-    ("given", "commands"),
-    [
-        ("check: make", ["make"]),
-        ("check: [make, make test]", ["make", "make test"]),
-        ("check: {It builds: make}", ["make"]),
-    ],
-)
-def test_checks_may_be_written_in_three_ways(folder: Path, given: str, commands: list[str]) -> None:
-    task = read_task(written(folder, f"---\n{given}\n---\n# Task: x\n\nDo it.\n"))
-
-    assert [check.command for check in task.commands] == commands
-
-
 def test_a_task_without_front_matter_is_a_task(folder: Path) -> None:
     task = read_task(written(folder, "Say hello.\n", "hello_world.txt"))
 
@@ -111,33 +97,6 @@ def test_a_task_without_front_matter_is_a_task(folder: Path) -> None:
 
 def test_the_difficulty_is_that_of_the_folder_where_the_task_says_none(folder: Path) -> None:
     assert read_task(written(folder, "# Task: x\n", "smoke/x.md")).difficulty == "Smoke Test"
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("---\nstart: [\n---\nx", "fix_typo.md:3:1: this is not YAML"),
-        ("---\nstart: a\n# Task: x\n", "fix_typo.md:1:1: the front matter has no end"),
-        ("---\ntimeout: soon\n---\nx", "fix_typo.md:2:10: `timeout` of the task should be a number"),
-        ("---\ntimeuot: 5\n---\nx", "Did you mean `timeout`?"),
-        ("---\nstart: fix/start\nrepo: .\n---\nx", "the task has `start` and `repo`"),
-        ("---\nref: main\n---\nx", "the task has `ref`, but no `repo`"),
-        ("---\nrepo: https://example.org/x.git\n---\nx", "`repo` is an address"),
-        ("---\nstart: /etc\n---\nx", "`start` leads out of the task's folder"),
-        ("---\nsolution: ../elsewhere\n---\nx", "`solution` leads out of the task's folder"),
-        ("---\nstart: .\n---\nx", "`start` holds the task itself"),
-        ("---\ncheck: 5\n---\nx", "`check` of the task should be a command"),
-        ("---\ncheck_files: fix/start\n---\nx", "the task has `check_files`, but no `check`"),
-        ("---\nexpect: {regex: '('}\n---\nx", "is not a valid regular expression"),
-        (
-            "---\ncheck: {The wrod is right: x}\n---\n## Success Criteria\n- [ ] The word is right\n",
-            "Did you mean",
-        ),
-        ("---\nstart: fix/start\n---\n\n", "fix_typo.md:4:1: the task asks for nothing"),
-    ],
-)
-def test_what_is_wrong_is_said_at_its_place(folder: Path, text: str, said: str) -> None:
-    assert said in problem(folder, text)
 
 
 def test_a_link_out_of_the_starting_files_is_refused(folder: Path) -> None:
@@ -185,13 +144,6 @@ def test_a_folder_gives_its_tasks_and_those_below_but_not_what_they_begin_with(f
     assert [task.name for task in read_tasks(folder)] == ["small", "fix_typo", "big"]
 
 
-def test_tasks_of_one_name_are_called_by_their_paths(folder: Path) -> None:
-    for level in ("easy", "hard"):
-        written(folder, "# Task: x\n\nDo it.\n", f"levels/{level}/same.md")
-
-    assert [task.name for task in read_tasks(folder / "levels")] == ["easy/same", "hard/same"]
-
-
 def test_everything_wrong_in_a_folder_is_reported_together(folder: Path) -> None:
     for name in ("one", "two"):
         written(folder, "---\nchekc: x\n---\n# Task: x\n", f"bad/{name}.md")
@@ -200,10 +152,3 @@ def test_everything_wrong_in_a_folder_is_reported_together(folder: Path) -> None
         read_tasks(folder / "bad")
 
     assert len(caught.value.problems) == 2
-
-
-def test_a_folder_without_tasks_is_refused(folder: Path) -> None:
-    (folder / "empty").mkdir()
-
-    with pytest.raises(UsageError, match="there is no task in"):
-        read_tasks(folder / "empty")

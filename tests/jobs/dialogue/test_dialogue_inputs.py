@@ -10,7 +10,7 @@ import pytest
 
 from proctor.errors import PlanError, UsageError
 from proctor.jobs.dialogue import plan
-from proctor.jobs.dialogue.plan import Faults, RoleChoice, RoleFaults, previous_sessions, role_choice
+from proctor.jobs.dialogue.plan import RoleChoice, previous_sessions, role_choice
 from proctor.jobs.dialogue.roles import BUILT_IN, Roles, read_role
 from proctor.jobs.dialogue.world import DialogueTask, read_tasks, read_tools
 
@@ -24,37 +24,6 @@ def refused(call: Any) -> str:
 
 
 # --- Profiles ---
-
-
-def profiles(entry: dict[str, Any], side: str = "client", folder: Any = EEYORE) -> list[str]:
-    return [name for name, _ in plan._profiles(folder, entry, side, Path("/"), "en")]
-
-
-def test_profiles_are_named_numbered_or_all() -> None:
-    names = list(EEYORE.profiles_in("en"))
-    assert profiles({"profile": "all"}) == names
-    assert profiles({"profile": names[1]}) == profiles({"profile": 1}) == [names[1]]
-    assert profiles({"profile": [0, names[2]]}) == [names[0], names[2]]
-    assert profiles({"profile": len(names) - 1}) == [names[-1]]
-    for wrong in (len(names), -1, "nobody at all"):
-        assert refused(lambda wrong=wrong: profiles({"profile": wrong})) == (
-            f"the role eeyore has no profile `{wrong}`\nThere are: {', '.join(names)}."
-        )
-
-
-def test_errors_of_several_checks_are_reported_together() -> None:
-    faults, inner = Faults(), Faults()
-    faults.raise_all()
-    with faults:
-        raise UsageError("one")
-    faults.add("two")
-    faults.add("two")
-    inner.add("three")
-    with faults:
-        raise RoleFaults(inner)
-    assert refused(faults.raise_all) == "one\n\ntwo\n\nthree"
-    with pytest.raises(KeyError), faults:
-        raise KeyError
 
 
 def test_a_side_has_a_profile_and_a_session_for_each_number() -> None:
@@ -105,23 +74,6 @@ def test_models_and_parameters_of_a_side_come_before_those_of_its_role_and_the_p
     assert replace(choice, model="own/m").settled("plan/m", {}).model == "own/m"
     bare = replace(choice, role=replace(speaker, model=""))
     assert bare.settled("plan/m", {}).model == "plan/m"
-
-
-def test_a_role_plays_its_side(tmp_path: Path) -> None:
-    assert refused(lambda: role_choice({"role": "eeyore"}, "therapist", "en", tmp_path, Roles())) == (
-        "the role eeyore does not play a therapist\nIt plays: client."
-    )
-    choice = role_choice(
-        {"role": "eeyore", "profile": 0, "temperature": 0.3}, "client", "en", tmp_path, Roles()
-    )
-    assert (choice.label, choice.is_crossed, choice.model, choice.parameters) == (
-        "eeyore",
-        True,
-        "",
-        {"temperature": 0.3},
-    )
-    plain = role_choice({"role": "eeyore", "temperature": 0}, "client", "en", tmp_path, Roles())
-    assert (plain.is_crossed, plain.parameters) == (False, {"temperature": 0})
 
 
 # --- Earlier sessions ---
@@ -220,34 +172,6 @@ def runs_of(client: RoleChoice, therapist: RoleChoice, tasks: int, runs: int) ->
     return [(*pair.profiles(run), task.name if (task := pair.task(run)) else None) for run in range(runs)]
 
 
-def test_profiles_that_are_named_are_crossed_and_others_taken_in_turn() -> None:
-    crossed = choice("c", 2, is_crossed=True), choice("t", 3, is_crossed=True)
-    assert runs_of(*crossed, tasks=0, runs=8) == [
-        (0, 0, None),
-        (1, 0, None),
-        (0, 1, None),
-        (1, 1, None),
-        (0, 2, None),
-        (1, 2, None),
-        (0, 0, None),
-        (1, 0, None),
-    ]
-    plain = choice("c", 2, is_crossed=False), choice("t", 3, is_crossed=False)
-    assert runs_of(*plain, tasks=0, runs=3) == [(0, 0, None), (1, 1, None), (2, 2, None)]
-    assert runs_of(crossed[0], plain[1], tasks=0, runs=4) == [
-        (0, 0, None),
-        (1, 0, None),
-        (0, 1, None),
-        (1, 1, None),
-    ]
-    assert runs_of(plain[0], crossed[1], tasks=0, runs=4) == [
-        (0, 0, None),
-        (0, 1, None),
-        (0, 2, None),
-        (1, 0, None),
-    ]
-
-
 def test_each_task_has_every_pair_of_profiles() -> None:
     client, therapist = choice("c", 2, is_crossed=True), choice("t", 1, is_crossed=False)
     assert runs_of(client, therapist, tasks=2, runs=6) == [
@@ -331,35 +255,6 @@ def test_a_dialogue_has_its_sides_settings_and_factors(tmp_path: Path) -> None:
         "seed": 3,
     }
     assert (made.item_count, made.models, made.has_person) == (2, ["openai/own"], False)
-
-
-def test_several_models_and_temperatures_are_crossed_and_named(tmp_path: Path) -> None:
-    text = CONFIG.replace("0.25", "[0, 0.5]").replace("model_name: m", "model_name: [m, scripted/n]")
-    text = text.replace(", model: openai/own", "").replace("num_runs: 2", "num_runs: 1")
-    text += "client_model: [a/x, b/y z]\n"
-    made = simulation(text, tmp_path)
-    assert [each.name for each in made.combinations][:3] == [
-        "donkey_eliza_m_x_0",
-        "donkey_eliza_m_x_0.5",
-        "donkey_eliza_m_y-z_0",
-    ]
-    assert len(made.combinations) == 8
-    last = made.combinations[-1]
-    assert last.varied == {"model": "scripted/n", "client_model": "b/y z", "temperature": "0.5"}
-    assert (last.client.model, last.client.parameters["temperature"]) == ("b/y z", 0.5)
-    items = list(made.items("out"))
-    assert items[0].factors["model"] == "openai/m" and items[0].factors["temperature"] == "0"
-
-
-def test_two_combinations_of_one_name_are_refused(tmp_path: Path) -> None:
-    text = "clients: [{role: eeyore, label: a}, {role: eeyore, label: A}]\ntherapists: [eliza]\n"
-    with pytest.raises(PlanError) as error:
-        simulation(text, tmp_path)
-    (problem,) = error.value.problems
-    assert (problem.problem, problem.remedy) == (
-        "two combinations are both called A_eliza",
-        "Give one of their roles a `label` of its own.",
-    )
 
 
 def test_the_digest_of_a_simulation_leaves_out_how_it_runs(tmp_path: Path) -> None:

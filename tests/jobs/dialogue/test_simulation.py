@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from proctor.errors import PlanError
+from proctor.jobs.dialogue.job import DialogueOverrides
 from proctor.jobs.dialogue.plan import DialoguePlan, read_simulation
 from proctor.jobs.dialogue.roles import Roles
-from proctor.jobs.dialogue.schema import _argument_places
 from proctor.stats.results import InputReader, Labels
 
 DOCUMENTED = """
@@ -187,10 +187,6 @@ def test_everything_wrong_is_said_together() -> None:
     told = refused("clients: [nobody, noone]\nevaluators: [nothing]\n")
 
     assert told.count("there is no") == 3
-
-
-def test_a_wrong_flag_is_said_to_be_on_the_command_line() -> None:
-    assert refused(clients="nobody").startswith("the command line:1:1: there is no role called `nobody`")
 
 
 def test_a_profile_of_the_users_own_is_checked_before_it_is_played(tmp_path: Path) -> None:
@@ -418,9 +414,14 @@ def test_members_in_branches_and_with_defaults_are_not_needed(tmp_path: Path) ->
     assert made.item_count == 5
 
 
-def test_arguments_of_a_call_have_a_line_and_a_name_each():
-    arguments: dict[int, str] = {}
-    place = _argument_places({"client": {"model": "a"}, "runs": 2}, "", arguments)
-
-    assert arguments == {1: "", 2: "client", 3: "client.model", 4: "runs"}
-    assert isinstance(place.inside, dict) and place.inside["runs"].line == 4
+@pytest.mark.parametrize(
+    ("model", "settings"),
+    [
+        (None, {}),
+        ("openai/gpt", {"model_name": "openai/gpt", "model_type": ""}),
+        ("gpt", {"model_name": "gpt"}),
+        ("/gpt", {"model_name": "/gpt"}),
+    ],
+)
+def test_a_model_with_its_provider_replaces_the_type(model: str | None, settings: dict[str, Any]) -> None:
+    assert DialogueOverrides(model=model).settings() == settings

@@ -1,7 +1,6 @@
-"""What an evaluation refuses before it starts, and why an alert was not delivered."""
+"""Ground truth, estimates, alerts and lines of an evaluation, by value."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -113,11 +112,6 @@ def test_a_session_has_a_label_that_is_the_same_everywhere() -> None:
     assert session().label == "x1 of Calc in /calc"
     assert session(service="").label == "x1 in /calc"
     assert session(service="", log_group="").label == "x1"
-
-
-def evaluator(level: str, model: str = "") -> Any:
-    judge = SimpleNamespace(model=model) if model else None
-    return SimpleNamespace(name=f"own-{level}", level=level, judge_model=judge)
 
 
 def test_the_cost_of_an_evaluation_is_known_if_that_of_each_evaluator_is() -> None:

@@ -1,12 +1,12 @@
 """Which sessions online evaluation judges, how its evaluation grows, what recommendations are made from."""
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from proctor.errors import AttemptError, UsageError
+from proctor.evaluator import Evidence
 from proctor.jobs.evaluation import recommendation
 from proctor.jobs.evaluation.online import does_match, is_sampled
 from proctor.jobs.evaluation.recommendation import TracedSession
@@ -70,8 +70,7 @@ def score(value: float | None = None, **changes: Any) -> Score:
 
 
 def traced(*scores: Score, reversed_: Any = ()) -> TracedSession:
-    evidence: Any = SimpleNamespace(name="evidence")
-    return TracedSession(evidence=evidence, scores=scores, high_is_bad=reversed_)
+    return TracedSession(evidence=Evidence(), scores=scores, high_is_bad=reversed_)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from proctor.errors import UsageError
-from proctor.jobs.scenario import analysis
 from proctor.jobs.scenario.analysis import BatchAnalyzer, analysis_folder, around, cost_limits, read_study
 
 
@@ -129,31 +128,6 @@ def test_other_dialects_of_files_are_read(tmp_path: Path) -> None:
     assert (bare.status, bare.reason, bare.seed) == ("failed", "no state", None) and read_study(
         tmp_path
     ).damaged == ()
-
-
-def test_versions_of_the_scenario_are_a_factor_where_there_are_several() -> None:
-    same = {1: {"fee": "1"}, 2: {"fee": "2"}}
-    assert analysis._with_versions(same, {1: {"scenario_digest": "a"}, 2: {"scenario_digest": "a"}}) == same
-    assert analysis._with_versions(same, {1: {}, 2: {}}) == same
-    made = analysis._with_versions({1: {"fee": "1"}, 2: {"fee": "1"}}, {1: {}, 2: {}})
-    assert [sorted(each.values()) for each in made.values()] == [["1", "1"], ["1", "2"]]
-
-
-@pytest.mark.parametrize(
-    ("value", "is_number"),
-    [
-        (1, True),
-        (-1e150, True),
-        (1.1e150, False),
-        (float("nan"), False),
-        ("1", False),
-        (None, False),
-        (10**400, False),
-        (True, True),
-    ],
-)
-def test_what_is_computed_with(value: object, is_number: bool) -> None:
-    assert analysis._is_number(value) is is_number
 
 
 def test_statistics_of_variations(folder: Path) -> None:

@@ -1,15 +1,13 @@
 """What an experiment takes from its config, where it looks for files, and single runs and branches of it."""
 
-import json
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from scenario_folders import FERRY, SCENARIO, write_scenario
 
-from proctor.errors import NotFound, PlanError, UsageError
+from proctor.errors import PlanError, UsageError
 from proctor.jobs.scenario import single
 from proctor.jobs.scenario.experiment import (
     Experiment,
@@ -19,10 +17,7 @@ from proctor.jobs.scenario.experiment import (
     read_experiment,
     slug_of,
 )
-from proctor.jobs.scenario.folder import ExperimentFolder
-from proctor.jobs.scenario.job import JOB, ScenarioPlan
 from proctor.jobs.scenario.reader import read_scenario
-from proctor.models import ModelRouter
 from proctor.scenario.state import ScenarioCall, ScenarioRun, ScenarioTurn
 
 HEAD = "experiment_name: Fee Study\nbase_scenario: harbour\n"
@@ -148,27 +143,6 @@ def test_people_have_no_time_limit_unless_the_config_sets_one(tmp_path: Path) ->
     for text, expected in (("", None), ("timeout_per_run: 9\n", 9)):
         one = read_experiment(HEAD + text, path=tmp_path / "c.yaml", working_folder=tmp_path)
         assert next(one.items()).settings["timeoutSec"] == expected
-
-
-def test_a_person_at_the_terminal_answers_one_question_at_a_time(tmp_path: Path) -> None:
-    write_scenario(tmp_path / "harbour", {"actors/ferry.yaml": FERRY + "control: human\n"})
-    models: Any = ModelRouter({}, folders=[tmp_path])
-
-    def problems(text: str) -> list[str]:
-        one = read_experiment(HEAD + text, path=tmp_path / "c.yaml", working_folder=tmp_path)
-        try:
-            ScenarioPlan(experiment=one).check(models, SimpleNamespace())  # type: ignore[arg-type]
-        except PlanError as error:
-            return [f"{each.at.line}: {each.problem} | {each.remedy}" for each in error.problems]
-        return []
-
-    for name in ("echo", "ok"):
-        (tmp_path / f"{name}.yaml").write_text("rules: [{reply: x}]\n")
-    assert problems("max_parallel: 2\n") == [
-        "3: a person at the terminal can answer only one question at a time | "
-        "Set `max_parallel: 1` or `human: web`, or give the actor a model."
-    ]
-    assert problems("max_parallel: 1\n") == problems("max_parallel: 2\nhuman: web\n") == []
 
 
 def test_problems_of_a_config_without_a_usable_scenario_come_together(tmp_path: Path) -> None:
@@ -375,35 +349,6 @@ def test_a_branch_continues_a_run_after_a_turn(tmp_path: Path, branch_point: sin
         single.branch_plan(branch_point, tmp_path / "new", turn=4, changes={})
 
 
-def test_a_branch_starts_from_a_folder_or_an_item(tmp_path: Path) -> None:
-    read_store: Any = SimpleNamespace(read=SimpleNamespace(item=lambda _: [{"runner": "prompt"}]))
-    with pytest.raises(
-        UsageError, match=r"^there is no run i-1\nGive its folder, or the id that `proctor show`"
-    ):
-        single.find_branch_point(read_store, "i-1")
-    with pytest.raises(UsageError, match="holds no run\nGive a folder such as …/runs/var-001-run-001"):
-        single.find_branch_point(read_store, str(tmp_path))
-
-
-def test_changes_of_a_variation_are_in_the_state_of_its_experiment(tmp_path: Path) -> None:
-    one = {"actor_models": {"port": "a/b"}, "scenario_overrides": {"turns": 3}}
-    variations = [
-        {"variation_id": 1, "modifications": one},
-        {"variation_id": 2, "modifications": {"actor_models": {}, "scenario_overrides": {}}},
-    ]
-    path = tmp_path / "batch-state.json"
-    path.write_text(json.dumps({"variations": variations}))
-    assert single._changes_of(tmp_path, 1) == {"actors.port.llm_model": "a/b", "turns": 3}
-    assert single._changes_of(tmp_path, 2) == {}
-    for text in ("{", "[]", "{}", json.dumps({"variations": [{"variation_id": 3}]})):
-        path.write_text(text)
-        with pytest.raises(UsageError, match="is not the folder of an experiment: "):
-            single._changes_of(tmp_path, 3)
-    path.unlink()
-    with pytest.raises(UsageError, match="is not the folder of an experiment: "):
-        single._changes_of(tmp_path, 1)
-
-
 async def test_the_calls_of_a_run_are_counted_with_actors_that_talk_and_that_do_not(tmp_path: Path) -> None:
     rules = "checks: {world_state_coherence: true}\nvalidation_model: scripted/ok\n"
     text = SCENARIO.replace("enable_coalition_formation: false", "enable_coalition_formation: true")
@@ -450,65 +395,5 @@ async def test_the_calls_of_a_run_are_counted_with_actors_that_talk_and_that_do_
     }
 
 
-class Prices:
-    """Models with a price of one dollar a token in, two a token out."""
-
-    def route(self, model: str) -> Any:
-        if model == "lost/model":
-            from proctor.errors import ModelError
-
-            raise ModelError("there is no lost/model")
-        known = SimpleNamespace(for_call=lambda usage: (usage.input_tokens + 2 * usage.output_tokens, ""))
-        return SimpleNamespace(price=known if model == "a/b" else None)
-
-
 def call(model: str) -> ScenarioCall:
     return ScenarioCall(who="port", purpose="decision", model=model, turn=1, input_tokens=3, output_tokens=4)
-
-
-def test_the_cost_of_calls_is_known_if_each_price_is() -> None:
-    prices: Any = Prices()
-    assert single._price_of("a/b", 3, 4, prices) == 11
-    assert single._price_of("human/port", 3, 4, prices) == 0.0
-    assert single._price_of("c/d", 3, 4, prices) is None
-    with pytest.raises(UsageError, match=r"^there is no lost/model$"):
-        single._price_of("lost/model", 3, 4, prices)
-    assert single._counted([call("a/b")], [call("a/b"), call("a/b")], prices) == {
-        "calls": [1, 2],
-        "tokens": [7, 14],
-        "cost_usd": [11.0, 22.0],
-    }
-    assert single._counted([], [call("a/b"), call("c/d")], prices)["cost_usd"] is None
-
-
-# --- Folders ---
-
-
-def test_the_analysis_of_an_experiment_needs_its_folder(tmp_path: Path) -> None:
-    def ctx(output: str) -> Any:
-        read = SimpleNamespace(batch=lambda *_: {"optionsJson": json.dumps({"output": output})})
-        return SimpleNamespace(store=SimpleNamespace(read=read), now=lambda: None)
-
-    with pytest.raises(NotFound) as error:
-        JOB.analysis("r", ctx(f"{tmp_path}/lost"))
-    assert str(error.value) == (
-        f"the experiment's folder {tmp_path}/lost does not exist\nRestore it, or use the report."
-    )
-    assert JOB.results_view("r", ctx(f"{tmp_path}/lost")) is None
-    assert JOB.results_view("r", ctx("")) is None
-
-
-def test_each_changed_config_of_a_folder_is_kept_with_a_number(tmp_path: Path) -> None:
-    folder: Any = SimpleNamespace(path=tmp_path)
-
-    def write(text: str, earlier: str = "") -> dict[str, str]:
-        ExperimentFolder._write_config(folder, text, earlier)
-        return {path.name: path.read_text() for path in tmp_path.iterdir()}
-
-    assert write("a") == write("a") == write("a", "a") == {"batch-config.yaml": "a"}
-    assert write("b") == {"batch-config.yaml": "b", "batch-config.1.yaml": "a"}
-    assert write("c", "a2") == {
-        "batch-config.yaml": "c",
-        "batch-config.1.yaml": "a",
-        "batch-config.2.yaml": "a2",
-    }

@@ -7,7 +7,6 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,11 +16,10 @@ from proctor.bootstrap import open_context
 from proctor.cli.run import OutputOptions, exit_code
 from proctor.cli.scenario import present
 from proctor.errors import PlanError, UsageError
-from proctor.job import PlanText, StepFinished, make_overrides
+from proctor.job import PlanText, make_overrides
 from proctor.jobs import recognize
 from proctor.jobs.scenario.analysis import BatchAnalyzer, experiment_html, experiment_markdown
 from proctor.jobs.scenario.experiment import ExperimentOverrides
-from proctor.jobs.scenario.folder import ExperimentFolder
 from proctor.jobs.scenario.job import JOB
 
 CONFIG = """\
@@ -96,6 +94,7 @@ async def test_a_resumed_experiment_keeps_the_numbers_of_its_variations(ctx, fol
     assert "[1, 2]" in (folder / "out" / "batch-config.1.yaml").read_text()
 
 
+# White box: the process must die between the commit of the run and its first file.
 async def test_an_experiment_that_died_before_it_had_a_folder_is_resumed(ctx, folder, monkeypatch):
     class Killed(BaseException):
         """The process ended here."""
@@ -325,22 +324,20 @@ async def test_pauses_between_executions_do_not_count_as_time_of_the_experiment(
     assert json.loads((folder / "out" / "batch-summary.json").read_text())["duration_seconds"] < 3600
 
 
-async def test_turns_that_were_committed_together_are_all_written(ctx, folder):
-    result = await lifecycle.start(JOB, read(ctx, folder), ctx)
-    row = next(row for row in ctx.store.read.items(result.run_id) if json.loads(row["details"])["turns"] == 2)
-    files = ExperimentFolder(ctx, result.run_id, scenario_folder=folder / "scenario")
-    path = folder / "out" / "runs" / json.loads(row["settings"])["label"]
-    step = StepFinished(item_id=row["id"], session_id=row["sessionId"], number=0)
-    files.step_finished(step)
-    # As it was before the first turn.
-    known = files._running[row["id"]]
-    files._running[row["id"]] = replace(known, run=replace(known.run, turns=()))
-    written = {name: (path / name).read_text() for name in ("world-state-001.md", "world-state-002.md")}
-    for name in written:
-        (path / name).unlink()
+@pytest.mark.parametrize(("setting", "is_refused"), [("", True), ("human: web\n", False)])
+def test_a_person_at_the_terminal_answers_one_question_at_a_time(ctx, folder, setting, is_refused):
+    port = folder / "scenario" / "actors" / "port.yaml"
+    port.write_text(port.read_text() + "control: human\n")
+    plan = read(ctx, folder, f"{CONFIG}max_parallel: 2\n{setting}")
 
-    files.step_finished(replace(step, number=2))
-
-    assert {name: (path / name).read_text() for name in written} == written
-    assert files._running[row["id"]].run.turns == known.run.turns
-    assert files._running[row["id"]].step == 2
+    if not is_refused:
+        lifecycle.preview(plan, ctx)
+        return
+    with pytest.raises(PlanError) as refused:
+        lifecycle.preview(plan, ctx)
+    (problem,) = refused.value.problems
+    assert (problem.at.line, problem.problem, problem.remedy) == (
+        6,
+        "a person at the terminal can answer only one question at a time",
+        "Set `max_parallel: 1` or `human: web`, or give the actor a model.",
+    )

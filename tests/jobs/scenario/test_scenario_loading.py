@@ -38,26 +38,6 @@ def test_the_worked_example_is_read_whole(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("turns: 3", "num_turns: 3"),
-        ("turns: 3", "scenario_length: {type: fixed, turns: 3}"),
-        ("turns: 3", "scenario_length: 3"),
-    ],
-)
-def test_turns_have_several_names(tmp_path, old, new):
-    assert load(tmp_path, scenario=SCENARIO.replace(old, new)).scenario.turns == 3
-
-
-def test_a_length_may_be_a_condition(tmp_path):
-    length = 'scenario_length: {type: condition, condition: "cooperation_level >= 8", turns: 9}'
-
-    read = load(tmp_path, scenario=SCENARIO.replace("turns: 3", length)).scenario
-
-    assert (read.turns, read.stop_when) == (9, {"cooperation_level": ">= 8"})
-
-
-@pytest.mark.parametrize(
     "metrics",
     [
         METRICS.replace("int\n", "integer\n"),
@@ -70,19 +50,6 @@ def test_metrics_come_as_a_map_or_a_list_in_three_dialects(tmp_path, metrics):
     found = load(tmp_path, metrics=metrics).scenario.metrics["cooperation_level"]
 
     assert found.method == "regex" and found.type in ("integer", "float")
-
-
-def test_events_come_in_lists_by_type_too(tmp_path):
-    events = """\
-trends: [{name: Rain, description: It rains.}]
-random_events: [{name: Breach, description: A dyke breaks., probability: 0.2}]
-scheduled_events: [{name: Crest, description: It peaks., turn: 3}]
-conditional_events: [{name: Calm, description: Quiet., conditions: {cooperation_level: ">= 5"}}]
-"""
-    found = load(tmp_path, exogenous_events=events).scenario.events
-
-    assert [event.type for event in found.values()] == ["trend", "random", "conditional", "scheduled"]
-    assert found["Rain"].once is False, "what happens once is no trend"
 
 
 def test_the_files_may_stand_below_definition(tmp_path):
@@ -108,13 +75,6 @@ def test_what_an_author_adds_about_an_actor_is_kept_for_that_actor(tmp_path):
     notes = load(tmp_path, actors_port=port).scenario.actors["port"].notes
 
     assert notes == ("favourite saying: Time is money", "information access: private: harbour log")
-
-
-def test_an_actor_without_a_model_is_said_to_have_the_usual_one(tmp_path):
-    read = load(tmp_path, actors_ferry="name: Ferry Line\nshort_name: ferry\n")
-
-    assert read.scenario.actors["ferry"].llm_model == "openai/gpt-4o-mini"
-    assert any("no model is named" in remark for remark in read.remarks)
 
 
 def test_actors_are_listed_by_short_name_or_by_file(tmp_path):
@@ -164,88 +124,9 @@ def test_what_is_wrong_is_shown_at_its_place(tmp_path, changed, expected):
     assert expected in problems(tmp_path, **changed)
 
 
-def test_everything_that_is_wrong_is_found_together(tmp_path):
-    found = problems(
-        tmp_path,
-        scenario=SCENARIO.replace("turns: 3", "turns: 0"),
-        actors_port=PORT.replace('"port"', '"The Port"'),
-        metrics=METRICS.replace("pattern:", "patern:"),
-    )
-
-    assert len(found) >= 3
-
-
-def test_every_feature_does_what_it_says(tmp_path):
-    features = """
-features:
-  communications: {enabled: true, max_per_turn: 1}
-  exogenous_events: {enabled: false}
-  metrics_extraction: {enabled: false}
-  context_management: {enabled: true, max_context_tokens: 8000, summarization_model: scripted/ok}
-"""
-    text = SCENARIO.replace("enable_bilateral_communication: true\n", "") + features
-
-    played = load(tmp_path, scenario=text).scenario
-
-    assert (played.enable_bilateral_communication, played.max_communications_per_turn) == (True, 1)
-    assert (played.events, played.metrics) == ({}, {})
-    assert (played.max_context_tokens, played.summarization_model) == (8000, "scripted/ok")
-
-
-def test_without_context_management_every_turn_is_told_in_full(tmp_path):
-    text = SCENARIO.replace("turns: 3", "turns: 9") + "features: {context_management: {enabled: false}}\n"
-
-    assert load(tmp_path, scenario=text).scenario.context_window_size == 9
-
-
-@pytest.mark.parametrize(
-    ("file", "more", "said"),
-    [
-        ("scenario", "features: {weather: {enabled: true}}", "`features` has no `weather`"),
-        ("scenario", "features: {communications: {max: 3}}", "`communications` has no `max`"),
-        ("metrics", "export_path: /tmp/elsewhere", "metrics.yaml has no `export_path`"),
-        ("validation_rules", "report_formats: json", "validation-rules.yaml has no `report_formats`"),
-    ],
-)
-def test_a_key_that_does_nothing_is_said_to_do_nothing(tmp_path, file, more, said):
-    text = {"scenario": SCENARIO, "metrics": METRICS, "validation_rules": "checks: {}\n"}[file]
-
-    assert any(said in remark for remark in load(tmp_path, **{file: f"{text}{more}\n"}).remarks)
-
-
-def test_checks_cannot_be_left_out_of_the_costs(tmp_path):
-    (problem,) = problems(tmp_path, validation_rules="checks: {}\ninclude_in_costs: false\n")
-
-    assert "what checks cost is always counted" in problem
-
-
-def test_a_slip_of_the_pen_is_remarked_on(tmp_path):
-    read = load(tmp_path, scenario=SCENARIO + "contxt_window_size: 5\n")
-
-    assert any("contxt_window_size" in remark and "Did you mean" in remark for remark in read.remarks)
-
-
 def test_a_folder_without_a_scenario_is_said_to_be_none(tmp_path):
     with pytest.raises(UsageError, match="no scenario"):
         read_scenario(tmp_path)
-
-
-def test_conditions_may_stand_without_spaces(tmp_path):
-    events = (
-        'conditional_events: [{name: Praise, condition: "cooperation_level>=8", description: Good press.}]'
-    )
-
-    read = load(tmp_path, exogenous_events=events).scenario
-
-    assert read.events["Praise"].conditions == {"cooperation_level": ">= 8"}
-
-
-def test_two_events_of_one_name_are_refused_wherever_they_stand(tmp_path):
-    swans = "enable_black_swans: true\nblack_swans: [{name: Storm, probability: 0.1}]\n"
-
-    assert [text.split(": ", 1)[1] for text in problems(tmp_path, scenario=SCENARIO + swans)] == [
-        "there are two events called `Storm`"
-    ]
 
 
 FULL_EVENTS = r"""

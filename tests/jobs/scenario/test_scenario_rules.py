@@ -9,7 +9,7 @@ from scenario_folders import EVENTS, FERRY, METRICS, PORT, SCENARIO, write_scena
 
 from proctor.errors import PlanError
 from proctor.jobs.scenario.reader import LoadedScenario, read_scenario
-from proctor.jobs.scenario.reader_rules import FolderReader, as_text, as_texts, conditions_of
+from proctor.jobs.scenario.reader_rules import as_text, as_texts, conditions_of
 
 SHORT = {
     "scenario": "scenario.yaml",
@@ -359,8 +359,3 @@ def test_texts_are_lists_and_lists_are_texts() -> None:
     assert as_text(["a", "b"]) == "- a\n- b"
     assert as_text(["a", 1]) == ["a", 1]
     assert as_text({"a": [1, 2], "b": "c"}) == "a: 1, 2\nb: c"
-
-
-def test_a_problem_without_an_origin_is_one_of_the_scenario() -> None:
-    problem = FolderReader().at(("turns",), "too long", "Shorten it.")
-    assert (str(problem.at), problem.problem, problem.remedy) == ("scenario:1:1", "too long", "Shorten it.")

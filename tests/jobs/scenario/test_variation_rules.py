@@ -1,7 +1,6 @@
 """Combinations of values: numbers, samples, exclusions; and all that a scenario's files may get wrong."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +10,6 @@ from proctor.errors import PlanError
 from proctor.jobs.scenario import variations
 from proctor.jobs.scenario.experiment import read_experiment
 from proctor.jobs.scenario.reader import read_scenario
-from proctor.jobs.scenario.reader_rules import _exports_csv
-from proctor.jobs.scenario.variations import VariationDimension
 
 HEAD = "experiment_name: Fees\nbase_scenario: harbour\n"
 TURNS = "{type: scenario_parameter, parameter: turns, values: [3, 6]}"
@@ -59,83 +56,6 @@ def problems(folder: Path, text: str) -> list[str]:
 )
 def test_variations_that_cannot_be_are_refused(text: str, problem: str, tmp_path: Path) -> None:
     assert problem in problems(tmp_path, text)
-
-
-def dimension(path: str, *values: Any) -> VariationDimension:
-    return VariationDimension(name=path, path=path, values=values, at=("variations", 0, "values"))
-
-
-DIMENSIONS = [dimension("a", 1, 2, 3), dimension("b", "x", "y")]
-ALL = [(1, "x"), (1, "y"), (2, "x"), (2, "y"), (3, "x"), (3, "y")]
-
-
-def source(**data: Any) -> Any:
-    return SimpleNamespace(data=data, problem=lambda at, problem, remedy="", **_: (at, problem, remedy))
-
-
-@pytest.mark.parametrize(
-    ("excluded", "left"),
-    [
-        ([], ALL),
-        ([{}], ALL),
-        ([{0: [2]}], [each for each in ALL if each[0] != 2]),
-        ([{0: [2], 1: ["x"]}], [each for each in ALL if each != (2, "x")]),
-        ([{0: [2]}, {1: ["y"]}], [(1, "x"), (3, "x")]),
-    ],
-)
-def test_exclusions_match_all_their_values(excluded: Any, left: list[Any]) -> None:
-    assert list(variations._combinations(source(), DIMENSIONS, excluded, [])) == left
-
-
-def test_samples_have_their_size_are_in_order_and_depend_on_the_seed() -> None:
-    def drawn(**data: Any) -> list[Any]:
-        return list(variations._combinations(source(**data), DIMENSIONS, [], []))
-
-    assert drawn(sample=6) == drawn(sample=7) == ALL
-    five = drawn(sample=5)
-    assert len(five) == 5 and five == [each for each in ALL if each in five]
-    assert drawn(sample=3) == drawn(sample=3, seed=0) == drawn(sample=3, seed=None)
-    assert len({tuple(drawn(sample=3, seed=seed)) for seed in range(10)}) > 1
-    # Exclusions that leave less than the sample end it.
-    left = variations._combinations(source(sample=3), DIMENSIONS, [{0: [2, 3]}], [])
-    assert list(left) == [(1, "x"), (1, "y")]
-
-
-@pytest.mark.parametrize(("number", "is_refused"), [(100_000, False), (100_001, True)])
-def test_a_hundred_thousand_variations_are_the_most(number: int, is_refused: bool) -> None:
-    found: list[Any] = []
-    many = [dimension("a", *range(number))]
-    first = next(variations._combinations(source(), many, [], found), None)
-    assert (first is None) is is_refused and len(found) == is_refused
-    if is_refused:
-        assert found[0][1] == "these come to 100,001 variations"
-        assert next(variations._combinations(source(sample=5), many, [], [])) is not None
-
-
-def test_zipped_values_stand_at_the_same_place() -> None:
-    pairs = [dimension("a", 1, 2), dimension("b", "x", "y")]
-    assert list(variations._combinations(source(combine="zip"), pairs, [], [])) == [(1, "x"), (2, "y")]
-    assert list(variations._combinations(source(combine="zip"), [], [], [])) == [()]
-    assert list(variations._combinations(source(), [], [], [])) == [()]
-
-
-def test_a_variation_names_its_values_and_where_they_stand() -> None:
-    model = VariationDimension(
-        name="port", path="actors.port.llm_model", values=["a/x", "b/c/y"], at=("variations", 0, "values")
-    )
-    same = VariationDimension(name="n", path="n", values=[1, True, 1.0], at=("variations", 1, "values"))
-    found = variations._variation(4, [model, same], ("b/c/y", True))
-    assert (found.number, found.description) == (4, "port=y, n=True")
-    assert found.changes == {"actors.port.llm_model": "b/c/y", "n": True}
-    assert found.factors == {"port": "b/c/y", "n": "True"}
-    assert found.origins == {
-        "actors.port.llm_model": ("variations", 0, "values", 1),
-        "n": ("variations", 1, "values", 1),
-    }
-    assert variations._variation(1, [same], (1.0,)).origins["n"][-1] == 2
-    assert variations._position([1, 2], 3) == 0
-    assert variations._variation(1, [], ()).description == "Base configuration"
-    assert len(variations._short("x" * 100)) == 40 and variations._short("a\n b") == "a b"
 
 
 @pytest.mark.parametrize(
@@ -237,29 +157,3 @@ def test_checks_of_the_answers_are_read(tmp_path: Path) -> None:
     assert validation.reporting.verbosity == "detailed"
     assert any("nonsense" in remark for remark in loaded.remarks)
     assert "one" in validation.scenario_specific_rules and "two" in validation.scenario_specific_rules
-
-
-@pytest.mark.parametrize(
-    ("more", "is_exported"),
-    [
-        ("", False),
-        ("export_format: json\n", False),
-        ("export_format: csv\n", True),
-        ("export_format: BOTH\n", True),
-        ("export_format: csv\nauto_export: true\n", True),
-        ("export_format: csv\nauto_export: false\n", False),
-    ],
-)
-def test_metrics_are_exported_as_csv_if_the_file_says_so(more: str, is_exported: bool) -> None:
-    words = dict(line.split(": ") for line in more.splitlines())
-    data: Any = SimpleNamespace(
-        data={name: {"true": True, "false": False}.get(word, word) for name, word in words.items()}
-    )
-    findings: Any = SimpleNamespace(unknown=lambda *_: None, problems=[])
-    assert _exports_csv(data, findings) is is_exported
-
-
-def test_a_format_that_is_none_is_refused(tmp_path: Path) -> None:
-    assert "`export_format` cannot be `xml`" in refused(
-        tmp_path / "s", {"metrics.yaml": METRICS + "export_format: xml\n"}
-    )
