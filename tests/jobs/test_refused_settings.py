@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from proctor.errors import UsageError
-from proctor.jobs.benchmark.plan import AgentChoice, agent_choices
 from proctor.jobs.coding.plan import Overrides
 from proctor.jobs.dialogue.world import read_policy, read_tasks, read_tools, read_world
 from proctor.jobs.evaluation.prepare import stored_dataset
@@ -24,6 +23,8 @@ from proctor.jobs.scenario.single import summed_costs, summed_expectations
         ({"timeout_sec": float("nan")}, "the timeout should be more than 0 seconds, not nan"),
         ({"retries": -1}, "the retries should be at least 0, not -1"),
         ({"budget_usd": 0}, "the budget should be more than 0 dollars, not 0"),
+        ({"budget_usd": float("nan")}, "the budget should be a number of dollars, not nan"),
+        ({"budget_usd": float("inf")}, "the budget should be a number of dollars, not inf"),
         ({"model": " "}, "the model's name should not be empty"),
         ({"agent": ""}, "the agent's name should not be empty"),
     ],
@@ -43,19 +44,6 @@ def test_options_at_the_end_of_their_range_are_taken() -> None:
         0.001,
         0,
     )
-
-
-def test_agents_are_names_or_programs_of_one_name() -> None:
-    assert agent_choices(" a, b,,a ") == (
-        AgentChoice(name="a", agent="a"),
-        AgentChoice(name="b", agent="b"),
-    )
-    program, other = agent_choices(["mine = run --it=1", "c"])
-    assert (program.name, program.agent, program.command) == ("mine", "command", "run --it=1")
-    assert program.settings == {"command": "run --it=1"} and other.settings == {}
-    for entry in ("=x", "a=", "a,b=x"):
-        with pytest.raises(UsageError, match=f"`{entry}` is not a valid agent"):
-            agent_choices([entry])
 
 
 # Worlds of dialogues

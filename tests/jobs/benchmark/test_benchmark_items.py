@@ -69,9 +69,6 @@ def test_an_id_is_the_same_wherever_the_files_lie_and_however_long_it_may_take()
 )
 def test_what_is_asked_and_what_is_begun_with_make_an_id(changed: Task) -> None:
     assert not set(ids(tasks=(changed,))) & set(ids())
-
-
-def test_a_models_settings_are_part_of_what_is_asked() -> None:
     assert ids(models=(replace(GPT, settings={"temperature": 0}),))[0] not in ids()
 
 
@@ -103,11 +100,8 @@ def test_the_oracle_writes_the_solution_letter_for_letter(tmp_path: Path) -> Non
     find_agent("scripted", {"script": script})
 
 
-def test_the_noop_does_nothing() -> None:
+def test_the_noop_does_nothing_and_without_a_solution_there_is_no_oracle() -> None:
     assert script_of(stand_in("noop"), TASK) == []
-
-
-def test_without_a_solution_there_is_no_oracle() -> None:
     with pytest.raises(UsageError, match="no reference solution"):
         script_of(stand_in("oracle"), TASK)
 

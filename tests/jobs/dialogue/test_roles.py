@@ -40,11 +40,6 @@ def test_a_built_in_role_can_be_read_and_has_three_people_to_be(name: str) -> No
     assert role.role("en").steps
 
 
-@pytest.mark.parametrize("name", sorted((CLIENTS | THERAPISTS) - {"scripted"}))
-def test_a_role_that_follows_a_method_names_it(name: str) -> None:
-    assert Roles().find(name).source.data["sources"]
-
-
 @pytest.mark.parametrize(
     ("role", "profile"),
     [
@@ -143,15 +138,11 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
         new_role("landlord", tmp_path / "landlord", plays="client")
 
 
-@pytest.mark.parametrize("name", ["patientPsy", "../eliza", "roles/eliza", "nobody at all"])
-def test_a_role_there_is_none_of_is_said_to_be_so(name: str) -> None:
-    with pytest.raises(NotFound, match="there is no role"):
+@pytest.mark.parametrize("name", ["patientPsy", "../eliza", "roles/eliza", "nobody at all", "patient_psi"])
+def test_a_role_there_is_none_of_is_said_to_be_so_with_the_nearest(name: str) -> None:
+    with pytest.raises(NotFound, match="there is no role") as refused:
         Roles().find(name)
-
-
-def test_a_near_miss_is_suggested() -> None:
-    with pytest.raises(NotFound, match="Did you mean `patientPsi`"):
-        Roles().find("patient_psi")
+    assert ("Did you mean `patientPsi`" in str(refused.value)) is name.startswith("patient")
 
 
 def broken(tmp_path: Path, text: str, **files: str) -> str:
@@ -168,82 +159,58 @@ def broken(tmp_path: Path, text: str, **files: str) -> str:
 
 
 GOOD = "description: x\nplays: [client]\nsteps:\n"
+END = GOOD + "  - {end: x}\n"
+RULES = GOOD + "  - {rules: doctor}\n"
+PROFILE = {
+    "profile_dot_schema_dot_yaml": "{type: object, required: [name]}",
+    "profiles__abe_dot_yaml": "{age: 3}",
+}
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "files", "said"),
     [
-        (GOOD + "  - aks: hello\n", "has no setting `aks`"),
-        (GOOD + "  - {ask: a, say: b}\n", "exactly one of"),
-        (GOOD + "  - {draw: x}\n", "has `draw` but no `from`"),
-        (GOOD + "  - say: hello\n", "template `hello` it does not have"),
-        (GOOD + "  - {set: {a: '1 +'}}\n", "is no expression"),
-        (GOOD + "  - {end: x, when: 'a b'}\n", "is no expression"),
-        (GOOD + "  - {rules: doctor}\n", "there is no data/doctor.yaml"),
-        (GOOD + "  - {end: x}\nmetrics: [mood]\n", "`mood` is not in the role's state"),
-        ("plays: [client]\nsteps: [{end: x}]\n", "has no `description`"),
-        ("description: x\nplays: [dog]\nsteps: [{end: x}]\n", "`client`, `therapist`"),
+        (GOOD + "  - aks: hello\n", {}, "role.yaml:4:5: step 1 has no setting `aks`"),
+        (GOOD + "  - {ask: a, say: b}\n", {}, "exactly one of"),
+        (GOOD + "  - {draw: x}\n", {}, "has `draw` but no `from`"),
+        (GOOD + "  - say: hello\n", {}, "template `hello` it does not have"),
+        (GOOD + "  - {set: {a: '1 +'}}\n", {}, "is no expression"),
+        (GOOD + "  - {end: x, when: 'a b'}\n", {}, "is no expression"),
+        (RULES, {}, "there is no data/doctor.yaml"),
+        (END + "metrics: [mood]\n", {}, "`mood` is not in the role's state"),
+        ("plays: [client]\nsteps: [{end: x}]\n", {}, "has no `description`"),
+        ("description: x\nplays: [dog]\nsteps: [{end: x}]\n", {}, "`client`, `therapist`"),
+        (
+            GOOD + "  - say: hello\n",
+            {"templates__en__hello_dot_j2": "{% if x %}"},
+            "the template cannot be read",
+        ),
+        (
+            END,
+            {"profile_dot_schema_dot_yaml": SCHEMA, "profiles__abe_dot_yaml": "{age: 3}"},
+            "profiles/abe:1:1: the profile: 'name' is a required property",
+        ),
+        (END, {"profile_dot_schema_dot_yaml": "{type: thing}"}, "no JSON Schema"),
+        (RULES, {"data__doctor_dot_yaml": "[]"}, "needs a list `rules`"),
+        (
+            RULES,
+            {"data__doctor_dot_yaml": "{rules: [{match: a}], otherwise: [b]}"},
+            "rule 1 needs `match` and `reply`",
+        ),
+        (
+            RULES,
+            {"data__doctor_dot_yaml": "{rules: [{match: '(', reply: a}], otherwise: [b]}"},
+            "is not a valid regular expression",
+        ),
+        (END, {"data__doctor_dot_yaml": "rules: [\n  {match: a"}, "doctor.yaml:3:1: this is not YAML"),
+        (END, {"data__doctor_dot_json": "rules: [\n  {match: a"}, "doctor.json: this is not JSON"),
+        (END, {"data__doctor_dot_yaml": "rules: []\nrules: []\n"}, "doctor.yaml:2:1"),
     ],
 )
-def test_what_is_wrong_with_a_role_is_said_at_its_line(text: str, said: str, tmp_path: Path) -> None:
-    told = broken(tmp_path, text)
-
-    assert said in told
-    assert "role.yaml:" in told
-
-
-def test_a_template_that_does_not_parse_is_found_before_it_is_used(tmp_path: Path) -> None:
-    told = broken(tmp_path, GOOD + "  - say: hello\n", templates__en__hello_dot_j2="{% if x %}")
-
-    assert "hello.j2" in told and "cannot be read" in told
-
-
-def test_a_profile_that_does_not_fit_its_schema_is_found_before_it_is_played(tmp_path: Path) -> None:
-    told = broken(
-        tmp_path,
-        GOOD + "  - {end: x}\n",
-        profile_dot_schema_dot_yaml="{type: object, required: [name]}",
-        profiles__abe_dot_yaml="{age: 3}",
-    )
-
-    assert "'name' is a required property" in told
-    assert "abe" in told
-
-
-@pytest.mark.parametrize(
-    ("rules", "said"),
-    [
-        ("[]", "needs a list `rules`"),
-        ("{rules: [{match: a}], otherwise: [b]}", "rule 1 needs `match` and `reply`"),
-        ("{rules: [{match: '(', reply: a}], otherwise: [b]}", "is not a valid regular expression"),
-    ],
-)
-def test_rules_that_could_not_answer_are_refused(rules: str, said: str, tmp_path: Path) -> None:
-    assert said in broken(tmp_path, GOOD + "  - {rules: doctor}\n", data__doctor_dot_yaml=rules)
-
-
-@pytest.mark.parametrize(
-    ("file", "said"),
-    [("doctor.yaml", "doctor.yaml:3:1: this is not YAML"), ("doctor.json", "doctor.json: this is not JSON")],
-)
-def test_data_that_cannot_be_read_is_refused_with_its_file(file: str, said: str, tmp_path: Path) -> None:
-    told = broken(
-        tmp_path, GOOD + "  - {end: x}\n", **{f"data__{file.replace('.', '_dot_')}": "rules: [\n  {match: a"}
-    )
-
-    assert said in told
-
-
-def test_data_that_says_one_thing_twice_is_refused_at_its_line(tmp_path: Path) -> None:
-    told = broken(tmp_path, GOOD + "  - {end: x}\n", data__doctor_dot_yaml="rules: []\nrules: []\n")
-
-    assert "doctor.yaml:2:1" in told
-
-
-def test_a_schema_that_is_none_is_refused(tmp_path: Path) -> None:
-    told = broken(tmp_path, GOOD + "  - {end: x}\n", profile_dot_schema_dot_yaml="{type: thing}")
-
-    assert "no JSON Schema" in told
+def test_what_is_wrong_with_a_role_is_said_before_it_is_played(
+    text: str, files: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    assert said in broken(tmp_path, text, **files)
 
 
 @pytest.mark.parametrize(
@@ -273,9 +240,9 @@ def test_a_name_that_nothing_gives_a_value_is_found_before_anyone_speaks(
         assert f"feel.j2:{line}:1" in str(refused.value)
 
 
-def test_each_method_of_a_client_is_cited_with_its_authors() -> None:
-    for name in CLIENTS:
+def test_each_method_is_cited_with_its_authors() -> None:
+    for name in sorted((CLIENTS | THERAPISTS) - {"scripted"}):
         sources = Roles().find(name).source.data["sources"]
         assert sources, name
-        for source in sources:
+        for source in sources if name in CLIENTS else ():
             assert re.match(r"[A-Z][\w-]+( et al\.| and [A-Z][\w-]+)?, [A-Z]", source), source

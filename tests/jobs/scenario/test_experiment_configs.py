@@ -5,6 +5,7 @@ import pytest
 from scenario_folders import SCENARIO, write_scenario
 
 from proctor.errors import PlanError
+from proctor.jobs.scenario import variations
 from proctor.jobs.scenario.experiment import read_experiment
 
 HEAD = """\
@@ -143,6 +144,9 @@ def test_variations_that_were_numbered_before_keep_their_numbers(tmp_path):
     assert sorted(set(after.values()))[-1] == "var-006-run-002"
 
 
+TURNS = "{type: scenario_parameter, parameter: turns, values: [1]}"
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
@@ -168,6 +172,16 @@ def test_variations_that_were_numbered_before_keep_their_numbers(tmp_path):
         (("runs_per_variation", "runs_per_varation"), "the config has no setting `runs_per_varation`"),
         (("scenarios/harbour", "scenarios/harbor"), "there is no folder scenarios/harbor"),
         (("variations:", "exclude: [{mayor: x}]\nvariations:"), "nothing called `mayor` is varied"),
+        (("variations:", "exclude: [{turns: [3, 6]}]\nvariations:"), "everything is excluded"),
+        (("variations:", f"variations:\n  - {TURNS}"), "`turns` is varied twice"),
+        (
+            ("variations:", f"variations:\n  - {TURNS.replace('turns', 'num_turns')}"),
+            "`turns` is varied twice",
+        ),
+        (("parameter: turns, ", ""), "a variation of type `scenario_parameter` needs a `parameter`"),
+        (("actor_model", "actor_parameter"), "a variation of type `actor_parameter` needs a `parameter`"),
+        (("actor: port, ", ""), "which `actor`?"),
+        (("[3, 6]}", "[3, 6, 9]}\ncombine: zip"), "to be zipped, all need as many values: port 2, turns 3"),
     ],
 )
 def test_a_config_that_names_what_is_not_there_is_refused(tmp_path, change, problem):
@@ -175,6 +189,19 @@ def test_a_config_that_names_what_is_not_there_is_refused(tmp_path, change, prob
 
     assert problem in found
     assert first.at.line > 1
+
+
+@pytest.mark.parametrize(
+    ("written", "path"),
+    [
+        ("num_turns", "turns"),
+        ("actors.port.model", "actors.port.llm_model"),
+        ("actors.port", "actors.port"),
+        ("other.port.model", "other.port.model"),
+    ],
+)
+def test_paths_have_the_names_of_the_plain_form(written, path):
+    assert variations.real_path(written) == path
 
 
 def test_a_changed_scenario_makes_its_runs_new_and_its_comments_do_not(tmp_path):

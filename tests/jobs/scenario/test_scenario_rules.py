@@ -322,6 +322,13 @@ def test_metrics_are_a_table_too_if_the_format_says_so(tmp_path: Path, more: str
     assert plain.get("metrics_csv", False) is expected
 
 
+def test_thresholds_of_a_metric_come_before_those_beside_the_metrics(tmp_path: Path) -> None:
+    text = METRICS.replace("    type: int\n", "    type: int\n    warning_threshold: 5\n")
+    metrics = load(tmp_path, metrics=text + "thresholds: {cooperation_level: {warning: 3, critical: 1}}\n")
+    metric = metrics.scenario.metrics["cooperation_level"]
+    assert (metric.warning_threshold, metric.critical_threshold) == (5, 1)
+
+
 def test_validation_rules_are_read(tmp_path: Path) -> None:
     text = """\
 generate_summary_report: false

@@ -1,4 +1,4 @@
-"""Which sessions online evaluation judges, how its evaluation grows, what recommendations are made from."""
+"""Which sessions online evaluation judges, and which ones recommendations are made from."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""Parts of reading tasks on their own: histories, issues, repositories, predictions, written files."""
+"""Which commits become tasks, how statements read, where clones are found, how tasks are written."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -245,7 +245,7 @@ def test_a_task_is_written_with_its_settings(tmp_path: Path) -> None:
         format="rows",
     )
     (file,), left_out = write_task_set(TaskSet(tasks=(task,)), tmp_path / "out")
-    assert left_out == [] or left_out == ()
+    assert not left_out
     assert file.read_text() == (
         "---\nrepo: /r\nref: abc\nsealed: true\nsetup: make deps\nexpect:\n  contains: x\nanswer: '42'\n"
         "timeout: 60\n---\n# Task: Fix it\n\nPlease fix it.\n"

@@ -1,4 +1,4 @@
-"""Parts of the benchmark job: preflight, the machine, what items have, and files that cannot be written."""
+"""What an item of a benchmark has from its task, its model and the options, also of an earlier run."""
 
 import os
 from dataclasses import replace
