@@ -161,10 +161,7 @@ def broken(tmp_path: Path, text: str, **files: str) -> str:
 GOOD = "description: x\nplays: [client]\nsteps:\n"
 END = GOOD + "  - {end: x}\n"
 RULES = GOOD + "  - {rules: doctor}\n"
-PROFILE = {
-    "profile_dot_schema_dot_yaml": "{type: object, required: [name]}",
-    "profiles__abe_dot_yaml": "{age: 3}",
-}
+SCHEMA = "{type: object, required: [name]}"
 
 
 @pytest.mark.parametrize(
