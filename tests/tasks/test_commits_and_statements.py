@@ -114,8 +114,10 @@ def test_a_commit_may_be_so_large() -> None:
 def test_the_same_change_is_taken_once() -> None:
     same = ("p1", "Ada", "Add totals\n\nBody", FIGURES)
     other = ("p1", "Ada", "Add totals", FIGURES.replace("3", "5"))
-    candidates, rejected = find_candidates(log(("c1", *same), ("c2", *same), ("c3", *other)), "1y", NOW)
-    assert [each.commit for each in candidates] == ["c1", "c3"]
+    renamed = ("p1", "Ada", "Add sums", FIGURES)
+    commits = (("c1", *same), ("c2", *same), ("c3", *other), ("c4", *renamed))
+    candidates, rejected = find_candidates(log(*commits), "1y", NOW)
+    assert [each.commit for each in candidates] == ["c1", "c3", "c4"]
     assert rejected == [Rejection(commit="c2", reason="the same change as a newer commit")]
 
 

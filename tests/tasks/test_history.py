@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -10,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from histories import FIX_MESSAGE, TEST_FILE, TOKEN, make_history
+from histories import FIX_MESSAGE, TEST_FILE, TOKEN, History, make_history
 
 from proctor.git import Git
 from proctor.processes import end_attempt
-from proctor.tasks.history import find_candidates, guess_check, judge_runs
+from proctor.sandbox import NOT_CONFINED
+from proctor.tasks.history import HistoryMiner, MiningOptions, find_candidates, guess_check, judge_runs
 from proctor.tasks.statement import new_names, title_and_body
 from proctor.testing import eventually
 from proctor.workspace.folders import remove_abandoned
@@ -250,3 +252,37 @@ def test_the_tree_of_a_killed_miner_is_removed_and_its_programs_are_ended(tmp_pa
     remove_abandoned(home)
     assert list((home / "worktrees").iterdir()) == []
     assert end_attempt(lock.stem) == [], "its programs have ended"
+
+
+@pytest.mark.parametrize(("parallel", "most", "validated"), [(1, 2, 2), (3, 30, 4)])
+async def test_commits_are_validated_from_the_newest_on_until_there_are_enough_tasks(
+    tmp_path: Path, parallel: int, most: int, validated: int
+):
+    repository = History(tmp_path / "shop")
+    repository.commit("Begin", level_DOT_py="0", tests__check_DOT_sh="true")
+    commits = [
+        repository.commit(
+            f"Reach level {n}, as players have asked",
+            level_DOT_py=str(n),
+            tests__check_DOT_sh=f"grep -q {n} level.py",
+        )
+        for n in (1, 2, 3, 4)
+    ]
+    options = MiningOptions(
+        repo=repository.folder,
+        out=tmp_path / "out",
+        since="20y",
+        check="sh tests/check.sh",
+        parallel=parallel,
+        max_tasks=most,
+    )
+    miner = HistoryMiner(
+        options, home=tmp_path / "home", environment=dict(os.environ), sandbox=NOT_CONFINED, now=NOW
+    )
+    seen: list[str] = []
+
+    result = await miner.mine(lambda candidate, validation: seen.append(candidate.commit))
+
+    newest = commits[::-1][:validated]
+    assert (seen if parallel == 1 else sorted(seen)) == (newest if parallel == 1 else sorted(newest))
+    assert [task.commit for task in result.tasks] == newest

@@ -57,9 +57,8 @@ class _ConfigReader:
         self.models: dict[str, str] = {}
         """Our models by the labels and ids of providers."""
 
-    def _note(self, reason: str, path: KeyPath = ()) -> None:
-        line = self._source.place(path).line if path else 1
-        one = NotRead(file=self._file, line=line, reason=reason)
+    def _note(self, reason: str, path: KeyPath) -> None:
+        one = NotRead(file=self._file, line=self._source.place(path).line, reason=reason)
         if one not in self.not_read:
             self.not_read.append(one)
 

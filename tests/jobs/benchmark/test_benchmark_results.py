@@ -2,6 +2,8 @@
 
 import csv
 import json
+import os
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from proctor.batch.create import create
 from proctor.errors import NotFound, UsageError
 from proctor.item import Item
 from proctor.jobs.benchmark import results
-from proctor.jobs.benchmark.report import benchmark_html, grid_of, machine_text, rank_text
+from proctor.jobs.benchmark.report import benchmark_html, grid_of, machine_info, machine_text, rank_text
 from proctor.jobs.benchmark.results import (
     document_of,
     find_earlier,
@@ -281,6 +283,44 @@ def test_a_new_run_is_named_by_its_time_and_numbered(store: Store, tmp_path: Pat
     )
     assert new_run_id(store, NOW) == "batch_20260301_120000_3"
     assert new_run_id(store, NOW + timedelta(seconds=1)) == "batch_20260301_120001"
+
+
+@pytest.mark.parametrize(
+    ("card", "ollama", "graphics", "version"),
+    [
+        (
+            "echo 'Card 1, 24564, 550.1'; echo 'Card 2, 1, 2'",
+            "echo ollama version is 0.5.1",
+            {"nvidia": {"model": "Card 1", "memory_mb": 24564.0, "driver": "550.1"}},
+            "0.5.1",
+        ),
+        ("echo 'Card 1, 24564'", "echo ollama version is 0.5.1; exit 1", None, None),
+        ("exit 0", "", None, None),
+    ],
+)
+def test_the_machine_its_graphics_card_and_its_ollama(
+    tmp_path: Path, monkeypatch: Any, card: str, ollama: str, graphics: Any, version: str | None
+) -> None:
+    for name, text in (("nvidia-smi", card), ("ollama", ollama)):
+        if text:
+            (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+            (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    models = [f"m{number}" for number in range(12)]
+
+    machine: Any = machine_info(NOW, tmp_path, models)
+
+    assert (machine["gpu"], machine["timestamp"]) == (graphics, NOW.isoformat())
+    assert machine["ollama"] == {"version": version, "models_count": 12, "models": models[:10]}
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    assert machine["memory"]["total_gb"] == pytest.approx(memory, abs=0.01)
+    assert 0 < machine["memory"]["available_gb"] < memory
+    disk = shutil.disk_usage(tmp_path)
+    assert machine["disk"]["total_gb"] == pytest.approx(disk.total / 2**30, abs=0.01)
+    assert 0 < machine["disk"]["free_gb"] <= machine["disk"]["total_gb"]
+    assert machine["cpu"]["logical_cores"] == os.cpu_count()
+    elsewhere: Any = machine_info(NOW, tmp_path / "lost")
+    assert (elsewhere["disk"], elsewhere["ollama"]) == (None, None)
 
 
 def test_the_machine_in_one_line() -> None:
