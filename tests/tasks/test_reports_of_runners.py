@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor.workspace.hidden_tests import is_ci, is_test, is_test_setting
-from proctor.workspace.test_reports import grade, read_results, restricted, runner_of, with_report
+from proctor.workspace.test_reports import read_results, restricted, runner_of, with_report
 
 JUNIT = """<?xml version="1.0"?><testsuites><testsuite name="pytest">
 <testcase classname="tests.test_a.TestSum" name="test_two[1-2]" file="tests/test_a.py" line="3"/>
@@ -162,41 +161,3 @@ def test_real_runners_write_the_report(tmp_path: Path, name: str):
         with_report(command, report), shell=True, cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert read_results(command, report, done.returncode) == expected, done.stderr
-
-
-def test_grades_count_what_did_not_pass():
-    results = {"a": "passed", "b": "failed", "c": "passed", "d": "skipped"}
-    graded = grade(results, ["a", "b"], ["c", "d"])
-    assert (graded.passed, graded.value, graded.missing) == (False, 0.25, ("b", "d"))
-    assert grade(results, ["a"], ["c"]).passed
-    assert not grade({}, ["a"], []).passed
-    assert not grade({}, [], []).passed
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("tests/test_a.py", True),
-        ("src/pkg/test_a.py", True),
-        ("tests/data/valid.toml", True),
-        ("src/pkg/testing.py", False),
-        ("docs/testing.md", False),
-        ("docs/tests/test_a.py", False),
-        ("contest.py", False),
-        ("lib/a.spec.ts", True),
-        ("src/__tests__/a.js", True),
-        ("pkg/a_test.go", True),
-        ("src/test/java/ATest.java", True),
-        ("src/main/A.java", False),
-        ("spec/a_spec.rb", True),
-        ("conftest.py", True),
-    ],
-)
-def test_test_files_are_recognized(path: str, expected: bool):
-    assert is_test(path) is expected
-
-
-def test_settings_of_runners_and_ci_are_recognized():
-    assert all(map(is_test_setting, ("pytest.ini", "a/jest.config.ts", "package.json", "sitecustomize.py")))
-    assert not is_test_setting("src/config.py")
-    assert is_ci(".github/workflows/a.yml") and is_ci(".gitlab-ci.yml") and not is_ci("src/ci.py")

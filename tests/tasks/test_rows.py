@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from proctor.agents.answer import completed
 from proctor.errors import PlanError, UsageError
 from proctor.tasks import rows
 from proctor.tasks.formats import read_task_set
@@ -28,22 +27,6 @@ FUNCTION = {
 def write_lines(file: Path, rows: list[dict[str, Any]]) -> Path:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return file
-
-
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        (
-            "Sure:\n```python\ndef double(x):\n    return x * 2\n```\nDone.",
-            "import math\n\n\ndef double(x):\n    return x * 2\n",
-        ),
-        ("    return x * 2\n", f"{DOUBLE}    return x * 2\n"),
-        ("return x * 2\n", f"{DOUBLE}    return x * 2\n"),
-        ("```\nreturn 2 * x\n```", f"{DOUBLE}    return 2 * x\n"),
-    ],
-)
-def test_an_answer_becomes_a_program_whether_it_is_a_function_or_its_body(answer: str, expected: str) -> None:
-    assert completed(answer, "double", DOUBLE) == expected
 
 
 def test_a_dataset_takes_the_usual_columns_or_those_that_are_named(tmp_path: Path) -> None:

@@ -243,6 +243,27 @@ def test_a_promptfoo_configuration_runs_on_its_own_providers(proctor: Any) -> No
     assert outcomes(proctor, "promptfooconfig.yaml") == {"scripted/echo": "success"}
 
 
+@pytest.mark.parametrize(
+    ("verdict", "threshold", "status"),
+    [
+        ('Sure: {"reason": "r", "score": 0.9, "pass": true}', "", "success"),
+        ('{"reason": "r", "score": 0.9, "pass": false}', "", "fail"),
+        ('{"score": 0.6}', ", threshold: 0.7", "fail"),
+        ("no JSON at all", "", "fail"),
+    ],
+)
+def test_a_rubric_of_promptfoo_is_judged_by_the_named_model(
+    proctor: Any, verdict: str, threshold: str, status: str
+) -> None:
+    (proctor.folder / "judge.yaml").write_text(json.dumps({"rules": [{"reply": verdict}]}))
+    (proctor.folder / "promptfooconfig.yaml").write_text(
+        "prompts: [Dear all]\nproviders: [echo]\ntests:\n"
+        f"  - assert: [{{type: llm-rubric, value: is polite{threshold}}}]\n"
+    )
+
+    assert outcomes(proctor, "promptfooconfig.yaml", "--judge", "scripted/judge") == {"scripted/echo": status}
+
+
 def test_a_batch_plan_may_name_tasks(proctor: Any) -> None:
     (proctor.folder / "rows.csv").write_text("prompt,expected\nSay OK,OK\n")
     (proctor.folder / "plan.yaml").write_text("tasks: rows.csv\nmodel: [scripted/ok]\nruns: 2\n")

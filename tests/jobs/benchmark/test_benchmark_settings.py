@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from proctor.bootstrap import open_context
 from proctor.errors import UsageError
 from proctor.item import Item
-from proctor.jobs.benchmark import job
+from proctor.jobs.benchmark.job import JOB, BenchmarkJobPlan, commits_of
 from proctor.jobs.benchmark.models import Candidate
 from proctor.jobs.benchmark.plan import (
     BenchmarkDefinition,
@@ -19,7 +20,7 @@ from proctor.jobs.benchmark.plan import (
     is_for,
     stand_in,
 )
-from proctor.tasks.task import Task, TaskCheck, TaskFolder, TaskStep
+from proctor.tasks.task import Task, TaskCheck, TaskFolder, TaskSet, TaskStep
 
 TASK = Task(name="fix", title="Fix it", file=Path("/tasks/fix.md"), prompt="# Task: Fix it")
 GPT = Candidate(name="gpt-4", model="openai/gpt-4", settings={"temperature": 0.7}, cutoff="2025-01-01")
@@ -31,31 +32,12 @@ def only(task: Task = TASK, model: Candidate = LLAMA, **changes: Any) -> Item:
     return item
 
 
-# --- Preflight ---
-
-
-class Models:
-    """A directory in which some models are missing, some have no key and some no price."""
-
-    def check(self, model: str) -> None:
-        if model == "lost/model":
-            raise UsageError("there is no lost/model")
-
-    def missing_key(self, model: str) -> str | None:
-        return "OPENAI_API_KEY" if model.startswith("openai/") else None
-
-    def has_price(self, model: str) -> bool:
-        if model == "lost/model":
-            raise UsageError("there is no lost/model")
-        return model == "openai/gpt-4"
-
-
 def test_a_repository_of_a_task_must_exist(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as error:
-        job.commits_of((replace(TASK, repo=tmp_path),), dict(os.environ))
+        commits_of((replace(TASK, repo=tmp_path),), dict(os.environ))
     text = str(error.value)
     assert text.startswith("/tasks/fix.md: ") and text.endswith("\nGive `repo` the path of a git repository.")
-    assert job.commits_of((TASK,), {}) == {}
+    assert commits_of((TASK,), {}) == {}
 
 
 @pytest.mark.parametrize(
@@ -70,10 +52,7 @@ def test_a_repository_of_a_task_must_exist(tmp_path: Path) -> None:
     ],
 )
 def test_a_markdown_task_is_recognized(text: str, points: int) -> None:
-    assert job.JOB.recognizes(text) == points
-
-
-# --- Items ---
+    assert JOB.recognizes(text) == points
 
 
 def test_an_item_has_what_its_task_and_model_say() -> None:
@@ -246,16 +225,10 @@ def test_folders_of_options_must_exist(tmp_path: Path) -> None:
         complete_tasks([TASK], BenchmarkOverrides(start=str(tmp_path), repo=str(tmp_path)))
 
 
-# --- The machine ---
-
-
 def program(folder: Path, name: str, text: str) -> None:
     path = folder / name
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
-
-
-# --- Result files ---
 
 
 def test_the_options_of_an_earlier_run_hold_where_nothing_is_set(tmp_path: Path) -> None:
@@ -343,3 +316,23 @@ def test_what_a_resume_needs_is_stored() -> None:
         "repo": "/repo",
         "start": "/start",
     }
+
+
+@pytest.mark.parametrize(
+    ("options", "is_asked"),
+    [
+        ({"oracle": True}, False),
+        ({"oracle": True, "models": "scripted/echo"}, True),
+        ({"agent": ["mine=true"]}, False),
+        ({"agent": ["mine=true"], "models": "scripted/echo"}, True),
+        ({}, True),
+    ],
+)
+def test_servers_are_asked_for_models_only_where_models_are_chosen(
+    options: dict[str, Any], is_asked: bool, tmp_path: Path
+) -> None:
+    task = replace(TASK, starts_empty=True, answer="42")
+    with open_context((tmp_path,), home=str(tmp_path / "home")) as ctx:
+        plan = BenchmarkJobPlan(TaskSet(tasks=(task,)), BenchmarkOverrides(**options), ctx, path=tmp_path)
+
+        assert (plan.supply.discovered is not None) is is_asked

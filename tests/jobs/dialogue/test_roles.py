@@ -174,9 +174,14 @@ SCHEMA = "{type: object, required: [name]}"
         (GOOD + "  - {set: {a: '1 +'}}\n", {}, "is no expression"),
         (GOOD + "  - {end: x, when: 'a b'}\n", {}, "is no expression"),
         (RULES, {}, "there is no data/doctor.yaml"),
+        (GOOD + "  - {ask: {tmplate: a}}\n", {}, "`ask` has no setting `tmplate`"),
         (END + "metrics: [mood]\n", {}, "`mood` is not in the role's state"),
         ("plays: [client]\nsteps: [{end: x}]\n", {}, "has no `description`"),
-        ("description: x\nplays: [dog]\nsteps: [{end: x}]\n", {}, "`client`, `therapist`"),
+        (
+            "description: x\nplays: [dog]\nsteps: [{end: x}]\n",
+            {},
+            "`plays[1]` of the role should be one of `client`",
+        ),
         (
             GOOD + "  - say: hello\n",
             {"templates__en__hello_dot_j2": "{% if x %}"},
