@@ -50,6 +50,12 @@ FILE_HUNT = (
 )
 
 
+@pytest.fixture
+def tmp_path(folder_on_disk: Path) -> Path:
+    """Outside of /dev/shm, where sandboxes hide everything."""
+    return folder_on_disk
+
+
 @pytest.fixture(scope="module")
 def mined() -> Iterator[dict[str, Any]]:
     """A task of a repository without a checkout, and the commits that its agent must not see."""
