@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from proctor.bootstrap import open_context
 from proctor.errors import PlanError
-from proctor.jobs.dialogue.job import DialogueOverrides
+from proctor.job import PlanText
+from proctor.jobs.dialogue.job import JOB, DialogueOverrides
 from proctor.jobs.dialogue.plan import DialoguePlan, read_simulation
 from proctor.jobs.dialogue.roles import Roles
 from proctor.stats.results import InputReader, Labels
@@ -425,3 +427,21 @@ def test_members_in_branches_and_with_defaults_are_not_needed(tmp_path: Path) ->
 )
 def test_a_model_with_its_provider_replaces_the_type(model: str | None, settings: dict[str, Any]) -> None:
     assert DialogueOverrides(model=model).settings() == settings
+
+
+@pytest.mark.parametrize(
+    ("text", "concurrency"),
+    [
+        ("therapists: [eliza]\nmax_workers: 3\n", 3),
+        ("therapists: [human]\nmax_workers: 3\n", 1),
+        ("therapists: [human]\nmax_workers: 3\nhuman: terminal\n", 1),
+        ("therapists: [human]\nmax_workers: 3\nhuman: web\n", 3),
+    ],
+)
+def test_a_person_at_the_terminal_has_one_dialogue_at_a_time(
+    text: str, concurrency: int, tmp_path: Path
+) -> None:
+    with open_context((tmp_path,), home=str(tmp_path / "home")) as ctx:
+        plan = JOB.read(PlanText(text=text, folder=tmp_path), DialogueOverrides(), ctx)
+
+    assert plan.concurrency == concurrency
