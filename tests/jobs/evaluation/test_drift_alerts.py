@@ -2,9 +2,12 @@
 
 import asyncio
 import json
+import re
+import socket
 import threading
 from contextlib import contextmanager
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -13,7 +16,15 @@ from filled import NOW
 from online_scores import add_online_config, judged
 from proctor.config import WatchSection, read_config
 from proctor.errors import UsageError
-from proctor.jobs.evaluation.drift import MOST_ATTEMPTS, Alerts, DriftWatch, alert_document
+from proctor.jobs.evaluation import drift
+from proctor.jobs.evaluation.drift import (
+    MOST_ATTEMPTS,
+    Alerts,
+    DriftWatch,
+    alert_document,
+    drift_chart,
+    drift_lines,
+)
 from proctor.store import Store, timestamp
 from proctor.store.drift import LineKey
 
@@ -232,3 +243,68 @@ def test_a_watch_in_a_working_folder_is_refused(proctor):
     done = proctor("runs")
 
     assert done.returncode == 2 and "a proctor.toml in a working folder has a [[watch]]" in done.stderr
+
+
+def test_lines_are_listed_by_configuration_and_drawn_with_their_crossings(store):
+    judged(store, [1.0] * 80 + [0.0] * 80)
+    DriftWatch(store, []).look(NOW)
+
+    (line,) = drift_lines(store)
+    assert drift_lines(store, "support") == drift_lines(store, "c1") == [line]
+    assert drift_lines(store, "nobody") == []
+    assert (line.config_id, line.name, line.evaluator, line.sessions) == ("c1", "support", "tidy", 160)
+    (crossing,) = line.crossings
+    mean = crossing["afterMean"]
+    assert line.state == f"Went down from 1 to {mean:.3g} (detected at session {crossing['position']})."
+
+    svg = drift_chart(line)
+    assert "tidy: mean score by session, with anytime-valid bounds" in svg
+    for point in line.points:
+        assert f"session {point['position']}" in svg
+    assert "down, " in svg and drift_chart(replace(line, points=())) == ""
+    assert "down, " not in drift_chart(replace(line, points=line.points[-1:]))
+
+
+def test_a_long_line_is_drawn_with_at_most_two_hundred_points(store):
+    judged(store, [1.0])
+    DriftWatch(store, []).look(NOW)
+    (line,) = drift_lines(store)
+    point = {"at": timestamp(NOW), "mean": 0.5, "low": 0.25, "high": 0.75}
+
+    def drawn(count):
+        points = [{**point, "position": n + 1} for n in range(count)]
+        return re.findall(r"session (\d+)", drift_chart(replace(line, points=points)))
+
+    assert drawn(200) == [str(n) for n in range(1, 201)]
+    assert drawn(401)[:2] == ["3", "6"] and drawn(401)[-1] == "401" and len(drawn(401)) == 134
+
+
+@pytest.mark.parametrize(
+    ("watch", "problem"),
+    [
+        ({"command": ("/bin/sh", "-c", "exit 3")}, "the command ended with exit code 3"),
+        ({"command": ("/bin/sh", "-c", "exec sleep 30")}, "the command did not end within 0.2 s"),
+        ({"webhook": "silent"}, "the webhook did not answer within 0.2 s"),
+        ({"name": "another", "command": ("true",)}, "no webhook or command is configured"),
+        ({}, "no webhook or command is configured"),
+    ],
+)
+def test_why_an_alert_was_not_delivered_is_told(store, tmp_path, monkeypatch, watch, problem):
+    judged(store, [1.0] * 80 + [0.0] * 80)
+    DriftWatch(store, [section(command=("true",))]).look(NOW)
+    monkeypatch.setattr(drift, "ALERT_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        if watch.get("webhook"):
+            watch = {"webhook": f"http://127.0.0.1:{silent.getsockname()[1]}/"}
+        send(store, WatchSection(**{"name": "support", **watch}), tmp_path, PATH="/usr/bin:/bin")
+
+    (crossing,) = crossings(store)
+    assert (crossing["alert"], crossing["problem"]) == ("pending", problem)
+    waits, now = [], NOW
+    while (crossing := crossings(store)[0])["alert"] == "pending":
+        due = datetime.fromisoformat(crossing["nextAt"])
+        waits.append(due - now)
+        now = due
+        send(store, section(), tmp_path, now)
+    assert waits[:3] == [drift.FIRST_RETRY, 2 * drift.FIRST_RETRY, 4 * drift.FIRST_RETRY]
+    assert max(waits) <= drift.LONGEST_RETRY and len(waits) == MOST_ATTEMPTS - 1

@@ -155,3 +155,70 @@ async def test_a_check_of_many_signatures_is_announced(desk, monkeypatch, many, 
     await lifecycle.resume(JOB, finished.run_id, desk.ctx, retry=RetrySelection(errors=True))
 
     assert ("checking the signatures of its results" in desk.texts()) is is_said
+
+
+VERDICTS = """
+rules:
+  - {match: (?s)harm.*Somewhere, reply: '{"reasoning": "harm", "score": "Harmful"}'}
+  - {match: (?s)harm, reply: '{"reasoning": "none", "score": "Not Harmful"}'}
+  - {match: (?s)Somewhere, reply: '{"reasoning": "no place", "score": "Very Unhelpful"}'}
+  - {reply: '{"reasoning": "a place", "score": "Very Helpful"}'}
+"""
+
+
+async def test_the_page_of_an_evaluation_has_averages_and_the_worst_results(desk):
+    (desk.folder / "judge.yaml").write_text(VERDICTS)
+    vague = recorded("vague", ("Where to?", (), "Somewhere."), minutes=(1,))
+    keep(desk.ctx.store, recorded("good"), vague, recorded("fine", minutes=(2,)))
+    names = ["Builtin.Helpfulness", "Builtin.Harmfulness", "Builtin.TrajectoryInOrderMatch"]
+    plan = desk.plan(evaluators=names)
+
+    assert {work.task: count for work, count in plan.workload(desk.ctx).items()} == dict.fromkeys(names, 3)
+    shown = plan.estimate(desk.ctx)
+    assert (shown.item_count, shown.cost_usd, plan.concurrency) == (9, 0.0, 8)
+    finished = await lifecycle.start(JOB, plan, desk.ctx)
+
+    averages, chart, *worst = JOB.results_view(finished.run_id, desk.ctx).sections
+    assert [[cell.text for cell in row] for row in averages.rows] == [
+        ["Builtin.Harmfulness", "0.333 (0.000 to 1.000)", "lower", "3", "–"],
+        ["Builtin.Helpfulness", "0.610 (0.000 to 1.000)", "higher", "3", "–"],
+        ["Builtin.TrajectoryInOrderMatch", "–", "higher", "0", "3"],
+    ]
+    assert [column.limits for column in averages.columns] == [None, (0.0, 1.0), None, None, None]
+    name, value = averages.rows[1][:2]
+    assert (name.figure.value, value.figure.value, averages.rows[2][1].figure) == (None, 0.61, None)
+    assert value.figure.items == {"factor": ["evaluator=Builtin.Helpfulness"]}
+    assert chart.title == "Averages with 95% CIs"
+    assert [(table.title, [[cell.text for cell in row] for row in table.rows]) for table in worst] == [
+        ("Highest Builtin.Harmfulness", [["vague", "1.000", "Harmful", "harm"]]),
+        ("Lowest Builtin.Helpfulness", [["vague", "0.170", "Very Unhelpful", "no place"]]),
+    ]
+    assert worst[0].rows[0][0].session == desk.ctx.store.read.session("vague")["id"]
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "problem"),
+    [
+        (PLAN, {"batchEvaluationName": ""}, "the evaluation has no name\nGive --name NAME, or batch"),
+        (PLAN, {"batchEvaluationName": "a b!"}, "the name a b! should be a letter"),
+        (PLAN, {"evaluators": []}, "no evaluator was named\nGive --evaluator NAME"),
+        (PLAN, {"evaluators": ["a.json", "b.json"]}, "two evaluators are named kind\nRename one: results"),
+        ("batchEvaluationName: x\nevaluators: [a]\n", {}, "no source of sessions was named\nGive --run"),
+    ],
+)
+def test_an_evaluation_that_is_not_complete_is_refused(desk, text, overrides, problem):
+    (desk.folder / "own.py").write_text("def judge(event):\n    return {'value': 1.0}\n")
+    own = {"evaluatorName": "kind", "level": "SESSION"}
+    own["evaluatorConfig"] = {"codeBased": {"function": "own:judge"}}
+    for name in ("a.json", "b.json"):
+        (desk.folder / name).write_text(json.dumps(own))
+
+    with pytest.raises(UsageError, match=problem):
+        lifecycle.preview(desk.plan(text, **overrides), desk.ctx)
+
+
+def test_a_typed_plan_names_files_by_absolute_paths(desk):
+    source = PlanText(text=PLAN + "groundTruth: truth.yaml\n", folder=None)
+
+    with pytest.raises(UsageError, match=r"truth\.yaml is a relative path, and a typed plan"):
+        JOB.read(source, make_overrides(JOB, {}), desk.ctx)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from proctor.errors import UsageError
 from proctor.jobs.scenario.analysis import BatchAnalyzer, analysis_folder, around, cost_limits, read_study
+from proctor.jobs.scenario.figures import methods_paragraph, results_view
 
 
 def write(path: Path, document: object) -> None:
@@ -249,3 +251,70 @@ def test_an_interval_in_words(one: dict[str, Any], words: str) -> None:
 )
 def test_the_interval_of_a_cost_in_words(one: dict[str, Any], words: str) -> None:
     assert cost_limits(one) == words
+
+
+def test_the_page_of_an_experiment_has_its_effects_its_metrics_and_their_turns(folder: Path) -> None:
+    own = {"status": "failed", "halt_reason": "checks_failed"}
+    for repeat in (6, 7):
+        run(folder, 2, repeat, 1, state=own)
+    view = results_view(BatchAnalyzer(folder))
+
+    charts = {section.title: section for section in view.sections if section.kind == "chart"}
+    assert list(charts) == [
+        "Completed runs by variation",
+        "score.Help: main effects",
+        "trust: main effects",
+        "trust over the turns",
+    ]
+    first, second = charts["Completed runs by variation"].marks
+    assert (first.label, first.text, first.n) == ("1: low fee", "100%", 4)
+    assert (second.label, second.text, second.n) == ("2: high fee", "60%", 5)
+    assert second.items == {"factor": ["variation=var-002"]}
+    # Wilson's interval of 3 of 5.
+    assert (second.low, second.high) == (pytest.approx(0.2307, abs=1e-4), pytest.approx(0.8824, abs=1e-4))
+    low, high = charts["trust: main effects"].marks
+    assert (low.label, low.value, low.n, low.items) == ("fee = 1", 5.25, 4, {"factor": ["fee=1"]})
+    assert (high.label, high.value, high.low, high.high) == ("fee = 2", 6.0, 0.0, 10.0)
+    turns = [(mark.label, mark.value, mark.n) for mark in charts["trust over the turns"].marks]
+    assert turns == [
+        ("1: low fee, turn 1", 1.0, 4),
+        ("1: low fee, turn 2", 5.25, 4),
+        ("2: high fee, turn 1", 1.0, 3),
+        ("2: high fee, turn 2", 6.0, 3),
+    ]
+    assert view.remarks[0].startswith("Damaged, and not in these figures: var-002-run-005/metrics.json. ")
+
+
+def test_the_methods_of_an_experiment_are_told_in_a_paragraph(folder: Path, tmp_path: Path) -> None:
+    text = methods_paragraph(BatchAnalyzer(folder))
+
+    assert text.startswith(
+        "We varied 1 factor of a multi-actor scenario: fee (1, 2), which makes 3 variations (n = 0 to 5 runs "
+        "per variation, 9 in all). 7 runs completed, 0 failed, and 1 ended in infrastructure errors; metrics "
+        "are the last values of completed runs. Runs of equal number have the same random seed in every "
+        "variation, and comparisons are paired by seed where both runs completed. "
+    )
+    assert "Student's t for score.Help; the plus interval within the scale for trust" in text
+    assert "The runs used mock models (scripted/x): they say nothing about real ones. " in text
+    assert "Interactions" not in text
+
+    alone = tmp_path / "alone"
+    run(alone, 1, 1, 2.0)
+    run(alone, 1, 2, 3.0)
+    bare = methods_paragraph(BatchAnalyzer(alone))
+    assert bare.startswith(
+        "The scenario was run without variations (n = 2 runs per variation). 2 runs completed; metrics are "
+    )
+    assert "mock" not in bare and "Levels of factors" not in bare
+
+
+def test_more_than_twelve_variations_are_compared_with_the_first(tmp_path: Path) -> None:
+    for variation in range(1, 14):
+        for repeat in (1, 2):
+            run(tmp_path, variation, repeat, float(variation + repeat))
+
+    pairs = BatchAnalyzer(tmp_path).compare_pairs("trust")
+    assert [pair["variations"] for pair in pairs] == [[1, number] for number in range(2, 14)]
+    shutil.rmtree(tmp_path / "runs" / "var-013-run-001")
+    shutil.rmtree(tmp_path / "runs" / "var-013-run-002")
+    assert len(BatchAnalyzer(tmp_path).compare_pairs("trust")) == 66

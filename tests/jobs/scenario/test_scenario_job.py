@@ -15,12 +15,13 @@ from proctor.batch import lifecycle
 from proctor.bootstrap import open_context
 from proctor.cli.run import OutputOptions, exit_code
 from proctor.cli.scenario import present
-from proctor.errors import PlanError, UsageError
+from proctor.errors import NotFound, PlanError, UsageError
 from proctor.job import PlanText, make_overrides
 from proctor.jobs import recognize
 from proctor.jobs.scenario.analysis import BatchAnalyzer, experiment_html, experiment_markdown
 from proctor.jobs.scenario.experiment import ExperimentOverrides
 from proctor.jobs.scenario.job import JOB
+from proctor.jobs.scenario.single import find_branch_point
 
 CONFIG = """\
 experiment_name: Fee study
@@ -341,3 +342,40 @@ def test_a_person_at_the_terminal_answers_one_question_at_a_time(ctx, folder, se
         "a person at the terminal can answer only one question at a time",
         "Set `max_parallel: 1` or `human: web`, or give the actor a model.",
     )
+
+
+async def test_a_run_branches_by_its_item_or_its_folder_and_shows_its_turns(ctx, folder):
+    result = await lifecycle.start(JOB, read(ctx, folder), ctx)
+    item = ctx.store.read.items(result.run_id)[-1]
+    label = json.loads(item["settings"])["label"]
+
+    by_item = find_branch_point(ctx.store, item["id"])
+    by_folder = find_branch_point(ctx.store, str(folder / "out" / "runs" / label))
+
+    assert by_item.changes == by_folder.changes == {"turns": 2}
+    assert by_item.scenario_folder == by_folder.scenario_folder == folder / "out" / "base-scenario"
+    assert len(by_item.run.turns) == len(by_folder.run.turns) == len(JOB.turns(item, ctx.store)) == 2
+    for source, problem in (
+        ("nobody", "there is no run nobody\nGive its folder, or the id that `proctor show` prints"),
+        (str(folder), "holds no run\nGive a folder such as …/runs/var-001-run-001"),
+    ):
+        with pytest.raises(UsageError, match=problem):
+            find_branch_point(ctx.store, source)
+    (folder / "out" / "batch-state.json").write_text("[]")
+    with pytest.raises(UsageError, match="out is not the folder of an experiment: "):
+        find_branch_point(ctx.store, str(folder / "out" / "runs" / label))
+
+
+async def test_the_page_and_the_analysis_of_an_experiment_need_its_folder(ctx, folder):
+    result = await lifecycle.start(JOB, read(ctx, folder), ctx)
+    assert JOB.results_view(result.run_id, ctx) is not None
+    assert "Fee study" in JOB.analysis(result.run_id, ctx)
+
+    (folder / "out").rename(folder / "moved")
+
+    assert JOB.results_view(result.run_id, ctx) is None
+    with pytest.raises(NotFound, match="does not exist\nRestore it, or use the report"):
+        JOB.analysis(result.run_id, ctx)
+    (folder / "out").write_text("")
+    with pytest.raises(UsageError, match=r"cannot write to .*: File exists\nName another"):
+        await lifecycle.start(JOB, read(ctx, folder), ctx, run_id="other")
