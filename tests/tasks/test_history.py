@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from histories import FIX_MESSAGE, TEST_FILE, TOKEN, History, make_history
 
+from proctor.errors import UsageError
 from proctor.git import Git
 from proctor.processes import end_attempt
 from proctor.sandbox import NOT_CONFINED
@@ -286,3 +287,83 @@ async def test_commits_are_validated_from_the_newest_on_until_there_are_enough_t
     newest = commits[::-1][:validated]
     assert (seen if parallel == 1 else sorted(seen)) == (newest if parallel == 1 else sorted(newest))
     assert [task.commit for task in result.tasks] == newest
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (
+            {"setup": "echo no; exit 3"},
+            "setup failed: `echo no; exit 3` exited with 3: no",
+        ),
+        ({"check": "sleep 30", "timeout": 0.2}, "the tests were still running after 0.2 s"),
+        ({"check": "true"}, "no test fails before and passes after it"),
+    ],
+)
+async def test_a_commit_that_cannot_be_validated_is_rejected_with_the_reason(
+    tmp_path: Path, options: dict[str, Any], reason: str
+):
+    make_history(tmp_path / "shop")
+    usual = {"repo": tmp_path / "shop", "out": tmp_path / "out", "since": "20y", "check": "true"}
+    miner = HistoryMiner(
+        MiningOptions(**usual | options),
+        home=tmp_path / "home",
+        environment=dict(os.environ),
+        sandbox=NOT_CONFINED,
+        now=NOW,
+    )
+
+    result = await miner.mine()
+
+    assert result.tasks == [] and {each.reason for each in result.rejected} >= {reason}
+
+
+@pytest.mark.parametrize(
+    ("script", "command"),
+    [
+        ("tsc && vitest --coverage", "npx vitest run"),
+        ("eslint . && jest --ci ; echo done", "npx jest --ci"),
+        ("mocha 'test/*.js' | cat", "npx mocha 'test/*.js'"),
+        ("tape test.js", "npx tape test.js"),
+        ("tsc; node --import x --test dist && true", "node --import x --test dist"),
+        ("echo", "npm test"),
+        (None, "npm test"),
+    ],
+)
+def test_the_tests_of_a_node_package_are_in_its_script(tmp_path: Path, script: str | None, command: str):
+    package = "{" if script is None else json.dumps({"scripts": {"test": script}})
+    repository = History(tmp_path / "shop")
+    repository.commit("Begin", package_DOT_json=package)
+    assert guess_check(Git(repository.folder, {"PATH": "/usr/bin:/bin"})) == (command, "package.json")
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "command"),
+    [
+        ("go_DOT_mod", "module x", "go test ./..."),
+        ("Cargo_DOT_toml", "[package]", "cargo test"),
+        ("Makefile", "all:\n\ttrue\ntest:\n\ttrue\n", "make test"),
+        ("Makefile", "tests:\n\ttrue\n", ""),
+    ],
+)
+def test_the_tests_of_projects_are_known_by_their_files(tmp_path: Path, file: str, text: str, command: str):
+    repository = History(tmp_path / "shop")
+    repository.commit("Begin", **{file: text})
+    git = Git(repository.folder, {"PATH": "/usr/bin:/bin"})
+    if command:
+        assert guess_check(git) == (command, file.replace("_DOT_", "."))
+        return
+    with pytest.raises(UsageError, match="shop runs its tests is not known\nGive the command:  --check"):
+        guess_check(git)
+
+
+async def test_a_repository_without_a_commit_has_no_history(tmp_path: Path):
+    History(tmp_path / "shop")
+    with pytest.raises(UsageError, match=r"reading the history of .*shop: "):
+        HistoryMiner(
+            MiningOptions(repo=tmp_path / "shop", out=tmp_path / "out", check="true"),
+            home=tmp_path / "home",
+            environment=dict(os.environ),
+            sandbox=NOT_CONFINED,
+            now=NOW,
+        )

@@ -784,3 +784,85 @@ def test_cases_of_amp_are_as_recorded(tmp_path: Path) -> None:
         for name in ("plan.yaml", "matrix.yaml", "suite.yaml", "list.json")
     }
     check(RECORDED / "amp.txt", read)
+
+
+def test_a_task_file_stands_for_its_folder_and_mistakes_in_a_folder_are_reported(tmp_path: Path) -> None:
+    write(tmp_path / "good", GOOD)
+    (task,) = read_task_set(tmp_path / "good" / "task.toml").tasks
+    assert task.name == "good"
+    write(tmp_path / "own", {"a.md": "# Task: a\n\nDo\n", "b.md": "---\nchek: x\n---\n# Task: b\n"})
+    with pytest.raises(PlanError, match="Did you mean `check`"):
+        read_task_set(tmp_path / "own")
+
+
+@pytest.mark.parametrize(
+    ("options", "prompt"),
+    [
+        ({"template": "{a} and {b}"}, "x and 3"),
+        ({"template": "{{ a }} and {b}"}, "x and {b}"),
+        ({"template": "{{a}}{{ b }}"}, "x3"),
+        ({"template": "none"}, "none"),
+        ({"prompt_column": "a", "expect_column": "b"}, "x"),
+    ],
+)
+def test_prompts_are_columns_or_templates_of_them(options: Any, prompt: str, tmp_path: Path) -> None:
+    write(tmp_path, {"x.csv": "a,b\nx,3\n"})
+    (task,) = read_task_set(tmp_path / "x.csv", ReadOptions(**options)).tasks
+    assert task.prompt == prompt
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"template": "{c}"}, "the template names `c`; the columns are: a, b"),
+        ({"template": "{{c}}"}, "the template names `c`; the columns are: a, b"),
+        ({"template": "{a"}, "the template cannot be read: expected '}' before end of string"),
+        ({"template": " "}, "the prompt is empty"),
+        ({"prompt_column": "x"}, "there is no column x; the columns are: a, b"),
+        ({"prompt_column": "a", "expect_column": "y"}, "there is no column y; the columns are: a, b"),
+        ({}, "there is no column of prompts; the columns are: a, b"),
+    ],
+)
+def test_a_row_that_makes_no_prompt_is_refused(options: Any, problem: str, tmp_path: Path) -> None:
+    write(tmp_path, {"x.csv": "a,b\nx,3\n"})
+    with pytest.raises(UsageError) as refused:
+        read_task_set(tmp_path / "x.csv", ReadOptions(**options))
+    assert problem in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("dockerfile", "toml", "image"),
+    [
+        ("FROM x\nRUN y\nWORKDIR /a\nworkdir b\n", "", ("proctor-task-", "/a/b")),
+        ("FROM x\nRUN y\n", "", ("proctor-task-", "/app")),
+        ("FROM x\nRUN y\nWORKDIR /a\n", 'workdir = "/w"', ("proctor-task-", "/w")),
+        ("FROM x\nWORKDIR /a\n", 'docker_image = "org/image"', ("org/image", "/app")),
+        ("FROM x\nRUN y\n", 'workdir = "/"', None),
+        ("FROM x\nRUN y\n", 'workdir = "w"', None),
+    ],
+)
+def test_a_task_that_needs_an_image_has_its_folder_in_it(
+    dockerfile: str, toml: str, image: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container, "engine", lambda *_: "podman")
+    write(tmp_path, {**GOOD, "task.toml": f"[environment]\n{toml}\n", "environment/Dockerfile": dockerfile})
+    if image is None:
+        with pytest.raises(UsageError, match="it needs its image, which runs `y`"):
+            read_task_set(tmp_path)
+        return
+    (task,) = read_task_set(tmp_path).tasks
+    assert task.image is not None and task.image.name.startswith(image[0]) and task.image.work == image[1]
+    assert task.image.context == (None if "docker_image" in toml else tmp_path / "environment")
+    assert task.places[image[1]] == "work" and task.start is None
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("x/python/exercises/practice/two-fer", "python/two-fer"),
+        ("python/exercises/concept/two-fer", "two-fer"),
+    ],
+)
+def test_the_name_of_an_exercise_has_its_language(folder: str, name: str, tmp_path: Path) -> None:
+    write(tmp_path / folder, {**EXERCISE, ".meta/config.json": config()})
+    assert [task.name for task in read_task_set(tmp_path / folder).tasks] == [name]

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from proctor.batch import lifecycle
 from proctor.bootstrap import open_context
 from proctor.errors import UsageError
 from proctor.item import Item
+from proctor.job import PlanText
 from proctor.jobs.benchmark.job import JOB, BenchmarkJobPlan, commits_of
 from proctor.jobs.benchmark.models import Candidate
 from proctor.jobs.benchmark.plan import (
@@ -336,3 +338,58 @@ def test_servers_are_asked_for_models_only_where_models_are_chosen(
         plan = BenchmarkJobPlan(TaskSet(tasks=(task,)), BenchmarkOverrides(**options), ctx, path=tmp_path)
 
         assert (plan.supply.discovered is not None) is is_asked
+
+
+def bench(ctx: Any, folder: Path, **options: Any) -> BenchmarkJobPlan:
+    task = "---\nempty: true\ncheck: 'true'\n---\n# Task: Fix it\n\nDo it.\n"
+    return JOB.read(PlanText(text=task, folder=folder), BenchmarkOverrides(**options), ctx)
+
+
+@pytest.fixture
+def ctx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.chdir(tmp_path)
+    with open_context((tmp_path,), home=str(tmp_path / "home")) as context:
+        yield context
+
+
+MODELS = """\
+models:
+- {name: keyed, provider: openai, enabled: true, api_key: "${MINE}"}
+"""
+
+
+def test_what_a_benchmark_lacks_is_told_before_it_starts(ctx: Any, tmp_path: Path) -> None:
+    (tmp_path / "models_config.yaml").write_text(MODELS)
+    with pytest.raises(UsageError) as refused:
+        lifecycle.preview(bench(ctx, tmp_path, models="keyed", budget=1.0), ctx)
+    assert str(refused.value).startswith("keyed needs a key, and MINE is not set\nSet it: export MINE=…")
+    assert "no price is known for keyed, so the budget cannot be enforced\nDeclare it" in str(refused.value)
+    with pytest.raises(UsageError, match=r"ollama/x: nothing answers at .*\nStart ollama"):
+        lifecycle.preview(bench(ctx, tmp_path, models="ollama/x"), ctx)
+
+
+@pytest.mark.parametrize(
+    ("parallel", "concurrency"),
+    [(None, 1), ("auto", 3), ("7", 7), (0, None), ("-1", None), ("x", None)],
+)
+def test_runs_in_parallel(ctx: Any, tmp_path: Path, parallel: Any, concurrency: int | None) -> None:
+    if concurrency:
+        assert bench(ctx, tmp_path, oracle=True, parallel=parallel).concurrency == concurrency
+        return
+    with pytest.raises(UsageError, match=f"--parallel takes a number, not {parallel}\nWithout"):
+        bench(ctx, tmp_path, oracle=True, parallel=parallel)
+
+
+async def test_a_folder_that_cannot_be_written_is_named(ctx: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    plan = bench(ctx, tmp_path, noop=True)
+    plan.output = tmp_path / "file"
+    with pytest.raises(UsageError) as refused:
+        await lifecycle.start(JOB, plan, ctx)
+    assert str(refused.value) == (
+        f"cannot write to {tmp_path}/file: File exists\nGive another folder with --output."
+    )
+    plan.output = tmp_path / "out"
+    done = await lifecycle.start(JOB, plan, ctx, run_id="other")
+    assert (tmp_path / "out" / "noop_result.json").is_file()
+    assert "noop" in JOB.analysis(done.run_id, ctx)

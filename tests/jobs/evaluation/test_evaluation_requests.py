@@ -88,6 +88,31 @@ def test_sessions_may_also_come_from_this_store_or_from_files(source, kind):
     assert isinstance(EvaluationRequest.from_document(START | {"dataSourceConfig": source}).sessions, kind)
 
 
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ({}, "the source of sessions should be one of"),
+        ({"store": None}, "the source of sessions should be one of"),
+        ({"tape": {}}, "there is no source of sessions called tape"),
+        (
+            {"onlineEvaluationConfigSource": {"onlineEvaluationConfigArn": "a"}},
+            "online configurations are known to `proctor serve` only",
+        ),
+    ],
+)
+def test_a_source_of_sessions_that_is_none_is_refused(source, problem):
+    with pytest.raises(UsageError, match=problem):
+        EvaluationRequest.from_document(START | {"dataSourceConfig": source})
+
+
+def test_evaluations_are_not_evaluated_unless_they_are_named():
+    def sessions(**store):
+        return EvaluationRequest.from_document(START | {"dataSourceConfig": {"store": store}}).sessions
+
+    assert sessions(runIds=["r"]).excluded_jobs == ("evaluation",)
+    assert sessions(jobs=["evaluation"]).excluded_jobs == ()
+
+
 def test_two_sources_are_one_too_many():
     source = {"store": {"runIds": ["a"]}, "files": {"paths": ["x"]}}
 

@@ -567,6 +567,8 @@ def test_nothing_to_import_is_refused(store):
         ),
         ("a.json", '[{"task": "a", "success": true}, 3]', "a.json:2: it is not a JSON object"),
         ("a.csv", "task,success\n", "a.csv: it has no rows"),
+        ("a.jsonl", '{"task":\n', "a.jsonl:1: it is not JSON"),
+        ("a.jsonl", "[1]\n", "a.jsonl:1: it is not a JSON object\nWrite one JSON object per line."),
         ("a.jsonl", '{"success": true}\n{"task": "a"}\n', "a.jsonl:1: the row has no task"),
         ("a.jsonl", '{"task": "a"}\n{"task": "a", "success": true}\n', "a.jsonl:1: the row has no result"),
     ],

@@ -204,6 +204,23 @@ def test_paths_have_the_names_of_the_plain_form(written, path):
     assert variations.real_path(written) == path
 
 
+def test_a_hundred_thousand_variations_are_the_most_unless_some_are_drawn(tmp_path):
+    values = list(range(1, 401))
+    text = HEAD + (
+        f"variations:\n  - {{type: scenario_parameter, parameter: turns, values: {values[:300]}}}\n"
+        f"  - {{type: scenario_parameter, parameter: context_window_size, values: {values}}}\n"
+    )
+    found, _ = refused(tmp_path, text)
+    assert found == ["these come to 120,000 variations"]
+
+    drawn = [(each.number, dict(each.changes)) for each in read(tmp_path, f"{text}sample: 3\n").variations]
+    again = [(each.number, dict(each.changes)) for each in read(tmp_path, f"{text}sample: 3\n").variations]
+    other = [dict(each.changes) for each in read(tmp_path, f"{text}sample: 3\nseed: 5\n").variations]
+    assert [number for number, _ in drawn] == [1, 2, 3] and drawn == again
+    assert [changes for _, changes in drawn] != other
+    assert [changes["turns"] for _, changes in drawn] == sorted(changes["turns"] for _, changes in drawn)
+
+
 def test_a_changed_scenario_makes_its_runs_new_and_its_comments_do_not(tmp_path):
     before = {item.id for item in read(tmp_path, TWO_BY_TWO).items()}
     path = tmp_path / "scenarios" / "harbour" / "actors" / "port.yaml"
