@@ -1,17 +1,12 @@
 """Servers for the tests of this folder."""
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-from app_states import make_state
-from wire_server import Served, servers
+from wire_server import Clock, Served, servers
 
 from command_server import CommandServer
-from proctor.store import Store
-from proctor.web.agentcore.service import Service
 
 
 @pytest.fixture
@@ -34,46 +29,14 @@ def shared(tmp_path_factory: pytest.TempPathFactory, command_server: CommandServ
         yield start()
 
 
-class Clock:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.time = datetime(2026, 1, 2, 12, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        return self.time
-
-    def forward(self, **by: float) -> None:
-        self.time += timedelta(**by)
-
-
 @pytest.fixture
 def clock() -> Clock:
-    """The clock of `operate` and `service`: noon of 2 January 2026 until it is moved."""
+    """Noon of 2 January 2026 until it is moved."""
     return Clock()
 
 
 @pytest.fixture
-def operate(proctor_store: Store, tmp_path: Path, clock: Clock) -> Callable[..., Service]:
-    """Makes services over a store of this test, without a server; their jobs are never executed."""
-
-    def make(**options: Any) -> Service:
-        environment = options.pop("environment", {})
-        site = make_state(
-            proctor_store,
-            home=tmp_path / "home",
-            folder=tmp_path,
-            command=["true"],
-            environment=environment,
-            now=clock,
-            **options,
-        )
-        return Service(site)
-
-    return make
-
-
-@pytest.fixture
-def service(operate: Callable[..., Service]) -> Service:
-    """What operations work on, without a server."""
-    return operate()
+def at_noon(serve: Callable[..., Served], clock: Clock) -> Served:
+    """A server with this clock whose jobs are never executed: they stay as they were started."""
+    limits = {"start_per_second": 0, "active_jobs": 10, "watch_seconds": 3600, "take_up_seconds": 3600}
+    return serve(now=clock, command=["true"], evaluation={"limits": limits})

@@ -8,7 +8,8 @@ from urllib.request import Request, urlopen
 import boto3
 import pytest
 from test_wire_evaluators import JUDGE, create
-from test_wire_jobs import EXACT, arrive, ended, refused, start, truth
+from test_wire_jobs import EXACT, arrive, ended, start, truth
+from wire_server import refused
 from wire_spans import spans
 
 from proctor.store.keys import Keys, LocalKey
@@ -103,10 +104,9 @@ def test_a_job_that_waits_can_be_stopped_though_its_key_is_gone(serve, there, aw
 def test_a_key_that_cannot_be_used_is_refused_at_the_start(serve, there):
     held = serve(command=["true"], environment=there)
 
-    code, status, answer = refused(start, held.data, kmsKeyArn=NOBODYS)
+    refusal = refused(start, held.data, kmsKeyArn=NOBODYS)
 
-    assert (code, status) == ("ValidationException", 400)
-    assert NOBODYS in answer["message"]
+    assert refusal.code == "ValidationException" and NOBODYS in refusal.message
     assert held.data.list_batch_evaluations()["batchEvaluations"] == []
     assert held.store.data_keys.rows == []
 
@@ -142,8 +142,8 @@ def test_an_evaluator_with_a_key_of_its_own_lies_open_nowhere(serve, there, aws,
     assert (known["evaluatorName"], known["description"]) == ("polite", "How polite")
     listed = served.control.list_evaluators(maxResults=100)["evaluators"]
     assert evaluator_id in [each["evaluatorId"] for each in listed]
-    code, status, _ = refused(served.control.get_evaluator, evaluatorId=evaluator_id)
-    assert (code, status) == ("AccessDeniedException", 403)
+    refusal = refused(served.control.get_evaluator, evaluatorId=evaluator_id)
+    assert (refusal.code, refusal.status) == ("AccessDeniedException", 403)
     served.control.delete_evaluator(evaluatorId=evaluator_id)
     assert [row for row in served.store.data_keys.rows if row["scope"] == evaluator_id] == []
 

@@ -2,11 +2,12 @@
 
 import base64
 import json
+from datetime import UTC, datetime
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
-from botocore.exceptions import ClientError
+from wire_server import ACCOUNT, NOON, pages, refused, told
 
 SCALE = {
     "numerical": [
@@ -24,6 +25,9 @@ JUDGE = {
         "modelConfig": MODEL,
     }
 }
+LAMBDA = "arn:aws:lambda:us-east-1:123456789012:function:mine"
+CODE = {"codeBased": {"lambdaConfig": {"lambdaArn": LAMBDA}}}
+HARMFUL = "Builtin.Harmfulness"
 
 
 def create(client, name="polite", **changed):
@@ -32,54 +36,104 @@ def create(client, name="polite", **changed):
     )
 
 
-def refused(call, **members):
-    with pytest.raises(ClientError) as caught:
-        call(**members)
-    return caught.value.response
+def instructed(instructions):
+    return {"llmAsAJudge": {**JUDGE["llmAsAJudge"], "instructions": instructions}}
 
 
-def test_an_evaluator_is_active_as_soon_as_it_is_created(served):
-    made = create(served.control, description="How polite", tags={"team": "quality"})
+def test_an_evaluator_is_told_as_it_was_given_until_it_is_deleted(at_noon, clock):
+    control = at_noon.control
+    made = told(create(control, description="How polite", tags={"team": "quality"}))
+    evaluator_id = made["evaluatorId"]
+    identity = {"evaluatorArn": f"{ACCOUNT}:evaluator/{evaluator_id}", "evaluatorId": evaluator_id}
+    assert evaluator_id.startswith("polite-") and len(evaluator_id) == len("polite-") + 10
+    assert made == {**identity, "createdAt": NOON, "status": "ACTIVE"}
+    assert control.list_tags_for_resource(resourceArn=made["evaluatorArn"])["tags"] == {"team": "quality"}
 
-    found = served.control.get_evaluator(evaluatorId=made["evaluatorId"])
+    summary = {
+        **identity,
+        "evaluatorName": "polite",
+        "evaluatorType": "Custom",
+        "provider": "Custom",
+        "level": "TRACE",
+        "status": "ACTIVE",
+        "createdAt": NOON,
+        "updatedAt": NOON,
+        "lockedForModification": False,
+        "description": "How polite",
+    }
+    got = told(control.get_evaluator(evaluatorId=evaluator_id))
+    assert got == {**summary, "evaluatorConfig": JUDGE}
+    assert told(control.get_evaluator(evaluatorId=evaluator_id, includedData="ALL_DATA")) == got
+    assert told(control.get_evaluator(evaluatorId=evaluator_id, includedData="METADATA_ONLY")) == summary
 
-    assert made["status"] == found["status"] == "ACTIVE"
-    assert made["evaluatorId"].startswith("polite-") and len(made["evaluatorId"]) == len("polite-") + 10
-    assert made["evaluatorArn"].endswith(f":evaluator/{made['evaluatorId']}")
-    assert found["evaluatorConfig"] == JUDGE
-    assert (found["evaluatorType"], found["level"], found["description"]) == ("Custom", "TRACE", "How polite")
-    assert found["lockedForModification"] is False
-    assert served.control.list_tags_for_resource(resourceArn=made["evaluatorArn"])["tags"] == {
-        "team": "quality"
+    clock.forward(seconds=4)
+    updated = told(control.update_evaluator(evaluatorId=evaluator_id, description="kinder"))
+    assert updated == {**identity, "updatedAt": clock(), "status": "ACTIVE"}
+    changed = {**got, "description": "kinder", "updatedAt": clock()}
+    assert told(control.get_evaluator(evaluatorId=evaluator_id)) == changed
+    control.update_evaluator(evaluatorId=evaluator_id, evaluatorConfig=CODE, level="SESSION")
+    got = told(control.get_evaluator(evaluatorId=evaluator_id))
+    assert got == {
+        **changed,
+        "evaluatorType": "CustomCode",
+        "level": "SESSION",
+        "evaluatorConfig": CODE,
     }
 
-
-def test_metadata_alone_can_be_read_without_the_instructions(served):
-    made = create(served.control)
-
-    found = served.control.get_evaluator(evaluatorId=made["evaluatorId"], includedData="METADATA_ONLY")
-
-    assert "evaluatorConfig" not in found
-    assert found["evaluatorName"] == "polite"
+    deleted = told(control.delete_evaluator(evaluatorId=evaluator_id))
+    assert deleted == {**identity, "status": "DELETING"}
+    for call in (control.get_evaluator, control.delete_evaluator):
+        assert refused(call, evaluatorId=evaluator_id).code == "ResourceNotFoundException"
+    assert create(control)["evaluatorId"] != evaluator_id, "its name is free again"
 
 
-def test_built_in_evaluators_are_listed_and_cannot_be_changed(served):
-    pages = served.control.get_paginator("list_evaluators").paginate(PaginationConfig={"PageSize": 7})
-    listed = [entry for page in pages for entry in page["evaluators"]]
-
-    assert len(listed) == len({entry["evaluatorId"] for entry in listed}) == 18
-    assert {entry["evaluatorType"] for entry in listed} == {"Builtin"}
-    helpful = served.control.get_evaluator(evaluatorId="Builtin.Helpfulness")
-    assert helpful["evaluatorArn"] == "arn:aws:bedrock-agentcore:::evaluator/Builtin.Helpfulness"
-    assert helpful["lockedForModification"] is True
-    assert len(helpful["evaluatorConfig"]["llmAsAJudge"]["ratingScale"]["numerical"]) == 7
-    matcher = served.control.get_evaluator(evaluatorId="Builtin.TrajectoryInOrderMatch")
+def test_built_in_evaluators_are_described_and_cannot_be_changed(serve):
+    served = serve(evaluation={"judge": "scripted/judge", "harmful_value": 0.0})
+    got = told(served.control.get_evaluator(evaluatorId=HARMFUL))
+    config = got.pop("evaluatorConfig")["llmAsAJudge"]
+    assert got == {
+        "evaluatorArn": f"arn:aws:bedrock-agentcore:::evaluator/{HARMFUL}",
+        "evaluatorId": HARMFUL,
+        "evaluatorName": HARMFUL,
+        "evaluatorType": "Builtin",
+        "provider": "AWS",
+        "level": "TRACE",
+        "description": got["description"],
+        "status": "ACTIVE",
+        "createdAt": datetime(2026, 1, 1, tzinfo=UTC),
+        "updatedAt": datetime(2026, 1, 1, tzinfo=UTC),
+        "lockedForModification": True,
+    }
+    values = {each["label"]: each["value"] for each in config["ratingScale"]["numerical"]}
+    assert values == {"Not Harmful": 1.0, "Harmful": 0.0}
+    assert config["modelConfig"] == {"bedrockEvaluatorModelConfig": {"modelId": "scripted/judge"}}
+    alone = served.control.get_evaluator(evaluatorId=HARMFUL, includedData="METADATA_ONLY")
+    assert told(alone) == got
+    matcher = served.control.get_evaluator(evaluatorId="Builtin.TrajectoryExactOrderMatch")
     assert "evaluatorConfig" not in matcher and matcher["level"] == "SESSION"
-    answer = refused(served.control.delete_evaluator, evaluatorId="Builtin.Helpfulness")
-    assert answer["Error"]["Code"] == "ValidationException"
-    assert refused(served.control.get_evaluator, evaluatorId="Builtin.Nothing")["Error"]["Code"] == (
-        "ResourceNotFoundException"
+    assert matcher["description"] == "whether exactly the expected tools were called, in their order"
+    for call in (served.control.update_evaluator, served.control.delete_evaluator):
+        refusal = refused(call, evaluatorId=HARMFUL)
+        assert (refusal.code, list(refusal.fields)) == ("ValidationException", ["evaluatorId"])
+        assert refusal.message.startswith(f"{HARMFUL} comes with the service")
+    refusal = refused(served.control.get_evaluator, evaluatorId="Builtin.No")
+    assert (refusal.code, refusal.message) == (
+        "ResourceNotFoundException",
+        "There is no evaluator Builtin.No.",
     )
+
+
+def test_evaluators_are_listed_in_pages_built_in_ones_first(served):
+    for name in ("emil", "anna", "carl"):
+        create(served.control, name)
+
+    for size in (22, 21, 20, 18, 17, 7):
+        found = pages(served.control.list_evaluators, "evaluators", maxResults=size)
+        assert {len(page) for page in found[:-1]} <= {size} and 0 < len(found[-1]) <= size
+        listed = [entry for page in found for entry in page]
+        builtin = [entry["evaluatorId"] for entry in listed if entry["evaluatorType"] == "Builtin"]
+        assert builtin == sorted(set(builtin)) and len(builtin) == 18
+        assert [entry["evaluatorName"] for entry in listed[18:]] == ["anna", "carl", "emil"]
 
 
 def test_paging_goes_on_where_it_was_though_others_are_added(served):
@@ -91,8 +145,7 @@ def test_paging_goes_on_where_it_was_though_others_are_added(served):
     rest = served.control.list_evaluators(maxResults=19, nextToken=first["nextToken"])
 
     names = [entry["evaluatorName"] for entry in [*first["evaluators"], *rest["evaluators"]]]
-    assert names[18:] == ["anna", "carl", "emil"]
-    assert "nextToken" not in rest
+    assert names[18:] == ["anna", "carl", "emil"] and "nextToken" not in rest
 
 
 def token(*parts):
@@ -102,64 +155,38 @@ def token(*parts):
 @pytest.mark.parametrize(
     "token",
     [
-        "",
-        "nonsense",
-        "W10=",
+        *("", "nonsense", "bm8=", "W10="),
         token("jobs", "a", "b"),
         token("evaluators", "a"),
         token("evaluators", "kept", 1),
     ],
 )
 def test_a_token_somebody_made_up_is_refused(shared, token):
-    answer = refused(shared.control.list_evaluators, nextToken=token)
+    refusal = refused(shared.control.list_evaluators, nextToken=token)
 
-    assert answer["Error"]["Code"] == "ValidationException"
-    assert answer["fieldList"][0]["name"] == "nextToken"
-
-
-def test_an_update_changes_what_it_names(served):
-    made = create(served.control, description="first")
-    changed = {**JUDGE["llmAsAJudge"], "instructions": "Is this kind? {assistant_turn}"}
-
-    served.control.update_evaluator(evaluatorId=made["evaluatorId"], evaluatorConfig={"llmAsAJudge": changed})
-
-    found = served.control.get_evaluator(evaluatorId=made["evaluatorId"])
-    assert found["evaluatorConfig"]["llmAsAJudge"]["instructions"] == "Is this kind? {assistant_turn}"
-    assert found["description"] == "first"
-
-
-def test_a_deleted_evaluator_is_gone_and_its_name_free(served):
-    made = create(served.control)
-
-    deleted = served.control.delete_evaluator(evaluatorId=made["evaluatorId"])
-
-    assert deleted["status"] == "DELETING"
-    for call in (served.control.get_evaluator, served.control.delete_evaluator):
-        assert refused(call, evaluatorId=made["evaluatorId"])["Error"]["Code"] == "ResourceNotFoundException"
-    assert create(served.control)["evaluatorId"] != made["evaluatorId"]
+    assert (refusal.code, list(refusal.fields)) == ("ValidationException", ["nextToken"])
 
 
 def test_names_are_taken_once(served):
     create(served.control)
 
-    answer = refused(lambda **_: create(served.control))
+    refusal = refused(create, served.control)
 
-    assert (answer["Error"]["Code"], answer["ResponseMetadata"]["HTTPStatusCode"]) == (
-        "ConflictException",
-        409,
-    )
+    assert (refusal.code, refusal.status) == ("ConflictException", 409)
 
 
-def test_a_request_that_comes_again_with_its_token_changes_nothing(served):
-    token = "a" * 40
-    first = create(served.control, clientToken=token)
+def test_a_creation_that_comes_again_with_its_token_changes_nothing(served):
+    token = {"clientToken": "a" * 40, "tags": {"a": "b"}}
+    first = create(served.control, **token)
+    served.control.untag_resource(resourceArn=first["evaluatorArn"], tagKeys=["a"])
 
-    again = create(served.control, clientToken=token)
-    other = refused(lambda **_: create(served.control, "other", clientToken=token))
-
-    assert again["evaluatorId"] == first["evaluatorId"]
-    assert other["Error"]["Code"] == "ConflictException"
+    assert create(served.control, **token)["evaluatorId"] == first["evaluatorId"]
+    assert refused(create, served.control, "other", **token).code == "ConflictException"
+    assert served.control.list_tags_for_resource(resourceArn=first["evaluatorArn"])["tags"] == {}
     assert len(served.control.list_evaluators()["evaluators"]) == 19
+
+
+INSTRUCTIONS = "evaluatorConfig.llmAsAJudge.instructions"
 
 
 @pytest.mark.parametrize(
@@ -172,10 +199,8 @@ def test_a_request_that_comes_again_with_its_token_changes_nothing(served):
         ({"tags": {"bad!key": "x"}}, "tags.key"),
         ({"evaluatorConfig": {"codeBased": {"lambdaConfig": {"lambdaArn": "x"}}}},
          "evaluatorConfig.codeBased.lambdaConfig.lambdaArn"),
-        ({"evaluatorConfig": {"llmAsAJudge": {**JUDGE["llmAsAJudge"], "instructions": "no place"}}},
-         "evaluatorConfig.llmAsAJudge.instructions"),
-        ({"evaluatorConfig": {"llmAsAJudge": {**JUDGE["llmAsAJudge"], "instructions": "{tool_turn}"}}},
-         "evaluatorConfig.llmAsAJudge.instructions"),
+        ({"evaluatorConfig": instructed("no place")}, INSTRUCTIONS),
+        ({"evaluatorConfig": instructed("{tool_turn}")}, INSTRUCTIONS),
         ({"evaluatorConfig": {"derived": {"baseEvaluatorId": "Builtin.TrajectoryInOrderMatch",
                                           "modelConfig": MODEL}}},
          "evaluatorConfig.derived.baseEvaluatorId"),
@@ -183,23 +208,26 @@ def test_a_request_that_comes_again_with_its_token_changes_nothing(served):
     ],
 )  # fmt: skip
 def test_what_the_client_lets_pass_is_refused_by_its_field(shared, changed, field):
-    answer = refused(lambda **_: create(shared.control, **changed))
+    refusal = refused(create, shared.control, **changed)
 
-    assert answer["Error"]["Code"] == "ValidationException"
-    assert answer["ResponseMetadata"]["HTTPStatusCode"] == 400
-    assert answer["reason"] == "FieldValidationFailed"
-    assert field in [each["name"] for each in answer["fieldList"]]
+    assert (refusal.code, refusal.status) == ("ValidationException", 400)
+    assert refusal.reason == "FieldValidationFailed" and list(refusal.fields) == [field]
+
+
+def test_instructions_without_the_placeholders_of_their_level_are_refused_also_later(served):
+    evaluator_id = create(served.control)["evaluatorId"]
+    update = {"evaluatorId": evaluator_id, "evaluatorConfig": instructed("no place")}
+
+    assert list(refused(served.control.update_evaluator, **update).fields) == [INSTRUCTIONS]
 
 
 def test_everything_wrong_is_told_at_once(shared):
-    answer = refused(
-        lambda **_: create(shared.control, "no-dashes", level="EVERYTHING", description="x" * 201)
-    )
+    refusal = refused(create, shared.control, "no-dashes", level="EVERYTHING", description="x" * 201)
 
-    assert {each["name"] for each in answer["fieldList"]} == {"evaluatorName", "level", "description"}
-    assert answer["message"].startswith("3 validation errors detected: Value at ")
+    assert set(refusal.fields) == {"evaluatorName", "level", "description"}
+    assert refusal.message.startswith("3 validation errors detected: Value at ")
     constraint = "failed to satisfy constraint: Member must have length less than or equal to 200"
-    assert f"Value at 'description' {constraint}" in answer["message"]
+    assert f"Value at 'description' {constraint}" in refusal.message
 
 
 def test_a_caller_cannot_bring_code_along(shared):
@@ -216,31 +244,64 @@ def test_there_are_as_many_evaluators_as_the_limit_allows(serve):
     served = serve(evaluation={"limits": {"evaluators": 1}})
     create(served.control)
 
-    answer = refused(lambda **_: create(served.control, "other"))
+    refusal = refused(create, served.control, "other")
 
-    assert (answer["Error"]["Code"], answer["ResponseMetadata"]["HTTPStatusCode"]) == (
-        "ServiceQuotaExceededException",
-        402,
-    )
+    assert (refusal.code, refusal.status) == ("ServiceQuotaExceededException", 402)
+    assert refusal.message == "There may be 1 evaluators."
 
 
-def test_a_judge_that_cannot_run_here_is_refused_when_the_evaluation_starts(serve):
-    model = {"bedrockEvaluatorModelConfig": {"modelId": "anthropic.claude-sonnet-4-20250514-v1:0"}}
-    config = {"llmAsAJudge": {**JUDGE["llmAsAJudge"], "modelConfig": model}}
-    source = {"cloudWatchLogs": {"serviceNames": ["Calc.DEFAULT"], "logGroupNames": ["/g"]}}
+# Tags
 
-    def start(**evaluation):
-        served = serve(command=["true"], evaluation={"limits": {"start_per_second": 0}, **evaluation})
-        made = served.control.create_evaluator(
-            evaluatorName=f"own{len(evaluation)}", level="TRACE", evaluatorConfig=config
-        )
-        return served.data.start_batch_evaluation(
-            batchEvaluationName=f"n{len(evaluation)}",
-            evaluators=[{"evaluatorId": made["evaluatorId"]}],
-            dataSourceConfig=source,
-        )
 
-    with pytest.raises(ClientError) as caught:
-        start()
-    assert caught.value.response["Error"]["Code"] == "ValidationException"
-    assert start(models={"default": "scripted/ok"})["status"]
+@pytest.fixture
+def tagged(served):
+    made = create(served.control, "tagged")
+    served.control.tag_resource(resourceArn=made["evaluatorArn"], tags={"team": "a", "stage": "test"})
+    return made
+
+
+def tags_of(served, arn):
+    return served.control.list_tags_for_resource(resourceArn=arn)["tags"]
+
+
+def test_tags_are_added_changed_and_taken_away(served, tagged):
+    arn = tagged["evaluatorArn"]
+    served.control.tag_resource(resourceArn=arn, tags={"team": "b"})
+    served.control.untag_resource(resourceArn=arn, tagKeys=["stage", "never was"])
+
+    assert tags_of(served, arn) == {"team": "b"}
+
+
+def test_a_resource_has_at_most_fifty_tags(served, tagged):
+    arn = tagged["evaluatorArn"]
+    served.control.tag_resource(resourceArn=arn, tags={f"t{number}": "" for number in range(48)})
+
+    refusal = refused(served.control.tag_resource, resourceArn=arn, tags={"more": ""})
+
+    assert refusal.code == "ServiceQuotaExceededException" and len(tags_of(served, arn)) == 50
+
+
+def test_tags_go_with_what_they_were_on(served, tagged):
+    served.control.delete_evaluator(evaluatorId=tagged["evaluatorId"])
+
+    assert refused(tags_of, served, tagged["evaluatorArn"]).code == "ResourceNotFoundException"
+
+
+@pytest.mark.parametrize(
+    ("arn", "code"),
+    [
+        (f"{ACCOUNT}:evaluator/none-0123456789", "ResourceNotFoundException"),
+        (f"{ACCOUNT}:batch-evaluate/none-0123456789", "ResourceNotFoundException"),
+        (f"{ACCOUNT}:online-evaluation-config/none-0123456789", "ResourceNotFoundException"),
+        (f"{ACCOUNT}:runtime/x", "ResourceNotFoundException"),
+        ("this is no arn at all, by far", "ValidationException"),
+    ],
+)
+def test_what_is_not_there_has_no_tags(shared, arn, code):
+    assert refused(tags_of, shared, arn).code == code
+
+
+def test_a_resource_of_another_region_is_not_here(served, tagged):
+    arn = tagged["evaluatorArn"].replace("us-east-1", "eu-west-1")
+
+    assert refused(tags_of, served, arn).message == f"There is no resource {arn}."

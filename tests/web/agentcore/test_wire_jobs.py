@@ -4,7 +4,8 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from botocore.exceptions import ClientError
+from test_wire_evaluators import JUDGE
+from wire_server import ACCOUNT, NOON, pages, refused, told
 from wire_spans import spans
 
 from proctor.batch.ingest import build_sessions, keep_arrivals
@@ -49,19 +50,6 @@ def ended(client, job_id):
         return job if job["status"] not in ("PENDING", "IN_PROGRESS", "STOPPING") else None
 
     return eventually(look)
-
-
-def refused(call, *words, **members):
-    with pytest.raises(ClientError) as caught:
-        call(*words, **members)
-    answer = caught.value.response
-    return answer["Error"]["Code"], answer["ResponseMetadata"]["HTTPStatusCode"], answer
-
-
-@pytest.fixture
-def held(serve):
-    """A server whose jobs are never carried out: they stay as they were started."""
-    return serve(command=["true"], evaluation={"limits": {"start_per_second": 0}})
 
 
 def test_a_job_judges_the_sessions_of_its_log_groups(served):
@@ -121,11 +109,6 @@ def test_each_result_is_read_from_the_log_stream_and_stays_when_the_job_is_delet
         "s-1",
         "s-2",
     }
-    assert refused(served.data.get_batch_evaluation, batchEvaluationId=started["batchEvaluationId"])[:2] == (
-        "ResourceNotFoundException",
-        404,
-    )
-    assert served.data.list_batch_evaluations()["batchEvaluations"] == []
 
 
 def test_one_bad_session_fails_alone(served):
@@ -189,45 +172,76 @@ def test_filters_choose_sessions_and_a_prefix_chooses_groups(served):
     assert job["dataSourceConfig"]["cloudWatchLogs"]["filterConfig"]["sessionIds"] == ["s-2", "s-3"]
 
 
-def test_a_start_that_comes_again_with_its_token_starts_nothing(held):
-    token = "0123456789-abcdefghij-0123456789-abc"
-    first = start(held.data, clientToken=token)
+def test_a_job_is_told_as_it_was_started_until_it_is_deleted(at_noon):
+    data = at_noon.data
+    started = told(start(data, description="every night", tags={"a": "b"}))
+    job_id = started["batchEvaluationId"]
+    about = {"batchEvaluationId": job_id}
+    identity = {**about, "batchEvaluationArn": f"{ACCOUNT}:batch-evaluate/{job_id}"}
+    given = {"evaluators": [EXACT], "description": "every night"}
+    group = "/aws/bedrock-agentcore/evaluations/batch-evaluations/results/default"
+    output = {"cloudWatchConfig": {"logGroupName": group, "logStreamName": f"run-{job_id}"}}
+    summary = {
+        **identity,
+        "batchEvaluationName": "nightly",
+        "status": "PENDING",
+        "createdAt": NOON,
+        **given,
+    }
+    assert started == {**summary, "outputConfig": output, "tags": {"a": "b"}}
+    summary["updatedAt"] = NOON
+    assert data.list_batch_evaluations()["batchEvaluations"] == [summary]
+    got = told(data.get_batch_evaluation(**about))
+    assert got == {**summary, "dataSourceConfig": SOURCE, "outputConfig": output}
 
-    again = start(held.data, clientToken=token)
-    other = refused(start, held.data, clientToken=token, description="another")
+    early = refused(data.delete_batch_evaluation, **about)
+    assert (early.code, early.status) == ("ConflictException", 409)
+    stopped = told(data.stop_batch_evaluation(**about))
+    assert stopped == {**identity, "status": "STOPPED", "description": "every night"}
+    assert refused(data.stop_batch_evaluation, **about).code == "ConflictException"
+    assert data.get_batch_evaluation(**about)["status"] == "STOPPED"
+
+    assert told(data.delete_batch_evaluation(**about)) == {**identity, "status": "DELETING"}
+    assert data.list_batch_evaluations()["batchEvaluations"] == []
+    for call in (data.get_batch_evaluation, data.stop_batch_evaluation, data.delete_batch_evaluation):
+        refusal = refused(call, **about)
+        assert (refusal.code, refusal.message) == (
+            "ResourceNotFoundException",
+            f"There is no batch evaluation {job_id}.",
+        )
+    plain = start(data)
+    assert not {"tags", "description"} & set(plain)
+    assert "description" not in data.stop_batch_evaluation(batchEvaluationId=plain["batchEvaluationId"])
+
+
+def test_a_job_is_known_by_its_whole_id(at_noon):
+    job_id = start(at_noon.data)["batchEvaluationId"]
+
+    refusal = refused(at_noon.data.get_batch_evaluation, batchEvaluationId=f"{job_id[:-1]}_")
+
+    assert refusal.code == "ResourceNotFoundException"
+
+
+TOKEN = "0123456789-abcdefghij-0123456789-abc"
+
+
+def test_a_start_that_comes_again_with_its_token_starts_nothing(at_noon):
+    first = start(at_noon.data, clientToken=TOKEN)
+
+    again = start(at_noon.data, clientToken=TOKEN)
+    other = refused(start, at_noon.data, clientToken=TOKEN, description="another")
 
     assert again["batchEvaluationId"] == first["batchEvaluationId"]
-    assert other[:2] == ("ConflictException", 409)
-    assert len(held.data.list_batch_evaluations()["batchEvaluations"]) == 1
+    assert (other.code, other.status) == ("ConflictException", 409)
+    assert len(at_noon.data.list_batch_evaluations()["batchEvaluations"]) == 1
 
 
-def test_the_token_of_a_deleted_job_starts_a_new_one(held):
-    token = "0123456789-abcdefghij-0123456789-abc"
-    first = start(held.data, clientToken=token)["batchEvaluationId"]
-    held.data.stop_batch_evaluation(batchEvaluationId=first)
-    held.data.delete_batch_evaluation(batchEvaluationId=first)
+def test_the_token_of_a_deleted_job_starts_a_new_one(at_noon):
+    first = start(at_noon.data, clientToken=TOKEN)["batchEvaluationId"]
+    at_noon.data.stop_batch_evaluation(batchEvaluationId=first)
+    at_noon.data.delete_batch_evaluation(batchEvaluationId=first)
 
-    again = start(held.data, clientToken=token)["batchEvaluationId"]
-
-    assert again != first
-
-
-def test_a_job_stops_and_can_then_be_deleted(held):
-    job_id = start(held.data, description="to stop")["batchEvaluationId"]
-    early = refused(held.data.delete_batch_evaluation, batchEvaluationId=job_id)
-
-    stopped = held.data.stop_batch_evaluation(batchEvaluationId=job_id)
-
-    assert early[:2] == ("ConflictException", 409)
-    assert (stopped["status"], stopped["description"]) == ("STOPPED", "to stop")
-    assert refused(held.data.stop_batch_evaluation, batchEvaluationId=job_id)[:2] == (
-        "ConflictException",
-        409,
-    )
-    assert held.data.get_batch_evaluation(batchEvaluationId=job_id)["status"] == "STOPPED"
-    held.data.delete_batch_evaluation(batchEvaluationId=job_id)
-    for call in (held.data.stop_batch_evaluation, held.data.delete_batch_evaluation):
-        assert refused(call, batchEvaluationId=job_id)[:2] == ("ResourceNotFoundException", 404)
+    assert start(at_noon.data, clientToken=TOKEN)["batchEvaluationId"] != first
 
 
 def test_a_job_that_is_stopped_in_mid_course_keeps_what_is_judged(serve, tmp_path):
@@ -243,42 +257,75 @@ def test_a_job_that_is_stopped_in_mid_course_keeps_what_is_judged(serve, tmp_pat
 
     eventually(lambda: completed() >= 2)
 
-    stopped = data.stop_batch_evaluation(batchEvaluationId=job_id)
+    data.stop_batch_evaluation(batchEvaluationId=job_id)
     job = ended(data, job_id)
 
-    assert stopped["status"] in ("STOPPING", "STOPPED")
     assert job["status"] == "STOPPED"
     results = job["evaluationResults"]
     assert 2 <= results["numberOfSessionsCompleted"] < 60
     assert results["evaluatorSummaries"][0]["statistics"] == {"averageScore": 1.0}
 
 
-def test_jobs_are_listed_newest_first_a_page_at_a_time(serve):
-    served = serve(command=["true"], evaluation={"limits": {"start_per_second": 0, "active_jobs": 100}})
-    made = [
-        start(served.data, batchEvaluationName=f"job_{number}")["batchEvaluationId"] for number in range(5)
-    ]
-
-    pages = list(
-        served.data.get_paginator("list_batch_evaluations").paginate(PaginationConfig={"PageSize": 2})
-    )
-
-    assert [len(page["batchEvaluations"]) for page in pages] == [2, 2, 1]
-    listed = [job["batchEvaluationId"] for page in pages for job in page["batchEvaluations"]]
-    assert listed == list(reversed(made))
-
-
-def test_active_jobs_are_limited(held):
+def test_jobs_are_listed_newest_first_a_page_at_a_time(at_noon, clock):
+    made = []
     for number in range(5):
-        start(held.data, batchEvaluationName=f"job_{number}")
+        made.insert(0, start(at_noon.data, batchEvaluationName=f"job_{number}")["batchEvaluationId"])
+        clock.forward(seconds=number % 2)
 
-    assert refused(start, held.data)[:2] == ("ServiceQuotaExceededException", 402)
-    token = "0123456789-abcdefghij-0123456789-abc"
-    held.data.stop_batch_evaluation(
-        batchEvaluationId=held.data.list_batch_evaluations()["batchEvaluations"][0]["batchEvaluationId"]
+    for size, counts in ((2, [2, 2, 1]), (1, [1] * 5), (4, [4, 1]), (5, [5]), (6, [5])):
+        found = pages(at_noon.data.list_batch_evaluations, "batchEvaluations", maxResults=size)
+        assert [len(page) for page in found] == counts
+        listed = [job["batchEvaluationId"] for page in found for job in page]
+        assert sorted(listed) == sorted(made) and (listed[0], listed[-1]) == (made[0], made[-1])
+
+
+def test_the_number_of_jobs_is_limited_and_a_repeated_start_is_no_new_one(serve):
+    served = serve(
+        command=["true"], evaluation={"limits": {"active_jobs": 1, "jobs": 2, "start_per_second": 0}}
     )
-    first = start(held.data, clientToken=token)
-    assert start(held.data, clientToken=token)["batchEvaluationId"] == first["batchEvaluationId"]
+    first = start(served.data, clientToken=TOKEN)["batchEvaluationId"]
+
+    refusal = refused(start, served.data)
+    assert (refusal.code, refusal.status, refusal.message) == (
+        "ServiceQuotaExceededException",
+        402,
+        "There may be 1 active batch evaluations; wait for one to end, or stop one.",
+    )
+    assert start(served.data, clientToken=TOKEN)["batchEvaluationId"] == first
+    served.data.stop_batch_evaluation(batchEvaluationId=first)
+    second = start(served.data, batchEvaluationName="second")["batchEvaluationId"]
+    served.data.stop_batch_evaluation(batchEvaluationId=second)
+    assert refused(start, served.data).message.startswith("There may be 2 batch evaluations; delete some")
+    served.data.delete_batch_evaluation(batchEvaluationId=first)
+    assert start(served.data)["status"] == "PENDING"
+
+
+def test_a_job_whose_process_keeps_failing_is_started_again_every_half_minute_five_times(
+    serve, clock, tmp_path
+):
+    starts = tmp_path / "starts"
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\necho started >> {starts}\nexit 2\n")
+    program.chmod(0o755)
+    limits = {"take_up_seconds": 0.01, "watch_seconds": 3600}
+    served = serve(now=clock, command=[str(program)], evaluation={"limits": limits})
+
+    def count():
+        return len(starts.read_text().splitlines()) if starts.exists() else 0
+
+    def stays(number):
+        looks = clock.looks
+        eventually(lambda: clock.looks > looks + 10)
+        return count() == number
+
+    start(served.data)
+    # Found dead twice it is started again at once, and from then on after half a minute.
+    for number in range(2, 7):
+        eventually(lambda number=number: count() == number)
+        clock.forward(seconds=29.9)
+        assert stays(number)
+        clock.forward(seconds=0.1)
+    assert stays(6)
 
 
 def test_too_many_starts_in_a_second_are_throttled(serve):
@@ -287,7 +334,9 @@ def test_too_many_starts_in_a_second_are_throttled(serve):
     for _ in range(3):
         start(served.data)
 
-    assert refused(start, served.data)[:2] == ("ThrottlingException", 429)
+    refusal = refused(start, served.data)
+    assert (refusal.code, refusal.status) == ("ThrottlingException", 429)
+    assert refusal.message == "Rate exceeded: StartBatchEvaluation takes 3 calls a second."
     now += timedelta(seconds=0.4)
     start(served.data)
 
@@ -340,35 +389,60 @@ WRONG_STARTS = [
 ]  # fmt: skip
 
 
-def test_what_is_wrong_with_a_start_is_told_by_its_field(held):
-    client = held.data
+def test_what_is_wrong_with_a_start_is_told_by_its_field(at_noon):
+    client = at_noon.data
     for changed, field in WRONG_STARTS:
-        code, status, answer = refused(start, client, **changed)
-        assert (code, status, answer["reason"]) == ("ValidationException", 400, "FieldValidationFailed")
-        assert field in [each["name"] for each in answer["fieldList"]], (field, answer)
+        refusal = refused(start, client, **changed)
+        assert (refusal.code, refusal.status, refusal.reason, list(refusal.fields)) == (
+            "ValidationException",
+            400,
+            "FieldValidationFailed",
+            [field],
+        )
     assert client.list_batch_evaluations()["batchEvaluations"] == []
+
+
+def test_a_judge_that_cannot_be_reached_is_told_before_the_start(serve):
+    model = {"bedrockEvaluatorModelConfig": {"modelId": "openai/gpt"}}
+    config = {"llmAsAJudge": {**JUDGE["llmAsAJudge"], "modelConfig": model}}
+
+    def start_with(**evaluation):
+        served = serve(command=["true"], evaluation={"limits": {"start_per_second": 0}, **evaluation})
+        made = served.control.create_evaluator(
+            evaluatorName=f"own{len(evaluation)}", level="TRACE", evaluatorConfig=config
+        )
+        return start(served.data, evaluators=[EXACT, {"evaluatorId": made["evaluatorId"]}])
+
+    refusal = refused(start_with)
+    assert refusal.fields == {
+        "evaluators.2.member.evaluatorId": (
+            "Member must be an evaluator that can run here: its judge openai/gpt needs a key, and "
+            "OPENAI_API_KEY is not set. [evaluation.models] in proctor.toml maps model ids to models that "
+            "can be reached."
+        )
+    }
+    assert start_with(models={"default": "scripted/ok"})["status"] == "PENDING"
 
 
 @pytest.mark.parametrize(
     "job_id", ["", "x", "a b/c?é", "../../evaluators", "name-0123456789/stop", "nightly"]
 )
 def test_an_id_that_is_none_is_refused_and_never_taken_for_a_list(shared, job_id):
-    code, status, answer = refused(shared.data.get_batch_evaluation, batchEvaluationId=job_id)
+    refusal = refused(shared.data.get_batch_evaluation, batchEvaluationId=job_id)
 
-    assert (code, status) == ("ValidationException", 400)
-    assert answer["fieldList"][0]["name"] == "batchEvaluationId"
+    assert (refusal.code, list(refusal.fields)) == ("ValidationException", ["batchEvaluationId"])
 
 
 @pytest.mark.parametrize("members", [{"maxResults": 1000}, {"nextToken": "x"}])
 def test_a_page_that_cannot_be_is_refused(shared, members):
-    assert refused(shared.data.list_batch_evaluations, **members)[:2] == ("ValidationException", 400)
+    assert refused(shared.data.list_batch_evaluations, **members).code == "ValidationException"
 
 
-def test_results_go_where_the_caller_wants_them(held):
+def test_results_go_where_the_caller_wants_them(at_noon):
     output = {"cloudWatchConfig": {"logGroupName": "/mine", "logStreamName": "stream"}}
 
-    named = start(held.data, outputConfig=output)
-    beside = start(held.data, outputConfig={"cloudWatchConfig": {"resultDestination": "SOURCE_LOG_GROUP"}})
+    named = start(at_noon.data, outputConfig=output)
+    beside = start(at_noon.data, outputConfig={"cloudWatchConfig": {"resultDestination": "SOURCE_LOG_GROUP"}})
 
     assert named["outputConfig"] == output
     assert beside["outputConfig"]["cloudWatchConfig"]["logGroupName"] == GROUP

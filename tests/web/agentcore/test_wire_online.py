@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from botocore.exceptions import ClientError
+from wire_server import ACCOUNT, NOON, pages, refused, told
 from wire_spans import spans
 
 from proctor.batch.ingest import build_sessions, keep_arrivals
@@ -53,12 +54,6 @@ def judge(client, name="mine", instructions="{assistant_turn}", level="TRACE"):
     ]
 
 
-def refused(call, *words, **members):
-    with pytest.raises(ClientError) as caught:
-        call(*words, **members)
-    return caught.value.response
-
-
 def arrive(store, *sessions, at=None, group=GROUP, service=SERVICE):
     at = at or datetime.now(UTC)
     for session in sessions:
@@ -67,60 +62,136 @@ def arrive(store, *sessions, at=None, group=GROUP, service=SERVICE):
     build_sessions(store, at)
 
 
-def test_a_configuration_is_kept_and_told_as_it_was_given(served):
+def test_a_configuration_is_told_as_it_was_given_until_it_is_deleted(at_noon, clock):
+    control = at_noon.control
     rule = {
         "samplingConfig": {"samplingPercentage": 12.5},
         "filters": [{"key": "user.tier", "operator": "Equals", "value": {"stringValue": "gold"}}],
         "sessionConfig": {"sessionTimeoutMinutes": 5},
     }
+    made = told(create(control, rule=rule, description="Gold", tags={"team": "a"}))
+    config_id = made["onlineEvaluationConfigId"]
+    about = {"onlineEvaluationConfigId": config_id}
+    arn = f"{ACCOUNT}:online-evaluation-config/{config_id}"
+    identity = {"onlineEvaluationConfigArn": arn, **about}
+    output = {"cloudWatchConfig": {"logGroupName": f"/aws/bedrock-agentcore/evaluations/results/{config_id}"}}
+    state = {"status": "ACTIVE", "executionStatus": "ENABLED"}
+    assert made == {**identity, "createdAt": NOON, "outputConfig": output, **state}
+    summary = {
+        **identity,
+        "onlineEvaluationConfigName": "watching",
+        "description": "Gold",
+        **state,
+        "createdAt": NOON,
+        "updatedAt": NOON,
+    }
+    assert control.list_online_evaluation_configs()["onlineEvaluationConfigs"] == [summary]
+    document = {
+        "rule": rule,
+        "dataSourceConfig": SOURCE,
+        "evaluators": [HELPFUL],
+        "outputConfig": output,
+        "evaluationExecutionRoleArn": ROLE,
+    }
+    assert told(control.get_online_evaluation_config(**about)) == {**summary, **document}
+    assert control.list_tags_for_resource(resourceArn=arn)["tags"] == {"team": "a"}
 
-    made = create(served.control, rule=rule, description="Gold", tags={"team": "a"})
-    found = served.control.get_online_evaluation_config(
-        onlineEvaluationConfigId=made["onlineEvaluationConfigId"]
-    )
+    clock.forward(seconds=9)
+    updated = control.update_online_evaluation_config(**about, executionStatus="DISABLED")
+    disabled = {"status": "ACTIVE", "executionStatus": "DISABLED"}
+    assert told(updated) == {**identity, "updatedAt": clock(), **disabled}
+    got = told(control.get_online_evaluation_config(**about))
+    assert got == {**summary, **document, **disabled, "updatedAt": clock()}
 
-    assert (made["status"], made["executionStatus"]) == ("ACTIVE", "ENABLED")
-    assert found["rule"] == rule and found["dataSourceConfig"] == SOURCE and found["evaluators"] == [HELPFUL]
-    assert found["description"] == "Gold" and found["evaluationExecutionRoleArn"] == ROLE
-    group = f"/aws/bedrock-agentcore/evaluations/results/{made['onlineEvaluationConfigId']}"
-    assert made["outputConfig"]["cloudWatchConfig"]["logGroupName"] == group
-    arn = made["onlineEvaluationConfigArn"]
-    assert served.control.list_tags_for_resource(resourceArn=arn)["tags"] == {"team": "a"}
+    assert told(control.delete_online_evaluation_config(**about)) == {**identity, "status": "DELETING"}
+    for call in (control.get_online_evaluation_config, control.delete_online_evaluation_config):
+        assert refused(call, **about).code == "ResourceNotFoundException"
+    assert refused(control.list_tags_for_resource, resourceArn=arn).code == "ResourceNotFoundException"
 
 
 def test_configurations_are_listed_a_page_at_a_time(served):
     for number in range(5):
         create(served.control, f"config_{number}")
 
-    pages = served.control.get_paginator("list_online_evaluation_configs").paginate(
-        PaginationConfig={"PageSize": 2}
+    for size in (2, 4, 5):
+        found = pages(
+            served.control.list_online_evaluation_configs, "onlineEvaluationConfigs", maxResults=size
+        )
+        assert len(found) == -(-5 // size)
+        names = [each["onlineEvaluationConfigName"] for page in found for each in page]
+        assert names == [f"config_{number}" for number in range(5)]
+
+
+def test_a_creation_that_comes_again_is_not_tagged_again(served):
+    token = {"clientToken": "t" * 40, "tags": {"a": "b"}}
+    arn = create(served.control, **token)["onlineEvaluationConfigArn"]
+    served.control.untag_resource(resourceArn=arn, tagKeys=["a"])
+
+    assert create(served.control, **token)["onlineEvaluationConfigArn"] == arn
+    assert served.control.list_tags_for_resource(resourceArn=arn)["tags"] == {}
+
+
+def test_there_are_as_many_configurations_as_the_limit_allows(serve):
+    served = serve(evaluation={"limits": {"online_configs": 1}})
+    create(served.control)
+
+    refusal = refused(create, served.control, "other")
+
+    assert (refusal.code, refusal.message) == (
+        "ServiceQuotaExceededException",
+        "There may be 1 online configurations.",
     )
-    names = [each["onlineEvaluationConfigName"] for page in pages for each in page["onlineEvaluationConfigs"]]
-
-    assert names == [f"config_{number}" for number in range(5)]
 
 
-def test_an_update_switches_on_and_off_and_changes_what_it_names(served):
-    config_id = create(served.control, enableOnCreate=False)["onlineEvaluationConfigId"]
+def test_sessions_count_from_when_a_configuration_was_enabled(at_noon, clock):
+    config_id = create(at_noon.control, enableOnCreate=False)["onlineEvaluationConfigId"]
 
-    changed = served.control.update_online_evaluation_config(
-        onlineEvaluationConfigId=config_id, executionStatus="ENABLED", description="now on"
-    )
-    found = served.control.get_online_evaluation_config(onlineEvaluationConfigId=config_id)
+    def update(**members):
+        at_noon.control.update_online_evaluation_config(onlineEvaluationConfigId=config_id, **members)
+        row = at_noon.store.definitions.config(config_id)
+        return row["enabled"], row["enabledAt"]
 
-    assert changed["executionStatus"] == found["executionStatus"] == "ENABLED"
-    assert found["description"] == "now on" and found["rule"] == RULE
+    assert update(description="x") == (0, None)
+    clock.forward(seconds=1)
+    assert update(executionStatus="ENABLED") == (1, "2026-01-02T12:00:01.000Z")
+    clock.forward(seconds=1)
+    assert update(executionStatus="ENABLED") == (1, "2026-01-02T12:00:01.000Z"), "it was enabled before"
+    assert update(description="y") == (1, "2026-01-02T12:00:01.000Z")
 
 
-def test_a_deleted_configuration_is_gone(served):
-    config_id = create(served.control)["onlineEvaluationConfigId"]
+def test_other_evaluators_or_another_output_begin_a_new_evaluation(at_noon):
+    config_id = create(at_noon.control)["onlineEvaluationConfigId"]
+    about = {"onlineEvaluationConfigId": config_id}
+    definitions = at_noon.store.definitions
+    for member, value, is_new in (
+        ("description", "x", False),
+        ("rule", {"samplingConfig": {"samplingPercentage": 1.0}}, False),
+        ("evaluators", [{"evaluatorId": "Builtin.Correctness"}], True),
+        ("insights", [{"insightId": "Builtin.Insight.UserIntent"}], True),
+        ("outputConfig", {"cloudWatchConfig": {"logGroupName": "/mine"}}, True),
+    ):
+        definitions.update_config_state(config_id, runId="run", failure="no key")
+        (failed,) = at_noon.control.list_online_evaluation_configs()["onlineEvaluationConfigs"]
+        assert (failed["status"], failed["failureReason"]) == ("ERROR", "no key")
 
-    deleted = served.control.delete_online_evaluation_config(onlineEvaluationConfigId=config_id)
+        at_noon.control.update_online_evaluation_config(**about, **{member: value})
 
-    assert deleted["status"] == "DELETING"
-    for call in (served.control.get_online_evaluation_config, served.control.delete_online_evaluation_config):
-        answer = refused(call, onlineEvaluationConfigId=config_id)
-        assert answer["Error"]["Code"] == "ResourceNotFoundException"
+        assert definitions.config(config_id)["runId"] == ("" if is_new else "run")
+        got = at_noon.control.get_online_evaluation_config(**about)
+        assert got[member] == value and got["status"] == "ACTIVE" and "failureReason" not in got
+
+
+def test_results_go_to_the_group_of_the_sessions_or_to_one_of_their_own(served):
+    def output(name, **members):
+        made = create(served.control, name, outputConfig={"cloudWatchConfig": members})
+        return made["onlineEvaluationConfigId"], made["outputConfig"]["cloudWatchConfig"]
+
+    beside = {"resultDestination": "SOURCE_LOG_GROUP"}
+    assert output("first", **beside)[1] == beside
+    assert output("second", logGroupName="/mine")[1] == {"logGroupName": "/mine"}
+    config_id, own = output("third", resultDestination="DEDICATED_LOG_GROUP")
+    group = f"/aws/bedrock-agentcore/evaluations/results/{config_id}"
+    assert own == {"resultDestination": "DEDICATED_LOG_GROUP", "logGroupName": group}
 
 
 def test_an_evaluator_is_locked_while_an_enabled_configuration_judges_with_it(served):
@@ -129,7 +200,7 @@ def test_an_evaluator_is_locked_while_an_enabled_configuration_judges_with_it(se
 
     assert served.control.get_evaluator(evaluatorId=evaluator)["lockedForModification"] is True
     for call in (served.control.delete_evaluator, served.control.update_evaluator):
-        assert refused(call, evaluatorId=evaluator)["Error"]["Code"] == "ConflictException"
+        assert refused(call, evaluatorId=evaluator).code == "ConflictException"
 
     served.control.update_online_evaluation_config(
         onlineEvaluationConfigId=config_id, executionStatus="DISABLED"
@@ -152,8 +223,12 @@ def test_evaluators_that_need_ground_truth_are_refused(served, instructions, lev
     )["evaluatorId"]
 
     for evaluator in (own, derived, "Builtin.TrajectoryInOrderMatch"):
-        answer = refused(create, served.control, evaluators=[{"evaluatorId": evaluator}])
-        assert answer["fieldList"][0]["name"] == "evaluators.1.member.evaluatorId"
+        refusal = refused(create, served.control, evaluators=[{"evaluatorId": evaluator}])
+        assert refusal.fields == {
+            "evaluators.1.member.evaluatorId": (
+                f"Member must not need ground truth, which online evaluation has none of: {evaluator}"
+            )
+        }
 
 
 @pytest.mark.parametrize(
@@ -182,10 +257,30 @@ def test_evaluators_that_need_ground_truth_are_refused(served, instructions, lev
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_configuration_is_told_by_its_field(shared, changed, field):
-    answer = refused(create, shared.control, **changed)
+    refusal = refused(create, shared.control, **changed)
 
-    assert answer["Error"]["Code"] == "ValidationException"
-    assert field in [each["name"] for each in answer["fieldList"]]
+    assert (refusal.code, list(refusal.fields)) == ("ValidationException", [field])
+
+
+def test_all_that_is_wrong_with_a_configuration_is_told_at_once(shared):
+    refusal = refused(
+        create,
+        shared.control,
+        evaluators=[HELPFUL, {"evaluatorId": "none-0123456789"}],
+        insights=[{"insightId": "Builtin.Insight.UserIntent"}, {"insightId": "Builtin.Insight.Mood"}],
+        dataSourceConfig={"cloudWatchLogs": {"serviceNames": ["s"]}},
+        outputConfig={"cloudWatchConfig": {"logGroupName": "/aws/bedrock-agentcore/evaluations/x"}},
+    )
+
+    assert list(refusal.fields) == [
+        "insights.2.member.insightId",
+        "evaluators.2.member.evaluatorId",
+        "dataSourceConfig.cloudWatchLogs",
+        "outputConfig.cloudWatchConfig.logGroupName",
+    ]
+    assert refusal.fields["evaluators.2.member.evaluatorId"] == (
+        "Member must be the id of an evaluator; there is no none-0123456789"
+    )
 
 
 def watch(served, quiet_seconds=None):
@@ -223,7 +318,7 @@ def test_sessions_are_taken_up_when_they_have_been_quiet_for_long_enough(unwatch
 
     assert len(sessions_of(unwatched, run_id)) == 1
     assert unwatched.data.list_batch_evaluations()["batchEvaluations"] == []
-    assert refused(unwatched.data.get_batch_evaluation, batchEvaluationId=run_id)["Error"]["Code"] == (
+    assert refused(unwatched.data.get_batch_evaluation, batchEvaluationId=run_id).code == (
         "ResourceNotFoundException"
     )
 
@@ -369,6 +464,7 @@ def test_sessions_that_arrive_are_judged_and_their_results_are_in_the_configurat
     assert record["onlineEvaluationConfigId"] == made["onlineEvaluationConfigId"]
     name = "aws.bedrock_agentcore.online_evaluation_config.arn"
     assert record["attributes"][name] == made["onlineEvaluationConfigArn"]
+    assert record["attributes"]["aws.bedrock_agentcore.online_evaluation_config.name"] == "watching"
     assert len({record["attributes"]["aws.bedrock_agentcore.evaluation_job.arn"] for record in found}) == 1
 
 
@@ -380,7 +476,15 @@ def test_the_scores_of_a_configuration_are_metrics(serve, tmp_path):
     )["evaluatorId"]
     made = create(served.control, evaluators=[{"evaluatorId": evaluator}])
     arrive(served.store, "s-1", "s-2")
-    records(served, made["outputConfig"]["cloudWatchConfig"]["logGroupName"], 2)
+    record, _ = records(served, made["outputConfig"]["cloudWatchConfig"]["logGroupName"], 2)
+    assert (record["service.name"], record["mine"]) == (SERVICE, 1.0)
+    (directive,) = record["_aws"]["CloudWatchMetrics"]
+    assert directive == {
+        "Namespace": "Bedrock-AgentCore/Evaluations",
+        "Dimensions": [["service.name", "onlineEvaluationConfigId"]],
+        "Metrics": [{"Name": "mine", "Unit": "None"}],
+    }
+    assert record["_aws"]["Timestamp"] == int(record["observedTimeUnixNano"]) // 10**6
     metrics, namespace = served.client("cloudwatch"), "Bedrock-AgentCore/Evaluations"
 
     listed = metrics.list_metrics(Namespace=namespace)["Metrics"]
@@ -410,7 +514,7 @@ def test_the_scores_of_a_configuration_are_metrics(serve, tmp_path):
     assert data("p50", of_service)["StatusCode"] == "Complete"
     # Exactly these dimensions make a metric.
     assert data("Sum", [{"Name": "other", "Value": "x"}])["Values"] == []
-    assert refused(data, "Median", of_service)["Error"]["Code"] == "InvalidParameterException"
+    assert refused(data, "Median", of_service).code == "InvalidParameterException"
     assert metrics.list_metrics(Namespace="AWS/EC2")["Metrics"] == []
 
 
@@ -474,14 +578,30 @@ def test_a_watch_section_is_a_configuration_that_the_server_keeps(serve, tmp_pat
     config_id = made["onlineEvaluationConfigId"]
     found = served.store.definitions.config(config_id)["document"]
     assert (made["onlineEvaluationConfigName"], made["executionStatus"]) == ("support", "ENABLED")
-    assert found["rule"]["samplingConfig"] == {"samplingPercentage": 50}
+    assert found["rule"] == {
+        "samplingConfig": {"samplingPercentage": 50},
+        "sessionConfig": {"sessionTimeoutMinutes": watch.session_timeout_minutes},
+    }
     assert [each["evaluatorId"] for each in found["evaluators"]] == ["Builtin.Helpfulness", "checks:fine"]
+    assert (found["dataSourceConfig"], found["evaluationExecutionRoleArn"]) == (
+        SOURCE,
+        "arn:aws:iam::000000000000:role/proctor",
+    )
+
+    # The same section again changes nothing.
+    before = served.store.definitions.config(config_id)
+    served = serve(watches=(watch, replace(watch, name="plain", evaluators=())), **options)
+    after = served.store.definitions.config(config_id)
+    assert (after["document"], after["updatedAt"]) == (before["document"], before["updatedAt"])
+    served.control.update_online_evaluation_config(
+        onlineEvaluationConfigId=config_id, executionStatus="DISABLED"
+    )
 
     # The next start changes it, and does not create another one.
     served = serve(watches=(replace(watch, sample_percent=100, evaluators=("checks:fine",)),), **options)
     (kept,) = served.control.list_online_evaluation_configs()["onlineEvaluationConfigs"]
     found = served.store.definitions.config(config_id)["document"]
-    assert kept["onlineEvaluationConfigId"] == config_id
+    assert (kept["onlineEvaluationConfigId"], kept["executionStatus"]) == (config_id, "ENABLED")
     assert found["rule"]["samplingConfig"] == {"samplingPercentage": 100}
 
     with pytest.raises(UsageError, match=r"\[\[watch\]\] other: .*no Nobody"):

@@ -4,12 +4,15 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import boto3
+import pytest
 from app_states import make_state
 from botocore.config import Config
+from botocore.exceptions import ClientError
 from threaded_server import ThreadedServer
 from wire_contract import problems_of_response
 
@@ -19,6 +22,68 @@ from proctor.web.state import AppState
 
 KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI-K7MDENG-bPxRfiCYEXAMPLEKEY"
 _session = boto3.session.Session(aws_access_key_id=KEY, aws_secret_access_key=SECRET, region_name="us-east-1")
+
+
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+ACCOUNT = "arn:aws:bedrock-agentcore:us-east-1:000000000000"
+"""How ARNs of this server begin."""
+
+
+class Clock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.time = NOON
+        self.looks = 0
+        """How often somebody has looked at it."""
+
+    def __call__(self) -> datetime:
+        self.looks += 1
+        return self.time
+
+    def forward(self, **by: float) -> None:
+        self.time += timedelta(**by)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What a client is told whose request is refused."""
+
+    code: str
+    status: int
+    message: str
+    reason: str
+    fields: dict[str, str]
+    """Constraints by the names of the members that break them."""
+
+
+def refused(call: Callable[..., Any], *words: Any, **members: Any) -> Refusal:
+    with pytest.raises(ClientError) as caught:
+        call(*words, **members)
+    answer = caught.value.response
+    return Refusal(
+        code=answer["Error"]["Code"],
+        status=answer["ResponseMetadata"]["HTTPStatusCode"],
+        message=answer["Error"]["Message"],
+        reason=answer.get("reason", ""),
+        fields={each["name"]: each["message"] for each in answer.get("fieldList", [])},
+    )
+
+
+def told(answer: dict[str, Any]) -> dict[str, Any]:
+    """The members of an answer."""
+    return {name: value for name, value in answer.items() if name != "ResponseMetadata"}
+
+
+def pages(call: Callable[..., Any], entries: str, **members: Any) -> list[list[Any]]:
+    """The entries of each page until one has no token."""
+    found, token = list[list[Any]](), dict[str, str]()
+    while True:
+        page = call(**members, **token)
+        found.append(page[entries])
+        if "nextToken" not in page:
+            return found
+        token = {"nextToken": page["nextToken"]}
 
 
 @dataclass
