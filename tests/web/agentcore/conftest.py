@@ -38,5 +38,6 @@ def clock() -> Clock:
 @pytest.fixture
 def at_noon(serve: Callable[..., Served], clock: Clock) -> Served:
     """A server with this clock whose jobs are never executed: they stay as they were started."""
-    limits = {"start_per_second": 0, "active_jobs": 10, "watch_seconds": 3600, "take_up_seconds": 3600}
+    rates = {"start_per_second": 0, "stop_per_second": 0}
+    limits = {**rates, "active_jobs": 10, "watch_seconds": 3600, "take_up_seconds": 3600}
     return serve(now=clock, command=["true"], evaluation={"limits": limits})

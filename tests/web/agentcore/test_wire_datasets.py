@@ -1,11 +1,13 @@
 """Datasets of test scenarios: a draft of examples, versions, a link to download them."""
 
 import json
+import re
 import uuid
+from datetime import timedelta
 
 import httpx2 as httpx
 import pytest
-from botocore.exceptions import ClientError
+from wire_server import ACCOUNT, NOON, pages, refused, told
 
 PREDEFINED, SIMULATED, OTHER = (
     "AGENTCORE_EVALUATION_PREDEFINED_V1",
@@ -41,41 +43,91 @@ def scenarios(served, dataset_id, **members):
     return [each["scenario_id"] for each in page["examples"]]
 
 
-def refused(call, **members):
-    with pytest.raises(ClientError) as caught:
-        call(**members)
-    error = caught.value.response
-    fields = [each["name"] for each in error.get("fieldList", [])]
-    return error["Error"]["Code"], fields or error["Error"]["Message"]
+def test_a_dataset_is_told_as_it_was_given_until_it_is_deleted(at_noon, clock):
+    control = at_noon.control
+    created = told(
+        control.create_dataset(
+            datasetName="travel",
+            schemaType=PREDEFINED,
+            source=inline(*TWO),
+            description="flights",
+            tags={"team": "a"},
+        )
+    )
+    dataset_id = created["datasetId"]
+    about = {"datasetId": dataset_id}
+    identity = {"datasetArn": f"{ACCOUNT}:dataset/{dataset_id}", **about}
+    assert re.fullmatch(r"travel-[a-zA-Z0-9]{10}", dataset_id)
+    assert created == {**identity, "status": "CREATING", "createdAt": NOON}
+    summary = {
+        **identity,
+        "datasetName": "travel",
+        "status": "ACTIVE",
+        "draftStatus": "MODIFIED",
+        "schemaType": PREDEFINED,
+        "exampleCount": 2,
+        "createdAt": NOON,
+        "updatedAt": NOON,
+        "description": "flights",
+    }
+    assert control.list_datasets()["datasets"] == [summary]
+    got = told(control.get_dataset(**about))
+    link = got.pop("downloadUrl")
+    expires = NOON + timedelta(minutes=5)
+    assert got == {
+        **summary,
+        "datasetVersion": "DRAFT",
+        "downloadUrlExpiresAt": expires,
+        "tags": {"team": "a"},
+    }
+    seconds = int(expires.timestamp())
+    path = rf"/dataset-files/{dataset_id}/DRAFT\?expires={seconds}&signature=[0-9a-f]{{64}}"
+    assert re.fullmatch(re.escape(at_noon.url) + path, link)
+
+    clock.forward(seconds=5)
+    assert told(control.update_dataset(**about)) == {**identity, "updatedAt": clock()}
+    assert control.get_dataset(**about)["description"] == "flights"
+    control.update_dataset(**about, description="trains")
+    got = control.get_dataset(**about)
+    assert (got["description"], got["createdAt"], got["updatedAt"]) == ("trains", NOON, clock())
+
+    deleted = told(control.delete_dataset(**about))
+    assert deleted == {**identity, "status": "DELETING", "datasetVersion": "DRAFT", "updatedAt": clock()}
+    assert control.list_datasets()["datasets"] == []
+    assert refused(control.get_dataset, **about).code == "ResourceNotFoundException"
+    tags = refused(control.list_tags_for_resource, resourceArn=identity["datasetArn"])
+    assert tags.code == "ResourceNotFoundException"
+    plain = control.get_dataset(datasetId=create(at_noon))
+    assert not {"description", "tags", "kmsKeyArn"} & set(plain)
 
 
-def test_a_dataset_is_created_read_described_and_deleted(served):
-    dataset_id = create(served, description="first", tags={"team": "a"})
+def test_the_link_gives_every_example_of_its_version_for_five_minutes(at_noon, clock):
+    dataset_id = create(at_noon, examples=[scenario(f"ä{number}") for number in range(700)])
+    link = at_noon.control.get_dataset(datasetId=dataset_id)["downloadUrl"]
 
-    got = served.control.get_dataset(datasetId=dataset_id)
-    assert (got["status"], got["draftStatus"], got["datasetVersion"]) == ("ACTIVE", "MODIFIED", "DRAFT")
-    assert (got["exampleCount"], got["tags"], got["description"]) == (2, {"team": "a"}, "first")
-    served.control.update_dataset(datasetId=dataset_id, description="second")
-    (listed,) = served.control.list_datasets()["datasets"]
-    assert (listed["datasetName"], listed["description"]) == ("travel", "second")
+    answer = httpx.get(link)
+    lines = [json.loads(line) for line in answer.text.splitlines()]
 
-    served.control.delete_dataset(datasetId=dataset_id)
-    assert served.control.list_datasets()["datasets"] == []
-    assert refused(served.control.get_dataset, datasetId=dataset_id)[0] == "ResourceNotFoundException"
-    # Its name is free again.
-    create(served)
-
-
-def test_the_link_gives_every_example_without_a_token_for_five_minutes(served):
-    dataset_id = create(served, examples=[scenario(f"s{number}") for number in range(700)])
-    link = served.control.get_dataset(datasetId=dataset_id)["downloadUrl"]
-
-    lines = [json.loads(line) for line in httpx.get(link).text.splitlines()]
-
-    assert [line["scenario_id"] for line in lines] == [f"s{number}" for number in range(700)]
+    assert answer.headers["content-type"].startswith("application/x-ndjson") and "ä0" in answer.text
+    assert [line["scenario_id"] for line in lines] == [f"ä{number}" for number in range(700)]
     assert len({line["exampleId"] for line in lines}) == 700
-    assert httpx.get(link.replace("DRAFT", "1")).status_code == 403
-    assert httpx.get(link.partition("?")[0]).status_code == 403
+    invalid = (403, "The link is not valid; GetDataset returns a new one.")
+    expires = int((NOON + timedelta(minutes=5)).timestamp())
+    for wrong in (
+        link.replace("DRAFT", "1"),
+        link.partition("?")[0],
+        link.replace(str(expires), str(expires + 1)),
+    ):
+        answer = httpx.get(wrong)
+        assert (answer.status_code, answer.json()["message"]) == invalid
+    clock.forward(minutes=5)
+    assert httpx.get(link).status_code == 200
+    clock.forward(seconds=1)
+    answer = httpx.get(link)
+    assert (answer.status_code, answer.json()["message"]) == (
+        403,
+        "The link has expired; GetDataset returns a new one.",
+    )
 
 
 def test_examples_are_added_replaced_and_removed_all_or_none(served):
@@ -91,14 +143,50 @@ def test_examples_are_added_replaced_and_removed_all_or_none(served):
     assert scenarios(served, dataset_id) == ["book a flight", "cancel", "pay"]
 
     wrong = {"datasetId": dataset_id, "exampleIds": [first, "nobody"]}
-    assert refused(served.control.delete_dataset_examples, **wrong)[0] == "ResourceNotFoundException"
+    assert refused(served.control.delete_dataset_examples, **wrong).code == "ResourceNotFoundException"
     changes = [{**scenario("x"), "exampleId": first}, {**scenario("y"), "exampleId": "nobody"}]
-    code, _ = refused(served.control.update_dataset_examples, datasetId=dataset_id, examples=changes)
-    assert code == "ResourceNotFoundException"
+    refusal = refused(served.control.update_dataset_examples, datasetId=dataset_id, examples=changes)
+    assert refusal.code == "ResourceNotFoundException"
     assert scenarios(served, dataset_id) == ["book a flight", "cancel", "pay"]
 
-    served.control.delete_dataset_examples(datasetId=dataset_id, exampleIds=[first])
+    twice = served.control.delete_dataset_examples(datasetId=dataset_id, exampleIds=[first, first])
+    assert twice["deletedCount"] == 1, "an id that is named twice is one"
     assert scenarios(served, dataset_id) == ["cancel", "pay"]
+
+
+def test_examples_that_cannot_replace_others_are_refused(served):
+    dataset_id = create(served)
+    listed = served.control.list_dataset_examples(datasetId=dataset_id)["examples"]
+    book, cancel = (each["exampleId"] for each in listed)
+
+    def flaws(*examples):
+        call = served.control.update_dataset_examples
+        return refused(call, datasetId=dataset_id, examples=list(examples)).fields
+
+    assert flaws(
+        {**scenario("x"), "exampleId": book}, {"exampleId": cancel, "scenario_id": ""}, scenario("y")
+    ) == {
+        "examples.3.member.exampleId": "Member must not be null",
+        "examples.2.member.scenario_id": "Member must have length greater than or equal to 1",
+        "examples.2.member.turns": "Member must not be null",
+    }
+    assert flaws({**scenario("x"), "exampleId": book}, {**scenario("y"), "exampleId": book}) == {
+        "examples": "Member must not name an example twice"
+    }
+    assert flaws({**scenario("cancel"), "exampleId": book}) == {
+        "scenario_id": "Member must be unique within the dataset"
+    }
+    # Its own scenario it may keep.
+    kept = [{**scenario("book"), "exampleId": book}]
+    assert served.control.update_dataset_examples(datasetId=dataset_id, examples=kept)["updatedCount"] == 1
+
+
+def test_an_example_has_no_id_of_its_callers_choice(served):
+    dataset_id = create(served, examples=[{**scenario("a"), "exampleId": "mine"}])
+
+    (example,) = served.control.list_dataset_examples(datasetId=dataset_id)["examples"]
+
+    assert example["exampleId"] != "mine"
 
 
 def test_a_version_stays_as_it_was_published(served):
@@ -115,19 +203,27 @@ def test_a_version_stays_as_it_was_published(served):
     got = served.control.get_dataset(datasetId=dataset_id, datasetVersion="1")
     assert (got["datasetVersion"], got["exampleCount"]) == ("1", 2)
     assert len(httpx.get(got["downloadUrl"]).text.splitlines()) == 2
-    pages = served.control.get_paginator("list_dataset_versions").paginate(
-        datasetId=dataset_id, PaginationConfig={"PageSize": 1}
-    )
-    assert [each["datasetVersion"] for page in pages for each in page["versions"]] == ["2", "1"]
+    for size, counts in ((1, [1, 1]), (2, [2])):
+        found = pages(
+            served.control.list_dataset_versions, "versions", datasetId=dataset_id, maxResults=size
+        )
+        assert [len(page) for page in found] == counts
+        listed = [(each["datasetVersion"], each["exampleCount"]) for page in found for each in page]
+        assert listed == [("2", 3), ("1", 2)]
 
-    served.control.delete_dataset(datasetId=dataset_id, datasetVersion="2")
+    deleted = served.control.delete_dataset(datasetId=dataset_id, datasetVersion="2")
+    assert (deleted["status"], deleted["datasetVersion"]) == ("UPDATING", "2")
     # No number is used twice.
     assert served.control.create_dataset_version(datasetId=dataset_id)["datasetVersion"] == "3"
     for call in (served.control.get_dataset, served.control.list_dataset_examples):
-        code, _ = refused(call, datasetId=dataset_id, datasetVersion="2")
-        assert code == "ResourceNotFoundException"
-    code, _ = refused(served.control.delete_dataset, datasetId=dataset_id, datasetVersion="DRAFT")
-    assert code == "ValidationException"
+        for version in ("2", "99999"):
+            refusal = refused(call, datasetId=dataset_id, datasetVersion=version)
+            assert refusal.code == "ResourceNotFoundException"
+    refusal = refused(served.control.delete_dataset, datasetId=dataset_id, datasetVersion="DRAFT")
+    assert (refusal.message, list(refusal.fields)) == (
+        "The draft cannot be deleted alone.",
+        ["datasetVersion"],
+    )
 
 
 def test_pages_of_examples_stay_with_their_version(served):
@@ -146,23 +242,16 @@ def test_pages_of_examples_stay_with_their_version(served):
         found += [each["scenario_id"] for each in page["examples"]]
 
     assert found == [f"s{number}" for number in range(5)]
-    assert refused(served.control.list_dataset_examples, datasetId=dataset_id, nextToken="x")[0] == (
-        "ValidationException"
-    )
+    assert refused(scenarios, served, dataset_id, nextToken="x").code == "ValidationException"
+    whole = served.control.list_dataset_examples(datasetId=dataset_id, maxResults=3)
+    assert len(whole["examples"]) == 3 and "nextToken" not in whole
 
 
 def test_a_repeated_request_with_the_same_token_changes_nothing(served):
     tokens = [str(uuid.uuid4()) for _ in range(4)]
     dataset_id = create(served, clientToken=tokens[0])
     assert create(served, clientToken=tokens[0]) == dataset_id
-    code, _ = refused(
-        served.control.create_dataset,
-        datasetName="other",
-        schemaType=PREDEFINED,
-        source=inline(scenario("book")),
-        clientToken=tokens[0],
-    )
-    assert code == "ConflictException"
+    assert refused(create, served, "other", clientToken=tokens[0]).code == "ConflictException"
     add = {"datasetId": dataset_id, "source": inline(scenario("pay")), "clientToken": tokens[1]}
     answers = [served.control.add_dataset_examples(**add) for _ in range(2)]
     assert answers[0]["exampleIds"] == answers[1]["exampleIds"]
@@ -207,13 +296,10 @@ def test_a_repeated_request_with_the_same_token_changes_nothing(served):
     ],
 )
 def test_an_example_that_does_not_fit_its_schema_is_named(shared, schema, example, field):
-    members = {"datasetName": "wrong", "schemaType": schema, "source": inline(scenario("fine"), example)}
-
-    code, fields = refused(shared.control.create_dataset, **members)
+    refusal = refused(create, shared, examples=[scenario("fine"), example], schemaType=schema)
 
     path = "source.inlineExamples.examples.2.member" + (f".{field}" if field else "")
-    assert code == "ValidationException"
-    assert path in fields
+    assert refusal.code == "ValidationException" and path in refusal.fields
     assert shared.control.list_datasets()["datasets"] == []
 
 
@@ -232,61 +318,83 @@ def test_a_scenario_is_in_a_dataset_once(served):
     dataset_id = create(served)
 
     add = {"datasetId": dataset_id, "source": inline(scenario("pay"), scenario("book"))}
-    assert refused(served.control.add_dataset_examples, **add) == ("ValidationException", ["scenario_id"])
-    twice = {"datasetName": "b", "schemaType": PREDEFINED, "source": inline(scenario("a"), scenario("a"))}
-    assert refused(served.control.create_dataset, **twice) == ("ValidationException", ["scenario_id"])
+    assert list(refused(served.control.add_dataset_examples, **add).fields) == ["scenario_id"]
+    twice = refused(create, served, "b", [scenario("a"), scenario("a")])
+    assert (twice.message, list(twice.fields)) == ("Two examples have the scenario_id a.", ["scenario_id"])
     assert scenarios(served, dataset_id) == ["book", "cancel"]
+    # Those that have none are not taken for the same.
+    create(served, "any", [{"x": 1}, {"x": 2}], schemaType=OTHER)
 
 
 def test_names_are_unique_and_numbers_limited(serve):
     served = serve(evaluation={"limits": {"datasets": 2, "dataset_examples": 3}})
     dataset_id = create(served)
+    full = ("ServiceQuotaExceededException", "A dataset may have 3 examples.")
 
-    again = {"datasetName": "travel", "schemaType": PREDEFINED, "source": inline(scenario("x"))}
-    assert refused(served.control.create_dataset, **again)[0] == "ConflictException"
-    many = {"datasetId": dataset_id, "source": inline(scenario("x"), scenario("y"))}
-    assert refused(served.control.add_dataset_examples, **many)[0] == "ServiceQuotaExceededException"
-    create(served, "second")
-    again["datasetName"] = "third"
-    assert refused(served.control.create_dataset, **again)[0] == "ServiceQuotaExceededException"
+    assert refused(create, served).code == "ConflictException"
+    refusal = refused(create, served, "many", [scenario(name) for name in "abcd"])
+    assert (refusal.code, refusal.message) == full
+    one = {"datasetId": dataset_id, "source": inline(scenario("c")), "clientToken": "t" * 40}
+    first = served.control.add_dataset_examples(**one)
+    more = {"datasetId": dataset_id, "source": inline(scenario("d"))}
+    refusal = refused(served.control.add_dataset_examples, **more)
+    assert (refusal.code, refusal.message) == full
+    # What was added already is not counted twice.
+    assert served.control.add_dataset_examples(**one)["exampleIds"] == first["exampleIds"]
+    create(served, "second", [scenario(name) for name in "abc"])
+    refusal = refused(create, served, "third")
+    assert (refusal.code, refusal.message) == ("ServiceQuotaExceededException", "There may be 2 datasets.")
 
 
 def test_a_bucket_is_a_folder_of_the_settings(serve, tmp_path):
-    (tmp_path / "bucket").mkdir()
-    lines = [json.dumps(scenario("one")), "", json.dumps(scenario("two"))]
-    (tmp_path / "bucket" / "examples.jsonl").write_text("\n".join(lines))
-    (tmp_path / "bucket" / "broken.jsonl").write_text('{"scenario_id": "x"\n')
-    (tmp_path / "secret.jsonl").write_text(lines[0])
-    served = serve(evaluation={"buckets": {"my-bucket": str(tmp_path / "bucket")}})
+    bucket = tmp_path / "bucket"
+    (bucket / "folder").mkdir(parents=True)
+    line = json.dumps(scenario("one"))
+    for name, text in {
+        "folder/good.jsonl": f"\n{line}\n\n{json.dumps(scenario('two'))}\n",
+        "exact.jsonl": line.ljust(2000),
+        "large.jsonl": line.ljust(2001),
+        "empty.jsonl": "\n \n",
+        "broken.jsonl": f"{line}\n\n{{",
+        "list.jsonl": "[]",
+        "wrong.jsonl": f'{line}\n{{"turns": []}}',
+        "../secret.jsonl": line,
+    }.items():
+        (bucket / name).write_text(text)
+    (bucket / "out.jsonl").symlink_to(tmp_path / "secret.jsonl")
+    served = serve(evaluation={"buckets": {"my-bucket": "bucket"}, "limits": {"body_bytes": 2000}})
 
-    def source(name, bucket="my-bucket"):
-        return {"s3Source": {"s3Uri": f"s3://{bucket}/{name}"}}
+    def created_from(name, bucket="my-bucket"):
+        source = {"s3Source": {"s3Uri": f"s3://{bucket}/{name}"}}
+        return create(served, f"d{uuid.uuid4().hex}", source=source)
 
-    dataset_id = create(served, source=source("examples.jsonl"))
-    assert scenarios(served, dataset_id) == ["one", "two"]
-    (tmp_path / "bucket" / "out.jsonl").symlink_to(tmp_path / "secret.jsonl")
-    for wrong in ("none.jsonl", "../secret.jsonl", "out.jsonl", "broken.jsonl", "x" * 1000):
-        members = {"datasetName": "w", "schemaType": PREDEFINED, "source": source(wrong)}
-        assert refused(served.control.create_dataset, **members)[0] == "ValidationException"
-    elsewhere = {"datasetName": "w", "schemaType": PREDEFINED, "source": source("x", "elsewhere")}
-    with pytest.raises(ClientError, match=r"\[evaluation.buckets\]"):
-        served.control.create_dataset(**elsewhere)
-
-
-def test_tags_of_datasets(served):
-    dataset_id = create(served, tags={"team": "a"})
-    arn = served.control.get_dataset(datasetId=dataset_id)["datasetArn"]
-
-    served.control.tag_resource(resourceArn=arn, tags={"stage": "test"})
-
-    assert served.control.list_tags_for_resource(resourceArn=arn)["tags"] == {"team": "a", "stage": "test"}
-    served.control.delete_dataset(datasetId=dataset_id)
-    assert refused(served.control.list_tags_for_resource, resourceArn=arn)[0] == "ResourceNotFoundException"
+    assert scenarios(served, created_from("folder/good.jsonl")) == ["one", "two"]
+    assert scenarios(served, created_from("exact.jsonl")) == ["one"]
+    no_file, each_line = "Member must be a file of the bucket", "Member must have a JSON object in each line;"
+    for name, constraint in {
+        "empty.jsonl": "Member must have at least one example",
+        "broken.jsonl": f"{each_line} line 3 is none",
+        "list.jsonl": f"{each_line} line 1 is none",
+        "large.jsonl": "Member must be at most 2000 bytes",
+        **dict.fromkeys(("none.jsonl", "folder", "../secret.jsonl", "out.jsonl", "x" * 300), no_file),
+    }.items():
+        assert refused(created_from, name).fields == {"source.s3Source.s3Uri": constraint}
+    assert list(refused(created_from, "wrong.jsonl").fields) == [
+        "source.s3Source.2.member.scenario_id",
+        "source.s3Source.2.member.turns",
+    ]
+    assert refused(created_from, "x", "elsewhere").fields == {
+        "source.s3Source.s3Uri": (
+            "Member must be in a bucket that proctor.toml maps to a folder: "
+            '[evaluation.buckets] "elsewhere" = "FOLDER"'
+        )
+    }
 
 
 def test_datasets_are_listed_in_pages(served):
     ids = sorted(create(served, f"d{number}") for number in range(3))
 
-    pages = served.control.get_paginator("list_datasets").paginate(PaginationConfig={"PageSize": 2})
-
-    assert [each["datasetId"] for page in pages for each in page["datasets"]] == ids
+    for size, counts in ((2, [2, 1]), (3, [3])):
+        found = pages(served.control.list_datasets, "datasets", maxResults=size)
+        assert [len(page) for page in found] == counts
+        assert [each["datasetId"] for page in found for each in page] == ids

@@ -5,11 +5,12 @@ import json
 import threading
 
 import pytest
-from botocore.exceptions import ClientError
-from wire_server import servers
+from wire_server import ACCOUNT, refused, servers
 from wire_spans import span, spans, tool_span_id, trace_id
 
-from proctor.testing.model_server import ModelServer, reply
+from proctor.testing.model_server import ModelServer, failure, reply
+from proctor.web.agentcore.errors import ValidationException
+from proctor.web.agentcore.evaluate import evidence_of_spans
 
 YES = '{"reason": "It is right.", "score": "Yes"}'
 EXACT = "Builtin.TrajectoryExactOrderMatch"
@@ -28,12 +29,6 @@ def evaluate(served, evaluator, documents, **members):
         evaluatorId=evaluator, evaluationInput={"sessionSpans": documents}, **members
     )
     return answer["evaluationResults"]
-
-
-def refused(call, *words, **members):
-    with pytest.raises(ClientError) as caught:
-        call(*words, **members)
-    return caught.value.response
 
 
 def test_a_trajectory_is_matched_without_any_model(shared):
@@ -118,13 +113,13 @@ def test_each_tool_call_has_a_result_of_its_own(judged):
 
 
 def test_targets_choose_what_is_judged(judged):
-    one = trace_id("s-1", 1)
+    documents, call = spans("s-1", TWO_TURNS), tool_span_id("s-1", 1, 1)
 
-    results = evaluate(
-        judged, "Builtin.InstructionFollowing", spans("s-1", TWO_TURNS), evaluationTarget={"traceIds": [one]}
-    )
+    of_trace = evaluate(judged, FOLLOWING, documents, evaluationTarget={"traceIds": [LAST.upper()]})
+    of_call = evaluate(judged, SELECTION, documents, evaluationTarget={"spanIds": [call]})
 
-    assert results_by_target(results) == [(one, None)]
+    assert results_by_target(of_trace) == [(LAST, None)]
+    assert results_by_target(of_call) == [(LAST, call)]
 
 
 def test_of_many_targets_the_last_ten_are_judged(judged):
@@ -135,48 +130,118 @@ def test_of_many_targets_the_last_ten_are_judged(judged):
     assert results_by_target(results) == [(trace_id("s-1", turn), None) for turn in range(3, 13)]
 
 
+FIRST, LAST = trace_id("s-1", 0), trace_id("s-1", 1)
+FOLLOWING, SELECTION = "Builtin.InstructionFollowing", "Builtin.ToolSelectionAccuracy"
+
+
 @pytest.mark.parametrize(
-    ("evaluator", "target"),
+    ("evaluator", "target", "flaw"),
     [
-        (EXACT, {"traceIds": ["a" * 32]}),
-        ("Builtin.InstructionFollowing", {"spanIds": ["a" * 16]}),
-        ("Builtin.ToolSelectionAccuracy", {"traceIds": ["a" * 32]}),
-        ("Builtin.InstructionFollowing", {"traceIds": ["a" * 32]}),
+        (EXACT, {"traceIds": [FIRST]}, ("", "Member must be absent for this evaluator")),
+        (FOLLOWING, {"spanIds": ["a" * 16]}, ("", "Member must be traceIds for this evaluator")),
+        (SELECTION, {"traceIds": [FIRST]}, ("", "Member must be spanIds for this evaluator")),
+        (
+            FOLLOWING,
+            {"traceIds": [FIRST, "b" * 32, "c" * 32]},
+            (".traceIds", f"Member must be in the provided spans: {'b' * 32}"),
+        ),
     ],
 )
-def test_targets_of_another_level_or_session_are_refused(judged, evaluator, target):
-    answer = refused(evaluate, judged, evaluator, spans("s-1"), evaluationTarget=target)
+def test_targets_of_another_level_or_session_are_refused(judged, evaluator, target, flaw):
+    refusal = refused(evaluate, judged, evaluator, spans("s-1"), evaluationTarget=target)
 
-    assert answer["Error"]["Code"] == "ValidationException"
-    assert answer["fieldList"][0]["name"].startswith("evaluationTarget")
+    name, constraint = flaw
+    assert refusal.fields == {f"evaluationTarget{name}": constraint}
+
+
+def test_a_session_without_tool_calls_has_nothing_for_an_evaluator_of_them(judged):
+    refusal = refused(evaluate, judged, SELECTION, spans("s-1", [("hi", "hello", ())]))
+
+    assert (refusal.code, refusal.message) == ("ValidationException", "no spans to evaluate")
+
+
+def unnamed(documents):
+    return [{**each, "attributes": {**each["attributes"], "session.id": ""}} for each in documents]
 
 
 @pytest.mark.parametrize(
-    ("documents", "words"),
+    ("documents", "message"),
     [
-        ([{"traceId": "a" * 32, "spanId": "b" * 16, "body": {"input": {}}, "timeUnixNano": 1}],
-         "contains 1 log event(s) but no span documents"),
-        ([span("s", "a" * 32, "b" * 16, "GET /", 1, "x", {"http.method": "GET"})],
-         "no spans with supported scope"),
-        ([*spans("s-1"), *spans("s-2")], "spans of 2 sessions"),
-        ([1, None, "x", []], "no readable span documents"),
+        (
+            [{"traceId": "a" * 32, "spanId": "b" * 16, "body": {"input": {}}, "timeUnixNano": 1}],
+            "Provided input contains 1 log event(s) but no span documents. "
+            "Log events alone cannot be evaluated",
+        ),
+        (
+            [span("s", "a" * 32, "b" * 16, "GET /", 1, "x", {"http.method": "GET"})],
+            "Provided input has no spans with supported scope",
+        ),
+        (
+            [each for name in "abcd" for each in spans(name)],
+            "Provided input has spans of 4 sessions (a, b, c); evaluate one at a time",
+        ),
+        (
+            unnamed(spans("s-1", TWO_TURNS)),
+            "Provided input has 2 traces and no span says which session they are of: "
+            "attribute session.id is missing",
+        ),
+        ([[], None, "x", 1], "Provided input has no readable span documents (1: it is no JSON object)"),
     ],
-)  # fmt: skip
-def test_spans_that_tell_of_no_session_are_refused_with_the_reason(shared, documents, words):
-    answer = refused(evaluate, shared, EXACT, documents)
+)
+def test_spans_that_tell_of_no_session_are_refused_with_the_reason(shared, documents, message):
+    refusal = refused(evaluate, shared, EXACT, documents)
 
-    assert answer["Error"]["Code"] == "ValidationException"
-    assert words in answer["Error"]["Message"]
+    assert (refusal.code, refusal.message) == ("ValidationException", message)
 
 
-def test_ground_truth_of_another_session_is_refused(shared):
-    expected = {**about("other"), "expectedTrajectory": {"toolNames": []}}
+def test_a_trace_without_a_session_is_one_and_what_cannot_be_read_is_passed_over():
+    assert evidence_of_spans(unnamed(spans("s-1")), ()).session_id == FIRST
+    assert evidence_of_spans([[], *spans("s-1")], ()).session_id == "s-1"
 
-    answer = refused(evaluate, shared, EXACT, spans("s-1"), evaluationReferenceInputs=[expected])
 
-    assert (
-        answer["fieldList"][0]["name"] == "evaluationReferenceInputs.1.member.context.spanContext.sessionId"
-    )
+# Ground truth
+
+
+def test_ground_truth_is_put_together_from_all_references():
+    references = [
+        {**about("s-1"), "assertions": [{"text": "a"}, {"text": "b"}]},
+        {**about("s-1"), "assertions": [{"text": "c"}], "expectedTrajectory": {"toolNames": ["x"]}},
+        {**about("s-1", traceId=LAST.upper()), "expectedResponse": {"text": "second"}},
+        {**about("s-1", traceId=FIRST), "expectedResponse": {"text": "first"}},
+    ]
+
+    reference = evidence_of_spans(spans("s-1", TWO_TURNS), references).reference
+
+    assert (reference.assertions, reference.trajectory) == (["a", "b", "c"], ["x"])
+    assert reference.responses == {0: "first", 1: "second"}
+
+
+def test_ground_truth_without_a_trace_is_that_of_the_only_one():
+    truth = {**about("s-1"), "expectedResponse": {"text": "42"}, "expectedTrajectory": {}}
+    reference = evidence_of_spans(spans("s-1"), [truth]).reference
+    assert (reference.responses, reference.trajectory, reference.assertions) == ({0: "42"}, [], [])
+
+    plain = evidence_of_spans(spans("s-1"), [about("s-1")]).reference
+    assert (plain.responses, plain.trajectory) == ({}, None)
+    assert evidence_of_spans(spans("s-1"), ()).reference is None
+
+
+def test_ground_truth_that_is_about_nothing_here_is_refused():
+    references = [
+        about("s-1"),
+        about("other", traceId="f" * 32),
+        {**about("s-1"), "expectedResponse": {"text": "x"}},
+    ]
+
+    with pytest.raises(ValidationException) as caught:
+        evidence_of_spans(spans("s-1", TWO_TURNS), references)
+
+    where = "evaluationReferenceInputs.{}.member.context.spanContext.{}"
+    assert [(flaw.name, flaw.constraint) for flaw in caught.value.flaws] == [
+        (where.format(2, "sessionId"), "Member must be the session of the provided spans"),
+        (where.format(2, "traceId"), "Member must be a trace of the provided spans"),
+        (where.format(3, "traceId"), "Member must not be null where there are several traces"),
+    ]
 
 
 def test_an_expected_response_belongs_to_its_trace(judged):
@@ -190,34 +255,82 @@ def test_an_expected_response_belongs_to_its_trace(judged):
 
 
 @pytest.mark.parametrize("evaluator", ["Builtin.Nothing", "mine-0123456789", "ThirdParty.DeepEval.Bias"])
-def test_an_evaluator_that_is_not_there_is_not_found(shared, evaluator):
-    answer = refused(evaluate, shared, evaluator, spans("s-1"))
+def test_an_evaluator_that_is_not_there_is_not_found_in_one_line(shared, evaluator):
+    refusal = refused(evaluate, shared, evaluator, spans("s-1"))
 
-    assert (answer["Error"]["Code"], answer["ResponseMetadata"]["HTTPStatusCode"]) == (
-        "ResourceNotFoundException",
-        404,
-    )
+    assert (refusal.code, refusal.status) == ("ResourceNotFoundException", 404)
+    assert evaluator in refusal.message and "\n" not in refusal.message
 
 
 def test_an_arn_is_no_evaluator_id(shared):
-    answer = refused(evaluate, shared, f"arn:aws:bedrock-agentcore:::evaluator/{EXACT}", spans("s-1"))
+    refusal = refused(evaluate, shared, f"arn:aws:bedrock-agentcore:::evaluator/{EXACT}", spans("s-1"))
 
-    assert answer["Error"]["Code"] == "ValidationException"
-    assert answer["fieldList"][0]["name"] == "evaluatorId"
+    assert (refusal.code, list(refusal.fields)) == ("ValidationException", ["evaluatorId"])
 
 
 def test_too_many_spans_are_refused(shared):
-    answer = refused(evaluate, shared, EXACT, [{}] * 20_001)
+    refusal = refused(evaluate, shared, EXACT, [{}] * 20_001)
 
-    assert "less than or equal to 20000" in answer["Error"]["Message"]
+    assert "less than or equal to 20000" in refusal.message
+
+
+LAMBDA = "arn:aws:lambda:us-east-1:123456789012:function:mine"
+FUNCTION = """
+def judge(event):
+    target = event["evaluationTarget"] or {}
+    trace = (target.get("traceIds") or [""])[0]
+    if trace == "%s":
+        return {"errorCode": "z" * 2000, "errorMessage": "sk-verysecretverysecret " + "y" * 3000}
+    return {"label": "Bad", "value": 0.0, "explanation": "x" * 3000}
+"""
+
+
+def test_a_result_has_what_the_evaluator_said_and_never_a_secret(serve, tmp_path):
+    (tmp_path / "mine.py").write_text(FUNCTION % FIRST)
+    served = serve(
+        evaluation={"lambdas": {LAMBDA: "mine:judge"}},
+        environment={"OPENAI_API_KEY": "sk-verysecretverysecret"},
+    )
+    config = {"codeBased": {"lambdaConfig": {"lambdaArn": LAMBDA}}}
+    evaluator = served.control.create_evaluator(evaluatorName="mine", level="TRACE", evaluatorConfig=config)
+
+    failed, good = evaluate(served, evaluator["evaluatorId"], spans("s-1", TWO_TURNS))
+
+    assert good == {
+        "evaluatorArn": f"{ACCOUNT}:evaluator/{evaluator['evaluatorId']}",
+        "evaluatorId": evaluator["evaluatorId"],
+        "evaluatorName": "mine",
+        "context": {"spanContext": {"sessionId": "s-1", "traceId": LAST}},
+        "tokenUsage": {"inputTokens": 0, "outputTokens": 0, "totalTokens": 0},
+        "ignoredReferenceInputFields": [],
+        "explanation": "x" * 2048,
+        "label": "Bad",
+        "value": 0.0,
+    }
+    assert not {"value", "label", "explanation"} & set(failed)
+    assert failed["context"]["spanContext"]["traceId"] == FIRST
+    assert failed["errorMessage"].startswith("[secret] y") and len(failed["errorMessage"]) == 2048
+    assert failed["errorCode"] == "z" * 1000
+
+
+@pytest.mark.parametrize(("status", "code"), [(400, "ValidationException"), (401, "InternalServerException")])
+async def test_a_judge_that_fails_is_a_result_with_the_code_of_its_reason(serve, status, code):
+    async with ModelServer([failure(status, "no")] * 3) as models:
+        served = serve(
+            evaluation={"judge": "openai/judge"},
+            environment={"OPENAI_BASE_URL": models.url, "OPENAI_API_KEY": "sk-test"},
+        )
+        (result,) = await asyncio.to_thread(evaluate, served, FOLLOWING, spans("s-1"))
+
+    assert result["errorCode"] == code and "value" not in result
 
 
 def test_a_body_beyond_the_limit_is_refused(serve):
     served = serve(evaluation={"limits": {"evaluate_bytes": 100_000}})
 
-    answer = refused(evaluate, served, EXACT, ["x" * 150_000])
+    refusal = refused(evaluate, served, EXACT, ["x" * 150_000])
 
-    assert answer["ResponseMetadata"]["HTTPStatusCode"] == 413
+    assert (refusal.status, refusal.message) == (413, "The body may have at most 100,000 bytes.")
 
 
 async def test_what_is_not_judged_in_time_says_so(serve):

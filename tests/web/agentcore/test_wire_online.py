@@ -593,11 +593,12 @@ def test_a_watch_section_is_a_configuration_that_the_server_keeps(serve, tmp_pat
     served = serve(watches=(watch, replace(watch, name="plain", evaluators=())), **options)
     after = served.store.definitions.config(config_id)
     assert (after["document"], after["updatedAt"]) == (before["document"], before["updatedAt"])
+
+    # The next start changes it, enables it again, and does not create another one.
+    served = serve(watches=(replace(watch, evaluators=("Builtin.Helpfulness",)),), **options)
     served.control.update_online_evaluation_config(
         onlineEvaluationConfigId=config_id, executionStatus="DISABLED"
     )
-
-    # The next start changes it, and does not create another one.
     served = serve(watches=(replace(watch, sample_percent=100, evaluators=("checks:fine",)),), **options)
     (kept,) = served.control.list_online_evaluation_configs()["onlineEvaluationConfigs"]
     found = served.store.definitions.config(config_id)["document"]

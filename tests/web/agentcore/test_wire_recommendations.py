@@ -5,8 +5,7 @@ import uuid
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from botocore.exceptions import ClientError
-from wire_server import servers
+from wire_server import ACCOUNT, NOON, pages, refused, servers, told
 from wire_spans import spans
 
 from proctor.batch.ingest import build_sessions, keep_arrivals
@@ -70,7 +69,6 @@ def start(served, config, *, kind=PROMPT, **members):
     answer = served.data.start_recommendation(
         name=members.pop("name", "better"), type=kind, recommendationConfig=config, **members
     )
-    assert answer["status"] in ("PENDING", "IN_PROGRESS")
     return answer
 
 
@@ -82,13 +80,6 @@ def finished(served, config, **members):
 def ended(served, recommendation_id):
     got = served.data.get_recommendation(recommendationId=recommendation_id)
     return got if got["status"] in ("COMPLETED", "FAILED") else None
-
-
-def refused(call, **members):
-    with pytest.raises(ClientError) as caught:
-        call(**members)
-    error = caught.value.response
-    return error["Error"]["Code"], [each["name"] for each in error.get("fieldList", [])]
 
 
 def test_a_prompt_is_recommended_from_spans(judged):
@@ -182,19 +173,88 @@ def test_sessions_of_log_groups_are_filtered(judged):
     assert "no session" in error["errorMessage"]
 
 
-def test_recommendations_are_listed_by_status_and_deleted(judged):
-    done = finished(judged, prompt_config(), name="listed")
-    summaries = judged.data.list_recommendations(statusFilter="COMPLETED")["recommendationSummaries"]
-    assert summaries[0]["recommendationId"] == done["recommendationId"]
-    assert judged.data.list_recommendations(statusFilter="DELETING")["recommendationSummaries"] == []
-    pages = judged.data.get_paginator("list_recommendations").paginate(PaginationConfig={"PageSize": 1})
-    times = [each["createdAt"] for page in pages for each in page["recommendationSummaries"]]
-    assert times == sorted(times, reverse=True) and len(times) > 1
+def test_a_recommendation_is_told_as_it_was_started_until_it_is_deleted(serve, clock, tmp_path):
+    (tmp_path / "judge.yaml").write_text(RULES)
+    served = serve(now=clock, evaluation={"judge": "scripted/judge"})
+    started = told(start(served, prompt_config(), description="a try", tags={"team": "a"}))
+    recommendation_id = started["recommendationId"]
+    about = {"recommendationId": recommendation_id}
+    arn = f"{ACCOUNT}:recommendation/{recommendation_id}"
+    summary = {
+        **about,
+        "recommendationArn": arn,
+        "name": "better",
+        "type": PROMPT,
+        "status": "PENDING",
+        "createdAt": NOON,
+        "updatedAt": NOON,
+        "description": "a try",
+    }
+    assert started == {**summary, "recommendationConfig": prompt_config()}
+    got = told(eventually(lambda: ended(served, recommendation_id)))
+    summary["status"] = "COMPLETED"
+    assert got == {
+        **summary,
+        "recommendationConfig": prompt_config(),
+        "recommendationResult": {
+            "systemPromptRecommendationResult": {
+                "recommendedSystemPrompt": "Check every sum.",
+                "explanation": "It never checks.",
+            }
+        },
+    }
+    assert served.data.list_recommendations()["recommendationSummaries"] == [summary]
+    assert served.control.list_tags_for_resource(resourceArn=arn)["tags"] == {"team": "a"}
 
-    judged.data.delete_recommendation(recommendationId=done["recommendationId"])
+    assert told(served.data.delete_recommendation(**about)) == {**about, "status": "DELETING"}
+    assert refused(served.data.get_recommendation, **about).code == "ResourceNotFoundException"
+    assert served.data.list_recommendations()["recommendationSummaries"] == []
+    assert "description" not in start(served, prompt_config())
 
-    code, _ = refused(judged.data.get_recommendation, recommendationId=done["recommendationId"])
-    assert code == "ResourceNotFoundException"
+
+def recommendation_in(store, number, at, status=""):
+    """A recommendation of another server that is in progress, or has ended so."""
+    row = {"id": f"left-000000000{number}", "name": "left", "type": PROMPT, "createdAt": timestamp(at)}
+    token = Token(operation="StartRecommendation", token="", request={})
+    store.recommendations.create({**row, "updatedAt": timestamp(at)}, prompt_config(), token)
+    if status:
+        store.recommendations.finish(row["id"], status, {}, at)
+    else:
+        assert store.recommendations.claim("elsewhere:1:1", at) == row["id"]
+    return row["id"]
+
+
+def test_recommendations_are_listed_newest_first_and_by_status(at_noon, clock):
+    ids = []
+    for number in range(3):
+        ids.insert(0, recommendation_in(at_noon.store, number, clock(), ["COMPLETED", "FAILED"][number % 2]))
+        clock.forward(seconds=1)
+
+    for size, counts in ((1, [1, 1, 1]), (2, [2, 1]), (3, [3])):
+        found = pages(at_noon.data.list_recommendations, "recommendationSummaries", maxResults=size)
+        assert [len(page) for page in found] == counts
+        assert [each["recommendationId"] for page in found for each in page] == ids
+    failed = at_noon.data.list_recommendations(statusFilter="FAILED")["recommendationSummaries"]
+    assert [each["recommendationId"] for each in failed] == [ids[1]]
+
+
+def test_a_recommendation_in_progress_counts_as_active_and_is_not_deleted(serve, tmp_path):
+    (tmp_path / "judge.yaml").write_text(RULES)
+    served = serve(evaluation={"judge": "scripted/judge", "limits": {"active_recommendations": 1}})
+    recommendation_id = recommendation_in(served.store, 1, datetime.now(UTC))
+
+    refusal = refused(served.data.delete_recommendation, recommendationId=recommendation_id)
+    assert (refusal.code, refusal.message) == (
+        "ConflictException",
+        f"The recommendation {recommendation_id} is in progress; wait for its end.",
+    )
+    refusal = refused(start, served, prompt_config())
+    assert (refusal.code, refusal.message) == (
+        "ServiceQuotaExceededException",
+        "There may be 1 active recommendations; wait for one to end.",
+    )
+    served.store.recommendations.finish(recommendation_id, "FAILED", {}, datetime.now(UTC))
+    assert finished(served, prompt_config())["status"] == "COMPLETED"
 
 
 def test_a_repeated_start_returns_the_first(judged):
@@ -206,81 +266,106 @@ def test_a_repeated_start_returns_the_first(judged):
     )
 
     assert again["recommendationId"] == first["recommendationId"]
-    code, _ = refused(
-        judged.data.start_recommendation,
-        name="other",
-        type=PROMPT,
-        recommendationConfig=prompt_config(),
-        clientToken=token,
-    )
-    assert code == "ConflictException"
+    other = {"name": "other", "type": PROMPT, "recommendationConfig": prompt_config(), "clientToken": token}
+    assert refused(judged.data.start_recommendation, **other).code == "ConflictException"
+
+
+BUNDLE = {
+    "bundleArn": f"{ACCOUNT}:configuration-bundle/mine-0123456789",
+    "versionId": "1",
+    "systemPromptJsonPath": "$.prompt",
+}
+NOBODYS = {"evaluatorArn": "arn:aws:bedrock-agentcore:::evaluator/Builtin.NoSuchThing"}
+IN_PROMPT = "recommendationConfig.systemPromptRecommendationConfig"
+IN_TOOLS = "recommendationConfig.toolDescriptionRecommendationConfig"
+NO_EVALUATION = "Member must be the ARN of an evaluation that is there"
 
 
 @pytest.mark.parametrize(
-    ("config", "kind", "field"),
+    ("config", "flaws"),
     [
-        (tool_config("add"), PROMPT, "recommendationConfig"),
         (
-            prompt_config(
-                traces={"batchEvaluation": {"batchEvaluationArn": "arn:aws:bedrock-agentcore:x"}},
-            ),
-            PROMPT,
-            "recommendationConfig.systemPromptRecommendationConfig.agentTraces.batchEvaluation.batchEvaluationArn",
+            tool_config(),
+            {
+                "recommendationConfig": "Member must be systemPromptRecommendationConfig for this type",
+                f"{IN_TOOLS}.toolDescription.toolDescriptionText.tools": (
+                    "Member must have length greater than or equal to 1"
+                ),
+            },
         ),
         (
             prompt_config(
-                evaluationConfig={
-                    "evaluators": [
-                        {"evaluatorArn": "arn:aws:bedrock-agentcore:::evaluator/Builtin.NoSuchThing"}
-                    ]
-                }
+                traces={"batchEvaluation": {"batchEvaluationArn": f"{ACCOUNT}:batch-evaluate/none-0123456789"}},
+                evaluationConfig={"evaluators": [NOBODYS]},
+                systemPrompt={"configurationBundle": BUNDLE},
             ),
-            PROMPT,
-            "recommendationConfig.systemPromptRecommendationConfig"
-            ".evaluationConfig.evaluators.1.member.evaluatorArn",
-        ),
-        (
-            prompt_config(
-                systemPrompt={
-                    "configurationBundle": {
-                        "bundleArn": "arn:aws:bedrock-agentcore:us-east-1:000000000000:"
-                        "configuration-bundle/mine-0123456789",
-                        "versionId": "1",
-                        "systemPromptJsonPath": "$.prompt",
-                    }
-                }
-            ),
-            PROMPT,
-            "recommendationConfig.systemPromptRecommendationConfig.systemPrompt",
+            {
+                f"{IN_PROMPT}.systemPrompt": (
+                    "Member must contain the text: configuration bundles are not kept by this server"
+                ),
+                f"{IN_PROMPT}.agentTraces.batchEvaluation.batchEvaluationArn": NO_EVALUATION,
+                f"{IN_PROMPT}.evaluationConfig.evaluators.1.member.evaluatorArn": (
+                    "Member must be the ARN of an evaluator that is there"
+                ),
+            },
         ),
     ],
 )
-def test_what_cannot_be_recommended_is_refused_at_the_start(judged, config, kind, field):
-    code, fields = refused(
-        judged.data.start_recommendation, name="wrong", type=kind, recommendationConfig=config
+def test_what_cannot_be_recommended_is_refused_at_the_start(judged, config, flaws):
+    refusal = refused(
+        judged.data.start_recommendation, name="wrong", type=PROMPT, recommendationConfig=config
     )
 
-    assert (code, field in fields) == ("ValidationException", True), fields
+    assert (refusal.code, refusal.fields) == ("ValidationException", flaws)
 
 
-def test_without_a_model_the_start_says_what_is_needed(shared):
-    with pytest.raises(ClientError, match="needs a key") as caught:
-        shared.data.start_recommendation(name="r", type=PROMPT, recommendationConfig=prompt_config())
+def test_traces_are_of_an_evaluation_of_their_own_kind(judged):
+    batch = judged.data.start_batch_evaluation(
+        batchEvaluationName="traced",
+        evaluators=[{"evaluatorId": "Builtin.GoalSuccessRate"}],
+        dataSourceConfig={"cloudWatchLogs": {"serviceNames": ["Calc.DEFAULT"], "logGroupNames": [GROUP]}},
+    )["batchEvaluationArn"]
+    online = judged.control.create_online_evaluation_config(
+        onlineEvaluationConfigName="traced",
+        rule={"samplingConfig": {"samplingPercentage": 100.0}},
+        dataSourceConfig={"cloudWatchLogs": {"serviceNames": ["Calc.DEFAULT"], "logGroupNames": [GROUP]}},
+        evaluators=[{"evaluatorId": "Builtin.Helpfulness"}],
+        evaluationExecutionRoleArn="arn:aws:iam::123456789012:role/evaluations",
+        enableOnCreate=False,
+    )["onlineEvaluationConfigArn"]
+    times = {"startTime": NOON, "endTime": NOON + timedelta(days=1)}
 
-    assert "`judge`" in caught.value.response["Error"]["Message"]
+    def config(kind, member, arn):
+        return prompt_config(traces={kind: {member: arn, **(times if kind == "onlineEvaluation" else {})}})
+
+    in_batch = ("batchEvaluation", "batchEvaluationArn")
+    in_online = ("onlineEvaluation", "onlineEvaluationConfigArn")
+    for place, arn in ((in_batch, batch), (in_online, online)):
+        assert start(judged, config(*place, arn))["status"] == "PENDING"
+    for place, arn in ((in_batch, online), (in_online, batch), (in_online, f"{online[:-10]}0123456789")):
+        assert refused(start, judged, config(*place, arn)).fields == {
+            f"{IN_PROMPT}.agentTraces.{'.'.join(place)}": NO_EVALUATION
+        }
+
+
+def test_without_a_model_the_start_says_what_is_needed(serve):
+    served = serve(evaluation={"judge": "openai/gpt"})
+
+    assert refused(start, served, prompt_config()).fields == {
+        "recommendationConfig": (
+            "Member needs a model that writes the recommendation: openai/gpt needs a key, and "
+            "OPENAI_API_KEY is not set. Set `judge` under [evaluation] in proctor.toml to one that can be "
+            "reached"
+        )
+    }
 
 
 def test_a_server_finishes_what_another_has_left(serve, tmp_path):
     (tmp_path / "judge.yaml").write_text(RULES)
     store = Store(str(tmp_path / "proctor.db"))
-    at = datetime.now(UTC)
-    row = {"id": "left-0123456789", "name": "left", "type": PROMPT, "createdAt": timestamp(at)}
-    token = Token(operation="StartRecommendation", token="", request={})
-    store.recommendations.create({**row, "updatedAt": timestamp(at)}, prompt_config(), token)
-    assert store.recommendations.claim("elsewhere:1:1", at - timedelta(hours=1)) == row["id"]
+    recommendation_id = recommendation_in(store, 1, datetime.now(UTC) - timedelta(hours=1))
     store.close()
 
     served = serve(evaluation={"judge": "scripted/judge"})
 
-    got = eventually(lambda: ended(served, row["id"]))
-    assert got["status"] == "COMPLETED"
+    assert eventually(lambda: ended(served, recommendation_id))["status"] == "COMPLETED"
