@@ -375,7 +375,7 @@ def test_a_bucket_is_a_folder_of_the_settings(serve, tmp_path):
         "empty.jsonl": "Member must have at least one example",
         "broken.jsonl": f"{each_line} line 3 is none",
         "list.jsonl": f"{each_line} line 1 is none",
-        "large.jsonl": "Member must be at most 2000 bytes",
+        "large.jsonl": "Member must be at most 2,000 bytes",
         **dict.fromkeys(("none.jsonl", "folder", "../secret.jsonl", "out.jsonl", "x" * 300), no_file),
     }.items():
         assert refused(created_from, name).fields == {"source.s3Source.s3Uri": constraint}

@@ -5,8 +5,9 @@ import re
 import time
 from datetime import UTC, datetime
 
+import httpx2 as httpx
 import pytest
-from botocore.exceptions import ClientError
+from wire_server import refused, told
 from wire_spans import spans
 
 from proctor.batch.ingest import build_sessions, keep_arrivals
@@ -171,25 +172,6 @@ def test_the_summary_of_a_session_counts_and_sums(filled):
     assert int(row["sessionStart"]) < int(row["sessionEnd"])
 
 
-def test_long_answers_are_read_in_pages(filled):
-    started = filled.logs.start_query(
-        logGroupName=SPANS, startTime=0, endTime=NOW + 60, queryString="fields spanId | sort spanId"
-    )
-    found, token = [], None
-    while True:
-        page = filled.logs.get_query_results(
-            queryId=started["queryId"], maxItems=2, **({"nextToken": token} if token else {})
-        )
-        assert len(page["results"]) <= 2
-        found += rows(page)
-        token = page.get("nextToken")
-        if token is None:
-            break
-
-    assert len(found) == count_of("s-1") + count_of("s-2")
-    assert page["statistics"]["recordsMatched"] == len(found)
-
-
 @pytest.mark.parametrize(
     "query",
     [
@@ -206,19 +188,140 @@ def test_long_answers_are_read_in_pages(filled):
     ],
 )
 def test_a_query_that_is_not_understood_is_refused_and_never_answered_with_nothing(filled, query):
-    with pytest.raises(ClientError) as caught:
-        ask(filled, query)
+    refusal = refused(ask, filled, query)
 
-    assert caught.value.response["Error"]["Code"] == "MalformedQueryException"
+    assert refusal.code == "MalformedQueryException"
+    assert query == "" or refusal.message.startswith("The query is not understood: ")
 
 
-def test_unknown_groups_and_queries_are_named(filled):
-    with pytest.raises(filled.logs.exceptions.ResourceNotFoundException):
-        ask(filled, "fields @message", group="/nobody")
-    with pytest.raises(filled.logs.exceptions.ResourceNotFoundException):
-        filled.logs.get_query_results(queryId="none")
-    started = filled.logs.start_query(
-        logGroupNames=[SPANS, RUNTIME], startTime=0, endTime=1, queryString="fields @message"
+# Lines of a stream
+
+
+GROUP, STREAM = "/my/agents", "lines"
+WINDOW = {"startTime": 1, "endTime": 10}
+
+
+@pytest.fixture
+def lines(at_noon):
+    """The log client, with a stream of events just before, in and after the first ten seconds of 1970."""
+    logs = at_noon.logs
+    logs.create_log_group(logGroupName=GROUP)
+    logs.create_log_group(logGroupName="/other")
+    logs.create_log_stream(logGroupName=GROUP, logStreamName=STREAM)
+    for at, text in ((999, "before"), (1000, "first"), (10_999, "last"), (11_000, "after")):
+        event = {"timestamp": at, "message": text}
+        logs.put_log_events(logGroupName=GROUP, logStreamName=STREAM, logEvents=[event])
+    return logs
+
+
+def start(logs, query="fields @message | sort @timestamp asc", **members):
+    groups = {} if any(name.startswith("logGroup") for name in members) else {"logGroupName": GROUP}
+    return logs.start_query(**groups, **WINDOW, queryString=query, **members)["queryId"]
+
+
+def results(logs, *words, **members):
+    return told(logs.get_query_results(queryId=start(logs, *words, **members)))
+
+
+def messages(page):
+    return [cell["value"] for row in page["results"] for cell in row if cell["field"] == "@message"]
+
+
+def test_a_query_finds_events_of_whole_seconds(lines):
+    def row(text, at):
+        return [
+            {"field": "@message", "value": text},
+            {"field": "@ptr", "value": f"{GROUP}/{STREAM}/{at}"},
+        ]
+
+    assert results(lines) == {
+        "queryLanguage": "CWLI",
+        "status": "Complete",
+        "results": [row("first", 1000), row("last", 10_999)],
+        "statistics": {"recordsMatched": 2.0, "recordsScanned": 2.0, "bytesScanned": 9.0},
+    }
+    assert results(lines, "stats count(*) as n")["results"] == [[{"field": "n", "value": "2"}]]
+    assert messages(results(lines, limit=1, queryLanguage="CWLI")) == ["first"]
+
+
+def test_a_query_names_its_groups_in_one_of_three_ways(lines):
+    both, arn = ["first", "last"], f"arn:aws:logs:us-east-1:000000000000:log-group:{GROUP}"
+    assert messages(results(lines, logGroupNames=[GROUP, GROUP, "/other"])) == both
+    assert messages(results(lines, logGroupIdentifiers=[arn])) == both
+    assert messages(results(lines, logGroupNames=["/other"])) == []
+    assert messages(results(lines, logGroupNames=[SPANS])) == []
+
+
+@pytest.mark.parametrize(
+    ("members", "kind", "message"),
+    [
+        ({}, "InvalidParameter", "Give logGroupName, logGroupNames or logGroupIdentifiers."),
+        ({"logGroupNames": [GROUP, "/no"]}, "ResourceNotFound", "The log group /no does not exist."),
+        ({"logGroupName": GROUP, "queryLanguage": "SQL"}, "InvalidParameter",
+         "Only the query language CWLI is supported here."),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_query_is_said(lines, members, kind, message):
+    refusal = refused(lines.start_query, **WINDOW, queryString="fields @message", **members)
+
+    assert (refusal.code, refusal.message) == (f"{kind}Exception", message)
+
+
+def test_a_span_that_is_also_an_event_of_a_stream_is_found_once(lines):
+    span = spans("s-1")[0]
+    record = {
+        **{key: span[key] for key in ("traceId", "spanId", "resource")},
+        "scope": {"name": "strands.telemetry.tracer"},
+        "timeUnixNano": 5 * 10**9,
+        "attributes": {"session.id": "s-1", "event.name": "strands.telemetry.tracer"},
+        "body": {"input": {"messages": [{"role": "user", "content": "hi"}]}},
+    }
+    texts = [json.dumps(record), 'a line with "traceId"', '["traceId"]']
+    events = [{"timestamp": 5000 + number, "message": text} for number, text in enumerate(texts)]
+    lines.put_log_events(logGroupName=GROUP, logStreamName=STREAM, logEvents=events)
+
+    _, found, *rest = messages(results(lines))
+
+    assert json.loads(found)["body"] == record["body"] and rest == [*texts[1:], "last"]
+
+
+def test_the_rows_of_a_query_are_read_in_pages_for_half_an_hour(lines, clock):
+    query_id = start(lines)
+    first = lines.get_query_results(queryId=query_id, maxItems=1)
+    second = lines.get_query_results(queryId=query_id, maxItems=1, nextToken=first["nextToken"])
+    assert (messages(first), messages(second)) == (["first"], ["last"]) and "nextToken" not in second
+    assert "nextToken" not in lines.get_query_results(queryId=query_id, maxItems=2)
+    assert first["statistics"]["recordsMatched"] == 2.0
+
+    clock.forward(minutes=30)
+    start(lines)
+    assert messages(lines.get_query_results(queryId=query_id)) == ["first", "last"]
+    clock.forward(seconds=1)
+    start(lines)
+    refusal = refused(lines.get_query_results, queryId=query_id)
+    assert (refusal.code, refusal.message) == (
+        "ResourceNotFoundException",
+        "There is no such query; its results are kept a while.",
     )
-    with pytest.raises(filled.logs.exceptions.InvalidParameterException):
-        filled.logs.stop_query(queryId=started["queryId"])
+
+
+def test_the_rows_of_a_hundred_queries_are_kept(at_noon, lines):
+    first, second = start(lines), start(lines)
+    request = {"logGroupName": GROUP, **WINDOW, "queryString": "fields @message"}
+    with httpx.Client(base_url=at_noon.url, headers={"X-Amz-Target": "Logs_20140328.StartQuery"}) as client:
+        for _ in range(98):
+            assert client.post("/", json=request).status_code == 200
+    assert lines.get_query_results(queryId=first)["status"] == "Complete"
+    start(lines)
+    assert refused(lines.get_query_results, queryId=first).code == "ResourceNotFoundException"
+    assert lines.get_query_results(queryId=second)["status"] == "Complete"
+
+
+def test_a_query_has_ended_when_it_could_be_stopped(lines):
+    refusal = refused(lines.stop_query, queryId="no")
+    assert (refusal.code, refusal.message) == ("ResourceNotFoundException", "There is no such query.")
+    refusal = refused(lines.stop_query, queryId=start(lines))
+    assert (refusal.code, refusal.message) == (
+        "InvalidParameterException",
+        "The query has already ended: its results can be read.",
+    )

@@ -342,7 +342,7 @@ def test_traces_are_of_an_evaluation_of_their_own_kind(judged):
     in_online = ("onlineEvaluation", "onlineEvaluationConfigArn")
     for place, arn in ((in_batch, batch), (in_online, online)):
         assert start(judged, config(*place, arn))["status"] == "PENDING"
-    for place, arn in ((in_batch, online), (in_online, batch), (in_online, f"{online[:-10]}0123456789")):
+    for place, arn in ((in_batch, online), (in_online, f"{online[:-10]}0123456789")):
         assert refused(start, judged, config(*place, arn)).fields == {
             f"{IN_PROMPT}.agentTraces.{'.'.join(place)}": NO_EVALUATION
         }
