@@ -6,9 +6,11 @@ import subprocess
 from pathlib import Path
 
 import boto3
+import httpx2 as httpx
 import pytest
-from botocore.exceptions import ClientError
-from wire_server import KEY, SECRET, servers
+from wire_server import KEY, SECRET, refused, servers
+
+from proctor.config import ServeToken
 
 PYTHON = Path(__file__).parents[3] / "build" / "aws-clients" / "bin" / "python"
 YES = '{"reasoning": "It is right.", "score": "Yes"}'
@@ -124,9 +126,21 @@ def test_the_caller_is_named_before_anything_else(judged):
 
     assert (caller["Account"], caller["UserId"]) == ("000000000000", KEY)
     assert caller["Arn"] == f"arn:aws:iam::000000000000:user/{KEY}"
-    with pytest.raises(ClientError) as refused:
-        client.get_session_token()
-    assert refused.value.response["Error"]["Code"] == "InvalidAction"
-    with pytest.raises(ClientError) as refused:
-        identity(judged, aws_secret_access_key="wrong")
-    assert refused.value.response["Error"]["Code"] == "InvalidSignatureException"
+    assert refused(client.get_session_token).code == "InvalidAction"
+    assert refused(identity, judged, aws_secret_access_key="wrong").code == "InvalidSignatureException"
+
+
+def test_names_and_actions_are_escaped_in_xml(serve):
+    served = serve(token="t" * 32, tokens=[ServeToken(name="a<b", role="view", token="v" * 32)])
+    headers = {"Authorization": "Bearer " + "v" * 32}
+
+    answer = httpx.post(served.url, data={"Action": "GetCallerIdentity"}, headers=headers)
+    assert (answer.status_code, answer.headers["content-type"].partition(";")[0]) == (200, "text/xml")
+    assert "<UserId>a&lt;b</UserId><Account>000000000000</Account>" in answer.text
+    answer = httpx.post(served.url, data={"Action": "AssumeRole<"}, headers=headers)
+    assert answer.status_code == 400
+    assert "<Type>Sender</Type><Code>InvalidAction</Code>" in answer.text
+    assert "<Message>Could not find operation AssumeRole&lt; here.</Message>" in answer.text
+    answer = httpx.post(served.url, data={"Action": "GetCallerIdentity"})
+    assert answer.status_code == 403
+    assert "<Code>MissingAuthenticationTokenException</Code>" in answer.text

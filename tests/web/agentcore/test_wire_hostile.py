@@ -57,7 +57,10 @@ class Caller:
     def __init__(self, served):
         self._connection = http.client.HTTPConnection(urlsplit(served.url).netloc, timeout=TIME_LIMIT_SECONDS)
 
-    def status(self, method, path, body=b"", headers=None):
+    def status(self, *request):
+        return self.answer(*request)[0]
+
+    def answer(self, method, path, body=b"", headers=None):
         try:
             self._connection.request(method, path, body=body, headers=headers or {})
             response = self._connection.getresponse()
@@ -67,7 +70,7 @@ class Caller:
             raise
         if response.status >= 300 and response.headers.get("x-amzn-ErrorType"):
             assert json.loads(said)["message"]
-        return response.status
+        return response.status, said
 
 
 @pytest.fixture(scope="module")
@@ -153,30 +156,72 @@ def test_any_path_is_answered(calm, text, query, method, place):
     assert Caller(calm).status(method, path) < 500
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"[" * 100_000,
-        b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
-        b'{"evaluationInput": {"sessionSpans": [' + b"[" * 400 + b"]" * 400 + b"]}}",
-        b"{",
-        b"null",
-        b'"text"',
-        b"\xff\xfe\x00",
-        b'{"a": NaN, "b": 1e999, "c": "\\ud800"}',
-        b'{"batchEvaluationName": "\\u0000", "description": "\\ud800\\udc00\\ud800", "evaluatorName": 1e400}',
-        b'{"n": ' + b"9" * 5000 + b"}",
-        gzip.compress(b"{}"),
-    ],
-    ids=range(11),
-)
-def test_bodies_that_are_none_are_refused(caller, body):
-    statuses = {
-        each.name: caller.status(each.method, path_of(each, "n-0123456789"), body) for each in OPERATIONS
-    }
+NO_BODIES = [
+    b"[" * 100_000,
+    b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
+    b'{"evaluationInput": {"sessionSpans": [' + b"[" * 400 + b"]" * 400 + b"]}}",
+    b"{",
+    b"null",
+    b'"text"',
+    b"\xff\xfe\x00",
+    b'{"a": NaN, "b": 1e999, "c": "\\ud800"}',
+    b'{"batchEvaluationName": "\\u0000", "description": "\\ud800\\udc00\\ud800", "evaluatorName": 1e400}',
+    b'{"n": ' + b"9" * 5000 + b"}",
+    gzip.compress(b"{}"),
+]
 
-    assert len(statuses) == len(OPERATIONS)
-    assert {name: status for name, status in statuses.items() if status not in range(200, 500)} == {}
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+def test_bodies_that_are_none_are_refused(caller, operation):
+    path = path_of(operation, "n-0123456789")
+
+    statuses = [caller.status(operation.method, path, body) for body in NO_BODIES]
+
+    assert [status for status in statuses if status not in range(200, 500)] == []
+
+
+def nested(levels):
+    return b'{"a":' * levels + b"1" + b"}" * levels
+
+
+TOO_DEEP = "The body is nested more than 200 levels deep."
+
+
+@pytest.mark.parametrize(
+    ("body", "message", "reason"),
+    [
+        (b"{", "The body is no JSON: ", "CannotParse"),
+        (b"[]", "The body must be a JSON object.", "CannotParse"),
+        (nested(201), TOO_DEEP, "CannotParse"),
+        (b'{"a":' + b"[" * 200 + b"]" * 200 + b"}", TOO_DEEP, "CannotParse"),
+        (nested(200), "3 validation errors detected: ", "FieldValidationFailed"),
+        (b" \n", "3 validation errors detected: ", "FieldValidationFailed"),
+    ],
+)
+def test_what_is_wrong_with_a_body_is_said(caller, body, message, reason):
+    status, said = caller.answer("POST", "/evaluators/create", body)
+
+    answer = json.loads(said)
+    assert (status, answer["__type"], answer["reason"]) == (400, "ValidationException", reason)
+    assert answer["message"].startswith(message)
+
+
+@pytest.mark.parametrize("text", ["", "-", "x", "1.5", "--1", "1" * 19])
+def test_a_number_of_a_query_has_eighteen_digits_at_most(caller, text):
+    status, said = caller.answer("GET", f"/evaluations/batch-evaluate?maxResults={text}&other=1")
+
+    assert status == 400
+    assert json.loads(said)["fieldList"] == [{"name": "maxResults", "message": "Member must be an integer"}]
+
+
+def test_nul_which_no_database_stores_is_replaced_and_members_of_the_path_win(caller, calm):
+    made = calm.control.create_evaluator(evaluatorName="nul", level="TRACE", evaluatorConfig=JUDGE)
+    body = json.dumps({"description": "a\0b", "evaluatorId": "other-0123456789"}).encode()
+
+    assert caller.status("PUT", f"/evaluators/{made['evaluatorId']}", body) == 202
+
+    found = calm.control.get_evaluator(evaluatorId=made["evaluatorId"])
+    assert found["description"] == "a\ufffdb"
 
 
 def test_a_giant_body_is_refused(caller):
@@ -198,5 +243,7 @@ def test_hostile_text_is_kept_and_told_as_it_is(calm):
 @pytest.mark.parametrize(
     "path", ["/evaluations/batch-evaluate/a/b/c", "/evaluators/a/b", "/evaluations/evaluate/"]
 )
-def test_a_path_of_no_operation_is_not_found_or_refused(caller, method, path):
-    assert caller.status(method, path) in (400, 404)
+def test_a_path_of_no_operation_is_not_found_and_an_empty_id_is_refused(caller, method, path):
+    is_operation = (method, path) == ("POST", "/evaluations/evaluate/")
+
+    assert caller.status(method, path) == (400 if is_operation else 404)

@@ -65,17 +65,83 @@ def test_sessions_that_failed_alike_are_put_together_with_what_shows_it(serve):
     assert (job["status"], job["insights"]) == ("COMPLETED", [FAILURES])
     assert job["evaluationResults"]["evaluatorSummaries"] == []
     (family,) = job["failureAnalysisResult"]["failures"]
-    assert (family["name"], family["affectedSessionCount"]) == ("execution error", 2)
-    (kind,) = family["subCategories"]
-    (cause,) = kind["rootCauses"]
-    assert (kind["name"], cause["affectedSessionCount"]) == ("tool schema", 2)
-    places = {each["sessionId"]: each["failureSpans"][0] for each in cause["affectedSessions"]}
-    assert places["s-1"]["traceId"] == trace_id("s-1")
-    assert places["s-1"]["spanId"] == tool_span_id("s-1", 0, 0)
-    assert places["s-1"]["signals"][0]["category"] == SCHEMA
+    (kind,) = family.pop("subCategories")
+    (cause,) = kind.pop("rootCauses")
+    meaning = "a tool was called with arguments its schema does not allow"
+    head = {"clusterId": 1, "description": meaning, "affectedSessionCount": 2}
+    assert family == {**head, "name": "execution error"} and kind == {**head, "name": "tool schema"}
+    sessions = {each["sessionId"]: each for each in cause.pop("affectedSessions")}
+    assert cause.pop("name").lower().rstrip(".") == "sum sent as text"
+    assert cause == {
+        "clusterId": 1,
+        "rootCause": "The sum was sent as a text.",
+        "recommendation": "Describe the field.",
+        "affectedSessionCount": 2,
+    }
+    evidence = "Tool (failed): no such field"
+    assert set(sessions) == {"s-1", "s-2"} and sessions["s-1"] == {
+        "sessionId": "s-1",
+        "explanation": "The sum was sent as a text.",
+        "fixType": "tool",
+        "recommendation": "Describe the field.",
+        "failureSpans": [
+            {
+                "spanId": tool_span_id("s-1", 0, 0),
+                "traceId": trace_id("s-1"),
+                "signals": [{"category": SCHEMA, "evidence": evidence, "confidence": 0.9}],
+            }
+        ],
+    }
     (result,) = job["insightResults"]
-    assert {each["sessionId"] for each in result["sampleSessions"]} == {"s-1", "s-2"}
-    assert result["rootCauses"][0]["suggestedFix"] == "Describe the field."
+    assert (result["type"], result["name"], result["affectedSessionCount"]) == (
+        "FAILURE",
+        "execution error: tool schema",
+        2,
+    )
+    samples = {each["sessionId"]: each["findings"] for each in result["sampleSessions"]}
+    assert set(samples) == {"s-1", "s-2"} and samples["s-1"] == [
+        {
+            "description": evidence,
+            "category": SCHEMA,
+            "confidence": 0.9,
+            "targetId": tool_span_id("s-1", 0, 0),
+            "targetType": "SPAN_ID",
+        }
+    ]
+    (cause,) = result["rootCauses"]
+    assert cause["suggestedFix"] == "Describe the field."
+
+
+def test_what_the_judge_left_out_is_not_said_and_long_texts_are_cut(serve):
+    bare = {"evidence": "x" * 900, "category": SCHEMA, "confidence": 0, "turn": 1}
+    long = dict.fromkeys(("root_cause_name", "root_cause", "recommendation"), "y" * 9000)
+    rules = [
+        {"match": "It broke too", "reply": failed("execution-error-category-timeout", "", **long)},
+        {"match": "It broke", "reply": json.dumps(bare)},
+        {"reply": failed("none", "", turn=0)},
+    ]
+
+    job = judged(serve, rules, [FAILURES])
+
+    (family,) = job["failureAnalysisResult"]["failures"]
+    assert family["description"] == (
+        "a tool was called with arguments its schema does not allow; something took too long and was given up"
+    )
+    assert [(kind["name"], kind["clusterId"]) for kind in family["subCategories"]] == [
+        ("tool schema", 1),
+        ("timeout", 2),
+    ]
+    (cause,) = family["subCategories"][0]["rootCauses"]
+    (session,) = cause["affectedSessions"]
+    told = [cause[name] for name in ("name", "rootCause", "recommendation")]
+    told += [session[name] for name in ("explanation", "fixType", "recommendation")]
+    assert set(told) == {"not said"}
+    schema, timeout = job["insightResults"]
+    ((finding,),) = (each["findings"] for each in schema["sampleSessions"])
+    assert (finding["description"], finding["confidence"]) == ("x" * 500, 0.0)
+    assert (finding["targetId"], finding["targetType"]) == (trace_id("s-1"), "TRACE_ID")
+    (cause,) = timeout["rootCauses"]
+    assert [len(cause[name]) for name in ("name", "explanation", "suggestedFix")] == [200, 4000, 4000]
 
 
 def test_what_users_wanted_and_how_it_was_gone_about_is_told_beside_scores(serve):
@@ -91,10 +157,14 @@ def test_what_users_wanted_and_how_it_was_gone_about_is_told_beside_scores(serve
     job = judged(serve, rules, [INTENT, SUMMARY], evaluators=[refusal])
 
     (intent,) = job["userIntentResult"]["userIntents"]
-    assert (intent["name"], intent["affectedSessionCount"]) == ("Add numbers", 3)
-    assert intent["affectedSessions"][0]["userMessages"] == ["Add 15 and 27."]
+    sessions = sorted(intent.pop("affectedSessions"), key=lambda each: each["sessionId"])
+    head = {"clusterId": 1, "affectedSessionCount": 3}
+    assert intent == {**head, "name": "Add numbers", "description": "A sum of two numbers."}
+    assert sessions[0] == {"sessionId": "s-1", "userMessages": ["Add 15 and 27."]}
     (summary,) = job["executionSummaryResult"]["executionSummaries"]
-    assert summary["affectedSessions"][0]["finalOutcome"] == "A sum."
+    sessions = sorted(summary.pop("affectedSessions"), key=lambda each: each["sessionId"])
+    assert {**head, "name": "Call a calculator"}.items() <= summary.items()
+    assert sessions[0] == {"sessionId": "s-1", "approachTaken": "One call.", "finalOutcome": "A sum."}
     assert [each["evaluatorId"] for each in job["evaluationResults"]["evaluatorSummaries"]] == [
         "Builtin.Refusal"
     ]

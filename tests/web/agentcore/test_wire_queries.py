@@ -5,7 +5,6 @@ import re
 import time
 from datetime import UTC, datetime
 
-import httpx2 as httpx
 import pytest
 from wire_server import refused, told
 from wire_spans import spans
@@ -303,18 +302,6 @@ def test_the_rows_of_a_query_are_read_in_pages_for_half_an_hour(lines, clock):
         "ResourceNotFoundException",
         "There is no such query; its results are kept a while.",
     )
-
-
-def test_the_rows_of_a_hundred_queries_are_kept(at_noon, lines):
-    first, second = start(lines), start(lines)
-    request = {"logGroupName": GROUP, **WINDOW, "queryString": "fields @message"}
-    with httpx.Client(base_url=at_noon.url, headers={"X-Amz-Target": "Logs_20140328.StartQuery"}) as client:
-        for _ in range(98):
-            assert client.post("/", json=request).status_code == 200
-    assert lines.get_query_results(queryId=first)["status"] == "Complete"
-    start(lines)
-    assert refused(lines.get_query_results, queryId=first).code == "ResourceNotFoundException"
-    assert lines.get_query_results(queryId=second)["status"] == "Complete"
 
 
 def test_a_query_has_ended_when_it_could_be_stopped(lines):

@@ -1,6 +1,7 @@
 """Who may call: signatures are checked against the keys that are configured, and nothing passes unsigned."""
 
 import http.client
+import json
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit
 
@@ -9,19 +10,17 @@ from botocore import UNSIGNED
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
-from botocore.exceptions import ClientError
-from wire_server import KEY, SECRET
+from wire_server import KEY, SECRET, refused
 
+from proctor.config import ServeToken
 from waiting import TIME_LIMIT_SECONDS
 
 TOKEN = "a-token-of-this-server"
 
 
 def refusal(call, **members):
-    with pytest.raises(ClientError) as caught:
-        call(**members)
-    answer = caught.value.response
-    return answer["Error"]["Code"], answer["ResponseMetadata"]["HTTPStatusCode"]
+    found = refused(call, **members)
+    return found.code, found.status
 
 
 def sent(served, method="GET", path="/evaluations/batch-evaluate", body=b"", headers=None, host=None):
@@ -182,3 +181,31 @@ def test_a_page_of_another_site_cannot_call(served):
     headers = {"Origin": "http://evil.example", "Content-Type": "text/plain"}
 
     assert sent(served, "POST", "/evaluators/create", b"{}", headers)[0] == 403
+
+
+def bearer(token):
+    return {"Authorization": f"Bearer {token}"}
+
+
+def test_an_address_that_tries_many_tokens_is_throttled_and_noted(serve):
+    served = serve(token=TOKEN)
+    for _ in range(9):
+        assert sent(served) == (403, "MissingAuthenticationTokenException")
+    assert sent(served, headers=bearer(TOKEN))[0] == 200, "a call without a token is no guess"
+
+    for number in range(6):
+        assert sent(served, headers=bearer(f"wrong{number}")) == (401, "UnauthorizedException")
+    assert sent(served, headers=bearer(TOKEN)) == (429, "ThrottlingException")
+    lines = (served.site.data_folder / "audit.jsonl").read_text().splitlines()
+    assert {json.loads(line)["act"] for line in lines} == {"signature for ListBatchEvaluations"}
+
+
+def test_an_operation_needs_its_role_and_a_missing_role_is_no_guess(serve):
+    viewer = ServeToken(name="viewer", role="view", token="v" * 32)
+    served = serve(token=TOKEN, tokens=[viewer])
+    start = ("POST", "/evaluations/batch-evaluate", b"{}")
+    for _ in range(9):
+        assert sent(served, *start, headers=bearer("v" * 32)) == (403, "AccessDeniedException")
+
+    assert sent(served, headers=bearer("v" * 32))[0] == 200
+    assert sent(served, *start, headers=bearer(TOKEN)) == (400, "ValidationException")
