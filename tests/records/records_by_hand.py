@@ -45,6 +45,19 @@ def model_calls(session: Session) -> list[ModelCall]:
     return [each for each in events(session) if isinstance(each, ModelCall)]
 
 
+def told(session: Session) -> list[tuple[Any, ...]]:
+    """The events of a session: texts, models, tools with their results."""
+    found: list[tuple[Any, ...]] = []
+    for event in events(session):
+        if isinstance(event, Message):
+            found.append((event.role, event.content))
+        elif isinstance(event, ModelCall):
+            found.append(("model", event.model))
+        else:
+            found.append(("call", event.name, event.result, event.success))
+    return found
+
+
 def order(session: Session) -> list[str]:
     """What kinds of events there are, turn by turn, as in `M a t`."""
     letters = {"user": "u", "assistant": "a", "system": "s", "tool": "t"}

@@ -5,6 +5,7 @@ from records_by_hand import (
     claude_answer,
     claude_entry,
     claude_lines,
+    events,
     model_calls,
     only,
     order,
@@ -14,7 +15,7 @@ from records_by_hand import (
     write_lines,
 )
 
-from proctor.session import ToolCall, Usage
+from proctor.session import Message, ToolCall, Usage
 
 TEXT = {"type": "text", "text": "Well."}
 
@@ -118,7 +119,9 @@ def test_a_session_the_user_broke_off_is_aborted(tmp_path):
     session = read(tmp_path, [*claude_lines(), stopped])
 
     assert (session.status, session.end_reason) == ("error", "aborted")
-    assert order(session) == ["uMaTMa"]
+    assert order(session) == ["uMaTMa"] and "the user interrupted it" in session.notes
+    again = [claude_entry("user", "And now?", "10.000"), claude_answer("msg_3", TEXT, "11.000", 2)]
+    assert read(tmp_path, [*claude_lines(), stopped, *again]).end_reason == "completed"
 
 
 def test_a_file_that_is_still_being_written_is_read_as_far_as_it_goes(tmp_path):
@@ -156,3 +159,27 @@ def test_old_files_name_what_a_call_cost(tmp_path):
     first, _ = model_calls(read(tmp_path, lines))
 
     assert (first.cost_usd, first.price_source) == (0.25, "agent")
+
+
+def test_another_agent_is_named_in_the_middle_of_a_session(tmp_path):
+    aside = claude_answer("msg_3", TEXT, "06.000", 2, isSidechain=True)
+
+    session = read(tmp_path, [*claude_lines(), aside])
+
+    said = [event for event in events(session) if isinstance(event, Message)]
+    assert [message.name for message in said] == ["", "", "", "subagent"]
+
+
+def test_model_calls_stand_where_their_messages_begin(tmp_path):
+    def answered(text, number, at):
+        return claude_answer(number, {"type": "text", "text": text}, at, 1)
+
+    lines = [
+        claude_entry("user", "q", "01.000"),
+        answered("a", "z", "02.000"),
+        answered("b", "z", "03.000"),
+        answered("c", "y", "04.000"),
+        answered("d", "x", "05.000"),
+    ]
+
+    assert order(read(tmp_path, lines)) == ["uMaaMaMa"]

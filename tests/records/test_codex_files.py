@@ -12,11 +12,14 @@ from records_by_hand import (
     only,
     order,
     spoken,
+    told,
     tool_calls,
     write_lines,
 )
 
-from proctor.session import Usage
+from proctor.session import ModelCall, Usage
+
+EXITED = "\nExit code: 0"
 
 
 def read(tmp_path, lines, name=f"rollout-2026-03-01T10-00-00-{THREAD}"):
@@ -55,18 +58,6 @@ def test_a_count_that_is_said_again_is_counted_once(tmp_path):
     assert [(call.model, call.usage) for call in calls] == [("gpt-5-codex", used)] * 2
 
 
-def test_where_each_response_is_counted_the_running_count_is_not(tmp_path):
-    lines = codex_lines()
-    usage = {"input_tokens": 70, "output_tokens": 3}
-    lines.insert(7, codex_line("token_usage_record", {"usage": usage}, "01.150"))
-    lines.insert(12, codex_line("token_usage_record", {"usage": usage}, "03.050"))
-
-    session = read(tmp_path, lines)
-
-    assert [call.usage.input_tokens for call in model_calls(session)] == [70, 70]
-    assert order(session) == ["ssuMTMa"]
-
-
 def test_a_turn_that_ended_in_an_error_says_why(tmp_path):
     lines = codex_lines()
     lines[-1]["payload"]["error"] = {"message": "unexpected status 401"}
@@ -78,16 +69,6 @@ def test_a_turn_that_ended_in_an_error_says_why(tmp_path):
         "model_failed",
         "unexpected status 401",
     )
-
-
-def test_a_turn_without_an_end_was_interrupted_and_an_aborted_one_aborted(tmp_path):
-    cut = read(tmp_path, codex_lines()[:9])
-    aborted = read(
-        tmp_path, [*codex_lines()[:-1], codex_line("event_msg", {"type": "turn_aborted"}, "04.000")]
-    )
-
-    assert (cut.status, cut.end_reason) == ("error", "interrupted")
-    assert (aborted.status, aborted.end_reason) == ("error", "aborted")
 
 
 def test_each_turn_is_a_step(tmp_path):
@@ -131,6 +112,10 @@ def test_old_files_without_envelopes_are_read_too(tmp_path):
         ('{"output": "made", "metadata": {"exit_code": "0"}}', None, None),
         ('{"output": 3, "metadata": {"exit_code": 0}}', None, None),
         ("{broken", "{broken", None),
+        ("Process exited with code 1", None, False),
+        # The exit code stands in the first 2000 characters.
+        ("x" * (2000 - len(EXITED)) + EXITED, None, True),
+        ("x" * (2001 - len(EXITED)) + EXITED, None, None),
     ],
 )
 def test_an_output_in_json_is_unpacked_when_it_has_text_and_an_exit_code(tmp_path, output, result, success):
@@ -159,3 +144,61 @@ def test_its_other_tools_are_calls_as_well(tmp_path):
         ("web_search", True),
     ]
     assert calls[1].args == {"input": "*** Begin Patch"}
+
+
+def item(kind, **more):
+    return {"type": "response_item", "payload": {"type": kind, **more}}
+
+
+def happened(kind, **more):
+    return {"type": "event_msg", "payload": {"type": kind, **more}}
+
+
+ASKED = item("message", role="user", content="q")
+ANSWERED = item("message", role="assistant", content="a")
+CALLED = item("function_call", name="f", arguments="{}", call_id="1")
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ([ASKED, ANSWERED], "completed"),
+        ([ASKED], "interrupted"),
+        ([ASKED, CALLED], "interrupted"),
+        ([ASKED, CALLED, item("function_call_output", call_id="1", output="r")], "completed"),
+        ([happened("task_started"), ASKED, ANSWERED], "interrupted"),
+        ([happened("task_started"), ASKED, ANSWERED, happened("task_complete")], "completed"),
+        ([ASKED, ANSWERED, happened("turn_aborted")], "aborted"),
+        ([ASKED, ANSWERED, happened("error", message="no")], "model_failed"),
+        ([ASKED, happened("error", message="no"), happened("task_started"), ANSWERED], "interrupted"),
+    ],
+)
+def test_how_a_session_of_codex_ended(tmp_path, lines, reason):
+    session = read(tmp_path, lines)
+    assert (session.end_reason, session.status) == (reason, "success" if reason == "completed" else "error")
+
+
+def counted(total):
+    info = {"total_token_usage": {"input_tokens": total}, "last_token_usage": {"input_tokens": total}}
+    return happened("token_count", info=info)
+
+
+def test_running_counts_and_those_of_responses_tell_of_the_same_calls(tmp_path):
+    recorded = {"type": "token_usage_record", "payload": {"usage": {"input_tokens": 9}}}
+    running = read(tmp_path, [ASKED, ANSWERED, counted(3), counted(3), counted(5)])
+    both = read(tmp_path, [ASKED, ANSWERED, counted(3), recorded, recorded])
+
+    def tokens(session):
+        events = (each.event for step in session.steps for each in step.events)
+        return [event.usage.input_tokens for event in events if isinstance(event, ModelCall)]
+
+    assert sorted(tokens(running)) == [3, 5]
+    assert tokens(both) == [9, 9]
+    assert [kind for kind, *_ in told(running)][:2] == ["user", "model"]
+
+
+def test_a_session_without_an_id_has_that_of_its_file(tmp_path):
+    assert read(tmp_path, [ASKED, ANSWERED]).external_id == THREAD
+    assert read(tmp_path, [ASKED, ANSWERED], name="rollout-y").external_id == "rollout-y"
+    meta = {"type": "session_meta", "payload": {"id": "own"}}
+    assert read(tmp_path, [meta, ASKED, ANSWERED]).external_id == "own"

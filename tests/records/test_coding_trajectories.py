@@ -12,6 +12,7 @@ from records_by_hand import (
     sessions,
     spoken,
     swe_agent,
+    told,
     tool_calls,
     write_json,
 )
@@ -73,6 +74,7 @@ def test_actions_of_old_are_its_own_commands_or_the_shells(tmp_path):
         ("exit_context", "fail", "agent_failed"),
         ("exit_api", "error", "model_failed"),
         ("exit_total_execution_time", "timeout", "timeout"),
+        ("odd", "fail", "agent_failed"),
         (None, "error", "interrupted"),
     ],
 )
@@ -91,6 +93,8 @@ def test_how_swe_agent_ended_is_told_in_our_words(tmp_path, said, status, reason
         ("exp/t-1/report.json", {"t-1": {"resolved": True}}, True),
         ("exp/results.json", {"resolved_ids": ["t-1"], "submitted_ids": ["t-1"]}, True),
         ("exp/results.json", {"resolved_ids": ["other"]}, False),
+        ("exp/t-1/results.json", {"resolved": ["t-1"]}, True),
+        ("exp/t-1/report.json", {"t-1": {"resolved": False}}, False),
     ],
 )
 def test_whether_it_was_resolved_comes_from_the_report_beside_it(tmp_path, report, document, resolved):
@@ -101,6 +105,58 @@ def test_whether_it_was_resolved_comes_from_the_report_beside_it(tmp_path, repor
 
     assert session.scores == [Score(evaluator="resolved", value=float(resolved))]
     assert session.status == ("success" if resolved else "fail")
+
+
+@pytest.mark.parametrize(
+    ("stats", "cost", "notes"),
+    [
+        ({"tokens_sent": 5, "tokens_received": 6, "instance_cost": 0.5, "api_calls": 1}, 0.5, 0),
+        ({"tokens_sent": 5, "instance_cost": 0, "api_calls": 2}, None, 1),
+        ({"instance_cost": 0.5}, 0.5, 0),
+    ],
+)
+def test_the_sums_of_a_run_come_first(tmp_path, stats, cost, notes):
+    document = swe_agent()
+    document["info"]["model_stats"] = stats
+
+    session = only("swe-agent", write_json(tmp_path / "t.traj", document))
+
+    call = events(session)[0]
+    assert (call.cost_usd, call.price_source) == (cost, "" if cost is None else "agent")
+    assert call.usage.input_tokens == stats.get("tokens_sent", 0)
+    assert len(session.notes) == notes
+
+
+def test_a_run_without_sums_has_no_model_call(tmp_path):
+    document = swe_agent()
+    document["info"]["model_stats"] = {"api_calls": 5}
+
+    assert model_calls(only("swe-agent", write_json(tmp_path / "t.traj", document))) == []
+
+
+def test_a_history_without_a_trajectory_is_told_message_by_message(tmp_path):
+    called = {"id": "1", "function": {"name": "f", "arguments": "{}"}}
+    history = [
+        {"role": "user", "content": "demo", "is_demo": True},
+        {"role": "user", "content": "fix it", "action": "ls"},
+        {"role": "assistant", "content": "look", "action": "ls -l"},
+        {"role": "tool", "content": "a.txt", "tool_call_ids": [""]},
+        {"role": "assistant", "content": "call", "action": "ls", "tool_calls": [called]},
+        {"role": "assistant", "content": "done", "action": " "},
+    ]
+    document = {"trajectory": [], "history": history, "info": {}}
+
+    session = only("swe-agent", write_json(tmp_path / "t.traj", document))
+
+    assert told(session) == [
+        ("user", "fix it"),
+        ("assistant", "look"),
+        ("call", "bash", "a.txt", None),
+        ("assistant", "call"),
+        ("call", "f", "", None),
+        ("assistant", "done"),
+    ]
+    assert (session.status, session.end_reason) == ("success", "completed")
 
 
 def test_of_several_attempts_the_chosen_one_is_told(tmp_path):
@@ -141,6 +197,22 @@ def test_mini_swe_agents_first_generation_had_its_commands_in_the_text(tmp_path)
 
     assert order(session) == ["suaTa"]
     assert tool_calls(session) == [ToolCall(name="bash", args={"command": "ls"}, success=True, result=result)]
+
+
+def test_results_of_commands_follow_the_message_with_the_commands(tmp_path):
+    acted = {"role": "assistant", "content": "", "extra": {"actions": [{"command": "a"}, {"command": "b"}]}}
+    failed = {"role": "user", "content": " <returncode>1</returncode>"}
+    noted = {"role": "user", "content": "seen", "extra": {"returncode": 0}}
+    plain = {"role": "user", "content": "go on"}
+    document = mini_swe_agent() | {"messages": [failed, acted, plain, failed, noted, failed, plain]}
+
+    session = only("mini-swe-agent", write_json(tmp_path / "t.traj.json", document))
+
+    assert [(call.args["command"], call.success) for call in tool_calls(session)] == [
+        ("a", False),
+        ("b", True),
+    ]
+    assert [text for _, text in spoken(session)] == [failed["content"], "go on", failed["content"], "go on"]
 
 
 def test_a_file_that_each_run_overwrites_is_another_session_each_time(tmp_path):
@@ -211,6 +283,75 @@ def test_what_a_trajectory_repeats_of_an_earlier_one_happened_once(tmp_path):
     document["steps"][1]["is_copied_context"] = True
 
     assert len(events(only("atif", write_json(tmp_path / "t.json", document)))) == 3
+
+
+def trajectory(*steps, **more):
+    return {"schema_version": "ATIF-v1", "session_id": "s", "steps": list(steps), **more}
+
+
+def of_atif(tmp_path, document):
+    return sessions("atif", write_json(tmp_path / "trajectory.json", document))
+
+
+def test_empty_messages_are_kept_only_of_our_own_exports(tmp_path):
+    silent = {"source": "agent", "message": "", "extra": {"proctor": {"is_silent": True}}}
+    empty = {"source": "agent", "message": ""}
+    said = {"source": "user", "message": "q"}
+    (theirs,) = of_atif(tmp_path, trajectory(said, empty, silent))
+    (ours,) = of_atif(tmp_path, trajectory(said, empty, silent, extra={"proctor": {"name": "n"}}))
+    assert told(theirs) == [("user", "q")]
+    assert told(ours) == [("user", "q"), ("assistant", "")]
+
+
+def test_turns_begin_with_the_user_or_where_our_own_exports_say(tmp_path):
+    steps = [{"source": source, "message": source} for source in ("user", "agent", "user", "agent")]
+    (theirs,) = of_atif(tmp_path, trajectory(*steps))
+    assert [len(step.events) for step in theirs.steps] == [2, 2]
+    (ours,) = of_atif(tmp_path, trajectory(*steps, extra={"proctor": {"name": "n"}}))
+    assert [len(step.events) for step in ours.steps] == [4]
+    steps[1]["extra"] = {"proctor": {"turn": "t2"}}
+    (ours,) = of_atif(tmp_path, trajectory(*steps, extra={"proctor": {"name": "n"}}))
+    assert [len(step.events) for step in ours.steps] == [1, 3]
+    assert ours.steps[1].trace_id == "t2"
+
+
+def test_model_calls_and_tools_of_a_step(tmp_path):
+    step = {
+        "source": "agent",
+        "message": "a",
+        "timestamp": "2026-01-01T00:00:02+00:00",
+        "metrics": {
+            "prompt_tokens": 5,
+            "cached_tokens": 2,
+            "completion_tokens": 3,
+            "cost_usd": 0.5,
+            "extra": {"reasoning_tokens": 1},
+        },
+        "tool_calls": [
+            {"tool_call_id": "1", "function_name": "f", "arguments": {}, "extra": {"success": False}},
+            {"tool_call_id": "2", "function_name": "g", "arguments": {}},
+            {"tool_call_id": "3", "function_name": "h", "arguments": {}},
+        ],
+        "observation": {
+            "results": [
+                {"source_call_id": "1", "content": "x", "extra": {"is_error": False}},
+                {"source_call_id": "2", "content": "y", "extra": {"is_error": False}},
+                {"source_call_id": "3", "content": "z"},
+            ]
+        },
+    }
+    copied = {"source": "user", "message": "again", "is_copied_context": True}
+    (session,) = of_atif(tmp_path, trajectory(copied, step, agent={"name": "a", "model_name": "m"}))
+    assert told(session) == [
+        ("model", "m"),
+        ("assistant", "a"),
+        ("call", "f", "x", False),
+        ("call", "g", "y", True),
+        ("call", "h", "z", None),
+    ]
+    call = session.steps[0].events[0].event
+    assert call.usage == Usage(input_tokens=5, cached_tokens=2, output_tokens=3, reasoning_tokens=1)
+    assert (call.cost_usd, call.price_source) == (0.5, "agent")
 
 
 @pytest.mark.parametrize(

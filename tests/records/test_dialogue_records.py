@@ -1,5 +1,6 @@
 """Results of tau-bench, and PatientHub's sessions, as sessions."""
 
+import pytest
 from records_by_hand import (
     model_calls,
     only,
@@ -70,6 +71,61 @@ def test_a_simulation_of_tau2_is_a_session_with_its_reward_in_parts(tmp_path):
         ("COMMUNICATE", 0.0),
     ]
     assert (session.finished_at - session.started_at).total_seconds() == 60
+
+
+@pytest.mark.parametrize(
+    ("trial", "repeat"),
+    [(0, 1), (4, 5), ("", None), ("x", None), (999_999_999, 10**9), ("1" * 10, None), (-1, None)],
+)
+def test_trials_are_counted_from_0(tmp_path, trial, repeat):
+    session = only("tau-bench", write_json(tmp_path / FILE, [tau_run() | {"trial": trial}]))
+
+    assert session.repeat == repeat
+
+
+@pytest.mark.parametrize(
+    ("reward", "status"),
+    [(None, "success"), (1, "success"), (1 - 1e-7, "success"), (0.999, "fail"), (0, "fail")],
+)
+def test_a_reward_of_1_is_a_pass(tmp_path, reward, status):
+    assert only("tau-bench", write_json(tmp_path / FILE, [tau_run(reward=reward)])).status == status
+
+
+@pytest.mark.parametrize(
+    ("more", "calls"),
+    [
+        ({}, []),
+        ({"cost": 0}, []),
+        ({"cost": 0.5}, [(0.5, 0)]),
+        ({"usage": {"prompt_tokens": 3, "completion_tokens": 2}}, [(None, 5)]),
+        ({"usage": {"prompt_tokens": 3, "completion_tokens": 2}, "cost": 0}, [(0, 5)]),
+    ],
+)
+def test_a_call_is_recorded_if_its_cost_or_its_tokens_are_known(tmp_path, more, calls):
+    document = tau2()
+    document["simulations"][0]["messages"] = [{"role": "assistant", "content": "hi", **more}]
+
+    found = model_calls(only("tau-bench", write_json(tmp_path / "results.json", document)))
+
+    assert [(call.cost_usd, call.usage.total_tokens) for call in found] == calls
+
+
+def test_a_simulation_without_messages_or_an_end_says_so(tmp_path):
+    document = tau2()
+    (simulation,) = document["simulations"]
+    del simulation["end_time"]
+    simulation |= {"trial": 1, "termination_reason": "user_error"}
+    simulation["messages"][-1]["timestamp"] = "2026-03-01T10:00:30"
+    session = only("tau-bench", write_json(tmp_path / "results.json", document))
+    assert (session.name, session.task, session.repeat) == ("task roaming, trial 1", "roaming", 2)
+    assert (session.status, session.end_reason, session.error) == ("error", "model_failed", "user_error")
+    assert (session.finished_at - session.started_at).total_seconds() == 30
+    assert session.attributes["user_model"] == "gpt-4.1-mini" and session.factors == {"domain": "telecom"}
+
+    simulation |= {"messages": [], "policy": "own", "termination_reason": "max_steps"}
+    empty = only("tau-bench", write_json(tmp_path / "results.json", document))
+    assert spoken(empty) == [("system", "own")] and (empty.status, empty.error) == ("fail", "")
+    assert empty.notes == ["it has no messages: what was spoken is not read"]
 
 
 def test_what_tau2s_user_did_is_not_taken_for_the_agents_work(tmp_path):

@@ -129,7 +129,7 @@ def written(format_, some, folder):
 
 
 @pytest.mark.parametrize("format_", [atif, inspect])
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(session=recorded())
 def test_what_was_exported_comes_back_as_it_was(format_, session):
     kind = format_.__name__.rpartition(".")[2]
@@ -233,7 +233,7 @@ TRAJECTORY = {
 AGENTS_ONLY = {"model_name", "reasoning_content", "tool_calls", "metrics"}
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(session=recorded())
 def test_a_trajectory_keeps_the_rules_of_its_format(session):
     trajectory = json.loads(json.dumps(atif.trajectory_of(session)))

@@ -10,7 +10,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from records_by_hand import inspect_header, write_eval, write_every_kind
 
-from proctor.records import find_kind, kind_names, recognised
+from proctor.errors import NotFound
+from proctor.records import (
+    _reading,
+    atif,
+    claude_code,
+    codex,
+    find_kind,
+    inspect,
+    kind_names,
+    mini_swe_agent,
+    patienthub,
+    recognised,
+    swe_agent,
+    tau_bench,
+)
 from proctor.session import Message, Session, Unreadable
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -182,3 +196,90 @@ def test_other_peoples_files_are_recognised_as_none(tmp_path):
     for name, text in others.items():
         (tmp_path / name).write_text(text)
         assert recognised(tmp_path / name) is None, name
+
+
+RECOGNIZED = {
+    (inspect, "a.json"): ['"eval"', '"task_id"', '"dataset"', '"status"'],
+    (atif, "a.json"): ['"ATIF-v1"'],
+    (claude_code, "a.jsonl"): ['"sessionId"', '"parentUuid"'],
+    (claude_code, "b.jsonl"): ['"sessionId"', '"leafUuid"'],
+    (codex, "a.jsonl"): ['"payload"', '"session_meta"'],
+    (codex, "rollout-1.jsonl"): ['"instructions"'],
+    (mini_swe_agent, "a.json"): ["{", '"mini_version"'],
+    (patienthub, "a.json"): ['"profile"', '"messages"', '"role"', '"therapist"'],
+    (patienthub, "b.json"): ['"profile"', '"messages"', '"role"', '"client"'],
+    (tau_bench, "a.json"): ["[", '"task_id"', '"reward"'],
+    (tau_bench, "b.json"): ['"num_trials"', '"agent_info"', '"user_info"'],
+}
+
+
+@pytest.mark.parametrize(("reader", "name"), list(RECOGNIZED))
+def test_a_record_is_known_by_all_words_of_its_beginning(tmp_path, reader, name):
+    words = RECOGNIZED[reader, name]
+    file = tmp_path / name
+    file.write_text(" ".join(words))
+    assert reader.recognises(file) is True
+    other = tmp_path / "other.txt"
+    other.write_text(" ".join(words))
+    assert not reader.recognises(other)
+    for missing in words:
+        file.write_text(" ".join(word for word in words if word != missing))
+        assert not reader.recognises(file)
+    assert not reader.recognises(tmp_path / f"absent-{name}")
+
+
+def test_records_known_by_their_names(tmp_path):
+    for reader, name, good, bad in (
+        (inspect, "a.eval", "PK", "eval"),
+        (swe_agent, "a.traj", " {", "["),
+        (mini_swe_agent, f"a{mini_swe_agent.SUFFIXES[0]}", "[", "x"),
+    ):
+        file = tmp_path / name
+        file.write_text(good)
+        assert reader.recognises(file)
+        file.write_text(bad)
+        assert not reader.recognises(file)
+    summary = tmp_path / patienthub.SUMMARY
+    summary.write_text(" ".join(RECOGNIZED[patienthub, "a.json"]))
+    assert not patienthub.recognises(summary)
+
+
+def test_a_folder_of_results_has_simulations_and_results(tmp_path):
+    assert not tau_bench.recognises(tmp_path)
+    (tmp_path / "simulations").mkdir()
+    assert not tau_bench.recognises(tmp_path)
+    (tmp_path / "results.json").write_text(" ".join(RECOGNIZED[tau_bench, "b.json"]))
+    assert tau_bench.recognises(tmp_path)
+    (tmp_path / "simulations").rmdir()
+    assert not tau_bench.recognises(tmp_path)
+
+
+def test_a_kind_that_is_misspelt_is_suggested():
+    with pytest.raises(NotFound, match=r"no kind of record `codx`\nDid you mean `codex`\? There are: atif, "):
+        find_kind("codx")
+    with pytest.raises(NotFound, match=r"`q`\nThere are: "):
+        find_kind("q")
+    assert "mini-swe-agent" in kind_names() == sorted(kind_names())
+
+
+@pytest.mark.parametrize(("size", "problems"), [(1 << 20, []), ((1 << 20) + 1, ["it is larger than 1 MB"])])
+def test_a_file_is_read_up_to_a_size(good, monkeypatch, size, problems):
+    # White box: the real limit is a gigabyte.
+    monkeypatch.setattr(_reading, "MOST_BYTES", 1 << 20)
+    path = good["atif"]
+    path.write_bytes(path.read_bytes().ljust(size))
+
+    assert [each.problem for each in read("atif", path) if isinstance(each, Unreadable)] == problems
+
+
+def test_a_packed_member_that_is_encrypted_is_named(good):
+    data = bytearray(good["inspect"].read_bytes())
+    for mark, at in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        place = data.find(mark)
+        while place >= 0:
+            data[place + at] |= 1
+            place = data.find(mark, place + 1)
+    good["inspect"].write_bytes(data)
+
+    (problem,) = read("inspect", good["inspect"])
+    assert "is encrypted" in problem.problem

@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+from datetime import UTC, datetime
 
 import pytest
 from backports import zstd
@@ -15,14 +16,14 @@ from records_by_hand import (
     problems,
     sessions,
     spoken,
+    told,
     tool_calls,
     write_eval,
     write_json,
 )
 
-from proctor.records import _reading, find_kind
-from proctor.score import Score
-from proctor.session import ToolCall, Usage
+from proctor.records import _reading, find_kind, inspect
+from proctor.session import ToolCall
 
 
 def test_a_sample_is_a_session_whether_the_log_is_packed_or_not(tmp_path):
@@ -49,68 +50,6 @@ def test_the_conversation_is_told_with_the_calls_and_tools_behind_it(tmp_path):
         ToolCall(name="add", args={"x": 2, "y": 2}, success=True, result="4", duration_ms=200, call_id="t1")
     ]
     assert [tool["name"] for tool in session.tools] == ["add"]
-
-
-def test_calls_have_tokens_cost_and_latency_with_the_cache_in_the_prompt(tmp_path):
-    call = model_calls(only("inspect", write_eval(tmp_path / "a.eval", inspect_sample())))[0]
-
-    assert call.usage == Usage(input_tokens=50, cached_tokens=30, output_tokens=5)
-    assert (call.cost_usd, call.latency_ms) == (0.0005, 1500)
-
-
-@pytest.mark.parametrize(
-    ("value", "scores"),
-    [
-        ("C", [(1.0, "C", "")]),
-        ("I", [(0.0, "I", "")]),
-        ("P", [(0.5, "P", "")]),
-        (True, [(1.0, "", "")]),
-        (7, [(7.0, "", "")]),
-        ("polite", [(None, "polite", "")]),
-        ({"tone": 3, "facts": "C"}, [(3.0, "", "tone"), (1.0, "C", "facts")]),
-        ([1, 0], [(1.0, "", "1"), (0.0, "", "2")]),
-        (None, []),
-    ],
-)
-def test_a_score_is_a_number_a_label_or_several(tmp_path, value, scores):
-    sample = inspect_sample(scores={"match": {"value": value}})
-
-    found = only("inspect", write_eval(tmp_path / "a.eval", sample)).scores
-
-    assert [(score.value, score.label, score.dimension) for score in found] == scores
-
-
-def test_a_score_keeps_its_explanation_and_a_wrong_answer_is_a_fail(tmp_path):
-    sample = inspect_sample(scores={"match": {"value": "I", "explanation": "it is 4"}})
-
-    session = only("inspect", write_eval(tmp_path / "a.eval", sample))
-
-    assert session.scores == [Score(evaluator="match", value=0.0, label="I", explanation="it is 4")]
-    assert (session.status, session.end_reason) == ("fail", "checks_failed")
-
-
-@pytest.mark.parametrize(
-    ("more", "status", "reason"),
-    [
-        ({"error": {"message": "boom", "traceback": ""}}, "error", "internal_error"),
-        ({"limit": {"type": "time", "limit": 60}}, "timeout", "timeout"),
-        ({"limit": {"type": "token", "limit": 60}}, "fail", "cost_limit"),
-        ({"limit": {"type": "message", "limit": 60}}, "fail", "agent_failed"),
-    ],
-)
-def test_how_a_sample_ended_is_told_in_our_words(tmp_path, more, status, reason):
-    session = only("inspect", write_eval(tmp_path / "a.eval", inspect_sample(**more)))
-
-    assert (session.status, session.end_reason) == (status, reason)
-
-
-def test_a_tool_that_failed_says_so(tmp_path):
-    sample = inspect_sample()
-    sample["messages"][2] |= {"content": "", "error": {"type": "timeout", "message": "too slow"}}
-
-    (call,) = tool_calls(only("inspect", write_eval(tmp_path / "a.eval", sample)))
-
-    assert (call.success, call.result) == (False, "too slow")
 
 
 def test_a_log_without_ids_and_events_is_read_with_its_usage_in_sum(tmp_path):
@@ -169,6 +108,7 @@ def test_a_sample_written_twice_counts_as_written_last(tmp_path):
 def test_a_zip_that_unpacks_to_more_than_a_sample_can_be_is_refused_without_unpacking_it(
     tmp_path, monkeypatch
 ):
+    # White box: the real limit is a gigabyte.
     monkeypatch.setattr(_reading, "MOST_BYTES", 1_000_000)
     path = tmp_path / "bomb.eval"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
@@ -206,6 +146,7 @@ def test_what_inspect_packs_today_is_unpacked(tmp_path, frames, samples):
 
 
 def test_a_bomb_of_todays_packing_and_one_that_breaks_off_are_refused(tmp_path, monkeypatch):
+    # White box: the real limit is a gigabyte.
     monkeypatch.setattr(_reading, "MOST_BYTES", 1_000_000)
     bomb, cut = tmp_path / "bomb.eval", write_zstandard(tmp_path / "cut.eval", 1)
     with zstandard_zipfile.ZipFile(bomb, "w", zstandard_zipfile.ZIP_ZSTANDARD) as packed:
@@ -248,3 +189,195 @@ def test_tokens_that_were_written_to_a_cache_are_counted_once(tmp_path, used, in
     assert (call.usage.input_tokens, call.usage.output_tokens) == (input_tokens, 5)
     assert call.usage.cached_tokens == used["input_tokens_cache_read"]
     assert call.usage.cache_write_tokens == used["input_tokens_cache_write"]
+
+
+# Members of samples
+
+
+def moment(second):
+    return datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC)
+
+
+def sample(**more):
+    return {"id": 7, "epoch": 2, "messages": [], **more}
+
+
+def of_inspect(header=None, **more):
+    return inspect.session_of(sample(**more), {"eval": {}} if header is None else header, "inspect")
+
+
+@pytest.mark.parametrize(
+    ("spec", "more", "identity"),
+    [
+        ({"eval_id": "e", "run_id": "r", "created": "c"}, {}, "e/7/2"),
+        ({"run_id": "r", "created": "c"}, {}, "r/7/2"),
+        ({"created": "c"}, {}, "c/7/2"),
+        ({}, {}, "/7/2"),
+        ({"eval_id": "e"}, {"uuid": "u"}, "u"),
+    ],
+)
+def test_the_id_of_a_sample(spec, more, identity):
+    assert of_inspect({"eval": spec}, **more).external_id == identity
+
+
+def test_what_a_log_says_of_a_sample():
+    header = {
+        "eval": {
+            "task": "t",
+            "model": "m",
+            "eval_id": "e",
+            "dataset": {"name": "d"},
+            "packages": {"inspect_ai": "1.0"},
+        },
+        "plan": {"steps": [{"solver": "one"}, {}, {"solver": "two"}]},
+    }
+    session = of_inspect(header)
+    assert (session.name, session.agent, session.model) == ("t 7", "one, two", "m")
+    assert (session.task, session.repeat, session.is_stand_in) == ("t/7", 2, False)
+    assert session.attributes == {
+        "task": "t",
+        "sample_id": "7",
+        "epoch": "2",
+        "eval_id": "e",
+        "dataset": "d",
+        "inspect_version": "1.0",
+    }
+    header["eval"]["solver"] = "own"
+    assert of_inspect(header).agent == "own"
+    assert of_inspect({}, epoch=0, id=None).repeat is None
+
+
+def model_event(at=3, **more):
+    return {"event": "model", "model": "m", "timestamp": moment(at).isoformat(), **more}
+
+
+def test_the_times_of_a_sample():
+    events = [model_event(3), model_event(5)]
+    times = {"started_at": moment(1).isoformat(), "completed_at": moment(9).isoformat()}
+    without, known = of_inspect(events=events), of_inspect(events=events, **times)
+    assert (without.started_at, without.finished_at) == (moment(3), moment(5))
+    assert (known.started_at, known.finished_at) == (moment(1), moment(9))
+
+
+def test_model_calls_stand_before_the_messages_that_came_of_them():
+    messages = [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "id": "m1", "content": "a"},
+        {"role": "assistant", "content": "attachment://x"},
+        {"role": "tool", "content": "alone"},
+    ]
+    events = [
+        model_event(model="one", output={"choices": [{"message": {"id": "m1"}}]}, tools=[{"name": "t"}]),
+        model_event(model="two", output={"choices": [{"message": {"content": "long"}}]}),
+        model_event(model="judge", output={"choices": [{"message": {"content": "other"}}]}),
+        model_event(model="pending", pending=True),
+    ]
+    session = of_inspect(messages=messages, events=events, attachments={"x": "long"})
+    assert told(session) == [
+        ("user", "q"),
+        ("model", "one"),
+        ("assistant", "a"),
+        ("model", "two"),
+        ("assistant", "long"),
+        ("tool", "alone"),
+        ("model", "judge"),
+    ]
+    assert [tool["name"] for tool in session.tools] == ["t"]
+
+
+def test_usage_without_events_comes_first():
+    session = of_inspect(
+        messages=[{"role": "user", "content": "q"}],
+        model_usage={"m": {"input_tokens": 3, "output_tokens": 4, "total_cost": 0.5}, "n": {}},
+    )
+    calls = [each.event for step in session.steps for each in step.events][:2]
+    assert {call.model: (call.cost_usd, call.price_source) for call in calls} == {
+        "m": (0.5, "agent"),
+        "n": (None, ""),
+    }
+    with_events = of_inspect(events=[{"event": "tool"}], model_usage={"m": {"input_tokens": 3}})
+    assert told(with_events) == [("model", "m")]
+    assert told(of_inspect(events=[model_event()], model_usage={"other": {}})) == [("model", "m")]
+
+
+def model_call_of(event):
+    (call,) = model_calls(of_inspect(messages=[], events=[{"event": "model", **event}]))
+    return call
+
+
+def test_a_model_call_has_its_time_cost_and_error():
+    plain = model_call_of({"model": "m", "uuid": "u", "output": {"time": 1.5, "error": "no"}})
+    assert (plain.latency_ms, plain.status, plain.error, plain.call_id) == (1500.0, "error", "no", "u")
+    assert (plain.cost_usd, plain.price_source, plain.waiting_ms) == (None, "", 0.0)
+    ours = {"latency_ms": 0, "waiting_ms": 4, "provider": "p", "call_id": "c", "price_source": "list"}
+    output = {"time": 2, "usage": {"total_cost": 0.25}}
+    own = model_call_of({"model": "m", "uuid": "u", "metadata": {"proctor": ours}, "output": output})
+    assert (own.latency_ms, own.waiting_ms, own.provider, own.call_id) == (0, 4.0, "p", "c")
+    assert (own.status, own.error, own.cost_usd, own.price_source) == ("ok", "", 0.25, "list")
+    assert model_call_of({"error": "first", "output": {"error": "second"}}).error == "first"
+    assert model_call_of({"output": {"usage": {"total_cost": 1}}}).price_source == "agent"
+
+
+def test_calls_of_tools_and_their_results():
+    messages = [
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "1", "function": "f", "arguments": {"x": 1}}, {"id": "2", "function": "g"}],
+        },
+        {"role": "tool", "tool_call_id": "1", "content": "fine"},
+        {"role": "tool", "tool_call_id": "2", "content": "", "error": {"message": "broken"}},
+    ]
+    events = [{"event": "tool", "id": "1", "timestamp": moment(4).isoformat(), "working_time": 0.25}]
+    session = of_inspect(messages=messages, events=events)
+    assert told(session) == [("call", "f", "fine", True), ("call", "g", "broken", False)]
+    first = session.steps[0].events[0]
+    assert (first.at, first.event.duration_ms, first.event.args) == (moment(4), 250.0, {"x": 1})
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("C", [("", 1.0, "C")]),
+        ("P", [("", 0.5, "P")]),
+        ("I", [("", 0.0, "I")]),
+        ("other", [("", None, "other")]),
+        (True, [("", 1.0, "")]),
+        (0.25, [("", 0.25, "")]),
+        ([1, "C"], [("1", 1.0, ""), ("2", 1.0, "C")]),
+        ({"a": 0, "b": None}, [("a", 0.0, "")]),
+        (None, []),
+        ("", []),
+    ],
+)
+def test_the_scores_of_a_sample(value, expected):
+    found = of_inspect(scores={"n": {"value": value, "explanation": "why"}}).scores
+    assert [(score.dimension, score.value, score.label) for score in found] == expected
+    assert all((score.evaluator, score.explanation) == ("n", "why") for score in found)
+    old = of_inspect(score={"value": value}).scores
+    assert [(score.evaluator, score.value) for score in old] == [("score", each[1]) for each in expected]
+
+
+@pytest.mark.parametrize(
+    ("more", "ending"),
+    [
+        ({}, ("success", "completed", "")),
+        ({"error": "no"}, ("error", "internal_error", "no")),
+        ({"error": {"message": "no"}, "limit": {"type": "time"}}, ("error", "internal_error", "no")),
+        ({"limit": {"type": "time"}}, ("timeout", "timeout", "it reached its time limit")),
+        ({"limit": {"type": "token"}}, ("fail", "cost_limit", "it reached its token limit")),
+        ({"limit": {"type": "operator"}}, ("error", "aborted", "it reached its operator limit")),
+        ({"limit": {"type": "message"}}, ("fail", "agent_failed", "it reached its message limit")),
+        ({"scores": {"a": {"value": "C"}, "b": {"value": "I"}}}, ("fail", "checks_failed", "")),
+        ({"scores": {"a": {"value": "C"}, "b": {"value": "P"}}}, ("success", "completed", "")),
+        ({"scores": {"a": {"value": 0}}}, ("success", "completed", "")),
+        ({"metadata": {"proctor": {"x": 1}}, "error": "no"}, ("success", "completed", "no")),
+        (
+            {"metadata": {"proctor": {"status": "fail", "end_reason": "timeout"}}, "limit": {"type": "time"}},
+            ("fail", "timeout", ""),
+        ),
+    ],
+)
+def test_how_a_sample_ended(more, ending):
+    session = of_inspect(**more)
+    assert (session.status, session.end_reason, session.error) == ending

@@ -204,9 +204,7 @@ def test_a_version_stays_as_it_was_published(served):
     assert (got["datasetVersion"], got["exampleCount"]) == ("1", 2)
     assert len(httpx.get(got["downloadUrl"]).text.splitlines()) == 2
     for size, counts in ((1, [1, 1]), (2, [2])):
-        found = pages(
-            served.control.list_dataset_versions, "versions", datasetId=dataset_id, maxResults=size
-        )
+        found = pages(served.control.list_dataset_versions, "versions", datasetId=dataset_id, maxResults=size)
         assert [len(page) for page in found] == counts
         listed = [(each["datasetVersion"], each["exampleCount"]) for page in found for each in page]
         assert listed == [("2", 3), ("1", 2)]

@@ -270,7 +270,8 @@ def test_jobs_are_listed_newest_first_a_page_at_a_time(at_noon, clock):
 
 def test_the_number_of_jobs_is_limited_and_a_repeated_start_is_no_new_one(serve):
     served = serve(
-        command=["true"], evaluation={"limits": {"active_jobs": 1, "jobs": 2, "start_per_second": 0, "stop_per_second": 0}}
+        command=["true"],
+        evaluation={"limits": {"active_jobs": 1, "jobs": 2, "start_per_second": 0, "stop_per_second": 0}},
     )
     first = start(served.data, clientToken=TOKEN)["batchEvaluationId"]
 
@@ -397,9 +398,7 @@ def test_a_judge_that_cannot_be_reached_is_told_before_the_start(serve):
 
     def start_with(name, **evaluation):
         served = serve(command=["true"], evaluation={"limits": {"start_per_second": 0}, **evaluation})
-        made = served.control.create_evaluator(
-            evaluatorName=name, level="TRACE", evaluatorConfig=config
-        )
+        made = served.control.create_evaluator(evaluatorName=name, level="TRACE", evaluatorConfig=config)
         return start(served.data, evaluators=[EXACT, {"evaluatorId": made["evaluatorId"]}])
 
     refusal = refused(start_with, "unreachable", models={"default": "openai/gpt"})

@@ -24,7 +24,10 @@ def test_limits_are_the_services_own_unless_said_otherwise():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"active_job": 1}, r"has no `active_job`\nDid you mean `active_jobs`\? There are: active_jobs, jobs,"),
+        (
+            {"active_job": 1},
+            r"has no `active_job`\nDid you mean `active_jobs`\? There are: active_jobs, jobs,",
+        ),
         ({"zzz": 1}, r"has no `zzz`\nThere are: active_jobs,"),
         ({"jobs": -1}, "^.evaluation.limits.: `jobs` should be a number that is not negative$"),
         ({"jobs": True}, "`jobs` should be a number"),

@@ -295,7 +295,9 @@ NO_EVALUATION = "Member must be the ARN of an evaluation that is there"
         ),
         (
             prompt_config(
-                traces={"batchEvaluation": {"batchEvaluationArn": f"{ACCOUNT}:batch-evaluate/none-0123456789"}},
+                traces={
+                    "batchEvaluation": {"batchEvaluationArn": f"{ACCOUNT}:batch-evaluate/none-0123456789"}
+                },
                 evaluationConfig={"evaluators": [NOBODYS]},
                 systemPrompt={"configurationBundle": BUNDLE},
             ),
