@@ -264,3 +264,31 @@ def test_what_is_not_packed_or_breaks_off_is_described():
         unpacked(b"plain text", most=100)
     with pytest.raises(ValueError, match="it is not gzip: it breaks off"):
         unpacked(gzip.compress(b"text" * 100)[:-9], most=1000)
+
+
+def nested(depth):
+    value = {"stringValue": "x"}
+    for _ in range(depth):
+        value = {"arrayValue": {"values": [value]}}
+    return value
+
+
+def unwrapped(value):
+    depth = 0
+    while isinstance(value, list):
+        value, depth = value[0], depth + 1
+    return value, depth
+
+
+def test_values_nest_sixty_deep():
+    assert unwrapped(any_value(nested(60))) == ("x", 60)
+    assert unwrapped(any_value(nested(61)))[0] is None
+    assert any_value(True) is True and any_value([1]) is None and any_value({}) is None
+
+
+def test_data_is_unpacked_up_to_a_size():
+    packed = zlib.compress(b"x" * 100)
+
+    assert unpacked(packed, most=100) == b"x" * 100
+    with pytest.raises(TooLarge, match="more than 99 bytes"):
+        unpacked(packed, most=99)

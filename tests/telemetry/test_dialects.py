@@ -1,5 +1,7 @@
 """Each framework writes the same conversation in its own way, and each is read as the same session."""
 
+import json
+
 import pytest
 from spans_by_hand import evidence, said, span
 from written_dialects import (
@@ -14,6 +16,8 @@ from written_dialects import (
     vercel_ai,
     weather_tool,
 )
+
+from proctor.telemetry.dialects import PROMPT, RESPONSE
 
 
 @pytest.mark.parametrize("write", DIALECTS, ids=lambda write: write.__name__)
@@ -104,3 +108,35 @@ def test_what_only_carries_requests_is_no_session():
     ]
 
     assert sessions_of(spans) == []
+
+
+def test_two_attributes_say_what_an_agent_was_asked_and_answered():
+    def told(**attributes):
+        return said(evidence(span("a", **attributes)))
+
+    asked, answered = {PROMPT: "hi"}, {RESPONSE: "ho"}
+    agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.output.messages": "own"}
+    assert told(**asked, **answered) == [("user", "hi"), ("assistant", "ho")]
+    assert told(**asked) == [("user", "hi")]
+    assert told(**agent, **asked, **answered) == [("user", "hi"), ("assistant", "own")]
+    assert told(**{"gen_ai.operation.name": "chat"}, **asked) == []
+
+
+@pytest.mark.parametrize(
+    ("output", "result", "success"),
+    [
+        ({"blocks": [{"text": "a"}, {"text": "b"}], "tool_name": "t"}, "a\nb", True),
+        ({"blocks": [], "tool_name": "t", "raw_output": "raw"}, "raw", True),
+        ({"blocks": [{"text": "a"}], "tool_name": "t", "raw_output": "raw"}, "a", True),
+        ({"blocks": [{"text": "a"}], "tool_name": "t", "is_error": True}, "a", False),
+    ],
+)
+def test_the_result_of_a_tool_of_llama_index(output, result, success):
+    tool = span(
+        "t",
+        scope="openinference.instrumentation.llama_index",
+        **{"openinference.span.kind": "TOOL", "tool.name": "t", "output.value": json.dumps(output)},
+    )
+
+    (call,) = evidence(tool).tool_calls
+    assert (call.result, call.success) == (result, success)

@@ -5,7 +5,6 @@ import io
 import pytest
 
 from proctor.telemetry.dialects import google_adk
-from proctor.telemetry.dialects.genai import _gathered
 from proctor.telemetry.exports import conventional, exported, flatten, time_of
 from proctor.telemetry.sources import rows_of_csv
 from proctor.telemetry.span import Span
@@ -536,22 +535,6 @@ def test_spans_of_another_instrumentation_stay_as_they_are(attributes):
 def test_cells_without_a_name_or_a_value_are_left_out():
     text = b"trace_id,empty,\nt,,nameless\nu,full,x,y\n"
     assert list(rows_of_csv(io.BytesIO(text))) == [{"trace_id": "t"}, {"trace_id": "u", "empty": "full"}]
-
-
-@pytest.mark.parametrize(
-    ("tree", "gathered"),
-    [
-        ({"0": "a", "10": "c", "2": "b"}, ["a", "b", "c"]),
-        ({"999999999": "a"}, ["a"]),
-        ({"1000000000": "a"}, {"1000000000": "a"}),
-        ({"0": "a", "x": "b"}, {"0": "a", "x": "b"}),
-        ({"x": {"0": {"y": 1}}}, {"x": [{"y": 1}]}),
-        ({}, {}),
-        ("text", "text"),
-    ],
-)
-def test_numbered_members_are_a_list(tree, gathered):
-    assert _gathered(tree) == gathered
 
 
 def span_with(scope, attributes):

@@ -12,7 +12,6 @@ from written_dialects import ANSWERED, ASKED, genai_inline
 from proctor.session import ModelCall, ToolCall, Unreadable
 from proctor.store.sessions import evidence_of_session
 from proctor.telemetry import sessions_of
-from proctor.telemetry.exports import time_of
 from proctor.telemetry.sources import files_in, read_documents, recognises, rows_of_parquet
 
 LATER = "2026-04-23T07:37:{:02d}.500000"
@@ -240,24 +239,6 @@ def test_every_shape_of_one_conversation_tells_the_same(tmp_path, shape, packed)
     assert (model.model, model.usage.input_tokens, model.usage.output_tokens) == ("large-2026", 100, 20)
     if shape.startswith(("langfuse", "langsmith")):
         assert model.cost_usd == 0.5
-
-
-@pytest.mark.parametrize(
-    ("value", "nanoseconds"),
-    [
-        ("1970-01-01T00:00:01Z", 1_000_000_000),
-        ("1970-01-01T00:00:01.000001", 1_000_001_000),
-        ("1970-01-01 00:00:01.500 UTC", 1_500_000_000),
-        (1_790_000_000, 1_790_000_000_000_000_000),
-        (1_790_000_000_000, 1_790_000_000_000_000_000),
-        ("1790000000000000000", 1_790_000_000_000_000_000),
-        (1_790_000_000.5, 1_790_000_000_500_000_000),
-        ("yesterday", 0),
-        (None, 0),
-    ],
-)
-def test_times_are_read_in_every_unit(value, nanoseconds):
-    assert time_of(value) == nanoseconds
 
 
 def test_output_that_breaks_off_is_named_by_its_line(tmp_path):

@@ -4,7 +4,14 @@ import json
 
 import pytest
 
-from proctor.telemetry.log_query import LogRow, MalformedQuery, as_string, json_pattern, parse_query
+from proctor.telemetry.log_query import (
+    LogRow,
+    MalformedQuery,
+    as_string,
+    at_path,
+    json_pattern,
+    parse_query,
+)
 
 EVENTS = [
     {"level": "error", "ms": 10, "user": {"id": "a"}},
@@ -118,6 +125,19 @@ def value(expression: str) -> str | None:
     ("expression", "expected"),
     [
         ("n + 1 * 2", "9"),
+        *(
+            (f"{name}({given})", expected)
+            for name, given, expected in (
+                ("ceil", "1.2", "2"),
+                ("ceil", "0 - 1.2", "-1"),
+                ("ceil", "s", "0"),
+                ("floor", "1.8", "1"),
+                ("floor", "0 - 1.2", "-2"),
+                ("floor", "s", "0"),
+                ("abs", "0 - 3", "3"),
+                ("abs", "s", "0"),
+            )
+        ),
         ("(n + 1) * 2", "16"),
         ("n - 2 - 1", "4"),
         ("-n + 1", "-6"),
@@ -379,3 +399,31 @@ def test_without_a_limit_the_newest_rows_are_returned_up_to_a_number():
     assert [row.timestamp for row in parse_query("fields a").run(rows, most=2)] == [3, 2]
     assert [row.timestamp for row in parse_query("fields a | limit 3").run(rows, most=2)] == [3, 2, 1]
     assert parse_query("stats count(*)").is_sorted and parse_query("sort a").is_sorted
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("a.b", 1),
+        ("a.c", 2),
+        ("a.b.c", 3),
+        ("x.y.z.w", 4),
+        (".x.y.z.w", 4),
+        ("l.1", "second"),
+        ("l.2", None),
+        ("l.1.k", None),
+        ("l.123456", None),
+        ("k.0", None),
+        ("..a", None),
+    ],
+)
+def test_a_path_is_found_by_its_longest_key_first(path, value):
+    document = {
+        "a.b": 1,
+        "a": {"c": 2, "b": {"c": 3}},
+        "x.y": {"other": 0},
+        "x": {"y.z": {"w": 4}},
+        "l": ["first", "second"],
+        "k": {"a": 1},
+    }
+    assert at_path(document, path) == value

@@ -4,18 +4,17 @@ import io
 import json
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from botocore.exceptions import ClientError
 
-from proctor.errors import NotFound, UsageError
+from proctor.errors import UsageError
 from proctor.session import Unreadable
-from proctor.telemetry import exports, otlp, sources
-from proctor.telemetry.dialects import PROMPT, RESPONSE, is_transport, read_span
+from proctor.telemetry import sources
+from proctor.telemetry.dialects import is_transport
 from proctor.telemetry.documents import has_messages
 from proctor.telemetry.messages import (
     DEEPEST,
+    ParsedMessage,
     args_of,
     as_text,
     calls_of,
@@ -23,9 +22,9 @@ from proctor.telemetry.messages import (
     literal_of,
     message_of_blocks,
     parse_messages,
+    payload_of,
 )
 from proctor.telemetry.sources import documents_in, logs_client, read_documents
-from proctor.telemetry.span import Span, _error
 
 
 def told(message):
@@ -192,6 +191,7 @@ def test_literals_of_python_are_read_unless_they_are_long_or_no_data():
             [("assistant", "hi", [], [])],
         ),
         ("ActionStep(step=1)", []),
+        (["user", "hello"], [("user", "hello", [], [])]),
     ],
 )
 def test_messages_are_read_in_any_usual_form(value, expected):
@@ -219,87 +219,6 @@ def test_names_are_those_of_speakers_and_not_of_tools():
 )
 def test_scopes_that_only_carry_requests_are_known(scope, expected):
     assert is_transport(scope) is expected
-
-
-# Exports
-
-
-def record(**value):
-    return list(exports._from_snake({"trace_id": "t", "span_id": "s", **value}))
-
-
-def test_a_record_has_the_first_of_its_names_and_times():
-    (one,) = record(event_name="e", name="n", time_unix_nano=5, timestamp=6, body="b", attributes={"a": 1})
-    assert one["attributes"] == {"a": 1, "event.name": "e"} and one["body"] == "b"
-    assert (one["traceId"], one["spanId"]) == ("t", "s")
-    (other,) = record(name="n", body="b")
-    assert (other["attributes"], other["timeUnixNano"]) == ({"event.name": "n"}, 0)
-    (named,) = record(attributes={"event.name": "x"}, body="b")
-    assert named["attributes"] == {"event.name": "x"}
-
-
-def test_events_with_a_body_are_records_of_their_span():
-    events = [
-        {"name": "plain"},
-        {"name": "said", "body": "b"},
-        {"name": "other", "body": "c", "span_id": "o"},
-    ]
-    spans = record(
-        start_time=1, end_time=2, events=events, status_code="ERROR", status_message="m", scope="lib"
-    )
-    assert [each["spanId"] for each in spans] == ["s", "s", "o"]
-    assert [event["name"] for event in spans[0]["events"]] == ["plain"]
-    assert (spans[0]["status"], spans[0]["scope"]) == ({"code": "ERROR", "message": "m"}, {"name": "lib"})
-    (own,) = record(
-        start_time=1, status={"code": "OK"}, status_code="ERROR", parent_id="p", scope={"name": "x"}
-    )
-    assert (own["status"], own["parentSpanId"], own["scope"]) == ({"code": "OK"}, "p", {"name": "x"})
-    (first,) = record(start_time=None, parent_span_id="a", parent_id="b")
-    assert first["parentSpanId"] == "a"
-
-
-@pytest.mark.parametrize(
-    ("outputs", "expected"),
-    [
-        ({"choices": [{"message": {"content": "a"}}, {"message": "b"}]}, {"content": "a"}),
-        ({"choices": [{"text": "a"}]}, {"text": "a"}),
-        ({"generations": [[{"message": "a", "text": "b"}]]}, "a"),
-        ({"generations": [{"text": "b"}]}, "b"),
-        ({"output": "a", "more": 1}, "a"),
-        ({"more": 1}, {"more": 1}),
-        ({}, None),
-    ],
-)
-def test_the_answer_of_a_langsmith_run(outputs, expected):
-    assert exports._langsmith_answer(outputs) == expected
-
-
-def langfuse(**value):
-    (one,) = exports._from_langfuse({"type": "SPAN", "traceId": "t", "id": "s", **value})
-    return one["attributes"], one["status"]
-
-
-def test_an_observation_of_langfuse_is_an_agent_a_tool_or_a_call():
-    assert langfuse(name="invoke_agent x")[0]["gen_ai.operation.name"] == "invoke_agent"
-    assert langfuse(name="execute_tool x")[0]["gen_ai.operation.name"] == "execute_tool"
-    assert langfuse(type="CHAIN")[0]["gen_ai.operation.name"] == "invoke_workflow"
-    assert "gen_ai.operation.name" not in langfuse(type="CHAIN", parentObservationId="p")[0]
-    attributes, status = langfuse(
-        type="GENERATION",
-        model="m",
-        usageDetails={"input": 3, "output": 2, "input_cached_tokens": 1},
-        totalCost=0,
-    )
-    assert (attributes["gen_ai.request.model"], attributes["gen_ai.usage.input_tokens"]) == ("m", 3)
-    assert (attributes["gen_ai.usage.output_tokens"], attributes["operation.cost"]) == (2, 0)
-    assert attributes["gen_ai.usage.cache_read.input_tokens"] == 1 and status == {"code": "OK"}
-    older, _ = langfuse(type="GENERATION", promptTokens=3, completionTokens=2, calculatedTotalCost=0.5)
-    assert (older["gen_ai.usage.input_tokens"], older["operation.cost"]) == (3, 0.5)
-    detailed, failed = langfuse(
-        type="GENERATION", costDetails={"total": 0.25}, level="error", statusMessage="m"
-    )
-    assert (detailed["operation.cost"], failed) == (0.25, {"code": "ERROR", "message": "m"})
-    assert "operation.cost" not in langfuse(totalCost=1)[0]
 
 
 # Files
@@ -363,62 +282,6 @@ def test_cloudwatch_needs_a_region(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("code", "error", "problem"),
-    [
-        ("ResourceNotFoundException", NotFound, "there is no log group g"),
-        ("Denied", UsageError, "refuses to show the log group g: no"),
-    ],
-)
-def test_what_cloudwatch_refuses_is_told(code, error, problem):
-    class Client:
-        def get_paginator(self, operation):
-            return self
-
-        def paginate(self, **parameters):
-            raise ClientError({"Error": {"Code": code, "Message": "no"}}, "FilterLogEvents")
-
-    with pytest.raises(error, match=problem):
-        list(sources._paged(Client(), "filter_log_events", "events", {}, "the log group g"))
-
-
-def test_two_attributes_say_what_an_agent_was_asked_and_answered():
-    base = {"trace_id": "t", "span_id": "s", "parent_id": "", "scope": "x", "name": "n"}
-    fields = {name: base.get(name) for name in Span.__dataclass_fields__}
-
-    def read(**attributes):
-        given = {**fields, "attributes": attributes, "has_failed": False, "records": (), "events": ()}
-        return read_span(Span(**{name: given[name] for name in Span.__dataclass_fields__}))
-
-    reading = read(**{PROMPT: "hi", RESPONSE: "ho"})
-    assert (reading.kind, reading.inputs[0].text, reading.outputs[0].text) == ("agent", "hi", "ho")
-    assert read(**{PROMPT: "hi"}).outputs == []
-    agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.output.messages": "own"}
-    both = read(**agent, **{PROMPT: "hi", RESPONSE: "ho"})
-    assert (both.inputs[0].text, both.outputs[0].text) == ("hi", "own")
-    chat = read(**{"gen_ai.operation.name": "chat", PROMPT: "hi"})
-    assert (chat.kind, chat.inputs) == ("inference", [])
-    assert read() is None
-
-
-def test_a_trace_of_langfuse_lasts_as_long_as_its_observations():
-    observations = [
-        {"id": "a", "type": "SPAN", "startTime": 5, "endTime": 9},
-        {"id": "b", "type": "SPAN", "startTime": 7, "parentObservationId": "a"},
-        {"id": "c", "type": "SPAN"},
-    ]
-    trace = {"id": "t", "name": "n", "sessionId": "s", "input": "hi", "observations": observations}
-    root, first, second = exports._from_langfuse_trace(trace)
-    assert (root["startTimeUnixNano"], root["endTimeUnixNano"]) == (
-        *(exports.time_of(5), exports.time_of(9)),
-    )
-    assert (root["spanId"], first["parentSpanId"], second["parentSpanId"]) == ("t", "t", "a")
-    assert root["attributes"]["gen_ai.operation.name"] == "invoke_workflow"
-    assert first["attributes"]["session.id"] == "s"
-    (alone,) = exports._from_langfuse_trace({"id": "t", "timestamp": 5})
-    assert alone["startTimeUnixNano"] == alone["endTimeUnixNano"] == exports.time_of(5)
-
-
-@pytest.mark.parametrize(
     ("document", "expected"),
     [
         ({"body": {}}, True),
@@ -435,26 +298,13 @@ def test_ordinary_log_lines_are_told_from_records(document, expected):
     assert has_messages(document) is expected
 
 
-@pytest.mark.parametrize(
-    ("status", "events", "attributes", "expected"),
-    [
-        ({"message": "m"}, [], {"error.type": "T"}, "m"),
-        ({}, [("exception", "boom")], {"error.type": "T"}, "boom"),
-        ({}, [("other", "boom")], {"error.type": "T"}, "T"),
-        ({}, [], {}, "it failed"),
-    ],
-)
-def test_the_error_of_a_span_is_the_first_that_is_named(status, events, attributes, expected):
-    named = [{"name": name, "attributes": {"exception.message": text}} for name, text in events]
-    assert _error({"status": status, "events": named, "attributes": attributes}) == expected
-
-
 def test_rejected_parts_of_lists_in_lists_are_added_up():
     found = documents_in([3, {"spans": [3, 4]}])
     assert (found.documents, found.rejected) == ([], 3)
 
 
 def test_a_table_that_is_no_csv_says_so(monkeypatch):
+    # White box: the real limit is 32 MiB.
     monkeypatch.setattr(sources, "MOST_CELL", 10)
     text = b"context.span_id,name\n" + b"x" * 100 + b",n\n"
     with pytest.raises(ValueError, match="it is not CSV: "):
@@ -471,18 +321,48 @@ def test_messages_that_are_wrapped_too_often_are_left_out():
 
 
 @pytest.mark.parametrize(
-    ("kind", "content", "expected"),
+    ("value", "payload"),
     [
-        ("double_value", 1.5, 1.5),
-        ("double_value", float("nan"), None),
-        ("double_value", float("inf"), None),
-        ("string_value", "x", "x"),
-        ("int_value", 3, 3),
-        ("bool_value", False, False),
-        ("bytes_value", b"x", "eA=="),
-        (None, 3, None),
+        ({"content": "x"}, "x"),
+        ({"content": "x", "other": 1}, {"content": "x", "other": 1}),
+        ({"content": "x", "role": "tool"}, "x"),
+        ({"content": "x", "id": "1", "more": 2}, "x"),
+        ({"message": "x"}, "x"),
+        ({"message": "x", "finish_reason": "stop"}, "x"),
+        ({"message": "x", "other": 1}, {"message": "x", "other": 1}),
+        ({"messages": [{"role": "a", "content": "x"}, {"role": "b", "content": "y"}], "other": 1}, "y"),
+        ([1, 2], [1, 2]),
+        ([1], 1),
+        ([], []),
+        ("x", "x"),
     ],
 )
-def test_values_of_protobuf_are_plain(kind, content, expected):
-    message = SimpleNamespace(WhichOneof=lambda name: kind, **{kind or "none": content})
-    assert otlp._value(message) == expected
+def test_the_payload_of_a_message_about_a_tool(value, payload):
+    assert payload_of(value) == payload
+
+
+@pytest.mark.parametrize(
+    ("value", "role"),
+    [
+        ({"type": "human", "data": {"content": "x"}}, "user"),
+        ({"type": "ai", "data": {"content": "x"}}, "assistant"),
+        ({"type": "unknown", "data": {"content": "x"}}, "system"),
+        ({"lc": 1, "id": ["langchain", "AIMessage"], "kwargs": {"content": "x"}}, "assistant"),
+        ({"lc": 1, "id": [], "kwargs": {"content": "x"}}, "system"),
+    ],
+)
+def test_the_role_of_a_message_of_langchain(value, role):
+    assert parse_messages(value, "system") == [ParsedMessage(role, "x")]
+
+
+def test_calls_in_the_blocks_come_before_those_beside_them():
+    value = {
+        "role": "assistant",
+        "content": [{"type": "tool_use", "id": "1", "name": "a", "input": {"x": 1}}],
+        "tool_calls": [
+            {"id": "2", "type": "function", "function": {"name": "b", "arguments": "{}"}},
+            {"id": "1", "type": "function", "function": {"name": "a", "arguments": '{"y": 2}'}},
+        ],
+    }
+    (message,) = parse_messages(value, "user")
+    assert [(call.id, call.args) for call in message.calls] == [("1", {"x": 1}), ("2", {})]

@@ -1,5 +1,6 @@
 """What we write as spans we read back as it was."""
 
+import hashlib
 import json
 import string
 from datetime import UTC, datetime, timedelta
@@ -103,7 +104,7 @@ def told(evidence: Evidence):
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(evidences())
 def test_what_an_evaluator_sees_survives_being_written_as_spans(session):
     evidence = evidence_of_session(session)
@@ -206,3 +207,61 @@ def test_those_who_follow_the_conventions_can_read_what_we_write():
     assert json.loads(agent["attributes"]["gen_ai.output.messages"])[0]["parts"][0]["content"] == "ho"
     assert tool["spanId"] == "call-3" and tool["attributes"]["gen_ai.tool.name"] == "t"
     assert {document["attributes"]["session.id"] for document in (agent, tool)} == {"s-1"}
+
+
+@pytest.mark.parametrize(("success", "code"), [(True, "OK"), (None, "OK"), (False, "ERROR")])
+def test_calls_with_one_id_become_spans_with_different_ids_and_their_success(success, code):
+    calls = [
+        ToolCall(name="a", args={"x": 1}, call_id="same", success=success, duration_ms=5.0),
+        ToolCall(name="b", args={}, call_id="same"),
+        ModelCall(model="m"),
+        ModelCall(model="m"),
+    ]
+    steps = [Step(trace_id="t", events=[TimedEvent(event=call) for call in calls])] * 2
+
+    documents = documents_of(Session(external_id="s", source="x", steps=steps))
+
+    ids = [(document["traceId"], document["spanId"]) for document in documents]
+    assert len(ids) == 10 and len(set(ids)) == 10
+    first, tool, *others = documents[:5]
+    assert tool["spanId"] == "same" and {other["parentSpanId"] for other in others} == {first["spanId"]}
+    times = [document["startTimeUnixNano"] for document in (first, *others)]
+    assert times == sorted(set(times))
+    assert first["endTimeUnixNano"] > others[-1]["endTimeUnixNano"]
+    assert (tool["name"], tool["status"]) == ("execute_tool a", {"code": code})
+    assert tool["attributes"].get("proctor.success") is success
+    assert tool["attributes"]["proctor.duration_ms"] == 5.0
+
+
+def test_ids_that_are_not_hexadecimal_are_digests_of_where_they_stand():
+    document = {
+        "traceId": "turn-1",
+        "spanId": "call-1",
+        "parentSpanId": "call-0",
+        "scope": {"name": "x"},
+        "resource": {"attributes": {}},
+        "events": [],
+        "name": "n",
+        "kind": "CLIENT",
+        "startTimeUnixNano": 1,
+        "endTimeUnixNano": 2,
+        "attributes": {"session.id": "s"},
+        "status": {"code": "ERROR", "message": "m"},
+    }
+
+    def written(**more):
+        (resource,) = encode_spans([document | more])["resourceSpans"]
+        return resource["scopeSpans"][0]["spans"][0]
+
+    def digest(digits, *parts):
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:digits]
+
+    span = written()
+    assert span["traceId"] == digest(32, "s", "turn-1")
+    assert span["spanId"] == digest(16, "s", "turn-1", "call-1")
+    assert span["parentSpanId"] == digest(16, "s", "turn-1", "call-0")
+    assert (span["kind"], span["status"]) == (3, {"code": 2, "message": "m"})
+    known = {"traceId": "0af" + "1" * 29, "spanId": "f" * 16, "parentSpanId": ""}
+    span = written(**known, kind="x", status={})
+    assert {name: span[name] for name in known} == known
+    assert (span["kind"], span["status"]) == (0, {"code": 0})

@@ -1,6 +1,9 @@
 """A session is told once, in the order in which things happened, however often its parts were sent."""
 
-from spans_by_hand import as_json, evidence, record, said, session, span, text
+import pytest
+from spans_by_hand import as_json, event, evidence, record, said, session, span, text
+
+from proctor.telemetry.span import span_of, usage_of
 
 CHAT, AGENT, TOOL = "chat", "invoke_agent", "execute_tool"
 
@@ -272,3 +275,181 @@ def test_nonsense_in_every_place_is_kept_as_text():
             )
         )
         assert len(found.traces) == 1
+
+
+def calling(name, call_id="", **arguments):
+    return {
+        "role": "assistant",
+        "parts": [{"type": "tool_call", "id": call_id, "name": name, "arguments": arguments}],
+    }
+
+
+def answering(result, call_id=""):
+    return {"role": "tool", "parts": [{"type": "tool_call_response", "id": call_id, "response": result}]}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "calls"),
+    [
+        ([calling("look", at=1)], [calling("look", at=1)], 1),
+        ([calling("look", at=1)], [calling("look", at=1), calling("look", at=1)], 2),
+        ([calling("look", at=1)], [calling("look", at=1), calling("look", at=2)], 2),
+        # Under its id a call is known even with other arguments.
+        ([calling("find", "c1", x=1)], [calling("find", "c1", x=2)], 1),
+        ([calling("find", "c1", x=1)], [calling("find", "c2", x=2)], 2),
+    ],
+)
+def test_calls_in_a_history_are_new_as_often_as_they_stand_there(first, second, calls):
+    question = text("user", "weather?")
+    found = evidence(chat("a", [question, *first], [], at=0), chat("b", [question, *second], [], at=5))
+
+    assert len(found.tool_calls) == calls
+
+
+def test_results_in_a_history_belong_to_their_calls_once():
+    question, calls = text("user", "weather?"), [calling("look", "c1"), calling("look", "c2")]
+    results = [answering("sunny", "c1"), answering("windy", "c2")]
+    found = evidence(
+        chat("a", [question], calls, at=0),
+        chat("b", [question, *calls, *results], [text("assistant", "fine")], at=5),
+        chat("c", [question, *calls, *results, text("user", " ")], [text("assistant", "yes")], at=9),
+    )
+
+    assert [call.result for call in found.tool_calls] == ["sunny", "windy"]
+    assert said(found) == [("user", "weather?"), ("assistant", "fine"), ("assistant", "yes")]
+
+
+def test_events_on_a_span_count_only_where_no_record_says_anything():
+    told = event("gen_ai.user.message", content="from the event")
+    choice = record("a", event="gen_ai.choice", body={"message": {"content": "answer"}})
+    asked = record("a", event="gen_ai.user.message", body={"content": "recorded"})
+    one = span("a", gen_ai__operation__name=AGENT, events=[told])
+
+    assert said(evidence(one)) == [("user", "from the event")]
+    assert said(evidence(one, asked)) == [("user", "recorded")]
+    assert said(evidence(one, choice)) == [("assistant", "answer")]
+
+
+# Agents that tools run
+
+
+def agent(name, at, seconds, *, parent="", question=""):
+    asked = {"gen_ai__input__messages": as_json([text("user", question)])} if question else {}
+    return span(
+        name,
+        parent=parent,
+        at=at,
+        seconds=seconds,
+        gen_ai__operation__name=AGENT,
+        gen_ai__agent__name=name,
+        **asked,
+    )
+
+
+def asking(name, at, seconds, *, parent="planner", **arguments):
+    return span(
+        name,
+        parent=parent,
+        at=at,
+        seconds=seconds,
+        gen_ai__operation__name=TOOL,
+        gen_ai__tool__name=name,
+        gen_ai__tool__call__arguments=as_json(arguments),
+    )
+
+
+PLANNER = agent("planner", 0, 100, question="plan it")
+
+
+@pytest.mark.parametrize(
+    ("at", "seconds", "is_inside"),
+    [(20, 20, True), (10, 40, True), (9, 31, False), (20, 31, False), (9, 42, False), (50, 10, False)],
+)
+def test_a_tool_runs_an_agent_that_works_within_its_time(at, seconds, is_inside):
+    expert = agent("expert", at, seconds, question="how far?")
+    found = evidence(PLANNER, asking("ask", 10, 40), expert)
+
+    questions = [content for role, content in said(found) if role == "user"]
+    assert questions == (["plan it"] if is_inside else ["plan it", "how far?"])
+
+
+def test_a_tool_whose_end_is_not_known_or_that_the_agent_called_itself_runs_no_agent():
+    instant = evidence(PLANNER, asking("ask", 20, 0), agent("expert", 20, 0, question="how far?"))
+    assert [content for _, content in said(instant)] == ["plan it", "how far?"]
+    assert [content for _, content in said(evidence(asking("ask", 0, 100), PLANNER))] == ["plan it"]
+
+
+# Members of sessions
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "is_kept"),
+    [
+        ("customer", "x" * 200, True),
+        ("customer", "x" * 201, False),
+        ("customer", ["x"], False),
+        ("customer", 3, True),
+        ("customer", 2.5, True),
+        ("customer", False, True),
+        ("Prompt", "x", False),
+        ("prompt", 3, True),
+        ("gen_ai.usage", 3, False),
+        ("token_count", 3, False),
+        ("proctor.x", "x", False),
+        ("proctor", "x", True),
+    ],
+)
+def test_short_attributes_are_kept_without_messages_and_figures(key, value, is_kept):
+    found = session(span("invoke_agent A", gen_ai__operation__name=AGENT, **{key: value}))
+
+    assert found.attributes.get(key) == (value if is_kept else None)
+
+
+@pytest.mark.parametrize(("count", "is_later_kept"), [(96, True), (97, False), (200, False)])
+def test_a_hundred_attributes_are_kept_of_the_first_span_that_has_each(count, is_later_kept):
+    many = {f"a{number}": number for number in range(count)}
+    found = session(
+        span("invoke_agent A", gen_ai__operation__name=AGENT, a0="first"),
+        span("invoke_agent B", at=1, gen_ai__operation__name=AGENT, **many),
+        span("invoke_agent C", at=2, gen_ai__operation__name=AGENT, later="x"),
+    )
+
+    assert len(found.attributes) == 100 and found.attributes["a0"] == "first"
+    assert ("later" in found.attributes) is is_later_kept
+
+
+@pytest.mark.parametrize(
+    ("status", "events", "attributes", "error"),
+    [
+        ("m", [event("exception", **{"exception.message": "boom"})], {"error__type": "T"}, "m"),
+        ("", [event("exception", **{"exception.message": "boom"})], {"error__type": "T"}, "boom"),
+        ("", [event("other", **{"exception.message": "boom"})], {"error__type": "T"}, "T"),
+        ("", [], {}, "it failed"),
+    ],
+)
+def test_the_error_of_an_agent_is_the_first_that_is_named(status, events, attributes, error):
+    failed = span(
+        "invoke_agent A",
+        gen_ai__operation__name=AGENT,
+        status="ERROR",
+        message=status,
+        events=events,
+        **attributes,
+    )
+
+    assert session(failed).error == error
+
+
+@pytest.mark.parametrize(
+    ("input_tokens", "read", "written", "total"),
+    [(10, 6, 4, 10), (10, 6, 5, 21), (10, 11, 0, 21), (10, 0, 0, 10), (0, 1, 2, 3)],
+)
+def test_cached_tokens_are_part_of_the_prompt(input_tokens, read, written, total):
+    """Some frameworks leave them out of its count."""
+    attributes = {
+        "gen_ai.usage.input_tokens": input_tokens,
+        "gen_ai.usage.cache_read.input_tokens": read,
+        "gen_ai.usage.cache_creation.input_tokens": written,
+    }
+    usage = usage_of(span_of(span("a", **attributes), []))
+    assert (usage.input_tokens, usage.cached_tokens) == (total, read)

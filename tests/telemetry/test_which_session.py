@@ -1,9 +1,10 @@
 """A span belongs to the session it names, or to the one its surroundings name."""
 
+import pytest
 from spans_by_hand import hexed, record, span
 
 from proctor.telemetry import sessions_of
-from proctor.telemetry.documents import _inherited, nanoseconds, normalised
+from proctor.telemetry.documents import nanoseconds, normalised
 
 AGENT = {"gen_ai.operation.name": "invoke_agent"}
 
@@ -94,13 +95,25 @@ def test_ids_are_the_same_in_capitals():
     assert shouted == document
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (0, "UNSPECIFIED"),
+        (1, "INTERNAL"),
+        ("3", "CLIENT"),
+        (5, "CONSUMER"),
+        (6, "UNSPECIFIED"),
+        (-1, "UNSPECIFIED"),
+        (None, "UNSPECIFIED"),
+        ("SPAN_KIND_SERVER", "SERVER"),
+        ("SpanKind.client", "CLIENT"),
+        ("x" * 50, "X" * 40),
+    ],
+)
+def test_a_span_has_the_name_of_its_kind(kind, name):
+    assert normalised({**span("a", **AGENT), "kind": kind})["kind"] == name
+
+
 def test_a_time_is_a_number_that_the_store_can_hold():
     assert [nanoseconds(value) for value in (1, "7", 2**63 - 1)] == [1, 7, 2**63 - 1]
     assert [nanoseconds(value) for value in (0, -1, 2**63, "x", None, 1e30)] == [0] * 6
-
-
-def test_each_ancestor_is_visited_once_for_all_its_descendants():
-    keys, parents = {"root": "session"}, {"c": "b", "b": "a", "a": "root", "lone": "gone", "x": "y", "y": "x"}
-    assert _inherited("c", keys, parents) == "session"
-    assert {name: keys.get(name) for name in "abc"} == dict.fromkeys("abc", "session")
-    assert _inherited("lone", keys, parents) == _inherited("x", keys, parents) == "", "a circle has no root"

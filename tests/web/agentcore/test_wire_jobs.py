@@ -269,10 +269,8 @@ def test_jobs_are_listed_newest_first_a_page_at_a_time(at_noon, clock):
 
 
 def test_the_number_of_jobs_is_limited_and_a_repeated_start_is_no_new_one(serve):
-    served = serve(
-        command=["true"],
-        evaluation={"limits": {"active_jobs": 1, "jobs": 2, "start_per_second": 0, "stop_per_second": 0}},
-    )
+    limits = {"active_jobs": 1, "jobs": 2, "start_per_second": 0, "stop_per_second": 0}
+    served = serve(command=["true"], evaluation={"limits": limits})
     first = start(served.data, clientToken=TOKEN)["batchEvaluationId"]
 
     refusal = refused(start, served.data)

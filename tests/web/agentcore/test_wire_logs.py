@@ -302,7 +302,8 @@ NOWHERE = {"logGroupName": "/no", "logStreamName": "x"}
     [
         ("get_log_events", {**WHERE, "logStreamName": "no"}, "ResourceNotFound", NO_STREAM),
         ("get_log_events", NOWHERE, "ResourceNotFound", NO_GROUP),
-        ("put_log_events", {**WHERE, "logStreamName": "no", "logEvents": EVENT}, "ResourceNotFound", NO_STREAM),
+        ("put_log_events", {**WHERE, "logStreamName": "no", "logEvents": EVENT},
+         "ResourceNotFound", NO_STREAM),
         ("describe_log_streams", {"logGroupName": "/no"}, "ResourceNotFound", NO_GROUP),
         ("filter_log_events", {"logGroupName": "/no"}, "ResourceNotFound", NO_GROUP),
         ("filter_log_events", {"logGroupName": GROUP, "logStreamNames": [STREAM, "no"]},

@@ -66,10 +66,9 @@ def tool_config(*names):
 
 
 def start(served, config, *, kind=PROMPT, **members):
-    answer = served.data.start_recommendation(
+    return served.data.start_recommendation(
         name=members.pop("name", "better"), type=kind, recommendationConfig=config, **members
     )
-    return answer
 
 
 def finished(served, config, **members):
