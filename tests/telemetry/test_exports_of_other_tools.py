@@ -61,128 +61,6 @@ def console_output(documents):
     return "INFO starting up\n" + "\nsome line between\n".join(printed) + "\n"
 
 
-def phoenix(documents):
-    """The same as OpenInference, with nested attributes."""
-    agent, model, tool = (console(document) for document in documents)
-    for each in (agent, model, tool):
-        each["context"] = {key: text.removeprefix("0x") for key, text in each["context"].items()}
-        each["parent_id"] = (each["parent_id"] or "").removeprefix("0x") or None
-        each["status_code"], each["status_message"] = "OK", ""
-        del each["status"], each["kind"]
-    agent["span_kind"], model["span_kind"], tool["span_kind"] = "AGENT", "LLM", "TOOL"
-    session = {"session": {"id": "s-1"}}
-    agent["attributes"] = {**session, "input": {"value": ASKED}, "output": {"value": ANSWERED}}
-    messages = [{"message": {"role": "user", "content": ASKED}}]
-    counts = {"token_count": {"prompt": 100, "completion": 20}, "model_name": "large-2026"}
-    model["attributes"] = {**session, "llm": {"input_messages": messages, **counts}}
-    tool["attributes"] = {
-        **session,
-        "tool": {"name": "weather"},
-        "input": {"value": as_json({"city": "Bonn"})},
-        "output": {"value": "sunny"},
-    }
-    return [agent, model, tool]
-
-
-def columns(documents):
-    """Rows of Phoenix's data frame."""
-    rows = []
-    for each in phoenix(documents):
-        context = {f"context.{key}": value for key, value in each.pop("context").items()}
-        dotted = {
-            f"attributes.{outer}.{inner}": value
-            for outer, members in each.pop("attributes").items()
-            for inner, value in members.items()
-        }
-        rows.append({**each, **context, **dotted})
-    return rows
-
-
-def langfuse(*, as_trace):
-    common = {"traceId": "trace-1", "sessionId": "s-1"}
-    observations = [
-        {
-            **common,
-            "id": "o-1",
-            "type": "AGENT",
-            "name": "Forecaster",
-            "startTime": LATER.format(0) + "Z",
-            "endTime": LATER.format(9) + "Z",
-            "input": ASKED,
-            "output": ANSWERED,
-        },
-        {
-            **common,
-            "id": "o-2",
-            "parentObservationId": "o-1",
-            "type": "GENERATION",
-            "name": "chat",
-            "model": "large-2026",
-            "startTime": LATER.format(1) + "Z",
-            "endTime": LATER.format(2) + "Z",
-            "input": [{"role": "user", "content": ASKED}],
-            "usageDetails": {"input": 100, "output": 20},
-            "totalCost": 0.5,
-        },
-        {
-            **common,
-            "id": "o-3",
-            "parentObservationId": "o-1",
-            "type": "TOOL",
-            "name": "weather",
-            "startTime": LATER.format(3) + "Z",
-            "endTime": LATER.format(4) + "Z",
-            "input": {"city": "Bonn"},
-            "output": "sunny",
-        },
-    ]
-    if not as_trace:
-        return observations
-    trace = {"id": "trace-1", "sessionId": "s-1", "name": "forecast", "timestamp": LATER.format(0) + "Z"}
-    return [{**trace, "input": ASKED, "output": ANSWERED, "observations": observations}]
-
-
-def langsmith():
-    def message(kind, content):
-        return {"lc": 1, "type": "constructor", "id": ["x", kind], "kwargs": {"content": content}}
-
-    model = {
-        "id": "00000000-0000-0000-0000-000000000002",
-        "run_type": "llm",
-        "name": "ChatModel",
-        "start_time": LATER.format(1),
-        "end_time": LATER.format(2),
-        "inputs": {"messages": [[message("HumanMessage", ASKED)]]},
-        "outputs": {"generations": [[{"text": "", "message": message("AIMessage", "")}]]},
-        "extra": {"metadata": {"ls_model_name": "large-2026", "thread_id": "s-1"}},
-        "prompt_tokens": 100,
-        "completion_tokens": 20,
-        "total_cost": 0.5,
-    }
-    tool = {
-        "id": "00000000-0000-0000-0000-000000000003",
-        "run_type": "tool",
-        "name": "weather",
-        "start_time": LATER.format(3),
-        "end_time": LATER.format(4),
-        "inputs": {"input": "{'city': 'Bonn'}"},
-        "outputs": {"output": "sunny"},
-    }
-    return {
-        "id": "00000000-0000-0000-0000-000000000001",
-        "trace_id": "00000000-0000-0000-0000-000000000001",
-        "run_type": "chain",
-        "name": "forecast",
-        "session_id": "a-project",
-        "start_time": LATER.format(0),
-        "end_time": LATER.format(9),
-        "inputs": {"messages": [{"role": "user", "content": ASKED}]},
-        "outputs": {"output": ANSWERED},
-        "total_cost": 0.5,
-        "child_runs": [model, tool],
-    }
-
-
 def rows(documents):
     inside = [*reversed(documents), {"timestamp": 1, "level": "INFO", "sessionId": "s-1", "message": "up"}]
     return [
@@ -209,12 +87,6 @@ def shapes():
         "grouped list": as_json([{"trace_id": flat[0]["trace_id"], "spans": flat}]),
         "raw_otel_json": as_json(rows(documents)),
         "console": console_output(documents),
-        "phoenix": as_json(phoenix(documents)),
-        "phoenix columns": "\n".join(map(as_json, columns(documents))),
-        "langfuse observations": as_json(langfuse(as_trace=False)),
-        "langfuse trace": as_json(langfuse(as_trace=True)),
-        "langfuse answer": as_json({"data": langfuse(as_trace=True), "meta": {"page": 1}}),
-        "langsmith": as_json(langsmith()),
     }
 
 
@@ -237,8 +109,6 @@ def test_every_shape_of_one_conversation_tells_the_same(tmp_path, shape, packed)
     assert (call.name, dict(call.args), call.result) == ("weather", {"city": "Bonn"}, "sunny")
     (model,) = [event for event in events if isinstance(event, ModelCall)]
     assert (model.model, model.usage.input_tokens, model.usage.output_tokens) == ("large-2026", 100, 20)
-    if shape.startswith(("langfuse", "langsmith")):
-        assert model.cost_usd == 0.5
 
 
 def test_output_that_breaks_off_is_named_by_its_line(tmp_path):

@@ -303,37 +303,6 @@ def langgraph_traceloop():
     ]
 
 
-def langgraph_openinference():
-    scope = "openinference.instrumentation.langchain"
-    return [
-        span(
-            "LangGraph",
-            scope=scope,
-            openinference__span__kind="CHAIN",
-            input__value=as_json({"messages": [{"type": "human", "data": {"content": ASKED}}]}),
-            output__value=as_json(
-                {
-                    "messages": [
-                        {"type": "human", "data": {"content": ASKED}},
-                        {"type": "ai", "data": {"content": ANSWERED}},
-                    ]
-                }
-            ),
-            seconds=9,
-        ),
-        span(
-            "weather",
-            scope=scope,
-            parent="LangGraph",
-            at=3,
-            openinference__span__kind="TOOL",
-            tool__name="weather",
-            input__value="{'city': 'Bonn'}",
-            output__value="content='sunny' name='weather' tool_call_id='call_1'",
-        ),
-    ]
-
-
 def openai_agents_openinference():
     scope = "openinference.instrumentation.openai_agents"
     return [
@@ -383,87 +352,6 @@ def openai_agents_openinference():
                 "llm.output_messages.0.message.contents.0.message_content.type": "text",
                 "llm.output_messages.0.message.contents.0.message_content.text": ANSWERED,
             },
-        ),
-    ]
-
-
-def openai_agents_traceloop():
-    scope = "opentelemetry.instrumentation.openai_agents"
-    return [
-        span("Agent Workflow", scope=scope, traceloop__span__kind="workflow", seconds=9),
-        span(
-            "openai.response",
-            scope=scope,
-            parent="Agent Workflow",
-            at=4,
-            llm__request__type="chat",
-            **{
-                "gen_ai.prompt.0.role": "user",
-                "gen_ai.prompt.0.content": ASKED,
-                "gen_ai.completion.0.role": "assistant",
-                "gen_ai.completion.0.content": ANSWERED,
-            },
-        ),
-        span(
-            "weather.tool",
-            scope=scope,
-            parent="Agent Workflow",
-            at=3,
-            traceloop__span__kind="tool",
-            gen_ai__tool__name="weather",
-            gen_ai__tool__call__arguments=as_json({"city": "Bonn"}),
-            gen_ai__tool__call__result="sunny",
-        ),
-    ]
-
-
-def llama_index():
-    scope = "openinference.instrumentation.llama_index"
-    return [
-        span(
-            "AgentWorkflow.run",
-            scope=scope,
-            openinference__span__kind="CHAIN",
-            input__value=as_json({"user_msg": ASKED}),
-            output__value=as_json({"response": {"role": "assistant", "content": ANSWERED}}),
-            seconds=9,
-        ),
-        span(
-            "FunctionTool.acall",
-            scope=scope,
-            parent="AgentWorkflow.run",
-            at=3,
-            openinference__span__kind="TOOL",
-            tool__name="weather",
-            input__value=as_json({"city": "Bonn"}),
-            output__value="sunny",
-        ),
-    ]
-
-
-def google_adk():
-    scope = "openinference.instrumentation.google_adk"
-    response = {"function_response": {"id": "call_1", "name": "weather", "response": "sunny"}}
-    return [
-        span(
-            "invocation [app]",
-            scope=scope,
-            openinference__span__kind="CHAIN",
-            input__value=as_json(
-                {"user_id": "u", "new_message": {"parts": [{"text": ASKED}], "role": "user"}}
-            ),
-            output__value=as_json({"content": {"parts": [{"text": ANSWERED}], "role": "model"}}),
-            seconds=9,
-        ),
-        span(
-            "execute_tool weather",
-            scope=scope,
-            parent="invocation [app]",
-            at=3,
-            openinference__span__kind="TOOL",
-            tool__name="weather",
-            input__value=as_json({"city": "Bonn"}),
-            output__value=as_json({"content": {"parts": [response], "role": "user"}}),
         ),
     ]
 
@@ -558,11 +446,7 @@ DIALECTS = [
     strands_split,
     strands_parts,
     langgraph_traceloop,
-    langgraph_openinference,
     openai_agents_openinference,
-    openai_agents_traceloop,
-    llama_index,
-    google_adk,
     claude_agent_sdk,
     vercel_ai,
     invocation_attributes,
