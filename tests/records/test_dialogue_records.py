@@ -180,6 +180,14 @@ def test_a_file_written_twice_holds_two_sessions_and_the_first_stays_itself(tmp_
     assert (first.external_id, second.external_id) == (before.external_id, "out/s#2")
 
 
+def test_a_session_of_a_file_that_cannot_be_read_is_named_by_its_place(tmp_path):
+    path = write_json(tmp_path / "s.json", [patienthub(), {"messages": 3}])
+
+    (problem,) = problems("patienthub", path)
+
+    assert "session 2: " in problem
+
+
 def test_our_own_simulations_files_are_read_with_their_scores_and_roles(tmp_path):
     document = patienthub() | {
         "client": "patientPsi",

@@ -121,8 +121,8 @@ def test_a_zip_that_unpacks_to_more_than_a_sample_can_be_is_refused_without_unpa
     assert "larger than" in problem
 
 
-def write_zstandard(path, frames):
-    """As Inspect packs: Zstandard, a long member in several frames."""
+def write_zstandard(path, frames, missing=0):
+    """As Inspect packs: Zstandard, a long member in several frames; `missing` bytes of it are not there."""
     with zstandard_zipfile.ZipFile(path, "w", zstandard_zipfile.ZIP_ZSTANDARD) as packed:
         packed.writestr("header.json", json.dumps(inspect_header()))
         packed.writestr("samples/1_epoch_1.json", json.dumps(inspect_sample()))
@@ -132,7 +132,7 @@ def write_zstandard(path, frames):
         data = b"".join(zstd.compress(text[at : at + size]) for at in range(0, len(text), size))
         member = zipfile.ZipInfo("samples/2_epoch_1.json")
         with zipfile.ZipFile(path, "a") as packed:
-            packed.writestr(member, data)
+            packed.writestr(member, data[: len(data) - missing])
             # Stored as it is, and said to be packed.
             member.compress_type, member.file_size = 93, len(text)
     return path
@@ -143,6 +143,12 @@ def test_what_inspect_packs_today_is_unpacked(tmp_path, frames, samples):
     path = write_zstandard(tmp_path / "a.eval", frames)
 
     assert [session.external_id for session in sessions("inspect", path)] == ["sample-1"] * samples
+
+
+def test_a_member_that_breaks_off_is_named(tmp_path):
+    (problem,) = problems("inspect", write_zstandard(tmp_path / "a.eval", 3, missing=5))
+
+    assert "it breaks off" in problem
 
 
 def test_a_bomb_of_todays_packing_and_one_that_breaks_off_are_refused(tmp_path, monkeypatch):

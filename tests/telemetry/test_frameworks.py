@@ -270,6 +270,85 @@ def test_a_failed_tool_message_is_a_failed_call():
     assert (call.success, call.result, dict(call.args)) == (False, "no such page", {"q": "a"})
 
 
+def adk_run():
+    request = {
+        "model": "gemini-2.0-flash",
+        "config": {
+            "system_instruction": "Be brief.",
+            "tools": [{"function_declarations": [{"name": "weather", "description": "Looks out."}]}],
+        },
+        "contents": [{"role": "user", "parts": [{"text": "How is Bonn?"}]}],
+    }
+    call = {"role": "model", "parts": [{"function_call": {"name": "weather", "args": {"city": "Bonn"}}}]}
+    result = {
+        "role": "user",
+        "parts": [{"function_response": {"name": "weather", "response": {"result": "sunny"}}}],
+    }
+    answer = {"role": "model", "parts": [{"text": "hmm", "thought": True}, {"text": "Sunny."}]}
+    usage = {"gen_ai.usage.input_tokens": 10, "gen_ai.usage.output_tokens": 2}
+
+    def call_llm(name, at, contents, content):
+        return span(
+            name,
+            parent="invoke_agent guide",
+            at=at,
+            scope=ADK,
+            **usage,
+            **{
+                "gen_ai.request.model": "gemini-2.0-flash",
+                "gcp.vertex.agent.llm_request": as_json({**request, "contents": contents}),
+                "gcp.vertex.agent.llm_response": as_json({"content": content}),
+            },
+        )
+
+    return [
+        span("invocation", seconds=20, scope=ADK),
+        span(
+            "invoke_agent guide",
+            parent="invocation",
+            seconds=19,
+            scope=ADK,
+            gen_ai__operation__name="invoke_agent",
+            gen_ai__agent__name="guide",
+        ),
+        call_llm("call_llm", 1, request["contents"], call),
+        span(
+            "generate_content gemini",
+            parent="call_llm",
+            at=1.2,
+            seconds=0.5,
+            scope=ADK,
+            gen_ai__operation__name="generate_content",
+            **usage,
+        ),
+        span(
+            "execute_tool weather",
+            parent="call_llm",
+            at=3,
+            scope=ADK,
+            gen_ai__operation__name="execute_tool",
+            gen_ai__tool__name="weather",
+            **{
+                "gcp.vertex.agent.tool_call_args": as_json({"city": "Bonn"}),
+                "gcp.vertex.agent.tool_response": as_json({"result": "sunny"}),
+                "gcp.vertex.agent.llm_request": "{}",
+            },
+        ),
+        span("(merged tools)", parent="call_llm", at=4, scope=ADK, gen_ai__operation__name="execute_tool"),
+        call_llm("call_llm 2", 6, [*request["contents"], call, result], answer),
+    ]
+
+
+def test_the_own_spans_of_google_adk_are_read_with_their_content():
+    told = evidence(*adk_run())
+
+    assert said(told) == [("system", "Be brief."), ("user", "How is Bonn?"), ("assistant", "Sunny.")]
+    assert calls_of(*adk_run()) == [("weather", {"city": "Bonn"}, "sunny")]
+    models = events_of(*adk_run(), kind=ModelCall)
+    assert [(call.model, call.usage.input_tokens) for call in models] == [("gemini-2.0-flash", 10)] * 2
+    assert [tool["name"] for tool in session(*adk_run()).tools] == ["weather"]
+
+
 def test_objects_in_the_notation_of_python_are_calls_or_nothing_but_never_speech():
     call = (
         "[ResponseFunctionToolCall(arguments='{\"a\":1}', call_id='call_9', name='add', "

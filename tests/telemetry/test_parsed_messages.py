@@ -191,7 +191,7 @@ def test_literals_of_python_are_read_unless_they_are_long_or_no_data():
             [("assistant", "hi", [], [])],
         ),
         ("ActionStep(step=1)", []),
-        (["user", "hello"], [("user", "hello", [], [])]),
+        (["assistant", "hello"], [("assistant", "hello", [], [])]),
     ],
 )
 def test_messages_are_read_in_any_usual_form(value, expected):

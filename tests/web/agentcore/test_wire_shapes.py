@@ -12,7 +12,6 @@ from proctor.web.agentcore.shapes import (
     Many,
     MapShape,
     Number,
-    ShapeProblem,
     Structure,
     Text,
     TimestampShape,
@@ -149,42 +148,3 @@ def test_requests_are_held_to_the_clients_model(operation):
     assert {each.partition(", not ")[0] for each in found} == own
     assert (model.http["method"], model.http.get("responseCode", 200)) == (operation.method, operation.status)
     assert re.sub(r"\?.*", "", model.http["requestUri"]) == operation.path
-
-
-@pytest.mark.parametrize(
-    ("shape", "value", "constraint"),
-    [
-        (Text(least=2), "a", "Member must have length greater than or equal to 2"),
-        (Text(most=2), "abc", "Member must have length less than or equal to 2"),
-        (Text(pattern="[a-z]+"), "a\n", "Member must satisfy regular expression pattern: [a-z]+"),
-        (Text(allowed=("A", "B")), "C", "Member must satisfy enum value set: [A, B]"),
-        (Text(), 1, "Member must be a string"),
-        (Number(least=1), 0, "Member must have value greater than or equal to 1"),
-        (Number(most=1), 10**400, "Member must have value less than or equal to 1"),
-        (Number(whole=True), 1.5, "Member must be an integer"),
-        (Number(), True, "Member must be a number"),
-        (Flag(), "true", "Member must be a boolean"),
-        (TimestampShape(), "yesterday", "Member must be a timestamp"),
-        (TimestampShape(), "2026-01-01T00:00:00", "Member must be a timestamp"),
-        (TimestampShape(), 10**30, "Member must be a timestamp"),
-        (Many(of=Text()), {}, "Member must be a list"),
-        (Many(of=Text(), most=1), ["a", "b"], "Member must have length less than or equal to 1"),
-        (MapShape(most=1), {"a": "b", "c": "d"}, "Member must have length less than or equal to 1"),
-        (Union({"a": Text(), "b": Text()}), {}, "Member must have exactly one of: a, b"),
-        (Union({"a": Text(), "b": Text()}), {"a": "x", "b": "y"}, "Member must have exactly one of: a, b"),
-        (Union({"a": Text(), "b": Text()}), {"c": "x"}, "Member must have exactly one of: a, b"),
-        (Structure({}), [], "Member must be an object"),
-    ],
-)
-def test_a_member_that_is_not_as_it_should_be_is_told_in_the_services_words(shape, value, constraint):
-    assert list(shape.flaws(value, "it")) == [ShapeProblem("it", constraint)]
-
-
-def test_flaws_are_found_wherever_they_are_and_null_is_absent():
-    shape = Structure(
-        {"list": Many(of=Structure({"a": Text()}, required=["a"])), "b": Flag()}, required=["b"]
-    )
-
-    found = [flaw.name for flaw in shape.flaws({"list": [{"a": "x"}, {"a": None}, 1], "b": None}, "")]
-
-    assert found == ["list.2.member.a", "list.3.member", "b"]
