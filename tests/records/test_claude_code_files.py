@@ -72,6 +72,16 @@ def test_a_tool_that_failed_is_told_as_failed(tmp_path):
     assert (call.success, call.result) == (False, "exit 1")
 
 
+def test_a_tool_that_the_models_server_ran_has_its_result(tmp_path):
+    asked = {"type": "server_tool_use", "id": "srv", "name": "web_search", "input": {"query": "x"}}
+    gave = {"type": "web_search_tool_result", "tool_use_id": "srv", "content": "found"}
+    more = [claude_answer("msg_3", asked, "06.000", 2), claude_answer("msg_3", gave, "07.000", 2)]
+
+    call = tool_calls(read(tmp_path, claude_lines() + more))[-1]
+
+    assert (call.name, call.args, call.result) == ("web_search", {"query": "x"}, "found")
+
+
 def test_what_the_program_says_to_itself_is_left_out(tmp_path):
     noise = [
         claude_entry("user", "Caveat: …", "00.500", isMeta=True),

@@ -134,15 +134,25 @@ def test_its_other_tools_are_calls_as_well(tmp_path):
     patch = {"type": "custom_tool_call", "name": "apply_patch", "input": "*** Begin Patch", "call_id": "p"}
     done = {"type": "custom_tool_call_output", "call_id": "p", "output": "Exit code: 0\nDone"}
     search = {"type": "web_search_call", "id": "w", "status": "completed", "action": {"query": "x"}}
-    items = [codex_line("response_item", item, "02.500") for item in (patch, done, search)]
+    local = {"type": "local_shell_call", "id": "l", "action": {"command": ["ls"]}}
+    ended = {"type": "exec_command_end", "call_id": "l", "exit_code": 1, "duration": {"secs": 2}}
+    items = [codex_line("response_item", item, "02.500") for item in (patch, done, search, local)]
+    gone = {"type": "local_shell_call_output", "call_id": "l", "output": "gone"}
+    items += [codex_line("event_msg", ended, "02.600"), codex_line("response_item", gone, "02.700")]
+    items.append(codex_line("compacted", {}, "02.800"))
 
-    calls = tool_calls(read(tmp_path, codex_lines()[:10] + items + codex_lines()[10:]))
+    session = read(tmp_path, codex_lines()[:10] + items + codex_lines()[10:])
+
+    assert session.notes == ["the conversation was summarized to save room"]
+    calls = tool_calls(session)
 
     assert [(call.name, call.success) for call in calls] == [
         ("exec_command", True),
         ("apply_patch", True),
         ("web_search", True),
+        ("shell", False),
     ]
+    assert (calls[3].args, calls[3].duration_ms) == ({"command": ["ls"]}, 2000)
     assert calls[1].args == {"input": "*** Begin Patch"}
 
 

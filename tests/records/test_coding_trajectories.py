@@ -159,6 +159,16 @@ def test_a_history_without_a_trajectory_is_told_message_by_message(tmp_path):
     assert (session.status, session.end_reason) == ("success", "completed")
 
 
+def test_an_answer_that_swe_agent_could_not_parse_is_followed_by_its_error(tmp_path):
+    document = swe_agent()
+    document["history"] = document["history"][:3]
+    document["trajectory"] = [{"action": " ", "response": "Hm.", "observation": "Use one command."}]
+
+    session = only("swe-agent", write_json(tmp_path / "t.traj", document))
+
+    assert spoken(session)[-2:] == [("assistant", "Hm."), ("tool", "Use one command.")]
+
+
 def test_of_several_attempts_the_chosen_one_is_told(tmp_path):
     document = {**swe_agent(), "attempts": [swe_agent(), swe_agent()]}
     waiting = {"attempts": [swe_agent()]}
@@ -199,20 +209,34 @@ def test_mini_swe_agents_first_generation_had_its_commands_in_the_text(tmp_path)
     assert tool_calls(session) == [ToolCall(name="bash", args={"command": "ls"}, success=True, result=result)]
 
 
+def document_answer():
+    return mini_swe_agent()["messages"][2]
+
+
 def test_results_of_commands_follow_the_message_with_the_commands(tmp_path):
     acted = {"role": "assistant", "content": "", "extra": {"actions": [{"command": "a"}, {"command": "b"}]}}
     failed = {"role": "user", "content": " <returncode>1</returncode>"}
     noted = {"role": "user", "content": "seen", "extra": {"returncode": 0}}
     plain = {"role": "user", "content": "go on"}
     document = mini_swe_agent() | {"messages": [failed, acted, plain, failed, noted, failed, plain]}
+    billed = {"role": "user", "content": "Use one command.", "extra": document_answer()["extra"]}
+    document["messages"].append(billed)
 
     session = only("mini-swe-agent", write_json(tmp_path / "t.traj.json", document))
+
+    assert spoken(session).pop() == ("tool", "Use one command.")
+    assert [call.model for call in model_calls(session)] == ["gpt-4o"]
 
     assert [(call.args["command"], call.success) for call in tool_calls(session)] == [
         ("a", False),
         ("b", True),
     ]
-    assert [text for _, text in spoken(session)] == [failed["content"], "go on", failed["content"], "go on"]
+    assert [text for _, text in spoken(session)[:-1]] == [
+        failed["content"],
+        "go on",
+        failed["content"],
+        "go on",
+    ]
 
 
 def test_a_file_that_each_run_overwrites_is_another_session_each_time(tmp_path):
@@ -266,6 +290,31 @@ def test_harbors_reward_and_trial_come_from_the_result_beside_it(tmp_path):
     assert session.scores == [Score(evaluator="reward", value=0.0)]
     assert (session.status, session.end_reason, session.name) == ("fail", "checks_failed", "hello")
     assert session.attributes["trial"] == "hello__x"
+
+
+@pytest.mark.parametrize(
+    ("trial", "ending"),
+    [
+        (
+            {"exception_info": {"exception_type": "AgentTimeoutError", "exception_message": "m"}},
+            ("timeout", "timeout", "m"),
+        ),
+        (
+            {"exception_info": {"exception_type": "KeyError", "exception_message": "m"}},
+            ("error", "internal_error", "KeyError: m"),
+        ),
+        ({"verifier_result": {"rewards": {"a": 0, "b": 1}}}, ("success", "completed", "")),
+        ({"verifier_result": {"rewards": {"a": 0, "b": 0.99}}}, ("fail", "checks_failed", "")),
+        ({"verifier_result": {"rewards": {}}}, ("success", "completed", "")),
+    ],
+)
+def test_how_a_trial_of_harbor_ended(tmp_path, trial, ending):
+    path = write_json(tmp_path / "trial" / "agent" / "trajectory.json", atif())
+    write_json(tmp_path / "trial" / "result.json", {"trial_name": "t", **trial})
+
+    session = only("atif", path)
+
+    assert (session.status, session.end_reason, session.error) == ending
 
 
 def test_agents_within_an_atif_trajectory_are_sessions_of_their_own(tmp_path):

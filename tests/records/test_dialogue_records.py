@@ -38,6 +38,19 @@ def test_each_run_of_tau_bench_is_a_session_with_its_reward(tmp_path):
     ]
 
 
+def test_calls_of_the_old_form_are_read(tmp_path):
+    run = tau_run()
+    run["traj"][2] = {
+        "role": "assistant",
+        "content": None,
+        "function_call": {"name": "get_order", "arguments": '{"id": "W1"}'},
+    }
+
+    (call,) = tool_calls(only("tau-bench", write_json(tmp_path / FILE, [run])))
+
+    assert (call.name, call.args) == ("get_order", {"id": "W1"})
+
+
 def test_tau_benchs_file_says_who_it_was(tmp_path):
     session = only("tau-bench", write_json(tmp_path / FILE, [tau_run()]))
 

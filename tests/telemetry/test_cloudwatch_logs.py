@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
 from spans_by_hand import as_json, record, span, text
 
 from databases import query
@@ -124,6 +125,35 @@ def test_a_group_that_is_not_there_is_said(logs, store):
         import_log_groups(store, logs, LogGroupQuery(names=["/missing"]), NOW)
     with pytest.raises(UsageError, match="no such log group"):
         import_log_groups(store, logs, LogGroupQuery(prefixes=["/missing"]), NOW)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "FilterLogEvents"),
+            "CloudWatch Logs refuses to show the log group g: no",
+        ),
+        (
+            EndpointConnectionError(endpoint_url="http://x"),
+            'CloudWatch Logs cannot be reached: Could not connect to the endpoint URL: "http://x"',
+        ),
+    ],
+)
+def test_a_service_that_refuses_or_is_gone_is_told(store, error, message):
+    class Refusing:
+        """A client whose every page is this error."""
+
+        def get_paginator(self, operation):
+            return self
+
+        def paginate(self, **parameters):
+            raise error
+
+    with pytest.raises(UsageError) as caught:
+        import_log_groups(store, Refusing(), LogGroupQuery(names=["g"]), NOW)
+
+    assert str(caught.value) == message
 
 
 def test_the_command_reads_a_group(logs, aws, proctor):

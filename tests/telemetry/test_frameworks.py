@@ -403,6 +403,10 @@ def test_retrieved_documents_are_kept_as_steps_and_are_no_tool_calls():
         ("retriever VectorIndex", "It runs agents.\n\nIt scores them.")
     ]
     assert calls_of(*spans) == []
+    wrapped = as_json({"documents": [{"page_content": "It runs agents."}]})
+    found = span("Index", openinference__span__kind="RETRIEVER", output__value=wrapped)
+    (kept,) = [each for each in events_of(spans[0], found, kind=Message) if each.role == "tool"]
+    assert kept.content == "It runs agents."
 
 
 def test_a_cost_that_a_span_states_is_its_cost():

@@ -66,6 +66,7 @@ def answer(query: str) -> list[dict[str, str]]:
             ],
         ),
         ("fields ms * 2 + 1 as more | filter ms = 10", [{"more": "21"}]),
+        ("fields ms | filter level = 'error' | sort level asc", [{"ms": "10"}, {"ms": "30"}]),
     ],
 )
 def test_a_query_answers_what_its_commands_say(query, expected):
