@@ -2,10 +2,8 @@
 
 import numpy as np
 import pytest
-from scipy import stats
 
-from proctor.stats.agreement import _jackknifed, _kappa_error, _on_tanh, alpha, kappa, rank_correlation
-from proctor.stats.intervals import LIKE, Estimate
+from proctor.stats.agreement import alpha, kappa, rank_correlation
 
 
 def labels_of(table, names="abc"):
@@ -27,20 +25,6 @@ def test_kappa_is_that_of_statsmodels():
     assert kappa(*labels_of([[20, 5], [10, 15]])).value == pytest.approx(0.4)
     assert kappa(*labels_of(THREE)).value == pytest.approx(0.625866, abs=1e-6)
     assert kappa(*labels_of(THREE), order="abc").value == pytest.approx(0.750289, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("table", "weights", "value", "error"),
-    [
-        ([[20, 5], [10, 15]], np.eye(2), 0.4, 0.126996),
-        (THREE, np.eye(3), 0.625866, 0.107518),
-        (THREE, 1 - np.subtract.outer(np.arange(3), np.arange(3)) ** 2 / 4, 0.750289, 0.096049),
-    ],
-)
-def test_the_standard_error_of_kappa_is_that_of_statsmodels(table, weights, value, error):
-    shares = np.array(table) / np.sum(table)
-
-    assert _kappa_error(shares, weights, value, np.sum(table)) == pytest.approx(error, abs=1e-6)
 
 
 def test_the_interval_of_kappa_is_close_to_the_plain_one_in_mid_range():
@@ -191,48 +175,3 @@ def test_agreement_on_one_label_counts_units_and_not_pairs():
 
     assert alone.note.endswith("95% CI 0.72 to 1.")
     assert repeated.note == alone.note
-
-
-@pytest.mark.parametrize(
-    ("center", "error", "has_interval"),
-    [
-        (0.5, 0.2, True),
-        (-0.5, 0.2, True),
-        (0.5, 0.0, False),
-        (0.5, 1e-12, False),
-        (0.5, 2e-12, True),
-        # The whole scale agrees, or disagrees: its inverse hyperbolic tangent is infinite.
-        (1.0, 0.2, False),
-        (-1.0, 0.2, False),
-    ],
-)
-def test_an_interval_on_the_tanh_scale(center, error, has_interval):
-    estimate = _on_tanh(Estimate(value=center, n=12, level=0.9), center, error)
-
-    if not has_interval:
-        assert (estimate.low, estimate.note) == (None, "No unit changes the value: no interval.")
-        return
-    reach = stats.t(11).ppf(0.95) * error
-    limits = np.tanh([np.arctanh(center) - reach, np.arctanh(center) + reach])
-    assert [estimate.low, estimate.high] == pytest.approx(limits)
-    assert estimate.sem == pytest.approx(error * (1 - center**2))
-    assert estimate.scope == LIKE
-
-
-@pytest.mark.parametrize("known", [[0.2, 0.4, 0.5, 0.7], [-1.0, 0.5, 0.2, 1.0]])
-def test_the_jackknife_error_is_that_of_the_values_without_each_unit(known):
-    estimate = _jackknifed(Estimate(value=0.5, n=4, level=0.95), known, 0.5)
-
-    bent = np.arctanh(np.clip(known, -(1 - 1e-9), 1 - 1e-9))
-    # Three quarters of the sum of squares about their mean: (n - 1) / n.
-    error = np.sqrt(0.75 * ((bent - bent.mean()) ** 2).sum())
-    assert estimate.sem == pytest.approx(error * 0.75)
-    assert estimate.low == pytest.approx(np.tanh(np.arctanh(0.5) - stats.t(3).ppf(0.975) * error))
-
-
-@pytest.mark.parametrize(("left", "value"), [([0.2, None, 0.4], 0.3), ([0.2, 0.5, 0.4], None)])
-def test_there_is_no_jackknife_interval_where_a_value_is_not_defined(left, value):
-    estimate = _jackknifed(Estimate(value=value, n=3, level=0.95), left, value)
-
-    assert (estimate.low, estimate.high) == (None, None)
-    assert estimate.note == "Without one unit it is not defined: no interval."

@@ -2,7 +2,6 @@
 
 import math
 import random
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,21 +10,12 @@ from scipy import stats
 from proctor.stats.agreement import alpha, kappa
 from proctor.stats.calibration import (
     FEWEST_PAIRS,
-    Bias,
     CalibrationPair,
     JudgedTargetPair,
     LabelValue,
-    _combined,
-    _consensus,
-    _differently,
-    _error,
-    _noise,
-    _rate,
-    _remarked,
     calibrate,
     corrected_mean,
 )
-from proctor.stats.intervals import Estimate
 from proctor.stats.samples import plus_interval
 
 
@@ -313,19 +303,6 @@ def test_labels_of_one_kind_say_nothing_about_the_other_kind():
     assert estimate.value is None and estimate.note.startswith("People gave one label only")
 
 
-@pytest.mark.parametrize(("shift", "differs"), [(0.0, False), (0.22, False), (0.3, True), (-0.1, False)])
-def test_labeled_sessions_differ_by_the_freedom_of_the_fewer(shift, differs):
-    """With the 39 degrees of freedom of the others, 0.22 would differ (p 0.02 instead of 0.06)."""
-    judged = np.array([0.1, 0.2, 0.15, 0.25] * 10)
-    labeled = [
-        [CalibrationPair(session=str(number), human=0.5, judge=value + shift)]
-        for number, value in enumerate((0.1, 0.2, 0.15, 0.25, 0.1, 0.2))
-    ]
-    words = _differently(judged, labeled, 0.0, 1.0)
-    assert words.startswith("The judge rates the labeled sessions" if differs else "")
-    assert bool(words) == differs
-
-
 @pytest.mark.parametrize(
     ("things", "words"),
     [
@@ -384,104 +361,10 @@ def test_only_things_that_both_have_looked_at_are_compared():
     assert calibrate([*both, *one_sided]).things == calibrate(both).things == 3
 
 
-KINDER, HARSHER = "seems kinder to later turns", "seems harsher to longer answers"
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({}, []),
-        ({"human_alpha": 0.66}, ["People hardly agree among themselves"]),
-        ({"human_alpha": 0.667}, []),
-        ({"human_alpha": None}, []),
-        ({"repeats": 1}, ["scored each target once"]),
-        ({"ties": 1}, ["Left out: 1 target with tied"]),
-        ({"ties": 2}, ["Left out: 2 targets with tied"]),
-        ({"kappa": Estimate(value=None)}, ["one and the same label throughout"]),
-        ({"leanings": [Bias(by="position", correlation=Estimate(value=0.3, low=0.1, high=0.5))]}, [KINDER]),
-        ({"leanings": [Bias(by="position", correlation=Estimate(value=0.3, low=0.0, high=0.5))]}, []),
-        ({"leanings": [Bias(by="length", correlation=Estimate(value=-0.3, low=-0.5, high=-0.1))]}, [HARSHER]),
-        ({"leanings": [Bias(by="length", correlation=Estimate(value=-0.3, low=-0.5, high=0.0))]}, []),
-        ({"leanings": [Bias(by="length", correlation=Estimate(value=0.3, low=0.1, high=None))]}, []),
-    ],
-)
-def test_what_is_remarked_of_a_calibration(changes, words):
-    things = [thing(n, word, [word, word]) for n, word in enumerate(["Yes", "No"] * 50)]
-    plain = replace(calibrate(things, order=["No", "Yes"]), leanings=[], human_alpha=0.8)
-    remarks = _remarked(replace(plain, **changes)).remarks
-    assert len(remarks) == len(words)
-    assert all(part in remark for part, remark in zip(words, remarks, strict=True))
-
-
 def test_a_calibration_of_nothing_does_not_speak_of_one_label():
     nothing = calibrate([])
     assert (nothing.things, nothing.repeats, nothing.people) == (0, 0, 0)
     assert not any("same label" in remark for remark in nothing.remarks)
-
-
-@pytest.mark.parametrize(
-    ("opinions", "expected"),
-    [
-        ({"ana": ("Yes", 1.0)}, ("Yes", 1.0)),
-        ({"ana": ("Yes", 1.0), "bo": ("No", 0.0)}, None),
-        ({"ana": ("Yes", 1.0), "bo": ("No", 0.0), "cy": ("Yes", 0.5)}, ("Yes", 0.75)),
-        ({"ana": ("Yes", 1.0), " Adjudication": ("No", 0.0), "cy": ("Yes", 1.0)}, ("No", 0.0)),
-        # Without labels, the mean of the values; without both, neither.
-        ({"ana": ("", 1.0), "bo": ("", 4.0)}, ("", 2.5)),
-        ({"ana": ("", None)}, ("", None)),
-        ({"ana": ("Yes", None), "bo": ("", None), "cy": ("Yes", None)}, ("Yes", None)),
-    ],
-)
-def test_the_label_of_people_is_the_most_frequent_or_that_of_an_adjudication(opinions, expected):
-    human = {who: LabelValue(label=label, value=value) for who, (label, value) in opinions.items()}
-    found = _consensus(JudgedTargetPair(session="s", human=human, machine=[]))
-    assert (found and (found.label, found.value)) == expected
-
-
-def test_a_share_of_targets_has_the_interval_of_its_sessions():
-    same, sessions = [True, False, True, True, True, False], ["a", "a", "b", "b", "c", "c"]
-    rate = _rate(same, sessions)
-    low, high = map(float, plus_interval(np.array([0.5, 1.0, 0.5]), 0, 1).interval(0.95))
-    assert (rate.successes, rate.trials) == (4, 6)
-    assert (rate.low, rate.high) == pytest.approx((min(low, 4 / 6), max(high, 4 / 6)))
-    assert (_rate(same[:2], sessions[:2]).low, _rate(same[:2], sessions[:2]).high) == (None, None)
-    assert _rate([], []).trials == 0
-
-
-@pytest.mark.parametrize(
-    ("machine", "human", "error"),
-    [
-        (("Yes", 0.75), ("No", 0.5), 0.25),
-        (("Yes", None), ("No", 0.5), 1.0),
-        (("Yes", 0.75), ("Yes", None), 0.0),
-        (("No", 0.75), ("Yes", None), 1.0),
-    ],
-)
-def test_the_error_of_a_judge_is_its_value_less_that_of_people_or_a_wrong_label(machine, human, error):
-    one = JudgedTargetPair(session="s", human={}, machine=[LabelValue(label=machine[0], value=machine[1])])
-    assert _error(one, LabelValue(label=human[0], value=human[1])) == error
-
-
-def judged_values(*values):
-    return [
-        JudgedTargetPair(session=f"s{at}", human={}, machine=[LabelValue(value=value) for value in own])
-        for at, own in enumerate(values)
-    ]
-
-
-def test_noise_is_the_variance_within_targets_and_its_share_that_of_one_result():
-    values = [[1.0, 3.0], [4.0, 4.0, 7.0], [9.0, 8.0]]
-    variance, share = _noise(judged_values(*values))
-    within = np.mean([np.var(own, ddof=1) for own in values])
-    between = np.var([np.mean(own) for own in values], ddof=1) - within * np.mean([1 / 2, 1 / 3, 1 / 2])
-    assert variance == pytest.approx(within)
-    assert share == pytest.approx(within / (within + between))
-    # Targets that differ less than their noise explains: all of it is noise.
-    assert _noise(judged_values([1.0, 3.0], [2.0, 2.2])) == pytest.approx((1.01, 1.0))
-    assert _noise(judged_values([1.0, 3.0])) == (pytest.approx(2.0), None)
-    assert _noise(judged_values([1.0, 1.0], [1.0, 1.0])) == (0.0, None)
-    assert _noise(judged_values([1.0], [2.0])) == (None, None)
-    assert _noise(judged_values([None], [])) == (None, None)
 
 
 def test_a_corrected_share_is_that_of_rogan_and_gladen():
@@ -530,14 +413,6 @@ def test_the_correction_of_a_scale_adds_the_errors_of_both_means():
     assert found.sem == pytest.approx(math.sqrt(first + second))
     assert (found.low, found.high) == pytest.approx((center - reach, center + reach))
     assert (found.note, found.n, found.runs) == ("", 30, 50)
-
-
-@pytest.mark.parametrize(("value", "expected"), [(-3.0, 0.0), (0.5, 0.5), (7.0, 1.0)])
-def test_a_corrected_mean_stays_on_the_scale_and_in_its_interval(value, expected):
-    part = plus_interval(np.array([0.2, 0.4, 0.3, 0.1]), 0.0, 1.0)
-    found = _combined(Estimate(value=None, level=0.95), value, (part, part), 0.0, 1.0)
-    assert found.value == expected
-    assert 0.0 <= found.low <= found.value <= found.high <= 1.0
 
 
 @pytest.mark.parametrize(("sessions", "is_corrected"), [(FEWEST_PAIRS - 1, False), (FEWEST_PAIRS, True)])

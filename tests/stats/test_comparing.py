@@ -2,9 +2,7 @@
 
 import json
 from datetime import UTC, datetime
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from comparisons import compare_runs, compare_within, groups_of_runs
@@ -13,24 +11,15 @@ from proctor.item import Item
 from proctor.score import Score
 from proctor.session import Metric, ModelCall, Usage
 from proctor.stats.comparison import (
-    LISTED,
-    Groups,
-    _ComparedRows,
-    _largest,
-    _of_tasks,
-    _same_name,
-    _sequential,
-    _side,
     disagreements,
     first_contrast,
     gate_of,
     groups_by,
     groups_of,
-    scale_of,
 )
 from proctor.stats.figures import run_figures
-from proctor.stats.intervals import Estimate, mean
-from proctor.stats.results import Labels, load_results
+from proctor.stats.intervals import mean
+from proctor.stats.results import load_results
 from proctor.store import Ownership, Recorder, Resource, RetrySelection, timestamp
 from proctor.store.database import insertion
 from proctor.store.tables import COLUMNS
@@ -558,30 +547,6 @@ def test_a_metric_that_only_one_side_has_is_not_compared(store):
     assert contrast.difference.value == pytest.approx(0.2)
 
 
-def test_means_and_differences_of_a_run_that_can_stop_are_those_of_its_monitor(store):
-    fill(store, "before", run_of("a", [S, S, F, F, S, F, S, F]))
-    fill(store, "after", run_of("b", [S] * 8))
-    contrast = first_contrast(groups_of_runs(store.read, ["before", "after"], NOW), "success")
-    levels = {
-        name: Estimate(value=value, low=value - 0.1, high=value + 0.1, n=8)
-        for name, value in (("before", 0.4), ("after", 0.8))
-    }
-    monitor = SimpleNamespace(
-        intervals=lambda: levels,
-        difference=lambda one, other, errors_fail=False: Estimate(
-            value=0.45 if errors_fail else 0.4, low=0.1, high=0.7, n=7, method="sequence"
-        ),
-    )
-
-    valid = _sequential(contrast, monitor)
-
-    assert (valid.baseline_mean.low, valid.baseline_mean.high) == pytest.approx((0.3, 0.5))
-    assert (valid.candidate_mean.low, valid.candidate_mean.high) == pytest.approx((0.7, 0.9))
-    change = valid.difference
-    assert (change.value, change.low, change.high, change.n) == (0.4, 0.1, 0.7, 7)
-    assert (change.is_anytime, change.p, change.method) == (True, None, "sequence")
-
-
 def test_errors_count_as_failures_also_where_no_task_is_in_both_runs(store):
     fill(store, "before", run_of("a", [S] * 8))
     fill(store, "after", run_of("b", [S] * 6 + [E] * 2, tasks=[f"other {number}" for number in range(8)]))
@@ -592,23 +557,6 @@ def test_errors_count_as_failures_also_where_no_task_is_in_both_runs(store):
     assert contrast.with_errors.value == pytest.approx(-0.25)
 
 
-def test_the_difference_with_errors_is_valid_at_any_time_as_well(store):
-    fill(store, "before", run_of("a", [S, E, S, F, S, S, F, S]))
-    fill(store, "after", run_of("b", [S] * 8))
-    contrast = first_contrast(groups_of_runs(store.read, ["before", "after"], NOW), "success")
-    assert contrast.with_errors is not None
-    level = Estimate(value=0.5, low=0.4, high=0.6, n=8)
-    monitor = SimpleNamespace(
-        intervals=lambda: {"before": level, "after": level},
-        difference=lambda one, other, errors_fail=False: Estimate(
-            value=0.45 if errors_fail else 0.4, low=0.1, high=0.7, n=7, method="sequence"
-        ),
-    )
-    valid = _sequential(contrast, monitor)
-    assert (valid.difference.value, valid.with_errors.value) == (0.4, 0.45)
-    assert valid.with_errors.is_anytime and not contrast.with_errors.is_anytime
-
-
 def test_there_must_be_something_to_compare_with(store):
     fill(store, "before", run_of("a", [S] * 3))
     results = load_results(store.read, ["before"], NOW)
@@ -616,107 +564,6 @@ def test_there_must_be_something_to_compare_with(store):
         groups_of(results)
     with pytest.raises(NotFound, match=r"no item has z as its model\nThere are: a\."):
         groups_by(results, "model", against="z")
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "words"),
-    [
-        ([0, 1, 2, 3], [0, 1], []),
-        ([0, 2], [0, 3], ["one task has the same name and different content in both: not paired"]),
-        ([0, 2, 4], [1, 3, 5], ["2 tasks have the same name and different content in both: not paired"]),
-    ],
-)
-def test_tasks_of_one_name_and_different_content_are_named(first, second, words):
-    labels = ("same", "same", "x", "x", "x", "y")
-    groups = SimpleNamespace(tasks=SimpleNamespace(labels=labels))
-    sides = [np.isin(np.arange(6), codes) for codes in (first, second)]
-    assert _same_name(groups, sides, sides[0] & sides[1]) == words
-
-
-def test_errors_count_as_excluded_where_they_have_no_value():
-    """An item that ended in an error has a time and a cost, which are part of the means."""
-    is_error = np.asarray([True, True, False])
-    results = SimpleNamespace(is_error=is_error, is_evaluation=np.zeros(3, bool))
-    tasks = SimpleNamespace(codes=np.asarray([0, 1, 2]))
-    groups = SimpleNamespace(results=results, tasks=tasks, rows=lambda name: np.ones(3, bool))
-    side = _side(groups, np.asarray([2.0, np.nan, 1.0]), "m")
-    assert (side.values.tolist(), side.errors, side.missing) == ([2.0, 1.0], 1, 0)
-
-
-def test_a_side_of_shared_tasks_has_the_items_that_it_lacks_and_its_errors():
-    side = _ComparedRows(np.asarray([0.5, 1.0, 0.0]), np.asarray([0, 1, 2]), missing=3, errors=1)
-    assert _of_tasks(side, np.asarray([True, True, True])) is side
-    shared = _of_tasks(side, np.asarray([True, False, True]))
-    assert (shared.values.tolist(), shared.tasks.tolist()) == ([0.5, 0.0], [0, 2])
-    assert (shared.missing, shared.errors) == (3, 1)
-
-
-@pytest.mark.parametrize(
-    ("metric", "values", "declared", "scale"),
-    [
-        ("success", [], None, (0.0, 1.0)),
-        ("score:tone", [0.0, np.nan, 1.0], None, (0.0, 1.0)),
-        ("score:tone", [-0.01, 1.0], None, None),
-        ("score:tone", [0.0, 1.01], None, None),
-        ("score:tone", [np.nan], None, None),
-        ("score:tone", [1.0, 5.0], (1.0, 5.0), (1.0, 5.0)),
-        ("score:tone", [0.9, 5.0], (1.0, 5.0), None),
-        ("score:tone", [1.0, 5.1], (1.0, 5.0), None),
-        ("score:tone", [np.nan], (1.0, 5.0), None),
-        ("metric:risk", [0.0, 1.0], None, None),
-        ("metric:risk", [0.5, np.nan], (0.0, 2.0), (0.0, 2.0)),
-        ("cost", [0.5, 1.0], None, None),
-    ],
-)
-def test_a_metric_has_the_declared_scale_if_all_values_are_on_it(metric, values, declared, scale):
-    scales = {} if declared is None else {metric: declared}
-    results = SimpleNamespace(metrics={metric: np.asarray(values, dtype=float)}, scales=scales)
-    assert scale_of(results, metric) == scale
-
-
-@pytest.mark.parametrize("count", [LISTED - 1, LISTED, LISTED + 1, LISTED + 9])
-def test_of_many_tasks_that_differ_the_largest_are_listed_and_of_equal_ones_the_first_by_name(count):
-    """Three tasks differ by 1, the others by 0.5, two not at all; names are in no order."""
-    size = count + 2
-    names = [f"task {(7 * number) % size:02}" for number in range(size)]
-    gaps = [1.0 if number in (4, 8, 11) else 0.5 for number in range(count)] + [0.0, 0.0]
-    candidate = [gap if number % 2 else -gap for number, gap in enumerate(gaps)]
-    codes = np.tile(np.arange(size), 2)
-    results = SimpleNamespace(
-        metrics={"m": np.asarray([0.0] * size + candidate)},
-        runs=Labels(np.repeat([0, 1], size), ("a", "b")),
-        item_ids=[f"i{number}" for number in range(2 * size)],
-        is_error=np.zeros(2 * size, bool),
-        is_evaluation=np.zeros(2 * size, bool),
-    )
-    groups = Groups(
-        names=("a", "b"),
-        results=results,
-        group=np.repeat([0, 1], size),
-        tasks=Labels(codes, tuple(names)),
-        pair="task",
-    )
-    sides = [
-        ("a", _ComparedRows(np.zeros(size), np.arange(size), 0, 0)),
-        ("b", _ComparedRows(np.asarray(candidate), np.arange(size), 0, 0)),
-    ]
-
-    listed = _largest(groups, "m", *sides)
-
-    expected = sorted(
-        (-gap, name, number) for number, (gap, name) in enumerate(zip(gaps, names, strict=True))
-    )
-    expected = [each for each in expected if each[0] < 0][:LISTED]
-    assert [(each.words, abs(each.difference)) for each in listed] == [
-        (name, -gap) for gap, name, _ in expected
-    ]
-    assert [each.baseline_items for each in listed] == [(("a", f"i{at}"),) for _, _, at in expected]
-    assert [each.candidate_items for each in listed] == [(("b", f"i{size + at}"),) for _, _, at in expected]
-    found, total = disagreements(groups, "m", "b", limit=LISTED)
-    assert (tuple(found), total) == (listed, count)
-    assert {each.difference > 0 for each in disagreements(groups, "m", "b", direction="higher")[0]} == {True}
-    lower, below = disagreements(groups, "m", "b", direction="lower")
-    assert below == len(lower) == (count + 1) // 2 and all(each.difference < 0 for each in lower)
 
 
 @pytest.mark.parametrize(("shared", "is_paired"), [(1, False), (2, True), (3, True)])

@@ -8,10 +8,7 @@ import pytest
 from scipy import stats
 
 from proctor.errors import NotFound, UsageError
-from proctor.stats import dialogue
-from proctor.stats.dialogue import analysis, crossing, is_data, measure_estimate, with_distinct_names
-from proctor.stats.intervals import Estimate
-from proctor.stats.variance import Component
+from proctor.stats.dialogue import analysis, crossing, measure_estimate, with_distinct_names
 
 VARIANCES = {"client": 1.0, "profile": 0.5, "client:therapist": 0.3, "repeat": 0.6}
 
@@ -165,24 +162,6 @@ def test_data_that_tell_nothing_give_words_and_no_broken_numbers(values):
         assert each.overall.low is None and each.overall.note
 
 
-@pytest.mark.parametrize(
-    ("status", "reason", "counts"),
-    [
-        ("success", "", True),
-        ("fail", "checks_failed", True),
-        ("fail", "loop", True),
-        ("fail", "empty_reply", False),
-        ("fail", "unreadable_answer", False),
-        ("error", "model_failed", False),
-        ("timeout", "timeout", False),
-        ("running", "", False),
-        ("queued", "", False),
-    ],
-)
-def test_dialogues_that_came_to_their_end_are_data(status, reason, counts):
-    assert is_data(status, reason) is counts
-
-
 def test_rounding_errors_of_equal_values_are_no_variance():
     """Each therapist always uses as many words: nothing else varies."""
     rows = [
@@ -199,78 +178,6 @@ def test_rounding_errors_of_equal_values_are_no_variance():
     (effect,) = crossing(rows, "turns", by="therapist").effects
     assert effect.value == pytest.approx(13 / 3)
     assert (effect.low, effect.p) == (None, None) and "do not vary within the levels" in effect.note
-
-
-@pytest.mark.parametrize(
-    ("limit", "width", "expected"),
-    [
-        (None, 4.0, None),
-        (None, None, None),
-        (9.0, None, 9.0),
-        (9.0, 4.0, 4.0),
-        (-9.0, 4.0, -4.0),
-        (3.0, 4.0, 3.0),
-    ],
-)
-def test_limits_of_a_difference_are_cut_at_the_width_of_the_scale(limit, width, expected):
-    assert dialogue._cut(limit, width) == expected
-
-
-def test_differences_of_independent_dialogues_are_corrected_unless_there_are_too_few():
-    def effects(count):
-        rows = [
-            {"client": name, "therapist": "t", "alliance": base + number % 3}
-            for name, base in (("a", 1.0), ("b", 2.0), ("c", 6.0))
-            for number in range(count)
-        ]
-        return dialogue._plain_effects(rows, "alliance", "client", "a", 2, (0.0, 10.0))
-
-    many = effects(12)
-    assert [each.contrast for each in many] == ["b - a", "c - a"]
-    assert [each.value for each in many] == pytest.approx([1.0, 5.0])
-    assert [each.p_corrected for each in many] == pytest.approx([min(1.0, 2 * each.p) for each in many])
-    assert [each.p_corrected for each in effects(2)] == [None, None]
-
-
-def test_a_setting_that_is_compared_is_no_other_factor_and_others_are(monkeypatch):
-    fitted = []
-
-    def fit(table, measure, **options):
-        fitted.append((options["fixed"], options["random"]))
-        raise LookupError
-
-    monkeypatch.setattr("proctor.stats.variance.mixed_model", fit)
-    one, other = dialogue.SETTINGS[:2]
-    rows = [
-        {"client": "c", "therapist": "t", "alliance": 1.0, one: first, other: second}
-        for first in (1, 2)
-        for second in (1, 2)
-    ]
-    with pytest.raises(LookupError):
-        dialogue._effects(rows, "alliance", one, "", 0, None)
-    assert fitted == [(one, [other])]
-
-
-@pytest.mark.parametrize(
-    ("value", "high", "others", "expected"),
-    [
-        (0.5, 0.9, [0.5], (0.5, 0.9, "")),
-        (1e-9, 2e-9, [1.0], (0.0, None, "no variation seen: no interval")),
-        (1e-9, 2e-7, [1.0], (1e-9, 2e-7, "")),
-        (1e-9, None, [1.0], (0.0, None, "no variation seen: no interval")),
-        # A component without a value adds nothing to the sum.
-        (1e-9, 2e-9, [0.01, None], (1e-9, 2e-9, "")),
-        (0.0, None, [1.0], (0.0, None, "")),
-        (None, None, [1.0], (None, None, "")),
-    ],
-)
-def test_a_variance_that_is_a_rounding_error_is_0_without_an_interval(value, high, others, expected):
-    def component(value, high=None):
-        return Component(source="client", variance=Estimate(value=value, low=0.0, high=high))
-
-    one = component(value, high)
-    shown = dialogue._without_rounding(one, [one, *map(component, others)]).variance
-    assert (shown.value, shown.high, shown.note) == expected
 
 
 def test_a_source_with_a_single_level_is_listed_without_a_variance():

@@ -9,7 +9,6 @@ from proctor.score import Score
 from proctor.stats.dialogue import (
     DialogueRun,
     Effect,
-    _number,
     error_record,
     is_data,
     mean_scores,
@@ -212,22 +211,3 @@ def stocked_session(writer: Writer, session_id: str, item_id: str) -> Recorder:
     now = datetime(2026, 3, 1, 12, tzinfo=UTC)
     row = {"runId": "run", "itemId": item_id, "job": "dialogue", "status": "running"}
     return Recorder(writer, session_id, row | {"startedAt": timestamp(now)}, lambda: now)
-
-
-@pytest.mark.parametrize(
-    ("value", "number"),
-    [
-        (True, 1.0),
-        (False, 0.0),
-        (3, 3.0),
-        (-1e150, -1e150),
-        (1e150, 1e150),
-        (1.1e150, None),
-        (float("nan"), None),
-        (float("inf"), None),
-        ("3", None),
-        (None, None),
-    ],
-)
-def test_a_measure_is_a_number_whose_square_is_one(value: object, number: float | None) -> None:
-    assert _number(value) == number

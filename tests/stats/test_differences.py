@@ -630,20 +630,6 @@ def test_a_gate_judges_a_ratio_whose_interval_begins_at_0_by_its_upper_end():
     assert [gate(each, 0.01).verdict for each in (change, open_end)] == ["fail", "inconclusive"]
 
 
-def test_tasks_are_extrapolated_up_to_a_multiple_of_those_there_are(monkeypatch):
-    before = [number % 5 / 5 for number in range(60)]
-    after = [value + 0.08 + 0.1 * (number * 7 % 11 - 5) for number, value in enumerate(before)]
-
-    def needs():
-        return difference(before, after, task=range(60)).needs
-
-    wanted = needs()
-    assert wanted is not None and wanted > 61
-    for share, expected in ((wanted / 60, wanted), (wanted / 60 + 0.01, wanted), (wanted / 60 - 0.01, None)):
-        monkeypatch.setattr("proctor.stats.differences.MOST_EXTRAPOLATED", share)
-        assert needs() == expected
-
-
 @pytest.mark.parametrize("compare", [difference, ratio])
 def test_sides_with_tasks_of_their_own_pair_by_them(compare):
     before = [1.0, 2.0, 4.0, 3.0, 6.0, 5.0, 9.0, 7.0]

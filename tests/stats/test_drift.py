@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from proctor.errors import UsageError
-from proctor.stats.drift import BLOCK, MOST_SEQUENCES, DriftMonitor, DriftSettings
+from proctor.stats.drift import BLOCK, DriftMonitor, DriftSettings
 
 
 def first_crossing(monitor, values, *, chunk=BLOCK):
@@ -113,14 +113,6 @@ def test_scores_outside_of_the_scale_count_as_its_ends():
     assert (monitor.clipped, monitor.position) == (2, 3)
 
 
-def test_the_work_for_an_observation_does_not_grow():
-    monitor = DriftMonitor(DriftSettings())
-    monitor.add([0.0, 1.0] * 500)
-    assert len(monitor._sequences) == MOST_SEQUENCES
-    ages = [monitor.position - each.start for each in monitor._sequences]
-    assert ages[0] == 1000 and ages[-1] <= BLOCK, "the oldest and the newest stay"
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -133,13 +125,3 @@ def test_the_work_for_an_observation_does_not_grow():
 def test_settings_that_make_no_sense_are_refused(settings, message):
     with pytest.raises(UsageError, match=message):
         DriftSettings(**settings)
-
-
-def test_a_monitor_begins_at_the_start_and_compares_two_windows():
-    monitor = DriftMonitor(DriftSettings(alpha=0.05))
-    assert monitor.position == 0
-    monitor._low, monitor._high = 0.9, 0.1
-    for name in ("_low_window", "_high_window"):
-        monitor._low_window = monitor._high_window = None
-        setattr(monitor, name, object())
-        assert monitor._between_windows() is None

@@ -16,7 +16,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from proctor.stats import bill, mean, pass_at, pass_hat, per_success, typical, wilson
-from proctor.stats.intervals import LIKE, THESE, _bootstrap_t
+from proctor.stats.intervals import LIKE, THESE
 from proctor.stats.samples import plus_interval, sample
 
 COSTS = [1.2, 0.8, 3.5, 0.9, 14, 2.2, 1.1, 0.7, 5.6, 1.9]
@@ -172,25 +172,6 @@ def test_a_mean_cost_encloses_coxs_interval_and_the_bootstrap():
     assert estimate.high > 7.222223
     assert "no rare, very expensive item is missing from these 10 tasks" in estimate.note
     assert bill(COSTS) == estimate
-
-
-def test_the_bootstrap_t_is_that_of_all_resamples():
-    values = [1.0, 2.0, 4.0, 7.0, 15.0]
-    n, center = len(values), sum(values) / 5
-    exact = []
-    for drawn in itertools.product(values, repeat=n):
-        average = sum(drawn) / n
-        spread = math.sqrt(sum((each - average) ** 2 for each in drawn) / (n - 1))
-        if spread:
-            exact.append(math.log(average / center) / (spread / (average * math.sqrt(n))))
-        else:
-            exact.append(math.copysign(math.inf, average - center))
-    exact.sort()
-
-    low, high = _bootstrap_t(np.array(values), 0.9, 99_999, 0)
-
-    assert low == pytest.approx(exact[round(0.05 * len(exact))], rel=0.03)
-    assert high == pytest.approx(exact[round(0.95 * len(exact))], rel=0.03)
 
 
 def test_zeros_leave_the_bootstrap_alone():
@@ -647,14 +628,6 @@ def test_every_estimate_has_its_level_and_scope_also_without_an_interval(call, n
     estimate = call()
     assert (estimate.level, estimate.scope) == (0.9, "tasks like these")
     assert estimate.note.startswith(note)
-
-
-def test_a_mean_cost_is_resampled_up_to_two_thousand_tasks_and_has_a_proviso_below_eighty(monkeypatch):
-    values = [1.0 + number % 7 for number in range(80)]
-    assert [bill(values[:n]).note.startswith("Provided") for n in (79, 80)] == [True, False]
-    monkeypatch.setattr("proctor.stats.intervals.MOST_RESAMPLED", 79)
-    methods = [bill(values[:n]).method.rpartition("interval and ")[2] for n in (79, 80)]
-    assert methods == ["bootstrap-t of the log mean", "delta method on the log mean"]
 
 
 @pytest.mark.parametrize(("largest", "has_value"), [(1e150, True), (1.01e150, False)])

@@ -10,12 +10,10 @@ import pytest
 from proctor.item import Item
 from proctor.jobs.evaluation.results import evaluator_summary, failed_targets, results_of, worst_targets
 from proctor.score import Score
-from proctor.stats.calibration import CalibrationPair
 from proctor.stats.evaluation import (
     EvaluatorResult,
     JudgeNoise,
     StoredCalibration,
-    _About,
     average_of,
     evaluator_results,
     high_is_bad,
@@ -358,36 +356,6 @@ def test_noise_of_another_version_does_not_count(store):
     (found,) = judged(store, [[tone(0.5)]], level="session").summaries
 
     assert (found.wavering, found.noise_from, found.average.low) == (None, "", None)
-
-
-@pytest.mark.parametrize(
-    ("declared", "stored", "is_corrected"),
-    [
-        ((1.0, 5.0), None, True),
-        (None, (1.0, 5.0), True),
-        ((1.0, 5.0), (0.0, 1.0), True),
-        ((0.0, 1.0), (1.0, 5.0), False),
-        ((1.5, 5.0), None, False),
-        ((1.0, 4.5), None, False),
-        (None, None, False),
-    ],
-)
-def test_the_scale_of_a_correction_is_that_of_the_evaluator_or_else_that_of_its_calibration(
-    declared, stored, is_corrected
-):
-    pairs = [
-        CalibrationPair(session=str(index), human=1.0 + index % 5, judge=1.0 + (index + 1) % 5)
-        for index in range(40)
-    ]
-    totals = [
-        {"n": 1, "valued": 1, "total": 2.0 + index % 3, "low": 2.0 + index % 3, "high": 2.0 + index % 3}
-        for index in range(30)
-    ]
-    about = _About({}, None)
-    estimate = about.corrected(StoredCalibration(pairs=pairs, scale=stored), totals, declared)
-    assert (estimate.value is not None) == is_corrected
-    assert about.corrected(StoredCalibration(pairs=[]), totals, declared) is None
-    assert about.corrected(None, totals, declared) is None
 
 
 def sums(evaluator, dimension="", **more):

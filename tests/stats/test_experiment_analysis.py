@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -24,7 +23,6 @@ from proctor.stats.differences import adjust, difference
 from proctor.stats.experiment import (
     RunData,
     Study,
-    _clustered_by_seed,
     difference_record,
     failure_clusters,
     level_contrasts,
@@ -32,7 +30,6 @@ from proctor.stats.experiment import (
     never_differs,
     of_no_spread,
     scale_of,
-    statistics_of,
 )
 from proctor.stats.intervals import per_success
 
@@ -847,34 +844,6 @@ def test_a_difference_that_was_left_out_is_not_significant():
 
 
 @pytest.mark.parametrize(
-    ("gaps", "note"),
-    [
-        # Seeds with equal gaps in each block: pairs count.
-        ({1: [1.0, 2.0, 1.5], 2: [2.0, 1.0, 1.5]}, ""),
-        ({1: [1.0, 1.1, 0.9], 2: [3.0, 3.1, 2.9]}, "this holds for 2 seeds only."),
-        ({1: [1.0, 2.0, 1.5, 1.2, 1.8, 1.1]}, "this holds for 1 seed only."),
-        ({1: [1.0] * 3, 2: [3.0] * 3}, "this holds for 2 seeds only."),
-        ({n: [n + 0.1, n - 0.1] for n in range(1, 7)}, "6 seeds count, not 12 pairs."),
-        ({n: [float(n)] for n in range(1, 7)}, ""),
-    ],
-)
-def test_seeds_count_instead_of_pairs_where_the_effect_varies_with_them(gaps, note):
-    blocks = [(seed, place) for seed, own in gaps.items() for place in range(len(own))]
-    before = [0.1 * place for place in range(len(blocks))]
-    changes = [gap for own in gaps.values() for gap in own]
-    after = [value + change for value, change in zip(before, changes, strict=True)]
-    plain = difference(before, after, task_a=blocks, task_b=blocks)
-    result = _clustered_by_seed(plain, (blocks, before), (blocks, after))
-    assert result.value == plain.value
-    words = result.note.removeprefix(plain.note).strip()
-    assert words == (f"The effect may vary with the seed: {note}" if note else "")
-    if "seeds count" in note:
-        assert result.se > plain.se and result.df == len(gaps) - 1
-    else:
-        assert result.se == plain.se
-
-
-@pytest.mark.parametrize(
     ("metric", "values", "declared", "is_boolean", "expected"),
     [
         ("trust", [1.0, 5.0], (1.0, 5.0), False, (1.0, 5.0)),
@@ -892,22 +861,3 @@ def test_seeds_count_instead_of_pairs_where_the_effect_varies_with_them(gaps, no
 )
 def test_a_scale_is_declared_or_that_of_booleans_and_shares(metric, values, declared, is_boolean, expected):
     assert scale_of(metric, values, declared, is_boolean) == expected
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([], (None, None, None, None, None)),
-        ([4.0], (4.0, 4.0, 4.0, 4.0, 0.0)),
-        ([1.0, 2.0, 6.0], (3.0, 2.0, 1.0, 6.0, pytest.approx(7**0.5))),
-        ([1.0, 2.0, 4.0, 5.0], (3.0, 3.0, 1.0, 5.0, pytest.approx((10 / 3) ** 0.5))),
-    ],
-)
-def test_the_statistics_of_a_metric_are_of_the_runs_that_have_it(values, expected):
-    study = SimpleNamespace(values=lambda runs, metric: values, scales={"m": (0.0, 10.0)})
-    runs = [SimpleNamespace(unusable=("m",))] + [SimpleNamespace(unusable=())] * (len(values) + 1)
-    found = statistics_of(study, runs, "m")
-    assert tuple(found[name] for name in ("mean", "median", "min", "max", "stdev")) == expected
-    assert found["count"] == found["n"] == len(values) and found["missing"] == 2
-    assert found["note"].startswith(f"missing in 2 of {len(runs)} runs; in 1 of them not a number")
-    assert found["scale"] == [0.0, 10.0]

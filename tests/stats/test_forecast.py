@@ -1,13 +1,11 @@
 """What a batch is going to take, from what the same agents and models took before."""
 
-from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 
-from databases import query
-from filled import add_batch, task_items
+from filled import add_batch
 from proctor.item import Item
 from proctor.job import Work
 from proctor.models.prices import Price, Rates, price_of
@@ -15,13 +13,10 @@ from proctor.report.estimate import basis, forecast_document, forecast_lines
 from proctor.session import ModelCall, Usage
 from proctor.stats.estimate import (
     Group,
-    _by_task,
     forecast,
-    forecast_plan,
     predict_total,
-    remaining_work,
 )
-from proctor.store import Recorder, RetrySelection, timestamp
+from proctor.store import Recorder, timestamp
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 MILLION = 1_000_000
@@ -256,31 +251,6 @@ def test_ignoring_the_doubt_of_the_mean_or_the_spread_of_the_items_would_be_seen
     assert width(many, 10_000) == pytest.approx(width(many, 1000), rel=0.25), "the mean is no better known"
 
 
-@pytest.mark.parametrize(("known", "items"), [(None, 3), (7, 7)])
-def test_a_plan_is_expanded_for_a_forecast_unless_its_work_is_known(known, items):
-    def work(count):
-        return {Work(agent="amp", model="m", task="t"): count}
-
-    plan = SimpleNamespace(
-        model_options=lambda: SimpleNamespace(prices=None), workload=lambda ctx: work(3), concurrency=1
-    )
-    ctx = SimpleNamespace(settings=SimpleNamespace(prices={}), now=lambda: NOW, has_store=False)
-
-    assert forecast_plan("coding", plan, ctx, work=None if known is None else work(known)).items == items
-
-
-def test_earlier_values_belong_to_the_task_of_their_item_or_else_to_its_prompt():
-    rows = [
-        ({"factors": '{"task": "fix"}', "prompt": "do it"}, 1.0),
-        ({"factors": '{"task": "fix"}', "prompt": None}, 2.0),
-        ({"factors": "{}", "prompt": "do it"}, 3.0),
-        ({"factors": None, "prompt": "do it"}, 4.0),
-        ({"factors": None, "prompt": None}, 5.0),
-        ({"factors": None, "prompt": None}, None),
-    ]
-    assert _by_task(rows) == {"fix": [1.0, 2.0], "do it": [3.0, 4.0], "": [5.0]}
-
-
 def test_the_time_of_items_side_by_side_is_at_least_that_of_the_longest():
     short = Group(past={"a": [1.0, 1.0, 1.0]}, planned={"a": 10})
     long = Group(past={"b": [40.0, 40.0]}, planned={"b": 1})
@@ -289,66 +259,6 @@ def test_the_time_of_items_side_by_side_is_at_least_that_of_the_longest():
         assert predict_total(groups, concurrency=10)[0] == 40.0
     assert predict_total([short], concurrency=5)[0] == 2.0
     assert predict_total([], concurrency=5) == (0.0, 0.0, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("retry", "tasks"),
-    [
-        (RetrySelection(), {"task 2": 2}),
-        (RetrySelection(errors=True), {"task 1": 1, "task 2": 2}),
-        (RetrySelection(failures=True), {"task 0": 1, "task 2": 2}),
-    ],
-)
-def test_the_remaining_work_of_a_run_is_what_resuming_it_executes(store, retry, tasks):
-    batch_items = task_items("ab", 3)
-    add_batch(store, "half", batch_items)
-    add_batch(store, "other", batch_items)
-    ended = ["success", "fail", "error", "success"]
-    for item, status in zip(batch_items, ended, strict=False):
-        update = 'UPDATE "batch_items" SET "status" = ? WHERE "runId" = ? AND "id" = ?'
-        query(store, update, (status, "half", item.id))
-    read = []
-
-    def for_run(batch, ctx):
-        read.append((batch["runId"], ctx))
-        return SimpleNamespace(items=lambda: batch_items)
-
-    ctx = SimpleNamespace(store=store, now=lambda: NOW)
-    work = remaining_work(SimpleNamespace(for_run=for_run), "half", ctx, retry)
-
-    assert read == [("half", ctx)]
-    found = {}
-    for each, count in work.items():
-        found[each.task] = found.get(each.task, 0) + count
-    assert found == tasks
-
-
-def test_a_plan_is_priced_by_its_own_prices_first_at_the_beginning_of_the_day(monkeypatch):
-    asked = []
-
-    def priced(model, declared, at):
-        asked.append((model, declared, at))
-
-    def forecast_of(read, job, work, *, concurrency, price):
-        price("m")
-        return read, job, work, concurrency
-
-    monkeypatch.setattr("proctor.stats.estimate.price_of", priced)
-    monkeypatch.setattr("proctor.stats.estimate.forecast", forecast_of)
-    prices = {"a": 2, "b": 3}
-    plan = SimpleNamespace(model_options=lambda: SimpleNamespace(prices=prices), concurrency=7)
-    now = NOW + timedelta(hours=1, minutes=34, seconds=56, microseconds=789)
-    ctx = SimpleNamespace(
-        settings=SimpleNamespace(prices={"a": 1, "c": 4}),
-        now=lambda: now,
-        has_store=True,
-        store=SimpleNamespace(read="reader"),
-    )
-    assert forecast_plan("coding", plan, ctx, work={"w": 1}) == ("reader", "coding", {"w": 1}, 7)
-    assert asked == [("m", {"a": 2, "b": 3, "c": 4}, datetime(2026, 3, 1, tzinfo=UTC))]
-    assert (
-        forecast_plan("coding", plan, SimpleNamespace(**vars(ctx) | {"has_store": False}), work={})[0] is None
-    )
 
 
 @pytest.mark.parametrize(

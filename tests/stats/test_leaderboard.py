@@ -1,6 +1,5 @@
 """Results of a benchmark: what they are about, and how each model stands while it runs."""
 
-import math
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -10,21 +9,13 @@ import pytest
 
 from filled import NOW, carry_out, new_store
 from proctor.item import Item
-from proctor.stats.intervals import LIKE, THESE, Estimate, Rate, anytime_rate
+from proctor.stats.intervals import LIKE, THESE
 from proctor.stats.leaderboard import (
     CHECK,
     BenchmarkRun,
     Leaderboard,
-    ModelStanding,
-    Ranking,
     TaskCriterion,
-    _best_first,
-    _criteria,
-    _linearized,
     _order,
-    _ranked,
-    _standing,
-    _work_seconds,
     compare,
     models_of,
     models_with_agents,
@@ -33,10 +24,7 @@ from proctor.stats.leaderboard import (
     runs_of,
     standing,
 )
-from proctor.stats.ranking import rank_row, ranks
 from proctor.store.items import BenchmarkItem
-
-STATUSES = {"queued": 0, "running": 0, "success": 0, "fail": 0, "timeout": 0, "error": 0}
 
 
 def run(model: str, task: str, status: str = "success", **more: object) -> BenchmarkRun:
@@ -189,32 +177,6 @@ def test_a_run_counts_when_something_checked_it(
     assert (one.succeeded, one.is_judged, one.is_finished) == expected
 
 
-def test_where_nobody_succeeded_nobody_is_the_most_successful() -> None:
-    rankings = {
-        each.key: each for each in rankings_of(models_of([run("a", "t", "fail"), run("b", "t", "fail")]))
-    }
-    assert all(each.first is None and each.leaders == () for each in rankings.values())
-    rankings = {each.key: each for each in rankings_of(models_of([run("a", "t"), run("b", "t", "fail")]))}
-    assert rankings["most_successful"].first == rankings["best_value"].first == "a"
-    assert list(rankings) == [
-        "most_successful",
-        "fastest",
-        "best_value",
-        "least_intervention",
-        "most_efficient",
-    ]
-
-
-def test_leaders_are_those_that_nobody_beats() -> None:
-    (model,) = models_of([run("a", "t")])
-    places = tuple(
-        rank_row(name, model.rate, 1, limits, note="")
-        for name, limits in (("a", (1, 2)), ("b", (1, 3)), ("c", (2, 3)))
-    )
-    ranking = Ranking(key="k", title="t", what="w", places=places)
-    assert [place.name for place in ranking.leaders] == ["a", "b"]
-
-
 def test_a_model_with_several_agents_for_a_task_is_ranked_with_each() -> None:
     factors = [
         {"model": "a", "task": "t", "agent": "amp"},
@@ -225,28 +187,6 @@ def test_a_model_with_several_agents_for_a_task_is_ranked_with_each() -> None:
     split = models_with_agents(factors)
     assert split == {"a"}
     assert [ranked_name(each, split) for each in factors] == ["a (amp)", "a (codex)", "b", "b"]
-
-
-def test_criteria_are_those_that_were_checked_and_those_that_were_not() -> None:
-    scores = [
-        {"evaluator": "check: make test", "value": 1.0, "explanation": "ok"},
-        {"evaluator": "expect.contains", "value": 0.0, "explanation": "no"},
-        {"evaluator": "tone", "value": 1.0, "explanation": ""},
-    ]
-    criteria, is_unchecked = _criteria(["make test", "make lint"], scores)
-    assert criteria == (
-        TaskCriterion(name="make test", passed=True, explanation="ok"),
-        TaskCriterion(name="expect.contains", passed=False, explanation="no"),
-        TaskCriterion(name="make lint", passed=None),
-    )
-    assert not is_unchecked
-    assert _criteria([], [{"evaluator": "unchecked", "value": None, "explanation": ""}]) == ((), True)
-
-
-def test_the_time_of_the_agent_is_preferred_to_that_of_the_session() -> None:
-    assert _work_seconds({"agentSeconds": 0.0, "workSeconds": 9.0}) == 0.0
-    assert _work_seconds({"agentSeconds": None, "workSeconds": 9.0}) == 9.0
-    assert _work_seconds({}) is None
 
 
 # While it runs
@@ -269,41 +209,6 @@ def item(status: str, minutes: tuple[int | None, int | None] = (0, 1), **more: o
         "sessionId": None,
     }
     return row | more  # type: ignore[return-value]
-
-
-def test_the_standing_of_a_model_counts_runs_under_way() -> None:
-    rows = [
-        item("success", (0, 2), costUsd=0.5),
-        item("success", (0, 1), reason="unchecked"),
-        item("fail", (0, 1), reason="unchecked"),
-        item("running", (3, None), sessionId="s", tokensTotal=0),
-        item("running", (4, None), sessionId="other", tokensTotal=0),
-        item("queued", (None, None), tokensTotal=0),
-    ]
-    usage = {
-        "s": {"id": "s", "tokens": 7, "cost": 0.25},
-        "other": {"id": "other", "tokens": None, "cost": None},
-    }
-    one = _standing("m", rows, usage, NOW + timedelta(minutes=5))  # type: ignore[arg-type]
-    assert one.counts == STATUSES | {"success": 2, "fail": 1, "running": 2, "queued": 1}
-    assert one.elapsed_seconds == 60.0 * (2 + 1 + 1 + 2 + 1)
-    assert (one.tokens, one.cost_usd, one.unchecked) == (37, 0.75, 1)
-    assert one.rate == anytime_rate(1, 2)
-    assert one.state == "3 of 6 · 2 success · 1 fail · 2 running"
-    repeated = [row | {"repeat": place % 3 + 1} for place, row in enumerate(rows)]
-    assert _standing("m", repeated, usage, NOW).rate == Rate(successes=1, trials=2)  # type: ignore[arg-type]
-    of_one_task = [row | {"repeat": place + 1} for place, row in enumerate(rows)]
-    assert _standing("m", of_one_task, usage, NOW).rate == anytime_rate(1, 2)  # type: ignore[arg-type]
-    none = _standing("m", rows[1:2], {}, NOW)
-    assert (none.cost_usd, none.state) == (None, "success")
-
-
-def test_the_standing_of_a_model_without_runs_that_were_checked_has_no_rate() -> None:
-    one = ModelStanding(
-        model="m", counts=STATUSES | {"timeout": 1, "error": 1}, elapsed_seconds=0.0, tokens=0, cost_usd=None
-    )
-    assert (one.rate.successes, one.rate.trials) == (0, 1)
-    assert one.state == "2 of 2 · 1 timeout · 1 error"
 
 
 def test_a_benchmark_is_read_from_the_store(tmp_path: Path) -> None:
@@ -369,34 +274,6 @@ def test_a_run_without_calls_costs_nothing_for_each_success() -> None:
     assert model.cost_per_success.value == pytest.approx(7 / 8)
 
 
-def test_values_of_tasks_have_the_cost_per_success_as_their_geometric_mean() -> None:
-    costs, passed = (0.5, 1.5, 2.0, 4.0), (True, True, False, True)
-    runs = [
-        run("m", f"t{task}", "success" if ok else "fail", cost_usd=cost)
-        for task, (cost, ok) in enumerate(zip(costs, passed, strict=True))
-    ]
-    (model,) = models_of(runs)
-    cells = _linearized(model, is_single=False)
-    # Each task moves the logarithm by its share of the cost less its share of the successes.
-    assert [math.log(cells[f"t{task}"][0] / (8 / 3)) for task in range(4)] == pytest.approx(
-        [cost / 2.0 - ok / 0.75 for cost, ok in zip(costs, passed, strict=True)]
-    )
-    assert _linearized(models_of([run("m", "t", cost_usd=0.0)])[0], is_single=False) == {}
-
-
-def test_rates_are_ranked_on_the_scale_from_0_to_1():
-    table = {
-        name: {f"t{task}": [float((task * 7 + shift) % 10 < share)] for task in range(12)}
-        for name, share, shift in (("a", 9, 0), ("b", 5, 3), ("c", 1, 5))
-    }
-    estimates = {name: Estimate(value=0.5) for name in table}
-    ranked = _ranked(table, estimates, kind="rate")
-    assert [(each.name, each.rank_low, each.rank_high) for each in ranked] == [
-        (each.name, each.rank_low, each.rank_high) for each in ranks(table, lo=0.0, hi=1.0)
-    ]
-    assert (ranked[0].rank_low, ranked[-1].rank_high) == (1, 3)
-
-
 @pytest.mark.parametrize(("tasks", "is_single"), [(1, True), (2, False), (3, False)])
 def test_models_are_ranked_on_tasks_from_two_on_and_else_on_runs(tasks: int, is_single: bool) -> None:
     runs = [
@@ -423,36 +300,3 @@ def test_six_tasks_that_one_model_solves_and_another_does_not_tell_them_apart(
     success = next(each for each in rankings_of(models_of(runs)) if each.key == "most_successful")
     limits = [(place.name, place.rank_low, place.rank_high) for place in success.places]
     assert limits == ([("a", 1, 1), ("b", 2, 2)] if is_separated else [("a", 1, 2), ("b", 1, 2)])
-
-
-def test_a_model_without_judged_runs_is_last_and_equal_ones_are_by_name() -> None:
-    models = models_of(
-        [
-            run("c", "t", "error"),
-            run("b", "t", "fail"),
-            run("d", "t", "success", work_seconds=9.0),
-            run("a", "t", "fail"),
-        ]
-    )
-    assert _order(models, with_errors=False) == ["d", "a", "b", "c"]
-    assert _order(models, with_errors=True) == ["d", "a", "b", "c"]
-    assert [model.name for model in sorted(models, key=_best_first)] == ["d", "a", "b", "c"]
-    quick, slow = models_of([run("z", "t", work_seconds=3.0), run("a", "t", work_seconds=4.0)])
-    assert [each.name for each in sorted([slow, quick], key=_best_first)] == ["z", "a"]
-
-
-def test_linearized_costs_have_the_cost_per_success_as_their_geometric_mean() -> None:
-    costs, won = [0.5, 1.5, 4.0], [True, False, True]
-    runs = [
-        run("a", f"t{at}", "success" if ok else "fail", cost_usd=cost)
-        for at, (cost, ok) in enumerate(zip(costs, won, strict=True))
-    ]
-    (model,) = models_of([*runs, run("a", "t9", "queued", cost_usd=7.0)])
-    cells = _linearized(model, is_single=False)
-    ratio = (6.0 / 3) / (2 / 3)
-    for at, (cost, ok) in enumerate(zip(costs, won, strict=True)):
-        assert cells[f"t{at}"] == [pytest.approx(ratio * math.exp(cost / 2.0 - ok / (2 / 3)))]
-    product = math.prod(cell[0] for cell in cells.values())
-    assert len(cells) == 3 and product ** (1 / 3) == pytest.approx(ratio) == pytest.approx(3.0)
-    (free,) = models_of([run("a", "t", cost_usd=0.0)])
-    assert _linearized(free, is_single=False) == {}

@@ -123,18 +123,3 @@ def test_the_columns_are_a_factor_that_varies(results: Results) -> None:
     assert factor_of_columns(factors(), "") == ""
     alone = Matrix(factors(), "")
     assert (alone.by, alone.levels, alone.has_more_levels) == ("", (), False)
-
-
-def test_a_task_without_values_has_no_spread(results: Results) -> None:
-    matrix = Matrix(results, "model")
-    values = np.full(len(results), np.nan)
-    assert matrix._spread(values).tolist() == [0.0, 0.0, 0.0]
-
-
-def test_items_of_further_columns_are_in_no_cell(tmp_path: Path) -> None:
-    levels = [f"m{number:02}" for number in range(MOST_LEVELS + 1)]
-    with new_store(tmp_path, "run", task_items(levels, 2)) as store:
-        carry_out(store, "run")
-        matrix = Matrix(load_results(store.read, ["run"], NOW), "model")
-    assert len(matrix._rows) == 2 * MOST_LEVELS
-    assert [sum(cell.items for cell in row.cells if cell) for row in matrix.rows([0, 1])] == [24, 24]

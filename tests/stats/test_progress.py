@@ -1,8 +1,7 @@
 """How far a batch is, asked again and again."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import pytest
@@ -10,13 +9,9 @@ import pytest
 from filled import NOW, filled_store, new_store, task_items
 from proctor.job import StopState
 from proctor.stats.figures import factor_figures
-from proctor.stats.intervals import Rate, anytime_rate
 from proctor.stats.progress import (
     PoolUse,
     Progress,
-    _maker,
-    _seconds,
-    _Sums,
     makers_of,
     progress,
     stop_lines,
@@ -245,28 +240,6 @@ def maker(status: str, items: int, **more: object) -> Any:
     return known | {"tokens": None, "cost": None, "repeats": 1} | more
 
 
-def test_an_agent_and_model_has_the_rate_of_its_checked_items():
-    rows = [
-        maker("success", 5, unchecked=2, tokens=10, cost=0.5),
-        maker("fail", 2, tokens=4),
-        maker("timeout", 1, cost=0.25),
-        maker("error", 7),
-        maker("running", 3),
-    ]
-    one = _maker("amp m", rows)
-    assert (one.finished, one.items, one.tokens, one.cost_usd) == (15, 18, 14, 0.75)
-    assert (one.rate.successes, one.rate.trials) == (3, 6)
-    assert one.rate == anytime_rate(3, 6)
-    assert _maker("amp m", rows[3:]).cost_usd is None
-
-
-def test_the_rate_of_repeated_tasks_has_no_interval_for_every_look():
-    rows = [maker("success", 4, repeats=2), maker("fail", 2, repeats=3)]
-    assert _maker("amp m", rows).rate == Rate(successes=4, trials=6)
-    of_one_task = [maker("success", 1, repeats=1), maker("fail", 2, repeats=3)]
-    assert _maker("amp m", of_one_task).rate == anytime_rate(1, 3), "repeats of one task are independent"
-
-
 def test_rates_by_agent_and_model_are_those_of_the_results_page(tmp_path):
     ends = {0: "success", 1: "fail", 2: "success", 3: "error", 4: "timeout", 5: "unchecked"}
     batch_items = task_items(tasks=10, repeats=3)
@@ -292,47 +265,6 @@ def test_rates_by_agent_and_model_are_those_of_the_results_page(tmp_path):
         expected = (levels[name].value, levels[name].low, levels[name].high)
         assert (rate.value, rate.low, rate.high) == pytest.approx(expected)
     assert (rates["a"].n, rates["a"].runs) == (7, 21)
-
-
-def test_sums_of_finished_items_add_up():
-    sums = _Sums(before=3, tokens=10, cost_usd=None, unchecked=1)
-    more = sums.plus({"tokens": 5, "cost": 0.5, "unchecked": 2})
-    assert more == _Sums(before=3, tokens=15, cost_usd=0.5, unchecked=3)
-    assert more.plus({"tokens": None, "cost": None, "unchecked": None}) == more
-
-
-def test_agents_and_models_of_large_runs_are_counted_anew_after_two_seconds(tmp_path, monkeypatch):
-    looks = []
-    # The package has a function of this name.
-    progress_module = import_module("proctor.stats.progress")
-    monkeypatch.setattr(progress_module, "makers_of", lambda read, run_id: (looks.append(run_id), ())[1])
-    with filled_store(tmp_path, finished=6) as store:
-        read = store.read
-
-        def look(seconds, previous, *, makers=True):
-            return progress(read, "compare", NOW + timedelta(seconds=seconds), previous, with_makers=makers)
-
-        first = look(0, None)
-        second = look(1, first)
-        assert len(looks) == 2, "a small run is counted at each look"
-        monkeypatch.setattr(progress_module, "LARGE", 35)
-        third = look(1, second, makers=False)
-        assert len(looks) == 2, "nobody asked"
-        fourth = look(2.9, third)
-        assert len(looks) == 2, "two seconds have not passed"
-        look(3, fourth)
-        assert len(looks) == 3
-        monkeypatch.setattr(progress_module, "LARGE", 36)
-        look(3.5, look(3, fourth))
-        assert len(looks) == 5, "36 items are not large"
-
-
-@pytest.mark.parametrize(
-    ("since", "expected"),
-    [(None, 0.0), ("", 0.0), ("2026-03-01T11:59:57.500+00:00", 2.5), ("2026-03-01T12:00:01+00:00", 0.0)],
-)
-def test_the_time_since_a_start_that_is_unknown_or_to_come_is_0(since, expected):
-    assert _seconds(since, datetime(2026, 3, 1, 12, tzinfo=UTC)) == expected
 
 
 def test_each_agent_and_model_of_a_run_has_its_own_figures(tmp_path):

@@ -8,10 +8,8 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from proctor.stats import difference, holm, mean, ranks, table_of
-from proctor.stats.ranking import _compared
 
 
 def rank_table(**rows):
@@ -194,51 +192,6 @@ def test_repeats_of_a_task_count_once(repeats):
     table = {"a": {n: [1.0] * repeats for n in range(8)}, "b": {n: [0.0] * repeats for n in range(8)}}
 
     assert places(ranks(table, lo=0, hi=1)) == [("a", 1, 1, 1), ("b", 2, 2, 2)]
-
-
-def compared(first, second, *, lo=None, hi=None, log=False):
-    return _compared(np.array(first, dtype=float), np.array(second, dtype=float), lo, hi, log)
-
-
-def test_a_pair_without_a_scale_has_the_p_of_the_paired_t_test_from_fifteen_tasks_on():
-    rng = np.random.default_rng(5)
-    first, second = rng.normal(1.0, 1.0, 16), rng.normal(0.5, 1.0, 16)
-    second[3] = np.nan
-    known = ~np.isnan(second)
-    center, p = compared(first, second)
-    assert center == pytest.approx((first - second)[known].mean())
-    assert p == pytest.approx(stats.ttest_rel(first[known], second[known]).pvalue)
-    assert compared(first[:15], second[:15]) is None, "fourteen in common"
-
-
-def test_a_pair_of_amounts_has_the_p_of_the_logs_from_six_tasks_on():
-    first, second = np.array([1.0, 2.0, 4.0, 3.0, 8.0, 5.0]), np.array([2.0, 3.0, 4.0, 5.0, 9.0, 9.0])
-    center, p = compared(first, second, log=True)
-    assert center == pytest.approx(np.log(first / second).mean())
-    assert p == pytest.approx(stats.ttest_rel(np.log(first), np.log(second)).pvalue)
-    # A scale plays no part in ratios.
-    assert compared(first, second, lo=0.0, hi=10.0, log=True) == (center, p)
-    assert compared(first[:5], second[:5], log=True) is None
-
-
-@pytest.mark.parametrize("tasks", [5, 6])
-def test_a_pair_on_a_scale_has_the_p_of_its_pseudo_tasks_from_six_tasks_on(tasks):
-    first, second = [1.0, 1.0, 0.0, 1.0, 1.0, 1.0][:tasks], [0.0, 1.0, 0.0, 0.0, 0.0, 1.0][:tasks]
-    found = compared(first, second, lo=0.0, hi=1.0)
-    if tasks < 6:
-        assert found is None
-        return
-    # Gains of 1, 0, 0, 1, 1, 0 with one task at either end of the scale from -1 to 1.
-    deltas = np.array([1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, -1.0])
-    error = deltas.std(ddof=1) / np.sqrt(8)
-    assert found[0] == pytest.approx(deltas.mean())
-    assert found[1] == pytest.approx(2 * stats.t(5).sf(deltas.mean() / error))
-
-
-@pytest.mark.parametrize(("spread", "is_tested"), [(0.0, False), (1e-13, False), (1e-10, True)])
-def test_differences_that_are_equal_up_to_rounding_are_not_tested(spread, is_tested):
-    first = np.zeros(16) + spread * (np.arange(16) % 2)
-    assert (compared(first, np.zeros(16)) is not None) is is_tested
 
 
 def test_a_rank_is_moved_into_its_limits_and_what_has_no_value_has_every_rank():

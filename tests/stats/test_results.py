@@ -1,6 +1,5 @@
 """Finished items as columns."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,11 +16,7 @@ from proctor.stats.results import (
     Inputs,
     Labels,
     Results,
-    _figures,
-    _Reader,
-    _Scores,
     distinct_labels,
-    load_first_results,
     load_results,
 )
 from proctor.store import Recorder
@@ -171,96 +166,6 @@ def test_a_treatment_is_agent_and_model_and_what_differs_with_them() -> None:
     assert runs.treatment() == set() and runs.treatment(codes(0, 0, 1, 1)) == {"setting"}
 
 
-def test_the_time_of_an_item_without_a_session_is_that_from_its_start_to_its_end() -> None:
-    start, end = "2026-03-01T12:00:00.000Z", "2026-03-01T12:00:07.500Z"
-    page = {
-        "id": ["a", "b", "c", "d"],
-        "costUsd": [0.5, None, 0.0, 1.0],
-        "workSeconds": [3.0, None, 4.0, None],
-        "tokensTotal": [10, 0, 20, 30],
-        "times": ["", f"{start} {end}", "", None],
-    }
-    nan = float("nan")
-    expected = [[0.5, nan, 0.0, 1.0], [3.0, 7.5, 4.0, nan], [10.0, nan, 20.0, 30.0]]
-    assert _figures(page)[1:] == pytest.approx(np.asarray(expected), nan_ok=True)
-
-
-def scores(*rows: tuple[str, str, str, float, str | None]) -> dict[str, list[object]]:
-    """A page of scores: session, evaluation, version, value and time of each."""
-    return {
-        "evaluator": ["tidy"] * len(rows),
-        "dimension": [""] * len(rows),
-        "judgingSessionId": [row[1] for row in rows],
-        "evaluatorDigest": [row[2] for row in rows],
-        "value": [row[3] for row in rows],
-        "timestamp": [row[4] for row in rows],
-    }
-
-
-@pytest.mark.parametrize(
-    ("pages", "expected"),
-    [
-        ([], {}),
-        ([[("s1", "e1", "v1", 0.5, "1"), ("s2", "e1", "v1", 0.7, "1")]], {("v1", 0): 0.5, ("v1", 1): 0.7}),
-        ([[("s1", "e1", "v1", 0.5, "1"), ("s2", "e1", "v2", 0.7, "1")]], {("v1", 0): 0.5, ("v2", 1): 0.7}),
-        ([[("s1", "e1", "v1", 0.5, "1")], [("none", "e1", "v1", 0.9, "2")]], {("v1", 0): 0.5}),
-        # Those of one evaluation are averaged, the last evaluation counts, whichever is read first.
-        ([[("s1", "e1", "v1", 0.5, "1"), ("s1", "e1", "v1", 1.0, "2")]], {("v1", 0): 0.75}),
-        ([[("s1", "e2", "v1", 0.2, "3"), ("s1", "e1", "v1", 0.9, "2")]], {("v1", 0): 0.2}),
-        ([[("s1", "e2", "v1", 0.2, None)], [("s1", "e1", "v1", 0.9, "2")]], {("v1", 0): 0.9}),
-        ([[("s1", "e1", "v1", 0.9, "2")], [("s1", "e2", "v1", 0.2, None)]], {("v1", 0): 0.9}),
-        # The latest score of an evaluation is its time.
-        (
-            [[("s1", "e1", "v1", 0.2, "1"), ("s1", "e1", "v1", 0.4, "9"), ("s1", "e2", "v2", 0.9, "5")]],
-            {("v1", 0): 0.3},
-        ),
-        (
-            [[("s1", "e1", "v1", 0.2, "1"), ("s1", "e2", "v2", 0.9, "5"), ("s2", "e1", "v1", 0.6, "1")]],
-            {("v2", 0): 0.9, ("v1", 1): 0.6},
-        ),
-    ],
-)
-def test_of_several_scores_of_a_session_those_of_the_last_evaluation_count(pages, expected) -> None:
-    collected = _Scores()
-    for page in pages:
-        at = np.asarray([{"s1": 0, "s2": 1}.get(row[0], -1) for row in page])
-        collected.add_timed(scores(*page), at)
-    means = {
-        (version[1], int(row)): float(value)
-        for version, at, values in collected.means() or ()
-        for row, value in zip(at, values, strict=True)
-    }
-    assert means == pytest.approx(expected)
-
-
-def test_the_level_of_a_model_is_the_one_that_answered() -> None:
-    reader = _Reader()
-    page = {
-        "factors": ['{"model": "m", "lang": "de"}', '{"lang": "en"}', "{}", "{}"],
-        "model": ["m", "", "m", "m"],
-        "answeredModel": ["m-2", "n", "", "m-2"],
-    }
-    assert [json.loads(text) for text in reader._factors_of(page)] == [
-        {"model": "m-2", "lang": "de"},
-        {"lang": "en", "model": "n"},
-        {},
-        {"model": "m-2"},
-    ]
-    assert reader._answered == {("m", "m-2"): 2, ("default", "n"): 1}
-
-
-@pytest.mark.parametrize(
-    ("least", "first", "rows"), [(100, 4000, 36), (1, 30, 24), (2, 0, 0), (6, 0, 24), (7, 0, 36)]
-)
-def test_a_first_look_has_the_first_tasks_of_each_agent_and_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: int, first: int, rows: int
-) -> None:
-    monkeypatch.setattr("proctor.stats.results.LEAST_FIRST_ROWS", least)
-    monkeypatch.setattr("proctor.stats.results.FIRST_ROWS", first)
-    with filled_store(tmp_path) as store:
-        assert len(load_first_results(store.read, "compare")) == rows
-
-
 def evaluated(results: Results, runs: list[int], scenarios: list[int] | None) -> Results:
     """The first rows as evaluations of sessions of these runs and scenarios."""
     first = results.where(np.arange(len(results)) < len(runs))
@@ -303,49 +208,6 @@ def test_the_task_of_a_pairing_by_scenario_is_the_scenario_or_the_task_or_nothin
     ):
         tasks, varied = replace(evaluated(results, [0, 0, 1], None), factors=factors).tasks(pair="scenario")
         assert (tasks.codes.tolist(), varied) == (expected, ())
-
-
-def test_loading_reports_the_items_of_each_page(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("proctor.store.database.PAGE_ROWS", 10)
-    pages: list[int] = []
-    load_results(filled_store(tmp_path).read, ["compare"], NOW, pages.append)
-    assert pages == [10, 10, 10, 6]
-
-
-@pytest.mark.parametrize("cached", [1, 2, 100])
-def test_inputs_are_the_same_however_many_are_remembered(tmp_path, monkeypatch, cached) -> None:
-    read = filled_store(tmp_path).read
-    whole = load_results(read, ["compare"], NOW).inputs
-    monkeypatch.setattr("proctor.stats.results.CACHED_INPUTS", cached)
-    again = load_results(read, ["compare"], NOW).inputs
-    assert again.paths == whole.paths
-    assert [again.coded(path).tolist() for path in again.paths] == [
-        whole.coded(path).tolist() for path in whole.paths
-    ]
-
-
-@pytest.mark.parametrize(
-    ("rows", "expected"),
-    [
-        ([("s1", "v1", 0.5), ("s2", "v1", 0.7)], {("v1", 0): 0.5, ("v1", 1): 0.7}),
-        ([("s2", "v1", 0.5), ("s2", "v1", 0.7), ("s1", "v1", 0.1)], {("v1", 0): 0.1, ("v1", 1): 0.6}),
-        ([("s1", "v1", 0.5), ("s2", "v2", 0.7), ("s2", "v2", 0.9)], {("v1", 0): 0.5, ("v2", 1): 0.8}),
-        ([("none", "v1", 0.5), ("none", "v2", 0.5)], {}),
-        # Only times decide between versions.
-        ([("s1", "v1", 0.5), ("s1", "v2", 0.7)], None),
-    ],
-)
-def test_without_times_scores_of_one_version_are_averaged(rows, expected) -> None:
-    collected = _Scores()
-    page = scores(*((key, "e", version, value, None) for key, version, value in rows))
-    collected.add(page, np.asarray([{"s1": 0, "s2": 1}.get(row[0], -1) for row in rows]))
-    found = collected.means()
-    means = found and {
-        (version[1], int(row)): float(value)
-        for version, at, values in found
-        for row, value in zip(at, values, strict=True)
-    }
-    assert means == (expected and pytest.approx(expected))
 
 
 def test_scores_of_two_versions_in_one_session_are_read_with_their_times(proctor_store) -> None:

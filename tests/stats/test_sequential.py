@@ -8,17 +8,13 @@ import numpy as np
 import pytest
 
 from proctor.errors import UsageError
-from proctor.stats.intervals import Estimate
 from proctor.stats.sequential import (
-    FIRST_LOOK,
     ConfidenceSequence,
     DifferenceGoal,
     LogConfidenceSequence,
     Monitor,
     RankGoal,
     WidthGoal,
-    _reversed,
-    _Track,
     hedged,
     log_wealths,
     stakes_of,
@@ -325,185 +321,7 @@ def test_many_tasks_between_two_looks_give_the_intervals_of_one_at_a_time():
         assert (one.low, one.high) == (other.low, other.high)
 
 
-@pytest.mark.parametrize(
-    ("higher", "ratio", "low", "high", "margin", "outcome"),
-    [
-        (True, False, 0.1, 0.3, None, "better"),
-        (True, False, -0.3, -0.1, None, "worse"),
-        (True, False, -0.3, -0.1, 0.4, "within margin"),
-        (True, False, -0.3, -0.1, 0.3, "worse"),
-        (True, False, -0.1, 0.3, None, "open"),
-        (True, False, -0.1, 0.3, 0.2, "within margin"),
-        (True, False, -0.1, 0.3, 0.1, "open"),
-        (True, False, 0.0, 0.3, None, "open"),
-        (True, False, -0.3, 0.0, None, "open"),
-        (False, False, 0.1, 0.3, None, "worse"),
-        (False, False, 0.1, 0.3, 0.4, "within margin"),
-        (False, False, -0.3, -0.1, None, "better"),
-        (False, False, -0.1, 0.3, 0.3, "open"),
-        (False, True, 1.1, 1.3, None, "worse"),
-        (False, True, 1.1, 1.3, 0.4, "within margin"),
-        (False, True, 0.5, 0.9, None, "better"),
-        (False, True, 0.9, 1.25, 0.25, "open"),
-        (False, True, 0.9, 1.25, 0.3, "within margin"),
-        (True, True, 1.1, 1.3, None, "better"),
-        (True, True, 0.8, 1.3, 0.3, "within margin"),
-        (True, True, 0.8, 1.3, 0.25, "open"),
-        (True, True, 0.5, 0.9, 0.3, "worse"),
-        (True, True, 0.5, 0.9, 1.5, "within margin"),
-        (True, False, None, 0.3, 0.2, "open"),
-        (True, False, 0.1, None, 0.2, "open"),
-    ],
-)
-def test_the_outcome_of_an_interval(higher, ratio, low, high, margin, outcome):
-    goal = DifferenceGoal(baseline="a", candidate="b", margin=margin)
-    monitor = Monitor([goal], higher_is_better=higher, ratio=ratio)
-    assert monitor._outcome(Estimate(value=None, low=low, high=high), margin) == outcome
-
-
-def test_an_estimate_can_be_turned_around():
-    estimate = Estimate(value=0.5, low=0.25, high=2.0)
-    turned = _reversed(estimate, is_ratio=True)
-    assert (turned.value, turned.low, turned.high) == (2.0, 0.5, 4.0)
-    turned = _reversed(estimate, is_ratio=False)
-    assert (turned.value, turned.low, turned.high) == (-0.5, -2.0, -0.25)
-    assert _reversed(Estimate(value=None, low=1.0), is_ratio=True) == Estimate(value=None, high=1.0)
-
-
 def test_equal_ratios_have_no_interval():
     sequence = LogConfidenceSequence()
     assert sequence.add(*[2.0] * 29).interval().needs == 30
     assert sequence.add(2.0).interval().note == "All ratios are equal: no interval."
-
-
-@pytest.mark.parametrize(
-    ("options", "repeats", "expected"),
-    [
-        ({}, [0.5, 1.0], (0.75, 0.75)),
-        ({}, [0.5, None], (0.5, 0.25)),
-        ({}, [None], (None, 0.0)),
-        ({}, [], (None, None)),
-        ({"lo": 1.0, "hi": 5.0}, [3.0, None], (3.0, 2.0)),
-        ({"lo": 1.0, "hi": 5.0, "higher_is_better": False}, [3.0, None, None], (3.0, 13 / 3)),
-        ({"ratio": True}, [3.0, 5.0, None], (4.0, 4.0)),
-    ],
-)
-def test_an_error_is_left_out_and_counts_as_the_worst_value(options, repeats, expected):
-    observed = Monitor([], **options)._observed(repeats)
-    assert (observed.left_out, observed.as_failures) == expected
-
-
-def test_a_projection_counts_what_was_added_since_the_last_look():
-    looked, unlooked = (_Track(ConfidenceSequence()) for _ in range(2))
-    for number in range(60):
-        for track in (looked, unlooked):
-            track.add(float(number % 4 > 0), float(number % 4 > 0))
-        looked.estimate(errors_fail=False)
-    assert unlooked.observations_to_exclude(0.5) == looked.observations_to_exclude(0.5) is not None
-
-
-def test_a_projection_passes_over_looks_without_an_interval():
-    """Thirteen ratios have no interval yet: it begins at thirty observations."""
-    track = _Track(LogConfidenceSequence(0.05))
-    for number in range(13):
-        value = 1.0 + 0.01 * (number % 3)
-        track.add(value, value)
-
-    assert track.estimate(errors_fail=False).low is None
-    assert track.observations_to_exclude(1.0) == FIRST_LOOK - 13
-
-
-@pytest.mark.parametrize(
-    ("intervals", "outcome"),
-    [
-        # With errors left out, and with errors as failures: both have to be narrow.
-        (((0.4, 0.5), (0.4, 0.5)), "narrow"),
-        (((0.4, 0.6), (0.4, 0.6)), "narrow"),
-        (((0.4, 0.5), (0.3, 0.6)), "open"),
-        (((0.3, 0.6), (0.4, 0.5)), "open"),
-        (((0.4, 0.5), (None, 0.5)), "open"),
-        (((0.4, None), (0.4, 0.5)), "open"),
-    ],
-)
-def test_a_width_is_reached_however_errors_are_counted(monkeypatch, intervals, outcome):
-    monitor = Monitor([WidthGoal(cell="a", width=0.6 - 0.4)])
-    monkeypatch.setattr(
-        monitor,
-        "estimate",
-        lambda cell, errors_fail: Estimate(
-            value=0.5, low=intervals[errors_fail][0], high=intervals[errors_fail][1]
-        ),
-    )
-    (decision,) = monitor.decisions()
-    assert (decision.outcome, decision.undecided) == (outcome, () if outcome == "narrow" else ("a",))
-
-
-@pytest.mark.parametrize(("is_ratio", "expected"), [(False, (-0.5, -0.9, -0.2)), (True, (2.0, 1 / 0.9, 5.0))])
-def test_a_difference_is_reversed_with_its_ends(is_ratio, expected):
-    found = _reversed(Estimate(value=0.5, low=0.2, high=0.9), is_ratio=is_ratio)
-    assert (found.value, found.low, found.high) == pytest.approx(expected)
-    open_end = _reversed(Estimate(value=0.5, low=None, high=0.9), is_ratio=is_ratio)
-    assert (open_end.low, open_end.high) == (pytest.approx(expected[1]), None)
-
-
-class Growing:
-    """Takes observations and excludes 0 once it has `enough`; remembers how many came at a time."""
-
-    def __init__(self, enough):
-        self.enough, self.values, self.sizes = enough, [], []
-
-    def __deepcopy__(self, memo):
-        return self
-
-    def add(self, *values):
-        self.values += values
-        self.sizes.append(len(values))
-        return self
-
-    def interval(self):
-        return Estimate(value=1.0, low=1.0 if len(self.values) >= self.enough else -1.0, high=2.0)
-
-    def state(self):
-        return {"values": list(self.values)}
-
-
-@pytest.mark.parametrize(("observed", "first"), [(10, 1), (39, 1), (40, 2), (60, 3), (200, 10)])
-def test_a_projection_looks_after_a_twentieth_of_the_observations_and_then_after_a_tenth_of_the_drawn(
-    observed, first
-):
-    sequence = Growing(observed + 400)
-    track = _Track(sequence)
-    for number in range(observed):
-        track.add(float(number), float(number))
-
-    found = track.observations_to_exclude(0.0)
-
-    assert sequence.sizes[:2] == [observed, first]
-    drawn, sizes = first, sequence.sizes[2:]
-    for size in sizes:
-        assert size == max(first, drawn // 10)
-        drawn += size
-    assert found == drawn >= 400 > drawn - sizes[-1]
-    assert set(sequence.values[observed:]) <= set(map(float, range(observed)))
-
-
-@pytest.mark.parametrize(("observed", "is_projected"), [(9, False), (10, True)])
-def test_a_projection_needs_ten_observations_and_ends_at_twenty_thousand(observed, is_projected):
-    near, far = Growing(observed + 1), Growing(10**6)
-    for sequence, expected in ((near, 1 if is_projected else None), (far, None)):
-        track = _Track(sequence)
-        for number in range(observed):
-            track.add(float(number), float(number))
-        assert track.observations_to_exclude(0.0) == expected
-    drawn = len(far.values) - observed
-    assert (drawn >= 20_000 > drawn - far.sizes[-1]) is is_projected
-
-
-@pytest.mark.parametrize(
-    ("value", "is_excluded"), [(-1.01, True), (-1.0, False), (0.5, False), (2.0, False), (2.01, True)]
-)
-def test_a_projection_excludes_what_is_outside_of_the_interval(value, is_excluded):
-    track = _Track(Growing(10**6))
-    for number in range(10):
-        track.add(float(number), float(number))
-    assert (track.observations_to_exclude(value) == 1) is is_excluded

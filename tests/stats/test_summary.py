@@ -1,7 +1,6 @@
 """What a report says about a batch, counted by hand."""
 
 from datetime import timedelta
-from types import SimpleNamespace
 
 import pytest
 
@@ -19,7 +18,6 @@ from proctor.stats.summary import (
     Steps,
     Tokens,
     ToolUsage,
-    _facts,
     cost_of,
     durations,
     merges,
@@ -212,17 +210,6 @@ def test_the_facts_of_the_batch_are_there(summary):
         4,
     )
     assert batch.plan_path == "plans/compare.yaml"
-
-
-@pytest.mark.parametrize(
-    ("budget", "finished", "expected"),
-    [(5.0, "2026-03-01T13:00:00.000Z", (0.75, "2026-03-01T13:00:00.000Z")), (None, None, (None, ""))],
-)
-def test_a_batch_has_spent_something_of_a_budget_and_ended_at_some_time(store, budget, finished, expected):
-    row = store.read.batch("compare", LATER) | {"budgetUsd": budget, "finishedAt": finished}
-    read = SimpleNamespace(reserved_and_spent=lambda run_id: {"compare": (2.0, 0.75)}[run_id])
-    facts = _facts(read, row)
-    assert (facts.spent_usd, facts.finished_at, facts.budget_usd) == (*expected, budget)
 
 
 def test_a_run_with_a_rule_that_stops_it_has_the_state_of_the_rule(tmp_path):

@@ -1,15 +1,12 @@
 """Runs of one plan over time: what changed beyond chance, and what did not."""
 
 import random
-from dataclasses import replace
 from datetime import UTC, datetime
 
-import numpy as np
 import pytest
 
 from proctor.item import Item
-from proctor.stats.figures import _pair_of, _run_estimate, trend_metrics, trend_of
-from proctor.stats.intervals import mean, typical
+from proctor.stats.figures import trend_metrics, trend_of
 from proctor.stats.results import load_results
 from proctor.store import Store, timestamp
 from proctor.store.runs import evaluators_of
@@ -96,29 +93,3 @@ def test_an_evaluation_has_all_evaluators_of_its_items(tmp_path):
     store.create_batch({"runId": "other", **row}, [Item(runner="prompt", prompt="x", model="m")])
 
     assert evaluators_of(store.read, ["judged", "other"]) == {"judged": names}
-
-
-def test_a_point_of_costs_is_the_typical_one_and_of_others_the_mean_on_their_scale(tmp_path):
-    store = Store(str(tmp_path / "store.db"))
-    add_run(store, "one", 0.5, 1, tasks=10)
-    results = load_results(store.read, ["one"], NOW)
-    values = np.asarray([0.1, 0.2, 0.4, 0.8, np.nan, 0.3, 0.3, 0.2, 0.9, 1.0])
-    known = values[~np.isnan(values)]
-    results = replace(results, metrics={**results.metrics, "cost": values, "score:tone": values})
-    assert _run_estimate(results, "one", "cost") == typical(known, range(9))
-    assert _run_estimate(results, "one", "score:tone") == mean(known, range(9), lo=0.0, hi=1.0)
-    beyond = replace(results, metrics={"score:tone": 3 * values})
-    assert _run_estimate(beyond, "one", "score:tone") == mean(3 * known, range(9))
-
-
-def test_two_runs_are_in_the_order_of_time_whichever_has_the_first_row(tmp_path):
-    store = Store(str(tmp_path / "store.db"))
-    for number, run in enumerate(("one", "two", "three")):
-        add_run(store, run, 0.5, number, tasks=3)
-    results = load_results(store.read, ["one", "two", "three"], NOW)
-    for pair in (("one", "three"), ("three", "one"), ("two", "three")):
-        part = _pair_of(results, pair)
-        assert part.runs.labels == pair
-        assert [part.runs.labels[code] for code in part.runs.codes] == [
-            run for run in ("one", "two", "three") if run in pair for _ in range(3)
-        ]

@@ -5,15 +5,6 @@ import pytest
 
 from proctor.errors import UsageError
 from proctor.stats.variance import (
-    _adjusted_squares,
-    _Design,
-    _effect,
-    _Fit,
-    _fit,
-    _is_balanced,
-    _likelihood_at,
-    _refines,
-    _variance,
     components,
     mixed_model,
 )
@@ -354,25 +345,6 @@ def nested(rng, *, clients=5, profiles=6, therapists=4, repeats=2, true=(0.4, 0.
     }
 
 
-def test_nested_levels_in_equal_numbers_have_mean_squares_and_the_fit_of_the_likelihood(monkeypatch):
-    table = nested(np.random.default_rng(5))
-    factors = ["client", "therapist", "profile"]
-
-    exact = components(table, factors, "y")
-    effect = mixed_model(table, "y", fixed="therapist", random=["client", "profile"])
-    monkeypatch.setattr("proctor.stats.variance._is_balanced", lambda _: False)
-    likely = components(table, factors, "y")
-    likely_effect = mixed_model(table, "y", fixed="therapist", random=["client", "profile"])
-
-    assert exact.of("profile").variance.method.startswith("mean squares")
-    fitted = values(exact)
-    assert min(value for value in fitted.values() if value is not None) > 0
-    assert fitted == pytest.approx(values(likely), abs=1e-4)
-    for name, each in effect.contrasts.items():
-        other = likely_effect.contrasts[name]
-        assert (each.value, each.sem) == pytest.approx((other.value, other.sem), abs=1e-4)
-
-
 def test_components_of_nested_profiles_are_covered():
     """Coverage of a dialogue simulation: 5 clients with 6 profiles each, 4 therapists, 2 repeats."""
     true = dict(
@@ -405,196 +377,12 @@ def test_unequal_numbers_of_nested_levels_are_left_to_the_likelihood():
     assert of_profiles.contrasts and all(each.value is not None for each in of_profiles.contrasts.values())
 
 
-@pytest.mark.parametrize(("most", "is_refused"), [(12, False), (11, True)])
-def test_an_incomplete_design_that_is_too_large_is_refused_with_a_remedy(monkeypatch, most, is_refused):
-    monkeypatch.setattr("proctor.stats.variance.MOST_UNBALANCED", most)
-    scores = (3, 4, 5, 6, 7, 5, 2, 2, 3, 8, 7, 9)
-    for teams, is_complete in (("aaabbbcccddd", True), ("aaaabbbcccdd", False)):
-        rows = {"team": list(teams), "score": list(scores)}
-        fitted = components(rows, ["team"], "score", draws=50)
-        refused = f"more than {most} observations" in fitted.note
-        assert refused == (is_refused and not is_complete)
-        assert (fitted.components == ()) == refused
-
-
-@pytest.mark.parametrize(
-    ("factors", "is_balanced"),
-    [
-        ({"a": "aabb", "b": "xyxy"}, True),
-        ({"a": "aabb", "b": "xyxx"}, False),
-        ({"a": "aabbb", "b": "xyxyy"}, False),
-        ({"a": "aaaabbbb", "fine": "12123434"}, True),
-        ({"a": "aaaabbbb", "fine": "12113444"}, False),
-        ({"a": "aaabbbbb", "fine": "11122233"}, False),
-        # Two factors that one third refines, and neither the other.
-        ({"a": "aaaabbbb", "b": "xxyyxxyy", "fine": "11223344"}, False),
-        ({"a": "aaaaaaaabbbbbbbb", "fine": "1122334455667788", "finest": "abcdefghijklmnop"}, True),
-    ],
-)
-def test_a_design_is_balanced_if_all_combinations_occur_equally_often(factors, is_balanced):
-    table = {name: list(levels) for name, levels in factors.items()}
-    table["y"] = [float(number) for number in range(len(factors["a"]))]
-    assert _is_balanced(_Design(table, (), list(factors), "y")) is is_balanced
-
-
-@pytest.mark.parametrize(
-    ("fixed", "factors", "is_balanced"),
-    [
-        ("ppqq", {"a": "xyxy"}, True),
-        ("ppqq", {"a": "xyxx"}, False),
-        # A single random level has nothing that the means of the fixed ones share.
-        ("ppqq", {"a": "xxxx"}, True),
-        ("ppqq", {"a": "xxyy"}, True),
-        # Four fixed levels, two of which share each random one.
-        ("ppqqrrss", {"a": "xxxxyyyy"}, False),
-        ("ppqqrrss", {"a": "xxxxxxxx"}, True),
-        # The random levels refine the fixed ones.
-        ("ppppqqqq", {"a": "wwxxyyzz"}, True),
-        ("pppppppp", {"a": "xxxxyyyy"}, True),
-    ],
-)
-def test_a_design_whose_fixed_levels_share_a_random_one_is_not_balanced(fixed, factors, is_balanced):
-    table = {"fixed": list(fixed), **{name: list(levels) for name, levels in factors.items()}}
-    table["y"] = [float(number) for number in range(len(fixed))]
-    assert _is_balanced(_Design(table, ("fixed",), list(factors), "y")) is is_balanced
-
-
-@pytest.mark.parametrize(
-    ("values", "note"),
-    [
-        ([3.0], "one observation: nothing varies"),
-        ([3.0] * 4, "all values are equal: there is no variance to divide"),
-    ],
-)
-def test_a_fit_without_components_has_one_unknown_variance_of_each_term_and_of_the_rest(values, note):
-    design = _Design({"team": list("aabb")[: len(values)], "y": values}, (), ["team"], "y")
-
-    fit = _fit(design)
-
-    size = len(design.terms) + 1
-    assert fit.note == note and fit.squares is None
-    assert fit.variances.shape == (size,) and np.isnan(fit.variances).all()
-    assert fit.covariance.shape == (1, 1) and np.isnan(fit.covariance).all()
-    assert fit.gradients.shape == (size, 1, 1) and not fit.gradients.any()
-    assert fit.information.shape == (size, size) and not fit.information.any()
-    assert fit.means.tolist() == [np.mean(values)]
-    assert fit.counts.tolist() == [len(values)]
-
-
-@pytest.mark.parametrize(
-    ("center", "spread", "is_equal"),
-    [
-        # A billionth of a billionth of the size of the values, and of 1 where they are smaller.
-        (0.0, 0.9e-18, True),
-        (0.0, 1.1e-18, False),
-        (0.25, 0.0, True),
-        (-(2.0**60), 0.0, True),
-        (-(2.0**60), 256.0, False),
-    ],
-)
-def test_values_are_equal_up_to_rounding(center, spread, is_equal):
-    values = [center - spread, center + spread, center - spread, center + spread]
-    fit = _fit(_Design({"team": list("aabb"), "y": values}, (), ["team"], "y"))
-
-    assert (fit.note == "all values are equal: there is no variance to divide") is is_equal
-
-
-@pytest.mark.parametrize(("share", "has_interval"), [(0.9, False), (1.1, True)])
-def test_an_effect_whose_error_is_of_the_size_of_rounding_has_no_interval(share, has_interval):
-    means = np.asarray([0.0, 2.0])
-    fit = _Fit(
-        terms=[],
-        squares=None,
-        variances=np.asarray([1.0]),
-        means=means,
-        covariance=np.eye(2) * (share * 2e-4) ** 2 / 2,
-        gradients=np.zeros((1, 2, 2)),
-        information=np.zeros((1, 1)),
-        counts=np.asarray([3.0, 4.0]),
-    )
-    effect = _effect(fit, np.asarray([-1.0, 1.0]), 0.95, tested=True)
-    assert (effect.value, effect.n, effect.level) == (2.0, 7, 0.95)
-    assert (effect.low is not None) == (effect.p is not None) == has_interval
-    assert (effect.note == "") == has_interval
-
-
 UNEQUAL = {
     "arm": list("ppppqqqqpqp"),
     "team": list("aabbaabbcca"),
     "task": list("xyxyxyxyxxy"),
     "y": [3.0, 4.5, 6.0, 7.0, 1.0, 2.5, 5.5, 9.0, 4.0, 2.0, 3.5],
 }
-
-
-def test_the_restricted_likelihood_is_that_of_its_definition():
-    """All parts from dense matrices; the scores are also the slope of the deviance."""
-    design = _Design(UNEQUAL, ("arm",), ["team", "task"], "y")
-    terms, y = design.terms, design.y
-    assert len(terms) > 2
-    x = np.eye(2)[design.fixed_codes]
-    theta = np.array([0.7 + 0.3 * place for place in range(len(terms))] + [1.3])
-
-    found = _likelihood_at(theta, terms, x, y)
-
-    parts = [np.equal.outer(term.codes, term.codes).astype(float) for term in terms] + [np.eye(len(y))]
-
-    def deviance(at):
-        total = sum(value * part for value, part in zip(at, parts, strict=True))
-        inverse = np.linalg.inv(total)
-        crossed = x.T @ inverse @ x
-        projection = inverse - inverse @ x @ np.linalg.inv(crossed) @ x.T @ inverse
-        value = np.log(np.linalg.det(total)) + np.log(np.linalg.det(crossed)) + y @ projection @ y
-        return value, projection, np.linalg.inv(crossed), np.linalg.inv(crossed) @ x.T @ inverse
-
-    value, projection, covariance, effects = deviance(theta)
-    assert found.deviance == pytest.approx(value)
-    assert found.covariance == pytest.approx(covariance)
-    assert found.effects == pytest.approx(effects)
-    traces = [[np.trace(projection @ a @ projection @ b) / 2 for b in parts] for a in parts]
-    assert found.information == pytest.approx(np.array(traces))
-    for place, part in enumerate(parts):
-        step = np.zeros(len(theta))
-        step[place] = 1e-5
-        slope = (deviance(theta + step)[0] - deviance(theta - step)[0]) / 2e-5
-        assert found.scores[place] == pytest.approx(-slope / 2, rel=1e-6)
-        exact = (y @ projection @ part @ projection @ y - np.trace(projection @ part)) / 2
-        assert found.scores[place] == pytest.approx(exact)
-
-
-def test_sums_of_squares_of_an_incomplete_design_are_those_of_nested_regressions():
-    """Type II: how much a term lowers the residual after all terms that do not refine it."""
-    design = _Design(UNEQUAL, (), ["team", "task"], "y")
-    y = design.y - design.y.mean()
-    squares, terms = _adjusted_squares(design, y)
-    columns = {term.source: np.eye(term.groups)[term.codes] for term in terms}
-    codes = {term.source: term.codes for term in terms}
-    ones = np.ones((len(y), 1))
-
-    def residual(names, target):
-        matrix = np.hstack([ones, *(columns[name] for name in names)])
-        fitted = matrix @ np.linalg.lstsq(matrix, target, rcond=None)[0]
-        return target - fitted, np.linalg.matrix_rank(matrix)
-
-    for place, term in enumerate(terms):
-        before = [name for name in codes if name != term.source and not _refines(codes[name], term.codes)]
-        (without, small), (with_it, large) = (
-            residual(names, y) for names in (before, [*before, term.source])
-        )
-        assert squares.sums[place] == pytest.approx((without**2).sum() - (with_it**2).sum())
-        assert squares.freedom[place] == large - small
-        for column, finer in enumerate(terms):
-            if _refines(finer.codes, term.codes):
-                block = columns[finer.source]
-                gap = (residual(before, block)[0] ** 2).sum() - (
-                    residual([*before, term.source], block)[0] ** 2
-                ).sum()
-                assert squares.expected[place, column] == pytest.approx(gap / (large - small))
-            else:
-                assert squares.expected[place, column] == 0
-        assert squares.expected[place, -1] == 1
-    left, rank = residual(list(codes), y)
-    assert (squares.sums[-1], squares.freedom[-1]) == (pytest.approx((left**2).sum()), len(y) - rank)
-    assert squares.expected[-1].tolist() == [0.0] * len(terms) + [1.0]
 
 
 @pytest.mark.parametrize("is_balanced", [True, False])
@@ -617,17 +405,3 @@ def test_components_and_effects_have_the_unit_of_the_values(is_balanced):
         if small.variance.value is not None:
             assert large.variance.value == pytest.approx(10000 * small.variance.value, abs=1e-6)
             assert large.variance.high == (small.variance.high and pytest.approx(1e4 * small.variance.high))
-
-
-@pytest.mark.parametrize(
-    ("freedom", "low", "high", "needs"),
-    [(1, None, None, 5), (2, 0.0, 9.0, 5), (3, 0.0, 9.0, 5), (4, 0.5, 9.0, None), (5, 0.5, 9.0, None)],
-)
-def test_a_component_of_few_levels_has_no_interval_or_one_from_zero(freedom, low, high, needs):
-    found = _variance(2.0, 0.5, 9.0, freedom, "method", 0.9)
-
-    assert (found.value, found.low, found.high, found.needs) == (2.0, low, high, needs)
-    assert (found.n, found.level, found.method) == (freedom + 1, 0.9, "method")
-    assert found.note.startswith(f"{freedom + 1} levels only") is (freedom == 1)
-    assert f"between 0 and 9 ({freedom + 1} levels only)" in found.note or not 2 <= freedom < 4
-    assert bool(found.note) is (freedom < 4)
