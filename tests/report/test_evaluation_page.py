@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 
 from proctor.jobs.evaluation.results import EvaluationReport, evaluation_html, evaluation_markdown
 from proctor.jobs.evaluation.state import EvaluationState
-from proctor.report.charts import Bar, forest
-from proctor.report.comparison import change, comparison_html, comparison_markdown
+from proctor.report.comparison import comparison_html, comparison_markdown
 from proctor.stats.comparison import Comparison, Contrast, Disagreement, GateResult, Mean
 from proctor.stats.differences import difference
 from proctor.stats.evaluation import EvaluationResults, EvaluatorResult, JudgedTarget
@@ -195,20 +194,3 @@ def test_plenty_of_scores_that_mean_nothing_together_are_not_called_too_few():
     text = comparison_markdown(replace(comparison(), contrasts=(versions,)))
 
     assert "| score:tone | after | 0.25 | 0.5 | – | not comparable | – | – | not enough data |" in text
-
-
-def test_differences_are_drawn_on_both_sides_of_zero():
-    drawn = forest("two", [Bar(label="a", value=-1.0, low=-2.0, high=0.5), Bar(label="b", value=None)])
-
-    left = float(re.search(r'<circle cx="([\d.]+)"', drawn)[1])
-    zero = float(re.search(r'<line x1="([\d.]+)" y1="4', drawn)[1])
-    assert left < zero
-    assert drawn.count("<circle") == 1
-    assert ">–</text>" in drawn
-
-
-def test_a_change_has_its_sign_and_unit():
-    assert change(0.125, "success") == "+12.5 pp"
-    assert change(-0.5, "cost") == "−$0.50"
-    assert change(90.0, "time") == "+1 min 30 s"
-    assert change(None, "time") == "–"

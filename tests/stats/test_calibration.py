@@ -7,30 +7,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from proctor.stats.agreement import alpha, kappa
+from proctor.stats.agreement import alpha
 from proctor.stats.calibration import (
-    FEWEST_PAIRS,
     CalibrationPair,
     JudgedTargetPair,
     LabelValue,
     calibrate,
     corrected_mean,
 )
-from proctor.stats.samples import plus_interval
-
-
-def test_weighted_kappa_forgives_neighbours_more_than_opposites():
-    order = ["low", "middle", "high"]
-    same = [("low", "low"), ("high", "high"), ("middle", "middle")] * 5
-
-    near = kappa(*zip(*same, ("low", "middle"), strict=True), order=order).value
-    far = kappa(*zip(*same, ("low", "high"), strict=True), order=order).value
-
-    assert near > far
-    # Worked by hand: seen 1/16; by chance (6·5·0 + 6·6·1 + 6·5·4 + 5·5·1 + … )/256.
-    assert near == pytest.approx(
-        1 - (1 / 16) / ((6 * 6 + 6 * 5 * 4 + 5 * 5 + 5 * 5 + 5 * 5 * 4 + 5 * 6) / 256)
-    )
 
 
 def test_alpha_is_krippendorffs_own_example():
@@ -105,14 +89,6 @@ def test_a_judge_that_likes_long_answers_is_found_out():
     assert found.bias.value == pytest.approx(0.48)
 
 
-def test_few_labels_are_called_few():
-    found = calibrate([thing(n, "Yes", ["Yes"]) for n in range(5)])
-
-    assert any("too few" in remark for remark in found.remarks)
-    assert any("one and the same label" in remark for remark in found.remarks)
-    assert any("its noise is unknown" in remark for remark in found.remarks)
-
-
 def test_people_who_disagree_among_themselves_are_told_of():
     judged = [
         JudgedTargetPair(
@@ -132,33 +108,6 @@ def test_people_who_disagree_among_themselves_are_told_of():
     assert found.human_alpha is not None and found.human_alpha < 0.667
     assert any("among themselves" in remark for remark in found.remarks)
     assert found.people == 3 and found.bias.value is None
-
-
-def test_nothing_labelled_is_nothing_known():
-    found = calibrate([])
-
-    assert found.things == 0 and found.kappa.value is None and found.agreement.value is None
-
-
-def test_values_without_a_label_are_compared_as_they_are_written():
-    judged = [
-        JudgedTargetPair(
-            session=str(n), human={"ana": LabelValue(value=0.5)}, machine=[LabelValue(value=value)]
-        )
-        for n, value in enumerate([0.5, 0.5, 0.5, 0.25])
-    ]
-
-    result = calibrate(judged)
-
-    assert (result.agreement.successes, result.agreement.trials) == (3, 4)
-    assert result.confusion == {("0.5", "0.5"): 3, ("0.5", "0.25"): 1}
-    assert list(result.words) == ["0.25", "0.5"]
-
-
-def test_a_label_is_compared_rather_than_its_value_and_an_opinion_may_have_neither():
-    assert LabelValue(label="Yes", value=1.0).word == "Yes"
-    assert LabelValue(value=0.0).word == "0"
-    assert LabelValue().word == ""
 
 
 def opinions(**labels):
@@ -197,12 +146,6 @@ def test_intervals_of_a_calibration_draw_whole_sessions():
     assert five.bias.low == pytest.approx(once.bias.low) and five.bias.high == pytest.approx(once.bias.high)
     assert five.agreement.low == pytest.approx(once.agreement.low)
     assert five.kappa.high - five.kappa.low == pytest.approx(once.kappa.high - once.kappa.low, rel=0.15)
-
-
-def test_a_bias_of_a_judge_that_is_always_right_has_some_width():
-    result = calibrate([thing(n, "Yes", ["Yes"]) for n in range(30)], scale=(0, 1))
-
-    assert result.bias.value == 0 and result.bias.low < -0.05 and result.bias.high > 0.05
 
 
 def yes_and_no(rng, size, share, sensitivity, specificity):
@@ -287,22 +230,6 @@ def test_few_labels_correct_nothing(labeled, words):
     assert (estimate.value, estimate.note, estimate.needs) == (None, words, 20)
 
 
-def test_a_judge_no_better_than_chance_corrects_nothing():
-    pairs = [CalibrationPair(session=str(n), human=float(n % 2), judge=float(n // 2 % 2)) for n in range(80)]
-
-    estimate = corrected_mean(np.array([0.0, 1.0] * 20), pairs, lo=0, hi=1)
-
-    assert estimate.value is None and "hardly better than chance" in estimate.note
-
-
-def test_labels_of_one_kind_say_nothing_about_the_other_kind():
-    pairs = [CalibrationPair(session=str(n), human=1.0, judge=1.0) for n in range(40)]
-
-    estimate = corrected_mean(np.array([0.0, 1.0] * 20), pairs, lo=0, hi=1)
-
-    assert estimate.value is None and estimate.note.startswith("People gave one label only")
-
-
 @pytest.mark.parametrize(
     ("things", "words"),
     [
@@ -324,41 +251,6 @@ def test_few_labels_are_remarked_upon(things, words):
     remarks = [each for each in calibrate(pairs).remarks if "labeled targets" in each]
     assert [each[: len(words)] for each in remarks] == ([words] if words else [])
     assert (pairs[0].position, pairs[0].length, pairs[0].target) == (0, 0, "")
-
-
-def test_a_label_is_lopsided_by_its_share_of_both_sides():
-    many = ["a"] * 19 + ["b"]
-    even = ["a"] * 10 + ["b"] * 10
-    for one, other in ((many, even), (even, many)):
-        assert "One label has" not in kappa(one, other).note
-    assert kappa(many, many).note.startswith("One label has 95%")
-
-
-def test_three_labels_in_order_are_weighted_by_their_distance():
-    words = ["low", "middle", "high"]
-    pairs = [
-        JudgedTargetPair(
-            session=str(number),
-            human={"Ada": LabelValue(label=words[number % 3])},
-            machine=[LabelValue(label=words[number % 3 if number % 4 else (number + 1) % 3])],
-        )
-        for number in range(36)
-    ]
-    ordered, unordered = calibrate(pairs, order=words), calibrate(pairs)
-    human = [words[number % 3] for number in range(36)]
-    machine = [pair.machine[0].label for pair in pairs]
-    assert ordered.kappa.value == kappa(human, machine, order=words).value
-    assert unordered.kappa.value == kappa(human, machine).value != ordered.kappa.value
-
-
-def test_only_things_that_both_have_looked_at_are_compared():
-    yes = LabelValue(label="Yes", value=1.0)
-    both = [JudgedTargetPair(session=str(n), human={"Ada": yes}, machine=[yes]) for n in range(3)]
-    one_sided = [
-        JudgedTargetPair(session="h", human={"Ada": yes}, machine=[]),
-        JudgedTargetPair(session="m", human={}, machine=[yes]),
-    ]
-    assert calibrate([*both, *one_sided]).things == calibrate(both).things == 3
 
 
 def test_a_calibration_of_nothing_does_not_speak_of_one_label():
@@ -391,40 +283,6 @@ def test_a_corrected_share_is_that_of_rogan_and_gladen():
     assert (found.n, found.runs, found.level) == (50, 60, 0.9)
     few = corrected_mean(judged[:3], pairs, lo=1.0, hi=5.0)
     assert few.sem is not None and (few.low, few.high) == (1.0, 5.0), "two degrees of freedom"
-
-
-def test_the_correction_of_a_scale_adds_the_errors_of_both_means():
-    rng = np.random.default_rng(3)
-    judged = rng.integers(1, 6, 30).astype(float)
-    pairs = [
-        CalibrationPair(session=f"s{at // 2}", human=float(h), judge=float(j))
-        for at, (h, j) in enumerate(zip(rng.integers(1, 6, 50), rng.integers(2, 6, 50), strict=True))
-    ]
-
-    found = corrected_mean(judged, pairs, lo=1.0, hi=5.0, evaluated=[f"s{at}" for at in range(25)])
-
-    gaps = np.array([np.mean([p.human - p.judge for p in pairs[at : at + 2]]) for at in range(0, 50, 2)])
-    parts = plus_interval(judged, 1.0, 5.0), plus_interval(gaps, -4.0, 4.0)
-    first, second = (float(part.se) ** 2 for part in parts)
-    df = (first + second) ** 2 / (first**2 / 29 + second**2 / 24)
-    reach = stats.t(df).ppf(0.975) * math.sqrt(first + second)
-    center = sum(float(part.center) for part in parts)
-    assert found.value == pytest.approx(judged.mean() + gaps.mean())
-    assert found.sem == pytest.approx(math.sqrt(first + second))
-    assert (found.low, found.high) == pytest.approx((center - reach, center + reach))
-    assert (found.note, found.n, found.runs) == ("", 30, 50)
-
-
-@pytest.mark.parametrize(("sessions", "is_corrected"), [(FEWEST_PAIRS - 1, False), (FEWEST_PAIRS, True)])
-def test_a_correction_needs_labels_of_twenty_sessions(sessions, is_corrected):
-    pairs = [
-        CalibrationPair(session=f"s{at % sessions}", human=float(at % 2), judge=float(at % 2))
-        for at in range(2 * FEWEST_PAIRS)
-    ]
-    found = corrected_mean(np.array([1.0, 0.0]), pairs, lo=0, hi=1)
-    assert (found.value is not None) is is_corrected
-    assert found.needs == (None if is_corrected else FEWEST_PAIRS)
-    assert corrected_mean(np.array([1.0]), pairs, lo=0, hi=1).note == "One session: no correction."
 
 
 @pytest.mark.parametrize(("right", "is_corrected"), [(11, False), (12, True)])

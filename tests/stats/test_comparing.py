@@ -14,8 +14,6 @@ from proctor.stats.comparison import (
     disagreements,
     first_contrast,
     gate_of,
-    groups_by,
-    groups_of,
 )
 from proctor.stats.figures import run_figures
 from proctor.stats.intervals import mean
@@ -480,24 +478,6 @@ def test_what_cannot_be_compared_is_told_with_what_can(store):
         compare_runs(store.read, ["before", "after"], NOW, pair="colour")
 
 
-def test_tasks_that_do_not_pair_count_once_each_and_shares_stay_shares(store):
-    def rows(name, values):
-        return [
-            (f"{name}{task}", "m", repeat, "success", value, "v1")
-            for task, value in enumerate(values)
-            for repeat in (1, 2, 3)
-        ]
-
-    fill(store, "before", rows("old", [0.0, 0.0, 1.0, 0.0]))
-    fill(store, "after", rows("new", [1.0, 1.0, 1.0, 0.0]))
-
-    (tone,) = compare_runs(store.read, ["before", "after"], NOW, metrics=["score:tone"]).contrasts
-
-    assert (tone.pairs, tone.difference.tasks) == (0, (4, 4))
-    assert tone.difference.method == "plus, Welch"
-    assert -1 <= tone.difference.low < tone.difference.value == 0.5 < tone.difference.high <= 1
-
-
 def test_tasks_that_came_out_differently_are_listed_largest_first(store):
     def rows(model, values):
         return [(task, model, repeat, status, None, "") for task, repeat, status in values]
@@ -533,37 +513,6 @@ def test_a_gate_may_be_about_any_metric():
 def test_what_is_no_gate_is_refused_with_an_example(text):
     with pytest.raises(UsageError, match=r"is no gate\nWrite a metric"):
         gate_of(text)
-
-
-def test_a_metric_that_only_one_side_has_is_not_compared(store):
-    fill(store, "before", run_of("a", [S] * 8, tones=[0.5] * 8))
-    fill(store, "after", run_of("b", [S] * 8))
-    fill(store, "scored", run_of("c", [S] * 8, tones=[0.7] * 8))
-
-    for names in (["before", "after"], ["after", "before"]):
-        contrast = first_contrast(groups_of_runs(store.read, names, NOW), "score:tone")
-        assert (contrast.difference, contrast.remarks) == (None, ("one of them has no value",))
-    contrast = first_contrast(groups_of_runs(store.read, ["before", "scored"], NOW), "score:tone")
-    assert contrast.difference.value == pytest.approx(0.2)
-
-
-def test_errors_count_as_failures_also_where_no_task_is_in_both_runs(store):
-    fill(store, "before", run_of("a", [S] * 8))
-    fill(store, "after", run_of("b", [S] * 6 + [E] * 2, tasks=[f"other {number}" for number in range(8)]))
-    contrast = first_contrast(groups_of_runs(store.read, ["before", "after"], NOW), "success")
-
-    assert (contrast.difference.value, contrast.difference.is_paired) == (0.0, False)
-    assert (contrast.pairs, contrast.unpaired) == (0, 0)
-    assert contrast.with_errors.value == pytest.approx(-0.25)
-
-
-def test_there_must_be_something_to_compare_with(store):
-    fill(store, "before", run_of("a", [S] * 3))
-    results = load_results(store.read, ["before"], NOW)
-    with pytest.raises(UsageError, match="there is nothing to compare with\nPass two different runs"):
-        groups_of(results)
-    with pytest.raises(NotFound, match=r"no item has z as its model\nThere are: a\."):
-        groups_by(results, "model", against="z")
 
 
 @pytest.mark.parametrize(("shared", "is_paired"), [(1, False), (2, True), (3, True)])

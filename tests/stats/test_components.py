@@ -63,12 +63,6 @@ def test_the_variances_that_were_put_in_come_out_also_when_runs_are_missing(lost
     assert means["repeat"] == pytest.approx(1, rel=0.1)
 
 
-def test_shares_are_of_what_could_be_told_and_add_up_to_one() -> None:
-    shares = [each.share for each in fitted(simulated(1)).components]
-
-    assert sum(share for share in shares if share is not None) == pytest.approx(1)
-
-
 def test_what_cannot_be_told_is_not_guessed() -> None:
     one_client = [Observation("a", column, value) for column in "xy" for value in (1.0, 2.0)]
     one_run_each = [
@@ -94,12 +88,3 @@ def test_a_measure_is_shown_by_combination_with_its_interval() -> None:
     assert (cbt.mean.value, cbt.mean.n, cbt.std) == (6, 3, 2)
     assert cbt.mean.low is None and "Fewer than 5 dialogues: no interval" in cbt.mean.note
     assert (mi.mean.value, mi.mean.low, mi.std) == (9, None, None)
-
-
-def test_two_observations_of_the_same_pairing_give_the_variance_of_repeats() -> None:
-    assert found([Observation("a", "x", 1.0), Observation("a", "x", 3.0)]) == {
-        "row": None,
-        "column": None,
-        "pairing": None,
-        "repeat": pytest.approx(2.0),
-    }

@@ -13,7 +13,6 @@ from proctor.score import Score
 from proctor.stats.evaluation import (
     EvaluatorResult,
     JudgeNoise,
-    StoredCalibration,
     average_of,
     evaluator_results,
     high_is_bad,
@@ -84,13 +83,6 @@ def test_sessions_with_more_results_weigh_more(store):
     assert found.average.value == pytest.approx(4 / 6)
 
 
-def test_one_yes_or_no_for_each_session_has_the_interval_of_a_rate(store):
-    (found,) = judged(store, [[1.0]] * 9 + [[0.0]], level="session").summaries
-
-    # 10/12 ± 2.262157 · √(1.666667 / (11 · 12)), cut at the end of the scale.
-    assert (found.average.low, found.average.high) == pytest.approx((0.579142, 1.0), abs=1e-5)
-
-
 @pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
 def test_equal_results_are_no_certainty(store, value):
     (found,) = judged(store, [[value]] * 10, level="session").summaries
@@ -100,13 +92,6 @@ def test_equal_results_are_no_certainty(store, value):
     assert 0 <= found.average.low <= value <= found.average.high <= 1
 
 
-def test_equal_values_off_the_scale_have_words_in_place_of_an_interval(store):
-    (found,) = judged(store, [[4.0]] * 10, level="session").summaries
-
-    assert (found.average.value, found.average.low, found.average.high) == (4.0, None, None)
-    assert found.average.note == "All values are equal: no interval. Declare the scale."
-
-
 def test_a_value_that_is_no_number_is_a_failure_with_words(store):
     (found,) = judged(store, [[tone(float("nan")), tone(1.0)], [tone(1e300)], [tone(0.0)]]).summaries
 
@@ -114,12 +99,6 @@ def test_a_value_that_is_no_number_is_a_failure_with_words(store):
     errors = {each.error for each in failed_targets(store.read, "job", found)}
     assert errors == {"the value is NaN: no usable number", "the value is beyond 1e150: no usable number"}
     json.dumps(evaluator_summary(found), allow_nan=False)
-
-
-def test_one_session_alone_has_no_interval(store):
-    (found,) = judged(store, [[0.3, 0.4]]).summaries
-
-    assert (found.average.value, found.average.low) == (pytest.approx(0.35), None)
 
 
 def test_what_could_not_be_judged_is_left_out_counted_and_weighed(store):
@@ -170,12 +149,6 @@ def test_the_worst_come_first_and_the_best_not_at_all(store):
     (found,) = judged(store, [[0.9, 0.1], [0.9, 0.5], [0.9]]).summaries
 
     assert [each.value for each in worst_targets(store.read, "job", found)] == [0.1, 0.5]
-
-
-def test_when_all_are_alike_a_few_stand_for_all(store):
-    (found,) = judged(store, [[0.0] * 5, [0.0]]).summaries
-
-    assert len(worst_targets(store.read, "job", found)) == 3
 
 
 def test_an_evaluator_that_has_judged_nothing_yet_is_told_of_all_the_same(store):
@@ -247,22 +220,6 @@ def test_where_harm_counts_as_nothing_its_low_values_are_the_bad_ones(harmful, b
     names = high_is_bad({} if harmful is None else {"harmfulValue": harmful})
 
     assert ("Builtin.Harmfulness" in names, "Builtin.Refusal" in names) == (bad, True)
-
-
-def test_two_sessions_are_enough_for_an_interval(store):
-    (summary,) = judged(store, [[0.3], [0.7]]).summaries
-
-    # All of the scale: t is 12.706205 at one degree of freedom.
-    assert summary.average.value == pytest.approx(0.5)
-    assert (summary.average.low, summary.average.high) == (0.0, 1.0)
-    assert summary.average.note == "Fewer than 6 sessions: no verdict."
-
-
-def test_two_equal_sessions_of_a_judge_without_votes_say_hardly_anything(store):
-    (summary,) = judged(store, [[0.5], [0.5]]).summaries
-
-    assert (summary.average.low, summary.average.high) == (0.0, 1.0)
-    assert not summary.is_noise
 
 
 def test_a_built_in_judge_has_the_interval_of_its_own_scale():
@@ -350,14 +307,6 @@ def test_noise_measured_by_a_calibration_counts_where_each_target_has_one_vote(s
     assert (voted.wavering, voted.noise_from) == (pytest.approx(0.02**0.5), "votes")
 
 
-def test_noise_of_another_version_does_not_count(store):
-    calibrated(store, [], digest="v2", noiseVariance=0.01)
-
-    (found,) = judged(store, [[tone(0.5)]], level="session").summaries
-
-    assert (found.wavering, found.noise_from, found.average.low) == (None, "", None)
-
-
 def sums(evaluator, dimension="", **more):
     row = {"evaluator": evaluator, "evaluatorDigest": "v1", "dimension": dimension, "level": "trace"}
     known = {"n": 4, "failed": 1, "valued": 3, "total": 6.0, "sessions": 2}
@@ -431,31 +380,6 @@ def test_each_evaluator_has_its_figures_in_the_order_of_the_request():
     assert (extra.average.low, extra.average.high) == (2.0, 6.0)
 
 
-def test_noise_of_a_calibration_is_used_where_no_result_has_several_votes():
-    totals = {"evaluator": "kind", "evaluatorDigest": "v1", "dimension": "", "valued": 1, "n": 1}
-    totals |= {"total": 0.5, "low": 0.5, "high": 0.5}
-    stored = StoredCalibration(pairs=[], noise_variance=0.04)
-    seen = []
-
-    def calibrations(key):
-        seen.append(key)
-        return stored
-
-    def result(votes, *, measured=True):
-        key = {"evaluator": "kind", "evaluatorDigest": "v1", "dimension": ""}
-        rows = [{**key, "votes": votes}]
-        found = calibrations if measured else lambda key: None
-        return evaluator_results([sums("kind")], [], [], rows, [totals], inverted=(), calibrations=found)[0]
-
-    assert (result("[0.5]").noise_from, result("[0.5]").wavering) == ("calibration", pytest.approx(0.2))
-    assert seen == [("kind", "v1", "")] * 2
-    assert (result("[0, 1]").noise_from, result("[0, 1]").wavering) == ("votes", pytest.approx(0.5**0.5))
-    assert (result("[0.5]", measured=False).noise_from, result("[]", measured=False).wavering) == ("", None)
-    assert result("[0.5]").corrected is None
-    # One session: the interval is that of the noise.
-    assert (result("[0.5]").is_noise, result("[0.5]", measured=False).is_noise) == (True, False)
-
-
 def test_without_a_scale_the_interval_is_at_least_as_wide_as_the_noise():
     totals = [{"valued": 1, "total": value, "low": value, "high": value, "n": 1} for value in (4.0, 4.1, 4.2)]
     quiet = average_of(totals, JudgeNoise(vote_variance=1e-6, left=1.0))
@@ -484,12 +408,3 @@ def test_a_corrected_mean_is_a_sentence_if_it_has_both_limits(limits, words):
         estimate = Estimate(value=value, low=low, high=high, method="m", runs=9, note="A.")
     result = EvaluatorResult(evaluator="e", asked_as="e", digest="", level="trace", corrected=estimate)
     assert result.correction == words
-
-
-@pytest.mark.parametrize(
-    ("value", "is_harm_high"), [(None, True), (1.0, True), (0.5, True), (0.49, False), (0.0, False)]
-)
-def test_harm_is_the_high_value_from_a_half_on(value, is_harm_high):
-    names = high_is_bad({} if value is None else {"harmfulValue": value})
-    assert "Builtin.Refusal" in names
-    assert ("Builtin.Harmfulness" in names) == ("Builtin.Stereotyping" in names) == is_harm_high

@@ -86,13 +86,6 @@ def test_without_repeats_the_number_holds_for_one_repeat():
     assert detectable(a, b, repeats=5).value is None
 
 
-def test_a_missing_value_does_not_shift_the_pairs():
-    a, b = [1, None, 0, 1, 0, 1], [1, 1, 0, 1, 0, 0]
-
-    assert variation(a, b).tasks == 5
-    assert variation(a, b).observed == pytest.approx(np.var([0, 0, 0, 0, -1], ddof=1))
-
-
 def test_one_run_is_enough_to_plan_with_an_assumption():
     rng = np.random.default_rng(0)
     baseline, tasks = rng.integers(0, 2, 60), np.repeat(np.arange(20), 3)
@@ -102,17 +95,6 @@ def test_one_run_is_enough_to_plan_with_an_assumption():
     assert "From one run" in design.note
     assert design.tasks > 50
     assert tasks_needed(baseline, task=tasks, detect=0.1, repeats=9, lo=0, hi=1).tasks < design.tasks
-
-
-def test_the_cheapest_number_of_repeats():
-    rng = np.random.default_rng(4)
-    rates = rng.uniform(0.1, 0.9, 200)
-    a = (rng.random((200, 4)) < rates[:, None]).ravel()
-    b = (rng.random((200, 4)) < np.clip(rates + rng.normal(0, 0.2, 200), 0, 1)[:, None]).ravel()
-    design = tasks_needed(a, b, np.repeat(np.arange(200), 4), detect=0.1, task_cost=8, run_cost=1)
-
-    parts = design.variation
-    assert design.best_repeats == round(math.sqrt(8 * parts.within / parts.between))
 
 
 def test_a_gate_raises_the_number_to_what_shows_a_collapse():
@@ -162,78 +144,3 @@ def test_the_number_is_the_smallest_that_does(variance, detect, family):
     assert is_enough(tasks)
     if tasks >= 44:
         assert not is_enough(tasks - 1)
-
-
-def test_what_cannot_be_detected_says_why():
-    equal = detectable([0.5] * 6, [0.5] * 6)
-    assert equal.value is None and equal.note.startswith(
-        "All tasks have the same value: the variance is unknown."
-    )
-    one = detectable([0.5], [0.7])
-    assert one.value is None and one.note == "Needs at least two tasks that both sides have."
-    few = detectable([0.1, 0.9, 0.2, 0.8], [0.3, 0.7, 0.2, 0.8], repeats=3)
-    assert few.note == "Without repeats, the variance between repeats is unknown."
-    wide = detectable([0.0, 1.0, 0.0], [1.0, 0.0, 0.0], lo=0.0, hi=1.0)
-    assert wide.value is None and wide.note.endswith("No difference on this scale.")
-
-
-def test_two_tasks_are_enough_to_say_what_they_detect():
-    assert detectable([1.0, 2.0], [1.5, 3.5]).value == pytest.approx(7.041, abs=5e-4)
-    assert detectable([1.0, 2.0], [1.5, 3.5], tasks=1).value is None
-
-
-def test_from_forty_tasks_on_none_are_added():
-    assert [required_tasks(variance, 0.2) for variance in (0.186, 0.19, 0.21)] == [43, 40, 44]
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "words"),
-    [
-        ([math.inf, 1.0, 2.0], [1.0, 2.0, 3.0], True),
-        ([1.0, 2.0, 3.0], [math.inf, 1.0, 2.0], True),
-        ([1.0], [2.0], True),
-        ([1.0, 2.0, 3.0], [2.0, 2.0, 4.0], False),
-    ],
-)
-def test_how_differences_vary_is_unknown_where_either_side_is_unusable(first, second, words):
-    parts = variation(first, second, task=range(len(first)))
-    assert bool(parts.note) == words
-    assert (parts.observed > 0) == (not words)
-
-
-def test_the_spread_that_was_not_seen_is_that_of_two_pseudo_tasks_at_the_ends_of_the_scale():
-    """Differences of two runs lie between -(hi - lo) and hi - lo, values of one between lo and hi."""
-    same = [2.0] * 6
-    for parts, (low, high), value in (
-        (variation(same, same, lo=1, hi=3), (-2.0, 2.0), 0.0),
-        (variation([1.5] * 6, lo=1, hi=3), (1.0, 3.0), 1.5),
-    ):
-        with_ends = np.array([value] * 6 + [low, high])
-        squares = np.var(with_ends, ddof=1) / len(with_ends)
-        assert parts.observed == pytest.approx(squares * 6)
-        assert (parts.between, parts.within, parts.tasks) == (None, None, 6)
-
-
-def test_one_run_is_taken_to_correlate_by_a_half_with_the_other():
-    values = [1.0, 2.0, 4.0, 3.0, 7.0, 5.0, 2.0, 6.0]
-    tasks = [place // 2 for place in range(8)]
-    alone = tasks_needed(values, detect=0.5)
-    assert alone.variation.observed == pytest.approx(np.var(values, ddof=1))
-    assert alone.variation == variation(values) == variation(values, correlation=0.5)
-    assert alone.tasks == tasks_needed(values, detect=0.5, correlation=0.5).tasks
-    repeated = tasks_needed(values, task=tasks, detect=0.5, repeats=2)
-    assert repeated.tasks == tasks_needed(values, task=tasks, detect=0.5, repeats=2, correlation=0.5).tasks
-    assert detectable(values, tasks=20) == detectable(values, tasks=20, correlation=0.5)
-
-
-@pytest.mark.parametrize("is_swapped", [False, True])
-def test_repeats_on_one_side_alone_do_not_tell_the_variance_between_repeats(is_swapped):
-    repeated, tasks = [1.0, 2.0, 4.0, 3.0, 7.0, 5.0], [0, 0, 1, 1, 2, 2]
-    single, places = [2.0, 4.0, 3.0], [0, 1, 2]
-    sides = [(repeated, tasks), (single, places)]
-    (a, task_a), (b, task_b) = reversed(sides) if is_swapped else sides
-    parts = variation(a, b, task_a=task_a, task_b=task_b)
-    assert (parts.between, parts.within, parts.tasks) == (None, None, 3)
-    assert parts.observed == pytest.approx(np.var([0.5, 0.5, -3.0], ddof=1))
-    # Two repeats of one side and one of the other: two runs of 4 / 3 repeats are as exact.
-    assert parts.repeats == pytest.approx(4 / 3)

@@ -32,14 +32,6 @@ def test_a_batch_under_way_says_how_far_it_is_and_what_runs(tmp_path):
     assert found.budget_usd == 5.0
 
 
-def test_tokens_and_cost_are_of_finished_items_and_of_those_under_way(tmp_path):
-    with filled_store(tmp_path, finished=3) as store:
-        found = progress(store.read, "compare", NOW)
-
-    assert found.tokens == sum(1100 + index for index in range(4))
-    assert found.cost_usd == pytest.approx(0.04)
-
-
 def test_going_on_from_the_previous_answer_gives_the_same_sums(tmp_path):
     with filled_store(tmp_path, finished=9) as store:
         first = progress(store.read, "compare", NOW)
@@ -97,13 +89,6 @@ def test_a_finished_batch_stands_still(store):
 
     assert early.elapsed_seconds == late.elapsed_seconds > 0
     assert (early.running, early.eta_seconds) == ((), None)
-
-
-def test_an_empty_batch_is_no_trouble(tmp_path):
-    with new_store(tmp_path, "empty", []) as store:
-        found = progress(store.read, "empty", NOW)
-
-    assert (found.total, found.tokens, found.cost_usd, found.items_per_second) == (0, 0, None, None)
 
 
 def test_what_runs_is_timed_from_its_start(tmp_path):
@@ -195,15 +180,6 @@ def test_a_rate_is_not_negative_when_items_are_taken_up_again(tmp_path):
 
     assert after.items_per_second == 0.0
     assert after.eta_seconds is None
-
-
-def test_the_answer_about_another_batch_is_no_previous_one(tmp_path):
-    with filled_store(tmp_path, finished=3) as store:
-        here = progress(store.read, "compare", NOW)
-    (tmp_path / "other").mkdir()
-    with filled_store(tmp_path / "other", finished=1, run_id="other") as store:
-        there = progress(store.read, "other", NOW, here)
-        assert there.tokens == progress(store.read, "other", NOW).tokens
 
 
 def test_the_lines_of_a_stopping_rule_have_each_level_and_each_goal():

@@ -67,12 +67,6 @@ def test_a_rate_is_over_tasks_as_clustered_errors_give_it(store):
     assert (rate.n, rate.runs, rate.scope, rate.method) == (6, 18, "tasks like these", "plus")
 
 
-def test_every_task_counts_once_also_with_unequal_repeats(store):
-    rate = run_figures(results_of(store, rows_of("m", ["1", "0000", "11", "0"]))).overall.success
-
-    assert (rate.value, rate.runs) == (0.5, 8)
-
-
 def test_errors_are_excluded_and_the_rate_with_them_stands_beside(store):
     overall = run_figures(results_of(store, rows_of("m", ["1e", "11", "ee", "0t"]))).overall
 
@@ -80,21 +74,6 @@ def test_errors_are_excluded_and_the_rate_with_them_stands_beside(store):
     # Task 2 has errors only: nothing is known of it, and nothing of it succeeded.
     assert (overall.success.value, overall.success.n) == (near(2 / 3), 3)
     assert (overall.with_errors.value, overall.with_errors.n) == (near((0.5 + 1 + 0 + 0) / 4), 4)
-
-
-def test_pass_at_k_and_pass_hat_k_have_the_published_values(store):
-    letters = ["1" * passed + "0" * (5 - passed) for passed in (5, 4, 3, 0, 5, 1)]
-    overall = run_figures(results_of(store, rows_of("m", letters))).overall
-    hat = {each.k: each.estimate for each in overall.pass_hat}
-    at = {each.k: each.estimate for each in overall.pass_at}
-
-    assert list(hat) == list(at) == [1, 2, 3, 4, 5]
-    assert [hat[k].value for k in (1, 2, 3, 5)] == [near(0.6), near(0.483333), near(0.416667), near(0.333333)]
-    assert [hat[k].sem for k in (1, 2, 3, 5)] == [
-        *(near(0.171270), near(0.186934), near(0.193936), near(0.210819)),
-    ]
-    assert [at[k].value for k in (1, 2, 3, 5)] == [near(0.6), near(0.716667), near(0.766667), near(0.833333)]
-    assert (hat[2].low, hat[2].high) == (near(0.060008), near(0.914992))
 
 
 def test_every_k_up_to_ten_and_the_largest_is_listed_and_short_tasks_are_left_out(store):
@@ -113,50 +92,6 @@ def test_runs_of_two_models_are_no_repeats_of_each_other(store):
     assert [(each.k, each.estimate.value) for each in figures.overall.pass_hat] == [(1, 0.5), (2, 0.5)]
     assert [(each.k, each.estimate.value) for each in figures.overall.pass_at] == [(1, 0.5), (2, 0.5)]
     assert figures.flaky == ()
-
-
-def test_without_repeats_there_is_no_pass_at_k(store):
-    overall = run_figures(results_of(store, rows_of("m", ["1", "0", "1"]))).overall
-
-    assert (overall.pass_at, overall.pass_hat) == ((), ())
-
-
-def test_money_and_time_have_a_typical_value_a_mean_and_their_intervals(store):
-    costs = (1.2, 0.8, 3.5, 0.9, 14, 2.2, 1.1, 0.7, 5.6, 1.9)
-    rows = [
-        {"task": f"t{n}", "model": "m", "success": 1, "cost": cost, "seconds": 10 * cost}
-        for n, cost in enumerate(costs)
-    ]
-    overall = run_figures(results_of(store, rows)).overall
-
-    # scipy: t on logs.
-    assert overall.typical_cost_usd.value == near(1.942032)
-    assert (overall.typical_cost_usd.low, overall.typical_cost_usd.high) == (near(0.974586), near(3.869838))
-    assert overall.cost_usd.value == near(3.19)
-    assert overall.cost_usd.low == pytest.approx(1.322155, abs=1e-5)
-    assert overall.typical_seconds.value == pytest.approx(19.42032, abs=1e-5)
-
-
-def test_cost_per_success_is_fiellers_and_failures_are_paid_for(store):
-    costs, passed = (2, 1.5, 4, 3, 2.5, 6, 1, 2), (3, 2, 1, 2, 3, 0, 3, 2)
-    rows = [
-        {"task": f"t{n}", "model": "m", "repeat": r, "success": int(r <= done), "cost": cost / 3}
-        for n, (cost, done) in enumerate(zip(costs, passed, strict=True))
-        for r in (1, 2, 3)
-    ]
-    estimate = run_figures(results_of(store, rows)).overall.cost_per_success_usd
-
-    assert estimate.value == near(1.375)
-    assert estimate.low == pytest.approx(0.501735, abs=1e-5)
-    assert estimate.high == pytest.approx(3.589451, abs=1e-5)
-
-
-def test_one_task_is_about_itself(store):
-    overall = run_figures(results_of(store, rows_of("m", ["1111111100"]))).overall
-
-    # Wilson, 8 of 10.
-    assert (overall.success.low, overall.success.high) == (near(0.490162), near(0.943318))
-    assert overall.success.scope == "these tasks"
 
 
 def test_no_items_and_all_failed_give_words(store):
@@ -185,10 +120,6 @@ def test_flaky_tasks_are_those_whose_repeats_differ_the_most_even_first(store):
     assert figures.flaky_count == 2
 
 
-def test_nothing_is_flaky_where_nothing_is_judged(store):
-    assert flaky_tasks(results_of(store, rows_of("a", ["ee", "e"]))) == ((), 0)
-
-
 def test_reasons_of_failures_are_counted_the_most_frequent_first(store):
     reasons = run_figures(results_of(store, rows_of("a", ["t001"]))).reasons
     assert list(reasons.items()) == [("checks_failed", 2), ("timeout", 1)]
@@ -209,15 +140,6 @@ def test_ranks_separate_what_the_tasks_separate_and_nothing_else(store):
     reliable, k = reliability_ranks(results, "model")
     assert k == 3
     assert [(one.name, one.value) for one in reliable] == [("good", 1.0), ("good-too", 1.0), ("poor", 0.0)]
-
-
-def test_two_agents_make_no_second_task(store):
-    rows = [dict(row, agent=agent) for agent in ("x", "y") for row in rows_of("a", SIX) + rows_of("b", SIX)]
-    results = results_of(store, rows)
-
-    assert run_figures(results).overall.success.n == 6
-    assert {one.tasks for one in rank_levels(results, "model")} == {6}
-    assert {one.n for one in (level.success for level in factor_figures(results, "model").levels)} == {6}
 
 
 def test_groups_with_tasks_of_their_own_keep_them(store):
@@ -259,13 +181,6 @@ def test_the_front_is_what_none_beats_in_success_cost_and_time(store):
     assert figures.main.name == "model"
     assert set(figures.front) == {"best", "cheap", "quick"}
     assert pareto_front([]) == ()
-
-
-def test_reasons_of_failures_are_counted(store):
-    rows = rows_of("m", ["10", "t0", "e1"])
-    reasons = run_figures(results_of(store, rows)).reasons
-
-    assert sum(reasons.values()) == 4
 
 
 def test_evaluation_items_are_no_successes_of_an_agent(tmp_path):
@@ -336,18 +251,6 @@ def test_runs_without_a_score_are_counted_and_errors_are_not(store):
     (score,) = run_figures(results_of(store, scored + unscored)).overall.scores.values()
 
     assert (score.n, score.runs, score.left_out) == (6, 6, 2)
-
-
-def test_a_score_of_a_single_task_is_about_its_runs(store):
-    rows = [
-        {**row, "score": value}
-        for row, value in zip(rows_of("m", ["1111"]), [0.2, 0.4, 0.9, 0.5], strict=True)
-    ]
-
-    (score,) = run_figures(results_of(store, rows)).overall.scores.values()
-
-    assert (score.n, score.runs, score.scope) == (1, 4, "these tasks")
-    assert score.low < score.value < score.high
 
 
 def test_items_without_a_level_are_counted_by_run(store):

@@ -88,18 +88,6 @@ def test_observations_that_no_mean_explains_give_words():
     assert "order is not random" in interval.note
 
 
-@pytest.mark.parametrize("value", [1.01, -1, math.nan, math.inf])
-def test_a_value_that_is_not_on_the_scale_is_an_error(value):
-    with pytest.raises(UsageError, match="is not on the scale from 0 to 1"):
-        ConfidenceSequence().add(value)
-
-
-@pytest.mark.parametrize("bounds", [(1, 1), (2, 1), (0, math.inf), (math.nan, 1)])
-def test_a_scale_needs_two_bounds(bounds):
-    with pytest.raises(UsageError, match="no bounds of a scale"):
-        ConfidenceSequence(*bounds)
-
-
 @pytest.mark.parametrize(
     ("kind", "most"), [("half", 0.04), ("rare failure", 0.03), ("repeats", 0.035), ("ceiling", 0.02)]
 )
@@ -279,13 +267,6 @@ def test_each_of_several_goals_has_its_share_of_the_error_rate_and_one_pair_only
     assert monitor.estimate("b").level == 0.95
 
 
-def test_the_next_tasks_go_to_the_undecided_cell_that_has_the_fewest():
-    monitor = Monitor([WidthGoal(cell="a", width=0.1), WidthGoal(cell="b", width=0.1)])
-    feed(monitor, "a", [[1.0]] * 3)
-
-    assert monitor.undecided() == ["b", "a"]
-
-
 def test_the_number_of_tasks_that_would_separate_two_models_is_projected():
     goal = RankGoal(cells=("good", "poor"), places=1)
     rng = random.Random(3)
@@ -319,9 +300,3 @@ def test_many_tasks_between_two_looks_give_the_intervals_of_one_at_a_time():
         other = single.estimate("old", "new", errors_fail=errors_fail)
         assert (one.n, one.value) == (other.n, pytest.approx(other.value))
         assert (one.low, one.high) == (other.low, other.high)
-
-
-def test_equal_ratios_have_no_interval():
-    sequence = LogConfidenceSequence()
-    assert sequence.add(*[2.0] * 29).interval().needs == 30
-    assert sequence.add(2.0).interval().note == "All ratios are equal: no interval."

@@ -1,13 +1,11 @@
-"""Rules that stop a run: their goals, the order of the tasks, and what one finished item adds."""
+"""Rules that stop a run: their goals, the order of the tasks, and what finished items decide."""
 
-import dataclasses
-import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -15,10 +13,12 @@ from comparisons import compare_within
 from filled import task_items
 from proctor.errors import UsageError
 from proctor.item import Item
-from proctor.job import StopRule
+from proctor.job import ItemFinished, StopRule
+from proctor.runner import Outcome
+from proctor.score import Score
+from proctor.session import Metric
 from proctor.stats import stopping
-from proctor.stats.intervals import Estimate
-from proctor.stats.sequential import DifferenceGoal, RankGoal, WidthGoal
+from proctor.stats.sequential import DifferenceGoal, Monitor, RankGoal, WidthGoal
 from proctor.stats.stopping import (
     StopFollower,
     StopMonitor,
@@ -26,14 +26,14 @@ from proctor.stats.stopping import (
     check_items,
     goals_of,
     is_same_rule,
-    level_of,
     rule_resource,
     stop_document,
     stored_rule,
 )
-from proctor.store import Store
+from proctor.store import Recorder, Store
 
 LEVELS = ("a", "b", "c")
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -49,10 +49,20 @@ def started(store: Store, made: list[Item], rule: StopRule) -> tuple[list[Item],
     return ordered, StopMonitor(rule, store.read, "run")
 
 
-def row(item: Item, status: str = "success", **values: object) -> Any:
-    known = {"id": item.id, "status": status, "reason": "completed", "sessionId": None, "costUsd": None}
-    whole = known | {"workSeconds": None, "tokensTotal": 0} | values
-    return {name: [value] for name, value in whole.items()}
+def ended(item: Item, status: str = "success", reason: str = "completed", **more: object) -> ItemFinished:
+    known = {"session_id": "", "attempts": 1, "tokens": 0, "cost_usd": None, "work_seconds": 0.0}
+    return ItemFinished(id=item.id, item=item, outcome=Outcome(status=status, reason=reason), **known | more)  # type: ignore[arg-type]
+
+
+def finish(store: Store, items: Iterable[Item], status: str = "success") -> None:
+    writer = store.writer()
+    for item in items:
+        writer.change("batch_items", ("run", item.id), {"status": status, "reason": "completed"})
+    writer.close()
+
+
+def tasks_of(state: object) -> list[int]:
+    return [each["tasks"] for each in state["intervals"]]  # type: ignore[index]
 
 
 def test_a_rule_has_a_goal_for_each_thing_to_decide():
@@ -71,11 +81,9 @@ def test_a_rule_has_a_goal_for_each_thing_to_decide():
     assert goals_of(StopRule(ranks=2), LEVELS) == [RankGoal(cells=LEVELS, places=2)]
     assert goals_of(StopRule(ranks=0), LEVELS[:2]) == [RankGoal(cells=("a", "b"), places=None)]
     assert goals_of(StopRule(ranks=1), LEVELS[:1]) == []
-    with pytest.raises(UsageError, match=r"no item has z as its model\nThere are: a, b, c\."):
-        goals_of(StopRule(baseline="z"), LEVELS)
 
 
-def test_a_rule_that_items_cannot_decide_is_refused():
+def test_a_rule_that_items_cannot_decide_is_refused(store):
     check_items(task_items(), StopRule(decided=True))
     check_items(task_items("a"), StopRule(width=0.1))
     for rule in (StopRule(decided=True), StopRule(ranks=0)):
@@ -85,22 +93,14 @@ def test_a_rule_that_items_cannot_decide_is_refused():
         check_items(task_items(), StopRule(by="mood", width=0.1))
     with pytest.raises(UsageError, match=r"There are: none\."):
         check_items([], StopRule(width=0.1))
+    with pytest.raises(UsageError, match=r"no item has z as its model\nThere are: a, b\."):
+        check_items(task_items("ab"), StopRule(baseline="z"))
+    started(store, task_items("ab", 2), StopRule(decided=True))
+    with pytest.raises(UsageError, match="no item has a factor mood"):
+        StopMonitor(StopRule(by="mood", decided=True), store.read, "run")
 
 
-def test_the_level_of_an_item_is_text_or_json():
-    assert [level_of({"n": value}, "n") for value in ("x", 3, [1])] == ["x", "3", "[1]"]
-    assert level_of({}, "n") == ""
-
-
-def test_a_rule_is_the_same_whatever_one_observation_is():
-    rule = StopRule(decided=True)
-    assert is_same_rule(None, None)
-    assert not is_same_rule(rule, None) and not is_same_rule(None, rule)
-    assert is_same_rule(rule, dataclasses.replace(rule, unit="repeat"))
-    assert not is_same_rule(rule, dataclasses.replace(rule, margin=0.1))
-
-
-def test_a_rule_is_stored_with_its_run(store):
+def test_a_rule_is_stored_with_its_run_and_the_same_whatever_one_observation_is(store):
     rule = StopRule(decided=True, metric="score:tidy", scale=(1.0, 5.0), margin=0.5)
     started(store, task_items(), rule)
     assert stored_rule(store.read, "run") == rule
@@ -108,99 +108,107 @@ def test_a_rule_is_stored_with_its_run(store):
     assert document is not None and document["metric"] == "score:tidy" and document["taskCount"] == 3
     store.create_batch({"runId": "other", "createdAt": "", "job": "coding", "status": "running"}, [])
     assert stored_rule(store.read, "other") is None and stop_document(store.read, "other") is None
+    assert is_same_rule(None, None) and is_same_rule(rule, replace(rule, unit="repeat"))
+    for other in (None, replace(rule, margin=0.1)):
+        assert not is_same_rule(rule, other) and not is_same_rule(other, rule)
 
 
-def test_tasks_are_shuffled_and_repeats_follow_each_other_by_number():
-    ordered, rule = arranged(task_items("ab", 12, 2), StopRule(decided=True), 3)
-    assert rule.unit == "task"
-    places = [(item.prompt, item.repeat, item.model) for item in ordered]
-    assert [place[1:] for place in places[:4]] == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
-    assert [place[0] for place in places[::4]] != [f"task {number}" for number in range(12)]
-    assert arranged([], rule, 1) == ([], rule)
+def test_tasks_are_in_the_random_order_of_a_seed_and_their_repeats_follow_by_number():
+    items = task_items("ab", 7, 2)
+    places = list(range(7))
+    random.Random(3).shuffle(places)
+
+    ordered, rule = arranged(items, StopRule(decided=True), 3)
+
+    prompts = list(dict.fromkeys(item.prompt for item in items))
+    assert list(dict.fromkeys(item.prompt for item in ordered)) == [
+        prompt for _, prompt in sorted(zip(places, prompts, strict=True))
+    ]
+    assert [(item.repeat, item.model) for item in ordered[:4]] == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
+    assert rule.unit == "task" and arranged([], rule, 1) == ([], rule)
     single, of_repeats = arranged(task_items("ab", 1, 5), StopRule(decided=True), 1)
     assert of_repeats.unit == "repeat"
     assert [item.model for item in single] == list("ab" * 5)
     assert arranged(task_items("ab", 1, 1), StopRule(decided=True), 1)[1].unit == "task"
 
 
-def test_an_item_adds_to_its_task_once_and_the_task_when_it_is_complete(store):
+def test_a_task_counts_once_all_its_repeats_have_ended(store):
     ordered, monitor = started(store, task_items("ab", 2, 2), StopRule(decided=True))
     mine = [item for item in ordered if item.model == "a" and item.prompt == ordered[0].prompt]
-    adds = [monitor._add(row(item)) for item in (mine[0], mine[0], mine[1], mine[1])]
-    assert adds == [False, False, True, False]
-    assert not monitor._add(row(task_items("z")[0]))
-    assert [each["tasks"] for each in monitor.document()["intervals"]] == [1, 0]
+    counted = []
+    for item in (mine[0], mine[0], mine[1], mine[1], task_items("z")[0]):
+        monitor.finished(ended(item))
+        counted.append(tasks_of(monitor.document()))
+    assert counted == [[0, 0], [0, 0], [1, 0], [1, 0], [1, 0]]
+
+
+def test_repeats_of_a_single_task_are_followed_one_by_one(store):
+    ordered, monitor = started(store, task_items("ab", 1, 5), StopRule(decided=True))
+    assert (monitor.rule.unit, monitor.task_count) == ("repeat", 5)
+    monitor.finished(ended(ordered[0]))
+    assert tasks_of(monitor.document()) == [1, 0]
+
+
+AMOUNTS = {"cost_usd": 0.5, "work_seconds": 3.0, "tokens": 7}
 
 
 @pytest.mark.parametrize(
-    ("metric", "values", "expected"),
+    ("metric", "item", "value"),
     [
         ("success", {"status": "success"}, 1.0),
         ("success", {"status": "fail"}, 0.0),
         ("success", {"status": "success", "reason": "unchecked"}, None),
-        ("cost", {"costUsd": 0.5, "workSeconds": 3.0, "tokensTotal": 7}, 0.5),
-        ("time", {"costUsd": 0.5, "workSeconds": 3.0, "tokensTotal": 7}, 3.0),
-        ("tokens", {"costUsd": 0.5, "workSeconds": 3.0, "tokensTotal": 7}, 7),
-        ("cost", {"costUsd": 0.0}, None),
+        ("success", {"status": "error"}, None),
+        ("cost", AMOUNTS, 0.5),
+        ("time", AMOUNTS, 3.0),
+        ("tokens", AMOUNTS, 7.0),
+        ("cost", AMOUNTS | {"cost_usd": 0.0}, None),
         ("score:tidy", {}, None),
     ],
 )
-def test_the_value_of_an_item_is_that_of_the_metric(store, metric, values, expected):
+def test_the_value_of_an_item_is_that_of_the_metric(store, metric, item, value):
     ordered, monitor = started(store, task_items(), StopRule(decided=True, metric=metric))
-    # Scores are not in the row: an item without a session has none.
-    assert (monitor._values(row(ordered[0], **values)) or [monitor._scored(None)]) == [expected]
+    monitor.finished(ended(ordered[0], **item))
+    found = monitor.intervals()[ordered[0].model].value
+    assert found == (value if value is None else pytest.approx(value))
 
 
 @pytest.mark.parametrize(
-    ("metric", "measured", "expected"),
+    ("metric", "measured", "value"),
     [
-        ("score:tidy", [2.0, 5.0], 3.5),
+        ("score:tidy", [2.0, 5.0], 11 / 3),
         ("score:tidy", [9.0], 5.0),
-        ("score:tidy", [-3.0, 0.5], 1.0),
+        ("score:tidy", [-3.0, -2.5], 1.0),
         ("score:tidy/depth", [2.0, 5.0], 4.0),
         ("score:depth/tidy", [2.0, 5.0], None),
         ("metric:depth", [2.0, 4.0], 4.0),
     ],
 )
-def test_scores_are_averaged_on_their_scale_and_of_numbers_the_last_counts(store, metric, measured, expected):
+def test_scores_are_averaged_on_their_scale_and_of_numbers_the_last_counts(store, metric, measured, value):
     ordered, monitor = started(store, task_items(), StopRule(decided=True, metric=metric, scale=(1.0, 5.0)))
-    scores = [{"evaluator": "tidy", "dimension": "", "value": value} for value in (*measured, None)]
-    scores += [{"evaluator": "other", "dimension": "", "value": 3.3}]
-    if "/" in metric:
-        scores += [{"evaluator": "tidy", "dimension": "depth", "value": 4.0}]
-    numbers = [{"name": "depth", "value": value} for value in (*measured, None)]
-    numbers += [{"name": "width", "value": 9.0}]
-    tables = {"scores": scores, "metrics": numbers}
-    monitor._read = SimpleNamespace(of_session=lambda table, session: tables[table])
-    assert monitor._values(row(ordered[0], sessionId="s")) == ()
-    assert monitor._scored("s") == expected
-    assert monitor._scored(None) is None
+    writer = store.writer()
+    row = {"runId": "run", "itemId": ordered[0].id, "job": "coding", "status": "running", "startedAt": ""}
+    recorder = Recorder(writer, "s", row, lambda: NOW)
+    for number in measured:
+        recorder.score(Score(evaluator="tidy", value=number))
+        recorder.record(Metric(name="depth", value=number))
+    recorder.score(Score(evaluator="tidy", label="no number"))
+    recorder.score(Score(evaluator="tidy", dimension="depth", value=4.0))
+    recorder.score(Score(evaluator="other", value=3.3))
+    recorder.record(Metric(name="width", value=9.0))
+    writer.close()
 
+    monitor.finished(ended(ordered[0], session_id="s"))
 
-def test_factors_of_a_large_run_are_parsed_a_page_at_a_time(store, monkeypatch):
-    _, monitor = started(store, task_items("ab", 60), StopRule(ranks=0))
-    parsed = []
-    monkeypatch.setattr(
-        "proctor.stats.stopping.json",
-        SimpleNamespace(loads=lambda text: (parsed.append(text), json.loads(text))[1], dumps=json.dumps),
-    )
-
-    again = StopMonitor(monitor.rule, store.read, "run")
-
-    assert len(parsed) == 1 and (again.levels, again.task_count) == (monitor.levels, 60)
+    found = monitor.intervals()[ordered[0].model].value
+    assert found == (value if value is None else pytest.approx(value))
 
 
 def test_what_is_decided_is_not_wanted_any_more(store):
     ordered, monitor = started(store, task_items("ab", 60), StopRule(decided=True))
     assert not monitor.is_decided and all(monitor.wants(item.id) for item in ordered)
-    outcome = {"a": "fail", "b": "success"}
     for item in ordered:
-        ended = SimpleNamespace(status=outcome[item.model], reason="completed")
-        monitor.finished(
-            SimpleNamespace(
-                id=item.id, outcome=ended, session_id=None, cost_usd=None, work_seconds=None, tokens=0
-            )
-        )
+        monitor.finished(ended(item, "success" if item.model == "b" else "fail"))
     assert monitor.is_decided and not monitor.wants(ordered[0].id)
     assert monitor.wants("of no level")
     state = monitor.document()
@@ -212,77 +220,104 @@ def test_what_is_decided_is_not_wanted_any_more(store):
     assert difference.value == 1.0 and difference.low > 0.5
 
 
-def test_costs_are_compared_as_ratios_of_which_less_is_better(store):
-    ordered, monitor = started(store, task_items("ab", 60), StopRule(decided=True, metric="cost"))
+def spend(monitor: StopMonitor, ordered: list[Item]) -> None:
     for number, item in enumerate(ordered):
-        monitor._add(row(item, costUsd=(1.0 if item.model == "a" else 0.25) * (1 + number % 3 / 10)))
-    (decision,) = monitor.decisions()
-    assert decision.outcome == "better"
+        dollars = (1.0 if item.model == "a" else 0.25) * (1 + number % 3 / 10)
+        monitor.finished(ended(item, cost_usd=dollars))
+
+
+def test_costs_are_compared_as_ratios_of_which_less_is_better(store):
+    ordered, monitor = started(store, task_items("ab", 60), StopRule(ranks=1, decided=True, metric="cost"))
+    spend(monitor, ordered)
+    assert [each.outcome for each in monitor.decisions()] == ["better", "settled"]
     assert monitor.difference("a", "b").value == pytest.approx(0.25, rel=0.1)
+    assert monitor.standing().leader == "b"
+    monitor.rule = StopRule(decided=True)
+    assert monitor.standing() is None, "a rule without ranks has no leader"
 
 
-def test_a_follower_looks_again_after_a_second_or_when_items_are_added_or_repeated(store, monkeypatch):
-    _, monitor = started(store, task_items("ab", 5), StopRule(decided=True))
-    clock, made = [100.0], list[int]()
-    monkeypatch.setattr(stopping, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+def test_who_leads_is_told_with_its_rivals_and_what_would_decide_it(store):
+    ordered, monitor = started(store, task_items("abc", 60), StopRule(ranks=1))
+    assert monitor.standing() is None, "no task counts yet"
+    for number, item in enumerate(ordered[:90]):
+        is_passed = item.model == "a" or (item.model == "c" and number % 10)
+        monitor.finished(ended(item, "success" if is_passed else "fail"))
+    standing = monitor.standing()
+    assert (standing.leader, standing.rivals, standing.unit) == ("a", ("c",), "task")
+    assert (standing.tasks, standing.left) == (30, 30)
+    assert standing.needs > 0
+    for item in ordered[90:]:
+        monitor.finished(ended(item, "success" if item.model == "a" else "fail"))
+    decided = monitor.standing()
+    assert (decided.leader, decided.rivals, decided.needs, decided.left) == ("a", (), 0, 0)
 
-    class Counted(StopMonitor):
-        def __init__(self, *arguments: Any) -> None:
-            made.append(1)
-            super().__init__(*arguments)
 
-    monkeypatch.setattr(stopping, "StopMonitor", Counted)
+def test_the_leader_is_known_when_the_last_rival_is_separated(store):
+    ordered, monitor = started(store, task_items(LEVELS, 60), StopRule(ranks=1))
+    alone = Monitor([RankGoal(cells=LEVELS, places=1)])
+    share, seen = {"a": 5, "b": 3, "c": 4}, {}
+    for number, item in enumerate(ordered):
+        is_passed = number // 3 % 5 < share[item.model]
+        monitor.finished(ended(item, "success" if is_passed else "fail"))
+        alone.add(item.model, number // 3, [float(is_passed)])
+        if number in (14, 47, 119):
+            needs = {rival: alone.tasks_to_separate("a", rival) for rival in "bc"}
+            seen[number // 3 + 1] = (needs, monitor.standing().rivals, monitor.standing().needs)
+    assert seen[5] == ({"b": None, "c": None}, ("b", "c"), None), "too few tasks for a projection"
+    needs, rivals, needed = seen[16]
+    assert (rivals, needed) == (("b", "c"), max(needs.values())) and 0 < needs["b"] < needs["c"]
+    needs, rivals, needed = seen[40]
+    assert (rivals, needed) == (("c",), needs["c"]) and needs["b"] == 0
+
+
+def test_tasks_of_the_leader_that_ended_in_an_infrastructure_error_are_not_among_those_of_its_rate(store):
+    ordered, monitor = started(store, task_items("ab", 40), StopRule(ranks=1))
+    for number, item in enumerate(ordered):
+        status = "error" if item.model == "a" and number < 20 else "success" if item.model == "a" else "fail"
+        monitor.finished(ended(item, status))
+
+    standing = monitor.standing()
+
+    assert (standing.leader, standing.left) == ("a", 0)
+    assert standing.tasks == sum(item.model == "a" for item in ordered[20:])
+
+
+def test_a_level_that_lacks_a_task_is_not_held_up_by_it(store):
+    items = [item for item in task_items("ab", 12) if (item.model, item.prompt) != ("a", "task 5")]
+    ordered, monitor = started(store, items, StopRule(width=0.1))
+    for item in ordered:
+        monitor.finished(ended(item))
+    counts = {level: (one.n, one.left_out) for level, one in monitor.intervals().items()}
+    assert counts == {"a": (11, 1), "b": (12, 0)}
+    assert monitor.task_count == 12
+
+
+def test_a_follower_sees_what_has_ended_was_added_and_is_executed_again(store):
+    ordered, monitor = started(store, task_items("ab", 2), StopRule(decided=True))
     follower = StopFollower(monitor.rule, store.read, "run")
-    first = follower.document(10, 4)
-    clock[0] += 0.99
-    assert follower.document(10, 5) is first
-    clock[0] += 0.01
-    second = follower.document(10, 5)
-    assert second is not first and len(made) == 1
-    clock[0] += 9.0
-    assert follower.document(10, 5) is second, "nothing has ended"
-    assert follower.document(10, 4) is not second and len(made) == 2, "one is executed again"
-    third = follower.document(12, 4)
-    assert len(made) == 3, "there are more"
-    assert follower.document(12, 12) is not third and len(made) == 3, "all have ended"
+    assert tasks_of(follower.document(4, 0)) == [0, 0]
+    finish(store, ordered)
+    assert tasks_of(follower.document(4, 4)) == [2, 2]
+    finish(store, ordered[:1], "queued")
+    assert sorted(tasks_of(follower.document(4, 3))) == [0, 2], "a task of one level is executed again"
+    finish(store, ordered[:1])
+    assert tasks_of(follower.monitor(4, 4).document()) == [2, 2]
 
 
-def test_a_follower_that_failed_reads_anew(store, monkeypatch):
+def test_a_follower_reads_again_after_a_second_or_ten_times_as_long_as_reading_took(store, monkeypatch):
+    # White-box: nothing public sets the clock.
     _, monitor = started(store, task_items("ab", 5), StopRule(decided=True))
-    follower = StopFollower(monitor.rule, store.read, "run")
-    with monkeypatch.context() as patch:
-        patch.setattr(StopMonitor, "document", lambda _: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            follower.document(10, 4)
-    assert follower.document(10, 4)["intervals"]
-
-
-def test_a_follower_of_a_large_run_reads_a_tenth_of_the_time(store, monkeypatch):
-    _, monitor = started(store, task_items("ab", 5), StopRule(decided=True))
-    times = iter([100.0, 101.0, 110.9, 111.0, 112.0])
+    times = iter([100.0, 100.0, 100.99, 101.0, 102.0, 111.9, 112.0, 112.0, 112.1])
     monkeypatch.setattr(stopping, "time", SimpleNamespace(monotonic=lambda: next(times)))
     follower = StopFollower(monitor.rule, store.read, "run")
     first = follower.document(10, 4)
-    assert follower.document(10, 5) is first, "9.9 s after a read of one second"
-    assert follower.document(10, 5) is not first
-
-
-def test_repeats_of_a_single_task_are_followed_one_by_one(store):
-    ordered, monitor = started(store, task_items("ab", 1, 5), StopRule(decided=True))
-    assert (monitor.rule.unit, monitor.task_count) == ("repeat", 5)
-    assert monitor._add(row(ordered[0]))
-    assert [each["tasks"] for each in monitor.document()["intervals"]] == [1, 0]
-
-
-def test_a_follower_sees_items_that_have_ended_since(store):
-    ordered, monitor = started(store, task_items("ab", 2), StopRule(decided=True))
-    follower = StopFollower(monitor.rule, store.read, "run")
-    assert [each["tasks"] for each in follower.document(4, 0)["intervals"]] == [0, 0]
-    writer = store.writer()
-    for item in ordered:
-        writer.change("batch_items", ("run", item.id), {"status": "success", "reason": "completed"})
-    writer.close()
-    assert [each["tasks"] for each in follower.document(4, 4)["intervals"]] == [2, 2]
+    assert follower.document(10, 5) is first
+    second = follower.document(10, 5)
+    assert second is not first
+    assert follower.document(10, 6) is second, "9.9 s after a read of one second"
+    third = follower.document(10, 6)
+    assert third is not second
+    assert follower.document(10, 6) is third, "nothing has ended"
 
 
 def test_a_comparison_of_a_run_that_could_stop_early_is_valid_at_any_time(store):
@@ -295,19 +330,13 @@ def test_a_comparison_of_a_run_that_could_stop_early_is_valid_at_any_time(store)
         writer.add("sessions", (session,), row)
         depth = 10.0 * number + (5.0 if item.model == "a" else 0.0)
         writer.append("metrics", (session, 1, 0, "depth", depth, None))
-        status = "success" if item.model == "a" or number % 3 else "fail"
+        status = "error" if number == 8 else "success" if item.model == "a" or number % 3 else "fail"
         cost = (0.5 if item.model == "a" else 0.25) * (1 + number % 3 / 10)
         changes = {"status": status, "reason": "completed", "costUsd": cost, "sessionId": session}
         writer.change("batch_items", ("run", item.id), changes)
     writer.close()
 
-    compared = compare_within(
-        store.read,
-        "run",
-        "model",
-        datetime(2026, 3, 2, tzinfo=UTC),
-        metrics=["success", "cost", "metric:depth"],
-    )
+    compared = compare_within(store.read, "run", "model", NOW, metrics=["success", "cost", "metric:depth"])
 
     found = {
         contrast.metric: (
@@ -317,106 +346,13 @@ def test_a_comparison_of_a_run_that_could_stop_early_is_valid_at_any_time(store)
         for contrast in compared.contrasts
     }
     assert found == {"success": (True, False), "cost": (True, False), "metric:depth": (False, True)}
-
-
-def test_who_leads_is_told_with_its_rivals_and_what_would_decide_it(store):
-    ordered, monitor = started(store, task_items("abc", 60), StopRule(ranks=1))
-    assert monitor.standing() is None, "no task counts yet"
-    values = {"a": 1.0, "b": 0.0, "c": 1.0}
-    for number, item in enumerate(ordered[:90]):
-        passed = values[item.model] and (item.model != "c" or number % 10)
-        monitor._add(row(item, "success" if passed else "fail"))
-    standing = monitor.standing()
-    assert (standing.leader, standing.rivals, standing.unit) == ("a", ("c",), "task")
-    assert (standing.tasks, standing.left) == (30, 30)
-    assert standing.needs is not None and standing.needs > 0
-    for item in ordered[90:]:
-        monitor._add(row(item, "success" if item.model == "a" else "fail"))
-    decided = monitor.standing()
-    assert (decided.leader, decided.rivals, decided.needs, decided.left) == ("a", (), 0, 0)
-
-
-def test_tasks_of_the_leader_that_ended_in_an_infrastructure_error_are_not_among_those_of_its_rate(store):
-    ordered, monitor = started(store, task_items("ab", 40), StopRule(ranks=1))
-    for number, item in enumerate(ordered):
-        status = "error" if item.model == "a" and number < 20 else "success" if item.model == "a" else "fail"
-        monitor._add(row(item, status))
-
-    standing = monitor.standing()
-
-    assert standing.leader == "a"
-    assert standing.tasks == sum(item.model == "a" for item in ordered[20:])
-    assert standing.left == 0
-
-
-def test_of_costs_the_lowest_leads_and_a_rule_without_ranks_has_no_leader(store):
-    ordered, monitor = started(store, task_items("ab", 40), StopRule(ranks=1, metric="cost"))
-    for number, item in enumerate(ordered):
-        monitor._add(row(item, costUsd=(1.0 if item.model == "a" else 0.25) * (1 + number % 3 / 10)))
-    assert monitor.standing().leader == "b"
-    monitor.rule = StopRule(decided=True)
-    assert monitor.standing() is None
-
-
-def test_a_level_that_lacks_a_task_is_not_held_up_by_it(store):
-    items = [item for item in task_items("ab", 12) if (item.model, item.prompt) != ("a", "task 5")]
-    ordered, monitor = started(store, items, StopRule(width=0.1))
-    for item in ordered:
-        monitor._add(row(item))
-    intervals = monitor.intervals()
-    assert {level: (one.n, one.left_out) for level, one in intervals.items()} == {"a": (11, 1), "b": (12, 0)}
-    assert monitor.task_count == 12
-
-
-def test_a_monitor_refuses_a_rule_that_its_items_cannot_decide(store):
-    started(store, task_items("ab", 2), StopRule(decided=True))
-    for rule in (StopRule(by="mood", decided=True), StopRule(decided=True, baseline="z")):
-        with pytest.raises(UsageError):
-            StopMonitor(rule, store.read, "run")
-
-
-def test_tasks_are_in_the_random_order_of_a_seed_and_repeats_of_a_task_in_theirs():
-    items = task_items("ab", 7, 2)
-    places = list(range(7))
-    random.Random(3).shuffle(places)
-
-    ordered, _ = arranged(items, StopRule(decided=True), 3)
-
-    prompts = list(dict.fromkeys(item.prompt for item in items))
-    assert list(dict.fromkeys(item.prompt for item in ordered)) == [
-        prompt for _, prompt in sorted(zip(places, prompts, strict=True))
-    ]
-    first = [(item.repeat, item.model) for item in ordered[:4]]
-    assert first == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
-
-
-@pytest.mark.parametrize(
-    ("metric", "expected"),
-    [("success", (0.0, 1.0)), ("cost", (0.0, 1.0)), ("score:tidy", (1.0, 5.0)), ("metric:depth", (1.0, 5.0))],
-)
-def test_values_have_the_scale_of_the_rule_unless_they_are_successes_or_amounts(store, metric, expected):
-    _, monitor = started(store, task_items(), StopRule(decided=True, metric=metric, scale=(1.0, 5.0)))
-    assert (monitor._monitor.lo, monitor._monitor.hi) == expected
-
-
-@pytest.mark.parametrize(
-    ("needs", "expected"),
-    [
-        ({"b": 5, "c": 9}, (("b", "c"), 9)),
-        ({"b": 9, "c": 5}, (("b", "c"), 9)),
-        ({"b": 0, "c": 5}, (("c",), 5)),
-        ({"b": None, "c": 5}, (("b", "c"), None)),
-        ({"b": 0, "c": 0}, ((), 0)),
-    ],
-)
-def test_the_leader_is_known_when_the_last_rival_is_separated(store, needs, expected):
-    _, monitor = started(store, task_items(LEVELS, 5), StopRule(ranks=1))
-    values = {"a": 0.9, "b": 0.5, "c": 0.4}
-    monitor._monitor = SimpleNamespace(
-        estimate=lambda name: Estimate(value=values[name], n=2),
-        tasks_to_separate=lambda leader, name: needs[name],
-        finished=lambda name: 2,
-    )
-    standing = monitor.standing()
-    assert (standing.leader, standing.tasks, standing.left) == ("a", 2, 3)
-    assert (standing.rivals, standing.needs) == expected
+    # The estimates of a monitor with the error rate of one test of the family.
+    rule = StopRule(decided=True, confidence=1 - 0.05 / compared.family_size)
+    monitor = StopMonitor(rule, store.read, "run")
+    success = compared.contrasts[0]
+    for one, errors_fail in ((success.difference, False), (success.with_errors, True)):
+        expected = monitor.difference("a", "b", errors_fail=errors_fail)
+        assert (one.value, one.low, one.high, one.n) == pytest.approx(
+            (expected.value, expected.low, expected.high, expected.n)
+        )
+        assert one.is_anytime and one.p is None
