@@ -182,18 +182,6 @@ def test_exactly_the_rows_asked_for_are_written(store, tmp_path):
     assert [row["runId"] for row in document["batches"]] == ["compare"]
 
 
-def test_a_range_of_dates_without_sessions_gives_empty_tables(store, tmp_path):
-    (path,) = export(store, tmp_path, "json", scope=Scope(end=NOW), label="export")
-
-    assert json.loads(path.read_text()) == {table: [] for table in TABLES}
-
-
-def test_the_same_export_twice_is_the_same_file(store, tmp_path):
-    first = export(store, tmp_path, "json")[0].read_bytes()
-
-    assert export(store, tmp_path, "json")[0].read_bytes() == first
-
-
 @pytest.mark.parametrize(
     ("form", "tables", "message"),
     [
@@ -254,13 +242,3 @@ def test_parquet_takes_a_row_of_more_than_16_megabytes(tmp_path):
     duckdb = pytest.importorskip("duckdb")
     rows = duckdb.read_parquet(str(tmp_path / "t.parquet")).project("id, length(prompt)").fetchall()
     assert rows == [("a", len(long))]
-
-
-def test_a_table_begins_with_its_identities():
-    for table in ("tool_calls", "messages", "model_calls"):
-        assert columns(table)[:5] == ("id", "sessionId", "iterationId", "position", "step")
-    assert columns("iterations")[:3] == ("id", "sessionId", "step")
-    assert columns("batches")[:3] == ("runId", "createdAt", "defaultsJson")
-    for table in ("sessions", "scores", "batch_items"):
-        assert len(set(columns(table))) == len(columns(table)), "each column once"
-        assert not any(name.endswith("Blob") for name in columns(table))

@@ -27,10 +27,10 @@ from proctor.report.comparison import (
     trend_summary,
     with_errors,
 )
-from proctor.report.estimate import assumption_note, basis, forecast_document, forecast_lines
+from proctor.report.estimate import basis, forecast_document, forecast_lines
 from proctor.stats.comparison import Comparison, Contrast, GateResult, Mean
 from proctor.stats.differences import Difference
-from proctor.stats.estimate import Forecast, Predicted, RoleAssumption
+from proctor.stats.estimate import Forecast, Predicted
 from proctor.stats.figures import TrendPoint
 from proctor.stats.intervals import Estimate
 
@@ -392,12 +392,3 @@ def test_the_basis_of_a_prediction_in_a_sentence() -> None:
         "items": 4,
         "unknown": [],
     }
-
-
-def test_assumptions_on_roles_are_named() -> None:
-    assert (
-        assumption_note(RoleAssumption(who="ann", model="m")) == "ann took no part in earlier runs: a guess"
-    )
-    assert assumption_note(RoleAssumption(who="ann", model="m", models=("x", "y"))) == (
-        "ann never had m: counted as if it wrote as much as x, y"
-    )

@@ -1,7 +1,6 @@
 """Figures of studies: every label is whole and in the picture, and nothing covers it."""
 
 import re
-import zlib
 from itertools import combinations
 from xml.etree import ElementTree
 
@@ -21,7 +20,6 @@ from proctor.report.panels import (
     interaction,
     small_multiples,
 )
-from proctor.report.print_figures import print_pdf, print_svg
 from proctor.report.render import filed, method_text, sample_text
 from proctor.report.text_layout import SPACIOUS, text_width, wrapped
 
@@ -72,13 +70,6 @@ def variations(number, label=LONG):
 def test_bars_and_differences_have_whole_labels(label):
     check(bars("t", [Bar(label=label, value=3, low=1, high=4)] * 2), [label])
     check(forest("t", [Difference(label=label, value=3, low=1, high=4)] * 2), [label])
-
-
-@pytest.mark.parametrize("label", ["calm", LONG])
-def test_a_dot_plot_shows_27_variations_below_zero_too(label):
-    entries = variations(27, label)
-
-    check(dots("t", {"": entries}, axis="trust"), [entry.label for entry in entries])
 
 
 def test_main_effects_join_the_levels_of_each_factor():
@@ -209,47 +200,6 @@ def test_names_of_models_are_broken_between_their_parts(name):
 CAPTION = (
     "trust by variation. Mean of the last value of each run; 95% CI: Student's t; n = 8 runs per variation."
 )
-
-
-def test_a_figure_for_print_has_its_size_and_its_caption():
-    plot = dots("t", {"": variations(3, "calm")}, axis="trust")
-    tree = ElementTree.fromstring(print_svg(plot, CAPTION))
-
-    assert tree.attrib["width"] == "124.00mm"
-    lines = [text.text for text in tree.iter(f"{SVG}text") if text.attrib.get("class") == "c-caption"]
-    assert " ".join(lines) == CAPTION
-    assert "prefers-color-scheme" not in print_svg(plot, CAPTION), "paper is white"
-
-
-def content_of(pdf):
-    """The texts on the page of a PDF, and its size in points."""
-    stream = re.search(rb"stream\n(.*)\nendstream", pdf, re.DOTALL)[1]
-    texts = re.findall(r"<([0-9a-f]*)> Tj", zlib.decompress(stream).decode())
-    size = re.search(rb"/MediaBox \[0 0 ([\d.]+) ([\d.]+)\]", pdf)
-    return [bytes.fromhex(text).decode("cp1252") for text in texts], [float(side) for side in size.groups()]
-
-
-def test_a_pdf_has_the_same_texts_and_the_same_size():
-    plot = heat_map(
-        "t",
-        {("a", "b"): HeatCell(value=-1.5, low=-2.0, high=1.0, n=3), ("a", "c"): HeatCell(value=2.0, n=1)},
-        rows=["a"],
-        columns=["b", "c"],
-        row_axis="client",
-        column_axis="therapist",
-    )
-    pdf = print_pdf(plot, CAPTION)
-    texts, (width, _) = content_of(pdf)
-
-    assert pdf.startswith(b"%PDF-1.4") and pdf.endswith(b"%%EOF\n")
-    assert pdf == print_pdf(plot, CAPTION)
-    assert width == pytest.approx(184 / 25.4 * 72, abs=0.1)
-    assert " ".join(texts[-2:]).startswith("trust by variation.") or CAPTION in " ".join(texts)
-    assert {"client", "therapist", "n = 3", "no interval"} <= set(texts)
-    offsets = [int(offset) for offset in re.findall(rb"(\d{10}) 00000 n", pdf)]
-    assert all(pdf[offset:].startswith(b"%d 0 obj" % number) for number, offset in enumerate(offsets, 1))
-    start = int(re.search(rb"startxref\n(\d+)", pdf)[1])
-    assert pdf[start:].startswith(b"xref")
 
 
 def test_each_figure_is_filed_for_screens_and_for_print():

@@ -5,10 +5,9 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from proctor.errors import NotFound, UsageError
-from proctor.stats.dialogue import analysis, crossing, measure_estimate, with_distinct_names
+from proctor.stats.dialogue import analysis, crossing, measure_estimate
 
 VARIANCES = {"client": 1.0, "profile": 0.5, "client:therapist": 0.3, "repeat": 0.6}
 
@@ -125,15 +124,6 @@ def test_profiles_that_change_with_the_repeat_are_said_to_be_confounded():
     assert found["client"].note == "one client only: its variance cannot be told from the mean"
 
 
-def test_profiles_of_one_name_and_different_people_are_told_apart():
-    rows = [
-        {"client": client, "therapist": "t", "profile": "default", "patient_name": person}
-        for client, person in (("a", "Ann"), ("b", "Bo"))
-    ]
-
-    assert [row["profile"] for row in with_distinct_names(rows)] == ["default (Ann)", "default (Bo)"]
-
-
 def test_shares_of_yes_and_scores_stay_in_bounds_and_have_a_width():
     rows = [
         {"client": "c", "therapist": "t", "score.safe": 1.0, "score.warm": 0.9 + n % 2 / 10} for n in range(8)
@@ -180,32 +170,6 @@ def test_rounding_errors_of_equal_values_are_no_variance():
     assert (effect.low, effect.p) == (None, None) and "do not vary within the levels" in effect.note
 
 
-def test_a_source_with_a_single_level_is_listed_without_a_variance():
-    rows = [
-        {"client": f"c{at // 3}", "therapist": "t", "profile": "p", "turns": value}
-        for at, value in enumerate([3.0, 4.0, 5.0, 6.0, 7.0, 5.0, 2.0, 2.0, 3.0, 8.0, 7.0, 9.0])
-    ]
-    found = parts(crossing(rows, "turns"))
-    assert found["client"].variance == pytest.approx(5.75) and found["client"].levels == 4
-    for name in ("therapist", "profile"):
-        assert (found[name].levels, found[name].variance, found[name].share) == (1, None, None)
-        assert found[name].note == f"one {name} only: its variance cannot be told from the mean"
-    assert list(found) == ["client", "repeat", "therapist", "profile"]
-
-
-def test_a_combination_has_a_spread_from_two_dialogues_on():
-    rows = [
-        {"client": client, "therapist": "t", "turns": value}
-        for client, value in (("a", 3.0), ("a", 7.0), ("b", 4.0), ("c", None))
-    ]
-    cells = crossing(rows, "turns").cells
-    assert [(cell.client, cell.mean.value, cell.std) for cell in cells] == [
-        ("a", 5.0, pytest.approx(8**0.5)),
-        ("b", 4.0, None),
-    ]
-    assert crossing(rows, "turns").missing == 1
-
-
 @pytest.mark.parametrize(("clients", "is_few"), [(2, True), (3, False)])
 def test_an_effect_over_fewer_than_three_levels_of_another_factor_has_a_proviso(clients, is_few):
     rows = [
@@ -221,15 +185,3 @@ def test_an_effect_over_fewer_than_three_levels_of_another_factor_has_a_proviso(
     (effect,) = crossing(rows, "turns", by="therapist").effects
     assert effect.value == pytest.approx(1.0)
     assert ("fewer than 3 levels of client" in effect.note) is is_few
-
-
-def test_effects_are_corrected_for_the_contrasts_of_all_measures():
-    """Bonferroni: p times the number of contrasts, and limits at a level that is as much stricter."""
-    rng = np.random.default_rng(2)
-    rows = dialogues(rng, effect=1.0)
-    (alone,), (of_four,) = (crossing(rows, "turns", by="therapist", family=size).effects for size in (1, 4))
-    assert alone.p_corrected == alone.p == of_four.p
-    assert of_four.p_corrected == pytest.approx(min(1.0, 4 * of_four.p))
-    df = float(alone.method.rpartition(" ")[2])
-    ratio = stats.t(df).ppf(1 - 0.05 / 4 / 2) / stats.t(df).ppf(0.975)
-    assert of_four.high - of_four.value == pytest.approx(ratio * (alone.high - alone.value), rel=0.01)

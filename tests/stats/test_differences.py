@@ -161,28 +161,6 @@ def test_a_factor_is_tested_as_scipy_and_statsmodels_do():
 # Tasks.
 
 
-def test_repeats_are_averaged_and_tasks_that_only_one_side_has_are_left_out():
-    change = difference(
-        [1, 0, 1, 1, 0],
-        [1, 1, 1, 0, 1, 1, 0],
-        task_a=["a", "a", "b", "c", "only a"],
-        task_b=["a", "a", "b", "b", "c", "only b", "only b"],
-        lo=0,
-        hi=1,
-    )
-
-    assert (change.n, change.left_out, change.runs) == (3, 2, 9)
-    assert (change.mean_a, change.mean_b) == pytest.approx(((0.5 + 1 + 1) / 3, (1 + 0.5 + 1) / 3))
-    assert change.value == pytest.approx(change.mean_b - change.mean_a)
-
-
-def test_a_missing_value_takes_its_pair_out():
-    change = difference([1, None, 0, 1], [0, 1, None, 1], lo=0, hi=1)
-
-    assert (change.n, change.left_out, change.missing) == (2, 2, 2)
-    assert (change.mean_a, change.mean_b, change.value) == (1, 0.5, -0.5)
-
-
 def test_a_declared_span_narrows_the_interval_and_is_named():
     wide, narrow = (difference([0.5] * 20, [0.5] * 20, lo=0, hi=1, span=span) for span in (None, 0.25))
 
@@ -405,87 +383,6 @@ def test_a_difference_is_significant_up_to_a_p_of_five_percent(p, tasks, expecte
     assert replace(change, p_adjusted=p, n=tasks).is_significant is expected
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "options", "expected"),
-    [
-        ([], [], {}, (None, None, None, 0, (0, 0), 0, 0, 0, 0, None)),
-        (
-            [1.0, None],
-            [None],
-            {"task_a": "ab", "task_b": "a"},
-            (None, None, None, 0, (0, 0), 0, 0, 2, 3, None),
-        ),
-        (
-            [1.0, 3.0, None],
-            [2.0],
-            {"task_a": "aab", "task_b": "c"},
-            (None, None, None, 0, (0, 0), 0, 2, 1, 4, 6),
-        ),
-        (
-            [1.0, 3.0, None],
-            [2.5, 1.0],
-            {"task_a": "aab", "task_b": "ac"},
-            (0.5, 2.0, 2.5, 1, (1, 1), 3, 1, 1, 5, 6),
-        ),
-        (
-            [1.0, 3.0, 8.0],
-            [2.5, 1.5],
-            {"task_a": "abc", "task_b": "ab", "paired": False},
-            (-2.0, 4.0, 2.0, 2, (3, 2), 5, 0, 0, 5, 6),
-        ),
-        (
-            [1.0, 3.0, 8.0],
-            [2.5],
-            {"task_a": "abc", "task_b": "a", "paired": False},
-            (-1.5, 4.0, 2.5, 1, (3, 1), 4, 0, 0, 4, 6),
-        ),
-        (
-            [1.0, 3.0, 7.0, 4.0],
-            [2.5, 9.0],
-            {"task_a": "abcd", "task_b": "ab", "lo": 0.0, "hi": 5.0},
-            (2.0, 3.75, 5.75, 2, (4, 2), 6, 0, 0, 6, None),
-        ),
-        ([1.0, 2.0, 3.0], [2.0, 4.0, 3.0], {}, (1.0, 2.0, 3.0, 3, (3, 3), 6, 0, 0, 6, 6)),
-        ([3.0] * 9, [5.0] * 9, {}, (2.0, 3.0, 5.0, 9, (9, 9), 18, 0, 0, 18, None)),
-    ],
-)
-def test_a_difference_without_an_interval_has_its_means_and_counts(a, b, options, expected):
-    change = difference(a, b, **options)
-
-    counts = (change.n, change.tasks, change.runs, change.left_out, change.missing, change.total)
-    assert (change.value, change.mean_a, change.mean_b, *counts, change.needs) == expected
-    assert (change.low, change.high, change.p, change.detectable, change.null) == (None, None, None, None, 0)
-    assert change.is_paired is options.get("paired", True)
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "tasks", "expected"),
-    [
-        ([], [1.0], {}, (None, None, None, 0, (0, 0), 0, 0, 0, 1, None)),
-        (
-            [1.0, 3.0, None],
-            [2.0],
-            {"task_a": "aab", "task_b": "c"},
-            (None, None, None, 0, (0, 0), 0, 2, 1, 4, 3),
-        ),
-        (
-            [1.0, 4.0, None, 9.0],
-            [2.0, 8.0, 5.0, 7.0],
-            {"task_a": "abcd", "task_b": "abcc"},
-            (2.0, 2.0, 4.0, 2, (2, 2), 4, 2, 1, 8, 3),
-        ),
-        ([1.0, 2.0, 4.0], [2.0, 4.0, 8.0], {}, (2.0, 2.0, 4.0, 3, (3, 3), 6, 0, 0, 6, None)),
-    ],
-)
-def test_a_ratio_without_an_interval_has_its_means_and_counts(a, b, tasks, expected):
-    change = ratio(a, b, **tasks)
-
-    counts = (change.n, change.tasks, change.runs, change.left_out, change.missing, change.total)
-    means = tuple(each and pytest.approx(each) for each in (change.value, change.mean_a, change.mean_b))
-    assert (*means, *counts, change.needs) == expected
-    assert (change.low, change.high, change.p, change.null) == (None, None, None, 1)
-
-
 def interval(low, high, n=6, **more):
     """A difference with nothing but its interval."""
     return Difference(value=0.0, low=low, high=high, n=n, **more)
@@ -551,46 +448,6 @@ def test_a_gate_at_its_limits(change, margin, expected):
 
     assert (result.verdict, result.note, result.needs, result.fewest) == expected
     assert result.difference is change and result.with_errors is None
-
-
-@pytest.mark.parametrize(
-    ("change", "margin", "least", "needs"),
-    [
-        (interval(-0.1, 0.1, 5), 0.2, 6, 6),
-        (interval(-0.2, -0.001, 5), 0.1, 6, 6),
-        (interval(-0.1, 0.099, 5), -0.1, 6, 6),
-        (interval(-0.2, 0.2, 5, spread=0.3), 0.1, 6, 6),
-        (interval(-0.2, 0.2, 5, spread=0.3), 0.0, 6, 6),
-        (interval(-1.0, 1.0, 0, **SCALED), 1.0, 6, 6),
-        (interval(-0.01, 0.01, 71, **SCALED), 0.05, 72, 72),
-        (interval(-0.2, 0.2, 10, spread=0.3, **SCALED), 0.1, 36, 121),
-    ],
-)
-def test_a_gate_of_too_few_tasks_names_the_fewest(change, margin, least, needs):
-    result = gate(change, margin)
-
-    note = f"{change.n} tasks: fewer than {least} cannot show that the loss stays within the margin."
-    if needs > least:
-        note += f" About {needs} would decide it if there is no difference."
-    assert (result.verdict, result.note, result.needs) == ("inconclusive", note, needs)
-
-
-@pytest.mark.parametrize(
-    ("change", "margin", "needs"),
-    [
-        (interval(-0.2, 0.2, 10, spread=0.3), 0.1, 121),
-        (interval(-0.2, 0.2, 10, spread=0.3, family=3), 0.1, 161),
-        (interval(-0.2, 0.2, 6, spread=0.3), 0.2, 40),
-        (interval(-0.2, 0.2, 120, spread=0.3), 0.1, None),
-        (interval(-0.2, 0.2, 10, spread=0.3), 0.0, None),
-        (interval(-0.2, 0.2, 10, spread=0.0), 0.1, None),
-    ],
-)
-def test_a_gate_names_the_tasks_that_would_decide_it(change, margin, needs):
-    result = gate(change, margin)
-
-    note = f"Not enough tasks: about {needs} would decide it if there is no difference." if needs else NEAR
-    assert (result.verdict, result.note, result.needs) == ("inconclusive", note, needs)
 
 
 @pytest.mark.parametrize(

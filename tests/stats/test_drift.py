@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from proctor.errors import UsageError
 from proctor.stats.drift import BLOCK, DriftMonitor, DriftSettings
 
 
@@ -67,19 +66,6 @@ def test_the_result_does_not_depend_on_when_one_looks():
     assert monitors[2].points == monitors[0].points
 
 
-def test_a_line_continues_after_a_crossing_and_after_a_restart_of_the_program():
-    values = [1.0] * 100 + [0.0] * 100
-    monitor = DriftMonitor(DriftSettings())
-    crossing = first_crossing(monitor, values)
-    rest = values[crossing.position :]
-
-    again = DriftMonitor(DriftSettings(), position=crossing.position)
-
-    assert again.add(rest) is None and monitor.add(rest) is None
-    assert again.interval() == monitor.interval() and again.position == 200
-    assert again.interval()[1] < 0.5
-
-
 def test_a_margin_leaves_small_changes_out_and_a_reference_takes_the_place_of_the_past():
     values = rates(np.random.default_rng(11), (0.9, 400), (0.7, 600))
     assert first_crossing(DriftMonitor(DriftSettings()), values).direction == "down"
@@ -111,17 +97,3 @@ def test_scores_outside_of_the_scale_count_as_its_ends():
     monitor = DriftMonitor(DriftSettings())
     monitor.add([2.0, -1.0, 0.5])
     assert (monitor.clipped, monitor.position) == (2, 3)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"margin": -1}, "margin"),
-        ({"alpha": 0}, "alpha"),
-        ({"alpha": 1}, "alpha"),
-        ({"reference": 2}, "not on the scale from 0 to 1"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(settings, message):
-    with pytest.raises(UsageError, match=message):
-        DriftSettings(**settings)

@@ -49,18 +49,6 @@ def test_wilsons_interval_is_that_of_statsmodels(successes, trials, level, expec
     assert limits(wilson(successes, trials, level=level)) == pytest.approx(expected, abs=1e-6)
 
 
-def test_the_plus_interval_of_the_same_tasks_stays_on_the_scale():
-    estimate = mean(SIX_BY_THREE, BY_THREES, lo=0, hi=1)
-    plus = plus_interval(np.array([1, 1 / 3, 2 / 3, 0, 1, 2 / 3]), 0, 1)
-
-    assert (float(plus.weight), float(plus.center), float(plus.se)) == pytest.approx(
-        (1, 0.583333, 0.151054), abs=1e-6
-    )
-    assert limits(estimate) == pytest.approx((0.195035, 0.971631), abs=1e-6)
-    assert (estimate.value, estimate.sem) == pytest.approx((0.611111, 0.159087), abs=1e-6)
-    assert estimate.method == "plus"
-
-
 @pytest.mark.parametrize(
     ("values", "ends", "weight", "center", "se", "expected", "p"),
     [
@@ -197,22 +185,6 @@ def test_these_tasks_without_a_scale_need_repeats():
     estimate = mean([1, 2, 5, 6, 8, 9], [0, 0, 1, 1, 2, 2], scope="these")
     reach = 3.182446 * math.sqrt(0.5 / 6)
     assert limits(estimate) == pytest.approx((31 / 6 - reach, 31 / 6 + reach), abs=1e-5)
-
-
-def test_the_scores_of_one_task_have_the_plus_interval_of_its_runs():
-    scores = [3, 4, 4, 5, 2, 4, 3, 4]
-
-    alone = mean(scores, ["a"] * 8, lo=1, hi=5, scope="these")
-
-    as_tasks = mean(scores, lo=1, hi=5)
-    assert limits(alone) == limits(as_tasks) and alone.sem == as_tasks.sem
-    assert (alone.n, alone.runs, alone.scope, alone.method) == (1, 8, THESE, "plus")
-    # Successes have Wilson's interval, and so has a single run.
-    assert mean([1, 0, 1], "aaa", lo=0, hi=1, scope="these").method == "Wilson"
-    assert mean([3], "a", lo=1, hi=5, scope="these").method == "Wilson"
-    without_scale = mean(scores * 2, ["a"] * 16, scope="these")
-    assert without_scale.note == "" and without_scale.low < without_scale.value < without_scale.high
-    assert "Fewer than 15 runs" in mean(scores, ["a"] * 8, scope="these").note
 
 
 # What values and labels may be.

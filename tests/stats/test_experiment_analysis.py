@@ -19,11 +19,9 @@ from proctor.jobs.scenario.analysis import (
     write_reports,
 )
 from proctor.jobs.scenario.figures import figures_of, methods_paragraph, results_view
-from proctor.stats.differences import difference
 from proctor.stats.experiment import (
     RunData,
     Study,
-    difference_record,
     failure_clusters,
     level_contrasts,
     limitations,
@@ -99,39 +97,6 @@ def test_runs_without_a_seed_do_not_pair_whatever_their_numbers(tmp_path):
     assert "Welch's t-test" in effect["statement"]
 
 
-def test_levels_are_compared_seed_by_seed_with_all_else_equal(tmp_path):
-    """Seeds spread far more than levels do: only pairs show what a level is worth."""
-    runs, variations, number = [], [], 0
-    for port in ("calm", "rash"):
-        for turns in ("3", "6"):
-            number += 1
-            variations.append(
-                {"variation_id": number, "description": f"{port} {turns}"}
-                | {"factors": {"port": port, "turns": turns}}
-            )
-            for run in range(1, 6):
-                trust = 20 * run + (1 + run / 100 if port == "calm" else 0) + (50 if turns == "6" else 0)
-                about = {"execution_metadata": {"seed": run}}
-                runs.append((f"var-{number:03d}-run-{run:03d}", "completed", {"trust": trust}, 0.1, about))
-
-    patterns = write_runs(tmp_path, runs, variations).identify_patterns()
-
-    (effect,) = [one for one in patterns["metric_effects"] if one["factor"] == "port"]
-    assert effect["value"] == pytest.approx(1.03)
-    assert (effect["n"], effect["test"]) == ((10, 10), "paired t-test"), "each run counts"
-    assert effect["p_corrected"] < 0.001
-
-
-def test_what_moves_a_metric_is_stated_with_its_evidence(tmp_path):
-    patterns = two_models(tmp_path).identify_patterns()
-
-    (effect,) = patterns["metric_effects"]
-    assert effect["statement"].startswith("With port = calm, trust is")
-    assert "95% CI" in effect["statement"] and "corrected" in effect["statement"]
-    assert patterns["success_factors"] == []
-    assert "Every run was completed" in " ".join(patterns["notes"])
-
-
 def test_what_goes_with_success_is_stated_and_failures_are_grouped(tmp_path):
     patterns = two_models(tmp_path, fails=9).identify_patterns()
 
@@ -192,15 +157,6 @@ def test_runs_that_are_not_finished_count_neither_way(tmp_path):
     patterns = write_runs(tmp_path, runs).identify_patterns()
 
     assert (patterns["success_rate"], patterns["unfinished_runs"], patterns["errors"]) == (1.0, 2, 0)
-
-
-def test_chance_alone_is_not_a_pattern(tmp_path):
-    analyzer = two_models(tmp_path, calm=5.0, rash=5.0, fails=1)
-
-    patterns = analyzer.identify_patterns()
-
-    assert patterns["success_factors"] == [] and patterns["metric_effects"] == []
-    assert any("could not be expected to show" in note for note in patterns["notes"])
 
 
 def test_money_is_weighed_against_success(tmp_path):
@@ -305,20 +261,6 @@ def three_factors(folder, chance, *, seeds=3, effect=0.0, kind="number"):
     return write_runs(folder, runs, variations)
 
 
-def test_level_effects_are_shown_where_the_factor_table_shows_them(tmp_path):
-    """3 seeds and 12 variations: the factor table had p < 0.001 and no level was found to differ."""
-    analyzer = three_factors(tmp_path, random.Random(3), effect=2.5)
-
-    effects = {one["factor"]: one for one in analyzer.factor_effects("trust")}
-    levels = analyzer.identify_patterns()["metric_effects"]
-
-    assert effects["port"]["p_corrected"] < 0.001
-    (level,) = levels
-    assert (level["factor"], level["level"], level["n"]) == ("port", "calm", (18, 18))
-    assert level["low"] < 2.5 < level["high"] and level["low"] > 0
-    assert level["p_corrected"] == effects["port"]["p_corrected"]
-
-
 def test_factor_table_levels_intervals_and_verdicts_agree(tmp_path):
     chance = random.Random(8)
     for number in range(12):
@@ -371,23 +313,6 @@ def test_levels_without_effect_are_seldom_said_to_have_one_and_real_ones_are_fou
 
     assert wrong / 400 <= 0.072
     assert found / 100 >= least
-
-
-def test_equal_values_give_no_interval_but_words_and_a_declared_range_gives_one(tmp_path):
-    runs = [(f"var-001-run-{n:03d}", "completed", {"trust": 4}, 0.1, {}) for n in range(1, 9)]
-    analyzer = write_runs(tmp_path / "a", runs)
-    bounded = write_runs(tmp_path / "b", runs)
-    for run in (tmp_path / "b" / "runs").iterdir():
-        definition = {"trust": {"type": "integer", "range": [1, 5]}}
-        document = {"final_metrics": {"trust": 4}, "metrics_definitions": definition}
-        (run / "metrics.json").write_text(json.dumps(document))
-
-    plain, ranged = (each.calculate_metric_statistics()["trust"] for each in (analyzer, bounded))
-
-    assert (plain["low"], plain["high"]) == (None, None)
-    assert "All values are equal: no interval" in plain["note"] and "declared range" in plain["note"]
-    assert 1 <= ranged["low"] < 4 < ranged["high"] <= 5
-    assert "4 to 4" not in experiment_markdown(analyzer)[0]
 
 
 def test_pairs_of_true_and_false_have_a_difference_in_bounds_and_mcnemar_beside_it(tmp_path):
@@ -668,19 +593,6 @@ def test_the_fewest_runs_of_a_variation_are_named():
     assert limitations(study, tried)[0].startswith("Some variations have only 1 run: ")
     more = small_study((1, 3.0), (1, 4.0), (2, 4.0), (2, 5.0), (2, 6.0))
     assert limitations(more, level_contrasts(more))[0].startswith("Some variations have only 2 runs: ")
-
-
-def test_a_difference_that_was_left_out_is_not_significant():
-    clear = difference([0.0] * 20, [1.0] * 20, lo=0.0, hi=1.0)
-    record = difference_record(clear)
-    assert (record["is_significant"], record["p_corrected"], record["note"]) == (
-        True,
-        clear.p_adjusted,
-        "All runs differ by the same amount",
-    )
-    left_out = difference_record(clear, "all values are equal")
-    assert (left_out["is_significant"], left_out["p_corrected"]) == (False, None)
-    assert left_out["note"] == "all values are equal; All runs differ by the same amount"
 
 
 @pytest.mark.parametrize(

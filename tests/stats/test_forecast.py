@@ -9,7 +9,7 @@ from filled import add_batch
 from proctor.item import Item
 from proctor.job import Work
 from proctor.models.prices import Price, Rates, price_of
-from proctor.report.estimate import basis, forecast_document, forecast_lines
+from proctor.report.estimate import basis, forecast_lines
 from proctor.session import ModelCall, Usage
 from proctor.stats.estimate import (
     Group,
@@ -156,22 +156,6 @@ def test_mock_sessions_count_only_where_there_are_no_others(store, remember):
     assert (seconds().value, seconds().sessions) == (30, 1)
 
 
-def test_a_forecast_is_told_with_its_interval_in_words_and_as_json(store, remember):
-    for number in range(45):
-        remember("", "gpt", 10 + number, 0.02 + number / 1000)
-
-    work = {Work("", "gpt", "fix"): 75}
-    found = forecast(store.read, "coding", work, concurrency=4, price=a_dollar_a_million)
-
-    cost, time = forecast_lines(found)
-    low, high = (f"{each:.2f}" for each in (found.cost_usd.low, found.cost_usd.high))
-    assert cost == f"cost: about $3.15 ({low} to {high}), from 45 like sessions"
-    assert time.startswith("time: about 10 min (") and time.endswith("), from 45 like sessions")
-    document = forecast_document(found)["costUsd"]
-    assert list(document) == ["value", "low", "high", "sessions", "items", "unknown"]
-    assert 2.5 < document["low"] < document["value"] < document["high"] < 4
-
-
 def test_free_models_cost_nothing_for_certain():
     group = Group(past={"": [0.0, 0.0]}, planned={"": 9})
 
@@ -235,20 +219,6 @@ def test_the_interval_covers_more_items_of_known_tasks(repeats):
         covered += low <= total <= high
     # One session per task cannot tell the spread of a task from that of all tasks: wider than need be.
     assert 0.91 <= covered / 300 <= (0.99 if repeats > 1 else 1)
-
-
-def test_ignoring_the_doubt_of_the_mean_or_the_spread_of_the_items_would_be_seen():
-    """The interval widens with fewer pilot sessions, and shrinks, relative to the total, with more items."""
-    rng = np.random.default_rng(3)
-    many, few = rng.lognormal(0, 1, 80).tolist(), rng.lognormal(0, 1, 8).tolist()
-
-    def width(past, items):
-        value, low, high = predict_total([Group(past={"": past}, planned={"": items})])
-        return (high - low) / value
-
-    assert width(few, 100) > 2 * width(many, 100)
-    assert width(many, 1) > 3 * width(many, 100)
-    assert width(many, 10_000) == pytest.approx(width(many, 1000), rel=0.25), "the mean is no better known"
 
 
 def test_the_time_of_items_side_by_side_is_at_least_that_of_the_longest():

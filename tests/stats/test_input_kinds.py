@@ -72,24 +72,6 @@ def test_lists_arrays_and_columns_give_the_same(name):
     assert repr(call(column)) == repr(from_list)
 
 
-def test_a_missing_value_of_a_column_is_left_out_and_counted():
-    column = pd.Series([1.0, None, 0.0, 1.0, 1.0, 0.0, 1.0])
-
-    estimate = stats.mean(column, lo=0, hi=1)
-
-    assert (estimate.runs, estimate.left_out) == (6, 1)
-
-
-def test_a_data_frame_is_a_table_of_components_and_models():
-    frame = pd.DataFrame({"task": TASK, "name": NAMES, "value": COST})
-
-    from_frame = stats.components(frame, ["task"], "value")
-    model = stats.mixed_model(frame, "value", fixed="name", random=["task"])
-
-    assert repr(from_frame) == repr(CALLS["components"](list))
-    assert model.contrasts["y - x"].low < model.contrasts["y - x"].high
-
-
 def test_whole_numbers_in_an_array_group_values_as_the_same_labels_in_a_list_do():
     rng = np.random.default_rng(1)
     tasks = rng.integers(-5, 20, 200)

@@ -74,18 +74,6 @@ def test_the_parts_of_the_variance_are_those_of_the_simulation():
     assert parts.between == pytest.approx(float(np.var(second - first)), abs=0.012)
 
 
-def test_without_repeats_the_number_holds_for_one_repeat():
-    rng = np.random.default_rng(0)
-    a, b = rng.integers(0, 2, 30), rng.integers(0, 2, 30)
-
-    design = tasks_needed(a, b, detect=0.1, repeats=5)
-
-    assert design.repeats is None
-    assert "the number holds for one repeat" in design.note
-    assert design.tasks == tasks_needed(a, b, detect=0.1).tasks
-    assert detectable(a, b, repeats=5).value is None
-
-
 def test_one_run_is_enough_to_plan_with_an_assumption():
     rng = np.random.default_rng(0)
     baseline, tasks = rng.integers(0, 2, 60), np.repeat(np.arange(20), 3)
@@ -103,17 +91,6 @@ def test_a_gate_raises_the_number_to_what_shows_a_collapse():
 
     assert tasks_needed(a, a[::-1], detect=0.05, lo=0, hi=1).tasks < 72
     assert tasks_needed(a, a[::-1], detect=0.05, lo=0, hi=1, loss=1).tasks == 72
-
-
-def test_what_a_run_could_have_shown():
-    rng = np.random.default_rng(1)
-    a, b = rng.integers(0, 2, 100), rng.integers(0, 2, 100)
-
-    shown = detectable(a, b, lo=0, hi=1)
-    spread = float(np.std(b - a, ddof=1))
-    # t(0.975, 99) = 1.984217, t(0.8, 99) = 0.845267
-    assert shown.value == pytest.approx((1.984217 + 0.845267) * spread / 10, abs=1e-6)
-    assert detectable(a, b, tasks=400, lo=0, hi=1).value == pytest.approx(shown.value / 2, rel=0.01)
 
 
 def test_degenerate_pilots_have_words():

@@ -3,11 +3,10 @@
 import math
 
 import numpy as np
-import pandas as pd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.stats import difference, holm, mean, ranks, table_of
+from proctor.stats import difference, holm, mean, ranks
 
 
 def rank_table(**rows):
@@ -29,19 +28,6 @@ def test_equal_models_tie():
     table = rank_table(b=[1, 0] * 10, a=[1, 0] * 10, c=[0, 1] * 10)
 
     assert places(ranks(table, lo=0, hi=1)) == [("a", 1, 1, 3), ("b", 1, 1, 3), ("c", 1, 1, 3)]
-
-
-def test_no_rank_is_certain_on_two_tasks():
-    table = {name: {"t1": [1, 1, 1], "t2": [1, 1, 1]} for name in "abc"} | {
-        "d": {"t1": [0] * 3, "t2": [0] * 3}
-    }
-
-    ranked = ranks(table, lo=0, hi=1)
-
-    assert all((each.rank_low, each.rank_high) == (1, 4) for each in ranked)
-    assert ranked[-1].name == "d" and ranked[-1].rank == 4
-    assert (ranked[0].tasks, ranked[0].runs) == (2, 6)
-    assert "Fewer than 6 tasks" in ranked[0].note
 
 
 def test_separations_are_those_of_the_pairs_corrected_by_holm():
@@ -124,23 +110,6 @@ def test_missing_and_broken_values():
     ]
     assert [(each.rank_low, each.rank_high) for each in ranked[1:]] == [(1, 4)] * 3
     assert ranks({}) == []
-
-
-def test_a_data_frame_becomes_a_table():
-    frame = pd.DataFrame(
-        {
-            "model": ["x", "y"] * 20,
-            "task": [n // 4 for n in range(40)],
-            "passed": [1, 0] * 19 + [1, None],
-        }
-    )
-
-    ranked = ranks(table_of(frame["model"], frame["task"], frame["passed"]), lo=0, hi=1)
-
-    assert [(each.name, each.value, each.tasks, each.runs) for each in ranked] == [
-        ("x", 1, 10, 20),
-        ("y", 0, 10, 19),
-    ]
 
 
 @settings(max_examples=40)

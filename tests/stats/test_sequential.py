@@ -75,12 +75,6 @@ def test_the_interval_lies_on_the_scale_and_only_shrinks():
     assert 1 < before.low < 4.5 < before.high < 5
 
 
-def test_equal_observations_leave_an_interval_of_some_width():
-    assert ConfidenceSequence().add(1, 1).interval().low < 0.3
-    sure = ConfidenceSequence().add(*[1.0] * 200).interval()
-    assert 0.9 < sure.low < 0.99 and sure.high == 1
-
-
 def test_observations_that_no_mean_explains_give_words():
     interval = ConfidenceSequence().add(*[0.0] * 300, *[1.0] * 3000).interval()
 
@@ -265,24 +259,6 @@ def test_each_of_several_goals_has_its_share_of_the_error_rate_and_one_pair_only
     # Three pairs and one cell.
     assert monitor.estimate("a", "b").level == monitor.estimate("a").level == pytest.approx(1 - 0.05 / 4)
     assert monitor.estimate("b").level == 0.95
-
-
-def test_the_number_of_tasks_that_would_separate_two_models_is_projected():
-    goal = RankGoal(cells=("good", "poor"), places=1)
-    rng = random.Random(3)
-
-    def fed(tasks):
-        monitor = Monitor([goal])
-        for position in range(tasks):
-            monitor.add("good", position, [float(rng.random() < 0.75)])
-            monitor.add("poor", position, [float(rng.random() < 0.5)])
-        return monitor
-
-    assert fed(5).tasks_to_separate("good", "poor") is None
-    early = fed(60).tasks_to_separate("good", "poor")
-    assert early is not None and 10 <= early <= 400
-    # In either direction, and 0 once it is decided.
-    assert fed(400).tasks_to_separate("poor", "good") == 0
 
 
 def test_many_tasks_between_two_looks_give_the_intervals_of_one_at_a_time():

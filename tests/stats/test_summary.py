@@ -18,7 +18,7 @@ from proctor.stats.summary import (
     summarise,
 )
 from proctor.store import Recorder, Scope, timestamp
-from proctor.store.aggregates import ModelSums, RankedDuration, ToolSums
+from proctor.store.aggregates import ModelSums, RankedDuration
 
 LATER = NOW + timedelta(hours=1)
 
@@ -57,31 +57,6 @@ def test_every_factor_that_varies_is_compared_and_no_other(summary):
     assert [levels[model].success.value for model in MODELS] == [1.0, 0.5, 0.0]
     assert [levels[model].counts["error"] for model in MODELS] == [0, 0, 6]
     assert [level.name for level in factors["model"].levels] == list(MODELS)
-
-
-def test_a_factor_with_a_level_for_every_task_is_named_and_not_compared(tmp_path):
-    many = [
-        Item(runner="prompt", prompt=f"p{n}", factors={"task": f"t{n}", "model": f"m{n % 2}", 'odd"': f"{n}"})
-        for n in range(120)
-    ]
-    with new_store(tmp_path, "many", many) as store:
-        carry_out(store, "many")
-        found = summarise(store.read, Scope(run_id="many"), LATER).figures.factors
-
-    assert {factor.name: (len(factor.levels), factor.is_too_many) for factor in found} == {
-        "model": (2, False),
-        'odd"': (0, True),
-        "task": (0, True),
-    }
-
-
-def test_items_without_a_factor_are_a_level_of_their_own(tmp_path):
-    mixed = [Item(runner="prompt", prompt="a", factors={"model": "m"}), Item(runner="prompt", prompt="b")]
-    with new_store(tmp_path, "mixed", mixed) as store:
-        carry_out(store, "mixed")
-        (factor,) = summarise(store.read, Scope(run_id="mixed"), LATER).figures.factors
-
-    assert sorted(level.name for level in factor.levels) == ["", "m"]
 
 
 def test_tokens_and_money_are_those_of_every_attempt(summary):
@@ -124,14 +99,6 @@ def test_a_call_that_nobody_charges_for_does_not_make_the_cost_unknown(tmp_path,
     assert recorder.totals.unpriced_calls == 0
 
 
-def test_with_all_prices_known_a_success_has_a_cost(store):
-    priced = [row["id"] for row in store.read.sessions(Scope()) if row["model"] == "gpt-5"]
-
-    summary = summarise(store.read, Scope(session_ids=priced), LATER)
-
-    assert summary.cost_per_success.value == pytest.approx(0.01)
-
-
 def test_durations_are_of_items_from_start_to_end(summary):
     durations = summary.durations
 
@@ -142,20 +109,6 @@ def test_durations_are_of_items_from_start_to_end(summary):
     assert durations.longest == 45
     assert [one.count for one in durations.bins] == [0, 0, 5, 5, 5, 5, 5, 5, 5, 1]
     assert durations.bins[0].low == 0 and durations.bins[-1].high >= 45
-
-
-def test_work_and_waiting_are_kept_apart(summary):
-    assert summary.attempts.waiting_seconds == 42 * 2
-    assert summary.attempts.work_seconds == pytest.approx(
-        sum(8 + n for n in range(36)) + sum(8 + n for n in range(5, 36, 6))
-    )
-
-
-def test_tools_are_counted_with_how_they_ended(summary):
-    bash, edit = sorted(summary.tools, key=lambda tool: tool.tool)
-
-    assert (bash.calls, bash.judged, bash.succeeded) == (42, 42, 27 + 6)
-    assert (edit.calls, edit.success_rate, edit.average_ms) == (42, None, None)
 
 
 def test_the_ten_slowest_calls_come_slowest_first(summary):
@@ -322,11 +275,6 @@ def sums(model: str, **more: float | None) -> ModelSums:
     return row | more  # type: ignore[return-value]
 
 
-def tool(name: str, **more: object) -> ToolSums:
-    row = {"tool": name, "calls": 4, "succeeded": 1, "judged": 2, "ms": 30.0, "measured": 3}
-    return row | {"session": None, "position": None} | more  # type: ignore[return-value]
-
-
 @pytest.mark.parametrize(
     ("rough", "step"),
     [
@@ -345,14 +293,3 @@ def tool(name: str, **more: object) -> ToolSums:
 def test_steps_are_numbers_that_people_count_in(rough, step):
     assert nice_step(rough) == pytest.approx(step)
     assert nice_step(rough * (1 + 1e-12)) == pytest.approx(step), "but for rounding"
-
-
-@pytest.mark.parametrize(
-    ("usual", "longest", "has_tail"),
-    [(0.2, 0.4, True), (0.2, 0.3, False), (10.0, 16.0, True), (10.0, 15.0, False), (0.0, 5.0, False)],
-)
-def test_a_tail_begins_at_half_as_much_again_as_what_is_usual(usual, longest, has_tail):
-    """199 items of one duration and one of another, also where that is below a second."""
-    bins = durations(ranked(*[usual] * 199, longest)).bins
-    assert (bins[-1].high == longest and bins[-1].count == 1 and bins[-1].low <= usual * 1.2) is has_tail
-    assert sum(each.count for each in bins) == 200

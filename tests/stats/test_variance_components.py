@@ -150,19 +150,6 @@ def test_contrasts_may_be_named_and_unknown_levels_are_errors():
         mixed_model(machines(), "score", fixed="machine", random=["worker"], baseline="D")
 
 
-def test_rows_columns_and_frames_give_the_same():
-    pandas = pytest.importorskip("pandas")
-    rows = penicillin()
-    columns = {name: [row[name] for row in rows] for name in rows[0]}
-
-    first = components(rows, ["plate", "sample"], "diameter")
-
-    assert first == components(columns, ["plate", "sample"], "diameter")
-    assert first == components(pandas.DataFrame(rows), ["plate", "sample"], "diameter")
-    with pytest.raises(UsageError, match="the table has no column client"):
-        components(columns, ["client"], "diameter")
-
-
 SIZES = {"client": 6, "therapist": 5, "profile": 3}
 TRUE = {
     "client": 0.3,
@@ -246,22 +233,6 @@ def test_factors_that_change_together_are_called_confounded():
     assert result.of("client").variance.value is not None
 
 
-def test_levels_within_another_factor_are_one_component():
-    """Items within tasks: the combination of both is the item."""
-    rng = np.random.default_rng(3)
-    rows = [
-        {"task": task, "item": f"{task}-{item}", "y": task + item / 10 + rng.normal()}
-        for task in range(6)
-        for item in range(4)
-        for _ in range(2)
-    ]
-
-    result = components(rows, ["task", "item"], "y")
-
-    assert result.of("task:item").variance.note == "the same groups as item"
-    assert result.of("task").variance.value == pytest.approx(3.5, rel=0.5)
-
-
 @pytest.mark.parametrize(
     ("table", "words"),
     [
@@ -310,23 +281,6 @@ def test_a_level_for_every_value_leaves_nothing_to_tell_components_apart_by():
     assert {level: each.value for level, each in result.means.items()} == {"a": 1.0, "b": 2.0, "c": 4.0}
 
 
-def test_one_level_of_the_fixed_factor_is_nothing_to_compare():
-    rows = [row for row in machines() if row["machine"] == "A"]
-
-    result = mixed_model(rows, "score", fixed="machine", random=["worker"])
-
-    assert result.contrasts == {} and "one level of machine" in result.note
-    assert result.means["A"].value == pytest.approx(52.3556, abs=1e-4)
-
-
-def test_large_numbers_that_lie_close_together_are_told_apart():
-    rows = [{**row, "diameter": row["diameter"] + 1e7} for row in penicillin()]
-
-    assert values(components(rows, ["plate", "sample"], "diameter"))["plate"] == pytest.approx(
-        0.7169, abs=1e-3
-    )
-
-
 def nested(rng, *, clients=5, profiles=6, therapists=4, repeats=2, true=(0.4, 0.3, 0.2, 0.15, 0.1, 0.5)):
     """Profiles of their own for each client, all with every therapist: client, profile, therapist,
     client:therapist, therapist:profile, repeat."""
@@ -363,45 +317,3 @@ def test_components_of_nested_profiles_are_covered():
 
     rates = {source: hits / runs for source, hits in covered.items()}
     assert min(rates.values()) >= 0.91, rates
-
-
-def test_unequal_numbers_of_nested_levels_are_left_to_the_likelihood():
-    table = nested(np.random.default_rng(5), clients=3, profiles=4)
-    kept = [place for place, profile in enumerate(table["profile"]) if profile != "2-3"]
-    fewer = {name: [column[place] for place in kept] for name, column in table.items()}
-
-    result = components(fewer, ["client", "therapist", "profile"], "y")
-    of_profiles = mixed_model(table, "y", fixed="profile", random=["client", "therapist"])
-
-    assert result.of("profile").variance.method.startswith("REML")
-    assert of_profiles.contrasts and all(each.value is not None for each in of_profiles.contrasts.values())
-
-
-UNEQUAL = {
-    "arm": list("ppppqqqqpqp"),
-    "team": list("aabbaabbcca"),
-    "task": list("xyxyxyxyxxy"),
-    "y": [3.0, 4.5, 6.0, 7.0, 1.0, 2.5, 5.5, 9.0, 4.0, 2.0, 3.5],
-}
-
-
-@pytest.mark.parametrize("is_balanced", [True, False])
-def test_components_and_effects_have_the_unit_of_the_values(is_balanced):
-    rows = slice(0, 8 if is_balanced else None)
-    table = {name: column[rows] for name, column in UNEQUAL.items()}
-    larger = table | {"y": [100 * value - 7000 for value in table["y"]]}
-    one, other = (mixed_model(each, "y", fixed="arm", random=["team"]) for each in (table, larger))
-
-    for level, mean in one.means.items():
-        assert other.means[level].value == pytest.approx(100 * mean.value - 7000)
-        assert other.means[level].sem == pytest.approx(100 * mean.sem)
-        assert other.means[level].method == mean.method, "the degrees of freedom"
-        assert other.means[level].n == mean.n == table["arm"].count(level)
-    (change,), (larger_change,) = one.contrasts.values(), other.contrasts.values()
-    assert larger_change.p == pytest.approx(change.p)
-    assert larger_change.low == pytest.approx(100 * change.low)
-    for small, large in zip(one.components, other.components, strict=True):
-        assert large.share == pytest.approx(small.share)
-        if small.variance.value is not None:
-            assert large.variance.value == pytest.approx(10000 * small.variance.value, abs=1e-6)
-            assert large.variance.high == (small.variance.high and pytest.approx(1e4 * small.variance.high))
