@@ -177,20 +177,3 @@ def test_a_comparison_in_markdown():
     assert row in text
     assert "| score:tone | after | – | – | – | – | not enough data | – | – | not enough data |" in text
     assert "<script>" not in text
-
-
-def test_plenty_of_scores_that_mean_nothing_together_are_not_called_too_few():
-    versions = Contrast(
-        metric="score:tone",
-        baseline="before",
-        candidate="after",
-        baseline_mean=Mean(value=0.25),
-        candidate_mean=Mean(value=0.5),
-        difference=None,
-        pairs=40,
-        remarks=("judged by different versions of the evaluator (v1 and v2)",),
-    )
-
-    text = comparison_markdown(replace(comparison(), contrasts=(versions,)))
-
-    assert "| score:tone | after | 0.25 | 0.5 | – | not comparable | – | – | not enough data |" in text

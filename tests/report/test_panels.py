@@ -72,14 +72,6 @@ def test_bars_and_differences_have_whole_labels(label):
     check(forest("t", [Difference(label=label, value=3, low=1, high=4)] * 2), [label])
 
 
-def test_main_effects_join_the_levels_of_each_factor():
-    plot = dots("t", {"port": variations(3), "ferry": variations(2, "calm")}, axis="trust", reference=0.5)
-
-    check(plot, ["port", "ferry", f"1: {LONG}"])
-    lines = list(ElementTree.fromstring(plot).iter(f"{SVG}polyline"))
-    assert [len(each.attrib["points"].split()) for each in lines] == [3, 2]
-
-
 def test_a_table_of_dots_writes_equal_levels_once():
     rows = [
         TableRow(cells=[one, other, str(index)], entry=entry)
@@ -174,27 +166,12 @@ def test_the_names_of_points_never_cover_each_other(places, is_long):
     assert written.count(label.replace(" ", "")) == len(points)
 
 
-def test_close_points_are_numbered_and_the_numbers_keep_apart():
-    points = [Point(label=f"{n}: {LONG}", x=0.5 + n / 100, y=3 + n % 2) for n in range(1, 10)]
-
-    check(scatter("t", points, x_axis="cost", y_axis="trust"), [LONG])
-
-
 @given(st.text(min_size=1, max_size=200), st.floats(20, 300))
 def test_wrapped_lines_have_all_of_a_text(text, width):
     lines = wrapped(text, width, 12)
 
     assert "".join(lines).replace(" ", "") == "".join(text.split())
     assert all(text_width(line, 12) * SPACIOUS <= width or len(line) == 1 for line in lines)
-
-
-@pytest.mark.parametrize("name", ["anthropic/claude-opus-4.5", "bedrock/us.meta.llama4-17b-v1:0", "qwen3:8b"])
-def test_names_of_models_are_broken_between_their_parts(name):
-    lines = wrapped(name, text_width("anthropic/claude-opus-4.", 12) * SPACIOUS, 12)
-
-    assert "".join(lines) == name
-    assert all(line[-1] in "/-." for line in lines[:-1])
-    assert lines[-1] not in ("5", "0", "b")
 
 
 CAPTION = (

@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -193,9 +194,50 @@ def test_few_labels_are_remarked_upon(things, words):
         )
         for number in range(things)
     ]
-    remarks = [each for each in calibrate(pairs).remarks if "labeled targets" in each]
+    (*remarks,) = calibrate(pairs).remarks
     assert [each[: len(words)] for each in remarks] == ([words] if words else [])
-    assert (pairs[0].position, pairs[0].length, pairs[0].target) == (0, 0, "")
+    once = calibrate([replace(pair, machine=pair.machine[:1]) for pair in pairs]).remarks
+    assert [each for each in once if each not in remarks] == [
+        "The judge scored each target once: its noise is unknown (--repeats 3)."
+    ]
+
+
+def answers(yes, no, *, sessions=80):
+    """Pairs of people and a judge: of as many who say yes and no each, so many with the same answer."""
+    pairs = [(1.0, 1.0)] * yes[0] + [(1.0, 0.0)] * (yes[1] - yes[0])
+    pairs += [(0.0, 0.0)] * no[0] + [(0.0, 1.0)] * (no[1] - no[0])
+    return [
+        CalibrationPair(session=f"s{at % sessions}", human=human, judge=judge)
+        for at, (human, judge) in enumerate(pairs)
+    ]
+
+
+FEW = "labeled sessions: a correction needs at least 20."
+ONE_LABEL, CHANCE = "People gave one label only", "The judge is hardly better than chance"
+
+
+@pytest.mark.parametrize(
+    ("judged", "pairs", "words"),
+    [
+        (10, [], f"0 {FEW}"),
+        (10, answers((20, 20), (20, 20), sessions=19), f"19 {FEW}"),
+        (10, answers((20, 20), (20, 20), sessions=20), None),
+        (1, answers((20, 20), (20, 20)), "One session: no correction."),
+        (10, answers((30, 40), (0, 0)), ONE_LABEL),
+        (10, answers((0, 0), (30, 40)), ONE_LABEL),
+        # Of 20 and 20, with one more of each outcome: (right + 1) / 22 twice, less 1, is at least 0.1.
+        (10, answers((11, 20), (11, 20)), CHANCE),
+        (10, answers((12, 20), (12, 20)), None),
+    ],
+)
+def test_a_mean_is_corrected_by_enough_labels_of_both_kinds_and_a_judge_better_than_chance(
+    judged, pairs, words
+):
+    found = corrected_mean(np.array([1.0, 0.0] * 5)[:judged], pairs, lo=0, hi=1)
+
+    assert (found.value is None) is (words is not None)
+    assert found.note.startswith(words or "")
+    assert found.needs == (20 if words and FEW in words else None)
 
 
 def test_a_corrected_share_is_that_of_rogan_and_gladen():

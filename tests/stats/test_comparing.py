@@ -270,18 +270,6 @@ def test_metrics_have_the_range_that_their_scenario_declares(store):
     assert report["metric:trust"].method == "plus" and report["metric:trust"].high <= 10
 
 
-def test_scenarios_that_declare_different_ranges_have_none_in_common(store):
-    fill_scenarios(store, "before", {"trust": [1, 2, 3], "moved": [1, 2, 2]})
-    fill_scenarios(
-        store, "after", {"trust": [1, 2, 4], "moved": [0, 1, 2]}, changes={"metrics.trust.range": [0, 5]}
-    )
-
-    scales = load_results(store.read, ["before", "after"], NOW).scales
-
-    assert scales == {"metric:moved": (0, 4)}
-    assert load_results(store.read, ["after"], NOW).scales["metric:trust"] == (0, 5)
-
-
 def test_the_scale_of_a_later_evaluation_is_that_of_its_definition(store):
     fill(store, "before", run_of("a", [S] * 6))
     fill(store, "after", run_of("b", [S] * 6))
@@ -431,23 +419,6 @@ def test_a_candidate_that_crashes_on_the_hard_tasks_does_not_pass(store):
     assert success.with_errors.value == pytest.approx(-0.2)
 
 
-def test_metrics_that_copy_another_or_never_vary_are_no_part_of_the_family(store):
-    fill(store, "before", run_of("a", [S, F] * 10, tones=[1.0, 0.0] * 10))
-    fill(store, "after", run_of("b", [S, S] * 10, tones=[1.0, 1.0] * 10))
-
-    found = compare_runs(store.read, ["before", "after"], NOW, metrics=["success", "score:tone"])
-
-    assert found.family_size == 1
-    assert [each.is_member for each in found.contrasts] == [True, False]
-    assert "a copy of success" in found.contrasts[1].remarks[-1]
-    # A metric that is not judged is shown with its own interval and without a verdict.
-    gated = compare_runs(
-        store.read, ["before", "after"], NOW, metrics=["time"], gates=[gate_of("success>=-0.9")]
-    )
-    assert gated.family_size == 1
-    assert not next(each for each in gated.contrasts if each.metric == "time").is_significant
-
-
 def test_one_gate_that_fails_fails_all(store):
     fill(store, "before", run_of("a", [S] * 30, tones=[0.4, 0.6] * 15))
     fill(store, "after", run_of("b", [F] * 30, tones=[0.5, 0.6] * 15))
@@ -501,12 +472,6 @@ def test_tasks_that_came_out_differently_are_listed_largest_first(store):
     assert [each.words for each in disagreements(groups, "success", "b", search="lOs")[0]] == ["Lost"]
     with pytest.raises(NotFound, match="There are: b"):
         disagreements(groups, "success", "c")
-
-
-def test_a_gate_may_be_about_any_metric():
-    gate = gate_of("score:checks.py:polite/tone >= -.5")
-
-    assert (gate.metric, gate.sign, gate.threshold) == ("score:checks.py:polite/tone", ">=", -0.5)
 
 
 @pytest.mark.parametrize("text", ["success", ">=1", "success>=much", "success==1", ""])

@@ -77,21 +77,6 @@ def test_results_of_one_session_do_not_pass_for_results_of_many(store):
     assert found.average.scope == "sessions like these"
 
 
-def test_sessions_with_more_results_weigh_more(store):
-    (found,) = judged(store, [[1.0, 1.0, 1.0], [0.0], [0.5, 0.5]]).summaries
-
-    assert found.average.value == pytest.approx(4 / 6)
-
-
-@pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
-def test_equal_results_are_no_certainty(store, value):
-    (found,) = judged(store, [[value]] * 10, level="session").summaries
-
-    assert found.average.value == value
-    assert found.average.high - found.average.low > 0.2
-    assert 0 <= found.average.low <= value <= found.average.high <= 1
-
-
 def test_a_value_that_is_no_number_is_a_failure_with_words(store):
     (found,) = judged(store, [[tone(float("nan")), tone(1.0)], [tone(1e300)], [tone(0.0)]]).summaries
 
@@ -151,14 +136,6 @@ def test_the_worst_come_first_and_the_best_not_at_all(store):
     assert [each.value for each in worst_targets(store.read, "job", found)] == [0.1, 0.5]
 
 
-def test_an_evaluator_that_has_judged_nothing_yet_is_told_of_all_the_same(store):
-    results = judged(store, [[], []])
-
-    (found,) = results.summaries
-    assert (found.evaluator, found.evaluated, found.average.value) == ("tone", 0, None)
-    assert results.completed == 2
-
-
 def test_sessions_that_agree_are_no_surer_than_the_judge_that_wavers(store):
     wavers = [[tone(0.5, votes=(0.0, 1.0))] for _ in range(16)]
 
@@ -176,16 +153,6 @@ def test_one_session_has_the_interval_of_the_judges_noise(store):
 
     assert found.average.high - found.average.value == pytest.approx(1.959964 * 0.1, abs=1e-5)
     assert found.average.scope == "these sessions"
-
-
-def test_a_judge_surer_than_the_sessions_are_alike_changes_no_interval(store):
-    values = (0.1, 0.9, 0.4, 0.6)
-    (alone,) = judged(store, [[tone(value)] for value in values], level="session").summaries
-
-    (voted,) = judged_again(store, [[tone(value, votes=(value - 0.01, value + 0.01))] for value in values])
-
-    assert (voted.average.low, voted.average.high) == (alone.average.low, alone.average.high)
-    assert not voted.is_noise
 
 
 def judged_again(store, sessions):

@@ -169,15 +169,6 @@ def test_equal_sessions_are_no_proof_of_equal_cost():
     assert predict_total([Group(past={"": [2.0]}, planned={"": 10})]) == (20, None, None)
 
 
-def test_hundreds_of_thousands_of_items_are_predicted_within_bounds():
-    rng = np.random.default_rng(1)
-    past = {f"task {n}": rng.lognormal(0, 1, 2).tolist() for n in range(2000)}
-
-    value, low, high = predict_total([Group(past=past, planned=dict.fromkeys(past, 100))])
-
-    assert low < value < high < 1.5 * low
-
-
 def _coverage(draw, pilot, items, *, tasks=False, concurrency=None, runs=300):
     """Share of intervals that cover what the items come to."""
     rng = np.random.default_rng(7)

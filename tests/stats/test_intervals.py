@@ -56,12 +56,6 @@ def test_the_interval_for_every_look_is_wider_than_that_for_one_and_ends_at_0_an
     assert wide.low < narrow.low < narrow.high < wide.high
 
 
-def test_nothing_that_was_tried_has_no_rate():
-    for rate in (wilson(0, 0), anytime_rate(0, 0), wilson(1, -1), anytime_rate(1, -1)):
-        assert (rate.successes, rate.trials, rate.value, rate.low, rate.high) == (0, 0, None, None, None)
-    assert anytime_rate(1, 1).trials == wilson(1, 1).trials == 1
-
-
 @pytest.mark.parametrize(
     "counts",
     [

@@ -56,17 +56,6 @@ def test_a_judge_is_held_against_all_that_people_said(store):
     assert found.calibration.confusion["Yes", "No"] == 1
 
 
-def test_only_the_last_version_of_an_evaluator_counts(store):
-    say(store, "polite", {"s1": "Yes", "s2": "Yes"})
-    judge(store, "polite", {"s1": "No", "s2": "No"}, digest="old")
-    judge(store, "polite", {"s1": "Yes"}, digest="new", at=NOW + timedelta(hours=1))
-
-    (found,) = judges(store.read, no_order)
-
-    assert found.digest == "new"
-    assert (found.calibration.things, found.calibration.agreement.value) == (1, 1.0)
-
-
 def test_labels_without_verdicts_are_told_as_such_and_others_are_left_out(store):
     say(store, "polite", {"s1": "Yes"})
     say(store, "brief", {"s1": "No", "s2": "No"})

@@ -677,6 +677,10 @@ FIGURES |= {
         for n in range(1, 10)
     ],
     "variation by size": lambda: [power.variation(SHARES[:n], None, MORE_TASKS[:n]) for n in range(1, 9)],
+    "variation of sides with tasks of their own": lambda: [
+        power.variation(SHARES[:8], MORE_COSTS[:5], task_a=MORE_TASKS[:8], task_b=MORE_TASKS[:5]),
+        power.variation(MORE_COSTS[:5], SHARES[:8], task_a=MORE_TASKS[:5], task_b=MORE_TASKS[:8]),
+    ],
     "tasks needed by size": lambda: [
         power.tasks_needed(SHARES[:n], MORE_SHARES[:n], MORE_TASKS[:n], detect=0.1) for n in range(2, 12)
     ],

@@ -60,20 +60,6 @@ def test_variance_is_separated_into_tasks_and_repeats():
     assert (parts.tasks, parts.repeats) == (2, 4)
 
 
-def test_the_parts_of_the_variance_are_those_of_the_simulation():
-    rng = np.random.default_rng(2)
-    first = rng.uniform(0.2, 0.8, 4000)
-    second = np.clip(first + rng.normal(0, 0.1, 4000), 0, 1)
-    a = (rng.random((4000, 3)) < first[:, None]).ravel()
-    b = (rng.random((4000, 3)) < second[:, None]).ravel()
-
-    parts = variation(a, b, np.repeat(np.arange(4000), 3))
-
-    true_within = float((first * (1 - first)).mean() + (second * (1 - second)).mean())
-    assert parts.within == pytest.approx(true_within, rel=0.03)
-    assert parts.between == pytest.approx(float(np.var(second - first)), abs=0.012)
-
-
 def test_one_run_is_enough_to_plan_with_an_assumption():
     rng = np.random.default_rng(0)
     baseline, tasks = rng.integers(0, 2, 60), np.repeat(np.arange(20), 3)

@@ -70,6 +70,18 @@ def test_who_was_never_there_is_a_guess_and_said_to_be_one():
     assert note == "ferry took no part in earlier runs: a guess"
 
 
+def test_a_role_is_priced_by_its_average_call():
+    share = PromptShare(who="port", model="a", calls=4.0, input_tokens=40.0, output_tokens=8.0)
+    silent = PromptShare(who="ferry", model="b", calls=0.0, input_tokens=0.0, output_tokens=0.0)
+
+    def price(model, tokens_in, tokens_out):
+        return tokens_in**2 + 100 * tokens_out**2 if model == "a" else None
+
+    found = predict([[share, silent]] * 2, [share, silent], turns=1, runs=1, price=price)
+
+    assert found.one["cost_usd"].value == pytest.approx(4 * (10**2 + 100 * 2**2))
+
+
 def test_one_earlier_run_gives_no_interval_and_an_unknown_price_no_cost():
     found = predict([[part("port", "a", 10)]], [part("port", "a", 5)], turns=1, runs=1, price=lambda *_: None)
 

@@ -1,5 +1,6 @@
 """How far a batch is, asked again and again."""
 
+import sys
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -57,24 +58,6 @@ def test_items_taken_up_again_are_no_longer_counted_as_settled(tmp_path):
         assert progress(store.read, "compare", NOW, first).tokens == first.tokens - 1102
 
 
-def test_the_rate_is_that_of_the_last_looks_and_gives_an_eta(tmp_path):
-    with filled_store(tmp_path, finished=0) as store:
-        begin = NOW + timedelta(seconds=100)
-        writer = store.writer()
-        writer.change("batches", ("compare",), {"owner": "elsewhere:1:1:x", "heartbeatAt": timestamp(begin)})
-        writer.flush().result()
-        found = progress(store.read, "compare", begin)
-        assert (found.items_per_second, found.eta_seconds) == (None, None)
-
-        for row in store.read.items("compare", limit=8):
-            writer.change("batch_items", ("compare", row["id"]), {"status": "success"})
-        writer.close()
-        found = progress(store.read, "compare", begin + timedelta(seconds=4), found)
-
-    assert found.items_per_second == 2.0
-    assert found.eta_seconds == 14.0
-
-
 def test_a_batch_whose_process_died_is_interrupted_and_has_no_eta(tmp_path):
     with filled_store(tmp_path, finished=6) as store:
         found = progress(store.read, "compare", NOW + timedelta(days=400))
@@ -126,7 +109,9 @@ def test_the_pools_of_a_batch_show_how_long_calls_are_held(tmp_path):
     assert (over.held_seconds, free.held_seconds) == (0.0, 0.0)
 
 
-def _look(store: Store, seconds: float, previous: Progress | None = None, *, finished: int = 0) -> Progress:
+def _look(
+    store: Store, seconds: float, previous: Progress | None = None, *, finished: int = 0, makers: bool = False
+) -> Progress:
     """Progress so many seconds after the start, with so many items finished."""
     writer = store.writer()
     moment = NOW + timedelta(seconds=seconds)
@@ -134,7 +119,7 @@ def _look(store: Store, seconds: float, previous: Progress | None = None, *, fin
     for row in store.read.items("compare", limit=finished):
         writer.change("batch_items", ("compare", row["id"]), {"status": "success"})
     writer.close()
-    return progress(store.read, "compare", moment, previous)
+    return progress(store.read, "compare", moment, previous, with_makers=makers)
 
 
 def test_at_first_the_rate_is_that_since_the_start(tmp_path):
@@ -241,6 +226,25 @@ def test_rates_by_agent_and_model_are_those_of_the_results_page(tmp_path):
         expected = (levels[name].value, levels[name].low, levels[name].high)
         assert (rate.value, rate.low, rate.high) == pytest.approx(expected)
     assert (rates["a"].n, rates["a"].runs) == (7, 21)
+
+
+@pytest.mark.parametrize(("large", "seconds", "tokens"), [(36, 1, 500), (35, 1.9, 0), (35, 2, 500)])
+def test_agents_and_models_of_a_large_run_are_counted_anew_after_two_seconds(
+    tmp_path, monkeypatch, large, seconds, tokens
+):
+    # White-box: a run is large from ten thousand items on.
+    monkeypatch.setattr(sys.modules[Progress.__module__], "LARGE", large)
+    with new_store(tmp_path) as store:
+        first = _look(store, 0, makers=True)
+        writer = store.writer()
+        (row,) = store.read.items("compare", limit=1)
+        writer.change("batch_items", ("compare", row["id"]), {"status": "success", "tokensTotal": 500})
+        writer.close()
+        unasked = _look(store, 0.5, first)
+        again = _look(store, seconds, unasked, makers=True)
+
+    assert sum(maker.tokens for maker in unasked.makers) == 0
+    assert sum(maker.tokens for maker in again.makers) == tokens
 
 
 def test_each_agent_and_model_of_a_run_has_its_own_figures(tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from proctor.errors import NotFound, UsageError
-from proctor.stats import classical, differences, intervals, power, samples, sequential, variance
+from proctor.stats import classical, differences, drift, intervals, power, samples, sequential, variance
 from proctor.stats.dialogue import analysis
 
 VALUES = [0.2, 0.5, 0.9, 0.4, 0.7, 0.1, 0.8]
@@ -47,6 +47,9 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: intervals.typical(VALUES, level=1.0), ValueError, "level must lie between"),
     (lambda: intervals.bill(VALUES, level=0.0), ValueError, "level must lie between"),
     (lambda: intervals.per_success(VALUES, VALUES, level=1.0), ValueError, "level must lie between"),
+    (lambda: intervals.mean([1, 2, 3], ["a", "b"]), ValueError, "3 values, but 2 task labels"),
+    (lambda: intervals.per_success([1, 2], [1]), ValueError, "2 costs, but 1 outcomes"),
+    (lambda: intervals.pass_at([3], 2, 1), ValueError, "between 0 and the runs"),
     (lambda: intervals.pass_at([1], 2, 0), ValueError, "k must be at least 1"),
     (lambda: intervals.pass_hat([1], 2, 1, level=0.0), ValueError, "level must lie between"),
     (lambda: difference(level=0.0), ValueError, "level must lie between 0 and 1, not 0.0"),
@@ -90,6 +93,10 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: samples.plus_interval(np.ones(1), 0.0, 1.0), ValueError, "at least two tasks"),
     (lambda: monitor().estimate("a", "z"), UsageError, "no goal is about a and z"),
     (lambda: monitor().add("a", 0, [1.5]), UsageError, "1.5 is not on the scale from 0 to 1"),
+    (lambda: drift.DriftSettings(margin=-1), UsageError, "margin"),
+    (lambda: drift.DriftSettings(alpha=0), UsageError, "alpha"),
+    (lambda: drift.DriftSettings(alpha=1), UsageError, "alpha"),
+    (lambda: drift.DriftSettings(reference=2), UsageError, "not on the scale from 0 to 1"),
     (lambda: mixed(baseline="c"), UsageError, "no level c\nThere are: a, b."),
     (lambda: mixed(contrasts={"x": {"a": 1.0, "z": -1.0}}), UsageError, "contrast x: no level z"),
     (lambda: variance.components(TABLE, [], "score"), UsageError, "no random factor was named"),

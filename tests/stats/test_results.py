@@ -1,6 +1,7 @@
 """Finished items as columns."""
 
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from proctor.stats.results import (
     distinct_labels,
     load_results,
 )
-from proctor.store import Recorder
+from proctor.store import Recorder, timestamp
 
 
 def test_items_are_columns_with_levels_and_figures(tmp_path: Path) -> None:
@@ -226,6 +227,48 @@ def test_scores_of_two_versions_in_one_session_are_read_with_their_times(proctor
     writer.close()
     results = load_results(proctor_store.read, ["run"], NOW)
     assert results.metrics["score:tone"].tolist() == pytest.approx([0.6, 0.7])
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        # Version, seconds after the start, and values of each evaluation of a session.
+        ([("v1", 0, [0.2, 0.6])], 0.4),
+        ([("v1", 0, [0.2]), ("v1", 9, [0.6, 0.8])], 0.7),
+        ([("v1", 9, [0.2, 0.3]), ("v2", 0, [0.6])], 0.25),
+        ([("v2", 0, [0.6]), ("v1", 9, [0.2])], 0.2),
+    ],
+)
+def test_of_several_evaluations_of_a_session_the_last_counts(proctor_store, scores, expected) -> None:
+    item = Item(prompt="p")
+    batch = {"runId": "run", "createdAt": "", "job": "coding", "status": "completed"}
+    proctor_store.create_batch(batch, [item])
+    writer = proctor_store.writer()
+    row = {"runId": "run", "itemId": item.id, "job": "coding", "status": "running", "startedAt": ""}
+    Recorder(writer, "s", row, lambda: NOW)
+    for number, (version, seconds, values) in enumerate(scores):
+        at = NOW + timedelta(seconds=seconds)
+        row = {"job": "evaluation", "status": "success", "startedAt": timestamp(at)}
+        judging = Recorder(writer, f"judging {number}", row, lambda at=at: at)
+        for value in values:
+            score = Score(evaluator="tone", value=value, evaluator_digest=version, judged_session="s")
+            judging.score(score)
+    writer.change("batch_items", ("run", item.id), {"status": "success", "sessionId": "s"})
+    writer.close()
+    assert load_results(proctor_store.read, ["run"], NOW).metrics["score:tone"] == pytest.approx([expected])
+
+
+def test_the_time_of_an_item_without_a_session_is_that_from_its_start_to_its_end(proctor_store) -> None:
+    items = [Item(prompt=str(number)) for number in range(2)]
+    batch = {"runId": "run", "createdAt": "", "job": "coding", "status": "completed"}
+    proctor_store.create_batch(batch, items)
+    writer = proctor_store.writer()
+    times = {"startedAt": "2026-03-01T12:00:00.000Z", "finishedAt": "2026-03-01T12:00:07.500Z"}
+    for item, ended in zip(items, (times, {}), strict=True):
+        writer.change("batch_items", ("run", item.id), {"status": "success", **ended})
+    writer.close()
+    time = load_results(proctor_store.read, ["run"], NOW).metrics["time"]
+    assert time == pytest.approx([7.5, float("nan")], nan_ok=True)
 
 
 @pytest.mark.parametrize(("model", "name"), [("m", "m"), ("", "amp")])

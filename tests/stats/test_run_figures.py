@@ -76,14 +76,6 @@ def test_errors_are_excluded_and_the_rate_with_them_stands_beside(store):
     assert (overall.with_errors.value, overall.with_errors.n) == (near((0.5 + 1 + 0 + 0) / 4), 4)
 
 
-def test_every_k_up_to_ten_and_the_largest_is_listed_and_short_tasks_are_left_out(store):
-    overall = run_figures(results_of(store, rows_of("m", ["1" * 12, "10" * 6, "11"]))).overall
-
-    assert [each.k for each in overall.pass_at] == [*range(1, 11), 12]
-    last = overall.pass_hat[-1].estimate
-    assert (last.value, last.n, last.left_out) == (0.5, 2, 1)
-
-
 def test_runs_of_two_models_are_no_repeats_of_each_other(store):
     rows = rows_of("a", ["11"] * 6) + rows_of("b", ["00"] * 6)
     figures = run_figures(results_of(store, rows))
@@ -206,14 +198,6 @@ def test_an_unknown_metric_or_factor_is_refused_with_those_there_are(store):
         rank_levels(results, "model", "beauty")
     with pytest.raises(NotFound, match="no factor color"):
         rank_levels(results, "color")
-
-
-def test_a_scope_without_a_run_has_the_items_of_all_runs_of_a_task_together(store):
-    results_of(store, rows_of("m", ["1", "0", "1"]), run="one")
-    results_of(store, rows_of("m", ["0", "0", "1"]), run="two")
-    every = run_figures(load_scope(store.read, Scope(), NOW)).overall
-
-    assert (every.success.n, every.success.runs, every.success.value) == (3, 6, 0.5)
 
 
 def test_a_scope_without_a_run_has_the_scores_of_its_sessions(store):

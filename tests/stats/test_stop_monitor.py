@@ -216,6 +216,9 @@ def test_what_is_decided_is_not_wanted_any_more(store):
     assert [(each["name"], each["value"], each["isUndecided"]) for each in state["intervals"]] == [
         (level, value, False) for level, value in sorted({"a": 0.0, "b": 1.0}.items())
     ]
+    failed, passed = state["intervals"]
+    assert (failed["low"], passed["high"]) == (0.0, 1.0)
+    assert failed["high"] == pytest.approx(1 - passed["low"])
     difference = monitor.difference("a", "b")
     assert difference.value == 1.0 and difference.low > 0.5
 
@@ -307,7 +310,7 @@ def test_a_follower_sees_what_has_ended_was_added_and_is_executed_again(store):
 def test_a_follower_reads_again_after_a_second_or_ten_times_as_long_as_reading_took(store, monkeypatch):
     # White-box: nothing public sets the clock.
     _, monitor = started(store, task_items("ab", 5), StopRule(decided=True))
-    times = iter([100.0, 100.0, 100.99, 101.0, 102.0, 111.9, 112.0, 112.0, 112.1])
+    times = iter([100.0, 100.0, 100.99, 101.0, 102.0, 111.9, 112.0, 112.0, 112.1, 112.2, 112.3])
     monkeypatch.setattr(stopping, "time", SimpleNamespace(monotonic=lambda: next(times)))
     follower = StopFollower(monitor.rule, store.read, "run")
     first = follower.document(10, 4)
@@ -318,6 +321,7 @@ def test_a_follower_reads_again_after_a_second_or_ten_times_as_long_as_reading_t
     third = follower.document(10, 6)
     assert third is not second
     assert follower.document(10, 6) is third, "nothing has ended"
+    assert follower.document(12, 6) is not third, "items were added"
 
 
 def test_a_comparison_of_a_run_that_could_stop_early_is_valid_at_any_time(store):
