@@ -1,12 +1,6 @@
 """The store these tests look at."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-# Test folders are no packages; the one function they share lies beside the tests of `analyse`.
-sys.path.insert(0, str(Path(__file__).parents[1] / "analyse"))
 
 from filled import filled_store
 

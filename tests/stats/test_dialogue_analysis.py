@@ -110,20 +110,6 @@ def test_effects_of_all_measures_are_one_family_and_may_have_another_baseline():
         analysis(rows, by="weather")
 
 
-def test_profiles_that_change_with_the_repeat_are_said_to_be_confounded():
-    rng = np.random.default_rng(7)
-    rows = [
-        {"client": "c", "therapist": f"t{n}", "profile": f"p{run}", "run_id": run, "turns": rng.normal()}
-        for n in range(4)
-        for run in range(5)
-    ]
-
-    found = parts(crossing(rows, "turns"))
-
-    assert "includes therapist:profile (one run of each)" in found["repeat"].note
-    assert found["client"].note == "one client only: its variance cannot be told from the mean"
-
-
 def test_shares_of_yes_and_scores_stay_in_bounds_and_have_a_width():
     rows = [
         {"client": "c", "therapist": "t", "score.safe": 1.0, "score.warm": 0.9 + n % 2 / 10} for n in range(8)

@@ -7,7 +7,6 @@ import random
 import re
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
@@ -22,7 +21,6 @@ from proctor.jobs.scenario.figures import figures_of, methods_paragraph, results
 from proctor.stats.experiment import (
     RunData,
     Study,
-    failure_clusters,
     level_contrasts,
     limitations,
     never_differs,
@@ -487,15 +485,6 @@ def test_repeats_that_never_differ_are_one_run():
     (sentence,) = of_no_spread(small_study((1, 3.0), (1, 3.0)), ["x", "y"])
     assert sentence.startswith("All runs of a variation came to the same x: ")
     assert of_no_spread(small_study((1, 3.0), (1, 4.0)), ["x"]) == []
-
-
-def test_a_group_of_failures_names_the_variation_only_if_there_are_several():
-    for descriptions, words in ((2, " (most often with v1: 1)."), (1, ": it broke.")):
-        study = small_study((1, 3.0), descriptions=descriptions)
-        failed = replace(study.runs[0], status="failed", reason="error", error="\n it broke\nmore")
-        (cluster,) = failure_clusters(replace(study, runs=(failed,)))
-        assert cluster["statement"].endswith(words)
-        assert cluster["message"] == "it broke"
 
 
 def test_the_fewest_runs_of_a_variation_are_named():

@@ -64,18 +64,6 @@ def test_items_take_what_such_sessions_took_on_average(store, remember):
     assert basis(found) == "From 2 earlier sessions of the same agents and models."
 
 
-def test_nothing_takes_less_time_than_its_longest_item(store, remember):
-    for _ in range(5):
-        remember("claude", "opus", 60, None)
-
-    work = {Work("claude", "opus", "fix"): 2}
-    found = forecast(store.read, "coding", work, concurrency=100, price=a_dollar_a_million)
-
-    assert found.seconds.value == 60
-    assert 40 < found.seconds.low < 60 < found.seconds.high < 90
-    assert found.cost_usd.value == 0, "no model was called"
-
-
 def test_who_was_never_at_work_is_named_and_not_guessed_at(store, remember):
     remember("", "gpt", 1, 0.01)
 

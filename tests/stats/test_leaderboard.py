@@ -3,12 +3,12 @@
 import math
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 
 import pytest
+from benchmark_runs import run
 
 from filled import NOW, carry_out, new_store
 from proctor.item import Item
@@ -27,41 +27,6 @@ from proctor.stats.leaderboard import (
     runs_of,
     standing,
 )
-
-
-def run(model: str, task: str, status: str = "success", **more: object) -> BenchmarkRun:
-    base = BenchmarkRun(
-        item_id="i",
-        model=model,
-        asked=model,
-        display_name=model,
-        task=task,
-        agent="amp",
-        number=1,
-        status=status,
-        reason="",
-        error="",
-        work_seconds=10.0,
-        wall_seconds=12.0,
-        model_calls=2,
-        tool_calls=3,
-        interventions=1,
-        files=1,
-        lines_added=5,
-        lines_removed=1,
-        prompt_tokens=10,
-        completion_tokens=5,
-        total_tokens=15,
-        cost_usd=0.5,
-        unpriced_calls=0,
-        attempts=1,
-        session_id="s",
-        is_stand_in=False,
-        finished_at="",
-        criteria=(),
-        is_unchecked=False,
-    )
-    return replace(base, **more)  # type: ignore[arg-type]
 
 
 def board(*runs: BenchmarkRun, finished_at: datetime | None = None) -> Leaderboard:

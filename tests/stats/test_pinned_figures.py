@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmark_runs import run
 
 from comparisons import compare_runs, compare_within, groups_of_runs
 from proctor.stats import (
@@ -851,35 +852,24 @@ DIALOGUES = [
     for profile in range(3)
 ]
 BENCHMARK = [
-    leaderboard.BenchmarkRun(
-        item_id=f"i{task}{place}{number}",
-        model=model,
-        asked=f"p/{model}",
-        display_name=model.upper(),
-        task=f"t{task}",
-        agent="amp",
+    run(
+        model,
+        f"t{task}",
+        STATUSES[(task * 5 + place * 3 + number * 2) % 7],
         number=number,
-        status=STATUSES[(task * 5 + place * 3 + number * 2) % 7],
-        reason="",
-        error="",
+        display_name=model.upper(),
         work_seconds=10 * MORE_DEARER[(task * 7 + place + number) % 60],
         wall_seconds=11 * MORE_DEARER[(task * 7 + place + number) % 60],
         model_calls=1 + (task + place) % 4,
         tool_calls=(task + number) % 5,
-        interventions=(task + place) % 2,
         files=1 + task % 3,
         lines_added=10 + task,
         lines_removed=task % 4,
         prompt_tokens=100 + task,
         completion_tokens=10 + place,
+        interventions=(task + place) % 2,
         total_tokens=110 + task + place,
         cost_usd=MORE_COSTS[(task * 9 + place * 3 + number) % 60],
-        unpriced_calls=0,
-        attempts=1,
-        session_id="s",
-        is_stand_in=False,
-        finished_at="",
-        criteria=(),
         is_unchecked=task == 7,
         is_after_cutoff=None if task == 8 else task > 3,
     )

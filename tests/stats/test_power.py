@@ -60,17 +60,6 @@ def test_variance_is_separated_into_tasks_and_repeats():
     assert (parts.tasks, parts.repeats) == (2, 4)
 
 
-def test_one_run_is_enough_to_plan_with_an_assumption():
-    rng = np.random.default_rng(0)
-    baseline, tasks = rng.integers(0, 2, 60), np.repeat(np.arange(20), 3)
-
-    design = tasks_needed(baseline, task=tasks, detect=0.1, repeats=3, lo=0, hi=1)
-
-    assert "From one run" in design.note
-    assert design.tasks > 50
-    assert tasks_needed(baseline, task=tasks, detect=0.1, repeats=9, lo=0, hi=1).tasks < design.tasks
-
-
 def test_a_gate_raises_the_number_to_what_shows_a_collapse():
     rng = np.random.default_rng(4)
     a = rng.random(40) * 0.02 + 0.5

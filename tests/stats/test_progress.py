@@ -145,15 +145,6 @@ def test_the_rate_is_that_of_the_last_half_minute(tmp_path):
     assert looks[3].items_per_second == pytest.approx(6 / 29), "since the second"
 
 
-def test_while_no_item_ends_the_rate_is_that_since_the_start(tmp_path):
-    with new_store(tmp_path) as store:
-        before = _look(store, 100, finished=10)
-        after = _look(store, 120, before, finished=10)
-
-    assert after.items_per_second == pytest.approx(10 / 120)
-    assert after.eta_seconds == pytest.approx(26 * 12)
-
-
 def test_a_rate_is_not_negative_when_items_are_taken_up_again(tmp_path):
     with new_store(tmp_path) as store:
         before = _look(store, 100, finished=2)

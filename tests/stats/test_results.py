@@ -199,18 +199,6 @@ def test_evaluated_sessions_pair_by_a_scenario_that_all_runs_have(tmp_path, runs
     assert some.pairing() == "item"
 
 
-def test_the_task_of_a_pairing_by_scenario_is_the_scenario_or_the_task_or_nothing(tmp_path) -> None:
-    results = load_results(filled_store(tmp_path).read, ["compare"], NOW)
-    scenario, task = Labels(codes(0, 1, 1), ("s", "t")), Labels(codes(2, 1, 0), ("x", "y", "z"))
-    for factors, expected in (
-        ({"scenario": scenario, "task": task}, [0, 1, 1]),
-        ({"task": task}, [2, 1, 0]),
-        ({}, [-1, -1, -1]),
-    ):
-        tasks, varied = replace(evaluated(results, [0, 0, 1], None), factors=factors).tasks(pair="scenario")
-        assert (tasks.codes.tolist(), varied) == (expected, ())
-
-
 def test_scores_of_two_versions_in_one_session_are_read_with_their_times(proctor_store) -> None:
     items = [Item(prompt=str(number)) for number in range(2)]
     proctor_store.create_batch(

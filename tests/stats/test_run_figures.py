@@ -13,7 +13,6 @@ from proctor.jobs.imported.table import import_table
 from proctor.stats.figures import (
     factor_figures,
     flaky_tasks,
-    pareto_front,
     rank_levels,
     reliability_ranks,
     run_figures,
@@ -134,20 +133,6 @@ def test_ranks_separate_what_the_tasks_separate_and_nothing_else(store):
     assert [(one.name, one.value) for one in reliable] == [("good", 1.0), ("good-too", 1.0), ("poor", 0.0)]
 
 
-def test_groups_with_tasks_of_their_own_keep_them(store):
-    rows = [dict(row, agent="x") for row in rows_of("a", SIX)]
-    rows += [dict(row, agent="y", task=f"other-{row['task']}") for row in rows_of("b", SIX)]
-    results = results_of(store, rows)
-    figures = run_figures(results)
-
-    assert figures.overall.success.n == 12
-    for factor in figures.factors:
-        assert [level.success.n for level in factor.levels if factor.name != "task"] in ([6, 6], [])
-    # No task in common: nothing tells them apart.
-    ranked = rank_levels(results, "model")
-    assert [(one.tasks, one.rank_low, one.rank_high) for one in ranked] == [(6, 1, 2), (6, 1, 2)]
-
-
 def test_the_errors_of_a_model_decide_its_order(store):
     # Without its errors the second model looks perfect: it crashes on everything hard.
     rows = rows_of("honest", ["1"] * 8 + ["0"] * 2) + rows_of("crashing", ["1"] * 5 + ["e"] * 5)
@@ -156,23 +141,6 @@ def test_the_errors_of_a_model_decide_its_order(store):
     assert [level.name for level in factor.levels] == ["crashing", "honest"]
     assert [level.with_errors.value for level in factor.levels] == [0.5, 0.8]
     assert factor.errors_decide
-
-
-def test_the_front_is_what_none_beats_in_success_cost_and_time(store):
-    rows = []
-    for model, letters, cost, seconds in (
-        ("best", "1111", 3.0, 30),
-        ("cheap", "1100", 1.0, 30),
-        ("beaten", "1100", 2.0, 40),
-        ("quick", "1000", 5.0, 1),
-    ):
-        rows += rows_of(model, letters, cost=cost, seconds=seconds)
-    figures = run_figures(results_of(store, rows))
-
-    assert figures.main is not None
-    assert figures.main.name == "model"
-    assert set(figures.front) == {"best", "cheap", "quick"}
-    assert pareto_front([]) == ()
 
 
 def test_evaluation_items_are_no_successes_of_an_agent(tmp_path):
@@ -213,19 +181,6 @@ def test_a_scope_without_a_run_has_the_scores_of_its_sessions(store):
     assert list(every) == list(of_one) != []
     (score,) = every.values()
     assert (score.value, score.n, score.runs) == (0.75, 6, 12)
-
-
-def test_all_levels_of_a_score_have_the_scale_of_all_items(store):
-    """The scores of one level lie between 0 and 1, those of the other do not: nobody declared a scale."""
-    near_one = [
-        {**row, "score": value} for row, value in zip(rows_of("a", ["1"] * 6), [0.5, 1] * 3, strict=True)
-    ]
-    large = [{**row, "score": value} for row, value in zip(rows_of("b", ["1"] * 6), [3, 9] * 3, strict=True)]
-    results = results_of(store, near_one + large)
-
-    levels = factor_figures(results, "model").levels
-
-    assert {level.scores["score:score"].method for level in levels} == {"Student's t"}
 
 
 def test_runs_without_a_score_are_counted_and_errors_are_not(store):

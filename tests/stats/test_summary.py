@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from filled import MODELS, NOW, add_batch, carry_out, filled_store, items, new_store
+from filled import NOW, add_batch, carry_out, items, new_store
 from proctor.errors import NotFound
 from proctor.item import Item
 from proctor.job import StopRule
@@ -36,27 +36,6 @@ def test_items_are_counted_by_status_and_reason(summary):
         ("timeout", "timeout", 6),
         ("error", "setup_failed", 6),
     ]
-
-
-def test_the_success_rate_leaves_errors_out_and_says_what_they_would_change(summary):
-    overall = summary.figures.overall
-    rate, with_errors = overall.success, overall.with_errors
-
-    assert (overall.counts["success"], rate.runs, rate.value) == (18, 30, pytest.approx(0.6))
-    # Three repositories are three tasks, each with ten runs: too few for any limit but the ends of the scale.
-    assert (rate.n, rate.low, rate.high, rate.scope) == (3, 0.0, 1.0, "tasks like these")
-    assert (with_errors.runs, with_errors.value) == (36, 0.5)
-
-
-def test_every_factor_that_varies_is_compared_and_no_other(summary):
-    factors = {factor.name: factor for factor in summary.figures.factors}
-
-    assert sorted(factors) == ["agent", "model", "repo"]
-    levels = {level.name: level for level in factors["model"].levels}
-    # Items 0 and 1 of every six are gpt-5's, 2 and 3 claude-opus's, 4 and 5 qwen3's.
-    assert [levels[model].success.value for model in MODELS] == [1.0, 0.5, 0.0]
-    assert [levels[model].counts["error"] for model in MODELS] == [0, 0, 6]
-    assert [level.name for level in factors["model"].levels] == list(MODELS)
 
 
 def test_tokens_and_money_are_those_of_every_attempt(summary):
@@ -126,15 +105,6 @@ def test_checks_changes_and_merges_are_counted(summary):
     assert summary.merges == {"conflict": 12, "success": 6}
 
 
-def test_stand_ins_and_interventions_are_told(summary):
-    assert {(one.agent, one.model): one.sessions for one in summary.stand_ins} == {
-        ("scripted", "gpt-5"): 6,
-        ("scripted", "claude-opus"): 6,
-        ("scripted", "qwen3:8b"): 9,
-    }
-    assert (summary.attempts.interventions, summary.attempts.sessions_with_notes) == (1, 1)
-
-
 def test_failures_are_listed_with_the_first_line_of_their_error(summary):
     assert len(summary.failures) == summary.failure_count == 18
     assert {failure.status for failure in summary.failures} == {"fail", "timeout", "error"}
@@ -186,15 +156,6 @@ def test_another_run_in_the_store_changes_nothing(store, summary):
     carry_out(store, "third")
     assert summarise(store.read, Scope(run_id="compare"), LATER) == summary
     assert summarise(store.read, Scope(run_id="other"), LATER).tokens.calls == 1
-
-
-def test_a_batch_under_way_is_counted_as_far_as_it_is(tmp_path):
-    with filled_store(tmp_path, finished=6) as store:
-        found = summarise(store.read, Scope(run_id="compare"), LATER)
-
-    assert found.counts["running"] == 1
-    assert found.figures.overall.success.runs == 5
-    assert found.tokens.calls == 8
 
 
 # Time, tokens, cost and tools, from sums of the store

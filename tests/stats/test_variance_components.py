@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from proctor.errors import UsageError
 from proctor.stats.variance import (
     components,
     mixed_model,
@@ -138,18 +137,6 @@ def test_a_negative_estimate_counts_as_zero():
     assert result.mean.value == pytest.approx(5.6656, abs=1e-4)
 
 
-def test_contrasts_may_be_named_and_unknown_levels_are_errors():
-    weights = {"new machines": {"A": -1, "B": 0.5, "C": 0.5}}
-
-    result = mixed_model(machines(), "score", fixed="machine", random=["worker"], contrasts=weights)
-
-    assert result.contrasts["new machines"].value == pytest.approx((7.96667 + 13.91667) / 2, abs=1e-4)
-    with pytest.raises(UsageError, match="no level D"):
-        mixed_model(machines(), "score", fixed="machine", random=["worker"], contrasts={"x": {"D": 1}})
-    with pytest.raises(UsageError, match="no level D"):
-        mixed_model(machines(), "score", fixed="machine", random=["worker"], baseline="D")
-
-
 SIZES = {"client": 6, "therapist": 5, "profile": 3}
 TRUE = {
     "client": 0.3,
@@ -251,19 +238,6 @@ def test_data_without_variance_give_words(table, words):
     assert words in result.note
     assert all(each.variance.value is None and each.variance.note for each in result.components)
     assert result.mean.low is None and result.mean.note
-
-
-def test_rows_without_a_value_or_a_level_are_left_out_and_counted():
-    rows = [
-        *penicillin(),
-        {"plate": 1, "sample": "A", "diameter": float("nan")},
-        {"plate": None, "diameter": 3},
-    ]
-
-    result = components(rows, ["plate", "sample"], "diameter")
-
-    assert (result.n, result.left_out) == (144, 2)
-    assert values(result)["plate"] == pytest.approx(0.7169, abs=1e-4)
 
 
 def test_a_mixed_model_of_no_values_has_no_means_and_words():
