@@ -1,10 +1,14 @@
 """The examples in the docstrings of `proctor.stats` run and print what they say."""
 
+import contextlib
 import doctest
 import inspect
+import io
+import re
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -63,3 +67,19 @@ def test_a_plain_run_loads_neither_numpy_nor_scipy():
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
     assert output.strip() == "[]"
+
+
+# The page
+
+PAGE = Path(__file__).parents[2] / "docs" / "statistics.md"
+
+
+def test_the_examples_of_the_statistics_page_print_what_it_says() -> None:
+    blocks = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert len(blocks) == 3
+    names: dict[str, object] = {}
+    for code, printed in blocks:
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            exec(code, names)
+        assert output.getvalue() == printed
