@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from comparisons import compare_runs, compare_within, groups_of_runs
+from databases import query
 from proctor.errors import NotFound, UsageError
 from proctor.item import Item
 from proctor.score import Score
@@ -30,19 +31,22 @@ def store(either_store):
     return either_store
 
 
-def fill(store, run_id, rows, settings=None):
-    """A run whose items are (task, model, repeat, status, value of the score `tone`, its digest)."""
+def fill(store, run_id, rows, settings=None, expect=None):
+    """A run whose items are (task, model, repeat, status, value of the score `tone`, its digest).
+
+    `expect` is what answers must contain, by the place of the item.
+    """
     items = [
         Item(
             runner="prompt",
             prompt=task,
             model=model,
-            details={"expect": {"contains": "x"}},
+            details={"expect": {"contains": (expect or {}).get(place, "x")}},
             factors={"model": model, "task": task},
             settings=settings or {},
             repeat=repeat,
         )
-        for task, model, repeat, *_ in rows
+        for place, (task, model, repeat, *_) in enumerate(rows)
     ]
     batch = {"runId": run_id, "createdAt": timestamp(NOW), "job": "coding", "status": "completed"}
     store.create_batch(batch, items)
@@ -363,8 +367,9 @@ def costs(store, run_id, model, values):
 @pytest.mark.parametrize(
     ("factor", "spread", "verdict", "words"),
     [
-        (1.0, 1.08, "pass", "within the margin"),
-        (1.3, 1.08, "fail", "significantly worse"),
+        # 1.08 to the power of 2.200985 · √(12 / 11) / √12.
+        (1.0, 1.08, "pass", "the difference is +0.0% (-5.0% to +5.2%); within the margin"),
+        (1.3, 1.08, "fail", "the difference is +30.0% (+23.5% to +36.8%); significantly worse"),
         (1.03, 1.2, "inconclusive", "not enough tasks"),
     ],
 )
@@ -387,7 +392,47 @@ def test_two_that_are_free_differ_by_nothing_and_a_share_of_nothing_is_refused(s
     gates = [gate_of("cost<=10%")]
 
     assert compare_runs(store.read, ["free", "also free"], NOW, gates=gates).verdict == "pass"
+    lower = compare_runs(store.read, ["free", "also free"], NOW, gates=[gate_of("cost<=-10%")]).verdicts[0]
+    assert (lower.verdict, lower.words) == ("fail", "both have a cost of 0 in every task")
     assert compare_runs(store.read, ["free", "dear"], NOW, gates=gates).verdict == "inconclusive"
+
+
+def test_a_gate_on_two_tasks_has_the_difference_and_no_interval(store):
+    costs(store, "before", "a", [0.1, 0.2])
+    costs(store, "after", "b", [0.1, 0.288])
+
+    (found,) = compare_runs(store.read, ["before", "after"], NOW, gates=[gate_of("cost<=10%")]).verdicts
+
+    assert found.words == (
+        "the difference is +20.0% (no interval); fewer than 3 common tasks: no interval (1 more task)"
+    )
+
+
+def test_a_run_that_is_still_going_passes_no_gate(store):
+    fill(store, "before", run_of("a", [S] * 40))
+    fill(store, "after", run_of("b", [S] * 40))
+    query(
+        store,
+        'UPDATE "batch_items" SET "status" = ? WHERE "position" = 0 AND "runId" = ?',
+        ("queued", "after"),
+    )
+
+    found = compare_runs(store.read, ["before", "after"], NOW, gates=[gate_of("success>=-0.2")])
+
+    assert (found.verdict, found.unfinished) == ("inconclusive", {"after": 1})
+    assert found.verdicts[0].words.startswith(
+        "1 items have no result yet: a gate needs a finished run (so far pass); the difference is"
+    )
+
+
+def test_tasks_of_one_name_and_different_content_are_not_paired(store):
+    fill(store, "before", run_of("a", [S, F, S, F]))
+    fill(store, "after", run_of("b", [S, F, F, F]), expect={0: "y", 1: "y"})
+
+    contrast = first_contrast(groups_of_runs(store.read, ["before", "after"], NOW), "success")
+
+    assert contrast.pairs == 2
+    assert contrast.remarks == ("2 tasks have the same name and different content in both: not paired",)
 
 
 def test_a_candidate_that_crashes_on_the_hard_tasks_does_not_pass(store):
@@ -419,6 +464,10 @@ def test_what_cannot_be_compared_is_told_with_what_can(store):
         compare_within(store.read, "before", "colour", NOW)
     with pytest.raises(UsageError, match="all items of before have the same model"):
         compare_within(store.read, "before", "model", NOW)
+    with pytest.raises(NotFound, match=r"no item has z as its model\nThere are: a\."):
+        compare_within(store.read, "before", "model", NOW, against="z")
+    with pytest.raises(UsageError, match="there is nothing to compare with\nPass two different runs"):
+        compare_runs(store.read, ["before"], NOW)
     with pytest.raises(UsageError, match="cannot be compared with itself"):
         compare_runs(store.read, ["before", "before"], NOW)
     with pytest.raises(UsageError, match="cannot be paired by colour"):

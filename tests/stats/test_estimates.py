@@ -214,6 +214,14 @@ MANY = [1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0]
 @pytest.mark.parametrize(
     ("call", "note"),
     [
+        (lambda: mean([], level=0.9), "No values."),
+        (lambda: mean([3.0], level=0.9), "One task: no interval for tasks like these; needs at least 6."),
+        (lambda: mean([1, 0, 1], lo=0, hi=1, level=0.9), "Fewer than 6 tasks: no verdict."),
+        (lambda: mean([3.0, 4.0, 8.0], level=0.9), "Fewer than 5 tasks"),
+        (lambda: mean([3.0, 4.0, 8.0, 1.0, 2.0, 3.5], level=0.9), "Fewer than 15 tasks"),
+        (lambda: mean([4.0] * 20, level=0.9), "All values are equal: no interval. Declare the scale."),
+        (lambda: mean([1, 0, 5], lo=0, hi=1, level=0.9), "1 of 3 values lie outside the scale 0 to 1"),
+        (lambda: mean([1.0, math.inf], level=0.9), "1 of 2 values is NaN or infinite."),
         (lambda: bill([-1.0, *MANY], level=0.9), "Negative values: no interval"),
         (lambda: bill(MANY[:4], level=0.9), "Fewer than 5 tasks"),
         (lambda: bill([2.0] * 7, level=0.9), "All tasks have the same value"),
@@ -240,6 +248,15 @@ def test_every_estimate_has_its_level_and_scope_also_without_an_interval(call, n
     estimate = call()
     assert (estimate.level, estimate.scope) == (0.9, "tasks like these")
     assert estimate.note.startswith(note)
+
+
+def test_the_mean_cost_of_very_many_tasks_has_the_interval_of_the_delta_method():
+    estimate = bill(np.random.default_rng(0).lognormal(size=3000))
+
+    assert "delta" in estimate.method and estimate.note == ""
+    reach = 1.96 * estimate.sem / estimate.value
+    limits = estimate.value * np.exp([-reach, reach])
+    assert (estimate.low, estimate.high) == pytest.approx(tuple(limits), rel=0.03)
 
 
 # Quantiles and rates

@@ -10,9 +10,9 @@ from random import Random
 import pytest
 from benchmark_runs import run
 
-from filled import NOW, carry_out, new_store
+from filled import NOW, carry_out, new_store, task_items
 from proctor.item import Item
-from proctor.stats.intervals import LIKE, THESE
+from proctor.stats.intervals import LIKE, THESE, Rate, anytime_rate
 from proctor.stats.leaderboard import (
     CHECK,
     BenchmarkRun,
@@ -207,10 +207,28 @@ def test_a_benchmark_is_read_from_the_store(tmp_path: Path) -> None:
     assert whole.created_at == NOW and whole.finished_at is not None
     assert [each.model for each in now] == ["a", "b"]
     assert [each.counts["success"] for each in now] == [2, 3]
+    assert [each.state for each in now] == [
+        "4 of 4 · 2 success · 1 timeout · 1 error",
+        "4 of 4 · 3 success · 1 fail",
+    ]
+    # Both tasks are repeated: no interval that holds at every look.
+    assert [each.rate for each in now] == [Rate(successes=2, trials=3), Rate(successes=3, trials=4)]
     assert sum(each.tokens for each in now) > 0
     assert now[0].elapsed_seconds == pytest.approx(
         sum(one.wall_seconds or 0.0 for one in runs if one.model == "a")
     )
+
+
+def test_the_standing_of_a_model_has_an_interval_for_every_look_unless_tasks_are_repeated(
+    tmp_path: Path,
+) -> None:
+    with new_store(tmp_path, "bench", task_items("ab", 6)) as store:
+        carry_out(store, "bench", finished=11)
+        first, second = standing(store.read, "bench", datetime(2026, 3, 1, 13, tzinfo=UTC))
+    # Of a: success, fail, timeout, and again; of b: success, success, error, twice, of which the last runs.
+    assert (first.state, first.rate) == ("6 of 6 · 2 success · 2 fail · 2 timeout", anytime_rate(2, 6))
+    assert (second.state, second.rate) == ("5 of 6 · 4 success · 1 error · 1 running", anytime_rate(4, 4))
+    assert second.elapsed_seconds > first.elapsed_seconds
 
 
 def test_a_run_without_calls_costs_nothing_for_each_success() -> None:
@@ -257,6 +275,15 @@ def test_where_no_run_succeeded_nobody_is_the_most_successful() -> None:
 
     assert ranks(failed, "most_successful") == []
     assert ranks([*failed, run("b", "t8")], "most_successful") == [("b", 1, 2), ("a", 1, 2)]
+
+
+def test_leaders_are_those_that_nobody_beats() -> None:
+    runs = times(
+        a=[1.0, 1.1, 0.9, 1.0, 1.2, 1.1], b=[1.1, 1.0, 1.0, 1.1, 1.2, 0.9], c=[9.0, 9.1, 8.9, 9.2, 9.0, 8.8]
+    )
+    fastest = ranking(runs, "fastest")
+    assert (fastest.first, [place.name for place in fastest.leaders]) == ("a", ["a", "b"])
+    assert ranking([], "fastest").first is None
 
 
 def test_less_is_better_and_a_clear_difference_makes_a_rank() -> None:

@@ -35,6 +35,7 @@ def test_few_tasks_pay_for_the_wider_interval():
 
 def test_a_pilots_variance_is_raised_for_assurance():
     assert required_tasks(0.1, 0.1, pilot=10) == required_tasks(0.1 * 9 / 5.380053, 0.1)
+    assert required_tasks(0.1, 0.1, pilot=1) == required_tasks(0.1, 0.1), "one task has no variance"
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from proctor.stats.results import (
     Labels,
     Results,
     distinct_labels,
+    load_first_results,
     load_results,
 )
 from proctor.store import Recorder, timestamp
@@ -165,6 +166,19 @@ def test_a_treatment_is_agent_and_model_and_what_differs_with_them() -> None:
     assert other.treatment() == {"model"}, "each model had tasks of its own"
     runs = inputs(prompt=[3, 4, 3, 4], setting=[8, 8, 9, 9])
     assert runs.treatment() == set() and runs.treatment(codes(0, 0, 1, 1)) == {"setting"}
+
+
+@pytest.mark.parametrize(
+    ("least", "first", "rows"), [(100, 4000, 36), (1, 30, 24), (2, 0, 0), (6, 0, 24), (7, 0, 36)]
+)
+def test_a_first_look_has_the_first_tasks_of_each_agent_and_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: int, first: int, rows: int
+) -> None:
+    # White-box: only runs of thousands of items have more than a first look.
+    monkeypatch.setattr("proctor.stats.results.LEAST_FIRST_ROWS", least)
+    monkeypatch.setattr("proctor.stats.results.FIRST_ROWS", first)
+    with filled_store(tmp_path) as store:
+        assert len(load_first_results(store.read, "compare")) == rows
 
 
 def evaluated(results: Results, runs: list[int], scenarios: list[int] | None) -> Results:

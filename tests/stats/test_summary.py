@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from databases import query
 from filled import NOW, add_batch, carry_out, items, new_store
 from proctor.errors import NotFound
 from proctor.item import Item
@@ -118,6 +119,15 @@ def test_the_facts_of_the_batch_are_there(summary):
     assert (batch.run_id, batch.status, batch.concurrency) == ("compare", "completed", 4)
     assert (batch.budget_usd, batch.spent_usd) == (5.0, 0.0)
     assert (batch.plan_path, batch.finished_at[:10]) == ("plans/compare.yaml", "2026-03-01")
+
+
+def test_the_cost_of_a_run_whose_process_was_killed_is_a_lower_limit(store):
+    query(store, 'UPDATE "batches" SET "crashes" = 2')
+    priced = [row["id"] for row in store.read.sessions(Scope()) if row["model"] == "gpt-5"]
+
+    cost = summarise(store.read, Scope(session_ids=priced), LATER).cost
+
+    assert (cost.crashes, cost.judging_usd, cost.unpriced_calls, cost.is_complete) == (2, None, 0, False)
 
 
 def test_tools_are_counted_with_how_they_ended(summary):

@@ -6,7 +6,9 @@ from datetime import UTC, datetime
 import pytest
 
 from proctor.item import Item
+from proctor.jobs.imported.table import import_table
 from proctor.stats.figures import trend_metrics, trend_of
+from proctor.stats.intervals import mean, typical
 from proctor.stats.results import load_results
 from proctor.store import Store, timestamp
 from proctor.store.runs import evaluators_of
@@ -77,6 +79,21 @@ def test_a_trend_offers_success_before_scores_and_costs(tmp_path):
     # A single run has a figure and nothing to compare with.
     (point,) = trend_of(results, "success")
     assert point.change is None and point.estimate.n == 10
+
+
+def test_a_trend_of_costs_has_typical_ones_and_a_trend_of_scores_means_on_their_scale(tmp_path):
+    table = tmp_path / "scores.csv"
+    values = [0.1, 0.2, 0.4, 0.8, 0.3, 0.25, 0.9, 1.0]
+    lines = [f"t{number},m,1,{value},{value}" for number, value in enumerate(values)]
+    table.write_text("\n".join(["task,model,success,cost,score", *lines, "t9,m,1,,"]))
+    store = Store(str(tmp_path / "store.db"))
+    import_table(store, [table], "one", NOW)
+    results = load_results(store.read, ["one"], NOW)
+
+    (cost,), (score,) = trend_of(results, "cost"), trend_of(results, "score:score")
+
+    assert cost.estimate == typical(values, range(8))
+    assert score.estimate == mean(values, range(8), lo=0.0, hi=1.0)
 
 
 def test_an_evaluation_has_all_evaluators_of_its_items(tmp_path):
