@@ -388,6 +388,25 @@ def test_charts_without_figures_are_left_out() -> None:
     assert [each.title for each in charts.plots(replace(FACTOR, levels=(unknown,)))] == ["Success rate"]
 
 
+def test_the_bars_of_a_histogram_open_the_items_that_took_as_long() -> None:
+    bins = (Bin(low=0.0, high=0.5, count=2), Bin(low=0.5, high=1.0, count=0), Bin(low=1.0, high=9.0, count=1))
+    unknown = dict.fromkeys(("mean", "std", "median", "p90", "longest"))
+    marks = FigureList()
+    charts.duration_histogram(Durations(items=3, bins=bins, **unknown), marks)
+    assert [figure.items for figure in marks.figures] == [
+        {"duration": ["0.0..0.5"]},
+        None,
+        {"duration": ["1.0.."]},
+    ]
+
+
+def test_boxes_that_only_touch_do_not_overlap() -> None:
+    box = charts.Box(0.0, 0.0, 2.0, 2.0)
+    apart = [(2.0, 0.0, 3.0, 2.0), (-1.0, 0.0, 0.0, 2.0), (0.0, 2.0, 2.0, 3.0), (0.0, -1.0, 2.0, 0.0)]
+    assert not any(box.overlaps(charts.Box(*ends)) for ends in apart)
+    assert box.overlaps(charts.Box(1.9, 1.9, 3.0, 3.0)) and box.overlaps(charts.Box(-1.0, -1.0, 0.1, 0.1))
+
+
 def elements(drawing: str) -> str:
     """One element a line, for a difference that can be read."""
     return re.sub(r"(?<!^)<(?!/|title)", "\n<", drawing.strip()) + "\n"

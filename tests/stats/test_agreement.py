@@ -61,12 +61,20 @@ def test_the_interval_of_kappa_covers_the_true_one(n, true, prevalence):
         (["y"] * 30, ["y"] * 30, "One label throughout: kappa is not defined."),
         (["y", "n"] * 9, ["y", "n"] * 9, "Fewer than 20 units: no interval."),
         (["y"] * 28 + ["n"] * 2, ["y"] * 28 + ["n"] * 2, "One label has 93%: no interval below 50 units."),
+        (["y"] * 25 + ["n"] * 5, ["y"] * 25 + ["n"] * 5, "One label has 83%: no interval below 50 units."),
     ],
 )
 def test_kappa_without_evidence_gives_words(first, second, words):
     interval = kappa(first, second)
 
     assert (interval.low, interval.high) == (None, None) and interval.note.startswith(words)
+
+
+def test_a_label_that_has_four_fifths_of_both_sides_is_not_too_frequent():
+    labels, even = ["y"] * 24 + ["n"] * 6, ["y"] * 15 + ["n"] * 15
+    assert kappa(labels, labels).low > 0
+    for one, other in ((labels, even), (even, labels)):
+        assert kappa(one, other).note == ""
 
 
 def krippendorff():

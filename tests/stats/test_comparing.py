@@ -425,6 +425,16 @@ def test_a_run_that_is_still_going_passes_no_gate(store):
     )
 
 
+def test_errors_count_as_failures_also_where_no_task_is_in_both_runs(store):
+    fill(store, "before", run_of("a", [S] * 8))
+    fill(store, "after", run_of("b", [S] * 6 + [E] * 2, tasks=[f"other {number}" for number in range(8)]))
+    contrast = first_contrast(groups_of_runs(store.read, ["before", "after"], NOW), "success")
+
+    assert (contrast.difference.value, contrast.difference.is_paired) == (0.0, False)
+    assert (contrast.pairs, contrast.unpaired) == (0, 0)
+    assert contrast.with_errors.value == pytest.approx(-0.25)
+
+
 def test_tasks_of_one_name_and_different_content_are_not_paired(store):
     fill(store, "before", run_of("a", [S, F, S, F]))
     fill(store, "after", run_of("b", [S, F, F, F]), expect={0: "y", 1: "y"})

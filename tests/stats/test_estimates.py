@@ -307,7 +307,7 @@ def test_the_interval_for_every_look_is_wider_than_that_for_one_and_ends_at_0_an
         assert every_look.low <= one_look.low <= every_look.value <= one_look.high <= every_look.high
     assert anytime_rate(0, 5).low == 0.0
     assert anytime_rate(5, 5).high == 1.0
-    assert anytime_rate(0, 0).value is None
+    assert anytime_rate(0, 0).value is wilson(0, 0).value is None
     narrow, wide = anytime_rate(8, 10, level=0.5), anytime_rate(8, 10)
     assert wide.low < narrow.low < narrow.high < wide.high
 

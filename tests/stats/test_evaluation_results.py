@@ -270,6 +270,15 @@ def test_without_a_calibration_nothing_is_corrected_and_with_few_labels_the_reas
     assert few.correction == "Calibration: 1 labeled session: a correction needs at least 20."
 
 
+def test_values_outside_of_the_scale_of_the_calibration_are_not_corrected(store):
+    calibrated(store, [[f"c{n}", 1.0, float(n % 2)] for n in range(30)])
+
+    (found,) = judged(store, [[float(n % 5)] for n in range(40)], level="session").summaries
+
+    assert found.corrected.value is None
+    assert found.correction.startswith("Calibration: Values lie outside the scale 0 to 1")
+
+
 def test_noise_measured_by_a_calibration_counts_where_each_target_has_one_vote(store):
     calibrated(store, [], noiseVariance=0.01, repeats=3)
 

@@ -7,6 +7,7 @@ import random
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -173,7 +174,7 @@ def test_a_file_of_another_shape_costs_no_more_than_what_it_would_have_told(tmp_
     patterns = analyzer.identify_patterns()
 
     assert patterns["total_runs"] == 24
-    assert patterns["successful_runs"] >= 23
+    assert patterns["successful_runs"] == (23 if "scenario-state" in file else 24)
 
 
 def with_variations(folder, number, *, repeats):
@@ -198,15 +199,14 @@ def test_more_than_twelve_variations_are_compared_with_the_first_only(tmp_path):
     assert pairs[0]["descriptions"] == ["turns=1", "turns=2"]
 
 
-def study_of(chance, *, effect=0.0, kind="number", seeds=4, interaction=0.0):
-    """The same design in memory; `interaction` is the deviation of the effect of `port` between seeds."""
+def study_of(chance, *, effect=0.0, kind="number", seeds=4):
+    """A 2 × 2 × 3 design; `port` shifts a metric by `effect`, seeds shift it too."""
     shifts = [chance.gauss(0, 1) for _ in range(seeds)]
-    effects = [effect + chance.gauss(0, interaction) for _ in range(seeds)]
     factors = dict(enumerate(itertools.product(("calm", "rash"), "36", "abc"), 1))
     runs = []
     for number, levels in factors.items():
         for run, shift in enumerate(shifts):
-            value = shift + chance.gauss(0, 1) + (effects[run] if levels[0] == "calm" else 0)
+            value = shift + chance.gauss(0, 1) + (effect if levels[0] == "calm" else 0)
             metrics = {"trust": value if kind == "number" else float(value > 0)}
             about = {"run_id": f"{number}-{run}", "variation_id": number, "repeat": run, "seed": run}
             runs.append(RunData(**about, status="completed", metrics=metrics))
@@ -485,6 +485,17 @@ def test_repeats_that_never_differ_are_one_run():
     (sentence,) = of_no_spread(small_study((1, 3.0), (1, 3.0)), ["x", "y"])
     assert sentence.startswith("All runs of a variation came to the same x: ")
     assert of_no_spread(small_study((1, 3.0), (1, 4.0)), ["x"]) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "words"), [("completed", "Every run was completed"), ("failed", "No run was completed")]
+)
+def test_without_failures_or_successes_nothing_is_said_of_what_makes_runs_succeed(status, words):
+    study = small_study((1, 3.0), (2, 4.0))
+    runs = [replace(run, status=status, reason="validation_failed") for run in study.runs]
+    ended = replace(study, runs=tuple(runs))
+    note = f"{words}, so nothing can be said of what makes runs succeed."
+    assert note in limitations(ended, level_contrasts(ended))
 
 
 def test_the_fewest_runs_of_a_variation_are_named():

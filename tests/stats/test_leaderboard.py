@@ -163,7 +163,7 @@ def test_a_benchmark_is_read_from_the_store(tmp_path: Path) -> None:
             prompt=task,
             model=f"p/{model}",
             agent="amp",
-            factors={"model": model, "task": task, "agent": "amp"}
+            factors={"model": model, "task": task, "agent": "Amp"}
             | ({"after_cutoff": "yes"} if task == "t" else {}),
             settings={"displayName": model.upper(), "criteria": ["make test"]} if model == "a" else {},
             repeat=repeat,
@@ -192,7 +192,7 @@ def test_a_benchmark_is_read_from_the_store(tmp_path: Path) -> None:
         ("b", "u", 2, "success"),
     ]
     first, failed = runs[0], runs[5]
-    assert (first.asked, first.display_name, first.agent) == ("p/a", "A", "amp")
+    assert (first.asked, first.display_name, first.agent) == ("p/a", "A", "Amp")
     assert runs[2].display_name == "b"
     assert (first.attempts, failed.attempts) == (1, 2)
     assert failed.total_tokens == failed.prompt_tokens + failed.completion_tokens

@@ -40,7 +40,16 @@ def test_a_pilots_variance_is_raised_for_assurance():
 
 @pytest.mark.parametrize(
     ("margin", "loss", "tasks"),
-    [(0.01, 1, 368), (0.02, 1, 183), (0.05, 1, 72), (0.1, 1, 36), (0.2, 1, 17), (0.02, 1 / 3, 60), (1, 1, 1)],
+    [
+        (0.01, 1, 368),
+        (0.02, 1, 183),
+        (0.05, 1, 72),
+        (0.1, 1, 36),
+        (0.2, 1, 17),
+        (0.02, 1 / 3, 60),
+        (1, 1, 1),
+        (0.975, 1, 1),
+    ],
 )
 def test_a_gate_needs_tasks_enough_to_see_a_collapse(margin, loss, tasks):
     assert fewest_for_gate(margin, loss) == tasks

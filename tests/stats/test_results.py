@@ -79,6 +79,18 @@ def test_tasks_whose_names_are_cut_and_agree_are_shown_with_what_differs(tmp_pat
     assert first.tasks(first.column("model"))[0].labels == tasks.labels
 
 
+def test_the_rests_of_cut_names_are_those_of_their_own_rows_on_every_page(tmp_path, monkeypatch) -> None:
+    # White-box: a page has thousands of rows.
+    monkeypatch.setattr("proctor.store.database.PAGE_ROWS", 2)
+    head = "Repair the parser of the configuration files so that the tests of the package pass"[:80]
+    prompts = ["Short", "Brief", f"{head} again", f"{head} at last"]
+    items = [Item(prompt=prompt, model="m", factors={"task": prompt[:80]}) for prompt in prompts]
+    with new_store(tmp_path, batch_items=items) as store:
+        carry_out(store, "compare")
+        tasks, _ = load_results(store.read, ["compare"], NOW).tasks()
+    assert [label.rpartition(" … ")[2] for label in tasks.labels] == ["Short", "Brief", "again", "at last"]
+
+
 def test_names_of_tasks_that_agree_have_the_part_that_differs_or_a_number() -> None:
     assert distinct_labels([], []) == ()
     assert distinct_labels(["a", "a"], ["", ""]) == ("a", "a"), "they are not cut"
@@ -213,7 +225,8 @@ def test_evaluated_sessions_pair_by_a_scenario_that_all_runs_have(tmp_path, runs
     assert some.pairing() == "item"
 
 
-def test_scores_of_two_versions_in_one_session_are_read_with_their_times(proctor_store) -> None:
+@pytest.mark.parametrize(("last", "expected"), [("v2", [0.6, 0.7]), ("v1", [0.4, 0.5])])
+def test_of_scores_of_a_session_itself_the_last_version_counts(proctor_store, last, expected) -> None:
     items = [Item(prompt=str(number)) for number in range(2)]
     proctor_store.create_batch(
         {"runId": "run", "createdAt": "", "job": "coding", "status": "completed"}, items
@@ -222,13 +235,34 @@ def test_scores_of_two_versions_in_one_session_are_read_with_their_times(proctor
     for number, item in enumerate(items):
         row = {"runId": "run", "itemId": item.id, "job": "coding", "status": "running", "startedAt": ""}
         recorder = Recorder(writer, f"s{number}", row, lambda: NOW)
-        for version, value in (("v1", 0.2), ("v2", 0.6)):
+        for version, value in (("v1", 0.2), (last, 0.6)):
             recorder.score(Score(evaluator="tone", value=value + 0.1 * number, evaluator_digest=version))
         values = {"status": "success", "sessionId": f"s{number}"}
         writer.change("batch_items", ("run", item.id), values)
     writer.close()
     results = load_results(proctor_store.read, ["run"], NOW)
-    assert results.metrics["score:tone"].tolist() == pytest.approx([0.6, 0.7])
+    assert results.metrics["score:tone"].tolist() == pytest.approx(expected)
+
+
+def test_the_level_of_a_model_is_the_one_that_answered(proctor_store) -> None:
+    rows = [({"model": "m", "lang": "de"}, "m", "m-2"), ({"lang": "en"}, "", "n"), ({"model": "m"}, "m", "")]
+    items = [Item(prompt=answered, factors=factors, model=model) for factors, model, answered in rows]
+    batch = {"runId": "run", "createdAt": "", "job": "coding", "status": "completed"}
+    proctor_store.create_batch(batch, items)
+    writer = proctor_store.writer()
+    for number, (item, (_, _, answered)) in enumerate(zip(items, rows, strict=True)):
+        row = {"id": f"s{number}", "runId": "run", "itemId": item.id, "job": "coding", "status": "success"}
+        writer.add("sessions", (f"s{number}",), row | {"answeredModel": answered})
+        writer.change("batch_items", ("run", item.id), {"status": "success", "sessionId": f"s{number}"})
+    writer.close()
+    results = load_results(proctor_store.read, ["run"], NOW)
+    models = results.column("model")
+    assert [models.labels[code] for code in models.codes] == ["m-2", "n", "m"]
+    assert [results.column("lang").labels[code] for code in results.column("lang").codes[:2]] == ["de", "en"]
+    assert [(each.requested, each.answered, each.items) for each in results.answered] == [
+        ("m", "m-2", 1),
+        ("default", "n", 1),
+    ]
 
 
 @pytest.mark.parametrize(

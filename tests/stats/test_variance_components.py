@@ -240,6 +240,15 @@ def test_data_without_variance_give_words(table, words):
     assert result.mean.low is None and result.mean.note
 
 
+def test_an_incomplete_design_that_is_too_large_is_refused_with_a_remedy():
+    for size, is_refused in ((1500, False), (1501, True)):
+        teams = [f"team {min(place, 1400) % 3}" for place in range(size)]
+        table = {"team": teams, "y": [float(place * 7 % 11) for place in range(size)]}
+        fitted = components(table, ["team"], "y", draws=50)
+        assert ("more than 1500 observations" in fitted.note) is is_refused
+        assert (fitted.components == ()) is is_refused
+
+
 def test_a_mixed_model_of_no_values_has_no_means_and_words():
     result = mixed_model({"a": ["x", None], "b": ["u", "v"], "y": [None, 1.0]}, "y", fixed="a", random=["b"])
 
