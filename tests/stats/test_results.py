@@ -260,8 +260,8 @@ def test_the_level_of_a_model_is_the_one_that_answered(proctor_store) -> None:
     assert [models.labels[code] for code in models.codes] == ["m-2", "n", "m"]
     assert [results.column("lang").labels[code] for code in results.column("lang").codes[:2]] == ["de", "en"]
     assert [(each.requested, each.answered, each.items) for each in results.answered] == [
-        ("m", "m-2", 1),
         ("default", "n", 1),
+        ("m", "m-2", 1),
     ]
 
 
