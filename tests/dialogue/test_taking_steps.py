@@ -56,22 +56,6 @@ def moment(heard: str = "How are you?", said: tuple[str, ...] = (), turn: int = 
     return ConversationState(prompt=heard, history=history, turn=turn, turns_left=3)
 
 
-async def test_the_other_is_the_models_user_and_the_role_its_assistant() -> None:
-    model = Listener("Well enough.")
-    templates = {"system": "You are {{ profile.name }}."}
-    made = party(model, [{"ask": {"system": "system", "history": True}}], templates=templates)
-
-    reply = await speak(made, moment("And today?", ("Hello", "Hi")))
-
-    assert reply.text == "Well enough."
-    assert [(m["role"], m["content"]) for m in model.asked[0].messages] == [
-        ("system", "You are Abe."),
-        ("user", "Hello"),
-        ("assistant", "Hi"),
-        ("user", "And today?"),
-    ]
-
-
 async def test_what_is_read_changes_the_state_and_what_is_not_in_the_state_is_forgotten() -> None:
     model = Listener('{"trust": 3, "mood": "low"}', "So so.")
     steps = [
@@ -101,18 +85,19 @@ async def test_an_answer_that_cannot_be_read_is_asked_for_again_and_then_done_wi
     assert "could not be read" in model.notes[0]
 
 
-async def test_without_something_to_go_on_with_the_side_is_to_blame() -> None:
-    made = party(Listener("x", "y"), [{"ask": "f", "read": {"a": "number"}}], templates={"f": "?"})
-
+@pytest.mark.parametrize(
+    ("answers", "step", "reason"),
+    [
+        (("x", "y"), {"ask": "f", "read": {"a": "number"}}, "unreadable_answer"),
+        (("", " \n"), {"ask": {"history": True}}, "empty_reply"),
+    ],
+)
+async def test_a_side_that_twice_gives_no_usable_answer_is_to_blame(
+    answers: tuple[str, ...], step: dict[str, Any], reason: str
+) -> None:
     with pytest.raises(BrokenRole) as broken:
-        await speak(made, moment())
-    assert (broken.value.side, broken.value.reason) == ("client", "unreadable_answer")
-
-
-async def test_a_role_that_says_nothing_twice_is_to_blame() -> None:
-    with pytest.raises(BrokenRole) as broken:
-        await speak(party(Listener("", " \n"), [{"ask": {"history": True}}]), moment())
-    assert broken.value.reason == "empty_reply"
+        await speak(party(Listener(*answers), [step], templates={"f": "?"}), moment())
+    assert (broken.value.side, broken.value.reason) == ("client", reason)
 
 
 async def test_steps_are_left_out_when_they_do_not_apply() -> None:
@@ -126,27 +111,6 @@ async def test_steps_are_left_out_when_they_do_not_apply() -> None:
     assert (await speak(made, moment(turn=2))).text == "later"
 
 
-async def test_candidates_are_collected_and_one_is_chosen() -> None:
-    model = Listener("one", "two", '{"best": 2}')
-    steps = [
-        {"set": {"candidates": "[]"}},
-        {
-            "for": "manner",
-            "in": "['warm', 'cool']",
-            "do": [
-                {"ask": "try", "into": "candidate"},
-                {"set": {"candidates": "candidates + [candidate]"}},
-            ],
-        },
-        {"ask": "try", "read": {"best": "integer 1..2"}},
-        {"set": {"reply": "candidates[best - 1]"}},
-    ]
-    made = party(model, steps, templates={"try": "{{ manner }}"})
-
-    assert (await speak(made, moment())).text == "two"
-    assert [question.messages[-1]["content"] for question in model.asked[:2]] == ["warm", "cool"]
-
-
 async def test_steps_are_repeated_until_it_is_enough() -> None:
     steps = [
         {"repeat": 5, "until": "score > 6", "do": [{"set": {"score": "score + 3"}}]},
@@ -156,26 +120,6 @@ async def test_steps_are_repeated_until_it_is_enough() -> None:
     assert (await speak(party(Listener(), steps, state={"score": 0}), moment())).text == "9"
 
 
-async def test_luck_is_the_seeds() -> None:
-    steps = [{"draw": "reply", "from": "['a', 'b', 'c', 'd', 'e', 'f']"}]
-
-    async def drawn(seed: int) -> list[str]:
-        made = party(Listener(), steps, seed=seed)
-        return [(await speak(made, moment())).text for _ in range(8)]
-
-    assert await drawn(1) == await drawn(1)
-    assert await drawn(1) != await drawn(2)
-
-
-async def test_weights_decide_how_often_something_is_drawn() -> None:
-    made = party(Listener(), [{"draw": "reply", "from": '{"often": 99, "never": 0, "seldom": 1}'}])
-
-    drawn = [(await speak(made, moment())).text for _ in range(300)]
-
-    assert "never" not in drawn
-    assert drawn.count("often") > 250
-
-
 async def test_a_role_may_end_with_words_or_with_a_word_that_is_not_said() -> None:
     leaving = [{"set": {"reply": "'Goodbye.'"}}, {"end": "left", "when": "turn > 1"}]
     ended = await speak(party(Listener(), leaving), moment(turn=2))
@@ -183,12 +127,6 @@ async def test_a_role_may_end_with_words_or_with_a_word_that_is_not_said() -> No
 
     assert (ended.text, ended.ends) == ("Goodbye.", "left")
     assert (silent.text, silent.ends) == ("", "ended")
-
-
-async def test_names_before_and_other_peoples_words_behind_a_reply_are_taken_off() -> None:
-    model = Listener('**Client:** "I am tired."\nTherapist: And why?')
-
-    assert (await speak(party(model, [{"ask": {"history": True}}]), moment())).text == "I am tired."
 
 
 async def test_what_is_said_to_a_role_is_never_run_as_a_template() -> None:
@@ -288,21 +226,16 @@ async def test_a_server_is_sent_the_conversation_and_its_answer_is_the_reply() -
         ({"message": {"content": "nested"}}, "nested"),
         ({"reply": "  ", "text": 7, "answer": "third"}, "third"),
         ((299, '{"reply": "still good"}'), "still good"),
+        ({"tool_calls": [{"name": "look"}], "reply": "Nothing to look at."}, "Nothing to look at."),
+        ({"end": 1, "reply": "It ends only where it says true."}, "It ends only where it says true."),
+        ({"end": True, "reply": "Bye"}, "Bye"),
     ],
 )
 async def test_the_reply_of_a_server_is_found_in_what_it_answers(answer: object, text: str) -> None:
     world = World(answer)
     async with world.serve() as url:
-        assert (await speak(party(Listener(), [{"http": f"'{url}'"}]), moment())).text == text
-
-
-@pytest.mark.parametrize(
-    ("answer", "ends"), [({"end": True, "reply": "Bye"}, "ended"), ({"end": 1, "reply": "x"}, "")]
-)
-async def test_a_server_ends_the_session_by_saying_exactly_so(answer: object, ends: str) -> None:
-    world = World(answer)
-    async with world.serve() as url:
-        assert (await speak(party(Listener(), [{"http": f"'{url}'"}]), moment())).ends == ends
+        reply = await speak(party(Listener(), [{"http": f"'{url}'"}]), moment())
+    assert (reply.text, reply.ends) == (text, "ended" if text == "Bye" else "")
 
 
 @pytest.mark.parametrize("status", [300, 404, 500])
@@ -360,13 +293,6 @@ async def test_a_server_calls_tools_and_changes_the_world_until_it_answers_with_
     assert world.bodies[0]["tools"] == tools.definitions()
 
 
-async def test_calls_of_tools_without_tools_are_ignored() -> None:
-    world = World({"tool_calls": [{"name": "look"}], "reply": "Nothing to look at."})
-    async with world.serve() as url:
-        reply = await speak(party(Listener(), [{"http": f"'{url}'"}]), moment())
-    assert reply.text == "Nothing to look at."
-
-
 @pytest.mark.parametrize(("into", "text"), [({}, "typed"), ({"into": "aside"}, "")])
 async def test_a_person_is_asked_with_the_text_of_a_template(into: dict[str, str], text: str) -> None:
     questions = list[str]()
@@ -404,12 +330,6 @@ async def test_a_role_takes_at_most_two_hundred_steps_in_one_turn() -> None:
             assert raised.value.reason == "endless_role"
         else:
             assert (await speak(made, moment())).text == "done"
-
-
-async def test_steps_after_the_one_that_ends_are_not_taken() -> None:
-    made = party(Listener(), [{"end": "left"}, {"set": {"n": "1"}}], state={"n": 0})
-    assert (await speak(made, moment())).ends == "left"
-    assert made.state == {"n": 0}
 
 
 @pytest.mark.parametrize(
@@ -531,7 +451,8 @@ async def test_tools_are_offered_with_the_conversation_and_their_calls_stand_bef
     ("text", "cleaned"),
     [("Client: Hello", "Hello"), ("**client**: Hello", "Hello"), ("Hello\n Therapist: And?", "Hello"),
      ('"Hello"', "Hello"), ('"', '"'), ('"a" and "b"', '"a" and "b"'),
-     ('say "a"', 'say "a"'), ("x" * 20_000, "x" * 20_000)],
+     ('say "a"', 'say "a"'), ('**Client:** "I am tired."\nTherapist: And why?', "I am tired."),
+     ("x" * 20_000, "x" * 20_000)],
 )  # fmt: skip
 def test_a_reply_is_cleaned(text: str, cleaned: str) -> None:
     listener = Listener()

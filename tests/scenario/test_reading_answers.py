@@ -1,12 +1,13 @@
 """What is read from what models write: sections, numbers, words, and what is missing."""
 
 import time
+from typing import Any
 
 import pytest
 
 from proctor.scenario.definition import Measure, ScenarioEvent, TextCondition
-from proctor.scenario.metrics import read_text, typed
-from proctor.scenario.prompts import is_yes, listed, sections, unlabelled
+from proctor.scenario.metrics import read_text
+from proctor.scenario.prompts import is_yes, sections, unlabelled
 from proctor.scenario.simulation import events_of_turn, holds
 
 LABELS = ("LONG-TERM GOALS", "REASONING", "ACTION")
@@ -30,13 +31,10 @@ def test_sections_are_found_however_they_are_marked(text):
 
 
 def test_a_word_in_the_middle_of_a_sentence_is_no_heading():
+    assert sections("I would rather wait.", LABELS) == {}
     found = sections("ACTION: The action: none of it. We take action", LABELS)
 
     assert found == {"ACTION": "The action: none of it. We take action"}
-
-
-def test_text_without_sections_has_none():
-    assert sections("I would rather wait.", LABELS) == {}
 
 
 @pytest.mark.parametrize(
@@ -44,50 +42,6 @@ def test_text_without_sections_has_none():
 )
 def test_yes_is_yes(said, yes):
     assert is_yes(said) is yes
-
-
-def test_lists_come_in_several_shapes():
-    assert listed("- port\n- ferry") == ["port", "ferry"]
-    assert listed("port, ferry") == ["port", "ferry"]
-
-
-def regex(kind, pattern, **more):
-    return Measure(type=kind, method="regex", pattern=pattern, **more)
-
-
-@pytest.mark.parametrize(
-    ("rule", "text", "value"),
-    [
-        (regex("integer", r"level:\s*(\S+)"), "level: 3, later Level: 7", 7),
-        (regex("integer", r"level:\s*(\S+)"), "level: high", None),
-        (regex("integer", r"level:\s*([\d.]+)"), "level: 7.5", None),
-        (regex("integer", r"level"), "nothing", None),
-        (regex("float", r"limit (\S+)"), "limit 10^25", 1e25),
-        (regex("float", r"cost ([\d,.]+)"), "cost 1,250.5", 1250.5),
-        (regex("float", r"(-?\d+) degrees"), "-4 degrees", -4.0),
-        (regex("float", r"level: (\d+)", range=(0, 10)), "level: 11", None),
-        (regex("float", r"level: (\d+)", aggregation="max"), "level: 8 level: 3", 8.0),
-        (regex("float", r"level: (\d+)", aggregation="sum"), "level: 8 level: 3", 11.0),
-        (regex("boolean", r"signed: (\w+)"), "signed: no", False),
-        (regex("boolean", r"signed: (\w+)"), "signed: perhaps", None),
-        (regex("boolean", r"war"), "peace", False),
-        (regex("boolean", r"war"), "there is war", True),
-        (regex("string", r"mood: (\w+)", categories=("calm", "tense")), "mood: TENSE", "tense"),
-        (regex("string", r"mood: (\w+)", categories=("calm", "tense")), "mood: odd", None),
-        (Measure(method="keyword", keywords=("talk",), type="integer"), "talk, Talk and talking", 2),
-        (Measure(method="keyword", keywords=("talk",), type="integer"), "silence", 0),
-        (Measure(method="keyword", keywords=("talk",), scoring="density"), "we talk now today", 25.0),
-        (Measure(method="manual"), "whatever", None),
-    ],
-)
-def test_a_value_has_its_type_or_is_missing(rule, text, value):
-    found = read_text(rule, text)
-
-    assert found == value and type(found) is type(value)
-
-
-def test_an_answer_that_is_no_number_is_missing_and_not_zero():
-    assert typed(Measure(type="float", method="model"), "unknown") is None
 
 
 @pytest.mark.parametrize(
@@ -175,3 +129,71 @@ def test_blanks_do_not_make_reading_slow(text: str) -> None:
     unlabelled(text, ["Decision"])
     # Quadratic time would be a minute.
     assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "value"),
+    [
+        ({"pattern": r"a (\S+)"}, "a 1,250.5", 1250.5),
+        ({"pattern": r"a (.+)"}, "a 10^3", 1000.0),
+        ({"pattern": r"a (.+)"}, "a −3 %", -3.0),
+        ({"pattern": r"a (.+)"}, "a nothing", None),
+        ({"pattern": r"a (.+)"}, "a 10 000 000 people", 10_000_000.0),
+        ({"pattern": r"a (.+)"}, "a 7 of 10", 7.0),
+        ({"pattern": r"a (.+)"}, "a 5, 6 or 7", 5.0),
+        ({"pattern": r"a (.+)"}, "a 12, 15", 12.0),
+        # What could be two numbers is none.
+        ({"pattern": r"a (.+)"}, "a 3,5", None),
+        ({"pattern": r"a (.+)"}, "a 12,15", None),
+        ({"pattern": r"a (.+)"}, "a 0,500", None),
+        ({"pattern": r"a (.+)"}, "a 1.250,5", None),
+        ({"pattern": r"a (\d+)"}, "a 1 a 7 a 3", 3.0),
+        ({"pattern": r"a (\d+)", "aggregation": "max"}, "a 1 a 7 a 3", 7.0),
+        ({"pattern": r"a (\d+)", "aggregation": "sum"}, "a 1 a 7 a 3", 11.0),
+        ({"pattern": r"a (\d+)", "range": (1, 7)}, "a 7", 7.0),
+        ({"pattern": r"a (\d+)", "range": (1, 7)}, "a 1", 1.0),
+        ({"pattern": r"a (\d+)", "range": (1, 7)}, "a 8", None),
+        ({"pattern": r"a (\d+)", "range": (1, 7)}, "a 0", None),
+        ({"pattern": r"a (\d+)|b (\d+)"}, "B 4", 4.0),
+        ({"pattern": r"\d+"}, "x 12", 12.0),
+        ({"pattern": r"a (\S+)", "type": "integer"}, "a 2.0", 2),
+        ({"pattern": r"a (\S+)", "type": "integer"}, "a 2.5", None),
+        ({"pattern": r"a (\w+)", "type": "boolean"}, "a yes", True),
+        ({"pattern": r"a (\w+)", "type": "boolean"}, "a no", False),
+        ({"pattern": r"a (\w+)", "type": "boolean"}, "a cat", None),
+        ({"pattern": r"cat", "type": "boolean"}, "a cat", True),
+        ({"pattern": r"cat", "type": "boolean"}, "a dog", False),
+        ({"pattern": r"a (\w+)", "type": "boolean"}, "nothing of the kind", None),
+        ({"pattern": r"(deal|treaty) (signed|sealed)", "type": "boolean"}, "The treaty sealed it.", True),
+        ({"pattern": r"(deal|treaty) (signed|sealed)", "type": "boolean"}, "They quarrel.", False),
+        ({"pattern": r"deal.*?(signed|sealed)", "type": "boolean"}, "a deal was signed", True),
+        ({"pattern": r"a (\w+)", "type": "string"}, "a cat", "cat"),
+        ({"pattern": r"a (.+)", "type": "string", "categories": ("Cat", "Dog")}, "a `cat`", "Cat"),
+        ({"pattern": r"a (.+)", "type": "string", "categories": ("Cat", "Dog")}, "a big dog", "Dog"),
+        ({"pattern": r"a (.+)", "type": "string", "categories": ("Cat", "Dog")}, "a cat and dog", None),
+        ({"pattern": ""}, "a 1", None),
+        ({"method": "manual", "pattern": r"(\d)"}, "1", None),
+        ({"method": "keyword", "keywords": ("ab", "c")}, "ab AB abc c", 3),
+        ({"method": "keyword", "keywords": ("", "ab")}, "ab x", 1),
+        ({"method": "keyword", "keywords": ()}, "ab", 0),
+        ({"method": "keyword", "keywords": ("ab",), "scoring": "presence"}, "ab ab", 1),
+        ({"method": "keyword", "keywords": ("ab",), "scoring": "presence"}, "x", 0),
+        ({"method": "keyword", "keywords": ("ab",), "type": "boolean"}, "ab ab", True),
+        ({"method": "keyword", "keywords": ("ab",), "scoring": "density"}, "ab x y z", 25.0),
+        ({"method": "keyword", "keywords": ("ab",), "scoring": "density"}, "", None),
+        ({"method": "keyword", "keywords": ("ab",), "range": (0, 1)}, "ab ab", None),
+        ({"method": "keyword", "keywords": ("費",)}, "渡船費用", 1),
+        ({"method": "keyword", "keywords": ("合作",), "scoring": "density"}, "我们合作很好合作好。", 200 / 9),
+        # The ends of a word decide whether it may stand inside another.
+        ({"method": "keyword", "keywords": ("A合",)}, "BA合", 0),
+        ({"method": "keyword", "keywords": ("A合",)}, "A合B", 1),
+        ({"method": "keyword", "keywords": ("合A",)}, "B合A", 1),
+        ({"method": "keyword", "keywords": ("合A",)}, "合AB", 0),
+        ({"method": "keyword", "keywords": ("a.b",)}, "a.b axb a.bc", 1),
+    ],
+)
+def test_the_value_of_a_metric_in_a_text_has_its_type_or_is_missing(
+    rule: dict[str, Any], text: str, value: object
+) -> None:
+    read = read_text(Measure(**rule), text)
+    assert read == value and type(read) is type(value)

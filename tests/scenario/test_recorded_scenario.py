@@ -11,7 +11,7 @@ from stage import PLAIN, Stage, prompt_of
 
 from proctor.model import Request
 from proctor.scenario import metrics
-from proctor.scenario.definition import Measure, scenario_of
+from proctor.scenario.definition import scenario_of
 from proctor.scenario.simulation import _find
 from recorded_files import check
 
@@ -159,57 +159,6 @@ def test_which_actor_a_model_means(written: str, short: str | None) -> None:
     actors = list(scenario_of({**PLAIN, "actors": ACTORS}).actors.values())
     found = _find(actors, written)
     assert (found.short_name if found else None) == short
-
-
-def measure(**settings: Any) -> Measure:
-    return Measure(**settings)
-
-
-@pytest.mark.parametrize(
-    ("rule", "text", "value"),
-    [
-        ({"pattern": r"a (\S+)"}, "a 1,250.5", 1250.5),
-        ({"pattern": r"a (.+)"}, "a 10^3", 1000.0),
-        ({"pattern": r"a (.+)"}, "a −3 %", -3.0),
-        ({"pattern": r"a (.+)"}, "a nothing", None),
-        ({"pattern": r"a (\d+)"}, "a 1 a 7 a 3", 3.0),
-        ({"pattern": r"a (\d+)", "aggregation": "max"}, "a 1 a 7 a 3", 7.0),
-        ({"pattern": r"a (\d+)", "aggregation": "sum"}, "a 1 a 7 a 3", 11.0),
-        ({"pattern": r"a (\d+)", "aggregation": "last"}, "a 1 a 7 a 3", 3.0),
-        ({"pattern": r"a (\d+)", "range": (1, 7)}, "a 7", 7.0),
-        ({"pattern": r"a (\d+)", "range": (1, 7)}, "a 1", 1.0),
-        ({"pattern": r"a (\d+)", "range": (1, 7)}, "a 8", None),
-        ({"pattern": r"a (\d+)", "range": (1, 7)}, "a 0", None),
-        ({"pattern": r"a (\d+)|b (\d+)"}, "B 4", 4.0),
-        ({"pattern": r"\d+"}, "x 12", 12.0),
-        ({"pattern": r"a (\S+)", "type": "integer"}, "a 2.0", 2),
-        ({"pattern": r"a (\S+)", "type": "integer"}, "a 2.5", None),
-        ({"pattern": r"a (\w+)", "type": "boolean"}, "a yes", True),
-        ({"pattern": r"a (\w+)", "type": "boolean"}, "a no", False),
-        ({"pattern": r"a (\w+)", "type": "boolean"}, "a cat", None),
-        ({"pattern": r"cat", "type": "boolean"}, "a cat", True),
-        ({"pattern": r"cat", "type": "boolean"}, "a dog", False),
-        ({"pattern": r"a (\w+)", "type": "string"}, "a cat", "cat"),
-        ({"pattern": r"a (.+)", "type": "string", "categories": ("Cat", "Dog")}, "a `cat`", "Cat"),
-        ({"pattern": r"a (.+)", "type": "string", "categories": ("Cat", "Dog")}, "a big dog", "Dog"),
-        ({"pattern": r"a (.+)", "type": "string", "categories": ("Cat", "Dog")}, "a cat and dog", None),
-        ({"pattern": ""}, "a 1", None),
-        ({"method": "manual", "pattern": r"(\d)"}, "1", None),
-        ({"method": "keyword", "keywords": ("ab", "c")}, "ab AB abc c", 3),
-        ({"method": "keyword", "keywords": ("", "ab")}, "ab x", 1),
-        ({"method": "keyword", "keywords": ()}, "ab", 0),
-        ({"method": "keyword", "keywords": ("ab",), "scoring": "presence"}, "ab ab", 1),
-        ({"method": "keyword", "keywords": ("ab",), "scoring": "presence"}, "x", 0),
-        ({"method": "keyword", "keywords": ("ab",), "type": "boolean"}, "ab ab", True),
-        ({"method": "keyword", "keywords": ("ab",), "scoring": "density"}, "ab x y z", 25.0),
-        ({"method": "keyword", "keywords": ("ab",), "scoring": "density"}, "", None),
-        ({"method": "keyword", "keywords": ("ab",), "range": (0, 1)}, "ab ab", None),
-        ({"method": "keyword", "keywords": ("費",)}, "渡船費用", 1),
-    ],
-)
-def test_the_value_of_a_metric_in_a_text(rule: dict[str, Any], text: str, value: object) -> None:
-    read = metrics.read_text(measure(**rule), text)
-    assert read == value and type(read) is type(value)
 
 
 def test_metrics_of_the_beginning_are_those_of_the_world_that_need_no_model() -> None:

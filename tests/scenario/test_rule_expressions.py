@@ -245,6 +245,14 @@ def test_the_value_of_an_actor_that_has_none_is_missing():
         ("n = open(1)", "there is no function `open`", 5, "There are: min, max"),
         ("n = (1", "cannot be read", 6, ""),
         ("n = 1\nm = 2", "a rule is one line", 1, "Make a list entry of each line."),
+        ("n = (lambda: 1)()", "not part of the language", 5, ""),
+        ("n = [1 for x in (1, 2)]", "not part of the language", 5, ""),
+        ("n = n.__class__", "`n` has no value of `__class__`", 5, ""),
+        ("n = ().__class__", "not part of the language", 5, ""),
+        ("n = __import__('os')", "there is no function `__import__`", 5, ""),
+        ("n = f'{m}'", "not part of the language", 5, ""),
+        ("n = 1; m = 2", "cannot be read", 6, ""),
+        ("n = " + "-" * 400 + "1", "too long", 5, ""),
         *(
             (f"n = {name}({arguments})", f"`{name}` has other arguments", 5, "")
             for name in ("abs", "floor", "ceil", "sqrt", "exp", "log")
@@ -282,7 +290,3 @@ def test_a_rule_has_a_limit_in_characters_and_in_parts():
     with pytest.raises(ExpressionError, match="too long") as raised:
         parse_rule("n = 1" + "+1" * (parts + 1), NAMES)
     assert raised.value.column == 5
-
-
-def test_a_comment_is_no_part_of_a_rule():
-    assert parse_rule("n = 1 # if x", NAMES).condition is None

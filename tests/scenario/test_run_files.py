@@ -3,10 +3,11 @@
 import json
 
 import pytest
-from stage import Stage
+from stage import PLAIN, Stage
 
-from proctor.scenario.run_files import _level, documents
-from proctor.scenario.state import CheckCounts, ScenarioRun
+from proctor.scenario.definition import scenario_of
+from proctor.scenario.run_files import documents
+from proctor.scenario.state import CheckCounts, ScenarioRun, ScenarioTurn
 
 CHECKS = {"world_state_coherence": {"severity": "low"}}
 
@@ -106,10 +107,10 @@ def test_verdicts_that_cannot_be_read_are_never_no_issues(counts, text):
 @pytest.mark.parametrize(
     ("warning", "critical", "value", "level"),
     [
-        (5, 8, 4.9, ""),
+        (5, 8, 4, ""),
         (5, 8, 5, "warning"),
         (5, 8, 8, "critical"),
-        (5, 2, 5.1, ""),
+        (5, 2, 6, ""),
         (5, 2, 5, "warning"),
         (5, 2, 2, "critical"),
         (5, 5, 6, "critical"),
@@ -117,9 +118,15 @@ def test_verdicts_that_cannot_be_read_are_never_no_issues(counts, text):
         (5, None, 5, "warning"),
         (None, 5, 5, "critical"),
         (None, None, 5, ""),
-        (5, 8, "high", ""),
         (5, 8, None, ""),
     ],
 )
 def test_a_value_has_the_level_of_the_threshold_it_has_reached(warning, critical, value, level):
-    assert _level(warning, critical, value) == level
+    rule = {"type": "integer", "warning_threshold": warning, "critical_threshold": critical}
+    scenario = scenario_of({**PLAIN, "metrics": {"trust": rule}})
+    turn = ScenarioTurn(number=1, world_state="w", decisions={}, metrics={"trust": value})
+    run = ScenarioRun(item_id="1", label="l", seed=1, total_turns=1, turns=(turn,))
+
+    text = documents(scenario, run)["metrics.json"]
+
+    assert [name for name in ("warning", "critical") if f'"{name}"' in text] == [level][: bool(level)]

@@ -7,7 +7,6 @@ from stage import PLAIN, Stage, prompt_of
 
 from proctor.errors import ModelError
 from proctor.scenario.run_files import turn_report
-from proctor.scenario.state import turn_as_plain, turn_of
 
 THIRD = {"name": "Council", "short_name": "council", "llm_model": "model-council"}
 
@@ -32,7 +31,7 @@ async def test_nobody_is_told_what_is_private_to_another():
     assert not any("SECRET" in text or "PORT-GOAL" in text for text in stage.asked("narrator"))
 
 
-async def test_no_actor_sees_what_another_decides_in_the_same_turn():
+async def test_no_actor_sees_what_another_decides_in_the_same_turn_and_nobody_why():
     stage = Stage(lambda r: "REASONING: SLY\nACTION: DEED-OF-" + r.model if r.model != "narrator" else None)
 
     await stage.play()
@@ -41,21 +40,14 @@ async def test_no_actor_sees_what_another_decides_in_the_same_turn():
 
     assert not any("DEED-OF" in prompt_of(r) for r in first if r.model != "narrator")
     assert "DEED-OF-model-port" in stage.asked("model-ferry")[1]
-    assert not any("SLY" in text for text in stage.asked("model-ferry"))
+    narrated = stage.asked("narrator")[0]
+    assert "DEED-OF-model-port" in narrated and "DEED-OF-model-ferry" in narrated
+    assert not any("SLY" in text for text in (*stage.asked("model-ferry"), narrated))
 
 
-async def test_the_narrator_is_told_what_everyone_does_and_not_why():
-    stage = Stage(lambda r: "REASONING: SLY\nACTION: DEED-OF-" + r.model if r.model != "narrator" else None)
-
-    await stage.play()
-
-    (asked,) = stage.asked("narrator")
-    assert "DEED-OF-model-port" in asked and "DEED-OF-model-ferry" in asked
-    assert "SLY" not in asked
-
-
-async def test_a_talk_of_this_turn_is_known_to_both_when_they_decide():
-    stage = Stage(_talking, enable_bilateral_communication=True)
+async def test_a_talk_of_this_turn_is_known_to_both_when_they_decide_and_to_no_one_else():
+    actors = {**PLAIN["actors"], "council": THIRD}
+    stage = Stage(_talking, enable_bilateral_communication=True, actors=actors)
 
     turn = await stage.play()
 
@@ -65,25 +57,9 @@ async def test_a_talk_of_this_turn_is_known_to_both_when_they_decide():
     (talk,) = turn.talks
     assert talk.participants == ("port", "ferry")
     assert dict(talk.notes) == {"port": "THEY-ARE-WEAK", "ferry": "HM"}
-
-
-async def test_a_third_party_never_hears_of_a_talk():
-    actors = {**PLAIN["actors"], "council": THIRD}
-    stage = Stage(_talking, enable_bilateral_communication=True, actors=actors)
-
-    await stage.play(2)
-
     heard = stage.asked("model-council") + stage.asked("narrator")
     assert not any("LET-US-SPLIT-IT" in text for text in heard)
-
-
-async def test_talks_are_held_only_where_they_are_enabled():
-    stage = Stage(_talking)
-
-    turn = await stage.play()
-
-    assert turn.talks == ()
-    assert len(stage.requests) == 3
+    assert (await Stage(_talking).play()).talks == (), "talks are held only where they are enabled"
 
 
 async def test_a_coalition_needs_everyone_who_is_asked():
@@ -179,15 +155,6 @@ async def test_each_turn_is_put_in_short_once():
     assert [text.split("# Turn ")[1][0] for text in summaries] == ["1", "2", "3", "4"]
 
 
-async def test_metrics_are_read_from_the_new_state_of_the_world():
-    metrics = {"trust": {"type": "integer", "method": "regex", "pattern": r"trust: (\d+)"}}
-    stage = Stage(lambda r: "UPDATED STATE: trust: 7" if r.model == "narrator" else None, metrics=metrics)
-
-    turn = await stage.play()
-
-    assert turn.metrics == {"trust": 7}
-
-
 async def test_a_model_that_reads_a_metric_is_paid_for_like_any_other():
     metrics = {"trust": {"type": "float", "method": "model", "model": "reader"}}
     stage = Stage(lambda r: "It is hard to say.\n**6.5**" if r.model == "reader" else None, metrics=metrics)
@@ -232,8 +199,9 @@ async def test_a_run_may_end_as_soon_as_a_condition_holds():
     assert stage.simulation.verdict(run_of(stage)).is_over
 
 
-async def test_a_model_that_says_nothing_has_failed():
-    stage = Stage(lambda r: "  " if r.model == "model-ferry" else None)
+@pytest.mark.parametrize("said", ["  ", "<think>and so on"])
+async def test_a_model_that_says_nothing_has_failed(said):
+    stage = Stage(lambda r: said if r.model == "model-ferry" else None)
 
     with pytest.raises(ModelError, match="said nothing"):
         await stage.play()
@@ -250,14 +218,6 @@ async def test_each_question_has_a_seed_of_its_own_that_another_run_repeats():
     seeds = [(r.model, r.seed) for r in one.requests]
     assert sorted(seeds) == sorted((r.model, r.seed) for r in other.requests)
     assert len(set(seeds)) == len(seeds)
-
-
-async def test_a_turn_comes_back_from_its_plain_form_as_it_was():
-    stage = Stage(_talking, enable_bilateral_communication=True)
-
-    turn = await stage.play()
-
-    assert turn_of(turn_as_plain(turn)) == turn
 
 
 async def test_when_one_decision_fails_the_others_are_stopped():
@@ -334,13 +294,6 @@ async def test_notes_never_stand_in_for_an_answer_in_a_private_talk():
 
     assert not any("SLY-NOTE" in text for text in stage.asked("model-port"))
     assert turn.talks[0].notes["ferry"] == "SLY-NOTE"
-
-
-async def test_a_model_that_only_thinks_has_said_nothing():
-    stage = Stage(lambda r: "<think>and so on" if r.model == "model-port" else None)
-
-    with pytest.raises(ModelError, match="said nothing"):
-        await stage.play()
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,9 @@ import pytest
 from stage import PLAIN, Stage, prompt_of
 
 from proctor.scenario.definition import scenario_of
-from proctor.scenario.expressions import ExpressionError, parse_rule
 from proctor.scenario.run_files import documents
 from proctor.scenario.state import ScenarioRun, turn_as_plain, turn_of
-from proctor.scenario.world import ScenarioWorld, names_of
+from proctor.scenario.world import ScenarioWorld
 
 VARIABLES = {
     "treasury": {"type": "number", "initial": 100, "range": [0, 1000], "unit": "gold"},
@@ -45,41 +44,27 @@ def computed(*rules, turn=1, metrics=None, events=(), settings=None, seed=1, **c
 @pytest.mark.parametrize(
     ("rule", "name", "value"),
     [
-        ('treasury -= 5 if vote.port == "no"', "treasury", 100),
         ('treasury -= 5 if vote.port == "yes"', "treasury", 95),
-        ("treasury -= 5 * ships if turn >= 1 and not at_war", "treasury", 85),
         ("treasury = 5000", "treasury", 1000),
         ("treasury -= 101", "treasury", 0),
-        ("treasury *= 1.1", "treasury", pytest.approx(110)),
-        ("treasury /= 4 if treasury > 50", "treasury", 25),
-        ("treasury = 1 if at_war else 2", "treasury", 2),
-        ("treasury = (1 if at_war else 2) if true", "treasury", 2),
         ("ships += 0.6", "ships", 4),
-        ("ships = floor(7 / 2) + 2 ** 3 - 7 % 4", "ships", 8),
         ("at_war = treasury > 99 or event('storm')", "at_war", True),
         ('season = "winter" if season in ["spring"]', "season", "winter"),
-        ('treasury = count(vote, "yes")', "treasury", 2),
         ('vote.ferry = "no"', "vote.ferry", "no"),
-        ('treasury = 7 if of(vote, "port") == "yes"', "treasury", 7),
-        ("treasury = clamp(tax, 12, 15) + min(1, 2, 3) + abs(-4)", "treasury", 17),
         ("treasury += mood", "treasury", 104),
-        ("treasury = 1 if 0 < ships < 5", "treasury", 1),
     ],
 )
-def test_rules_compute_the_variables(rule, name, value):
+def test_rules_compute_the_variables_within_their_ranges(rule, name, value):
     update = computed(rule, metrics={"mood": 4})
 
     assert update.values[name] == value
     assert update.notes == ()
 
 
-def test_rules_are_computed_in_their_order():
-    assert computed("ships += 1", "ships *= 10").values["ships"] == 40
-
-
 def test_events_of_the_turn_and_a_seeded_chance_are_part_of_the_rules():
     assert computed("ships -= 1 if event('storm')", events=["storm"]).values["ships"] == 2
     assert computed("ships -= 1 if event('storm')").values["ships"] == 3
+    assert computed("ships += 1", "ships *= 10").values["ships"] == 40, "rules are computed in their order"
     drawn = {computed("treasury = 1000 * random()", seed=seed).values["treasury"] for seed in range(20)}
     assert len(drawn) == 20
     assert computed("treasury = random()", seed=3) == computed("treasury = random()", seed=3)
@@ -105,52 +90,6 @@ def test_a_rule_without_a_value_changes_nothing_and_is_noted(rule, why):
     else:
         (note,) = update.notes
         assert f"rule `{rule}` was not applied" in note and why in note
-
-
-@pytest.mark.parametrize(
-    ("rule", "problem", "column"),
-    [
-        ("tresury -= 5", "there is no variable or metric `tresury`", 1),
-        ("treasury -= tx", "there is no variable or metric `tx`", 13),
-        ('treasury -= 5 if vote.port == "maybe"', "`vote` is never `maybe`", 31),
-        ('season = "autumn"', "`season` is never `autumn`", 10),
-        ("treasury = at_war", "`treasury` is a number, and this is a boolean", 12),
-        ("at_war += true", "`at_war` is a boolean; only `=` sets it", 8),
-        ("treasury = ships + season", "a number is needed here, and this is a text", 20),
-        ("treasury -= 5 if ships", "a condition is true or false", 18),
-        ("treasury = vote", "`vote` has a value for each actor", 12),
-        ('vote = "no"', "`vote` has a value for each actor", 1),
-        ('vote.nobody = "no"', "there is no actor `nobody`", 6),
-        ("treasury = vote.nobody", "`vote` has no value of `nobody`", 12),
-        ("treasury -= (5", "cannot be read", None),
-        ("treasury -=", "something is missing here", 12),
-        ("treasury -= 5 if", "something is missing here", 17),
-        ("treasury", "a rule assigns a value", 1),
-        ("treasury = event('flood')", "`event` needs the name of an event", 18),
-        ("treasury = max(1)", "`max` has other arguments", 12),
-        ("treasury = tan(1)", "there is no function `tan`", 12),
-        ("treasury = (lambda: 1)()", "not part of the language", 12),
-        ("treasury = [1 for x in (1, 2)]", "not part of the language", 12),
-        ("treasury = ships.__class__", "`ships` has no value of `__class__`", 12),
-        ("treasury = ().__class__", "not part of the language", 12),
-        ("treasury = __import__('os')", "there is no function `__import__`", 12),
-        ("treasury = f'{ships}'", "not part of the language", 12),
-        ("treasury = (ships := 4)", "not part of the language", None),
-        ("treasury = 1; ships = 2", "cannot be read", None),
-        ("treasury = " + "-" * 400 + "1", "too long", None),
-        ("treasury = " + "(" * 400 + "1" + ")" * 400, "", None),
-        ("treasury = 1 if true\nships = 2", "a rule is one line", 1),
-    ],
-)
-def test_a_rule_that_cannot_be_computed_is_refused_at_its_place(rule, problem, column):
-    plain = {**PLAIN, "variables": VARIABLES, "metrics": METRICS, "events": EVENTS}
-
-    with pytest.raises(ExpressionError) as refused:
-        parse_rule(rule, names_of(scenario_of(plain)))
-
-    assert problem in str(refused.value)
-    if column is not None:
-        assert refused.value.column == column
 
 
 async def test_actors_set_variables_and_the_narrator_reads_what_the_rules_made_of_them():
@@ -187,15 +126,6 @@ async def test_actors_set_variables_and_the_narrator_reads_what_the_rules_made_o
     files = documents(stage.scenario, run)
     assert "- treasury: 95" in files["world-state-001.md"]
     assert "port sets vote.port = no" in files["scenario.log"]
-
-
-async def test_a_scenario_without_variables_has_the_prompts_it_had():
-    stage = Stage()
-
-    await stage.play()
-
-    assert not any("alues" in prompt_of(request) or "SET" in prompt_of(request) for request in stage.requests)
-    assert "variables" not in turn_as_plain(stage.turns[0])
 
 
 async def test_several_actors_talk_in_a_room_and_hear_each_other_and_nobody_else_does():
@@ -253,21 +183,6 @@ def test_a_rule_cannot_give_a_variable_a_value_that_it_does_not_have():
         assert update.values["season"] == season
         note = "rule `turn of the year` was not applied: autumn is no value of `season`"
         assert update.notes == ((note,) if season == "spring" else ())
-
-
-def test_what_actors_set_is_noted_and_what_they_cannot_set_stays():
-    settings = {"port": {"tax": 12.5, "at_war": True}, "ferry": {"vote.ferry": None}}
-    update = computed("treasury += tax", settings=settings)
-    assert (update.values["tax"], update.values["treasury"], update.values["vote.ferry"]) == (
-        12.5,
-        112.5,
-        "yes",
-    )
-    assert update.notes == (
-        "port sets tax = 12.5",
-        "port sets at_war = true",
-        "ferry gives vote.ferry a value that it cannot have; it stays as it is",
-    )
 
 
 def test_what_an_actor_sees_and_sets():
