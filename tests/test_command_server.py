@@ -1,6 +1,5 @@
 """Commands in forks do what commands started by a shell do."""
 
-import json
 import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -25,11 +24,7 @@ def result(done):
 @pytest.mark.parametrize(
     "words",
     [
-        ["--version"],
         ["--help"],
-        ["runs", "--json"],
-        ["batch", "--help"],
-        ["show", "nothing"],
         ["bacth"],
         ["batch", "plan.yaml", "--dry-run", "--json"],
     ],
@@ -70,30 +65,6 @@ def test_several_commands_run_at_the_same_time(proctor):
         assert proctor("abort-run", "long").returncode == 0
 
     assert running.result().returncode == 3
-
-
-def test_a_command_that_takes_too_long_is_killed(proctor, command_server):
-    (proctor.folder / "slow.yaml").write_text("{latency_seconds: 60, rules: [{reply: late}]}")
-    words = ("batch", write(proctor, "long", "slow"))
-
-    with pytest.raises(subprocess.TimeoutExpired):
-        command_server.run(words, folder=proctor.folder, environment=proctor.environment, timeout=2)
-
-    eventually(lambda: [run["status"] for run in proctor.json("runs")["runs"]] == ["interrupted"])
-
-
-def test_a_program_that_forwards_ends_as_the_command_ends(proctor):
-    def run(*words):
-        return subprocess.run(
-            [*proctor.program, *words],
-            cwd=proctor.folder,
-            env=proctor.environment,
-            capture_output=True,
-            text=True,
-        )
-
-    assert json.loads(run("runs", "--json").stdout) == {"runs": []}
-    assert result(run("bacth")) == result(proctor("bacth"))
 
 
 def test_who_kills_a_program_that_forwards_kills_the_command(proctor):

@@ -14,9 +14,19 @@ from proctor.agents import agent_names
 from proctor.agents.scripted import KINDS
 from proctor.cli.main import COMMANDS
 from proctor.config import ENCRYPTION, EVALUATION, SECTIONS, SERVE, TOKEN, WATCH
+from proctor.dialogue import steps
 from proctor.jobs.coding.plan import read_plan
 from proctor.jobs.coding.schema import json_schema
+from proctor.jobs.dialogue.plan import read_simulation
+from proctor.jobs.dialogue.roles import ROLE_KEYS, Roles
+from proctor.jobs.dialogue.schema import CONFIG_KEYS
+from proctor.jobs.evaluation import state as evaluation
+from proctor.jobs.evaluation.ground_truth import read_dataset
+from proctor.jobs.evaluation.request import EvaluationPlan, EvaluationRequest, read_evaluation
+from proctor.judging import rubric_names
 from proctor.models.providers import PROVIDERS
+from proctor.plan.validate import names_of
+from proctor.stats.results import FIGURES, PAIRINGS
 from proctor.store.tables import COLUMNS
 
 ROOT = Path(__file__).parents[1]
@@ -289,3 +299,40 @@ def test_issue_templates_ask_for_something() -> None:
         assert form["name"] and form["description"]
         assert any(part.get("validations", {}).get("required") for part in form["body"])
     assert len(templates) == 3
+
+
+def test_each_name_of_dialogues_is_on_their_page() -> None:
+    page = _text("docs/dialogues.md")
+    for names in (CONFIG_KEYS, ROLE_KEYS, steps.KINDS, Roles().names(), rubric_names()):
+        assert names
+        assert [name for name in names if f"`{name}`" not in page] == []
+
+
+def test_the_simulations_in_the_manual_can_be_read(tmp_path: Path) -> None:
+    plans = _fenced(_text("docs/dialogues.md"), "yaml")
+    config, judged = (next(text for text in plans if part in text) for part in ("clients:", "passes_at"))
+
+    def read(text: str) -> Any:
+        return read_simulation(text, {}, file="page", folder=tmp_path, roles=Roles())
+
+    assert read(config).item_count == 40
+    assert len(read(judged).evaluators) == 9
+    names = [each["name"] for each in read(judged).evaluators_by_name]
+    assert names == ["Builtin.Helpfulness", "manners:thanks", "evaluators/warmth.yaml"]
+
+
+def test_the_evaluation_and_the_dataset_in_the_manual_can_be_read() -> None:
+    plan, dataset = _fenced(_text("docs/evaluation.md"), "yaml")
+
+    request = EvaluationRequest.from_document(read_evaluation(plan, file="manual"))
+
+    assert (request.name, request.votes, request.retries) == ("nightly", 3, 1)
+    assert read_dataset(dataset, file="manual").name == "travel@3"
+
+
+def test_each_name_of_evaluations_and_comparisons_is_in_the_manual() -> None:
+    manual, comparing = _text("docs/evaluation.md"), _text("docs/comparing.md")
+    states = [*evaluation.TERMINAL, evaluation.PENDING, evaluation.IN_PROGRESS]
+    assert [key for key in names_of(EvaluationPlan) if f"`{key}`" not in manual] == []
+    assert [state for state in states if f"| `{state}` |" not in manual] == []
+    assert [name for name in (*FIGURES, *PAIRINGS) if f"`{name}`" not in comparing] == []

@@ -7,7 +7,7 @@ import pytest
 
 from proctor import formatting
 
-CASES: dict[str, list[tuple[object, str]]] = {
+CASES: dict[str, list[tuple[object, object]]] = {
     "figure": [
         (None, "–"),
         (0.00421, "0.00421"),
@@ -15,7 +15,19 @@ CASES: dict[str, list[tuple[object, str]]] = {
         (9999.4, "9999"),
         (9999.5, "10,000"),
         (-12345.6, "-12,346"),
+        (-1_700_000_008.2, "-1,700,000,008"),
         (1e15, "1e+15"),
+    ],
+    "count_words": [
+        ("", 0),
+        ("I don't know.", 3),
+        ("well-being — that is it!", 4),
+        ("¿Qué tal? Muy bien.", 4),
+        ("我今天很累。", 5),
+        ("我用 Python 写代码", 6),
+        ("今日はコーヒーを飲んだ。", 8),
+        ("오늘은 피곤해요", 2),
+        ("…?!", 0),
     ],
     "whole": [(None, "–"), (12345.4, "12,345"), (0, "0")],
     "short": [

@@ -33,14 +33,6 @@ def commit(git, message="x", **files):
     return git.commit_of("HEAD")
 
 
-def test_commits_are_proctors_whoever_the_user_is(git):
-    git("config", "user.name", "Someone")
-    commit(git)
-    assert git.line("log", "-1", "--format=%an <%ae> %cn <%ce>") == " ".join(
-        ["Proctor <proctor@localhost>"] * 2
-    )
-
-
 def test_variables_that_lead_git_elsewhere_are_not_heard(tmp_path, environment, git):
     elsewhere = {"GIT_DIR": str(tmp_path / "nowhere"), "GIT_INDEX_FILE": "/dev/null", "GIT_AUTHOR_NAME": "X"}
     misled = Git(git.folder, environment | elsewhere)
@@ -100,17 +92,3 @@ def test_changes_are_counted_whatever_files_are_called(git):
     last = commit(git, **{"tab\tand\nline": "x\n", "ünï": "y\nz\n"})
     assert git.changes(first, last) == Changes(files=5, lines_added=3, lines_removed=2)
     assert git.changes(last, last) == Changes()
-
-
-def test_branches_are_listed_without_those_of_sessions(git):
-    commit(git)
-    git("branch", "develop")
-    git("branch", "batch/x/1/2")
-    assert sorted(git.branches()) == ["develop", "main"]
-
-
-def test_history_knows_what_came_before(git):
-    first, second = commit(git, "1"), commit(git, "2")
-    assert git.is_ancestor(first, second)
-    assert git.is_ancestor(first, first)
-    assert not git.is_ancestor(second, first)

@@ -1,11 +1,15 @@
 """Untrusted JSON values are read by type: what is not of the type is nothing, or refused."""
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proctor import json_values
+from proctor.json_values import parse_json
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 CASES: dict[str, list[tuple[object, object]]] = {
@@ -148,3 +152,44 @@ def test_json_is_written_without_spaces_and_in_the_order_that_is_asked_for() -> 
     value = {"b": [1, None, "ü"], "a": 1.5}
     assert json_values.compact_encoder()(value) == '{"b":[1,null,"ü"],"a":1.5}'
     assert json_values.compact_encoder(sort_keys=True)(value) == '{"a":1.5,"b":[1,null,"ü"]}'
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@given(plain)
+def test_sound_json_is_read_as_it_is(value):
+    assert parse_json(json.dumps(value)) == value
+    assert parse_json(json.dumps(value, ensure_ascii=False).encode()) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": NaN, "b": [Infinity, -Infinity, 1e400]}', {"a": None, "b": [None, None, None]}),
+        ('"a\\ud800b"', "a?b"),
+        ('"\\uD83D\\uDE00"', "😀"),
+        (b'"\xff"', "�"),
+    ],
+)
+def test_what_could_not_be_stored_is_replaced(text, value):
+    assert parse_json(text) == value
+
+
+@given(st.text() | st.binary())
+def test_anything_else_is_a_value_error(text):
+    try:
+        value = parse_json(text)
+    except ValueError:
+        return
+    written = json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    assert parse_json(written) == value
+
+
+def test_deep_nesting_is_a_value_error():
+    with pytest.raises(ValueError):
+        parse_json("[" * 100_000)

@@ -25,11 +25,6 @@ def test_nothing_is_collected_while_a_module_loads(modules):
     assert gc.isenabled()
 
 
-def test_what_is_loaded_already_is_handed_out(modules):
-    (modules / "loaded_once.py").write_text("")
-    assert load("loaded_once") is load("loaded_once")
-
-
 def test_whoever_does_without_a_collector_goes_on_without(modules):
     (modules / "loaded_without.py").write_text("")
     gc.disable()

@@ -10,7 +10,6 @@ from proctor.cache import LruCache, ResultCache
 from proctor.config import checked_token, read_token_file, serve_tokens
 from proctor.errors import UsageError, WorkspaceError, blame
 from proctor.item import read_resources, shown_status
-from proctor.job import read_stop_rule
 from proctor.secrets import is_secret, machine_part, on_machine, private_folder, redactor, referenced, visible
 
 
@@ -55,17 +54,6 @@ def test_the_resources_of_a_plan(given: dict[str, Any], amounts: dict[str, float
 def test_resources_that_cannot_be_are_described(given: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_resources(given)
-
-
-def test_a_stop_rule_is_read_from_text_and_from_python() -> None:
-    assert read_stop_rule(None) is None and read_stop_rule("") is None and read_stop_rule({}) is None
-    rule = read_stop_rule("by=model, width=0.1")
-    assert rule is not None and (rule.by, rule.width) == ("model", 0.1)
-    assert rule == read_stop_rule({"by": "model", "width": 0.1})
-    with pytest.raises(UsageError, match=r"`by` is not NAME=VALUE"):
-        read_stop_rule("by,width=1")
-    with pytest.raises(UsageError, match=r"`stop_when.widht`: .*\nIt may have: .*width"):
-        read_stop_rule("by=model,widht=0.1")
 
 
 def test_a_success_that_nothing_checked_is_shown_as_that() -> None:
