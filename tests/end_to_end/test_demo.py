@@ -82,19 +82,18 @@ def demo(
 
 
 def test_the_demonstration_ends_well_and_says_why_the_batch_did_not(demo) -> None:
-    _, done = demo
+    folder, done = demo
 
     assert "3 of 6 items succeeded, 3 failed" in done.stderr
     assert "exit code 1" in done.stdout
-
-
-def test_it_asks_the_small_model_and_compares_two_prompts(demo) -> None:
-    _, done = demo
-
-    assert "questions completed in" in done.stderr
     assert done.stderr.count("1 of 10 items succeeded, 9 failed") == 2
     assert "customer_support: 1 of 1 successful" in done.stderr
     assert "Baseline: questions · paired by item · varies: system" in done.stdout + done.stderr
+    report = (folder / "demo" / "report.html").read_text()
+    assert "careful" in report and "hasty" in report and "scripted or replayed models" in report
+    assert not re.search(r"(src|href)=[\"']https?:", report), "it needs nothing else"
+    difference = re.search(r"git -C .+", done.stdout)
+    assert difference is not None and "+" in _run(shlex.split(difference[0]), folder).stdout
 
 
 def test_where_the_model_cannot_be_installed_it_says_so_and_goes_on(
@@ -121,16 +120,6 @@ def test_where_the_model_cannot_be_installed_it_says_so_and_goes_on(
     assert "varies: model" in done.stdout + done.stderr
     assert "All of it in the browser" in done.stdout
     assert "The dialogue:" not in done.stdout
-
-
-def test_it_leaves_a_report_that_needs_nothing_else(demo) -> None:
-    folder, _ = demo
-    report = (folder / "demo" / "report.html").read_text()
-
-    assert "careful" in report
-    assert "hasty" in report
-    assert "scripted or replayed models" in report
-    assert not re.search(r"(src|href)=[\"']https?:", report)
 
 
 def test_it_touches_neither_the_checkouts_nor_their_branches(demo) -> None:
@@ -177,14 +166,6 @@ def test_the_web_app_it_points_to_shows_the_run(demo) -> None:
                 assert json.load(answer)["counts"]["success"] == 3
         finally:
             server.terminate()
-
-
-def test_the_difference_it_points_to_is_the_work_of_the_careful_one(demo) -> None:
-    folder, done = demo
-    command = re.search(r"git -C .+", done.stdout)
-
-    assert command is not None
-    assert "+" in _run(shlex.split(command[0]), folder).stdout
 
 
 def test_it_refuses_to_replace_a_folder_that_holds_something_else(tmp_path: Path) -> None:

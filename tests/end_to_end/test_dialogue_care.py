@@ -41,14 +41,8 @@ def test_a_file_that_cannot_be_read_is_named_and_counted_and_the_others_are_expo
     assert "3 files in the folder could not be read" in done.stderr
     assert len(rows("t.csv")) == (1 if level == "session" else 2) == told["rows"]
     assert len(told["skipped"]) == 3
-
-
-def test_an_analysis_leaves_out_what_cannot_be_read_and_says_so(proctor, mixed):
-    done = proctor("analyze", "mixed", "--json")
-
-    assert json.loads(done.stdout)["sessions"] == 1
-    assert len(json.loads(done.stdout)["unreadable"]) == 3
-    assert "3 files in the folder could not be read" in done.stderr
+    analysis = proctor.json("analyze", "mixed")
+    assert (analysis["sessions"], len(analysis["unreadable"])) == (1, 3)
 
 
 def test_python_is_warned_of_what_it_does_not_get(mixed):
@@ -111,21 +105,11 @@ def test_nobody_hears_what_a_model_thinks_aloud(talking_desk):
 
 def test_a_dry_run_of_a_resume_names_the_dialogues_that_would_be_new(proctor, talking_desk):
     run_batch(config(output_dir="out"))
-    words = (
-        "simulate",
-        "--model",
-        "scripted/talking",
-        "--max-turns",
-        "3",
-        "--seed",
-        "42",
-        "--output-dir",
-        "out",
-    )
+    words = "simulate --model scripted/talking --max-turns 3 --seed 42 --output-dir out --num-runs 3"
 
-    done = proctor(*words, "--num-runs", "3", "--resume", "--dry-run", "--json")
+    told = proctor.json(*words.split(), "--resume", "--dry-run")
 
-    assert json.loads(done.stdout)["resume"]["new"] == ["patientPsi_CBT_run2.json"]
+    assert told["resume"]["new"] == ["patientPsi_CBT_run2.json"]
     assert not (talking_desk / "out" / "patientPsi_CBT_run2.json").exists()
 
 
@@ -195,13 +179,3 @@ def test_errors_of_overrides_of_run_name_them_and_those_of_the_file_its_lines(ta
 
     assert "proctor.run.clients[0]: there is no role called `nobody`" in str(refused.value)
     assert "study.yaml:2:14: there is no role called `nobody`" in str(refused.value)
-
-
-def test_run_runs_a_simulation(talking_desk) -> None:
-    (talking_desk / "study.yaml").write_text("therapists: [eliza]\nnum_runs: 9\nmax_turns: 1\n")
-
-    run = proctor_package.run(
-        "study.yaml", model="scripted/talking", num_runs=2, budget_usd=1.0, home=str(talking_desk / "home")
-    )
-
-    assert [item.status for item in run.items()] == ["success", "success"]

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-from pathlib import Path
 
 import pytest
 from conversations import TALKING, read, said, split
@@ -11,25 +10,6 @@ from conversations import TALKING, read, said, split
 from databases import query
 from proctor.testing import eventually
 from waiting import TIME_LIMIT_SECONDS
-
-
-def test_ctrl_c_then_resume_finishes_the_rest_and_repeats_nothing(proctor, talking_desk) -> None:
-    (talking_desk / "slow.yaml").write_text("latency_seconds: 0.05\n" + TALKING)
-    words = split("simulate --num-runs 12 --max-turns 2 --max-workers 2 --seed 1 --model scripted/slow")
-    running = proctor.start(*words)
-    eventually(lambda: len(list(talking_desk.glob("outputs/batch/*/*_run*.json"))) >= 3)
-    running.send_signal(signal.SIGINT)
-    running.communicate(timeout=TIME_LIMIT_SECONDS)
-    before = {path: path.stat().st_mtime_ns for path in talking_desk.glob("outputs/batch/*/*_run*.json")}
-
-    resumed = proctor(*words, "--resume")
-
-    after = list(talking_desk.glob("outputs/batch/*/*_run*.json"))
-    assert running.returncode == 130
-    assert 3 <= len(before) < 12
-    assert resumed.returncode == 0, resumed.stderr
-    assert len(after) == 12
-    assert all(path.stat().st_mtime_ns == when for path, when in before.items())
 
 
 def test_after_a_kill_files_and_summary_are_made_again_from_the_store(proctor, talking_desk) -> None:
@@ -120,18 +100,6 @@ def test_without_a_seed_a_dialogue_that_was_cut_off_keeps_the_luck_it_had(procto
     assert read(file)["seed"] == json.loads(step["output"])["seed"]
 
 
-def test_proctor_resume_lets_a_dialogue_go_on_too(proctor, talking_desk) -> None:
-    words = split("simulate --num-runs 1 --max-turns 4 --seed 3 --model scripted/slow --output-dir out")
-    kill_after_turns(proctor, talking_desk, words)
-    with proctor.open_store() as store:
-        (batch,) = query(store, 'SELECT "runId" FROM "batches"')
-
-    assert proctor("resume", batch["runId"]).returncode == 0
-
-    (file,) = talking_desk.glob("out/*_run0.json")
-    assert any("resumed after turn" in note for note in read(file)["record"]["notes"])
-
-
 def test_a_run_whose_roles_are_files_of_an_earlier_version_goes_on_with_them(proctor, talking_desk) -> None:
     (talking_desk / "slow.yaml").write_text("latency_seconds: 0.1\n" + TALKING)
     words = split("simulate --num-runs 1 --max-turns 4 --seed 3 --model scripted/slow --output-dir out")
@@ -163,17 +131,7 @@ def test_a_run_whose_roles_are_files_of_an_earlier_version_goes_on_with_them(pro
 
 
 def test_more_runs_extend_a_finished_batch(proctor, talking_desk) -> None:
-    words = [
-        "simulate",
-        "--max-turns",
-        "1",
-        "--seed",
-        "1",
-        "--model",
-        "scripted/talking",
-        "--output-dir",
-        "out",
-    ]
+    words = split("simulate --max-turns 1 --seed 1 --model scripted/talking --output-dir out")
     proctor(*words, "--num-runs", "2")
     first = {path.name: path.stat().st_mtime_ns for path in talking_desk.glob("out/*_run*.json")}
 
@@ -186,17 +144,7 @@ def test_more_runs_extend_a_finished_batch(proctor, talking_desk) -> None:
 
 
 def test_a_folder_that_holds_a_simulation_is_not_written_over(proctor, talking_desk) -> None:
-    words = [
-        "simulate",
-        "--num-runs",
-        "1",
-        "--max-turns",
-        "1",
-        "--model",
-        "scripted/talking",
-        "--output-dir",
-        "out",
-    ]
+    words = split("simulate --num-runs 1 --max-turns 1 --model scripted/talking --output-dir out")
     proctor(*words)
     again = proctor(*words)
 
@@ -209,14 +157,15 @@ def test_a_budget_stops_a_simulation_and_more_money_lets_it_go_on(proctor, talki
         "num_runs: 6\nmax_turns: 2\nmax_workers: 1\nmodel_name: scripted/talking\nbudget_limit: 0.002\n"
         "prices: {scripted/talking: {input: 1.0, output: 1.0}}\n"
     )
-    halted = proctor("simulate", "--config", "dear.yaml", "--output-dir", "out")
+    halted = proctor("simulate", "--config", "dear.yaml", "--output-dir", "out", "--json")
     spent = read(talking_desk / "out" / "batch_summary.json")
-    resumed = proctor("simulate", "--config", "dear.yaml", "--output-dir", "out", "--resume", "--budget", "9")
+    resumed = proctor("resume", json.loads(halted.stdout)["runId"], "--budget", "9")
 
     assert halted.returncode == 3, halted.stderr
     assert spent["batch_status"] == "halted"
     assert spent["cost_usd"] <= 0.002
     assert resumed.returncode == 0, resumed.stderr
+    assert read(talking_desk / "out" / "batch_summary.json")["successful"] == 6
 
 
 def test_a_role_of_the_users_own_plays_from_a_folder_beside_ours(proctor, talking_desk) -> None:
@@ -247,27 +196,3 @@ def test_a_role_that_is_changed_after_the_start_is_played_as_it_was(proctor, tal
     assert (
         len({read(path)["roles"]["client"]["digest"] for path in talking_desk.glob("out/*_run*.json")}) == 1
     )
-
-
-def test_proctor_resume_goes_on_with_a_simulation_and_its_files(proctor, talking_desk) -> None:
-    (talking_desk / "dear.yaml").write_text(
-        "num_runs: 4\nmax_turns: 2\nmax_workers: 1\nmodel_name: scripted/talking\nbudget_limit: 0.0015\n"
-        "prices: {scripted/talking: {input: 1.0, output: 1.0}}\n"
-    )
-    halted = proctor.json("simulate", "--config", "dear.yaml", "--output-dir", "out")
-    resumed = proctor("resume", halted["runId"], "--budget", "9")
-
-    assert halted["status"] == "halted"
-    assert resumed.returncode == 0, resumed.stderr
-    assert len(list(talking_desk.glob("out/*_run*.json"))) == 4
-    assert read(talking_desk / "out" / "batch_summary.json")["successful"] == 4
-
-
-def test_deleting_a_simulation_deletes_its_rows_and_leaves_its_files(proctor, talking_desk) -> None:
-    document = proctor.json(*split("simulate --num-runs 1 --max-turns 1 --model scripted/talking"))
-
-    deleted = proctor("delete", document["runId"], "--yes")
-
-    assert deleted.returncode == 0, deleted.stderr
-    assert proctor.json("runs")["runs"] == []
-    assert Path(document["outputDir"], "patientPsi_CBT_run0.json").exists()

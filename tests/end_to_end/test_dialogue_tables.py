@@ -15,7 +15,6 @@ from proctor import (
     sessions_to_dataframe,
     turns_to_dataframe,
 )
-from proctor.errors import UsageError
 from proctor.jobs.dialogue.tables import session_row
 
 
@@ -58,11 +57,6 @@ async def test_a_notebook_may_run_a_batch_inside_its_own_loop(talking_desk) -> N
     assert len(run_batch(config(output_dir="out"))) == 2
 
 
-def test_errors_of_the_python_interface_are_the_commands(talking_desk) -> None:
-    with pytest.raises(UsageError, match="there is no role called `nobody`"):
-        run_batch(config(clients=["nobody"]))
-
-
 def test_sessions_of_the_original_framework_are_read_whether_one_or_a_list(talking_desk) -> None:
     folder = talking_desk / "theirs"
     folder.mkdir()
@@ -102,15 +96,6 @@ def test_the_documented_exports_have_the_documented_columns_first(proctor, talki
         sum(int(row["client_words"]) for row in sessions)
     )
     assert "num_turns" in by_session.stdout and "MEAN" in by_session.stdout
-
-
-def test_exporting_a_folder_without_sessions_is_refused(proctor, talking_desk) -> None:
-    (talking_desk / "empty").mkdir()
-
-    for words in (["--input_dir", "gone"], ["--input_dir", "empty"]):
-        done = proctor("export", *words, "--output", "x.csv")
-        assert done.returncode == 2
-    assert proctor("export", "--input_dir", "empty").returncode == 2
 
 
 def test_the_analysis_says_where_the_variance_comes_from(proctor, talking_desk) -> None:

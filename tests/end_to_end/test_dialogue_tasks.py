@@ -62,13 +62,6 @@ def test_the_ten_tasks_of_the_example_are_solved_by_its_scripted_agent(proctor, 
     assert {row["score.task"] for row in table} == {"1.0"}
 
 
-def test_the_study_with_real_models_can_be_read(proctor, shop: Path) -> None:
-    done = proctor("simulate", "--config", "study.yaml", "--dry-run", environment={"OPENAI_API_KEY": "any"})
-
-    assert done.returncode == 0, done.stderr
-    assert "30" in done.stdout + done.stderr
-
-
 def test_a_broken_rule_is_attributed_to_the_agent_or_to_the_user_who_did_not_do_their_part(
     proctor, shop: Path
 ) -> None:
@@ -180,6 +173,19 @@ async def test_calls_of_earlier_turns_are_in_the_history_and_the_policy_is_in_th
     assert [each["success"] for each in results[0]["actions"]] == [True, False, False]
 
 
+async def test_a_side_that_only_calls_tools_is_to_blame(talking_desk: Path, monkeypatch) -> None:
+    def endless(request: dict[str, Any]) -> ServerReply:
+        if not request.get("tools"):
+            return reply("Please close my account.")
+        return reply("", tool_calls=[{"name": "close", "arguments": {"reason": "asked"}}])
+
+    results, requests = await simulate(monkeypatch, endless)
+
+    assert (results[0]["status"], results[0]["caused_by"]) == ("fail", "role_under_test")
+    assert "called tools in 16 successive answers" in results[0]["error"]
+    assert len(requests) == 1 + 16
+
+
 async def test_a_judge_attributes_what_the_rules_cannot(talking_desk: Path, monkeypatch) -> None:
     def judged(request: dict[str, Any]) -> ServerReply:
         if "Who caused the failure?" in request["messages"][-1]["content"]:
@@ -240,18 +246,6 @@ async def test_an_agent_behind_an_http_endpoint_takes_a_side_and_calls_tools(
     assert received[0]["policy"] == "Be quick."
     assert received[0]["tools"][0]["function"]["name"] == "close"
     assert results[0]["world_changes"]["closed"] is True
-
-
-async def test_an_endpoint_that_fails_is_the_failure_of_its_side(talking_desk: Path, monkeypatch) -> None:
-    def broken(_: dict[str, Any]) -> Any:
-        return web.Response(status=503, text="busy")
-
-    async with agent_server(broken) as url:
-        entry = {"role": "endpoint", "options": {"url": url}}
-        results, _ = await simulate(monkeypatch, lambda _: reply("Hello."), therapists=[entry], tasks=None)
-
-    assert (results[0]["reason"], results[0]["caused_by"]) == ("endpoint_failed", "role_under_test")
-    assert "answered 503: busy" in results[0]["error"]
 
 
 def test_an_interrupted_dialogue_resumes_with_its_world(proctor, shop: Path) -> None:

@@ -73,14 +73,6 @@ def test_one_seed_gives_the_same_words_byte_for_byte_and_another_gives_others(ta
     assert one["patientPsi_CBT_run0.json"]["messages"] != one["patientPsi_CBT_run1.json"]["messages"]
 
 
-def test_without_a_seed_two_batches_differ_and_each_says_its_own(talking_desk) -> None:
-    for folder in ("one", "two"):
-        run_batch(config(output_dir=folder, seed=None, num_runs=6))
-
-    one, two = (said(talking_desk / name, seeds=True) for name in ("one", "two"))
-    assert {each["seed"] for each in one.values()}.isdisjoint(each["seed"] for each in two.values())
-
-
 def test_what_was_recorded_can_be_replayed_to_the_byte(talking_desk) -> None:
     run_batch(config(output_dir="one", record="tape.jsonl", temperature=0.0))
     run_batch(config(output_dir="two", replay="tape.jsonl", temperature=0.0))
@@ -156,15 +148,6 @@ def test_a_role_without_the_wanted_language_is_played_in_english_and_that_is_not
     assert "MI has no templates in de and was played in en" in notes
 
 
-def test_a_dry_run_lists_every_dialogue_and_starts_none(proctor, talking_desk) -> None:
-    document = proctor.json("simulate", "--clients", "eeyore", "--therapists", "MI,eliza", "--dry-run",
-                            "--model", "scripted/talking")  # fmt: skip
-
-    assert document["itemCount"] == 10
-    assert document["items"][0]["file"] == "eeyore_MI_run0.json"
-    assert not (talking_desk / "outputs").exists()
-
-
 def test_a_simulation_is_a_run_like_any_other(proctor, talking_desk) -> None:
     words = split("simulate --therapists CBT,eliza --num-runs 1 --max-turns 2 --model scripted/talking")
     document = proctor.json(*words)
@@ -186,34 +169,6 @@ def test_an_example_ends_well(plan: str, proctor, talking_desk) -> None:
     document = json.loads(done.stdout)
     assert done.returncode == 0, done.stderr
     assert document["successCount"] == document["itemCount"] > 0
-
-
-def test_the_help_says_the_documented_defaults(proctor) -> None:
-    said = " ".join(proctor("simulate", "--help", environment={"COLUMNS": "200"}).stdout.split())
-
-    for default in ("patientPsi", "CBT", "5", "20", "4", "outputs/batch/<timestamp>", "openai/gpt-4o"):
-        assert f"(default: {default})" in said
-
-
-def test_a_session_continues_the_one_before_with_the_same_profile(talking_desk) -> None:
-    (talking_desk / "drinker.yaml").write_text(
-        'rules:\n  - {match: Where does the patient stand now, reply: \'{"control": 2, "efficacy": 3, '
-        '"awareness": 4, "reward": 5, "reasoning": "so"}\'}\n'
-        "  - {match: What happened between, reply: She met an old friend.}\n"
-        "  - {reply: [I drink less., Less than before., Only on Sundays.]}\n"
-    )
-    model = {"model_name": "scripted/drinker", "max_turns": 2, "therapists": ["eliza"]}
-    run_batch(config(output_dir="one", clients=["simPatient"], num_runs=3, **model))
-    entry = {"role": "simPatient", "previous": "one", "options": {}, "profiles_file": "people.yaml"}
-    persona = "persona: {age: 40, gender: f, ethnicity: e, occupation: o, mbti: INTJ}\n"
-    (talking_desk / "people.yaml").write_text(persona)
-
-    (result,) = run_batch(config(output_dir="two", clients=[entry], num_runs=1, **model))
-
-    assert result["status"] == "success", result
-    assert result["states"][0]["client.control"] == 2
-    calls = [note for note in result["record"]["notes"] if "could not" in note]
-    assert calls == []
 
 
 def test_what_a_role_does_after_the_session_is_in_its_states(talking_desk) -> None:

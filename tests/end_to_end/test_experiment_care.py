@@ -2,9 +2,7 @@
 
 import shutil
 
-from harbours import SCENARIO, in_the_harbour, write_config
-
-from proctor.testing.model_server import failure
+from harbours import SCENARIO, write_config
 
 SCRIPT = "rules:\n  - reply: 'UPDATED STATE: cooperation level: 5'\n"
 
@@ -28,17 +26,6 @@ async def test_a_dry_run_of_a_resume_says_which_runs_would_be_new_and_why(harbou
     assert done["itemCount"] == 4 and (harbour.output / "runs" / "var-004-run-001").is_dir()
 
 
-async def test_a_dry_run_of_a_resume_elsewhere_looks_into_the_folder(harbour, tmp_path):
-    config = write_config(harbour.folder, runs=2, more="variations: []")
-    await harbour.run("experiment", config)
-    shutil.rmtree(harbour.output / "runs" / "var-001-run-002")
-    harbour.proctor.environment["PROCTOR_HOME"] = str(tmp_path / "another-home")
-
-    told = await harbour.run("experiment", "experiments/fees", "--resume", "--dry-run")
-
-    assert told["resume"]["new"] == ["var-001-run-002"]
-
-
 async def test_the_analysis_of_one_metric_leaves_that_of_all_alone(harbour):
     metrics = harbour.folder / "scenarios" / "harbour" / "metrics.yaml"
     metrics.write_text(
@@ -53,20 +40,6 @@ async def test_the_analysis_of_one_metric_leaves_that_of_all_alone(harbour):
     assert harbour.file("analysis/metrics-analysis.json") == whole
     assert set(harbour.file("analysis/only-acts/metrics-analysis.json")) == {"acts"}
     assert (harbour.output / "analysis" / "only-acts" / "analysis-report.html").is_file()
-
-
-async def test_the_terminal_says_what_errors_would_make_of_the_success_rate(harbour):
-    def half(request):
-        return failure(400, "no such model") if request["model"] == "rash" else in_the_harbour(request)
-
-    harbour.answers["how"] = half
-    await harbour.run("experiment", write_config(harbour.folder, runs=2), code=1)
-
-    done = harbour.proctor("analyze", "experiments/fees")
-
-    assert "2 of 4 runs completed: 100%" in done.stdout
-    assert "2 excluded: ended in an infrastructure error" in done.stdout
-    assert "counted as failures, the success rate is 50%" in done.stdout
 
 
 async def test_a_branch_is_never_written_over_another_experiment(harbour):

@@ -55,9 +55,34 @@ async def test_the_files_of_the_document_say_what_the_store_says(harbour):
     assert state["variations"][1]["modifications"]["actor_models"] == {"port": "openai/rash"}
 
 
-async def test_the_documents_own_snippet_runs(harbour):
+async def test_an_analysis_is_written_with_its_plots_and_read_by_the_documents_own_snippet(harbour):
     config = write_config(harbour.folder, runs=4, parallel=4)
     await harbour.run("experiment", config)
+    stale = harbour.output / "analysis" / "plots" / "99-stale.svg"
+    stale.parent.mkdir(parents=True, exist_ok=True)
+    stale.write_text("<svg/>")
+
+    document = await harbour.run("analyze", "experiments/fees", "--report")
+
+    (pair,) = document["comparisons"]["cooperation_level"]
+    # Run n has one seed in all variations.
+    assert (pair["is_paired"], pair["test"]) == (True, "paired t-test")
+    assert document["metrics_analysis"]["cooperation_level"]["n"] == 8
+    analysis = harbour.output / "analysis"
+    for name in ("metrics-analysis.json", "variation-statistics.json", "patterns.json"):
+        assert (analysis / name).is_file()
+    page = (analysis / "analysis-report.html").read_text()
+    for part in ("cooperation_level by variation", "cooperation_level over the turns", "paired t-test"):
+        assert part in page
+    assert "<script" not in page
+    shown = re.findall(r"!\[[^\]]+\]\((plots/[^)]+\.svg)\)", (analysis / "analysis-report.md").read_text())
+    assert set(shown) == {f"plots/{path.name}" for path in (analysis / "plots").iterdir()} and len(shown) >= 4
+    dots = next(name for name in shown if "cooperation-level-by-variation" in name)
+    # Each variation by its number, and by the whole level of each factor.
+    drawn = (analysis / dots).read_text()
+    assert all(f">{text}<" in drawn for text in ("1", "2", "openai/calm", "openai/rash"))
+    assert all(ElementTree.fromstring((analysis / name).read_text()).get("width") for name in shown)
+
     snippet = """
 from proctor import BatchAnalyzer
 
@@ -76,55 +101,11 @@ print(f"Success rate: {patterns['success_rate']*100:.1f}%", patterns['total_runs
         sys.executable, "-c", snippet, cwd=harbour.folder, stdout=asyncio.subprocess.PIPE
     )
     out, _ = await process.communicate()
-
     assert out.decode().splitlines() == [
         "Average cooperation_level: 5.00",
         "Best variation: (1, 8.0)",
         "Success rate: 100.0% 8",
     ]
-
-
-async def test_an_analysis_is_written_with_its_report(harbour):
-    config = write_config(harbour.folder, runs=4, parallel=4)
-    await harbour.run("experiment", config)
-
-    document = await harbour.run("analyze", "experiments/fees", "--report")
-
-    names = ["metrics-analysis.json", "variation-statistics.json", "patterns.json", "analysis-report.md"]
-    assert all((harbour.output / "analysis" / name).is_file() for name in names)
-    page = (harbour.output / "analysis" / "analysis-report.html").read_text()
-    assert "cooperation_level by variation" in page and "cooperation_level over the turns" in page
-    assert "What a run costs against cooperation_level" in page
-    assert "<script" not in page
-    (pair,) = document["comparisons"]["cooperation_level"]
-    assert (pair["is_paired"], pair["test"]) == (True, "paired t-test"), (
-        "run n has one seed in all variations"
-    )
-    assert "paired t-test" in page
-    assert document["metrics_analysis"]["cooperation_level"]["n"] == 8
-
-
-async def test_the_markdown_report_shows_its_plots_from_files_beside_it(harbour):
-    config = write_config(harbour.folder, runs=2, parallel=2)
-    await harbour.run("experiment", config)
-    await harbour.run("analyze", "experiments/fees", "--report")
-    stale = harbour.output / "analysis" / "plots" / "99-stale.svg"
-    stale.write_text("<svg/>")
-
-    await harbour.run("analyze", "experiments/fees", "--report")
-
-    report = (harbour.output / "analysis" / "analysis-report.md").read_text()
-    shown = re.findall(r"!\[[^\]]+\]\((plots/[^)]+\.svg)\)", report)
-    there = {f"plots/{path.name}" for path in (harbour.output / "analysis" / "plots").iterdir()}
-    assert set(shown) == there and len(shown) >= 4
-    assert any("against-cooperation-level" in name for name in shown)
-    dots = next(name for name in shown if "cooperation-level-by-variation" in name)
-    # Each variation by its number, and by the whole level of each factor.
-    drawn = (harbour.output / "analysis" / dots).read_text()
-    assert all(f">{text}<" in drawn for text in ("1", "2", "openai/calm", "openai/rash"))
-    for name in shown:
-        drawn = ElementTree.fromstring((harbour.output / "analysis" / name).read_text())
-        assert drawn.get("width") and "--main" in drawn[0].text
 
 
 async def test_equal_seeds_give_equal_worlds(harbour):
@@ -361,16 +342,6 @@ async def test_a_run_over_its_limit_fails_alone_where_the_config_says_so(harbour
     assert len(harbour.server.requests) == 12, "each goes on behind its first turn"
 
 
-async def test_what_a_run_has_spent_before_counts_towards_its_limit(harbour):
-    config = write_config(harbour.folder, more="variations: []\ncost_per_run_limit: 0.05")
-    await harbour.run("experiment", config, code=3)
-
-    write_config(harbour.folder, more="variations: []\ncost_per_run_limit: 0.07")
-    told = await harbour.run("experiment", config, "--resume", code=3)
-
-    assert told["costUsd"] <= 0.07
-
-
 async def test_a_price_nobody_knows_is_refused_before_the_first_call(harbour):
     config = write_config(harbour.folder, more="variations: []\nbudget_limit: 1")
     text = (harbour.output / "batch-config.yaml").read_text()
@@ -418,21 +389,6 @@ async def test_runs_are_really_parallel(harbour):
     assert harbour.server.most_at_once > 6
 
 
-async def test_a_longer_config_extends_the_experiment_and_says_why(harbour):
-    config = write_config(harbour.folder, runs=2, more="variations: []")
-    await harbour.run("experiment", config)
-    harbour.server.requests.clear()
-    write_config(harbour.folder, runs=3, more=VARIED)
-
-    done = await asyncio.to_thread(harbour.proctor, "experiment", config, "--resume")
-
-    assert done.returncode == 0, done.stderr
-    assert "4 new runs since the last run" in done.stderr
-    assert "1 run: runs" in done.stderr and "3 runs: actors.port.llm_model" in done.stderr
-    assert len(harbour.server.requests) == 4 * 9, "the two runs there were are kept"
-    assert len(harbour.file("batch-state.json")["completed_runs"]) == 6
-
-
 async def test_an_experiment_is_not_begun_twice_in_one_folder(harbour):
     config = write_config(harbour.folder, more="variations: []")
     await harbour.run("experiment", config)
@@ -467,25 +423,6 @@ async def test_only_figures_are_kept_where_runs_are_not_saved(harbour):
     assert names == {"metrics.json", "costs.json", "scenario-state.json", "scenario.log"}
     analysed = await harbour.run("analyze", "experiments/fees")
     assert analysed["metrics_analysis"]["cooperation_level"]["n"] == 2
-
-
-async def test_nothing_is_aggregated_unless_it_is_wanted(harbour):
-    config = write_config(harbour.folder, more="variations: []\naggregate_metrics: false")
-
-    await harbour.run("experiment", config)
-
-    assert not (harbour.output / "analysis").exists()
-
-
-async def test_a_dry_run_lists_the_variations_and_asks_nobody(harbour):
-    config = write_config(harbour.folder, runs=3)
-
-    told = await harbour.run("experiment", config, "--dry-run")
-
-    assert [v["description"] for v in told["variations"]] == ["port=calm", "port=rash"]
-    assert told["itemCount"] == 6
-    assert harbour.server.requests == []
-    assert not (harbour.output / "runs").exists()
 
 
 async def test_no_key_is_in_any_file(harbour):

@@ -176,13 +176,6 @@ def test_the_report_of_imported_results_has_rates_ranks_and_repeats(proctor: Com
     assert "for tasks like these" in text and "Fieller for cost per success" in text
 
 
-def test_a_json_report_needs_a_run(proctor: Command, imported: str) -> None:
-    done = proctor("report", "--format", "json")
-
-    assert done.returncode == 2
-    assert "Pass --run RUN" in done.stderr
-
-
 def _scored(rows: Sequence[dict[str, object]], score: str, cost: str) -> list[dict[str, object]]:
     return [{**row, "score": score, "cost": cost} for row in rows]
 

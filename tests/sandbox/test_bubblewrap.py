@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from proctor.errors import AgentError, SandboxFailed
-from proctor.processes import CouldNotStart, Launch, ProgramResult, end_attempt, run, started
+from proctor.processes import Launch, ProgramResult, end_attempt, run, started
 from proctor.sandbox import Sandbox, problem_of
 from waiting import TIME_LIMIT_SECONDS
 
@@ -75,15 +75,6 @@ async def test_a_program_changes_its_tree_and_reports_its_exit_code(room: Room, 
 
     assert (ended.exit_code, ended.output) == (7, "done\n")
     assert (room.tree / "file").read_text() == "done\n"
-
-
-async def test_a_program_that_a_signal_ends_is_reported_so(room: Room, kind: str) -> None:
-    assert (await room.run("kill -9 $$", kind)).exit_code == 137
-
-
-async def test_a_missing_program_cannot_be_started(room: Room, kind: str) -> None:
-    with pytest.raises(CouldNotStart, match="no-such-program"):
-        await room.run(["no-such-program"], kind)
 
 
 async def test_what_a_program_leaves_running_is_named_and_ended(room: Room, kind: str) -> None:
@@ -156,19 +147,12 @@ async def test_a_program_with_too_many_processes_is_ended(room: Room, kind: str,
     ended = await room.run([sys.executable, "-c", FORKS, way], settings)
 
     # The kernel refuses the fork of an ordinary user in bubblewrap; the others are counted and killed.
-    assert ended.exit_code in (137, 1)
-    if os.geteuid() == 0:
+    is_refused = kind == "bubblewrap" and os.geteuid() != 0
+    assert ended.exit_code == (1 if is_refused else 137)
+    if not is_refused:
         assert "more than 60 processes (limits.processes): all were killed" in ended.output
     assert time.monotonic() - began < TIME_LIMIT_SECONDS
     assert not ended.leftovers
-
-
-async def test_fewer_processes_than_the_limit_run_on(room: Room, kind: str) -> None:
-    settings = {"kind": kind, "limits": {"processes": 60}}
-
-    ended = await room.run("for n in 1 2 3; do sleep 0.3 & done; wait; echo done", settings)
-
-    assert (ended.exit_code, ended.output) == (0, "done\n")
 
 
 SOCKETS = """
@@ -223,23 +207,19 @@ async def test_a_folder_of_the_plan_can_be_read_and_not_changed(room: Room, kind
     assert (data / "words").read_text() == "one"
 
 
-async def test_a_cache_appears_below_the_home_of_the_program(room: Room, bubblewrap: str) -> None:
+@pytest.mark.parametrize(("way", "code"), [("read", 1), ("copy", 0)])
+async def test_a_cache_appears_below_the_home_of_the_program_which_changes_a_copy_at_most(
+    room: Room, bubblewrap: str, way: str, code: int
+) -> None:
     (room.user / ".npm").mkdir()
     (room.user / ".npm" / "package").write_text("cached")
-    ended = await room.run("cat ~/.npm/package; touch ~/.npm/x", {"kind": bubblewrap, "cache": ["~/.npm"]})
+    settings = {"kind": bubblewrap, "cache": {"~/.npm": way}}
+
+    ended = await room.run("cat ~/.npm/package; touch ~/.npm/x", settings)
 
     assert ended.output.startswith("cached")
-    assert ended.exit_code != 0
-
-
-async def test_a_copied_cache_can_be_changed_without_effect(room: Room, bubblewrap: str) -> None:
-    (room.user / ".npm").mkdir()
-    (room.user / ".npm" / "package").write_text("cached")
-    settings = {"kind": bubblewrap, "cache": {"~/.npm": "copy"}}
-    ended = await room.run("echo changed > ~/.npm/package && cat ~/.npm/package", settings)
-
-    assert (ended.exit_code, ended.output) == (0, "changed\n")
-    assert (room.user / ".npm" / "package").read_text() == "cached"
+    assert ended.exit_code == code
+    assert [path.name for path in (room.user / ".npm").iterdir()] == ["package"]
 
 
 async def test_a_folder_that_a_program_replaced_by_a_link_is_not_mounted(room: Room, bubblewrap: str) -> None:

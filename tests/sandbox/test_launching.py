@@ -1,19 +1,16 @@
 """Programs that prepare a confined process: listening sockets, where a program is, and forwarded ports."""
 
-import asyncio
 import os
 import re
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from proctor.sandbox import launcher, proxy, relay
+from proctor.sandbox import launcher, relay
 
 
 def test_listening_sockets_on_loopback_are_sent_to_the_other_end() -> None:
@@ -45,13 +42,6 @@ def test_listening_sockets_on_loopback_are_sent_to_the_other_end() -> None:
 )
 def test_where_a_program_may_be(program: str, path: str, places: list[str]) -> None:
     assert launcher.candidates(program, path) == places
-
-
-def test_a_failed_system_call_raises_its_error() -> None:
-    assert launcher.checked(0, 0) == 0 and launcher.checked(7, 5) == 7
-    with pytest.raises(PermissionError) as raised:
-        launcher.checked(-1, 13)
-    assert raised.value.errno == 13
 
 
 def test_the_first_program_of_the_path_that_can_be_executed_is(tmp_path: Path) -> None:
@@ -172,114 +162,3 @@ def test_a_terminated_relay_terminates_its_command() -> None:
 def blocked_signals(thread: Path) -> set[int]:
     mask = int(re.search(r"^SigBlk:\s*(\w+)", (thread / "status").read_text(), re.MULTILINE)[1], 16)
     return {number for number in range(1, 65) if mask & 1 << number - 1}
-
-
-# --- Proxy ---
-
-
-@pytest.mark.parametrize(
-    ("host", "port", "allowed"),
-    [
-        ("example.com", 443, True),
-        ("EXAMPLE.com.", 80, True),
-        ("example.com", 8443, False),
-        ("api.example.com", 443, False),
-        ("a.wild.org", 443, True),
-        ("wild.org", 443, False),
-        ("notwild.org", 443, False),
-        ("special.net", 8443, True),
-        ("special.net", 443, False),
-    ],
-)
-def test_which_hosts_a_proxy_reaches(host: str, port: int, allowed: bool) -> None:
-    assert proxy.is_allowed(host, port, ["example.com", "*.wild.org", "special.net:8443"]) is allowed
-
-
-@asynccontextmanager
-async def proxied(*hosts: str, resolver: proxy.Resolve = proxy.resolve) -> AsyncIterator[int]:
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    async with proxy.proxy_to(hosts, resolver)(listener):
-        yield port
-
-
-async def exchanged(port: int, text: str) -> str:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(text.encode())
-    writer.write_eof()
-    answer = await asyncio.wait_for(reader.read(), 60)
-    writer.close()
-    return answer.decode()
-
-
-async def test_a_proxy_forwards_to_named_hosts_and_refuses_others() -> None:
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"got " + head.splitlines()[0])
-        writer.close()
-
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    far = server.sockets[0].getsockname()[1]
-    async with proxied(f"127.0.0.1:{far}", "127.0.0.1:1") as port:
-        plain = await exchanged(port, f"GET http://127.0.0.1:{far}/a/b?c=1 HTTP/1.1\r\nHost: x\r\n\r\n")
-        root = await exchanged(port, f"GET http://127.0.0.1:{far} HTTP/1.1\r\nHost: x\r\n\r\n")
-        tunnel = await exchanged(port, f"CONNECT 127.0.0.1:{far} HTTP/1.1\r\n\r\nHELLO / HTTP/1.1\r\n\r\n")
-        refused = await exchanged(port, "GET http://127.0.0.2/ HTTP/1.1\r\n\r\n")
-        gone = await exchanged(port, "CONNECT 127.0.0.1:1 HTTP/1.1\r\n\r\n")
-        assert await exchanged(port, "nonsense\r\n\r\n") == ""
-    server.close()
-    assert plain == "got GET /a/b?c=1 HTTP/1.1" and root == "got GET / HTTP/1.1"
-    assert tunnel.startswith("HTTP/1.1 200 ") and tunnel.endswith("got HELLO / HTTP/1.1")
-    body = "127.0.0.2:80 is not among the hosts of `network`\n"
-    assert refused.startswith("HTTP/1.1 403 ") and refused.endswith(f"\r\n\r\n{body}")
-    assert f"Content-Length: {len(body)}\r\n" in refused
-    assert gone.startswith("HTTP/1.1 502 ") and "127.0.0.1:1 cannot be reached" in gone
-
-
-async def test_a_connection_through_a_proxy_ends_with_the_proxy() -> None:
-    ended = asyncio.Event()
-
-    async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-        writer.close()
-        ended.set()
-
-    server = await asyncio.start_server(wait, "127.0.0.1", 0)
-    far = server.sockets[0].getsockname()[1]
-    async with proxied(f"127.0.0.1:{far}") as port:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(f"CONNECT 127.0.0.1:{far} HTTP/1.1\r\n\r\n".encode())
-        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 200 Connection established\r\n\r\n"
-    assert await asyncio.wait_for(reader.read(), 30) == b""
-    await asyncio.wait_for(ended.wait(), 30)
-    writer.close()
-    server.close()
-    with pytest.raises(ConnectionRefusedError):
-        await asyncio.open_connection("127.0.0.1", port)
-
-
-@pytest.mark.parametrize(
-    ("request_line", "destination"),
-    [
-        ("CONNECT a.test HTTP/1.1", ("a.test", 443)),
-        ("CONNECT a.test:80 HTTP/1.1", ("a.test", 80)),
-        ("GET http://a.test/x HTTP/1.0", ("a.test", 80)),
-        ("GET http://a.test:443/ HTTP/1.1", ("a.test", 443)),
-    ],
-)
-async def test_the_port_of_a_request_without_one(request_line: str, destination: tuple[str, int]) -> None:
-    async def refuse(*address: object) -> list[str]:
-        raise OSError(f"refused {address}")
-
-    async with proxied("a.test", resolver=refuse) as port:
-        answer = await exchanged(port, f"{request_line}\r\n\r\n")
-    host, number = destination
-    body = f"{host}:{number} cannot be reached: refused {destination}\n"
-    head = f"HTTP/1.1 502 Refused by Proctor\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    assert answer == head + body
-
-
-def test_the_variables_of_a_proxy() -> None:
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
-        assert proxy.VARIABLES[name] == "http://127.0.0.1:3128"
-    assert proxy.VARIABLES["NO_PROXY"] == proxy.VARIABLES["no_proxy"] == "127.0.0.1,localhost"

@@ -1,100 +1,15 @@
-"""The proxy of a sandbox: how long a request may be, what is closed when, and what a host is named."""
+"""The proxy of a sandbox: which hosts it reaches, how long a request may be, and what is closed when."""
 
 import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
 from proctor.sandbox import proxy
 
 LONGEST = 65536
-
-
-class Recorded:
-    """A writer that keeps what is done with it, in order."""
-
-    def __init__(self) -> None:
-        self.calls: list[object] = []
-
-    def write(self, data: bytes) -> None:
-        self.calls.append(data)
-
-    def write_eof(self) -> None:
-        self.calls.append("end")
-
-    def close(self) -> None:
-        self.calls.append("close")
-
-    async def drain(self) -> None:
-        self.calls.append("drain")
-
-
-def reading(*chunks: bytes) -> asyncio.StreamReader:
-    """A reader of these bytes, which then ends."""
-    reader = asyncio.StreamReader()
-    for chunk in chunks:
-        reader.feed_data(chunk)
-    reader.feed_eof()
-    return reader
-
-
-async def handled(monkeypatch: pytest.MonkeyPatch, request: bytes, answer: bytes) -> tuple[list[Any], ...]:
-    """What a proxy writes to its client and to the host."""
-    near, far = Recorded(), Recorded()
-
-    async def connect(host: str, port: int, *_: object) -> tuple[asyncio.StreamReader, Recorded]:
-        assert (host, port) == ("a.test", 80)
-        return reading(answer), far
-
-    monkeypatch.setattr(proxy, "_connect", connect)
-    await proxy._handle(reading(request), near, ["a.test"])  # type: ignore[arg-type]
-    return near.calls, far.calls
-
-
-async def test_a_request_and_its_answer_are_written_at_once_and_then_both_sides_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    near, far = await handled(
-        monkeypatch, b"POST http://a.test/x?y=1 HTTP/1.0\r\nHost: a.test\r\n\r\nbody", b"answer"
-    )
-    assert far == [
-        b"POST /x?y=1 HTTP/1.0\r\nHost: a.test\r\n\r\n",
-        b"body",
-        "drain",
-        "end",
-        "close",
-    ]
-    assert near == [b"answer", "drain", "end"]
-
-
-async def test_a_tunnel_says_that_it_is_open_and_sends_nothing_of_the_request(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    near, far = await handled(monkeypatch, b"CONNECT a.test:80 HTTP/1.1\r\nX: y\r\n\r\nhello", b"answer")
-    assert far == [b"hello", "drain", "end", "close"]
-    assert near == [b"HTTP/1.1 200 Connection established\r\n\r\n", b"answer", "drain", "end"]
-
-
-async def test_a_refusal_is_written_at_once() -> None:
-    near = Recorded()
-    await proxy._refuse(near, 403, "no")  # type: ignore[arg-type]
-    assert near.calls == [
-        b"HTTP/1.1 403 Refused by Proctor\r\nContent-Length: 3\r\nConnection: close\r\n\r\nno\n",
-        "drain",
-    ]
-
-
-async def test_the_end_of_a_side_that_is_gone_is_not_an_error() -> None:
-    class Gone(Recorded):
-        def write_eof(self) -> None:
-            raise RuntimeError("closed")
-
-    gone = Gone()
-    await proxy._copy(reading(b"x"), gone)  # type: ignore[arg-type]
-    assert gone.calls == [b"x", "drain"]
 
 
 @contextlib.asynccontextmanager
@@ -108,6 +23,7 @@ async def answer_to(request: str, port: int) -> str:
     """What a proxy answers."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request.encode())
+    writer.write_eof()
     answer = await asyncio.wait_for(reader.read(), 60)
     writer.close()
     return answer.decode()
@@ -261,3 +177,70 @@ def test_a_host_matches_one_pattern(host: str, port: int, pattern: str, allowed:
     assert proxy.is_allowed(host, port, [pattern]) is allowed
     assert proxy.is_allowed(host, port, ["other.test", pattern]) is allowed
     assert not proxy.is_allowed(host, port, [])
+
+
+async def test_a_proxy_forwards_to_named_hosts_and_refuses_others() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"got " + head.splitlines()[0])
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    far = server.sockets[0].getsockname()[1]
+    async with proxied(f"127.0.0.1:{far}", "127.0.0.1:1") as port:
+        plain = await answer_to(f"GET http://127.0.0.1:{far}/a/b?c=1 HTTP/1.1\r\nHost: x\r\n\r\n", port)
+        root = await answer_to(f"GET http://127.0.0.1:{far} HTTP/1.1\r\nHost: x\r\n\r\n", port)
+        tunnel = await answer_to(f"CONNECT 127.0.0.1:{far} HTTP/1.1\r\n\r\nHELLO / HTTP/1.1\r\n\r\n", port)
+        refused = await answer_to("GET http://127.0.0.2/ HTTP/1.1\r\n\r\n", port)
+        gone = await answer_to("CONNECT 127.0.0.1:1 HTTP/1.1\r\n\r\n", port)
+        assert await answer_to("nonsense\r\n\r\n", port) == ""
+    server.close()
+    assert plain == "got GET /a/b?c=1 HTTP/1.1" and root == "got GET / HTTP/1.1"
+    assert tunnel.startswith("HTTP/1.1 200 ") and tunnel.endswith("got HELLO / HTTP/1.1")
+    body = "127.0.0.2:80 is not among the hosts of `network`\n"
+    assert refused.startswith("HTTP/1.1 403 ") and refused.endswith(f"\r\n\r\n{body}")
+    assert f"Content-Length: {len(body)}\r\n" in refused
+    assert gone.startswith("HTTP/1.1 502 ") and "127.0.0.1:1 cannot be reached" in gone
+
+
+async def test_a_connection_through_a_proxy_ends_with_the_proxy() -> None:
+    ended = asyncio.Event()
+
+    async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+        ended.set()
+
+    server = await asyncio.start_server(wait, "127.0.0.1", 0)
+    far = server.sockets[0].getsockname()[1]
+    async with proxied(f"127.0.0.1:{far}") as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"CONNECT 127.0.0.1:{far} HTTP/1.1\r\n\r\n".encode())
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 200 Connection established\r\n\r\n"
+    assert await asyncio.wait_for(reader.read(), 30) == b""
+    await asyncio.wait_for(ended.wait(), 30)
+    writer.close()
+    server.close()
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)
+
+
+@pytest.mark.parametrize(
+    ("request_line", "destination"),
+    [
+        ("CONNECT a.test HTTP/1.1", ("a.test", 443)),
+        ("CONNECT a.test:80 HTTP/1.1", ("a.test", 80)),
+        ("GET http://a.test/x HTTP/1.0", ("a.test", 80)),
+        ("GET http://a.test:443/ HTTP/1.1", ("a.test", 443)),
+    ],
+)
+async def test_the_port_of_a_request_without_one(request_line: str, destination: tuple[str, int]) -> None:
+    async def refuse(*address: object) -> list[str]:
+        raise OSError(f"refused {address}")
+
+    async with proxied("a.test", resolver=refuse) as port:
+        answer = await answer_to(f"{request_line}\r\n\r\n", port)
+    host, number = destination
+    body = f"{host}:{number} cannot be reached: refused {destination}\n"
+    head = f"HTTP/1.1 502 Refused by Proctor\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    assert answer == head + body

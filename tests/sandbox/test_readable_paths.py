@@ -5,7 +5,6 @@ import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -104,12 +103,6 @@ def test_of_a_folder_on_the_path_that_is_not_for_programs_only_these_can_be_read
     assert found == [tmp_path / "project/tool"]
 
 
-def test_programs_in_memory_can_be_read_and_devices_are_the_sandboxs_own(tmp_path: Path) -> None:
-    places = [Path(each) for each in ("/dev/shm/tools", "/dev/shm", "/dev/pts", "/proc/self", "/etc/ssl")]
-    assert paths._without_private(places, [tmp_path]) == [Path("/dev/shm/tools")]
-    assert paths._without_private([Path("/dev/shm/tools")], [Path("/dev/shm/tools/mine")]) == []
-
-
 def test_variables_name_installations_and_no_keys(tmp_path: Path) -> None:
     for name in ("a", "b", "keys"):
         (tmp_path / name).mkdir()
@@ -159,13 +152,6 @@ def test_a_script_in_a_private_folder_opens_only_itself(tmp_path: Path) -> None:
     assert found == [tmp_path / "user/run.py"]
 
 
-def test_so_many_single_programs_of_a_folder_are_opened(tmp_path: Path) -> None:
-    for number in range(120):
-        made(tmp_path / f"project/tool{number}")
-    found = paths.readable([], {"PATH": str(tmp_path / "project")}, policy(tmp_path))
-    assert len(found) == 100
-
-
 @pytest.mark.parametrize(
     ("script", "visible"),
     [
@@ -186,87 +172,6 @@ def test_what_a_script_loads_from_its_folder(tmp_path: Path, script: str, visibl
     assert sorted(found) == [agent / name for name in visible]
 
 
-@pytest.mark.parametrize(
-    ("argument", "found"),
-    [
-        ("/a/b", ["/a/b"]),
-        ("a b", ["a", "", "b", ""]),
-        ("x='/a b'", ["x=/a b", "/a b"]),
-        ("a\nb", ["a", "", "b", ""]),
-        ("a;b", ["a;b", ""]),
-        ("it's /a", ["it's", "/a"]),
-        ("x" * 4096, ["x" * 4096]),
-        ("x" * 4097, []),
-    ],
-)
-def test_the_paths_in_an_argument(argument: str, found: list[str]) -> None:
-    assert paths._paths_in(argument) == found
-
-
-def test_only_whole_paths_that_exist_and_are_not_too_long_are_looked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "x"
-    folder.mkdir()
-    monkeypatch.chdir(tmp_path)
-    assert list(paths._existing([str(folder), f"{folder}/../x/", "x", "", "/none"])) == [folder, folder]
-    monkeypatch.setattr(paths, "_LONGEST", len(str(folder)) + 1)
-    assert list(paths._existing([str(folder)])) == [folder]
-    monkeypatch.setattr(paths, "_LONGEST", len(str(folder)))
-    assert list(paths._existing([str(folder)])) == []
-
-
-@pytest.mark.parametrize(
-    ("line", "is_found"),
-    [
-        ("#!{0}/x/bin/tool", True),
-        ("#! {0}/x/bin/tool -a", True),
-        ("#!/usr/bin/env tool", True),
-        ("#!/usr/bin/env -S", False),
-        ("#!/usr/bin/env", False),
-        ("#!", False),
-        ("{0}/x/bin/tool", False),
-    ],
-)
-def test_a_script_is_read_with_its_interpreter(tmp_path: Path, line: str, is_found: bool) -> None:
-    made(tmp_path / "x/bin/tool", f"#!{tmp_path}/y/deep\n")
-    made(tmp_path / "x/lib/module")
-    made(tmp_path / "y/deep")
-    script = made(tmp_path / "scripts/script", line.format(tmp_path) + "\n")
-    path = f"{tmp_path}/x/bin:/usr/bin"
-    found = {*paths._interpreter(str(script), path)} - {script}
-    own = {place for place in found if place.is_relative_to(tmp_path)}
-    expected = {tmp_path / name for name in ("x/bin", "x/bin/tool", "x/lib", "y/deep")}
-    assert own == (expected if is_found else set())
-
-
-@pytest.mark.parametrize(
-    ("places", "chosen"),
-    [
-        (["/data/a", "/data/b"], ["/data/a", "/data/b"]),
-        (["/data/a/b", "/data/a"], ["/data/a"]),
-        (["/data/a", "/data/ab"], ["/data/a", "/data/ab"]),
-        (["/usr", "/usr/lib/x", "/opt/x", "/proc/1", "/etc/x", "/run"], []),
-        (["/usrx"], ["/usrx"]),
-        (["/", "/tmp", "/home", "/root", "/var", "/mnt"], []),
-        (["/home/other", "/tmp/x"], ["/home/other", "/tmp/x"]),
-        (["/work", "/work/private", "/work/private/x"], ["/work/private/x"]),
-        (["/work/privately"], ["/work/privately"]),
-    ],
-)
-def test_places_without_those_that_are_private_shared_or_given(places: list[str], chosen: list[str]) -> None:
-    found = paths._without_private(map(Path, places), [Path("/work/private")])
-    assert list(map(str, found)) == chosen
-
-
-@pytest.mark.parametrize(
-    ("place", "is_system"),
-    [("/usr", True), ("/usr/bin/env", True), ("/usrx", False), ("/etc", False), ("/opt/x", True)],
-)
-def test_what_is_part_of_the_system(place: str, is_system: bool) -> None:
-    assert paths.is_system(Path(place)) is is_system
-
-
 def test_what_is_hidden_is_left_out_of_a_folder(tmp_path: Path) -> None:
     for name in ("a/x", "a/secret/y", "a/b/z", "a/b/key", "keys"):
         made(tmp_path / name)
@@ -278,16 +183,6 @@ def test_what_is_hidden_is_left_out_of_a_folder(tmp_path: Path) -> None:
     assert list(paths.around(tmp_path / "a/secret", hidden)) == []
     assert list(paths.around(tmp_path / "none", hidden)) == []
     assert list(paths.around(tmp_path / "a/b", [])) == [tmp_path / "a/b"]
-
-
-def test_credentials_and_concealed_files_are_left_out_of_installations(tmp_path: Path) -> None:
-    cargo = tmp_path / "user/.cargo"
-    made(cargo / "bin/cargo")
-    made(cargo / "credentials.toml")
-    made(cargo / "config.toml")
-    made(cargo / "own")
-    found = paths.readable([], {"PATH": str(cargo / "bin")}, policy(tmp_path, concealed=[cargo / "own"]))
-    assert sorted(found) == [cargo / "bin", cargo / "config.toml"]
 
 
 def test_settings_that_only_their_owner_may_read(tmp_path: Path) -> None:
@@ -345,6 +240,7 @@ def restricted(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, list[str]], li
 EVERY = {1: 0x1FFF, 2: 0x3FFF, 3: 0x7FFF, 4: 0x7FFF, 5: 0xFFFF, 6: 0xFFFF, 9: 0xFFFF}
 
 
+# White-box: this machine has one version of Landlock, and a program must be confined on all others too.
 @pytest.mark.parametrize("version", EVERY)
 @pytest.mark.parametrize("network", [False, True])
 def test_the_rights_of_each_version_of_landlock(
@@ -358,30 +254,7 @@ def test_the_rights_of_each_version_of_landlock(
     assert calls == [(444, attributes, len(attributes), 0), *port, ("capabilities",), (446, 77, 0)]
 
 
-def test_the_rules_of_files_and_folders(
-    restricted: Callable[[int, list[str]], list[tuple[object, ...]]], tmp_path: Path
-) -> None:
-    file = made(tmp_path / "file")
-    before = set(Path("/proc/self/fd").iterdir())
-    calls = restricted(
-        6,
-        [
-            f"read {tmp_path}",
-            f"read {file}",
-            f"write {tmp_path}",
-            f"write {file}",
-            "read /none",
-            "filter 0aff",
-        ],
-    )
-    assert set(Path("/proc/self/fd").iterdir()) == before
-    rules = [struct.unpack("=Qi", call[3])[0] for call in calls if call[0] == 445]  # type: ignore[arg-type]
-    # Execute, read, list; of a file neither listing nor making; all; of a file what files have.
-    assert rules == [0b1101, 0b0101, 0xFFFF, 0b1100_0000_0000_0111]
-    assert [call[1:3] for call in calls if call[0] == 445] == [(77, 1)] * 4
-    assert calls[-1] == ("filter", b"\x0a\xff") and calls[-2] == (446, 77, 0)
-
-
+# White-box: no kernel can be made to refuse these calls, and a refusal must never leave a program unconfined.
 @pytest.mark.parametrize("failing", [444, 445, 446])
 def test_a_call_to_the_kernel_that_fails_is_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failing: int
@@ -397,36 +270,3 @@ def test_a_call_to_the_kernel_that_fails_is_an_error(
     for rules in ([f"read {tmp_path}"], ["port 81"]):
         with pytest.raises(PermissionError):
             launcher.restrict(rules)
-
-
-def test_a_filter_has_a_length_in_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple[object, ...]] = []
-
-    def prctl(option: int, *arguments: object) -> int:
-        calls.append((option, arguments[0], arguments[1]._obj.length, *arguments[2:]))  # type: ignore[attr-defined]
-        return 0
-
-    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: SimpleNamespace(prctl=prctl))
-    launcher.filter_calls(b"x" * 24)
-    assert calls == [(22, 2, 3, 0, 0)]
-
-
-def test_all_capabilities_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple[object, ...]] = []
-    library = SimpleNamespace(
-        prctl=lambda *call: calls.append(call),
-        capset=lambda head, data: calls.append(("capset", list(head), list(data))),
-    )
-    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: library)
-    launcher.drop_capabilities()
-    assert calls == [
-        *((24, capability, 0, 0, 0) for capability in range(64)),
-        (38, 1, 0, 0, 0),
-        ("capset", [0x20080522, 0], [0] * 6),
-    ]
-
-
-@pytest.mark.parametrize(("answer", "version"), [(6, 6), (0, 0), (-1, 0)])
-def test_the_version_of_landlock(monkeypatch: pytest.MonkeyPatch, answer: int, version: int) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: SimpleNamespace(syscall=lambda *_: answer))
-    assert launcher.landlock_abi() == version
