@@ -85,15 +85,6 @@ async def test_a_hundred_megabytes_of_output_are_kept_as_head_and_tail(tmp_path,
     assert len(finished.output) < 2100
 
 
-async def test_a_line_without_end_is_cut_and_the_next_one_is_whole(tmp_path, attempt):
-    command = "head -c 20000000 /dev/zero | tr '\\0' y; echo; echo next"
-    async with started(command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt) as program:
-        long, following = [line async for line in program.lines()]
-    assert long.startswith("yyy")
-    assert long.endswith(f"[… {20_000_000 - 8 * 1024 * 1024} bytes left out …]")
-    assert following == "next"
-
-
 class Pipe:
     """The end of a pipe that, when it is closed, opens something else first, as another thread may."""
 
@@ -123,15 +114,6 @@ def test_a_pipe_is_closed_once_whatever_other_threads_open_meanwhile(new_loop):
         opened = runner.run(read())
     os.fstat(opened)
     os.close(opened)
-
-
-async def test_a_program_that_closes_its_output_and_goes_on_is_waited_for(tmp_path, attempt):
-    command = "echo said; exec >&- 2>&-; sleep 0.3; touch done; exit 5"
-    async with started(command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt) as program:
-        assert [line async for line in program.lines()] == ["said"]
-        assert not (tmp_path / "done").exists()
-        assert await program.ended() == 5
-    assert (tmp_path / "done").exists()
 
 
 # What a program is given
@@ -167,12 +149,6 @@ async def test_a_signal_that_ended_the_program_is_told_from_an_exit_code(tmp_pat
     exited = await run("exit 139", folder=tmp_path, environment=ENVIRONMENT, attempt=attempt)
     assert (killed.exit_code, killed.signal) == (139, signal.SIGSEGV)
     assert (exited.exit_code, exited.signal) == (139, None)
-
-
-async def test_a_broken_pipe_ends_a_program_as_it_would_in_a_shell(tmp_path, attempt):
-    command = ["bash", "-c", "yes | head -n 1; echo ${PIPESTATUS[0]}"]
-    finished = await run(command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt)
-    assert finished.output == "y\n141\n"
 
 
 # What a program leaves behind

@@ -126,16 +126,6 @@ async def test_it_is_the_more_engaged_the_nearer_the_counsellor_comes_to_what_mo
     assert list(engagement.values()) == [4, 3, 1]
 
 
-async def test_it_begins_to_waver_once_its_motivation_has_been_found() -> None:
-    played = Played("consistentMI", "pavel", addressed=True, rationale="named", **DISTRIBUTION)
-
-    await played.hear("What about your son, and your time with your child?")
-
-    assert played.state["stage"] == "Contemplation"
-    assert played.state["action"] == "Acknowledge"
-    assert "no longer asks whether you are coming" in played.told()
-
-
 async def test_it_prepares_once_its_doubts_are_used_up_and_then_brings_its_own_plans() -> None:
     hesitating = {"Inform": 0, "Engage": 0, "Hesitate": 100, "Doubt": 0, "Acknowledge": 0, "number": 1}
     played = Played("consistentMI", "deniz", **hesitating)
@@ -226,12 +216,6 @@ async def test_a_patient_tells_only_what_is_asked_for(fields: dict[str, Any], ki
     assert played.state["kind"] == kind
     assert policy in played.told()
     assert "eye test" not in played.told(), "what was not asked for is not even shown to the model"
-
-
-async def test_a_patient_who_is_dismissed_says_thanks_and_goes() -> None:
-    reply = await Played("saps", question="farewell").hear("Goodbye then.")
-
-    assert (reply.text, reply.ends) == ("Thank you, doctor.", "said_goodbye")
 
 
 MARKED = {"analysis": "", "stage": "Contemplation", "strategies": ["Affirm", "Juggle", "Reframe", "Advise"],
@@ -446,16 +430,6 @@ async def test_memories_open_with_trust_and_closed_ones_are_felt() -> None:
     assert "keep it closed" in told
 
 
-async def test_nobody_does_the_same_three_times_in_a_row() -> None:
-    played = Played("patientAct", "jamal", **ANSWERS["patientAct"])
-    done = []
-    for _ in range(4):
-        await played.hear("Go on.")
-        done.append(played.state["behavior"])
-
-    assert done == ["recounting", "recounting", "simple_response", "recounting"]
-
-
 async def test_states_start_at_random_without_a_model_and_where_the_previous_session_ended() -> None:
     persona = {"age": 40, "gender": "f", "ethnicity": "e", "occupation": "o", "mbti": "INTJ"}
     drawn = set()
@@ -474,16 +448,6 @@ async def test_states_start_at_random_without_a_model_and_where_the_previous_ses
     told = str(next(each for each in played.asked if not each.is_inner).messages[0]["content"])
     assert "I cut down." in told
     assert "since the last session: Words 0." in told
-
-
-async def test_one_remark_can_end_the_session_for_a_client_without_bounds() -> None:
-    thought = {"thinking": "", "emotion_change": -60, "intention": "out", "nonverbal_behavior": "stands up"}
-
-    assert (
-        await Played("cars", **thought, content="No.").hear("Pull yourself together.")
-    ).ends == "walked_out"
-    patient = Played("cars", options={"termination_threshold": -1}, **thought, content="No.")
-    assert (await patient.hear("Pull yourself together.")).ends == ""
 
 
 async def test_own_weights_get_the_plain_list_of_all_pairs() -> None:

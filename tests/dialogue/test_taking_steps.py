@@ -143,14 +143,6 @@ async def test_a_role_reaches_nothing_but_its_values(reaching: str) -> None:
         await speak(party(Listener(), [{"set": {"reply": reaching}}]), moment())
 
 
-async def test_what_a_role_uses_up_is_still_in_its_profile() -> None:
-    steps = [{"set": {"beliefs": "beliefs[1:]", "reply": "beliefs | join"}}]
-    made = party(Listener(), steps, state={"beliefs": "profile.beliefs"})
-
-    assert (await speak(made, moment())).text == "b"
-    assert made.profile["beliefs"] == ["a", "b"]
-
-
 async def test_a_reply_without_end_is_cut_and_that_is_noted() -> None:
     model = Listener("x" * 1_000_000)
 
@@ -291,33 +283,6 @@ async def test_a_server_calls_tools_and_changes_the_world_until_it_answers_with_
     ]
     assert [len(body["messages"]) for body in world.bodies] == [3, 4, 5]
     assert world.bodies[0]["tools"] == tools.definitions()
-
-
-@pytest.mark.parametrize(("into", "text"), [({}, "typed"), ({"into": "aside"}, "")])
-async def test_a_person_is_asked_with_the_text_of_a_template(into: dict[str, str], text: str) -> None:
-    questions = list[str]()
-
-    async def person(question: str) -> str:
-        questions.append(question)
-        return "typed"
-
-    steps = [{"person": "ask", **into}, {"end": "left"}]
-    made = party(Listener(), steps, templates={"ask": "You are {{ profile.name }}."})
-    made.person = person
-    assert (await speak(made, moment())).text == text
-    assert questions == ["You are Abe."]
-
-
-@pytest.mark.parametrize("answer", ["", " \n", None])
-async def test_a_person_who_does_not_answer_breaks_the_role(answer: str | None) -> None:
-    async def person(question: str) -> str:
-        return answer or ""
-
-    made = party(Listener(), [{"person": "ask"}], templates={"ask": "?"})
-    made.person = None if answer is None else person
-    with pytest.raises(BrokenRole, match="nobody answered for the client") as raised:
-        await speak(made, moment())
-    assert raised.value.reason == "nobody_answered"
 
 
 async def test_a_role_takes_at_most_two_hundred_steps_in_one_turn() -> None:

@@ -238,46 +238,6 @@ async def test_a_model_or_a_server_cannot_send_a_tool_s_key_elsewhere(tmp_path: 
         await runner.cleanup()
 
 
-async def test_checks_are_about_the_state_the_actions_and_what_was_said(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, CANCEL)
-    await bench.call("cancel", order_id="W1", reason="rain")
-    lines = [("client", "Cancel it."), ("therapist", "It is Cancelled, W1.")]
-
-    async def failed(checks: dict[str, Any]) -> dict[str, list[str]]:
-        solved = await execute_solution(checks, bench.world.initial, [CANCEL], bench.services, tmp_path)
-        results = check_task(checks, bench.world, lines, "therapist", solved)
-        return {result.kind: list(result.failures) for result in results if result.failures}
-
-    assert (
-        await failed(
-            {
-                "state": ["orders.W1.status == 'cancelled'", "orders.W2 == initial.orders.W2"],
-                "solution": [{"cancel": {"order_id": "W1", "reason": "rain"}}],
-                "actions": [{"cancel": {"order_id": "W1"}}],
-                "no_actions": [{"cancel": {"order_id": "W2"}}],
-                "says": ["cancelled", {"regex": r"W\d"}],
-                "never_says": ["refund"],
-                "user": {"says": ["cancel it"]},
-            }
-        )
-        == {}
-    )
-    wrong = await failed(
-        {
-            "state": ["orders.W2.status == 'cancelled'"],
-            "solution": [{"cancel": {"order_id": "W1", "reason": "snow"}}],
-            "actions": [{"cancel": {"order_id": "W2"}}],
-            "no_actions": ["cancel"],
-            "says": ["sorry"],
-            "never_says": ["CANCELLED"],
-            "user": {"says": ["please"]},
-        }
-    )
-    assert wrong["solution"] == ["the final state differs: log is ['rain']"]
-    assert wrong["actions"] == ["cancel(order_id='W2') was not called"]
-    assert set(wrong) == {"state", "solution", "actions", "no_actions", "says", "never_says", "user.says"}
-
-
 async def test_calls_of_an_answer_are_executed_in_order_and_kept_by_turn(tmp_path: Path) -> None:
     bench = Bench(tmp_path, CANCEL)
     cancel = ToolRequest(id="c1", name="cancel", arguments='{"order_id": "W1"}')
@@ -322,16 +282,6 @@ async def test_a_world_comes_back_from_its_checkpoint_with_its_calls(tmp_path: P
     ]
     SideTools([CANCEL], "client", fresh.world, fresh.services, folder=tmp_path).record_again()
     assert len(fresh.calls) == 2
-
-
-async def test_calls_of_the_other_side_are_recorded_with_its_name(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, CANCEL)
-    other = SideTools([CANCEL], "client", bench.world, bench.services, folder=tmp_path, is_under_test=False)
-    await other.call("cancel", {"order_id": "W1"})
-    assert [call.name for call in bench.calls] == ["client: cancel"]
-    assert bench.calls[0].duration_ms is not None and bench.calls[0].duration_ms >= 0
-    (action,) = bench.world.actions
-    assert (action.side, action.tool, action.success) == ("client", "cancel", True)
 
 
 async def test_a_long_result_is_cut_for_the_caller_and_in_the_record(tmp_path: Path) -> None:
@@ -400,20 +350,6 @@ async def test_a_program_that_goes_wrong_is_the_worlds_fault(tmp_path: Path, cas
         await bench.call("it")
     assert [(call.success, message in (call.result or "")) for call in bench.calls] == [(False, True)]
     assert bench.world.state == STATE
-
-
-async def test_a_program_may_answer_with_a_plain_value_and_may_refuse(tmp_path: Path) -> None:
-    for printed, result in (
-        ('{"a": 1}', '{"a": 1}'),
-        ('{"error": "closed"}', "Error: closed"),
-        ('{"state": {}}', "done"),
-    ):
-        bench = Bench(tmp_path, {"name": "it", "command": [sys.executable, "-c", f"print('{printed}')"]})
-        assert await bench.call("it") == result
-    assert bench.world.state == {}
-    gone = Bench(tmp_path, {"name": "it", "command": ["no-such-program-anywhere"]})
-    with pytest.raises(WorldError, match=r"could not be started|exited with 127"):
-        await gone.call("it")
 
 
 TYPED_FUNCTIONS = '''

@@ -84,12 +84,6 @@ def test_a_batch_ends_with_what_it_came_to(proctor, plan):
     assert [failure["reason"] for failure in told["failures"]] == ["checks_failed"]
 
 
-def test_records_stream_as_things_happen(proctor, plan):
-    records = [json.loads(line) for line in proctor("batch", "plan.yaml", "--jsonl").stdout.splitlines()]
-    assert [record["type"] for record in records] == ["launch", "item", "item", "done"]
-    assert {record["status"] for record in records if record["type"] == "item"} == {"success", "fail"}
-
-
 def test_the_users_repository_gets_branches_and_nothing_else(proctor, plan, repository):
     (repository / "mine.txt").write_text("not committed")
     head, status = git(repository, "rev-parse", "HEAD"), git(repository, "status", "--porcelain")
@@ -120,12 +114,6 @@ def test_a_finished_run_is_extended_by_what_is_new_in_its_plan(done, plan):
     assert "new because of" in ran.stderr
     assert "model" in ran.stderr
     assert len(done.json("sessions", "list")["sessions"]) == 3
-
-
-def test_an_override_beats_a_default_and_an_items_own_value_beats_both(proctor, plan):
-    plan.write_text(plan.read_text().replace("    model: gpt-5\n", ""))
-    items = proctor.json("batch", "plan.yaml", "--dry-run", "--model", "o3")["items"]
-    assert [item["model"] for item in items] == ["gpt-4o", "o3"]
 
 
 def test_what_passes_is_merged_when_asked_to_and_never_pushed(proctor, plan, repository):
@@ -412,14 +400,6 @@ def test_what_is_wrong_is_said_at_its_place_before_anything_starts(
     assert said in ran.stderr
     assert "batch/" not in git(repository, "for-each-ref")
     assert not (proctor.folder / "proctor-home").exists()
-
-
-def test_every_problem_is_reported_together_and_as_json_too(proctor, plan):
-    plan.write_text(plan.read_text().replace("repo: shop", "repo: nowhere").replace("main", "mian"))
-    ran = proctor("batch", "plan.yaml", "--json")
-    told = json.loads(ran.stdout)
-    assert ran.returncode == 2
-    assert {problem["line"] for problem in told["problems"]} >= {7}
 
 
 def test_unknown_commands_and_options_are_told_with_the_nearest(proctor):

@@ -146,18 +146,6 @@ def test_sessions_of_a_run_of_our_own_are_judged(proctor, desk):
     assert json.loads(done.stdout)["evaluationResults"]["totalNumberOfSessions"] == 3
 
 
-def test_a_job_that_finds_no_session_has_failed_and_says_why(proctor, desk):
-    done = proctor(
-        *("evaluate", "start", "--name", "none", "--log-group", "/nowhere"),
-        *("--evaluator", "Builtin.TrajectoryInOrderMatch", "--json"),
-    )
-
-    job = json.loads(done.stdout)
-    assert done.returncode == 3
-    assert job["status"] == "FAILED"
-    assert job["errorDetails"] == ["No sessions were found for the given source."]
-
-
 def test_what_is_wrong_is_told_before_anything_starts(proctor, desk):
     nobody = proctor("evaluate", "start", "--name", "x", "--run", "first", "--evaluator", "Builtin.Helpful")
     nothing = proctor("evaluate", "start", "--name", "x", "--evaluator", "Builtin.Refusal")

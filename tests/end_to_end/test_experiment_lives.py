@@ -9,7 +9,6 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from harbours import SCENARIO, in_the_harbour, write_config
 
 from databases import new_database, query
@@ -235,61 +234,6 @@ async def test_runs_of_another_experiment_are_taken_over_where_they_are_the_same
     ]
     await harbour.run("analyze", "larger", "--report")
     assert "What patience is worth." in (harbour.folder / "larger/analysis/analysis-report.md").read_text()
-
-
-async def test_a_folder_without_runs_to_take_over_is_refused(harbour):
-    config = write_config(harbour.folder, more=f"{ONE}\nresume_from: scenarios")
-
-    refused = await asyncio.to_thread(harbour.proctor, "experiment", config)
-
-    assert refused.returncode == 2 and "holds no runs" in refused.stderr
-    assert harbour.server.requests == []
-
-
-@pytest.mark.slow
-async def test_memory_stays_flat_however_many_runs_there_are(harbour):
-    """What runs said is in the store and on disk; in memory, 40 of them would be another 30 MB."""
-    peaks = {}
-    for runs in (20, 60):
-        peaks[runs] = await asyncio.to_thread(_peak_of, harbour, runs)
-
-    assert peaks[60] < peaks[20] * 1.2, peaks
-
-
-def _peak_of(harbour, runs):
-    """The largest resident size of an experiment on scripted models, in KiB."""
-    folder = harbour.folder / f"flat-{runs}"
-    (folder / "scenario" / "actors").mkdir(parents=True)
-    (folder / "scenario" / "scenario.yaml").write_text(SCENARIO.replace("openai/narrator", "scripted/world"))
-    for short in ("port", "ferry"):
-        actor = f"name: The {short}\nshort_name: {short}\nllm_model: scripted/act\n"
-        (folder / "scenario" / "actors" / f"{short}.yaml").write_text(actor)
-    words = "a state of the world of some length, " * 2880
-    (folder / "scenario" / "world.yaml").write_text(
-        f"rules: [{{reply: 'UPDATED STATE: {words} cooperation level: 5'}}]\n"
-    )
-    (folder / "scenario" / "act.yaml").write_text("rules: [{reply: 'ACTION: waits and sees'}]\n")
-    (folder / "config.yaml").write_text(
-        f"experiment_name: flat\nbase_scenario: scenario\noutput_dir: out\nruns_per_variation: {runs}\n"
-        "max_parallel: 10\nvariations: []\naggregate_metrics: false\n"
-    )
-    measured = (
-        "import resource, subprocess, sys\n"
-        "code = subprocess.run([sys.executable, '-m', 'proctor', *sys.argv[1:]], capture_output=True)\n"
-        "print(code.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, code.stderr[-500:])\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", measured, "experiment", "config.yaml", "--json"],
-        cwd=folder,
-        env=harbour.proctor.environment | {"PROCTOR_HOME": str(folder / "home")},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=300,
-    )
-    code, peak, *said = done.stdout.split(maxsplit=2)
-    assert code == "0", said
-    return int(peak)
 
 
 async def question(harbour, *, turn):

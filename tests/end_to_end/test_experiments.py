@@ -210,20 +210,6 @@ async def test_a_killed_experiment_goes_on_at_the_turn_and_doubles_nothing(harbo
     assert {len(texts) for texts in harbour.states().values()} == {4}
 
 
-async def test_what_the_store_knows_wins_over_a_folder_that_was_damaged(harbour):
-    harbour.answers["how"] = failing_after(7)
-    config = write_config(harbour.folder, more="variations: []")
-    await harbour.run("experiment", config, code=1)
-    shutil.rmtree(harbour.output / "runs")
-    harbour.answers["how"] = in_the_harbour
-    harbour.server.requests.clear()
-
-    await harbour.run("experiment", config, "--resume")
-
-    assert len(harbour.server.requests) == 3
-    assert {len(texts) for texts in harbour.states().values()} == {4}
-
-
 async def test_the_folder_alone_is_enough_to_go_on_elsewhere(harbour):
     harbour.answers["how"] = failing_after(16)
     config = write_config(harbour.folder, runs=2, more="variations: []")
@@ -321,25 +307,6 @@ async def test_a_run_whose_first_call_passes_its_limit_halts_before_another_begi
 
     write_config(harbour.folder, runs=2, more="variations: []\ncost_per_run_limit: 0.50")
     assert (await harbour.run("experiment", config, "--resume"))["successCount"] == 2
-
-
-async def test_a_run_over_its_limit_fails_alone_where_the_config_says_so(harbour):
-    more = "variations: []\ncost_per_run_limit: {limit}\non_run_limit: fail"
-    config = write_config(harbour.folder, runs=2, more=more.format(limit=0.05))
-
-    told = await harbour.run("experiment", config, code=1)
-
-    assert (told["status"], told["failCount"]) == ("completed", 2)
-    summary = harbour.file("batch-summary.json")
-    assert [run["run_id"] for run in summary["failed_runs"]] == ["var-001-run-001", "var-001-run-002"]
-    assert {run["status"] for run in summary["failed_runs"]} == {"cost_limit_exceeded"}
-
-    write_config(harbour.folder, runs=2, more=more.format(limit=0.50))
-    harbour.server.requests.clear()
-    told = await harbour.run("experiment", config, "--resume", "--retry-failed")
-
-    assert told["successCount"] == 2
-    assert len(harbour.server.requests) == 12, "each goes on behind its first turn"
 
 
 async def test_a_price_nobody_knows_is_refused_before_the_first_call(harbour):

@@ -187,41 +187,6 @@ async def test_an_endless_program_is_cut_off_at_its_limit_and_the_other_items_go
     assert bureau.still_running("endlessly") == []
 
 
-async def test_a_provider_that_wants_us_to_wait_is_waited_for(opened):
-    async with ModelServer([failure(429, retry_after=1.5), reply("Paris.")]) as server:
-        bureau = opened(server)
-        started = time.monotonic()
-        ran = await bureau.run("patient", bureau.entry("1"), head="concurrency: 1")
-        elapsed = time.monotonic() - started
-
-    assert (ran["exitCode"], ran["successCount"]) == (0, 1)
-    session = bureau.session("patient")
-    # A timer may fire a few milliseconds early; nothing else makes a wait shorter.
-    assert 1.49 <= session["waitingSeconds"] < elapsed
-    (call,) = bureau.rows("model_calls", "patient")
-    assert call["status"] == "ok"
-    assert call["waitingMs"] == pytest.approx(session["waitingSeconds"] * 1000, abs=2)
-    assert 0 < call["latencyMs"] <= elapsed * 1000 - call["waitingMs"], "the wait is not part of it"
-
-
-async def test_an_attempt_that_times_out_closes_the_providers_connection(opened):
-    async with ModelServer([reply("too late", delay_seconds=90)]) as server:
-        bureau = opened(server)
-        plan = bureau.plan(
-            "late", bureau.entry("1", more=", timeoutSec: 3"), bureau.entry("idle", '"sleep for 9"')
-        )
-        with bureau.proctor.start("batch", plan) as process:
-            await eventually_async(lambda: server.at_once == 1)
-            await eventually_async(lambda: server.at_once == 0)
-            assert process.poll() is None, "it was the end of the process that closed it"
-            await eventually_async(lambda: process.poll() is not None)
-
-    ends = {row["status"]: row["reason"] for row in bureau.query('SELECT * FROM "batch_items"')}
-    assert ends == {"timeout": "timeout", "success": "unchecked"}
-    (call,) = bureau.rows("model_calls", "late")
-    assert call["status"] == "cancelled"
-
-
 async def test_aborting_a_batch_closes_the_providers_connection(opened):
     async with ModelServer([reply("too late", delay_seconds=90)]) as server:
         bureau = opened(server)

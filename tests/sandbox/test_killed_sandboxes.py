@@ -202,14 +202,6 @@ async def test_a_program_cannot_reach_the_first_process_of_its_namespace(confine
     assert (await confined([sys.executable, "-c", TRACE])).exit_code == 5
 
 
-async def test_too_many_processes_are_a_failure_of_the_program(confined: Any, kind: str) -> None:
-    if kind == "none":
-        pytest.skip("there are no limits")
-    script = "import os, time\nfor _ in range(80): os.fork() or time.sleep(100)\ntime.sleep(100)"
-    ended = await confined([sys.executable, "-c", script], limits={"processes": 30})
-    assert ended.exit_code == (137 if os.geteuid() == 0 or kind == "landlock" else 1)
-
-
 async def test_a_sandbox_that_cannot_be_made_is_not_a_failure(
     confined: Any, kind: str, tmp_path: Path
 ) -> None:

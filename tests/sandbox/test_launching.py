@@ -30,20 +30,6 @@ def test_listening_sockets_on_loopback_are_sent_to_the_other_end() -> None:
     far.close()
 
 
-@pytest.mark.parametrize(
-    ("program", "path", "places"),
-    [
-        ("/bin/sh", "/usr/bin", ["/bin/sh"]),
-        ("./sh", "/usr/bin", ["./sh"]),
-        ("sh", "/a:/b", ["/a/sh", "/b/sh"]),
-        ("sh", "/a:", ["/a/sh", "./sh"]),
-        ("sh", "", [f"{folder}/sh" for folder in os.defpath.split(":")]),
-    ],
-)
-def test_where_a_program_may_be(program: str, path: str, places: list[str]) -> None:
-    assert launcher.candidates(program, path) == places
-
-
 def test_the_first_program_of_the_path_that_can_be_executed_is(tmp_path: Path) -> None:
     for name, text, mode in (("a", "echo a", 0o644), ("b", "echo $0 $1", 0o755), ("c", "echo c", 0o755)):
         (tmp_path / name).mkdir()
