@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from http_servers import answering
 
 from proctor.dialogue.participant import (
     BrokenRole,
@@ -171,16 +172,8 @@ class World:
                 return web.Response(status=answer[0], text=answer[1])
             return web.json_response(answer)
 
-        app = web.Application()
-        app.router.add_post("/", handle)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        try:
-            yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
-        finally:
-            await runner.cleanup()
+        async with answering(handle) as url:
+            yield url
 
 
 async def test_a_server_is_sent_the_conversation_and_its_answer_is_the_reply() -> None:

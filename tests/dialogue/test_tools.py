@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from http_servers import answering
 
 from proctor.dialogue.task import check_problems, check_task, execute_solution
 from proctor.dialogue.tools import (
@@ -175,16 +176,8 @@ async def shop_server(requests: list[dict[str, Any]]) -> AsyncIterator[str]:
             return web.json_response({"result": "kept", "state": {**body["state"], "log": ["by server"]}})
         return web.json_response({"id": request.path})
 
-    app = web.Application()
-    app.router.add_route("*", "/{tail:.*}", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+    async with answering(answer) as url:
+        yield url
 
 
 async def test_a_server_is_called_with_the_arguments_and_may_share_the_state(tmp_path: Path) -> None:
@@ -214,28 +207,17 @@ async def test_a_model_or_a_server_cannot_send_a_tool_s_key_elsewhere(tmp_path: 
     async def elsewhere(request: web.Request) -> web.Response:
         return web.Response(status=307, headers={"Location": f"{other}/stolen"})
 
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", elsewhere)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
     requests = list[dict[str, Any]]()
-    try:
-        async with shop_server(requests) as other:
-            url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-            headers = {"X-Token": "$TOKEN"}
-            parameters: Any = {"id": "string"}
-            bench = Bench(
-                tmp_path,
-                {"name": "moved", "http": {"url": url, "headers": headers}},
-                {"name": "get", "parameters": parameters, "http": {"url": f"{other}/orders/{{{{ id }}}}"}},
-            )
-            with pytest.raises(WorldError, match="answered 307"):
-                await bench.call("moved")
-            assert await bench.call("get", id="..") == "Error: `id` cannot be `..`"
-            assert requests == []
-    finally:
-        await runner.cleanup()
+    async with shop_server(requests) as other, answering(elsewhere) as url:
+        bench = Bench(
+            tmp_path,
+            {"name": "moved", "http": {"url": url, "headers": {"X-Token": "$TOKEN"}}},
+            {"name": "get", "parameters": {"id": "string"}, "http": {"url": f"{other}/{{{{ id }}}}"}},
+        )
+        with pytest.raises(WorldError, match="answered 307"):
+            await bench.call("moved")
+        assert await bench.call("get", id="..") == "Error: `id` cannot be `..`"
+        assert requests == []
 
 
 async def test_calls_of_an_answer_are_executed_in_order_and_kept_by_turn(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from conversations import config, read
 
 from proctor import run_batch
-from waiting import TIME_LIMIT_SECONDS
+from proctor.testing import eventually_async
 
 
 @pytest.mark.parametrize("side", ["client", "therapist"])
@@ -58,15 +58,11 @@ async def test_a_person_elsewhere_answers_through_the_store_and_repeated_words_a
     prompts = []
     with proctor.open_store() as store:
         for number in range(3):
-            async with asyncio.timeout(TIME_LIMIT_SECONDS):
-                while not (rows := store.open_questions("")):
-                    await asyncio.sleep(0.02)
+            rows = await eventually_async(lambda: store.open_questions(""))
             prompts.append(rows[0]["prompt"])
             assert rows[0]["actor"] == "client"
             store.answer_question(rows[0]["runId"], rows[0]["id"], f"Answer {number}.", datetime.now(UTC))
-            async with asyncio.timeout(TIME_LIMIT_SECONDS):
-                while store.open_questions("") and not running.done():
-                    await asyncio.sleep(0.02)
+            await eventually_async(lambda: running.done() or not store.open_questions(""))
     (session,) = await running
 
     said = [message["content"] for message in session["messages"] if message["role"] == "client"]

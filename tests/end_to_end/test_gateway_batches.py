@@ -21,7 +21,7 @@ from waiting import TIME_LIMIT_SECONDS
 
 KEY = "sk-proj-T7pQ2vXw9LkR4mZs8JdN"
 PROGRAM = """
-import json, os, sys, time, urllib.request
+import json, os, sys, urllib.request
 
 def post(url, headers, body):
     headers = {"content-type": "application/json", **headers}
@@ -50,9 +50,6 @@ if how == "both":
 elif how == "endlessly":
     while True:
         chat(prompt)
-elif how == "idle":
-    keep("nothing")
-    time.sleep(float(prompt.split()[-1]))
 else:
     keep(*(chat(prompt + " " + str(number)) for number in range(int(how))))
 """
@@ -128,8 +125,10 @@ async def bureau(opened) -> AsyncIterator[Bureau]:
 # Recorded, priced, and no key anywhere
 
 
-async def test_every_call_of_a_program_is_recorded_and_priced_under_its_session(bureau):
-    ran = await bureau.run("both", bureau.entry("both"))
+async def test_every_call_of_a_program_is_recorded_and_priced_and_the_key_is_only_with_the_provider(
+    bureau, tmp_path
+):
+    ran = await bureau.run("both", bureau.entry("both"), head="record: traffic.ndjson")
 
     assert (ran["exitCode"], ran["successCount"], ran["tokensTotal"]) == (0, 1, 50)
     assert ran["costUsd"] == pytest.approx(2 * (20 * 2.5 + 5 * 10) / 1e6)
@@ -147,9 +146,6 @@ async def test_every_call_of_a_program_is_recorded_and_priced_under_its_session(
     assert [role for role, _ in said].count("assistant") == 2
     assert bureau.session("both")["standIn"] == 0
 
-
-async def test_the_providers_key_is_only_with_the_provider(bureau, tmp_path):
-    await bureau.run("both", bureau.entry("both"), head="record: traffic.ndjson")
     report = await asyncio.to_thread(bureau.proctor, "report", "--run", "both", "--format", "html")
     shown = await asyncio.to_thread(bureau.proctor, "show", bureau.session("both")["id"], "--json")
 
