@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from databases import query
+from proctor.jobs.evaluation.state import interrupted_evaluations
 from proctor.store import Scope
 from proctor.testing import eventually
 from waiting import TIME_LIMIT_SECONDS
@@ -132,20 +133,6 @@ def test_what_insights_found_is_told_with_the_sessions_it_was_found_in(proctor, 
     assert proctor.json("evaluate", "results", job)["insightsFound"] == [failure, intent]
 
 
-def test_sessions_of_a_run_of_our_own_are_judged(proctor, desk):
-    (desk / "plan.yaml").write_text(
-        "runId: mine\nmatrix:\n  - {prompt: Say OK, model: scripted/ok, runs: 3}\n"
-    )
-    proctor("batch", "plan.yaml")
-    judge = ["--judge", "scripted/judge", "--evaluator", "Builtin.Helpfulness"]
-    shutil.copy(desk / "evaluation" / "judge.yaml", desk)
-
-    done = proctor("evaluate", "start", "--name", "own", "--run", "mine", *judge, "--json")
-
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["evaluationResults"]["totalNumberOfSessions"] == 3
-
-
 def test_what_is_wrong_is_told_before_anything_starts(proctor, desk):
     nobody = proctor("evaluate", "start", "--name", "x", "--run", "first", "--evaluator", "Builtin.Helpful")
     nothing = proctor("evaluate", "start", "--name", "x", "--evaluator", "Builtin.Refusal")
@@ -220,6 +207,9 @@ def test_a_killed_job_goes_on_and_repeats_at_most_what_was_in_flight(proctor, de
     running.communicate(timeout=TIME_LIMIT_SECONDS)
     job = only_job(proctor)
     before = finished(proctor)
+    with proctor.open_store() as store:
+        # As a server that starts looks for jobs to go on with.
+        assert list(interrupted_evaluations(store, datetime.now(UTC))) == [job["batchEvaluationId"]]
 
     done = proctor("evaluate", "run", job["batchEvaluationId"], "--json")
 
@@ -311,21 +301,6 @@ def test_a_regression_fails_a_gate_in_every_format(proctor, desk):
     assert junit.returncode == 1
     suite = ElementTree.parse(desk / "gates.xml").getroot()
     assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
-
-
-def test_a_server_finds_the_job_whose_process_was_killed(proctor, desk):
-    from proctor.jobs.evaluation.state import interrupted_evaluations
-
-    slow(desk, sessions=8)
-    running = proctor.start("evaluate", "start", PLAN, "--concurrency", "2")
-    eventually(lambda: finished(proctor) >= 2)
-    os.kill(running.pid, signal.SIGKILL)
-    running.communicate(timeout=TIME_LIMIT_SECONDS)
-
-    with proctor.open_store() as store:
-        found = list(interrupted_evaluations(store, datetime.now(UTC)))
-
-    assert found == [only_job(proctor)["batchEvaluationId"]]
 
 
 def test_a_job_that_found_nothing_finds_what_has_come_since_when_it_is_resumed(proctor, desk):

@@ -63,6 +63,12 @@ def test_each_run_is_judged_and_its_judges_are_paid_by_it(judged, proctor):
     analysed = proctor.json("analyze", "judged")["metrics_analysis"]
     assert analysed["score.checks:kept@session"]["mean"] == 0.75
 
+    shutil.rmtree(run)
+    judged(0.5, "--resume")
+    # Written again from the store.
+    assert read(run, "metrics.json")["scores"] == scores
+    assert read(run, "costs.json")["evaluators"]["cost"] == pytest.approx(costs["evaluators"]["cost"])
+
 
 def test_a_run_below_a_pass_mark_has_failed_and_is_no_error_of_ours(judged, proctor):
     folder = judged(0.9, code=1)
@@ -77,27 +83,15 @@ def test_a_run_below_a_pass_mark_has_failed_and_is_no_error_of_ours(judged, proc
     assert read(folder / "runs" / "var-001-run-001", "scenario-state.json")["completed_turns"] == [1, 2, 3]
 
 
-def test_what_the_judges_said_can_be_written_again_from_the_store(judged):
-    folder = judged(0.5)
-    run = folder / "runs" / "var-001-run-001"
-    before = read(run, "metrics.json")["scores"], read(run, "costs.json")["evaluators"]["cost"]
-    shutil.rmtree(run)
-
-    judged(0.5, "--resume")
-
-    after = read(run, "metrics.json")["scores"], read(run, "costs.json")["evaluators"]["cost"]
-    assert after == (before[0], pytest.approx(before[1]))
-
-
 @pytest.mark.parametrize("name", ["Builtin.Nope", "nonsense", "nowhere:gone@session"])
-@pytest.mark.parametrize("words", [(), ("--dry-run",)])
-def test_a_judge_that_is_not_there_is_refused_before_the_first_call(judged, proctor, name, words):
+def test_a_judge_that_is_not_there_is_refused_before_the_first_call(judged, proctor, name):
     (proctor.folder / "config.yaml").write_text(
         CONFIG.replace("Builtin.Helpfulness", f'"{name}"').replace("PASSES_AT", "0.5")
     )
 
-    done = proctor("experiment", "config.yaml", *words)
+    for words in ((), ("--dry-run",)):
+        done = proctor("experiment", "config.yaml", *words)
 
-    assert done.returncode == 2
-    assert name.partition(":")[0] in done.stderr
+        assert done.returncode == 2
+        assert name.partition(":")[0] in done.stderr
     assert not (proctor.folder / "judged").exists()

@@ -188,27 +188,15 @@ async def test_a_person_elsewhere_is_asked_through_the_store_and_no_time_limit_r
 async def test_what_a_person_has_answered_is_not_asked_again_after_a_kill(harbour):
     folder = harbour.folder / "scenarios" / "harbour"
     (folder / "actors" / "ferry.yaml").write_text("name: Ferry Line\nshort_name: ferry\ncontrol: human\n")
-    words = (
-        "scenario",
-        "run",
-        "scenarios/harbour",
-        "--output",
-        "played",
-        "--set",
-        "turns=1",
-        "--human",
-        "web",
-    )
-    running = harbour.proctor.start(*words)
+    words = ["scenario", "run", "scenarios/harbour", "--output", "played", "--human", "web"]
+    running = harbour.proctor.start(*words, "--set", "turns=1")
     asked = await question(harbour, turn=1)
     os.kill(running.pid, signal.SIGKILL)
     await asyncio.to_thread(running.communicate)
     answered = ("scenario", "answer", asked["runId"], asked["id"], "ACTION: we sail at dawn")
     assert (await asyncio.to_thread(harbour.proctor, *answered)).returncode == 0
 
-    await harbour.run(
-        "scenario", "run", "scenarios/harbour", "--output", "played", "--resume", "--human", "web"
-    )
+    await harbour.run(*words, "--resume")
 
     assert (
         "we sail at dawn" in (harbour.folder / "played/runs/var-001-run-001/actor-ferry-001.md").read_text()
