@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 from collections import Counter
 from contextlib import suppress
@@ -224,6 +225,31 @@ def test_what_agents_of_a_killed_worker_had_started_ends_and_its_item_runs_again
         sessions = query(store, 'SELECT "status", "endReason" FROM "sessions" ORDER BY "status"')
     reasons = Counter((row["status"], row["endReason"]) for row in sessions)
     assert reasons == {("error", "interrupted"): 1, ("success", "unchecked"): 3}
+
+
+def test_a_driver_killed_while_it_clears_up_after_a_killed_worker_leaves_no_worktree(
+    proctor, repository, tmp_path
+):
+    programs, hold, held = tmp_path / "programs", tmp_path / "hold", tmp_path / "held"
+    programs.mkdir()
+    (programs / "git").write_text(
+        f"#!/bin/sh\ntest -e {hold} && touch {held} && while test -e {hold}; do sleep 0.1; done && exit 1\n"
+        f'exec {shutil.which("git")} "$@"\n'
+    )
+    (programs / "git").chmod(0o755)
+    proctor.environment["PATH"] = f"{programs}:{os.environ['PATH']}"
+    process, go = start_stuck(proctor, repository)
+    hold.touch()
+    os.kill(workers_of(process.pid)[0], signal.SIGKILL)
+    eventually(while_running(process, held.exists))
+    process.kill()
+    process.communicate()
+    hold.unlink()
+    go.touch()
+
+    assert proctor("resume", "killed").returncode == 0
+
+    assert list((proctor.folder / "proctor-home/worktrees").iterdir()) == []
 
 
 def test_ctrl_c_and_abort_reach_the_workers(proctor):

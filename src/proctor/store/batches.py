@@ -33,7 +33,7 @@ from proctor.store.writer import is_alive, timestamp
 
 INTERRUPTED = "interrupted"
 """Status of a batch, and reason of its items, when its process died."""
-_KILLED = "its process died"
+_KILLED, _WORKER_KILLED = "its process died", "its worker process died"
 ABORTED = "aborted"
 """The status of a batch that was stopped, and the reason of its items that were not finished."""
 UNFINISHED_REASONS = (ABORTED, INTERRUPTED, "halted")
@@ -206,14 +206,16 @@ def queue_unfinished(
 ) -> list[SessionRow]:
     """Queue unfinished items; return sessions of killed processes, which may have left files or processes.
 
-    With those that an earlier resume has ended: it may have been killed before it cleared up.
+    With those that an earlier process has ended for that reason: it may have been killed before it cleared up.
     """
     interrupted = connection.rows(
         'SELECT * FROM "sessions" WHERE "runId" = ? AND ("status" = ? OR "endReason" = ?)',
         (run_id, RUNNING, INTERRUPTED),
     )
     cut_off = [
-        cast(SessionRow, row) for row in interrupted if row["status"] == RUNNING or row["error"] == _KILLED
+        cast(SessionRow, row)
+        for row in interrupted
+        if row["status"] == RUNNING or row["error"] in (_KILLED, _WORKER_KILLED)
     ]
     _end_sessions(connection, run_id, INTERRUPTED, _KILLED, claimed.last_seen)
     condition, parameters = executed_again(again)
@@ -235,7 +237,7 @@ def queue_lost(
     sessions = list[SessionRow]()
     connection.run('UPDATE "batches" SET "crashes" = "crashes" + 1 WHERE "runId" = ?', (run_id,))
     for page in id_pages(session_ids):
-        _end_sessions(connection, run_id, INTERRUPTED, "its worker process died", now, page)
+        _end_sessions(connection, run_id, INTERRUPTED, _WORKER_KILLED, now, page)
         sessions += cast(
             "list[SessionRow]",
             connection.rows(f'SELECT * FROM "sessions" WHERE "id" IN ({places(page)})', page),
