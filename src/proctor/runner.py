@@ -71,6 +71,10 @@ async def no_merge(request: "MergeRequest") -> "MergeResult":
     raise NotFound(f"there is no merge queue for {request.repo} here")
 
 
+async def no_commit() -> None:
+    """Nothing is recorded here."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeRequest:
     """One session to merge to its base branch."""
@@ -162,6 +166,9 @@ class Services:
     no work time."""
     merge: Callable[[MergeRequest], Awaitable[MergeResult]] = no_merge
     """Merge a session after all earlier requests, wherever they come from."""
+    commit: Callable[[], Awaitable[None]] = no_commit
+    """Wait until what the attempt has recorded is in the store. Before files are made that only the store's
+    session tells from those of other runs: a killed process would leave them for ever."""
     redact: Callable[[str], str] = str
     """Remove the user's secrets from a text."""
     sandbox: Sandbox = NOT_CONFINED

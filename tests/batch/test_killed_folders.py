@@ -2,12 +2,16 @@
 
 import json
 import os
+import sqlite3
 import subprocess
+import time
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 from commands import Command
+from databases import query
 from proctor.batch import executor
 from proctor.git import Git
 from proctor.testing import eventually, make_git_repository
@@ -120,3 +124,25 @@ def test_changes_that_cannot_be_committed_stay_where_they_are(repository, tmp_pa
         executor.clear_leftovers([session], tmp_path / "home", ENVIRONMENT, notes.append)
         assert notes == [note] and not folder.exists()
     assert source.git("show", f"{branch}:new.py") == "work = 1\n"
+
+
+def test_a_worktree_is_made_only_for_a_session_that_is_in_the_store(proctor: Command, tmp_path: Path) -> None:
+    """A process that is killed before that would leave a folder that belongs to no run."""
+    trees = start(proctor, tmp_path, command="true", scriptCommand="true", runs=8)
+    process = proctor.start("batch", "plan.yaml")
+    with proctor.open_store() as store:
+        eventually(lambda: query(store, 'SELECT 1 FROM "batches"'))
+    seen = set[str]()
+    while process.poll() is None:
+        with closing(sqlite3.connect(trees.parent / "proctor.db", timeout=20)) as holder:
+            holder.execute("BEGIN IMMEDIATE")
+            recorded = {row[0] for row in holder.execute('SELECT "id" FROM "sessions"')}
+            until = time.monotonic() + 0.3
+            while time.monotonic() < until:
+                made = {name for name in names(trees, "*") if not name.startswith("removed-")}
+                assert made <= recorded
+                seen |= made
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(0.05)
+    assert process.returncode == 0, process.communicate()[0]
+    assert seen

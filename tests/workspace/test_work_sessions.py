@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from proctor.item import Item
+from proctor.runner import no_commit
 from proctor.session import Note
 from proctor.testing import make_git_repository
 from proctor.workspace import setup
@@ -37,7 +38,7 @@ class Services:
         self.environment: Mapping[str, str] = ENVIRONMENT
         self.driver_files, self.record = None, self.events.append
         self.sandbox = SimpleNamespace(kind_of=lambda setting: f"kind of {setting}", confine=self._confine)
-        self.now = lambda: NOW
+        self.now, self.commit = lambda: NOW, no_commit
         for name, value in more.items():
             setattr(self, name, value)
 

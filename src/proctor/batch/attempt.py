@@ -39,6 +39,7 @@ from proctor.runner import (
     Runner,
     Services,
     SessionPhase,
+    no_commit,
     no_merge,
     no_resource,
     no_sessions,
@@ -194,6 +195,7 @@ class AttemptSupport:
     load_session: LoadSession = no_sessions
     load_resource: Callable[[str], Awaitable[str]] = no_resource
     merge: Callable[[MergeRequest], Awaitable[MergeResult]] = no_merge
+    commit: Callable[[], Awaitable[None]] = no_commit
     ask_person: "Callable[[str, str, str], Awaitable[str]] | None" = None
     """With item, actor and prompt; None: no person can be asked."""
     redact: Callable[[str], str] = str
@@ -334,6 +336,7 @@ class Attempt:
             resource=self._support.load_resource,
             ask_person=self._ask_person,
             merge=self._support.merge,
+            commit=self._support.commit,
             redact=self._support.redact,
             sandbox=self._context.sandbox,
             driver_files=self._support.driver_files,

@@ -262,7 +262,11 @@ async def prepare(item: Item, services: Services) -> WorkSession:
     try:
         with services.phase("checkout"):
             source = await _open(item, services)
-            start = await in_thread(_find, item, services, source)
+            start, _ = await asyncio.gather(
+                in_thread(_find, item, services, source),
+                # A folder without a session in the store would be removed by no command.
+                services.commit(),
+            )
             tree = await in_thread(_make_tree, start, place)
         services.record(_workspace(start, tree, services.sandbox.kind_of(item.settings.get("sandbox"))))
         environment = session_environment(item, services.environment, place / "home", tree.folder, port)

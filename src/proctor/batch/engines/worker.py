@@ -205,6 +205,7 @@ class Worker:
             load_session=host.load_session,
             load_resource=self._load_resource,
             merge=host.merge,
+            commit=self._commit,
             ask_person=host.ask_person,
             redact=secrets.redactor(context.environment),
             driver_files=self._files,
