@@ -122,9 +122,10 @@ def run_trials(
         with tempfile.TemporaryDirectory(prefix="proctor-chaos-", ignore_cleanup_errors=True) as folder:
             store = new_database(server) if in_server and server else ""
             nonlocal made
-            rounds = random.Random(trial_seed).randint(1, 4)
+            rounds = random.Random(trial_seed).randint(2, 8)
             tally = Trial(job, Path(folder), trial_seed, store, victims=tuple(VICTIMS)).run(kills=rounds)
             made += tally.kills
+            print(f"{made} kills", file=sys.stderr, flush=True)
             return tally
 
     with ThreadPoolExecutor(parallel) as pool:

@@ -48,6 +48,8 @@ input = 10
 output = 40
 """
 AMPLE_USD = 1000.0
+KILLED = ("its process died", "its worker process died")
+OUT_OF_MONEY = ("cost_limit", "halted")
 UNKNOWN_URL = "http://provider.invalid/v1"
 
 
@@ -147,22 +149,42 @@ for _ in range(4):
     except Exception as error:
         print(error)
 open("done.txt", "w").write("done")
+open(sys.argv[1] + ".txt", "w").write("done")
 """
 
 
 def _write_coding(folder: Path) -> None:
+    _write_agent(folder)
+    (folder / "plan.yaml").write_text(
+        "{runId: chaos, concurrency: 3,"
+        " defaults: {settings: {gateway: true}, retries: 2, timeoutSec: 60},"
+        f" matrix: [{{repo: {folder / 'repository'}, prompt: Work., agent: command, model: openai/chaos,"
+        " command: 'python3 agent.py work', scriptCommand: 'test -f done.txt', runs: 9}]}"
+    )
+
+
+def _write_merging(folder: Path) -> None:
+    _write_agent(folder)
+    (folder / "plan.yaml").write_text(
+        "{runId: chaos, concurrency: 3,"
+        " defaults: {settings: {gateway: true}, retries: 2, timeoutSec: 60, mergeOnPass: true},"
+        " matrix: ["
+        + "".join(
+            f"{{repo: {folder / 'repository'}, prompt: Work., agent: command, model: openai/chaos,"
+            f" command: python3 agent.py item-{number}, scriptCommand: test -f done.txt}},"
+            for number in range(6)
+        )
+        + "]}"
+    )
+
+
+def _write_agent(folder: Path) -> None:
     repository = folder / "repository"
     repository.mkdir()
     git = ["git", "-C", str(repository), "-c", "user.name=T", "-c", "user.email=t@localhost"]
     (repository / "agent.py").write_text(AGENT)
     for words in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-q", "-m", "Start"]):
         subprocess.run([*git, *words], check=True, capture_output=True)
-    (folder / "plan.yaml").write_text(
-        "{runId: chaos, concurrency: 3,"
-        " defaults: {settings: {gateway: true}, retries: 2, timeoutSec: 60},"
-        f" matrix: [{{repo: {repository}, prompt: Work., agent: command, model: openai/chaos,"
-        " command: 'python3 agent.py', scriptCommand: 'test -f done.txt', runs: 9}]}"
-    )
 
 
 def _write_benchmark(folder: Path) -> None:
@@ -217,6 +239,7 @@ SIMULATE = (
 JOBS = (
     Job("prompts", _write_prompts, ("batch", "plan.yaml"), 40, 8),
     Job("coding", _write_coding, ("batch", "plan.yaml"), 9, 3),
+    Job("merging", _write_merging, ("batch", "plan.yaml"), 6, 3),
     Job(
         "benchmark",
         _write_benchmark,
@@ -350,7 +373,8 @@ class Trial:
         if disturbance == "outage":
             provider.is_down = True
         for _ in range(self.chance.randint(1, 3) if kind else 0):
-            self._kill_one(process.pid, kind)
+            if not self._kill_one(process.pid, kind):
+                break
         with suppress(subprocess.TimeoutExpired):
             process.wait(0.3 * self.chance.random() + (0.5 if disturbance else 0.0))
         provider.is_down = False
@@ -371,16 +395,17 @@ class Trial:
         while sum(provider.faults.values()) < calls and process.poll() is None and time.monotonic() < until:
             time.sleep(0.005)
 
-    def _kill_one(self, driver: int, kind: str) -> None:
-        """Kill a process of this kind below the driver, as soon as there is one."""
+    def _kill_one(self, driver: int, kind: str) -> bool:
+        """Kill a process of this kind below the driver, as soon as there is one; False: there is none."""
         until = time.monotonic() + 0.5
         while time.monotonic() < until:
             if found := sorted(_victims_of(driver, kind)):
                 with suppress(OSError):
                     os.kill(self.chance.choice(found), signal.SIGKILL)
                     self._count(kind)
-                return
+                return True
             time.sleep(0.002)
+        return False
 
     def _count(self, kind: str) -> None:
         self.tally.kills += 1
@@ -459,21 +484,42 @@ class Trial:
         if doubled := sum(count - 1 for count in completed.values()):
             self._find("doubled", f"{doubled} items have several successful attempts", doubled)
         # The agent and the check of this job always succeed; money may run out.
-        failed = [row for row in sessions if row["status"] == "fail" and "budget" not in row["endReason"]]
-        if self.job.name == "coding" and failed:
+        failed = [row for row in sessions if row["status"] == "fail" and row["endReason"] not in OUT_OF_MONEY]
+        # libfaketime lets `time.sleep` fail with EINVAL once in a while.
+        failed = [row for row in failed if "[Errno 22]" not in row["error"]]
+        if self.job.name in ("coding", "merging") and failed:
             self._find("blamed", f"attempts failed: {failed}", len(failed))
+        if self.job.name == "merging":
+            self._check_merges()
         interrupted = sum(row["endReason"] == "interrupted" for row in sessions)
         self.tally.repeated += interrupted
-        allowed = self.tally.kills * self.job.concurrency
+        # A full disk ends a run as well.
+        allowed = (self.tally.kills + self.tally.disturbances) * self.job.concurrency
         if interrupted > allowed:
             self._find("too_often", f"{interrupted} attempts interrupted by {self.tally.kills} kills")
         if self._rows('SELECT 1 AS "n" FROM "sessions" WHERE "workSeconds" < 0 OR "waitingSeconds" < 0'):
             self._find("crashes", "a session has a negative duration")
         self._check_orphans()
         self._check_leaks()
-        # By default, the worktree of an attempt that failed is kept.
+        # By default, the worktree of an attempt that failed or was stopped is kept, but not of a killed one.
         is_kept = {row["id"] for row in sessions if row["status"] not in ("success", "running")}
-        self._check_left(is_kept - {row["id"] for row in sessions if row["endReason"] == "interrupted"})
+        self._check_left(is_kept - {row["id"] for row in sessions if row["error"] in KILLED})
+
+    def _check_merges(self) -> None:
+        """The work of every item is on the base branch, once, and the user's checkout is at its tip."""
+        git = ["git", "-C", str(self.folder / "repository")]
+
+        def lines(*words: str) -> list[str]:
+            return subprocess.run([*git, *words], check=True, capture_output=True, text=True).stdout.splitlines()
+
+        merged = lines("ls-tree", "--name-only", "main")
+        if missing := [name for name in (f"item-{n}.txt" for n in range(self.job.items)) if name not in merged]:
+            self._find("lost", f"not merged: {missing}", len(missing))
+        more = int(lines("rev-list", "--count", "main")[0]) - 1 - self.job.items
+        if more > 0:
+            self._find("doubled", f"{more} merges too many: {lines('log', '--stat', 'main')}", more)
+        if changed := lines("status", "--porcelain"):
+            self._find("left", f"changes in the user's checkout: {changed}", len(changed))
 
     def _check_orphans(self) -> None:
         marks = [
@@ -506,7 +552,9 @@ class Trial:
         worktrees = self._home / "worktrees"
         left = [path.name for path in worktrees.glob("*") if path.name not in kept]
         if left:
-            self._find("left", f"worktrees after the end: {left}", len(left))
+            rows = self._rows('SELECT "id", "status", "endReason", "error" FROM "sessions"')
+            about = [row for row in rows if row["id"] in left]
+            self._find("left", f"worktrees after the end: {left}, {about}", len(left))
         for row in self._rows('SELECT "runId" FROM "batches"'):
             self._end(self._start(["delete", row["runId"], "--yes"]), killed=False)
         left = [path.name for path in worktrees.glob("*")]
@@ -523,6 +571,7 @@ class Trial:
         self.tally.notes.append(
             f"{self.job.name} ({'file' if self._is_file else 'PostgreSQL'}): {name}: {note}"
         )
+        print(self.tally.notes[-1], file=sys.stderr, flush=True)
 
 
 def _is_permanent(lock: Path, home: Path) -> bool:
