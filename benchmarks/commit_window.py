@@ -4,7 +4,7 @@ A run on a server that notes when it has answered each prompt is killed at a ran
 in flight at the kill are repeated, and those that were not yet committed. Promised is that nothing is
 repeated that was answered more than 30 ms before the kill.
 
-    python benchmarks/commit_window.py [--kills 10] [--parallel 20 100] [--workers 1] [--postgres]
+    python benchmarks/commit_window.py [--kills 10] [--parallel 20 100] [--workers 1] [--budget 100] [--postgres]
 """
 
 import argparse
@@ -110,10 +110,17 @@ class Repeats:
 
 
 def kill_and_resume(
-    home: Path, *, parallel: int, seconds: float, workers: int, chance: random.Random, store: str = ""
+    home: Path,
+    *,
+    parallel: int,
+    seconds: float,
+    workers: int,
+    chance: random.Random,
+    budget: float | None = None,
+    store: str = "",
 ) -> Repeats:
     """Kill a run at a random time, resume it, and find what was answered twice."""
-    (home / "plan.yaml").write_text(_plan(parallel))
+    (home / "plan.yaml").write_text(_plan(parallel, budget))
     with Server(seconds, chance).running() as server:
         environment = settings(home, OPENAI_BASE_URL=server.url, OPENAI_API_KEY="bench")
         if store:
@@ -137,8 +144,9 @@ def kill_and_resume(
     return Repeats(again)
 
 
-def _plan(parallel: int) -> str:
-    head = f"runId: window\nconcurrency: {parallel}\ndefaults:\n  model: {MODEL}\nmatrix:\n"
+def _plan(parallel: int, budget: float | None) -> str:
+    limit = "" if budget is None else f"budget: {budget}\n"
+    head = f"runId: window\n{limit}concurrency: {parallel}\ndefaults:\n  model: {MODEL}\nmatrix:\n"
     entry = "  - prompt: say hello to number {}\n    expect:\n      contains: hello\n"
     return head + "".join(map(entry.format, range(ITEMS)))
 
@@ -158,7 +166,14 @@ def _wait_for_answers(server: Server, process: "subprocess.Popen[bytes]", number
 
 
 def measure(
-    kills: int, parallel: int, seconds: float, *, workers: int = 1, seed: int = 1, server: str = ""
+    kills: int,
+    parallel: int,
+    seconds: float,
+    *,
+    workers: int = 1,
+    seed: int = 1,
+    budget: float | None = None,
+    server: str = "",
 ) -> list[Repeats]:
     """The repeats of several kills, each on a store of its own."""
     chance, repeats = random.Random(seed), list[Repeats]()
@@ -172,6 +187,7 @@ def measure(
                     seconds=seconds,
                     workers=workers,
                     chance=chance,
+                    budget=budget,
                     store=store,
                 )
             )
@@ -203,6 +219,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.05, help="mean time of an answer")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--budget", type=float, help="US dollars, more than the run costs")
     parser.add_argument("--postgres", action="store_true")
     asked = parser.parse_args()
     sys.path.append(str(HERE.parent / "tests"))
@@ -214,10 +231,17 @@ def main() -> None:
             server = stack.enter_context(postgresql_server())
         for parallel in asked.parallel:
             repeats = measure(
-                asked.kills, parallel, asked.seconds, workers=asked.workers, seed=asked.seed, server=server
+                asked.kills,
+                parallel,
+                asked.seconds,
+                workers=asked.workers,
+                seed=asked.seed,
+                budget=asked.budget,
+                server=server,
             )
             document = {
                 "parallel": parallel,
+                "budget": asked.budget,
                 "kills": len(repeats),
                 "repeated": sum(len(each.ages) for each in repeats),
                 "mostRepeatedAtAKill": max(len(each.ages) for each in repeats),
