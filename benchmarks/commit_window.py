@@ -4,7 +4,8 @@ A run on a server that notes when it has answered each prompt is killed at a ran
 in flight at the kill are repeated, and those that were not yet committed. Promised is that nothing is
 repeated that was answered more than 30 ms before the kill.
 
-    python benchmarks/commit_window.py [--kills 10] [--parallel 20 100] [--workers 1] [--budget 100] [--postgres]
+    python benchmarks/commit_window.py [--kills 10] [--parallel 20 100] [--workers 1] [--budget 100]
+        [--postgres]
 """
 
 import argparse

@@ -1,7 +1,8 @@
-"""Clones and partly removed worktrees that a killed process left are removed, and nothing else."""
+"""What killed processes leave is removed, and nothing else: clones, worktrees, locks, halves of a merge."""
 
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import time
@@ -124,6 +125,44 @@ def test_changes_that_cannot_be_committed_stay_where_they_are(repository, tmp_pa
         executor.clear_leftovers([session], tmp_path / "home", ENVIRONMENT, notes.append)
         assert notes == [note] and not folder.exists()
     assert source.git("show", f"{branch}:new.py") == "work = 1\n"
+
+
+KILLED_GIT = """#!/bin/sh
+case "$*" in *--ff-only*) if mkdir {mark}; then
+    touch .git/index.lock
+    echo ha > new.py
+    echo half > shop.py
+    kill -9 $$
+fi;; esac
+exec {git} "$@"
+"""
+
+
+def test_a_git_that_is_killed_in_a_merge_is_started_again_and_leaves_the_users_changes(
+    proctor: Command, tmp_path: Path
+) -> None:
+    start(
+        proctor,
+        tmp_path,
+        command=["bash", "-c", "echo more >> shop.py; echo new > new.py"],
+        scriptCommand="true",
+        mergeOnPass=True,
+    )
+    shop, programs, mark = tmp_path / "shop", tmp_path / "programs", tmp_path / "killed"
+    (shop / "notes.txt").write_text("mine\n")
+    programs.mkdir()
+    (programs / "git").write_text(KILLED_GIT.format(mark=mark, git=shutil.which("git")))
+    (programs / "git").chmod(0o755)
+    proctor.environment["PATH"] = f"{programs}:{os.environ['PATH']}"
+
+    ended = proctor("batch", "plan.yaml")
+
+    assert ended.returncode == 0, ended.stdout
+    assert mark.exists()
+    git = ["git", "-C", str(shop), "status", "--porcelain"]
+    assert subprocess.run(git, capture_output=True, text=True, check=True).stdout == "?? notes.txt\n"
+    assert [(shop / name).read_text() for name in ("shop.py", "new.py")] == ["total = 1\nmore\n", "new\n"]
+    assert not (shop / ".git/index.lock").exists()
 
 
 def test_a_worktree_is_made_only_for_a_session_that_is_in_the_store(proctor: Command, tmp_path: Path) -> None:

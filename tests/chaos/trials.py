@@ -510,10 +510,12 @@ class Trial:
         git = ["git", "-C", str(self.folder / "repository")]
 
         def lines(*words: str) -> list[str]:
-            return subprocess.run([*git, *words], check=True, capture_output=True, text=True).stdout.splitlines()
+            ended = subprocess.run([*git, *words], check=True, capture_output=True, text=True)
+            return ended.stdout.splitlines()
 
         merged = lines("ls-tree", "--name-only", "main")
-        if missing := [name for name in (f"item-{n}.txt" for n in range(self.job.items)) if name not in merged]:
+        wanted = {f"item-{number}.txt" for number in range(self.job.items)}
+        if missing := wanted.difference(merged):
             self._find("lost", f"not merged: {missing}", len(missing))
         more = int(lines("rev-list", "--count", "main")[0]) - 1 - self.job.items
         if more > 0:

@@ -206,7 +206,7 @@ def queue_unfinished(
 ) -> list[SessionRow]:
     """Queue unfinished items; return sessions of killed processes, which may have left files or processes.
 
-    With those that an earlier process has ended for that reason: it may have been killed before it cleared up.
+    With those that an earlier process has ended so: it may have been killed before it cleared up.
     """
     interrupted = connection.rows(
         'SELECT * FROM "sessions" WHERE "runId" = ? AND ("status" = ? OR "endReason" = ?)',

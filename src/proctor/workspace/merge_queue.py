@@ -8,7 +8,7 @@ nothing is pushed. If merging fails, the session's branch stays unchanged.
 import asyncio
 import os
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from proctor.processes import ProgramResult, run, undisturbed
 from proctor.runner import MergeRequest, MergeResult
 from proctor.sandbox import NOT_CONFINED, Sandbox
 from proctor.session import Merge
+from proctor.workspace import beneath
 from proctor.workspace.folders import remove_folder, temporary_folder
 from proctor.workspace.homes import home_variables
 from proctor.workspace.locks import file_lock
@@ -222,10 +223,59 @@ def _advance(merging: _Merging, before: str, after: str) -> None:
         merged.write(f"{after}\n")
     checkout = _checkout_of(git, base)
     if checkout is None:
-        git("update-ref", "-m", "proctor: merge", base, after, before)
-    else:
-        # git refuses if that would overwrite uncommitted changes.
-        git.at(checkout)("merge", "--ff-only", "--quiet", after)
+        _run_again_if_killed(git, merging.source, ("update-ref", "-m", "proctor: merge", base, after, before))
+        return
+    git = git.at(checkout)
+    git.run("update-index", "-q", "--refresh")
+    is_clean = git.run("read-tree", "-m", "-u", "--dry-run", before, after)[0] == 0
+
+    def undo() -> None:
+        if is_clean and git.commit_of("HEAD") == before:
+            _restore_files(git, before, after)
+
+    # git refuses if that would overwrite uncommitted changes.
+    _run_again_if_killed(git, merging.source, ("merge", "--ff-only", "--quiet", after), undo)
+
+
+def _run_again_if_killed(
+    git: Git, source: SourceRepository, command: tuple[str, ...], undo: Callable[[], None] = lambda: None
+) -> None:
+    """Run git in the user's repository. If it is killed, remove the locks that it left, and run it again.
+
+    They would stop every later merge, and the user.
+    """
+    locks = _locks(source)
+    exit_code, stdout, stderr = git.run(*command)
+    if exit_code < 0:
+        for lock in _locks(source) - locks:
+            lock.unlink(missing_ok=True)
+        undo()
+        git(*command)
+    elif exit_code:
+        raise GitError(command, exit_code, stderr or stdout)
+
+
+def _locks(source: SourceRepository) -> set[Path]:
+    """The files with which git locks the indexes and references of a repository and its worktrees."""
+    folders = (source.common / name for name in ("refs", "worktrees"))
+    return {*source.common.glob("*.lock"), *(lock for folder in folders for lock in folder.rglob("*.lock"))}
+
+
+def _restore_files(git: Git, before: str, after: str) -> None:
+    """Bring the files that differ between two commits, and their index entries, back to the first.
+
+    After a checkout that was cut short: they had no changes of the user's when it began.
+    """
+    listed = git("diff", "--name-only", "--no-renames", "--no-ext-diff", "-z", before, after).split("\0")[:-1]
+    known = set(git("ls-tree", "-r", "--name-only", "--full-tree", "-z", before).split("\0"))
+    added = [name for name in listed if name not in known]
+    for name in added:
+        beneath.remove(git.folder, name)
+    git("update-index", "--force-remove", "-z", "--stdin", stdin="".join(f"{name}\0" for name in added))
+    if changed := "".join(f"{name}\0" for name in listed if name in known):
+        sources = (f"--source={before}", "--staged", "--worktree")
+        paths = ("--pathspec-from-file=-", "--pathspec-file-nul")
+        git("restore", *sources, *paths, stdin=changed, GIT_LITERAL_PATHSPECS="1")
 
 
 def was_merged(home: Path, source: SourceRepository, sha: str) -> bool:
