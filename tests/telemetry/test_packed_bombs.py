@@ -5,6 +5,9 @@ import gzip
 SPANS = b'{"resourceSpans": [' + b"{}," * 12_000_000 + b"{}]}"
 """36 MB, which gzip packs into 200 KB. Parsed, it takes ten times as much."""
 
+EMPTY_SPANS = b'{"resourceSpans": [' + b"{}," * 4_000_000 + b"{}]}"
+"""12 MB: not too large, but it would take 300 MB of memory."""
+
 
 def test_a_file_that_is_much_larger_when_unpacked_is_rejected(proctor):
     (proctor.folder / "spans.json.gz").write_bytes(gzip.compress(SPANS, 1))
@@ -13,3 +16,12 @@ def test_a_file_that_is_much_larger_when_unpacked_is_rejected(proctor):
 
     assert imported.returncode == 2
     assert "skipped spans.json.gz: larger than 32 MiB when unpacked" in imported.stderr
+
+
+def test_a_file_of_nothing_but_empty_objects_is_rejected_before_it_is_parsed(proctor):
+    (proctor.folder / "spans.json.gz").write_bytes(gzip.compress(EMPTY_SPANS, 1))
+
+    imported = proctor("import", "otlp", "spans.json.gz")
+
+    assert imported.returncode == 2
+    assert "it has 4,000,003 objects and lists, and little else" in imported.stderr
