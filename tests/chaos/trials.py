@@ -118,6 +118,8 @@ class Job:
     start: Sequence[str]
     items: int
     concurrency: int
+    has_programs: bool = False
+    """Whether its items start programs, in sandboxes."""
 
 
 def _write_prompts(folder: Path) -> None:
@@ -238,18 +240,19 @@ SIMULATE = (
 )
 JOBS = (
     Job("prompts", _write_prompts, ("batch", "plan.yaml"), 40, 8),
-    Job("coding", _write_coding, ("batch", "plan.yaml"), 9, 3),
-    Job("merging", _write_merging, ("batch", "plan.yaml"), 6, 3),
+    Job("coding", _write_coding, ("batch", "plan.yaml"), 9, 3, True),
+    Job("merging", _write_merging, ("batch", "plan.yaml"), 6, 3, True),
     Job(
         "benchmark",
         _write_benchmark,
         BENCH.split(),
         5,
         3,
+        True,
     ),
     Job("scenario", _write_scenario, ("experiment", "experiment.yaml"), 6, 3),
     Job("dialogue", _write_dialogue, SIMULATE.split(), 8, 4),
-    Job("evaluation", _write_evaluation, ("evaluate", "start", "evaluation/evaluation.yaml"), 18, 4),
+    Job("evaluation", _write_evaluation, ("evaluate", "start", "evaluation/evaluation.yaml"), 18, 4, True),
 )
 
 
@@ -354,7 +357,8 @@ class Trial:
         )
 
     def _run_and_kill(self, provider: Provider, words: Sequence[str]) -> None:
-        kind = self.chance.choice(self._victims) if self._victims else ""
+        kinds = [kind for kind in self._victims if kind == "workers" or self.job.has_programs]
+        kind = self.chance.choice(kinds) if kinds else ""
         if kind == "workers":
             words = [*words, "--workers", "2"]
         disturbance = self.chance.choice(["", "", "outage", "lock", "disk full", "clock", "no name"])
@@ -397,8 +401,8 @@ class Trial:
 
     def _kill_one(self, driver: int, kind: str) -> bool:
         """Kill a process of this kind below the driver, as soon as there is one; False: there is none."""
-        until = time.monotonic() + 0.5
-        while time.monotonic() < until:
+        until = time.monotonic() + MOST_WAITING_SECONDS / 2
+        while time.monotonic() < until and _words_of(driver):
             if found := sorted(_victims_of(driver, kind)):
                 with suppress(OSError):
                     os.kill(self.chance.choice(found), signal.SIGKILL)
