@@ -446,7 +446,7 @@ class Trial:
             self._find("crashes", f"did not end within {DEADLINE_SECONDS:.0f} s")
         code = process.returncode
         if "Traceback (most recent call last)" in output:
-            self._find("crashes", output[output.index("Traceback") :][:2000])
+            self._find("crashes", output[output.index("Traceback") :][-2000:])
         elif not (killed and code == -signal.SIGKILL) and code not in (0, 1, 2, 3, 4):
             self._find("crashes", f"exit code {code}: {output[-1000:]}")
         if self._key in output:

@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -257,3 +258,31 @@ async def test_an_item_whose_sandbox_is_killed_is_an_error_and_made_again(
     assert workshop.outcomes() == [("success", "completed")]
     reasons = [row["endReason"] for row in workshop.rows("sessions")]
     assert reasons == ["sandbox_failed"] * len(victims) + ["completed"]
+
+
+KILLED_BUBBLEWRAP = """#!/bin/sh
+mkdir {mark} 2>/dev/null || exit 0
+sleep {seconds} &
+kill -9 $$
+"""
+
+
+def test_a_bubblewrap_that_is_killed_while_it_is_tried_out_is_tried_again_and_leaves_no_process(
+    tmp_path: Path,
+) -> None:
+    seconds = unlike_any_other()
+    (tmp_path / "bwrap").write_text(KILLED_BUBBLEWRAP.format(mark=tmp_path / "mark", seconds=seconds))
+    (tmp_path / "bwrap").chmod(0o755)
+
+    # In a process of its own: the path of bubblewrap is found once.
+    tried = subprocess.run(
+        [sys.executable, "-c", "from proctor.sandbox import problem_of; print(problem_of('bubblewrap'))"],
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert tried.stdout == "\n"
+    assert (tmp_path / "mark").exists()
+    assert not [pid for pid in warden.every_process() if warden.name_of(pid) == f"sleep {seconds}"]

@@ -7,6 +7,7 @@ which Proctor serves the gateway: a launcher inside opens the port and sends the
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -48,20 +49,38 @@ def problem() -> str:
     """Why bubblewrap does not work on this machine; empty: it works."""
     if not program():
         return "`bwrap` is not on the PATH; install the package `bubblewrap`"
-    trial = [program(), "--unshare-pid", "--unshare-ipc", "--unshare-net", "--ro-bind", "/", "/"]
     try:
-        ended = subprocess.run(
-            [*trial, "--proc", "/proc", "--dev", "/dev", "/bin/true"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=TRIAL_SECONDS,
-            check=False,
-        )
+        exit_code, stderr = _try_out()
+        if exit_code < 0:
+            # Killed by somebody else, which says nothing about it.
+            exit_code, stderr = _try_out()
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"`bwrap` cannot be run: {error}"
-    return "" if ended.returncode == 0 else ended.stderr.strip()[:300] or f"exit code {ended.returncode}"
+    return "" if exit_code == 0 else stderr.strip()[:300] or f"exit code {exit_code}"
+
+
+def _try_out() -> tuple[int, str]:
+    """Run a program in a sandbox; exit code and standard error."""
+    trial = [program(), "--unshare-pid", "--unshare-ipc", "--unshare-net", "--ro-bind", "/", "/"]
+    with subprocess.Popen(
+        [*trial, "--proc", "/proc", "--dev", "/dev", "/bin/true"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        try:
+            # Not until the end of its output: see below.
+            exit_code = process.wait(TRIAL_SECONDS)
+        finally:
+            # The first process of a sandbox waits for ever for a `bwrap` that was killed, also with
+            # `--die-with-parent`, which it sets too late.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        _, stderr = process.communicate()
+    return exit_code, stderr
 
 
 def confine(policy: Policy) -> Confinement:
