@@ -152,45 +152,6 @@ async def test_another_program_can_be_chosen(place, stage, name):
     assert stage.called().folder == str(place.folder)
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("claude", ["-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions"]),
-        ("codex", ["exec", "--json", "--disable", "plugins", "--dangerously-bypass-approvals-and-sandbox"]),
-        ("gemini", ["--yolo", "--skip-trust", "-o", "stream-json"]),
-        ("opencode", ["run", "--format", "json"]),
-        ("qwen", ["--yolo", "--output-format", "stream-json"]),
-        ("pi", ["--mode", "json"]),
-        ("copilot", ["--allow-all-tools", "--output-format", "json", "--no-ask-user", "--no-auto-update"]),
-        ("cline", ["--json", "--auto-approve", "true"]),
-        ("aider", ["--yes-always", "--no-check-update", "--no-stream", "--no-gitignore"]),
-        ("mini-swe-agent", ["-y", "--exit-immediately", "-l", "0"]),
-        ("continue", ["-p", "--auto", "--format", "json"]),
-        ("openhands", ["--headless", "--json", "--override-with-envs"]),
-    ],
-)
-async def test_it_is_called_so_that_it_asks_nobody(place, stage, name, words):
-    called = await call(place, stage, name)
-    assert [word for word in called.args if word in words] == words
-
-
-@pytest.mark.parametrize(
-    ("name", "sign"),
-    [
-        ("claude", "--max-turns 7"),
-        ("qwen", "--max-session-turns 7"),
-        ("mini-swe-agent", "agent.step_limit=7"),
-        ("gemini", '"maxSessionTurns": 7'),
-        ("opencode", '"steps": 7'),
-    ],
-)
-async def test_turns_can_be_limited_where_the_program_can(place, stage, name, sign):
-    called = await call(place, stage, name, settings={"max_turns": 7})
-    assert sign in " ".join(called.args) + configured(place)
-    called = await call(place, stage, name)
-    assert sign not in " ".join(called.args) + configured(place)
-
-
 async def test_what_aider_leaves_in_the_tree_is_swept_up_unless_it_was_there(place, stage):
     (place.folder / ".aider.conf.yml").write_text("mine: true\n")
     litter = "import os; os.mkdir('.aider.tags.cache.v4'); open('.aider.x', 'w').close(); open('a.py', 'w')"

@@ -3,7 +3,6 @@
 import pytest
 from aiohttp import web
 
-from proctor.errors import ModelError
 from proctor.model import Request
 from proctor.models import ModelRouter
 
@@ -89,18 +88,6 @@ async def test_a_conversation_with_tools_is_told_in_blocks(provider, models):
     assert answer.finish_reason == "tool_calls"
 
 
-async def test_an_overloaded_provider_is_named_with_its_words(provider, models):
-    provider.answers = [web.json_response({"error": {"type": "x", "message": "too long"}}, status=413)]
-    with pytest.raises(ModelError, match=r"anthropic answered 413 .*too long"):
-        await models.answer(ask({"role": "user", "content": "?"}))
-
-
-async def test_an_answer_in_another_shape_is_a_model_failure(provider, models):
-    provider.answers = [web.json_response({"content": [{"type": "text"}]})]
-    with pytest.raises(ModelError, match="unknown format"):
-        await models.answer(ask({"role": "user", "content": "?"}))
-
-
 async def test_parameters_without_a_value_are_not_sent(provider, models):
     provider.answers = [message({"type": "text", "text": "ok"})]
     unset = dict.fromkeys(("temperature", "top_p", "tool_choice", "stop", "max_tokens", "user"))
@@ -126,3 +113,32 @@ async def test_json_of_no_particular_shape_cannot_be_asked_for_and_that_is_said(
 
     assert "response_format" not in provider.bodies[0]
     assert said == ["claude-sonnet-4-5 was not sent `response_format`: anthropic does not take it"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "theirs"),
+    [
+        ("required", {"type": "any"}),
+        ("auto", {"type": "auto"}),
+        ({"function": {"name": "f"}}, {"type": "tool", "name": "f"}),
+        ({"type": "x"}, {"type": "x"}),
+    ],
+)
+async def test_a_choice_of_tools_is_put_into_their_words(provider, models, choice, theirs):
+    provider.answers = [message({"type": "text", "text": "ok"})]
+    await models.answer(ask({"role": "user", "content": "?"}, parameters={"tool_choice": choice}))
+    assert provider.bodies[0]["tool_choice"] == theirs
+
+
+@pytest.mark.parametrize(
+    ("address", "source"),
+    [
+        ("data:image/png;base64,AA", {"type": "base64", "media_type": "image/png", "data": "AA"}),
+        ("http://x/a;base64,b", {"type": "url", "url": "http://x/a;base64,b"}),
+    ],
+)
+async def test_an_image_is_sent_as_data_or_as_an_address(provider, models, address, source):
+    provider.answers = [message({"type": "text", "text": "ok"})]
+    image = {"type": "image_url", "image_url": {"url": address}}
+    await models.answer(ask({"role": "user", "content": [image]}))
+    assert provider.bodies[0]["messages"][0]["content"] == [{"type": "image", "source": source}]

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from proctor.errors import ModelError, RateLimited
-from proctor.models.rate_limits import RatePolicy, RatePool, RatePools, spent_window_seconds
+from proctor.models.rate_limits import RatePolicy, RatePool, RatePools, Slot, spent_window_seconds
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -34,23 +34,10 @@ async def ask(pool: RatePool, provider: Provider, times: int, waited=None) -> li
     return await asyncio.gather(*(pool.call(provider, waited) for _ in range(times)))
 
 
-async def test_no_more_calls_are_made_at_once_than_the_pool_allows():
-    provider = Provider()
-    await ask(RatePool("p", RatePolicy(first=5, most=5)), provider, 30)
-    assert (provider.peak, provider.answered) == (5, 30)
-
-
 async def test_a_full_pool_without_trouble_grows():
     pool = RatePool("p", RatePolicy(first=4, most=64))
     await ask(pool, Provider(), 200)
     assert pool.limit == 64
-
-
-async def test_a_pool_that_is_hardly_used_does_not_grow():
-    pool, provider = RatePool("p", RatePolicy(first=100)), Provider(seconds=0)
-    for _ in range(300):
-        await pool.call(provider)
-    assert pool.limit == 100
 
 
 async def test_a_429_cuts_the_pool_to_less_than_what_was_in_use_and_every_call_still_gets_its_answer():
@@ -126,25 +113,6 @@ async def test_a_long_wait_is_told_while_it_lasts_and_corrected_when_it_is_over(
     assert (pool.state.waited_seconds, pool.state.calls) == (0.25, 2)
 
 
-async def test_a_call_that_is_cancelled_while_it_waits_leaves_no_trace():
-    pool, provider = RatePool("p", RatePolicy(first=1, most=1)), Provider(seconds=0.05)
-    first = asyncio.create_task(pool.call(provider))
-    await asyncio.sleep(0)
-    second = asyncio.create_task(pool.call(provider))
-    await asyncio.sleep(0)
-    second.cancel()
-    assert await first == "yes"
-    assert await pool.call(provider) == "yes"
-    assert (pool.state.in_use, pool.state.waiting) == (0, 0)
-
-
-async def test_a_held_pool_lets_go_by_itself():
-    pool, provider = RatePool("p"), Provider(seconds=0)
-    pool.hold(0.1)
-    assert pool.state.held_seconds > 0
-    assert await pool.call(provider) == "yes"
-
-
 async def test_a_provider_that_never_says_until_when_is_given_up_in_the_end():
     pool = RatePool("p", RatePolicy(longest_pause_seconds=0.001))
     with pytest.raises(RateLimited):
@@ -175,12 +143,6 @@ async def test_a_limit_at_which_another_process_was_refused_is_not_leapt_past():
     assert pool.limit == 15, "one more for each round: 10, 11, 12, 13 and 14 calls"
 
 
-async def test_there_is_one_pool_for_each_name():
-    pools = RatePools()
-    assert pools.pool("openai/a") is pools.pool("openai/a")
-    assert [state.name for state in pools.states] == ["openai/a"]
-
-
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [
@@ -204,6 +166,19 @@ async def test_there_is_one_pool_for_each_name():
         ({"ratelimit-remaining": "0", "ratelimit-reset": "inf"}, None),
         ({"x-ratelimit-remaining-requests": "0"}, None),
         ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "soon"}, None),
+        ({"x-remaining": "0", "x-reset": "2s"}, None),
+        # The latest reset of the windows that are spent.
+        (
+            {
+                "x-ratelimit-remaining-requests": "0",
+                "x-ratelimit-reset-requests": "2s",
+                "x-ratelimit-remaining-tokens": " 0 ",
+                "x-ratelimit-reset-tokens": "7s",
+                "x-ratelimit-remaining-images": "1",
+                "x-ratelimit-reset-images": "90s",
+            },
+            7,
+        ),
         ({}, None),
     ],
 )
@@ -246,13 +221,6 @@ async def test_a_full_pool_that_nobody_refuses_grows_before_the_first_answer():
     assert provider.peak == 50
 
 
-async def test_it_does_not_once_it_was_refused():
-    provider = Provider(seconds=0.1, most=4, retry_after=0.01)
-    pool = RatePool("p", RatePolicy(first=5, growth_seconds=0.02))
-    await ask(pool, provider, 20)
-    assert pool.limit < 10
-
-
 async def test_waiting_calls_that_are_cancelled_leave_their_place_and_their_slot():
     pool, gate = RatePool("p", RatePolicy(first=1, most=1)), asyncio.Event()
 
@@ -278,3 +246,53 @@ async def test_waiting_calls_that_are_cancelled_leave_their_place_and_their_slot
     assert (pool.state.in_use, pool.state.waiting) == (0, 0)
     assert await pool.call(held) == "yes"
     assert pool.state.held_seconds == 0 and pool.state.waited_seconds >= 0
+
+
+def policy(**more) -> RatePolicy:
+    return RatePolicy(**{"first": 10, "most": 100} | more)
+
+
+async def test_a_pool_begins_with_200_calls_and_has_at_most_10000():
+    pool = RatePools().pool("openai/a")
+    limits = [pool.limit]
+    for limit in (20_000, 0.5):
+        pool.agree(limit, 1.0)
+        limits.append(pool.limit)
+    assert limits == [200, 10_000, 1]
+
+
+@pytest.mark.parametrize(("calls", "limit"), [(7, 10), (8, 40), (10, 40)])
+async def test_a_pool_grows_fourfold_when_four_fifths_of_it_are_in_use(calls, limit):
+    pool = RatePool("p", policy())
+    for _ in range(calls):
+        assert pool.enter_at_once() is not None
+    for _ in range(calls):
+        pool.answered()
+    assert pool.limit == limit
+
+
+async def test_a_refusal_cuts_a_pool_to_four_fifths_of_what_was_in_use():
+    pool = RatePool("p", policy(), clock=lambda: 5.0)
+    slots = [pool.enter_at_once() for _ in range(10)]
+    pool.share = 0.5
+    pool.refused(slots[0], 0.01)
+    assert pool.limit == 8, "of the limit, where more is in use than the share of this process"
+    pool.share = 1.0
+    pool.refused(slots[1], 0.01)
+    assert pool.limit == 8, "calls of one time cut it once"
+    assert (pool.state.limited, pool.state.in_use, pool.state.cut_seconds_ago) == (2, 8, 0.0)
+    pool.refused(Slot(0.0, 1), 0.01)
+    assert pool.limit == pytest.approx(6.4)
+
+
+async def test_a_process_has_its_share_of_each_limit():
+    pools = RatePools(policy(first=10), share=0.25)
+    assert (pools.pool("a/b").state.limit, pools.pool("a/b").share) == (2, 0.25)
+
+
+async def test_a_longer_hold_replaces_a_shorter_one_and_not_the_other_way_around():
+    pool = RatePool("p", policy(), clock=lambda: 0.0)
+    for seconds, held in ((5.0, 5.0), (3.0, 5.0), (7.0, 7.0)):
+        pool.hold(seconds)
+        assert pool.state.held_seconds == held
+    assert pool.enter_at_once() is None

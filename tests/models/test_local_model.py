@@ -1,5 +1,6 @@
 """`local/smollm2`: a real small model on this machine, without a key and without a network."""
 
+import asyncio
 import hashlib
 import json
 import os
@@ -12,7 +13,7 @@ import aiohttp
 import pytest
 
 from databases import query
-from proctor.errors import UsageError
+from proctor.errors import ModelError, UsageError
 from proctor.models import ModelRouter, local, local_server
 from proctor.models.gateway.access import Caller
 from proctor.models.gateway.server import Gateway
@@ -257,3 +258,41 @@ async def test_what_it_says_is_streamed_through_the_gateway_as_it_comes():
     (call,) = [event for event in events if isinstance(event, ModelCall)]
     assert (call.status, call.provider, call.cost_usd) == ("ok", "local", 0.0)
     assert 1 <= call.usage.output_tokens <= 8
+
+
+@pytest.fixture
+def serving(monkeypatch, tmp_path):
+    """A local server that is this script instead."""
+    monkeypatch.setattr(local, "weights_file", lambda environment: Path("/weights"))
+    script = tmp_path / "server.py"
+    monkeypatch.setattr(local.local_server, "__file__", str(script))
+
+    def write(text: str) -> local.LocalServer:
+        script.write_text(text)
+        return local.LocalServer({"PATH": "/usr/bin:/bin", "SECRET": "x"})
+
+    return write
+
+
+async def test_a_local_server_is_started_once_and_ended(serving, tmp_path):
+    pid = tmp_path / "pid"
+    server = serving(
+        "import os, sys, time\n"
+        f"with open({str(pid)!r}, 'a') as file: print(os.getpid(), 'SECRET' in os.environ, file=file)\n"
+        "print('http://127.0.0.1:7' + sys.argv[1], flush=True)\n"
+        "time.sleep(1000)\n"
+    )
+    assert await asyncio.gather(server.url(), server.url()) == ["http://127.0.0.1:7/weights/v1"] * 2
+    await server.close()
+
+    ((started, has_secret),) = [line.split() for line in pid.read_text().splitlines()]
+    assert has_secret == "False"
+    assert not Path(f"/proc/{started}").exists()
+
+
+async def test_a_local_server_that_does_not_start_is_tried_again_and_says_why(serving):
+    server = serving("import sys\nprint('no', file=sys.stderr)\nsys.exit('out of memory')\n")
+    for _ in range(2):
+        with pytest.raises(ModelError, match="the server of local/smollm2 did not start: out of memory"):
+            await server.url()
+    await server.close()

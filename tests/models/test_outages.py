@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from aiohttp import web
 
 from proctor.errors import ModelError
 from proctor.model import Request
@@ -210,27 +209,3 @@ async def test_requests_that_failed_while_others_were_answered_are_given_up_soon
         pool.unreachable(await pool.enter(), Call(), "answered 500", is_connected=True)
     now += rate_limits.PATIENCE_WITH_ONE_CALL_SECONDS
     assert pool.unreachable(await pool.enter(), Call(), "answered 500", is_connected=True), "others fail, too"
-
-
-async def test_a_stream_that_breaks_off_counts_as_a_failure_and_an_answer_ends_the_outage(provider):
-    calls = Calls(f"{provider.url}/v1")
-
-    async def breaks(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Content-Length": "1000"})
-        await response.prepare(request)
-        await response.write(b"data: {}\n\n")
-        assert request.transport
-        request.transport.close()
-        return response
-
-    provider.answers = [breaks]
-    route = calls.models.route("openai/tiny")
-    for _ in range(3):
-        stream = await calls.models.client.open(route._target, b"{}")
-        with pytest.raises(ModelError, match="broke off"):
-            async for _chunk in stream.chunks():
-                pass
-        stream.close()
-    # Each began, which ends an outage, and broke off: the provider answers, if badly.
-    assert calls.pools.states[0].in_use == 0
-    await calls.models.close()

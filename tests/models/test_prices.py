@@ -8,7 +8,7 @@ import pytest
 from genai_prices.data_snapshot import get_snapshot
 
 from proctor.models import prices
-from proctor.models.prices import output_limit, price_of, with_output_limit
+from proctor.models.prices import listed_price, output_limit, price_of, with_output_limit
 from proctor.session import Usage
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
@@ -133,3 +133,25 @@ def test_only_the_provider_of_a_call_is_loaded():
 def test_a_provider_by_another_name_is_found_in_the_whole_table():
     assert prices.find_model("", "gpt-4o-mini").id == "gpt-4o-mini"
     assert prices.find_model("azure-openai", "gpt-4o-mini") is not None
+
+
+@pytest.mark.parametrize(
+    ("parameters", "limit", "limited"),
+    [
+        ({"thinking": {"budget_tokens": 5000}}, 4000, {"thinking": {"budget_tokens": 3999}}),
+        ({"thinking": {"budget_tokens": 3999}}, 4000, {"thinking": {"budget_tokens": 3999}}),
+        ({"thinking": {"budget_tokens": 5000}}, 1024, {"thinking": {"type": "disabled"}}),
+        ({"reasoning": {"max_tokens": 4000}}, 4000, {"reasoning": {"max_tokens": 3999}}),
+        ({"reasoning": {"max_tokens": 5000}}, 100, {"reasoning": {"enabled": False}}),
+    ],
+)
+def test_a_lower_limit_lowers_the_budget_of_reasoning(parameters, limit, limited):
+    assert with_output_limit({"max_tokens": 9000, **parameters}, limit) == {"max_tokens": limit, **limited}
+
+
+def test_a_list_price_is_found_with_and_without_its_provider():
+    known = listed_price("openai", "gpt-4o", at=NOW)
+    assert known is not None and listed_price("", "openai/gpt-4o", at=NOW) == known
+    assert listed_price("openai", "no-such-model", at=NOW) is None
+    name = "anthropic.claude-3-5-sonnet-20240620-v1:0"
+    assert listed_price("", name, at=NOW) == listed_price("aws", name, at=NOW) is not None

@@ -1,6 +1,5 @@
 """The stand-in models."""
 
-import re
 import subprocess
 import sys
 import time
@@ -10,7 +9,6 @@ import pytest
 from proctor.errors import ModelError, NotFound, RateLimited, UsageError
 from proctor.model import Request
 from proctor.models import ModelRouter, is_stand_in
-from proctor.models.scripted import _fill
 
 
 def ask(model, *said, seed=None):
@@ -151,17 +149,3 @@ def test_neither_http_nor_prices_nor_yaml_are_loaded_before_they_are_used():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-@pytest.mark.parametrize(
-    ("template", "text"),
-    [
-        ("{prompt} {model} {seed}", "hi 7 m 0"),
-        ("{0} {1} {n}", "hi 7 7 7"),
-        ("{unknown} {}", "{unknown} {}"),
-        ("plain", "plain"),
-    ],
-)
-def test_placeholders_are_filled_and_other_braces_stay(template, text):
-    match = re.search(r"hi (?P<n>\d)", "hi 7")
-    assert _fill(template, Request(model="m", messages=[]), "hi 7", match) == text

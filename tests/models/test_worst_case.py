@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from proctor.model import WireAnswer
-from proctor.models.prices import Price, Rates, price_of
+from proctor.models.prices import Price, Rates, SpendingRequest, price_of, usual_limit
 from proctor.models.providers import Endpoint
 from proctor.models.worst_case import billed_usage, with_tool_limits, worst_case_of
 from proctor.session import Usage
@@ -216,3 +216,32 @@ def test_limits_of_tools_that_the_provider_runs_are_sent_with_the_request():
 def test_usage_counts_as_reported_unless_it_is_impossible(usage, output_tokens, is_estimated):
     billed, estimated = billed_usage(WireAnswer("Hello.", usage), TEXT | {"max_tokens": 100})
     assert (billed.output_tokens, estimated) == (output_tokens, is_estimated)
+
+
+def test_the_length_of_answers_that_money_pays_for():
+    request = {"model": "m", "input_tokens": 10, "output_tokens": 100, "input_usd": 1.0}
+    priced = SpendingRequest(**request, output_usd_per_token=0.01, answers=2)
+    assert priced.cost_usd == 1 + 2 * 100 * 0.01
+    assert (priced.affordable_tokens(2.0), priced.affordable_tokens(1.0)) == (50, 0)
+    free = SpendingRequest(**request, output_usd_per_token=0.0)
+    assert (free.cost_usd, free.affordable_tokens(5)) == (1.0, 0)
+    unknown = SpendingRequest(**request | {"input_usd": None}, output_usd_per_token=0.01)
+    assert (unknown.cost_usd, unknown.affordable_tokens(5)) == (None, 0)
+    assert SpendingRequest(**request, output_usd_per_token=None).cost_usd is None
+
+
+@pytest.mark.parametrize(
+    ("model", "tokens"),
+    [
+        ("anthropic/claude-3-opus-20240229", 4096),
+        ("anthropic/claude-3-5-sonnet", 8192),
+        ("anthropic/claude-sonnet-4", 64_000),
+        ("openrouter/openai/gpt-5-mini", 128_000),
+        ("openai/o3", 100_000),
+        ("openai/gpt-4.1-nano", 32_768),
+        ("gemini/gemini-2.5-pro", 65_536),
+        ("mistral/mistral-large", 16_384),
+    ],
+)
+def test_the_longest_answer_of_a_family_of_models(model, tokens):
+    assert usual_limit(model) == tokens

@@ -2,9 +2,10 @@
 
 import asyncio
 import json
+import socket
 
 import pytest
-from aiohttp import ClientError, web
+from aiohttp import ClientError, ClientSession, web
 from loopback import Attempt, completion, sse, streaming
 
 from proctor.models.gateway.server import LARGEST_REQUEST_BYTES
@@ -29,13 +30,6 @@ async def test_a_token_counts_wherever_clients_put_their_keys(provider, begin, h
     attempt = begin()
     sent = {name: value.format(attempt.access.token) for name, value in headers.items()}
     assert (await attempt.post("/v1/chat/completions", CHAT, **sent))[0] == 200
-
-
-async def test_a_token_may_stand_in_the_address(provider, begin):
-    provider.answers = [completion()]
-    attempt = begin()
-    path = f"/v1/chat/completions?key={attempt.access.token}"
-    assert (await attempt.post(path, CHAT, Authorization=""))[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -95,11 +89,13 @@ async def test_paths_are_understood_with_and_without_their_version(provider, beg
         "/v1/chat/completions",
         "/chat/completions",
         "/v1/v1/chat/completions",
-        "/v1/chat/completions/",
+        "/v1/v1/chat/completions/",
+        f"/v1/chat/completions?key={attempt.access.token}",
     ):
         assert (await attempt.post(path, CHAT))[0] == 200
-    status, raw = await attempt.post("/v1/embeddings", CHAT)
-    assert status == 404 and "embeddings" in json.loads(raw)["error"]["message"]
+    for path in ("/v1/embeddings", "/v1/chat/v1/completions", "/v10/chat/completions"):
+        status, raw = await attempt.post(path, CHAT)
+        assert status == 404 and path in json.loads(raw)["error"]["message"]
 
 
 async def test_a_client_can_see_that_it_is_there_and_which_models_it_has(begin):
@@ -327,3 +323,12 @@ def _as_sent(headers):
 async def test_programs_may_call_it_by_every_local_name(provider, begin, host):
     provider.answers = [completion()]
     assert (await begin().post("/v1/chat/completions", CHAT, Host=host))[0] == 200
+
+
+async def test_the_gateway_also_answers_on_a_socket_that_it_is_given(open_gateway):
+    gateway = await open_gateway()
+    listener = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}/health"
+    async with gateway.serve(listener), ClientSession() as session, session.get(url) as response:
+        assert (await response.json())["service"] == "proctor gateway"
+    assert listener.fileno() == -1

@@ -21,21 +21,6 @@ def message(*blocks: Any, role: str = "user") -> dict[str, Any]:
     return {"model": "m", "max_tokens": 5, "messages": [{"role": role, "content": list(blocks)}]}
 
 
-@pytest.mark.parametrize(
-    ("source", "url"),
-    [
-        ({"type": "base64", "media_type": "image/png", "data": "AAAA"}, "data:image/png;base64,AAAA"),
-        ({"type": "url", "url": "http://x"}, "http://x"),
-    ],
-)
-def test_an_image_of_a_message_is_an_address(source: dict[str, str], url: str) -> None:
-    (turn,) = sent(messages, message({"type": "text", "text": "see"}, {"type": "image", "source": source}))[0]
-    assert turn["content"] == [
-        {"type": "text", "text": "see"},
-        {"type": "image_url", "image_url": {"url": url}},
-    ]
-
-
 def test_what_other_formats_do_not_have_is_reported_and_reasoning_is_not() -> None:
     image = {"type": "image", "source": {}}
     body = message(
@@ -96,58 +81,11 @@ def stream(*events: Any) -> bytes:
     return b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)
 
 
-def test_a_stream_of_a_message_is_put_together() -> None:
-    raw = stream(
-        {"type": "message_start", "message": {"usage": {"input_tokens": 7, "output_tokens": 1}}},
-        {
-            "type": "content_block_start",
-            "index": 1,
-            "content_block": {"type": "tool_use", "id": "c", "name": "f", "input": {}},
-        },
-        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "He"}},
-        {"type": "content_block_delta", "index": 0, "delta": {"text": "l"}},
-        {"type": "content_block_delta", "index": 0, "delta": {"text": "lo"}},
-        {"type": "content_block_delta", "index": 9, "delta": {"text": "lost"}},
-        {"type": "content_block_delta", "index": 1, "delta": {"partial_json": '{"a": '}},
-        {"type": "content_block_delta", "index": 1, "delta": {"partial_json": "1}"}},
-        {
-            "type": "message_delta",
-            "delta": {"stop_reason": "tool_use"},
-            "usage": {"output_tokens": 9, "input_tokens": None},
-        },
-    )
-    read = messages.read(raw, streamed=True)
-    assert read.text == "Hello" and (read.usage.input_tokens, read.usage.output_tokens) == (7, 9)
-    assert [(each.name, json.loads(each.arguments)) for each in read.tool_requests] == [("f", {"a": 1})]
-    cut = messages.read(
-        raw[: raw.index(b'data: {"type": "content_block_delta", "index": 1', 0) + 200], streamed=True
-    )
-    assert cut.text == "Hello"
-    block = {"type": "tool_use", "id": "c", "name": "f", "input": {}}
-    assert messages._finished(block, "{") == {**block, "input": {"unreadable": "{"}}
-    assert messages._finished(block, "") == block
-    assert messages._finished({"type": "thinking"}, "x") == {"type": "thinking"}
-
-
 @pytest.mark.parametrize("dialect", [chat, messages, responses, gemini])
 @pytest.mark.parametrize("raw", [b"no json", b"[]", b"{}", b'{"content": 3}'])
 def test_an_answer_that_cannot_be_read_is_nothing(dialect: Any, raw: bytes) -> None:
     read = dialect.read(raw, streamed=False)
     assert read.text == "" and not read.tool_requests and read.usage.total_tokens == 0
-
-
-@pytest.mark.parametrize(
-    ("dialect", "status", "member"),
-    [
-        (messages, 429, "rate_limit_error"),
-        (messages, 418, "api_error"),
-        (gemini, 429, "RESOURCE_EXHAUSTED"),
-        (gemini, 418, "INTERNAL"),
-    ],
-)
-def test_an_error_has_the_name_of_its_format(dialect: Any, status: int, member: str) -> None:
-    error = dialect.error(status, "why")["error"]
-    assert error["message"] == "why" and member in error.values()
 
 
 # --- Responses ---
@@ -246,41 +184,6 @@ def test_the_tools_of_responses() -> None:
     assert len(made) == 2 and left_out == ["odd", "tool web_search"]
     with pytest.raises(ValueError, match="previous_response_id"):
         responses.parse_request({"input": "x", "previous_response_id": "r"}, "m")
-
-
-def test_a_stream_of_responses_is_read_to_where_it_was_cut_off() -> None:
-    item = {"type": "message", "content": [{"type": "output_text", "text": "one"}]}
-    events = [
-        {"type": "response.output_text.delta", "delta": "one"},
-        {"type": "response.output_item.done", "item": item},
-        {"type": "response.output_text.delta", "delta": "t"},
-        {"type": "response.output_text.delta", "delta": "wo"},
-    ]
-    cut = responses.read(stream(*events), streamed=True)
-    assert (cut.text, cut.finish_reason) == ("onetwo", "cut_off")
-    usage = {
-        "input_tokens": 3,
-        "input_tokens_details": {"cached_tokens": 1},
-        "output_tokens": 5,
-        "output_tokens_details": {"reasoning_tokens": 2},
-    }
-    for kind, status, reason in (
-        ("completed", "completed", "stop"),
-        ("incomplete", "incomplete", "length"),
-        ("failed", "failed", "cut_off"),
-    ):
-        ended = {"type": f"response.{kind}", "response": {"status": status, "usage": usage, "output": []}}
-        read = responses.read(stream(*events[:2], ended), streamed=True)
-        assert (read.text, read.finish_reason) == ("one", reason)
-        assert (
-            read.usage.input_tokens,
-            read.usage.cached_tokens,
-            read.usage.output_tokens,
-            read.usage.reasoning_tokens,
-        ) == (3, 1, 5, 2)
-    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
-    whole = {"status": "completed", "output": [call]}
-    assert responses.read(json.dumps(whole).encode(), streamed=False).finish_reason == "tool_calls"
 
 
 @pytest.mark.parametrize(("limit", "sent_limit"), [(15, 16), (16, 16), (17, 17)])

@@ -7,10 +7,17 @@ import pytest
 from aiohttp import ClientError, web
 from loopback import KEY, Attempt, completion, sse, streaming
 
-from proctor.errors import ModelError, RateLimited, UsageError
+from proctor.errors import ModelError, NotFound, RateLimited, UsageError
 from proctor.model import Request
 from proctor.models import ModelRouter
-from proctor.models.recording import Recording, Replay, canonical_request, first_difference
+from proctor.models.recording import (
+    Recording,
+    Replay,
+    canonical_request,
+    find_recording,
+    first_difference,
+    request_digest,
+)
 
 LAST = sse('{"choices":[{"index":0,"delta":{"content":"is ✓"},"finish_reason":"stop"}]}', "[DONE]")
 # In the middle of a letter, as networks cut.
@@ -247,6 +254,8 @@ def test_a_file_that_is_no_recording_is_said_to_be_none(tmp_path):
         Replay(tmp_path / "x.ndjson")
     with pytest.raises(UsageError, match="cannot read"):
         Replay(tmp_path / "none.ndjson")
+    with pytest.raises(UsageError, match="cannot record to"):
+        Recording(tmp_path / "x.ndjson" / "inside")
 
 
 @pytest.mark.parametrize(
@@ -276,3 +285,43 @@ def test_what_is_asked_does_count(before, after):
     assert first_difference(
         canonical_request({"text": before}), canonical_request({"text": after})
     ).startswith("text: ")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "now", "difference"),
+    [
+        ({"a": 1}, {"a": 1}, ""),
+        ({"a": 1}, {"a": 1, "b": 2}, "b is new: 2"),
+        ({"a": {"b": 2}}, {"a": {}}, "a.b is gone: it was 2"),
+        ({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}, "a[1].b: recorded 2, now 3"),
+        ({"a": [1, 2]}, {"a": [1]}, "a has 1 entries where 2 were recorded"),
+        ({"a": 1}, {"a": [1]}, "a: recorded 1, now [1]"),
+        ([1], {"a": 1}, ": recorded [1], now {'a': 1}"),
+        ("abc", "abd", ": recorded 'abc', now 'abd' (from character 3 on)"),
+        ("abcd", "abc", ": recorded 'abcd', now 'abc' (from character 4 on)"),
+    ],
+)
+def test_the_first_difference_of_two_requests(recorded, now, difference):
+    assert first_difference(recorded, now) == difference
+
+
+def test_a_request_is_recognized_without_what_belongs_to_its_session():
+    one = canonical_request({"a": ["in /tmp/s1/tree", {"b": "/tmp/s1"}]}, ["/tmp/s1", "/tmp/s1/tree", ""])
+    assert one == {"a": ["in <own>", {"b": "<own>"}]}
+    parts = (("chat", "x"), ("chat", "x"), ("chat", "y"), ("messages", "x"))
+    assert len({request_digest(*each, one) for each in parts}) == 3
+
+
+def test_a_recording_is_found_beside_the_plan_only(tmp_path):
+    inside, outside = tmp_path / "plan", tmp_path / "elsewhere"
+    for folder in (inside, outside):
+        folder.mkdir()
+        (folder / "r.ndjson").write_text("")
+    (inside / "link.ndjson").symlink_to(outside / "r.ndjson")
+    for name in ("r", "r.ndjson"):
+        assert find_recording(f"replay/{name}", [outside / "none", inside]) == inside / "r.ndjson"
+    for name in ("../elsewhere/r", "link", "absent"):
+        with pytest.raises(NotFound, match=f"there is no recording `{name}` in {inside}"):
+            find_recording(f"replay/{name}", [inside])
+    with pytest.raises(NotFound, match="in no folder"):
+        find_recording("replay/x", [])

@@ -156,33 +156,6 @@ async def test_a_conversation_with_tools_reaches_anthropic_whole(provider, begin
     assert said[2][1].index("failed") < said[2][1].index("Again.")
 
 
-async def test_a_chat_client_gets_text_tools_and_tokens_of_anthropic(provider, begin):
-    provider.answers = [
-        web.json_response(
-            {
-                "content": [
-                    {"type": "text", "text": "I look."},
-                    {"type": "tool_use", "id": "t1", "name": "run", "input": {"command": "ls"}},
-                ],
-                "stop_reason": "tool_use",
-                "usage": {"input_tokens": 50, "cache_read_input_tokens": 40, "output_tokens": 9},
-            }
-        )
-    ]
-    attempt = begin(model="anthropic/tiny")
-
-    answer = await attempt.asked("/v1/chat/completions", CHAT)
-
-    choice = answer["choices"][0]
-    assert (choice["message"]["content"], choice["finish_reason"]) == ("I look.", "tool_calls")
-    (call,) = choice["message"]["tool_calls"]
-    assert (call["id"], json.loads(call["function"]["arguments"])) == ("t1", {"command": "ls"})
-    assert answer["usage"]["prompt_tokens"] == 90
-    assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 40
-    assert counts(attempt.calls[0]) == (90, 40, 9, 0)
-    assert attempt.calls[0].cost_usd == pytest.approx((50 + 40 * 0.1 + 9 * 10) / 1e6)
-
-
 async def test_every_client_gets_text_a_tool_call_and_tokens_whole(provider, begin):
     provider.answers = [completion("I try.", tool_calls=CALLS)]
     attempt = begin(model="acme/tiny")
@@ -248,45 +221,6 @@ async def test_a_stream_says_the_same_as_a_whole_answer(begin, tmp_path, path):
     assert json.loads(whole.tool_requests[0].arguments) == {"command": "make"}
 
 
-async def test_a_chat_stream_is_well_formed(begin):
-    attempt = begin(model="scripted/echo")
-    asked = {"model": "echo", "messages": [{"role": "user", "content": "Paris"}], "stream": True}
-    events = await attempt.streamed("/v1/chat/completions", asked)
-    assert events[-1] == "[DONE]"
-    chunks = events[:-1]
-    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
-    assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
-    assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == "Paris"
-    assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
-
-
-async def test_a_stream_of_messages_is_well_formed(provider, begin):
-    provider.answers = [completion("I try.", tool_calls=CALLS)]
-    attempt = begin(model="acme/tiny")
-    events = await attempt.streamed("/v1/messages", MESSAGES | {"stream": True})
-    kinds = [event["type"] for event in events]
-    block = ["content_block_start", "content_block_delta", "content_block_stop"]
-    assert kinds == ["message_start", *block, *block, "message_delta", "message_stop"]
-    assert events[0]["message"]["content"] == [] and events[0]["message"]["stop_reason"] is None
-    assert events[4]["content_block"]["input"] == {}
-    assert json.loads(events[5]["delta"]["partial_json"]) == {"command": "make"}
-
-
-async def test_a_stream_of_a_response_is_well_formed(provider, begin):
-    provider.answers = [completion("I try.", tool_calls=CALLS)]
-    attempt = begin(model="acme/tiny")
-    events = await attempt.streamed("/v1/responses", RESPONSES | {"stream": True})
-    assert [event["sequence_number"] for event in events] == list(range(len(events)))
-    assert [event["type"].removeprefix("response.") for event in events] == [
-        *("created", "in_progress"),
-        *("output_item.added", "content_part.added", "output_text.delta", "output_text.done"),
-        *("content_part.done", "output_item.done"),
-        *("output_item.added", "function_call_arguments.delta", "function_call_arguments.done"),
-        *("output_item.done", "completed"),
-    ]
-    assert events[-1]["response"]["output"][1]["name"] == "run"
-
-
 async def test_a_freeform_tool_of_codex_is_a_function_to_others_and_comes_back_freeform(provider, begin):
     call = {"id": "c9", "function": {"name": "apply_patch", "arguments": '{"input": "*** Begin"}'}}
     provider.answers = [completion(None, tool_calls=[call])]
@@ -316,20 +250,6 @@ async def test_what_is_said_to_a_freeform_tool_in_no_known_form_comes_as_it_is(p
     assert [item["input"] for item in answer["output"]] == [arguments]
 
 
-async def test_tools_of_gemini_that_others_do_not_have_are_said_to_be_left_out(provider, begin):
-    provider.answers = [completion()]
-    attempt = begin(model="acme/tiny")
-    tools = [{"functionDeclarations": [{"name": "run"}]}, {"googleSearch": {}}]
-
-    await attempt.asked(
-        "/v1beta/models/x:generateContent", {"contents": [{"parts": [{"text": "Go."}]}], "tools": tools}
-    )
-
-    assert [tool["function"]["name"] for tool in provider.bodies[0]["tools"]] == ["run"]
-    assert "acme/tiny was not sent tool googleSearch: acme does not take it" in attempt.notes
-    assert not [note for note in attempt.notes if "functionDeclarations" in note]
-
-
 async def test_what_a_provider_does_not_take_is_said_once(provider, begin):
     answer = {"content": [], "usage": {"input_tokens": 3, "output_tokens": 2}}
     provider.answers = [web.json_response(answer)]
@@ -340,47 +260,6 @@ async def test_what_a_provider_does_not_take_is_said_once(provider, begin):
     assert attempt.notes == [
         "anthropic/tiny was not sent `logit_bias`: anthropic does not take it",
         "anthropic/tiny was not sent `seed`: anthropic does not take it",
-    ]
-
-
-async def test_a_client_that_wants_one_tool_at_a_time_or_a_certain_one_gets_it(provider, begin):
-    provider.answers = [completion()]
-    attempt = begin()
-    schema = {"type": "object", "properties": {}}
-    messages = {"max_tokens": 9, "tools": [{"name": "look", "input_schema": schema}]}
-    one = {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}
-    turns = [{"role": "user", "content": "Build it."}]
-    await attempt.asked("/v1/messages", {"messages": turns} | messages | one)
-    for names in (["look"], ["look", "hear"]):
-        calling = {"mode": "ANY", "allowedFunctionNames": names}
-        body = {
-            "contents": [{"parts": [{"text": "?"}]}],
-            "tools": [{"functionDeclarations": [{"name": "look"}, {"name": "hear"}]}],
-            "toolConfig": {"functionCallingConfig": calling},
-        }
-        await attempt.asked("/v1beta/models/tiny:generateContent", body)
-
-    alone, demanded, any_of_two = provider.bodies
-    assert (alone["tool_choice"], alone["parallel_tool_calls"]) == ("auto", False)
-    assert demanded["tool_choice"] == {"type": "function", "function": {"name": "look"}}
-    assert any_of_two["tool_choice"] == "required"
-    assert attempt.notes == ["openai/tiny was not sent allowedFunctionNames: openai does not take it"]
-
-
-async def test_a_picture_that_a_tool_showed_is_said_to_be_left_out(provider, begin):
-    provider.answers = [completion()]
-    attempt = begin()
-    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
-    shown = [{"type": "text", "text": "a chart"}, picture]
-    result = {"type": "tool_result", "tool_use_id": "t1", "content": shown}
-    use = {"type": "tool_use", "id": "t1", "name": "look", "input": {}}
-    turns = [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
-
-    await attempt.asked("/v1/messages", {"model": "tiny", "max_tokens": 9, "messages": turns})
-
-    assert provider.bodies[0]["messages"][-1]["content"] == "a chart"
-    assert attempt.notes == [
-        "openai/tiny was not sent content of type image in the result of a tool: openai does not take it"
     ]
 
 
@@ -406,26 +285,6 @@ async def test_pictures_and_choices_of_tools_are_translated(provider, begin):
     await begin(model="acme/tiny").asked("/v1/messages", back)
     assert provider.bodies[1]["messages"][0]["content"] == asked["messages"][0]["content"]
     assert provider.bodies[1]["tool_choice"] == "required"
-
-
-async def test_gemini_s_calls_without_ids_are_paired_with_their_results(provider, begin):
-    provider.answers = [completion()]
-    attempt = begin(model="acme/tiny")
-    calls = [{"functionCall": {"name": "run", "args": {"command": word}}} for word in ("a", "b")]
-    results = [{"functionResponse": {"name": "run", "response": {"output": word}}} for word in ("A", "B")]
-    contents = [
-        {"role": "user", "parts": [{"text": "Go."}]},
-        {"role": "model", "parts": calls},
-        {"role": "user", "parts": results},
-    ]
-    await attempt.asked("/v1beta/models/x:generateContent", {"contents": contents})
-
-    _, called, first, second = provider.bodies[0]["messages"]
-    assert [call["id"] for call in called["tool_calls"]] == ["call_1", "call_2"]
-    assert [(each["tool_call_id"], each["content"]) for each in (first, second)] == [
-        ("call_1", "A"),
-        ("call_2", "B"),
-    ]
 
 
 async def test_ids_of_tool_calls_are_new_to_the_conversation(begin, tmp_path):
@@ -455,12 +314,6 @@ async def test_tokens_are_estimated_where_nobody_counts_them(begin):
     counted = await attempt.asked("/v1beta/models/x:countTokens", GEMINI)
     assert counted == {"totalTokens": 132}
     assert attempt.calls == []
-
-
-async def test_earlier_responses_are_not_kept_and_that_is_said(begin):
-    attempt = begin(model="scripted/echo")
-    status, raw = await attempt.post("/v1/responses", {"input": "hi", "previous_response_id": "resp_1"})
-    assert status == 400 and b"previous_response_id" in raw
 
 
 async def test_counting_asks_no_model_though_the_provider_cannot_count(provider, begin):
