@@ -168,6 +168,8 @@ async def test_an_exit_with_an_error_is_a_failure_with_its_last_words(place, amp
         "Waiting for user input…",
         "Allow this command? [y/N]",
         "Do you want to proceed? (yes/no)",
+        "waiting for your approval",
+        "Press enter [Y/N]\n\n",
         {"type": "system", "subtype": "permission_request", "message": "May I run make?"},
         {"type": "awaiting_input", "message": "Which file?"},
     ],

@@ -24,6 +24,7 @@ class Said:
 
     async def answer(self, request):
         self.requests.append([dict(message) for message in request.messages])
+        self.tools = request.tools
         said = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         text, tools = (said, []) if isinstance(said, str) else ("", said)
         wanted = tuple(
@@ -79,6 +80,24 @@ async def test_it_looks_edits_checks_and_finishes(place):
     assert calls[5].result == "passed\n"
     assert len(place.recorded(ModelCall)) == 7
     assert model.requests[1][-1] == {"role": "tool", "tool_call_id": "c0", "content": "a.py"}
+
+
+async def test_a_model_is_told_what_each_tool_requires(place):
+    _, model = await tried(place, FINISH)
+    functions = {tool["function"]["name"]: tool["function"] for tool in model.tools}
+    assert {name: each["parameters"]["required"] for name, each in functions.items()} == {
+        "read_file": ["path"],
+        "list_files": [],
+        "search": ["pattern"],
+        "edit_file": ["path", "find", "replace"],
+        "write_file": ["path", "content"],
+        "run": ["command"],
+        "finish": ["summary"],
+    }
+    assert functions["list_files"]["description"] == "List the files below a folder."
+    assert functions["list_files"]["parameters"]["properties"] == {
+        "path": {"type": "string", "description": "a path relative to the folder"}
+    }
 
 
 async def test_an_answer_without_tools_is_the_last_one(place):

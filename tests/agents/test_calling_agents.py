@@ -200,12 +200,21 @@ async def test_lines_that_are_no_events_do_no_harm(place, stage, name):
         ("500 boom", None, "model_failed"),
         ("Connection error.", None, "model_failed"),
         ("", None, "model_failed"),
+        ("context window", 422, "context_overflow"),
+        ("prompt is too long (429)", None, "rate_limit"),
+        ("rate limit", 500, "model_failed"),
+        ("x", 402, "model_failed"),
+        ("invalid api key", None, "auth"),
+        ("invalid api key", 500, "model_failed"),
+        ("error 4290", None, "model_failed"),
     ],
 )
 def test_what_an_agent_says_of_its_model_has_a_reason(said, status, reason):
     error = model_failure(said, status)
     assert error.reason == reason
     assert isinstance(error, RateLimited) is (reason == "rate_limit")
+    details = said or "the model failed, without details"
+    assert str(error) == f"the agent's model call failed: {details}"
 
 
 @pytest.mark.parametrize("tells_all", [True, False])

@@ -76,10 +76,22 @@ async def test_events_with_nonsense_in_them_do_no_harm(place):
     assert place.recorded(Message)[0].role == "assistant"
 
 
-async def test_the_last_paragraph_of_plain_output_is_the_answer(place):
-    done = await place.work(Command(command=printing("Compiling…", "", "All done.", "2 files changed.", "")))
-    assert place.recorded(Message) == [Message(role="assistant", content="All done.\n2 files changed.")]
-    assert "Compiling…" in done.output
+@pytest.mark.parametrize(
+    ("lines", "answers"),
+    [
+        (["Compiling…", "", "All done.", "2 files changed.", ""], ["All done.\n2 files changed."]),
+        (["a", " ", "b", "c"], ["b\nc"]),
+        (["a", "", ""], ["a"]),
+        ([""], []),
+        ([{"type": "tool", "name": "f"}, "first", "", "last"], ["last"]),
+        ([{"type": "message", "role": "user", "content": "q"}, "first", "", "last"], ["q", "last"]),
+        ([{"type": "message", "role": "assistant", "content": "a"}, "first", "", "last"], ["a"]),
+        ([{"type": "message", "role": "nobody", "text": "a", "content": "b"}], ["a"]),
+    ],
+)
+async def test_the_last_paragraph_of_plain_output_is_the_answer_unless_an_event_was(place, lines, answers):
+    await place.work(Command(command=printing(*lines)))
+    assert [message.content for message in place.recorded(Message)] == answers
 
 
 async def test_stream_json_of_claude_code_is_understood(place):
@@ -99,11 +111,19 @@ async def test_stream_json_of_claude_code_is_understood(place):
     assert place.recorded(Message)[-1].content == "Looked."
 
 
-async def test_a_program_that_exits_with_an_error_has_failed_and_says_why(place):
-    done = await place.work(Command(command="echo trying; echo 'no such thing' >&2; exit 3"))
-    assert done.exit_code == 3
-    assert done.failure == "it exited with 3: no such thing"
-    assert "trying" in done.output and "no such thing" in done.output
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("echo out; echo last", ": last"),
+        ("echo out; printf 'err\\nworst\\n\\n' >&2", ": worst"),
+        ("true", ""),
+        ("printf 'x%.0s' $(seq 400) >&2", ": " + "x" * 300),
+        ("echo \"error: unknown option '--x'\" >&2", ": error: unknown option '--x'"),
+    ],
+)
+async def test_a_program_that_exits_with_an_error_has_failed_and_says_why(place, script, why):
+    done = await place.work(Command(command=f"{script}; exit 3"))
+    assert (done.exit_code, done.failure) == (3, f"it exited with 3{why}")
 
 
 async def test_a_program_that_is_not_there_is_said_so(place):

@@ -111,5 +111,3 @@ def test_files_of_an_agent_are_read_without_the_token_and_not_through_links(tmp_
 
 
 # --- Events of single agents ---
-
-

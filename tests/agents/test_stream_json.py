@@ -98,3 +98,30 @@ def test_half_characters_and_giant_numbers_cannot_reach_a_record():
     reader.feed('{"type": "result", "usage": {"input_tokens": 1e400, "output_tokens": 99999999999999999999}}')
     reader.finish()
     assert recorded == [Message(role="assistant", content="a?b 😀")]
+
+
+@pytest.mark.parametrize(
+    ("result", "models", "tokens"),
+    [
+        ({"usage": {"input_tokens": 3, "output_tokens": 1}}, ["a", "b"], [("b", 4)]),
+        ({"usage": {"input_tokens": 3}}, [], [("given", 3)]),
+        ({"usage": {}}, ["a"], [("a", 7)]),
+        (
+            {"modelUsage": {"x": {"inputTokens": 1}, "y": {"outputTokens": 2}}, "usage": {"input_tokens": 9}},
+            ["a"],
+            [("x", 1), ("y", 2)],
+        ),
+        ({"modelUsage": {"x": {}}, "usage": {"input_tokens": 9}}, ["a"], [("a", 9)]),
+    ],
+)
+def test_tokens_are_those_of_the_end_or_of_the_messages(result, models, tokens):
+    messages = [{"id": name, "model": name, "content": [], "usage": {"input_tokens": 7}} for name in models]
+    said = [{"type": "assistant", "message": message} for message in messages]
+    _, recorded = read(*said, {"type": "result", "result": "", **result}, model="given")
+    assert [(call.model, call.usage.total_tokens) for call in calls(recorded)] == tokens
+
+
+def test_the_model_of_a_stream_is_that_of_its_beginning():
+    for subtype, model in (("init", "told"), ("other", "given")):
+        reader, _ = read({"type": "system", "subtype": subtype, "model": "told"}, model="given")
+        assert reader.model == model
