@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from judged_sessions import Judge, says, session, turn, weather
 
+from proctor.config import read_config
 from proctor.errors import UsageError
 from proctor.evaluator import Reference
-from proctor.evaluators import EvaluationSettings, EvaluatorNotFound, find_evaluator, problems_of
-from proctor.evaluators.code import evidence_of_document, reference_document, reference_of, session_document
+from proctor.evaluators import EvaluationSettings, find_evaluator, problems_of
+from proctor.evaluators.definition import BEDROCK, RESPONSES
 from proctor.evaluators.registry import read_document
 
 NUMERICAL = {
@@ -24,7 +25,7 @@ NUMERICAL = {
 CATEGORICAL = {
     "categorical": [{"label": "Warm", "definition": "kind"}, {"label": "Cold", "definition": "not"}]
 }
-MODEL = {"bedrockEvaluatorModelConfig": {"modelId": "scripted/judge"}}
+MODEL = {BEDROCK: {"modelId": "scripted/judge"}}
 
 
 def judge_document(instructions="Was it polite? {assistant_turn}", scale=NUMERICAL, level="TRACE", **more):
@@ -118,18 +119,38 @@ async def test_a_derived_evaluator_asks_the_built_in_question_of_another_model()
     assert "Is the last answer a refusal?" in judge.asked()
 
 
+CLAUDE = "anthropic.claude-sonnet-4-20250514-v1:0"
+PROFILE = "arn:aws:bedrock:us-west-2:1:inference-profile/us.x"
+NAMES = {CLAUDE: "anthropic/sonnet", "default": "openai/gpt-4o-mini"}
+
+
 @pytest.mark.parametrize(
-    ("config", "model", "parameters"),
+    ("model_id", "names", "model"),
+    [
+        ("openai/gpt-4.1", {}, "openai/gpt-4.1"),
+        ("openai/gpt-4.1", NAMES, "openai/gpt-4.1"),
+        (CLAUDE, {}, f"litellm/bedrock/{CLAUDE}"),
+        (CLAUDE, NAMES, "anthropic/sonnet"),
+        (f"us.{CLAUDE}", NAMES, "anthropic/sonnet"),
+        (f"global.{CLAUDE}", NAMES, "anthropic/sonnet"),
+        ("amazon.nova-pro-v1:0", NAMES, "openai/gpt-4o-mini"),
+        (PROFILE, NAMES, "openai/gpt-4o-mini"),
+        (PROFILE, {}, f"litellm/bedrock/{PROFILE}"),
+    ],
+)
+def test_a_model_of_bedrock_is_mapped_or_has_the_default(model_id, names, model):
+    found = find(judge_document(modelConfig={BEDROCK: {"modelId": model_id}}), model_names=names)
+
+    assert found.judge_model.model == model
+
+
+@pytest.mark.parametrize(
+    ("config", "parameters"),
     [
         (
-            {"bedrockEvaluatorModelConfig": {"modelId": "openai/gpt-4.1"}},
-            "openai/gpt-4.1",
-            {"temperature": 0.0},
-        ),
-        (
             {
-                "bedrockEvaluatorModelConfig": {
-                    "modelId": "us.anthropic.claude-v1:0",
+                BEDROCK: {
+                    "modelId": "m",
                     "inferenceConfig": {
                         "maxTokens": 9,
                         "temperature": 0.5,
@@ -139,36 +160,57 @@ async def test_a_derived_evaluator_asks_the_built_in_question_of_another_model()
                     "additionalModelRequestFields": {"k": 1},
                 }
             },
-            "litellm/bedrock/us.anthropic.claude-v1:0",
             {"temperature": 0.5, "max_tokens": 9, "top_p": 1, "stop": ["x"], "k": 1},
         ),
         (
-            {
-                "bedrockEvaluatorModelConfig": {
-                    "modelId": "arn:aws:bedrock:us-west-2:1:inference-profile/us.x"
-                }
-            },
-            "litellm/bedrock/arn:aws:bedrock:us-west-2:1:inference-profile/us.x",
-            {"temperature": 0.0},
-        ),
-        (
-            {
-                "responsesEvaluatorModelConfig": {
-                    "modelId": "gpt-5",
-                    "maxOutputTokens": 7,
-                    "reasoning": {"effort": "low"},
-                }
-            },
-            "openai/gpt-5",
+            {RESPONSES: {"modelId": "gpt-5", "maxOutputTokens": 7, "reasoning": {"effort": "low"}}},
             {"temperature": 0.0, "max_tokens": 7, "reasoning_effort": "low"},
         ),
-        ({"bedrockEvaluatorModelConfig": {"modelId": "theirs"}}, "scripted/ours", {"temperature": 0.0}),
     ],
 )
-def test_a_model_config_is_put_into_our_words(config, model, parameters):
-    found = find(judge_document(modelConfig=config), model_names={"theirs": "scripted/ours"})
+def test_the_settings_of_a_judge_are_put_into_our_words(config, parameters):
+    judge_model = find(judge_document(modelConfig=config)).judge_model
 
-    assert (found.judge_model.model, found.judge_model.parameters) == (model, parameters)
+    assert judge_model.parameters == parameters
+    assert judge_model.model == ("openai/gpt-5" if RESPONSES in config else "litellm/bedrock/m")
+
+
+def test_an_entry_of_the_mapping_that_is_no_model_is_named(tmp_path):
+    (tmp_path / "proctor.toml").write_text('[evaluation.models]\ndefault = "gpt-4o"\n')
+
+    with pytest.raises(UsageError, match=r'\[evaluation.models\]: "default" should be "provider/model"'):
+        read_config([tmp_path], {})
+
+
+def code(**config):
+    return {"evaluatorName": "e", "level": "SESSION", "evaluatorConfig": {"codeBased": config}}
+
+
+def derived(base, level="TRACE"):
+    return {"evaluatorName": "e", "level": level, "evaluatorConfig": {"derived": {"baseEvaluatorId": base}}}
+
+
+def rated(*ratings):
+    return judge_document(scale={"numerical": list(ratings)})
+
+
+def rating(label="good", value=1, **more):
+    return {"label": label, "value": value, "definition": "d", **more}
+
+
+def dimension(name="warmth", instruction="x", scale=NUMERICAL):
+    return {"dimensionName": name, "dimensionInstruction": instruction, "dimensionRatingScale": scale}
+
+
+def dimensional(*dimensions):
+    return judge_document(scale={"multiDimensional": list(dimensions)})
+
+
+JUDGE = "evaluatorConfig.llmAsAJudge"
+INSTRUCTIONS, SCALE = f"{JUDGE}.instructions", f"{JUDGE}.ratingScale"
+RATING, DIMENSIONS = f"{SCALE}.numerical", f"{SCALE}.multiDimensional"
+CODE, BASE = "evaluatorConfig.codeBased", "evaluatorConfig.derived.baseEvaluatorId"
+LAMBDA = "arn:aws:lambda:us-east-1:123456789012:function:judge"
 
 
 @pytest.mark.parametrize(
@@ -176,97 +218,119 @@ def test_a_model_config_is_put_into_our_words(config, model, parameters):
     [
         ([], "", "map"),
         ({**judge_document(), "evaluatorName": "1st"}, "evaluatorName", "letter"),
+        ({**judge_document(), "evaluatorName": "x" * 49}, "evaluatorName", "letter"),
         ({**judge_document(), "level": "trace"}, "level", "TRACE"),
         ({**judge_document(), "description": "x" * 201}, "description", "200"),
         ({**judge_document(), "evaluatorConfig": {}}, "evaluatorConfig", "exactly one"),
         ({**judge_document(), "evalConfig": 1}, "evalConfig", "did you mean `evaluatorConfig`"),
-        (judge_document("no place"), "evaluatorConfig.llmAsAJudge.instructions", "at least one"),
+        (judge_document("no place"), INSTRUCTIONS, "at least one"),
+        (judge_document("{tool_turn}"), INSTRUCTIONS, "no placeholder {tool_turn}"),
+        (judge_document("{context} {contexts}"), INSTRUCTIONS, "did you mean `context`"),
+        (judge_document(" "), INSTRUCTIONS, "text"),
+        (judge_document(scale={}), SCALE, "exactly one"),
+        (judge_document(scale={**NUMERICAL, **CATEGORICAL}), SCALE, "exactly one"),
+        (rated(), RATING, "should be a list of ratings"),
+        (judge_document(scale={"numerical": "text"}), RATING, "should be a list of ratings"),
+        (rated(3), f"{RATING}.0", "should be a map"),
+        (rated(rating("x" * 101)), f"{RATING}.0.label", "1 to 100 characters"),
+        (rated(rating(" ")), f"{RATING}.0.label", "1 to 100 characters"),
+        (rated(rating(7)), f"{RATING}.0.label", "1 to 100 characters"),
+        (rated(rating(definition=1)), f"{RATING}.0.definition", "should be text"),
+        (rated(rating(value=-0.5)), f"{RATING}.0.value", "a number that is not negative"),
+        (rated(rating(value=float("inf"))), f"{RATING}.0.value", "should be a number"),
+        (rated(rating(value=True)), f"{RATING}.0.value", "should be a number"),
+        (rated(rating(), rating(" GOOD")), RATING, "has a label twice"),
+        (dimensional(), DIMENSIONS, "1 to 50 dimensions"),
+        (dimensional(*(dimension(f"d{number}") for number in range(51))), DIMENSIONS, "1 to 50 dimensions"),
+        (dimensional(3), f"{DIMENSIONS}.0", "should be a map"),
+        (dimensional(dimension("1x")), f"{DIMENSIONS}.0.dimensionName", "should be a letter"),
+        (dimensional(dimension(instruction="")), f"{DIMENSIONS}.0.dimensionInstruction", "1 to 4000"),
+        (dimensional(dimension(instruction="x" * 4001)), f"{DIMENSIONS}.0.dimensionInstruction", "1 to 4000"),
         (
-            judge_document("{tool_turn}"),
-            "evaluatorConfig.llmAsAJudge.instructions",
-            "no placeholder {tool_turn}",
+            dimensional(dimension(scale={"categorical": []})),
+            f"{DIMENSIONS}.0.dimensionRatingScale.categorical",
+            "should be a list of ratings",
         ),
-        (
-            judge_document("{context} {contexts}"),
-            "evaluatorConfig.llmAsAJudge.instructions",
-            "did you mean `context`",
-        ),
-        (judge_document(" "), "evaluatorConfig.llmAsAJudge.instructions", "text"),
-        (judge_document(scale={}), "evaluatorConfig.llmAsAJudge.ratingScale", "exactly one"),
-        (
-            judge_document(scale={**NUMERICAL, **CATEGORICAL}),
-            "evaluatorConfig.llmAsAJudge.ratingScale",
-            "exactly one",
-        ),
-        (
-            judge_document(scale={"numerical": [{"label": "a", "value": -1, "definition": ""}]}),
-            "evaluatorConfig.llmAsAJudge.ratingScale.numerical.0.value",
-            "negative",
-        ),
+        (dimensional(dimension("a_b"), dimension("AB")), DIMENSIONS, "differ only in case or underscores"),
+        (code(function="m"), f"{CODE}.function", "should be `module:function`"),
+        (code(command=[]), f"{CODE}.command", "should be a list: a program and its arguments"),
+        (code(command=["x", ""]), f"{CODE}.command", "should be a list"),
+        (code(command="x"), f"{CODE}.command", "should be a list"),
+        (code(), CODE, "exactly one of"),
+        (code(function="m:f", command=["x"]), CODE, "exactly one of"),
         *(
             (
-                judge_document(scale={"categorical": [{"label": label, "definition": ""}]}),
-                "evaluatorConfig.llmAsAJudge.ratingScale.categorical.0.label",
-                "1 to 100 characters",
+                code(function="m:f", timeoutSeconds=seconds),
+                f"{CODE}.timeoutSeconds",
+                "above 0 and up to 3,600",
             )
-            for label in (" ", "a" * 101, 7)
+            for seconds in (0, 3601, True)
         ),
-        (
-            judge_document(scale={"categorical": [{"label": "a", "definition": ""}] * 2}),
-            "evaluatorConfig.llmAsAJudge.ratingScale.categorical",
-            "twice",
+        (code(function="m:f", memoryMegabytes=1_000_001), f"{CODE}.memoryMegabytes", "up to 1,000,000"),
+        (code(lambdaConfig={"lambdaArn": "arn:x"}), f"{CODE}.lambdaConfig.lambdaArn", "ARN"),
+        (code(lambdaConfig=3), f"{CODE}.lambdaConfig", "should be a map"),
+        *(
+            (
+                code(lambdaConfig={"lambdaArn": LAMBDA, "lambdaTimeoutInSeconds": seconds}),
+                f"{CODE}.lambdaConfig.lambdaTimeoutInSeconds",
+                "",
+            )
+            for seconds in (0, 301, 1.5)
         ),
-        (
-            judge_document(modelConfig={"bedrockEvaluatorModelConfig": {"modelId": ""}}),
-            "evaluatorConfig.llmAsAJudge.modelConfig.bedrockEvaluatorModelConfig.modelId",
-            "name of a model",
-        ),
-        (
-            {**judge_document(), "evaluatorConfig": {"codeBased": {"function": "no colon"}}},
-            "evaluatorConfig.codeBased.function",
-            "module:function",
-        ),
-        (
-            {**judge_document(), "evaluatorConfig": {"codeBased": {"command": "make"}}},
-            "evaluatorConfig.codeBased.command",
-            "list",
-        ),
-        (
-            {**judge_document(), "evaluatorConfig": {"codeBased": {"lambdaConfig": {"lambdaArn": "arn:x"}}}},
-            "evaluatorConfig.codeBased.lambdaConfig.lambdaArn",
-            "ARN",
-        ),
-        (
-            {**judge_document(), "evaluatorConfig": {"derived": {"baseEvaluatorId": "Builtin.Refusals"}}},
-            "evaluatorConfig.derived.baseEvaluatorId",
-            "did you mean `Builtin.Refusal`",
-        ),
-        (
-            {
-                **judge_document(),
-                "evaluatorConfig": {"derived": {"baseEvaluatorId": "Builtin.GoalSuccessRate"}},
-            },
-            "level",
-            "not that of",
-        ),
+        (derived("Builtin.Refusals"), BASE, "did you mean `Builtin.Refusal`"),
+        (derived("Builtin.GoalSuccessRate"), "level", "is not that of Builtin.GoalSuccessRate"),
+        (derived("Builtin.TrajectoryExactOrderMatch", "SESSION"), BASE, "does not use a model"),
+        (derived(5), BASE, "should be an evaluator's id"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(document, name, words):
-    flaws = problems_of(document)
+    (flaw,) = problems_of(document)
 
-    assert [flaw for flaw in flaws if flaw.name == name and words in flaw.message], flaws
+    assert flaw.name == name and words in flaw.message
 
 
-@pytest.mark.parametrize(("count", "is_refused"), [(0, True), (1, False), (50, False), (51, True)])
-def test_a_scale_has_one_to_fifty_dimensions(count, is_refused):
-    dimensions = [
-        {"dimensionName": f"D{number}", "dimensionInstruction": "i", "dimensionRatingScale": NUMERICAL}
-        for number in range(count)
-    ]
+@pytest.mark.parametrize(
+    "document",
+    [
+        judge_document("{{anything}} {context}"),
+        {**judge_document(), "description": "x" * 200, "evaluatorName": "x" * 48},
+        rated(rating("x" * 100), rating("bad", 0)),
+        dimensional(*(dimension(f"d{number}", "x" * 4000) for number in range(50))),
+        code(command=["x"]),
+        code(function="m:f", timeoutSeconds=3600),
+        *(
+            code(lambdaConfig={"lambdaArn": LAMBDA, "lambdaTimeoutInSeconds": seconds})
+            for seconds in (1, 300)
+        ),
+        derived("Builtin.Refusal"),
+        derived("mine-0123456789"),
+    ],
+)
+def test_a_good_definition_has_no_problems(document):
+    assert problems_of(document) == []
 
-    flaws = problems_of(judge_document(scale={"multiDimensional": dimensions}))
 
-    assert [flaw.message for flaw in flaws] == ["should be a list of 1 to 50 dimensions"] * is_refused
+@pytest.mark.parametrize(
+    ("kind", "name", "well", "wrong", "problem"),
+    [
+        (BEDROCK, "temperature", (0, 0.5, 1), (-0.1, 1.1, "hot", None), "should be a number from 0 to 1"),
+        (RESPONSES, "temperature", (0, 1.1, 2), (-0.1, 2.1, "hot", None), "should be a number from 0 to 2"),
+        (BEDROCK, "topP", (0, 1), (-0.1, 1.01, None), "should be a number from 0 to 1"),
+        (BEDROCK, "maxTokens", (1, 9), (0, -1, 1.5, "x"), "should be a whole number of at least 1"),
+        (RESPONSES, "maxOutputTokens", (1, 9), (0, -1, 1.5), "should be a whole number of at least 1"),
+        (BEDROCK, "stopSequences", ([], ["x"]), ("x", [""], [1]), "should be a list of texts"),
+        (BEDROCK, "odd", (), (1,), "is unknown. Use one of: maxTokens"),
+    ],
+)
+def test_settings_of_a_judge_are_checked(kind, name, well, wrong, problem):
+    def found(value):
+        setting = {"inferenceConfig": {name: value}} if kind == BEDROCK else {name: value}
+        document = judge_document(modelConfig={kind: {"modelId": "m", **setting}})
+        return [flaw.message for flaw in problems_of(document)]
+
+    assert [found(value) for value in well] == [[]] * len(well)
+    assert all(len(messages) == 1 and messages[0].startswith(problem) for messages in map(found, wrong))
+    assert problems_of(judge_document(modelConfig={kind: {"modelId": ""}}))[0].name.endswith("modelId")
 
 
 def test_a_good_definition_has_no_problems_and_the_wire_wants_a_model():
@@ -312,10 +376,6 @@ def test_whatever_stands_in_a_part_of_a_good_definition_is_told_of_or_can_be_use
         document["evaluatorConfig"]["llmAsAJudge"][path] = part
         if not problems_of(document):
             assert find(document).digest
-
-
-def test_a_word_in_doubled_braces_is_no_placeholder():
-    assert problems_of(judge_document("{{anything}} {context}")) == []
 
 
 async def test_doubled_braces_come_out_single_and_what_was_said_stays_as_it_was():
@@ -366,20 +426,6 @@ def test_a_file_that_the_system_does_not_let_us_read_is_said_with_its_path():
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("Builtin.Helpfullness", "Did you mean `Builtin.Helpfulness`"),
-        ("helpfulness", "Did you mean `Builtin.Helpfulness`"),
-        ("zzz", "proctor evaluators list"),
-        ("ThirdParty.DeepEval.Bias", "not included with Proctor"),
-    ],
-)
-def test_an_unknown_name_comes_with_a_suggestion(name, words):
-    with pytest.raises(EvaluatorNotFound, match=words):
-        find_evaluator(name, models=Judge(""), settings=EvaluationSettings(judge_model="a/b"))
-
-
-@pytest.mark.parametrize(
     "changed",
     [
         judge_document("Was it kind? {assistant_turn}"),
@@ -394,35 +440,3 @@ def test_a_digest_changes_with_what_is_asked_and_of_whom(changed):
 
 def test_a_digest_does_not_change_with_the_description():
     assert find({**judge_document(), "description": "new words"}).digest == find(judge_document()).digest
-
-
-def test_ground_truth_is_read_as_the_wire_has_it_and_written_again():
-    document = {
-        "assertions": [{"text": "a"}],
-        "expectedTrajectory": {"toolNames": ["x", "y"]},
-        "turns": [{}, {"input": {"prompt": "p"}, "expectedResponse": {"text": "42"}}],
-    }
-
-    truth = reference_of(document)
-
-    assert truth == Reference(assertions=("a",), trajectory=("x", "y"), responses={1: "42"})
-    assert reference_of(reference_document(truth)) == truth
-
-
-def test_a_session_written_as_a_document_is_the_same_session_when_read():
-    evidence = replace(weather(), reference=Reference(trajectory=("forecast",)))
-
-    again = evidence_of_document(json.loads(json.dumps(session_document(evidence))))
-
-    assert session_document(again) == session_document(evidence)
-    assert again.reference == evidence.reference
-
-
-def test_expected_responses_of_several_turns_are_written_at_their_turns():
-    truth = Reference(responses={0: "first", 2: "third"})
-
-    document = reference_document(truth)
-
-    first, third = {"expectedResponse": {"text": "first"}}, {"expectedResponse": {"text": "third"}}
-    assert document == {"turns": [first, {}, third]}
-    assert reference_of(document) == truth

@@ -63,14 +63,6 @@ def test_what_is_made_new_works_as_it_is(desk, kind, level):
     assert score["label"] == ("Polite" if kind == "judge" else "short")
 
 
-def test_a_name_that_is_taken_is_not_written_over(desk):
-    desk("evaluators", "new", "mine")
-
-    again = desk("evaluators", "new", "mine")
-
-    assert again.returncode == 2 and "already exists" in again.stderr
-
-
 def test_trying_one_shows_its_scores_and_that_the_judge_is_a_mock(desk):
     tried = desk("evaluators", "test", "Builtin.Refusal", "--session", "s0.json", "--judge", "scripted/judge")
 

@@ -9,11 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from judged_sessions import Judge, session, turn, weather
+from judged_sessions import Judge, weather
 
-from proctor.errors import UsageError
+from proctor.errors import EvaluatorError
 from proctor.evaluator import Reference
-from proctor.evaluators import EvaluationSettings, EvaluatorNotFound, evaluator_of, find_evaluator
+from proctor.evaluators import EvaluationSettings, evaluator_of, find_evaluator
+from proctor.evaluators.code import FunctionJob, FunctionProcess, ProcessDied
 from proctor.processes.warden import every_process, is_alive
 from proctor.sandbox import Sandbox, problem_of
 from proctor.testing import eventually
@@ -62,12 +63,22 @@ async def test_a_function_gets_the_event_and_its_answer_is_the_score(tmp_path):
     assert score.evaluator_digest == judging.digest
 
 
-async def test_a_function_with_two_parameters_is_called_as_one_of_the_clouds(tmp_path):
-    judging = function(tmp_path, "def grade(event, context):\n    return {'label': event['schemaVersion']}\n")
+@pytest.mark.parametrize(
+    ("parameters", "returned", "label"),
+    [
+        ("event, context", "event['schemaVersion']", "1.0"),
+        ("event, context", "repr(context)", "None"),
+        ("event, context='own'", "context", "own"),
+        ("event, *rest, **more", "repr((rest, more))", "((), {})"),
+        ("event, *, x='3'", "x", "3"),
+    ],
+)
+async def test_a_function_gets_an_event_and_perhaps_a_context_as_in_the_cloud(
+    tmp_path, parameters, returned, label
+):
+    (score,) = await function(tmp_path, f"def grade({parameters}):\n    return {returned}\n").judge(weather())
 
-    (score,) = await judging.judge(weather())
-
-    assert score.label == "1.0"
+    assert score.label == label
 
 
 async def test_targets_and_reference_inputs_are_those_of_the_target(tmp_path):
@@ -221,11 +232,6 @@ async def test_a_function_that_was_changed_is_loaded_anew(tmp_path):
     assert [score.value for score in scores] == [1.0, 2.0]
 
 
-def test_a_module_that_is_not_there_is_said_before_anything_starts(tmp_path):
-    with pytest.raises(EvaluatorNotFound, match="no module `nowhere`"):
-        find_evaluator("nowhere:grade", models=Judge(""), settings=settings(tmp_path))
-
-
 async def test_a_program_reads_the_session_and_prints_a_score(tmp_path):
     judging = program(
         tmp_path,
@@ -270,25 +276,6 @@ def test_a_programs_digest_follows_the_files_it_names(tmp_path):
     before = program(tmp_path, "print(1)").digest
 
     assert program(tmp_path, "print(2)").digest != before
-
-
-async def test_a_function_of_the_cloud_is_what_the_configuration_says_it_is(tmp_path):
-    (tmp_path / "graders.py").write_text("def grade(event, context):\n    return 0.5\n")
-    arn = "arn:aws:lambda:us-west-2:123456789012:function:grade"
-    document = {
-        "evaluatorName": "mine",
-        "level": "SESSION",
-        "evaluatorConfig": {"codeBased": {"lambdaConfig": {"lambdaArn": arn}}},
-    }
-
-    with pytest.raises(UsageError, match=r"\[evaluation\.lambdas\]"):
-        evaluator_of(document, models=Judge(""), settings=settings(tmp_path))
-    mapped = settings(tmp_path, lambdas={arn: "graders:grade"})
-    (score,) = await evaluator_of(document, models=Judge(""), settings=mapped).judge(
-        session(turn(1, "a", "b"))
-    )
-
-    assert score.value == 0.5
 
 
 def command_of(pid):
@@ -347,3 +334,18 @@ async def test_code_of_evaluators_reaches_neither_the_users_files_nor_the_networ
         (score,) = await judging.judge(weather())
 
     assert (score.value, score.label) == (0.0, "nothing"), score
+
+
+async def test_a_process_that_cannot_start_says_why(tmp_path):
+    job = FunctionJob(
+        function="marks:score",
+        folder=tmp_path / "missing",
+        environment=(("PATH", os.environ["PATH"]),),
+        attempt="a",
+        megabytes=100,
+    )
+    process = FunctionProcess(job)
+    with pytest.raises(EvaluatorError, match=r"starting marks:score: .*No such file") as refused:
+        await process.connect()
+    assert not isinstance(refused.value, ProcessDied)
+    assert not process.is_alive

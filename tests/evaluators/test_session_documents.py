@@ -1,4 +1,4 @@
-"""Parts of evidence: turns, lines that a judge sees, sessions and ground truth as documents, definitions."""
+"""Sessions as evaluators get them: turns and lines for a judge, documents and events for code."""
 
 import pytest
 
@@ -12,15 +12,6 @@ from proctor.evaluators.code import (
     reference_of,
     scored,
     session_document,
-)
-from proctor.evaluators.definition import (
-    BEDROCK,
-    RESPONSES,
-    _derived,
-    _dimensions,
-    _ratings,
-    problems_of,
-    problems_of_model,
 )
 from proctor.evaluators.rendering import (
     NOTHING,
@@ -104,111 +95,6 @@ def test_what_is_no_session_and_no_ground_truth_is_refused(read, document, probl
         read(document)
 
 
-def code(**config):
-    return {"evaluatorName": "e", "level": "SESSION", "evaluatorConfig": {"codeBased": config}}
-
-
-def problems(document):
-    return [str(problem) for problem in problems_of(document)]
-
-
-@pytest.mark.parametrize(
-    ("config", "problem"),
-    [
-        ({"function": "m:f"}, ""),
-        ({"function": "m"}, "should be `module:function`"),
-        ({"command": ["x"]}, ""),
-        ({"command": []}, "should be a list: a program and its arguments"),
-        ({"command": ["x", ""]}, "should be a list: a program and its arguments"),
-        ({"command": "x"}, "should be a list: a program and its arguments"),
-        ({"function": "m:f", "command": ["x"]}, "should have exactly one of"),
-        ({}, "should have exactly one of"),
-        ({"function": "m:f", "timeoutSeconds": 3600}, ""),
-        ({"function": "m:f", "timeoutSeconds": 3601}, "should be a number above 0 and up to 3,600"),
-        ({"function": "m:f", "timeoutSeconds": 0}, "should be a number above 0 and up to 3,600"),
-        ({"function": "m:f", "timeoutSeconds": True}, "should be a number above 0 and up to 3,600"),
-        ({"function": "m:f", "memoryMegabytes": 1_000_001}, "up to 1,000,000"),
-        ({"lambdaConfig": {"lambdaArn": "x"}}, "should be the ARN of a Lambda function"),
-        ({"lambdaConfig": 3}, "should be a map"),
-    ],
-)
-def test_code_of_an_evaluator_is_checked(config, problem):
-    found = problems(code(**config))
-    assert len(found) == bool(problem) and all(problem in each for each in found), found
-
-
-@pytest.mark.parametrize("seconds", [0, 1, 300, 301, 1.5])
-def test_a_lambda_function_has_up_to_five_minutes(seconds):
-    arn = "arn:aws:lambda:us-east-1:123456789012:function:judge"
-    found = problems(code(lambdaConfig={"lambdaArn": arn, "lambdaTimeoutInSeconds": seconds}))
-    assert len(found) == (seconds not in (1, 300))
-
-
-def rating(label="good", value=1, **more):
-    return {"label": label, "value": value, "definition": "d", **more}
-
-
-@pytest.mark.parametrize(
-    ("entries", "problem"),
-    [
-        ([rating(), rating("bad", 0)], ""),
-        ([], "should be a list of ratings"),
-        ("text", "should be a list of ratings"),
-        ([3], "r.0: should be a map"),
-        ([rating("x" * 100)], ""),
-        ([rating("x" * 101)], "r.0.label: should be 1 to 100"),
-        ([rating(" ")], "r.0.label: should be 1 to 100"),
-        ([rating(definition=1)], "r.0.definition: should be text"),
-        ([rating(value=-0.5)], "r.0.value: should be a number that is not negative"),
-        ([rating(value=float("inf"))], "r.0.value: should be a number"),
-        ([rating(value=True)], "r.0.value: should be a number"),
-        ([rating(), rating(" GOOD")], "r: has a label twice"),
-    ],
-)
-def test_ratings_are_checked(entries, problem):
-    found = [str(each) for each in _ratings("r", entries, numerical=True)]
-    assert len(found) == bool(problem) and all(problem in each for each in found), found
-
-
-def dimension(name="warmth", instruction="x", scale=None):
-    scale = scale or {"numerical": [rating()]}
-    return {"dimensionName": name, "dimensionInstruction": instruction, "dimensionRatingScale": scale}
-
-
-@pytest.mark.parametrize(
-    ("dimensions", "problem"),
-    [
-        ([dimension()], ""),
-        ([], "d: should be a list of 1 to 50 dimensions"),
-        ([dimension(f"d{number}") for number in range(50)], ""),
-        ([dimension(f"d{number}") for number in range(51)], "d: should be a list of 1 to 50 dimensions"),
-        ([3], "d.0: should be a map"),
-        ([dimension("1x")], "d.0.dimensionName: should be a letter"),
-        ([dimension(instruction="x" * 4000)], ""),
-        ([dimension(instruction="x" * 4001)], "d.0.dimensionInstruction: should be 1 to 4000"),
-        ([dimension(instruction="")], "d.0.dimensionInstruction: should be 1 to 4000"),
-        ([dimension(scale={"categorical": []})], "should be a list of ratings"),
-        ([dimension("a_b"), dimension("AB")], "names differ only in case or underscores"),
-    ],
-)
-def test_dimensions_are_checked(dimensions, problem):
-    found = [str(each) for each in _dimensions("d", dimensions)]
-    assert len(found) == bool(problem) and all(problem in each for each in found), found
-
-
-def test_a_definition_is_a_map_with_a_name_a_level_and_a_short_description():
-    valid = code(function="m:f")
-    assert problems([]) == ["an evaluator's definition is a map"]
-    for change, count in (
-        *(({"description": "x" * 200}, 0), ({"description": "x" * 201}, 1), ({"description": ""}, 0)),
-        *(({"level": "session"}, 1), ({"evaluatorName": "x" * 48}, 0), ({"evaluatorName": "x" * 49}, 1)),
-    ):
-        assert len(problems(valid | change)) == count, change
-    assert str(next(iter(problems_of(valid | {"description": ""}, wire=True)))) == (
-        "description: should be 1 to 200 characters of text"
-    )
-
-
 def test_a_session_of_a_document_has_what_its_events_say_where_it_says_nothing():
     events = [
         {"role": "user", "content": "one"},
@@ -248,64 +134,17 @@ def test_a_session_of_a_document_has_what_its_events_say_where_it_says_nothing()
         ({"errorCode": "C", "errorMessage": "m"}, None, "", "m", "C"),
         ({"errorCode": "C"}, None, "", "C", "C"),
         ({"errorMessage": "m"}, None, "", "m", "EvaluatorError"),
+        (None, None, "", "it is nothing", "InvalidResult"),
+        ([], None, "", "it is list", "InvalidResult"),
+        (" ", None, "", "no label", "InvalidResult"),
+        ({}, None, "", "it has neither label nor value", "InvalidResult"),
+        ({"label": []}, None, "", "its label is not text", "InvalidResult"),
     ],
 )
 def test_the_result_of_a_function_is_a_score(outcome, value, label, error, code):
     score = scored(Score(evaluator="e"), outcome)
-    assert (score.value, score.label, score.error, score.error_code) == (value, label, error, code)
-
-
-@pytest.mark.parametrize(
-    ("outcome", "problem"),
-    [
-        (None, "it is nothing"),
-        ([], "it is list"),
-        (" ", "no label"),
-        ({}, "it has neither label nor value"),
-        ({"label": []}, "its label is not text"),
-    ],
-)
-def test_what_is_no_score_says_why(outcome, problem):
-    score = scored(Score(evaluator="e"), outcome)
-    assert problem in score.error and score.error_code == "InvalidResult"
-
-
-@pytest.mark.parametrize(
-    ("base", "level", "problem"),
-    [
-        ("Builtin.Refusal", "trace", None),
-        ("Builtin.Refusal", None, None),
-        ("Builtin.Refusal", "session", "is not that of Builtin.Refusal"),
-        ("Builtin.TrajectoryExactOrderMatch", "session", "does not use a model, so there is none to replace"),
-        ("Builtin.Refusall", "trace", "is not a built-in evaluator"),
-        ("mine-0123456789", "trace", None),
-        (5, "trace", "should be an evaluator's id"),
-    ],
-)
-def test_the_base_of_a_derived_evaluator_is_checked(base, level, problem):
-    found = [str(each) for each in _derived("base", {"baseEvaluatorId": base}, level, False)]
-    assert len(found) == (problem is not None) and all(problem in each for each in found), found
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "well", "wrong", "problem"),
-    [
-        (BEDROCK, "temperature", (0, 0.5, 1), (-0.1, 1.1, "hot", None), "should be a number from 0 to 1"),
-        (RESPONSES, "temperature", (0, 1.1, 2), (-0.1, 2.1, "hot", None), "should be a number from 0 to 2"),
-        (BEDROCK, "topP", (0, 1), (-0.1, 1.01, None), "should be a number from 0 to 1"),
-        (RESPONSES, "topP", (0, 1), (-0.1, 1.01, None), "should be a number from 0 to 1"),
-        (BEDROCK, "maxTokens", (1, 9), (0, -1, 1.5, "x"), "should be a whole number of at least 1"),
-        (RESPONSES, "maxOutputTokens", (1, 9), (0, -1, 1.5), "should be a whole number of at least 1"),
-        (BEDROCK, "stopSequences", ([], ["x"]), ("x", [""], [1]), "should be a list of texts"),
-    ],
-)
-def test_settings_of_a_judge_are_checked(kind, name, well, wrong, problem):
-    def found(value):
-        setting = {"inferenceConfig": {name: value}} if kind == BEDROCK else {name: value}
-        return [text for _, text in problems_of_model("model", {kind: {"modelId": "m", **setting}})]
-
-    assert [found(value) for value in well] == [[]] * len(well)
-    assert [found(value) for value in wrong] == [[problem]] * len(wrong)
+    assert (score.value, score.label, score.error_code) == (value, label, code)
+    assert error in score.error and bool(score.error) is bool(error)
 
 
 TRUTH = Reference(assertions=("kind",), trajectory=("run",), responses={1: "ho", 2: "hu", 5: "late"})
