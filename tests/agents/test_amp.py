@@ -12,7 +12,6 @@ from proctor.agents import find_agent, keys_of, with_keys
 from proctor.agents.amp import Amp
 from proctor.errors import WorkspaceError
 from proctor.session import Intervention, Message, ModelCall, ToolCall, Workspace
-from proctor.testing import eventually_async
 from waiting import TIME_LIMIT_SECONDS
 
 KEY = "amp-secret-0123456789"
@@ -109,16 +108,6 @@ async def test_a_good_run_is_recorded_with_its_tools_tokens_and_thread(place, am
     assert called(place)["folder"] == str(place.folder)
 
 
-async def test_totals_at_the_end_replace_those_of_the_messages(place, amp):
-    usage = {"input_tokens": 2500, "output_tokens": 300, "cache_creation_input_tokens": 100}
-    amp(INIT, assistant(text("Done."), input_tokens=900, output_tokens=1), result(usage=usage))
-
-    await place.work(Amp())
-
-    (call,) = place.recorded(ModelCall)
-    assert (call.model, call.usage.input_tokens, call.usage.output_tokens) == ("m", 2600, 300)
-
-
 async def test_a_message_printed_in_several_lines_is_counted_once(place, amp):
     amp(
         assistant(text("a"), identity="m1", input_tokens=10, output_tokens=1),
@@ -127,39 +116,6 @@ async def test_a_message_printed_in_several_lines_is_counted_once(place, amp):
     )
     await place.work(Amp())
     assert [call.usage.total_tokens for call in place.recorded(ModelCall)] == [15]
-
-
-async def test_an_error_in_the_result_is_a_failure_whatever_the_exit_code(place, amp):
-    amp(INIT, result("Out of credits.", is_error=True))
-    done = await place.work(Amp())
-    assert (done.exit_code, done.failure) == (0, "Out of credits.")
-
-
-async def test_a_tool_that_failed_is_recorded_as_failed_and_one_without_result_as_unknown(place, amp):
-    amp(
-        assistant(use("u1", "Bash", command="make"), use("u2", "edit_file")),
-        returned("u1", "Exit code 2", True),
-        result(),
-    )
-    await place.work(Amp())
-    assert [(call.name, call.success) for call in place.recorded(ToolCall)] == [
-        ("Bash", False),
-        ("edit_file", None),
-    ]
-
-
-async def test_lines_that_are_no_events_and_events_nobody_knows_are_passed_over(place, amp):
-    amp("Welcome to Amp!", "{half a line", {"type": "news"}, {"no": "type"}, [1], result("Fine."))
-    done = await place.work(Amp())
-    assert done.failure == ""
-    assert [message.content for message in place.recorded(Message)] == ["Fine."]
-    assert "Welcome to Amp!" in done.output
-
-
-async def test_an_exit_with_an_error_is_a_failure_with_its_last_words(place, amp):
-    amp(INIT, exit_code=1, stderr="debug\nAPI request failed: 404\n")
-    done = await place.work(Amp())
-    assert (done.exit_code, done.failure) == (1, "it exited with 1: API request failed: 404")
 
 
 @pytest.mark.parametrize(
@@ -222,17 +178,6 @@ async def test_a_refused_tool_is_an_intervention_once(place, amp):
     assert "u7" in denied and "Web" in denied
 
 
-async def test_one_that_sits_silent_is_ended_when_cancelled_and_its_transcript_is_kept(place, amp):
-    amp(INIT, assistant(text("Thinking."), input_tokens=70, output_tokens=5), then="time.sleep(60)")
-    working = asyncio.create_task(place.work(Amp()))
-    await eventually_async(lambda: place.recorded(Message))
-    working.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await working
-    assert place.left_running() == []
-    assert [call.usage.total_tokens for call in place.recorded(ModelCall)] == [75]
-
-
 @pytest.mark.parametrize(
     ("model", "offered", "switches"),
     [
@@ -290,21 +235,6 @@ async def test_a_rejected_option_of_a_tool_is_no_bad_call(place, amp):
     assert done.failure.startswith("it exited with 1")
 
 
-async def test_what_it_printed_is_kept_when_it_is_cut_off(place, amp):
-    amp(
-        INIT,
-        "a line",
-        then="sys.stderr.write('a warning\\n'); sys.stderr.flush(); print('last'); time.sleep(60)",
-    )
-    assignment = place.assignment()
-    working = asyncio.create_task(Amp().work(assignment, place.events.append))
-    await eventually_async(lambda: place.recorded(Workspace) and "a line" in assignment.output.text)
-    working.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await working
-    assert "a line" in assignment.output.text and "a warning" in assignment.output.text
-
-
 async def test_its_key_reaches_it_and_nothing_else(place, amp):
     amp(INIT, f"using {KEY}", assistant(text(f"my key is {KEY}")), stderr=f"oops {KEY}", exit_code=1)
     agent = find_agent("amp", {})
@@ -336,13 +266,6 @@ async def test_what_is_missing_is_said_with_its_remedy(place, amp):
     assert (keyless.ready, keyless.version) == (False, "0.0.17 (fake)")
     assert "AMP_API_KEY" in keyless.problem
     assert Amp().availability({**place.environment, "AMP_API_KEY": KEY}).ready
-
-
-async def test_another_binary_can_be_chosen(place, amp):
-    amp(result("from elsewhere"))
-    elsewhere = (place.home / "bin" / "amp").rename(place.home / "my-amp")
-    await place.work(Amp(), environment={**place.environment, "AMP_BIN": str(elsewhere)})
-    assert place.recorded(Message)[-1].content == "from elsewhere"
 
 
 async def test_with_the_users_login_it_needs_no_key_and_with_a_key_it_still_has_its_network(place, amp):

@@ -5,7 +5,6 @@ import json
 
 import pytest
 import yaml
-from aiohttp import web
 
 from proctor.agents.builtin import BuiltinAgent
 from proctor.errors import ModelError, WorkspaceError
@@ -261,37 +260,6 @@ async def test_it_works_on_a_scripted_model(place):
     assert done.output == "Changed it."
     assert (place.folder / "a.txt").read_text() == "new"
     assert place.recorded(ModelCall)[0].usage.total_tokens == 110
-
-
-async def test_it_works_on_a_model_over_http(place):
-    asked = []
-
-    async def handle(request):
-        asked.append(await request.json())
-        name, given = ("write_file", {"path": "b", "content": "é"}) if len(asked) == 1 else FINISH[0]
-        function = {"name": name, "arguments": json.dumps(given)}
-        message = {"content": None, "tool_calls": [{"id": "c1", "type": "function", "function": function}]}
-        usage = {"prompt_tokens": 50, "completion_tokens": 5}
-        return web.json_response({"choices": [{"message": message}], "usage": usage})
-
-    app = web.Application()
-    app.router.add_post("/v1/chat/completions", handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    models = ModelRouter({"OPENAI_BASE_URL": f"http://127.0.0.1:{runner.addresses[0][1]}/v1"})
-    try:
-        done = await place.work(
-            BuiltinAgent(parameters={"temperature": 0}), models=models, model="openai/m", seed=5
-        )
-    finally:
-        await models.close()
-        await runner.cleanup()
-    assert done.output == "Done."
-    assert (place.folder / "b").read_text() == "é"
-    assert [body["temperature"] for body in asked] == [0, 0] and asked[0]["seed"] == 5
-    assert asked[1]["messages"][-1] == {"role": "tool", "tool_call_id": "c1", "content": "wrote b"}
-    assert sum(each.usage.total_tokens for each in place.recorded(ModelCall)) == 110
 
 
 async def test_a_cancelled_run_leaves_no_command_behind(place):

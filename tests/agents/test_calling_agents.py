@@ -75,14 +75,6 @@ async def test_a_file_with_the_token_in_it_is_nobody_elses_to_read(place, stage,
     assert rights == (set() if is_in_environment else {0})
 
 
-async def test_it_is_told_the_short_name_of_the_model(place, stage, name):
-    called = await call(place, stage, name)
-    given = " ".join([*called.args, configured(place), *called.environment.values()])
-    assert "gpt-x" in given and "some/gpt-x" not in given
-    called = await call(place, stage, name, model="")
-    assert "default" in " ".join([*called.args, configured(place), *called.environment.values()])
-
-
 @pytest.mark.parametrize("prompt", ["Fix é.", "--help", "- one\n- two", "@notes", "/src is wrong", "!ls"])
 async def test_the_prompt_reaches_it_whatever_it_begins_with(place, stage, name, prompt):
     called = await call(place, stage, name, prompt)
@@ -109,11 +101,6 @@ async def test_a_prompt_too_long_for_an_argument_is_typed_or_refused(place, stag
     else:
         with pytest.raises(WorkspaceError, match="120000 bytes"):
             await call(place, stage, name, prompt)
-
-
-async def test_more_arguments_can_be_given(place, stage, name):
-    called = await call(place, stage, name, settings={"arguments": ["--one", "two"]})
-    assert called.after("--one") == "two"
 
 
 async def test_without_the_gateway_it_does_not_start(place, stage, name):

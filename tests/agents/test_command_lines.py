@@ -12,7 +12,7 @@ import pytest
 
 from proctor.agent import Access, Assignment
 from proctor.agents import find_agent
-from proctor.agents._program import ProgramRun, read_text, with_loopback
+from proctor.agents._program import ProgramRun, with_loopback
 from proctor.errors import WorkspaceError
 from recorded_files import check
 
@@ -100,14 +100,6 @@ def test_the_gateway_is_reached_without_a_proxy(environment: dict[str, str], exp
         "NO_PROXY": expected,
         "no_proxy": expected,
     }
-
-
-def test_files_of_an_agent_are_read_without_the_token_and_not_through_links(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("a the-token b")
-    (tmp_path / "link").symlink_to(file)
-    assert read_text(file, "the-token") == "a [key] b"
-    assert read_text(tmp_path / "link", "the-token") == read_text(tmp_path / "none", "x") == ""
 
 
 # --- Events of single agents ---

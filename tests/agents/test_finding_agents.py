@@ -6,7 +6,6 @@ import sys
 import pytest
 
 from proctor.agents import agent_names, find_agent
-from proctor.agents.command import Command
 from proctor.errors import NotFound, UsageError
 
 
@@ -21,10 +20,6 @@ def test_every_agent_says_whether_it_is_a_stand_in_and_whether_it_is_ready(name)
     agent = find_agent(name, settings.get(name, {}))
     assert agent.stand_in is (name == "scripted")
     assert agent.availability({"PATH": ""}).ready is (name != "amp")
-
-
-def test_a_setting_becomes_a_field():
-    assert find_agent("command", {"command": ["make", "all"]}) == Command(command=["make", "all"])
 
 
 def test_a_class_anywhere_can_be_named(tmp_path, monkeypatch):
@@ -119,8 +114,3 @@ def test_a_program_without_an_option_for_its_version_is_asked_for_help(tmp_path)
     environment["MINI_SWE_AGENT_BIN"] = "claude"
     found = find_agent("mini-swe-agent", {}).availability(environment)
     assert (found.version, found.problem) == ("This is version 2.4.6.", "")
-
-
-def test_the_agents_there_are_stand_at_the_beginning_of_a_line():
-    with pytest.raises(NotFound, match=r"(?m)^There is: aider, amp"):
-        find_agent("nobody-at-all", {})

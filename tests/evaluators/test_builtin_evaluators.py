@@ -200,15 +200,6 @@ async def test_a_skill_read_from_its_file_is_a_loaded_skill():
     assert score.target == "span-9" and "pdf" in judge.asked()
 
 
-async def test_an_answer_that_cannot_be_read_is_asked_for_once_more():
-    judge = Judge("I would rather not say.", says("Yes"))
-
-    (score,) = await evaluator("Refusal", judge).judge(session(turn(1, "Hi", "No")))
-
-    assert (score.label, len(judge.requests)) == ("Yes", 2)
-    assert (score.input_tokens, score.output_tokens, score.cost_usd) == (200, 20, 0.02)
-
-
 async def test_a_judge_that_never_makes_sense_leaves_an_error_that_cost_money():
     judge = Judge("I would rather not say.")
 

@@ -271,20 +271,3 @@ def test_labels_of_sessions_turns_and_tool_calls_come_from_a_file_as_from_the_co
     assert "a label needs an evaluator" in nameless.stderr
     with desk.open_store() as store:
         assert len(store.labels()) == 4, "none of a file with a mistake is saved"
-
-
-def test_labels_of_a_file_name_turns_by_number_also_where_turns_have_ids(desk):
-    with desk.open_store() as store:
-        told = [
-            TimedEvent(event=Message(role="user", content="Go.")),
-            TimedEvent(event=Message(role="assistant", content="I will not.")),
-        ]
-        session_id = store.save_imported(
-            Session(external_id="e", source="otlp", steps=[Step(trace_id="t" * 32, events=told)]), NOON
-        )
-    (desk.folder / "labels.csv").write_text(f"session,target,label\n{session_id},turn-1,Yes\n")
-    words = ("--labels", "labels.csv", "--judge", "scripted/judge")
-
-    done = desk("evaluators", "calibrate", "Builtin.Refusal", *words, "--json")
-
-    assert json.loads(done.stdout)["dimensions"][""]["things"] == 1, done.stderr

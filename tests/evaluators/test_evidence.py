@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 import pytest
 
 from proctor.errors import NotFound, UsageError
-from proctor.evaluator import Reference
 from proctor.score import Score
 from proctor.session import Iteration, Message, ModelCall, ToolCall, Usage
 from proctor.store import Recorder, Store
@@ -68,14 +67,6 @@ def test_a_turn_that_was_cut_off_is_a_turn_too(store):
     record(store, said("user", "One."), Iteration(), said("user", "Two."))
 
     assert [trace.prompt for trace in store.read.evidence("abc").traces] == ["One.", "Two."]
-
-
-def test_what_was_expected_comes_along(store):
-    record(store, said("user", "One."))
-
-    truth = Reference(assertions=["it ends"])
-
-    assert store.read.evidence("abc123", truth).reference == truth
 
 
 def test_the_tools_of_an_agent_of_ours_are_read_from_its_first_request(store):

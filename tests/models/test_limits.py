@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from proctor.errors import ModelError, RateLimited
+from proctor.errors import RateLimited
 from proctor.models.rate_limits import RatePolicy, RatePool, RatePools, Slot, spent_window_seconds
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -34,34 +34,11 @@ async def ask(pool: RatePool, provider: Provider, times: int, waited=None) -> li
     return await asyncio.gather(*(pool.call(provider, waited) for _ in range(times)))
 
 
-async def test_a_full_pool_without_trouble_grows():
-    pool = RatePool("p", RatePolicy(first=4, most=64))
-    await ask(pool, Provider(), 200)
-    assert pool.limit == 64
-
-
 async def test_a_429_cuts_the_pool_to_less_than_what_was_in_use_and_every_call_still_gets_its_answer():
     pool, provider = RatePool("p", RatePolicy(first=40)), Provider(most=10, seconds=0.005)
     assert await ask(pool, provider, 120) == ["yes"] * 120
     assert provider.refused > 0
     assert pool.limit < 40
-
-
-async def test_one_storm_of_429s_is_one_cut():
-    refused = 0
-
-    async def provider() -> str:
-        nonlocal refused
-        await asyncio.sleep(0.01)
-        if refused < 20:
-            refused += 1
-            raise RateLimited("429", retry_after_seconds=0.01)
-        return "yes"
-
-    pool = RatePool("p", RatePolicy(first=50))
-    await asyncio.gather(*(pool.call(provider) for _ in range(50)))
-    assert pool.state.limited == 20
-    assert pool.limit == 42, "four fifths of 50, and one round of successes"
 
 
 async def test_after_a_429_nobody_asks_before_the_provider_said():
@@ -117,23 +94,6 @@ async def test_a_provider_that_never_says_until_when_is_given_up_in_the_end():
     pool = RatePool("p", RatePolicy(longest_pause_seconds=0.001))
     with pytest.raises(RateLimited):
         await pool.call(Provider(most=0, retry_after=None))
-
-
-async def test_other_errors_pass_and_free_the_place():
-    async def broken() -> str:
-        raise ModelError("500")
-
-    pool = RatePool("p", RatePolicy(first=1, most=1))
-    with pytest.raises(ModelError):
-        await pool.call(broken)
-    assert pool.state.in_use == 0
-
-
-async def test_processes_that_share_a_store_share_the_limit():
-    pool, provider = RatePool("p", RatePolicy(first=40, most=10)), Provider()
-    pool.agree(10, 0.5)
-    await ask(pool, provider, 30)
-    assert provider.peak == 5
 
 
 async def test_a_limit_at_which_another_process_was_refused_is_not_leapt_past():

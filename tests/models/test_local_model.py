@@ -9,15 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import aiohttp
 import pytest
 
 from databases import query
 from proctor.errors import ModelError, UsageError
 from proctor.models import ModelRouter, local, local_server
-from proctor.models.gateway.access import Caller
-from proctor.models.gateway.server import Gateway
-from proctor.session import ModelCall
 from proctor.testing import eventually
 
 installed = pytest.mark.skipif(
@@ -227,37 +223,6 @@ def test_the_server_ends_with_a_command_that_is_killed(proctor, tmp_path):
         eventually(lambda: servers(tmp_path))
         process.kill()
         eventually(lambda: not servers(tmp_path))
-
-
-@pytest.mark.slow
-@installed
-async def test_what_it_says_is_streamed_through_the_gateway_as_it_comes():
-    models, events = ModelRouter({"PATH": "/usr/bin:/bin"}), []
-    gateway = Gateway(models)
-    await gateway.start()
-    try:
-        access = gateway.open(Caller(record=events.append, model="local/smollm2"))
-        body = {
-            "model": "x",
-            "stream": True,
-            "max_tokens": 8,
-            "messages": [{"role": "user", "content": "Hello"}],
-        }
-        headers = {"Authorization": f"Bearer {access.token}"}
-        async with aiohttp.ClientSession() as session:
-            async with session.post(
-                f"{access.url}/v1/chat/completions", json=body, headers=headers
-            ) as answer:
-                pieces = [line async for line in answer.content if line.startswith(b"data: {")]
-        gateway.shut(access.token)
-    finally:
-        await gateway.close()
-        await models.close()
-
-    assert len(pieces) > 4
-    (call,) = [event for event in events if isinstance(event, ModelCall)]
-    assert (call.status, call.provider, call.cost_usd) == ("ok", "local", 0.0)
-    assert 1 <= call.usage.output_tokens <= 8
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The stand-in models."""
 
-import subprocess
-import sys
 import time
 
 import pytest
@@ -138,14 +136,3 @@ def test_a_script_that_is_not_there_or_not_beside_the_plan_is_not_found(tmp_path
     for name in ("scripted/nope", "scripted/../secret", f"scripted/{tmp_path}/secret.yaml"):
         with pytest.raises(NotFound, match="Built in: echo, ok"):
             models.check(name)
-
-
-def test_neither_http_nor_prices_nor_yaml_are_loaded_before_they_are_used():
-    program = (
-        "import sys, asyncio; from proctor.models import ModelRouter; from proctor.model import Request\n"
-        "request = Request(model='scripted/ok', messages=[{'role': 'user', 'content': 'x'}])\n"
-        "asyncio.run(ModelRouter({}).answer(request))\n"
-        "print([name for name in ('aiohttp', 'genai_prices', 'yaml', 'pydantic') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

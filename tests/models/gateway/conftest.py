@@ -1,16 +1,51 @@
 """A gateway between a client on loopback and a provider on loopback."""
 
+import sys
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from loopback import KEY, PRICES, QUICK, Attempt
+from loopback import PRICES, Attempt
+from openai_calls import KEY, QUICK
 
 from proctor.models import ModelRouter
 from proctor.models.client import Client
 from proctor.models.gateway.server import Gateway
 
 Begin = Callable[..., Attempt]
+
+LITELLM = """
+class Failure(Exception):
+    def __init__(self, status):
+        super().__init__("the key is secret-key-123456")
+        self.status_code = status
+
+class Response:
+    def __init__(self, text):
+        self.text = text
+
+    def model_dump(self):
+        choice = {"message": {"content": self.text}, "finish_reason": "stop"}
+        return {"choices": [choice], "usage": {"prompt_tokens": 8, "completion_tokens": 2}}
+
+async def acompletion(**asked):
+    if asked["model"].startswith("fail/"):
+        raise Failure(int(asked["model"][5:]))
+    if api_base := asked.get("api_base"):
+        import asyncio, urllib.request
+        request = urllib.request.Request(api_base, b"{}", {"Authorization": "Bearer of-the-provider"})
+        await asyncio.to_thread(urllib.request.urlopen, request)
+    return Response(repr(sorted(asked)) + asked["model"])
+"""
+
+
+@pytest.fixture
+def litellm(tmp_path, monkeypatch):
+    """A stand-in for the library, put where Python finds it: it sends its key where it is told to."""
+    (tmp_path / "litellm.py").write_text(LITELLM)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("litellm", None)
 
 
 @pytest.fixture

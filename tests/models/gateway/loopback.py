@@ -7,14 +7,10 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from proctor.models.client import CallRetryPolicy
 from proctor.models.gateway.access import Caller
 from proctor.models.gateway.server import Gateway
 from proctor.session import Event, Message, ModelCall, Note, ToolCall
 
-# Of no known shape, so that only knowing it helps to hide it.
-KEY = "0123456789abcdefplain"
-QUICK = CallRetryPolicy(first_pause_seconds=0.01, most_waiting_seconds=2)
 PRICES = {
     name: {"input": 1, "cached": 0.1, "output": 10} for name in ("tiny", "openai/tiny", "anthropic/tiny")
 }
@@ -93,19 +89,6 @@ def streaming(*chunks: bytes, pause: asyncio.Event | None = None):
         return response
 
     return handle
-
-
-def completion(text: str | None = "Paris", **more: Any) -> web.Response:
-    message = {"role": "assistant", "content": text, **more}
-    usage = {
-        "prompt_tokens": 100,
-        "completion_tokens": 20,
-        "total_tokens": 120,
-        "prompt_tokens_details": {"cached_tokens": 40},
-        "completion_tokens_details": {"reasoning_tokens": 7},
-    }
-    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if more else "stop"}
-    return web.json_response({"id": "x", "choices": [choice], "usage": usage})
 
 
 def counts(call: ModelCall) -> tuple[int, int, int, int]:

@@ -6,7 +6,8 @@ from urllib.parse import quote
 
 import pytest
 from aiohttp import web
-from loopback import KEY, completion, sse, streaming
+from loopback import sse, streaming
+from openai_calls import KEY, completion
 
 from proctor.models.key_filter import FilteredStream, KeyFilter
 from proctor.models.recording import Recording

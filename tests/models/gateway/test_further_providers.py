@@ -1,38 +1,15 @@
 """Providers with ways of their own: Azure, and the long tail through litellm."""
 
 import sys
-from textwrap import dedent
 
 import pytest
-from loopback import KEY, completion
+from openai_calls import KEY, completion
 
 from proctor.errors import ModelError, NotFound, RateLimited, UsageError
 from proctor.model import Request
 from proctor.models import ModelRouter
 
 MESSAGES = [{"role": "user", "content": "Capital?"}]
-
-LITELLM = dedent(
-    """
-    class Failure(Exception):
-        def __init__(self, status):
-            super().__init__("the key is secret-key-123456")
-            self.status_code = status
-
-    class Response:
-        def __init__(self, text):
-            self.text = text
-
-        def model_dump(self):
-            choice = {"message": {"content": self.text}, "finish_reason": "stop"}
-            return {"choices": [choice], "usage": {"prompt_tokens": 8, "completion_tokens": 2}}
-
-    async def acompletion(**asked):
-        if asked["model"].startswith("fail/"):
-            raise Failure(int(asked["model"][5:]))
-        return Response(repr(sorted(asked)) + asked["model"])
-    """
-)
 
 
 @pytest.mark.parametrize(
@@ -57,22 +34,18 @@ def test_azure_without_an_address_says_which_variable_to_set():
         ModelRouter({}).check("azure/mine")
 
 
-@pytest.fixture
-def litellm(tmp_path, monkeypatch):
-    """A stand-in for the library, put where Python finds it."""
-    (tmp_path / "litellm.py").write_text(LITELLM)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield
-    sys.modules.pop("litellm", None)
-
-
 async def test_the_long_tail_is_asked_through_litellm(litellm):
     models = ModelRouter({}, prices={"litellm/bedrock/x": {"input": 1, "output": 1}})
     request = Request(
-        model="litellm/bedrock/x", messages=MESSAGES, parameters={"temperature": 0, "stream": True}
+        model="litellm/bedrock/x",
+        messages=MESSAGES,
+        parameters={"temperature": 0, "stream": True},
+        tools=({"type": "function"},),
+        seed=0,
     )
     answer = await models.answer(request)
-    assert answer.text == "['max_retries', 'messages', 'model', 'num_retries', 'temperature']bedrock/x"
+    sent = ["max_retries", "messages", "model", "num_retries", "seed", "temperature", "tools"]
+    assert answer.text == f"{sent}bedrock/x"
     assert (answer.call.provider, answer.call.usage.input_tokens) == ("litellm", 8)
     assert answer.call.cost_usd == pytest.approx(10 / 1e6)
     assert models.missing_key("litellm/bedrock/x") is None

@@ -8,7 +8,7 @@ import threading
 from contextlib import contextmanager
 
 import aiohttp
-from loopback import KEY, completion
+from openai_calls import KEY, completion
 
 from databases import query
 from waiting import TIME_LIMIT_SECONDS

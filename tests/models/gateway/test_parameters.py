@@ -1,14 +1,13 @@
 """What of an agent's request reaches a provider or a client library, and what does not."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
-from loopback import KEY, completion
+from openai_calls import KEY, completion
 
 from proctor.models.gateway.access import MOST_NOTES
 from proctor.models.gateway.parameters import ParameterRefused, allowed, passed_up
@@ -31,23 +30,6 @@ MODELS = {"messages": "anthropic/tiny", "gemini": "gemini/tiny"}
 REAL_REQUESTS = json.loads((Path(__file__).parent / "recorded" / "requests.json").read_text())
 """What each agent sends with its second call, shortened: one element of each shape."""
 
-LITELLM = """
-KEY = "the-key-of-the-provider"
-
-class Response:
-    def __init__(self, text):
-        self.text = text
-
-    def model_dump(self):
-        return {"choices": [{"message": {"content": self.text}, "finish_reason": "stop"}]}
-
-async def acompletion(model, messages, api_base="", **more):
-    if api_base:
-        import asyncio, urllib.request
-        request = urllib.request.Request(api_base, b"{}", {"Authorization": f"Bearer {KEY}"})
-        await asyncio.to_thread(urllib.request.urlopen, request)
-    return Response(",".join(sorted(more)))
-"""
 CLIENT_SETTINGS = {
     "base_url": "http://127.0.0.1:9",
     "api_key": "other",
@@ -79,15 +61,6 @@ CLIENT_SETTINGS = {
 }
 
 
-@pytest.fixture
-def litellm(tmp_path, monkeypatch):
-    """A stand-in for the library, put where Python finds it: it sends its key where it is told to."""
-    (tmp_path / "litellm.py").write_text(LITELLM)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield
-    sys.modules.pop("litellm", None)
-
-
 async def test_no_address_or_setting_of_an_agent_reaches_a_client_library(provider, begin, litellm):
     attempt = begin(model="litellm/any/tiny")
     harmless = {"temperature": 0, "top_p": 1, "max_tokens": 9}
@@ -96,9 +69,8 @@ async def test_no_address_or_setting_of_an_agent_reaches_a_client_library(provid
         "/v1/chat/completions", CHAT | harmless | CLIENT_SETTINGS | {"api_base": f"{provider.url}/stolen"}
     )
 
-    assert answer["choices"][0]["message"]["content"] == (
-        "max_retries,max_tokens,num_retries,temperature,top_p"
-    )
+    sent = ["max_retries", "max_tokens", "messages", "model", "num_retries", "temperature", "top_p"]
+    assert answer["choices"][0]["message"]["content"] == f"{sent}any/tiny"
     assert provider.headers == []
     dropped = {note.split("`")[1].partition(".")[0] for note in attempt.notes}
     assert dropped == {*CLIENT_SETTINGS, "api_base"}

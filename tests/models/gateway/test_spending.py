@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 from aiohttp import web
-from loopback import completion, sse, streaming
+from loopback import sse, streaming
+from openai_calls import completion
 
 from proctor.models.client import Client
 from proctor.models.prices import Grant, SpendingRequest

@@ -1,6 +1,6 @@
 """What an agent said and did, told from its traffic when it does not tell it itself."""
 
-from loopback import completion
+from openai_calls import completion
 
 from proctor.session import Message, ToolCall
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 from aiohttp import web
-from loopback import completion, counts
+from loopback import counts
+from openai_calls import completion
 
 from proctor.models.gateway.call import DIALECTS
 
