@@ -4,12 +4,10 @@ import asyncio
 import json
 
 import pytest
-import yaml
 
 from proctor.agents.builtin import BuiltinAgent
-from proctor.errors import ModelError, WorkspaceError
+from proctor.errors import WorkspaceError
 from proctor.model import Answer, ToolRequest
-from proctor.models import ModelRouter
 from proctor.session import Message, ModelCall, ToolCall
 from proctor.testing import eventually_async
 
@@ -230,36 +228,9 @@ async def test_an_answer_cut_off_at_its_length_is_not_taken_for_the_last(place):
     assert "not finished after 3 steps" in done.failure
 
 
-async def test_a_model_that_fails_is_recorded_and_not_blamed_on_the_agent(place):
-    class Broken:
-        async def answer(self, request):
-            raise ModelError("away", reason="auth")
-
-    with pytest.raises(ModelError):
-        await place.work(BuiltinAgent(), models=Broken(), model="m")
-    assert [(each.status, each.error) for each in place.recorded(ModelCall)] == [("auth", "away")]
-
-
 async def test_without_a_model_it_says_what_to_do(place):
     with pytest.raises(WorkspaceError, match="set `model` in the plan"):
         await place.work(BuiltinAgent(), model="")
-
-
-async def test_it_works_on_a_scripted_model(place):
-    (place.folder / "a.txt").write_text("old")
-    rules = [
-        {"after": 1, "tool": {"name": "finish", "arguments": {"summary": "Changed it."}}},
-        {
-            "tool": {"name": "edit_file", "arguments": {"path": "a.txt", "find": "old", "replace": "new"}},
-            "usage": {"input_tokens": 100, "output_tokens": 10},
-        },
-    ]
-    (place.home / "fixer.yaml").write_text(yaml.safe_dump(rules))
-    models = ModelRouter({}, folders=[place.home])
-    done = await place.work(BuiltinAgent(), models=models, model="scripted/fixer")
-    assert done.output == "Changed it."
-    assert (place.folder / "a.txt").read_text() == "new"
-    assert place.recorded(ModelCall)[0].usage.total_tokens == 110
 
 
 async def test_a_cancelled_run_leaves_no_command_behind(place):

@@ -64,18 +64,22 @@ async def test_it_is_pointed_at_the_gateway_with_the_attempts_token_and_nothing_
     assert "127.0.0.1" in called.environment["NO_PROXY"]
     assert called.folder == str(place.folder)
     assert list(place.folder.iterdir()) == []
-
-
-async def test_a_file_with_the_token_in_it_is_nobody_elses_to_read(place, stage, name):
-    called = await call(place, stage, name)
+    # A file with the token is for nobody else to read.
     files = [file for file in place.home.rglob("*") if file.is_file() and file.name != "called.json"]
     rights = {file.stat().st_mode & 0o077 for file in files if ACCESS.token in file.read_text()}
     is_in_environment = ACCESS.token in " ".join(called.environment.values())
-
     assert rights == (set() if is_in_environment else {0})
 
 
-@pytest.mark.parametrize("prompt", ["Fix é.", "--help", "- one\n- two", "@notes", "/src is wrong", "!ls"])
+@pytest.mark.parametrize(
+    ("name", "prompt"),
+    [
+        *((name, "- one\n- é") for name in PROGRAMS),
+        *((name, "@notes") for name in PROGRAMS if name not in TYPED),
+        ("aider", "/src is wrong"),
+        ("aider", "!ls"),
+    ],
+)
 async def test_the_prompt_reaches_it_whatever_it_begins_with(place, stage, name, prompt):
     called = await call(place, stage, name, prompt)
     if name in TYPED:

@@ -200,15 +200,6 @@ async def test_a_skill_read_from_its_file_is_a_loaded_skill():
     assert score.target == "span-9" and "pdf" in judge.asked()
 
 
-async def test_a_judge_that_never_makes_sense_leaves_an_error_that_cost_money():
-    judge = Judge("I would rather not say.")
-
-    (score,) = await evaluator("Refusal", judge).judge(session(turn(1, "Hi", "No")))
-
-    assert (score.value, score.label, score.error_code) == (None, "", "UnreadableVerdict")
-    assert score.cost_usd == 0.02
-
-
 @pytest.mark.parametrize(
     "said",
     [

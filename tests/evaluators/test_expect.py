@@ -7,9 +7,7 @@ import threading
 
 import pytest
 
-from proctor.evaluator import Evidence
 from proctor.expect import check_answer, problems_of
-from proctor.session import Message
 from waiting import TIME_LIMIT_SECONDS
 
 PERSON = {"type": "object", "required": ["name"], "properties": {"age": {"type": "integer"}}}
@@ -99,14 +97,3 @@ def test_the_schema_library_is_loaded_only_for_a_schema():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
-
-
-def test_the_answer_of_a_session_is_its_last_one():
-    turns = [("assistant", "London"), ("assistant", "Paris"), ("user", "Thanks")]
-    evidence = Evidence(messages=[Message(role=role, content=content) for role, content in turns])
-
-    (good,) = check_answer({"contains": "Paris"}, evidence.answer)
-    contains, equals = check_answer({"contains": "Paris", "equals": "London"}, evidence.answer)
-
-    assert good.holds and contains.holds and not equals.holds
-    assert "answer is not 'London'" in equals.explanation

@@ -32,29 +32,6 @@ def made(of, tmp_path, stored=None, **settings):
     return evaluator_of(of, models=None, settings=settings, definitions=lambda name: (stored or {}).get(name))
 
 
-def test_a_command_is_known_by_its_id_or_its_name(tmp_path):
-    command = document(codeBased={"command": ["python3", "check.py"]})
-    plain = made(command, tmp_path)
-    assert (plain.name, plain.identity, plain.command) == ("own", "own", ("python3", "check.py"))
-    assert (plain.timeout_seconds, plain.folder) == (registry.TIMEOUT_SECONDS, tmp_path)
-    named = made({**command, "evaluatorId": "own-0123456789"}, tmp_path)
-    assert (named.name, named.identity) == ("own", "own-0123456789")
-    limited = made(document(codeBased={"command": ["x"], "timeoutSeconds": 3}), tmp_path)
-    assert limited.timeout_seconds == 3
-
-
-def test_a_function_has_the_limits_of_its_definition(tmp_path):
-    (tmp_path / "checks.py").write_text("def f(evidence): return 1\n")
-    plain = made(document(codeBased={"function": "checks:f"}), tmp_path)
-    assert (plain.function, plain.identity, plain.level) == ("checks:f", "own", "session")
-    assert (plain.timeout_seconds, plain.megabytes) == (registry.TIMEOUT_SECONDS, registry.MEGABYTES)
-    config = {"function": "checks:f", "timeoutSeconds": 2, "memoryMegabytes": 300}
-    limited = made(document(codeBased=config), tmp_path)
-    assert (limited.timeout_seconds, limited.megabytes) == (2, 300)
-    with pytest.raises(EvaluatorNotFound, match="`own`: there is no module `none`\nSearched "):
-        made(document(codeBased={"function": "none:f"}), tmp_path)
-
-
 def test_a_function_may_name_the_level_it_judges(tmp_path):
     (tmp_path / "checks.py").write_text("def f(evidence): return 1\n")
     settings = EvaluationSettings(folder=tmp_path)

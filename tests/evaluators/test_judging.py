@@ -20,7 +20,6 @@ from proctor.judging import (
     score_criterion,
     verdicts,
 )
-from proctor.models import ModelRouter
 from proctor.session import ModelCall, Usage
 
 LINES = [
@@ -116,15 +115,6 @@ def test_two_hundred_thousand_characters_of_a_conversation_are_judged():
     line = TranscriptLine(speaker="a", text="x" * 300_000)
     prompt = criterion_prompt(ASKED, [line], None, "")
     assert f">\n{'x' * 200_000}\n<" in prompt and "x" * 200_001 not in prompt
-
-
-async def test_a_criterion_is_scored_by_a_model_of_the_router(tmp_path):
-    (tmp_path / "judge.yaml").write_text("""rules: [{reply: '{"score": 4, "reasoning": "good"}'}]""")
-    judge = Judge(
-        models=ModelRouter({}, folders=[tmp_path]), model="scripted/judge", parameters={}, structured=False
-    )
-    (score,) = await score_criterion(ASKED, LINES, judge)
-    assert (score.evaluator, score.value, score.explanation) == ("x", 4.0, "good")
 
 
 def test_a_digest_depends_on_what_changes_verdicts():

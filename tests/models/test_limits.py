@@ -41,22 +41,6 @@ async def test_a_429_cuts_the_pool_to_less_than_what_was_in_use_and_every_call_s
     assert pool.limit < 40
 
 
-async def test_after_a_429_nobody_asks_before_the_provider_said():
-    asked: list[float] = []
-    loop = asyncio.get_running_loop()
-
-    async def provider() -> str:
-        asked.append(loop.time())
-        if len(asked) == 1:
-            raise RateLimited("429", retry_after_seconds=0.2)
-        return "yes"
-
-    pool = RatePool("p", RatePolicy(first=1))
-    await asyncio.gather(*(pool.call(provider) for _ in range(3)))
-    assert len(asked) == 4
-    assert all(later - asked[0] >= 0.19 for later in asked[1:])
-
-
 async def test_waiting_is_told_and_adds_up_to_the_time_really_waited():
     moment = 0.0
     told: dict[int, list[float]] = {number: [] for number in range(4)}

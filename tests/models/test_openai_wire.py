@@ -98,29 +98,6 @@ async def test_token_counts_that_make_no_sense_are_estimated_and_marked(provider
     assert call.price_source == "plan (estimated)"
 
 
-async def test_more_cached_tokens_than_there_are_tokens_are_not_believed(provider, models):
-    usage = {"prompt_tokens": 25, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 10**11}}
-    provider.answers = [web.json_response({"choices": [{"message": {"content": "hi"}}], "usage": usage})]
-    call = (await models.answer(ask())).call
-    assert (call.usage.input_tokens, call.usage.cached_tokens) == (25, 0)
-    assert call.price_source == "plan (estimated)"
-
-
-async def test_the_tokens_of_several_answers_are_estimated_for_all_of_them(provider, models):
-    choice = {"message": {"content": "word " * 24}}
-    provider.answers = [web.json_response({"choices": [choice] * 3})]
-    call = (await models.answer(ask(parameters={"max_tokens": 100, "n": 3}))).call
-    assert call.usage.output_tokens == 120
-
-
-async def test_reasoning_beyond_the_limit_is_paid_as_the_provider_counts_it(provider, models):
-    details = {"reasoning_tokens": 900}
-    usage = {"prompt_tokens": 25, "completion_tokens": 1000, "completion_tokens_details": details}
-    provider.answers = [web.json_response({"choices": [{"message": {"content": "hi"}}], "usage": usage})]
-    call = (await models.answer(ask(parameters={"max_tokens": 100}))).call
-    assert (call.usage.output_tokens, call.price_source) == (1000, "plan")
-
-
 async def test_a_missing_key_is_said_before_anything_is_sent():
     models = ModelRouter({})
     with pytest.raises(ModelError, match="OPENAI_API_KEY") as raised:
@@ -129,12 +106,48 @@ async def test_a_missing_key_is_said_before_anything_is_sent():
     assert models.missing_key("gpt-4o") == "OPENAI_API_KEY"
 
 
-async def test_thoughts_that_only_the_total_counts_are_paid_for_though_nothing_was_said(provider, models):
-    choice = {"message": {"content": None}, "finish_reason": "length"}
-    usage = {"prompt_tokens": 100, "total_tokens": 400}
-    provider.answers = [web.json_response({"choices": [choice], "usage": usage})]
+@pytest.mark.parametrize(
+    ("content", "more", "usage", "tokens", "source"),
+    [
+        # More cached tokens than there are tokens are not believed.
+        (
+            "hi",
+            {},
+            {"prompt_tokens": 25, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 10**11}},
+            (25, 0, 5, 0),
+            "plan (estimated)",
+        ),
+        # Reasoning beyond the limit is paid as the provider counts it.
+        (
+            "hi",
+            {"max_tokens": 100},
+            {
+                "prompt_tokens": 25,
+                "completion_tokens": 1000,
+                "completion_tokens_details": {"reasoning_tokens": 900},
+            },
+            (25, 0, 1000, 900),
+            "plan",
+        ),
+        # Thoughts that only the total counts are paid for, though nothing was said.
+        (None, {}, {"prompt_tokens": 100, "total_tokens": 400}, (100, 0, 300, 300), "plan"),
+    ],
+)
+async def test_the_tokens_that_are_paid_for(provider, models, content, more, usage, tokens, source):
+    provider.answers = [web.json_response({"choices": [{"message": {"content": content}}], "usage": usage})]
+    call = (await models.answer(ask(parameters=more))).call
+    counted = call.usage
+    assert (
+        counted.input_tokens,
+        counted.cached_tokens,
+        counted.output_tokens,
+        counted.reasoning_tokens,
+    ) == tokens
+    assert call.price_source == source
+    assert call.cost_usd == pytest.approx((tokens[0] * 1 + tokens[2] * 10) / 1e6)
 
-    call = (await models.answer(ask())).call
 
-    assert (call.usage.output_tokens, call.usage.reasoning_tokens) == (300, 300)
-    assert call.cost_usd == pytest.approx((100 * 1 + 300 * 10) / 1e6)
+async def test_the_tokens_of_several_answers_are_estimated_for_all_of_them(provider, models):
+    provider.answers = [web.json_response({"choices": [{"message": {"content": "word " * 24}}] * 3})]
+    call = (await models.answer(ask(parameters={"max_tokens": 100, "n": 3}))).call
+    assert call.usage.output_tokens == 120

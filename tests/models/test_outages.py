@@ -101,14 +101,6 @@ async def test_one_request_that_the_provider_cannot_take_holds_nobody_up(server,
     assert answers == ["ok"] * 50
 
 
-async def test_one_request_alone_that_the_provider_cannot_take_is_given_up_soon(server, calls, monkeypatch):
-    monkeypatch.setattr(rate_limits, "PATIENCE_WITH_ONE_CALL_SECONDS", 0.1)
-    server.answers = lambda body: failure(500) if body["messages"][0]["content"] == "poison" else reply("ok")
-    with pytest.raises(ModelError, match="answered 500"):
-        await calls.ask("poison")
-    assert await calls.ask() == "ok"
-
-
 @pytest.mark.parametrize("status", [400, 401, 403, 404])
 async def test_a_request_that_is_refused_is_no_outage(server, calls, status):
     server.answers = [failure(status)]
@@ -153,35 +145,6 @@ async def test_a_cancelled_probe_leaves_the_probing_to_the_next_call(server, cal
     assert await calls.ask() == "back"
 
 
-async def test_an_outage_of_a_minute_costs_nothing_and_is_probed_a_few_times(monkeypatch):
-    """With the pauses as they are, on a clock that tests turn."""
-    monkeypatch.undo()
-    loop, now, timers = asyncio.get_running_loop(), 0.0, list[float]()
-
-    class Clock:
-        def __call__(self) -> float:
-            return now
-
-    pool = RatePool("openai/tiny", clock=Clock(), outage_patience_seconds=1800)
-    monkeypatch.setattr(loop, "call_later", lambda delay, function, *_: timers.append(delay))
-    for call in range(3):
-        slot = await pool.enter()
-        pool.unreachable(slot, call, "connection refused", is_connected=False)
-    assert pool.is_in_outage and timers == [1.0]
-    probes = 0
-    while now < 60:
-        now += timers[-1]
-        slot = await pool.enter()
-        assert slot.is_probe
-        probes += 1
-        assert pool.unreachable(slot, probes, "connection refused", is_connected=False)
-    assert probes == 6 and timers == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
-    now += timers[-1]
-    await pool.enter()
-    pool.answered()
-    assert not pool.is_in_outage and pool.state.held_seconds == 0
-
-
 async def test_requests_that_failed_while_others_were_answered_are_given_up_soon(monkeypatch):
     """Several of them are left at the end of a run: their requests may be the cause, not the provider."""
 
@@ -209,3 +172,26 @@ async def test_requests_that_failed_while_others_were_answered_are_given_up_soon
         pool.unreachable(await pool.enter(), Call(), "answered 500", is_connected=True)
     now += rate_limits.PATIENCE_WITH_ONE_CALL_SECONDS
     assert pool.unreachable(await pool.enter(), Call(), "answered 500", is_connected=True), "others fail, too"
+
+
+async def test_an_outage_is_probed_after_pauses_that_double_up_to_half_a_minute(monkeypatch):
+    monkeypatch.undo()
+    moment, messages = 0.0, list[str]()
+    pool = RatePool("p", clock=lambda: moment, outage_patience_seconds=1800, notify=messages.append)
+    for call in range(3):
+        slot = pool.enter_at_once()
+        assert not slot.is_probe
+        assert pool.unreachable(slot, call, "down", is_connected=False) is (call == 2)
+    pauses = []
+    for call in range(7):
+        assert pool.enter_at_once() is None, "nothing is sent before the probe"
+        pauses.append(pool.state.held_seconds)
+        moment += pauses[-1]
+        probe = pool.enter_at_once()
+        assert probe.is_probe and pool.enter_at_once() is None, "one probe at a time"
+        assert pool.unreachable(probe, call, "down", is_connected=False)
+    assert pauses == [1, 2, 4, 8, 16, 30, 30]
+    assert (pool.state.outage, pool.state.in_use) == ("down", 0)
+    pool.reached()
+    assert messages[1:] == ["p answers again after 1 min 31 s"]
+    assert (pool.state.outage, pool.state.held_seconds) == ("", 0)

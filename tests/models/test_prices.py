@@ -111,14 +111,16 @@ def test_loading_one_provider_gives_what_the_whole_table_gives():
     for provider in whole.providers:
         # Some providers offer the models of others as well.
         others = [other for other in whole.providers if other.id in (provider.fallback_model_providers or ())]
-        for name in [model.id for each in (provider, *others) for model in each.models] + ["no-such-model"]:
+        models = [model.id for each in (provider, *others) for model in each.models]
+        # Every fifth: all of them take five seconds.
+        for name in [*models[::5], "no-such-model"]:
             try:
                 expected = whole.find_provider_model(name, None, provider.id, None)[1]
             except LookupError:
                 expected = None
             assert prices.find_model(provider.id, name) == expected
             names += 1
-    assert names > 1000
+    assert names > 200
 
 
 def test_only_the_provider_of_a_call_is_loaded():

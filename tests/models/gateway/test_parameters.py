@@ -96,6 +96,10 @@ def test_what_real_agents_send_passes_as_it_is(agent):
     assert passed_up(request["headers"])[1] == []
 
 
+def user(*parts):
+    return [{"role": "user", "content": list(parts)}]
+
+
 @pytest.mark.parametrize(
     ("wire", "more"),
     [
@@ -105,60 +109,14 @@ def test_what_real_agents_send_passes_as_it_is(agent):
         ("responses", {"input": [{"type": "item_reference", "id": "msg_1"}]}),
         ("responses", {"input": [{"id": "msg_1"}]}),
         ("responses", {"input": [{"type": None, "id": "msg_1"}]}),
-        ("responses", {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}]}),
-        (
-            "responses",
-            {"input": [{"role": "user", "content": [{"type": "input_file", "file_url": "https://x"}]}]},
-        ),
-        (
-            "responses",
-            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "https://x"}]}]},
-        ),
-        (
-            "chat",
-            {
-                "messages": [
-                    {
-                        "role": "user",
-                        "content": [{"type": "image_url", "image_url": {"url": "http://169.254.169.254/"}}],
-                    }
-                ]
-            },
-        ),
-        (
-            "chat",
-            {
-                "messages": [
-                    {"role": "user", "content": [{"type": "image_url", "image_url": "file:///etc/x"}]}
-                ]
-            },
-        ),
-        (
-            "chat",
-            {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "file-1"}}]}]},
-        ),
-        (
-            "messages",
-            {
-                "messages": [
-                    {
-                        "role": "user",
-                        "content": [{"type": "image", "source": {"type": "url", "url": "https://x"}}],
-                    }
-                ]
-            },
-        ),
-        (
-            "messages",
-            {
-                "messages": [
-                    {
-                        "role": "user",
-                        "content": [{"type": "document", "source": {"type": "file", "file_id": "f"}}],
-                    }
-                ]
-            },
-        ),
+        ("responses", {"input": user({"type": "input_file", "file_id": "f"})}),
+        ("responses", {"input": user({"type": "input_file", "file_url": "https://x"})}),
+        ("responses", {"input": user({"type": "input_image", "image_url": "https://x"})}),
+        ("chat", {"messages": user({"type": "image_url", "image_url": {"url": "http://169.254.169.254/"}})}),
+        ("chat", {"messages": user({"type": "image_url", "image_url": "file:///etc/x"})}),
+        ("chat", {"messages": user({"type": "file", "file": {"file_id": "file-1"}})}),
+        ("messages", {"messages": user({"type": "image", "source": {"type": "url", "url": "https://x"}})}),
+        ("messages", {"messages": user({"type": "document", "source": {"type": "file", "file_id": "f"}})}),
         ("gemini", {"cachedContent": "cachedContents/1"}),
         ("gemini", {"cached_content": "cachedContents/1"}),
         ("gemini", {"contents": [{"parts": [{"file_data": {"file_uri": "gs://other/file"}}]}]}),

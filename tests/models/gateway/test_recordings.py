@@ -134,17 +134,6 @@ async def test_calls_made_at_the_same_time_may_come_in_another_order(provider, b
         assert attempt.notes == []
 
 
-async def test_a_second_attempt_gets_what_the_second_attempt_got(provider, begin, open_gateway, tape):
-    provider.answers = [completion("first"), completion("second")]
-    recording = Recording(tape)
-    gateway = await open_gateway(recording=recording)
-    before = [await begin(gateway, item_id="i").post("/chat/completions", chat("Go.")) for _ in range(2)]
-    recording.close()
-    gateway = await replaying(open_gateway, tape)
-    after = [await begin(gateway, item_id="i").post("/chat/completions", chat("Go.")) for _ in range(2)]
-    assert after == before and b"second" in after[1][1]
-
-
 async def test_tokens_that_only_we_were_told_are_counted_again(provider, begin, open_gateway, tape):
     usage = sse({"choices": [], "usage": {"prompt_tokens": 12, "completion_tokens": 3}})
     provider.answers = [streaming(*CHUNKS[:1], usage, LAST)]
