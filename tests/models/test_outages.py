@@ -193,5 +193,5 @@ async def test_an_outage_is_probed_after_pauses_that_double_up_to_half_a_minute(
     assert pauses == [1, 2, 4, 8, 16, 30, 30]
     assert (pool.state.outage, pool.state.in_use) == ("down", 0)
     pool.reached()
-    assert messages[1:] == ["p answers again after 1 min 31 s"]
+    assert messages[1:] == ["p answers again after 91 s"]
     assert (pool.state.outage, pool.state.held_seconds) == ("", 0)
