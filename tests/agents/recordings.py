@@ -18,7 +18,7 @@ ACCESS = Access(url="http://127.0.0.1:8099", token="token-of-this-attempt-012345
 PROGRAM = """#!{python}
 import json, os, sys, time
 if sys.argv[1:] in (['--version'], ['--help']):
-    print('1.2.3')
+    print({offered!r} if sys.argv[1] == '--help' else '1.2.3')
     sys.exit()
 called = {{'args': sys.argv[1:], 'environment': dict(os.environ), 'folder': os.getcwd()}}
 called['typed'] = sys.stdin.read()
@@ -67,9 +67,10 @@ class Stage:
         exit_code: int = 0,
         files: dict[str, str] | None = None,
         then: str = "",
+        offered: str = "1.2.3",
     ) -> None:
         """Put a program on the PATH that prints a recording. `files`: what it writes, by the flag that
-        names the file; a text, or a recording's name."""
+        names the file; a text, or a recording's name. `offered`: its help."""
         stdout = read(recording) if recording else printed
         self.place.program(
             program,
@@ -80,6 +81,7 @@ class Stage:
                 stderr=read(stderr) if stderr in names() else stderr,
                 files={flag: read(text) if text in names() else text for flag, text in (files or {}).items()},
                 then=then,
+                offered=offered,
                 exit_code=exit_code,
             ),
         )

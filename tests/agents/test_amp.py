@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 import time
 
 import pytest
@@ -51,34 +50,17 @@ def result(said="Done.", is_error=False, **more):
 
 
 @pytest.fixture
-def amp(place):
-    """Install an `amp` that notes how it was called, then prints these lines and exits."""
+def amp(stage):
+    """Install an `amp` that prints these lines."""
 
-    def install(*lines, exit_code=0, then="", stderr="", offered=HELP):
-        said = [line if isinstance(line, str) else json.dumps(line) for line in lines]
-        place.program(
-            "amp",
-            f"#!{sys.executable}\n"
-            "import sys, os, json, time\n"
-            "if '--version' in sys.argv: print('0.0.17 (fake)'); sys.exit()\n"
-            f"if '--help' in sys.argv: print({offered!r}); sys.exit()\n"
-            "called = {'args': sys.argv[1:], 'typed': sys.stdin.read(), 'key': os.environ.get('AMP_API_KEY'),"
-            " 'folder': os.getcwd()}\n"
-            f"json.dump(called, open({str(place.home / 'called.json')!r}, 'w'))\n"
-            f"for line in {said!r}: print(line, flush=True)\n"
-            f"sys.stderr.write({stderr!r})\n"
-            f"{then}\n"
-            f"sys.exit({exit_code})\n",
-        )
+    def install(*lines, offered=HELP, **played):
+        printed = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+        stage.play("amp", printed="".join(f"{line}\n" for line in printed), offered=offered, **played)
 
     return install
 
 
-def called(place):
-    return json.loads((place.home / "called.json").read_text())
-
-
-async def test_a_good_run_is_recorded_with_its_tools_tokens_and_thread(place, amp):
+async def test_a_good_run_is_recorded_with_its_tools_tokens_and_thread(place, stage, amp):
     amp(
         INIT,
         assistant(text("Looking."), use("u1", path="a.py"), input_tokens=900, output_tokens=40),
@@ -103,9 +85,9 @@ async def test_a_good_run_is_recorded_with_its_tools_tokens_and_thread(place, am
         ("m", 1500, 60),
     ]
     assert calls[1].usage.cached_tokens == 500
-    assert called(place)["args"] == ["-x", "--stream-json"]
-    assert called(place)["typed"] == "Fix it."
-    assert called(place)["folder"] == str(place.folder)
+    called = stage.called()
+    assert (called.args, called.typed) == (["-x", "--stream-json"], "Fix it.")
+    assert called.folder == str(place.folder)
 
 
 async def test_a_message_printed_in_several_lines_is_counted_once(place, amp):
@@ -188,16 +170,16 @@ async def test_a_refused_tool_is_an_intervention_once(place, amp):
         ("gpt-5", OLD_HELP, ["--try-gpt5"]),
     ],
 )
-async def test_a_mode_of_the_installed_version_is_asked_for(place, amp, model, offered, switches):
+async def test_a_mode_of_the_installed_version_is_asked_for(place, stage, amp, model, offered, switches):
     amp(result(), offered=offered)
     assert Amp().refusal(model, place.environment) == ""
     await place.work(Amp(), model=model)
-    assert called(place)["args"] == ["-x", *switches, "--stream-json"]
+    assert stage.called().args == ["-x", *switches, "--stream-json"]
 
 
 @pytest.mark.parametrize(("model", "offered"), [("gpt-5", HELP), ("gpt-4o", HELP), ("ultra", OLD_HELP)])
 async def test_what_the_installed_version_cannot_be_asked_for_is_refused_and_not_started(
-    place, amp, model, offered
+    place, stage, amp, model, offered
 ):
     amp(result(), offered=offered)
     problem, _, remedy = Amp().refusal(model, place.environment).partition("\n")
@@ -205,22 +187,18 @@ async def test_what_the_installed_version_cannot_be_asked_for_is_refused_and_not
     assert ("low, medium, high, ultra" in remedy) is (offered == HELP)
     with pytest.raises(WorkspaceError, match="cannot be asked for"):
         await place.work(Amp(), model=model)
-    assert not (place.home / "called.json").exists()
+    assert not stage.note.exists()
 
 
-async def test_a_mode_of_a_plugin_is_a_setting(place, amp):
+async def test_a_mode_of_a_plugin_is_a_setting(place, stage, amp):
     amp(result())
     await place.work(Amp(mode="reviewer"), model="anything")
-    assert called(place)["args"] == ["-x", "--mode", "reviewer", "--stream-json"]
-    assert "no modes" in Amp(mode="reviewer").refusal("", {**place.environment, "PATH": old_amp(place)})
+    assert stage.called().args == ["-x", "--mode", "reviewer", "--stream-json"]
 
 
-def old_amp(place):
-    folder = place.home / "old"
-    folder.mkdir()
-    (folder / "amp").write_text("#!/bin/sh\necho '  --try-gpt5'\n")
-    (folder / "amp").chmod(0o755)
-    return str(folder)
+def test_a_mode_of_a_plugin_needs_a_version_with_modes(place, amp):
+    amp(offered=OLD_HELP)
+    assert "no modes" in Amp(mode="reviewer").refusal("", place.environment)
 
 
 async def test_a_program_that_rejects_its_options_is_an_error_and_not_the_models_failure(place, amp):
@@ -235,14 +213,14 @@ async def test_a_rejected_option_of_a_tool_is_no_bad_call(place, amp):
     assert done.failure.startswith("it exited with 1")
 
 
-async def test_its_key_reaches_it_and_nothing_else(place, amp):
+async def test_its_key_reaches_it_and_nothing_else(place, stage, amp):
     amp(INIT, f"using {KEY}", assistant(text(f"my key is {KEY}")), stderr=f"oops {KEY}", exit_code=1)
     agent = find_agent("amp", {})
     assert keys_of(agent) == ("AMP_API_KEY",)
 
     done = await place.work(with_keys(agent, {"AMP_API_KEY": KEY, "OTHER_KEY": "x"}))
 
-    assert called(place)["key"] == KEY
+    assert stage.called().environment["AMP_API_KEY"] == KEY
     assert KEY not in repr(done) and KEY not in repr(place.events)
     assert "AMP_API_KEY" not in place.environment
 
@@ -263,7 +241,7 @@ async def test_what_is_missing_is_said_with_its_remedy(place, amp):
         await place.work(Amp(), environment=bare)
     amp(result())
     keyless = Amp().availability(place.environment)
-    assert (keyless.ready, keyless.version) == (False, "0.0.17 (fake)")
+    assert (keyless.ready, keyless.version) == (False, "1.2.3")
     assert "AMP_API_KEY" in keyless.problem
     assert Amp().availability({**place.environment, "AMP_API_KEY": KEY}).ready
 
