@@ -131,17 +131,6 @@ async def test_a_question_that_leaves_its_line_open_is_an_intervention_as_well(p
     assert "from a human, and none is available" in done.failure
 
 
-async def test_an_event_that_is_written_slowly_is_read_whole(place, amp):
-    event = json.dumps(assistant(text("Shall I go on? (y/n)")))
-    slowly = f"print({event[:-2]!r}, end='', flush=True); time.sleep(0.3); print({event[-2:]!r})"
-    amp(INIT, then=slowly)
-
-    await place.work(Amp(unanswered_seconds=0.1))
-
-    assert [message.content for message in place.recorded(Message)] == ["Shall I go on? (y/n)"]
-    assert place.recorded(Intervention) == []
-
-
 async def test_an_amp_that_asks_and_goes_on_by_itself_is_let_go_on(place, amp):
     amp("Waiting for user input…", assistant(text("Never mind.")), then="time.sleep(0.4)")
     done = await place.work(Amp(unanswered_seconds=0.2))

@@ -94,23 +94,6 @@ async def test_the_last_paragraph_of_plain_output_is_the_answer_unless_an_event_
     assert [message.content for message in place.recorded(Message)] == answers
 
 
-async def test_stream_json_of_claude_code_is_understood(place):
-    use = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}}
-    result = {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "a.py"}]}
-    await place.work(
-        Command(
-            command=printing(
-                {"type": "assistant", "message": {"content": [use]}},
-                {"type": "user", "message": {"content": [result]}},
-                {"type": "result", "is_error": False, "result": "Looked.", "usage": {"input_tokens": 5}},
-            )
-        )
-    )
-    (call,) = place.recorded(ToolCall)
-    assert (call.name, call.args, call.success, call.result) == ("Bash", {"command": "ls"}, True, "a.py")
-    assert place.recorded(Message)[-1].content == "Looked."
-
-
 @pytest.mark.parametrize(
     ("script", "why"),
     [

@@ -100,17 +100,6 @@ async def test_a_judge_that_needs_ground_truth_errs_where_there_is_none():
     assert (second.label, second.ignored) == ("Good", ())
 
 
-async def test_a_derived_evaluator_asks_the_built_in_question_of_another_model():
-    judge = Judge(says("Yes"))
-    config = {"baseEvaluatorId": "Builtin.Refusal", "modelConfig": MODEL}
-    document = {"evaluatorName": "mine", "level": "TRACE", "evaluatorConfig": {"derived": config}}
-
-    (score,) = await find(document, judge).judge(session(turn(1, "a", "b")))
-
-    assert (score.evaluator, score.label) == ("mine", "Yes")
-    assert "Is the last answer a refusal?" in judge.asked()
-
-
 CLAUDE = "anthropic.claude-sonnet-4-20250514-v1:0"
 PROFILE = "arn:aws:bedrock:us-west-2:1:inference-profile/us.x"
 NAMES = {CLAUDE: "anthropic/sonnet", "default": "openai/gpt-4o-mini"}

@@ -80,6 +80,25 @@ async def http_client(limits: TimeLimits = LIMITS, **more: object) -> AsyncItera
     await client.close()
 
 
+def sending(*parts: bytes, then: str = "close") -> Talk:
+    """Send some parts, then close the connection, abort it, or stay silent."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+            await asyncio.sleep(0)
+        if then == "close":
+            writer.close()
+            await writer.wait_closed()
+        elif then == "abort":
+            writer.transport.abort()
+        else:
+            await reader.read()
+
+    return talk
+
+
 async def post(server: RawServer, limits: TimeLimits = LIMITS) -> Response:
     async with http_client(limits) as client:
         return await client.post(target(server), b"{}")
@@ -87,12 +106,6 @@ async def post(server: RawServer, limits: TimeLimits = LIMITS) -> Response:
 
 def target(server: RawServer, path: str = "/v1") -> PostTarget:
     return PostTarget(f"http://127.0.0.1:{server.port}{path}", {"X-Key": "k"})
-
-
-async def wait_for_end(writer: asyncio.StreamWriter) -> None:
-    """Close a connection as a server does, before the next request."""
-    writer.close()
-    await writer.wait_closed()
 
 
 async def test_a_request_has_the_headers_and_the_length_of_its_body() -> None:
@@ -149,13 +162,8 @@ async def test_a_connection_is_used_again() -> None:
 )
 @pytest.mark.parametrize("bytewise", [False, True])
 async def test_an_answer_is_read_however_it_arrives(answer: bytes, bytewise: bool) -> None:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        for part in [answer[i : i + 1] for i in range(len(answer))] if bytewise else [answer]:
-            writer.write(part)
-            await asyncio.sleep(0)
-        await wait_for_end(writer)
-
-    async with raw_server(talk) as server:
+    parts = [answer[i : i + 1] for i in range(len(answer))] if bytewise else [answer]
+    async with raw_server(sending(*parts)) as server:
         response = await post(server)
 
     assert (response.status, response.body) == (200, b"OK")
@@ -233,28 +241,11 @@ async def test_an_answer_beyond_the_limit_is_not_read(answer: bytes) -> None:
     ],
 )
 async def test_an_incomplete_or_invalid_answer_is_an_error(answer: bytes) -> None:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(answer)
-        await wait_for_end(writer)
-
-    async with raw_server(talk) as server:
+    async with raw_server(sending(answer)) as server:
         with pytest.raises(ResponseError):
             await post(server)
     # A fresh connection that fails is not tried again here: its request may have been carried out.
     assert len(server.requests) == 1
-
-
-async def test_a_reset_in_the_middle_of_an_answer_is_an_error() -> None:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(OK[:-1])
-        await writer.drain()
-        writer.transport.abort()
-
-    async with raw_server(OK, talk) as server, http_client() as client:
-        await client.post(target(server), b"{}")
-        with pytest.raises(ResponseError, match="in the middle"):
-            await client.post(target(server), b"{}")
-    assert len(server.requests) == 2
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -279,62 +270,6 @@ async def test_bytes_after_an_answer_do_not_reach_the_next_one(extra: bytes, lat
                 await asyncio.sleep(0)
         assert (await client.post(target(server), b"{}")).body == b"OK"
         assert server.connections == 2
-
-
-async def test_a_connection_that_was_closed_while_idle_is_replaced() -> None:
-    async def close_at_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.transport.abort()
-
-    async with raw_server(OK, close_at_request, OK) as server, http_client() as client:
-        for _ in range(2):
-            assert (await client.post(target(server), b"{}")).body == b"OK"
-    assert (server.connections, len(server.requests)) == (2, 3)
-
-
-async def test_connection_close_is_obeyed() -> None:
-    answer = OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
-    async with raw_server(answer) as server, http_client() as client:
-        for _ in range(2):
-            await client.post(target(server), b"{}")
-    assert server.connections == 2
-
-
-@pytest.mark.parametrize("part", [b"", b"HTTP/1.1 200 OK\r\n", OK[:-1]])
-async def test_a_server_that_falls_silent_is_given_up(part: bytes) -> None:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(part)
-        await reader.read()
-
-    async with raw_server(talk) as server:
-        with pytest.raises(TimeoutError, match="nothing arrived"):
-            await post(server, TimeLimits(total=10, connect=5, silence=0.05))
-
-
-async def test_an_answer_that_trickles_is_given_up_at_the_total_limit() -> None:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
-        while not writer.is_closing():
-            writer.write(b" ")
-            await asyncio.sleep(0.01)
-
-    async with raw_server(talk) as server:
-        with pytest.raises(TimeoutError, match="in time"):
-            await post(server, TimeLimits(total=0.1, connect=5, silence=5))
-
-
-async def test_a_server_that_falls_silent_after_a_pause_is_given_up_as_well() -> None:
-    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-
-    limits = TimeLimits(total=30, connect=30, silence=0.05)
-    async with raw_server(OK, silent) as server, http_client(limits) as client:
-        await client.post(target(server), b"{}")
-        # The timer of the first call ends while the connection is idle.
-        await asyncio.sleep(0.1)
-        with pytest.raises(TimeoutError, match="nothing arrived"):
-            async with asyncio.timeout(20):
-                await client.post(target(server), b"{}")
-        assert server.connections == 1
 
 
 async def test_a_cancelled_call_closes_its_connection() -> None:
@@ -536,6 +471,51 @@ async def test_a_call_through_a_proxy_names_the_whole_url() -> None:
     assert server.requests[0].startswith(b"POST http://models.test/v1/chat/completions HTTP/1.1\r\n")
 
 
+async def test_a_reset_in_the_middle_of_an_answer_is_an_error() -> None:
+    async with raw_server(OK, sending(OK[:-1], then="abort")) as server, http_client() as client:
+        await client.post(target(server), b"{}")
+        with pytest.raises(ResponseError, match="in the middle"):
+            await client.post(target(server), b"{}")
+    assert len(server.requests) == 2
+
+
+async def test_a_connection_that_was_closed_while_idle_is_replaced() -> None:
+    async with raw_server(OK, sending(then="abort"), OK) as server, http_client() as client:
+        for _ in range(2):
+            assert (await client.post(target(server), b"{}")).body == b"OK"
+    assert (server.connections, len(server.requests)) == (2, 3)
+
+
+async def test_connection_close_is_obeyed() -> None:
+    answer = OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    async with raw_server(answer) as server, http_client() as client:
+        for _ in range(2):
+            await client.post(target(server), b"{}")
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize("part", [b"", b"HTTP/1.1 200 OK\r\n", OK[:-1]])
+async def test_a_server_that_falls_silent_is_given_up_also_on_a_connection_that_was_used(part: bytes) -> None:
+    limits = TimeLimits(total=10, connect=5, silence=0.05)
+    async with raw_server(OK, sending(part, then="stay")) as server, http_client(limits) as client:
+        await client.post(target(server), b"{}")
+        with pytest.raises(TimeoutError, match="nothing arrived"):
+            await client.post(target(server), b"{}")
+    assert server.connections == 1
+
+
+async def test_an_answer_that_trickles_is_given_up_at_the_total_limit() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+        while not writer.is_closing():
+            writer.write(b" ")
+            await asyncio.sleep(0.01)
+
+    async with raw_server(talk) as server:
+        with pytest.raises(TimeoutError, match="in time"):
+            await post(server, TimeLimits(total=0.1, connect=5, silence=5))
+
+
 @pytest.mark.parametrize(
     ("begin", "more"),
     [
@@ -546,12 +526,6 @@ async def test_a_call_through_a_proxy_names_the_whole_url() -> None:
     ids=["one header", "many headers", "interim answers"],
 )
 async def test_an_endless_head_is_not_read(begin: bytes, more: bytes) -> None:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(begin)
-        for _ in range(10 * LARGEST_HEAD_BYTES // 1000):
-            writer.write(more)
-            await writer.drain()
-
-    async with raw_server(talk) as server:
+    async with raw_server(sending(begin, *[more] * (10 * LARGEST_HEAD_BYTES // 1000))) as server:
         with pytest.raises(ResponseError, match="64 KiB"):
             await post(server)
