@@ -63,25 +63,6 @@ def test_what_is_made_new_works_as_it_is(desk, kind, level):
     assert score["label"] == ("Polite" if kind == "judge" else "short")
 
 
-def test_trying_one_shows_its_scores_and_that_the_judge_is_a_mock(desk):
-    tried = desk("evaluators", "test", "Builtin.Refusal", "--session", "s0.json", "--judge", "scripted/judge")
-
-    assert tried.returncode == 0
-    assert "turn-1: Yes = 1\n  it says no" in tried.stdout
-    assert "is a mock model" in tried.stderr
-
-
-def test_ground_truth_comes_from_a_file(desk):
-    (desk.folder / "truth.yaml").write_text("expectedTrajectory: [look]\nassertions: [it looked]\n")
-    words = ("evaluators", "test", "Builtin.TrajectoryExactOrderMatch", "--session", "s0.json")
-
-    with_truth, without = desk(*words, "--reference", "truth.yaml"), desk(*words)
-
-    assert with_truth.returncode == 0 and "session: Yes = 1" in with_truth.stdout
-    assert "not used: assertions" in with_truth.stdout
-    assert without.returncode == 1 and "ValidationException" in without.stdout
-
-
 def test_judge_and_functions_of_the_cloud_are_named_in_the_settings(desk):
     arn = "arn:aws:lambda:us-west-2:123456789012:function:grade"
     config = {"codeBased": {"lambdaConfig": {"lambdaArn": arn}}}
@@ -180,16 +161,6 @@ def test_labels_that_cannot_count_or_never_agree_are_told(desk):
     strange, lost = json.loads(done.stdout)["remarks"]
     assert strange.endswith("can never say the same: Yess.") and strange in done.stderr
     assert lost.startswith("Left out: 2 labeled targets that Builtin.Refusal does not judge")
-
-
-def test_a_mistake_in_a_file_of_labels_is_said_with_its_line(desk):
-    (desk.folder / "labels.csv").write_text("session,label\ns0.json,\n")
-
-    done = desk(
-        "evaluators", "calibrate", "Builtin.Refusal", "--labels", "labels.csv", "--judge", "scripted/ok"
-    )
-
-    assert done.returncode == 2 and "labels.csv:2:" in done.stderr
 
 
 def test_labels_are_given_from_the_command_line_and_used_from_the_store(desk):

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from proctor.errors import NotFound, UsageError
+from proctor.errors import NotFound
 from proctor.score import Score
 from proctor.session import Iteration, Message, ModelCall, ToolCall, Usage
 from proctor.store import Recorder, Store
@@ -91,36 +91,6 @@ def test_votes_are_kept_with_their_score(store):
     (row,) = store.read.of_session("scores", "abc123")
 
     assert row["votes"] == '[1.0, 0.0, "Yes"]'
-
-
-def test_what_a_person_says_replaces_what_the_same_person_said(store):
-    record(store, said("user", "Hi"))
-    one = Label(session_id="abc123", evaluator="Builtin.Refusal", who="ana", label="No", target="turn-1")
-    store.save_label(one, NOON)
-    store.save_label(Label(session_id="abc123", evaluator="Builtin.Refusal", who="ben", value=1.0), NOON)
-    changed = Label(
-        session_id="abc123",
-        evaluator="Builtin.Refusal",
-        who="ana",
-        label="Yes",
-        target="turn-1",
-        note="x" * 9_000,
-    )
-    store.save_label(changed, NOON)
-
-    rows = store.labels(evaluator="Builtin.Refusal")
-
-    assert {(row["who"], row["label"], row["value"]) for row in rows} == {
-        ("ana", "Yes", None),
-        ("ben", "", 1.0),
-    }
-    assert {len(row["note"]) for row in rows} == {0, 9_000}
-    assert store.labels(evaluator="other") == []
-
-
-def test_a_label_says_something(store):
-    with pytest.raises(UsageError, match="needs a word or a value"):
-        store.save_label(Label(session_id="abc123", evaluator="e", who="ana"), NOON)
 
 
 def test_labels_go_with_the_batch_their_session_belongs_to(store):
