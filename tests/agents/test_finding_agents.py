@@ -1,8 +1,5 @@
 """Finding an agent by name and giving it its settings."""
 
-import subprocess
-import sys
-
 import pytest
 
 from proctor.agents import agent_names, find_agent
@@ -77,17 +74,6 @@ def test_an_unknown_agent_is_not_found_and_the_nearest_is_offered():
 def test_a_wrong_setting_is_named_with_what_there_is(name, settings, words):
     with pytest.raises(UsageError, match=words):
         find_agent(name, settings)
-
-
-def test_finding_one_agent_does_not_load_the_others():
-    program = (
-        "import sys; from proctor.agents import agent_names, find_agent; agent_names()\n"
-        "find_agent('scripted', {'script': [{'say': 'hi'}]})\n"
-        "print(sorted(name for name in sys.modules if name in"
-        " ('proctor.agents.amp', 'proctor.agents.builtin', 'proctor.agents.command', 'aiohttp', 'pydantic')))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 def program(folder, text):

@@ -240,3 +240,20 @@ async def test_a_longer_hold_replaces_a_shorter_one_and_not_the_other_way_around
         pool.hold(seconds)
         assert pool.state.held_seconds == held
     assert pool.enter_at_once() is None
+
+
+async def test_a_pool_grows_by_one_after_a_round_of_answers_that_no_failure_interrupts():
+    pool = RatePool("p", policy())
+    pool.agree(10, 1.0)
+
+    def end(count, how):
+        for _ in range(count):
+            how()
+        return pool.limit
+
+    for _ in range(10):
+        pool.enter_at_once()
+    assert end(9, pool.answered) == end(1, pool.failed) == 10
+    for _ in range(10):
+        pool.enter_at_once()
+    assert [end(9, pool.answered), end(1, pool.answered)] == [10, 11]

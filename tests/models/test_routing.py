@@ -1,5 +1,6 @@
-"""Which models a router has, what it knows of them, and functions as models."""
+"""Which models a router has, what it knows of them, functions as models, and what is loaded for them."""
 
+import subprocess
 import sys
 
 import pytest
@@ -100,3 +101,24 @@ def test_a_function_is_found_by_module_and_path():
     ):
         with pytest.raises(UsageError, match=message):
             imported_function(f"python/{name}")
+
+
+def test_what_is_not_used_is_not_loaded():
+    program = """
+import asyncio, sys
+from datetime import UTC, datetime
+from proctor.agents import agent_names, find_agent
+from proctor.expect import check_answer, problems_of
+from proctor.model import Request
+from proctor.models import ModelRouter
+from proctor.models.prices import price_of
+
+agent_names(), find_agent("scripted", {"script": [{"say": "hi"}]})
+problems_of({"regex": "a", "contains": "a"}), check_answer({"regex": "a"}, "a")
+asyncio.run(ModelRouter({}).answer(Request(model="scripted/ok", messages=[{"role": "user", "content": "x"}])))
+assert price_of("openai/gpt-4o-mini", {}, at=datetime(2026, 11, 15, tzinfo=UTC))
+unused = "aiohttp", "pydantic", "yaml", "jsonschema", "genai_prices.data", "proctor.agents.amp"
+print([name for name in unused if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -219,16 +219,17 @@ async def test_what_a_provider_does_not_take_is_said_once(provider, begin):
     ]
 
 
-async def test_ids_of_tool_calls_are_new_to_the_conversation(begin, tmp_path):
+async def test_ids_of_answers_and_tool_calls_are_new_to_the_conversation(begin, tmp_path):
     (tmp_path / "tools.yaml").write_text("[{tool: {name: run, arguments: {command: make}}}]")
     attempt = begin(model="scripted/tools")
     body = {"model": "x", "messages": [{"role": "user", "content": "Go."}]}
     ids = []
     for _ in range(3):
-        message = (await attempt.asked("/v1/chat/completions", body))["choices"][0]["message"]
-        ids.append(message["tool_calls"][0]["id"])
+        answer = await attempt.asked("/v1/chat/completions", body)
+        message = answer["choices"][0]["message"]
+        ids += [answer["id"], message["tool_calls"][0]["id"]]
         body["messages"] += [message, {"role": "tool", "tool_call_id": ids[-1], "content": "ok"}]
-    assert len(set(ids)) == 3
+    assert len(set(ids)) == 6
 
 
 async def test_a_failure_of_the_provider_is_told_in_the_client_s_format(provider, begin):
