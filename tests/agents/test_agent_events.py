@@ -59,7 +59,36 @@ def openhands(number, **observation):
     ]
 
 
+def codex(kind, **item):
+    return {"type": "item.completed", "item": {"type": kind, **item}}
+
+
 EVENTS = {
+    "codex": (
+        [
+            {"type": "thread.started", "thread_id": "s"},
+            {"type": "turn.failed", "error": {"message": "500"}},
+            {"type": "item.started", "item": {"id": "1", "type": "command_execution", "command": "ls"}},
+            codex("command_execution", id="1", aggregated_output="a.py", exit_code=1),
+            codex("file_change", id="2", changes=[{"path": "a"}], status="failed"),
+            codex(
+                "mcp_tool_call", id="3", server="s", tool="t", arguments={"a": 1}, result={"content": TEXT}
+            ),
+            codex("mcp_tool_call", id="4", server="s", tool="t", status="failed", error={"message": "no"}),
+            codex("web_search", id="5", query="q"),
+            codex("agent_message", text="Hi"),
+            {"type": "turn.completed"},
+        ],
+        [
+            ("thread", "s"),
+            ("shell", {"command": "ls"}, False, "a.py"),
+            ("apply_patch", {"changes": [{"path": "a"}]}, False, ""),
+            ("s.t", {"a": 1}, True, "hi"),
+            ("s.t", {}, False, "no"),
+            ("web_search", {"query": "q"}, True, ""),
+            ("says", "Hi"),
+        ],
+    ),
     "opencode": (
         [
             {"type": "step_start"},

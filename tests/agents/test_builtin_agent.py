@@ -187,6 +187,14 @@ async def test_a_long_result_is_shown_head_and_tail(place):
     assert len(shown) < 20_000 and shown.startswith("1\n") and shown.endswith("100000\n")
 
 
+async def test_400_files_are_listed_at_once(place):
+    for number in range(401):
+        (place.folder / f"{number:03}").touch()
+    await tried(place, call("list_files"), FINISH)
+    listed = place.recorded(ToolCall)[0].result.splitlines()
+    assert listed[:400] == [f"{number:03}" for number in range(400)] and "400" not in listed
+
+
 async def test_bytes_that_are_no_text_survive_an_edit_and_reach_no_model(place):
     (place.folder / "latin.txt").write_bytes(b"caf\xe9\r\nold\r\n")
     await tried(

@@ -28,11 +28,18 @@ def test_a_class_anywhere_can_be_named(tmp_path, monkeypatch):
         "    stand_in = True\n"
         "    def availability(self, environment): ...\n"
         "    async def work(self, assignment, record): ...\n"
+        "@dataclass\n"
+        "class Idle: ...\n"
+        "class Plain:\n"
+        "    async def work(self, assignment, record): ...\n"
         "number = 3\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     assert find_agent("parrots:Parrot", {"voice": "loud"}).voice == "loud"
-    for wrong in ("parrots:Owl", "parrots:number", "nowhere:Parrot", "parrots:", ":Parrot"):
+    for wrong in ("Owl", "number", "Idle", "Plain", ""):
+        with pytest.raises(NotFound):
+            find_agent(f"parrots:{wrong}", {})
+    for wrong in ("nowhere:Parrot", ":Parrot"):
         with pytest.raises(NotFound):
             find_agent(wrong, {})
 

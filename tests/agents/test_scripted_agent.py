@@ -110,6 +110,9 @@ async def test_chance_is_decided_by_seed_and_prompt_and_always_the_same_way(plac
     assert sum(first) == 59
     other = [bool((await place.work(agent, "else", seed=seed)).failure) for seed in range(200)]
     assert other != first
+    for chance in (0, 1):
+        sure = ScriptedAgent(script=[{"chance": {"p": chance, "steps": [{"fail": "unlucky"}]}}])
+        assert {bool((await place.work(sure, seed=seed)).failure) for seed in range(9)} == {bool(chance)}
 
 
 async def test_a_path_outside_the_tree_is_refused_unless_a_bad_agent_is_rehearsed(place):

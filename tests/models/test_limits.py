@@ -243,7 +243,7 @@ async def test_a_longer_hold_replaces_a_shorter_one_and_not_the_other_way_around
 
 
 async def test_a_pool_grows_by_one_after_a_round_of_answers_that_no_failure_interrupts():
-    pool = RatePool("p", policy())
+    pool = RatePool("p", RatePolicy(first=200))
     pool.agree(10, 1.0)
 
     def end(count, how):

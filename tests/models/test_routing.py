@@ -116,9 +116,10 @@ from proctor.models.prices import price_of
 agent_names(), find_agent("scripted", {"script": [{"say": "hi"}]})
 problems_of({"regex": "a", "contains": "a"}), check_answer({"regex": "a"}, "a")
 asyncio.run(ModelRouter({}).answer(Request(model="scripted/ok", messages=[{"role": "user", "content": "x"}])))
-assert price_of("openai/gpt-4o-mini", {}, at=datetime(2026, 11, 15, tzinfo=UTC))
-unused = "aiohttp", "pydantic", "yaml", "jsonschema", "genai_prices.data", "proctor.agents.amp"
+unused = "aiohttp", "genai_prices", "pydantic", "yaml", "jsonschema", "proctor.agents.amp"
 print([name for name in unused if name in sys.modules])
+assert price_of("openai/gpt-4o-mini", {}, at=datetime(2026, 11, 15, tzinfo=UTC))
+assert "genai_prices.data" not in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
