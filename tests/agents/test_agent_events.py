@@ -11,6 +11,7 @@ from proctor.session import Intervention, Message, ToolCall, Workspace
 
 PROGRAMS = {"continue": "cn", "mini-swe-agent": "mini"}
 TEXT = [{"type": "text", "text": "hi"}]
+CONTENT = {"content": TEXT}
 
 
 def told(events):

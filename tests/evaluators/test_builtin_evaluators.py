@@ -1,5 +1,6 @@
 """The built-in evaluators ask a model, on fixed scales, about what their level is about."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -231,9 +232,15 @@ async def test_when_all_turns_fail_the_first_failure_is_told():
         await evaluator("Refusal", Judge(RateLimited("alone"))).judge(session(turn(1, "Hi", "Hello")))
 
 
-async def test_a_spent_budget_is_not_taken_for_a_verdict():
+async def test_a_spent_budget_ends_the_judging_of_all_turns():
+    class Spent:
+        async def answer(self, request):
+            if "museum" in str(request.messages):
+                raise CostLimit("no money left")
+            await asyncio.Event().wait()
+
     with pytest.raises(CostLimit):
-        await evaluator("Refusal", Judge(CostLimit("no money left"))).judge(weather())
+        await evaluator("Refusal", Spent()).judge(weather())
 
 
 async def test_more_than_a_judge_can_read_is_an_error_and_nobody_is_asked():

@@ -307,7 +307,10 @@ def test_settings_of_a_judge_are_checked(kind, name, well, wrong, problem):
     def found(value):
         setting = {"inferenceConfig": {name: value}} if kind == BEDROCK else {name: value}
         document = judge_document(modelConfig={kind: {"modelId": "m", **setting}})
-        return [flaw.message for flaw in problems_of(document)]
+        flaws = problems_of(document)
+        path = f"{JUDGE}.modelConfig.{kind}{'.inferenceConfig' if kind == BEDROCK else ''}.{name}"
+        assert {flaw.name for flaw in flaws} <= {path}
+        return [flaw.message for flaw in flaws]
 
     assert [found(value) for value in well] == [[]] * len(well)
     assert all(len(messages) == 1 and messages[0].startswith(problem) for messages in map(found, wrong))
