@@ -76,5 +76,3 @@ def test_the_question_says_what_is_instructions_for() -> None:
 def test_a_kind_there_is_none_of_is_refused(wrong: object) -> None:
     with pytest.raises(UsageError):
         field_of(wrong)
-
-

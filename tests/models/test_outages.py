@@ -153,6 +153,7 @@ async def test_requests_that_failed_while_others_were_answered_are_given_up_soon
 
     now, poisoned = 0.0, [Call() for _ in range(3)]
     pool = RatePool("openai/tiny", clock=lambda: now, outage_patience_seconds=1800)
+    # The clock of the pool is turned by hand; timers of the loop would go by another one.
     monkeypatch.setattr(asyncio.get_running_loop(), "call_later", lambda *_: None)
     for call in poisoned:
         assert not pool.unreachable(await pool.enter(), call, "answered 500", is_connected=True)
