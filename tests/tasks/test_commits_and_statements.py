@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proctor.errors import UsageError
-from proctor.tasks import history, markdown
+from proctor.tasks import history
 from proctor.tasks.formats import write_task_set
 from proctor.tasks.history import (
     CommitCandidate,
@@ -255,49 +255,3 @@ def test_a_task_is_written_with_its_settings(tmp_path: Path) -> None:
     own = replace(task, prompt="# Task: Own\n\nText", repo=None, setup="", answer="", timeout_seconds=None)
     (file,), _ = write_task_set(TaskSet(tasks=(own,)), tmp_path / "own")
     assert file.read_text() == "---\nexpect:\n  contains: x\n---\n# Task: Own\n\nText\n"
-
-
-# --- Markdown and images ---
-
-
-@pytest.mark.parametrize(
-    ("text", "title", "is_task"),
-    [
-        ("# Task: Fix it", "Fix it", True),
-        ("# task : Fix: all of it", "Fix: all of it", True),
-        ("# Task", "Task", False),
-        ("# Bug: Fix it", "Bug: Fix it", False),
-        ("# Tasks: Fix it", "Tasks: Fix it", False),
-        ("## Task: Fix it", "", False),
-        ("```\n# Task: no\n```\n# Task: yes\n# Task: later", "yes", True),
-    ],
-)
-def test_the_first_heading_marks_a_task(text: str, title: str, is_task: bool) -> None:
-    found = markdown.read_markdown(text)
-    assert (found.title, found.is_task) == (title, is_task)
-
-
-def test_facts_sections_and_criteria_of_a_text() -> None:
-    text = """\
-# Task: Fix it
-**Repo:** shop
-**Repo:** other
-**Time Estimate**: 2 h
-## Success Criteria:
-- [ ] It works
-- It is quick
-```
-- not this
-```
-**Not:** a fact
-### Notes
-One.
-
-Two.
-"""
-    found = markdown.read_markdown(text, first_line=10)
-    assert found.facts == {"repo": "shop", "time estimate": "2 h"}
-    assert [(each.number, each.text) for each in found.boxes] == [(15, "It works"), (16, "It is quick")]
-    assert found.sections["notes"] == "One.\n\nTwo."
-    assert list(found.sections) == ["success criteria", "notes"]
-    assert markdown.bullets("- a\n```\n- b\n```\n* c\ntext") == ("a", "c")

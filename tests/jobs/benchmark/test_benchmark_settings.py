@@ -57,26 +57,6 @@ def test_a_markdown_task_is_recognized(text: str, points: int) -> None:
     assert JOB.recognizes(text) == points
 
 
-def test_an_item_has_what_its_task_and_model_say() -> None:
-    plain = only()
-    assert (plain.runner, plain.agent, plain.model, plain.prompt, plain.repeat) == (
-        "benchmark",
-        "builtin",
-        "ollama/llama3",
-        "# Task: Fix it",
-        1,
-    )
-    assert plain.details == {"task": "fix", "start": TASK.start_digest, "baseBranch": "main", "checks": []}
-    assert plain.settings == {
-        "timeoutSec": 1800,
-        "retries": 0,
-        "title": "Fix it",
-        "criteria": [],
-        "displayName": "llama",
-    }
-    assert plain.factors == {"model": "llama", "agent": "builtin", "task": "fix"}
-
-
 def test_an_item_of_a_rich_task() -> None:
     folder = TaskFolder(path=Path("/x"), digest="d1")
     step = TaskStep(prompt="Next", files=folder, check_files=folder, continues=True, min_reward=0.5)
@@ -233,93 +213,6 @@ def program(folder: Path, name: str, text: str) -> None:
     path.chmod(0o755)
 
 
-def test_the_options_of_an_earlier_run_hold_where_nothing_is_set(tmp_path: Path) -> None:
-    config = tmp_path / "models.yaml"
-    config.write_text("")
-    asked = {"models": "a", "runs": 3, "timeout": 9.0, "agent": "codex", "budget": 2.0, "record": "/r"}
-    asked |= {
-        "taskNetwork": True,
-        "stopWhen": "by=model",
-        "check": "make",
-        "repo": "/repo",
-        "start": "/start",
-    }
-    kept = BenchmarkOverrides().with_defaults({"asked": asked, "modelsConfig": str(config)})
-    assert kept == BenchmarkOverrides(
-        models="a",
-        runs=3,
-        timeout=9.0,
-        agent="codex",
-        budget=2.0,
-        record=Path("/r"),
-        models_config=config,
-        task_network=True,
-        stop_when="by=model",
-        check="make",
-        repo="/repo",
-        start="/start",
-    )
-    chosen = {"models": "b", "runs": 1, "timeout": 1.0, "agent": "x", "budget": 0.0, "stop_when": "by=task"}
-    chosen |= {"replay": Path("/p"), "check": "ls", "models_config": Path("/other")}
-    own = BenchmarkOverrides(**chosen).with_defaults({"asked": asked, "modelsConfig": str(config)})  # type: ignore[arg-type]
-    assert own == BenchmarkOverrides(**chosen, task_network=True, repo="/repo", start="/start")  # type: ignore[arg-type]
-    assert (
-        BenchmarkOverrides().with_defaults({"modelsConfig": str(tmp_path / "lost")}) == BenchmarkOverrides()
-    )
-    recorded = BenchmarkOverrides(record=Path("/x")).with_defaults({"asked": {"replay": "/p"}})
-    assert (recorded.record, recorded.replay) == (Path("/x"), None)
-
-
-@pytest.mark.parametrize("mock", ["oracle", "noop"])
-def test_a_mock_of_an_earlier_run_is_repeated_unless_models_are_named(mock: str) -> None:
-    earlier = {"asked": {mock: True, "models": "a"}}
-    again = BenchmarkOverrides().with_defaults(earlier)
-    assert (getattr(again, mock), again.models) == (True, "a")
-    named = BenchmarkOverrides(models="b").with_defaults(earlier)
-    assert (getattr(named, mock), named.models) == (False, "b")
-    now = BenchmarkOverrides(**{mock: True}).with_defaults({"asked": {"models": "a"}})
-    assert (getattr(now, mock), now.models) == (True, "")
-    assert BenchmarkOverrides().with_defaults({}) == BenchmarkOverrides()
-
-
-def test_what_a_resume_needs_is_stored() -> None:
-    assert BenchmarkOverrides().options() == {
-        "agent": "",
-        "timeout": None,
-        "budget": None,
-        "record": None,
-        "replay": None,
-        "oracle": False,
-        "noop": False,
-    }
-    full = BenchmarkOverrides(
-        agent=["a", "b=c"],
-        timeout=9.0,
-        budget=2.0,
-        record=Path("/r"),
-        noop=True,
-        task_network=True,
-        stop_when="by=model",
-        check="make",
-        repo="/repo",
-        start="/start",
-    )
-    assert full.options() == {
-        "agent": ["a", "b=c"],
-        "timeout": 9.0,
-        "budget": 2.0,
-        "record": "/r",
-        "replay": None,
-        "oracle": False,
-        "noop": True,
-        "taskNetwork": True,
-        "stopWhen": "by=model",
-        "check": "make",
-        "repo": "/repo",
-        "start": "/start",
-    }
-
-
 @pytest.mark.parametrize(
     ("options", "is_asked"),
     [
@@ -393,3 +286,40 @@ async def test_a_folder_that_cannot_be_written_is_named(ctx: Any, tmp_path: Path
     done = await lifecycle.start(JOB, plan, ctx, run_id="other")
     assert (tmp_path / "out" / "noop_result.json").is_file()
     assert "noop" in JOB.analysis(done.run_id, ctx)
+
+
+def test_a_resumed_benchmark_has_the_options_of_the_run_where_nothing_else_is_named(tmp_path: Path) -> None:
+    first = BenchmarkOverrides(
+        agent=["a", "b=c"],
+        timeout=9.0,
+        budget=2.0,
+        record=Path("/r"),
+        task_network=True,
+        stop_when="by=model",
+        check="make",
+        repo="/repo",
+        start="/start",
+    )
+    config = tmp_path / "models.yaml"
+    config.write_text("")
+    stored = {"asked": {**first.options(), "models": "a", "runs": 3}, "modelsConfig": str(config)}
+
+    assert BenchmarkOverrides().with_defaults(stored) == replace(
+        first, models="a", runs=3, models_config=config
+    )
+    assert BenchmarkOverrides().with_defaults({"modelsConfig": "/lost.yaml"}) == BenchmarkOverrides()
+    named = {"agent": ["x"], "timeout": 1.0, "budget": 0.0, "replay": Path("/p"), "stop_when": "by=task"}
+    named |= {"check": "ls", "repo": "/own", "start": "/mine", "models": "b", "runs": 1}
+    own = BenchmarkOverrides(**named, task_network=True, models_config=Path("/other"))
+    assert own.with_defaults(stored) == own
+
+
+@pytest.mark.parametrize("mock", ["oracle", "noop"])
+def test_a_mock_of_an_earlier_run_is_repeated_unless_models_are_named(mock: str) -> None:
+    earlier = {"asked": {**BenchmarkOverrides(**{mock: True}).options(), "models": "a"}}
+    again = BenchmarkOverrides().with_defaults(earlier)
+    assert (getattr(again, mock), again.models) == (True, "a")
+    named = BenchmarkOverrides(models="b").with_defaults(earlier)
+    assert (getattr(named, mock), named.models) == (False, "b")
+    now = BenchmarkOverrides(**{mock: True}).with_defaults({"asked": {"models": "a"}})
+    assert (getattr(now, mock), now.models) == (True, "")

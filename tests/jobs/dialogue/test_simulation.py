@@ -1,7 +1,6 @@
 """A simulation is every client × every therapist, each so often; what is wrong is said before it starts."""
 
 import json
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -53,17 +52,6 @@ def test_nothing_said_means_the_documented_defaults() -> None:
         "seed": None,
     }
     assert [each.name for each in read().combinations] == ["patientPsi_CBT"]
-
-
-def test_the_documented_config_comes_to_sixty_dialogues() -> None:
-    simulation = read(DOCUMENTED)
-
-    items = list(simulation.items("out"))
-    assert simulation.item_count == len(items) == 60
-    assert len({item.id for item in items}) == 60
-    assert {item.model for item in items} == {"openai/gpt-4o"}
-    assert {item.details["client"]["parameters"]["temperature"] for item in items} == {0.7}
-    assert items[0].settings["file"] == "patientPsi_CBT_run0.json"
 
 
 def test_flags_win_over_the_file() -> None:
@@ -243,19 +231,6 @@ def test_evaluators_do_not_make_a_dialogue_another_one() -> None:
 @pytest.mark.parametrize("name", ["budget_limit", "cost_per_run_limit"])
 def test_a_limit_that_cannot_be_enforced_is_refused(name: str) -> None:
     assert f"`{name}` of the command line should be a finite number" in refused(**{name: float("inf")})
-
-
-def test_profiles_that_are_named_are_crossed_with_the_repeats() -> None:
-    """Each profile has every repeat; before, profile and repeat changed together."""
-    simulation = read("clients: [{role: patientPsi, profile: all}]\ntherapists: [CBT, MI]\nnum_runs: 2\n")
-
-    items = list(simulation.items(""))
-
-    assert simulation.item_count == len(items) == 2 * 3 * 2
-    cells = [(item.factors["therapist"], item.factors["profile"], item.settings["repeat"]) for item in items]
-    assert set(cells) == set(product(("CBT", "MI"), ("jonah", "marta", "wei"), (0, 1)))
-    assert len({item.id for item in items}) == len({item.settings["file"] for item in items}) == 12
-    assert items[0].settings["file"] == "patientPsi_CBT_run0.json"
 
 
 def test_both_sides_profiles_are_crossed_with_each_other() -> None:

@@ -10,9 +10,7 @@ from proctor.jobs.evaluation.ground_truth import read_dataset
 from proctor.jobs.evaluation.prepare import pending_request
 from proctor.jobs.evaluation.request import (
     EvaluationRequest,
-    FileSessions,
     LogGroupSessions,
-    OwnSessions,
     moment_of,
     read_evaluation,
 )
@@ -75,17 +73,6 @@ def test_an_online_configuration_stands_for_the_log_groups_it_watches():
     )
 
     assert request.sessions == LogGroupSessions(names=("/calc",), services=("Calc",))
-
-
-@pytest.mark.parametrize(
-    ("source", "kind"),
-    [
-        ({"store": {"runIds": ["a"], "models": ["m"]}}, OwnSessions),
-        ({"files": {"paths": ["x"]}}, FileSessions),
-    ],
-)
-def test_sessions_may_also_come_from_this_store_or_from_files(source, kind):
-    assert isinstance(EvaluationRequest.from_document(START | {"dataSourceConfig": source}).sessions, kind)
 
 
 @pytest.mark.parametrize(
