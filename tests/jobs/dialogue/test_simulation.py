@@ -122,6 +122,10 @@ def test_each_side_may_have_a_model_of_its_own_and_several_are_crossed() -> None
     assert item.factors["client_model"] == "openai/a"
     assert item.model == "anthropic/c + openai/a"
     assert simulation.models == ["openai/a", "anthropic/c", "openai/b"]
+    two = read("therapist_model: [a/x, b/y]\nmodel_name: [c, d]\nnum_runs: 1\n")
+    assert [each.name for each in two.combinations] == [
+        f"patientPsi_CBT_{model}_{therapist}" for model in "cd" for therapist in "xy"
+    ]
 
 
 @pytest.mark.parametrize(
