@@ -435,6 +435,17 @@ def test_errors_count_as_failures_also_where_no_task_is_in_both_runs(store):
     assert contrast.with_errors.value == pytest.approx(-0.25)
 
 
+def test_a_metric_that_only_one_side_has_is_not_compared(store):
+    fill(store, "before", run_of("a", [S] * 8, tones=[0.5] * 8))
+    fill(store, "after", run_of("b", [S] * 8))
+
+    for names in (["before", "after"], ["after", "before"]):
+        contrast = first_contrast(groups_of_runs(store.read, names, NOW), "score:tone")
+        assert (contrast.difference, contrast.remarks) == (None, ("one of them has no value",))
+        sides = {contrast.baseline: contrast.baseline_mean, contrast.candidate: contrast.candidate_mean}
+        assert {name: side.items for name, side in sides.items()} == {"before": 8, "after": 0}
+
+
 def test_tasks_of_one_name_and_different_content_are_not_paired(store):
     fill(store, "before", run_of("a", [S, F, S, F]))
     fill(store, "after", run_of("b", [S, F, F, F]), expect={0: "y", 1: "y"})

@@ -228,6 +228,11 @@ MANY = [1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0]
         (lambda: bill([], level=0.9), "No values."),
         (lambda: bill(MANY, level=0.9), "Provided that"),
         (lambda: per_success([], [], level=0.9), "No values."),
+        (
+            lambda: per_success([1.0, math.inf], [math.inf] * 2, level=0.9),
+            "1 of 2 values is NaN or infinite.",
+        ),
+        (lambda: per_success([1.0, 2.0, 3.0], [1, 1, math.nan], level=0.9), "1 of 3 values is NaN"),
         (lambda: per_success([-1.0, *MANY], [1] * 8, level=0.9), "Negative values"),
         (lambda: per_success(MANY, [-1] * 7, level=0.9), "Negative values"),
         (

@@ -249,6 +249,18 @@ def test_pairs_of_true_and_false_have_a_difference_in_bounds_and_mcnemar_beside_
     assert "McNemar p = 0.004" in factor["statement"]
 
 
+def test_shares_have_no_mcnemar_beside_their_difference():
+    study = small_study(*((1 + place % 2, value) for place, value in enumerate([0.5, 1.0, 0.25, 0.75])))
+    for values, has_test in (([0.5, 1.0, 0.25, 0.75], False), ([0.0, 1.0, 1.0, 1.0], True)):
+        runs = [
+            replace(run, seed=place // 2, metrics={"x": value})
+            for place, (run, value) in enumerate(zip(study.runs, values, strict=True))
+        ]
+        scaled = replace(study, runs=tuple(runs), scales={"x": (0.0, 1.0)})
+        (contrast,) = (one for one in level_contrasts(scaled, ["x"]) if one.metric)
+        assert (contrast.mcnemar is not None) is has_test
+
+
 def test_a_metric_that_was_never_extracted_is_missing_in_all_runs(tmp_path):
     analyzer = two_models(tmp_path, n=3)
     for run in (tmp_path / "runs").iterdir():

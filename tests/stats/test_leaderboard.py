@@ -200,6 +200,7 @@ def test_a_benchmark_is_read_from_the_store(tmp_path: Path) -> None:
     assert (first.is_after_cutoff, runs[4].is_after_cutoff) == (True, None)
     assert first.criteria[-1] == TaskCriterion(name="make test", passed=None)
     assert runs[1].criteria[-1] == TaskCriterion(name="make test", passed=True)
+    assert not runs[1].is_unchecked
     assert first.session_id and first.finished_at and not first.is_stand_in
     assert first.wall_seconds is not None and first.wall_seconds > 0
     assert (whole.batch_id, whole.status, whole.scope) == ("bench", "completed", LIKE)

@@ -928,6 +928,11 @@ OF_RUNS: dict[str, Callable[[StoreReader], object]] = {
         for model in leaderboard.models_of(BENCHMARK)
     ],
     "rankings of models": lambda _: leaderboard.rankings_of(leaderboard.models_of(BENCHMARK)),
+    "rankings of models with runs that cost nothing": lambda _: leaderboard.rankings_of(
+        leaderboard.models_of(
+            [replace(one, cost_usd=None) if place % 5 == 2 else one for place, one in enumerate(BENCHMARK)]
+        )
+    ),
     "study": lambda _: of_study(),
     "failures of a study": lambda _: experiment.failure_clusters(
         replace(

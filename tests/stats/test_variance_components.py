@@ -240,6 +240,39 @@ def test_data_without_variance_give_words(table, words):
     assert result.mean.low is None and result.mean.note
 
 
+@pytest.mark.parametrize(
+    ("factors", "is_balanced"),
+    [
+        ({"a": "aabb", "b": "xyxy"}, True),
+        ({"a": "aabb", "b": "xyxx"}, False),
+        ({"a": "aabbb", "b": "xyxyy"}, False),
+        ({"a": "aaaabbbb", "fine": "12123434"}, True),
+        ({"a": "aaaabbbb", "fine": "12113444"}, False),
+        ({"a": "aaabbbbb", "fine": "11122233"}, False),
+        # Two factors that one third refines, and neither the other; then a chain.
+        ({"a": "aaaabbbb", "b": "xxyyxxyy", "fine": "11223344"}, False),
+        ({"a": "aaaaaaaabbbbbbbb", "fine": "1122334455667788", "finest": "abcdefghijklmnop"}, True),
+        # With a fixed factor: one random level, levels that refine the fixed ones, and levels that these share.
+        ({"fixed": "ppqq", "a": "xyxy"}, True),
+        ({"fixed": "ppqq", "a": "xyxx"}, False),
+        ({"fixed": "ppqq", "a": "xxxx"}, True),
+        ({"fixed": "ppppqqqq", "a": "wwxxyyzz"}, True),
+        ({"fixed": "ppqqrrss", "a": "xxxxyyyy"}, False),
+    ],
+)
+def test_designs_in_which_all_combinations_occur_equally_often_have_mean_squares(factors, is_balanced):
+    table = {name: list(levels) * 2 for name, levels in factors.items()}
+    table["y"] = [place * place * 7 % 11 + place / 10 for place in range(len(table["a"]))]
+    random = [name for name in factors if name != "fixed"]
+    if "fixed" in factors:
+        result = mixed_model(table, "y", fixed="fixed", random=random, draws=50)
+    else:
+        result = components(table, random, "y", draws=50)
+
+    methods = {each.source: each.variance.method for each in result.components}
+    assert methods["repeat"].startswith("mean squares" if is_balanced else "REML")
+
+
 def test_an_incomplete_design_that_is_too_large_is_refused_with_a_remedy():
     for size, is_refused in ((1500, False), (1501, True)):
         teams = [f"team {min(place, 1400) % 3}" for place in range(size)]
