@@ -90,6 +90,7 @@ async def test_the_side_that_opens_is_reminded_when_few_turns_are_left() -> None
         (["I see!"], ["i see", "I see."], {}, (3, "loop", "moderator")),
         (["I see!"], ["I see."], {"loop_turns": 0}, (9, "max_turns", "moderator")),
         (["yes", "no"] * 9, ["why", "how"] * 9, {}, (6, "loop", "moderator")),
+        (["a", "b", "c"] * 9, ["x", "y", "z"] * 9, {"max_turns": 12}, (12, "max_turns", "moderator")),
         (numbered("answer"), ["Go on."], {}, (9, "max_turns", "moderator")),
         (numbered("answer"), numbered("question"), {"opens": "client"}, (9, "max_turns", "moderator")),
     ],

@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from aiohttp import web
+from http_servers import answering
 
 from proctor.dialogue.steps import best_passage
 from proctor.dialogue.tools import WorldError
@@ -49,3 +51,29 @@ async def test_too_few_embeddings_and_empty_ones_are_refused() -> None:
 async def test_a_server_that_answers_with_an_error_is_quoted() -> None:
     with pytest.raises(WorldError, match=r"answered 503: "):
         await best(ServerReply(status=503, body={"error": "busy"}))
+
+
+@pytest.mark.parametrize(
+    ("results", "name"),
+    [
+        ([{"index": 0, "relevance_score": 0.1}, {"index": 2, "relevance_score": 0.9}, {"index": 1}], "food"),
+        ([{"index": 3, "relevance_score": 0.9}], None),
+        ([{"index": -1, "relevance_score": 0.9}], None),
+        ([], None),
+    ],
+)
+async def test_a_server_that_scores_passages_names_the_best(results: list[object], name: str | None) -> None:
+    requests = list[Any]()
+
+    async def rank(request: web.Request) -> web.Response:
+        requests.append(await request.json())
+        return web.json_response({"results": results})
+
+    async with answering(rank) as url:
+        if name:
+            assert await best_passage(f"{url}/rerank", "m", "tired", PASSAGES) == name
+        else:
+            with pytest.raises(WorldError, match="returned no result"):
+                await best_passage(f"{url}/rerank", "m", "tired", PASSAGES)
+    texts = ["sleep: night", "work: office", "food: lunch"]
+    assert requests == [{"model": "m", "query": "tired", "documents": texts, "top_n": 1}]

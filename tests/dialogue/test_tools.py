@@ -134,12 +134,15 @@ async def test_a_function_that_breaks_is_the_worlds_fault_and_changes_nothing(tm
         tmp_path,
         {"name": "crash", "python": "shop.py:crash"},
         {"name": "leave", "python": "shop.py:leave"},
+        {"name": "refund", "python": "shop.py:refund", "parameters": {"order_id": "string"}},
     )
 
     with pytest.raises(WorldError, match="raised RuntimeError: out of paper"):
         await bench.call("crash")
     with pytest.raises(WorldError, match="raised SystemExit: 0"):
         await bench.call("leave")
+    # What it refuses by a ValueError is the caller's mistake.
+    assert await bench.call("refund", order_id="W9") == "Error: no W9"
     assert bench.world.state == STATE
     assert bench.calls[0].success is False
 

@@ -329,7 +329,7 @@ def test_each_shipped_task_is_passed_by_its_solution_and_failed_by_its_untouched
     done = desk.bench("--oracle", "--noop", "--parallel", "2", "--json", task="benchmark/tasks/")
 
     report = json.loads(done.stdout)["comparison"]
-    assert len(report["tasks"]) == 8 and report["task"] == "tasks"
+    assert len(report["tasks"]) == 8 and report["task"] == "8 tasks"
     ends = {(row["model"], row["task"]): (row["status"], row["reason"]) for row in report["results"]}
     assert {task for _, task in ends} == set(report["tasks"])
     assert {end for (model, _), end in ends.items() if model == "oracle"} == {("success", "completed")}

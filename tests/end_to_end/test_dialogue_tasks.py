@@ -182,8 +182,8 @@ async def test_a_side_that_only_calls_tools_is_to_blame(talking_desk: Path, monk
     results, requests = await simulate(monkeypatch, endless)
 
     assert (results[0]["status"], results[0]["caused_by"]) == ("fail", "role_under_test")
-    assert "called tools in 16 successive answers" in results[0]["error"]
-    assert len(requests) == 1 + 16
+    assert "called tools in 30 successive answers" in results[0]["error"]
+    assert len(requests) == 1 + 30
 
 
 async def test_a_judge_attributes_what_the_rules_cannot(talking_desk: Path, monkeypatch) -> None:

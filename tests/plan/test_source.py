@@ -316,6 +316,7 @@ def test_what_the_parser_gives_no_position_for_is_refused_at_the_beginning():
         ("a: [x, y]\nb: z", 5),
         ("a: [x, y]\nb: &q z", 5),
         ("a: &q [x, y]\nb: *q", 7),
+        ("a: &q z\nb: *q", 3),
         ("a: {&k b: x}\nc: *k", 4),
     ],
 )

@@ -315,6 +315,10 @@ def test_the_models_and_people_of_a_scenario() -> None:
         ({"metrics": {"a": {"range": [2, 1]}}}, "two numbers, the smallest"),
         ({"metrics": {"a": {"range": [1]}}}, "two numbers, the smallest"),
         ({"turns": 0}, "greater than or equal to 1"),
+        *(
+            ({"rooms": {"hall": {"members": ["port", "ferry"], "turn_range": turns}}}, "should be two turns")
+            for turns in ([3, 1], [0, 1], [1, 2, 3])
+        ),
     ],
 )
 def test_a_value_that_a_scenario_cannot_have_is_described(changes: dict[str, Any], message: str) -> None:
