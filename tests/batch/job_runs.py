@@ -6,7 +6,7 @@ import sqlite3
 import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, closing
+from contextlib import AbstractContextManager, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -32,22 +32,6 @@ MERGED_EDITS = """
           - {repo: ./shop, prompt: two, command: "echo 2 > two.txt"}
           - {repo: ./shop, prompt: three, command: "echo 3 > three.txt"}
         """
-
-
-class Stopping(lifecycle.Observer):
-    """Interrupts a run once its third item has finished."""
-
-    def __init__(self) -> None:
-        self._finished = 0
-
-    def watch(self, run_id: str, control: Any) -> AbstractAsyncContextManager[object]:
-        self._control = control
-        return super().watch(run_id, control)
-
-    def item_finished(self, item: Any) -> None:
-        self._finished += 1
-        if self._finished == 3:
-            self._control.interrupt()
 
 
 class StoppingWhen(lifecycle.Observer):

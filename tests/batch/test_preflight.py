@@ -8,9 +8,7 @@ from proctor.batch.preflight import (
     PreflightContext,
     check_agent,
     check_agents_model,
-    check_evaluators,
     check_model,
-    check_sandbox,
     has_own_models,
     missing_program,
     program_of,
@@ -72,26 +70,6 @@ def test_an_agent_must_exist_and_be_installed_and_mocks_are_remarked_on():
     assert remarks == {"`mock` is a mock agent; its results say nothing about real agents"}
     assert list(check_agents_model("none", "m", {}, context())) == []
     assert has_own_models("none", {}, context())
-
-
-def test_a_sandbox_that_does_not_work_is_missing():
-    class Sandbox:
-        def summary(self, own, usual):
-            if own == "bad":
-                raise UsageError("no bwrap\nInstall it.")
-            return f"confined {usual}"
-
-        def evaluator_summary(self):
-            return "evaluators confined"
-
-    remarks = set()
-    assert list(check_sandbox("bad", "none", {}, context(sandbox=Sandbox()), remarks)) == [
-        ("no bwrap", "Install it.")
-    ]
-    assert list(check_sandbox(None, "none", {}, context(sandbox=Sandbox()), remarks)) == []
-    assert remarks == {"confined None"}
-    assert list(check_evaluators([SimpleNamespace()], remarks)) == []
-    assert remarks == {"confined None"}
 
 
 @pytest.mark.parametrize(

@@ -353,7 +353,7 @@ class _InstantWorker:
 
 
 async def test_items_that_arrive_as_the_last_attempt_ends_are_started():
-    """Its task has ended, and has not been taken off the list: there seems to be no room."""
+    """Its task has ended, and has not been taken off the list: no run can be made to hit this moment."""
     process = worker_process._ProcessWorker(None, SimpleNamespace(concurrency=1))
     process._worker = worker = _InstantWorker()
     process._waiting.append("first")

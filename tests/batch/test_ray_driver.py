@@ -20,7 +20,7 @@ import proctor
 from proctor import __version__
 from proctor.batch.engines import LocalEngine
 from proctor.batch.engines import ray as ray_module
-from proctor.batch.engines.ray import ActorChannel, Node, RayEngine, alive_nodes
+from proctor.batch.engines.ray import Node, RayEngine, alive_nodes
 from proctor.batch.engines.ray_node import NodeActor
 from proctor.errors import UsageError
 from proctor.jobs.evaluation.job import JOB as EVALUATION
@@ -286,27 +286,6 @@ def test_an_address_is_tried_before_ray_waits_for_it(cluster):
         engine(address=address).connect()
     engine(address="ray://nowhere:1").connect()
     assert len(cluster.calls) == 2
-
-
-async def test_nothing_is_sent_twice_at_a_time_and_nothing_after_the_end(cluster):
-    delivered, gate = list[bytes](), asyncio.Event()
-
-    class Slow:
-        class deliver:  # noqa: N801
-            @staticmethod
-            async def remote(frames: bytes) -> None:
-                delivered.append(frames)
-                await gate.wait()
-
-    channel = ActorChannel(Slow(), RayError)
-    for message in ("one", "two", "three"):
-        channel.send(message)
-        await asyncio.sleep(0)
-    assert len(delivered) == 1, "one call at a time"
-    channel.close()
-    gate.set()
-    await asyncio.sleep(0.01)
-    assert len(delivered) == 1 and await channel.receive() is None
 
 
 async def test_the_folders_of_dead_actors_are_found_by_the_next_of_their_run(cluster, tmp_path):

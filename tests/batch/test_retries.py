@@ -5,10 +5,9 @@ import random
 import pytest
 from stand_ins import call, doing
 
-from proctor.context import NOT_RETRIED, ItemRetryPolicy
+from proctor.context import ItemRetryPolicy
 from proctor.errors import AgentError, ModelError, RateLimited, TimeLimit, WorkspaceError
 from proctor.item import Item
-from proctor.runner import Outcome
 from proctor.store import ItemFilter
 from proctor.testing import eventually_async
 
@@ -75,15 +74,6 @@ async def test_what_is_tried_again_is_what_the_plan_says(workshop, retry_on, err
     assert len(workshop.rows("sessions")) == attempts
 
 
-async def test_work_that_did_not_pass_is_not_thrown_again_unless_asked_for(workshop):
-    async def no(item, services):
-        return Outcome(status="fail", reason="checks_failed", error="wrong")
-
-    await workshop.run(plan("retries: 2"), find_runner=doing(no))
-
-    assert len(workshop.rows("sessions")) == 1
-
-
 async def test_other_items_are_carried_out_while_one_waits_for_its_next_try(workshop):
     order = []
 
@@ -137,15 +127,6 @@ def test_the_delay_doubles_has_a_top_and_is_spread():
     for tries, longest in ((1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (60, 10)):
         found = delays(tries)
         assert longest / 2 <= min(found) < max(found) <= longest
-
-
-@pytest.mark.parametrize("reason", sorted(NOT_RETRIED))
-def test_hopeless_reasons_are_not_tried_again(reason):
-    delay = ItemRetryPolicy().delay(
-        status="error", reason=reason, tries=1, retries=9, retry_on=("error",), rng=random.Random(0)
-    )
-
-    assert delay is None
 
 
 async def test_tries_that_were_cut_off_do_not_count_against_the_retries(workshop):

@@ -15,15 +15,11 @@ from job_runs import (
     DIALOGUES,
     EXPERIMENT,
     JUDGE,
-    MERGED_EDITS,
     TALKING,
     WORLD,
     Runs,
-    Stopping,
     StoppingAfterTurns,
     add_scenario,
-    check_prompts,
-    check_retries,
     files_of,
 )
 
@@ -178,36 +174,6 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
     return Runs(tmp_path, lambda: PicklingEngine(tmp_path / "worker-home"))
 
 
-async def test_prompts_have_the_same_outcome_wherever_they_run(runs):
-    far = await check_prompts(runs, successes=30)
-
-    assert all(text for text in far["texts"])
-    assert {"next_chunk", "write", "share_limits"} <= runs.far.messages
-
-
-async def test_failed_attempts_are_retried_wherever_they_run(runs):
-    await check_retries(runs)
-
-
-async def test_a_budget_holds_for_workers_that_draw_from_afar(runs):
-    (runs.folder / "dear.yaml").write_text(
-        "{latency_seconds: 0.002, rules: [{reply: ok, usage: {input_tokens: 1, output_tokens: 1}}]}"
-    )
-    local, far = await runs.both("""
-        budget: 0.1
-        concurrency: 1
-        prices: {scripted/dear: {input: 0, output: 10000}}
-        defaults: {settings: {max_tokens: 1}}
-        matrix: [{prompt: hello, model: scripted/dear, runs: 20}]
-    """)
-
-    assert local == far
-    assert (far["end"].status, far["end"].reason) == ("halted", "budget")
-    assert far["money"] == (0, 0.1)
-    assert [item["status"] for item in far["items"]] == ["success"] * 10 + ["queued"] * 10
-    assert "draw" in runs.far.messages
-
-
 async def test_a_coding_session_works_in_the_home_of_its_worker_and_publishes_its_branch(runs):
     make_git_repository(runs.folder / "shop", {"shop.py": "total = 1 - 1\n"})
     local, far = await runs.both("""
@@ -230,29 +196,6 @@ async def test_a_coding_session_works_in_the_home_of_its_worker_and_publishes_it
     assert len(list((runs.folder / "home" / "worktrees").iterdir())) == 3
 
 
-async def test_workers_are_stopped_from_afar_and_the_run_resumes(runs):
-    slow = runs.folder / "slow.yaml"
-    slow.write_text("{latency_seconds: 3600, rules: [{reply: ok}]}")
-    text = """
-        concurrency: 2
-        matrix:
-          - {prompt: hello, model: scripted/slow}
-          - {prompt: hello, model: scripted/echo, runs: 50}
-    """
-
-    stopped = await runs.run(text, runs.far, "far", observer=Stopping())
-
-    assert stopped["end"].status == "interrupted"
-    assert {item["status"] for item in stopped["items"]} == {"success", "queued"}
-    assert stopped["items"][0]["reason"] == "interrupted"
-
-    slow.write_text("{rules: [{reply: ok}]}")
-    resumed = await runs.resume("far", PicklingEngine(runs.folder / "worker-home"))
-
-    assert resumed["end"].status == "completed"
-    assert {item["status"] for item in resumed["items"]} == {"success"}
-
-
 @pytest.fixture
 def dialogues(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> Runs:
     # A plan without a file finds its models here when it is resumed.
@@ -260,17 +203,6 @@ def dialogues(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> Runs:
     runs.job = DIALOGUE
     (runs.folder / "talking.yaml").write_text(TALKING)
     return runs
-
-
-async def test_dialogues_have_the_same_outcome_wherever_they_run(dialogues):
-    local, far = await dialogues.both(DIALOGUES)
-
-    assert local == far
-    assert [item["status"] for item in far["items"]] == ["success"] * 4
-    assert all(len(texts) > 16 for texts in far["texts"])
-    assert "resource" in dialogues.far.messages
-    assert not (dialogues.folder / "home" / "dialogue-roles").exists()
-    assert not (dialogues.folder / "worker-home").exists()
 
 
 async def test_an_interrupted_dialogue_resumes_after_its_last_turn_on_another_worker(dialogues):
@@ -398,22 +330,6 @@ async def test_an_evaluator_that_only_the_driver_has_evaluates_wherever_it_runs(
     assert [item["status"] for item in far["items"]] == ["success"] * 3
     assert [row[0::2] for row in far["scores"]] == [("polite", 1.0)] * 3
     assert "load_session" in runs.far.messages
-
-
-async def test_sessions_are_merged_by_the_driver_wherever_they_ran(runs):
-    repository = make_git_repository(runs.folder / "shop", {"shop.py": "total = 1 - 1\n"})
-    far = await runs.run(
-        MERGED_EDITS,
-        runs.far,
-        "far",
-    )
-
-    assert [item["reason"] for item in far["items"]] == ["completed"] * 3
-    assert {"one.txt", "two.txt", "three.txt"} <= {path.name for path in repository.iterdir()}
-    assert "merge" in runs.far.messages
-    (merged,) = (runs.folder / "home" / "repos").glob("*.merged")
-    assert len(merged.read_text().split()) == 3
-    assert not list((runs.folder / "worker-home").rglob("*.merge*"))
 
 
 async def test_coding_sessions_work_on_a_copy_where_the_disk_is_not_shared(runs):

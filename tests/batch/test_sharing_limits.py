@@ -1,10 +1,21 @@
 """Processes on one store tell each other what providers have told them."""
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
-from proctor.batch.rate_limit_sync import adopt_limits, apply_shares, pool_row, pool_state, share_limits
+import pytest
+from work_items import NOW, pool
+
+from proctor.batch.rate_limit_sync import (
+    adopt_limits,
+    apply_shares,
+    limit_and_share,
+    pool_row,
+    pool_state,
+    share_limits,
+)
 from proctor.models.rate_limits import PoolState, RatePools
+from proctor.store import timestamp
 from proctor.store.ledger import exchange
 from proctor.testing import eventually_async
 
@@ -156,3 +167,35 @@ async def test_the_limits_of_a_run_are_those_of_all_its_workers_together(store):
     (pool,) = store.read.pools("run")
 
     assert (pool["limit"], pool["inUse"], pool["calls"], pool["waiting"]) == (10, 7, 7, 0)
+
+
+@pytest.mark.parametrize(
+    ("mine", "rest", "limit", "share"),
+    [
+        (pool(), [], 8, 1.0),
+        (pool(in_use=1), [pool()], 8, 2 / 3),
+        (pool(waiting=2), [pool(in_use=1, waiting=1), pool()], 8, 3 / 7),
+        (pool(), [pool(in_use=7)], 8, 1 / 9),
+        (pool(waiting=9), [pool(in_use=7)], 8, 1 / 8),
+        (pool(waiting=9), [pool(in_use=9)], 8, 0.0),
+        (pool(), [pool(limit=4, ago=1)], 4, 0.5),
+        (pool(ago=1), [pool(limit=4, ago=2)], 8, 0.5),
+    ],
+)
+def test_a_limit_is_shared_by_demand_and_what_is_in_use_is_not_given_twice(mine, rest, limit, share):
+    assert limit_and_share(8.0, mine, rest) == (limit, pytest.approx(share))
+
+
+def test_the_row_of_a_pool_is_read_as_it_was_written():
+    state = pool(in_use=1, waiting=2, limit=8.0, ago=4.0, held=5.0, holder="me")
+    row = pool_row(state, "run", NOW) | {"owner": "me"}
+    assert (row["heldUntil"], row["cutAt"]) == (
+        timestamp(NOW + timedelta(seconds=5)),
+        timestamp(NOW - timedelta(seconds=4)),
+    )
+    assert pool_state(row, NOW) == state
+    later = pool_state(row, NOW + timedelta(seconds=7))
+    assert (later.held_seconds, later.cut_seconds_ago) == (0.0, 11.0)
+    free = pool_row(pool(), "run", NOW) | {"owner": ""}
+    assert (free["heldUntil"], free["cutAt"], free["runId"]) == (None, None, "run")
+    assert (pool_state(free, NOW).held_seconds, pool_state(free, NOW).cut_seconds_ago) == (0.0, None)

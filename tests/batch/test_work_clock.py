@@ -1,12 +1,10 @@
 """Work time of an attempt: pauses, phases, limits and their timers."""
 
 import asyncio
-from types import SimpleNamespace
 
 import pytest
 
-from proctor.batch import attempt
-from proctor.batch.attempt import SharedTimers, WorkClock
+from proctor.batch.attempt import WorkClock
 from proctor.errors import TimeLimit
 
 
@@ -60,34 +58,3 @@ async def test_somebody_elses_cancellation_or_error_is_no_time_limit():
         await cancelled
     with pytest.raises(ValueError, match="own"):
         await limited(0.01, ValueError("own"))
-
-
-def test_long_limits_share_a_timer_for_each_quarter_of_a_second(monkeypatch):
-    timers, started, expired = SharedTimers(), [], []
-
-    class Limit:
-        def __init__(self, when):
-            self.when, self.timer = when, None
-
-        def expire(self):
-            expired.append(self.when)
-
-    class Loop:
-        time = staticmethod(lambda: 100.0)
-
-        @staticmethod
-        def call_at(when, call, *arguments):
-            started.append((when, call, arguments))
-            return "timer"
-
-    monkeypatch.setattr(attempt, "asyncio", SimpleNamespace(get_running_loop=Loop))
-    limits = [Limit(when) for when in (119.9, 120.0, 120.1, 120.25, 120.2)]
-    for limit in limits:
-        timers.start(limit)
-    assert [when for when, _, _ in started] == [119.9, 120.25, 120.5]
-    assert limits[0].timer == "timer" and limits[1].timer is limits[2].timer is limits[4].timer
-    limits[1].timer.discard(limits[1])
-    for _, call, arguments in started[1:]:
-        call(*arguments)
-    assert sorted(expired) == [120.1, 120.2, 120.25]
-    assert timers._due == {}

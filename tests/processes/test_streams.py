@@ -2,17 +2,13 @@
 
 import asyncio
 import os
-import socket
-import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from proctor.processes import Launch, warden
+from proctor.processes import Launch
 from proctor.processes import program as programs
-from proctor.processes.program import Program
-from proctor.processes.streams import HELD_BYTES, LINE_LIMIT, ClippedStreamReader, LineSplitter, StreamReader
+from proctor.processes.streams import LINE_LIMIT, ClippedStreamReader, LineSplitter
 
 
 def launch(command=("tool", "x"), **more):
@@ -25,38 +21,6 @@ def launch(command=("tool", "x"), **more):
         "together": False,
     }
     return Launch(command=command, **{**usual, **more})
-
-
-class Warden:
-    """A supervisor that says these lines and exits with this code."""
-
-    stdout = stderr = None
-
-    def __init__(self, *lines, code=0):
-        self.link, self.far = socket.socketpair()
-        self.link.setblocking(False)
-        self.far.sendall("".join(f"{line}\n" for line in lines).encode())
-        self.far.shutdown(socket.SHUT_WR)
-        self.returncode = code
-
-    def wait(self):
-        return self.returncode
-
-
-# --- Starting the supervisor ---
-
-
-@pytest.fixture
-def started(monkeypatch):
-    """The options of the process that would have been started, with its standard input."""
-    calls = []
-
-    def popen(command, **options):
-        content = options["stdin"].read()
-        calls.append(SimpleNamespace(command=command, content=content, **options))
-
-    monkeypatch.setattr(subprocess, "Popen", popen)
-    return calls
 
 
 def test_where_a_program_is_found(tmp_path):
@@ -77,9 +41,6 @@ def test_where_a_program_is_found(tmp_path):
     assert launch("a b").arguments == ["/bin/sh", "-c", "a b"]
 
 
-# --- Running to the end ---
-
-
 async def test_work_is_waited_for_so_long():
     done = []
 
@@ -92,60 +53,7 @@ async def test_work_is_waited_for_so_long():
     assert done == [0]
 
 
-# --- Ending by a marker ---
-
-
-def test_marked_processes_and_their_descendants_are_ended_except_those_this_one_comes_from(monkeypatch):
-    born = {5: b"1", 6: b"1", 7: b"1", 8: b"1"}
-    marked = [[5, 8, os.getpid()], [], []]
-    rounds = []
-
-    def end_all(find, grace, wait):
-        rounds.append((find(), grace))
-        born[6] = b"2"
-        rounds.append((find(), grace))
-
-    monkeypatch.setattr(warden, "ancestors_of", lambda pid: {8} if pid == os.getpid() else set())
-    monkeypatch.setattr(warden, "marked_with", lambda marker: marked.pop(0))
-    monkeypatch.setattr(warden, "descendants_of", lambda pid: {5: [6, 7, 8], 6: [7]}.get(pid, []))
-    monkeypatch.setattr(warden, "birth_of", lambda pid: born[pid])
-    monkeypatch.setattr(warden, "is_alive", lambda pid: pid != 5 or len(rounds) == 0)
-    monkeypatch.setattr(warden, "name_of", lambda pid: {5: "b", 6: "a", 7: "c"}[pid])
-    monkeypatch.setattr(warden, "end_all", end_all)
-    assert programs.end_marked("M=1", 2) == ["a", "b", "c"]
-    # Later, without the marker: what is known by its id and its start, and lives.
-    assert rounds == [([5, 6, 7], 2.5), ([7], 2.5)]
-
-
 # --- Streams ---
-
-
-class Recorded(StreamReader):
-    """A reader that says when it stops and goes on reading."""
-
-    def __init__(self):
-        super().__init__()
-        self.calls = []
-
-    def _pause(self):
-        self.calls.append("pause")
-
-    def _resume(self):
-        self.calls.append("resume")
-
-
-async def test_a_program_waits_while_more_than_a_megabyte_is_not_read():
-    reader = Recorded()
-    assert HELD_BYTES == 1 << 20
-    reader._receive(b"x" * HELD_BYTES)
-    assert reader.calls == []
-    reader._receive(b"y")
-    reader._receive(b"z")
-    assert reader.calls == ["pause", "pause"]
-    assert len(await reader.chunk()) == HELD_BYTES
-    assert reader.calls[2:] == ["resume"]
-    assert (await reader.chunk(), await reader.chunk(), await reader.chunk()) == (b"y", b"z", b"")
-    assert reader.calls[2:] == ["resume"]
 
 
 async def test_a_pipe_is_read_to_its_end_and_closed():
@@ -195,55 +103,3 @@ def test_the_beginning_of_a_line():
     assert lines.begun == "b\ufffd\ufffdc"
     list(lines.feed(b"\n"))
     assert not lines.has_begun
-
-
-# --- What a program prints ---
-
-
-class Printing:
-    """A program whose supervisor runs, with pipes for its output."""
-
-    def __init__(self):
-        self.warden = Warden()
-        self.warden.far.close()
-        self.warden.link.close()
-        self.warden.link, self.far = socket.socketpair()
-        self.warden.link.setblocking(False)
-        self.pipes = [os.pipe(), os.pipe()]
-        self.warden.stdout, self.warden.stderr = (
-            os.fdopen(near, "rb", buffering=0) for near, _ in self.pipes
-        )
-        self.program = Program(self.warden.link, self.warden, "M=1", 0.0)
-
-    async def begin(self):
-        self.far.sendall(b"started 5\n")
-        await self.program.begin({})
-
-    def write(self, text, stream=0):
-        os.write(self.pipes[stream][1], text)
-
-    def end_output(self, stream=0):
-        os.close(self.pipes[stream][1])
-
-    def end(self):
-        self.far.sendall(b"status 0\ndone\n")
-        self.far.close()
-
-
-async def test_a_standard_error_that_stays_open_is_waited_for_a_second(monkeypatch):
-    waits = []
-
-    async def at_most(seconds, work):
-        waits.append(seconds)
-        work.close()
-
-    monkeypatch.setattr(programs, "at_most", at_most)
-    run = Printing()
-    await run.begin()
-    run.end_output()
-    run.end()
-    await run.program.ended()
-    assert waits == [1]
-    run.program.close()
-    assert run.warden.stderr.closed
-    run.end_output(1)

@@ -1,8 +1,6 @@
-"""The supervisor of one program, part by part: without a program, by what it would do."""
+"""What the supervisor of a program reads of processes."""
 
 import os
-import resource
-import signal
 import socket
 import subprocess
 import time
@@ -28,45 +26,6 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     return Clock(monkeypatch)
-
-
-@pytest.fixture
-def sent(monkeypatch):
-    """The signals that were sent, as (process, signal)."""
-    sent = []
-    monkeypatch.setattr(warden.os, "kill", lambda pid, number: sent.append((pid, number)))
-    return sent
-
-
-TERM, CONT, KILL = signal.SIGTERM, signal.SIGCONT, signal.SIGKILL
-
-
-def test_a_signal_to_a_process_that_is_gone_does_not_keep_it_from_the_next(monkeypatch):
-    sent = []
-
-    def kill(pid, number):
-        if pid == 5:
-            raise ProcessLookupError
-        sent.append((pid, number))
-
-    monkeypatch.setattr(warden.os, "kill", kill)
-    warden.send([5, 6], TERM, CONT)
-    assert sent == [(6, TERM), (6, CONT)]
-
-
-@pytest.mark.parametrize(
-    ("hard", "size", "expected"),
-    [(resource.RLIM_INFINITY, 7, 7), (9, 7, 7), (5, 7, 5), (7, 7, 7)],
-)
-def test_limits_are_never_above_those_of_this_process(monkeypatch, hard, size, expected):
-    limits = []
-    monkeypatch.setattr(resource, "getrlimit", lambda number: (1, hard))
-    monkeypatch.setattr(resource, "setrlimit", lambda number, pair: limits.append((number, pair)))
-    warden.set_limits({"3": size, "processes": 4, "stays": 1, "8": 1})
-    assert limits == [(3, (expected, expected)), (8, (1, 1))]
-
-
-# --- Processes as the system shows them ---
 
 
 @pytest.mark.parametrize(
@@ -127,6 +86,7 @@ def test_an_environment_is_read_in_any_number_of_parts():
 def test_a_program_that_is_just_being_loaded_is_looked_at_again(
     clock, monkeypatch, tmp_path, reads, parent, environment, sleeps
 ):
+    # Between fork and exec a process shows no environment: no program can be held there.
     contents = list(reads)
 
     def read(path, mode):

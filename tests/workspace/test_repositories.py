@@ -5,30 +5,26 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from proctor.errors import WorkspaceError
 from proctor.git import Git
-from proctor.runner import MergeRequest
 from proctor.testing import make_git_repository
-from proctor.workspace import merge_queue, starting_files, transfer
+from proctor.workspace import starting_files, transfer
 from proctor.workspace.commit import commit_changes
 from proctor.workspace.source_repository import (
     CopyOf,
     SourceRepository,
     _borrowed_by,
-    _setting,
     address_problem,
     default_branch,
-    differences,
     fingerprint,
     open_repository,
     open_source,
     own_references,
 )
-from proctor.workspace.worktree import Worktree, fill, make_tree, publish, session_folder
+from proctor.workspace.worktree import Worktree, fill, make_tree, session_folder
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
 
@@ -101,15 +97,6 @@ def test_a_session_starts_from_a_branch_before_a_tag_of_the_same_name(source: So
     }
 
 
-def test_why_no_session_branches_can_be_added(source: SourceRepository) -> None:
-    assert source.write_problem() == ""
-    source.check_names({"refs/heads/batches": "x"})
-    with pytest.raises(WorkspaceError, match="has a branch `batch`"):
-        source.check_names({"refs/heads/batch": "x"})
-    source.git("branch", "batch")
-    assert "has a branch `batch`" in source.write_problem()
-
-
 def test_object_folders_of_others_are_listed_once(tmp_path: Path) -> None:
     chain = {"a": "../../b/objects\n# note\n\n", "b": "../../c/objects\n../../a/objects\n", "c": None}
     for name, text in chain.items():
@@ -123,31 +110,6 @@ def test_object_folders_of_others_are_listed_once(tmp_path: Path) -> None:
 
     assert source.object_folders() == [tmp_path / name / "objects" for name in "abc"]
     assert _borrowed_by(tmp_path / "c" / "objects") == []
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "text"),
-    [
-        ("core.eol", "lf", '[core]\n\teol = "lf"\n'),
-        ("filter.lfs.clean", 'git-lfs "%f"\n', '[filter "lfs"]\n\tclean = "git-lfs \\"%f\\"\\n"\n'),
-        ('filter.a"b.c', "x\\y", '[filter "a\\"b"]\n\tc = "x\\\\y"\n'),
-    ],
-)
-def test_a_setting_is_a_section_of_its_own(name: str, value: str, text: str) -> None:
-    assert _setting(name, value) == text
-
-
-def test_settings_that_affect_files_are_taken(source: SourceRepository) -> None:
-    source.git("config", "core.autocrlf", "input")
-    source.git("config", "user.name", "Somebody")
-    source.git("config", "core.excludesFile", "/mine")
-    source.git("config", "filter.lfs.clean", "git-lfs clean")
-    settings = source.settings()
-
-    assert ("core.autocrlf", "input") in settings.core
-    assert settings.files == (("core.excludesfile", "/mine"),)
-    assert settings.filters == (("filter.lfs.clean", "git-lfs clean"),) and settings.has_large_files
-    assert "Somebody" not in str(settings)
 
 
 @pytest.mark.parametrize(
@@ -183,33 +145,6 @@ def test_the_branch_that_work_starts_from(files: dict[str, str], branch: str, tm
 
     assert default_branch(tmp_path) == branch
     assert default_branch(tmp_path / "below") == branch
-
-
-def test_what_a_session_must_not_change_is_noticed(source: SourceRepository) -> None:
-    before = fingerprint(source, source.references())
-    assert before["HEAD"] == "main"
-    (source.root / "a.txt").write_text("changed\n")
-    (source.root / "new.txt").write_text("new")
-    (source.root / ".git" / "hooks").mkdir(exist_ok=True)
-    (source.root / ".git" / "hooks" / "post-merge").write_text("x")
-    source.git("config", "a.b", "c")
-    source.git("branch", "other")
-    changed = fingerprint(source, source.references())
-    assert differences(before, changed) == [
-        "a.txt is new",
-        "its config changed",
-        "its hooks changed" if "its hooks" in before else "its hooks is new",
-        "new.txt is new",
-        "refs/heads/other is new",
-    ]
-    assert differences(changed, before)[0] == "a.txt is gone"
-    source.git("add", "b.txt", "new.txt")
-    source.git("checkout", "--quiet", "--detach")
-    staged = fingerprint(source, source.references())
-    assert differences(changed, staged) == ["HEAD changed", "its index changed", "new.txt changed"]
-    assert staged["HEAD"] == source.base_commit("main")
-    (source.root / "a.txt").write_text("changed again\n")
-    assert differences(staged, fingerprint(source, source.references())) == ["a.txt changed"]
 
 
 def test_a_folder_that_is_no_repository_is_refused(tmp_path: Path) -> None:
@@ -357,123 +292,6 @@ async def test_a_repository_of_a_tasks_files_is_made_once_and_is_the_same_everyw
 # --- Merges ---
 
 
-def request_of(source: SourceRepository, **more: Any) -> MergeRequest:
-    settings = {"repo": source.root, "branch": "batch/run/1", "base_branch": "main", "message": "merge it"}
-    return MergeRequest(**settings | {"environment": ENVIRONMENT} | more)
-
-
-async def merged(source: SourceRepository, home: Path, **more: Any) -> Any:
-    return await merge_queue.merge(request_of(source, **more), home=home, environment=ENVIRONMENT)
-
-
-def worked(source: SourceRepository, home: Path, **files: str) -> str:
-    """A published session that changed some files."""
-    tree = session(source, home)
-    for name, text in files.items():
-        (tree.folder / f"{name}.txt").write_text(text)
-    sha = commit_changes(tree, "work").sha
-    publish(tree)
-    return sha
-
-
-async def test_a_session_is_merged_to_the_checked_out_branch(
-    source: SourceRepository, tmp_path: Path
-) -> None:
-    home = tmp_path / "home"
-    before, tip = source.base_commit("main"), worked(source, home, c="c\n")
-    hook = source.common / "hooks" / "pre-commit"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text("#!/bin/sh\nexit 1\n")
-    hook.chmod(0o755)
-    result = await merged(source, home, check="exit 1")
-
-    (only,) = result.merges
-    after = source.base_commit("main")
-    assert (only.result, only.before_sha, only.after_sha, only.error) == ("success", before, after, "")
-    assert (only.base_branch, only.message) == ("main", "merge it")
-    assert result.notes == (
-        "hooks of the repository were not run for the merge: pre-commit",
-        "git has no user.name and user.email here: the merge was committed by Proctor",
-    )
-    assert (source.root / "c.txt").read_text() == "c\n", "the checkout moves along"
-    assert source.git("log", "-1", "--format=%P %s", "main").split() == [before, "merge", "it"]
-    assert merge_queue.was_merged(home, source, after)
-    assert not merge_queue.was_merged(home, source, tip)
-    assert not merge_queue.was_merged(tmp_path / "none", source, after)
-
-
-async def test_a_moved_base_is_combined_and_checked_again(source: SourceRepository, tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    worked(source, home, c="c\n")
-    moved = commit(source.root, d="d\n")
-    failed = await merged(source, home, check="test -e none.txt", attempt="x")
-    (only,) = failed.merges
-    assert (only.result, only.before_sha) == ("error", moved)
-    assert only.error == "the check exited with 1 on top of the moved main"
-    assert failed.recheck.exit_code == 1 and failed.notes == ()
-    assert source.base_commit("main") == moved
-
-    passed = await merged(source, home, check="test -e c.txt && test -e d.txt", attempt="x")
-    assert passed.merges[0].result == "success" and passed.recheck is None
-    assert source.git("ls-tree", "--name-only", "main").split() == ["a.txt", "b.txt", "c.txt", "d.txt"]
-    left = [path.name for path in session_folder(home, "x").parent.iterdir()]
-    assert not [name for name in left if name.startswith("merging-")]
-
-
-async def test_a_conflict_names_its_files_and_changes_nothing(
-    source: SourceRepository, tmp_path: Path
-) -> None:
-    worked(source, tmp_path / "home", a="mine\n", b="mine\n")
-    moved = commit(source.root, a="theirs\n")
-    (only,) = (await merged(source, tmp_path / "home")).merges
-
-    assert (only.result, only.conflict_files, only.error) == ("conflict", ("a.txt",), "")
-    assert source.base_commit("main") == moved
-
-
-async def test_what_cannot_be_merged_is_said(source: SourceRepository, tmp_path: Path) -> None:
-    (none,) = (await merged(source, tmp_path / "home", base_branch="v9")).merges
-    assert none.result == "error" and none.error.startswith("v9 is not a branch of")
-    (missing,) = (await merged(source, tmp_path / "home")).merges
-    assert "there is no branch batch/run/1" in missing.error
-    worked(source, tmp_path / "home", a="mine\n")
-    (source.root / "a.txt").write_text("uncommitted\n")
-    (refused,) = (await merged(source, tmp_path / "home")).merges
-    assert refused.result == "error" and "a.txt" in refused.error
-
-
-async def test_a_session_is_squashed_shown_rebased_and_removed(
-    source: SourceRepository, tmp_path: Path
-) -> None:
-    home, branch = tmp_path / "home", "batch/run/1"
-    start = source.base_commit("main")
-    tree = session(source, home)
-    for name in ("c", "d"):
-        (tree.folder / f"{name}.txt").write_text(name)
-        commit_changes(tree, f"add {name}")
-    publish(tree)
-    assert merge_queue.log(source, branch, "main").count("\ncommit ") == 1
-    assert "+++ b/d.txt" in merge_queue.diff(source, branch, "main")
-    assert merge_queue.diff(source, branch, "main", "--name-only").split() == ["c.txt", "d.txt"]
-
-    squashed = merge_queue.squash(source, branch, "main", "both")
-    assert source.git("log", "--format=%s %P", "-1", branch).split() == ["both", start]
-    moved = commit(source.root, e="e")
-    rebased, conflicts = await merge_queue.rebase(source, branch, "main", home)
-    assert conflicts == () and rebased == source.git.commit_of(branch) != squashed
-    assert source.git("log", "--format=%P", "-1", branch).strip() == moved
-    commit(source.root, c="other")
-    assert await merge_queue.rebase(source, branch, "main", home) == ("", ("c.txt",))
-    assert source.git.commit_of(branch) == rebased
-
-    assert merge_queue.clean_up(home, branch, source, branch) == ""
-    assert not session_folder(home, branch).exists() and not source.git.commit_of(branch)
-    with pytest.raises(WorkspaceError, match="has no branch batch/run/1"):
-        merge_queue.diff(source, branch, "main")
-    with pytest.raises(WorkspaceError, match="main is not a session branch"):
-        merge_queue.squash(source, "main", "main", "x")
-
-
 # --- Commits ---
 
 
@@ -541,15 +359,3 @@ def test_an_agent_that_leaves_the_branch_or_breaks_its_repository_loses_no_file(
 
 
 # --- Ports, variables and the files of a session's repository ---
-
-
-def test_a_session_ignores_what_its_source_ignores(source: SourceRepository, tmp_path: Path) -> None:
-    info = source.common / "info"
-    info.mkdir(exist_ok=True)
-    (info / "exclude").write_text("secret.txt\n")
-    (info / "attributes").write_text("*.bin binary\n")
-    tree = session(source, tmp_path / "home")
-    assert (tree.repository / "info" / "exclude").read_text() == "secret.txt\n"
-    assert (tree.repository / "info" / "attributes").read_text() == "*.bin binary\n"
-    (tree.folder / "secret.txt").write_text("x")
-    assert commit_changes(tree, "work").sha == ""

@@ -7,7 +7,6 @@ import pytest
 
 from proctor.git import Git
 from proctor.testing import make_git_repository
-from proctor.workspace.base_objects import _quoted
 from proctor.workspace.source_repository import open_source
 from proctor.workspace.worktree import (
     make_home,
@@ -37,20 +36,6 @@ def test_a_home_of_a_session(tmp_path: Path) -> None:
     }
     assert folders == {".config", ".local", ".local/share", ".local/state", ".cache", "tmp"}
     assert "[user]" in (tmp_path / "home/.gitconfig").read_text()
-
-
-@pytest.mark.parametrize(
-    ("folder", "text"),
-    [
-        ("/a b", "/a b"),
-        ("/a\nb", '"/a\\nb"'),
-        ('"/a', '"\\"/a"'),
-        ('/a"\n\\', '"/a\\"\\n\\\\"'),
-        ('/a"', '/a"'),
-    ],
-)
-def test_a_folder_in_a_file_of_git(folder: str, text: str) -> None:
-    assert _quoted(Path(folder)) == text
 
 
 def test_a_session_names_only_the_ends_of_its_own_shallow_history(tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from proctor.errors import WorkspaceError
-from proctor.git import Changes, Git, GitError
+from proctor.git import Git, GitError
 from proctor.testing import make_git_repository
 from proctor.workspace import commit, merge_queue, source_repository, starting_files, worktree
 from proctor.workspace.base_objects import remove_unused_bases
 from proctor.workspace.source_repository import SourceRepository, open_source
-from proctor.workspace.test_reports import SHOWN_TESTS, _common_folder, _listed, _report_cargo, _report_go
+from proctor.workspace.test_reports import _common_folder, _report_cargo, _report_go
 from proctor.workspace.worktree import Worktree, fill, make_tree
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
@@ -133,13 +133,6 @@ def test_a_session_sees_its_base_and_tags(references: dict[str, str], visible: s
     assert found.get("refs/heads/main", "b") == "b" and found.get("refs/tags/v1", "1") == "1"
 
 
-@pytest.mark.parametrize("session", ["", ".", ".."])
-def test_a_session_has_a_folder_of_its_own(session: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="is not a valid session ID"):
-        worktree.session_folder(tmp_path, session)
-    assert worktree.session_folder(tmp_path, "a/b") == tmp_path / "worktrees/a-b"
-
-
 def test_files_of_setup_are_ignored_by_their_names_alone(tree: Worktree) -> None:
     names = ["new.txt", "star*.txt", "a b", "#x", "!y", "br[a]ck", "q?", "folder/"]
     for name in names:
@@ -153,13 +146,6 @@ def test_files_of_setup_are_ignored_by_their_names_alone(tree: Worktree) -> None
     assert sorted(worktree.ignore_untracked(tree)) == sorted(names)
     (tree.folder / "starry.txt").write_text("x")
     assert worktree.ignore_untracked(tree) == ["starry.txt"]
-
-
-def test_the_changes_of_an_attempt_are_counted_from_its_base(tree: Worktree) -> None:
-    (tree.folder / "a.txt").write_text("two\nthree\n")
-    (tree.folder / "new.txt").write_text("1\n2\n3\n")
-    done = commit.commit_changes(tree, "work")
-    assert done.changes == Changes(files=2, lines_added=5, lines_removed=1)
 
 
 def test_a_killed_attempt_is_rescued_once_its_files_were_there(
@@ -233,34 +219,6 @@ def test_a_store_of_a_base_is_shared_continued_and_removed(source: SourceReposit
             worktree.remove_folder(home / "worktrees" / session)
 
 
-def test_a_merge_or_rebase_that_an_agent_left_is_ended_with_its_commits(tree: Worktree) -> None:
-    git, identity = Git(tree.folder, ENVIRONMENT), ("-c", "user.name=U", "-c", "user.email=u@x")
-    git("checkout", "--quiet", "-b", "theirs")
-    (tree.folder / "a.txt").write_text("theirs\n")
-    git(*identity, "commit", "--quiet", "-am", "theirs")
-    theirs = git.commit_of("HEAD")
-    git("checkout", "--quiet", "batch/run/1")
-    (tree.folder / "a.txt").write_text("mine\n")
-    git(*identity, "commit", "--quiet", "-am", "mine")
-    mine = git.commit_of("HEAD")
-    git.run(*identity, "merge", "theirs")
-    assert (tree.admin / "MERGE_HEAD").exists()
-    done = commit.commit_changes(tree, "work")
-
-    assert "the agent stopped in the middle of a merge or rebase" in done.notes
-    assert git("log", "-1", "--format=%P %s", done.sha).split() == [mine, theirs, "work"]
-    assert not (tree.admin / "MERGE_HEAD").exists() and git("status", "--porcelain") == ""
-
-
-def test_a_broken_index_costs_no_file(tree: Worktree) -> None:
-    (tree.admin / "index").write_text("broken")
-    (tree.folder / "new.txt").write_text("new")
-    (tree.folder / "new.txt").chmod(0o044)
-    done = commit.commit_changes(tree, "work")
-    assert tree.git("ls-tree", "--name-only", done.sha).split() == ["a.txt", "new.txt"]
-    assert commit.commit_changes(tree, "again").sha == done.sha
-
-
 def test_locks_that_a_killed_git_left_are_removed(tree: Worktree) -> None:
     (tree.folder / "new.txt").write_text("new")
     for lock in ("index.lock", "HEAD.lock", "refs/heads/batch/run/1.lock"):
@@ -331,15 +289,10 @@ async def test_a_scratch_clone_that_cannot_be_made_leaves_nothing(
     assert list((tmp_path / "home/worktrees").iterdir()) == []
 
 
-def test_a_failed_merge_without_conflicts_is_an_error_of_git(tree: Worktree) -> None:
-    with pytest.raises(GitError, match="it failed") as raised:
-        merge_queue.raise_conflict(tree.git, ("merge", "x"), "it failed")
-    assert "merge x" in str(raised.value)
-
-
 async def test_a_base_that_moves_while_it_is_merged_is_tried_again(
     source: SourceRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # No command moves the branch between the merge and the update of its reference.
     tries = list[str]()
 
     def move(merging: Any, before: str, after: str) -> None:
@@ -357,22 +310,6 @@ async def test_a_base_that_moves_while_it_is_merged_is_tried_again(
     assert len(tries) == len(set(tries)) == 3
     assert [each.before_sha for each in result.merges] == tries
     assert {each.result for each in result.merges} == {"error"} and result.notes == ()
-
-
-def test_hooks_that_a_merge_by_hand_would_run(source: SourceRepository) -> None:
-    own = source.root / "own"
-    for folder, name, mode in (
-        (source.common / "hooks", "pre-commit", 0o755),
-        (source.common / "hooks", "post-merge", 0o644),
-        (source.common / "hooks", "pre-push", 0o755),
-        (own, "commit-msg", 0o755),
-    ):
-        folder.mkdir(exist_ok=True)
-        (folder / name).write_text("")
-        (folder / name).chmod(mode)
-    assert merge_queue.hooks_of(source) == ["pre-commit"]
-    source.git("config", "core.hooksPath", "own")
-    assert merge_queue.hooks_of(source) == ["commit-msg"]
 
 
 @pytest.mark.parametrize(
@@ -397,13 +334,4 @@ def test_go_and_cargo_report_to_a_file() -> None:
     )
     assert _report_cargo("cargo test && cargo test x", report) == (
         "cargo test --no-fail-fast && cargo test x > /r/report 2>&1"
-    )
-
-
-def test_the_first_tests_are_listed_and_the_others_counted() -> None:
-    names = [f"t{number}" for number in range(SHOWN_TESTS + 1)]
-    assert _listed(names[:-1]) == ", ".join(names[:-1])
-    assert _listed(names) == f"{', '.join(names[:-1])} and 1 more"
-    assert _listed(["x" * 400 + "y" + "z" * 400]) == (
-        "x" * 400 + "\n[… 1 characters left out …]\n" + "z" * 400
     )
