@@ -24,7 +24,14 @@ from proctor.workspace.source_repository import (
     open_source,
     own_references,
 )
-from proctor.workspace.worktree import Worktree, fill, make_tree, session_folder
+from proctor.workspace.worktree import (
+    Worktree,
+    fill,
+    make_home,
+    make_tree,
+    remove_home,
+    session_folder,
+)
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
 
@@ -239,6 +246,34 @@ def test_a_branch_is_sent_as_what_it_adds(source: SourceRepository, tmp_path: Pa
         transfer.receive_branch(source, "main", sha, bundle)
 
 
+def test_a_repository_that_can_have_no_session_branches_is_not_copied(tmp_path: Path) -> None:
+    repository = make_git_repository(tmp_path / "shop", {"a.txt": "one"})
+    copied = transfer.copy_repository(repository, "main", (), ENVIRONMENT)
+    assert (copied.base, Path(copied.root)) == ("main", repository.resolve())
+    assert "refs/heads/main" in copied.references
+
+    Git(repository, ENVIRONMENT).run("branch", "batch")
+    with pytest.raises(WorkspaceError, match="has a branch `batch`"):
+        transfer.copy_repository(repository, "main", (), ENVIRONMENT)
+
+
+def test_a_folder_is_placed_once_as_it_was(tmp_path: Path) -> None:
+    source, there = tmp_path / "data", tmp_path / "there"
+    (source / "__pycache__").mkdir(parents=True)
+    (source / "__pycache__" / "x.pyc").write_bytes(b"x")
+    (source / "a.txt").write_text("one")
+    there.mkdir()
+
+    copied = transfer.copy_files(source)
+    placed = transfer.place_files(copied, there)
+
+    assert placed.name == "data" and (placed / "a.txt").read_text() == "one"
+    assert not (placed / "__pycache__").exists()
+    assert transfer.place_files(copied, there) == placed and len(list(there.iterdir())) == 1
+    os.utime(source / "a.txt", (1, 1))
+    assert transfer.copy_files(source).digest == copied.digest, "times do not matter"
+
+
 # --- Starting files ---
 
 
@@ -359,3 +394,45 @@ def test_an_agent_that_leaves_the_branch_or_breaks_its_repository_loses_no_file(
 
 
 # --- Ports, variables and the files of a session's repository ---
+
+
+# --- Homes and histories of sessions ---
+
+
+@pytest.mark.parametrize(
+    ("folders", "is_removed"), [([], True), (["worktrees"], True), (["worktrees/x"], False)]
+)
+def test_a_home_with_worktrees_is_kept(tmp_path: Path, folders: list[str], is_removed: bool) -> None:
+    home = tmp_path / "home"
+    for folder in ("", *folders):
+        (home / folder).mkdir(parents=True)
+    remove_home(home)
+    assert home.exists() is not is_removed
+
+
+def test_a_home_of_a_session(tmp_path: Path) -> None:
+    for _ in range(2):
+        make_home(tmp_path / "home")
+    folders = {
+        str(path.relative_to(tmp_path / "home")) for path in (tmp_path / "home").rglob("*") if path.is_dir()
+    }
+    assert folders == {".config", ".local", ".local/share", ".local/state", ".cache", "tmp"}
+    assert "[user]" in (tmp_path / "home/.gitconfig").read_text()
+
+
+def test_a_session_names_only_the_ends_of_its_own_shallow_history(tmp_path: Path) -> None:
+    whole = make_git_repository(tmp_path / "whole", {"a.txt": "1"})
+    git = Git(whole, ENVIRONMENT)
+    identity = ("-c", "user.name=U", "-c", "user.email=u@x")
+    git(*identity, "commit", "--quiet", "--allow-empty", "-m", "second")
+    git("checkout", "--quiet", "--orphan", "other")
+    git(*identity, "commit", "--quiet", "-m", "apart")
+    git(*identity, "commit", "--quiet", "--allow-empty", "-m", "apart, second")
+    git("checkout", "--quiet", "main")
+    copy = tmp_path / "shallow"
+    git("clone", "--quiet", "--depth", "1", "--no-single-branch", f"file://{whole}", str(copy))
+    source = open_source(copy, ENVIRONMENT)
+    main, other = (git.commit_of(name) for name in ("main", "other"))
+    assert set((source.common / "shallow").read_text().split()) == {main, other}
+    tree = make_tree(tmp_path / "place", source, "work", main, {})
+    assert (tree.repository / "shallow").read_text().split() == [main]
