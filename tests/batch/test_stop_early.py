@@ -210,14 +210,6 @@ def test_what_is_fixed_before_the_first_result_stays_fixed(proctor, change):
     assert "`stop_when`" in done.stderr and "Start a new run" in done.stderr
 
 
-def test_failed_items_of_such_a_run_are_not_repeated(proctor):
-    run(proctor, {"decided": True})
-
-    done = proctor("resume", "early", "--retry-failed")
-
-    assert done.returncode == 2 and "--retry-errors" in done.stderr
-
-
 def test_a_rule_cannot_be_added_to_a_run(proctor):
     write_plan(proctor.folder, {"decided": True}, tasks=3)
     plan = proctor.folder / "plan.yaml"
@@ -229,6 +221,14 @@ def test_a_rule_cannot_be_added_to_a_run(proctor):
     done = proctor("batch", "plan.yaml", "--resume", "early")
 
     assert done.returncode == 2 and "started with no rule" in done.stderr
+
+
+def test_failed_items_of_such_a_run_are_not_repeated(proctor):
+    run(proctor, {"decided": True})
+
+    done = proctor("resume", "early", "--retry-failed")
+
+    assert done.returncode == 2 and "--retry-errors" in done.stderr
 
 
 def test_compare_and_report_use_the_valid_interval(proctor):
@@ -275,49 +275,6 @@ class Batch:
 
     def monitor(self):
         return StopMonitor(self.rule, self.store.read, self.run_id)
-
-
-def test_tasks_are_in_a_random_order_that_the_seed_fixes_and_stay_together():
-    made = task_items(["a", "b"], 30, 2)
-
-    one, _ = arranged(made, StopRule(decided=True), 1)
-    again, _ = arranged(made, StopRule(decided=True), 1)
-    other, _ = arranged(made, StopRule(decided=True), 2)
-
-    prompts = [item.prompt for item in one]
-    assert [item.id for item in one] == [item.id for item in again] != [item.id for item in other]
-    assert prompts != [item.prompt for item in made]
-    assert all(len(set(prompts[at : at + 4])) == 1 for at in range(0, len(prompts), 4))
-    assert sorted(item.id for item in one) == sorted(item.id for item in made)
-
-
-def test_repeats_of_a_single_task_are_observations_of_that_task():
-    _, rule = arranged(task_items(["a", "b"], 1, 20), StopRule(decided=True), 1)
-    _, several = arranged(task_items(["a", "b"], 2, 20), StopRule(decided=True), 1)
-
-    assert (rule.unit, several.unit) == ("repeat", "task")
-
-
-def test_a_task_that_a_level_lacks_holds_nothing_up(proctor_store):
-    made = task_items(["a", "b"], 40, missing={("b", task) for task in range(0, 40, 4)})
-    batch = Batch(proctor_store, made, StopRule(decided=True))
-    monitor = batch.monitor()
-    for item in batch.items:
-        monitor._add(row(item, "success" if item.model == "a" else "fail"))
-
-    state = monitor.document()
-    assert [each["tasks"] for each in state["intervals"]] == [40, 40]
-    assert state["decisions"][0]["outcome"] == "worse"
-
-
-def test_a_half_finished_task_does_not_count(proctor_store):
-    batch = Batch(proctor_store, task_items(["a", "b"], 10, 3), StopRule(decided=True))
-    monitor = batch.monitor()
-    for item in batch.items:
-        if item.repeat < 3:
-            monitor._add(row(item, "success"))
-
-    assert [each["tasks"] for each in monitor.document()["intervals"]] == [0, 0]
 
 
 def row(item, status):
