@@ -176,6 +176,15 @@ async def test_a_call_whose_price_nobody_knows_takes_all_that_was_set_aside_for_
     assert shop.store.read.totals("run")["counts"]["success"] == 2
 
 
+async def test_an_agent_whose_calls_nobody_saw_takes_all_that_was_set_aside_for_it(shop, repository):
+    work = f"{{repo: {repository}, prompt: work, agent: command, command: echo x > a, budget: 0.5, runs: 4}}"
+
+    await shop.run(f"{{budget: 1.0, concurrency: 1, matrix: [{work}]}}")
+
+    assert shop.batch()["status"] == "halted"
+    assert shop.store.read.reserved_and_spent("run") == (0.0, 1.0)
+
+
 async def test_a_call_that_was_cut_off_takes_what_it_could_have_cost_and_not_all_an_item_may_spend(shop):
     (shop.folder / "slow.yaml").write_text("{latency_seconds: 3600, rules: [{reply: ok}]}")
 

@@ -26,12 +26,13 @@ from job_runs import (
 import proctor as library
 from databases import query
 from proctor.batch import lifecycle
-from proctor.batch.engines import processes, worker_process
+from proctor.batch.engines import ATTEMPTS_EACH, automatic_workers, processes, worker_process
 from proctor.batch.engines.processes import ProcessEngine
 from proctor.bootstrap import open_context
 from proctor.context import Notice
 from proctor.item import Item
 from proctor.job import PlanText, make_overrides
+from proctor.models import ModelRouter
 from proctor.processes.warden import children_of, descendants_of, is_alive
 from proctor.store import Store
 from proctor.testing import eventually
@@ -286,6 +287,24 @@ def test_a_function_that_can_be_imported_answers_in_the_workers(tmp_path, monkey
     pids = {item.session.transcript[-1].content for item in run.items()}
     assert str(os.getpid()) not in pids and 1 <= len(pids) <= 2
     assert not run.notices
+
+
+@pytest.mark.parametrize(
+    ("items", "concurrency", "model", "workers"),
+    [
+        (10_000, 400, "scripted/echo", 4),
+        (9_999, 400, "scripted/echo", 1),
+        (10_000, 400, "openai/gpt-5", 1),
+        (10_000, 2 * ATTEMPTS_EACH, "scripted/echo", 2),
+        (10_000, 1, "scripted/echo", 1),
+    ],
+)
+def test_without_a_number_many_items_of_models_on_this_machine_have_several_workers(
+    items, concurrency, model, workers
+):
+    models = ModelRouter({"OPENAI_API_KEY": "key"})
+    models.route(model)
+    assert automatic_workers(items=items, concurrency=concurrency, models=models, cores=4) == workers
 
 
 @pytest.mark.parametrize(

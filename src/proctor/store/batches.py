@@ -164,12 +164,14 @@ def claim(connection: Connection, run_id: str, owner: str, now: datetime) -> Cla
     owned_by = row["owner"]
     if row["status"] == RUNNING and is_alive(owned_by, moment(row["heartbeatAt"]), now):
         raise _already_running(run_id, owned_by)
+    # One without an owner has not been started yet.
+    has_crashed = row["status"] == RUNNING and owned_by != ""
     # Compare and swap: of two processes that claim it at once, one fails.
     claimed = connection.run(
         'UPDATE "batches" SET "status" = ?, "reason" = ?, "owner" = ?, "heartbeatAt" = ?, '
         '"abortRequestedAt" = NULL, "finishedAt" = NULL, "crashes" = "crashes" + ? '
         'WHERE "runId" = ? AND "owner" = ?',
-        (RUNNING, "", owner, timestamp(now), int(row["status"] == RUNNING), run_id, owned_by),
+        (RUNNING, "", owner, timestamp(now), int(has_crashed), run_id, owned_by),
     )
     if not claimed:
         raise _already_running(run_id, "")
