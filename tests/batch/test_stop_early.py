@@ -243,6 +243,9 @@ def test_compare_and_report_use_the_valid_interval(proctor):
     assert 0 < contrast["difference"]["low"] < contrast["difference"]["value"] == 1
     assert contrast["baselineMean"]["high"] == state["intervals"][0]["high"]
     assert (document["gates"][0]["verdict"], done.returncode) == ("pass", 0)
+    ranked = proctor("rank", "early").stderr
+    assert "note: a run that stops early by its results: ordinary intervals are too narrow" in ranked
+    assert "decided: scripted/good is better" in ranked
     report = proctor("report", "--run", "early").stdout
     assert "stops early by its results" in report and "decided: scripted/good is better" in report
 

@@ -1,7 +1,9 @@
 """Options of commands reach the run: what is stored, selected and done because of them."""
 
 import json
+import signal
 import subprocess
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from commands import Command
 from databases import query
+from waiting import TIME_LIMIT_SECONDS
 
 REPLIES = {"judge": '\'{"reasoning": "it says no", "score": "Yes"}\'', "two": "'2'"}
 QUESTIONS = "id,question,answer\none,What is 1+1?,2\ntwo,What is 2+2?,4\n"
@@ -285,3 +288,34 @@ def test_branches_stay_or_go_with_what_is_cleaned_up(worked: tuple[Command, dict
     assert desk("delete", "two", "--yes", "--keep-branches").stderr.startswith("two deleted; 0 session")
     assert len(git(desk, "branch", "--list", "batch/*").splitlines()) == 1
     assert list(trees.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_gateway_answers_with_its_model_until_it_is_told_to_stop(desk: Command, number: int) -> None:
+    started = desk.start(
+        "gateway", "--model", "scripted/two", "--record", "calls.jsonl", separate_errors=True
+    )
+    variables = {}
+    while len(variables) < 2 or not {"OPENAI_BASE_URL", "OPENAI_API_KEY"} <= variables.keys():
+        name, value = started.stdout.readline().removeprefix("export ").strip().split("=", 1)
+        variables[name] = value
+    request = urllib.request.Request(
+        f"{variables['OPENAI_BASE_URL']}/chat/completions",
+        data=json.dumps({"model": "any", "messages": [{"role": "user", "content": "1+1?"}]}).encode(),
+        headers={
+            "Authorization": f"Bearer {variables['OPENAI_API_KEY']}",
+            "Content-Type": "application/json",
+        },
+    )
+    with urllib.request.urlopen(request, timeout=TIME_LIMIT_SECONDS) as response:
+        assert json.load(response)["choices"][0]["message"]["content"] == "2"
+
+    started.send_signal(number)
+    started.communicate(timeout=TIME_LIMIT_SECONDS)
+
+    assert started.returncode == 0
+    assert (desk.folder / "calls.jsonl").stat().st_size > 0
+    ((tokens, status),) = [
+        (session["totalTokens"], session["status"]) for session in desk.json("sessions", "list")["sessions"]
+    ]
+    assert status == "success" and tokens > 0

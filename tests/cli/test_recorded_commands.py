@@ -51,6 +51,9 @@ FILES = {
     "truth.yaml": "expectedTrajectory: [look]\nassertions: [it looked]\n",
     "labels.csv": "session,target,label,rater\n"
     + "".join(f"s{number % 4}.json,turn-1,{label}\n" for number, label in enumerate(LABELS)),
+    "turns.csv": "session,target,label,rater\nlong.json,turn-1,No,ana\nlong.json,turn-2,Yes,ana\n"
+    "long.json,turn-3,Yes,ana\n",
+    "questions.csv": "id,question,answer\none,What is 1+1?,2\ntwo,What is 2+2?,4\n",
     "results.csv": "task,model,score\n"
     + "".join(
         f"t{n},{model},{int(n % step > 0)}\n" for n in range(8) for model, step in (("a", 2), ("b", 4))
@@ -72,6 +75,8 @@ def contents(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number, answer in enumerate(ANSWERS):
         turn = {"prompt": "Please.", "answer": answer, "events": [{"tool": "look", "result": "x"}]}
         (folder / f"s{number}.json").write_text(json.dumps({"sessionId": f"s{number}", "turns": [turn]}))
+    turns = [{"prompt": "Please.", "answer": answer} for answer in ("Gladly, here it is.", "I will not.")]
+    (folder / "long.json").write_text(json.dumps({"sessionId": "long", "turns": turns}))
     shutil.copytree(EXAMPLES, folder / "examples")
     return folder
 

@@ -237,6 +237,10 @@ async def test_an_assistant_starts_watches_shows_and_compares(proctor: Command, 
         assert compared == proctor.json("compare", "sums", "--by", "model", "--metric", "success")
         assert [run["runId"] for run in (await call("runs"))["runs"]] == ["sums"]
 
+        named = await call("start", plan="plan.yaml", run_id="again", budget_usd=5)
+        assert named == {"runId": "again", "status": "running"}
+        assert (await call("watch", run="again", seconds=60))["status"] == "completed"
+
         assert "already a run called sums" in await call("start", plan="plan.yaml")
         assert "cannot read the plan none.yaml" in await call("start", plan="none.yaml")
         assert "no run, item or session nothing" in await call("show", id="nothing")

@@ -313,6 +313,25 @@ def test_no_line_of_a_table_is_wider_than_the_terminal(columns: int, capsys: Any
     assert ("…" in lines[1]) == (columns < 80)
 
 
+@pytest.mark.parametrize(
+    ("variables", "shown"),
+    [
+        ({"TERM": "xterm"}, "\x1b[31mfailed\x1b[0m"),
+        ({"TERM": "dumb"}, "failed"),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, "failed"),
+    ],
+)
+def test_a_status_has_its_color_on_a_terminal_that_shows_colors(
+    variables: dict[str, str], shown: str, monkeypatch: Any
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert output.colored("failed", "fail") == shown
+    assert output.colored("failed", "nonsense") == "failed"
+
+
 # Progress bars
 
 
