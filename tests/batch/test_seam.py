@@ -174,28 +174,6 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
     return Runs(tmp_path, lambda: PicklingEngine(tmp_path / "worker-home"))
 
 
-async def test_a_coding_session_works_in_the_home_of_its_worker_and_publishes_its_branch(runs):
-    make_git_repository(runs.folder / "shop", {"shop.py": "total = 1 - 1\n"})
-    local, far = await runs.both("""
-        concurrency: 2
-        defaults: {keep: always}
-        matrix:
-          - repo: ./shop
-            prompt: Fix the sum.
-            agent: command
-            command: "echo 'total = 1 + 1' > shop.py"
-            scriptCommand: grep -q + shop.py
-            runs: 2
-          - {repo: ./shop, prompt: Do nothing., agent: command, command: "true"}
-    """)
-
-    assert local == far
-    assert [item["reason"] for item in far["items"]] == ["completed", "completed", "no_changes"]
-    assert [row[1:4] for row in far["iterations"] if row[1]] == [(1, 1, "pass")] * 2
-    assert len(list((runs.folder / "worker-home" / "worktrees").iterdir())) == 3
-    assert len(list((runs.folder / "home" / "worktrees").iterdir())) == 3
-
-
 @pytest.fixture
 def dialogues(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> Runs:
     # A plan without a file finds its models here when it is resumed.
@@ -386,16 +364,6 @@ async def test_files_of_tasks_travel_where_the_disk_is_not_shared(runs):
     assert [item["status"] for item in facts["far"]["items"]] == ["success"]
     assert {"starting_repository", "copy_repository", "copy_files"} <= far.messages
     assert not [path for path in far.paths if path.startswith(str(folder))]
-
-
-async def test_scripted_models_travel_where_the_disk_is_not_shared(runs):
-    (runs.folder / "mine.yaml").write_text("{rules: [{reply: mine}]}")
-    far = OtherMachine(runs.folder / "worker-home")
-
-    result = await runs.run("matrix: [{prompt: hello, model: scripted/mine}]", far, "far")
-
-    assert [texts[-1] for texts in result["texts"]] == [("assistant", "mine")]
-    assert not [path for path in far.paths if "mine.yaml" in path]
 
 
 class Capturing(PicklingEngine):

@@ -1,12 +1,10 @@
 """The end of a run in words, as a document and as an exit code."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from proctor.cli import run
-from proctor.cli.main import main
 from proctor.cli.run import OutputOptions
 from proctor.job import BatchEnd
 
@@ -137,8 +135,3 @@ def test_the_summary_for_programs(options: OutputOptions, printed: str, capsys: 
 
 
 # --- Serve ---
-
-
-def test_a_server_without_a_token_listens_on_this_machine_alone(folder: Path, capsys: Printed) -> None:
-    assert main(["serve", "--no-token", "--host", "0.0.0.0"]) == 2
-    assert "accepts every caller" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from coding_sessions import NOW, Attempt, Shell, attempt, git, repository, snaps
 
 from proctor.errors import AgentError, ModelError, TimeLimit, WorkspaceError
 from proctor.git import is_address
-from proctor.session import Iteration, Message, Workspace
+from proctor.session import Workspace
 from proctor.testing import eventually_async
 from proctor.workspace.setup import session_name, slug_of, title_of
 
@@ -46,18 +46,6 @@ async def test_what_the_agent_changed_is_committed_on_a_branch_of_the_users_repo
         2,
         1,
     )
-
-
-async def test_the_record_begins_with_the_prompt_and_says_where_the_session_works(tmp_path, repo):
-    work = attempt(tmp_path, repo, "pwd > where.txt")
-
-    await work.run("Do it", item_settings={"keep": "always"})
-
-    assert work.events[0] == Message(role="user", content="Do it")
-    assert work.workspace.base_sha == git(repo, "rev-parse", "main")
-    assert work.workspace.name == work.branch
-    assert git(repo, "show", f"{work.branch}:where.txt") == work.workspace.worktree
-    assert isinstance(work.events[-1], Iteration)
 
 
 async def test_commits_of_the_agents_own_are_kept(tmp_path, repo):
@@ -267,16 +255,6 @@ def test_a_commit_is_titled_with_the_first_line_that_says_something():
     assert title_of("\n\n  Fix it \nplease") == "Fix it"
     assert len(title_of("x" * 500)) == 72
     assert title_of(" \n") != ""
-
-
-async def test_an_item_run_twice_in_the_same_second_gets_two_branches(tmp_path, repo):
-    first, second = attempt(tmp_path, repo, "echo 1 > a"), attempt(tmp_path, repo, "echo 2 > a")
-    await first.run()
-    await second.run()
-
-    assert second.branch.startswith(first.branch)
-    assert git(repo, "show", f"{first.branch}:a") == "1"
-    assert git(repo, "show", f"{second.branch}:a") == "2"
 
 
 # What the agent finds

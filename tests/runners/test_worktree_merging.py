@@ -8,9 +8,8 @@ import pytest
 from coding_sessions import attempt, git, repository
 
 from proctor.errors import WorkspaceError
-from proctor.runner import MergeRequest
 from proctor.testing import eventually_async
-from proctor.workspace.merge_queue import clean_up, diff, log, merge, rebase, squash
+from proctor.workspace.merge_queue import clean_up, squash
 from proctor.workspace.source_repository import open_source
 
 ON_PASS = {"mergeOnPass": True}
@@ -46,16 +45,6 @@ async def test_work_that_passed_becomes_one_commit_on_the_base_branch(tmp_path, 
     assert (merged.before_sha, merged.after_sha) == (before, git(repo, "rev-parse", "main"))
     assert git(repo, "log", "--format=%s", f"{before}..{work.branch}").splitlines() == ["Add n", "one"]
     assert work.notes == []
-
-
-async def test_work_that_did_not_pass_is_not_merged(tmp_path, repo):
-    work = attempt(tmp_path, repo, "echo 1 > n")
-    before = git(repo, "rev-parse", "main")
-
-    await work.run(scriptCommand="false", item_settings=ON_PASS)
-
-    assert git(repo, "rev-parse", "main") == before
-    assert work.merges == []
 
 
 async def test_a_checkout_of_the_base_branch_moves_with_it_and_keeps_its_own_changes(tmp_path, repo):
@@ -242,51 +231,6 @@ async def session(tmp_path, repo):
 @pytest.fixture
 def source(repo):
     return open_source(repo, {"PATH": os.environ["PATH"]})
-
-
-def test_a_session_can_be_shown(source, session):
-    assert "+2" in diff(source, session.branch, "main")
-    assert diff(source, session.branch, "main", "--name-only") == "n\n"
-    assert "Add n" in log(source, session.branch, "main")
-
-
-def test_a_session_can_be_squashed(repo, source, session):
-    sha = squash(source, session.branch, "main", "All of it")
-
-    assert git(repo, "log", "--format=%H %s", f"main..{session.branch}") == f"{sha} All of it"
-    assert git(repo, "show", f"{session.branch}:n") == "2"
-
-
-async def test_a_session_can_be_rebased(tmp_path, repo, source, session):
-    git(repo, "checkout", "--quiet", "main")
-    git(repo, "commit", "--quiet", "--allow-empty", "-m", "later")
-
-    sha, conflicts = await rebase(source, session.branch, "main", tmp_path / "home")
-
-    assert conflicts == ()
-    assert git(repo, "rev-parse", session.branch) == sha
-    assert git(repo, "log", "--format=%s", session.branch).splitlines() == ["Add n", "one", "later", "first"]
-    assert git(repo, "status", "--porcelain") == ""
-
-
-async def test_a_rebase_that_conflicts_changes_nothing(tmp_path, repo, source, session):
-    git(repo, "checkout", "--quiet", "main")
-    (repo / "n").write_text("3\n")
-    git(repo, "add", "n")
-    git(repo, "commit", "--quiet", "-m", "later")
-    before = git(repo, "rev-parse", session.branch)
-
-    assert await rebase(source, session.branch, "main", tmp_path / "home") == ("", ("n",))
-    assert git(repo, "rev-parse", session.branch) == before
-
-
-async def test_a_session_can_be_merged_later(tmp_path, repo, source, session):
-    request = MergeRequest(repo=source.root, branch=session.branch, base_branch="main", message="Add n")
-
-    merged = await merge(request, home=tmp_path / "home", environment=os.environ)
-
-    assert merged.result.result == "success"
-    assert git(repo, "show", "main:n") == "2"
 
 
 def test_a_session_can_be_cleared_away_with_its_branch_or_without(tmp_path, repo, source, session):
