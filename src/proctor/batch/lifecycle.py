@@ -16,7 +16,7 @@ from proctor import __version__
 from proctor.batch.create import Extension, create, diff, extend
 from proctor.batch.engines import Engine, automatic_workers
 from proctor.batch.executor import Executor, clear_leftovers
-from proctor.context import ModelOptions, People, RunContext
+from proctor.context import ModelOptions, RunContext
 from proctor.errors import UsageError
 from proctor.formatting import elapsed, plural
 from proctor.item import ERROR, FAIL, RUNNING, SUCCESS, TIMEOUT, UNCHECKED, Item
@@ -398,7 +398,7 @@ class _Execution:
         attempts = job.attempts(plan, run_id, ctx, models)
         models.get_ready()
         people = job.people(run_id, ctx)
-        processes = None if self.engine else _process_engine(self.workers, plan, run_id, ctx, models, people)
+        processes = None if self.engine else _process_engine(self.workers, plan, run_id, ctx, models)
         executor = Executor(
             ctx.store,
             run_id,
@@ -434,7 +434,6 @@ def _process_engine(
     run_id: str,
     ctx: RunContext,
     models: ModelRouter,
-    people: People | None,
 ) -> "ProcessEngine | None":
     """The worker processes of a run, started; None: its items run in this process."""
     concurrency = ctx.store.read.batch(run_id, ctx.now())["concurrency"]
@@ -453,8 +452,6 @@ def _process_engine(
     reason = models.single_process_reason
     if concurrency == 1:
         reason = "its concurrency is 1"
-    elif people is not None and people is ctx.people:
-        reason = "a person at this terminal plays an actor"
     elif not can_be_sent(ctx.functions):
         reason = "worker processes cannot import its Python functions"
     elif models.lowest_limit == 1:
