@@ -264,7 +264,7 @@ def test_a_kind_that_is_misspelt_is_suggested():
 
 @pytest.mark.parametrize(("size", "problems"), [(1 << 20, []), ((1 << 20) + 1, ["it is larger than 1 MB"])])
 def test_a_file_is_read_up_to_a_size(good, monkeypatch, size, problems):
-    # White box: the real limit is a gigabyte.
+    # White box: the real limit is hundreds of megabytes.
     monkeypatch.setattr(_reading, "MOST_BYTES", 1 << 20)
     path = good["atif"]
     path.write_bytes(path.read_bytes().ljust(size))

@@ -108,7 +108,7 @@ def test_a_sample_written_twice_counts_as_written_last(tmp_path):
 def test_a_zip_that_unpacks_to_more_than_a_sample_can_be_is_refused_without_unpacking_it(
     tmp_path, monkeypatch
 ):
-    # White box: the real limit is a gigabyte.
+    # White box: the real limit is hundreds of megabytes.
     monkeypatch.setattr(_reading, "MOST_BYTES", 1_000_000)
     path = tmp_path / "bomb.eval"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
@@ -152,7 +152,7 @@ def test_a_member_that_breaks_off_is_named(tmp_path):
 
 
 def test_a_bomb_of_todays_packing_and_one_that_breaks_off_are_refused(tmp_path, monkeypatch):
-    # White box: the real limit is a gigabyte.
+    # White box: the real limit is hundreds of megabytes.
     monkeypatch.setattr(_reading, "MOST_BYTES", 1_000_000)
     bomb, cut = tmp_path / "bomb.eval", write_zstandard(tmp_path / "cut.eval", 1)
     with zstandard_zipfile.ZipFile(bomb, "w", zstandard_zipfile.ZIP_ZSTANDARD) as packed:

@@ -328,6 +328,7 @@ def test_a_session_that_cannot_be_read_fails_alone_and_says_so(store, monkeypatc
             raise KeyError("something nobody thought of")
         return session_of(documents, external_id=external_id, **more)
 
+    # White box: no span is known whose reading raises.
     monkeypatch.setattr("proctor.batch.ingest.session_of", read)
     arrive(store, *conversation("bad"), *conversation("good"))
 

@@ -304,7 +304,7 @@ def test_rejected_parts_of_lists_in_lists_are_added_up():
 
 
 def test_a_table_that_is_no_csv_says_so(monkeypatch):
-    # White box: the real limit is 32 MiB.
+    # White box: the real limit is many megabytes.
     monkeypatch.setattr(sources, "MOST_CELL", 10)
     text = b"context.span_id,name\n" + b"x" * 100 + b",n\n"
     with pytest.raises(ValueError, match="it is not CSV: "):

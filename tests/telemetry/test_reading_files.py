@@ -172,6 +172,7 @@ def test_a_file_of_one_value_that_is_too_large_is_said_to_be_read_in_part(tmp_pa
         file.write_text(json.dumps(json.loads(OTLP), indent=2))
     assert names(file) == ["invoke_agent A"]
 
+    # White box: the real limit is hundreds of megabytes.
     monkeypatch.setattr(sources, "MOST_BYTES", file.stat().st_size - 40)
 
     part = Unreadable(path=str(file), problem="only its first 0 MiB were read: it is one value")

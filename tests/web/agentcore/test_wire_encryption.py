@@ -114,6 +114,7 @@ def test_a_key_that_cannot_be_used_is_refused_at_the_start(serve, there):
 def test_a_key_of_kms_can_be_stood_in_for(tmp_path, serve, there):
     held = serve(command=["true"], environment=there)
     mine = Keys(named={NOBODYS: LocalKey(secret=b"k" * 32, name=NOBODYS)})
+    # White box: a key of another provider comes in where the server is put together.
     held.store._sealer.keys = mine
 
     job_id = start(held.data, kmsKeyArn=NOBODYS, evaluationMetadata=truth("s", tools=["unheard-of"]))[
