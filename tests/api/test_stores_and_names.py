@@ -40,6 +40,9 @@ def test_results_are_compared_in_the_store_and_the_home_of_the_call(elsewhere: P
     assert proctor.compare("c", "d", home=home).table()[0]["candidate"] == "d"
     with pytest.raises(UsageError, match="c"):
         proctor.compare("c", "d", store=store)
+    made = proctor.run(items=[proctor.Item(prompt="x", model="scripted/ok")], store=store, home=home)
+    with proctor.open_store(store) as opened:
+        assert {each.id for each in opened.runs()} == {"a", "b", made.id}
     assert not (elsewhere / "unused" / "proctor.db").exists()
 
 

@@ -260,12 +260,12 @@ async def test_commits_are_validated_from_the_newest_on_until_there_are_enough_t
     tmp_path: Path, parallel: int, most: int, validated: int
 ):
     repository = History(tmp_path / "shop")
-    repository.commit("Begin", level_DOT_py="0", tests__check_DOT_sh="true")
+    repository.commit("Begin", plans_DOT_py="# level_4 comes last\n", tests__check_DOT_sh="true")
     commits = [
         repository.commit(
             f"Reach level {n}, as players have asked",
-            level_DOT_py=str(n),
-            tests__check_DOT_sh=f"grep -q {n} level.py",
+            level_DOT_py=f"def level_{n}():\n    pass\n",
+            tests__check_DOT_sh=f"grep -q level_{n} level.py",
         )
         for n in (1, 2, 3, 4)
     ]
@@ -287,6 +287,10 @@ async def test_commits_are_validated_from_the_newest_on_until_there_are_enough_t
     newest = commits[::-1][:validated]
     assert (seen if parallel == 1 else sorted(seen)) == (newest if parallel == 1 else sorted(newest))
     assert [task.commit for task in result.tasks] == newest
+    texts = [(options.out / task.folder / f"{task.folder}.md").read_text() for task in result.tasks]
+    # What the repository names already is not told.
+    assert ["new names" in text for text in texts] == [False, *[True] * (validated - 1)]
+    assert "Tests use these new names: `level_3`." in texts[1]
 
 
 @pytest.mark.parametrize(
