@@ -78,6 +78,7 @@ def test_a_home_that_others_may_enter_is_noted(mode, noted, tmp_path):
     assert found == ([("home", None, f"other users may enter {home} (mode {mode:o})")] if noted else [])
 
 
+# White box: there is no notebook here; IPython is what the test says it is.
 def test_the_bar_of_a_notebook_needs_ipython_alone(library, monkeypatch):
     drawn: list[str] = []
 

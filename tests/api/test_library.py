@@ -94,6 +94,7 @@ def test_an_item_has_attributes_and_a_session_with_transcript_scores_and_cost(li
         getattr(done, "no_such_column")  # noqa: B009
 
 
+# White box: a run of more items than a page has would take a minute.
 def test_items_are_read_page_by_page(library, monkeypatch):
     monkeypatch.setattr("proctor.api.handles.PAGE", 2)
     items = [library.Item(prompt=f"number {k}", model="scripted/ok") for k in range(5)]

@@ -670,6 +670,7 @@ def test_what_a_folder_contains_is_found_by_its_files(tmp_path: Path) -> None:
     check(RECORDED / "folders.txt", read)
 
 
+# White box: the real limit is ten thousand tasks.
 def test_there_is_a_limit_to_the_number_of_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, {"a.jsonl": '{"prompt": "a"}\n' * 3})
     monkeypatch.setattr(formats, "MOST_TASKS", 3)

@@ -82,6 +82,7 @@ def test_a_file_that_is_no_utf8_is_refused_at_its_line(tmp_path: Path) -> None:
     assert "Save the file as UTF-8 text." in str(error.value)
 
 
+# White box: a file of the real limit would be too large for a test.
 def test_every_row_of_a_large_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans have at most 16 MiB; datasets may be larger, up to a limit that is told."""
     file = tmp_path / "large.jsonl"

@@ -232,6 +232,7 @@ def test_a_file_without_runs_is_damaged(tmp_path: Path, text: str, problem: str)
     assert problem in read_results(tmp_path).damaged[0].why
 
 
+# White box: a file of the real limit would be too large for a test.
 def test_a_file_that_is_too_large_is_damaged(tmp_path: Path, monkeypatch: Any) -> None:
     file = tmp_path / "m_result.json"
     file.write_text('{"runs": []}')

@@ -169,6 +169,7 @@ def folder_of(folder: Path, **files: object) -> Path:
     return folder
 
 
+# White box: a file of the real limit would be too large for a test.
 def test_the_sessions_of_a_folder_in_their_order(tmp_path: Path, monkeypatch: Any) -> None:
     session = {"messages": MESSAGES}
     folder = folder_of(

@@ -150,6 +150,7 @@ async def test_a_verdict_that_cannot_be_read_fails_its_session_alone(workshop):
     assert "gen_ai.evaluation.score.value" not in failed["attributes"]
 
 
+# White box: more records than a page has would take a minute.
 async def test_records_are_those_that_readers_of_the_service_know(workshop, monkeypatch):
     keep(workshop.store, recorded("good", scenario="to-oslo"))
     request = asked("Builtin.Helpfulness", "Builtin.ToolSelectionAccuracy", "Builtin.TrajectoryInOrderMatch")

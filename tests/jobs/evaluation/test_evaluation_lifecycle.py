@@ -146,6 +146,7 @@ def test_an_evaluation_plan_is_recognized_by_its_keys():
     assert JOB.recognizes("prompts: [hello]") == 0
 
 
+# White box: so many results would take a minute.
 @pytest.mark.parametrize(("many", "is_said"), [(2, True), (3, False)])
 async def test_a_check_of_many_signatures_is_announced(desk, monkeypatch, many, is_said):
     monkeypatch.setattr(lifecycle, "MANY_RESULTS", many)
