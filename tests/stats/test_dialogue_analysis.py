@@ -171,3 +171,43 @@ def test_an_effect_over_fewer_than_three_levels_of_another_factor_has_a_proviso(
     (effect,) = crossing(rows, "turns", by="therapist").effects
     assert effect.value == pytest.approx(1.0)
     assert ("fewer than 3 levels of client" in effect.note) is is_few
+
+
+def test_a_source_with_a_single_level_is_listed_without_a_variance():
+    rows = [
+        {"client": f"c{at // 3}", "therapist": "t", "profile": "p", "turns": value}
+        for at, value in enumerate([3.0, 4.0, 5.0, 6.0, 7.0, 5.0, 2.0, 2.0, 3.0, 8.0, 7.0, 9.0])
+    ]
+    found = parts(crossing(rows, "turns"))
+    assert found["client"].variance == pytest.approx(5.75) and found["client"].levels == 4
+    for name in ("therapist", "profile"):
+        assert (found[name].levels, found[name].variance, found[name].share) == (1, None, None)
+        assert found[name].note == f"one {name} only: its variance cannot be told from the mean"
+    assert list(found) == ["client", "repeat", "therapist", "profile"]
+
+
+def test_a_combination_has_a_spread_from_two_dialogues_on():
+    rows = [
+        {"client": client, "therapist": "t", "turns": value}
+        for client, value in (("a", 3.0), ("a", 7.0), ("b", 4.0), ("c", None))
+    ]
+    cells = crossing(rows, "turns").cells
+    assert [(cell.client, cell.mean.value, cell.std) for cell in cells] == [
+        ("a", 5.0, pytest.approx(8**0.5)),
+        ("b", 4.0, None),
+    ]
+    assert crossing(rows, "turns").missing == 1
+
+
+def test_limits_of_a_difference_end_at_the_width_of_the_scale():
+    def effect(scores):
+        rows = [
+            {"client": f"c{place % 2}", "therapist": f"t{place // 2 % 2}", "score.warm": score}
+            for place, score in enumerate(scores)
+        ]
+        (found,) = crossing(rows, "score.warm", by="therapist").effects
+        return found
+
+    few, many = effect([0.0, 0.2, 1.0, 0.7] * 2), effect([0.4, 0.41, 0.6, 0.61, 0.42, 0.4, 0.6, 0.59] * 4)
+    assert (few.low, few.high) == (-1.0, 1.0)
+    assert 0 < many.low < many.value < many.high < 1

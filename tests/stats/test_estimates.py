@@ -227,6 +227,7 @@ MANY = [1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0]
         (lambda: bill([2.0] * 7, level=0.9), "All tasks have the same value"),
         (lambda: bill([], level=0.9), "No values."),
         (lambda: bill(MANY, level=0.9), "Provided that"),
+        (lambda: bill([1, 1, 1, 1, 20], level=0.9), "No upper limit: too few distinct values."),
         (lambda: per_success([], [], level=0.9), "No values."),
         (
             lambda: per_success([1.0, math.inf], [math.inf] * 2, level=0.9),

@@ -107,6 +107,8 @@ def test_what_goes_with_success_is_stated_and_failures_are_grouped(tmp_path):
     assert factor["statement"].startswith("With port = calm, the success rate is ")
     (effect,) = two_models(tmp_path / "all completed").identify_patterns()["metric_effects"]
     assert effect["statement"].startswith("With port = calm, trust is ")
+    limits = f"95% CI {effect['low']:.4g} to {effect['high']:.4g}"
+    assert limits in effect["statement"] and "corrected" in effect["statement"]
     cluster = patterns["failure_modes"][0]
     assert (cluster["runs"], cluster["reason"], cluster["message"]) == (
         9,

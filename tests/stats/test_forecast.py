@@ -132,6 +132,35 @@ def test_what_an_agent_was_charged_counts_where_no_price_is_known(store, remembe
     assert found.cost_usd.value == pytest.approx(1.0) and found.cost_usd.unknown == ()
 
 
+CHARGED = {"cost_usd": 0.5, "price_source": "agent"}
+
+
+@pytest.mark.parametrize(
+    ("model", "call", "priced", "cost"),
+    [
+        # A call of a million tokens, at $1 for each.
+        ("m", {"provider": "p"}, "p/m", 1.0),
+        ("q/m", {"provider": "p"}, "q/m", 1.0),
+        ("m", {"provider": ""}, "m", 1.0),
+        ("m", {"provider": "p"}, "m", None),
+        ("m", {"provider": "p", **CHARGED}, "other", 0.5),
+        ("m", {"provider": "p", **CHARGED, "cost_usd": None}, "other", None),
+        # Without tokens there is nothing to price: what the agent was charged, or nothing.
+        ("m", {"provider": "p", **CHARGED, "usage": Usage()}, "p/m", 0.5),
+        ("m", {"provider": "p", "usage": Usage()}, "p/m", 0.0),
+    ],
+)
+def test_earlier_calls_cost_what_their_model_costs_now(store, remember, model, call, priced, cost):
+    remember("amp", model, 1, 1.0, **call)
+
+    def price(name):
+        return a_dollar_a_million(name) if name == priced else None
+
+    work = {Work("amp", model, "fix"): 1}
+    found = forecast(store.read, "coding", work, concurrency=1, price=price).cost_usd
+    assert found.value == (None if cost is None else pytest.approx(cost))
+
+
 def test_mock_sessions_count_only_where_there_are_no_others(store, remember):
     remember("", "gpt", 0.001, 0.0, mock=1)
     work = {Work("", "gpt", "fix"): 1}

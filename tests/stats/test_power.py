@@ -106,3 +106,16 @@ def test_the_number_is_the_smallest_that_does(variance, detect, family):
     assert is_enough(tasks)
     if tasks >= 44:
         assert not is_enough(tasks - 1)
+
+
+def test_the_spread_that_was_not_seen_is_that_of_two_pseudo_tasks_at_the_ends_of_the_scale():
+    """Differences of two runs lie between -(hi - lo) and hi - lo, values of one between lo and hi."""
+    same = [2.0] * 6
+    for parts, (low, high), value in (
+        (variation(same, same, lo=1, hi=3), (-2.0, 2.0), 0.0),
+        (variation([1.5] * 6, lo=1, hi=3), (1.0, 3.0), 1.5),
+    ):
+        with_ends = np.array([value] * 6 + [low, high])
+        squares = np.var(with_ends, ddof=1) / len(with_ends)
+        assert parts.observed == pytest.approx(squares * 6)
+        assert (parts.between, parts.within, parts.tasks) == (None, None, 6)

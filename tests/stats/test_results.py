@@ -320,3 +320,15 @@ def test_stand_ins_are_named_by_their_model_or_agent(proctor_store, model, name)
         writer.change("batch_items", ("run", item.id), {"status": "success", "sessionId": f"s{number}"})
     writer.close()
     assert list(load_results(proctor_store.read, ["run"], NOW).stand_ins) == [name]
+
+
+def test_the_task_of_a_pairing_by_scenario_is_the_scenario_or_the_task_or_nothing(tmp_path) -> None:
+    results = load_results(filled_store(tmp_path).read, ["compare"], NOW)
+    scenario, task = Labels(codes(0, 1, 1), ("s", "t")), Labels(codes(2, 1, 0), ("x", "y", "z"))
+    for factors, expected in (
+        ({"scenario": scenario, "task": task}, [0, 1, 1]),
+        ({"task": task}, [2, 1, 0]),
+        ({}, [-1, -1, -1]),
+    ):
+        tasks, varied = replace(evaluated(results, [0, 0, 1], None), factors=factors).tasks(pair="scenario")
+        assert (tasks.codes.tolist(), varied) == (expected, ())

@@ -14,12 +14,14 @@ from proctor.stats import progress
 from proctor.stats.stopping import arranged, rule_resource, stop_document
 from proctor.stats.summary import (
     Bin,
+    SlowCall,
     durations,
     nice_step,
     summarise,
+    tool_usage,
 )
 from proctor.store import Recorder, Scope, timestamp
-from proctor.store.aggregates import ModelSums, RankedDuration
+from proctor.store.aggregates import ModelSums, RankedDuration, ToolSums
 
 LATER = NOW + timedelta(hours=1)
 
@@ -249,3 +251,27 @@ def sums(model: str, **more: float | None) -> ModelSums:
 def test_steps_are_numbers_that_people_count_in(rough, step):
     assert nice_step(rough) == pytest.approx(step)
     assert nice_step(rough * (1 + 1e-12)) == pytest.approx(step), "but for rounding"
+
+
+def tool(name: str, **more: object) -> ToolSums:
+    row = {"tool": name, "calls": 4, "succeeded": 1, "judged": 2, "ms": 30.0, "measured": 3}
+    return row | {"session": None, "position": None} | more  # type: ignore[return-value]
+
+
+def test_the_slowest_calls_come_first_with_their_arguments():
+    calls = [
+        tool("a", session="s2", position=1, ms=5.0, succeeded=0, judged=1),
+        tool("b", session="s1", position=7, ms=5.0, succeeded=None, judged=0),
+        tool("c", session="s1", position=3, ms=5.0),
+        tool("d", session="s3", position=0, ms=9.0),
+        tool("e", session="s3", position=2, ms=None),
+    ]
+    usage, slow = tool_usage(calls, lambda session, position: f"{session}:{position}")
+    assert usage == ()
+    assert [(call.tool, call.arguments, call.success) for call in slow] == [
+        ("d", "s3:0", True),
+        ("c", "s1:3", True),
+        ("b", "s1:7", None),
+        ("a", "s2:1", False),
+    ]
+    assert slow[0] == SlowCall(tool="d", duration_ms=9.0, success=True, session_id="s3", arguments="s3:0")

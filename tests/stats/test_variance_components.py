@@ -252,7 +252,7 @@ def test_data_without_variance_give_words(table, words):
         # Two factors that one third refines, and neither the other; then a chain.
         ({"a": "aaaabbbb", "b": "xxyyxxyy", "fine": "11223344"}, False),
         ({"a": "aaaaaaaabbbbbbbb", "fine": "1122334455667788", "finest": "abcdefghijklmnop"}, True),
-        # With a fixed factor: one random level, levels that refine the fixed ones, and levels that these share.
+        # With a fixed factor: one random level, levels that refine the fixed ones, levels that these share.
         ({"fixed": "ppqq", "a": "xyxy"}, True),
         ({"fixed": "ppqq", "a": "xyxx"}, False),
         ({"fixed": "ppqq", "a": "xxxx"}, True),
