@@ -8,6 +8,12 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = sorted(path.stem for path in (EXAMPLES / "experiments").glob("*.yaml"))
+SHOWS = {
+    "harbour-fee": "With port = scripted/models/patient, cooperation_level is",
+    # What is said in a room changes votes, and what rules compute.
+    "town-hall": "With mayor = scripted/models/frank, bridge_open is",
+}
+"""Examples whose analysis states an effect."""
 RUNS = {"flood-crisis": 20, "harbour-fee": 20, "school-committee": 32, "town-hall": 16}
 
 
@@ -44,36 +50,9 @@ def test_an_example_runs_and_is_analysed(desk, name):
 
     assert told["successCount"] == told["itemCount"] == RUNS[name]
     assert analysed["metrics_analysis"] and analysed["patterns"]["stand_ins"]
+    effects = " ".join(effect["statement"] for effect in analysed["patterns"]["metric_effects"])
+    assert SHOWS.get(name, "") in effects
     assert "Mock data" in (desk.folder / "experiments" / name / "analysis" / "analysis-report.md").read_text()
-
-
-def test_a_patient_port_gets_further(desk):
-    desk.proctor("experiment", "examples/experiments/harbour-fee.yaml")
-
-    effects = desk.proctor("analyze", "experiments/harbour-fee")["patterns"]["metric_effects"]
-
-    assert "With port = scripted/models/patient, cooperation_level is" in " ".join(
-        e["statement"] for e in effects
-    )
-
-
-def test_what_is_said_in_a_room_changes_votes_and_what_rules_compute(desk):
-    desk.proctor("experiment", "examples/experiments/town-hall.yaml")
-
-    effects = desk.proctor("analyze", "experiments/town-hall")["patterns"]["metric_effects"]
-
-    assert "With mayor = scripted/models/frank, bridge_open is" in " ".join(e["statement"] for e in effects)
-
-
-def test_equal_seeds_give_byte_equal_worlds(desk):
-    worlds = []
-    for output in ("one", "other"):
-        scenario = "examples/scenarios/school-committee"
-        desk.proctor("scenario", "run", scenario, "--runs", "2", "--seed", "9", "--output", output)
-        found = sorted((desk.folder / output / "runs").rglob("world-state-*.md"))
-        worlds.append([path.read_bytes() for path in found])
-
-    assert worlds[0] == worlds[1] and len(worlds[0]) > 4
 
 
 def names_in_the_files():

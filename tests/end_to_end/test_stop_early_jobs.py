@@ -1,6 +1,5 @@
 """`stop_when` in experiments, simulations, benchmarks, and from Python."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -75,23 +74,6 @@ def test_a_simulation_refuses_a_rule_without_a_goal(proctor):
     assert done.returncode == 2 and "talks.yaml:1:" in done.stderr and "names no goal" in done.stderr
 
 
-def test_a_benchmark_stops_early(proctor):
-    (proctor.folder / "solution").mkdir()
-    (proctor.folder / "solution" / "done").touch()
-    (proctor.folder / "do.md").write_text(
-        "---\nempty: true\nsolution: solution\ncheck: test -f done\n---\n# Task: Do it\n"
-    )
-    words = ("bench", "--task", "do.md", "--oracle", "--noop", "--runs", "90")
-
-    done = proctor.json(*words, "--stop-when", "by=model,decided=true")
-
-    assert done["reason"] == "decided" and done["unfinishedCount"] > 10
-    # One task only: its repeats are what is observed.
-    assert done["stopWhen"]["unit"] == "repeat"
-    refused = proctor(*words, "--stop-when", "width")
-    assert refused.returncode == 2 and "by=model,width=0.1" in refused.stderr
-
-
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -122,13 +104,3 @@ def test_items_in_python_stop_early(home):
     assert success.difference.is_anytime and success.is_significant
     with pytest.raises(UsageError, match="no item has a factor colour"):
         library.run(items=items, stop_when={"by": "colour", "width": 0.1}, progress=False)
-
-
-def test_a_rule_in_python_applies_to_a_plan_file(home):
-    (home / "plan.yaml").write_text(
-        json.dumps({"matrix": [{"prompt": "hi", "model": "scripted/ok", "runs": 9}]})
-    )
-
-    run = library.run("plan.yaml", stop_when={"width": 0.9}, progress=False)
-
-    assert run.summary()["stopWhen"]["by"] == "model"

@@ -99,6 +99,7 @@ def test_of_a_folder_on_the_path_that_is_not_for_programs_only_these_can_be_read
     made(tmp_path / "project/.env", mode=0o600)
     made(tmp_path / "project/data.csv", mode=0o644)
     made(tmp_path / "project/inner/run")
+    (tmp_path / "project/notes").symlink_to(made(tmp_path / "elsewhere/notes", mode=0o644))
     found = paths.readable([], {"PATH": str(tmp_path / "project")}, policy(tmp_path))
     assert found == [tmp_path / "project/tool"]
 
