@@ -115,6 +115,7 @@ async def test_an_answer_without_tools_is_the_last_one(place):
         ("read_file", {"path": "none.py"}, "no file none.py"),
         ("read_file", {"path": "a.py", "first_line": "x"}, "invalid literal"),
         ("read_file", {"path": "bin"}, "no text"),
+        ("read_file", {"path": "huge"}, "huge is larger than 2 MiB"),
         ("read_file", {"path": "a\0b"}, "no path"),
         ("read_file", {"path": "../home/secret"}, "outside the folder"),
         ("read_file", {"path": "/etc/passwd"}, "outside the folder"),
@@ -135,6 +136,7 @@ async def test_an_answer_without_tools_is_the_last_one(place):
 async def test_what_a_model_asks_for_wrongly_is_answered_and_harms_nothing(place, name, given, words):
     (place.folder / "a.py").write_text("x x")
     (place.folder / "bin").write_bytes(b"a\0b")
+    (place.folder / "huge").write_text("x" * (2 * 1024 * 1024 + 1))
     (place.home / "secret").write_text("secret")
     (place.folder / "link").symlink_to(place.home)
     (place.folder / "loop").symlink_to("loop")

@@ -84,6 +84,8 @@ async def test_events_with_nonsense_in_them_do_no_harm(place):
         (["a", "", ""], ["a"]),
         ([""], []),
         ([{"type": "tool", "name": "f"}, "first", "", "last"], ["last"]),
+        (["first", "", {"type": "tool", "name": "f"}, "last"], ["last"]),
+        (["first", {"type": "tool", "name": "f"}, "last"], ["first\nlast"]),
         ([{"type": "message", "role": "user", "content": "q"}, "first", "", "last"], ["q", "last"]),
         ([{"type": "message", "role": "assistant", "content": "a"}, "first", "", "last"], ["a"]),
         ([{"type": "message", "role": "nobody", "text": "a", "content": "b"}], ["a"]),

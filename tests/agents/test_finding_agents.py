@@ -25,6 +25,7 @@ def test_a_class_anywhere_can_be_named(tmp_path, monkeypatch):
         "@dataclass(frozen=True)\n"
         "class Parrot:\n"
         "    voice: str = 'plain'\n"
+        "    words: dict[str, int] | None = None\n"
         "    stand_in = True\n"
         "    def availability(self, environment): ...\n"
         "    async def work(self, assignment, record): ...\n"
@@ -35,7 +36,11 @@ def test_a_class_anywhere_can_be_named(tmp_path, monkeypatch):
         "number = 3\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    assert find_agent("parrots:Parrot", {"voice": "loud"}).voice == "loud"
+    loud = find_agent("parrots:Parrot", {"voice": "loud", "words": {"a": 1}})
+    assert (loud.voice, loud.words) == ("loud", {"a": 1})
+    for wrong in ({"a": "one"}, ["a"]):
+        with pytest.raises(UsageError, match="`words` must be"):
+            find_agent("parrots:Parrot", {"words": wrong})
     for wrong in ("Owl", "number", "Idle", "Plain", ""):
         with pytest.raises(NotFound):
             find_agent(f"parrots:{wrong}", {})

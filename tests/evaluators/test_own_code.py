@@ -213,6 +213,13 @@ async def test_a_program_reads_the_session_and_prints_a_score(tmp_path):
     assert (score.label, score.value) == ("ok", 2.0)
 
 
+@pytest.mark.parametrize(("more", "error"), [(19, ""), (20, "InvalidResult")])
+async def test_a_score_may_stand_above_19_lines_of_other_output(tmp_path, more, error):
+    (score,) = await program(tmp_path, f"print('0.5')\nprint('bye\\n' * {more}, end='')").judge(weather())
+
+    assert (score.value, score.error_code) == (None if error else 0.5, error)
+
+
 @pytest.mark.parametrize(
     ("source", "error", "said"),
     [

@@ -1,6 +1,7 @@
 """What becomes of a call when the provider refuses, breaks off, garbles or keeps silent."""
 
 import asyncio
+from itertools import count
 
 import pytest
 from aiohttp import web
@@ -276,3 +277,12 @@ async def test_a_pool_is_held_by_an_answer_that_says_that_the_quota_is_spent(pro
     await models.answer(ask())
     await models.close()
     assert 29 < pools.states[0].held_seconds <= 30
+
+
+async def test_the_duration_of_a_call_is_in_milliseconds(provider):
+    provider.answers = [completion()]
+    ticks = count()
+    models = ModelRouter({"OPENAI_BASE_URL": provider.url}, client=Client(clock=lambda: next(ticks) / 4))
+    call = (await models.answer(ask())).call
+    await models.close()
+    assert (call.latency_ms, call.waiting_ms) == (250, 0)

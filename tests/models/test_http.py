@@ -531,3 +531,15 @@ async def test_an_endless_head_is_not_read(begin: bytes, more: bytes) -> None:
     async with raw_server(sending(begin, *[more] * (10 * LARGEST_HEAD_BYTES // 1000))) as server:
         with pytest.raises(ResponseError, match="64 KiB"):
             await post(server)
+
+
+async def test_an_answer_that_comes_slowly_but_steadily_has_its_time() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(OK[:-2])
+        for letter in (b"O", b"K"):
+            # Time is what this test is about: both pauses together exceed the limit of silence.
+            await asyncio.sleep(0.6)
+            writer.write(letter)
+
+    async with raw_server(talk) as server:
+        assert (await post(server, TimeLimits(total=60, connect=60, silence=1.1))).body == b"OK"

@@ -146,6 +146,7 @@ def test_parameters_that_a_library_puts_in_place_of_others_are_refused():
         TEXT | {"tools": [{"type": "bash_20250124", "name": "bash"}, {"type": "custom", "name": "c"}]},
         TEXT | {"tools": [{"type": "local_shell"}, {"type": "apply_patch"}, {"type": "shell"}]},
         {"tools": [{"functionDeclarations": [{"name": "f"}]}]},
+        TEXT | {"tools": [{"function": {"name": "f"}}, {"input_schema": {}}, {"name": "f"}]},
         TEXT | {"previous_response_id": None, "modalities": ["text"], "service_tier": "default"},
         {"input": [{"type": "reasoning", "encrypted_content": "x"}, {"role": "user", "content": "Hi."}]},
         message({"type": "tool_use", "input": {"type": "video"}}, {"type": "thinking", "thinking": "Hm."}),

@@ -53,7 +53,12 @@ async def test_the_long_tail_is_asked_through_litellm(litellm):
 
 @pytest.mark.parametrize(
     ("status", "error", "reason"),
-    [(429, RateLimited, "rate_limit"), (401, ModelError, "auth"), (500, ModelError, "model_failed")],
+    [
+        (429, RateLimited, "rate_limit"),
+        (500, ModelError, "model_failed"),
+        *((status, ModelError, "auth") for status in (401, 403)),
+        *((status, ModelError, "bad_request") for status in (400, 404, 422)),
+    ],
 )
 async def test_litellm_s_failures_are_ours_and_hold_no_key(litellm, status, error, reason):
     with pytest.raises(error) as raised:
