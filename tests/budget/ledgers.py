@@ -1,8 +1,13 @@
-"""Ledgers without a store, for tests of what is reserved and spent."""
+"""Budgets on ledgers without a store, for tests of what is reserved and spent."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
+from proctor.budget.allocation import BatchBudget, Ledger, LedgerClient
+from proctor.budget.reservation import Reservation
+from proctor.models.prices import SpendingRequest
 from proctor.store import Drawn
 
 
@@ -48,3 +53,83 @@ class SettledRows:
         self.reserved += row[6]
         self.spent += row[7]
         self.most_committed = max(self.most_committed, self.reserved + self.spent)
+
+
+class ScriptedLedger:
+    """Grants what a script says; `calls` has what was wanted, the least, and what was returned, negative."""
+
+    def __init__(self, *script: Drawn | Exception) -> None:
+        self.script, self.calls = list(script), list[tuple[float, ...]]()
+        self.on_draw: Callable[[], None] = lambda: None
+
+    async def draw(self, holder: str, *, wanted_usd: float, least_usd: float) -> Drawn:
+        assert holder == "me"
+        self.calls.append((wanted_usd, least_usd))
+        self.on_draw()
+        outcome = self.script.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def give_back(self, holder: str, usd: float) -> None:
+        self.calls.append((-usd,))
+
+
+class Purse:
+    """A batch budget on a ledger, and the rows that it has written. Without a limit, nothing is limited."""
+
+    def __init__(
+        self,
+        limit: float | Ledger | None,
+        *,
+        concurrency: int = 4,
+        exact: bool = True,
+        commit: Callable[[], Awaitable[None]] | None = None,
+        rows: SettledRows | None = None,
+    ) -> None:
+        is_amount = limit is None or isinstance(limit, int | float)
+        self.ledger: Any = MemoryLedger(limit or 0.0, exact=exact) if is_amount else limit  # type: ignore[arg-type]
+        self.rows = rows or SettledRows()
+        self.client = LedgerClient(self.ledger, "me", is_limited=limit is not None)
+        moment = datetime(2026, 1, 1, tzinfo=UTC)
+        self.budget = BatchBudget(
+            self.client,
+            run_id="run",
+            concurrency=concurrency,
+            rows=self.rows,
+            now=lambda: moment,
+            commit=commit,
+        )
+
+    async def open(
+        self, name: str, cap_usd: float | None = None, *, kind: str = "a", asks_first: bool = True
+    ) -> Reservation:
+        reservation = await self.budget.open(name, name, kind=kind, cap_usd=cap_usd, asks_first=asks_first)
+        assert reservation is not None
+        return reservation
+
+
+def worst(
+    usd: float | None,
+    *,
+    input_usd: float = 0.0,
+    tokens: int = 1000,
+    margin_usd: float = 0.0,
+    model: str = "m",
+) -> SpendingRequest:
+    """A call that can cost so much, with an answer of a thousand tokens."""
+    price = None if usd is None else (usd - input_usd) / tokens
+    return SpendingRequest(
+        model=model,
+        input_tokens=0,
+        output_tokens=tokens,
+        input_usd=input_usd,
+        output_usd_per_token=price,
+        margin_usd=margin_usd,
+    )
+
+
+async def settled() -> None:
+    """Let all that can go on do so."""
+    for _ in range(20):
+        await asyncio.sleep(0)

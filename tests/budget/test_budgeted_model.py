@@ -1,17 +1,14 @@
 """One call within a budget: what it holds, what it counts as however it ends, and when it is tried again."""
 
 import asyncio
-from datetime import UTC, datetime
 
 import pytest
-from ledgers import MemoryLedger, SettledRows
+from ledgers import Purse, worst
 
-from proctor.budget.allocation import BatchBudget, LedgerClient
 from proctor.budget.budgeted_model import BudgetedModel, spend_guard
 from proctor.budget.reservation import Hold, Reservation
 from proctor.errors import NOT_SENT, CostLimit, ModelError
 from proctor.model import Answer, Request
-from proctor.models.prices import SpendingRequest
 from proctor.session import Event, ModelCall
 
 
@@ -46,27 +43,15 @@ class Attempt:
         self.models, self.reservation = models, reservation
         self.recorded: list[Event] = []
         self.model = BudgetedModel(
-            models, reservation, worst_case=lambda request: worst(), record=self.recorded.append
+            models, reservation, worst_case=lambda request: worst(0.25), record=self.recorded.append
         )
 
     async def call(self) -> Answer:
         return await self.model.answer(Request(model="m", messages=[]))
 
 
-def worst(usd: float = 0.25) -> SpendingRequest:
-    return SpendingRequest(
-        model="m", input_tokens=0, output_tokens=1000, input_usd=0.0, output_usd_per_token=usd / 1000
-    )
-
-
 async def opened(limit_usd: float | None, cap_usd: float | None = None) -> Reservation:
-    client = LedgerClient(MemoryLedger(limit_usd or 0.0), "me", is_limited=limit_usd is not None)
-    moment = datetime(2026, 1, 1, tzinfo=UTC)
-    rows = SettledRows()
-    budget = BatchBudget(client, run_id="run", concurrency=1, rows=rows, now=lambda: moment)
-    reservation = await budget.open("s", "s", kind="a", cap_usd=cap_usd, asks_first=True)
-    assert reservation is not None
-    return reservation
+    return await Purse(limit_usd, concurrency=1, exact=False).open("s", cap_usd)
 
 
 async def attempt(*script: float | BaseException, usd: float | None = 10.0, end: str = "stop") -> Attempt:
@@ -93,11 +78,10 @@ async def test_a_call_counts_with_its_cost_until_the_caller_records_it() -> None
     assert one.models.requests == [Request(model="m", messages=[])], "its length is not limited"
 
 
-async def test_without_any_limit_a_call_is_sent_as_it_is_and_a_failed_one_holds_nothing() -> None:
+async def test_without_any_limit_a_call_is_sent_as_it_is() -> None:
     one = await attempt(0.1, usd=None)
     assert (await one.call()).call.cost_usd == 0.1
     assert one.models.requests[0].parameters == {}
-    assert one.reservation._unrecorded == one.reservation._held == 0.0
 
 
 async def test_an_answer_that_was_cut_off_for_lack_of_money_is_recorded_and_no_result() -> None:
@@ -117,15 +101,12 @@ async def test_the_message_of_a_capped_attempt_names_what_its_call_could_cost() 
         await one.call()
 
 
-async def test_an_answer_that_is_complete_although_it_was_shortened_is_a_result() -> None:
-    one = await attempt(0.1, usd=0.125, end="stop")
-    assert (await one.call()).finish_reason == "stop"
-    assert one.recorded == []
-
-
-async def test_an_answer_that_reached_the_length_the_caller_wanted_is_a_result() -> None:
-    one = await attempt(0.25, end="length")
-    assert (await one.call()).finish_reason == "length"
+@pytest.mark.parametrize(("usd", "cost", "end"), [(0.125, 0.1, "stop"), (10.0, 0.25, "length")])
+async def test_an_answer_that_is_complete_or_as_long_as_the_caller_wanted_is_a_result(
+    usd: float, cost: float, end: str
+) -> None:
+    one = await attempt(cost, usd=usd, end=end)
+    assert (await one.call()).finish_reason == end
     assert one.recorded == []
 
 
@@ -153,21 +134,15 @@ async def test_a_call_that_ends_without_answer_counts_with_what_may_be_billed(
     assert await left_of(one.reservation) == pytest.approx(10.0 - lost)
 
 
-async def test_a_call_that_breaks_off_is_tried_five_times_each_paid_for() -> None:
+async def test_a_call_that_breaks_off_is_tried_five_times_each_paid_for_and_longer_in_an_outage() -> None:
     one = await attempt(BrokenOff("cut"))
-
     with pytest.raises(BrokenOff):
         await one.call()
-
     assert len(one.models.requests) == one.reservation.calls_lost == 5
     assert await left_of(one.reservation) == pytest.approx(10.0 - 5 * 0.25)
 
-
-async def test_tries_during_an_outage_are_not_counted() -> None:
     one = await attempt(*[Outage("down")] * 7, *[BrokenOff("cut")] * 4, 0.1)
-
     assert (await one.call()).call.cost_usd == 0.1
-
     assert len(one.models.requests) == 12
     assert await left_of(one.reservation) == pytest.approx(10.0 - 11 * 0.25 - 0.1)
 
@@ -175,15 +150,14 @@ async def test_tries_during_an_outage_are_not_counted() -> None:
 async def test_a_call_through_the_gateway_holds_its_worst_case_until_it_is_settled() -> None:
     reservation, ends = await opened(0.25), list[CostLimit]()
 
-    grant = await spend_guard(reservation, ends.append)(worst())
+    grant = await spend_guard(reservation, ends.append)(worst(0.25))
 
     assert (grant.refused, grant.most_output_tokens, ends) == ("", None, [])
-    assert reservation._held == 0.25
     assert grant.settle is not None
     grant.settle(0.1)
-    assert reservation._held == 0.0 and reservation.calls_lost == 0
+    assert reservation.calls_lost == 0
     reservation.charge(0.1)
-    shorter = await spend_guard(reservation, ends.append)(worst())
+    shorter = await spend_guard(reservation, ends.append)(worst(0.25))
     assert shorter.most_output_tokens == 600
 
 
@@ -192,7 +166,7 @@ async def test_a_call_through_the_gateway_that_broke_off_counts_with_its_worst_c
     recorded: float | None, lost: float
 ) -> None:
     reservation, ends = await opened(10.0), list[CostLimit]()
-    grant = await spend_guard(reservation, ends.append)(worst())
+    grant = await spend_guard(reservation, ends.append)(worst(0.25))
 
     assert grant.lose is not None
     grant.lose(recorded)
@@ -203,10 +177,10 @@ async def test_a_call_through_the_gateway_that_broke_off_counts_with_its_worst_c
 
 async def test_a_call_through_the_gateway_that_cannot_be_paid_ends_the_attempt() -> None:
     reservation, ends = await opened(0.25), list[CostLimit]()
-    await reservation.hold(worst())
+    await reservation.hold(worst(0.25))
     reservation.lose(Hold(0.25))
 
-    grant = await spend_guard(reservation, ends.append)(worst())
+    grant = await spend_guard(reservation, ends.append)(worst(0.25))
 
     assert grant.refused == "the budget is spent"
     assert [str(error) for error in ends] == ["the budget is spent"]

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from ledgers import MemoryLedger, SettledRows
+from ledgers import Purse, worst
 
 from databases import query
 from proctor.budget.allocation import BatchBudget, LedgerClient
@@ -44,13 +44,6 @@ class StoreLedger:
 
     async def give_back(self, holder: str, usd: float) -> None:
         await asyncio.to_thread(self.store.return_money, self.run_id, holder, usd, now())
-
-
-def worst_case(usd: float) -> SpendingRequest:
-    """A call whose thousand tokens cost so much together."""
-    return SpendingRequest(
-        model="m", input_tokens=0, output_tokens=1000, input_usd=0.0, output_usd_per_token=usd / 1000
-    )
 
 
 class Spender:
@@ -106,7 +99,7 @@ class Spender:
     async def _call(self, reservation, costs: list[float]) -> bool:
         most = self.chance.choice([0.01, 0.05, 0.3])
         try:
-            hold = await reservation.hold(worst_case(most))
+            hold = await reservation.hold(worst(most))
         except CostLimit:
             return False
         await asyncio.sleep(self.chance.random() * 0.003)
@@ -296,9 +289,8 @@ async def spend(seed: int, overbills: float) -> None:
     """One batch of random attempts against a provider that bills at random."""
     rng = random.Random(seed)
     limit, concurrency, left = rng.choice([0.05, 0.4, 2.0]), rng.choice([1, 4, 16]), 30
-    ledger, rows, provider = MemoryLedger(limit), SettledRows(), Provider(rng, overbills)
-    client = LedgerClient(ledger, "me", is_limited=True)
-    budget = BatchBudget(client, run_id="run", concurrency=concurrency, rows=rows, now=now)
+    purse, provider = Purse(limit, concurrency=concurrency, exact=False), Provider(rng, overbills)
+    budget, rows = purse.budget, purse.rows
 
     async def work() -> None:
         nonlocal left
@@ -314,7 +306,7 @@ async def spend(seed: int, overbills: float) -> None:
     assert provider.billed <= limit + provider.overbilled + 1e-9, f"seed {seed}"
     assert rows.most_committed <= limit + provider.overbilled + 1e-9, f"seed {seed}"
     assert rows.reserved == pytest.approx(0, abs=1e-9), f"seed {seed}"
-    assert ledger.drawn_usd <= limit + 1e-9, f"seed {seed}"
+    assert purse.ledger.drawn_usd <= limit + 1e-9, f"seed {seed}"
 
 
 @pytest.mark.parametrize("overbills", [0.0, 0.05])

@@ -1,21 +1,22 @@
-"""An agent that tries to spend more than its budget through the gateway, by every way a request offers."""
+"""What an agent gets through the gateway: the models that its plan allows, within the budget, and no more."""
 
 import json
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from commands import Command
+from databases import query
 from proctor.testing import make_git_repository
 
 INPUT_USD, OUTPUT_USD = 1.0, 1000.0
 """Per million tokens."""
 BUDGET_USD = 8.0
 """Several times the worst case of a request: whichever arrives first, others follow."""
-AGENT = """
+HOSTILE_AGENT = """
 import http.client, json, os, sys
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
@@ -59,6 +60,24 @@ with ThreadPoolExecutor(12) as pool:
 """
 
 
+AGENT = """
+import json, os, sys, urllib.error, urllib.request
+
+for model in sys.argv[1:]:
+    body = {"model": model, "messages": [{"role": "user", "content": "Go."}], "max_tokens": 100}
+    request = urllib.request.Request(
+        os.environ["OPENAI_BASE_URL"] + "/chat/completions",
+        json.dumps(body).encode(),
+        {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"]},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=20) as response:
+            print(model, response.status, flush=True)
+    except urllib.error.HTTPError as error:
+        print(model, error.code, flush=True)
+"""
+
+
 class BillingServer(ThreadingHTTPServer):
     """Bills every request for all it may generate, whatever its client reads of it."""
 
@@ -69,6 +88,11 @@ class BillingServer(ThreadingHTTPServer):
         self.lock = threading.Lock()
         self.billed_usd = 0.0
         self.requests: list[dict[str, object]] = []
+
+    @property
+    def models(self) -> list[object]:
+        """Those that were called."""
+        return [body["model"] for body in self.requests]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -121,35 +145,100 @@ def provider() -> Iterator[BillingServer]:
         server.shutdown()
 
 
-def test_an_agent_cannot_spend_more_than_the_budget(proctor: Command, provider: BillingServer) -> None:
+def run(
+    proctor: Command,
+    provider: BillingServer,
+    arguments: list[str],
+    agent: str = AGENT,
+    entry: Mapping[str, object] = {},
+    **plan: object,
+) -> Any:
+    """Run a plan with this agent, which requests these models; what the command printed."""
     repository = make_git_repository(proctor.folder / "shop", {"shop.py": "total = 1\n"})
-    (proctor.folder / "agent.py").write_text(AGENT)
-    plan = {
-        "runId": "hostile",
-        "budget": BUDGET_USD,
-        "prices": {"openai/m": {"input": INPUT_USD, "output": OUTPUT_USD}},
-        "matrix": [
-            {
-                "repo": str(repository),
-                "prompt": "Spend.",
-                "model": "openai/m",
-                "command": [sys.executable, str(proctor.folder / "agent.py")],
-                "settings": {"gateway": True},
-                "timeoutSec": 100,
-            }
-        ],
+    (proctor.folder / "agent.py").write_text(agent)
+    item = {
+        "repo": str(repository),
+        "prompt": "Ask.",
+        "command": [sys.executable, str(proctor.folder / "agent.py"), *arguments],
+        "settings": {"gateway": True},
+        "timeoutSec": 60,
+        "scriptCommand": "true",
     }
-    (proctor.folder / "plan.yaml").write_text(json.dumps(plan))
-    url = f"http://127.0.0.1:{provider.server_address[1]}/v1"
-
-    ended = proctor.process(
-        "batch", "plan.yaml", environment={"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "any"}
+    (proctor.folder / "plan.yaml").write_text(
+        json.dumps({"runId": "r", "matrix": [item | dict(entry)], **plan})
     )
+    url = f"http://127.0.0.1:{provider.server_address[1]}/v1"
+    variables = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "any", "ACME_BASE_URL": url}
+    return proctor.process("batch", "plan.yaml", environment=variables)
+
+
+def test_an_agent_cannot_spend_more_than_the_budget(proctor: Command, provider: BillingServer) -> None:
+    prices = {"openai/m": {"input": INPUT_USD, "output": OUTPUT_USD}}
+    entry = {"model": "openai/m", "timeoutSec": 100}
+
+    ended = run(proctor, provider, [], HOSTILE_AGENT, entry, budget=BUDGET_USD, prices=prices)
 
     assert "Traceback" not in ended.stderr
     assert len(provider.requests) > 5, ended.stderr
     assert 0.5 * BUDGET_USD < provider.billed_usd <= BUDGET_USD + 1e-9, ended.stderr
     assert not any("background" in body for body in provider.requests)
     with proctor.open_store() as store:
-        reserved, spent = store.read.reserved_and_spent("hostile")
+        reserved, spent = store.read.reserved_and_spent("r")
     assert provider.billed_usd <= reserved + spent + 1e-9
+
+
+def test_an_agent_gets_only_the_models_that_its_plan_allows(
+    proctor: Command, provider: BillingServer
+) -> None:
+    requests = ["python/sys:exit", "scripted/echo", "acme/m:free", "openai/gpt-5", "openai/m", "m"]
+    ended = run(proctor, provider, requests, models=["openai/m"])
+
+    assert ended.returncode == 0, ended.stderr
+    assert provider.models == ["m", "m"]
+    with proctor.open_store() as store:
+        calls = query(store, 'SELECT "model", "status" FROM "model_calls" ORDER BY "id"')
+    refused = [(name, "403") for name in requests[:4]]
+    assert [(row["model"], row["status"]) for row in calls] == [*refused, *[("openai/m", "ok")] * 2]
+
+
+def test_without_models_in_the_plan_every_request_is_rejected_and_announced(
+    proctor: Command, provider: BillingServer
+) -> None:
+    ended = run(proctor, provider, ["python/sys:exit", "openai/m"])
+    assert "the gateway rejects its calls" in ended.stderr + ended.stdout
+    assert provider.models == []
+    with proctor.open_store() as store:
+        assert [row["status"] for row in query(store, 'SELECT * FROM "batches"')] == ["completed"]
+
+
+@pytest.mark.parametrize("model", ["acme/m:free", "acme/m"])
+def test_a_model_without_a_price_is_not_allowed_where_a_budget_stands(
+    proctor: Command, provider: BillingServer, model: str
+) -> None:
+    ended = run(proctor, provider, [model], models=[model], budget=1)
+    assert ended.returncode == 2
+    assert f"no price is known for {model}" in ended.stderr
+    assert provider.models == []
+
+
+@pytest.mark.parametrize("model", ["python/sys:exit", "scripted/echo", "replay/x.ndjson"])
+def test_functions_scripts_and_recordings_cannot_be_allowed(
+    proctor: Command, provider: BillingServer, model: str
+) -> None:
+    ended = run(proctor, provider, [model], models=["openai/m", model])
+    assert ended.returncode == 2
+    assert f"`{model}` cannot be requested by an agent" in ended.stderr
+
+
+def test_a_model_that_is_declared_free_is_called_within_a_budget(
+    proctor: Command, provider: BillingServer
+) -> None:
+    prices = {"acme/m": {"input": 0, "output": 0}}
+    ended = run(proctor, provider, ["acme/m"], models="acme/m", budget=1, prices=prices)
+    assert ended.returncode == 0, ended.stderr
+    assert provider.models == ["m"]
+
+
+def test_an_item_budget_also_stops_calls_without_a_price(proctor: Command, provider: BillingServer) -> None:
+    run(proctor, provider, ["acme/m"] * 3, models="acme/m", defaults={"budget": 0.5})
+    assert provider.models == []
