@@ -1,12 +1,16 @@
 """A store is made, brought up to date, and refused when it comes from the future."""
 
+import gzip
 import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
+import proctor
 from databases import query
 from proctor.errors import StoreError
 from proctor.store import Store, postgres
@@ -14,75 +18,9 @@ from proctor.store.database import migrate, open_database
 from proctor.store.tables import COLUMNS
 from waiting import TIME_LIMIT_SECONDS
 
-
-def test_a_new_store_has_every_table_with_the_columns_we_write(url):
-    with Store(url) as store:
-        for table, columns in COLUMNS.items():
-            names = ", ".join(f'"{name}"' for name in columns)
-            assert query(store, f'SELECT {names} FROM "{table}"') == []
-
-
-def test_the_list_of_columns_is_the_database_in_the_same_order(tmp_path):
-    with Store(str(tmp_path / "a.db")):
-        pass
-    raw = sqlite3.connect(tmp_path / "a.db")
-    tables = {name for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    found = {
-        table: tuple(row[1] for row in raw.execute(f'PRAGMA table_info("{table}")')) for table in COLUMNS
-    }
-
-    # The index of transcripts is derived, and made when it is first needed.
-    assert tables == {*COLUMNS, "schema_version", "search_sessions"}
-    assert found == COLUMNS
-
-
-def test_both_databases_have_the_same_columns(store):
-    if store.url.startswith("sqlite"):
-        found = {
-            table: [row["name"] for row in query(store, f"SELECT name FROM pragma_table_info('{table}')")]
-            for table in COLUMNS
-        }
-    else:
-        found = {
-            table: [
-                row["column_name"]
-                for row in query(
-                    store,
-                    "SELECT column_name FROM information_schema.columns WHERE table_name = ? "
-                    "ORDER BY ordinal_position",
-                    (table,),
-                )
-            ]
-            for table in COLUMNS
-        }
-
-    assert found == {table: list(columns) for table, columns in COLUMNS.items()}
-
-
-def test_opening_a_store_again_changes_nothing(url):
-    with Store(url):
-        pass
-    with Store(url) as store:
-        assert len(query(store, 'SELECT "version" FROM "schema_version"')) == 1
-
-
-def test_a_store_of_a_newer_proctor_is_refused_and_told_apart_from_a_broken_one(url):
-    with Store(url):
-        pass
-    connection = open_database(url).connect()
-    connection.run('UPDATE "schema_version" SET "version" = 99')
-    connection.close()
-
-    with pytest.raises(StoreError, match=r"newer Proctor \(version 99.*\nUpgrade Proctor"):
-        Store(url)
-
-
-def test_a_file_that_is_no_store_is_refused_with_its_path(tmp_path):
-    file = tmp_path / "notes.txt"
-    file.write_text("not a database, but long enough to be looked at as one" * 50)
-
-    with pytest.raises(StoreError, match=r"notes\.txt"):
-        Store(str(file))
+STORES = sorted((Path(__file__).parent / "stores").glob("version-*.db.gz"))
+"""One file for each earlier version of the schema."""
+MIGRATIONS = Path(proctor.__file__).parent / "store" / "migrations"
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
@@ -157,3 +95,68 @@ def test_a_password_is_in_no_message(monkeypatch):
     assert "pass-word" not in str(caught.value)
     assert open_database(url).url == "postgresql://me@127.0.0.1:1/none"
     assert open_database("postgresql:///db?password=pass-word&host=h").url == "postgresql:///db?host=h"
+
+
+def columns_of(store, table):
+    if store.url.startswith("sqlite"):
+        rows = query(store, f"SELECT name FROM pragma_table_info('{table}')")
+    else:
+        places = "SELECT column_name AS name FROM information_schema.columns WHERE table_name = ?"
+        rows = query(store, f"{places} ORDER BY ordinal_position", (table,))
+    return tuple(row["name"] for row in rows)
+
+
+def test_both_databases_have_the_tables_and_columns_that_we_write_and_no_others(store):
+    assert {table: columns_of(store, table) for table in COLUMNS} == COLUMNS
+    if store.url.startswith("sqlite"):
+        tables = {row["name"] for row in query(store, "SELECT name FROM sqlite_master WHERE type = 'table'")}
+        # The index of transcripts is derived, and made when it is first needed.
+        assert tables == {*COLUMNS, "schema_version", "search_sessions"}
+
+
+def test_a_store_of_a_newer_proctor_is_refused_and_told_apart_from_a_broken_one(url):
+    for _ in range(2):
+        Store(url).close()
+    with closing(open_database(url).connect()) as connection:
+        assert len(connection.rows('SELECT "version" FROM "schema_version"')) == 1, (
+            "opening again adds nothing"
+        )
+        connection.run('UPDATE "schema_version" SET "version" = 99')
+
+    newest = max(int(path.name[:4]) for path in MIGRATIONS.glob("*.sql"))
+    with pytest.raises(
+        StoreError, match=rf"newer Proctor \(version 99, this one knows {newest}\).*\nUpgrade Proctor"
+    ):
+        Store(url)
+
+
+@pytest.mark.parametrize("packed", STORES, ids=lambda path: path.name.partition(".")[0])
+def test_a_store_of_an_earlier_version_opens_and_its_runs_resume(packed, tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "proctor.db").write_bytes(gzip.decompress(packed.read_bytes()))
+    monkeypatch.setenv("PROCTOR_HOME", str(home))
+    monkeypatch.chdir(tmp_path)
+
+    with proctor.open_store() as store:
+        runs = {run.id: run for run in store.runs()}
+        prompts = runs["prompts"]
+        assert (prompts.status, prompts.summary()["unfinishedCount"]) == ("interrupted", 1)
+        answers = {item.session.answer for item in prompts.items(status="success")}
+        assert answers == {"OK"}
+        assert {score.evaluator for item in prompts.items() for score in item.session.scores} >= {
+            "checks:polite"
+        }
+
+        resumed = prompts.resume()
+
+        assert (resumed.status, resumed.summary()["itemCount"]) == ("completed", 8)
+        assert resumed.summary()["unfinishedCount"] == 0
+        assert "prompts" in resumed.report(tmp_path / "report.md").read_text()
+        assert len(runs) == 4
+
+
+def test_the_newest_schema_but_one_is_kept_as_a_file():
+    newest = max(int(path.name[:4]) for path in MIGRATIONS.glob("*.sql"))
+
+    assert (Path(__file__).parent / "stores" / f"version-{newest - 1}.db.gz").exists()
