@@ -1,12 +1,19 @@
 """Batches and sessions put into a store by hand, for tests that look at the store alone."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from proctor.item import Item
 from proctor.store import Ownership, Recorder, Store, Writer, timestamp
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+LONG = "long text " * 1000
+"""Longer than a row holds."""
+
+
+def at(seconds: float) -> str:
+    """A time, as it is written in a store."""
+    return timestamp(NOW + timedelta(seconds=seconds))
 
 
 def items(count: int, **more: Any) -> list[Item]:

@@ -1,7 +1,6 @@
 """How much of a large run is listed: its longest, slowest, first and latest."""
 
-import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
 
@@ -12,17 +11,11 @@ from proctor.store import (
     Store,
     StoreReader,
     aggregates,
-    datasets,
-    definitions,
-    evaluations,
     item_lists,
     items,
     results,
     runs,
-    scores,
-    search,
     timestamp,
-    transcripts,
 )
 from proctor.store.reader import Scope
 from proctor.store.tables import COLUMNS
@@ -155,35 +148,6 @@ def test_the_evaluators_of_a_run_are_those_of_all_its_items(read: StoreReader) -
     assert {run_id: sorted(names) for run_id, names in evaluators.items()} == {
         "finished": [f"e{number:04}" for number in range(1001)]
     }
-
-
-@pytest.mark.parametrize(
-    ("function", "limit"),
-    [
-        (StoreReader.batches, 1000),
-        (StoreReader.items, 100),
-        (StoreReader.sessions, 1000),
-        (datasets.Datasets.datasets, 100),
-        (datasets.Datasets.examples, 100),
-        (datasets.Recommendations.list, 100),
-        (definitions.Definitions.evaluators, 100),
-        (definitions.Definitions.configs, 100),
-        (evaluations.Evaluations.page, 100),
-        (evaluations.evaluations_of_run, 5),
-        (evaluations.log_groups, 200),
-        (runs.trend_runs, 2000),
-        (scores.verdicts_of, 500),
-        (search.SearchIndex.search, 20),
-        (transcripts.outline, 3000),
-        (transcripts.search, 100),
-    ],
-)
-def test_pages_have_a_size_of_their_own_and_begin_at_the_beginning(
-    function: Callable[..., object], limit: int
-) -> None:
-    parameters = inspect.signature(function).parameters
-    assert parameters["limit"].default == limit
-    assert {parameters[name].default or 0 for name in ("offset", "after") if name in parameters} <= {0}
 
 
 def test_rows_of_a_digest_are_left_out_of_a_page() -> None:

@@ -1,18 +1,30 @@
-"""Notes, stars and tags of sessions: what is stored, for whom, and when it is deleted."""
+"""Notes, stars, tags and labels of sessions, and calibrations: what is stored, for whom, and how long."""
 
-from datetime import UTC, datetime
+from datetime import timedelta
+from typing import Any
 
 import pytest
-from stocked import owned, session
+from stocked import NOW, owned, session
 
 from databases import query
 from proctor.errors import NotFound, UsageError
+from proctor.score import Score
 from proctor.session import Session
-from proctor.store import Store
-from proctor.store.annotations import Annotation, annotations, tag_counts
+from proctor.store import Store, timestamp
+from proctor.store.annotations import (
+    Annotation,
+    CalibrationRecord,
+    Label,
+    annotations,
+    labeled_evaluators,
+    labeled_scores,
+    labels_state,
+    newest_calibration,
+    tag_counts,
+)
 from proctor.store.keys import Keys, LocalKey
 
-NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+LATER = NOW + timedelta(hours=1)
 
 
 def stock(store: Store) -> None:
@@ -71,23 +83,16 @@ def test_an_imported_session_keeps_its_annotations_when_it_is_imported_again_and
     assert annotations(store.read, [session_id]) == []
 
 
-@pytest.mark.parametrize(
-    ("kind", "text"),
-    [("tag", "  "), ("tag", "x" * 101), ("note", "\n"), ("note", "x" * 20_001), ("star", "x")],
-)
-def test_texts_that_are_empty_or_too_long_are_refused(store, kind, text):
+@pytest.mark.parametrize(("kind", "least", "most"), [("tag", 1, 100), ("note", 1, 20_000), ("star", 0, 0)])
+def test_a_text_that_is_empty_or_too_long_is_refused(store, kind, least, most):
     stock(store)
-    with pytest.raises(UsageError):
-        store.annotate(Annotation(session_ids=["one-1"], kind=kind, text=text), NOW)
+    refused = ["x" * (most + 1)] + ["  \n"] * least
+    for text in refused:
+        with pytest.raises(UsageError):
+            store.annotate(Annotation(session_ids=["one-1"], kind=kind, text=text), NOW)
 
-
-@pytest.mark.parametrize(("kind", "length"), [("tag", 100), ("note", 20_000), ("star", 0)])
-def test_texts_of_the_greatest_length_are_stored(store, kind, length):
-    text = "x" * length
-    stock(store)
-    store.annotate(Annotation(session_ids=["one-1"], kind=kind, text=text), NOW)
-
-    assert [row["text"] for row in annotations(store.read, ["one-1"])] == [text]
+    store.annotate(Annotation(session_ids=["one-1"], kind=kind, text="x" * most), NOW)
+    assert [row["text"] for row in annotations(store.read, ["one-1"])] == ["x" * most]
 
 
 def test_several_sessions_are_annotated_together_or_not_at_all(store):
@@ -109,3 +114,56 @@ def test_tags_of_an_encrypted_store_are_encrypted_and_still_compared(url):
         assert tag_counts(store.read) == [{"text": "secret", "sessions": 3}]
         with_tag = 'SELECT "sessionId" FROM "annotations" WHERE "kind" = \'tag\' AND "text" = ?'
         assert len(store.read.rows(dict, with_tag, ("secret",))) == 3
+
+
+def test_labels_replace_those_of_the_same_person_and_target(store):
+    def label(**values: Any) -> Label:
+        return Label(**{"session_id": "s", "evaluator": "tidy", "who": "ann", "label": "good"} | values)
+
+    store.save_label(label(), NOW)
+    store.save_label(label(label="bad", value=0.25, note="n" * 5000), LATER)
+    store.save_label(label(who="bob", value=0.0, label=""), NOW)
+    store.save_label(label(evaluator="other", target="t", level="trace", dimension="d"), NOW)
+    found = [
+        (row["who"], row["label"], row["value"], len(row["note"])) for row in store.labels(evaluator="tidy")
+    ]
+    assert found == [("bob", "", 0.0, 0), ("ann", "bad", 0.25, 5000)]
+    assert len(store.labels(session_ids=["s"])) == 3 and store.labels(session_ids=["x"]) == []
+    with pytest.raises(UsageError, match="a label needs a word or a value"):
+        store.save_label(label(label=""), NOW)
+    assert [tuple(row.values()) for row in labeled_evaluators(store.read)] == [
+        ("tidy", "", "session", 2),
+        ("other", "d", "trace", 1),
+    ]
+    assert len(labeled_evaluators(store.read, "other")) == 1
+    state = labels_state(store.read, "tidy")
+    assert (state["n"], state["at"]) == (2, timestamp(LATER)) and labels_state(store.read)["n"] == 3
+
+
+def test_a_label_stands_beside_the_scores_of_its_target(store):
+    writer = store.writer()
+    session(writer, "s1").score(Score(evaluator="tidy", value=0.5, target="t", dimension="d"))
+    writer.close()
+    known = {"session_id": "s1", "evaluator": "tidy", "who": "ann", "dimension": "d"}
+    for target in ("t", "another"):
+        store.save_label(Label(**known, target=target, value=0.75), NOW)
+    (pair,) = labeled_scores(store.read, "tidy")
+    assert (pair["about"], pair["humanValue"], pair["value"]) == ("s1", 0.75, 0.5)
+    assert labeled_scores(store.read) == [pair] and labeled_scores(store.read, "nobody") == []
+
+
+def test_the_newest_calibration_of_a_version_counts(store):
+    def calibration(things: int, **values: Any) -> CalibrationRecord:
+        known = {"evaluator": "tidy", "evaluator_digest": "d", "document": {"results": things}}
+        known |= {"things": things}
+        return CalibrationRecord(**known | values)
+
+    for things, at in ((1, NOW), (2, LATER), (3, LATER), (4, NOW)):
+        store.save_calibration(calibration(things), at)
+    store.save_calibration(calibration(9, evaluator_digest="e", dimension="x"), NOW)
+    newest = newest_calibration(store.read, "tidy", "d")
+    assert newest is not None and (newest["things"], newest["at"]) == (3, timestamp(LATER))
+    assert newest_calibration(store.read, "tidy", "e") is None
+    other = newest_calibration(store.read, "tidy", "e", "x")
+    assert other is not None and other["things"] == 9
+    assert len(query(store, 'SELECT 1 FROM "calibrations"')) == 3

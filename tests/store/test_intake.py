@@ -293,3 +293,32 @@ def test_a_session_that_was_built_twice_is_named_once(plain: Store) -> None:
 
     built = received.build_sessions(lambda *_: None, NOW)
     assert (built.sessions, built.removed) == (["a", "b", "c"], 3)
+
+
+def test_a_session_whose_spans_tell_nothing_leaves_its_run(plain):
+    def build(name, documents, left_out):
+        if documents[0].get("gone"):
+            return None
+        return Session(
+            external_id=name.external_id, source="otlp", service=name.service, log_group=name.log_group
+        )
+
+    plain.arrivals.save([(mark("t"), {"a": 1})], NOW)
+    (session_id,) = plain.arrivals.build_sessions(build, NOW).sessions
+    plain.imported_runs.begin("run", NOW, "0")
+    assert not plain.imported_runs.adopt("run", session_id)
+    assert len(plain.read.items("run")) == 1
+    plain.arrivals.save([(mark("t"), {"gone": True})], NOW)
+    assert plain.arrivals.build_sessions(build, NOW).sessions == []
+    assert plain.read.items("run") == []
+    assert query(plain, 'SELECT "id" FROM "sessions"') == []
+
+
+def test_ids_of_imported_sessions_stay_what_they_were(plain):
+    """Stores of earlier versions hold them."""
+    one = Session(external_id="x", source="s", log_group="g", service="v")
+    own = plain.save_imported(one, NOW)
+    for run_id in ("one", "two"):
+        plain.imported_runs.begin(run_id, NOW, "0")
+        copy = plain.save_imported(one, NOW, run_id)
+    assert (own, copy) == ("b1d0295adecf74adee870b5dcf0f09bf", "1279c8db1530636b40f4bd18ebfc1d20")

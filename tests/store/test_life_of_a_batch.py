@@ -4,13 +4,13 @@ import threading
 from datetime import timedelta
 
 import pytest
-from stocked import NOW, add_batch, items, session
+from stocked import NOW, add_batch, at, items, owned, session
 
 from databases import query
 from proctor.errors import StoreError, UsageError
 from proctor.item import Item
-from proctor.session import Message, ModelCall, ToolCall, Usage
-from proctor.store import Resource, RetrySelection, Store, timestamp
+from proctor.session import Merge, Message, ModelCall, ToolCall, Usage
+from proctor.store import Resource, RetrySelection, Store, batches, timestamp
 from proctor.store.tables import OF_A_SESSION
 from proctor.store.writer import this_process
 from waiting import TIME_LIMIT_SECONDS
@@ -283,3 +283,108 @@ def test_a_text_someone_is_about_to_refer_to_survives_the_deletion_of_all_others
         writer.close()
 
         assert store.read.of_session("messages", "s1")[0]["content"] == LONG
+
+
+def test_the_items_of_a_worker_that_died_are_queued_again(store):
+    add_batch(store, count=3)
+    ids = [row["id"] for row in store.read.items("run")]
+    writer = store.writer(owned("run", ""))
+    for number in (0, 1):
+        session(writer, f"s{number}", item_id=ids[number]).record(ModelCall(model="m", cost_usd=0.5))
+        writer.change("batch_items", ("run", ids[number]), {"status": "running", "reason": "x"})
+    session(writer, "loose", item_id=None)
+    writer.change("batch_items", ("run", ids[2]), {"status": "running"})
+    writer.close()
+
+    writer = store.writer()
+    lost = writer.submit(
+        lambda connection: batches.queue_lost(connection, "run", ["s0", "loose"], NOW)
+    ).result()
+    writer.close()
+
+    assert sorted(row["id"] for row in lost) == ["loose", "s0"]
+    rows = store.read.items("run")
+    assert [(row["status"], row["reason"]) for row in rows] == [
+        ("queued", ""),
+        ("running", "x"),
+        ("running", ""),
+    ]
+    assert rows[0]["costUsd"] == 0.5
+    ended = {row["id"]: row for row in query(store, 'SELECT * FROM "sessions"')}
+    assert (ended["s0"]["status"], ended["s0"]["endReason"]) == ("error", "interrupted")
+    assert (ended["s0"]["error"], ended["s0"]["finishedAt"]) == ("its worker process died", timestamp(NOW))
+    assert ended["s1"]["status"] == "running"
+
+
+def test_the_size_of_a_run_is_that_of_its_rows_and_long_texts(store):
+    for run_id, text in (("small", "x"), ("long", LONG)):
+        add_batch(store, run_id)
+        writer = store.writer()
+        session(writer, f"s-{run_id}", run_id=run_id).record(Message(role="user", content=text))
+        writer.close()
+    sizes = store.run_sizes(["small", "long", "none"])
+    (blob,) = query(store, 'SELECT LENGTH("data") AS "n" FROM "blobs"')
+    digest = 64
+    # The names are one character shorter, in the batch, the session and the message.
+    assert sizes["long"] - sizes["small"] == blob["n"] + digest - len("x") - 4
+    assert sizes["none"] == 0 and sizes["small"] > 100
+    assert store.run_sizes([]) == {}
+
+
+def test_a_run_has_ended_when_it_finished_or_its_process_was_last_seen(store):
+    for run_id, values in {
+        "finished": {"status": "completed", "finishedAt": at(0)},
+        "killed": {"heartbeatAt": at(0)},
+        "alive": {"heartbeatAt": at(5)},
+        "new": {"status": "completed", "finishedAt": at(5)},
+    }.items():
+        add_batch(store, run_id)
+        store.change_batch(run_id, values)
+    assert store.runs_ended_before(NOW) == []
+    assert sorted(store.runs_ended_before(NOW + timedelta(seconds=1))) == ["finished", "killed"]
+
+
+def test_a_request_to_stop_is_the_first_one_and_a_batch_does_not_end_before_it_began(store):
+    add_batch(store)
+    for moment in (NOW, NOW + timedelta(hours=1)):
+        store.request_abort("run", moment)
+    store.end_batch("run", "aborted", "abort", "", NOW - timedelta(days=1))
+    row = store.read.batch("run", NOW)
+    assert (row["abortRequestedAt"], row["finishedAt"]) == (timestamp(NOW), timestamp(NOW))
+
+
+def test_a_merge_after_the_end_is_numbered_after_the_others(store):
+    writer = store.writer()
+    session(writer, "s1").record(Merge(base_branch="main", result="error"))
+    writer.close()
+    for _ in range(2):
+        merge = Merge(base_branch="main", result="conflict", conflict_files=("a.py",))
+        store.save_merge("s1", merge, NOW + timedelta(seconds=5))
+    rows = query(store, 'SELECT "position", "startedAt", "result" FROM "merge_history" ORDER BY 1')
+    assert [tuple(row.values()) for row in rows] == [
+        *((1, at(0), "error"), (2, at(5), "conflict"), (3, at(5), "conflict")),
+    ]
+
+
+def test_texts_of_a_run_are_deleted_its_results_stay_and_its_space_is_given_back(store):
+    for run_id in ("run", "other"):
+        add_batch(store, run_id, count=500)
+        writer = store.writer()
+        recorder = session(writer, f"s-{run_id}", run_id=run_id)
+        recorder.record(Message(role="user", content="said"))
+        recorder.record(ToolCall(name="t", args={"a": 1}, result="done" * 5000))
+        writer.close()
+    size, before = store.run_sizes(["run"])["run"], store.read.items("run")
+
+    store.delete_texts("run")
+
+    assert [row["sessionId"] for row in query(store, 'SELECT * FROM "messages"')] == ["s-other"]
+    (call,) = store.read.of_session("tool_calls", "s-run")
+    assert (call["argsJson"], call["result"]) == ("{}", "")
+    assert store.read.items("run") == before
+    assert store.run_sizes(["run"])["run"] < size
+    full = store.file_bytes()
+    store.delete_batch("run")
+    store.delete_batch("other")
+    store.purge()
+    assert full is None or store.file_bytes() < full

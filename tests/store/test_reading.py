@@ -14,8 +14,7 @@ from databases import query
 from proctor.errors import NotFound
 from proctor.item import Item
 from proctor.session import Iteration, Message, ModelCall, Usage
-from proctor.store import ItemFilter, Scope, Store, item_of, timestamp
-from proctor.store.item_lists import ItemQuery, listing
+from proctor.store import Scope, Store, item_of, timestamp
 from proctor.store.writer import this_process
 from waiting import TIME_LIMIT_SECONDS
 
@@ -55,75 +54,6 @@ def test_an_item_comes_back_as_it_was_put_in(store):
     (row,) = store.read.items("run")
     assert item_of(row) == item
     assert (row["id"], row["digest"], row["repo"]) == (item.id, item.digest, "/projects/shop")
-
-
-def test_items_come_in_pages_in_the_order_of_the_plan(store):
-    add_batch(store, count=25)
-
-    parts = [store.read.items("run", limit=10, offset=offset) for offset in (0, 10, 20, 30)]
-
-    assert [[row["position"] for row in part] for part in parts] == [
-        list(range(10)),
-        list(range(10, 20)),
-        list(range(20, 25)),
-        [],
-    ]
-
-
-def test_items_can_be_ordered_by_any_column_and_by_no_other_thing(store):
-    add_batch(store, count=5)
-
-    down = listing(store.read, "run", ItemQuery(order="prompt", descending=True))
-    assert list(down.positions) == [4, 3, 2, 1, 0]
-    with pytest.raises(NotFound):
-        listing(store.read, "run", ItemQuery(order='position"; DROP TABLE "batches"; --', descending=False))
-
-
-@pytest.mark.parametrize("descending", [False, True])
-def test_equal_values_keep_the_order_of_the_plan(store, descending):
-    add_batch(store, count=30)
-
-    found = listing(store.read, "run", ItemQuery(order="status", descending=descending))
-
-    assert list(found.positions) == list(range(30))
-
-
-def test_search_finds_what_was_typed_and_nothing_else(store):
-    texts = ["is it 100% sure?", "snake a_b", "aXb 100x", "what!", "it's \\ so"]
-    models = {"snake a_b": "gpt-5", "aXb 100x": "GPT-4"}
-    given = [Item(runner="prompt", prompt=text, model=models.get(text, "m")) for text in texts]
-    store.create_batch(
-        {"runId": "run", "createdAt": timestamp(NOW), "job": "coding", "status": "running"}, given
-    )
-    expected = {
-        "100%": ["is it 100% sure?"],
-        "a_b": ["snake a_b"],
-        "SNAKE": ["snake a_b"],
-        "!": ["what!"],
-        "what?": [],
-        "?": ["is it 100% sure?"],
-        "'": ["it's \\ so"],
-        "\\": ["it's \\ so"],
-        "gpt": ["snake a_b", "aXb 100x"],
-        "": texts,
-    }
-
-    for sought, found in expected.items():
-        wanted = ItemFilter(search=sought)
-        assert [row["prompt"] for row in store.read.items("run", wanted)] == found, sought
-        assert store.read.count_items("run", wanted) == len(found), sought
-
-
-def test_items_are_filtered_by_status(store):
-    add_batch(store, count=4)
-    writer = store.writer()
-    for row, status in zip(store.read.items("run"), ("success", "fail", "error", "queued"), strict=True):
-        writer.change("batch_items", ("run", row["id"]), {"status": status})
-    writer.close()
-
-    wanted = ItemFilter(statuses=("fail", "error"), search="question")
-    assert [row["status"] for row in store.read.items("run", wanted)] == ["fail", "error"]
-    assert store.read.count_items("run", ItemFilter(statuses=("success",))) == 1
 
 
 def test_totals_are_sums_over_the_rows_and_an_unknown_cost_is_not_nothing(store):

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from stocked import session
+from stocked import NOW, at, session
 
 from databases import query
 from proctor.score import Score
@@ -560,3 +560,28 @@ def test_true_and_false_are_numbers_in_both_databases_however_many_there_are(sto
     scores = rows(store, writer, "scores")
     assert [row["value"] for row in scores] == [float(number % 2 == 0) for number in range(count)]
     assert {row["value"] for row in rows(store, writer, "metrics")} == {1.0}
+
+
+def test_a_step_begins_where_it_is_told_to(store):
+    times = iter([NOW + timedelta(seconds=second) for second in (1, 5)])
+    writer = store.writer()
+    recorder = Recorder(
+        writer,
+        "s1",
+        {"runId": "run", "job": "coding", "startedAt": at(0), "status": "running"},
+        lambda: next(times),
+    )
+    recorder.begin_step()
+    recorder.record(Iteration())
+    writer.close()
+    (row,) = store.read.of_session("iterations", "s1")
+    assert (row["startTime"], row["endTime"]) == (at(1), at(5))
+
+
+def test_a_first_event_is_not_before_the_start_of_its_session(store):
+    writer = store.writer()
+    row = {"runId": "run", "job": "coding", "startedAt": at(10), "status": "running"}
+    Recorder(writer, "s1", row, lambda: NOW).record(Message(role="user", content="x"))
+    writer.close()
+    (message,) = store.read.of_session("messages", "s1")
+    assert message["timestamp"] == at(10)

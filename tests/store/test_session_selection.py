@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stocked import LONG
+from stocked import session as recorded
 
 from filled import filled_store
-from proctor.session import Message, Session, Step, TimedEvent, ToolCall
+from proctor.session import Iteration, Message, Session, Step, TimedEvent, ToolCall
 from proctor.store import Store
 from proctor.store.session_selection import (
     FileSessions,
@@ -186,3 +188,43 @@ def test_the_digest_of_a_session_is_that_of_its_rows_in_order(proctor_store: Sto
     content = session_contents(proctor_store.read, [name])[name]
     assert content.digest == hashlib.sha256(b'[1, "t1"][2, "t2"]').hexdigest()[:32]
     assert (content.traces, content.tool_calls, content.characters) == (2, 0, 0)
+
+
+def test_the_digest_of_a_session_depends_on_each_of_its_parts(proctor_store):
+    def content(*events, step="t", name="s"):
+        writer = proctor_store.writer()
+        recorder = recorded(writer, name)
+        for event in events:
+            recorder.record(event)
+        recorder.record(Iteration(trace_id=step))
+        writer.close()
+        return session_contents(proctor_store.read, [name])[name]
+
+    call = {"name": "edit", "args": {"a": 1}, "result": "ok", "call_id": "c", "success": True}
+    variants = [
+        [Message(role="user", content="hi")],
+        [Message(role="assistant", content="hi")],
+        [Message(role="user", name="Ann", content="hi")],
+        [Message(role="user", content="ho")],
+        [Message(role="user", content=LONG)],
+        *(
+            [ToolCall(**call | change)]
+            for change in (
+                *({}, {"name": "run"}, {"args": {"a": 2}}, {"result": "no"}, {"result": LONG}),
+                *({"call_id": "d"}, {"success": False}, {"success": None}),
+            )
+        ),
+    ]
+    made = [content(*events, name=f"s{number}") for number, events in enumerate(variants)]
+    made.append(content(*variants[0], step="other", name="last"))
+    assert len({each.digest for each in made}) == len(made)
+    assert made[0].digest == content(*variants[0], name="same").digest
+    assert [(each.characters, each.tool_calls, each.traces) for each in (made[0], made[4], made[5])] == [
+        *((2, 0, 1), (len(LONG), 0, 1), (2 + len('{"a": 1}'), 1, 1)),
+    ]
+    assert content(ToolCall(name="x", result=""), name="empty").characters == 2
+    # Digests are kept with results: they do not change.
+    assert [made[0].digest, made[5].digest] == [
+        "1c33c2bb12482f72d81e289ee08bdc3b",
+        "ca2d66d5cf8b6016882bd4c656108f10",
+    ]

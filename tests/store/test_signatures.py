@@ -14,6 +14,7 @@ from proctor.score import Score
 from proctor.session import ModelCall, Usage
 from proctor.store import Store, signatures
 from proctor.store.database import SqliteConnection
+from proctor.store.evaluations import EvaluationRecord
 from proctor.store.keys import Keys, LocalKey, SigningKeyFile
 from proctor.store.signatures import SignatureCheck, _named, check_run
 from proctor.store.writer import RowGroups
@@ -360,3 +361,24 @@ def test_first_attempts_that_begin_and_end_in_one_commit_are_signed_without_bein
     written = signatures._WrittenAttempts.of(rows, "run")
     assert {item: session["id"] for item, session in written.sessions.items()} == {"i1": "s1"}
     assert (written.scores, written.calls) == ({}, {})
+
+
+def test_a_run_whose_signatures_were_all_removed_is_known_to_have_had_some(tmp_path):
+    keys = Keys(signing=SigningKeyFile(tmp_path / "home" / "signing.key"))
+    new = EvaluationRecord(id="job", arn="arn:x/job", name="job", request={}, request_digest="d")
+    batch = {"createdAt": "2026-03-01T12:00:00.000Z", "job": "coding", "status": "completed"}
+    with Store(str(tmp_path / "a.db")) as unsigned:
+        unsigned.create_batch(batch | {"runId": "before"}, [])
+    with Store(str(tmp_path / "a.db"), keys) as store:
+        store.create_batch(batch | {"runId": "run"}, [])
+        store.evaluations.create(new, batch | {"runId": "job"}, now())
+        connection = store._plain.connect()
+        connection.run('DELETE FROM "signatures"')
+        connection.close()
+        checks = {run_id: store.check_signatures(run_id, now()) for run_id in ("before", "run", "job")}
+    assert {run_id: check.is_signed for run_id, check in checks.items()} == {
+        "before": False,
+        "run": True,
+        "job": True,
+    }
+    assert checks["run"].is_end_missing and not checks["before"].is_forged

@@ -702,7 +702,8 @@ def seconds_between(start: str, end: str, *, is_postgres: bool) -> str:
     if is_postgres:
         # A plain number: `EXTRACT` alone is a decimal, of which reading keeps only the whole part.
         gap = f"EXTRACT(EPOCH FROM ({end}::timestamptz - {start}::timestamptz))"
-        return f"CAST(GREATEST(0, {gap}) AS DOUBLE PRECISION)"
+        # Not `GREATEST`, to which a time that is missing is the lowest one.
+        return f"CAST(CASE WHEN {gap} < 0 THEN 0 ELSE {gap} END AS DOUBLE PRECISION)"
     # To the millisecond, as the timestamps are: days are too coarse to give it exactly.
     return f"MAX(0.0, ROUND((julianday({end}) - julianday({start})) * 86400.0, 3))"
 

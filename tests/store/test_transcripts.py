@@ -1,0 +1,174 @@
+"""The transcript of a session in parts: events, steps, outlines, pieces of long texts, hits, evidence."""
+
+from typing import get_type_hints
+
+import pytest
+from stocked import session
+
+from proctor.errors import NotFound
+from proctor.score import Score
+from proctor.session import Iteration, Message, Metric, ModelCall, ToolCall, Usage
+from proctor.store import transcripts
+
+LONG = "long text " * 1000
+
+
+def test_events_are_told_in_order_with_the_beginnings_of_what_is_long(store):
+    writer = store.writer()
+    recorder = session(writer, "s1")
+    long = "é日" * 6000
+    recorder.record(Message(role="user", content=long))
+    recorder.record(Metric(name="mood", value=1.0))
+    recorder.record(ToolCall(name="run", result="short"))
+    recorder.record(ModelCall(model="m", request="r" * 5000))
+    recorder.record(Iteration(output=long, test_output="ok"))
+    session(writer, "s2").record(Message(role="user", content="another's"))
+    writer.close()
+
+    first, *rest = transcripts.events(store.read, "s1", after=0, limit=10)
+
+    assert [(row["kind"], row["position"]) for row in rest] == [("tool_call", 3), ("model_call", 4)]
+    assert (first["content"].text, first["content"].is_cut) == (long[:4000], True)
+    assert first["content"].size == len(long.encode())
+    assert rest[0]["result"] == transcripts.TranscriptPiece(text="short", size=5, is_cut=False)
+    assert transcripts.extent(store.read, "s1") == (4, 3)
+    (step,) = transcripts.steps(store.read, "s1")
+    assert (step["output"].is_cut, step["testOutput"].text) == (True, "ok")
+    assert transcripts.step_text(store.read, "s1", 1, "output") == long
+    assert transcripts.step_count(store.read, "s1") == 1
+
+    piece = transcripts.text_part(store.read, "s1", 1, "content", offset=11_990, limit=100)
+    assert piece == transcripts.TranscriptPiece(text=long[11_990:], size=12_000, is_cut=False)
+    with pytest.raises(NotFound):
+        transcripts.text_part(store.read, "s1", 3, "content", offset=0, limit=10)
+    with pytest.raises(NotFound):
+        transcripts.step_text(store.read, "s1", 2, "output")
+
+
+def test_events_and_steps_have_the_columns_of_their_types(store):
+    writer = store.writer()
+    recorder = session(writer, "s1")
+    for event in (Message(role="user", content="x"), ToolCall(name="run"), ModelCall(model="m")):
+        recorder.record(event)
+    recorder.record(Iteration(output="x"))
+    writer.close()
+    kinds = {
+        "message": transcripts.MessageEvent,
+        "tool_call": transcripts.ToolCallEvent,
+        "model_call": transcripts.ModelCallEvent,
+    }
+
+    events = transcripts.events(store.read, "s1", after=0, limit=9)
+    calls = transcripts.calls(store.read, "s1", after=0, limit=9)
+    outline = transcripts.outline(store.read, "s1")
+    (step,) = transcripts.steps(store.read, "s1")
+
+    assert [row["kind"] for row in events] == list(kinds)
+    assert all(set(row) == set(get_type_hints(kinds[row["kind"]])) for row in events)
+    assert [set(row) for row in calls] == [kinds[row["kind"]].__required_keys__ for row in calls]
+    required = transcripts.OutlineEvent.__required_keys__
+    assert all(required <= set(row) <= set(get_type_hints(transcripts.OutlineEvent)) for row in outline)
+    assert set(step) == set(get_type_hints(transcripts.TranscriptStep))
+
+
+def test_a_session_has_the_scores_that_were_given_in_it_and_to_it(store):
+    writer = store.writer()
+    session(writer, "s1").score(Score(evaluator="own", value=1.0))
+    judge = session(writer, "s2")
+    judge.score(Score(evaluator="of the first", value=0.5, judged_session="s1"))
+    judge.score(Score(evaluator="of another", value=0.5, judged_session="s3"))
+    writer.close()
+
+    assert [row["evaluator"] for row in transcripts.scores(store.read, "s1")] == ["own", "of the first"]
+    assert len(transcripts.scores(store.read, "s2")) == 2
+
+
+def searched(store):
+    """A session with five messages of ten characters, three of which say it."""
+    writer = store.writer()
+    recorder = session(writer, "s1")
+    for text in ("a needle 1", "b needle 2", "c nothing 3", "d NEEDLE 4", "e nothing 5"):
+        recorder.record(Message(role="user", content=text))
+    recorder.end("success", "completed", "", work_seconds=1, waiting_seconds=0)
+    writer.close()
+    return store.read
+
+
+def test_a_search_goes_on_where_it_stopped_at_its_limit(store):
+    read = searched(store)
+
+    first = transcripts.search(read, "s1", "needle", limit=2)
+    assert ([hit.position for hit in first.hits], first.last_position, first.has_more) == ([1, 2], 2, True)
+    rest = transcripts.search(read, "s1", "needle", after=first.last_position, limit=2)
+    assert ([hit.position for hit in rest.hits], rest.last_position, rest.has_more) == ([4], 5, False)
+
+
+def test_an_outline_tells_what_each_event_is_about(store):
+    writer = store.writer()
+    recorder = session(writer, "s1")
+    recorder.record(Message(role="user", content="a" * 200))
+    recorder.record(Message(role="assistant", content="b" * 9000))
+    recorder.record(ToolCall(name="run", args={"text": "c" * 9000}))
+    recorder.record(ModelCall(model="m", usage=Usage(input_tokens=3), cost_usd=0.5))
+    writer.close()
+    rows = transcripts.outline(store.read, "s1")
+    assert [(row["kind"], len(row["text"])) for row in rows] == [
+        *(("message", 160), ("message", 160), ("tool_call", 160), ("model_call", 0)),
+    ]
+    assert [row["text"][:1] for row in rows] == ["a", "b", "{", ""]
+    assert (rows[3]["promptTokens"], rows[3]["costUsd"]) == (3, 0.5)
+    assert [row["position"] for row in transcripts.outline(store.read, "s1", limit=2)] == [1, 2]
+    assert transcripts.head_of_blob(store.read, "none").text == ""
+    assert transcripts.extent(store.read, "s1") == (4, 4)
+    assert transcripts.extent(store.read, "none") == (0, 0)
+
+
+def test_heads_and_pieces_of_texts_say_whether_they_go_on(store):
+    writer = store.writer()
+    recorder = session(writer, "s1")
+    texts = ["x" * 4000, "x" * 4001, "é" * 5000, "end"]
+    for text in texts:
+        recorder.record(Message(role="user", content=text))
+    writer.close()
+    rows = transcripts.events(store.read, "s1", after=0, limit=9)
+    heads = [row["content"] for row in rows]
+    assert [(len(head.text), head.is_cut) for head in heads] == [
+        (4000, False),
+        (4000, True),
+        (4000, True),
+        (3, False),
+    ]
+    assert [head.size for head in heads] == [4000, 4001, 10_000, 3]
+    assert [row["position"] for row in transcripts.events(store.read, "s1", after=1, limit=2)] == [2, 3]
+
+    def piece(position, offset, limit):
+        found = transcripts.text_part(store.read, "s1", position, "content", offset=offset, limit=limit)
+        return found.text, found.size, found.is_cut
+
+    assert piece(4, 0, 3) == ("end", 3, False)
+    assert piece(4, 0, 2) == ("en", 3, True)
+    assert piece(4, 1, 9) == ("nd", 3, False)
+    assert piece(3, 4998, 9) == ("éé", 5000, False)
+
+
+def test_evidence_is_read_of_as_many_sessions_as_have_so_many_characters(store):
+    writer = store.writer()
+    for session_id, texts in (("a", ["xx", "yyy"]), ("b", ["z" * 5]), ("c", [LONG]), ("d", [])):
+        recorder = session(writer, session_id)
+        for text in texts:
+            recorder.record(Message(role="user", content=text))
+        recorder.record(ToolCall(name="t", result="r" * 5))
+    writer.close()
+
+    def first(ids, most):
+        return list(store.read.evidence_of_first(ids, most))
+
+    assert first(["a"], 0) == ["a"], "at least one"
+    assert first(["a", "b"], 19) == ["a"]
+    assert first(["a", "b"], 20) == ["a", "b"]
+    assert first(["a", "c", "b"], 10_010) == ["a"]
+    assert sorted(first(["a", "c", "b"], 10_015)) == ["a", "c"]
+    assert sorted(first(["a", "c", "b"], 10_025)) == ["a", "b", "c"]
+    assert first(["c", "a"], 1) == ["c"]
+    assert first([], 1) == []
+    assert first(["none", "d"], 5) == ["d"]
