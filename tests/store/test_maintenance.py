@@ -14,10 +14,13 @@ from commands import Command
 from databases import new_database, query
 from proctor.errors import StoreError, UsageError
 from proctor.item import Item
-from proctor.store import Store, maintenance
+from proctor.score import Score
+from proctor.session import Message
+from proctor.store import Recorder, Store
 from proctor.store.keys import Keys, LocalKey, SigningKeyFile
 from proctor.store.maintenance import back_up, check_store, copy_store, primary_key, restore
 from proctor.store.tables import COLUMNS
+from proctor.store.writer import this_process
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 KEYS = Keys(own=LocalKey(secret=bytes(32)))
@@ -31,10 +34,6 @@ def fill(store: Store, run_id: str = "run") -> None:
     items = [Item(runner="prompt", prompt=f"{run_id} {n}", agent="", model="scripted/echo") for n in range(3)]
     store.create_batch(batch, items)
     writer = store.writer()
-    from proctor.score import Score
-    from proctor.session import Message
-    from proctor.store import Recorder
-
     for number, item in enumerate(items):
         row = {"runId": run_id, "itemId": item.id, "job": "coding", "status": "running", "startedAt": created}
         recorder = Recorder(writer, f"{run_id}-{number}", row, lambda: NOW)
@@ -45,6 +44,14 @@ def fill(store: Store, run_id: str = "run") -> None:
         writer.change("batch_items", (run_id, item.id), end)
     writer.close()
     store.end_batch(run_id, "completed", "", "", NOW)
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> str:
+    """The address of a store with one run."""
+    with Store(str(tmp_path / "proctor.db")) as store:
+        fill(store)
+    return str(tmp_path / "proctor.db")
 
 
 def content(url: str, keys: Keys = Keys()) -> dict[str, list[str]]:  # noqa: B008
@@ -63,25 +70,6 @@ def test_a_sound_store_has_no_problems(url, keys):
     assert (check.rows["batch_items"], check.rows["blobs"]) == (3, 1)
 
 
-def test_the_check_names_missing_texts_sessions_and_unreadable_json(url):
-    with Store(url) as store:
-        fill(store)
-        for sql in (
-            'DELETE FROM "blobs"',
-            """UPDATE "batch_items" SET "sessionId" = 'gone' WHERE "position" = 0""",
-            """UPDATE "batches" SET "optionsJson" = '{'""",
-        ):
-            with closing(store.database.connect()) as connection:
-                connection.run(sql)
-
-    problems = {problem.what: problem for problem in check_store(url, Keys(), NOW).problems}
-
-    assert problems["messages without long text"].count == 3
-    assert problems["batch_items without session"].examples == ["gone"]
-    assert problems["batches with unreadable JSON"].examples == ["run"]
-    assert all("proctor store restore" in problem.remedy for problem in problems.values())
-
-
 def test_the_check_finds_damaged_texts_and_results_of_others(url, tmp_path):
     keys = Keys(signing=SigningKeyFile(tmp_path / "signing.key"))
     with Store(url, keys) as store:
@@ -95,16 +83,6 @@ def test_the_check_finds_damaged_texts_and_results_of_others(url, tmp_path):
     assert texts[0] == "long texts that are damaged"
     assert texts[1].startswith("1 result of run run was written or changed by someone else")
     assert len(check_store(url, keys, NOW, texts=False).problems) == 1
-
-
-def test_an_encrypted_store_is_checked_as_far_as_its_key_is_known(url):
-    with Store(url, KEYS) as store:
-        fill(store)
-
-    check = check_store(url, Keys(), NOW)
-
-    assert check.is_well
-    assert any("key that is not available" in remark for remark in check.remarks)
 
 
 def test_every_table_has_a_primary_key(store):
@@ -174,22 +152,8 @@ def test_restoring_keeps_the_old_store_and_must_be_forced(tmp_path):
     assert result.kept_aside.endswith("proctor.db.before-restore-20261116T000000")
 
 
-def test_a_damaged_store_is_replaced_by_its_backup(tmp_path):
-    url = str(tmp_path / "proctor.db")
-    with Store(url) as store:
-        fill(store)
-    back_up(url, tmp_path / "copy.db")
-    os.truncate(url, 0)
-
-    restore(tmp_path / "copy.db", url, NOW, force=True)
-
-    assert check_store(url, Keys(), NOW).is_well
-
-
-def test_a_damaged_backup_is_refused_and_leaves_the_store(tmp_path):
-    url = str(tmp_path / "proctor.db")
-    with Store(url) as store:
-        fill(store)
+def test_a_damaged_backup_is_refused_and_leaves_the_store(tmp_path, filled):
+    url = filled
     back_up(url, tmp_path / "copy.db")
     os.truncate(tmp_path / "copy.db", (tmp_path / "copy.db").stat().st_size // 2)
 
@@ -197,20 +161,6 @@ def test_a_damaged_backup_is_refused_and_leaves_the_store(tmp_path):
         restore(tmp_path / "copy.db", url, NOW, force=True)
 
     assert check_store(url, Keys(), NOW).is_well
-
-
-def test_a_store_that_a_run_is_writing_to_is_not_replaced(tmp_path):
-    from proctor.store.writer import this_process
-
-    url = str(tmp_path / "proctor.db")
-    with Store(url) as store:
-        fill(store)
-        back_up(url, tmp_path / "copy.db")
-        owned = {"runId": "busy", "createdAt": "x", "job": "coding", "status": "running"}
-        store.create_batch(owned | {"owner": this_process()}, [])
-
-    with pytest.raises(UsageError, match="run busy is writing"):
-        restore(tmp_path / "copy.db", url, NOW, force=True)
 
 
 @pytest.mark.parametrize("keys", [Keys(), KEYS], ids=["plain", "encrypted"])
@@ -229,8 +179,8 @@ def test_a_store_is_copied_to_the_other_database_and_back(server, tmp_path, keys
     assert content(first, keys) == content(middle, keys) == content(second, keys)
     for url in (middle, second):
         assert check_store(url, keys, NOW).is_well
-    with pytest.raises(UsageError, match="is not empty"):
-        copy_store(first, middle)
+    assert restore(Path(first), new_database(server), NOW).rows["messages"] == 3
+    assert back_up(middle, tmp_path / "backup.db").rows["messages"] == 3
 
 
 def test_readable_rows_of_a_damaged_file_are_saved(tmp_path):
@@ -324,22 +274,8 @@ def test_old_runs_are_pruned_or_only_their_texts(url, tmp_path, proctor: Command
     assert proctor("prune", "--older-than", "soon", "--yes", "--store", url).returncode == 2
 
 
-def test_a_store_that_is_not_there_is_neither_backed_up_nor_copied(tmp_path):
-    missing = str(tmp_path / "none.db")
-    for attempt in (
-        lambda: back_up(missing, tmp_path / "copy.db"),
-        lambda: copy_store(missing, str(tmp_path / "copy.db")),
-        lambda: restore(tmp_path / "none.db", str(tmp_path / "other.db"), NOW),
-    ):
-        with pytest.raises(UsageError, match=r"there is no (store at|backup) .*none\.db"):
-            attempt()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_store_is_not_restored_from_itself_or_from_another_database(tmp_path):
-    url = str(tmp_path / "proctor.db")
-    with Store(url) as store:
-        fill(store)
+def test_a_store_is_not_restored_from_itself_or_from_another_database(tmp_path, filled):
+    url = filled
     with pytest.raises(UsageError, match="is the store itself"):
         restore(tmp_path / "proctor.db", url, NOW, force=True)
     with sqlite3.connect(tmp_path / "other.db") as raw:
@@ -381,16 +317,7 @@ def test_a_missing_store_whose_log_is_there_is_set_aside_with_it(tmp_path):
     assert check_store(str(url), Keys(), NOW).is_well
 
 
-def test_a_backup_goes_to_a_server_and_a_server_into_a_backup(server, tmp_path):
-    with Store(str(tmp_path / "a.db")) as store:
-        fill(store)
-    url = new_database(server)
-    assert restore(tmp_path / "a.db", url, NOW).rows["messages"] == 3
-    assert back_up(url, tmp_path / "b.db").rows["messages"] == 3
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.db", "b.db"]
-
-
-def test_a_run_of_a_dead_process_does_not_prevent_a_restore(tmp_path):
+def test_a_run_that_is_writing_prevents_a_restore_and_one_of_a_dead_process_does_not(tmp_path):
     url = str(tmp_path / "proctor.db")
     with Store(url) as store:
         fill(store)
@@ -398,15 +325,13 @@ def test_a_run_of_a_dead_process_does_not_prevent_a_restore(tmp_path):
         owned = {"createdAt": "x", "job": "coding", "status": "running", "owner": "elsewhere:1:1:x"}
         for run_id, beat in (("none", None), ("old", "2026-11-15T23:59:00.000Z")):
             store.create_batch(owned | {"runId": run_id, "heartbeatAt": beat}, [])
-        for run_id, status, beat in (
-            ("done", "completed", "15T23:59:59"),
-            ("live", "running", "15T23:59:59"),
-        ):
-            row = {"runId": run_id, "status": status, "heartbeatAt": f"2026-11-{beat}.000Z"}
-            store.create_batch(owned | row, [])
-        with pytest.raises(UsageError, match="run live is writing"):
-            restore(tmp_path / "copy.db", url, NOW, force=True)
-        store.delete_batch("live")
+        lately = {"heartbeatAt": "2026-11-15T23:59:59.000Z"}
+        store.create_batch(owned | {"runId": "done", "status": "completed"} | lately, [])
+        for writing in (lately, {"owner": this_process()}):
+            store.create_batch(owned | {"runId": "live"} | writing, [])
+            with pytest.raises(UsageError, match="run live is writing"):
+                restore(tmp_path / "copy.db", url, NOW, force=True)
+            store.delete_batch("live")
     assert restore(tmp_path / "copy.db", url, NOW, force=True).rows["batches"] == 1
 
 
@@ -433,28 +358,6 @@ def test_a_check_that_cannot_open_or_read_the_store_says_why(tmp_path):
     assert (saved.rows["questions"], saved.rows["messages"]) == (0, 3)
 
 
-def test_a_check_gives_some_examples_and_finds_texts_that_are_others(tmp_path):
-    url = str(tmp_path / "proctor.db")
-    with Store(url) as store:
-        for number in range(3):
-            fill(store, f"run{number}")
-        with closing(store.database.connect()) as connection:
-            connection.run('UPDATE "batch_items" SET "sessionId" = "id"')
-            connection.run('UPDATE "sessions" SET "notes" = \'{\'')
-            connection.run('UPDATE "blobs" SET "size" = "size" + 1')
-    problems = {problem.what: problem for problem in check_store(url, Keys(), NOW).problems}
-    assert problems["batch_items without session"].count == 9
-    assert len(problems["batch_items without session"].examples) == 5
-    assert problems["sessions with unreadable JSON"].count == 9
-    assert len(problems["sessions with unreadable JSON"].examples) == 5
-    assert problems["long texts that are damaged"].count == 1
-    with Store(url) as store, closing(store.database.connect()) as connection:
-        connection.run('UPDATE "blobs" SET "size" = "size" - 1, "digest" = \'other\'')
-    assert any(
-        problem.what == "long texts that are damaged" for problem in check_store(url, Keys(), NOW).problems
-    )
-
-
 def test_what_a_locked_store_could_not_be_checked_for_is_remarked(tmp_path):
     url = str(tmp_path / "proctor.db")
     with Store(url, KEYS) as store:
@@ -468,31 +371,47 @@ def test_what_a_locked_store_could_not_be_checked_for_is_remarked(tmp_path):
     assert check_store(url, KEYS, NOW).remarks == []
 
 
-def test_results_that_are_not_signed_are_remarked_once(tmp_path):
-    url = str(tmp_path / "proctor.db")
+def test_the_check_names_missing_texts_sessions_and_unreadable_json_with_some_examples(url):
     with Store(url) as store:
-        fill(store, "one")
-        fill(store, "two")
-    remark = "2 runs with results that are not signed (older, or imported)"
-    assert check_store(url, Keys(), NOW).remarks == [remark]
+        for number in range(3):
+            fill(store, f"run{number}")
+        with closing(store.database.connect()) as connection:
+            connection.run('UPDATE "batch_items" SET "sessionId" = "id"')
+            connection.run('UPDATE "sessions" SET "notes" = \'{\'')
+            connection.run('UPDATE "batches" SET "optionsJson" = \'{\' WHERE "runId" = \'run1\'')
+            connection.run('UPDATE "blobs" SET "size" = "size" + 1')
+
+    check = check_store(url, Keys(), NOW)
+
+    problems = {problem.what: problem for problem in check.problems}
+    assert {what: (problem.count, len(problem.examples)) for what, problem in problems.items()} == {
+        "batch_items without session": (9, 5),
+        "sessions with unreadable JSON": (9, 5),
+        "batches with unreadable JSON": (1, 1),
+        "long texts that are damaged": (1, 1),
+    }
+    assert problems["batches with unreadable JSON"].examples == ["run1"]
+    assert all("proctor store restore" in problem.remedy for problem in check.problems)
+    assert check.remarks == ["3 runs with results that are not signed (older, or imported)"]
+    for sql, what in (
+        ('UPDATE "blobs" SET "size" = "size" - 1, "digest" = \'other\'', "long texts that are damaged"),
+        ('DELETE FROM "blobs"', "messages without long text"),
+    ):
+        with Store(url) as store, closing(store.database.connect()) as connection:
+            connection.run(sql)
+        assert what in {problem.what for problem in check_store(url, Keys(), NOW).problems}
 
 
-def test_a_damaged_file_is_not_backed_up(tmp_path, monkeypatch):
-    path, backup = tmp_path / "proctor.db", tmp_path / "backup.db"
-    Store(str(path)).close()
-    damaged = maintenance.StoreProblem(what="pages", examples=["page 7 is wrong"], remedy="Mend it.")
-    monkeypatch.setattr(maintenance, "_file_problems", lambda copy, url: [damaged])
-
-    with pytest.raises(StoreError, match=r"proctor\.db is damaged: page 7 is wrong\nMend it\."):
-        back_up(str(path), backup)
-    assert [file.name for file in tmp_path.iterdir() if "backup" in file.name] == []
-
-
-def test_nothing_is_copied_to_a_store_that_has_rows(tmp_path):
-    source, target = str(tmp_path / "a.db"), str(tmp_path / "b.db")
-    Store(source).close()
-    with Store(target) as store:
-        store.create_batch({"runId": "r", "createdAt": "", "job": "coding", "status": "running"}, [])
-
-    with pytest.raises(UsageError, match=r"b\.db is not empty \(table batches\)"):
-        copy_store(source, target)
+def test_a_store_that_is_not_there_is_not_backed_up_and_one_with_rows_is_not_copied_to(tmp_path, filled):
+    missing = str(tmp_path / "none.db")
+    for attempt in (
+        lambda: back_up(missing, tmp_path / "copy.db"),
+        lambda: copy_store(missing, str(tmp_path / "copy.db")),
+        lambda: restore(tmp_path / "none.db", str(tmp_path / "other.db"), NOW),
+    ):
+        with pytest.raises(UsageError, match=r"there is no (store at|backup) .*none\.db"):
+            attempt()
+    assert [path.name for path in tmp_path.iterdir()] == ["proctor.db"]
+    Store(missing).close()
+    with pytest.raises(UsageError, match=r"proctor\.db is not empty \(table batches\)"):
+        copy_store(missing, filled)

@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import zlib
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,7 @@ from proctor.session import (
 )
 from proctor.store import Recorder, Store
 from proctor.store.recorder import split_long_text
-from proctor.store.tables import COLUMNS
+from proctor.store.tables import MOST
 from waiting import TIME_LIMIT_SECONDS
 
 ENDED = {"work_seconds": 1.0, "waiting_seconds": 0.0}
@@ -50,73 +50,6 @@ def rows(store, writer, table, session_id="s1"):
 def the_session(store, writer, session_id="s1"):
     writer.flush().result(TIME_LIMIT_SECONDS)
     return store.read.session(session_id)
-
-
-def test_events_of_all_kinds_share_one_running_number(store, writer):
-    recorder = session(writer, "s1")
-    recorder.record(Message(role="user", content="Fix it."))
-    recorder.record(ModelCall(model="m"))
-    recorder.record(ToolCall(name="edit"))
-    recorder.record(Metric(name="trust", value=0.5))
-    recorder.record(Message(role="assistant", content="Done."))
-    recorder.score(Score(evaluator="tidy", value=1.0))
-    recorder.record(Merge(base_branch="main", result="success"))
-
-    tables = ("messages", "model_calls", "tool_calls", "metrics", "scores", "merge_history")
-    found = sorted((row["position"], table) for table in tables for row in rows(store, writer, table))
-    assert found == [
-        (1, "messages"),
-        (2, "model_calls"),
-        (3, "tool_calls"),
-        (4, "metrics"),
-        (5, "messages"),
-        (6, "scores"),
-        (7, "merge_history"),
-    ]
-
-
-def test_a_session_ends_with_the_sums_of_its_calls(store, writer):
-    recorder = session(writer, "s1")
-    usage = Usage(input_tokens=10, cached_tokens=4, output_tokens=3, reasoning_tokens=2)
-    for cost in (0.5, 0.25, None):
-        recorder.record(ModelCall(model="m", usage=usage, cost_usd=cost))
-    recorder.record(ToolCall(name="run"))
-    recorder.record(Intervention(kind="question", text="May I?"))
-    recorder.end("success", "completed", "", work_seconds=3.5, waiting_seconds=1.5)
-
-    found = the_session(store, writer)
-    assert {name: found[name] for name in ("promptTokens", "cachedTokens", "completionTokens")} == {
-        "promptTokens": 30,
-        "cachedTokens": 12,
-        "completionTokens": 9,
-    }
-    assert (found["reasoningTokens"], found["totalTokens"], found["costUsd"]) == (6, 39, 0.75)
-    assert (found["modelCalls"], found["unpricedCalls"], found["toolCalls"]) == (3, 1, 1)
-    assert (found["interventions"], json.loads(found["notes"])) == (1, ["question: May I?"])
-    assert (found["workSeconds"], found["waitingSeconds"]) == (3.5, 1.5)
-
-
-def test_a_session_whose_calls_have_no_price_has_no_cost_rather_than_none_to_pay(store, writer):
-    recorder = session(writer, "s1")
-    recorder.record(ModelCall(model="m", usage=Usage(input_tokens=5)))
-    recorder.end("success", "completed", "", **ENDED)
-
-    assert the_session(store, writer)["costUsd"] is None
-
-
-def test_each_step_has_its_own_sums_and_its_own_events(store, writer):
-    recorder = session(writer, "s1")
-    for tokens in (10, 20):
-        recorder.record(Message(role="assistant", content="…"))
-        recorder.record(ModelCall(model="m", usage=Usage(input_tokens=tokens), cost_usd=0.1))
-        recorder.record(Iteration(test_result="pass", test_exit_code=0, changed_files=1, exit_code=0))
-
-    found = rows(store, writer, "iterations")
-    assert [(row["step"], row["promptTokens"], row["costUsd"]) for row in found] == [
-        (1, 10, 0.1),
-        (2, 20, 0.1),
-    ]
-    assert [row["step"] for row in rows(store, writer, "messages")] == [1, 2]
 
 
 def test_long_text_is_kept_once_however_often_it_is_said(store, writer):
@@ -186,37 +119,6 @@ def test_an_agent_that_asks_a_thousand_times_is_counted_and_its_notes_stay_few(s
     assert len(json.loads(found["notes"])) == 100
 
 
-@pytest.mark.parametrize("claimed", [HUGE, -HUGE, math.nan, math.inf, -1])
-def test_token_counts_that_cannot_be_are_kept_as_something_that_adds_up(store, writer, claimed):
-    for name in ("s1", "s2"):
-        recorder = session(writer, name)
-        for _ in range(3):
-            usage = Usage(input_tokens=claimed, cached_tokens=claimed, output_tokens=claimed)
-            recorder.record(ModelCall(model="m", usage=usage))
-        recorder.record(Iteration())
-        recorder.end("success", "completed", "", **ENDED)
-    writer.flush().result(TIME_LIMIT_SECONDS)
-
-    (found,) = query(
-        store, 'SELECT SUM("totalTokens") AS "n", MIN("promptTokens") AS "least" FROM "sessions"'
-    )
-    assert found["n"] >= 0
-    assert found["least"] >= 0
-
-
-@pytest.mark.parametrize("claimed", [math.nan, math.inf, -math.inf, 10**400, -5.0])
-def test_a_cost_that_cannot_be_is_no_cost(store, writer, claimed):
-    recorder = session(writer, "s1")
-    recorder.record(ModelCall(model="m", cost_usd=0.5, latency_ms=claimed))
-    recorder.record(ModelCall(model="m", cost_usd=claimed))
-    recorder.record(ToolCall(name="t", duration_ms=claimed))
-    recorder.record(Metric(name="m", value=claimed))
-    recorder.end("success", "completed", "", **ENDED)
-
-    assert recorder.totals.cost_usd == 0.5
-    assert the_session(store, writer)["unpricedCalls"] == 1
-
-
 def test_arguments_that_have_no_json_do_not_end_the_attempt(store, writer):
     circle: dict[str, object] = {}
     circle["self"] = circle
@@ -230,15 +132,6 @@ def test_arguments_that_have_no_json_do_not_end_the_attempt(store, writer):
     assert [json.loads(row["argsJson"]) for row in rows(store, writer, "tool_calls")] == [
         {"unreadable": True}
     ] * 3
-
-
-def test_a_metric_is_a_number_or_a_label_or_missing(store, writer):
-    recorder = session(writer, "s1")
-    for value in (0.25, 3, "calm", None):
-        recorder.record(Metric(name="mood", value=value, step=7))
-
-    found = [(row["value"], row["label"], row["step"]) for row in rows(store, writer, "metrics")]
-    assert found == [(0.25, None, 7), (3.0, None, 7), (None, "calm", 7), (None, None, 7)]
 
 
 def test_secrets_are_blotted_out_of_everything_that_is_kept(tmp_path: Path):
@@ -267,42 +160,38 @@ def test_secrets_are_blotted_out_of_everything_that_is_kept(tmp_path: Path):
     assert b"sk-live" not in written
 
 
-class Collected:
-    """Rows by table, each with the names of its columns; of sessions, the last values."""
-
-    def __init__(self):
-        self.tables, self.session = {}, {}
-
-    def append(self, table, row):
-        named = dict(zip(COLUMNS[table], row, strict=True))
-        self.tables.setdefault(table, []).append(named)
-
-    def add(self, table, key, row):
-        assert (table, key) == ("sessions", ("s1",))
-        self.session.update(row)
-
-    change = add
+def test_a_text_of_4096_characters_stays_in_its_row_and_a_longer_one_is_a_blob():
+    assert split_long_text("x" * 4096) == ("x" * 4096, None)
+    inline, blob = split_long_text("é" * 4097)
+    assert inline == "" and blob is not None
+    digest, size, data = blob
+    assert (digest, size) == (hashlib.sha256(("é" * 4097).encode()).hexdigest(), 2 * 4097)
+    assert zlib.decompress(data).decode() == "é" * 4097
 
 
-def recorded(*events, times=(), started="2026-05-01T12:00:00.000Z"):
-    """The rows of a session whose clock shows these seconds after its start, and then the last of them."""
-    left = list(times) or [0]
+def values(row, columns):
+    return tuple(row[name] for name in columns.split())
+
+
+def recorded(writer, *events, times=(0,)):
+    """A session whose clock shows these seconds after its start, and then the last of them."""
+    left = list(times)
 
     def now():
-        seconds = left.pop(0) if len(left) > 1 else left[0]
-        return datetime(2026, 5, 1, 12, 0, tzinfo=UTC) + timedelta(seconds=seconds)
+        return NOW + timedelta(seconds=left.pop(0) if len(left) > 1 else left[0])
 
-    rows = Collected()
-    recorder = Recorder(rows, "s1", {"startedAt": started}, now)
+    row = {"runId": "run", "job": "coding", "status": "running", "startedAt": at(0)}
+    recorder = Recorder(writer, "s1", row, now)
     for event in events:
         recorder.score(event) if isinstance(event, Score) else recorder.record(event)
-    return recorder, rows
+    return recorder
 
 
+USAGE = Usage(input_tokens=10, cached_tokens=2, output_tokens=5, reasoning_tokens=1)
 CALL = ModelCall(
     model="m",
     provider="p",
-    usage=Usage(input_tokens=10, cached_tokens=2, output_tokens=5, reasoning_tokens=1),
+    usage=USAGE,
     cost_usd=0.5,
     price={"input": 1.0},
     price_source="plan",
@@ -316,114 +205,74 @@ CALL = ModelCall(
     speaker="ann",
     purpose="turn",
 )
+SCORE = Score(
+    evaluator="tidy",
+    evaluator_digest="d",
+    level="session",
+    target="t",
+    value=0.5,
+    label="good",
+    explanation="why",
+    error="e",
+    cost_usd=0.25,
+    dimension="x",
+    error_code="ec",
+    input_tokens=3,
+    output_tokens=4,
+    votes=("yes", 0.5, True),
+    ignored=("i",),
+    judged_session="j",
+)
+TOOL_CALL = ToolCall(name="bash", args={"a": 1}, success=True, duration_ms=3.0, result="r", call_id="c")
 
 
-def test_the_row_of_a_model_call_has_each_value_in_its_column():
-    _, rows = recorded(CALL)
-    (row,) = rows.tables["model_calls"]
-    assert row == {
-        "sessionId": "s1",
-        "position": 1,
-        "step": 1,
-        "timestamp": "2026-05-01T12:00:00.000Z",
-        "provider": "p",
-        "model": "m",
-        "promptTokens": 10,
-        "cachedTokens": 2,
-        "completionTokens": 5,
-        "reasoningTokens": 1,
-        "costUsd": 0.5,
-        "priceSource": "plan",
-        "price": '{"input": 1.0}',
-        "latencyMs": 7.0,
-        "waitingMs": 8.0,
-        "status": "ok",
-        "error": "none",
-        "request": "asked",
-        "requestBlob": None,
-        "response": "answered",
-        "responseBlob": None,
-        "callId": "c1",
-        "speaker": "ann",
-        "purpose": "turn",
-    }
-
-
-def test_the_rows_of_messages_tools_scores_and_metrics_have_each_value_in_its_column():
-    _, rows = recorded(
+def test_every_value_of_an_event_is_in_its_column_and_all_share_one_running_number(store, writer):
+    metrics = [(2, 7), ("calm", 8), (None, 9), (True, 10)]
+    recorded(
+        writer,
+        CALL,
         Message(role="user", content="hi", name="ann"),
-        ToolCall(name="bash", args={"a": 1}, success=True, duration_ms=3.0, result="r", call_id="c"),
-        Score(
-            evaluator="tidy",
-            evaluator_digest="d",
-            level="session",
-            target="t",
-            value=0.5,
-            label="good",
-            explanation="why",
-            error="e",
-            cost_usd=0.25,
-            dimension="x",
-            error_code="ec",
-            input_tokens=3,
-            output_tokens=4,
-            votes=("yes", 0.5),
-            ignored=("i",),
-            judged_session="j",
-        ),
-        Metric(name="depth", value=2, step=7),
-        Metric(name="mood", value="calm", step=8),
+        TOOL_CALL,
+        SCORE,
+        *(Metric(name="mood", value=value, step=step) for value, step in metrics),
+        Merge(base_branch="main", mode="squash", result="conflict", message="m", conflict_files=("a.py",)),
     )
-    at = "2026-05-01T12:00:00.000Z"
-    head = {"sessionId": "s1", "step": 1, "timestamp": at}
-    assert rows.tables["messages"] == [
-        {**head, "position": 1, "role": "user", "name": "ann", "content": "hi", "contentBlob": None}
-    ]
-    assert rows.tables["tool_calls"] == [
-        {
-            **head,
-            "position": 2,
-            "toolName": "bash",
-            "argsJson": '{"a": 1}',
-            "argsJsonBlob": None,
-            "success": 1,
-            "durationMs": 3.0,
-            "result": "r",
-            "resultBlob": None,
-            "callId": "c",
-        }
-    ]
-    assert rows.tables["scores"] == [
-        {
-            "sessionId": "s1",
-            "position": 3,
-            "timestamp": at,
-            "evaluator": "tidy",
-            "evaluatorDigest": "d",
-            "level": "session",
-            "target": "t",
-            "value": 0.5,
-            "label": "good",
-            "explanation": "why",
-            "explanationBlob": None,
-            "error": "e",
-            "costUsd": 0.25,
-            "dimension": "x",
-            "errorCode": "ec",
-            "inputTokens": 3,
-            "outputTokens": 4,
-            "ignored": '["i"]',
-            "judgedSessionId": "j",
-            "votes": '["yes", 0.5]',
-        }
-    ]
-    assert [tuple(row.values()) for row in rows.tables["metrics"]] == [
-        ("s1", 4, 7, "depth", 2.0, None),
-        ("s1", 5, 8, "mood", None, "calm"),
-    ]
+
+    columns = "position step timestamp provider model promptTokens cachedTokens completionTokens"
+    columns += " reasoningTokens costUsd priceSource price latencyMs waitingMs status error request response"
+    (call,) = rows(store, writer, "model_calls")
+    assert values(call, columns + " callId speaker purpose") == (
+        *(1, 1, at(0), "p", "m", 10, 2, 5, 1, 0.5, "plan", '{"input": 1.0}', 7.0, 8.0, "ok", "none"),
+        *("asked", "answered", "c1", "ann", "turn"),
+    )
+    (message,) = rows(store, writer, "messages")
+    assert values(message, "position step timestamp role name content") == (
+        *(2, 1, at(0), "user", "ann", "hi"),
+    )
+    (tool,) = rows(store, writer, "tool_calls")
+    assert values(tool, "position step timestamp toolName argsJson success durationMs result callId") == (
+        *(3, 1, at(0), "bash", '{"a": 1}', 1, 3.0, "r", "c"),
+    )
+    columns = (
+        "position timestamp evaluator evaluatorDigest level target value label explanation error costUsd"
+    )
+    (score,) = rows(store, writer, "scores")
+    assert values(
+        score, columns + " dimension errorCode inputTokens outputTokens ignored judgedSessionId"
+    ) == (
+        *(4, at(0), "tidy", "d", "session", "t", 0.5, "good", "why", "e", 0.25, "x", "ec", 3, 4),
+        *('["i"]', "j"),
+    )
+    assert json.loads(score["votes"]) == ["yes", 0.5, True]
+    found = [values(row, "position step value label") for row in rows(store, writer, "metrics")]
+    assert found == [(5, 7, 2.0, None), (6, 8, None, "calm"), (7, 9, None, None), (8, 10, 1.0, None)]
+    (merge,) = rows(store, writer, "merge_history")
+    assert values(merge, "position baseBranch mode result squashMessage conflictFiles") == (
+        *(9, "main", "squash", "conflict", "m", '["a.py"]'),
+    )
 
 
-def test_the_row_of_a_step_has_its_sums_and_times_and_the_next_begins_anew():
+def test_a_step_has_its_own_sums_events_and_times_and_the_next_begins_anew(store, writer):
     step = Iteration(
         commit_sha="sha",
         changed_files=1,
@@ -438,150 +287,104 @@ def test_the_row_of_a_step_has_its_sums_and_times_and_the_next_begins_anew():
         output="built",
         trace_id="t",
     )
-    recorder, rows = recorded(CALL, CALL, step, CALL, step, step, times=(0, 1, 2, 3, 4, 5))
-    first, second, third = rows.tables["iterations"]
-    assert first == {
-        "sessionId": "s1",
-        "step": 1,
-        "startTime": "2026-05-01T12:00:00.000Z",
-        "endTime": "2026-05-01T12:00:02.000Z",
-        "commitSha": "sha",
-        "changedFiles": 1,
-        "linesAdded": 2,
-        "linesRemoved": 3,
-        "testResult": "fail",
-        "testExitCode": 4,
-        "testDurationMs": 5.0,
-        "testOutput": "3 failed",
-        "testOutputBlob": None,
-        "model": "m",
-        "exitCode": 6,
-        "promptTokens": 20,
-        "completionTokens": 10,
-        "totalTokens": 30,
-        "costUsd": 1.0,
-        "output": "built",
-        "outputBlob": None,
-        "traceId": "t",
-    }
-    assert (second["step"], second["startTime"], second["costUsd"]) == (2, first["endTime"], 0.5)
-    assert (third["step"], third["totalTokens"], third["costUsd"]) == (3, 0, None)
-    assert [row["step"] for row in rows.tables["model_calls"]] == [1, 1, 2]
-    assert (recorder.totals.cost_usd, recorder.totals.model_calls) == (1.5, 3)
-    assert recorder.totals.usage.total_tokens == 45
+    recorder = recorded(writer, CALL, CALL, step, CALL, step, times=(0, 1, 2, 3, 4, 5, 6))
+    recorder.begin_step()
+    recorder.record(step)
+
+    first, second, third = rows(store, writer, "iterations")
+    columns = "step startTime endTime commitSha changedFiles linesAdded linesRemoved testResult testExitCode"
+    columns += " testDurationMs testOutput model exitCode promptTokens completionTokens totalTokens costUsd"
+    assert values(first, columns + " output traceId") == (
+        *(1, at(0), at(2), "sha", 1, 2, 3, "fail", 4, 5.0, "3 failed", "m", 6, 20, 10, 30, 1.0, "built", "t"),
+    )
+    assert values(second, "step startTime endTime costUsd") == (2, at(2), at(4), 0.5)
+    assert values(third, "step startTime endTime totalTokens costUsd") == (3, at(5), at(6), 0, None)
+    assert [row["step"] for row in rows(store, writer, "model_calls")] == [1, 1, 2]
+    assert (recorder.totals.cost_usd, recorder.totals.usage.total_tokens) == (1.5, 45)
 
 
-def test_the_end_of_a_session_has_sums_counts_and_times():
+def test_a_session_ends_with_the_sums_of_its_calls_and_its_times(store, writer):
     unpriced = ModelCall(model="other", usage=Usage(output_tokens=3))
     refused = ModelCall(model="m", status="rate_limit")
-    tool = ToolCall(name="bash")
-    events = (CALL, unpriced, refused, tool, Intervention(kind="question", text="How?"), Note(text="odd"))
-    recorder, rows = recorded(*events)
+    asked = Intervention(kind="question", text="How?")
+    recorder = recorded(writer, CALL, CALL, unpriced, refused, TOOL_CALL, asked, Note(text="odd"))
+    assert recorder.main_model == "m"
+    phases = {"setup": 1.0}
     recorder.end(
-        "fail",
-        "loop",
-        "it fell",
+        *("fail", "loop", "it fell"),
         work_seconds=3.0,
         waiting_seconds=4.0,
-        phase_seconds={"setup": 1.0},
+        phase_seconds=phases,
         answered_model="n",
     )
-    assert rows.session == {
-        "id": "s1",
-        "startedAt": "2026-05-01T12:00:00.000Z",
-        "notes": '["question: How?", "odd"]',
-        "status": "fail",
-        "endReason": "loop",
-        "error": "it fell",
-        "workSeconds": 3.0,
-        "finishedAt": "2026-05-01T12:00:00.000Z",
-        "waitingSeconds": 4.0,
-        "setupSeconds": 1.0,
-        "answeredModel": "n",
-        "promptTokens": 10,
-        "cachedTokens": 2,
-        "completionTokens": 8,
-        "reasoningTokens": 1,
-        "totalTokens": 18,
-        "costUsd": 0.5,
-        "modelCalls": 3,
-        "toolCalls": 1,
-        "interventions": 1,
-        "unpricedCalls": 1,
-    }
-    assert recorder.main_model == "m"
-    assert recorded()[0].main_model == ""
+
+    found = the_session(store, writer)
+    columns = (
+        "status endReason error workSeconds waitingSeconds setupSeconds finishedAt answeredModel costUsd"
+    )
+    assert values(found, columns) == ("fail", "loop", "it fell", 3.0, 4.0, 1.0, at(0), "n", 1.0)
+    columns = "promptTokens cachedTokens completionTokens reasoningTokens totalTokens modelCalls toolCalls"
+    assert values(found, columns + " interventions unpricedCalls") == (20, 4, 13, 2, 33, 4, 1, 1, 1)
+    assert json.loads(found["notes"]) == ["question: How?", "odd"]
+    other = session(writer, "s2")
+    assert other.main_model == ""
+    other.record(unpriced)
+    other.end("success", "completed", "", **ENDED)
+    assert the_session(store, writer, "s2")["costUsd"] is None, "no price is not no cost"
 
 
-def test_a_clock_that_is_set_back_is_noted_once_and_no_event_is_before_another():
+def test_a_clock_that_is_set_back_is_noted_once_and_no_event_is_before_another(store, writer):
     message = Message(role="user", content="hi")
-    _, rows = recorded(message, message, message, message, times=(2, 1, 0.5, 3))
-    assert [row["timestamp"][17:19] for row in rows.tables["messages"]] == ["02", "02", "02", "03"]
-    (note,) = json.loads(rows.session["notes"])
-    assert note == "the clock was set back to 2026-05-01T12:00:01.000Z: times from then on are not exact"
+    recorded(writer, message, message, message, message, message, times=(-1, 2, 1, 0.5, 3))
+    times = [row["timestamp"] for row in rows(store, writer, "messages")]
+    assert times == [at(second) for second in (0, 2, 2, 2, 3)]
+    notes = json.loads(the_session(store, writer)["notes"])
+    assert [note.partition(":")[0] for note in notes] == ["the clock was set back to 2026-03-01T11"]
 
 
-def test_a_text_of_4096_characters_stays_in_its_row_and_a_longer_one_is_a_blob():
-    assert split_long_text("x" * 4096) == ("x" * 4096, None)
-    inline, blob = split_long_text("é" * 4097)
-    assert inline == "" and blob is not None
-    digest, size, data = blob
-    assert (digest, size) == (hashlib.sha256(("é" * 4097).encode()).hexdigest(), 2 * 4097)
-    assert zlib.decompress(data).decode() == "é" * 4097
-
-
-def test_what_is_known_of_a_workspace_is_added_to_its_session():
+def test_what_is_known_of_a_workspace_is_added_to_its_session(store, writer):
     known = {"name": "n", "branch": "b", "worktree": "w", "repo": "r", "base_branch": "main", "base_sha": "s"}
     known |= {"agent_version": "1", "thread": "t", "sandbox": "x", "baseline": "pass"}
-    _, rows = recorded(Workspace(**known), Workspace(branch="c"), Workspace())
-    assert rows.session == {
-        "id": "s1",
-        "startedAt": "2026-05-01T12:00:00.000Z",
-        "name": "n",
-        "branch": "c",
-        "worktree": "w",
-        "repo": "r",
-        "baseBranch": "main",
-        "baseSha": "s",
-        "agentVersion": "1",
-        "thread": "t",
-        "sandbox": "x",
-        "baseline": "pass",
-    }
+    recorded(writer, Workspace(**known), Workspace(branch="c"), Workspace())
+    columns = "name branch worktree repo baseBranch baseSha agentVersion thread sandbox baseline"
+    found = values(the_session(store, writer), columns)
+    assert found == ("n", "c", "w", "r", "main", "s", "1", "t", "x", "pass")
 
 
-@pytest.mark.parametrize("count", [1, 20])
-def test_true_and_false_are_numbers_in_both_databases_however_many_there_are(store, writer, count):
-    recorder = session(writer, "s1")
-    for number in range(count):
-        recorder.score(Score(evaluator=f"e{number}", value=number % 2 == 0, votes=(True, False)))
-        recorder.record(Metric(name="ok", value=True))
+@pytest.mark.parametrize(
+    ("claimed", "kept"), [(HUGE, MOST), (-HUGE, 0), (math.nan, 0), (math.inf, 0), (-1, 0), (2.9, 2)]
+)
+def test_token_counts_that_cannot_be_are_kept_as_something_that_adds_up(store, writer, claimed, kept):
+    for name in ("s1", "s2"):
+        recorder = session(writer, name)
+        recorder.record(ModelCall(model="m", usage=Usage(input_tokens=claimed, output_tokens=7)))
+        recorder.end("success", "completed", "", **ENDED)
+    writer.flush().result(TIME_LIMIT_SECONDS)
 
-    scores = rows(store, writer, "scores")
-    assert [row["value"] for row in scores] == [float(number % 2 == 0) for number in range(count)]
-    assert {row["value"] for row in rows(store, writer, "metrics")} == {1.0}
-
-
-def test_a_step_begins_where_it_is_told_to(store):
-    times = iter([NOW + timedelta(seconds=second) for second in (1, 5)])
-    writer = store.writer()
-    recorder = Recorder(
-        writer,
-        "s1",
-        {"runId": "run", "job": "coding", "startedAt": at(0), "status": "running"},
-        lambda: next(times),
+    (found,) = query(
+        store, 'SELECT SUM("promptTokens") AS "n", MIN("completionTokens") AS "m" FROM "sessions"'
     )
-    recorder.begin_step()
-    recorder.record(Iteration())
-    writer.close()
-    (row,) = store.read.of_session("iterations", "s1")
-    assert (row["startTime"], row["endTime"]) == (at(1), at(5))
+    assert found == {"n": 2 * kept, "m": 7}
 
 
-def test_a_first_event_is_not_before_the_start_of_its_session(store):
-    writer = store.writer()
-    row = {"runId": "run", "job": "coding", "startedAt": at(10), "status": "running"}
-    Recorder(writer, "s1", row, lambda: NOW).record(Message(role="user", content="x"))
-    writer.close()
-    (message,) = store.read.of_session("messages", "s1")
-    assert message["timestamp"] == at(10)
+@pytest.mark.parametrize("claimed", [math.nan, math.inf, -math.inf, 10**400, -5.0])
+def test_a_cost_or_a_duration_that_cannot_be_is_unknown(store, writer, claimed):
+    recorder = recorded(
+        writer,
+        ModelCall(model="m", cost_usd=0.5, latency_ms=claimed),
+        ModelCall(model="m", cost_usd=claimed),
+        ToolCall(name="t", duration_ms=claimed),
+        Metric(name="m", value=claimed),
+    )
+    recorder.end("success", "completed", "", **ENDED)
+
+    assert recorder.totals.cost_usd == 0.5
+    assert the_session(store, writer)["unpricedCalls"] == 1
+
+
+def test_true_and_false_are_numbers_however_many_there_are(store, writer):
+    """PostgreSQL copies rows from eight on."""
+    recorder = session(writer, "s1")
+    for number in range(20):
+        recorder.score(Score(evaluator=f"e{number}", value=number % 2 == 0))
+    assert [row["value"] for row in rows(store, writer, "scores")] == [1.0, 0.0] * 10
