@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from commands import Command
-from proctor.errors import StoreError
 from proctor.store import Store
 
 COMMANDS = [
@@ -113,14 +112,6 @@ def test_no_command_takes_a_damaged_file_for_a_new_store(damage, tmp_path, proct
 
     after = {path.name: path.stat().st_size for path in tmp_path.glob("broken.db*")}
     assert {name: after[name] for name in before} == before
-
-
-def test_the_message_names_file_problem_and_fix(tmp_path):
-    store = tmp_path / "proctor.db"
-    _empty(store)
-
-    with pytest.raises(StoreError, match=r"proctor\.db is empty \(0 bytes\).*\n.*proctor store restore FILE"):
-        Store(str(store))
 
 
 SCHEMA_PAGES = 120

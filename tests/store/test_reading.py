@@ -15,7 +15,6 @@ from proctor.errors import NotFound
 from proctor.item import Item
 from proctor.session import Iteration, Message, ModelCall, Usage
 from proctor.store import Scope, Store, item_of, timestamp
-from proctor.store.writer import this_process
 from waiting import TIME_LIMIT_SECONDS
 
 
@@ -95,44 +94,6 @@ def test_averages_keep_their_fractions_in_both_databases(store):
     assert isinstance(found["sum"], int)
 
 
-def test_a_batch_is_found_by_the_beginning_of_its_name(store):
-    for run_id in ("nightly-1", "nightly-2", "a_b", "aXb", "night"):
-        add_batch(store, run_id)
-
-    assert store.read.batch("nightly-2", NOW)["runId"] == "nightly-2"
-    assert store.read.batch("a_", NOW)["runId"] == "a_b"
-    assert store.read.batch("night", NOW)["runId"] == "night"
-    with pytest.raises(NotFound, match="several runs begin with nightly"):
-        store.read.batch("nightly", NOW)
-    for nothing in ("", "%", "x"):
-        with pytest.raises(NotFound, match="there is no run"):
-            store.read.batch(nothing, NOW)
-
-
-def test_a_session_is_found_by_id_name_or_branch(two_batches):
-    writer = two_batches.writer()
-    session(writer, "zz9", "first", name="batch/fix/1", branch="fix_1")
-    writer.close()
-
-    for word in ("zz9", "zz", "batch/fix/1", "fix_1"):
-        assert two_batches.read.session(word)["id"] == "zz9"
-    with pytest.raises(NotFound, match="several"):
-        two_batches.read.session("first")
-    for nothing in ("", "%", "fix%1"):
-        with pytest.raises(NotFound):
-            two_batches.read.session(nothing)
-
-
-def test_a_session_that_is_called_exactly_so_comes_before_those_that_begin_so(two_batches):
-    writer = two_batches.writer()
-    session(writer, "zz9", "first", name="1")
-    for number in range(2):
-        session(writer, f"1{number}", "first")
-    writer.close()
-
-    assert two_batches.read.session("1")["id"] == "zz9"
-
-
 def test_batches_are_listed_newest_first_with_their_totals(store):
     add_batch(store, "old", 2)
     add_batch(store, "new", 3, createdAt=timestamp(NOW + timedelta(days=1)))
@@ -171,34 +132,6 @@ def test_a_scope_gives_exactly_its_rows_of_every_table(two_batches, name):
         assert sorted(row["sessionId"] for row in read.table(table, scope)) == sessions
 
 
-def test_a_table_is_read_in_little_memory_while_other_questions_are_asked(two_batches):
-    rows = two_batches.read.table("messages", Scope())
-    first = next(rows)
-
-    assert two_batches.read.totals("first")["items"] == 3
-    assert len([first, *rows]) == 4
-
-
-def test_a_reader_who_stops_half_way_does_not_block_the_next_writer(two_batches):
-    rows = two_batches.read.table("messages", Scope())
-    next(rows)
-    rows.close()
-
-    two_batches.change_batch("first", {"concurrency": 7})
-    assert two_batches.read.batch("first", NOW)["concurrency"] == 7
-
-
-def test_a_table_nobody_knows_is_refused(store):
-    with pytest.raises(NotFound, match="there is no table"):
-        list(store.read.table('sessions"; DROP TABLE "sessions', Scope()))
-
-
-def test_a_batch_whose_process_is_alive_is_running(store):
-    add_batch(store, owner=this_process())
-
-    assert store.read.batch("run", NOW + timedelta(days=1))["status"] == "running"
-
-
 def test_a_batch_whose_process_died_is_interrupted_at_once(store, url):
     program = (
         "import os, sys; from proctor.store import Store; from proctor.store.writer import this_process; "
@@ -210,20 +143,6 @@ def test_a_batch_whose_process_died_is_interrupted_at_once(store, url):
     found = store.read.batch("run", NOW)
     assert (found["status"], found["reason"]) == ("interrupted", "its process died")
     assert [row["status"] for row in store.read.batches(NOW)] == ["interrupted"]
-
-
-def test_a_batch_on_another_machine_is_alive_as_long_as_its_heart_beats(store):
-    add_batch(store, owner="elsewhere:1:1:x")
-
-    assert store.read.batch("run", NOW + timedelta(seconds=9))["status"] == "running"
-    assert store.read.batch("run", NOW + timedelta(seconds=11))["status"] == "interrupted"
-
-
-def test_a_process_with_the_same_number_that_started_later_is_another(store):
-    host, pid, _, random = this_process().rsplit(":", 3)
-    add_batch(store, owner=f"{host}:{pid}:1:{random}")
-
-    assert store.read.batch("run", NOW)["status"] == "interrupted"
 
 
 def test_two_stores_may_read_while_one_is_written(store, url):
@@ -257,29 +176,6 @@ def test_a_closed_store_has_closed_the_connections_of_all_threads(tmp_path):
     assert handles() == []
 
 
-def test_an_items_id_means_its_last_attempt_of_the_newest_run(two_batches):
-    for run_id in ("first", "second"):
-        writer = two_batches.writer()
-        for row in two_batches.read.items(run_id)[:2]:
-            writer.change("batch_items", (run_id, row["id"]), {"sessionId": f"{run_id}-{row['position']}"})
-        writer.close()
-    first, second, third = two_batches.read.items("first")
-
-    assert two_batches.read.session(first["id"])["id"] == "second-0"
-    assert two_batches.read.session(second["id"][:12])["id"] == "second-1"
-    with pytest.raises(NotFound, match="no session"):
-        two_batches.read.session(third["id"])
-
-
-def test_a_session_with_this_id_comes_before_one_that_is_called_so(two_batches):
-    writer = two_batches.writer()
-    session(writer, "zz9", "first", name="zz1")
-    session(writer, "zz1", "first")
-    writer.close()
-
-    assert two_batches.read.session("zz1")["id"] == "zz1"
-
-
 def test_an_item_is_found_by_its_id_or_a_prefix_in_one_run_or_in_all(two_batches):
     first, second = (two_batches.read.items(run)[0] for run in ("first", "second"))
 
@@ -287,3 +183,61 @@ def test_an_item_is_found_by_its_id_or_a_prefix_in_one_run_or_in_all(two_batches
         assert [row["runId"] for row in two_batches.read.item(name, "first")] == ["first"]
     assert first["id"] in {row["id"] for row in two_batches.read.item(first["id"])}
     assert two_batches.read.item(second["id"][:-1] + "!", "second") == []
+
+
+def test_a_batch_is_found_by_the_beginning_of_its_name(store):
+    for run_id in ("nightly-1", "nightly-2", "a_b", "aXb", "night"):
+        add_batch(store, run_id)
+
+    for word, run_id in (("nightly-2", "nightly-2"), ("a_", "a_b"), ("night", "night")):
+        assert store.read.batch(word, NOW)["runId"] == run_id
+    with pytest.raises(NotFound, match="several runs begin with nightly"):
+        store.read.batch("nightly", NOW)
+    for nothing in ("", "%", "x"):
+        with pytest.raises(NotFound, match=rf"there is no run {nothing}\n`proctor runs` lists"):
+            store.read.batch(nothing, NOW)
+
+
+def test_a_session_is_found_by_its_id_name_branch_or_item(two_batches):
+    store = two_batches
+    writer = store.writer()
+    for session_id, more in (
+        ("zz9", {"name": "batch/fix/1", "branch": "fix_1"}),
+        ("zy1", {"name": "zx"}),
+        *(("zx", {}), ("zw1", {}), ("zw2", {"name": "zw"})),
+    ):
+        session(writer, session_id, "first", **more)
+    for run_id in ("first", "second"):
+        for row in store.read.items(run_id)[:2]:
+            writer.change("batch_items", (run_id, row["id"]), {"sessionId": f"{run_id}-{row['position']}"})
+    writer.close()
+    first, second, third = store.read.items("first")
+
+    for word, expected in (
+        *((word, "zz9") for word in ("zz9", "zz", "batch/fix/1", "fix_1")),
+        # An id comes before a name, and a name before a beginning.
+        *(("zx", "zx"), ("zw", "zw2")),
+        # Of an item, the last attempt of the newest run.
+        *((first["id"], "second-0"), (second["id"][:12], "second-1")),
+    ):
+        assert store.read.session(word)["id"] == expected
+    with pytest.raises(NotFound, match="several sessions begin with first"):
+        store.read.session("first")
+    for nothing in ("", "%", "fix%1", third["id"]):
+        with pytest.raises(NotFound, match=rf"there is no session {nothing}\n`proctor sessions list`"):
+            store.read.session(nothing)
+
+
+def test_a_table_is_read_while_other_questions_are_asked_and_may_be_left_half_way(two_batches):
+    rows = two_batches.read.table("messages", Scope())
+    first = next(rows)
+    assert two_batches.read.totals("first")["items"] == 3
+    assert len([first, *rows]) == 4
+
+    rows = two_batches.read.table("messages", Scope())
+    next(rows)
+    rows.close()
+    two_batches.change_batch("first", {"concurrency": 7})
+    assert two_batches.read.batch("first", NOW)["concurrency"] == 7
+    with pytest.raises(NotFound, match="there is no table"):
+        list(two_batches.read.table('sessions"; DROP TABLE "sessions', Scope()))

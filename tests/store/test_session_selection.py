@@ -1,8 +1,6 @@
 """Which sessions an evaluation is about, by what was received or by what ran here."""
 
-import hashlib
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,8 +9,10 @@ import pytest
 from stocked import LONG
 from stocked import session as recorded
 
+import filled
 from filled import filled_store
-from proctor.session import Iteration, Message, Session, Step, TimedEvent, ToolCall
+from proctor.errors import UsageError
+from proctor.session import Iteration, Message, Session, Step, ToolCall
 from proctor.store import Store
 from proctor.store.session_selection import (
     FileSessions,
@@ -126,27 +126,6 @@ def test_the_head_of_a_session_has_the_factors_of_its_item(store):
     assert (other["externalId"], other["service"], other["factors"]) == ("second", "bank", None)
 
 
-def test_the_content_of_a_session_is_counted_and_digested(tmp_path):
-    long = "y" * 5000
-    events = [Message(role="user", content="hello"), Message(role="assistant", content=long)]
-    events += [ToolCall(name="bash", args={"a": 1}, result="done")]
-    step = Step(trace_id="t", events=[TimedEvent(event=event) for event in events])
-    with Store(str(tmp_path / "proctor.db")) as store:
-        ids = [
-            store.save_imported(received(name, 0, steps=steps), NOW)
-            for name, steps in (("a", [step, Step(trace_id="u")]), ("b", [step]), ("c", [step]), ("d", []))
-        ]
-        for changed in (replace(events[2], result="failed"), Message(role="user", content="bye")):
-            parts = [*events[:2], changed] if isinstance(changed, ToolCall) else [changed, *events[1:]]
-            step = Step(trace_id="t", events=[TimedEvent(event=event) for event in parts])
-            ids.append(store.save_imported(received(f"e{len(ids)}", 0, steps=[step]), NOW))
-        first, second, third, empty, *others = session_contents(store.read, ids).values()
-    assert (first.characters, first.tool_calls, first.traces) == (5 + 5000 + 4 + len('{"a": 1}'), 1, 2)
-    assert second.digest == third.digest != first.digest and len(first.digest) == 32
-    assert len({content.digest for content in (first, second, empty, *others)}) == 5, "each part counts"
-    assert (empty.characters, empty.tool_calls, empty.traces) == (0, 0, 0)
-
-
 def test_a_session_is_quiet_when_its_last_span_came_in_time_and_nobody_has_decided(tmp_path):
     def mark(trace: str, **values: Any) -> SessionMark:
         known = {"part": "span", "parent_id": "", "session_key": "", "service": "shop", "log_group": "/a"}
@@ -179,15 +158,6 @@ def test_a_session_is_quiet_when_its_last_span_came_in_time_and_nobody_has_decid
         ids = session_ids(store.read, LogGroupSessions(session_ids=("middle",)))
         store.definitions.record_decisions("c", {ids[0]: "skipped"}, NOW)
         assert quiet() == ["early", "late"]
-
-
-def test_the_digest_of_a_session_is_that_of_its_rows_in_order(proctor_store: Store) -> None:
-    steps = [Step(trace_id="t1"), Step(trace_id="t2")]
-    name = proctor_store.save_imported(Session(external_id="e", source="x", steps=steps), NOW)
-
-    content = session_contents(proctor_store.read, [name])[name]
-    assert content.digest == hashlib.sha256(b'[1, "t1"][2, "t2"]').hexdigest()[:32]
-    assert (content.traces, content.tool_calls, content.characters) == (2, 0, 0)
 
 
 def test_the_digest_of_a_session_depends_on_each_of_its_parts(proctor_store):
@@ -228,3 +198,11 @@ def test_the_digest_of_a_session_depends_on_each_of_its_parts(proctor_store):
         "1c33c2bb12482f72d81e289ee08bdc3b",
         "ca2d66d5cf8b6016882bd4c656108f10",
     ]
+
+
+def test_sessions_of_this_store_are_selected_by_something(store):
+    for nothing in (OwnSessions(), OwnSessions(statuses=("fail",), excluded_jobs=("evaluation",))):
+        with pytest.raises(UsageError, match=r"no sessions are selected\nGive a run, a job"):
+            session_ids(store.read, nothing)
+    assert session_ids(store.read, OwnSessions(period=Period(end=filled.NOW))) == []
+    assert session_ids(store.read, OwnSessions(jobs=("coding",), excluded_jobs=("coding",))) == []

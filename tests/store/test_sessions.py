@@ -1,22 +1,18 @@
-"""Sessions from their rows, and as evaluators see them."""
+"""Sessions as they come back from a store, and as evaluators see them."""
 
 import json
-from types import SimpleNamespace
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 import stocked
+from stocked import LONG, NOW
 
+from databases import query
+from proctor.score import Score
 from proctor.session import Event, Message, ModelCall, Session, Step, TimedEvent, ToolCall, Usage
-from proctor.store.sessions import (
-    evidence_of,
-    evidence_of_session,
-    model_call_of,
-    parsed,
-    session_of_rows,
-    tools_of_request,
-    with_item,
-)
+from proctor.store.sessions import evidence_of_session, tools_of_request
 
 
 def said(role: str, content: str) -> Message:
@@ -65,102 +61,91 @@ def test_a_trace_without_prompt_or_answer_has_none():
     assert seen.system_prompt == ""
 
 
-def rows_of(**tables: list[dict[str, Any]]) -> Any:
-    names = ("messages", "tool_calls", "model_calls", "iterations")
-    return SimpleNamespace(**{name: lambda name=name: tables.get(name, []) for name in names})
-
-
-def message(position: int, step: int, role: str, content: str) -> dict[str, Any]:
-    row = {"position": position, "step": step, "role": role, "content": content, "name": ""}
-    return row | {"timestamp": "2026-05-01T12:00:00+00:00"}
-
-
-TOOL_CALL = {"position": 3, "step": 1, "toolName": "bash", "argsJson": '{"a":1}', "success": 0, "result": "r"}
-TOOL_CALL |= {"durationMs": 5.0, "callId": "", "timestamp": None}
-MODEL_CALL = {"position": 5, "step": 2, "model": "m", "provider": "p", "promptTokens": 1, "cachedTokens": 2}
-MODEL_CALL |= {"completionTokens": 3, "reasoningTokens": 4, "costUsd": 0.5, "priceSource": "plan"}
-MODEL_CALL |= {
-    "latencyMs": 6.0,
-    "waitingMs": 7.0,
-    "status": "ok",
-    "error": "",
-    "callId": "",
-    "timestamp": None,
-}
-SESSION = dict.fromkeys(
-    (
-        "service",
-        "logGroup",
-        "agentVersion",
-        "endReason",
-        "error",
-        "startedAt",
-        "finishedAt",
-        "attributesJson",
-    ),
-    "",
+CALL = ModelCall(
+    model="m",
+    provider="p",
+    usage=Usage(input_tokens=1, cached_tokens=2, output_tokens=3, reasoning_tokens=4),
+    cost_usd=0.5,
+    price_source="plan",
+    latency_ms=6.0,
+    waiting_ms=7.0,
+    status="ok",
+    error="e",
+    call_id="call",
 )
-SESSION |= {"id": "s1", "externalId": "", "source": "", "job": "coding", "name": "n", "agent": "amp"}
-SESSION |= {"model": "m", "standIn": 1, "status": "fail", "notes": '["seen"]', "runId": "run", "itemId": None}
-SESSION |= {"toolsJson": '[{"name":"bash"}, 7]'}
+SCORE = Score(
+    evaluator="tidy",
+    value=0.5,
+    label="good",
+    explanation=LONG,
+    level="trace",
+    target="t1",
+    evaluator_digest="d",
+    error="e",
+    cost_usd=0.25,
+    dimension="x",
+    error_code="ec",
+    input_tokens=3,
+    output_tokens=4,
+)
 
 
-def stored() -> Any:
-    return rows_of(
-        messages=[
-            message(4, 2, "user", "go"),
-            message(1, 1, "user", "hi"),
-            message(6, 2, "assistant", "done"),
-        ],
-        tool_calls=[TOOL_CALL],
-        model_calls=[MODEL_CALL],
-        iterations=[
-            {"step": 1, "traceId": "t1", "startTime": "2026-05-01T12:00:00+00:00", "endTime": None},
-            {"step": 3, "traceId": "", "startTime": None, "endTime": None},
-        ],
-    )
+def timed(number: int, *events: Event) -> Step:
+    """A step of ten seconds, with an event in each."""
+    moments = [NOW + timedelta(seconds=10 * number + second) for second in range(11)]
+    happened = [TimedEvent(event=event, at=at) for event, at in zip(events, moments[1:], strict=False)]
+    return Step(trace_id=f"t{number}", events=happened, started_at=moments[0], finished_at=moments[10])
 
 
-def test_a_stored_session_is_seen_in_the_order_of_its_events():
-    seen = evidence_of(SESSION, stored())  # type: ignore[arg-type]
-
-    assert [trace.id for trace in seen.traces] == ["t1", "turn-2", "turn-3"]
-    assert [len(trace.happened) for trace in seen.traces] == [2, 2, 0]
-    assert [(used.call_id, used.success, used.args) for used in seen.tool_calls] == [
-        ("call-3", False, {"a": 1})
-    ]
-    assert (seen.session_id, seen.tools) == ("s1", [{"name": "bash"}])
-    known = {"job": "coding", "agent": "amp", "model": "m", "status": "fail", "runId": "run", "name": "n"}
-    assert seen.attributes == known | {"id": "s1"}
-    assert evidence_of(SESSION | {"externalId": "outside"}, stored()).session_id == "outside"  # type: ignore[operator]
-
-
-def test_a_stored_session_is_the_record_it_was_made_from():
-    record = session_of_rows(SESSION, stored(), [])  # type: ignore[arg-type]
-
-    assert (record.external_id, record.source, record.is_stand_in, record.notes) == (
-        "s1",
-        "coding",
-        True,
-        ["seen"],
-    )
-    assert record.tools == [{"name": "bash"}, 7]
-    assert [step.trace_id for step in record.steps] == ["t1", "turn-2", "turn-3"]
-    assert [type(timed.event).__name__ for step in record.steps for timed in step.events] == [
-        *("Message", "ToolCall", "Message", "ModelCall", "Message")
-    ]
-    assert record.steps[0].started_at is not None and record.steps[1].started_at is None
-    assert record.steps[1].events[1].event.call_id == "call-5"
-    assert model_call_of(MODEL_CALL) == ModelCall(  # type: ignore[arg-type]
+def test_a_session_comes_back_from_the_store_as_the_record_it_was_made_from(store):
+    used = ToolCall(name="bash", args={"a": 1}, success=False, result=LONG, duration_ms=5.0, call_id="own")
+    record = Session(
+        external_id="outside",
+        source="phoenix",
+        service="shop",
+        log_group="g",
+        name="n",
+        agent="amp",
+        agent_version="1",
         model="m",
-        provider="p",
-        usage=Usage(input_tokens=1, cached_tokens=2, output_tokens=3, reasoning_tokens=4),
-        cost_usd=0.5,
-        price_source="plan",
-        latency_ms=6.0,
-        waiting_ms=7.0,
-        status="ok",
+        is_stand_in=True,
+        status="fail",
+        end_reason="loop",
+        error="it fell",
+        started_at=NOW,
+        finished_at=NOW + timedelta(seconds=20),
+        steps=[
+            timed(0, said("user", "hi"), used, said("assistant", LONG)),
+            timed(1, said("user", "go"), CALL),
+        ],
+        tools=[{"name": "bash"}],
+        attributes={"x": 1},
+        scores=[SCORE],
+        notes=["seen"],
     )
+    session_id = store.save_imported(record, NOW)
+
+    assert store.read.recorded(session_id) == record
+    seen, expected = store.read.evidence(session_id), evidence_of_session(record)
+    assert (seen.traces, seen.model_calls, seen.session_id, seen.tools) == (
+        *(expected.traces, expected.model_calls, "outside", [{"name": "bash"}]),
+    )
+    assert seen.attributes == {**expected.attributes, "job": "imported", "name": "n", "id": session_id}
+    # Events without an id or a trace get one, and one that was written late is seen in its place.
+    query(store, 'UPDATE "tool_calls" SET "callId" = \'\'')
+    query(store, 'UPDATE "model_calls" SET "callId" = \'\'')
+    query(store, 'UPDATE "iterations" SET "traceId" = \'\'')
+    query(store, 'UPDATE "messages" SET "position" = 9 WHERE "position" = 1')
+    first, second = store.read.recorded(session_id).steps
+    assert [type(each.event).__name__ for each in first.events] == ["ToolCall", "Message", "Message"]
+    assert [second.events[1].event.call_id, second.trace_id] == ["call-5", "turn-2"]
+    traces = store.read.evidence(session_id).traces
+    assert [(trace.id, trace.prompt, trace.answer) for trace in traces] == [
+        *(("turn-1", "hi", LONG), ("turn-2", "go", "")),
+    ]
+    assert traces[0].tool_calls == [replace(used, call_id="call-2")]
+    query(store, 'UPDATE "sessions" SET "toolsJson" = \'[7, {"name": "b"}]\', "attributesJson" = \'[]\'')
+    assert store.read.evidence(session_id).tools == [{"name": "b"}], "JSON of another kind is empty"
 
 
 @pytest.mark.parametrize(
@@ -168,18 +153,24 @@ def test_a_stored_session_is_the_record_it_was_made_from():
     [
         ({"task": "sum", "agent": "amp", "mood": "calm"}, "sum", {"mood": "calm"}),
         ({"scenario": "market", "model": "m"}, "market", {"scenario": "market"}),
-        ({"n": 3}, "the prompt", {}),
+        ({}, "question 0", {}),
     ],
 )
-def test_the_task_of_a_session_is_that_of_its_item(factors, task, left):
-    item = {"factors": json.dumps(factors), "prompt": "the prompt", "repeat": 4}
-    named = with_item(session(), item)  # type: ignore[arg-type]
-    assert (named.task, named.repeat, named.factors) == (task, 4, left)
-
-
-def test_stored_json_of_another_kind_is_empty():
-    assert parsed('{"a": 1}', dict) == {"a": 1}
-    assert parsed("[1]", dict) == {} and parsed("{", list) == [] and parsed("[" * 100_000, list) == []
+def test_the_task_of_a_recorded_session_is_that_of_its_item_in_its_run(proctor_store, factors, task, left):
+    (item,) = stocked.items(1, factors=factors, repeat=4)
+    row = {"createdAt": stocked.at(0), "job": "coding", "status": "running"}
+    for run_id in ("run", "other"):
+        proctor_store.create_batch(row | {"runId": run_id}, [item])
+    writer = proctor_store.writer()
+    for name, run_id, item_id in (("s1", "run", item.id), ("s2", "run", "gone"), ("s3", "", None)):
+        recorder = stocked.session(writer, name, run_id, item_id)
+        recorder.end("success", "completed", "", work_seconds=1.0, waiting_seconds=0.0)
+    writer.close()
+    recorded = [proctor_store.read.recorded(name) for name in ("s1", "s2", "s3")]
+    assert [(each.external_id, each.source, each.task, each.factors) for each in recorded] == [
+        *(("s1", "coding", task, left), ("s2", "coding", "", {}), ("s3", "coding", "", {})),
+    ]
+    assert recorded[0].repeat == 4
 
 
 def test_the_tools_of_a_request_are_read_from_any_usual_form():
@@ -217,43 +208,3 @@ def test_tools_are_those_of_the_session_or_of_its_first_request_if_it_called_any
         "b": ["asked"],
         "c": [],
     }
-
-
-def test_messages_and_tool_calls_of_a_turn_are_seen_in_the_order_of_their_positions():
-    rows = rows_of(
-        messages=[
-            message(4, 1, "assistant", "done"),
-            message(1, 1, "user", "hi"),
-            message(5, 2, "user", "go"),
-        ],
-        tool_calls=[TOOL_CALL | {"position": 6, "step": 2}, TOOL_CALL],
-    )
-    seen = evidence_of(SESSION, rows)  # type: ignore[arg-type]
-    order = [[type(event).__name__ for event in trace.happened] for trace in seen.traces]
-    assert order == [["Message", "ToolCall", "Message"], ["Message", "ToolCall"]]
-    assert [trace.prompt for trace in seen.traces] == ["hi", "go"]
-    assert seen.traces[0].answer == "done"
-
-
-def test_a_recorded_session_has_the_task_of_its_item_in_its_run(proctor_store):
-    (item,) = stocked.items(1, factors={"task": "sum", "mood": "calm"}, repeat=3)
-    for run_id in ("run", "other"):
-        row = {
-            "runId": run_id,
-            "createdAt": "2026-03-01T12:00:00+00:00",
-            "job": "coding",
-            "status": "running",
-        }
-        proctor_store.create_batch(row, [item])
-    writer = proctor_store.writer()
-    for name, run_id, item_id in (("s1", "run", item.id), ("s2", "run", "gone"), ("s3", "", None)):
-        recorder = stocked.session(writer, name, run_id, item_id)
-        recorder.end("success", "completed", "", work_seconds=1.0, waiting_seconds=0.0)
-    writer.close()
-    recorded = {name: proctor_store.read.recorded(name) for name in ("s1", "s2", "s3")}
-    assert (recorded["s1"].task, recorded["s1"].repeat, recorded["s1"].factors) == (
-        "sum",
-        3,
-        {"mood": "calm"},
-    )
-    assert [(recorded[name].task, recorded[name].factors) for name in ("s2", "s3")] == [("", {}), ("", {})]
