@@ -61,7 +61,7 @@ def test_a_row_becomes_an_item_a_session_a_call_and_scores(plain: Store) -> None
         plain,
         [
             outcome(factors={"mood": "calm"}, cost_usd=0.25, seconds=90.0, tokens=12, scores=scores),
-            outcome("walk", agent="", tokens=7, status="fail", reason="checks_failed", error="it fell"),
+            outcome("walk", agent="", tokens=1, status="fail", reason="checks_failed", error="it fell"),
             outcome("walk", agent=""),
             outcome("walk", agent="", cost_usd=0.0),
         ],
@@ -74,30 +74,22 @@ def test_a_row_becomes_an_item_a_session_a_call_and_scores(plain: Store) -> None
     assert walk.factors == {"task": "walk", "model": "m"} and walk.details == {}
     ids = [id_of(group.digest, 1), *(id_of(walk.digest, repeat) for repeat in (1, 2, 3))]
     began, at = timestamp(NOW - timedelta(seconds=90)), timestamp(NOW)
-    assert items(
-        plain, "id position repeat runner prompt agent model factors details status reason error"
-    ) == [
-        (
-            ids[0],
-            0,
-            1,
-            "imported",
-            "sum",
-            "amp",
-            "m",
-            '{"task":"sum","agent":"amp","model":"m","mood":"calm"}',
-        )
-        + ('{"factors":{"mood":"calm"}}', "success", "completed", ""),
-        (ids[1], 1, 1, "imported", "walk", "", "m", '{"task":"walk","model":"m"}')
-        + ("{}", "fail", "checks_failed", "it fell"),
-        (ids[2], 2, 2, "imported", "walk", "", "m", '{"task":"walk","model":"m"}')
-        + ("{}", "success", "completed", ""),
-        (ids[3], 3, 3, "imported", "walk", "", "m", '{"task":"walk","model":"m"}')
-        + ("{}", "success", "completed", ""),
+    tasks = [(ids[0], 0, 1, "sum", "amp"), *((ids[n], n, n, "walk", "") for n in (1, 2, 3))]
+    assert items(plain, "id position repeat prompt agent") == tasks
+    ends = [
+        ("success", "completed", ""),
+        ("fail", "checks_failed", "it fell"),
+        *[("success", "completed", "")] * 2,
+    ]
+    assert items(plain, "status reason error") == ends
+    assert items(plain, "runner model") == [("imported", "m")] * 4
+    assert items(plain, "factors details")[:2] == [
+        ('{"task":"sum","agent":"amp","model":"m","mood":"calm"}', '{"factors":{"mood":"calm"}}'),
+        ('{"task":"walk","model":"m"}', "{}"),
     ]
     assert items(plain, "digest startedAt finishedAt tokensTotal toolCalls costUsd") == [
         (group.digest, began, at, 12, 0, 0.25),
-        (walk.digest, None, None, 7, 0, None),
+        (walk.digest, None, None, 1, 0, None),
         (walk.digest, None, None, 0, 0, None),
         (walk.digest, None, None, 0, 0, 0.0),
     ]
@@ -122,14 +114,14 @@ def test_a_row_becomes_an_item_a_session_a_call_and_scores(plain: Store) -> None
         *(began, at, 90.0, 12, 12, 0.25, 0, 1),
     )
     assert by_item[ids[1]][7:] == (
-        *("fail", "checks_failed", "it fell", "table", at, at, None, 7, 7, None, 1, 1),
+        *("fail", "checks_failed", "it fell", "table", at, at, None, 1, 1, None, 1, 1),
     )
     assert [by_item[each][-3:] for each in ids[2:]] == [(None, 0, 0), (0.0, 0, 1)]
     columns = "sessionId position step timestamp model promptTokens costUsd priceSource status"
     calls = {row[0]: row[1:] for row in rows(plain, "model_calls", columns, '"sessionId"')}
     assert calls == {
         sessions[ids[0]]: (1, 1, at, "m", 12, 0.25, "table", "ok"),
-        sessions[ids[1]]: (1, 1, at, "m", 7, None, "", "ok"),
+        sessions[ids[1]]: (1, 1, at, "m", 1, None, "", "ok"),
         sessions[ids[3]]: (1, 1, at, "m", 0, 0.0, "table", "ok"),
     }
     columns = "sessionId position timestamp evaluator level value"
@@ -257,17 +249,3 @@ def test_sessions_become_items_of_a_run_by_the_task_they_name(plain: Store) -> N
     assert items(plain, "id position repeat") == before, "it keeps its item"
     plain.imported_runs.begin("second", NOW, "1")
     assert plain.imported_runs.adopt("second", "s2") == "run"
-
-
-def test_a_single_token_is_usage(plain: Store) -> None:
-    save(plain, [outcome(tokens=1)])
-    assert rows(plain, "model_calls", "promptTokens", '"promptTokens"') == [(1,)]
-
-
-def test_an_imported_item_is_a_first_repeat_with_the_factors_that_are_known() -> None:
-    item = identity("t", model="m")
-    assert (item.repeat, item.prompt, item.details) == (1, "t", {})
-    assert item.factors == {"task": "t", "model": "m"}
-    again = identity("t", "amp", "m", {"lang": "de"}, 2)
-    assert (again.repeat, again.details) == (2, {"factors": {"lang": "de"}})
-    assert again.factors == {"task": "t", "agent": "amp", "model": "m", "lang": "de"}

@@ -60,27 +60,10 @@ def test_the_same_request_is_done_once_and_another_with_its_token_is_refused(sto
     assert evaluator(store, token="t")["id"] == first["id"]
     with pytest.raises(Contradiction):
         evaluator(store, token="t", level="SESSION")
-    store.definitions.delete_evaluator(first["id"])
-    assert evaluator(store, token="t")["id"] == first["id"]
-
-
-def test_names_are_taken_once(store):
-    evaluator(store)
-
     with pytest.raises(Contradiction, match="taken"):
         evaluator(store)
-
-
-def test_an_evaluator_in_use_cannot_be_changed(store):
-    kept = evaluator(store)
-    config(store, "off", enabled=False)
-    assert store.definitions.evaluator(kept["id"])["locked"] is False
-    config(store)
-
-    assert store.definitions.evaluator(kept["id"])["locked"] is True
-    assert store.definitions.evaluators()[0]["locked"] is True
-    with pytest.raises(Contradiction, match="watch-0123456789"):
-        store.definitions.delete_evaluator(kept["id"])
+    store.definitions.delete_evaluator(first["id"])
+    assert evaluator(store, token="t")["id"] == first["id"]
 
 
 def test_an_evaluator_is_changed_and_deleted_while_nobody_uses_it(store):
@@ -94,9 +77,17 @@ def test_an_evaluator_is_changed_and_deleted_while_nobody_uses_it(store):
     store.definitions.update_evaluator(kept["id"], values, {"short": 1}, once())
     assert store.definitions.document("mine")["evaluatorConfig"] == {"short": 1}
     assert store.definitions.document("other")["evaluatorConfig"] == JUDGE
+    config(store, "off", enabled=False)
+    assert store.definitions.evaluator(kept["id"])["locked"] is False
     config(store)
-    with pytest.raises(Contradiction, match="in use by the enabled online configuration watch-0123456789"):
-        store.definitions.update_evaluator(kept["id"], values, None, once())
+    assert store.definitions.evaluator(kept["id"])["locked"] is True
+    assert [row["locked"] for row in store.definitions.evaluators()] == [True, False]
+    for change in (
+        lambda: store.definitions.update_evaluator(kept["id"], values, None, once()),
+        lambda: store.definitions.delete_evaluator(kept["id"]),
+    ):
+        with pytest.raises(Contradiction, match="in use by the enabled online configuration watch-012"):
+            change()
     with pytest.raises(NotFound, match="there is no none"):
         store.definitions.update_evaluator("none", values, None, once())
     with pytest.raises(NotFound, match="there is no evaluator none"):
@@ -168,47 +159,6 @@ def test_a_configuration_is_changed_and_deleted_with_what_was_decided(store):
     assert store.definitions.watch_config(watch, "me", NOW) is False
 
 
-def test_a_tag_is_changed_or_removed_alone(store):
-    store.definitions.tag("arn", {"b": "1", "a": "2"})
-    store.definitions.tag("arn", {"b": "3"})
-    store.definitions.tag("other", {"b": "4"})
-    assert list(store.definitions.tags("arn").items()) == [("a", "2"), ("b", "3")]
-    store.definitions.untag("arn", ["b", "none"])
-    assert (store.definitions.tags("arn"), store.definitions.tags("other")) == ({"a": "2"}, {"b": "4"})
-
-
-def test_tags_are_limited_and_a_refused_one_changes_nothing(store):
-    store.definitions.tag("arn", {f"k{number}": "v" for number in range(50)})
-
-    with pytest.raises(Contradiction):
-        store.definitions.tag("arn", {"k0": "changed", "more": "v"})
-    assert store.definitions.tags("arn")["k0"] == "v"
-    store.definitions.untag("arn")
-    assert store.definitions.tags("arn") == {}
-
-
-def test_log_streams_keep_long_and_strange_lines_in_the_order_of_their_times(store):
-    store.logs.create("/g", "", NOW)
-    store.logs.create("/g", "s", NOW)
-    texts = ["second \0 \ud800", "x" * 10_000, "first"]
-    events = [LogEvent(timestamp_ms=at, message=text) for at, text in zip((2, 3, 1), texts, strict=True)]
-
-    store.logs.put("/g", "s", events, NOW)
-
-    assert [row["message"] for row in store.logs.events("/g", "s")] == [
-        "first",
-        "second \ufffd ?",
-        "x" * 10_000,
-    ]
-    (group, stream) = store.logs.streams()
-    assert (group["logStream"], group["last"]) == ("", None)
-    assert (stream["first"], stream["last"]) == (1, 3)
-    with pytest.raises(Contradiction):
-        store.logs.create("/g", "s", NOW)
-    with pytest.raises(NotFound):
-        store.logs.put("/g", "none", events, NOW)
-
-
 def arrive(store, session, at):
     document = {
         "traceId": session.encode().hex().ljust(32, "0"),
@@ -261,3 +211,40 @@ def test_sessions_that_are_over_are_found_once_and_a_share_of_them_is_due(store)
     assert counts["not_sampled"] == 22
     assert again == [run_id], "nobody carries it out yet"
     assert store.definitions.config(made["id"])["runId"] == run_id
+
+
+def test_a_resource_has_at_most_fifty_tags_and_each_is_changed_or_removed_alone(store):
+    tags = {f"k{number:02}": "v" for number in range(50)}
+    for arn in ("arn", "other"):
+        store.definitions.tag(arn, tags)
+    store.definitions.tag("arn", {"k07": "changed"})
+
+    with pytest.raises(Contradiction, match="a resource has at most 50 tags"):
+        store.definitions.tag("arn", {"k00": "changed", "more": "v"})
+
+    assert list(store.definitions.tags("arn").items()) == list((tags | {"k07": "changed"}).items())
+    store.definitions.untag("arn", [*list(tags)[2:], "none"])
+    assert store.definitions.tags("arn") == {"k00": "v", "k01": "v"}
+    store.definitions.untag("arn")
+    assert (store.definitions.tags("arn"), store.definitions.tags("other")) == ({}, tags)
+
+
+def test_log_streams_keep_long_and_strange_lines_in_the_order_of_their_times(store):
+    logs = store.logs
+    for stream in ("", "s", "t"):
+        logs.create("/g", stream, NOW)
+    texts = ["second \0 \ud800", "x" * 10_000, "first"]
+    events = [LogEvent(timestamp_ms=at, message=text) for at, text in zip((2, 3, 1), texts, strict=True)]
+    logs.put("/g", "s", events, NOW)
+    logs.put("/g", "s", [LogEvent(timestamp_ms=1, message="later")], NOW + timedelta(seconds=1))
+
+    kept = [(row["position"], row["timestamp"], row["message"]) for row in logs.events("/g", "s")]
+    assert kept == [(2, 1, "first"), (3, 1, "later"), (0, 2, "second \ufffd ?"), (1, 3, "x" * 10_000)]
+    ingested = int(NOW.timestamp() * 1000) + 1000
+    times = [(row["logStream"], row["first"], row["last"], row["ingested"]) for row in logs.streams()]
+    assert times == [("", None, None, None), ("s", 1, 3, ingested), ("t", None, None, None)]
+    for stream, name in (("", "group"), ("s", "stream")):
+        with pytest.raises(Contradiction, match=f"the log {name} already exists"):
+            logs.create("/g", stream, NOW)
+    with pytest.raises(NotFound, match=r"The specified log stream does not exist\."):
+        logs.put("/g", "none", events, NOW)

@@ -10,8 +10,8 @@ import pytest
 from databases import query
 from proctor.score import Score
 from proctor.session import Message, ModelCall, Session, Step, TimedEvent, Usage
-from proctor.store import Store, intake, timestamp
-from proctor.store.intake import LogEvent, compressed, decompressed
+from proctor.store import Store, timestamp
+from proctor.store.intake import compressed, decompressed
 from proctor.telemetry.documents import SessionMark, SessionName
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
@@ -100,11 +100,8 @@ def test_a_session_without_times_has_that_of_its_import_and_no_duration(plain: S
     assert rows(plain, "sessions", "startedAt finishedAt workSeconds waitingSeconds") == [
         (timestamp(NOW), timestamp(NOW), None, 0.0)
     ]
-
-
-def test_a_duration_is_not_negative(plain: Store) -> None:
     plain.save_imported(session(finished_at=NOW - timedelta(seconds=9), steps=[]), NOW)
-    assert rows(plain, "sessions", "workSeconds") == [(0.0,)]
+    assert rows(plain, "sessions", "workSeconds") == [(0.0,)], "not negative"
 
 
 def test_importing_again_replaces_a_session_and_another_run_gets_a_copy(plain: Store) -> None:
@@ -262,37 +259,6 @@ def test_a_document_is_stored_whole_whatever_its_text() -> None:
     document = {"a": ["é\n", 1.5, None]}
     assert decompressed(compressed(document)) == document
     assert decompressed(compressed({"a": "\ud800"})) == {"a": "?"}
-
-
-# Logs
-
-
-def test_events_of_a_stream_are_numbered_and_sorted_by_time(plain: Store) -> None:
-    logs = plain.logs
-    for stream in ("", "s", "t"):
-        logs.create("g", stream, NOW)
-    long = "x" * 5000
-    logs.put("g", "s", [LogEvent(timestamp_ms=9, message="b"), LogEvent(timestamp_ms=7, message=long)], NOW)
-    logs.put("g", "s", [LogEvent(timestamp_ms=7, message="c")], NOW + timedelta(seconds=1))
-    events = [(row["position"], row["timestamp"], row["message"]) for row in logs.events("g", "s")]
-    assert events == [(1, 7, long), (2, 7, "c"), (0, 9, "b")]
-    milliseconds = int(NOW.timestamp() * 1000)
-    times = [(row["logStream"], row["first"], row["last"], row["ingested"]) for row in logs.streams()]
-    assert times == [("", None, None, None), ("s", 7, 9, milliseconds + 1000), ("t", None, None, None)]
-
-
-def test_a_session_that_was_built_twice_is_named_once(plain: Store) -> None:
-    parts = iter(
-        [
-            intake.BuiltSessions(sessions=["a", "b"], removed=1),
-            intake.BuiltSessions(sessions=["b", "c"], removed=2),
-            None,
-        ]
-    )
-    received = intake.ReceivedSpans(lambda _: next(parts), plain.read)
-
-    built = received.build_sessions(lambda *_: None, NOW)
-    assert (built.sessions, built.removed) == (["a", "b", "c"], 3)
 
 
 def test_a_session_whose_spans_tell_nothing_leaves_its_run(plain):

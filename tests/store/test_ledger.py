@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import stocked
 
 from databases import query
 from proctor.errors import OwnershipLost
+from proctor.session import ModelCall
 from proctor.store import Drawn, MoneyLimits, Store, ledger, timestamp
 from proctor.store.ledger import ROUNDING_USD
 from proctor.store.tables import COLUMNS
@@ -92,11 +94,6 @@ def test_the_smaller_remainder_counts_and_is_named(books: Books) -> None:
     assert books.draw(0.5, 0.5, run_usd=2.0, store_usd=1.0).usd == 0.5
 
 
-def test_limits_are_any_when_one_is_set() -> None:
-    assert not MoneyLimits().are_any
-    assert MoneyLimits(run_usd=0.0).are_any and MoneyLimits(store_usd=0.0).are_any
-
-
 def test_what_another_process_has_drawn_and_spent_is_not_waited_for(books: Books) -> None:
     books.batch()
     books.batch("other", AWAY)
@@ -167,9 +164,9 @@ def test_attempts_of_a_dead_process_count_with_known_cost_and_running_calls(book
         ("mine", 1, "run", "i4", "reserve", 0.25, 0.0, ME),
     )
     writer = books.store.writer()
-    for position, cost in ((1, 0.125), (2, None), (3, 0.0625)):
-        row = {"sessionId": "one", "position": position, "costUsd": cost}
-        writer.append("model_calls", tuple(row.get(name, _default(name)) for name in COLUMNS["model_calls"]))
+    recorder = stocked.session(writer, "one")
+    for cost in (0.125, None, 0.0625):
+        recorder.record(ModelCall(model="m", cost_usd=cost))
     writer.close()
 
     books.do(ledger.release, "run", AWAY, NOW)
@@ -181,21 +178,6 @@ def test_attempts_of_a_dead_process_count_with_known_cost_and_running_calls(book
     assert books.entries("\"kind\" = 'close'") == [(AWAY, 2, "close", 0.4375 + 0.125 - 2.0, 0.0, AWAY)]
     books.do(ledger.settle_open_attempts, "run", AWAY, NOW)
     assert len(books.entries("\"kind\" = 'estimate'")) == 2, "once"
-
-
-def _default(column: str) -> object:
-    texts = {
-        "timestamp",
-        "model",
-        "provider",
-        "status",
-        "error",
-        "callId",
-        "priceSource",
-        "request",
-        "response",
-    }
-    return "" if column in texts else None if column.endswith("Blob") or column == "attributesJson" else 0
 
 
 def test_a_process_whose_batch_was_taken_over_draws_nothing(books: Books) -> None:
@@ -265,8 +247,8 @@ def test_a_late_settlement_replaces_the_estimate(books: Books) -> None:
     late.append("ledger", ("one", 4, "run", "i1", at, "call", -0.25, 0.0, AWAY))
     late.append("ledger", ("one", 5, "run", "i1", at, "settle", -0.5, 0.125, AWAY))
     late.append("ledger", ("two", 4, "run", "i2", at, "call", -0.25, 0.0, AWAY))
-    for session, cost in (("two", 0.0625), ("two", None)):
-        row = {"sessionId": session, "position": 9, "costUsd": cost}
+    for cost in (0.0625, None):
+        row = {"sessionId": "two", "position": 9, "costUsd": cost}
         late.append("model_calls", tuple(row.get(name) for name in COLUMNS["model_calls"]))
 
     books.do(ledger.settle_late, late, NOW)

@@ -223,7 +223,9 @@ def test_a_session_is_found_by_its_id_name_branch_or_item(two_batches):
         assert store.read.session(word)["id"] == expected
     with pytest.raises(NotFound, match="several sessions begin with first"):
         store.read.session("first")
-    for nothing in ("", "%", "fix%1", third["id"]):
+    with pytest.raises(NotFound):
+        store.read.session("")
+    for nothing in ("%", "fix%1", third["id"]):
         with pytest.raises(NotFound, match=rf"there is no session {nothing}\n`proctor sessions list`"):
             store.read.session(nothing)
 
