@@ -72,7 +72,7 @@ DAMAGES = {
     "empty": (lambda path: path.write_bytes(b""), "is empty (0 bytes)"),
     "text": (
         lambda path: path.write_text("long enough " * 100),
-        "is not a SQLite database",
+        "is not a store: it is not a SQLite database",
     ),
     "truncated": (_truncate, "is damaged"),
     "overwritten": (_overwrite_first_page, "is damaged"),
