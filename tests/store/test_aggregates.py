@@ -82,72 +82,11 @@ def of(read: StoreReader, run_id: str) -> aggregates.Selection:
     return aggregates.select(read, Scope(run_id=run_id))
 
 
-def test_the_first_two_hundred_failures_are_listed_with_the_beginnings_of_their_texts(
-    read: StoreReader,
-) -> None:
-    rows = aggregates.failed_items(of(read, "failed"))
-
-    assert len(rows) == 200
-    assert {row["prompt"] for row in rows} == {LONG[:300]}
-
-
-def test_ten_running_items_are_listed(read: StoreReader) -> None:
-    rows = aggregates.running_items(read, "running")
-
-    assert len(rows) == 10
-    assert {row["prompt"] for row in rows} == {LONG[:300]}
-
-
-def test_a_hundred_kinds_of_mocks_are_listed(read: StoreReader) -> None:
-    rows = aggregates.mock_sessions(of(read, "failed"))
-
-    assert [row["agent"] for row in rows] == [f"a{number:03}" for number in range(100)]
-
-
 def test_the_ten_slowest_tool_calls_follow_the_sums_of_their_tool(read: StoreReader) -> None:
     sums, *slowest = aggregates.tool_sums(of(read, "failed"))
 
     assert (sums["calls"], sums["ms"], sums["session"]) == (11, 550, None)
     assert sorted(row["ms"] for row in slowest) == [10 * number for number in range(1, 11)]
-
-
-def test_of_more_than_a_thousand_durations_every_second_is_read(read: StoreReader) -> None:
-    rows = aggregates.ranked_durations(of(read, "finished"))
-
-    assert [row["rank"] for row in rows] == [1, *range(2, 1001, 2), 1001]
-    assert (rows[0]["n"], rows[0]["total"], rows[-1]["v"]) == (1001, 500_500, 1000)
-
-
-def test_up_to_a_thousand_durations_are_all_read(read: StoreReader) -> None:
-    assert [row["rank"] for row in aggregates.ranked_durations(of(read, "towns"))] == list(range(1, 202))
-
-
-def test_the_latest_two_hundred_runs_of_a_scenario_are_read(read: StoreReader) -> None:
-    assert len(aggregates.scenario_items(read, "town")) == 200
-    assert len(aggregates.scenario_totals(read, "town")) == 201
-
-
-def test_results_of_tasks_are_those_of_the_newest_two_hundred_runs(read: StoreReader) -> None:
-    rows = items.task_results(read, ["benchmark"])
-
-    assert [row["runId"] for row in rows] == [f"benchmark {number:03}" for number in range(200, 0, -1)]
-
-
-def test_five_hundred_levels_of_a_factor_or_column_are_listed(read: StoreReader) -> None:
-    numbers = [f"{number:04}" for number in range(500)]
-    factors = item_lists.factor_levels(read, "finished", "evaluator")
-    columns = item_lists.column_levels(read, "finished", "model")
-
-    assert [row["value"] for row in factors] == [f"e{number}" for number in numbers]
-    assert [row["value"] for row in columns] == [f"m{number}" for number in numbers]
-
-
-def test_the_evaluators_of_a_run_are_those_of_all_its_items(read: StoreReader) -> None:
-    evaluators = runs.evaluators_of(read, ["finished", "towns"])
-
-    assert {run_id: sorted(names) for run_id, names in evaluators.items()} == {
-        "finished": [f"e{number:04}" for number in range(1001)]
-    }
 
 
 def test_rows_of_a_digest_are_left_out_of_a_page() -> None:
@@ -162,3 +101,37 @@ def test_a_trend_has_the_runs_with_items_that_are_not_running(proctor_store: Sto
         created = timestamp(NOW + timedelta(hours=number))
         add_batch(proctor_store, run_id, count, status=status, owner=this_process(), createdAt=created)
     assert [row["runId"] for row in runs.trend_runs(proctor_store.read, NOW)] == ["done"]
+
+
+def numbered(prefix: str, numbers: range, width: int) -> list[str]:
+    return [f"{prefix}{number:0{width}}" for number in numbers]
+
+
+def test_of_failures_running_items_mocks_and_levels_the_first_are_listed(read: StoreReader) -> None:
+    failed, running = aggregates.failed_items(of(read, "failed")), aggregates.running_items(read, "running")
+    assert (len(failed), len(running)) == (200, 10)
+    assert {row["prompt"] for row in [*failed, *running]} == {LONG[:300]}, "with the beginnings of texts"
+    mocks = aggregates.mock_sessions(of(read, "failed"))
+    assert [row["agent"] for row in mocks] == numbered("a", range(100), 3)
+    factors = item_lists.factor_levels(read, "finished", "evaluator")
+    columns = item_lists.column_levels(read, "finished", "model")
+    assert [row["value"] for row in factors] == numbered("e", range(500), 4)
+    assert [row["value"] for row in columns] == numbered("m", range(500), 4)
+    evaluators = runs.evaluators_of(read, ["finished", "towns"])
+    assert {run_id: sorted(names) for run_id, names in evaluators.items()} == {
+        "finished": numbered("e", range(1001), 4)
+    }, "all of them"
+
+
+def test_of_scenarios_and_tasks_the_newest_two_hundred_runs_are_read(read: StoreReader) -> None:
+    assert len(aggregates.scenario_items(read, "town")) == 200
+    assert len(aggregates.scenario_totals(read, "town")) == 201
+    rows = items.task_results(read, ["benchmark"])
+    assert [row["runId"] for row in rows] == numbered("benchmark ", range(200, 0, -1), 3)
+
+
+def test_of_more_than_a_thousand_durations_every_second_is_read(read: StoreReader) -> None:
+    rows = aggregates.ranked_durations(of(read, "finished"))
+    assert [row["rank"] for row in rows] == [1, *range(2, 1001, 2), 1001]
+    assert (rows[0]["n"], rows[0]["total"], rows[-1]["v"]) == (1001, 500_500, 1000)
+    assert [row["rank"] for row in aggregates.ranked_durations(of(read, "towns"))] == list(range(1, 202))

@@ -72,6 +72,9 @@ def test_a_draw_is_an_eighth_of_the_rest_or_what_is_wanted_and_never_more_than_i
         (ME, number, "draw", usd, 0.0, ME) for number, usd in ((1, 1.0), (2, 3.0), (3, 4.0))
     ]
     assert books.draw(0.1, run_usd=8.0) == Drawn(usd=0.0, short_of="budget")
+    books.do(ledger.give_back, "run", ME, 0.25, NOW)
+    assert books.entries()[-1] == (ME, 4, "draw", -0.25, 0.0, ME)
+    assert books.draw(1.0, run_usd=8.0) == Drawn(usd=0.25), "what is returned can be drawn again"
 
 
 def test_less_than_the_least_is_refused_and_as_much_is_granted(books: Books) -> None:
@@ -103,14 +106,6 @@ def test_what_another_process_has_drawn_and_spent_is_not_waited_for(books: Books
     assert books.draw(0.1, store_usd=0.5) == Drawn(usd=0.0, short_of="store_budget")
 
 
-def test_what_is_returned_can_be_drawn_again(books: Books) -> None:
-    books.batch()
-    books.draw(1.0, run_usd=1.0)
-    books.do(ledger.give_back, "run", ME, 0.25, NOW)
-    assert books.entries()[-1] == (ME, 2, "draw", -0.25, 0.0, ME)
-    assert books.draw(1.0, run_usd=1.0) == Drawn(usd=0.25)
-
-
 # The end of a process
 
 
@@ -132,23 +127,18 @@ def test_a_process_that_ends_returns_what_it_has_not_spent(books: Books) -> None
     assert books.do(ledger.holders, "run") == []
 
 
-def test_a_process_that_has_spent_all_is_closed_and_one_that_drew_nothing_is_not(books: Books) -> None:
+@pytest.mark.parametrize(
+    ("drawn", "spent", "closed"), [(0.0, 0.0, False), (0.5, 0.5, True), (0.0, ROUNDING_USD, False)]
+)
+def test_who_has_spent_all_is_closed_and_who_drew_nothing_or_spent_but_rounding_is_not(
+    books: Books, drawn: float, spent: float, closed: bool
+) -> None:
     books.batch()
+    if drawn:
+        books.draw(drawn, run_usd=drawn)
+    books.enter(("s", 1, "run", "i", "settle", 0.0, spent, ME))
     books.do(ledger.close, "run", ME, NOW)
-    assert books.entries() == []
-    books.draw(0.5, run_usd=0.5)
-    books.enter(("s", 1, "run", "i", "settle", 0.0, 0.5, ME))
-    books.do(ledger.close, "run", ME, NOW)
-    assert books.entries("\"kind\" = 'close'") == [(ME, 2, "close", 0.0, 0.0, ME)]
-
-
-def test_a_difference_of_rounding_is_not_entered(books: Books) -> None:
-    books.batch()
-    for position, (spent, holder) in enumerate(((ROUNDING_USD, ME), (ROUNDING_USD, "")), start=1):
-        books.enter(("s", position, "run", "i", "settle", 0.0, spent, holder))
-    books.do(ledger.close, "run", ME, NOW)
-    assert books.draw(1.0, run_usd=1.0) == Drawn(usd=1.0)
-    assert books.entries("\"kind\" = 'close'") == []
+    assert books.entries("\"kind\" = 'close'") == ([(ME, 2, "close", 0.0, 0.0, ME)] if closed else [])
 
 
 def test_attempts_of_a_dead_process_count_with_known_cost_and_running_calls(books: Books) -> None:
@@ -181,21 +171,16 @@ def test_attempts_of_a_dead_process_count_with_known_cost_and_running_calls(book
 
 
 def test_a_process_whose_batch_was_taken_over_draws_nothing(books: Books) -> None:
-    books.batch(owner=AWAY)
+    books.batch(owner=AWAY, heartbeatAt=timestamp(NOW - timedelta(hours=1)))
     books.draw(0.5, by=AWAY, run_usd=1.0)
+    (row,) = query(books.store, 'SELECT "heartbeatAt" FROM "batches"')
+    assert row["heartbeatAt"] == timestamp(NOW), "a draw is a heartbeat of the owner"
     books.do(ledger.release, "run", AWAY, NOW)
     assert books.draw(0.25, by=AWAY, run_usd=1.0).usd == 0.25, "it still owns the batch"
     books.store.change_batch("run", {"owner": ME})
     with pytest.raises(OwnershipLost, match="the batch run was taken over by another process"):
         books.draw(0.25, by=AWAY, run_usd=1.0)
     assert books.draw(0.25, by="helper:1:1:x", run_usd=1.0).usd == 0.25, "a further process of the batch"
-
-
-def test_a_draw_is_a_heartbeat_of_the_owner(books: Books) -> None:
-    books.batch(heartbeatAt=timestamp(NOW - timedelta(hours=1)))
-    books.draw(0.5, run_usd=1.0)
-    (row,) = query(books.store, 'SELECT "heartbeatAt" FROM "batches"')
-    assert row["heartbeatAt"] == timestamp(NOW)
 
 
 @pytest.mark.parametrize(
@@ -216,15 +201,6 @@ def test_money_of_a_dead_process_is_drawn_by_who_needs_it(
     assert drawn == (Drawn(usd=0.5) if is_dead else Drawn(usd=0.0, short_of="store_budget", others_hold=True))
 
 
-def test_while_enough_is_left_no_other_process_is_looked_at(books: Books) -> None:
-    books.batch()
-    books.batch("other", AWAY)
-    books.draw(0.5, run="other", by=AWAY, store_usd=1.0)
-    books.store.change_batch("other", {"status": "completed"})
-    assert books.draw(0.5, 0.5, store_usd=1.0).usd == 0.5
-    assert books.entries("\"kind\" = 'close'") == []
-
-
 def test_costs_that_no_process_has_drawn_are_counted_with_the_next_draw(books: Books) -> None:
     books.batch()
     books.enter(("s", 1, "run", "i", "settle", 0.0, 0.25, ""))
@@ -241,12 +217,14 @@ def test_a_late_settlement_replaces_the_estimate(books: Books) -> None:
     books.enter(
         ("one", -1, "run", "i1", "estimate", -0.5, 0.4, AWAY),
         ("two", -1, "run", "i2", "estimate", -0.25, 0.3, AWAY),
+        ("three", -1, "run", "i3", "estimate", -0.5, 0.1, AWAY),
     )
     late = RowGroups()
     at = timestamp(NOW)
     late.append("ledger", ("one", 4, "run", "i1", at, "call", -0.25, 0.0, AWAY))
     late.append("ledger", ("one", 5, "run", "i1", at, "settle", -0.5, 0.125, AWAY))
-    late.append("ledger", ("two", 4, "run", "i2", at, "call", -0.25, 0.0, AWAY))
+    for session in ("two", "three"):
+        late.append("ledger", (session, 4, "run", f"i {session}", at, "call", -0.25, 0.0, AWAY))
     for cost in (0.0625, None):
         row = {"sessionId": "two", "position": 9, "costUsd": cost}
         late.append("model_calls", tuple(row.get(name) for name in COLUMNS["model_calls"]))
@@ -255,10 +233,11 @@ def test_a_late_settlement_replaces_the_estimate(books: Books) -> None:
 
     assert books.entries('"position" = -2') == [
         ("one", -2, "settle", -0.5, 0.125, AWAY),
+        ("three", -2, "settle", -0.5, 0.0, AWAY),
         ("two", -2, "settle", -0.25, pytest.approx(0.1125), AWAY),
     ]
     books.do(ledger.settle_late, late, NOW)
-    assert len(books.entries('"position" = -2')) == 2, "once"
+    assert len(books.entries('"position" = -2')) == 3, "once"
 
 
 def test_what_a_late_settlement_saves_can_be_drawn(books: Books) -> None:
@@ -290,15 +269,6 @@ def test_a_further_process_of_a_batch_is_dead_only_if_that_is_known(
     books.draw(1.0, run="other", by=holder, store_usd=1.0)
     drawn = books.draw(0.5, 0.5, store_usd=1.0)
     assert (drawn.usd, drawn.others_hold) == ((0.0, True) if is_alive else (0.5, False))
-
-
-def test_a_late_settlement_is_not_negative(books: Books) -> None:
-    books.batch()
-    books.enter(("one", -1, "run", "i1", "estimate", -0.5, 0.1, AWAY))
-    late = RowGroups()
-    late.append("ledger", ("one", 4, "run", "i1", timestamp(NOW), "call", -0.25, 0.0, AWAY))
-    books.do(ledger.settle_late, late, NOW)
-    assert books.entries('"position" = -2') == [("one", -2, "settle", -0.5, 0.0, AWAY)]
 
 
 # Rate limits

@@ -9,124 +9,22 @@ import zlib
 from pathlib import Path
 
 import pytest
-from stocked import NOW, add_batch, owned, session
+from stocked import NOW, add_batch, session
+from whole_store import ITEM, LONG, fill
+from whole_store import TEXT as SECRET
 
 from databases import query
 from proctor.errors import KeyMissing, StoreError
-from proctor.item import Item
-from proctor.score import Score
 from proctor.session import (
-    Iteration,
-    Merge,
     Message,
-    Metric,
-    ModelCall,
-    Note,
-    Session,
-    Step,
-    TimedEvent,
-    ToolCall,
 )
-from proctor.store import ItemFilter, Resource, Store, item_lists
-from proctor.store.annotations import Annotation, Label
-from proctor.store.definitions import Token
-from proctor.store.evaluations import EvaluationRecord
-from proctor.store.intake import LogEvent
+from proctor.store import ItemFilter, Store, item_lists
 from proctor.store.keys import Keys, LocalKey, new_key_text
 from proctor.store.sealer import DETERMINISTIC, ENCRYPTED
 from proctor.store.tables import COLUMNS
-from proctor.telemetry.documents import SessionMark
 
 KEYS = Keys(own=LocalKey(secret=bytes(range(32))))
 OTHER = Keys(own=LocalKey(secret=b"another key of thirty-two bytes!"))
-SECRET = "the-cat-is-under-the-stairs"
-LONG = SECRET * 400
-
-
-def fill(store):
-    """Put the secret into every field that somebody's words can come to."""
-    item = Item(
-        runner="prompt",
-        prompt=f"prompt {SECRET}",
-        model="m",
-        details={"said": SECRET},
-        settings={"say": SECRET},
-        factors={"task": SECRET, "model": "m"},
-    )
-    row = {"runId": "run", "createdAt": "2026-03-01T12:00:00.000Z", "job": "coding", "status": "running"}
-    texts = {"planText": LONG, "defaultsJson": f'"{SECRET}"', "optionsJson": f'"{SECRET}"'}
-    store.create_batch(row | texts | {"owner": "me"}, [item])
-    writer = store.writer(owned("run", "me"))
-    recorder = session(writer, "s1", item_id=item.id, name=f"name {SECRET}")
-    for event in (
-        Message(role="user", content=SECRET),
-        Message(role="assistant", content=LONG),
-        ToolCall(name="look", args={"at": SECRET}, result=LONG),
-        ModelCall(model="m", request=LONG, response=SECRET, error=SECRET),
-        Metric(name="mood", value=SECRET),
-        Note(text=SECRET),
-        Merge(base_branch="main", mode="squash", result="failed", message=SECRET, error=SECRET),
-        Iteration(output=SECRET, test_output=LONG),
-    ):
-        recorder.record(event)
-    recorder.record_tools([{"name": SECRET}])
-    recorder.score(Score(evaluator="e", label=SECRET, explanation=LONG, error=SECRET, votes=(SECRET,)))
-    recorder.end("error", "x", SECRET, work_seconds=1, waiting_seconds=0)
-    writer.change("batch_items", ("run", item.id), {"error": SECRET, "sessionId": "s1"})
-    writer.close()
-    store.save_imported(
-        Session(
-            external_id="ext",
-            source="otlp",
-            name=SECRET,
-            attributes={"said": SECRET},
-            notes=[SECRET],
-            steps=[Step(trace_id="t", events=[TimedEvent(event=Message(role="user", content=LONG))])],
-        ),
-        NOW,
-    )
-    store.save_label(Label(session_id="s1", evaluator="e", who="me", label=SECRET, note=LONG), NOW)
-    for kind in ("note", "tag"):
-        store.annotate(Annotation(session_ids=["s1"], kind=kind, text=f"{kind} {SECRET}", author="me"), NOW)
-    store.ask_question("run", item.id, "mayor", f"question {SECRET}", NOW)
-    store.add_resources("run", [Resource("role", "client", "d1", LONG)])
-    store.logs.create("g", "", NOW)
-    store.logs.create("g", "s", NOW)
-    store.logs.put("g", "s", [LogEvent(timestamp_ms=1, message=text) for text in (SECRET, LONG)], NOW)
-    evaluator = {"id": "ev-1", "name": "ev", "level": "SESSION", "kind": "llmAsAJudge", "description": SECRET}
-    times = {"createdAt": "2026-03-01T12:00:00.000Z", "updatedAt": "2026-03-01T12:00:00.000Z"}
-    token = Token(operation="o", token="", request={})
-    store.definitions.create_evaluator(evaluator | times, {"instructions": LONG}, token)
-    config = {"id": "oc-1", "name": "oc", "description": SECRET} | times
-    store.definitions.create_config(config, {"evaluators": [{"evaluatorId": SECRET}]}, token)
-    store.definitions.update_config_state("oc-1", failure=SECRET)
-    store.arrivals.save([(mark(), {"attributes": {"said": SECRET}})], NOW)
-    job = EvaluationRecord(
-        id="job-1",
-        arn="arn:x/job-1",
-        name="job",
-        request={"description": SECRET},
-        request_digest="d",
-        metadata=[{"assertion": LONG}],
-        definitions={"mine": {"instructions": SECRET}},
-    )
-    store.evaluations.create(job, {**row, "runId": "job-1"}, NOW)
-    store.evaluations.record_failure("job-1", SECRET)
-    return item
-
-
-def mark():
-    return SessionMark(
-        trace_id="t" * 32,
-        span_id="s" * 16,
-        part="span",
-        parent_id="",
-        session_key="ext",
-        service="svc",
-        log_group="g",
-        has_log_group=True,
-        started=1,
-    )
 
 
 def everything(store):
@@ -284,14 +182,14 @@ def test_every_text_column_is_sealed_or_says_why_not(tmp_path):
 
 
 def test_without_the_key_lists_and_states_are_told_and_texts_are_not(url, sealed):
-    item = fill(sealed)
+    fill(sealed)
 
     with Store(url) as locked:
-        assert locked.read.batch("run", NOW)["job"] == "coding"
+        assert locked.read.batch("run", NOW)["job"] == "scenario"
         assert [row["runId"] for row in locked.read.batches(NOW)] == ["job-1", "run"]
-        assert locked.read.totals("run")["items"] == 1
-        (row,) = locked.read.items("run")
-        assert (row["id"], row["status"]) == (item.id, "queued")
+        assert locked.read.totals("run")["items"] == 5
+        (row, *_) = locked.read.items("run")
+        assert (row["id"], row["status"]) == (ITEM.id, "success")
         for column in ("prompt", "factors"):
             with pytest.raises(KeyMissing, match=f"with the key {KEYS.own.id}.*not available\n.*key_file"):
                 row[column]
@@ -322,7 +220,7 @@ def test_everything_is_sealed_anew_and_nothing_of_before_is_left(url, tmp_path):
     with Store(url, KEYS) as sealed:
         assert everything(sealed) == before, "what was there before the key stays readable"
         counts = sealed.count_encrypted()["messages"]
-        assert (counts.plain, counts.current) == (1, 0)
+        assert (counts.plain, counts.current) == (3, 0)
         told = []
         changed = sealed.reencrypt(lambda table, rows: told.append((table, rows)))
 
@@ -383,24 +281,23 @@ def test_a_new_master_key_opens_everything_and_the_old_one_nothing(url, sealed):
 
 def test_items_are_filtered_and_listed_by_what_is_sealed(sealed):
     fill(sealed)
-    sealed.annotate(Annotation(session_ids=["s1"], kind="tag", text=SECRET), NOW)
 
     def positions(**members):
         return list(item_lists.listing(sealed.read, "run", item_lists.ItemQuery(**members)).positions)
 
-    assert positions(factors=[("task", SECRET), ("model", "m")], tags=[SECRET]) == [0]
+    assert positions(factors=[("task", "fix"), ("model", "m")], tags=[SECRET]) == [0]
+    assert positions(factors=[("task", SECRET)]) == [1]
     assert positions(factors=[("task", "another")]) == positions(tags=["another"]) == []
-    assert item_lists.factor_levels(sealed.read, "run", "task") == [{"value": SECRET, "items": 1}]
+    assert item_lists.factor_levels(sealed.read, "run", "task") == [
+        *({"value": "fix", "items": 1}, {"value": SECRET, "items": 1}),
+    ]
     # Search passes over what is sealed, and never finds ciphertext.
     counts = [sealed.read.count_items("run", ItemFilter(search=text)) for text in ("sealed", "stairs", "m")]
-    assert counts == [0, 0, 1]
+    assert counts == [0, 0, 5]
     outcome = item_lists.outcomes(sealed.read, ["s1"], characters=len(SECRET))["s1"]
-    assert (outcome.answer, sorted(outcome.tags)) == (SECRET, [f"tag {SECRET}", SECRET])
-    writer = sealed.writer()
-    writer.change("batch_items", ("run", sealed.read.items("run")[0]["id"]), {"status": "error"})
-    writer.close()
+    assert (outcome.answer, sorted(outcome.tags)) == (SECRET, ["odd", SECRET])
     failures = item_lists.failure_texts(sealed.read, "run", characters=7)
-    assert [row["error"] for row in failures] == [SECRET[:7]]
+    assert {row["error"] for row in failures} == {SECRET[:7]}
 
 
 def test_a_value_that_was_moved_or_changed_does_not_open(tmp_path):
@@ -409,18 +306,18 @@ def test_a_value_that_was_moved_or_changed_does_not_open(tmp_path):
         fill(store)
     raw = sqlite3.connect(url)
     raw.execute(
-        'UPDATE "tool_calls" SET "result" = (SELECT "content" FROM "messages" WHERE "content" <> \'\')'
+        'UPDATE "tool_calls" SET "result" = (SELECT "content" FROM "messages" WHERE "content" <> \'\' LIMIT 1)'
     )
     raw.execute('UPDATE "tool_calls" SET "resultBlob" = NULL')
     raw.execute(
-        'UPDATE "iterations" SET "output" = SUBSTR("output", 1, LENGTH("output") - 8) || \'AAAAAAA=\''
+        'UPDATE "iterations" SET "testOutput" = SUBSTR("testOutput", 1, LENGTH("testOutput") - 8) || \'AAAAAAA=\''
     )
     raw.commit()
 
     with Store(url, KEYS) as store:
         with pytest.raises(StoreError, match="result: it was changed, or moved"):
             store.read.of_session("tool_calls", "s1")
-        with pytest.raises(StoreError, match="output: it was changed, or moved"):
+        with pytest.raises(StoreError, match="testOutput: it was changed, or moved"):
             store.read.of_session("iterations", "s1")
 
 

@@ -5,34 +5,20 @@ All of them run on a file, on a sealed file and on PostgreSQL.
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, NotRequired, TypedDict, get_args, get_origin, get_type_hints, is_typeddict
 
 import pytest
-from stocked import NOW, owned, session
+from stocked import NOW
+from whole_store import ITEM, LINE, TEXT, fill
 
 from databases import new_store
 from proctor import store as package
-from proctor.item import Item
-from proctor.score import Level, Score
-from proctor.session import (
-    Iteration,
-    Merge,
-    Message,
-    Metric,
-    ModelCall,
-    Session,
-    Step,
-    TimedEvent,
-    ToolCall,
-    Usage,
-)
+from proctor.score import Level
 from proctor.store import (
     ItemFilter,
-    Resource,
     RetrySelection,
     Scope,
     Store,
@@ -47,37 +33,14 @@ from proctor.store import (
     runs,
     scores,
     session_selection,
-    timestamp,
     transcripts,
 )
-from proctor.store.annotations import Annotation, CalibrationRecord, Label
-from proctor.store.definitions import Token
-from proctor.store.drift import LineKey, NewScore
-from proctor.store.evaluations import EvaluationRecord
-from proctor.store.intake import LogEvent
 from proctor.store.keys import Keys, LocalKey
-from proctor.store.ledger import exchange
 from proctor.store.scores import JudgedFilter
 from proctor.store.session_selection import FileSessions, LogGroupSessions, OwnSessions, Period
 from proctor.store.tables import COLUMNS, OF_A_SESSION, ROWS
-from proctor.telemetry.documents import SessionMark
 
 KEYS = Keys(own=LocalKey(secret=bytes(range(32))))
-LONG = "long text " * 1000
-SETTINGS = {"session": "s1", "evaluator": "tidy", "combination": "c", "run": 1}
-LINE = LineKey("oc-1", "tidy", "")
-ITEM = Item(
-    runner="prompt",
-    prompt="town",
-    agent="amp",
-    model="m",
-    settings=SETTINGS,
-    factors={"task": "fix", "model": "m"},
-)
-OTHER = Item(runner="prompt", prompt="other", model="m", settings=SETTINGS, factors={"task": "fix"})
-FAILED = Item(runner="prompt", prompt="failed", model="m", settings=SETTINGS)
-QUEUED = Item(runner="prompt", prompt="later", model="m", settings=SETTINGS)
-CUT_OFF = Item(runner="prompt", prompt="cut off", model="m", settings=SETTINGS)
 LATE_NAMES = {"Level": Level}
 """Types that the store does not load at run time."""
 QUERIES = {"rows", "stream", "columns", "of_items", "of_sessions", "of_events", "of_few_events"}
@@ -158,116 +121,6 @@ def filled(request, tmp_path) -> Iterator[Store]:
         store.read = CheckedReader(store._readers)
         fill(store)
         yield store
-
-
-def fill(store: Store) -> None:
-    row = {"createdAt": timestamp(NOW), "planPath": "plan.yaml", "planDigest": "d", "owner": "me"}
-    batch = {"runId": "run", "job": "scenario", "status": "running", "budgetUsd": 1.0}
-    store.create_batch(row | batch | {"heartbeatAt": timestamp(NOW)}, [ITEM, OTHER, FAILED, QUEUED, CUT_OFF])
-    writer = store.writer(owned("run", "me"))
-    record(writer, "s1", ITEM, "success")
-    record(writer, "s2", OTHER, "")
-    record(writer, "s3", FAILED, "fail")
-    writer.change("batch_items", ("run", CUT_OFF.id), {"status": "error", "reason": "aborted"})
-    writer.close()
-    figures = {"limit": 4.0, "inUse": 1, "waiting": 0, "calls": 9, "limited": 0, "waitedSeconds": 0.5}
-    pool = {"name": "openai/m", "runId": "run", "heldUntil": None, "cutAt": None} | figures
-    store._transaction(lambda connection: exchange(connection, "me", [pool], NOW))
-    said = TimedEvent(event=Message(role="user", content="hello"))
-    imported = Session(
-        external_id="ext",
-        source="otlp",
-        log_group="g",
-        started_at=NOW,
-        steps=[Step(trace_id="t", events=[said])],
-    )
-    imported_id = store.save_imported(imported, NOW)
-    store.save_label(Label(session_id="s1", evaluator="tidy", who="me", label="good", note=LONG), NOW)
-    store.annotate(Annotation(session_ids=["s1"], kind="tag", text="odd"), NOW)
-    calibration = CalibrationRecord(evaluator="tidy", evaluator_digest="d", document={"pairs": [LONG]})
-    store.save_calibration(calibration, NOW)
-    store.ask_question("run", ITEM.id, "mayor", "what now?", NOW)
-    store.add_resources("run", [Resource("role", "client", "d1", "{}")])
-    store.logs.create("g", "s", NOW)
-    store.logs.put("g", "s", [LogEvent(timestamp_ms=1, message=LONG)], NOW)
-    definition = {"id": "ev-1", "name": "ev", "level": "SESSION", "kind": "llmAsAJudge"}
-    times = {"createdAt": timestamp(NOW), "updatedAt": timestamp(NOW)}
-    token = Token(operation="o", token="", request={})
-    store.definitions.create_evaluator(definition | times, {"instructions": LONG}, token)
-    document = {"evaluators": [{"evaluatorId": "ev-1"}]}
-    store.definitions.create_config({"id": "oc-1", "name": "oc", "enabled": 1} | times, document, token)
-    store.definitions.record_decisions("oc-1", {"s1": "judge"}, NOW)
-    store.definitions.tag("arn", {"team": "a"})
-    dataset = {"id": "ds-1", "name": "ds", "schemaType": "THIRD_PARTY_EVALUATION_V1"} | times
-    store.datasets.create(dataset, {"e1": {"text": LONG}}, token)
-    store.datasets.publish("ds-1", token, NOW)
-    advice = {"id": "r-1", "name": "r", "type": "SYSTEM_PROMPT_RECOMMENDATION"} | times
-    store.recommendations.create(advice, {"text": LONG}, token)
-    names = {"configId": "oc-1", "evaluator": "tidy", "dimension": "", "position": 1, "at": timestamp(NOW)}
-    score = NewScore(evaluator="tidy", dimension="", sessionId="s1", value=0.5, at=timestamp(NOW))
-    point = names | {"mean": 0.5, "low": 0.1, "high": 0.9}
-    crossing = names | {"direction": "up", "beforeMean": 0.1, "beforeLow": 0.0, "beforeHigh": 0.2}
-    crossing |= {"afterMean": 0.5, "afterLow": 0.4, "afterHigh": 0.6, "afterSessions": 9, "alert": "none"}
-    crossing |= {"attempts": 0, "nextAt": None, "problem": ""}
-    store.drift.add(LINE, 0, [score], [point], crossing)
-    mark = SessionMark(
-        trace_id="t" * 32,
-        span_id="s" * 16,
-        part="span",
-        parent_id="",
-        session_key="ext",
-        service="svc",
-        log_group="g",
-        has_log_group=True,
-        started=1,
-    )
-    later = replace(mark, span_id="u" * 16)
-    store.arrivals.save([(mark, {"attributes": {}}), (later, {"attributes": {}})], NOW)
-    for span_id, session_id in ((mark.span_id, "s1"), (later.span_id, imported_id)):
-        change = ('UPDATE "arrivals" SET "sessionId" = ? WHERE "spanId" = ?', (session_id, span_id))
-        store._transaction(lambda connection, change=change: connection.run(*change))
-    new = EvaluationRecord(
-        id="job-1",
-        arn="arn:x/job-1",
-        name="job",
-        request={},
-        request_digest="d",
-        metadata=[{"text": LONG}],
-        output_group="g",
-        output_stream="out",
-    )
-    store.evaluations.create(new, row | {"runId": "job-1", "job": "evaluation", "status": "running"}, NOW)
-    store.extend_batch("job-1", {}, add=[ITEM], settle=(), drop=())
-    writer = store.writer()
-    writer.change("batch_items", ("job-1", ITEM.id), {"sessionId": "s1"})
-    writer.close()
-
-
-def record(writer: Any, session_id: str, item: Item, status: str) -> None:
-    facts = {"attempt": 1, "agent": "amp", "model": "m", "standIn": 1, "job": "scenario", "source": "batch"}
-    recorder = session(writer, session_id, item_id=item.id, **facts)
-    usage = Usage(input_tokens=10, output_tokens=5)
-    for event in (
-        Message(role="user", content=LONG),
-        ToolCall(name="look", args={"at": LONG}, result=LONG, success=True, duration_ms=5.0),
-        ModelCall(
-            model="m", usage=usage, cost_usd=0.1, latency_ms=1.0, request='{"tools": []}', response=LONG
-        ),
-        Metric(name="num_turns", value=3),
-        Metric(name="mood", value=0.5, step=1),
-        Merge(base_branch="main", result="success"),
-        Iteration(output=LONG, test_output="ok", test_result="pass", commit_sha="abc", changed_files=1),
-        ModelCall(model="m", usage=usage, cost_usd=0.1),
-    ):
-        recorder.record(event)
-    recorder.score(Score(evaluator="tidy", value=0.5, explanation=LONG, cost_usd=0.01))
-    recorder.score(Score(evaluator="tidy", value=0.7, label="good", judged_session="s1", votes=(0.6, 0.8)))
-    changes: dict[str, Any] = {"status": "running", "startedAt": timestamp(NOW), "sessionId": session_id}
-    if status:
-        recorder.end(status, "completed", "", work_seconds=1.5, waiting_seconds=0.5)
-        changes |= {"status": status, "finishedAt": timestamp(NOW + timedelta(seconds=2.5))}
-        changes |= {"costUsd": 0.2, "tokensTotal": 30}
-    writer.change("batch_items", ("run", item.id), changes)
 
 
 def test_every_query_returns_rows_of_its_shape(filled):
@@ -408,7 +261,7 @@ def part_queries(store: Store) -> tuple[Any, ...]:
         *(transcripts.last_commit(read, "s1"), transcripts.calls_after_step(read, "s1", 0)),
         *(transcripts.text_part(read, "s1", 1, "content", offset=0, limit=5), transcripts.steps(read, "s1")),
         *(transcripts.step_text(read, "s1", 1, "output"), transcripts.scores(read, "s1")),
-        transcripts.search(read, "s1", "long"),
+        transcripts.search(read, "s1", TEXT),
         scores.sessions_page(read, "run", JudgedFilter(evaluator="tidy"), limit=5, offset=0),
         scores.scores_by_session(read, "run", ["town"]),
         *(scores.verdicts_of(read, "run", "s1"), evaluations.jobs_page(read, "job", limit=5, offset=0)),
