@@ -305,13 +305,10 @@ def test_a_value_that_was_moved_or_changed_does_not_open(tmp_path):
     with Store(url, KEYS) as store:
         fill(store)
     raw = sqlite3.connect(url)
-    raw.execute(
-        'UPDATE "tool_calls" SET "result" = (SELECT "content" FROM "messages" WHERE "content" <> \'\' LIMIT 1)'
-    )
-    raw.execute('UPDATE "tool_calls" SET "resultBlob" = NULL')
-    raw.execute(
-        'UPDATE "iterations" SET "testOutput" = SUBSTR("testOutput", 1, LENGTH("testOutput") - 8) || \'AAAAAAA=\''
-    )
+    moved = '(SELECT "content" FROM "messages" WHERE "content" <> \'\' LIMIT 1)'
+    raw.execute(f'UPDATE "tool_calls" SET "resultBlob" = NULL, "result" = {moved}')
+    changed = 'SUBSTR("testOutput", 1, LENGTH("testOutput") - 8) || \'AAAAAAA=\''
+    raw.execute(f'UPDATE "iterations" SET "testOutput" = {changed}')
     raw.commit()
 
     with Store(url, KEYS) as store:
