@@ -1,9 +1,12 @@
 """Batches and sessions put into a store by hand, for tests that look at the store alone."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from proctor.item import Item
+from proctor.score import Score
+from proctor.session import Event
 from proctor.store import Ownership, Recorder, Store, Writer, timestamp
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -42,3 +45,23 @@ def session(
     row = {"runId": run_id, "itemId": item_id, "job": "coding", "status": "running"}
     redact = more.pop("redact", str)
     return Recorder(writer, session_id, row | {"startedAt": timestamp(NOW)} | more, lambda: NOW, redact)
+
+
+def record(store: Store, session_id: str, *events: Event | Score, ends: bool = False, **more: Any) -> None:
+    """Write a session with these events and scores; `ends`: with success."""
+    writer = store.writer()
+    recorder = session(writer, session_id, **more)
+    for event in events:
+        recorder.score(event) if isinstance(event, Score) else recorder.record(event)
+    if ends:
+        recorder.end("success", "completed", "", work_seconds=1.0, waiting_seconds=0.0)
+    writer.close()
+
+
+def change_items(store: Store, changes: Mapping[int, Mapping[str, object]], run_id: str = "run") -> None:
+    """Change items of a run, by their position."""
+    ids = {row["position"]: row["id"] for row in store.read.items(run_id)}
+    writer = store.writer()
+    for position, values in changes.items():
+        writer.change("batch_items", (run_id, ids[position]), dict(values))
+    writer.close()

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from stocked import NOW, add_batch, session
+from stocked import NOW, add_batch, at, change_items, record
 
 from proctor.errors import NotFound
 from proctor.item import STATUSES, Item
@@ -77,19 +77,12 @@ def test_items_are_filtered_by_levels_of_factors_whatever_they_are_called(store,
 
 def test_items_are_filtered_by_a_range_of_a_score_or_of_their_duration(store):
     add_batch(store, count=5)
-    rows = store.read.items("run")
-    writer = store.writer()
-    for number, value in ((0, 0.25), (1, 0.5), (2, 0.75)):
-        session(writer, f"s{number}", item_id=rows[number]["id"]).score(Score(evaluator="tidy", value=value))
-        writer.change("batch_items", ("run", rows[number]["id"]), {"sessionId": f"s{number}"})
+    for number, value in enumerate((0.25, 0.5, 0.75)):
+        record(store, f"s{number}", Score(evaluator="tidy", value=value))
+        change_items(store, {number: {"sessionId": f"s{number}"}})
     for number, (began, ended) in enumerate([(0, 0), (0, 10), (5, 25), (0, None)]):
-        times = {"startedAt": began, "finishedAt": ended}
-        stamps = {
-            name: None if second is None else timestamp(NOW + timedelta(seconds=second))
-            for name, second in times.items()
-        }
-        writer.change("batch_items", ("run", rows[number]["id"]), stamps)
-    writer.close()
+        end = None if ended is None else at(ended)
+        change_items(store, {number: {"startedAt": at(began), "finishedAt": end}})
 
     def scored(**limits):
         return positions(store, scores=[ScoreRange(name="tidy", **limits)])
@@ -122,14 +115,11 @@ def test_a_window_is_cut_out_of_the_items_in_some_statuses(store, made):
 
 
 def test_what_was_begun_lately_and_what_is_under_way_is_found_without_reading_all(store, made):
-    writer = store.writer()
-    session(writer, "early", item_id=made[0].id)
-    session(writer, "late", item_id=made[1].id, startedAt=timestamp(NOW + timedelta(seconds=9)))
-    writer.change("batch_items", ("run", made[1].id), {"status": "running"})
-    writer.close()
+    record(store, "early", item_id=made[0].id)
+    record(store, "late", item_id=made[1].id, startedAt=at(9))
+    change_items(store, {1: {"status": "running"}})
 
-    lately = timestamp(NOW + timedelta(seconds=5))
-    assert pages.items_started_since(store.read, "run", lately, limit=9) == {made[1].id}
+    assert pages.items_started_since(store.read, "run", at(5), limit=9) == {made[1].id}
     assert pages.running_ids(store.read, "run", limit=9) == {made[1].id}
     found = pages.items_by_id(store.read, "run", [made[5].id, made[2].id])
     assert [row["id"] for row in found] == [made[2].id, made[5].id]
@@ -183,34 +173,18 @@ def test_search_finds_what_was_typed_and_nothing_else(store):
 
 def test_items_are_filtered_by_status(store):
     add_batch(store, count=4)
-    writer = store.writer()
-    for row, status in zip(store.read.items("run"), ("success", "fail", "error", "queued"), strict=True):
-        writer.change("batch_items", ("run", row["id"]), {"status": status})
-    writer.close()
+    statuses = ("success", "fail", "error", "queued")
+    change_items(store, {number: {"status": status} for number, status in enumerate(statuses)})
 
     wanted = ItemFilter(statuses=("fail", "error"), search="question")
     assert [row["status"] for row in store.read.items("run", wanted)] == ["fail", "error"]
     assert store.read.count_items("run", ItemFilter(statuses=("success",))) == 1
 
 
-def test_an_outcome_has_the_label_that_all_scores_of_a_name_share(proctor_store):
-    writer = proctor_store.writer()
-    recorder = session(writer, "s1")
-    for evaluator, label in (
-        ("one", "good"),
-        ("two", "good"),
-        ("two", "bad"),
-        ("same", "ok"),
-        ("same", "ok"),
-    ):
-        recorder.score(Score(evaluator=evaluator, value=0.5, label=label))
-    recorder.score(Score(evaluator="none", value=0.25))
-    writer.close()
+def test_an_outcome_has_the_label_that_all_scores_of_a_name_share(store):
+    labels = (("one", "good"), ("two", "good"), ("two", "bad"), ("same", "ok"), ("same", "ok"), ("none", ""))
+    record(store, "s1", *(Score(evaluator=name, value=0.5, label=label) for name, label in labels))
 
-    scores = item_lists.outcomes(proctor_store.read, ["s1"], characters=9)["s1"].scores
-    assert {name: score["label"] or "" for name, score in scores.items()} == {
-        "one": "good",
-        "two": "",
-        "same": "ok",
-        "none": "",
-    }
+    scores = item_lists.outcomes(store.read, ["s1"], characters=9)["s1"].scores
+    found = {name: score["label"] or "" for name, score in scores.items()}
+    assert found == {"one": "good", "two": "", "same": "ok", "none": ""}

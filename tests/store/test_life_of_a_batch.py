@@ -4,7 +4,7 @@ import threading
 from datetime import timedelta
 
 import pytest
-from stocked import NOW, add_batch, at, items, owned, session
+from stocked import NOW, add_batch, at, change_items, items, record, session
 
 from databases import query
 from proctor.errors import StoreError, UsageError
@@ -196,12 +196,9 @@ def test_money_of_attempts_that_were_cut_off_is_settled_once_for_what_is_known_t
 
 def test_an_abort_ends_every_unfinished_item_and_session_and_no_finished_one(store):
     add_batch(store, count=3)
-    first, second, third = store.read.items("run")
-    writer = store.writer()
-    writer.change("batch_items", ("run", first["id"]), {"status": "success", "reason": "completed"})
-    writer.change("batch_items", ("run", second["id"]), {"status": "running"})
-    session(writer, "s1", item_id=second["id"])
-    writer.close()
+    _, second, third = store.read.items("run")
+    change_items(store, {0: {"status": "success", "reason": "completed"}, 1: {"status": "running"}})
+    record(store, "s1", item_id=second["id"])
 
     store.end_batch("run", "aborted", "aborted", "the batch was aborted", NOW)
 
@@ -214,11 +211,8 @@ def test_an_abort_ends_every_unfinished_item_and_session_and_no_finished_one(sto
 
 def test_extending_adds_at_the_end_drops_what_is_queued_and_keeps_what_was_begun(store):
     add_batch(store, count=4)
-    kept, _changed, dropped, begun = store.read.items("run")
-    writer = store.writer()
-    writer.change("batch_items", ("run", kept["id"]), {"status": "success", "startedAt": timestamp(NOW)})
-    writer.change("batch_items", ("run", begun["id"]), {"startedAt": timestamp(NOW)})
-    writer.close()
+    _kept, _changed, dropped, begun = store.read.items("run")
+    change_items(store, {0: {"status": "success", "startedAt": at(0)}, 3: {"startedAt": at(0)}})
     settled = items(2, settings={"retries": 5}, factors={"a": "b"})
 
     store.extend_batch(
@@ -288,13 +282,11 @@ def test_a_text_someone_is_about_to_refer_to_survives_the_deletion_of_all_others
 def test_the_items_of_a_worker_that_died_are_queued_again(store):
     add_batch(store, count=3)
     ids = [row["id"] for row in store.read.items("run")]
-    writer = store.writer(owned("run", ""))
     for number in (0, 1):
-        session(writer, f"s{number}", item_id=ids[number]).record(ModelCall(model="m", cost_usd=0.5))
-        writer.change("batch_items", ("run", ids[number]), {"status": "running", "reason": "x"})
-    session(writer, "loose", item_id=None)
-    writer.change("batch_items", ("run", ids[2]), {"status": "running"})
-    writer.close()
+        record(store, f"s{number}", ModelCall(model="m", cost_usd=0.5), item_id=ids[number])
+        change_items(store, {number: {"status": "running", "reason": "x"}})
+    record(store, "loose", item_id=None)
+    change_items(store, {2: {"status": "running"}})
 
     writer = store.writer()
     lost = writer.submit(
@@ -319,9 +311,7 @@ def test_the_items_of_a_worker_that_died_are_queued_again(store):
 def test_the_size_of_a_run_is_that_of_its_rows_and_long_texts(store):
     for run_id, text in (("small", "x"), ("long", LONG)):
         add_batch(store, run_id)
-        writer = store.writer()
-        session(writer, f"s-{run_id}", run_id=run_id).record(Message(role="user", content=text))
-        writer.close()
+        record(store, f"s-{run_id}", Message(role="user", content=text), run_id=run_id)
     sizes = store.run_sizes(["small", "long", "none"])
     (blob,) = query(store, 'SELECT LENGTH("data") AS "n" FROM "blobs"')
     digest = 64
@@ -354,9 +344,7 @@ def test_a_request_to_stop_is_the_first_one_and_a_batch_does_not_end_before_it_b
 
 
 def test_a_merge_after_the_end_is_numbered_after_the_others(store):
-    writer = store.writer()
-    session(writer, "s1").record(Merge(base_branch="main", result="error"))
-    writer.close()
+    record(store, "s1", Merge(base_branch="main", result="error"))
     for _ in range(2):
         merge = Merge(base_branch="main", result="conflict", conflict_files=("a.py",))
         store.save_merge("s1", merge, NOW + timedelta(seconds=5))
@@ -369,11 +357,9 @@ def test_a_merge_after_the_end_is_numbered_after_the_others(store):
 def test_texts_of_a_run_are_deleted_its_results_stay_and_its_space_is_given_back(store):
     for run_id in ("run", "other"):
         add_batch(store, run_id, count=500)
-        writer = store.writer()
-        recorder = session(writer, f"s-{run_id}", run_id=run_id)
-        recorder.record(Message(role="user", content="said"))
-        recorder.record(ToolCall(name="t", args={"a": 1}, result="done" * 5000))
-        writer.close()
+        said = Message(role="user", content="said")
+        used = ToolCall(name="t", args={"a": 1}, result="done" * 5000)
+        record(store, f"s-{run_id}", said, used, run_id=run_id)
     size, before = store.run_sizes(["run"])["run"], store.read.items("run")
 
     store.delete_texts("run")

@@ -8,12 +8,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from stocked import NOW, add_batch, items, session
+from stocked import NOW, add_batch, at, change_items, items, record, session
 
 from databases import query
 from proctor.errors import NotFound
 from proctor.item import Item
-from proctor.session import Iteration, Message, ModelCall, Usage
+from proctor.session import Iteration, Message, ModelCall
 from proctor.store import Scope, Store, item_of, timestamp
 from waiting import TIME_LIMIT_SECONDS
 
@@ -23,15 +23,10 @@ def two_batches(store):
     """Two batches of three items; the first two items of each have a session, a day apart."""
     for day, run_id in enumerate(("first", "second")):
         add_batch(store, run_id, 3)
-        writer = store.writer()
         for row in store.read.items(run_id)[:2]:
-            when = timestamp(NOW + timedelta(days=day))
-            recorder = session(writer, f"{run_id}-{row['position']}", run_id, row["id"], startedAt=when)
-            recorder.record(Message(role="user", content=row["prompt"]))
-            recorder.record(ModelCall(model="m", usage=Usage(input_tokens=1)))
-            recorder.record(Iteration())
-            recorder.end("success", "completed", "", work_seconds=1.0, waiting_seconds=0.0)
-        writer.close()
+            events = Message(role="user", content=row["prompt"]), ModelCall(model="m"), Iteration()
+            facts = {"run_id": run_id, "item_id": row["id"], "startedAt": at(86_400 * day)}
+            record(store, f"{run_id}-{row['position']}", *events, ends=True, **facts)
     return store
 
 
@@ -58,17 +53,12 @@ def test_an_item_comes_back_as_it_was_put_in(store):
 def test_totals_are_sums_over_the_rows_and_an_unknown_cost_is_not_nothing(store):
     add_batch(store, count=4)
     assert store.read.totals("run")["costUsd"] is None
-    writer = store.writer()
-    rows = store.read.items("run")
-    changes = [
-        {"status": "success", "tokensTotal": 10, "toolCalls": 2, "costUsd": 0.5},
-        {"status": "success", "tokensTotal": 5, "costUsd": 0.25},
-        {"status": "error", "tokensTotal": 1},
-        {},
-    ]
-    for row, change in zip(rows, changes, strict=True):
-        writer.change("batch_items", ("run", row["id"]), change or {"status": "queued"})
-    writer.close()
+    changes = {
+        0: {"status": "success", "tokensTotal": 10, "toolCalls": 2, "costUsd": 0.5},
+        1: {"status": "success", "tokensTotal": 5, "costUsd": 0.25},
+        2: {"status": "error", "tokensTotal": 1},
+    }
+    change_items(store, changes)
 
     assert store.read.totals("run") == {
         "counts": {"queued": 1, "running": 0, "success": 2, "fail": 0, "timeout": 0, "error": 1},
@@ -82,10 +72,7 @@ def test_totals_are_sums_over_the_rows_and_an_unknown_cost_is_not_nothing(store)
 
 def test_averages_keep_their_fractions_in_both_databases(store):
     add_batch(store, count=2)
-    writer = store.writer()
-    for row, tokens in zip(store.read.items("run"), (1, 2), strict=True):
-        writer.change("batch_items", ("run", row["id"]), {"tokensTotal": tokens})
-    writer.close()
+    change_items(store, {0: {"tokensTotal": 1}, 1: {"tokensTotal": 2}})
 
     (found,) = query(
         store, 'SELECT AVG("tokensTotal") AS "mean", SUM("tokensTotal") AS "sum" FROM "batch_items"'

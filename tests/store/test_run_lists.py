@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from stocked import NOW, add_batch, at, session
+from stocked import NOW, add_batch, at, change_items, record
 
 from proctor.errors import StoreError
 from proctor.item import Item
@@ -20,14 +20,7 @@ def batches(store):
     """Five: two that say they run, of which one has no process any more."""
     given = [
         ("alpha", {"status": "completed", "planPath": "/plans/100%.yaml"}),
-        (
-            "beta",
-            {
-                "status": "running",
-                "owner": "elsewhere:1:2:3",
-                "heartbeatAt": timestamp(NOW - timedelta(days=1)),
-            },
-        ),
+        ("beta", {"status": "running", "owner": "elsewhere:1:2:3", "heartbeatAt": at(-86_400)}),
         ("gamma", {"status": "running", "owner": this_process()}),
         ("delta", {"status": "interrupted", "job": "dialogue", "planText": "Prompt: Tides"}),
         ("epsilon", {"status": "aborted", "planPath": "/plans/1000.yaml"}),
@@ -64,27 +57,24 @@ def test_search_takes_text_as_it_is_in_any_letter_case(batches):
     assert names(batches, search="a", jobs=["dialogue"]) == ["delta"]
 
 
-def test_totals_are_those_of_each_batch(batches):
-    row = batches.read.items("alpha")[0]
-    with_cost = {"status": "success", "tokensTotal": 7, "costUsd": 0.5}
-    writer = batches.writer()
-    writer.change("batch_items", ("alpha", row["id"]), with_cost)
-    writer.close()
+def test_totals_are_those_of_each_batch_and_count_what_was_checked(batches):
+    ends = [("success", "completed"), ("success", "unchecked"), ("timeout", "timeout")]
+    change_items(
+        batches, {n: {"status": end, "reason": why} for n, (end, why) in enumerate(ends)}, run_id="alpha"
+    )
+    change_items(batches, {0: {"tokensTotal": 7, "costUsd": 0.5}}, run_id="alpha")
+    change_items(batches, {0: {"status": "error", "reason": "x"}}, run_id="gamma")
 
     found = runs.totals_of(batches.read, ["alpha", "gamma", "gone"])
 
-    assert found["alpha"]["counts"] == {
-        "queued": 2,
-        "running": 0,
-        "success": 1,
-        "fail": 0,
-        "timeout": 0,
-        "error": 0,
+    counts = {"queued": 0, "running": 0, "success": 2, "fail": 0, "timeout": 1, "error": 0}
+    assert found["alpha"]["counts"] == counts
+    columns = ("items", "finished", "tokens", "costUsd", "passed", "judged")
+    assert {name: tuple(totals[column] for column in columns) for name, totals in found.items()} == {
+        "alpha": (3, 3, 7, 0.5, 1, 2),
+        "gamma": (3, 1, 0, None, 0, 0),
+        "gone": (0, 0, 0, None, 0, 0),
     }
-    assert (found["alpha"]["items"], found["alpha"]["finished"]) == (3, 1)
-    assert (found["alpha"]["tokens"], found["alpha"]["costUsd"]) == (7, 0.5)
-    assert (found["gamma"]["items"], found["gamma"]["costUsd"]) == (3, None)
-    assert found["gone"]["items"] == 0
     assert runs.totals_of(batches.read, []) == {}
 
 
@@ -122,24 +112,17 @@ def test_the_active_time_of_a_run_is_that_in_which_an_item_was_executed(store, t
 def test_the_finished_prefix_of_a_run_ends_before_the_first_unfinished_item(store):
     assert aggregates.finished_prefix(store.read, "none") == 0
     add_batch(store, count=4)
-    ids = [row["id"] for row in store.read.items("run")]
     assert aggregates.finished_prefix(store.read, "run") == 0
     for number, expected in ((0, 1), (2, 1), (1, 3), (3, 4)):
-        writer = store.writer()
-        writer.change("batch_items", ("run", ids[number]), {"status": "success"})
-        writer.close()
+        change_items(store, {number: {"status": "success"}})
         assert aggregates.finished_prefix(store.read, "run") == expected
 
 
 def test_the_first_finished_items_of_an_agent_and_model_are_read_in_plan_order(store):
     add_batch(store, count=6)
     rows = store.read.items("run")
-    writer = store.writer()
-    for number, row in enumerate(rows):
-        status = "queued" if number == 2 else "success"
-        model = {"model": "other"} if number == 3 else {}
-        writer.change("batch_items", ("run", row["id"]), {"status": status, "reason": "completed"} | model)
-    writer.close()
+    change_items(store, {number: {"status": "success", "reason": "completed"} for number in (0, 1, 3, 4, 5)})
+    change_items(store, {3: {"model": "other"}})
     first, other = results.first_positions(store.read, "run")
     assert (first["model"], first["position"], other["model"]) == ("scripted/echo", 0, "other")
 
@@ -160,12 +143,9 @@ def test_judged_sessions_are_named_by_their_id_or_that_of_their_source(store):
     store.extend_batch("job", {}, add=[item], settle=(), drop=())
     imported = store.save_imported(Session(external_id="ext", source="otlp"), NOW)
     other = store.save_imported(Session(external_id="other", source="otlp"), NOW)
-    writer = store.writer()
-    recorder = session(writer, "judge", run_id="job", item_id=item.id)
-    for judged in (imported, "own"):
-        recorder.score(Score(evaluator="e", value=1.0, judged_session=judged))
-    writer.change("batch_items", ("job", item.id), {"sessionId": "judge"})
-    writer.close()
+    given = [Score(evaluator="e", value=1.0, judged_session=judged) for judged in (imported, "own")]
+    record(store, "judge", *given, run_id="job", item_id=item.id)
+    change_items(store, {0: {"sessionId": "judge"}}, run_id="job")
     among = ["ext", "other", imported, other, "own"]
     assert scores.judged_sessions(store.read, "job", among) == {"ext", imported, "own"}
     assert scores.judged_sessions(store.read, "job", ["own"]) == {"own"}

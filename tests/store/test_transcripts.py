@@ -3,27 +3,26 @@
 from typing import get_type_hints
 
 import pytest
-from stocked import session
+from stocked import LONG, record
 
 from proctor.errors import NotFound
 from proctor.score import Score
 from proctor.session import Iteration, Message, Metric, ModelCall, ToolCall, Usage
 from proctor.store import transcripts
 
-LONG = "long text " * 1000
-
 
 def test_events_are_told_in_order_with_the_beginnings_of_what_is_long(store):
-    writer = store.writer()
-    recorder = session(writer, "s1")
     long = "é日" * 6000
-    recorder.record(Message(role="user", content=long))
-    recorder.record(Metric(name="mood", value=1.0))
-    recorder.record(ToolCall(name="run", result="short"))
-    recorder.record(ModelCall(model="m", request="r" * 5000))
-    recorder.record(Iteration(output=long, test_output="ok"))
-    session(writer, "s2").record(Message(role="user", content="another's"))
-    writer.close()
+    record(
+        store,
+        "s1",
+        Message(role="user", content=long),
+        Metric(name="mood", value=1.0),
+        ToolCall(name="run", result="short"),
+        ModelCall(model="m", request="r" * 5000),
+        Iteration(output=long, test_output="ok"),
+    )
+    record(store, "s2", Message(role="user", content="another's"))
 
     first, *rest = transcripts.events(store.read, "s1", after=0, limit=10)
 
@@ -46,12 +45,8 @@ def test_events_are_told_in_order_with_the_beginnings_of_what_is_long(store):
 
 
 def test_events_and_steps_have_the_columns_of_their_types(store):
-    writer = store.writer()
-    recorder = session(writer, "s1")
-    for event in (Message(role="user", content="x"), ToolCall(name="run"), ModelCall(model="m")):
-        recorder.record(event)
-    recorder.record(Iteration(output="x"))
-    writer.close()
+    said = Message(role="user", content="x")
+    record(store, "s1", said, ToolCall(name="run"), ModelCall(model="m"), Iteration(output="x"))
     kinds = {
         "message": transcripts.MessageEvent,
         "tool_call": transcripts.ToolCallEvent,
@@ -72,45 +67,33 @@ def test_events_and_steps_have_the_columns_of_their_types(store):
 
 
 def test_a_session_has_the_scores_that_were_given_in_it_and_to_it(store):
-    writer = store.writer()
-    session(writer, "s1").score(Score(evaluator="own", value=1.0))
-    judge = session(writer, "s2")
-    judge.score(Score(evaluator="of the first", value=0.5, judged_session="s1"))
-    judge.score(Score(evaluator="of another", value=0.5, judged_session="s3"))
-    writer.close()
+    record(store, "s1", Score(evaluator="own", value=1.0))
+    judged = {"of the first": "s1", "of another": "s3"}
+    record(store, "s2", *(Score(evaluator=name, judged_session=each) for name, each in judged.items()))
 
     assert [row["evaluator"] for row in transcripts.scores(store.read, "s1")] == ["own", "of the first"]
     assert len(transcripts.scores(store.read, "s2")) == 2
 
 
-def searched(store):
-    """A session with five messages of ten characters, three of which say it."""
-    writer = store.writer()
-    recorder = session(writer, "s1")
-    for text in ("a needle 1", "b needle 2", "c nothing 3", "d NEEDLE 4", "e nothing 5"):
-        recorder.record(Message(role="user", content=text))
-    recorder.end("success", "completed", "", work_seconds=1, waiting_seconds=0)
-    writer.close()
-    return store.read
-
-
 def test_a_search_goes_on_where_it_stopped_at_its_limit(store):
-    read = searched(store)
+    texts = ("a needle 1", "b needle 2", "c nothing 3", "d NEEDLE 4", "e nothing 5")
+    record(store, "s1", *(Message(role="user", content=text) for text in texts), ends=True)
 
-    first = transcripts.search(read, "s1", "needle", limit=2)
+    first = transcripts.search(store.read, "s1", "needle", limit=2)
     assert ([hit.position for hit in first.hits], first.last_position, first.has_more) == ([1, 2], 2, True)
-    rest = transcripts.search(read, "s1", "needle", after=first.last_position, limit=2)
+    rest = transcripts.search(store.read, "s1", "needle", after=first.last_position, limit=2)
     assert ([hit.position for hit in rest.hits], rest.last_position, rest.has_more) == ([4], 5, False)
 
 
 def test_an_outline_tells_what_each_event_is_about(store):
-    writer = store.writer()
-    recorder = session(writer, "s1")
-    recorder.record(Message(role="user", content="a" * 200))
-    recorder.record(Message(role="assistant", content="b" * 9000))
-    recorder.record(ToolCall(name="run", args={"text": "c" * 9000}))
-    recorder.record(ModelCall(model="m", usage=Usage(input_tokens=3), cost_usd=0.5))
-    writer.close()
+    record(
+        store,
+        "s1",
+        Message(role="user", content="a" * 200),
+        Message(role="assistant", content="b" * 9000),
+        ToolCall(name="run", args={"text": "c" * 9000}),
+        ModelCall(model="m", usage=Usage(input_tokens=3), cost_usd=0.5),
+    )
     rows = transcripts.outline(store.read, "s1")
     assert [(row["kind"], len(row["text"])) for row in rows] == [
         *(("message", 160), ("message", 160), ("tool_call", 160), ("model_call", 0)),
@@ -124,21 +107,12 @@ def test_an_outline_tells_what_each_event_is_about(store):
 
 
 def test_heads_and_pieces_of_texts_say_whether_they_go_on(store):
-    writer = store.writer()
-    recorder = session(writer, "s1")
     texts = ["x" * 4000, "x" * 4001, "é" * 5000, "end"]
-    for text in texts:
-        recorder.record(Message(role="user", content=text))
-    writer.close()
-    rows = transcripts.events(store.read, "s1", after=0, limit=9)
-    heads = [row["content"] for row in rows]
-    assert [(len(head.text), head.is_cut) for head in heads] == [
-        (4000, False),
-        (4000, True),
-        (4000, True),
-        (3, False),
+    record(store, "s1", *(Message(role="user", content=text) for text in texts))
+    heads = [row["content"] for row in transcripts.events(store.read, "s1", after=0, limit=9)]
+    assert [(len(head.text), head.size, head.is_cut) for head in heads] == [
+        *((4000, 4000, False), (4000, 4001, True), (4000, 10_000, True), (3, 3, False)),
     ]
-    assert [head.size for head in heads] == [4000, 4001, 10_000, 3]
     assert [row["position"] for row in transcripts.events(store.read, "s1", after=1, limit=2)] == [2, 3]
 
     def piece(position, offset, limit):
@@ -152,13 +126,9 @@ def test_heads_and_pieces_of_texts_say_whether_they_go_on(store):
 
 
 def test_evidence_is_read_of_as_many_sessions_as_have_so_many_characters(store):
-    writer = store.writer()
     for session_id, texts in (("a", ["xx", "yyy"]), ("b", ["z" * 5]), ("c", [LONG]), ("d", [])):
-        recorder = session(writer, session_id)
-        for text in texts:
-            recorder.record(Message(role="user", content=text))
-        recorder.record(ToolCall(name="t", result="r" * 5))
-    writer.close()
+        said = [Message(role="user", content=text) for text in texts]
+        record(store, session_id, *said, ToolCall(name="t", result="r" * 5))
 
     def first(ids, most):
         return list(store.read.evidence_of_first(ids, most))
