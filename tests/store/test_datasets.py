@@ -45,61 +45,6 @@ def ids(store, version=0):
     return [each["id"] for each in store.datasets.all_examples("ds-1", version)]
 
 
-def test_examples_are_added_replaced_and_removed_in_the_draft(store):
-    assert create(store)["examples"] == 2
-    create(store, "other")
-
-    changed = store.datasets.add("ds-1", {"c": {"n": 3}, "d": {"n": 4}}, token(), LATER)
-    assert (changed["examples"], changed["draftModified"], changed["updatedAt"]) == (4, 1, timestamp(LATER))
-    assert [each["position"] for each in store.datasets.examples("ds-1")] == [1, 2, 3, 4]
-    store.datasets.replace("ds-1", {"a": {"n": 1}, "c": {"text": LONG}}, token(), LATER)
-    assert [each["content"] for each in store.datasets.examples("ds-1", after=0, limit=3)] == [
-        *({"n": 1}, {"text": f"b {LONG}"}, {"text": LONG}),
-    ]
-    assert store.datasets.remove("ds-1", ["a", "d"], token(), LATER)["examples"] == 2
-    assert ids(store) == ["b", "c"]
-    assert [each["id"] for each in store.datasets.examples("ds-1", after=2)] == ["c"]
-    # After all others, also where some were removed.
-    store.datasets.add("ds-1", {"e": {}}, token(), LATER)
-    assert ids(store) == ["b", "c", "e"]
-    assert store.datasets.dataset("other-1")["examples"] == 2
-
-
-def test_examples_of_an_empty_draft_begin_with_position_1(store):
-    create(store, examples=())
-    assert store.datasets.dataset("ds")["examples"] == 0
-    store.datasets.add("ds-1", {"a": {}}, token(), LATER)
-    assert [each["position"] for each in store.datasets.examples("ds-1")] == [1]
-
-
-@pytest.mark.parametrize("change", ["replace", "remove"])
-def test_a_change_with_an_unknown_example_changes_nothing(store, change):
-    create(store)
-    examples = {"a": {"n": 1}, "none": {"n": 2}}
-    with pytest.raises(NotFound, match="the draft of ds-1 has no example none"):
-        getattr(store.datasets, change)("ds-1", examples, token(), LATER)
-    assert [each["content"]["text"][:1] for each in store.datasets.examples("ds-1")] == ["a", "b"]
-    assert store.datasets.dataset("ds-1")["updatedAt"] == timestamp(NOW)
-
-
-def test_versions_stay_as_they_were_published(store):
-    create(store)
-    first = store.datasets.publish("ds-1", token(), LATER)
-    assert (first["version"], first["createdAt"]) == (1, timestamp(LATER))
-    assert store.datasets.dataset("ds-1")["draftModified"] == 0
-    store.datasets.remove("ds-1", ["a"], token(), LATER)
-    assert store.datasets.publish("ds-1", token(), LATER)["version"] == 2
-    assert (ids(store, 1), ids(store, 2), ids(store)) == (["a", "b"], ["b"], ["b"])
-    versions = store.datasets.versions
-    assert [row["version"] for row in versions("ds-1", before=None, limit=9)] == [2, 1]
-    assert [row["version"] for row in versions("ds-1", before=2, limit=9)] == [1]
-    assert [row["version"] for row in versions("ds-1", before=None, limit=1)] == [2]
-    with pytest.raises(NotFound, match="the dataset ds-1 has no version 3"):
-        store.datasets.version("ds-1", 3)
-    with pytest.raises(NotFound, match=f"has no version {10**30}"):
-        store.datasets.version("ds-1", 10**30)
-
-
 def test_the_number_of_a_deleted_version_is_not_used_again(store):
     create(store)
     for _ in range(2):
@@ -133,22 +78,6 @@ def test_a_draft_that_changes_while_it_is_published_is_a_contradiction(store, mo
     with pytest.raises(Contradiction, match="the dataset ds-1 was changed by another request"):
         store.datasets.publish("ds-1", token(), LATER)
     assert store.datasets.versions("ds-1", before=None, limit=9) == []
-
-
-def test_datasets_are_listed_by_id_and_described_anew(store):
-    for name in ("c", "a", "b"):
-        create(store, name)
-    listed = store.datasets.datasets
-    assert [row["id"] for row in listed()] == ["a-1", "b-1", "c-1"]
-    assert [row["id"] for row in listed(after="a-1", limit=1)] == ["b-1"]
-    assert store.datasets.count() == 3
-    values = {"description": "new", "updatedAt": timestamp(LATER)}
-    assert store.datasets.update("a-1", values, token())["description"] == "new"
-    assert store.datasets.dataset("b")["description"] == ""
-    with pytest.raises(NotFound, match="there is no dataset x"):
-        store.datasets.dataset("x")
-    with pytest.raises(NotFound, match="there is no x"):
-        store.datasets.update("x", values, token())
 
 
 def test_a_deleted_dataset_leaves_no_examples_versions_tokens_and_keys(store):
@@ -187,25 +116,6 @@ def advice(store, number=1, client_token="", **more):
     row = {"id": f"r-{number}", "name": "r", "type": "T", "createdAt": at, "updatedAt": at}
     request = {"text": f"request-secret {LONG}"}
     return store.recommendations.create(row | more, request, token(client_token, number=number))
-
-
-def test_recommendations_are_pending_and_listed_newest_first(store):
-    made = [advice(store, number) for number in (1, 2, 3)]
-    assert {row["status"] for row in made} == {"PENDING"}
-    assert LONG.strip() in made[0]["requestJson"]
-    listed = store.recommendations.list
-    assert [row["id"] for row in listed()] == ["r-3", "r-2", "r-1"]
-    assert [row["id"] for row in listed(limit=1)] == ["r-3"]
-    assert [row["id"] for row in listed(after=(made[2]["createdAt"], "r-3"))] == ["r-2", "r-1"]
-    store.recommendations.finish("r-2", "COMPLETED", {"text": LONG}, LATER)
-    assert [row["id"] for row in listed(status="PENDING")] == ["r-3", "r-1"]
-    assert store.recommendations.count_active() == 2
-    assert store.recommendations.get("r-2")["resultJson"] == f'{{"text": "{LONG}"}}'
-    assert store.recommendations.get("r-2")["updatedAt"] == timestamp(LATER)
-    with pytest.raises(NotFound, match="there is no recommendation none"):
-        store.recommendations.get("none")
-    store.recommendations.finish("none", "FAILED", {}, LATER)
-    assert store.recommendations.count_active() == 2
 
 
 def test_a_recommendation_is_claimed_by_one_live_process(store):

@@ -43,61 +43,6 @@ def config(store, name="watch", *, enabled=True, evaluators=("mine-0123456789",)
     return store.definitions.create_config(row | times, document, once(name=name))
 
 
-def test_long_instructions_are_kept_whole_and_survive_the_deletion_of_batches(store):
-    kept = evaluator(store)
-    store.delete_batch("another")
-
-    found = store.definitions.document("mine")
-
-    assert found == store.definitions.document(kept["id"])
-    assert found["evaluatorConfig"] == JUDGE
-    assert store.definitions.document("nobody") is None
-
-
-def test_the_same_request_is_done_once_and_another_with_its_token_is_refused(store):
-    first = evaluator(store, token="t")
-
-    assert evaluator(store, token="t")["id"] == first["id"]
-    with pytest.raises(Contradiction):
-        evaluator(store, token="t", level="SESSION")
-    with pytest.raises(Contradiction, match="taken"):
-        evaluator(store)
-    store.definitions.delete_evaluator(first["id"])
-    assert evaluator(store, token="t")["id"] == first["id"]
-
-
-def test_an_evaluator_is_changed_and_deleted_while_nobody_uses_it(store):
-    kept = evaluator(store)
-    other = evaluator(store, "other")
-    values = {"description": "new", "updatedAt": "2026-11-16T12:00:00.000Z"}
-
-    changed = store.definitions.update_evaluator(kept["id"], values, None, once())
-    assert (changed["description"], changed["updatedAt"]) == ("new", values["updatedAt"])
-    assert store.definitions.document("mine")["evaluatorConfig"] == JUDGE
-    store.definitions.update_evaluator(kept["id"], values, {"short": 1}, once())
-    assert store.definitions.document("mine")["evaluatorConfig"] == {"short": 1}
-    assert store.definitions.document("other")["evaluatorConfig"] == JUDGE
-    config(store, "off", enabled=False)
-    assert store.definitions.evaluator(kept["id"])["locked"] is False
-    config(store)
-    assert store.definitions.evaluator(kept["id"])["locked"] is True
-    assert [row["locked"] for row in store.definitions.evaluators()] == [True, False]
-    for change in (
-        lambda: store.definitions.update_evaluator(kept["id"], values, None, once()),
-        lambda: store.definitions.delete_evaluator(kept["id"]),
-    ):
-        with pytest.raises(Contradiction, match="in use by the enabled online configuration watch-012"):
-            change()
-    with pytest.raises(NotFound, match="there is no none"):
-        store.definitions.update_evaluator("none", values, None, once())
-    with pytest.raises(NotFound, match="there is no evaluator none"):
-        store.definitions.evaluator("none")
-    assert [row["id"] for row in store.definitions.all_evaluators()] == [kept["id"], other["id"]]
-    assert [row["id"] for row in store.definitions.evaluators(after=kept["id"])] == [other["id"]]
-    assert [row["id"] for row in store.definitions.evaluators(limit=1)] == [kept["id"]]
-    assert store.definitions.count("evaluator_definitions") == 2
-
-
 def test_the_configuration_of_an_evaluator_is_encrypted_with_its_own_key(tmp_path):
     arns = ["arn:aws:kms:us-east-1:1:key/1", "arn:aws:kms:us-east-1:1:key/2"]
     keys = Keys(named={arn: LocalKey(secret=arn[-32:].rjust(32).encode(), name=arn) for arn in arns})
@@ -211,22 +156,6 @@ def test_sessions_that_are_over_are_found_once_and_a_share_of_them_is_due(store)
     assert counts["not_sampled"] == 22
     assert again == [run_id], "nobody carries it out yet"
     assert store.definitions.config(made["id"])["runId"] == run_id
-
-
-def test_a_resource_has_at_most_fifty_tags_and_each_is_changed_or_removed_alone(store):
-    tags = {f"k{number:02}": "v" for number in range(50)}
-    for arn in ("arn", "other"):
-        store.definitions.tag(arn, tags)
-    store.definitions.tag("arn", {"k07": "changed"})
-
-    with pytest.raises(Contradiction, match="a resource has at most 50 tags"):
-        store.definitions.tag("arn", {"k00": "changed", "more": "v"})
-
-    assert list(store.definitions.tags("arn").items()) == list((tags | {"k07": "changed"}).items())
-    store.definitions.untag("arn", [*list(tags)[2:], "none"])
-    assert store.definitions.tags("arn") == {"k00": "v", "k01": "v"}
-    store.definitions.untag("arn")
-    assert (store.definitions.tags("arn"), store.definitions.tags("other")) == ({}, tags)
 
 
 def test_log_streams_keep_long_and_strange_lines_in_the_order_of_their_times(store):

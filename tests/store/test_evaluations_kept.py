@@ -1,33 +1,121 @@
-"""Evaluations: repeated requests, prefixes of ids, changes, keys of their own."""
+"""Evaluations and what they found: named, changed, encrypted, listed, searched and sorted."""
 
 import json
-import shutil
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from stocked import NOW
+from stocked import LONG, NOW
 
-from databases import query
-from proctor.errors import Contradiction, NotFound
-from proctor.store import Store, evaluations, timestamp
+from proctor.errors import NotFound
+from proctor.item import Item
+from proctor.score import Score
+from proctor.store import Recorder, Store, evaluations, scores, timestamp
 from proctor.store.evaluations import EvaluationRecord
 from proctor.store.keys import Keys, LocalKey
+from proctor.store.scores import JudgedFilter
+
+SESSIONS = {
+    "fine of shop": {"tidy": 0.9, "Refuses": 0.1},
+    "poor of shop": {"tidy": 0.2, "Refuses": 0.0},
+    "100%_odd of shop": {"tidy": 0.8, "Refuses": 1.0},
+    "open of shop": {},
+}
+
+
+@pytest.fixture
+def job(store):
+    """A job with two evaluators over four sessions, one of which nobody has judged yet; its id."""
+    new = EvaluationRecord(id="nightly-a1", arn="arn", name="nightly", request={}, request_digest="d")
+    batch = {"runId": new.id, "createdAt": timestamp(NOW), "job": "evaluation", "status": "running"}
+    store.evaluations.create(new, batch, NOW)
+    items = [_item(words, name) for words in SESSIONS for name in ("tidy", "Refuses")]
+    store.extend_batch(new.id, {}, add=items, settle=(), drop=())
+    writer = store.writer()
+    for number, item in enumerate(items):
+        about, name = item.settings["session"], item.settings["evaluator"]
+        value = SESSIONS[item.prompt].get(name)
+        if value is None:
+            continue
+        row = {"runId": new.id, "itemId": item.id, "job": "evaluation", "startedAt": timestamp(NOW)}
+        recorder = Recorder(writer, f"j{number}", row, lambda: NOW)
+        recorder.score(Score(evaluator=name, value=value, judged_session=about, explanation="so it is"))
+        recorder.score(Score(evaluator=name, error="no answer", target="t2", judged_session=about))
+        recorder.end("success", "completed", "", work_seconds=1, waiting_seconds=0)
+        writer.change("batch_items", (new.id, item.id), {"status": "success", "sessionId": f"j{number}"})
+    writer.close()
+    return new.id
+
+
+def _item(words, name):
+    details = {"evaluator": name, "evaluatorDigest": "d", "level": "session"}
+    settings = {"session": words.partition(" ")[0], "evaluator": name}
+    return Item(runner="evaluation", prompt=words, details=details, settings=settings)
+
+
+def listed(store, job, order="lowest", *, descending=False, **wanted):
+    rows, total = scores.sessions_page(
+        store.read, job, JudgedFilter(**wanted), order=order, descending=descending, limit=10, offset=0
+    )
+    return [row["sessionId"] for row in rows], total
+
+
+def test_the_lowest_scores_come_first_and_what_is_not_judged_last(store, job):
+    assert listed(store, job) == (["poor", "fine", "100%_odd", "open"], 4)
+    assert listed(store, job, "mean", descending=True)[0][-1] == "open"
+
+
+def test_where_a_high_value_is_bad_it_counts_as_low(store, job):
+    assert listed(store, job, reversed_=("Refuses",))[0] == ["100%_odd", "poor", "fine", "open"]
+    assert listed(store, job, evaluator="Refuses", reversed_=("Refuses",))[0][0] == "100%_odd"
+
+
+def test_search_takes_signs_of_the_database_for_what_they_are(store, job):
+    assert listed(store, job, search="100%_ODD") == (["100%_odd"], 1)
+    assert listed(store, job, search="%") == (["100%_odd"], 1)
+    assert listed(store, job, search="nobody") == ([], 0)
+
+
+def test_a_session_is_told_with_each_evaluator_and_the_reasons(store, job):
+    rows = scores.scores_by_session(store.read, job, ["poor of shop", "open of shop"])
+    assert {(row["evaluator"], row["mean"], row["failed"]) for row in rows} == {
+        ("tidy", 0.2, 1),
+        ("Refuses", 0.0, 1),
+    }
+    verdicts = scores.verdicts_of(store.read, job, "poor")
+    assert [row["explanation"] for row in verdicts if row["evaluator"] == "tidy"] == ["so it is", ""]
+    assert scores.scores_by_session(store.read, job, []) == []
+
+
+def test_jobs_are_found_by_a_part_of_their_id_until_they_are_deleted(store, job):
+    assert evaluations.jobs_page(store.read, "IGHT", limit=5, offset=0) == ([job], 1)
+    assert evaluations.jobs_page(store.read, "_", limit=5, offset=0) == ([], 0)
+    store.evaluations.delete(job, NOW)
+    assert evaluations.jobs_page(store.read, "", limit=5, offset=0) == ([], 0)
+
+
+def test_sessions_of_a_job_are_counted_by_how_far_they_are(store, job):
+    assert scores.session_counts(store.read, job) == {"completed": 3, "in_progress": 1, "failed": 0}
+    assert scores.failed_sessions(store.read, job) == (1, 4)
+    (row, *_) = store.read.items(job, limit=1)
+    writer = store.writer()
+    writer.change("batch_items", (job, row["id"]), {"status": "fail"})
+    writer.close()
+    assert scores.session_counts(store.read, job) == {"completed": 2, "in_progress": 1, "failed": 1}
+    assert scores.failed_sessions(store.read, job) == (2, 4)
+    assert scores.failed_sessions(store.read, "nothing") == (0, 0)
+
+
+def test_a_run_that_is_no_evaluation_has_the_header_of_an_empty_one(store, job):
+    empty = {"sessionsIgnored": 0, "requestJson": "{}", "definitionsJson": "{}"}
+    assert scores.result_header(store.read, "nothing") == empty
+    assert scores.result_header(store.read, job).keys() == empty.keys()
+
 
 ARN = "arn:aws:kms:us-east-1:1:key/own"
+
+
 KEYS = Keys(named={ARN: LocalKey(secret=bytes(range(32)), name=ARN)})
-LONG = "long text " * 1000
-
-
-@pytest.fixture
-def file(tmp_path, empty_store_file):
-    return shutil.copy(empty_store_file, tmp_path / "a.db")
-
-
-@pytest.fixture
-def store(file):
-    with Store(str(file), KEYS) as opened:
-        yield opened
 
 
 def create(store, new_id="job-1", second=0, status="running", **more):
@@ -36,30 +124,6 @@ def create(store, new_id="job-1", second=0, status="running", **more):
     batch = {"runId": new_id, "createdAt": timestamp(at), "job": "evaluation", "status": status}
     new = EvaluationRecord(**values | {"output_group": "g", "output_stream": new_id} | more)
     return store.evaluations.create(new, batch, at)
-
-
-def test_a_client_token_is_used_once(store):
-    row, is_new = create(store, client_token="t")
-    assert (row["id"], row["createdAt"], is_new) == ("job-1", timestamp(NOW), True)
-    assert (row["sessionsFound"], row["sessionsIgnored"], row["failure"], row["deletedAt"]) == (
-        0,
-        0,
-        "",
-        None,
-    )
-    row, is_new = create(store, "job-2", client_token="t")
-    assert (row["id"], is_new) == ("job-1", False)
-    with pytest.raises(Contradiction, match="already used for job-1, with other parameters"):
-        create(store, "job-2", client_token="t", request_digest="other")
-    assert create(store, "job-2")[1] and create(store, "job-3")[1], "no token is no repetition"
-    assert evaluations.is_token_used(store.read, "t")
-    assert not evaluations.is_token_used(store.read, "")
-    assert not evaluations.is_token_used(store.read, "other")
-    store.evaluations.delete("job-1", NOW)
-    assert not evaluations.is_token_used(store.read, "t")
-    assert query(store, 'SELECT "runId" FROM "batches" ORDER BY 1') == [
-        {"runId": f"job-{number}"} for number in (1, 2, 3)
-    ]
 
 
 def test_an_evaluation_is_named_by_its_id_arn_or_an_unambiguous_beginning(store):
@@ -79,24 +143,6 @@ def test_an_evaluation_is_named_by_its_id_arn_or_an_unambiguous_beginning(store)
     with pytest.raises(NotFound):
         row("other")
     assert row("other", with_deleted=True)["deletedAt"] == timestamp(NOW)
-
-
-def test_an_empty_name_is_no_evaluation_even_if_there_is_only_one(store):
-    create(store)
-    with pytest.raises(NotFound, match="there is no evaluation"):
-        store.evaluations.row("")
-
-
-def test_evaluations_are_paged_newest_first(store):
-    for number, second in ((1, 0), (2, 1), (3, 1), (4, 2)):
-        create(store, f"job-{number}", second)
-    page = store.evaluations.page
-    assert [row["id"] for row in page()] == ["job-4", "job-3", "job-2", "job-1"]
-    assert [row["id"] for row in page(limit=2)] == ["job-4", "job-3"]
-    second = timestamp(NOW + timedelta(seconds=1))
-    assert [row["id"] for row in page(after=(second, "job-3"))] == ["job-2", "job-1"]
-    assert evaluations.jobs_page(store.read, "JOB-", limit=2, offset=1) == (["job-3", "job-2"], 4)
-    assert [row["id"] for row in store.evaluations.of_stream("g", "job-2")] == ["job-2"]
 
 
 def test_evaluations_of_a_run_are_those_that_name_it(store):
@@ -131,7 +177,15 @@ def test_a_changed_request_is_discovered_again(store):
     assert store.evaluations.metadata("job-1") == [{"n": 1}]
 
 
-def test_metadata_and_copied_definitions_are_encrypted_with_the_key_of_the_evaluation(file, store):
+def test_metadata_and_copied_definitions_are_encrypted_with_the_key_of_the_evaluation(tmp_path):
+    file = tmp_path / "a.db"
+    with Store(str(file), KEYS) as store:
+        check_encryption(store)
+    content = file.read_bytes()
+    assert b"under-the-stairs" not in content and b"in-the-cellar" not in content
+
+
+def check_encryption(store):
     metadata = [{"secret": "under-the-stairs"}]
     create(store, kms_key_arn=ARN, metadata=metadata, definitions={"e": {"text": "in-the-cellar"}})
     create(store, "job-2", metadata=[{"secret": LONG}], kms_key_arn=ARN)
@@ -140,17 +194,3 @@ def test_metadata_and_copied_definitions_are_encrypted_with_the_key_of_the_evalu
     assert "in-the-cellar" in store.evaluations.row("job-1")["definitionsJson"]
     assert {row["scope"] for row in store.data_keys.rows} == {"job-1", "job-2"}
     store.purge()
-    content = file.read_bytes()
-    assert b"under-the-stairs" not in content
-    assert b"in-the-cellar" not in content
-
-
-def test_unfinished_evaluations_are_those_whose_batch_runs(store):
-    for number, (second, status) in enumerate(((3, "running"), (1, "running"), (2, "completed"))):
-        create(store, f"job-{number}", second, status)
-    rows = evaluations.unfinished_evaluations(store.read)
-    assert [row["id"] for row in rows] == ["job-1", "job-0"]
-    assert evaluations.count_evaluations(store.read) == 3
-    store.evaluations.delete("job-1", NOW)
-    assert [row["id"] for row in evaluations.unfinished_evaluations(store.read)] == ["job-0"]
-    assert evaluations.count_evaluations(store.read) == 2
