@@ -2,8 +2,10 @@
 
 import json
 import signal
+import sqlite3
 import subprocess
 import urllib.request
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -288,6 +290,19 @@ def test_branches_stay_or_go_with_what_is_cleaned_up(worked: tuple[Command, dict
     assert desk("delete", "two", "--yes", "--keep-branches").stderr.startswith("two deleted; 0 session")
     assert len(git(desk, "branch", "--list", "batch/*").splitlines()) == 1
     assert list(trees.iterdir()) == []
+
+
+def test_a_quick_check_of_the_store_reads_no_texts(desk: Command) -> None:
+    prompt = "Please. " * 10_000
+    (desk.folder / "long.yaml").write_text(f"matrix: [{{prompt: {prompt}, model: scripted/echo}}]\n")
+    assert desk("batch", "long.yaml").returncode == 0
+    with closing(sqlite3.connect(desk.folder / "proctor-home" / "proctor.db")) as database:
+        assert database.execute("UPDATE blobs SET data = x'00'").rowcount == 1
+        database.commit()
+
+    checked = desk("store", "check")
+    assert (checked.returncode, "long texts that are damaged" in checked.stdout) == (1, True)
+    assert desk("store", "check", "--quick").returncode == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
