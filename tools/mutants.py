@@ -68,9 +68,9 @@ def make_copy(folder: Path) -> Path:
     (site_packages,) = environment.glob("lib/python*/site-packages")
     # Not PYTHONPATH: tests start processes with an environment of their own.
     original, tools = sysconfig.get_paths()["purelib"], str(Path(__file__).parent)
-    recorder = "import os; RECORDINGS in os.environ and __import__('mutation_recorder')"
+    recorder = "import os; os.path.isdir(RECORDINGS) and __import__('mutation_recorder')"
     lines = [str(tree / "src"), f"import site; site.addsitedir({original!r})", tools]
-    lines.append(recorder.replace("RECORDINGS", repr(RECORDINGS)))
+    lines.append(recorder.replace("RECORDINGS", repr(str(folder / "recordings"))))
     (site_packages / "mutants.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")
     python, shebang = environment / "bin" / "python", f"#!{sys.executable}\n".encode()
     for script in Path(sys.executable).parent.iterdir():

@@ -6,11 +6,12 @@ runs. Sandboxed processes cannot write their recording, nor can those that are k
 
 import atexit
 import os
+import sys
 from pathlib import Path
 
 import coverage
 
-FOLDER = os.environ["MUTANT_RECORDINGS"]
+FOLDER = str(Path(sys.prefix).parent / "recordings")
 SOURCE = Path(FOLDER).parent / "tree/src/proctor"
 _exit = os._exit
 _recording: coverage.Coverage | None = None
