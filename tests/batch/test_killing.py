@@ -170,7 +170,8 @@ def test_an_abort_from_another_shell_ends_the_batch_within_seconds(proctor):
     with proctor.open_store() as store:
         wait_for(lambda: len(rows(store, 'SELECT 1 FROM "sessions"')) == 3, process)
         began = time.monotonic()
-        assert proctor("abort-run", "killed").returncode == 0
+        told = proctor("abort-run", "killed")
+        assert (told.returncode, told.stderr) == (0, "killed aborted\n")
         process.communicate(timeout=TIME_LIMIT_SECONDS)
 
         assert time.monotonic() - began < TIME_LIMIT_SECONDS

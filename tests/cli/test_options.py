@@ -238,6 +238,8 @@ def git(desk: Command, *words: str) -> str:
 def test_sessions_are_shown_squashed_rebased_and_merged(worked: tuple[Command, dict[str, str]]) -> None:
     desk, sessions = worked
     fix = sessions["Fix it"]
+    assert desk.json("show", fix) == desk.json("sessions", "show", fix)
+    assert desk("show", fix, "--full").stdout == desk("sessions", "show", fix, "--full").stdout
     assert desk("sessions", "diff", fix, "--name-only").stdout == "b.txt\nc.txt\n"
     assert "2 files changed, 2 insertions(+)" in desk("sessions", "diff", fix, "--stat").stdout
 
