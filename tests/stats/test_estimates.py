@@ -161,7 +161,22 @@ def test_in_a_series_nan_is_missing_and_elsewhere_it_is_refused():
 # Degenerate data gives words.
 
 
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [({"lo": 0.0}, (0.0, None)), ({"hi": 4.0}, (None, 4.0)), ({"lo": -9.0, "hi": None}, (None, None))],
+)
+def test_an_interval_without_a_whole_scale_ends_where_values_end_on_one_side(ends, expected):
+    values = [0.0, 0.0, 0.5, 4.0, 5.5]
+    free, cut = mean(values), mean(values, **ends)
+    assert free.low < 0 and free.high > 4
+    assert (cut.low, cut.high) == (
+        free.low if expected[0] is None else expected[0],
+        free.high if expected[1] is None else expected[1],
+    )
+
+
 def test_huge_values_give_words():
+    assert mean([0.0, 1.0, 1e150]).value is not None
     for estimate in (mean, typical, bill):
         result = estimate([1e300, 2e300, 1e299, 5e300, 1e301, 3e300])
         assert result.value is None

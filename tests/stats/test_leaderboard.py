@@ -179,7 +179,7 @@ def test_a_benchmark_is_read_from_the_store(tmp_path: Path) -> None:
         with closing(store.database.connect()) as connection:
             connection.run(score, (second, f"{CHECK}make test"))
         runs = runs_of(store.read, "bench")
-        whole = compare(store.read, "bench", NOW)
+        whole = compare(store.read, "bench", NOW + timedelta(hours=1))
         now = standing(store.read, "bench", datetime(2027, 1, 1, tzinfo=UTC))
     assert [(one.model, one.task, one.number, one.status) for one in runs] == [
         ("a", "t", 1, "success"),

@@ -263,10 +263,11 @@ def test_the_leader_is_known_when_the_last_rival_is_separated(store):
         is_passed = number // 3 % 5 < share[item.model]
         monitor.finished(ended(item, "success" if is_passed else "fail"))
         alone.add(item.model, number // 3, [float(is_passed)])
-        if number in (14, 47, 119):
+        if number in (14, 26, 29, 47, 119):
             needs = {rival: alone.tasks_to_separate("a", rival) for rival in "bc"}
             seen[number // 3 + 1] = (needs, monitor.standing().rivals, monitor.standing().needs)
     assert seen[5] == ({"b": None, "c": None}, ("b", "c"), None), "too few tasks for a projection"
+    assert seen[9] == seen[5] and None not in seen[10][0].values()
     needs, rivals, needed = seen[16]
     assert (rivals, needed) == (("b", "c"), max(needs.values())) and 0 < needs["b"] < needs["c"]
     needs, rivals, needed = seen[40]

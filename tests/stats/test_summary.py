@@ -1,5 +1,6 @@
 """What a report says about a batch, counted by hand."""
 
+from dataclasses import asdict
 from datetime import timedelta
 
 import pytest
@@ -275,3 +276,16 @@ def test_the_slowest_calls_come_first_with_their_arguments():
         ("a", "s2:1", False),
     ]
     assert slow[0] == SlowCall(tool="d", duration_ms=9.0, success=True, session_id="s3", arguments="s3:0")
+
+
+def test_a_run_that_has_not_begun_has_items_and_no_figures(tmp_path):
+    with new_store(tmp_path) as store:
+        found = summarise(store.read, Scope(run_id="compare"), LATER)
+
+    assert found.counts["queued"] == 36
+    assert (found.figures.overall.success.value, found.cost.known_usd, found.durations.median) == (
+        None,
+        None,
+        None,
+    )
+    assert set(asdict(found.steps).values()) == set(asdict(found.attempts).values()) == {0}
