@@ -266,3 +266,5 @@ def test_damage_and_errors_of_sqlite_are_told_apart(tmp_path, code, text):
         raise error
     with pytest.raises(StoreError, match=r"^store error: broken$"), store_errors():
         raise error
+    with pytest.raises(KeyError), store_errors():
+        raise KeyError("a fault of ours")

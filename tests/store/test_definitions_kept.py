@@ -1,18 +1,14 @@
-"""What callers keep in the store: evaluators, configurations, tags, requests that come again, log streams."""
+"""What callers keep in the store beside runs: evaluators under keys of their own, configurations, log streams."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from databases import query
-from proctor.batch.ingest import build_sessions, keep_arrivals
 from proctor.errors import Contradiction, KeyMissing, NotFound
-from proctor.jobs.evaluation.online import OnlineEvaluationState, OnlineWatch
 from proctor.store import Store
 from proctor.store.definitions import Token
 from proctor.store.intake import LogEvent
 from proctor.store.keys import Keys, LocalKey
-from proctor.telemetry import normalised
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 STAMP = "2026-11-15T12:00:00.000Z"
@@ -21,12 +17,6 @@ JUDGE = {"llmAsAJudge": {"instructions": "x" * 10_000}}
 
 def once(token="", **asked):
     return Token(operation="Create", token=token, request=asked)
-
-
-def evaluator(store, name="mine", token="", **asked):
-    row = {"id": f"{name}-0123456789", "name": name, "level": "TRACE", "kind": "llmAsAJudge"}
-    times = {"createdAt": STAMP, "updatedAt": STAMP}
-    return store.definitions.create_evaluator(row | times, JUDGE, once(token, name=name, **asked))
 
 
 def config(store, name="watch", *, enabled=True, evaluators=("mine-0123456789",), percentage=100):
@@ -102,60 +92,6 @@ def test_a_configuration_is_changed_and_deleted_with_what_was_decided(store):
     with pytest.raises(NotFound):
         store.definitions.update_config(watch, values, {}, once())
     assert store.definitions.watch_config(watch, "me", NOW) is False
-
-
-def arrive(store, session, at):
-    document = {
-        "traceId": session.encode().hex().ljust(32, "0"),
-        "spanId": "b" * 16,
-        "name": "invoke_agent",
-        "scope": {"name": "opentelemetry.instrumentation.calc"},
-        "resource": {"attributes": {"service.name": "calc"}},
-        "startTimeUnixNano": 10**18,
-        "endTimeUnixNano": 10**18 + 1,
-        "attributes": {
-            "session.id": session,
-            "gen_ai.operation.name": "invoke_agent",
-            "gen_ai.input.messages": [{"role": "user", "parts": [{"type": "text", "content": "hello"}]}],
-        },
-    }
-    keep_arrivals(store, [normalised(document)], at, log_group="/runtimes/calc")
-    build_sessions(store, at)
-
-
-def test_of_several_servers_one_looks_for_sessions_until_it_is_gone(store):
-    evaluator(store)
-    config(store)
-    watching = OnlineEvaluationState(judging={}, version="0", region="r", account="1" * 12, quiet_seconds=0)
-    arrive(store, "s-1", NOW)
-    at = NOW + timedelta(seconds=1)
-    first = OnlineWatch(store, watching, owner="elsewhere:1:1:a")
-    second = OnlineWatch(store, watching, owner="elsewhere:2:2:b")
-
-    (run_id,) = first.look(at)
-
-    assert list(second.look(at)) == []
-    assert list(second.look(at + timedelta(minutes=1))) == [run_id]
-    assert list(first.look(at + timedelta(minutes=1))) == []
-
-
-def test_sessions_that_are_over_are_found_once_and_a_share_of_them_is_due(store):
-    evaluator(store)
-    made = config(store, percentage=50)
-    watching = OnlineEvaluationState(judging={}, version="0", region="r", account="1" * 12, quiet_seconds=60)
-    for number in range(40):
-        arrive(store, f"s-{number}", NOW + timedelta(seconds=1))
-    arrive(store, "late", NOW + timedelta(seconds=90))
-
-    (run_id,) = OnlineWatch(store, watching).look(NOW + timedelta(seconds=100))
-    again = list(OnlineWatch(store, watching).look(NOW + timedelta(seconds=100)))
-
-    rows = query(store, 'SELECT "decision" FROM "online_sessions"')
-    counts = {name: sum(row["decision"] == name for row in rows) for name in ("not_sampled", f"job {run_id}")}
-    assert sum(counts.values()) == 40
-    assert counts["not_sampled"] == 22
-    assert again == [run_id], "nobody carries it out yet"
-    assert store.definitions.config(made["id"])["runId"] == run_id
 
 
 def test_log_streams_keep_long_and_strange_lines_in_the_order_of_their_times(store):

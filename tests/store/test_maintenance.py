@@ -172,10 +172,12 @@ def test_a_store_is_copied_to_the_other_database_and_back(server, tmp_path, keys
         fill(store)
     middle = new_database(server)
 
-    copied = copy_store(first, middle)
+    progress = list[tuple[int, int]]()
+    copied = copy_store(first, middle, on_progress=lambda done, total: progress.append((done, total)))
     copy_store(middle, second)
 
     assert copied.rows["batch_items"] == 3
+    assert progress == [(number, len(COLUMNS)) for number in range(1, len(COLUMNS) + 1)]
     assert content(first, keys) == content(middle, keys) == content(second, keys)
     for url in (middle, second):
         assert check_store(url, keys, NOW).is_well
@@ -210,10 +212,8 @@ def test_readable_rows_of_a_damaged_file_are_saved(tmp_path):
     assert 0 < copied.rows["scores"] < 180
 
 
-def test_the_commands_check_back_up_and_restore(tmp_path, proctor: Command):
-    store = str(tmp_path / "proctor.db")
-    with Store(store) as opened:
-        fill(opened)
+def test_the_commands_check_back_up_and_restore(tmp_path, filled, proctor: Command):
+    store = filled
     at = ("--store", store)
 
     checked = proctor("store", "check", "--json", *at)
@@ -293,13 +293,11 @@ def test_a_store_is_not_restored_from_itself_or_from_another_database(tmp_path, 
     assert not (tmp_path / "new.db").exists()
 
 
-def test_a_backup_replaces_another_only_when_told(tmp_path):
-    url, copy = str(tmp_path / "proctor.db"), tmp_path / "copy.db"
-    with Store(url) as store:
-        fill(store)
-        copy.write_text("old")
-        (tmp_path / ".copy.db.new").write_text("left behind")
-        assert back_up(url, copy, force=True).rows["batch_items"] == 3
+def test_a_backup_replaces_another_only_when_told(tmp_path, filled):
+    copy = tmp_path / "copy.db"
+    copy.write_text("old")
+    (tmp_path / ".copy.db.new").write_text("left behind")
+    assert back_up(filled, copy, force=True).rows["batch_items"] == 3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy.db", "proctor.db"]
 
 

@@ -12,7 +12,7 @@ from stocked import NOW, add_batch, owned, session
 from databases import new_store, query
 from proctor.errors import OwnershipLost
 from proctor.session import ModelCall
-from proctor.store import MoneyLimits, RetrySelection, Store, batches, ledger
+from proctor.store import MoneyLimits, Store, batches, ledger
 from proctor.store.database import open_database
 from proctor.store.writer import this_process
 from proctor.testing import eventually
@@ -143,23 +143,6 @@ def test_several_processes_that_spend_for_one_batch_never_pass_its_budget(url):
         process.communicate(timeout=TIME_LIMIT_SECONDS)
 
 
-def test_money_spent_before_there_was_a_shared_budget_counts(store):
-    add_batch(store, count=1)
-    writer = store.writer()
-    writer.append("ledger", ("s", 1, "run", "i", "2026-11-15T10:00:00.000Z", "settle", 0.0, 0.4, ""))
-    writer.close()
-    limits = MoneyLimits(run_usd=1.0)
-
-    def draw(wanted):
-        got = store.draw_money(
-            "run", this_process(), wanted_usd=wanted, least_usd=wanted, limits=limits, now=NOW
-        )
-        return got.usd, got.short_of
-
-    assert draw(0.7) == (0.0, "budget")
-    assert draw(0.6)[0] == pytest.approx(0.6)
-
-
 class Interrupted:
     """A connection on which something happens elsewhere right after the sum of all draws was read."""
 
@@ -196,20 +179,6 @@ def test_money_that_is_returned_while_another_process_asks_is_not_missed(server)
         connection.close()
         assert drawn.usd >= 0.2
         assert total(store) == pytest.approx(drawn.usd)
-
-
-def test_who_lost_its_batch_draws_nothing_more(store):
-    holder = "gone:1:1:x"
-    add_batch(store, count=1, owner=holder)
-    limits = MoneyLimits(store_usd=1.0)
-    store.draw_money("run", holder, wanted_usd=0.5, least_usd=0.5, limits=limits, now=NOW)
-
-    store.change_batch("run", {"status": "interrupted"})
-    store.resume_batch("run", this_process(), RetrySelection(), NOW)
-
-    assert total(store) == 0, "what it had drawn and not spent was given back"
-    with pytest.raises(OwnershipLost):
-        store.draw_money("run", holder, wanted_usd=0.1, least_usd=0.1, limits=limits, now=NOW)
 
 
 @pytest.mark.parametrize("has_ended", [False, True])

@@ -232,7 +232,7 @@ def test_the_last_of_several_changes_holds_whether_the_row_was_written_or_not(st
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (("s1", 2**70, 0, "speed", 1.0, None), ""),
+        (("s1", 2**70, 0, "speed", 1.0, None), "store error"),
         (("s1", None, 0, "speed", 1.0, None), "position"),
         # Its table is dropped.
         (("s1", 1, 0, "speed", 1.0, None), "metrics"),
