@@ -1,4 +1,4 @@
-"""What callers keep in the store beside runs: evaluators under keys of their own, configurations, log streams."""
+"""What callers keep beside runs: evaluators under keys of their own, configurations, log streams."""
 
 from datetime import UTC, datetime, timedelta
 
