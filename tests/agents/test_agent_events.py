@@ -287,6 +287,12 @@ def copilot_error(**data):
             "model_failed",
         ),
         ("opencode", [{"type": "error", "error": {"name": "Odd", "data": {"message": "x"}}}], "x", None),
+        (
+            "opencode",
+            [{"type": "error", "error": {"name": "APIError", "data": {"message": "x", "statusCode": 500}}}],
+            "failed: x",
+            "model_failed",
+        ),
         ("cline", [{"type": "run_result", "finishReason": "aborted"}], "it ended with `aborted`", None),
         ("cline", [{"type": "run_result", "finishReason": "error", "text": "no"}], "no", None),
         (

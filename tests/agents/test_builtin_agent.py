@@ -52,6 +52,7 @@ async def test_it_looks_edits_checks_and_finishes(place):
         place,
         call("list_files"),
         call("search", pattern="return [0-9]"),
+        call("search", pattern="nowhere"),
         call("read_file", path="a.py"),
         call("edit_file", path="a.py", find="return 2", replace="return 1"),
         call("write_file", path="tests/t.py", content="import a\nassert a.one() == 1\n"),
@@ -64,6 +65,7 @@ async def test_it_looks_edits_checks_and_finishes(place):
     assert [each.name for each in calls] == [
         "list_files",
         "search",
+        "search",
         "read_file",
         "edit_file",
         "write_file",
@@ -73,9 +75,10 @@ async def test_it_looks_edits_checks_and_finishes(place):
     assert all(each.success and each.duration_ms >= 0 for each in calls)
     assert calls[0].result == "a.py"
     assert calls[1].result == "a.py:2:    return 2"
-    assert calls[2].result == "    1  def one():\n    2      return 2"
-    assert calls[5].result == "passed\n"
-    assert len(place.recorded(ModelCall)) == 7
+    assert calls[2].result == "[nothing found]"
+    assert calls[3].result == "    1  def one():\n    2      return 2"
+    assert calls[6].result == "passed\n"
+    assert len(place.recorded(ModelCall)) == 8
     assert model.requests[1][-1] == {"role": "tool", "tool_call_id": "c0", "content": "a.py"}
 
 

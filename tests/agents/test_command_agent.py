@@ -83,6 +83,7 @@ async def test_events_with_nonsense_in_them_do_no_harm(place):
         (["a", " ", "b", "c"], ["b\nc"]),
         (["a", "", ""], ["a"]),
         ([""], []),
+        (['{"other": 1}'], ['{"other": 1}']),
         ([{"type": "tool", "name": "f"}, "first", "", "last"], ["last"]),
         (["first", "", {"type": "tool", "name": "f"}, "last"], ["last"]),
         (["first", {"type": "tool", "name": "f"}, "last"], ["first\nlast"]),

@@ -374,6 +374,17 @@ async def test_doubled_braces_come_out_single_and_what_was_said_stays_as_it_was(
     assert judge.asked().startswith("Fill {name} from") and "I wrote {{name}} and {context}" in judge.asked()
 
 
+def test_everything_wrong_with_a_definition_is_said_at_once():
+    with pytest.raises(UsageError) as refused:
+        find({"evaluatorName": "a b", "level": "DAY", "evaluatorConfig": {}})
+
+    assert [line.partition(":")[0] for line in str(refused.value).splitlines()] == [
+        "evaluatorName",
+        "level",
+        "evaluatorConfig",
+    ]
+
+
 def test_definitions_are_found_by_path_and_by_the_name_of_their_file(tmp_path):
     (tmp_path / "evaluators").mkdir()
     (tmp_path / "evaluators" / "kind.json").write_text(json.dumps(judge_document()))

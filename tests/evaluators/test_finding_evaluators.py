@@ -41,6 +41,8 @@ def test_a_function_may_name_the_level_it_judges(tmp_path):
 
     assert (find("checks:f").level, find("checks:f").identity) == ("session", "")
     assert find("checks:f@trace").level == "trace"
+    with pytest.raises(EvaluatorNotFound, match="there is no module `none`"):
+        find("none:f")
     with pytest.raises(UsageError, match="`checks:f@day`: there is no level `day`\nThere are: "):
         find("checks:f@day")
 
@@ -91,7 +93,7 @@ def test_stored_evaluators_are_listed(kind, asks, tmp_path):
     *_, broken, good, stored = list_evaluators([tmp_path], [row])
     assert (stored.name, stored.id, stored.level, stored.judges) == ("n", "n-1", "trace", "d")
     assert (stored.asks_model, stored.is_stored, stored.kind) == (asks, True, registry.KINDS[kind])
-    assert (good.id, good.is_stored, good.problem) == ("good", False, "")
+    assert (good.id, good.is_stored, good.asks_model, good.problem) == ("good", False, True, "")
     assert (broken.id, broken.path) == ("broken", tmp_path / "broken.json") and "\n" not in broken.problem
 
 

@@ -199,6 +199,17 @@ async def test_a_function_that_was_changed_is_loaded_anew(tmp_path):
     assert [score.value for score in scores] == [1.0, 2.0]
 
 
+@pytest.mark.parametrize(("identity", "said"), [({}, "mine"), ({"evaluatorId": "m-1"}, "m-1")])
+async def test_an_event_names_the_evaluator_by_its_id_or_its_name(tmp_path, identity, said):
+    (tmp_path / "graders.py").write_text("def grade(event):\n    return event['evaluatorId']\n")
+    config = {"codeBased": {"function": "graders:grade"}}
+    document = {"evaluatorName": "mine", "level": "SESSION", "evaluatorConfig": config, **identity}
+
+    (score,) = await evaluator_of(document, models=Judge(""), settings=settings(tmp_path)).judge(weather())
+
+    assert (score.evaluator, score.label) == ("mine", said)
+
+
 async def test_a_program_reads_the_session_and_prints_a_score(tmp_path):
     judging = program(
         tmp_path,

@@ -12,7 +12,7 @@ from proctor.model import Request
 from proctor.models import ModelRouter
 from proctor.models.client import LARGEST_ANSWER_BYTES, CallRetryPolicy, Client, RetryableError, error_of
 from proctor.models.providers import Endpoint
-from proctor.models.rate_limits import RatePools
+from proctor.models.rate_limits import RatePolicy, RatePools
 
 
 def failed(status, said="no", headers=None):
@@ -286,3 +286,14 @@ async def test_the_duration_of_a_call_is_in_milliseconds(provider):
     call = (await models.answer(ask())).call
     await models.close()
     assert (call.latency_ms, call.waiting_ms) == (250, 0)
+
+
+async def test_a_provider_that_never_says_until_when_is_given_up_in_the_end(provider):
+    provider.answers = [failed(429)]
+    pools = RatePools(RatePolicy(longest_pause_seconds=0.001))
+    client = Client(CallRetryPolicy(tries=1), pools=pools)
+    models = ModelRouter({"OPENAI_BASE_URL": provider.url}, client=client, pools=pools)
+    with pytest.raises(RateLimited):
+        await models.answer(ask())
+    await models.close()
+    assert pools.states[0].limited == len(provider.bodies) > 5

@@ -13,6 +13,7 @@ import pytest
 
 from databases import query
 from proctor.errors import ModelError, UsageError
+from proctor.model import Request
 from proctor.models import ModelRouter, local, local_server
 from proctor.testing import eventually
 
@@ -264,3 +265,35 @@ async def test_a_local_server_that_does_not_start_is_tried_again_and_says_why(se
         with pytest.raises(ModelError, match="the server of local/smollm2 did not start: out of memory"):
             await server.url()
     await server.close()
+
+
+async def test_models_of_the_local_server_are_called_over_http_and_are_free(serving, monkeypatch, tmp_path):
+    serving(
+        "import http.server, json\n"
+        "class Model(http.server.BaseHTTPRequestHandler):\n"
+        "    def do_POST(self):\n"
+        "        said = {'choices': [{'message': {'content': self.path}}],"
+        " 'usage': {'prompt_tokens': 9, 'completion_tokens': 2}}\n"
+        "        body = json.dumps(said).encode()\n"
+        "        self.send_response(200)\n"
+        "        self.send_header('Content-Length', str(len(body)))\n"
+        "        self.end_headers()\n"
+        "        self.wfile.write(body)\n"
+        f"        open({str(tmp_path / 'calls')!r}, 'a').write(str(__import__('os').getpid()) + '\\n')\n"
+        "server = http.server.HTTPServer(('127.0.0.1', 0), Model)\n"
+        "print(f'http://127.0.0.1:{server.server_port}', flush=True)\n"
+        "server.serve_forever()\n"
+    )
+    monkeypatch.setattr(local, "find_spec", lambda name: object() if name == local.RUNTIME else None)
+    weights = tmp_path / ".cache" / "proctor" / "models" / local.WEIGHTS_FILE
+    weights.parent.mkdir(parents=True)
+    weights.touch()
+    router = ModelRouter({"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)})
+    request = Request(model="local/smollm2", messages=[{"role": "user", "content": "Hi"}])
+    try:
+        answers = [await router.answer(request) for _ in range(2)]
+    finally:
+        await router.close()
+
+    assert {(answer.text, answer.call.cost_usd) for answer in answers} == {("/v1/chat/completions", 0.0)}
+    assert len(set((tmp_path / "calls").read_text().split())) == 1, "one server for all calls"

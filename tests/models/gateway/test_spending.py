@@ -181,6 +181,9 @@ async def test_an_unknown_price_is_not_nothing(provider, begin, open_gateway):
     await attempt.asked("/v1/chat/completions", CHAT)
     assert purse.asked[0].cost_usd is None
     assert attempt.calls[0].cost_usd is None and purse.settled == [None]
+    provider.answers = [web.json_response({"error": {"message": "no"}}, status=400)]
+    await attempt.post("/v1/chat/completions", CHAT)
+    assert attempt.calls[1].cost_usd == 0.0, "a refusal costs nothing whatever the price"
 
 
 async def test_a_stream_that_the_agent_cuts_is_charged_at_its_worst_case(provider, begin):
@@ -246,7 +249,8 @@ async def test_another_try_after_a_server_error_is_reserved_and_limited_again(pr
 
 
 @pytest.mark.parametrize(
-    ("status", "is_lost"), [(202, True), (503, True), (400, False), (404, False), (429, False)]
+    ("status", "is_lost"),
+    [(202, True), (500, True), (503, True), (400, False), (404, False), (429, False)],
 )
 async def test_what_fails_at_the_provider_counts_and_what_it_refuses_does_not(
     provider, begin, status, is_lost
