@@ -277,7 +277,7 @@ async def check_coding(runs: Runs) -> None:
         runs.make_engine(),
         "merged",
     )
-    assert [item["reason"] for item in merged["items"]] == ["completed"] * 3
+    assert [(item["reason"], item["error"]) for item in merged["items"]] == [("completed", "")] * 3
     assert {"one.txt", "two.txt", "three.txt"} <= {path.name for path in repository.iterdir()}
 
 
