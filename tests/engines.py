@@ -68,7 +68,7 @@ def engine_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
     """The file with the calls of an engine on the PATH."""
     engine, log = tmp_path / "bin" / "podman", tmp_path / "calls"
     engine.parent.mkdir()
-    engine.write_text(ENGINE.format(python=sys.executable, log=str(log)))
+    engine.write_text(ENGINE.format(python=f"{sys.base_prefix}/bin/python3", log=str(log)))
     engine.chmod(engine.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{engine.parent}:{os.environ['PATH']}")
     caches = (available_kind, problem_of, container.engine)

@@ -75,7 +75,7 @@ class Stage:
         self.place.program(
             program,
             PROGRAM.format(
-                python=sys.executable,
+                python=f"{sys.base_prefix}/bin/python3",
                 note=str(self.note),
                 stdout=stdout,
                 stderr=read(stderr) if stderr in names() else stderr,

@@ -1,5 +1,6 @@
 """Reports of test runners: how commands are made to write them, and how they are read."""
 
+import shlex
 import shutil
 import subprocess
 import sys
@@ -137,7 +138,7 @@ REAL = {
     "pytest": (
         "test_it.py",
         "class TestA:\n    def test_ok(self): pass\n    def test_bad(self): assert 0\n",
-        f"{sys.executable} -m pytest -q -p no:xdist -p no:hypothesispytest",
+        f"{shlex.quote(sys.executable)} -m pytest -q -p no:xdist -p no:hypothesispytest",
         {"test_it.py::TestA::test_ok": "passed", "test_it.py::TestA::test_bad": "failed"},
     ),
     "node": (
