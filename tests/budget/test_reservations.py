@@ -73,7 +73,14 @@ async def test_a_provider_that_billed_more_than_the_worst_case_is_expected_to_do
     (note,) = notes
     assert note.startswith("a call cost $0.5000, more than the $0.1000 that its limits allow")
     other = await purse.open("o", 1.0)
-    assert await other.hold(worst(0.1, model="other")) == Hold(0.1), "of another model nothing is known"
+    cut = await other.hold(worst(0.1, model="other"))
+    assert cut == Hold(0.1), "of another model nothing is known"
+    # One that is cut off after it has cost more shows the same.
+    other.note = notes.append
+    other.charge(0.3)
+    other.lose(cut, 0.3)
+    assert notes[1].startswith("a call cost $0.3000, more than the $0.1000")
+    assert await (await purse.open("p", 1.0)).hold(worst(0.1, model="other")) == Hold(pytest.approx(0.4))
 
 
 async def test_a_server_that_may_exceed_its_limits_gets_a_margin_until_it_has_shown_that_it_does_not():
@@ -93,8 +100,10 @@ async def test_with_too_little_for_the_margin_its_first_calls_go_one_at_a_time(c
     first = await reservation.hold(worst(0.1, margin_usd=2.0))
     assert first == Hold(1.0), "all that is left"
     second = asyncio.create_task(reservation.hold(worst(0.1, margin_usd=2.0)))
-    await settled()
-    assert not second.done()
+    for _ in range(2):
+        await settled()
+        assert not second.done()
+        purse.budget.notify()
 
     reservation.settle(first, 0.1)
     reservation.charge(0.1)

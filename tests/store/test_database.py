@@ -220,6 +220,8 @@ def test_statements_return_rows_in_every_form_and_failures_as_ours(url):
         with pytest.raises(StoreError, match="store error: "):
             connection.rows(sql, values)
     connection.close()
+    with pytest.raises(StoreError, match="closed"):
+        connection.rows("SELECT 1")
 
 
 def test_a_lost_connection_is_replaced_outside_of_a_transaction():

@@ -113,3 +113,19 @@ def test_log_streams_keep_long_and_strange_lines_in_the_order_of_their_times(sto
             logs.create("/g", stream, NOW)
     with pytest.raises(NotFound, match=r"The specified log stream does not exist\."):
         logs.put("/g", "none", events, NOW)
+
+
+def test_what_is_under_a_key_of_its_own_stays_so_when_the_rest_is_encrypted_anew(tmp_path):
+    arn, own = "arn:aws:kms:us-east-1:1:key/1", LocalKey(secret=bytes(range(32)))
+    url = str(tmp_path / "a.db")
+    with Store(url, Keys(own=own, named={arn: LocalKey(secret=b"k" * 32, name=arn)})) as store:
+        row = {"id": "mine", "name": "mine", "level": "TRACE", "kind": "k", "kmsKeyArn": arn}
+        times = {"createdAt": STAMP, "updatedAt": STAMP, "description": "under the key of the store"}
+        store.definitions.create_evaluator(row | times, JUDGE, once())
+        store.reencrypt()
+        assert store.definitions.document("mine")["evaluatorConfig"] == JUDGE
+    with Store(url, Keys(own=own)) as store:
+        with pytest.raises(KeyMissing, match=arn):
+            store.definitions.document("mine")
+        described = store.definitions.evaluator("mine", with_config=False)
+        assert described["description"] == "under the key of the store"

@@ -40,7 +40,8 @@ def job(store):
         row = {"runId": new.id, "itemId": item.id, "job": "evaluation", "startedAt": timestamp(NOW)}
         recorder = Recorder(writer, f"j{number}", row, lambda: NOW)
         recorder.score(Score(evaluator=name, value=value, judged_session=about, explanation="so it is"))
-        recorder.score(Score(evaluator=name, error="no answer", target="t2", judged_session=about))
+        missing = {"error": "no answer", "target": "t2", "ignored": ("goal",)}
+        recorder.score(Score(evaluator=name, judged_session=about, **missing))
         recorder.end("success", "completed", "", work_seconds=1, waiting_seconds=0)
         writer.change("batch_items", (new.id, item.id), {"status": "success", "sessionId": f"j{number}"})
     writer.close()
@@ -84,6 +85,8 @@ def test_a_session_is_told_with_each_evaluator_and_the_reasons(store, job):
     }
     verdicts = scores.verdicts_of(store.read, job, "poor")
     assert [row["explanation"] for row in verdicts if row["evaluator"] == "tidy"] == ["so it is", ""]
+    ignored = [each for each in scores.ignored_references(store.read, job) if each[1]]
+    assert sorted(ignored) == [("Refuses", ["goal"]), ("tidy", ["goal"])]
     assert scores.scores_by_session(store.read, job, []) == []
 
 
@@ -158,7 +161,9 @@ def test_a_changed_request_is_discovered_again(store):
     new = EvaluationRecord(
         id="job-1", arn="arn:x/job-1", name="job", request={"a": 1}, request_digest="d", metadata=[{"n": 1}]
     )
-    create(store, request={"a": 1}, metadata=[{"n": 1}])
+    row, is_new = create(store, request={"a": 1}, metadata=[{"n": 1}])
+    columns = ("sessionsFound", "sessionsIgnored", "failure", "deletedAt")
+    assert ([row[name] for name in columns], is_new) == ([0, 0, "", None], True)
     store.evaluations.record_discovery("job-1", matched=5, ignored=2, now=NOW)
     store.evaluations.record_failure("job-1", "x" * 2000)
     row = store.evaluations.row("job-1")

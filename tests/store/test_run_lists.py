@@ -9,7 +9,7 @@ from proctor.errors import StoreError
 from proctor.item import Item
 from proctor.score import Score
 from proctor.session import Session
-from proctor.store import aggregates, results, runs, scores, timestamp
+from proctor.store import Scope, aggregates, results, runs, scores, timestamp
 from proctor.store import batches as batch_rows
 from proctor.store.runs import RunFilter
 from proctor.store.writer import this_process
@@ -157,3 +157,30 @@ def test_a_time_that_cannot_be_read_is_damage():
     assert batch_rows.moment("") is None and batch_rows.moment(None) is None
     with pytest.raises(StoreError, match=r"a time in it cannot be read: 'soon'\nSee what else is damaged"):
         batch_rows.moment("soon")
+
+
+def test_failed_sessions_without_a_run_are_listed_after_failed_items(store):
+    add_batch(store, count=3)
+    for row, status in zip(store.read.items("run"), ("fail", "success", "error"), strict=True):
+        record(store, f"s{row['position']}", item_id=row["id"])
+        change_items(store, {row["position"]: {"status": status, "sessionId": f"s{row['position']}"}})
+    for name, status in (("lost", "error"), ("fine", "success")):
+        record(store, name, run_id=None, item_id=None, status=status, name=name)
+    selection = aggregates.select(store.read, Scope())
+    failed = [(row["prompt"], row["status"]) for row in aggregates.failed_items(selection)]
+    assert failed == [("question 0", "fail"), ("question 2", "error"), ("lost", "error")]
+
+
+def test_imported_sessions_are_found_by_their_log_group_and_their_end(store):
+    for number, group in enumerate(("g", "g", "h")):
+        ended = NOW + timedelta(hours=number)
+        one = Session(external_id=f"e{number}", source="otlp", log_group=group, finished_at=ended)
+        store.save_imported(one, NOW)
+    record(store, "own")
+
+    def found(**wanted):
+        ids = store.read.imported_session_ids(**wanted)
+        return sorted(store.read.session(each)["externalId"] for each in ids)
+
+    assert (found(), found(log_group="g")) == (["e0", "e1", "e2"], ["e0", "e1"])
+    assert found(log_group="g", before=NOW + timedelta(hours=1)) == ["e0"]

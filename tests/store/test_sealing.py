@@ -19,6 +19,7 @@ from proctor.session import (
     Message,
 )
 from proctor.store import ItemFilter, Store, item_lists
+from proctor.store.annotations import Annotation, annotations
 from proctor.store.keys import Keys, LocalKey, new_key_text
 from proctor.store.sealer import DETERMINISTIC, ENCRYPTED
 from proctor.store.tables import COLUMNS
@@ -362,6 +363,16 @@ def test_a_statement_whose_text_could_not_be_sealed_is_refused(sealed):
     ):
         with pytest.raises(StoreError, match="cannot be encrypted"):
             connection.run(statement, ())
+
+
+def test_what_another_process_has_sealed_anew_is_read(url, sealed):
+    fill(sealed)
+    with Store(url, KEYS) as other:
+        other.reencrypt()
+        other.annotate(Annotation(session_ids=["s2"], kind="note", text=SECRET), NOW)
+
+    assert [row["prompt"] for row in sealed.read.items("run")][1] == SECRET
+    assert annotations(sealed.read, ["s2"])[0]["text"] == SECRET
 
 
 def test_two_that_open_a_new_store_at_once_come_to_one_key(tmp_path):
