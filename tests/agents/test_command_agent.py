@@ -84,6 +84,7 @@ async def test_events_with_nonsense_in_them_do_no_harm(place):
         (["a", "", ""], ["a"]),
         ([""], []),
         (['{"other": 1}'], ['{"other": 1}']),
+        (["{broken"], ["{broken"]),
         ([{"type": "tool", "name": "f"}, "first", "", "last"], ["last"]),
         (["first", "", {"type": "tool", "name": "f"}, "last"], ["last"]),
         (["first", {"type": "tool", "name": "f"}, "last"], ["first\nlast"]),

@@ -41,8 +41,10 @@ def test_a_function_may_name_the_level_it_judges(tmp_path):
 
     assert (find("checks:f").level, find("checks:f").identity) == ("session", "")
     assert find("checks:f@trace").level == "trace"
-    with pytest.raises(EvaluatorNotFound, match="there is no module `none`"):
-        find("none:f")
+    (tmp_path / "folder").mkdir()
+    for module in ("none", "folder"):
+        with pytest.raises(EvaluatorNotFound, match=f"there is no module `{module}`"):
+            find(f"{module}:f")
     with pytest.raises(UsageError, match="`checks:f@day`: there is no level `day`\nThere are: "):
         find("checks:f@day")
 

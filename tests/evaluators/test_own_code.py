@@ -286,6 +286,11 @@ def grade(event):
         reached.append("network")
     except OSError:
         pass
+    try:
+        pathlib.Path(__file__).with_name("changed").write_text("")
+        reached.append("its own folder")
+    except OSError:
+        pass
     pathlib.Path(os.environ["HOME"], "own").write_text("possible")
     return {{"value": len(reached), "label": " ".join(reached) or "nothing"}}
 
