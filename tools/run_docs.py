@@ -96,7 +96,7 @@ class PageRunner:
 
     def _renewed(self, block: re.Match[str]) -> str:
         if block["setup"] is not None:
-            self._output(f"PYTHON='{sys.executable}'\n. {SETUP}\n{block['setup']}", 0)
+            self._output(f"PYTHON='{sys.executable}'\n. '{SETUP}'\n{block['setup']}", 0)
             return block[0]
         title = TITLE.search(block["info"])
         if title is not None:

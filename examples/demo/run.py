@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
@@ -47,9 +48,10 @@ def main() -> int:
 
 def run(folder: Path) -> int:
     """Everything after the folder is there."""
+    programs, home = quote(str(Path(sys.executable).parent)), quote(str(folder / "home"))
     say(
         "To type the commands that Proctor proposes below:  "
-        f"export PATH={Path(sys.executable).parent}:$PATH PROCTOR_HOME={folder / 'home'}\n"
+        f"export PATH={programs}:$PATH PROCTOR_HOME={home}\n"
     )
     say(f"1. Three repositories with failing tests × two scripted (mock) agents, in {shown(folder)}/\n")
     code = proctor(folder, "batch", shown(folder / "plan.yaml"))
@@ -200,7 +202,8 @@ def farewell(folder: Path, report: Path, *, asked: bool) -> str:
     bad = next(item for item in items if item["status"] == "fail")
     branch = ask_proctor(folder, "show", good["sessionId"])["branch"]
     dialogue = ask_proctor(folder, "runs")["runs"][0]["runId"] if asked else ""
-    here = f"PROCTOR_HOME={shown(folder / 'home')} {shown(Path(sys.executable).parent / 'proctor')}"
+    program = quote(shown(Path(sys.executable).parent / "proctor"))
+    here = f"PROCTOR_HOME={quote(shown(folder / 'home'))} {program}"
     return f"""
 `careful` fixed all three repositories. `hasty` reported success, but the tests fail. The batch therefore
 ended with exit code 1 (finished; some items did not succeed). The demo itself succeeded.

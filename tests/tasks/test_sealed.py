@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -312,7 +313,7 @@ def row(mined: dict[str, Any]) -> Task:
             }
         )
     )
-    check = f'{sys.executable} -m pytest -q -p no:xdist --junitxml="$PROCTOR_TEST_REPORT" tests'
+    check = f'{shlex.quote(sys.executable)} -m pytest -q -p no:xdist --junitxml="$PROCTOR_TEST_REPORT" tests'
     options = ReadOptions(repos={"ada/shop": repository}, check=check)
     [task] = read_task_set(file, options).tasks
     return replace(task, sandbox="none")
