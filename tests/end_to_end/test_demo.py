@@ -139,7 +139,7 @@ def test_every_command_it_ends_with_works(demo) -> None:
     commands = [*told.values(), f"{exported}; proctor show demo"]
 
     assert (folder / report).is_file()
-    assert served.endswith("proctor serve")
+    assert served.endswith(" serve")
     assert len(commands) == 6
     for command in commands:
         shown = _run(command, folder)
@@ -150,10 +150,10 @@ def test_every_command_it_ends_with_works(demo) -> None:
 
 def test_the_web_app_it_points_to_shows_the_run(demo) -> None:
     folder, done = demo
-    command = re.search(r"(PROCTOR_HOME=\S+) (\S+ serve)$", done.stdout, re.MULTILINE)
+    command = re.search(r"PROCTOR_HOME=.* serve$", done.stdout, re.MULTILINE)
     assert command is not None
     # Another program may listen at the usual port of the machine that tests this.
-    words = ["env", command[1], *shlex.split(command[2]), "--port", "0"]
+    words = ["env", *shlex.split(command[0]), "--port", "0"]
     with subprocess.Popen(words, cwd=folder, stderr=subprocess.PIPE, text=True) as server:
         try:
             assert server.stderr is not None
