@@ -115,15 +115,16 @@ def test_log_streams_keep_long_and_strange_lines_in_the_order_of_their_times(sto
         logs.put("/g", "none", events, NOW)
 
 
-def test_what_is_under_a_key_of_its_own_stays_so_when_the_rest_is_encrypted_anew(tmp_path):
+@pytest.mark.parametrize("document", [JUDGE, {"short": 1}])
+def test_what_is_under_a_key_of_its_own_stays_so_when_the_rest_is_encrypted_anew(tmp_path, document):
     arn, own = "arn:aws:kms:us-east-1:1:key/1", LocalKey(secret=bytes(range(32)))
     url = str(tmp_path / "a.db")
     with Store(url, Keys(own=own, named={arn: LocalKey(secret=b"k" * 32, name=arn)})) as store:
         row = {"id": "mine", "name": "mine", "level": "TRACE", "kind": "k", "kmsKeyArn": arn}
         times = {"createdAt": STAMP, "updatedAt": STAMP, "description": "under the key of the store"}
-        store.definitions.create_evaluator(row | times, JUDGE, once())
+        store.definitions.create_evaluator(row | times, document, once())
         store.reencrypt()
-        assert store.definitions.document("mine")["evaluatorConfig"] == JUDGE
+        assert store.definitions.document("mine")["evaluatorConfig"] == document
     with Store(url, Keys(own=own)) as store:
         with pytest.raises(KeyMissing, match=arn):
             store.definitions.document("mine")

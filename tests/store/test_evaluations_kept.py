@@ -5,12 +5,14 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from stocked import LONG, NOW
+from stocked import LONG, NOW, record
 
 from proctor.errors import NotFound
 from proctor.item import Item
 from proctor.score import Score
+from proctor.session import Message, Session, Step, TimedEvent
 from proctor.store import Recorder, Store, evaluations, scores, timestamp
+from proctor.store.annotations import Annotation
 from proctor.store.evaluations import EvaluationRecord
 from proctor.store.keys import Keys, LocalKey
 from proctor.store.scores import JudgedFilter
@@ -187,7 +189,9 @@ def test_metadata_and_copied_definitions_are_encrypted_with_the_key_of_the_evalu
     with Store(str(file), KEYS) as store:
         check_encryption(store)
     content = file.read_bytes()
-    assert b"under-the-stairs" not in content and b"in-the-cellar" not in content
+    hidden = {text: text.encode() not in content for text in ("under-the-stairs", "in-the-cellar", "behind")}
+    assert hidden == dict.fromkeys(hidden, True)
+    assert b"a tag" in content, "tags are compared across runs"
 
 
 def check_encryption(store):
@@ -198,4 +202,12 @@ def check_encryption(store):
     assert store.evaluations.metadata("job-2") == [{"secret": LONG}]
     assert "in-the-cellar" in store.evaluations.row("job-1")["definitionsJson"]
     assert {row["scope"] for row in store.data_keys.rows} == {"job-1", "job-2"}
+    # What is said of its sessions, and what is imported into it.
+    record(store, "judged", run_id="job-1")
+    for kind, text in (("note", "behind the door"), ("tag", "a tag")):
+        store.annotate(Annotation(session_ids=["judged"], kind=kind, text=text), NOW)
+    said = TimedEvent(event=Message(role="user", content="behind the wall"))
+    imported = Session(external_id="e", source="otlp", steps=[Step(trace_id="t", events=[said])])
+    imported_id = store.save_imported(imported, NOW, "job-1")
+    assert store.read.of_session("messages", imported_id)[0]["content"] == "behind the wall"
     store.purge()

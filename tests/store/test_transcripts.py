@@ -76,13 +76,17 @@ def test_a_session_has_the_scores_that_were_given_in_it_and_to_it(store):
 
 
 def test_a_search_goes_on_where_it_stopped_at_its_limit(store):
-    texts = ("a needle 1", "b needle 2", "c nothing 3", "d NEEDLE 4", "e nothing 5")
+    texts = ("a needle 1", "b needle 2", "c nothing 3", f"{LONG}NEEDLE{LONG}", "e nothing 5")
     record(store, "s1", *(Message(role="user", content=text) for text in texts), ends=True)
 
     first = transcripts.search(store.read, "s1", "needle", limit=2)
     assert ([hit.position for hit in first.hits], first.last_position, first.has_more) == ([1, 2], 2, True)
     rest = transcripts.search(store.read, "s1", "needle", after=first.last_position, limit=2)
     assert ([hit.position for hit in rest.hits], rest.last_position, rest.has_more) == ([4], 5, False)
+    short, long = first.hits[0], rest.hits[0]
+    assert (short.before, short.match, short.behind, short.offset) == ("a ", "needle", " 1", 2)
+    around = transcripts.AROUND_CHARACTERS
+    assert (long.before, long.match, long.behind) == (LONG[-around:], "NEEDLE", LONG[:around])
 
 
 def test_an_outline_tells_what_each_event_is_about(store):
