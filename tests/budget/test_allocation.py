@@ -225,6 +225,7 @@ async def test_the_worst_case_of_the_latest_call_is_what_the_next_attempt_reserv
 async def test_money_that_comes_back_while_it_is_refused_is_drawn(
     script: list[Drawn], returned_at: int, least: list[float]
 ) -> None:
+    """Races between a refusal and a return of money: the ledger decides when."""
     ledger = ScriptedLedger(*script)
     purse, times = Purse(ledger), itertools.count()
     # Pauses after a refusal are over at once.

@@ -67,6 +67,7 @@ def test_the_number_of_a_deleted_version_is_not_used_again(store):
 
 
 def test_a_draft_that_changes_while_it_is_published_is_a_contradiction(store, monkeypatch):
+    """A race: the change has to come between reading the draft and writing the version."""
     create(store)
     read = store.datasets.all_examples
 

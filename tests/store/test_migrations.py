@@ -31,6 +31,7 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
 
 
 def test_a_migration_that_fails_leaves_nothing_half_way(url, monkeypatch):
+    """No migration that is delivered fails."""
     texts = {
         "0001_a.sql": 'CREATE TABLE "a" ("x" TEXT);',
         "0002_b.sql": 'CREATE TABLE "b" ("x" TEXT); nonsense;',
@@ -86,6 +87,7 @@ def test_a_file_that_another_process_is_just_creating_is_waited_for(tmp_path):
 
 
 def test_a_password_is_in_no_message(monkeypatch):
+    """Without the ten seconds that a server has to come up."""
     monkeypatch.setattr(postgres, "FIRST_SECONDS", 0)
     url = "postgresql://me:pass-word@127.0.0.1:1/none"
 

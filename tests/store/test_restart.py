@@ -87,6 +87,7 @@ def test_a_transaction_that_the_restart_cut_is_repeated_as_a_whole(restarting):
 
 
 def test_a_server_that_does_not_come_back_is_an_error_in_the_end(restarting, monkeypatch):
+    """Sooner than the minutes that it is waited for."""
     monkeypatch.setattr(postgres, "RECONNECT_SECONDS", 0.2)
     with closing(open_database(new_database(restarting.url)).connect()) as connection:
         restarting.stop()
@@ -116,6 +117,7 @@ def test_a_command_that_starts_while_the_server_restarts_waits_for_it(restarting
 
 
 def test_a_database_that_does_not_exist_is_an_error_at_once(restarting, monkeypatch):
+    """That nothing is waited for shows only in the pauses."""
     pauses = list[float]()
     monkeypatch.setattr(postgres.time, "sleep", pauses.append)
 

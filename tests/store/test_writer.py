@@ -36,6 +36,7 @@ def sessions(store):
 
 
 def test_who_waits_for_a_commit_does_not_wait_for_more_rows(store, monkeypatch):
+    """The time for which rows are gathered is too short to be seen."""
     monkeypatch.setattr("proctor.store.writer.GATHER_SECONDS", 600)
     writer = store.writer()
     writer.add("sessions", ("s1",), session_row())
