@@ -41,7 +41,7 @@ def store(url: str, keys: Keys) -> Iterator[Store]:
 
 def change(store: Store, sql: str, *parameters: object) -> None:
     """Write to the database as somebody who has no key."""
-    with closing(store.database.connect()) as connection:
+    with closing(store._plain.connect()) as connection:
         assert connection.run(sql, parameters)
 
 
@@ -319,7 +319,7 @@ def test_a_run_whose_signatures_were_all_removed_is_known_to_have_had_some(tmp_p
     with Store(str(tmp_path / "a.db"), keys) as store:
         store.create_batch(batch | {"runId": "run"}, [])
         store.evaluations.create(new, batch | {"runId": "job"}, now())
-        connection = store.database.connect()
+        connection = store._plain.connect()
         connection.run('DELETE FROM "signatures"')
         connection.close()
         checks = {run_id: store.check_signatures(run_id, now()) for run_id in ("before", "run", "job")}
