@@ -11,7 +11,6 @@ from chaos.trials import JOBS, Job, Trial
 from command_server import CommandServer
 from databases import new_database
 
-
 KINDS = ["file", "postgresql"]
 """Of a store. Jobs take turns: their own part of the store is small."""
 
