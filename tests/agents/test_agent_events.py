@@ -313,6 +313,7 @@ def copilot_error(**data):
         ("copilot", copilot_error(message="500 no", statusCode=500), "500 no", "model_failed"),
         ("copilot", copilot_error(message="no", errorType="quota"), "no", "model_failed"),
         ("copilot", copilot_error(message="x", errorType="context", statusCode=400), "x", "model_failed"),
+        ("copilot", copilot_error(statusCode=500), '"statusCode": 500', "model_failed"),
         ("aider", [STARTS], UNANSWERED, "model_failed"),
         ("aider", [STARTS, SENT, STARTS, "no event"], UNANSWERED, "model_failed"),
         ("aider", [{"event": "launched"}], "it asked its model nothing", None),
@@ -332,3 +333,23 @@ async def test_how_an_agent_says_that_it_failed(place, stage, name, events, fail
         with pytest.raises(ModelError, match=failure) as raised:
             await working
         assert raised.value.reason == reason
+
+
+async def test_the_duration_of_a_tool_is_the_one_that_the_agent_tells(place, stage):
+    times = [{"start": 5, "end": 9}, {"start": 9, "end": 5}, {"start": 5}, {"end": 5}]
+    stage.play("opencode", printed=printed(*(opencode(f"{n}", time=time) for n, time in enumerate(times))))
+    stage.play("cline", printed=printed(cline("content_end", output="x", durationMs=5)))
+
+    for name in ("opencode", "cline"):
+        await place.work(find_agent(name, {}), access=ACCESS)
+
+    assert [tool.duration_ms for tool in place.recorded(ToolCall)] == [4.0, 0.0, None, None, 5.0]
+
+
+async def test_a_complaint_of_aider_is_its_first_lines(place, stage):
+    lines = ["litellm.AuthenticationError: first", *(f"line {number}" for number in range(40))]
+    stage.play("aider", printed=printed(*lines), files={"--analytics-log": printed(STARTS)})
+    with pytest.raises(ModelError) as raised:
+        await place.work(find_agent("aider", {}), access=ACCESS)
+    assert raised.value.reason == "auth"
+    assert "line 2" in str(raised.value) and "line 3" not in str(raised.value)

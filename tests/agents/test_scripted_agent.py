@@ -74,6 +74,9 @@ async def test_what_it_only_claims_is_recorded_as_told(place):
         "agent",
     )
     assert place.recorded(Intervention) == [Intervention(kind="question", text="May I?")]
+    for model in ("its-own", ""):
+        await place.work(ScriptedAgent(script=[{"usage": {"input": 1}}]), model=model)
+    assert [call.model for call in place.recorded(ModelCall)[1:]] == ["its-own", "scripted"]
 
 
 async def test_it_can_fail_exit_or_break_in_the_ways_agents_do(place):

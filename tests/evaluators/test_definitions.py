@@ -208,6 +208,7 @@ LAMBDA = "arn:aws:lambda:us-east-1:123456789012:function:judge"
         (judge_document("{tool_turn}"), INSTRUCTIONS, "no placeholder {tool_turn}"),
         (judge_document("{context} {contexts}"), INSTRUCTIONS, "did you mean `context`"),
         (judge_document(" "), INSTRUCTIONS, "text"),
+        (judge_document("{context}" + "x" * 99_992), INSTRUCTIONS, "100,000"),
         (judge_document(scale={}), SCALE, "exactly one"),
         (judge_document(scale={**NUMERICAL, **CATEGORICAL}), SCALE, "exactly one"),
         (rated(), RATING, "should be a list of ratings"),
@@ -274,6 +275,7 @@ def test_what_is_wrong_is_said_with_its_place(document, name, words):
     "document",
     [
         judge_document("{{anything}} {context}"),
+        judge_document("{context}" + "x" * 99_991),
         {**judge_document(), "description": "x" * 200, "evaluatorName": "x" * 48},
         rated(rating("x" * 100), rating("bad", 0)),
         dimensional(*(dimension(f"d{number}", "x" * 4000) for number in range(50))),

@@ -7,7 +7,14 @@ from judged_sessions import Judge as Answers
 from judged_sessions import session, turn, weather
 
 from proctor.evaluator import Evidence
-from proctor.evaluators.model_judge import CATEGORIES, FAILURES, InsightJudge, RubricEvaluator
+from proctor.evaluators.model_judge import (
+    CATEGORIES,
+    FAILURES,
+    InsightJudge,
+    RubricEvaluator,
+    family_of,
+    kind_of,
+)
 from proctor.judging import Criterion, Judge
 from proctor.session import Message
 
@@ -75,3 +82,8 @@ async def test_a_failure_names_the_turn_and_the_call(values, trace, span):
     assert (details["traceId"], details["spanId"]) == (trace, span) and "category" not in details
     assert (score.label, score.cost_usd, score.input_tokens, score.output_tokens) == (category, 0.01, 100, 10)
     assert category in models.asked() and models.requests[0].messages[0]["role"] == "system"
+
+
+def test_a_category_has_a_family_and_a_kind():
+    name = "execution-error-category-tool-schema"
+    assert (family_of(name), kind_of(name), kind_of("other")) == ("execution error", "tool schema", "other")

@@ -9,7 +9,7 @@ import pytest
 from proctor.model import WireAnswer
 from proctor.models.prices import Price, Rates, SpendingRequest, price_of, usual_limit
 from proctor.models.providers import Endpoint
-from proctor.models.worst_case import billed_usage, with_tool_limits, worst_case_of
+from proctor.models.worst_case import billed_usage, estimated_tokens, with_tool_limits, worst_case_of
 from proctor.session import Usage
 
 DOLLAR = Price("plan", Rates(1.0, 1.0, 1.0, 10.0))
@@ -211,12 +211,13 @@ def test_limits_of_tools_that_the_provider_runs_are_sent_with_the_request():
         (Usage(input_tokens=9, output_tokens=5000), 5000, False),
         (Usage(input_tokens=9, output_tokens=0), 2, True),
         (Usage(input_tokens=9, output_tokens=10**9), 2, True),
+        (Usage(input_tokens=9, output_tokens=5, cache_write_tokens=10), 5, True),
         (Usage(), 2, True),
     ],
 )
 def test_usage_counts_as_reported_unless_it_is_impossible(usage, output_tokens, is_estimated):
     billed, estimated = billed_usage(WireAnswer("Hello.", usage), TEXT | {"max_tokens": 100})
-    assert (billed.output_tokens, estimated) == (output_tokens, is_estimated)
+    assert (billed.output_tokens, billed.cache_write_tokens, estimated) == (output_tokens, 0, is_estimated)
 
 
 def test_the_length_of_answers_that_money_pays_for():
@@ -246,3 +247,8 @@ def test_the_length_of_answers_that_money_pays_for():
 )
 def test_the_longest_answer_of_a_family_of_models(model, tokens):
     assert usual_limit(model) == tokens
+
+
+def test_a_picture_is_not_counted_by_its_bytes():
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 3_000_000}}
+    assert estimated_tokens({"messages": [{"content": [picture]}]}) == 2021

@@ -198,6 +198,11 @@ def test_what_other_data_looks_like_is_no_address():
         allowed("messages", body)
 
 
+def test_a_header_that_is_not_plain_is_not_passed_on():
+    assert passed_up({"OpenAI-Beta": "responses=v1"})[0] == {"openai-beta": "responses=v1"}
+    assert passed_up({"OpenAI-Beta": "a\r\nAuthorization: x"})[0] == {}
+
+
 async def test_an_agent_cannot_flood_the_record_with_notes(provider, begin):
     provider.answers = [completion()]
     attempt = begin()

@@ -283,6 +283,11 @@ def test_the_first_difference_of_two_requests(recorded, now, difference):
     assert first_difference(recorded, now) == difference
 
 
+def test_long_texts_that_differ_are_shown_around_the_place():
+    difference = first_difference("x" * 500 + "one" + "y" * 500, "x" * 500 + "two" + "y" * 500)
+    assert "xone" in difference and "xtwo" in difference and len(difference) < 400
+
+
 def test_a_request_is_recognized_without_what_belongs_to_its_session():
     one = canonical_request({"a": ["in /tmp/s1/tree", {"b": "/tmp/s1"}]}, ["/tmp/s1", "/tmp/s1/tree", ""])
     assert one == {"a": ["in <own>", {"b": "<own>"}]}

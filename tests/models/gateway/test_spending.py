@@ -341,3 +341,14 @@ async def test_a_request_without_a_known_price_is_refused_by_name_and_others_go_
     assert status == 400 and "`audio`" in json.loads(raw)["error"]["message"]
     assert attempt.calls[0].status == "not_priced" and provider.bodies == []
     assert attempt.notes == ["a request was refused: `audio` has no known cost"]
+
+
+async def test_a_server_error_that_lasts_is_handed_on_with_the_provider_s_own_words(
+    provider, begin, open_gateway
+):
+    pools = RatePools()
+    pools.repeats_billed = False
+    said = b'{"error": {"message": "busy"}}'
+    provider.answers = [web.Response(body=said, status=503, content_type="application/json")]
+    attempt = begin(await open_gateway(client=Client(pools=pools)))
+    assert await attempt.post("/v1/chat/completions", CHAT) == (503, said)
