@@ -167,8 +167,9 @@ def code(**config):
     return {"evaluatorName": "e", "level": "SESSION", "evaluatorConfig": {"codeBased": config}}
 
 
-def derived(base, level="TRACE"):
-    return {"evaluatorName": "e", "level": level, "evaluatorConfig": {"derived": {"baseEvaluatorId": base}}}
+def derived(base, level="TRACE", **more):
+    config = {"derived": {"baseEvaluatorId": base, **more}}
+    return {"evaluatorName": "e", "level": level, "evaluatorConfig": config}
 
 
 def rated(*ratings):
@@ -218,6 +219,7 @@ LAMBDA = "arn:aws:lambda:us-east-1:123456789012:function:judge"
         (rated(rating(" ")), f"{RATING}.0.label", "1 to 100 characters"),
         (rated(rating(7)), f"{RATING}.0.label", "1 to 100 characters"),
         (rated(rating(definition=1)), f"{RATING}.0.definition", "should be text"),
+        (rated(rating(odd=1)), f"{RATING}.0.odd", "is unknown"),
         (rated(rating(value=-0.5)), f"{RATING}.0.value", "a number that is not negative"),
         (rated(rating(value=float("inf"))), f"{RATING}.0.value", "should be a number"),
         (rated(rating(value=True)), f"{RATING}.0.value", "should be a number"),
@@ -263,6 +265,7 @@ LAMBDA = "arn:aws:lambda:us-east-1:123456789012:function:judge"
         (derived("Builtin.GoalSuccessRate"), "level", "is not that of Builtin.GoalSuccessRate"),
         (derived("Builtin.TrajectoryExactOrderMatch", "SESSION"), BASE, "does not use a model"),
         (derived(5), BASE, "should be an evaluator's id"),
+        (derived("Builtin.Refusal", modelConfig={}), "evaluatorConfig.derived.modelConfig", "exactly one"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(document, name, words):
@@ -403,6 +406,7 @@ def test_definitions_are_found_by_path_and_by_the_name_of_their_file(tmp_path):
     [
         ("bad.yaml", b"evaluatorName: [", "did not find expected node content"),
         ("bad.json", b"{", "Expecting property name"),
+        ("wrong.json", b'{"evaluatorName": "1"}', "evaluatorName: should be a letter"),
         ("deep.json", b"[" * 100_000, "recursion"),
         ("latin.yaml", b"evaluatorName: \xff", "'utf-8' codec"),
     ],

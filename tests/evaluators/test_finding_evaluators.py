@@ -96,7 +96,8 @@ def test_stored_evaluators_are_listed(kind, asks, tmp_path):
     assert (stored.name, stored.id, stored.level, stored.judges) == ("n", "n-1", "trace", "d")
     assert (stored.asks_model, stored.is_stored, stored.kind) == (asks, True, registry.KINDS[kind])
     assert (good.id, good.is_stored, good.asks_model, good.problem) == ("good", False, True, "")
-    assert (broken.id, broken.path) == ("broken", tmp_path / "broken.json") and "\n" not in broken.problem
+    assert (broken.id, broken.path) == ("broken", tmp_path / "broken.json")
+    assert "Expecting property name" in broken.problem and "\n" not in broken.problem
 
 
 def test_an_unknown_evaluator_has_a_suggestion(tmp_path):

@@ -123,3 +123,4 @@ def test_evaluators_of_ones_own_compare_arguments_in_their_own_way():
 async def test_a_long_list_of_calls_is_cut():
     score = await judged(EXACT, ["x" * 101, *["a"] * (MOST_SHOWN + 1)], [])
     assert f"[{'x' * 100}, a" in score.explanation and "a, … 2 more]" in score.explanation
+    assert "more]" not in (await judged(EXACT, ["a"] * MOST_SHOWN, [])).explanation

@@ -135,3 +135,8 @@ def test_vendors_are_called_over_openrouter_where_its_key_is_the_only_one(name, 
 )
 def test_otherwise_a_model_goes_to_its_own_provider(name, more):
     assert find_endpoint(name, {**ROUTER, **more}).provider == name.partition("/")[0]
+
+
+def test_a_misspelled_provider_is_refused_even_then():
+    with pytest.raises(NotFound, match="did you mean `openai`"):
+        find_endpoint("opnai/gpt-4o", ROUTER)

@@ -252,3 +252,9 @@ def test_the_longest_answer_of_a_family_of_models(model, tokens):
 def test_a_picture_is_not_counted_by_its_bytes():
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 3_000_000}}
     assert estimated_tokens({"messages": [{"content": [picture]}]}) == 2021
+
+
+def test_a_predicted_output_may_be_billed_once_more_for_each_answer():
+    predicted = TEXT | {"n": 2, "prediction": {"type": "content", "content": "x" * 30_000}}
+    spent = worst(predicted).input_usd - worst(predicted).input_tokens / 1e6
+    assert spent == pytest.approx(2 * 10_000 * 10 / 1e6, rel=0.01)

@@ -103,6 +103,12 @@ GEMINI = "/v1beta/models/tiny:generateContent"
         ("/v1/chat/completions", CHAT | {"n": -3}, 1, 1000),
         ("/v1/chat/completions", CHAT | {"max_completion_tokens": 10}, 1, 1000),
         ("/v1/chat/completions", CHAT | {"max_tokens": 1000.0}, 1, 1000),
+        (
+            "/v1/chat/completions",
+            CHAT | {"max_completion_tokens": 10, "reasoning": {"max_tokens": 500}},
+            1,
+            1000,
+        ),
         ("/v1/chat/completions", CHAT | {"reasoning": {"max_tokens": 4000}}, 1, 5000),
         ("/v1/messages", CHAT | {"thinking": {"type": "enabled", "budget_tokens": 500}}, 1, 1000),
         ("/v1/messages", CHAT | {"thinking": {"type": "enabled", "budget_tokens": 4000}}, 1, 5000),
