@@ -51,6 +51,8 @@ def test_a_copy_that_is_killed_leaves_no_store(proctor):
     process.communicate()
 
     assert not target.exists()
+    # Killed even earlier, while the empty store is made.
+    (proctor.folder / "..target.db.new.123-456").touch()
     assert proctor("store", "copy", str(source), str(target)).returncode == 0
     assert [path.name for path in sorted(proctor.folder.glob("*target.db*"))] == ["target.db"]
     with Store(str(target)) as store:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from glob import escape
 from pathlib import Path
 
 from proctor.errors import KeyMissing, StoreError, StoreUnavailable, UsageError
@@ -325,7 +326,9 @@ def _new_file(file: Path) -> Iterator[Path]:
     What an earlier process left there when it was killed is removed.
     """
     new = file.with_name(f".{file.name}.new")
-    for path in (new, *_companions(new)):
+    # A store is empty under a third name first (`SqliteDatabase._create`).
+    begun = file.parent.glob(f".{escape(new.name)}.*")
+    for path in (new, *_companions(new), *begun):
         path.unlink(missing_ok=True)
     try:
         yield new
