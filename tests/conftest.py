@@ -253,3 +253,11 @@ def command_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command
 def proctor(tmp_path: Path, command_server: CommandServer) -> Command:
     """`proctor("runs", "--json")` runs the command."""
     return Command(tmp_path, command_server)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Write the names of failed tests to a file, for a second try without other tests beside them."""
+    path, stats = os.environ.get("FAILED_TESTS_FILE"), terminalreporter.stats
+    if path and not stats.get("error"):
+        names = dict.fromkeys(report.nodeid for report in stats.get("failed", ()))
+        Path(path).write_text("".join(f"{name}\n" for name in names), "utf-8")

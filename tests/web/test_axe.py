@@ -220,8 +220,8 @@ def test_every_page_has_no_serious_finding_names_headings_and_stays_where_it_is(
     page.keyboard.press("Control+k")
     page.get_by_role("dialog").get_by_role("option").first.wait_for()
     examine("palette", "light", "dark")
-    page.keyboard.press("Escape")
-    page.get_by_role("dialog").wait_for(state="hidden")
+    # Not after Escape: the key may come before the closed dialog has given up the focus.
+    load("/", WIDE)
     page.keyboard.press("?")
     page.get_by_role("dialog").wait_for()
     examine("keys", "light", "dark")
