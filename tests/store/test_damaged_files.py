@@ -166,7 +166,7 @@ def test_files_are_private_whatever_the_umask(tmp_path):
     assert set(files) == {"600"}
 
 
-needs_bubblewrap = pytest.mark.skipif(not shutil.which("bwrap"), reason="no bubblewrap here")
+needs_bubblewrap = pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed")
 
 
 def _read_only(folder: Path, *command: str) -> "subprocess.CompletedProcess[str]":
