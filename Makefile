@@ -78,20 +78,14 @@ lint: $(DEV_STAMP)
 	@$(BIN)/ruff format --check src tests benchmarks examples tools
 
 TYPES := build/types
-FAILED_TESTS := build/failed-tests
 
 # Types are checked beside the tests, which leave a fifth of two cores idle. After failures the folders of the tests stay.
 # Nothing here calls make: `make -n test` would execute such a line, and the tests with it.
 test: $(DEV_STAMP) programs inspect lint
-	@mkdir -p build && rm -f $(FAILED_TESTS)
+	@mkdir -p build
 	@$(BIN)/mypy >$(TYPES) 2>&1 & types=$$!; folder=$$(tools/test-folder); \
-	{ FAILED_TESTS_FILE=$(FAILED_TESTS) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --basetemp "$$folder" || { $(TEST_ALONE); }; } && rm -rf "$$folder"; \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --basetemp "$$folder" && rm -rf "$$folder"; \
 	tests=$$?; wait $$types; types=$$?; cat $(TYPES); exit $$((tests | types))
-
-# Up to three tests that failed beside others are named and tried once more alone, until none has failed so for a while.
-TEST_ALONE = test -s $(FAILED_TESTS) && test "$$(wc -l < $(FAILED_TESTS))" -le 3 \
-	&& echo "NOTE: these tests failed beside others, and are tried once more alone:" && cat $(FAILED_TESTS) \
-	&& $(BIN)/python -m pytest @$(FAILED_TESTS)
 
 # Chromium, bubblewrap and PostgreSQL.
 programs:

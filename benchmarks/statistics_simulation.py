@@ -17,7 +17,17 @@ from functools import cache
 import numpy as np
 from scipy import special
 
-from proctor.stats import bill, difference, gate, mean, per_success, ranks, ratio, tasks_needed, typical
+from proctor.stats import (
+    difference,
+    gate,
+    geometric_mean,
+    mean,
+    mean_cost,
+    per_success,
+    ranks,
+    ratio,
+    tasks_needed,
+)
 from proctor.stats.differences import adjust
 from proctor.stats.drift import BLOCK, DriftMonitor, DriftSettings
 from proctor.stats.experiment import RunData, Study, level_contrasts
@@ -157,12 +167,12 @@ def costs(rng: np.random.Generator, kind: str, size: tuple[int, ...]) -> tuple[F
     raise ValueError(kind)
 
 
-def mean_cost(rng: np.random.Generator, tasks: int, kind: str, replications: int) -> float:
+def arithmetic_mean_cost(rng: np.random.Generator, tasks: int, kind: str, replications: int) -> float:
     """Coverage of a mean cost."""
     values, truth, _ = costs(rng, kind, (replications, tasks))
     inside = 0
     for row in values:
-        estimate = bill(row, resamples=999)
+        estimate = mean_cost(row, resamples=999)
         inside += (estimate.low or 0.0) <= truth <= (math.inf if estimate.high is None else estimate.high)
     return inside / replications
 
@@ -172,7 +182,7 @@ def typical_cost(rng: np.random.Generator, tasks: int, kind: str, replications: 
     values, _, truth = costs(rng, kind, (replications, tasks))
     inside = 0
     for row in values:
-        estimate = typical(row)
+        estimate = geometric_mean(row)
         assert estimate.low is not None and estimate.high is not None
         inside += estimate.low <= truth <= estimate.high
     return inside / replications
@@ -673,7 +683,7 @@ def main(replications: int) -> None:
         },
     )
     kinds, cost_sizes = ("lognormal 1.0", "lognormal 1.5", "gamma", "rare"), (5, 8, 15, 30, 80)
-    simulations = {"bill": mean_cost, "typical": typical_cost, "ratio": cost_ratio}
+    simulations = {"bill": arithmetic_mean_cost, "typical": typical_cost, "ratio": cost_ratio}
     table(
         "Mean cost (bill), typical cost and ratio of costs: coverage",
         {"tasks": cost_sizes}

@@ -38,6 +38,10 @@ from proctor.store import RetrySelection, Store
 from proctor.store.writer import this_process
 from proctor.testing import make_git_repository
 
+# Failures in what test files share say what they compared, too.
+_SHARED = {path.stem for path in Path(__file__).parent.rglob("*.py")} - sys.modules.keys()
+pytest.register_assert_rewrite(*sorted(_SHARED))
+
 pytest_plugins = ["proctor.testing.fixtures", "pytester"]
 
 
@@ -253,11 +257,3 @@ def command_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command
 def proctor(tmp_path: Path, command_server: CommandServer) -> Command:
     """`proctor("runs", "--json")` runs the command."""
     return Command(tmp_path, command_server)
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Write the names of failed tests to a file, for a second try without other tests beside them."""
-    path, stats = os.environ.get("FAILED_TESTS_FILE"), terminalreporter.stats
-    if path and not stats.get("error"):
-        names = dict.fromkeys(report.nodeid for report in stats.get("failed", ()))
-        Path(path).write_text("".join(f"{name}\n" for name in names), "utf-8")

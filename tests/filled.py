@@ -5,11 +5,17 @@ from its place in the plan, so that tests can count by hand.
 """
 
 import itertools
-from collections.abc import Collection, Iterable
+import shutil
+from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
+from clocks import Clock
 from proctor.item import Item
+from proctor.job import ItemFinished
+from proctor.runner import Outcome
 from proctor.score import Score
 from proctor.session import (
     Intervention,
@@ -56,14 +62,10 @@ def items() -> list[Item]:
     ]
 
 
-class Clock:
-    """Time that passes when told to."""
-
-    def __init__(self) -> None:
-        self.now = NOW
-
-    def __call__(self) -> datetime:
-        return self.now
+def ended(item: Item, status: str = "success", reason: str = "completed", **more: object) -> ItemFinished:
+    """An item that has ended, as observers hear of it."""
+    known = {"session_id": "", "attempts": 1, "tokens": 0, "cost_usd": None, "work_seconds": 0.0}
+    return ItemFinished(id=item.id, item=item, outcome=Outcome(status=status, reason=reason), **known | more)  # type: ignore[arg-type]
 
 
 def task_items(
@@ -106,10 +108,25 @@ def filled_store(folder: Path, *, finished: int | None = None, run_id: str = "co
     return store
 
 
+@pytest.fixture(scope="session")
+def filled_store_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a store with a finished batch, made once."""
+    folder = tmp_path_factory.mktemp("filled")
+    filled_store(folder).close()
+    return folder / "proctor.db"
+
+
+@pytest.fixture
+def store(tmp_path: Path, filled_store_file: Path) -> Iterator[Store]:
+    """A finished batch of thirty-six items, for folders whose tests look at one."""
+    with Store(str(shutil.copy(filled_store_file, tmp_path / "proctor.db"))) as filled:
+        yield filled
+
+
 def carry_out(store: Store, run_id: str, *, finished: int | None = None) -> None:
     store.resume_batch(run_id, "nowhere:1:1:x", RetrySelection(), NOW)
     ownership = Ownership(run_id=run_id, owner="nowhere:1:1:x", aborted=lambda: None, failed=print)
-    writer, clock = store.writer(ownership), Clock()
+    writer, clock = store.writer(ownership), Clock(NOW)
     rows = store.read.queued(run_id, after=-1, limit=1000)
     wanted = len(rows) if finished is None else finished
     for index, row in enumerate(rows[: wanted + 1]):

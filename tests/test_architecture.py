@@ -32,7 +32,7 @@ LAYERS = [
     {"workspace", "scenario", "dialogue", "judging", "telemetry", "records"},
     {"agent", "runner", "evaluator", "model", "model_client"},
     {"item", "session", "score", "errors", "git", "processes", "expect", "patterns", "pattern_worker"}
-    | {"json_values", "answer_parser"}
+    | {"json_values", "answer_parser", "metric"}
     | {"formatting", "frozen", "lazy_import", "cache", "unpacking", "secrets", "sandbox"},
 ]
 """A part imports only from rows below its own."""
@@ -62,6 +62,17 @@ SQL_OUTSIDE_THE_STORE = ("export/tables.py", "telemetry/sources.py")
 """DuckDB converts and reads files, which are no part of the store."""
 
 JOBS = {"coding", "benchmark", "scenario", "dialogue", "evaluation"}
+
+DOOR = {"jobs", "stats", "store", "batch", "models"}
+"""Parts that commands and pages reach through `api` alone."""
+PAST_THE_DOOR = {
+    "cli": "batch bench evaluate evaluators import_export inventory live main output resume run runs "
+    "scenario serve sessions setup simulate store tasks",
+    "web": "access actions evaluations inventory items labels library live new_evaluation otlp plans "
+    "results run_views runs search sessions state",
+    "web/agentcore": "datasets evaluate evaluators jobs logs metrics online recommendations service",
+}
+"""Modules that still import one of them. The list only gets shorter."""
 
 COMPARES_A_JOB = {}
 """Files outside `jobs/` that compare the name of a job or of a runner, and why."""
@@ -137,6 +148,14 @@ def test_imports_point_one_way():
             if layer_of(here) >= layer_of(other) and not known:
                 wrong.append(f"{name_of(file)} must not know {other}")
     assert wrong == []
+
+
+def test_commands_and_pages_reach_the_library_through_its_door():
+    past: dict[str, list[str]] = {}
+    for file in FILES:
+        if part_of(file) in ("cli", "web") and DOOR & set(imported_parts(file)):
+            past.setdefault(file.parent.relative_to(SOURCE).as_posix(), []).append(file.stem)
+    assert past == {folder: names.split() for folder, names in PAST_THE_DOOR.items()}
 
 
 def test_no_job_imports_another():
@@ -326,15 +345,7 @@ def loaded(tmp_path: Path, *words: str, **variables: str) -> set[str]:
 
 def test_help_loads_nothing_that_takes_time(tmp_path):
     heavy = {
-        "typer",
-        "click",
-        "rich",
-        "pydantic",
-        "yaml",
-        "aiohttp",
-        "sqlite3",
-        "asyncio",
-        "jinja2",
+        *("typer", "click", "rich", "pydantic", "yaml", "aiohttp", "sqlite3", "asyncio", "jinja2"),
         "psycopg",
     }
 
@@ -351,14 +362,7 @@ async def test_a_batch_of_model_calls_loads_what_the_calls_need_and_no_more(tmp_
         modules = await asyncio.to_thread(loaded, tmp_path, "batch", str(plan), **variables)
 
     needed = {
-        "client",
-        "http",
-        "openai",
-        "anthropic",
-        "prices",
-        "providers",
-        "rate_limits",
-        "worst_case",
+        *("client", "http", "openai", "anthropic", "prices", "providers", "rate_limits", "worst_case"),
         "local",
     }
     needed |= {"local_server", "router", "routes", "scripted"}
@@ -376,13 +380,7 @@ def test_a_batch_loads_no_part_of_the_store_that_it_has_no_use_for(tmp_path):
     plan.write_text("runId: one\nmatrix: [{prompt: Say OK, model: scripted/ok}]\n")
     others = {"aiohttp", "genai_prices", "jinja2", "cryptography", "numpy", "fastapi", "tomllib"}
     parts = (
-        "aggregates",
-        "annotations",
-        "definitions",
-        "evaluations",
-        "intake",
-        "key_rotation",
-        "scores",
+        *("aggregates", "annotations", "definitions", "evaluations", "intake", "key_rotation", "scores"),
         "sessions",
     )
     parts += ("search", "session_selection", "transcripts")

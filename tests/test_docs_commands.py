@@ -192,11 +192,20 @@ def test_commands_within_the_text_have_subcommands_and_options_that_exist() -> N
     assert unknown == []
 
 
-@pytest.mark.parametrize("line", sorted({line for _, line in _inline_commands() if " examples/" in line}))
-def test_commands_that_need_only_the_examples_are_run(line: str, programs: Path, tmp_path: Path) -> None:
-    page = TOOL.PageRunner(tmp_path, programs).run(f"```console\n$ proctor {line}\n```\n")
-
-    assert len(page.splitlines()) > 3
+def test_commands_within_the_text_that_need_only_the_examples_are_run(programs: Path, tmp_path: Path) -> None:
+    in_blocks = {
+        line
+        for _, notes, language, body in _blocks()
+        if language in ("console", "sh") and not notes.startswith(NOT_RUN)
+        for line in _commands_of(body)
+    }
+    lines = {line for _, line in _inline_commands() if " examples/" in line}
+    assert lines & in_blocks, "these are run with their pages"
+    for number, line in enumerate(sorted(lines - in_blocks)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        page = TOOL.PageRunner(folder, programs).run(f"```console\n$ proctor {line}\n```\n")
+        assert len(page.splitlines()) > 3
 
 
 def _workflow(title: str) -> Any:

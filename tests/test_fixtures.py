@@ -10,7 +10,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from proctor.testing import eventually, eventually_async
-from proctor.testing.model_server import failure, reply
+from proctor.testing.model_server import ModelServer, failure, reply
 from waiting import TIME_LIMIT_SECONDS
 
 TESTS_OF_A_USER = """
@@ -58,6 +58,13 @@ def test_the_model_server_answers_in_turn_and_keeps_the_requests(model_server):
     assert [body["messages"][0]["content"] for body in model_server.requests] == [
         *("anything", "France?", "Italy?", "Again?", "Norway?")
     ]
+
+
+async def test_a_model_server_counts_what_it_bills():
+    answers = [reply("Paris.", input_tokens=1000, output_tokens=10)]
+    async with ModelServer(answers, prices=(2.0, 50.0)) as server:
+        await asyncio.to_thread(ask, server, "France?")
+    assert server.billed_usd == {"m": pytest.approx(0.0025)}
 
 
 def test_the_model_server_refuses_when_it_has_to(model_server):

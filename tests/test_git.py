@@ -69,6 +69,7 @@ def test_an_error_says_which_command_it_was_and_what_git_said(git):
 
 
 def test_a_call_that_does_not_end_is_ended_with_all_it_started(git, monkeypatch):
+    # The real limit is five minutes.
     monkeypatch.setattr(git_module, "TIME_LIMIT_SECONDS", 1)
     git("config", "alias.wait", "!echo $$ > pid; sleep 1000")
     with pytest.raises(GitError, match="still running after 1 s"):

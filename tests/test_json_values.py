@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from proctor import json_values
 from proctor.json_values import parse_json
+from proctor.session import Usage
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 CASES: dict[str, list[tuple[object, object]]] = {
@@ -115,13 +116,9 @@ def test_tokens_are_read_in_two_shapes() -> None:
         "completion_tokens": 5,
         "completion_tokens_details": {"reasoning_tokens": 2},
     }
-    usage = json_values.usage_of_chat(chat)
-    assert usage is not None and json_values.usage_of_chat({}) is None
-    assert (usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens) == (
-        9,
-        4,
-        5,
-        2,
+    assert json_values.usage_of_chat({}) is None
+    assert json_values.usage_of_chat(chat) == Usage(
+        input_tokens=9, cached_tokens=4, output_tokens=5, reasoning_tokens=2
     )
     messages = {
         "input_tokens": 9,
@@ -129,12 +126,8 @@ def test_tokens_are_read_in_two_shapes() -> None:
         "cache_creation_input_tokens": 2,
         "output_tokens": 5,
     }
-    usage = json_values.usage_of_messages(messages)
-    assert (usage.input_tokens, usage.cached_tokens, usage.cache_write_tokens, usage.output_tokens) == (
-        15,
-        4,
-        2,
-        5,
+    assert json_values.usage_of_messages(messages) == Usage(
+        input_tokens=15, cached_tokens=4, cache_write_tokens=2, output_tokens=5
     )
 
 

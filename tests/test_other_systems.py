@@ -13,6 +13,7 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 @pytest.fixture
 def without_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    # /proc cannot be taken away from a process of Linux.
     def elsewhere(path: str) -> Path:
         return Path(path.replace("/proc", str(tmp_path / "nothing")))
 

@@ -31,6 +31,12 @@ def attempt():
     end_attempt(name, grace_seconds=0)
 
 
+@pytest.fixture
+def here(tmp_path, attempt):
+    """Where the programs of a test run, with which environment, and for which attempt."""
+    return {"folder": tmp_path, "environment": ENVIRONMENT, "attempt": attempt}
+
+
 def running(words):
     """The processes whose command line holds these words, whatever became of their environment."""
     found = []
@@ -52,23 +58,18 @@ def unlike_any_other():
 # What a program says
 
 
-async def test_output_of_both_kinds_comes_in_the_order_it_was_printed(tmp_path, attempt):
-    finished = await run(
-        "echo one; echo two >&2; echo three; exit 7",
-        folder=tmp_path,
-        environment=ENVIRONMENT,
-        attempt=attempt,
-    )
+async def test_output_of_both_kinds_comes_in_the_order_it_was_printed(here):
+    finished = await run("echo one; echo two >&2; echo three; exit 7", **here)
     assert finished.output == "one\ntwo\nthree\n"
     assert finished.exit_code == 7
     assert finished.signal is None
     assert not finished.timed_out
 
 
-async def test_lines_come_while_the_program_runs(tmp_path, attempt):
+async def test_lines_come_while_the_program_runs(here, tmp_path):
     gate = tmp_path / "gate"
     command = f"echo first; while [ ! -e {gate} ]; do sleep 0.01; done; printf 'second\\r\\nlast'"
-    async with started(command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt) as program:
+    async with started(command, **here) as program:
         lines = program.lines()
         assert await anext(lines) == "first"
         gate.touch()
@@ -76,9 +77,9 @@ async def test_lines_come_while_the_program_runs(tmp_path, attempt):
         assert await program.ended() == 0
 
 
-async def test_a_hundred_megabytes_of_output_are_kept_as_head_and_tail(tmp_path, attempt):
+async def test_a_hundred_megabytes_of_output_are_kept_as_head_and_tail(here):
     command = "echo begin; head -c 100000000 /dev/zero | tr '\\0' x; echo; echo end"
-    finished = await run(command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt, keep=1000)
+    finished = await run(command, **here, keep=1000)
     assert finished.output.startswith("begin\nxxx")
     assert finished.output.endswith("xxx\nend\n")
     assert f"[… {100_000_011 - 2000} characters left out …]" in finished.output
@@ -119,9 +120,9 @@ def test_a_pipe_is_closed_once_whatever_other_threads_open_meanwhile(new_loop):
 # What a program is given
 
 
-async def test_what_is_typed_arrives_and_then_standard_input_ends(tmp_path, attempt):
+async def test_what_is_typed_arrives_and_then_standard_input_ends(here):
     text = "prompt ä\n" * 100_000
-    finished = await run(["wc", "-c"], folder=tmp_path, environment=ENVIRONMENT, attempt=attempt, typed=text)
+    finished = await run(["wc", "-c"], **here, typed=text)
     assert finished.output.split() == [str(len(text.encode()))]
 
 
@@ -135,18 +136,18 @@ async def test_the_environment_is_what_was_given_and_the_markers(tmp_path, attem
     assert seen == given
 
 
-async def test_a_missing_program_or_folder_is_said_at_once(tmp_path, attempt):
+async def test_a_missing_program_or_folder_is_said_at_once(here, tmp_path, attempt):
     with pytest.raises(CouldNotStart, match="no-such-program"):
-        await run(["no-such-program"], folder=tmp_path, environment=ENVIRONMENT, attempt=attempt)
+        await run(["no-such-program"], **here)
     with pytest.raises(CouldNotStart, match="nowhere"):
         await run(["true"], folder=tmp_path / "nowhere", environment=ENVIRONMENT, attempt=attempt)
     with pytest.raises(CouldNotStart, match="empty"):
-        await run([], folder=tmp_path, environment=ENVIRONMENT, attempt=attempt)
+        await run([], **here)
 
 
-async def test_a_signal_that_ended_the_program_is_told_from_an_exit_code(tmp_path, attempt):
-    killed = await run("kill -SEGV $$", folder=tmp_path, environment=ENVIRONMENT, attempt=attempt)
-    exited = await run("exit 139", folder=tmp_path, environment=ENVIRONMENT, attempt=attempt)
+async def test_a_signal_that_ended_the_program_is_told_from_an_exit_code(here):
+    killed = await run("kill -SEGV $$", **here)
+    exited = await run("exit 139", **here)
     assert (killed.exit_code, killed.signal) == (139, signal.SIGSEGV)
     assert (exited.exit_code, exited.signal) == (139, None)
 
@@ -167,62 +168,54 @@ async def test_a_signal_that_ended_the_program_is_told_from_an_exit_code(tmp_pat
         pytest.param("sleep {n} & kill -STOP $!; exit 0", id="stopped"),
     ],
 )
-async def test_nothing_outlives_a_program_that_has_exited(tmp_path, attempt, command):
+async def test_nothing_outlives_a_program_that_has_exited(here, command):
     mark = unlike_any_other()
-    finished = await run(
-        command.format(n=mark), folder=tmp_path, environment=ENVIRONMENT, attempt=attempt, grace_seconds=0.3
-    )
+    finished = await run(command.format(n=mark), **here, grace_seconds=0.3)
     assert running(mark) == []
     assert finished.exit_code == 0
     assert any("sleep" in name for name in finished.leftovers)
 
 
-async def test_a_program_that_cleans_up_after_itself_is_not_said_to_have_left_anything(tmp_path, attempt):
+async def test_a_program_that_cleans_up_after_itself_is_not_said_to_have_left_anything(here):
     command = "sleep 0.05 & sleep 0.05 & wait; seq 1000 | head -n 1"
-    finished = await run(command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt)
+    finished = await run(command, **here)
     assert finished.leftovers == ()
 
 
-async def test_a_time_limit_ends_everything_and_keeps_the_output(tmp_path, attempt):
+async def test_a_time_limit_ends_everything_and_keeps_the_output(here):
     mark = unlike_any_other()
     command = f"echo before; setsid sleep {mark} & env -i setsid sleep {mark} & sleep {mark}; echo after"
-    finished = await run(command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt, time_limit=0.3)
+    finished = await run(command, **here, time_limit=0.3)
     assert finished.timed_out
     assert finished.output == "before\n"
     assert finished.signal == signal.SIGTERM
     assert running(mark) == []
 
 
-async def test_a_program_that_ends_politely_is_given_the_time_and_no_more_is_taken(tmp_path, attempt):
+async def test_a_program_that_ends_politely_is_given_the_time_and_no_more_is_taken(here):
     command = (
         "trap 'echo ending; sleep 0.2; echo saved; exit 9' TERM; echo ready; while :; do sleep 0.05; done"
     )
     began = time.monotonic()
-    finished = await run(
-        command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt, time_limit=0.3, grace_seconds=3600
-    )
+    finished = await run(command, **here, time_limit=0.3, grace_seconds=3600)
     assert finished.output.endswith("ending\nsaved\n")
     assert finished.exit_code == 9
     assert time.monotonic() - began < TIME_LIMIT_SECONDS
 
 
-async def test_a_program_that_ignores_term_is_killed_after_the_grace_period(tmp_path, attempt):
+async def test_a_program_that_ignores_term_is_killed_after_the_grace_period(here):
     mark = unlike_any_other()
     command = f"trap '' TERM INT HUP; setsid sleep {mark} & sleep {mark}; sleep {mark}"
-    finished = await run(
-        command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt, time_limit=0.2, grace_seconds=0.4
-    )
+    finished = await run(command, **here, time_limit=0.2, grace_seconds=0.4)
     assert finished.signal == signal.SIGKILL
     assert finished.duration_ms >= 600
     assert running(mark) == []
 
 
-async def test_cancelling_ends_everything_before_the_cancellation_passes(tmp_path, attempt):
+async def test_cancelling_ends_everything_before_the_cancellation_passes(here):
     mark = unlike_any_other()
     command = f"trap '' TERM; setsid sleep {mark} & sleep {mark}"
-    task = asyncio.ensure_future(
-        run(command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt, grace_seconds=0.3)
-    )
+    task = asyncio.ensure_future(run(command, **here, grace_seconds=0.3))
     await eventually_async(lambda: len(running(f"sleep {mark}")) >= 3)
     task.cancel()
     await asyncio.sleep(0)
@@ -233,11 +226,9 @@ async def test_cancelling_ends_everything_before_the_cancellation_passes(tmp_pat
 
 
 @pytest.mark.parametrize("after_seconds", [0, 0.001, 0.01, 0.02, 0.03, 0.05])
-async def test_cancelling_at_any_moment_of_the_start_leaves_nothing(tmp_path, attempt, after_seconds):
+async def test_cancelling_at_any_moment_of_the_start_leaves_nothing(here, after_seconds):
     mark = unlike_any_other()
-    task = asyncio.ensure_future(
-        run(["sleep", mark], folder=tmp_path, environment=ENVIRONMENT, attempt=attempt)
-    )
+    task = asyncio.ensure_future(run(["sleep", mark], **here))
     await asyncio.sleep(after_seconds)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -263,10 +254,10 @@ async def test_what_must_not_be_disturbed_is_finished_and_then_the_cancellation_
     assert ended.is_set()
 
 
-async def test_a_standard_error_that_someone_else_keeps_open_is_not_waited_for(tmp_path, attempt):
+async def test_a_standard_error_that_someone_else_keeps_open_is_not_waited_for(here, tmp_path):
     gate = tmp_path / "gate"
     command = f"echo $$; echo problem >&2; while [ ! -e {gate} ]; do sleep 0.01; done; exit 3"
-    async with started(command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt) as program:
+    async with started(command, **here) as program:
         pid = await anext(program.lines())
         with Path(f"/proc/{pid}/fd/2").open("wb"):
             gate.touch()
@@ -274,31 +265,29 @@ async def test_a_standard_error_that_someone_else_keeps_open_is_not_waited_for(t
             assert program.stderr == "problem\n"
 
 
-async def test_only_the_program_itself_keeps_its_streams_open(tmp_path, attempt):
+async def test_only_the_program_itself_keeps_its_streams_open(here):
     command = "echo $PPID; cat >/dev/null; exec sleep 1000"
-    async with started(
-        command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt, typed="hello"
-    ) as program:
+    async with started(command, **here, typed="hello") as program:
         above = await anext(program.lines())
         streams = [Path(f"/proc/{above}/fd/{stream}").readlink() for stream in (0, 1, 2)]
     assert streams == [Path(os.devnull)] * 3
 
 
-async def test_ending_one_program_leaves_another_of_the_same_attempt_alone(tmp_path, attempt):
+async def test_ending_one_program_leaves_another_of_the_same_attempt_alone(here):
     mark = unlike_any_other()
-    async with started(["sleep", mark], folder=tmp_path, environment=ENVIRONMENT, attempt=attempt) as other:
-        await run(["true"], folder=tmp_path, environment=ENVIRONMENT, attempt=attempt)
+    async with started(["sleep", mark], **here) as other:
+        await run(["true"], **here)
         assert running(mark) != []
         await other.end()
         assert await other.ended() == 128 + signal.SIGTERM
     assert running(mark) == []
 
 
-async def test_killing_the_warden_does_not_save_what_it_watched(tmp_path, attempt):
+async def test_killing_the_warden_does_not_save_what_it_watched(here):
     mark = unlike_any_other()
     command = f"setsid sleep {mark} & kill -KILL $PPID; sleep {mark}"
     with pytest.raises(SandboxFailed, match="its supervisor was killed"):
-        await run(command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt, grace_seconds=0.5)
+        await run(command, **here, grace_seconds=0.5)
     assert running(mark) == []
 
 
@@ -358,11 +347,9 @@ async def test_ending_an_attempt_spares_this_process_and_those_it_came_from(tmp_
 # Many at once
 
 
-async def test_a_hundred_programs_run_at_once_without_a_thread_for_each(tmp_path, attempt):
+async def test_a_hundred_programs_run_at_once_without_a_thread_for_each(here, attempt):
     async def one(number):
-        finished = await run(
-            f"echo {number}; exit {number}", folder=tmp_path, environment=ENVIRONMENT, attempt=attempt
-        )
+        finished = await run(f"echo {number}; exit {number}", **here)
         return finished.exit_code, finished.output
 
     before = threading.active_count()
@@ -372,14 +359,14 @@ async def test_a_hundred_programs_run_at_once_without_a_thread_for_each(tmp_path
     assert warden.marked_with(f"PROCTOR_ATTEMPT={attempt}") == []
 
 
-def test_no_file_stays_open_and_no_zombie_stays_behind(tmp_path, attempt):
+def test_no_file_stays_open_and_no_zombie_stays_behind(here):
     async def some():
         for _ in range(3):
-            await run("echo x; exit 1", folder=tmp_path, environment=ENVIRONMENT, attempt=attempt, typed="y")
-            async with started("yes", folder=tmp_path, environment=ENVIRONMENT, attempt=attempt):
+            await run("echo x; exit 1", **here, typed="y")
+            async with started("yes", **here):
                 pass
             with pytest.raises(CouldNotStart):
-                await run(["nope"], folder=tmp_path, environment=ENVIRONMENT, attempt=attempt)
+                await run(["nope"], **here)
 
     # Another test of this process may have something running, such as a database.
     before, children = open_files(), warden.children_of(os.getpid())
@@ -432,13 +419,11 @@ def without_proc(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("command", ["sleep {0} & sleep {0}", "trap '' TERM; sleep {0}; sleep {0}"])
-async def test_without_proc_a_time_limit_ends_the_process_group(tmp_path, attempt, without_proc, command):
+async def test_without_proc_a_time_limit_ends_the_process_group(here, without_proc, command):
     seconds = unlike_any_other()
     finished = await run(
         command.format(seconds),
-        folder=tmp_path,
-        environment=ENVIRONMENT,
-        attempt=attempt,
+        **here,
         time_limit=0.5,
         grace_seconds=0.3,
     )
@@ -447,11 +432,9 @@ async def test_without_proc_a_time_limit_ends_the_process_group(tmp_path, attemp
     await eventually_async(lambda: not running(f"sleep {seconds}"))
 
 
-async def test_without_proc_what_a_program_leaves_in_its_group_is_ended(tmp_path, attempt, without_proc):
+async def test_without_proc_what_a_program_leaves_in_its_group_is_ended(here, without_proc):
     seconds = unlike_any_other()
-    finished = await run(
-        f"sleep {seconds} & echo done", folder=tmp_path, environment=ENVIRONMENT, attempt=attempt
-    )
+    finished = await run(f"sleep {seconds} & echo done", **here)
 
     assert (finished.exit_code, finished.output) == (0, "done\n")
     await eventually_async(lambda: not running(f"sleep {seconds}"))

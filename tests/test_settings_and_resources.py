@@ -168,31 +168,13 @@ def test_secrets_are_removed_as_text_and_as_json() -> None:
 
 
 def test_what_agents_and_machines_see_of_an_environment() -> None:
-    environment = {
-        "PATH": "p",
-        "LC_ALL": "c",
-        "FOO_BIN": "b",
-        "MINE": "m",
-        "API_TOKEN": "t",
-        "HOME": "h",
-        "TERM": "x",
-    }
-    assert set(visible(environment, named=["MINE"])) == {
-        "PATH",
-        "LC_ALL",
-        "FOO_BIN",
-        "MINE",
-        *({"HOME"} & set(visible({"HOME": ""}))),
-        "TERM",
-    }
+    names = ["PATH", "LC_ALL", "FOO_BIN", "MINE", "API_TOKEN", "HOME", "TERM"]
+    environment = {name: f"of {name}" for name in names}
+    seen = {*("PATH", "LC_ALL", "FOO_BIN", "MINE", "TERM"), *({"HOME"} & set(visible({"HOME": ""})))}
+    assert set(visible(environment, named=["MINE"])) == seen
     assert set(machine_part(environment)) == {"PATH", "FOO_BIN", "HOME"}
-    assert on_machine(environment, {"PATH": "q"}) == {
-        "LC_ALL": "c",
-        "MINE": "m",
-        "API_TOKEN": "t",
-        "TERM": "x",
-        "PATH": "q",
-    }
+    stay = {name: environment[name] for name in ("LC_ALL", "MINE", "API_TOKEN", "TERM")}
+    assert on_machine(environment, {"PATH": "q"}) == {**stay, "PATH": "q"}
     assert referenced(["${A} and ${B_2}", "$C"]) == {"A", "B_2"}
     assert is_secret("my_password") and is_secret("AUTH_X") and not is_secret("PATH")
 

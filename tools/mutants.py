@@ -136,21 +136,16 @@ def read_record(test_file: Path) -> dict[str, Any]:
 
 
 def _write_records(tree: Path, recordings: Path, files: Sequence[str]) -> None:
-    from coverage import CoverageData
-
     lines: dict[str, Any] = {file: defaultdict(lambda: defaultdict(set)) for file in files}
-    for data_file in recordings.glob("data.*"):
-        data = CoverageData(str(data_file))
-        with suppress(Exception):
-            # A process that was killed while it wrote leaves a file that cannot be read.
-            data.read()
-            for path in data.measured_files():
-                source = str(Path(path).relative_to(tree))
-                for line, tests in data.contexts_by_lineno(path).items():
-                    for test in tests:
-                        file = test.partition("::")[0]
-                        if file in lines:
-                            lines[file][source][line].add(test)
+    for recording in recordings.glob("lines-*"):
+        # A process that was killed while it wrote leaves a file that cannot be read.
+        with suppress(ValueError):
+            for test, executed in json.loads(recording.read_bytes()).items():
+                by_source = lines.get(test.partition("::")[0])
+                if by_source is not None:
+                    for path, numbers in executed.items():
+                        for line in numbers:
+                            by_source[str(Path(path).relative_to(tree))][line].add(test)
     seconds: dict[str, dict[str, float]] = defaultdict(dict)
     for report in (recordings / "reports").read_text(encoding="utf-8").splitlines():
         duration, test = report.split(" ", 1)

@@ -5,8 +5,11 @@ runs. Sandboxed processes cannot write their recording, nor can those that are k
 """
 
 import atexit
+import json
 import os
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import coverage
@@ -15,6 +18,9 @@ FOLDER = str(Path(sys.prefix).parent / "recordings")
 SOURCE = Path(FOLDER).parent / "tree/src/proctor"
 _exit = os._exit
 _recording: coverage.Coverage | None = None
+_test = ""
+_lines: dict[str, dict[str, set[int]]] = {}
+"""What this process has executed: lines by test and file."""
 
 
 def enter(test: str) -> None:
@@ -22,8 +28,9 @@ def enter(test: str) -> None:
     path = Path(FOLDER) / f"current-{os.getpid()}"
     path.with_suffix(".new").write_text(test, encoding="utf-8")
     path.with_suffix(".new").replace(path)
-    if _recording is not None:
-        _recording.switch_context(test)
+    _note()
+    global _test
+    _test = test
 
 
 def current_test() -> str:
@@ -43,24 +50,36 @@ def current_test() -> str:
 
 
 def _start() -> None:
-    global _recording
-    _recording = coverage.Coverage(
-        data_file=f"{FOLDER}/data", data_suffix=True, include=[f"{SOURCE}/*"], config_file=False
-    )
+    global _recording, _test
+    _lines.clear()
+    _test = current_test()
+    _recording = coverage.Coverage(data_file=None, include=[f"{SOURCE}/*"], config_file=False)
     _recording._warn_no_data = False
     _recording.start()
-    _recording.switch_context(current_test())
+
+
+def _note() -> None:
+    """Note what was executed for the current test.
+
+    Not with `coverage`'s own contexts: they write to SQLite, which a process that was forked while another
+    thread wrote to it waits for forever.
+    """
+    collector = _recording and _recording._collector
+    if collector:
+        for path, lines in collector.data.copy().items():
+            _lines.setdefault(_test, {}).setdefault(path, set()).update(lines.copy())
+        collector._clear_data()
 
 
 def _save() -> None:
     global _recording
-    ended, _recording = _recording, None
-    if ended is not None:
-        try:
-            ended.stop()
-            ended.save()
-        except Exception:
-            pass
+    if _recording is not None:
+        _recording.stop()
+        _note()
+        _recording = None
+        path = Path(FOLDER) / f"lines-{os.getpid()}-{time.monotonic_ns()}"
+        with suppress(OSError):
+            path.write_text(json.dumps(_lines, default=sorted), encoding="utf-8")
 
 
 def _restart() -> None:

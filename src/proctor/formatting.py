@@ -116,6 +116,13 @@ def interval(low: float | None, high: float | None) -> str:
     return f"{low * 100:.{digits}f}% to {high * 100:.{digits}f}%"
 
 
+def relative_change(ratio: float) -> str:
+    """+12.5%, −3.0%, ×4.2: a ratio as a change from 1."""
+    sign = "+" if ratio > 1 else "−" if ratio < 1 else "±"
+    # A ratio of ten is easier to read than a change of 900%.
+    return f"×{ratio:.3g}" if ratio >= 3 else f"{sign}{abs(ratio - 1):.1%}"
+
+
 def chance(p: float | None) -> str:
     """0.034, < 0.001: a p-value."""
     if p is None:

@@ -173,7 +173,6 @@ class StopRule:
     by: str = "model"
     """The factor whose levels are compared."""
     metric: str = "success"
-    """`success`, `cost`, `time`, `score:EVALUATOR` or `metric:NAME`."""
     decided: bool = False
     """Every level is compared with the baseline."""
     baseline: str = ""

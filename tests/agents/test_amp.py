@@ -153,7 +153,7 @@ async def test_a_refused_tool_is_an_intervention_once(place, amp):
     ("model", "offered", "switches"),
     [
         ("", HELP, []),
-        ("default", HELP, []),
+        ("default", OLD_HELP, []),
         ("ultra", HELP, ["--mode", "ultra"]),
         ("High", HELP, ["--mode", "high"]),
         ("gpt-5", OLD_HELP, ["--try-gpt5"]),
@@ -225,6 +225,7 @@ async def test_without_a_key_to_hand_over_the_agent_stays_as_it_is(place, amp):
 async def test_what_is_missing_is_said_with_its_remedy(place, amp):
     bare = {"PATH": str(place.home / "bin")}
     missing = Amp().availability(bare)
+    assert Amp().refusal("ultra", bare) == ""
     assert not missing.ready and "npm install" in missing.remedy
     with pytest.raises(WorkspaceError, match="npm install"):
         await place.work(Amp(), environment=bare)

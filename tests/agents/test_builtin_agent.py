@@ -62,16 +62,8 @@ async def test_it_looks_edits_checks_and_finishes(place):
     assert (done.failure, done.output) == ("", "Done.")
     assert (place.folder / "a.py").read_text() == "def one():\n    return 1\n"
     calls = place.recorded(ToolCall)
-    assert [each.name for each in calls] == [
-        "list_files",
-        "search",
-        "search",
-        "read_file",
-        "edit_file",
-        "write_file",
-        "run",
-        "finish",
-    ]
+    names = "list_files search search read_file edit_file write_file run finish"
+    assert [each.name for each in calls] == names.split()
     assert all(each.success and each.duration_ms >= 0 for each in calls)
     assert calls[0].result == "a.py"
     assert calls[1].result == "a.py:2:    return 2"
@@ -229,6 +221,13 @@ async def test_the_conversation_stays_within_its_bound_and_the_newest_results_wh
     assert "characters left out" in last[3]["content"]
     assert len(last[-1]["content"]) > 7000
     assert last[1]["content"] == "Fix it."
+
+
+async def test_a_result_is_shortened_when_it_has_twice_the_characters_that_are_kept(place):
+    results = [call("run", command=f"printf %0{size}d 7") for size in (400, 401)]
+    _, model = await tried(place, *results, "Done.", agent=BuiltinAgent(max_context_chars=1))
+    short, long = (message["content"] for message in model.requests[-1] if message["role"] == "tool")
+    assert (len(short), long) == (400, "0" * 200 + "\n[… 201 characters left out]")
 
 
 async def test_an_answer_cut_off_at_its_length_is_not_taken_for_the_last(place):

@@ -156,17 +156,8 @@ async def test_lines_that_are_no_events_do_no_harm(place, stage, name):
     strange += [
         json.dumps({"type": kind, "item": 1, "part": [], "data": "x", "message": 2, "event": []})
         for kind in (
-            "item.completed",
-            "tool_use",
-            "tool.execution_complete",
-            "message_end",
-            "result",
-            "agent_event",
-            "run_result",
-            "error",
-            "assistant",
-            "user",
-            "session",
+            *("item.completed", "tool_use", "tool.execution_complete", "message_end", "result"),
+            *("agent_event", "run_result", "error", "assistant", "user", "session"),
         )
     ]
     stage.play(PROGRAMS[name], printed="\n".join(strange) + "\n")

@@ -74,7 +74,7 @@ def test_a_home_that_others_may_enter_is_noted(mode, noted, tmp_path):
 
     results = list(doctor.check_store(Settings(home=home, store_url=str(home / "no.db"))))
 
-    found = [(each.name, each.well, each.said) for each in results]
+    found = [(each.name, each.ok, each.message) for each in results]
     assert found == ([("home", None, f"other users may enter {home} (mode {mode:o})")] if noted else [])
 
 

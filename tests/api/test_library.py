@@ -50,6 +50,13 @@ def leaving(prompt):
     sys.exit(0)
 
 
+class Polite:
+    """An agent that is an object."""
+
+    def __call__(self, prompt):
+        return f"{prompt}, please"
+
+
 def constant(request):
     """A model that always says the same."""
     return f"forty-two to {len(request.messages)} message"
@@ -68,9 +75,13 @@ def test_a_plan_file_is_run_and_its_handle_reads_the_store(library, plan):
     assert (run.summary()["itemCount"], run.summary()["successCount"]) == (8, 8)
     assert {item.model for item in run.items()} == {"scripted/ok", "scripted/echo"}
     assert list(run.items(status="fail")) == []
+    with pytest.raises(UsageError, match="there is no status failed\nThere are: queued, running, success"):
+        run.items(status="failed")
     assert len(list(run.items(search="first"))) == 4
     with library.open_store() as store:
         assert [each.id for each in store.runs()] == ["nightly"]
+        with pytest.raises(NotFound):
+            store.run("no-such-run")
         assert store.run("nightly").summary() == run.summary() | {
             "durationSec": store.run("nightly").summary()["durationSec"]
         }
@@ -179,12 +190,14 @@ def test_a_failed_call_of_an_agent_function_is_recorded_too(library):
 
 
 def test_an_item_takes_functions_as_agent_and_as_model(library):
-    items = [library.Item(prompt="hello", agent=shouting), library.Item(prompt="hello", model=constant)]
+    agents = [library.Item(prompt="hello", agent=agent) for agent in (shouting, Polite())]
+    items = [*agents, library.Item(prompt="hello", model=constant)]
 
     run = library.run(items=items)
 
     assert [(item.agent, item.model, item.session.answer) for item in run.items()] == [
         (f"{__name__}:shouting", "", "HELLO!"),
+        (f"{__name__}:Polite", "", "hello, please"),
         ("", f"python/{__name__}:constant", "forty-two to 1 message"),
     ]
 
@@ -296,11 +309,8 @@ def test_failed_items_are_retried_on_resume(library, tmp_path):
 
     again = run.resume(retry="failed")
 
-    assert (again.id, next(again.items()).status, next(again.items()).session.answer) == (
-        run.id,
-        "success",
-        "done",
-    )
+    assert (again.id, next(again.items()).status) == (run.id, "success")
+    assert next(again.items()).session.answer == "done"
     assert len(next(again.items()).attempts) == 2
 
 
@@ -325,16 +335,6 @@ def test_a_report_is_written_in_the_format_of_its_suffix(library, plan, tmp_path
     assert not (tmp_path / "report.docx").exists()
 
 
-def test_resuming_a_finished_run_does_not_move_its_end(library, plan):
-    run = library.run(plan)
-    (before,) = run.to_pandas("runs")["finishedAt"]
-
-    again = run.resume()
-
-    assert again.status == "completed"
-    assert list(again.to_pandas("runs")["finishedAt"]) == [before]
-
-
 def test_runs_are_compared_by_a_factor_and_gated(library, plan):
     run = library.run(plan)
 
@@ -348,21 +348,6 @@ def test_runs_are_compared_by_a_factor_and_gated(library, plan):
         library.compare(run)
 
 
-def test_wrong_calls_say_what_is_wrong(library, plan):
-    with pytest.raises(UsageError, match="nothing to run"):
-        library.run()
-    with pytest.raises(UsageError, match="either a plan or items"):
-        library.run(plan, items=[])
-    with pytest.raises(UsageError, match="there is no setting `timeout_secs`"):
-        library.run(plan, timeout_secs=3)
-    with pytest.raises(NotFound):
-        library.open_store().run("no-such-run")
-    with pytest.raises(UsageError, match="there is no status failed\nThere are: queued, running, success"):
-        library.run(plan).items(status="failed")
-    with pytest.raises(UsageError, match="needs a key"):
-        library.run(items=[library.Item(prompt="x", model="openai/gpt-4o")])
-
-
 def test_public_names_are_listed_once_each_and_load(library):
     assert set(proctor.__all__) <= set(dir(proctor))
     assert sorted(proctor.__all__) == proctor.__all__
@@ -373,12 +358,14 @@ def test_public_names_are_listed_once_each_and_load(library):
     }
 
 
-def test_the_library_imports_neither_the_command_line_nor_the_web_app(tmp_path):
+def test_the_library_imports_no_command_line_no_web_app_and_no_numpy_before_it_needs_them(tmp_path):
     program = (
         "import sys, proctor\n"
         "assert not [name for name in sys.modules if name.startswith('proctor.')]\n"
         "proctor.run, proctor.Run, proctor.BatchConfig, proctor.compare, proctor.open_store\n"
-        "print([name for name in sys.modules if name.startswith(('proctor.cli', 'proctor.web', 'typer'))])"
+        "proctor.rank, proctor.power\n"
+        "later = ('proctor.cli', 'proctor.web', 'typer', 'numpy', 'scipy')\n"
+        "print([name for name in sys.modules if name.startswith(later)])"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path
@@ -462,7 +449,11 @@ def test_the_report_of_an_evaluation_shows_scores_not_successes(library, tmp_pat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({}, "nothing to run"),
         ({"items": []}, "nothing to run"),
+        ({"plan": "plan.yaml", "items": []}, "either a plan or items"),
+        ({"plan": "plan.yaml", "timeout_secs": 3}, "there is no setting `timeout_secs`"),
+        ({"items": [proctor.Item(prompt="x", model="openai/gpt-4o")]}, "needs a key"),
         ({"items": ["Say OK"]}, r"item 1 is 'Say OK'\nGive proctor.Item"),
         ({"plan": len}, "is not a plan\nGive the path of a plan file, or items="),
         ({"items": [proctor.Item(prompt="x")]}, "item 1 has no model"),
@@ -506,12 +497,8 @@ def test_equal_items_are_repeats_of_each_other_as_in_a_plan(library):
 
     run = library.run(items=[item, item, library.Item(prompt="y", model="scripted/ok"), item])
 
-    assert [(each.prompt, each.repeat) for each in run.items()] == [
-        ("x", 1),
-        ("x", 2),
-        ("y", 1),
-        ("x", 3),
-    ]
+    repeats = [(each.prompt, each.repeat) for each in run.items()]
+    assert repeats == [("x", 1), ("x", 2), ("y", 1), ("x", 3)]
 
 
 @pytest.mark.parametrize(
@@ -578,8 +565,11 @@ def test_a_run_is_resumed_by_its_name_and_evaluated_with_another_engine(library,
     with pytest.raises(UsageError, match="is not a valid evaluator\nGive a name or a function"):
         library.run(plan, evaluators=[3])
     run = library.run(plan)
+    (before,) = (row["finishedAt"] for row in run.rows("runs"))
 
     assert library.resume("nightly").id == library.resume(run).id == "nightly"
+    (again,) = run.resume().rows("runs")
+    assert (again["status"], again["finishedAt"]) == ("completed", before), "its end stays where it was"
     with pytest.raises(UsageError, match="engine"):
         library.resume(run, engine="cloud")
     with pytest.raises(UsageError, match="engine"):

@@ -53,31 +53,8 @@ def test_the_document_of_a_command(text: str | bytes, document: dict[str, int]) 
     assert launch.parse_document(text) == document
 
 
-class Callable:
-    """An object that can be called."""
-
-    def __call__(self) -> None:
-        """Do nothing."""
-
-
 def function() -> None:
     """Do nothing."""
-
-
-def test_functions_have_names() -> None:
-    module = __name__
-    assert callables.name_of(function) == f"{module}:function"
-    assert callables.name_of(Callable()) == f"{module}:Callable"
-    agents: dict[str, Any] = {}
-    models: dict[str, Any] = {}
-    assert [callables.agent_name(each, agents) for each in (None, "", "a")] == ["", "", "a"] and agents == {}
-    assert [callables.model_name(each, models) for each in (None, "", "a")] == ["", "", "a"] and models == {}
-    assert callables.agent_name(function, agents) == f"{module}:function" and list(agents.values()) == [
-        function
-    ]
-    model: Any = function
-    assert callables.model_name(model, models) == f"python/{module}:function"
-    assert models == {f"python/{module}:function": function}
 
 
 def test_evaluators_are_names_or_functions_of_their_own() -> None:
@@ -87,11 +64,3 @@ def test_evaluators_are_names_or_functions_of_their_own() -> None:
     evaluator = objects[names[1]]
     assert (evaluator.name, evaluator.function, evaluator.level) == (names[1], function, "session")
     assert len(evaluator.digest) == 16 and evaluator.digest != callables.digest_of_source(len)
-    with pytest.raises(UsageError) as error:
-        callables.evaluator_names([function, function], {}, str)
-    assert str(error.value) == (
-        f"two evaluators are called {__name__}:function\nGive each function its own name."
-    )
-    wrong: Any = 3
-    with pytest.raises(UsageError, match=r"^3 is not a valid evaluator\nGive a name or a function\.$"):
-        callables.evaluator_names([wrong], {}, str)

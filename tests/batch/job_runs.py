@@ -272,11 +272,7 @@ async def check_coding(runs: Runs) -> None:
         if row["endReason"] == "completed":
             assert "total = 1 + 1" in git(repository, "show", f"{row['branch']}:shop.py")
 
-    merged = await runs.run(
-        MERGED_EDITS,
-        runs.make_engine(),
-        "merged",
-    )
+    merged = await runs.run(MERGED_EDITS, runs.make_engine(), "merged")
     assert [(item["reason"], item["error"]) for item in merged["items"]] == [("completed", "")] * 3
     assert {"one.txt", "two.txt", "three.txt"} <= {path.name for path in repository.iterdir()}
 

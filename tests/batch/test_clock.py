@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from proctor.batch.lifecycle import summarize
+from proctor.batch.lifecycle import run_summary
 from proctor.formatting import elapsed
 
 START = datetime(2026, 11, 16, 12, tzinfo=UTC)
@@ -36,7 +36,7 @@ async def test_no_time_is_before_an_earlier_one_and_no_duration_negative(worksho
         )
     batch = workshop.batch()
     assert batch["createdAt"] <= batch["finishedAt"]
-    summary = summarize(workshop.store, batch, START - timedelta(days=1))
+    summary = run_summary(workshop.store, batch, START - timedelta(days=1))
     assert summary["durationSec"] >= 0
 
 
@@ -45,7 +45,7 @@ async def test_times_that_an_earlier_version_wrote_give_no_negative_duration(wor
     changes = {"createdAt": "2026-11-16T12:00:00.000Z", "finishedAt": "2026-11-16T11:00:00.000Z"}
     workshop.store.change_batch("run", changes)
 
-    summary = summarize(workshop.store, workshop.batch(), START)
+    summary = run_summary(workshop.store, workshop.batch(), START)
 
     assert summary["durationSec"] is None
     assert elapsed(START, START - timedelta(seconds=1)) is None

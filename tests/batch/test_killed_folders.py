@@ -167,7 +167,7 @@ def test_a_git_that_is_killed_in_a_merge_is_started_again_and_leaves_the_users_c
 
 def test_a_worktree_is_made_only_for_a_session_that_is_in_the_store(proctor: Command, tmp_path: Path) -> None:
     """A process that is killed before that would leave a folder that belongs to no run."""
-    trees = start(proctor, tmp_path, command="true", scriptCommand="true", runs=8)
+    trees = start(proctor, tmp_path, command="true", scriptCommand="true", runs=5)
     process = proctor.start("batch", "plan.yaml")
     with proctor.open_store() as store:
         eventually(lambda: query(store, 'SELECT 1 FROM "batches"'))
@@ -176,7 +176,7 @@ def test_a_worktree_is_made_only_for_a_session_that_is_in_the_store(proctor: Com
         with closing(sqlite3.connect(trees.parent / "proctor.db", timeout=20)) as holder:
             holder.execute("BEGIN IMMEDIATE")
             recorded = {row[0] for row in holder.execute('SELECT "id" FROM "sessions"')}
-            until = time.monotonic() + 0.3
+            until = time.monotonic() + 0.2
             while time.monotonic() < until:
                 made = {name for name in names(trees, "*") if not name.startswith("removed-")}
                 assert made <= recorded

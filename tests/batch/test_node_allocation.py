@@ -55,6 +55,7 @@ def work(number: int, **resources: object) -> WorkItem:
     return WorkItem(item=Item(prompt="hello", settings=settings), id=f"item{number}", attempts=0, tries=0)
 
 
+# White-box: which node gets an item shows only in a cluster of several, and there by chance.
 def engine_of(*links: NodeLink) -> RayEngine:
     engine = RayEngine()
     engine._links = set(links)

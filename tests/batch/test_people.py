@@ -33,6 +33,7 @@ class Asked:
 
 @pytest.mark.parametrize("looks", [0, 1, 3])
 async def test_a_person_is_announced_only_while_there_is_no_answer(monkeypatch, looks):
+    # How often it looks shows nowhere; a look each half second would make these tests last seconds.
     monkeypatch.setattr(contexts, "POLL_SECONDS", 0)
     store, told = Asked(looks), []
     asking = contexts.StoreQuestions(store, "run", lambda: NOW, told.append)
@@ -56,6 +57,7 @@ async def test_a_question_that_nobody_waits_for_is_withdrawn():
 
 def test_aborting_a_run_without_a_process_ends_what_its_sessions_had_started(tmp_path, monkeypatch):
     ended = []
+    # Programs of sessions that really run belong to a living process, which would end them itself.
     monkeypatch.setattr("proctor.processes.end_attempt", ended.append)
     with Store(str(tmp_path / "a.db")) as store:
         row = {"runId": "run", "createdAt": timestamp(NOW), "job": "coding", "status": "running"}

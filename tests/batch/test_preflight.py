@@ -25,6 +25,7 @@ def find_agent(**agents):
     return find
 
 
+# Stand-ins: no agent that is installed and no model can be made to lack each thing in turn.
 def context(**more):
     models = SimpleNamespace(
         check=lambda model: None, missing_key=lambda model: "", has_price=lambda model: False

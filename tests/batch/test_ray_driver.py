@@ -227,9 +227,7 @@ async def test_the_items_of_a_worker_that_died_run_again_on_a_new_one(runs, clus
 def test_nodes_that_are_dead_or_have_no_processors_run_nothing(cluster):
     cluster.dead.add("a")
 
-    assert alive_nodes() == {
-        "b": Node(id="b", name="b.lan", resources={"CPU": 2.0, "license": 1.0}),
-    }
+    assert alive_nodes() == {"b": Node(id="b", name="b.lan", resources={"CPU": 2.0, "license": 1.0})}
     assert alive_nodes()["b"].cpus == 2.0
     assert Node(id="x", name="x", resources={}).cpus == 0.0
 

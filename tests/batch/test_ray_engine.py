@@ -29,11 +29,7 @@ from waiting import while_running
 if "PROCTOR_RAY" not in os.environ:
     pytest.skip("--engine ray is tested by `make test-ray`", allow_module_level=True)
 
-TOKEN = {
-    "RAY_AUTH_MODE": "token",
-    "RAY_AUTH_TOKEN": secrets.token_hex(16),
-    "RAY_USAGE_STATS_ENABLED": "0",
-}
+TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16), "RAY_USAGE_STATS_ENABLED": "0"}
 # Ray reads them when it is imported.
 os.environ.update(TOKEN)
 
@@ -261,7 +257,7 @@ def test_nothing_outlives_a_killed_driver_and_the_run_resumes_with_its_work(proc
     process = proctor.start(*words)
     homes = cluster.folder / f"proctor-{os.getuid()}"
     eventually(
-        while_running(process, lambda: len(list(homes.glob("killed-*/worktrees/*/work/*/half.txt"))) == 3),
+        while_running(process, lambda: len(list(homes.glob("killed-*/worktrees/*/work/*/half.txt"))) == 3)
     )
     started = processes_with(f"HOME={homes}")
     assert len(started) >= 3 * 2

@@ -5,6 +5,7 @@ import random
 import pytest
 from stand_ins import call, doing
 
+import proctor
 from proctor.context import ItemRetryPolicy
 from proctor.errors import AgentError, ModelError, RateLimited, TimeLimit, WorkspaceError
 from proctor.item import Item
@@ -72,6 +73,23 @@ async def test_what_is_tried_again_is_what_the_plan_says(workshop, retry_on, err
     await workshop.run(plan(f"retries: 2, {retry_on}"), find_runner=doing(fail))
 
     assert len(workshop.rows("sessions")) == attempts
+
+
+@pytest.mark.parametrize(("settings", "attempts"), [({}, 1), ({"retries": 1}, 2)])
+def test_items_from_python_are_tried_again_only_if_they_say_so(tmp_path, monkeypatch, settings, attempts):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.yaml").write_text("{failures: {every: 1, status: 400}, rules: [{reply: x}]}")
+    (tmp_path / "wrong.yaml").write_text("rules: [{reply: x}]")
+    items = [
+        Item(
+            prompt="hello", model=f"scripted/{model}", settings=settings, details={"expect": {"equals": "y"}}
+        )
+        for model in ("broken", "wrong")
+    ]
+
+    run = proctor.run(items=items, home=tmp_path / "home", progress=False)
+
+    assert [(item.status, len(item.attempts)) for item in run.items()] == [("error", attempts), ("fail", 1)]
 
 
 async def test_other_items_are_carried_out_while_one_waits_for_its_next_try(workshop):

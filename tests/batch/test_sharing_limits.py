@@ -37,11 +37,15 @@ class Sharing:
         return [pool_state(row, moment) for row in await asyncio.wrap_future(others)]
 
 
-async def began_beside(store, first, second, act):
-    """`second` begins while `first` is at work and has shared what `act` did to it."""
+async def test_who_begins_beside_others_knows_the_limits_that_they_met_and_no_others(store):
+    first, second = RatePools(most={"anthropic": 4}), RatePools(most={"anthropic": 4})
+    refused = first.pool("openai/big")
+    refused.refused(await refused.enter(), 30)
+    for _ in range(4):
+        await first.pool("anthropic/full").enter()
+    await first.pool("groq/calm").enter()
     elsewhere, here = store.writer(), store.writer()
     try:
-        await act(first)
         sharing = asyncio.create_task(share_limits(first, Sharing(elsewhere, "first"), "one"))
         await eventually_async(lambda: store.read.pools("first"))
         await adopt_limits(second, Sharing(here, "second"), "two")
@@ -51,39 +55,11 @@ async def began_beside(store, first, second, act):
         elsewhere.close()
         here.close()
 
-
-async def test_who_begins_while_a_provider_has_asked_for_rest_asks_nobody_before(store):
-    async def refused(pools):
-        pool = pools.pool("openai/big")
-        pool.refused(await pool.enter(), 30)
-
-    second = RatePools()
-    await began_beside(store, RatePools(), second, refused)
-
-    (known,) = second.states
-    assert known.name == "openai/big"
-    assert 20 < known.held_seconds <= 30
-
-
-async def test_who_begins_while_a_limit_of_ones_own_is_used_up_gets_a_part_of_it(store):
-    async def full(pools):
-        for _ in range(4):
-            await pools.pool("openai/big").enter()
-
-    second = RatePools(most={"openai": 4})
-    await began_beside(store, RatePools(most={"openai": 4}), second, full)
-
-    assert [(known.limit, known.limit_of_all) for known in second.states] == [(1, 4)]
-
-
-async def test_of_a_provider_that_complained_to_nobody_nothing_is_to_be_known(store):
-    async def at_work(pools):
-        await pools.pool("openai/big").enter()
-
-    second = RatePools()
-    await began_beside(store, RatePools(), second, at_work)
-
-    assert second.states == []
+    known = {state.name: state for state in second.states}
+    assert known.keys() == {"openai/big", "anthropic/full"}, "who complained to nobody is not known"
+    assert 20 < known["openai/big"].held_seconds <= 30
+    full = known["anthropic/full"]
+    assert (full.limit, full.limit_of_all) == (1, 4)
 
 
 def elsewhere(in_use=0, limit=8, cut_seconds_ago=None, held_seconds=0.0):
@@ -110,9 +86,7 @@ async def test_the_limit_of_who_was_refused_last_counts():
     apply_shares(pools, pools.states, [elsewhere(limit=30, cut_seconds_ago=9), elsewhere(limit=50)])
     assert pool.limit == 30, "of those who were refused at all"
     apply_shares(
-        pools,
-        pools.states,
-        [elsewhere(limit=40, cut_seconds_ago=5), elsewhere(limit=20, cut_seconds_ago=7)],
+        pools, pools.states, [elsewhere(limit=40, cut_seconds_ago=5), elsewhere(limit=20, cut_seconds_ago=7)]
     )
     assert pool.limit == 40
 

@@ -5,8 +5,9 @@ import random
 
 import pytest
 
+from commands import Command
 from databases import query
-from filled import task_items
+from filled import ended, task_items
 from proctor.errors import UsageError
 from proctor.job import StopRule, read_stop_rule
 from proctor.stats.stopping import StopMonitor, arranged, stored_rule
@@ -54,8 +55,15 @@ def state_of(done):
     return document, document["stopWhen"]
 
 
-def test_a_decided_comparison_stops_the_run_and_leaves_the_rest_queued(proctor):
-    done = run(proctor, {"decided": True})
+@pytest.fixture(scope="module")
+def decided(tmp_path_factory, command_server):
+    """The command after a run that was decided, with what it printed, for tests that add nothing to it."""
+    proctor = Command(tmp_path_factory.mktemp("decided"), command_server)
+    return proctor, run(proctor, {"decided": True})
+
+
+def test_a_decided_comparison_stops_the_run_and_leaves_the_rest_queued(decided):
+    _, done = decided
 
     document, state = state_of(done)
     assert (document["status"], document["reason"]) == ("completed", "decided")
@@ -197,14 +205,14 @@ def test_a_rule_that_cannot_work_is_refused_before_anything_starts(proctor, rule
     ],
     ids=["repeats", "tasks", "levels", "fewer", "another rule", "no rule"],
 )
-def test_what_is_fixed_before_the_first_result_stays_fixed(proctor, change):
-    run(proctor, {"decided": True})
-    plan = proctor.folder / "plan.yaml"
-    before = plan.read_text()
-    plan.write_text(change(before))
-    assert plan.read_text() != before
+def test_what_is_fixed_before_the_first_result_stays_fixed(decided, change):
+    proctor, _ = decided
+    plan = (proctor.folder / "plan.yaml").read_text()
+    changed = proctor.folder / "changed.yaml"
+    changed.write_text(change(plan))
+    assert changed.read_text() != plan
 
-    done = proctor("batch", "plan.yaml", "--resume", "early")
+    done = proctor("batch", "changed.yaml", "--resume", "early")
 
     assert done.returncode == 2
     assert "`stop_when`" in done.stderr and "Start a new run" in done.stderr
@@ -223,16 +231,17 @@ def test_a_rule_cannot_be_added_to_a_run(proctor):
     assert done.returncode == 2 and "started with no rule" in done.stderr
 
 
-def test_failed_items_of_such_a_run_are_not_repeated(proctor):
-    run(proctor, {"decided": True})
+def test_failed_items_of_such_a_run_are_not_repeated(decided):
+    proctor, _ = decided
 
     done = proctor("resume", "early", "--retry-failed")
 
     assert done.returncode == 2 and "--retry-errors" in done.stderr
 
 
-def test_compare_and_report_use_the_valid_interval(proctor):
-    _, state = state_of(run(proctor, {"decided": True}))
+def test_compare_and_report_use_the_valid_interval(decided):
+    proctor, stopped = decided
+    _, state = state_of(stopped)
 
     done = proctor("compare", "early", "--by", "model", "--gate", "success>=-0.02", "--json")
 
@@ -248,14 +257,9 @@ def test_compare_and_report_use_the_valid_interval(proctor):
     assert "decided: scripted/good is better" in ranked
     report = proctor("report", "--run", "early").stdout
     assert "stops early by its results" in report and "decided: scripted/good is better" in report
-
-
-def test_a_comparison_by_another_factor_says_that_its_interval_is_too_narrow(proctor):
-    run(proctor, {"decided": True})
-
-    done = proctor("compare", "early", "--by", "task", "--metric", "success")
-
-    assert "could stop early by its results" in done.stderr
+    # By another factor than that of the rule, the interval is too narrow.
+    by_task = proctor("compare", "early", "--by", "task", "--metric", "success")
+    assert "could stop early by its results" in by_task.stderr
 
 
 # In this process: order, observations, and error rates.
@@ -280,19 +284,6 @@ class Batch:
         return StopMonitor(self.rule, self.store.read, self.run_id)
 
 
-def row(item, status):
-    """The columns of one item."""
-    return {
-        "id": [item.id],
-        "status": [status],
-        "reason": ["completed"],
-        "sessionId": [None],
-        "costUsd": [None],
-        "workSeconds": [None],
-        "tokensTotal": [0],
-    }
-
-
 def test_errors_are_counted_both_ways(proctor_store):
     """b succeeds wherever it does not crash: better without errors, worse with them as failures."""
     batch = Batch(proctor_store, task_items(["a", "b"], 80), StopRule(decided=True))
@@ -302,7 +293,7 @@ def test_errors_are_counted_both_ways(proctor_store):
             status = "success" if number % 4 else "fail"
         else:
             status = "error" if (number // 2) % 4 else "success"
-        monitor._add(row(item, status))
+        monitor.finished(ended(item, status))
 
     (decision,) = monitor.decisions()
     assert not decision.is_decided
@@ -330,9 +321,7 @@ def simulated(store, seed, levels, tasks, success, repeats, rule):
         if monitor.wants(item.id):
             base = difficulty.setdefault(item.prompt, chance.betavariate(1, 1))
             likely = success(item.model, base)
-            monitor._add(row(item, "success" if chance.random() < likely else "fail"))
-            if item.repeat == repeats and item.model == levels[-1]:
-                monitor._undecided = set(monitor._monitor.undecided())
+            monitor.finished(ended(item, "success" if chance.random() < likely else "fail"))
     return monitor
 
 

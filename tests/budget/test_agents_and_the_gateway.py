@@ -170,7 +170,7 @@ def run(
     )
     url = f"http://127.0.0.1:{provider.server_address[1]}/v1"
     variables = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "any", "ACME_BASE_URL": url}
-    return proctor.process("batch", "plan.yaml", environment=variables)
+    return proctor("batch", "plan.yaml", environment=variables)
 
 
 def test_an_agent_cannot_spend_more_than_the_budget(proctor: Command, provider: BillingServer) -> None:
@@ -212,23 +212,28 @@ def test_without_models_in_the_plan_every_request_is_rejected_and_announced(
         assert [row["status"] for row in query(store, 'SELECT * FROM "batches"')] == ["completed"]
 
 
-@pytest.mark.parametrize("model", ["acme/m:free", "acme/m"])
-def test_a_model_without_a_price_is_not_allowed_where_a_budget_stands(
-    proctor: Command, provider: BillingServer, model: str
+@pytest.mark.parametrize(
+    ("models", "budget", "problem"),
+    [
+        (["acme/m:free", "acme/m"], 1, "no price is known for {}"),
+        (
+            ["python/sys:exit", "scripted/echo", "replay/x.ndjson"],
+            None,
+            "`{}` cannot be requested by an agent",
+        ),
+    ],
+    ids=["no price", "no provider"],
+)
+def test_models_without_a_price_in_a_budget_and_functions_scripts_and_recordings_are_not_allowed(
+    proctor: Command, provider: BillingServer, models: list[str], budget: int | None, problem: str
 ) -> None:
-    ended = run(proctor, provider, [model], models=[model], budget=1)
+    limits = {} if budget is None else {"budget": budget}
+    ended = run(
+        proctor, provider, models, models=["openai/m", *models] if budget is None else models, **limits
+    )
     assert ended.returncode == 2
-    assert f"no price is known for {model}" in ended.stderr
+    assert [model for model in models if problem.format(model) not in ended.stderr] == []
     assert provider.models == []
-
-
-@pytest.mark.parametrize("model", ["python/sys:exit", "scripted/echo", "replay/x.ndjson"])
-def test_functions_scripts_and_recordings_cannot_be_allowed(
-    proctor: Command, provider: BillingServer, model: str
-) -> None:
-    ended = run(proctor, provider, [model], models=["openai/m", model])
-    assert ended.returncode == 2
-    assert f"`{model}` cannot be requested by an agent" in ended.stderr
 
 
 def test_a_model_that_is_declared_free_is_called_within_a_budget(

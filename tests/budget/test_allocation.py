@@ -6,6 +6,7 @@ import itertools
 import pytest
 from ledgers import Purse, ScriptedLedger, SettledRows, settled, worst
 
+from clocks import Clock
 from proctor.budget.allocation import LedgerClient
 from proctor.budget.reservation import Hold
 from proctor.errors import StoreError
@@ -17,16 +18,17 @@ REFUSED = Drawn(usd=0.0, short_of="budget")
 OTHERS_HOLD = Drawn(usd=0.0, short_of="store_budget", others_hold=True)
 
 
-class Clock:
-    def __init__(self, client: LedgerClient) -> None:
-        self.seconds = 100.0
-        client._time = lambda: self.seconds  # type: ignore[method-assign]
-
-
 def client_of(*script: Drawn | Exception) -> tuple[LedgerClient, ScriptedLedger, Clock]:
     ledger = ScriptedLedger(*script)
     client = LedgerClient(ledger, "me", is_limited=True)
-    return client, ledger, Clock(client)
+    return client, ledger, clock_of(client)
+
+
+def clock_of(client: LedgerClient) -> Clock:
+    """Turned by hand: a refusal is remembered for a quarter of a second."""
+    clock = Clock(100.0)
+    client._time = clock  # type: ignore[method-assign]
+    return clock
 
 
 # What a process draws
@@ -34,7 +36,7 @@ def client_of(*script: Drawn | Exception) -> tuple[LedgerClient, ScriptedLedger,
 
 async def test_a_draw_takes_all_that_is_missing_or_what_is_left() -> None:
     client, ledger, clock = client_of(Drawn(usd=0.5), Drawn(usd=0.25), REFUSED)
-    clock.seconds = 0.0
+    clock.now = 0.0
     assert client.refusal == REFUSED, "an attempt that is stopped before any refusal is short of the budget"
 
     assert await client.draw(lambda: 0.0)
@@ -53,7 +55,7 @@ async def test_a_refused_draw_is_repeated_after_a_pause_or_for_less() -> None:
     assert not await client.draw(lambda: 0.5)
     assert client.refusal.others_hold
 
-    clock.seconds += 0.24
+    clock.now += 0.24
     assert not await client.draw(lambda: 0.5)
     assert not await client.draw(lambda: 0.6)
     assert len(ledger.calls) == 1, "as much or more would be refused again"
@@ -62,7 +64,7 @@ async def test_a_refused_draw_is_repeated_after_a_pause_or_for_less() -> None:
     assert await client.draw(lambda: 0.5, takes_less=True)
     assert len(ledger.calls) == 3, "less may be left"
 
-    clock.seconds += 0.25
+    clock.now += 0.25
     assert await client.draw(lambda: 0.5)
     assert await client.draw(lambda: 0.6)
 
@@ -146,14 +148,14 @@ async def test_while_other_processes_hold_money_an_attempt_waits_and_keeps_none(
     """The free money returned here may be what another process waits for."""
     ledger = ScriptedLedger(Drawn(usd=0.1), OTHERS_HOLD, Drawn(usd=0.5))
     purse, sleep = Purse(ledger), asyncio.sleep
-    clock = Clock(purse.client)
+    clock = clock_of(purse.client)
     (await purse.open("first")).close(0.0)
     purse.budget.past_costs("a").highest_call_usd = 0.5
     pauses: list[float] = []
 
     async def pause(seconds: float) -> None:
         pauses.append(seconds)
-        clock.seconds += seconds
+        clock.now += seconds
         await sleep(0)
 
     # A real pause would be a quarter of a second, and its length unseen.

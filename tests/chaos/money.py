@@ -236,11 +236,7 @@ def _input(part: Mapping[str, Any]) -> dict[str, Any]:
 
 PICTURE = {"type": "image_url", "image_url": {"url": "http://pictures.invalid/a.png"}}
 SOUND = {"type": "input_audio", "input_audio": {"format": "wav", "data": "UklGRg=="}}
-FILE = {
-    "type": "input_file",
-    "filename": "a.pdf",
-    "file_data": f"data:application/pdf;base64,{PDF['data']}",
-}
+FILE = {"type": "input_file", "filename": "a.pdf", "file_data": f"data:application/pdf;base64,{PDF['data']}"}
 PDF_AS_IMAGE = {"type": "image_url", "image_url": {"url": f"data:application/pdf;base64,{PDF['data']}"}}
 REASONING = [{"type": "reasoning", "id": f"rs_{number}", "summary": []} for number in range(4)]
 OTHER_MODELS = {"models": ["acme/dear"], "provider": {"order": ["acme"]}}

@@ -27,7 +27,7 @@ from databases import query
 from proctor.store import Store
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-MOST_WAITING_SECONDS = 6.0
+MOST_WAITING_SECONDS = 3.0
 """For the calls before a kill."""
 DEADLINE_SECONDS = 120.0
 """For one process of a trial that nobody kills."""
@@ -242,14 +242,7 @@ JOBS = (
     Job("prompts", _write_prompts, ("batch", "plan.yaml"), 40, 8),
     Job("coding", _write_coding, ("batch", "plan.yaml"), 9, 3, True),
     Job("merging", _write_merging, ("batch", "plan.yaml"), 6, 3, True),
-    Job(
-        "benchmark",
-        _write_benchmark,
-        BENCH.split(),
-        5,
-        3,
-        True,
-    ),
+    Job("benchmark", _write_benchmark, BENCH.split(), 5, 3, True),
     Job("scenario", _write_scenario, ("experiment", "experiment.yaml"), 6, 3),
     Job("dialogue", _write_dialogue, SIMULATE.split(), 8, 4),
     Job("evaluation", _write_evaluation, ("evaluate", "start", "evaluation/evaluation.yaml"), 18, 4, True),
@@ -401,7 +394,7 @@ class Trial:
 
     def _kill_one(self, driver: int, kind: str) -> bool:
         """Kill a process of this kind below the driver, as soon as there is one; False: there is none."""
-        until = time.monotonic() + MOST_WAITING_SECONDS / 2
+        until = time.monotonic() + MOST_WAITING_SECONDS
         while time.monotonic() < until and _words_of(driver):
             if found := sorted(_victims_of(driver, kind)):
                 with suppress(OSError):

@@ -1,11 +1,10 @@
-"""What single commands print: roles, sessions to delete, a valid scenario, the power of results."""
+"""What single commands print: roles, and a valid scenario."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from commands import Command
 from proctor.cli.main import main
 
 Printed = pytest.CaptureFixture[str]
@@ -25,16 +24,6 @@ def test_roles_are_a_table_and_a_broken_one_hides_no_other(folder: Path, capsys:
     listed = {each["name"]: each for each in json.loads(capsys.readouterr().out)["roles"]}
     assert set(listed["broken"]) == {"name", "error"} and listed["broken"]["error"].startswith(str(broken))
     assert listed["eeyore"]["builtIn"] is True and listed["eeyore"]["plays"] == ["client"]
-
-
-def test_sessions_to_delete_must_be_selected(folder: Path, capsys: Printed) -> None:
-    assert main(["sessions", "delete", "--yes"]) == 2
-    assert capsys.readouterr().err == (
-        "proctor: no sessions selected\nPass session IDs, --log-group NAME, or --before DATE.\n"
-    )
-    assert main(["sessions", "delete", "--log-group", "g", "--json"]) == 0
-    printed = capsys.readouterr()
-    assert (json.loads(printed.out), printed.err) == ({"sessions": []}, "deleted 0 imported sessions\n")
 
 
 def test_a_valid_scenario_is_counted(folder: Path, capsys: Printed) -> None:
@@ -62,17 +51,3 @@ def test_a_valid_scenario_is_counted(folder: Path, capsys: Printed) -> None:
         "note: s/scenario.yaml:5:1: a scenario has no `odd_key`; it is not used.\n"
         "Harbor is valid: 1 actor, 2 turns, 0 metrics, 0 events.\n"
     )
-
-
-def test_power_names_the_difference_that_the_results_could_have_shown(proctor: Command) -> None:
-    rows = [
-        f"t{number},{model},{(number * 7 + len(model)) % 3 // 2}"
-        for number in range(30)
-        for model in ("a", "bb")
-    ]
-    (proctor.folder / "results.csv").write_text("task,model,success\n" + "\n".join(rows) + "\n")
-
-    done = proctor("power", "--baseline", "results.csv", "--detect", "0.1")
-
-    assert done.returncode == 0, done.stderr
-    assert "results.csv: 30 tasks; it could have shown a difference of " in done.stdout

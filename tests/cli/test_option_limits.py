@@ -1,13 +1,11 @@
-"""Defaults and limits of the numbers that commands take, and what commands say of an empty store."""
+"""Defaults and limits of the numbers that commands take."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
 import typer
 
-from proctor.cli.main import COMMANDS, main
+from proctor.cli.main import COMMANDS
 from proctor.lazy_import import load
 
 Limits = tuple[float | None, float | None, float | None]
@@ -84,38 +82,3 @@ def test_numbers_of_commands_have_their_defaults_and_limits() -> None:
         command = typer.main.get_command(load(f"proctor.cli.{module}").apps[name])
         found |= dict(numbers(name, command))
     assert found == OPTIONS
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["runs"], "No runs yet. Start one:  proctor batch plan.yaml"),
-        (["top"], "No live runs. Start one:  proctor batch plan.yaml"),
-        (["watch"], "No live runs. Start one:  proctor batch plan.yaml"),
-        (
-            ["evaluate", "list"],
-            "There are no evaluations yet. Start one:  proctor evaluate start --help",
-        ),
-        (
-            ["evaluate", "drift"],
-            "There are no scores of online evaluation. Add a [[watch]] to proctor.toml, and serve.",
-        ),
-        (["search", "x"], "No match in 0 sessions."),
-        (
-            ["scenario", "questions"],
-            "0 open questions. Answer with: proctor scenario answer RUN QUESTION TEXT",
-        ),
-    ],
-)
-def test_an_empty_store_is_said_to_be_empty(
-    words: list[str],
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("PROCTOR_HOME", str(tmp_path))
-    monkeypatch.delenv("PROCTOR_STORE", raising=False)
-    monkeypatch.chdir(tmp_path)
-    main(words)
-    assert capsys.readouterr().err == f"{said}\n"

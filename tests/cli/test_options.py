@@ -31,6 +31,9 @@ def desk(proctor: Command, repository: Path) -> Command:
     (folder / "plans" / "plan.yaml").write_text(json.dumps({"matrix": [entry]}))
     (folder / "talk.yaml").write_text("matrix: [{prompt: Please., model: scripted/two, runs: 2}]\n")
     (folder / "questions.csv").write_text(QUESTIONS)
+    (folder / "tasks.yaml").write_text(
+        "{tasks: questions.csv, template: '{answer}', expectColumn: answer, model: scripted/echo}\n"
+    )
     (folder / "models.yaml").write_text("models: [{name: echo, provider: scripted}]\n")
     actors = folder / "port" / "actors"
     actors.mkdir(parents=True)
@@ -121,17 +124,7 @@ BENCH = ("bench", "--task", "questions.csv", "--output", "out", "--expect-column
             {"model": "scripted/echo", "displayName": "echo"},
         ),
         (
-            (
-                "evaluate",
-                "start",
-                "--name",
-                "e",
-                "--judge",
-                "scripted/judge",
-                "--evaluator",
-                "Builtin.Refusal",
-            )
-            + ("--model", "scripted/two", "--timeout", "9", "--retries", "1", "--votes", "3")
+            (*EVALUATE, "--model", "scripted/two", "--timeout", "9", "--retries", "1", "--votes", "3")
             + ("--budget", "6", "--concurrency", "2"),
             {"job": "evaluation", "budgetUsd": 6.0, "concurrency": 2, "crashes": 0},
             {"timeoutSec": 9.0, "retries": 1, "model": "scripted/judge"},
@@ -149,33 +142,31 @@ def test_options_reach_the_run(
     assert (chosen(row, batch), chosen(first, item)) == (batch, item), done.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "sessions"),
-    [
-        (("--job", "coding"), 2),
-        (("--job", "dialogue"), 1),
-        (("--role", "eliza"), 1),
-        (("--role", "CBT"), 0),
-        (("--model", "scripted/two"), 2),
-        (("--job", "coding", "--start", "2020-01-01", "--end", "2020-02-01"), 0),
-        (("--job", "coding", "--end", "2120-02-01"), 2),
-    ],
-)
-def test_sessions_to_evaluate_are_selected_by_job_role_model_and_time(
-    desk: Command, words: tuple[str, ...], sessions: int
-) -> None:
+SELECTED = [
+    (("--job", "coding"), 2),
+    (("--job", "dialogue"), 1),
+    (("--role", "eliza"), 1),
+    (("--role", "CBT"), 0),
+    (("--model", "scripted/two"), 2),
+    (("--job", "coding", "--start", "2020-01-01", "--end", "2020-02-01"), 0),
+    (("--job", "coding", "--end", "2120-02-01"), 2),
+]
+
+
+def test_sessions_to_evaluate_are_selected_by_job_role_model_and_time(desk: Command) -> None:
     desk("batch", "talk.yaml")
     desk(*SIMULATE, "--max-turns", "1")
-
     start = ("evaluate", "start", "--name", "e", "--evaluator", "Builtin.TrajectoryExactOrderMatch")
-    done = desk(*start, *words, "--dry-run")
 
-    assert f"{sessions} session{'s'[: sessions != 1]}, " in done.stderr
+    for words, sessions in SELECTED:
+        done = desk(*start, *words, "--dry-run")
+        assert f"{sessions} session{'s'[: sessions != 1]}, " in done.stderr, words
 
 
 RUNS = {
     "batch": ("batch", "talk.yaml"),
     "simulate": (*SIMULATE, "--max-turns", "1"),
+    "tasks": ("batch", "tasks.yaml"),
     "evaluate": (*EVALUATE, "--run", "first"),
 }
 
@@ -242,6 +233,10 @@ def test_sessions_are_shown_squashed_rebased_and_merged(worked: tuple[Command, d
     assert desk("show", fix, "--full").stdout == desk("sessions", "show", fix, "--full").stdout
     assert desk("sessions", "diff", fix, "--name-only").stdout == "b.txt\nc.txt\n"
     assert "2 files changed, 2 insertions(+)" in desk("sessions", "diff", fix, "--stat").stdout
+    patch = desk("sessions", "diff", fix).stdout
+    assert "\n+++ b/b.txt\n@@ -0,0 +1 @@\n+b\n" in patch
+    assert patch in desk.json("sessions", "diff", fix).values()
+    assert "Fix it" in desk("sessions", "log", fix).stdout
 
     squashed = desk("sessions", "squash", fix, "--message", "All of it", "--json")
     document = json.loads(squashed.stdout)
@@ -260,6 +255,8 @@ def test_sessions_are_shown_squashed_rebased_and_merged(worked: tuple[Command, d
     document = json.loads(merged.stdout)
     assert (document["result"], document["conflictFiles"]) == ("success", [])
     assert git(desk, "log", "-1", "--format=%s %H", "release") == f"Release it {document['commitSha']}\n"
+    assert desk.json("show", fix)["merge_history"][0]["result"] == "success"
+    assert desk("sessions", "cleanup", fix).returncode == 0
     assert desk("sessions", "merge", sessions["Other"], "--no-check").returncode == 0
     assert git(desk, "log", "--format=%s", "main").splitlines()[:2] == ["Other", "moved"]
 

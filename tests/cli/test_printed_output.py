@@ -1,4 +1,4 @@
-"""What commands print: errors with their exit codes, tables, figures, and the state of encryption."""
+"""What commands print: errors with their exit codes, tables and figures."""
 
 import errno
 import json
@@ -143,16 +143,6 @@ def test_a_table_in_a_pipe_has_aligned_columns(capsys: Any, monkeypatch: Any) ->
     assert output.terminal_width() == 12
     monkeypatch.setenv("COLUMNS", "0")
     assert output.terminal_width() is None
-
-
-# --- Encryption ---
-
-
-def test_rotating_needs_something_to_rotate_and_a_key(proctor: Any, tmp_path: Path) -> None:
-    nothing = proctor("encryption", "rotate")
-    assert nothing.returncode == 2 and "nothing to rotate" in nothing.stderr
-    keyless = proctor("encryption", "rotate", "--again")
-    assert keyless.returncode == 2 and "no key is configured" in keyless.stderr
 
 
 def test_columns_whose_headings_begin_alike_stay_two_columns_when_they_are_cut() -> None:

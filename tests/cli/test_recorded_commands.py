@@ -41,6 +41,10 @@ FILES = {
     "judge.yaml": JUDGE,
     "plan.yaml": "defaults: {model: scripted/echo}\nmatrix: [{prompt: I will not.}, {prompt: Gladly.}]\n",
     "tasks.yaml": "defaults: {model: scripted/ok}\ntasks: examples/benchmark/tasks\n",
+    "quick.yaml": "{tasks: questions.csv, template: '{answer}', expectColumn: answer, model: scripted/echo}",
+    "bench.yaml": "models: [{name: echo, provider: scripted}, {name: judge, provider: scripted}]\n"
+    "batch_settings: {verbose: true}\n",
+    "garbled.yaml": JUDGE.replace('{"reasoning": "it says no"', "no"),
     "task.md": "# Do it\n\nDo it well.\n",
     "online.yaml": "batchEvaluationName: x\nevaluators: [Builtin.Refusal]\njudge: scripted/judge\n"
     "dataSourceConfig: {onlineEvaluationConfigSource: {onlineEvaluationConfigArn: a}}\n",
@@ -53,6 +57,9 @@ FILES = {
     + "".join(f"s{number % 4}.json,turn-1,{label}\n" for number, label in enumerate(LABELS)),
     "turns.csv": "session,target,label,rater\nlong.json,turn-1,No,ana\nlong.json,turn-2,Yes,ana\n"
     "long.json,turn-3,Yes,ana\n",
+    "values.csv": "session,target,value,rater\ns0.json,turn-1,1,ana\ns1.json,turn-1,0,ana\n",
+    "wrong.csv": "session,label,value\ns0.json,,high\n",
+    "more.csv": "task,model,score\nt0,a,1\nt9,a,0\nt1,b,1\n",
     "questions.csv": "id,question,answer\none,What is 1+1?,2\ntwo,What is 2+2?,4\n",
     "results.csv": "task,model,score\n"
     + "".join(
@@ -107,7 +114,7 @@ def clean_variables(folder: Path) -> Iterator[None]:
 
 MASKS = (
     (r"(?!2026-03-01)20\d\d-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+]00:00)?", "<moment>"),
-    (r"20\d{6}[T-]\d{6}(-[0-9a-f]{4})?", "<moment>"),
+    (r"20\d{6}[T_-]\d{6}(-[0-9a-f]{4}|_\d+)?", "<moment>"),
     (r"\b[0-9.]+ (kB|MB)\b", "<size>"),
     (r"(?<=confined by ).*", "…"),
     (r"(?<=in process )\d+", "<id>"),

@@ -132,6 +132,3 @@ def test_the_exit_code_of_a_run(status: str, changes: dict[str, Any], code: int)
 def test_the_summary_for_programs(options: OutputOptions, printed: str, capsys: Printed) -> None:
     run.print_document({"a": "ü"}, options)
     assert capsys.readouterr().out == printed
-
-
-# --- Serve ---

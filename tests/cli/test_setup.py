@@ -132,14 +132,14 @@ def test_the_schemas_of_the_package_are_those_of_the_code() -> None:
             assert schema_text(job.name) == generated_schema(job.name), "run `make docs`"
 
 
-@pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
-def test_the_schema_accepts_the_examples_and_refuses_a_misspelt_key(path: Path) -> None:
-    plan = yaml.safe_load(path.read_text())
+def test_the_schema_accepts_the_examples_and_refuses_a_misspelt_key() -> None:
     schema = json.loads(schema_text("coding"))
+    validator = jsonschema.validators.validator_for(schema)(schema)
 
-    jsonschema.validate(plan, schema)
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**plan, "concurency": 2}, schema)
+    for path in PLANS:
+        plan = yaml.safe_load(path.read_text())
+        validator.validate(plan)
+        assert not validator.is_valid({**plan, "concurency": 2}), path
 
 
 def test_schemas_are_printed_and_written(proctor: Command, tmp_path: Path) -> None:
@@ -152,24 +152,18 @@ def test_schemas_are_printed_and_written(proctor: Command, tmp_path: Path) -> No
 # Shells and versions
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [("proctor comp", {"compare", "completion"}), ("proctor tasks from-history --max", {"--max"})],
-)
-def test_bash_completes_commands_and_options(
-    proctor: Command, tmp_path: Path, line: str, expected: set[str]
-) -> None:
+def test_bash_completes_commands_and_options(proctor: Command, tmp_path: Path) -> None:
     (tmp_path / "script").write_text(proctor("completion", "bash").stdout)
-    words = line.split()
-    check = (
-        f"source ./script; COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _proctor; "
-        'printf "%s\\n" "${COMPREPLY[@]}"'
-    )
-    printed = subprocess.run(
-        ["bash", "-c", check], cwd=tmp_path, capture_output=True, text=True, check=True
-    ).stdout
 
-    assert set(printed.split()) == expected
+    def complete(*words: str) -> list[str]:
+        line = f"source ./script; COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; _proctor; "
+        line += 'printf "%s\\n" "${COMPREPLY[@]}"'
+        return subprocess.run(
+            ["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=True
+        ).stdout.split()
+
+    assert set(complete("proctor", "comp")) == {"compare", "completion"}
+    assert complete("proctor", "tasks", "from-history", "--max") == ["--max"]
 
 
 def test_other_shells_have_the_same_words(proctor: Command) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import pty
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -434,6 +435,15 @@ def test_large_runs_print_every_hundredth_item_and_all_failures(
     quiet = run.LineView("r", 1, 0, quiet=True)
     quiet.item(finished(status))
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("letters", "shown"), [(50, "p" * 50), (51, "p" * 49 + "…")])
+def test_a_line_of_an_item_has_the_start_of_its_prompt(
+    letters: int, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    view = run.LineView("r", 1, 0, quiet=False)
+    view.item(replace(_finished("no"), item=Item(runner="prompt", prompt="p" * letters)))
+    assert f"  {shown}  " in capsys.readouterr().err
 
 
 def test_a_prefix_of_another_run_is_not_typed(tmp_path: Path) -> None:

@@ -74,10 +74,8 @@ async def test_the_side_that_opens_is_reminded_when_few_turns_are_left() -> None
 
     assert list(talk.notes) == [0, 4, 6], "each by the number of utterances before it"
     assert [talk.notes[number] for number in talk.notes] == stage.moderated
-    assert [words.partition(" left")[0] for words in stage.moderated[1:]] == [
-        "[Moderator] 2 turns are",
-        "[Moderator] 1 turn is",
-    ]
+    beginnings = [words.partition(" left")[0] for words in stage.moderated[1:]]
+    assert beginnings == ["[Moderator] 2 turns are", "[Moderator] 1 turn is"]
     assert "2 turns are left" in stage.heard["therapist"][2]
     assert not any("Moderator" in heard for heard in stage.heard["client"])
 

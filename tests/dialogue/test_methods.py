@@ -101,7 +101,7 @@ DISTRIBUTION = {"Deny": 20, "Downplay": 20, "Blame": 20, "Inform": 20, "Engage":
 
 async def test_a_client_before_contemplation_draws_its_actions_by_context_and_receptivity() -> None:
     drawn: Counter[str] = Counter()
-    for seed in range(300):
+    for seed in range(150):
         played = Played("consistentMI", "pavel", seed=seed, **DISTRIBUTION)
         await played.hear("Hm.")
         drawn[played.state["action"]] += 1
@@ -174,12 +174,8 @@ async def test_four_states_are_judged_anew_after_each_exchange() -> None:
     await played.hear("What did you drink?")
     await played.hear("And then?")
 
-    assert {name: played.state[name] for name in ("control", "efficacy", "awareness", "reward")} == {
-        "control": 6,
-        "efficacy": 6,
-        "awareness": 4,
-        "reward": 10,
-    }
+    states = {name: played.state[name] for name in ("control", "efficacy", "awareness", "reward")}
+    assert states == {"control": 6, "efficacy": 6, "awareness": 4, "reward": 10}
     spoken = [question for question in played.asked if not question.is_inner]
     assert "under control: 7" in spoken[0].messages[0]["content"]
     assert "under control: 6" in spoken[1].messages[0]["content"]
@@ -242,11 +238,8 @@ async def test_a_counsellor_writes_a_candidate_for_each_strategy_and_one_for_bot
     reply = await played.hear("I drink.")
 
     assert played.state["strategies"] == ["Affirm", "Reframe"]
-    assert (played.state["stage"], played.state["topic"], played.state["path"]) == (
-        "Contemplation",
-        "Economy",
-        ["Economy"],
-    )
+    assert (played.state["stage"], played.state["topic"]) == ("Contemplation", "Economy")
+    assert played.state["path"] == ["Economy"]
     assert (reply.text, played.state["score"]) == (words, score)
 
 
@@ -306,19 +299,6 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "patientAct": {"topics": ["Friends"], "reaction": "understood", "intensity": "low",
                    "behavior": "recounting", "change": "+0.5"},
 }  # fmt: skip
-CLIENTS = (
-    *("patientPsi", "roleplayDoh", "eeyore", "psyche", "simPatient", "consistentMI", "user", "clientCast"),
-    *("annaAgent", "talkDep", "saps", "adaptiveVP", "patientZero", "deprofile", "cars", "mindVoyager"),
-    "patientAct",
-)
-THERAPISTS = ("basic", "eliza", "user", "psyche", "cami", "CBT", "MI")
-
-
-def test_every_role_of_the_original_is_there_by_its_name() -> None:
-    assert all("client" in ROLES.find(name, "client").plays for name in CLIENTS)
-    assert all("therapist" in ROLES.find(name, "therapist").plays for name in THERAPISTS)
-
-
 SIMPLE = ("psyche_patient", "clientCast", "talkDep", "patientZero", "deprofile")
 
 

@@ -77,10 +77,8 @@ async def test_a_rule_changes_the_state_and_the_initial_state_stays(tmp_path: Pa
     assert json.loads(result)["status"] == "cancelled"
     assert bench.world.state["log"] == ["none"]
     assert bench.world.initial["orders"]["W1"]["status"] == "pending"
-    assert dict(changes(bench.world.initial, bench.world.state)) == {
-        "orders.W1.status": "cancelled",
-        "log": ["none"],
-    }
+    differences = {"orders.W1.status": "cancelled", "log": ["none"]}
+    assert dict(changes(bench.world.initial, bench.world.state)) == differences
     assert [(call.name, call.success) for call in bench.calls] == [("cancel", True)]
 
 
@@ -261,10 +259,8 @@ async def test_a_world_comes_back_from_its_checkpoint_with_its_calls(tmp_path: P
     assert fresh.world.state["log"] == ["none"]
     assert fresh.world.actions == bench.world.actions
     fresh.tools.record_again()
-    assert [(call.name, call.success, call.duration_ms) for call in fresh.calls] == [
-        ("cancel", True, None),
-        ("cancel", False, None),
-    ]
+    calls = [(call.name, call.success, call.duration_ms) for call in fresh.calls]
+    assert calls == [("cancel", True, None), ("cancel", False, None)]
     SideTools([CANCEL], "client", fresh.world, fresh.services, folder=tmp_path).record_again()
     assert len(fresh.calls) == 2
 
@@ -297,12 +293,8 @@ async def test_places_in_lists_and_new_members_can_be_set(tmp_path: Path) -> Non
     places = {"orders.W1['items'][0]": "'rope'", "orders.W1.note": "'new'", "extra": "[1]"}
     bench = Bench(tmp_path, {"name": "it", "set": places, "delete": ["orders['W2']"]})
     assert await bench.call("it") == "done"
-    assert dict(changes(bench.world.initial, bench.world.state)) == {
-        "orders.W1.items": ["rope"],
-        "orders.W1.note": "new",
-        "orders.W2": None,
-        "extra": [1],
-    }
+    differences = {"orders.W1.items": ["rope"], "orders.W1.note": "new", "orders.W2": None, "extra": [1]}
+    assert dict(changes(bench.world.initial, bench.world.state)) == differences
 
 
 @pytest.mark.parametrize("path", ["", "1a", "a b", "a..b", "a.", "a[b", "a[b[c]"])

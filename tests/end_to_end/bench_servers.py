@@ -1,7 +1,8 @@
 """A model server on loopback for tests of benchmarks: it lists models and answers as each is called.
 
 `solver…` does the task, `idler…` does nothing, `broken…` is refused, `hanging…` never answers, `slow…`
-does the task after a while. Speaks OpenAI's chat completions, and Ollama's list of models.
+does the task after a while, or once others are asked as well. Speaks OpenAI's chat completions, and Ollama's
+list of models.
 """
 
 import json
@@ -11,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from waiting import TIME_LIMIT_SECONDS
 
 SOLUTION = "sed -i '1i # Prints a greeting.' greeting.py"
 
@@ -27,6 +30,18 @@ class Server:
         self.at_once = 0
         self.lists = True
         """Whether it says which models it has."""
+        self.waits_for = 0
+        """How many first requests to `slow…` are answered together."""
+        self.arrived = 0
+        self.arrival = threading.Condition()
+
+    def wait_for_others(self) -> None:
+        """Until as many requests as `waits_for` have come."""
+        with self.arrival:
+            self.arrived += 1
+            together = -(-self.arrived // self.waits_for) * self.waits_for
+            self.arrival.notify_all()
+            self.arrival.wait_for(lambda: self.arrived >= together, TIME_LIMIT_SECONDS)
 
     def calls_of(self, model: str) -> int:
         return sum(body["model"] == model for body in self.asked)
@@ -89,8 +104,11 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if name.startswith("hanging"):
             time.sleep(30)
-        if name.startswith("slow"):
-            time.sleep(0.6)
+        if name.startswith("slow") and not answered:
+            if self.state.waits_for:
+                self.state.wait_for_others()
+            # Long enough for a request that should not have been sent yet.
+            time.sleep(0.2)
         if name.startswith("idler") or answered:
             self._say("I have finished.")
         else:

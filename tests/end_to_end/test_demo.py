@@ -199,7 +199,7 @@ def test_ctrl_c_ends_it_after_its_command_has_stopped(tmp_path: Path, code: int)
         "        print('started', flush=True)\n"
         "        time.sleep(600)\n"
         "    except KeyboardInterrupt:\n"
-        "        time.sleep(1)\n"
+        "        time.sleep(0.3)\n"
         "        print('stopped', flush=True)\n"
         f"        os._exit({code})\n"
     )

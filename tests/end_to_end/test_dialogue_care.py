@@ -43,6 +43,7 @@ def test_a_file_that_cannot_be_read_is_named_and_counted_and_the_others_are_expo
     assert len(told["skipped"]) == 3
     analysis = proctor.json("analyze", "mixed")
     assert (analysis["sessions"], len(analysis["unreadable"])) == (1, 3)
+    assert "cut_run1.json: it is not JSON" in proctor("analyze", "mixed").stderr
 
 
 def test_python_is_warned_of_what_it_does_not_get(mixed):

@@ -101,16 +101,11 @@ def test_without_a_seed_a_dialogue_that_was_cut_off_keeps_the_luck_it_had(procto
 
 
 def test_a_run_whose_roles_are_files_of_an_earlier_version_goes_on_with_them(proctor, talking_desk) -> None:
-    (talking_desk / "slow.yaml").write_text("latency_seconds: 0.1\n" + TALKING)
     words = split("simulate --num-runs 1 --max-turns 4 --seed 3 --model scripted/slow --output-dir out")
-    running = proctor.start(*words)
-    eventually(lambda: (talking_desk / "proctor-home" / "proctor.db").exists())
+    kill_after_turns(proctor, talking_desk, words)
     folder = talking_desk / "proctor-home" / "dialogue-roles"
     assert not folder.exists()
     with proctor.open_store() as store:
-        eventually(lambda: turns_of(store) >= 2)
-        running.kill()
-        running.communicate(timeout=TIME_LIMIT_SECONDS)
         (batch,) = query(store, 'SELECT "runId" FROM "batches"')
         roles = query(store, 'SELECT "digest", "content" FROM "run_resources"')
         store._transaction(lambda connection: connection.run('DELETE FROM "run_resources"'))
@@ -182,9 +177,9 @@ def test_a_role_of_the_users_own_plays_from_a_folder_beside_ours(proctor, talkin
 
 def test_a_role_that_is_changed_after_the_start_is_played_as_it_was(proctor, talking_desk) -> None:
     proctor("roles", "new", "landlord")
-    (talking_desk / "slow.yaml").write_text("latency_seconds: 0.1\n" + TALKING)
+    (talking_desk / "slow.yaml").write_text("latency_seconds: 0.05\n" + TALKING)
     words = split(
-        "simulate --clients landlord --therapists eliza --num-runs 4 --max-workers 1 --max-turns 2 "
+        "simulate --clients landlord --therapists eliza --num-runs 3 --max-workers 1 --max-turns 2 "
         "--model scripted/slow --output-dir out"
     )
     running = proctor.start(*words)

@@ -79,7 +79,7 @@ async def test_a_retry_after_a_bad_moment_succeeds_and_its_file_is_the_last_atte
 
 
 async def test_a_dialogue_that_takes_too_long_is_cut_and_kept(proctor, talking_desk) -> None:
-    (talking_desk / "c.yaml").write_text("num_runs: 1\nmax_turns: 50\ntimeout_sec: 3\n")
+    (talking_desk / "c.yaml").write_text("num_runs: 1\nmax_turns: 50\ntimeout_sec: 2\n")
 
     # The first words come at once, so that some are there at the limit on a slow machine as well.
     delays = chain([0.0, 0.0], repeat(0.3))

@@ -59,8 +59,8 @@ def patient(proctor, tmp_path) -> Patient:
 
 def found(document: dict[str, Any], name: str) -> tuple[bool | None, str]:
     """What was found of one thing: whether it is well, and all that was said about it."""
-    (row,) = [row for row in document["findings"] if row["name"] == name]
-    return row["well"], f"{row['said']} {row['remedy']}"
+    (row,) = [row for row in document["checks"] if row["name"] == name]
+    return row["ok"], f"{row['message']} {row['remedy']}"
 
 
 # The machine
@@ -69,7 +69,10 @@ def found(document: dict[str, Any], name: str) -> tuple[bool | None, str]:
 async def test_a_machine_on_which_all_is_well(patient):
     code, told = await patient.asked(OPENAI_API_KEY=KEY)
 
-    assert (code, told["well"]) == (0, True)
+    assert (code, told["ok"]) == (0, True)
+    # The deprecated names.
+    assert (told["well"], told["findings"]) == (True, told["checks"])
+    assert {(row["well"], row["said"]) == (row["ok"], row["message"]) for row in told["checks"]} == {True}
     for name in ("python", "git", "store", "disk", "processes", "agent builtin"):
         assert found(told, name)[0] is True, name
     assert found(told, "keys") == (True, "set for openai (OPENAI_API_KEY) ")
@@ -87,7 +90,7 @@ async def test_a_store_that_cannot_be_opened_is_wrong(patient):
 
     code, told = await patient.asked()
 
-    assert (code, told["well"]) == (1, False)
+    assert (code, told["ok"]) == (1, False)
     well, said = found(told, "store")
     assert well is False and "--store or PROCTOR_STORE" in said
 
@@ -98,10 +101,26 @@ async def test_an_old_git_is_wrong(patient):
     old.write_text("#!/bin/sh\necho git version 2.20.1\n")
     old.chmod(0o755)
 
-    code, told = await patient.asked(PATH=f"{old.parent}{os.pathsep}{os.environ['PATH']}")
+    path = {"PATH": f"{old.parent}{os.pathsep}{os.environ['PATH']}"}
+    code, told = await patient.asked(**path)
 
     assert code == 1
     assert found(told, "git") == (False, "git version 2.20.1 Install git 2.31 or newer.")
+    printed = await asyncio.to_thread(patient.proctor, "doctor", environment=path)
+    assert printed.returncode == 1
+    assert all(f"  {row['name']} " in printed.stdout for row in told["checks"])
+    assert "git version 2.20.1\n" in printed.stdout and "  → Install git 2.31 or newer.\n" in printed.stdout
+
+
+def test_agents_are_listed_with_what_they_lack(proctor):
+    listed = {agent["name"]: agent for agent in proctor.json("agents")["agents"]}
+    heading, *lines = proctor("agents").stdout.splitlines()
+
+    assert heading.split() == ["AGENT", "READY", "VERSION", "REMARK", "REMEDY"]
+    by_name = {line.split()[0]: line for line in lines}
+    assert by_name.keys() == listed.keys()
+    assert "mock agent, for tests and demos" in by_name["scripted"] and " yes " in by_name["scripted"]
+    assert "`codex` is not on the PATH" in by_name["codex"] and "npm install -g @openai/" in by_name["codex"]
 
 
 # A model
@@ -204,7 +223,7 @@ async def test_an_agent_that_works_is_tried_for_real_and_leaves_nothing(patient)
     agent = told["agent"]
     assert agent["version"] == "9.9.9 (a program that passes for Claude Code)"
     assert (agent["status"], agent["calls"], agent["failedCalls"]) == ("success", 1, [])
-    assert agent["said"] == "All done here."
+    assert agent["message"] == "All done here."
     assert "completed the task" in found(told, "agent claude")[1]
     assert list(patient.temporary.iterdir()) == []
     assert not (patient.folder / "proctor-home").exists()

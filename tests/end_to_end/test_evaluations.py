@@ -18,7 +18,6 @@ from waiting import TIME_LIMIT_SECONDS
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "evaluation"
 PLAN = "evaluation/evaluation.yaml"
-TOKEN = "0123456789-0123456789-0123456789-0123"
 
 
 @pytest.fixture
@@ -187,22 +186,10 @@ def test_more_evaluators_extend_a_finished_job_and_repeat_nothing(proctor, desk)
     assert before < after and len(after - before) == 6
 
 
-def test_the_same_token_starts_a_job_once_and_nothing_else(proctor, desk):
-    first = proctor.json("evaluate", "start", PLAN, "--client-token", TOKEN)
-
-    again = proctor.json("evaluate", "start", PLAN, "--client-token", TOKEN)
-    other = proctor("evaluate", "start", PLAN, "--name", "other", "--client-token", TOKEN)
-
-    assert again["batchEvaluationId"] == first["batchEvaluationId"]
-    assert other.returncode == 2
-    assert "the client token was already used" in other.stderr
-    assert len(proctor.json("evaluate", "list")["batchEvaluations"]) == 1
-
-
 def test_a_killed_job_goes_on_and_repeats_at_most_what_was_in_flight(proctor, desk):
-    slow(desk)
+    slow(desk, sessions=15)
     running = proctor.start("evaluate", "start", PLAN, "--concurrency", "3")
-    eventually(lambda: finished(proctor) >= 20)
+    eventually(lambda: finished(proctor) >= 10)
     os.kill(running.pid, signal.SIGKILL)
     running.communicate(timeout=TIME_LIMIT_SECONDS)
     job = only_job(proctor)
@@ -214,7 +201,7 @@ def test_a_killed_job_goes_on_and_repeats_at_most_what_was_in_flight(proctor, de
     done = proctor("evaluate", "run", job["batchEvaluationId"], "--json")
 
     assert job["status"] == "IN_PROGRESS"
-    assert 20 <= before < 90
+    assert 10 <= before < 45
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["status"] == "COMPLETED"
     with proctor.open_store() as store:
@@ -229,9 +216,9 @@ def test_a_killed_job_goes_on_and_repeats_at_most_what_was_in_flight(proctor, de
             store,
             'SELECT COUNT(*) AS "n" FROM "batch_items" i JOIN "scores" s ON s."sessionId" = i."sessionId"',
         )
-    assert len(items) == 90 and {item["status"] for item in items} == {"success"}
-    assert attempts["cut"] <= 3 and attempts["n"] == 90 + attempts["cut"]
-    assert scores["n"] == 90
+    assert len(items) == 45 and {item["status"] for item in items} == {"success"}
+    assert attempts["cut"] <= 3 and attempts["n"] == 45 + attempts["cut"]
+    assert scores["n"] == 45
 
 
 def test_a_detached_job_is_stopped_from_another_shell_and_keeps_what_it_has(proctor, desk):

@@ -159,13 +159,13 @@ async def test_a_person_elsewhere_is_asked_through_the_store_and_no_time_limit_r
     (folder / "actors" / "ferry.yaml").write_text("name: Ferry Line\nshort_name: ferry\ncontrol: human\n")
     (folder / "scenario.yaml").write_text(SCENARIO.replace("turns: 3", "turns: 2"))
     words = ("scenario", "run", "scenarios/harbour", "--output", "played", "--human", "web")
-    running = harbour.proctor.start(*words, "--timeout", "4", "--runs", "2", "--max-parallel", "2")
+    running = harbour.proctor.start(*words, "--timeout", "3", "--runs", "2", "--max-parallel", "2")
 
     first = await question(harbour, turn=1)
     assert first["actor"] == "ferry" and "secret of port" not in first["prompt"]
     asked_at = datetime.fromisoformat(first["askedAt"])
     # Until the question is older than the time limit.
-    await eventually_async(lambda: datetime.now(UTC) - asked_at > timedelta(seconds=4))
+    await eventually_async(lambda: datetime.now(UTC) - asked_at > timedelta(seconds=3))
     for turn in (1, 2):
         for number in (1, 2):
             asked = await question(harbour, turn=turn)
@@ -182,7 +182,7 @@ async def test_a_person_elsewhere_is_asked_through_the_store_and_no_time_limit_r
     assert await harbour.run("scenario", "questions") == []
     with harbour.proctor.open_store() as store:
         (session, _) = query(store, 'SELECT * FROM "sessions" ORDER BY "waitingSeconds" DESC')
-    assert session["waitingSeconds"] > 4 and session["workSeconds"] < 4
+    assert session["waitingSeconds"] > 3 and session["workSeconds"] < 3
 
 
 async def test_what_a_person_has_answered_is_not_asked_again_after_a_kill(harbour):
@@ -191,6 +191,9 @@ async def test_what_a_person_has_answered_is_not_asked_again_after_a_kill(harbou
     words = ["scenario", "run", "scenarios/harbour", "--output", "played", "--human", "web"]
     running = harbour.proctor.start(*words, "--set", "turns=1")
     asked = await question(harbour, turn=1)
+    shown = await asyncio.to_thread(harbour.proctor, "scenario", "questions")
+    assert shown.stdout.startswith(f"── {asked['runId']} {asked['id']}: you are ferry\n")
+    assert "Decide what Ferry Line does" in shown.stdout
     os.kill(running.pid, signal.SIGKILL)
     await asyncio.to_thread(running.communicate)
     answered = ("scenario", "answer", asked["runId"], asked["id"], "ACTION: we sail at dawn")

@@ -49,7 +49,7 @@ async def test_an_experiment_names_the_place_of_a_factor_that_it_does_not_vary(h
 def test_a_simulation_stops_early_and_writes_the_files_of_what_it_ran(proctor):
     for name in ("as-client.yaml", "as-therapist.yaml"):
         text = (EXAMPLES / "dialogues" / name).read_text()
-        (proctor.folder / name).write_text(f"latency_seconds: 0.1\n{text}")
+        (proctor.folder / name).write_text(f"latency_seconds: 0.04\n{text}")
     (proctor.folder / "talks.yaml").write_text(
         "clients: [patientPsi, consistentMI, eeyore]\ntherapists: [CBT, MI]\nnum_runs: 20\n"
         "max_turns: 1\nmax_workers: 2\n"

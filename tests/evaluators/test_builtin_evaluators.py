@@ -150,10 +150,8 @@ async def test_an_expected_response_changes_the_question_of_its_own_turn_only():
 
     scores = await evaluator("Correctness", judge).judge(replace(weather(), reference=truth))
 
-    assert [(score.label, score.value) for score in scores] == [
-        ("INCORRECT", 0.0),
-        ("Partially Correct", 0.5),
-    ]
+    values = [(score.label, score.value) for score in scores]
+    assert values == [("INCORRECT", 0.0), ("Partially Correct", 0.5)]
     assert "Snow" in judge.asked(0) and "Snow" not in judge.asked(1)
     assert [score.ignored for score in scores] == [(), ("expectedResponse",)]
 

@@ -47,47 +47,29 @@ async def test_a_numerical_scale_gives_label_and_value():
 
     scores = await find(judge_document(), judge).judge(weather())
 
-    assert [(s.evaluator, s.target, s.label, s.value) for s in scores] == [
-        ("politeness", "turn-1", "Good", 1.0),
-        ("politeness", "turn-2", "Good", 1.0),
-    ]
+    values = [(s.evaluator, s.target, s.label, s.value) for s in scores]
+    assert values == [("politeness", "turn-1", "Good", 1.0), ("politeness", "turn-2", "Good", 1.0)]
     assert "- Good: polite" in judge.asked() and judge.requests[0].model == "scripted/judge"
 
 
 async def test_each_dimension_of_a_scale_gets_a_score_of_its_own():
-    dimensions = [
-        {"dimensionName": "Tone", "dimensionInstruction": "the tone", "dimensionRatingScale": CATEGORICAL},
-        {"dimensionName": "Care", "dimensionInstruction": "the care", "dimensionRatingScale": NUMERICAL},
-    ]
+    document = dimensional(dimension("Tone", "the tone", CATEGORICAL), dimension("Care", "the care"))
     said = {"Tone_reasoning": "r1", "Tone_score": "Warm", "Care_reasoning": "r2", "Care_score": "Bad"}
-    judge = Judge(json.dumps(said))
 
-    scores = await find(judge_document(scale={"multiDimensional": dimensions}), judge).judge(
-        session(turn(1, "a", "b"))
-    )
+    scores = await find(document, Judge(json.dumps(said))).judge(session(turn(1, "a", "b")))
 
-    assert [(s.dimension, s.label, s.value, s.explanation) for s in scores] == [
-        ("Tone", "Warm", None, "r1"),
-        ("Care", "Bad", 0.0, "r2"),
-    ]
+    values = [(s.dimension, s.label, s.value, s.explanation) for s in scores]
+    assert values == [("Tone", "Warm", None, "r1"), ("Care", "Bad", 0.0, "r2")]
     assert sum(score.cost_usd or 0 for score in scores) == 0.01
 
 
 async def test_one_dimension_that_cannot_be_read_leaves_the_other():
-    dimensions = [
-        {"dimensionName": name, "dimensionInstruction": "i", "dimensionRatingScale": NUMERICAL}
-        for name in ("Tone", "Care")
-    ]
-    judge = Judge('{"Tone_score": "Good"}')
+    document = dimensional(dimension("Tone"), dimension("Care"))
 
-    scores = await find(judge_document(scale={"multiDimensional": dimensions}), judge).judge(
-        session(turn(1, "a", "b"))
-    )
+    scores = await find(document, Judge('{"Tone_score": "Good"}')).judge(session(turn(1, "a", "b")))
 
-    assert [(s.dimension, s.label, s.error_code) for s in scores] == [
-        ("Tone", "Good", ""),
-        ("Care", "", "UnreadableVerdict"),
-    ]
+    values = [(s.dimension, s.label, s.error_code) for s in scores]
+    assert values == [("Tone", "Good", ""), ("Care", "", "UnreadableVerdict")]
 
 
 async def test_a_judge_that_needs_ground_truth_errs_where_there_is_none():
@@ -269,9 +251,9 @@ LAMBDA = "arn:aws:lambda:us-east-1:123456789012:function:judge"
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(document, name, words):
-    (flaw,) = problems_of(document)
+    (violation,) = problems_of(document)
 
-    assert flaw.name == name and words in flaw.message
+    assert violation.name == name and words in violation.message
 
 
 @pytest.mark.parametrize(
@@ -312,10 +294,10 @@ def test_settings_of_a_judge_are_checked(kind, name, well, wrong, problem):
     def found(value):
         setting = {"inferenceConfig": {name: value}} if kind == BEDROCK else {name: value}
         document = judge_document(modelConfig={kind: {"modelId": "m", **setting}})
-        flaws = problems_of(document)
+        violations = problems_of(document)
         path = f"{JUDGE}.modelConfig.{kind}{'.inferenceConfig' if kind == BEDROCK else ''}.{name}"
-        assert {flaw.name for flaw in flaws} <= {path}
-        return [flaw.message for flaw in flaws]
+        assert {violation.name for violation in violations} <= {path}
+        return [violation.message for violation in violations]
 
     assert [found(value) for value in well] == [[]] * len(well)
     assert all(len(messages) == 1 and messages[0].startswith(problem) for messages in map(found, wrong))
@@ -327,7 +309,7 @@ def test_a_good_definition_has_no_problems_and_the_wire_wants_a_model():
     del document["evaluatorConfig"]["llmAsAJudge"]["modelConfig"]
 
     assert problems_of({**document, "description": ""}) == []
-    assert [flaw.name for flaw in problems_of(document, wire=True)] == [
+    assert [violation.name for violation in problems_of(document, wire=True)] == [
         "evaluatorConfig.llmAsAJudge.modelConfig"
     ]
 
@@ -383,11 +365,8 @@ def test_everything_wrong_with_a_definition_is_said_at_once():
     with pytest.raises(UsageError) as refused:
         find({"evaluatorName": "a b", "level": "DAY", "evaluatorConfig": {}})
 
-    assert [line.partition(":")[0] for line in str(refused.value).splitlines()] == [
-        "evaluatorName",
-        "level",
-        "evaluatorConfig",
-    ]
+    places = [line.partition(":")[0] for line in str(refused.value).splitlines()]
+    assert places == ["evaluatorName", "level", "evaluatorConfig"]
 
 
 def test_definitions_are_found_by_path_and_by_the_name_of_their_file(tmp_path):

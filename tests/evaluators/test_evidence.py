@@ -7,16 +7,10 @@ import pytest
 from proctor.errors import NotFound
 from proctor.score import Score
 from proctor.session import Iteration, Message, ModelCall, ToolCall, Usage
-from proctor.store import Recorder, Store
+from proctor.store import Recorder
 from proctor.store.annotations import Label
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
-
-
-@pytest.fixture
-def store(tmp_path):
-    with Store(str(tmp_path / "a.db")) as opened:
-        yield opened
 
 
 def record(store, *events, session_id="abc123", scores=(), **columns):

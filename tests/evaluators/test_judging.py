@@ -70,10 +70,8 @@ async def test_messages_of_the_target_are_judged_one_by_one_with_what_came_befor
 
     scores = await score_criterion(criterion, LINES, judge)
 
-    assert [(score.target, score.value, score.level) for score in scores] == [
-        ("therapist.turn_0", 2.0, "trace"),
-        ("therapist.turn_1", 3.0, "trace"),
-    ]
+    values = [(score.target, score.value, score.level) for score in scores]
+    assert values == [("therapist.turn_0", 2.0, "trace"), ("therapist.turn_1", 3.0, "trace")]
     first, second = models.asked(0), models.asked(1)
     assert "therapist: How are you?\n</conversation>" in first and "client:" not in first
     assert "therapist: What happened?\n</conversation>" in second
@@ -149,16 +147,8 @@ KINDS = Scale(tuple(Rating(name) for name in ("cat", "dog", "bird")))
         (" 'Harmful.' ", "harmful"),
         ("It is not harmful at all", "not harmful"),
         ("It is harmful, I say", "harmful"),
-        ("unharmful", None),
-        ("harmful or half", None),
-        ("", None),
-        ("2", "2"),
-        ("2.5", "2"),
-        ("0.50", "half"),
-        ("0", "harmful"),
-        ("-1", None),
-        ("1", None),
-        ("7", None),
+        *(("unharmful", None), ("harmful or half", None), ("", None), ("2", "2"), ("2.5", "2")),
+        *(("0.50", "half"), ("0", "harmful"), ("-1", None), ("1", None), ("7", None)),
     ],
 )
 def test_the_rating_that_an_answer_names(answer, label):
@@ -250,11 +240,8 @@ async def test_votes_become_a_verdict(scale, labels, label, value, told):
     assert [request.seed for request in models.requests] == (
         [None] if count == 1 else list(range(1, count + 1))
     )
-    assert (usage.input_tokens, usage.output_tokens, usage.cost_usd) == (
-        100 * count,
-        10 * count,
-        pytest.approx(0.01 * count),
-    )
+    assert (usage.input_tokens, usage.output_tokens) == (100 * count, 10 * count)
+    assert usage.cost_usd == pytest.approx(0.01 * count)
 
 
 async def test_without_a_majority_of_readable_votes_there_is_no_verdict():

@@ -23,27 +23,24 @@ def settings(folder, **more):
     return EvaluationSettings(folder=folder, environment={"PATH": os.environ["PATH"]}, **more)
 
 
-def function(tmp_path, source, *, level="session", name="graders:grade", **config):
+def coded(folder, config, *, level="SESSION", sandbox=None, **identity):
+    """The evaluator of a definition with code."""
+    document = {"evaluatorName": "mine", "level": level, "evaluatorConfig": {"codeBased": config}, **identity}
+    more = {"sandbox": sandbox} if sandbox else {}
+    return evaluator_of(document, models=Judge(""), settings=settings(folder, **more))
+
+
+def function(tmp_path, source, *, level="session", **config):
     (tmp_path / "graders.py").write_text(source)
     if not config:
         at = "" if level == "session" else f"@{level}"
-        return find_evaluator(name + at, models=Judge(""), settings=settings(tmp_path))
-    document = {
-        "evaluatorName": "mine",
-        "level": level.upper(),
-        "evaluatorConfig": {"codeBased": {"function": name, **config}},
-    }
-    return evaluator_of(document, models=Judge(""), settings=settings(tmp_path))
+        return find_evaluator(f"graders:grade{at}", models=Judge(""), settings=settings(tmp_path))
+    return coded(tmp_path, {"function": "graders:grade", **config}, level=level.upper())
 
 
-def program(tmp_path, source, *, level="SESSION", **config):
+def program(tmp_path, source, **config):
     (tmp_path / "judge.py").write_text(source)
-    document = {
-        "evaluatorName": "mine",
-        "level": level,
-        "evaluatorConfig": {"codeBased": {"command": [sys.executable, "judge.py"], **config}},
-    }
-    return evaluator_of(document, models=Judge(""), settings=settings(tmp_path))
+    return coded(tmp_path, {"command": [sys.executable, "judge.py"], **config})
 
 
 async def test_a_function_gets_the_event_and_its_answer_is_the_score(tmp_path):
@@ -123,10 +120,13 @@ async def test_a_function_that_hangs_is_ended_and_only_its_target_errs(tmp_path)
     assert not any("3661.7" in command_of(pid) for pid in every_process() if is_alive(pid))
 
 
+PID = "import os\ndef grade(event):\n    return float(os.getpid())\n"
+
+
 async def test_one_process_serves_many_sessions_and_evaluators_made_anew(tmp_path):
     pids = set()
     for _ in range(20):
-        judging = function(tmp_path, "import os\ndef grade(event):\n    return float(os.getpid())\n")
+        judging = function(tmp_path, PID)
         (score,) = await judging.judge(weather())
         pids.add(score.value)
 
@@ -134,7 +134,7 @@ async def test_one_process_serves_many_sessions_and_evaluators_made_anew(tmp_pat
 
 
 async def test_sessions_judged_at_once_share_a_few_processes(tmp_path):
-    judging = function(tmp_path, "import os\ndef grade(event):\n    return float(os.getpid())\n")
+    judging = function(tmp_path, PID)
 
     scores = await asyncio.gather(*(judging.judge(weather()) for _ in range(40)))
 
@@ -143,7 +143,7 @@ async def test_sessions_judged_at_once_share_a_few_processes(tmp_path):
 
 def test_processes_end_with_the_event_loop(tmp_path):
     async def once():
-        judging = function(tmp_path, "import os\ndef grade(event):\n    return float(os.getpid())\n")
+        judging = function(tmp_path, PID)
         (score,) = await judging.judge(weather())
         return int(score.value)
 
@@ -202,10 +202,8 @@ async def test_a_function_that_was_changed_is_loaded_anew(tmp_path):
 @pytest.mark.parametrize(("identity", "said"), [({}, "mine"), ({"evaluatorId": "m-1"}, "m-1")])
 async def test_an_event_names_the_evaluator_by_its_id_or_its_name(tmp_path, identity, said):
     (tmp_path / "graders.py").write_text("def grade(event):\n    return event['evaluatorId']\n")
-    config = {"codeBased": {"function": "graders:grade"}}
-    document = {"evaluatorName": "mine", "level": "SESSION", "evaluatorConfig": config, **identity}
 
-    (score,) = await evaluator_of(document, models=Judge(""), settings=settings(tmp_path)).judge(weather())
+    (score,) = await coded(tmp_path, {"function": "graders:grade"}, **identity).judge(weather())
 
     assert (score.evaluator, score.label) == ("mine", said)
 
@@ -241,18 +239,14 @@ async def test_a_score_may_stand_above_19_lines_of_other_output(tmp_path, more, 
     ],
 )
 async def test_a_program_that_fails_is_an_error_that_says_why(tmp_path, source, error, said):
-    (score,) = await program(tmp_path, source, timeoutSeconds=2).judge(weather())
+    limit = 0.5 if error == "Timeout" else 60
+    (score,) = await program(tmp_path, source, timeoutSeconds=limit).judge(weather())
 
     assert score.error_code == error and said in score.error
 
 
 async def test_a_program_that_is_not_there_is_an_error_of_each_target(tmp_path):
-    document = {
-        "evaluatorName": "mine",
-        "level": "TRACE",
-        "evaluatorConfig": {"codeBased": {"command": ["no-such-program"]}},
-    }
-    judging = evaluator_of(document, models=Judge(""), settings=settings(tmp_path))
+    judging = coded(tmp_path, {"command": ["no-such-program"]}, level="TRACE")
 
     assert [score.error_code for score in await judging.judge(weather())] == ["CouldNotStart"] * 2
 
@@ -314,14 +308,10 @@ async def test_code_of_evaluators_reaches_neither_the_users_files_nor_the_networ
         user_home=folder_on_disk / "user",
     )
     (folder_on_disk / "plan").mkdir()
-    document = {"evaluatorName": "mine", "level": "SESSION", "evaluatorConfig": {"codeBased": run}}
     with socket.create_server(("127.0.0.1", 0)) as server:
         source = TRIES.format(files=[str(file) for file in files], port=server.getsockname()[1])
         (folder_on_disk / "plan" / "graders.py").write_text(source)
-        judging = evaluator_of(
-            document, models=Judge(""), settings=settings(folder_on_disk / "plan", sandbox=sandbox)
-        )
-        (score,) = await judging.judge(weather())
+        (score,) = await coded(folder_on_disk / "plan", run, sandbox=sandbox).judge(weather())
 
     assert (score.value, score.label) == (0.0, "nothing"), score
 

@@ -1,12 +1,4 @@
 """The store these tests look at."""
 
-import pytest
-
-from filled import filled_store
-
-
-@pytest.fixture
-def store(tmp_path):
-    """A finished batch of thirty-six items."""
-    with filled_store(tmp_path) as filled:
-        yield filled
+from filled import filled_store_file as filled_store_file
+from filled import store as store

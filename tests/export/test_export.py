@@ -22,46 +22,44 @@ def export(store, tmp_path, form, tables=None, scope=RUN, label="compare"):
     return export_tables(store.read, scope, out=tmp_path / "out", format=form, tables=tables, label=label)
 
 
-def test_json_is_one_file_with_every_table(store, tmp_path):
+@pytest.fixture
+def document(store, tmp_path):
+    """The tables as one document of JSON, with a tag and a label of the first session."""
     session_id = store.read.sessions(RUN)[0]["id"]
     store.annotate(Annotation(session_ids=[session_id], kind="tag", text="odd", author="ada"), NOW)
     store.save_label(Label(session_id=session_id, evaluator=RATING, who="ada", value=4.0), NOW)
     (path,) = export(store, tmp_path, "json")
-    document = json.loads(path.read_text())
-
     assert path.name == "batch-compare.json"
+    return json.loads(path.read_text())
+
+
+def test_json_is_one_file_with_every_table(store, document):
+    counts = {"sessions": 42, "iterations": 24, "tool_calls": 84, "merge_history": 18, "batches": 1}
+    counts |= {"batch_items": 36, "messages": 42, "model_calls": 42, "metrics": 0, "scores": 18}
+    assert {table: len(rows) for table, rows in document.items()} == counts | {"labels": 1, "annotations": 1}
     assert list(document) == list(TABLES)
-    assert {table: len(rows) for table, rows in document.items()} == {
-        "sessions": 42,
-        "iterations": 24,
-        "tool_calls": 84,
-        "merge_history": 18,
-        "batches": 1,
-        "batch_items": 36,
-        "messages": 42,
-        "model_calls": 42,
-        "metrics": 0,
-        "scores": 18,
-        "labels": 1,
-        "annotations": 1,
-    }
     (tag,) = document["annotations"]
+    session_id = store.read.sessions(RUN)[0]["id"]
     assert (tag["sessionId"], tag["kind"], tag["text"], tag["author"]) == (session_id, "tag", "odd", "ada")
 
 
-def test_documented_columns_come_first_and_in_the_documents_order(store, tmp_path):
-    (path,) = export(store, tmp_path, "json")
-    document = json.loads(path.read_text())
-
+def test_documented_columns_come_first_and_values_have_their_types_and_whole_texts(document):
     assert list(document["batches"][0])[:3] == ["runId", "createdAt", "defaultsJson"]
     assert " ".join(list(document["batch_items"][0])[:13]) == (
         "id runId sessionId repo prompt status error startedAt finishedAt model iterSha tokensTotal toolCalls"
     )
     assert not {"owner", "heartbeatAt"} & set(document["batches"][0])
+    assert {row["success"] for row in document["tool_calls"]} == {True, False, None}
+    assert document["batch_items"][0]["factors"]["model"] == "gpt-5"
+    assert document["batches"][0]["defaultsJson"] == '{"baseBranch":"main"}'
+    assert isinstance(document["tool_calls"][0]["argsJson"], str)
+    assert ["wrote outside its tree", "permission: may I?"] in [row["notes"] for row in document["sessions"]]
+    edits = [row for row in document["tool_calls"] if row["toolName"] == "edit"]
+    assert all(json.loads(row["argsJson"]) == {"text": "x" * 5000} for row in edits)
+    assert not [name for name in edits[0] if name.endswith("Blob")]
 
 
-def test_rows_carry_ids_that_join(store, tmp_path):
-    document = json.loads(export(store, tmp_path, "json")[0].read_text())
+def test_rows_carry_ids_that_join(document):
     iterations = {row["id"] for row in document["iterations"]}
     sessions = {row["id"] for row in document["sessions"]}
 
@@ -70,24 +68,6 @@ def test_rows_carry_ids_that_join(store, tmp_path):
     assert iterations <= {row["iterationId"] for row in document["tool_calls"]}
     assert all(next(iter(row)) == "id" for row in document["tool_calls"])
     assert len({row["id"] for row in document["tool_calls"]}) == 84
-
-
-def test_json_has_true_false_and_null_and_objects_where_they_belong(store, tmp_path):
-    document = json.loads(export(store, tmp_path, "json")[0].read_text())
-
-    assert {row["success"] for row in document["tool_calls"]} == {True, False, None}
-    assert document["batch_items"][0]["factors"]["model"] == "gpt-5"
-    assert document["batches"][0]["defaultsJson"] == '{"baseBranch":"main"}'
-    assert isinstance(document["tool_calls"][0]["argsJson"], str)
-    assert ["wrote outside its tree", "permission: may I?"] in [row["notes"] for row in document["sessions"]]
-
-
-def test_long_texts_come_whole(store, tmp_path):
-    document = json.loads(export(store, tmp_path, "json", ["tool_calls"])[0].read_text())
-    edits = [row for row in document["tool_calls"] if row["toolName"] == "edit"]
-
-    assert all(json.loads(row["argsJson"]) == {"text": "x" * 5000} for row in edits)
-    assert not [name for name in edits[0] if name.endswith("Blob")]
 
 
 def test_ndjson_is_one_file_a_table_with_one_object_a_line(store, tmp_path):
@@ -99,25 +79,18 @@ def test_ndjson_is_one_file_a_table_with_one_object_a_line(store, tmp_path):
     assert {json.loads(line)["runId"] for line in lines[:-1]} == {"compare"}
 
 
-def test_csv_holds_iterations_and_tool_calls_unless_told_otherwise(store, tmp_path):
-    assert [path.name for path in export(store, tmp_path, "csv")] == [
-        "iterations-compare.csv",
-        "tool_calls-compare.csv",
-    ]
-    assert [path.name for path in export(store, tmp_path, "csv", ["batch_items"])] == [
-        "batch_items-compare.csv"
-    ]
-
-
 def read_csv(path):
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file, strict=True))
 
 
-def test_csv_can_be_read_back(store, tmp_path):
+def test_csv_holds_iterations_and_tool_calls_unless_told_otherwise_and_can_be_read_back(store, tmp_path):
+    names = [path.name for path in export(store, tmp_path, "csv")]
+    assert names == ["iterations-compare.csv", "tool_calls-compare.csv"]
     (path,) = export(store, tmp_path, "csv", ["tool_calls"])
     rows = read_csv(path)
 
+    assert path.name == "tool_calls-compare.csv"
     assert tuple(rows[0]) == columns("tool_calls")
     assert len(rows) == 84
     assert {row["success"] for row in rows} == {"true", "false", ""}

@@ -7,7 +7,7 @@ import json
 import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,9 @@ from proctor.export.harbor import reward_of
 from proctor.score import Score
 from proctor.session import Event, Message, ModelCall, Session, Step, TimedEvent, ToolCall, Usage
 from recorded_files import check
+from whole_events import START, whole_session
 
 RECORDED = Path(__file__).parent / "recorded"
-START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def step(trace_id: str, minute: int, *events: Event, is_timed: bool = True) -> Step:
@@ -61,23 +61,12 @@ def said(text: str, role: str = "assistant", name: str = "") -> Message:
     return Message(role=role, content=text, name=name)  # type: ignore[arg-type]
 
 
-WHOLE = Session(
+WHOLE = whole_session(
     external_id="s/1",
     source="proctor",
-    service="shop",
-    log_group="/logs",
-    name="A title",
-    agent="codex",
-    agent_version="1.2",
-    model="openai/x",
-    is_stand_in=True,
-    status="fail",
-    end_reason="limit",
-    error="it broke",
     task="task/1",
     repeat=2,
     factors={"model": "x"},
-    started_at=START,
     finished_at=START + timedelta(seconds=90.5),
     steps=[
         step(
@@ -97,8 +86,6 @@ WHOLE = Session(
         step("", 3, said(""), FULL),
     ],
     tools=[{"name": "edit", "description": "Edits.", "parameters": {"type": "object"}}, {}],
-    attributes={"team": "a"},
-    notes=["one note"],
     scores=[
         Score(evaluator="reward", value=0.5, explanation="half", evaluator_digest="d", cost_usd=0.01),
         Score(evaluator="reward", value=0.0, input_tokens=3, output_tokens=4),

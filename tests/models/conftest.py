@@ -1,6 +1,7 @@
 """A provider on loopback that answers as a test tells it to."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ class Provider:
     """A server that keeps what it was asked and answers with the next of its answers."""
 
     def __init__(self) -> None:
+        self.paths: list[str] = []
         self.bodies: list[Any] = []
         self.headers: list[Any] = []
         self.answers: list[Handler | web.Response] = []
@@ -25,7 +27,8 @@ class Provider:
         self.url = ""
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        self.bodies.append(await request.json())
+        self.paths.append(str(request.rel_url))
+        self.bodies.append(json.loads(await request.read() or "null"))
         self.headers.append(request.headers.copy())
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, web.Response):

@@ -74,19 +74,6 @@ async def test_a_long_wait_is_told_while_it_lasts_and_corrected_when_it_is_over(
     assert (pool.state.waited_seconds, pool.state.calls) == (0.25, 2)
 
 
-async def test_a_provider_that_never_says_until_when_is_given_up_in_the_end():
-    pool = RatePool("p", RatePolicy(longest_pause_seconds=0.001))
-    with pytest.raises(RateLimited):
-        await pool.call(Provider(most=0, retry_after=None))
-
-
-async def test_a_limit_at_which_another_process_was_refused_is_not_leapt_past():
-    pool = RatePool("p", RatePolicy(first=200))
-    pool.agree(10, 1.0)
-    await ask(pool, Provider(), 60)
-    assert pool.limit == 15, "one more for each round: 10, 11, 12, 13 and 14 calls"
-
-
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [

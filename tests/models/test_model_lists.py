@@ -3,37 +3,11 @@
 import asyncio
 import json
 
+import pytest
 from aiohttp import web
 
 from proctor.models.discovery import discover
 from waiting import TIME_LIMIT_SECONDS
-
-
-class Listing:
-    """A server that lists one model at every path that ends like a list, and keeps how it was asked."""
-
-    def __init__(self, answer=None):
-        self.asked = []
-        self._answer = answer or self.answer
-
-    async def answer(self, request):
-        self.asked.append((str(request.rel_url), dict(request.headers)))
-        if request.path == "/api/tags":
-            return web.json_response({"models": [{"name": "llama3:8b"}]})
-        return web.json_response({"data": [{"id": "one"}]})
-
-    async def __aenter__(self):
-        app = web.Application()
-        app.router.add_get("/{path:.*}", self._answer)
-        self._runner = web.AppRunner(app)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.port = self._runner.addresses[0][1]
-        return self
-
-    async def __aexit__(self, *_):
-        await self._runner.cleanup()
-
 
 # Nobody listens there, so that what runs on this machine is not found.
 NOWHERE = dict.fromkeys(
@@ -46,27 +20,26 @@ async def names(environment, extra=()):
     return {model.name for model in found.models if not model.name.startswith("scripted/")}
 
 
-async def test_azure_is_asked_with_its_own_header_where_it_lists_its_models():
-    async with Listing() as server:
-        environment = {
-            "AZURE_OPENAI_ENDPOINT": f"http://127.0.0.1:{server.port}",
-            "AZURE_OPENAI_API_KEY": "az-key",
-        }
-        assert await names(environment) == {"azure/one"}
-        await names({**environment, "AZURE_OPENAI_API_VERSION": "2024-10-21"})
-
-    assert [path for path, _ in server.asked] == [
-        "/openai/v1/models",
-        "/openai/models?api-version=2024-10-21",
-    ]
-    assert all(headers["api-key"] == "az-key" for _, headers in server.asked)
+@pytest.fixture
+def listing(provider):
+    """A server that lists one model."""
+    provider.answers = [web.json_response({"data": [{"id": "one"}]})]
+    return provider
 
 
-async def test_servers_of_ones_own_are_asked_without_a_key_also_on_another_machine():
-    async with Listing() as server:
-        # Reaches this machine, and is no loopback address by its name.
-        there = f"http://0.0.0.0:{server.port}/v1"
-        found = await names({"VLLM_BASE_URL": there, "ACME_BASE_URL": there}, extra=["acme"])
+async def test_azure_is_asked_with_its_own_header_where_it_lists_its_models(listing):
+    environment = {"AZURE_OPENAI_ENDPOINT": listing.url, "AZURE_OPENAI_API_KEY": "az-key"}
+    assert await names(environment) == {"azure/one"}
+    await names({**environment, "AZURE_OPENAI_API_VERSION": "2024-10-21"})
+
+    assert listing.paths == ["/openai/v1/models", "/openai/models?api-version=2024-10-21"]
+    assert all(headers["api-key"] == "az-key" for headers in listing.headers)
+
+
+async def test_servers_of_ones_own_are_asked_without_a_key_also_on_another_machine(listing):
+    # Reaches this machine, and is no loopback address by its name.
+    there = listing.url.replace("127.0.0.1", "0.0.0.0") + "/v1"
+    found = await names({"VLLM_BASE_URL": there, "ACME_BASE_URL": there}, extra=["acme"])
 
     assert found == {"vllm/one", "acme/one"}
 
@@ -78,8 +51,10 @@ async def test_a_provider_of_ones_own_that_does_not_answer_is_named():
     assert "acme" in found.silent
 
 
-def in_pieces(entries):
-    async def answer(request):
+async def test_a_list_too_long_for_one_piece_is_read_to_its_end(provider):
+    entries = [{"id": f"vendor/model-{number}", "description": "x" * 500} for number in range(100)]
+
+    async def in_pieces(request):
         response = web.StreamResponse()
         await response.prepare(request)
         raw = json.dumps({"data": entries}).encode()
@@ -88,27 +63,21 @@ def in_pieces(entries):
             await asyncio.sleep(0.001)
         return response
 
-    return answer
-
-
-async def test_a_list_too_long_for_one_piece_is_read_to_its_end():
-    entries = [{"id": f"vendor/model-{number}", "description": "x" * 500} for number in range(100)]
-    async with Listing(in_pieces(entries)) as server:
-        found = await names({"OPENROUTER_BASE_URL": f"http://127.0.0.1:{server.port}/v1"})
+    provider.answers = [in_pieces]
+    found = await names({"OPENROUTER_BASE_URL": f"{provider.url}/v1"})
 
     assert found == {f"openrouter/{entry['id']}" for entry in entries}
 
 
-async def test_lists_as_together_and_google_write_them_are_read():
+async def test_lists_as_together_and_google_write_them_are_read(provider):
     async def answer(request):
         if request.path.startswith("/together"):
             return web.json_response([{"id": "meta-llama/Llama-3"}])
         return web.json_response({"data": [{"id": "models/gemini-2.5-pro"}]})
 
-    async with Listing(answer) as server:
-        there = f"http://127.0.0.1:{server.port}"
-        found = await names(
-            {"TOGETHER_BASE_URL": f"{there}/together/v1", "GEMINI_BASE_URL": f"{there}/openai"}
-        )
+    provider.answers = [answer]
+    found = await names(
+        {"TOGETHER_BASE_URL": f"{provider.url}/together/v1", "GEMINI_BASE_URL": f"{provider.url}/openai"}
+    )
 
     assert found == {"together/meta-llama/Llama-3", "gemini/gemini-2.5-pro"}

@@ -9,7 +9,7 @@ from proctor.errors import ModelError
 from proctor.model import Request
 from proctor.models import ModelRouter, rate_limits
 from proctor.models.client import CallRetryPolicy, Client
-from proctor.models.rate_limits import RatePool, RatePools
+from proctor.models.rate_limits import RatePool, RatePools, pause_before_retry
 from proctor.testing import eventually_async
 from proctor.testing.model_server import ModelServer, ServerReply, failure, reply
 
@@ -196,3 +196,14 @@ async def test_an_outage_is_probed_after_pauses_that_double_up_to_half_a_minute(
     pool.reached()
     assert messages[1:] == ["p answers again after 91 s"]
     assert (pool.state.outage, pool.state.held_seconds) == ("", 0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "tries", "pause"),
+    [(2.0, 1, 2.0), (2.0, 3, 8.0), (30.0, 2, 60.0), (30.0, 3, None), (2.0, 5, None)],
+)
+def test_pauses_before_a_call_that_may_be_billed_double_up_to_a_minute(seconds, tries, pause):
+    error = ModelError("broke off")
+    error.may_be_billed, error.pause_seconds = True, seconds
+
+    assert pause_before_retry(error, tries) == pause

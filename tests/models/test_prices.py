@@ -40,7 +40,9 @@ def test_what_runs_here_is_free(name):
     assert (price.for_call(MILLION)[0], price.source) == (0.0, "free")
 
 
-@pytest.mark.parametrize("name", ["openai/never-heard-of", "acme/gpt-4o", "acme/x"])
+@pytest.mark.parametrize(
+    "name", ["openai/never-heard-of", "acme/gpt-4o", "acme/x", "openai/text-embedding-3-small"]
+)
 def test_an_unknown_price_is_unknown_and_not_nothing(name):
     assert price_of(name, {}, at=NOW) is None
 
@@ -89,18 +91,37 @@ def test_many_short_calls_are_not_charged_as_one_long_one():
     assert price.for_calls(0, Usage()) == 0.0
 
 
+THINKING, REASONING = {"thinking": {"budget_tokens": 5000}}, {"reasoning": {"max_tokens": 5000}}
+
+
 @pytest.mark.parametrize(
-    ("parameters", "limit", "limited"),
+    ("parameters", "limit", "lower", "limited"),
     [
-        ({}, None, {"max_tokens": 300}),
-        ({"max_tokens": 900, "seed": 1}, 900, {"max_tokens": 300, "seed": 1}),
-        ({"max_completion_tokens": 800}, 800, {"max_completion_tokens": 300}),
-        ({"max_completion_tokens": "many"}, None, {"max_completion_tokens": 300}),
+        ({}, None, 300, {"max_tokens": 300}),
+        ({"max_tokens": 900, "seed": 1}, 900, 300, {"max_tokens": 300, "seed": 1}),
+        ({"max_completion_tokens": 800}, 800, 300, {"max_completion_tokens": 300}),
+        ({"max_completion_tokens": "many"}, None, 300, {"max_completion_tokens": 300}),
+        # The budget of reasoning is lowered with it.
+        (THINKING, None, 4000, {"max_tokens": 4000, "thinking": {"budget_tokens": 3999}}),
+        (
+            {"thinking": {"budget_tokens": 3999}},
+            None,
+            4000,
+            {"max_tokens": 4000, "thinking": {"budget_tokens": 3999}},
+        ),
+        (THINKING, None, 1024, {"max_tokens": 1024, "thinking": {"type": "disabled"}}),
+        (
+            {"reasoning": {"max_tokens": 4000}},
+            None,
+            4000,
+            {"max_tokens": 4000, "reasoning": {"max_tokens": 3999}},
+        ),
+        (REASONING, None, 100, {"max_tokens": 100, "reasoning": {"enabled": False}}),
     ],
 )
-def test_the_limit_of_an_answer_is_lowered_where_it_is_set(parameters, limit, limited):
+def test_the_limit_of_an_answer_is_lowered_where_it_is_set(parameters, limit, lower, limited):
     assert output_limit(parameters) == limit
-    assert with_output_limit(parameters, 300) == limited
+    assert with_output_limit(parameters, lower) == limited
 
 
 def test_loading_one_provider_gives_what_the_whole_table_gives():
@@ -124,20 +145,6 @@ def test_loading_one_provider_gives_what_the_whole_table_gives():
 def test_a_provider_by_another_name_is_found_in_the_whole_table():
     assert prices.find_model("", "gpt-4o-mini").id == "gpt-4o-mini"
     assert prices.find_model("azure-openai", "gpt-4o-mini") is not None
-
-
-@pytest.mark.parametrize(
-    ("parameters", "limit", "limited"),
-    [
-        ({"thinking": {"budget_tokens": 5000}}, 4000, {"thinking": {"budget_tokens": 3999}}),
-        ({"thinking": {"budget_tokens": 3999}}, 4000, {"thinking": {"budget_tokens": 3999}}),
-        ({"thinking": {"budget_tokens": 5000}}, 1024, {"thinking": {"type": "disabled"}}),
-        ({"reasoning": {"max_tokens": 4000}}, 4000, {"reasoning": {"max_tokens": 3999}}),
-        ({"reasoning": {"max_tokens": 5000}}, 100, {"reasoning": {"enabled": False}}),
-    ],
-)
-def test_a_lower_limit_lowers_the_budget_of_reasoning(parameters, limit, limited):
-    assert with_output_limit({"max_tokens": 9000, **parameters}, limit) == {"max_tokens": limit, **limited}
 
 
 def test_a_list_price_is_found_with_and_without_its_provider():

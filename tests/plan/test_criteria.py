@@ -64,11 +64,8 @@ def test_an_entry_without_instructions_of_its_own_names_an_evaluator(
 
 
 def test_an_evaluator_has_the_judge_of_its_entry_or_of_the_plan() -> None:
-    assert evaluator_of({"name": "Builtin.X", "model": None, "passes_at": 0.5}, "judge") == {
-        "name": "Builtin.X",
-        "judging": {"judge": "judge"},
-        "passes_at": 0.5,
-    }
+    entry = {"name": "Builtin.X", "judging": {"judge": "judge"}, "passes_at": 0.5}
+    assert evaluator_of({"name": "Builtin.X", "model": None, "passes_at": 0.5}, "judge") == entry
     assert evaluator_of({"name": "Builtin.X", "model": "own"}, "judge")["judging"] == {"judge": "own"}
     with pytest.raises(UsageError) as refused:
         evaluator_of({"name": "Builtin.X", "scale": "binary", "level": "trace"}, "judge")
@@ -86,14 +83,8 @@ def test_an_expectation_checks_the_session_of_the_side_under_test_unless_its_ent
         "target": "client",
         "passes_at": None,
     }
-    entry = {
-        "name": "a",
-        "expect": {"contains": "x"},
-        "level": "trace",
-        "target": "therapist",
-        "passes_at": 1,
-    }
-    other = expectation_of(entry, "client")
+    entry = {"level": "trace", "target": "therapist", "passes_at": 1}
+    other = expectation_of({"name": "a", "expect": {"contains": "x"}, **entry}, "client")
     assert (other["level"], other["target"], other["passes_at"]) == ("trace", "therapist", 1)
     with pytest.raises(UsageError, match="the evaluator `a`: "):
         expectation_of({"name": "a", "expect": {"contain": "x"}}, "client")

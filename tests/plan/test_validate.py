@@ -65,93 +65,49 @@ def problems(text: str) -> list[str]:
     return [str(problem) for problem in result.problems]
 
 
+QUOTES, TRUTH = "Put it in quotes.", "Write `true` or `false`, without quotes."
+
+
 @pytest.mark.parametrize(
-    ("entry", "place", "problem", "remedy"),
+    ("entry", "column", "problem", "remedy"),
     [
-        ("{}", "1:20", "item 1 has no `name`", "An item needs one. Add `name`."),
+        ("{}", 20, "item 1 has no `name`", "An item needs one. Add `name`."),
+        ("{name: 3}", 27, "`name` of item 1 should be text, not the number 3", QUOTES),
+        ("{name: [a]}", 27, "`name` of item 1 should be text, not a list", ""),
+        ("{name: ' '}", 27, "`name` of item 1 should not be empty", ""),
+        ("x", 20, "item 1 should be a mapping of names to values, not the text 'x'", ""),
+        ("tme_limit: 1", 30, "item 1 has no setting `tme_limit`", f"Did you mean `timeLimit`? {MAY_HAVE}"),
+        ("zzzz: 1", 30, "item 1 has no setting `zzzz`", MAY_HAVE),
+        ("timeLimit: 0", 41, "should be more than 0, not the number 0", ""),
+        ("timeLimit: .inf", 41, "should be a finite number, not the number inf", ""),
+        ("mode: fat", 36, "should be one of `fast`, `slow`, not the text 'fat'", "Did you mean `fast`?"),
+        ("mode: x", 36, "should be one of `fast`, `slow`, not the text 'x'", ""),
+        ("only: x", 36, "should be `this`, not the text 'x'", ""),
+        ("count: 0", 37, "should be at least 1, not the number 0", ""),
+        ("count: 1000001", 37, "should be at most 1,000,000, not the number 1000001", ""),
+        ("count: 1.5", 37, "should be a whole number, not the number 1.5", ""),
+        ("ratio: x", 37, "should be a number, not the text 'x'", ""),
         (
-            "{name: a, tme_limit: 1}",
-            "1:30",
-            "item 1 has no setting `tme_limit`",
-            f"Did you mean `timeLimit`? {MAY_HAVE}",
-        ),
-        (
-            "{name: a, zzzz: 1}",
-            "1:30",
-            "item 1 has no setting `zzzz`",
-            MAY_HAVE,
-        ),
-        ("{name: 3}", "1:27", "`name` of item 1 should be text, not the number 3", "Put it in quotes."),
-        ("{name: [a]}", "1:27", "`name` of item 1 should be text, not a list", ""),
-        ("{name: ' '}", "1:27", "`name` of item 1 should not be empty", ""),
-        (
-            "{name: a, timeLimit: 0}",
-            "1:41",
-            "`timeLimit` of item 1 should be more than 0, not the number 0",
-            "",
-        ),
-        (
-            "{name: a, timeLimit: .inf}",
-            "1:41",
-            "`timeLimit` of item 1 should be a finite number, not the number inf",
-            "",
-        ),
-        (
-            "{name: a, mode: fat}",
-            "1:36",
-            "`mode` of item 1 should be one of `fast`, `slow`, not the text 'fat'",
-            "Did you mean `fast`?",
-        ),
-        (
-            "{name: a, mode: x}",
-            "1:36",
-            "`mode` of item 1 should be one of `fast`, `slow`, not the text 'x'",
-            "",
-        ),
-        ("{name: a, only: x}", "1:36", "`only` of item 1 should be `this`, not the text 'x'", ""),
-        ("{name: a, count: 0}", "1:37", "`count` of item 1 should be at least 1, not the number 0", ""),
-        (
-            "{name: a, count: 1000001}",
-            "1:37",
-            "`count` of item 1 should be at most 1,000,000, not the number 1000001",
-            "",
-        ),
-        (
-            "{name: a, count: 1.5}",
-            "1:37",
-            "`count` of item 1 should be a whole number, not the number 1.5",
-            "",
-        ),
-        ("{name: a, ratio: x}", "1:37", "`ratio` of item 1 should be a number, not the text 'x'", ""),
-        (
-            "{name: a, on: 1}",
-            "1:34",
-            "`on` of item 1 should be true or false, not the number 1",
+            "on: 1",
+            34,
+            "should be true or false, not the number 1",
             "Write `true` or `false`, without quotes.",
         ),
-        ("{name: a, tags: x}", "1:36", "`tags` of item 1 should be a list, not the text 'x'", ""),
-        (
-            "{name: a, tags: [x, true]}",
-            "1:40",
-            "`tags[2]` of item 1 should be text, not true",
-            "Put it in quotes.",
-        ),
-        ("{name: a, tags: [~]}", "1:37", "`tags[1]` of item 1 should be text, not nothing", ""),
-        (
-            "{name: a, token: 5}",
-            "1:37",
-            "`token` of item 1 should be text, not a number or a truth value",
-            "Put it in quotes.",
-        ),
-        ("{name: a, token: {x: y}}", "1:37", "`token` of item 1 should be text, not a mapping", ""),
-        ("x", "1:20", "item 1 should be a mapping of names to values, not the text 'x'", ""),
+        ("tags: x", 36, "should be a list, not the text 'x'", ""),
+        ("tags: [x, true]", 40, "`tags[2]` of item 1 should be text, not true", QUOTES),
+        ("tags: [~]", 37, "`tags[1]` of item 1 should be text, not nothing", ""),
+        ("token: 5", 37, "should be text, not a number or a truth value", QUOTES),
+        ("token: {x: y}", 37, "should be text, not a mapping", ""),
     ],
 )
-def test_a_value_that_is_not_right_is_explained(entry: str, place: str, problem: str, remedy: str) -> None:
-    text = f"{{title: t, items: [{entry}]}}"
+def test_a_value_that_is_not_right_is_explained(entry: str, column: int, problem: str, remedy: str) -> None:
+    setting = entry.partition(":")[0]
+    whole = f"{{name: a, {entry}}}" if setting.isidentifier() and setting != entry else entry
+    text = f"{{title: t, items: [{whole}]}}"
     (found,) = check_shape(read_source(text, file="p"), Plan, vocabulary).problems
-    assert f"{found.at.line}:{found.at.column}" == place
-    assert (found.problem, found.remedy) == (problem, remedy)
+    assert (found.at.line, found.at.column) == (1, column)
+    expected = f"`{setting}` of item 1 {problem}" if problem.startswith("should") else problem
+    assert (found.problem, found.remedy) == (expected, remedy)
 
 
 def test_problems_of_the_text_come_with_those_of_its_values() -> None:

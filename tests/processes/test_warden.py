@@ -8,24 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from clocks import Clock
 from proctor.processes import warden
-
-
-class Clock:
-    """Time that passes only where something waits for it."""
-
-    def __init__(self, monkeypatch):
-        self.now, self.waits = 100.0, []
-        monkeypatch.setattr(warden, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=self.wait))
-
-    def wait(self, seconds):
-        self.waits.append(round(seconds, 6))
-        self.now += seconds
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    return Clock(monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -84,17 +68,22 @@ def test_an_environment_is_read_in_any_number_of_parts():
     ],
 )
 def test_a_program_that_is_just_being_loaded_is_looked_at_again(
-    clock, monkeypatch, tmp_path, reads, parent, environment, sleeps
+    monkeypatch, tmp_path, reads, parent, environment, sleeps
 ):
     # Between fork and exec a process shows no environment: no program can be held there.
-    contents = list(reads)
+    contents, clock, waits = list(reads), Clock(100.0), []
+
+    def wait(seconds):
+        waits.append(round(seconds, 6))
+        clock.now += seconds
 
     def read(path, mode):
         file = tmp_path / "content"
         file.write_text(contents.pop(0))
         return file.open(mode)
 
+    monkeypatch.setattr(warden, "time", SimpleNamespace(monotonic=clock, sleep=wait))
     monkeypatch.setattr(warden, "open", read, raising=False)
     monkeypatch.setattr(warden, "state_and_parent", lambda pid: ("R", parent))
     assert warden._environment_of(5) == environment
-    assert clock.waits == [0.001] * sleeps and contents == []
+    assert waits == [0.001] * sleeps and contents == []

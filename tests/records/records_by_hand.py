@@ -485,17 +485,18 @@ def write_eval(path: Path, *samples: Mapping[str, Any], header: Mapping[str, Any
     return path
 
 
-def write_every_kind(folder: Path) -> dict[str, Path]:
-    """One good record of each kind, by kind."""
-    return {
-        "atif": write_json(folder / "trial" / "agent" / "trajectory.json", atif()),
-        "claude-code": write_lines(
-            folder / ".claude" / "projects" / "-code" / f"{SESSION}.jsonl", claude_lines()
-        ),
-        "codex": write_lines(folder / "sessions" / f"rollout-2026-03-01-{THREAD}.jsonl", codex_lines()),
-        "inspect": write_eval(folder / "sums.eval", inspect_sample()),
-        "mini-swe-agent": write_json(folder / "mini" / "task-1.traj.json", mini_swe_agent()),
-        "patienthub": write_json(folder / "patientPsi_CBT_run0.json", patienthub()),
-        "swe-agent": write_json(folder / "exp" / "task-2" / "task-2.traj", swe_agent()),
-        "tau-bench": write_json(folder / "gpt-4o-retail.json", [tau_run()]),
+def write_every_kind(folder: Path, *kinds: str) -> dict[str, Path]:
+    """One good record of each kind, or of these, by kind."""
+    claude, codex = f"projects/-code/{SESSION}.jsonl", f"rollout-2026-03-01-{THREAD}.jsonl"
+    writers = {
+        "atif": lambda: write_json(folder / "trial" / "agent" / "trajectory.json", atif()),
+        "claude-code": lambda: write_lines(folder / ".claude" / claude, claude_lines()),
+        "codex": lambda: write_lines(folder / "sessions" / codex, codex_lines()),
+        "inspect": lambda: write_eval(folder / "sums.eval", inspect_sample()),
+        "mini-swe-agent": lambda: write_json(folder / "mini" / "task-1.traj.json", mini_swe_agent()),
+        "patienthub": lambda: write_json(folder / "patientPsi_CBT_run0.json", patienthub()),
+        "swe-agent": lambda: write_json(folder / "exp" / "task-2" / "task-2.traj", swe_agent()),
+        "tau-bench": lambda: write_json(folder / "gpt-4o-retail.json", [tau_run()]),
     }
+    folder.mkdir(parents=True, exist_ok=True)
+    return {kind: writers[kind]() for kind in kinds or writers}

@@ -27,32 +27,18 @@ def read(tmp_path, lines, name=SESSION):
 def test_what_was_said_and_done_is_told_in_order_with_results_beside_their_calls(tmp_path):
     session = read(tmp_path, claude_lines())
 
-    assert spoken(session) == [
-        ("user", "Run the tests"),
-        ("assistant", "I will."),
-        ("assistant", "They pass."),
-    ]
-    assert tool_calls(session) == [
-        ToolCall(
-            name="Bash", args={"command": "make test"}, success=True, result="2 passed", call_id="toolu_1"
-        )
-    ]
+    said = [("user", "Run the tests"), ("assistant", "I will."), ("assistant", "They pass.")]
+    assert spoken(session) == said
+    ran = {"args": {"command": "make test"}, "success": True, "result": "2 passed"}
+    assert tool_calls(session) == [ToolCall(name="Bash", call_id="toolu_1", **ran)]
     assert order(session) == ["uMaTMa"]
-
-
-def test_it_is_known_by_its_id_and_says_who_worked_where(tmp_path):
-    session = read(tmp_path, claude_lines())
-
     assert (session.external_id, session.agent, session.agent_version) == (SESSION, "claude", "2.1.197")
     assert session.model == "claude-sonnet-4-5"
     assert session.attributes == {"cwd": "/code/shop", "gitBranch": "main"}
     assert (session.status, session.end_reason) == ("success", "completed")
     assert (session.finished_at - session.started_at).total_seconds() == 4.5
-
-
-def test_an_answer_on_several_lines_is_one_call_with_its_last_count(tmp_path):
-    first, second = model_calls(read(tmp_path, claude_lines()))
-
+    # An answer on several lines is one call with its last count.
+    first, second = model_calls(session)
     assert first.usage == Usage(input_tokens=240, cached_tokens=200, cache_write_tokens=30, output_tokens=40)
     assert (second.usage.output_tokens, second.cost_usd) == (7, None)
 

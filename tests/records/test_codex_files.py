@@ -33,29 +33,15 @@ def test_what_was_said_and_done_is_told_in_order(tmp_path):
     assert spoken(session)[0] == ("system", "You are Codex.")
     assert spoken(session)[2:] == [("user", "What is here?"), ("assistant", "One file, a.py.")]
     assert [step.trace_id for step in session.steps] == ["turn-a"]
-
-
-def test_a_command_has_its_result_exit_code_and_duration(tmp_path):
-    (call,) = tool_calls(read(tmp_path, codex_lines()))
-
+    (call,) = tool_calls(session)
     assert (call.name, call.args, call.call_id) == ("exec_command", {"cmd": "ls"}, "call_1")
     assert (call.result, call.success, call.duration_ms) == ("a.py", True, 1500)
-
-
-def test_it_says_which_thread_version_and_model_it_was(tmp_path):
-    session = read(tmp_path, codex_lines())
-
     assert (session.external_id, session.agent, session.agent_version) == (THREAD, "codex", "0.166.0")
-    assert session.model == "gpt-5-codex"
-    assert session.attributes["branch"] == "main"
+    assert (session.model, session.attributes["branch"]) == ("gpt-5-codex", "main")
     assert (session.status, session.end_reason) == ("success", "completed")
-
-
-def test_a_count_that_is_said_again_is_counted_once(tmp_path):
-    calls = model_calls(read(tmp_path, codex_lines()))
-
+    # A count that is said again is counted once.
     used = Usage(input_tokens=100, cached_tokens=60, output_tokens=9, reasoning_tokens=4)
-    assert [(call.model, call.usage) for call in calls] == [("gpt-5-codex", used)] * 2
+    assert [(each.model, each.usage) for each in model_calls(session)] == [("gpt-5-codex", used)] * 2
 
 
 def test_a_turn_that_ended_in_an_error_says_why(tmp_path):

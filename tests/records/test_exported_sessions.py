@@ -1,7 +1,6 @@
 """Sessions written as ATIF trajectories and as Inspect's logs, and read back."""
 
 import json
-import string
 import subprocess
 import tempfile
 from dataclasses import replace
@@ -19,49 +18,16 @@ from proctor.export.sessions import exported_messages
 from proctor.records import find_kind, kind_names
 from proctor.score import Score
 from proctor.session import Message, ModelCall, Session, Step, TimedEvent, ToolCall, Usage
+from session_strategies import maybe_names, messages, model_calls, names, tool_calls, words
 
 BEGAN = datetime(2026, 3, 1, 10, tzinfo=UTC)
 INSPECT = Path(__file__).parents[2] / "build" / "inspect" / "bin" / "python"
 
-words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-names = st.text(string.ascii_letters, min_size=1, max_size=8)
-counts = st.integers(0, 10**6)
-scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | words
-messages = st.builds(
-    Message,
-    role=st.sampled_from(["system", "user", "assistant", "tool"]),
-    content=words,
-    name=st.just("") | names,
-)
-tools = st.builds(
-    ToolCall,
-    name=names,
-    args=st.dictionaries(names, scalars, max_size=3),
-    success=st.none() | st.booleans(),
-    result=words,
-    duration_ms=st.none() | st.floats(0, 1e6),
-    call_id=st.sampled_from(["a", "b", "c"]),
-)
-models = st.builds(
-    ModelCall,
-    model=names,
-    usage=st.builds(
-        lambda prompt, cached, output, thought: Usage(
-            input_tokens=prompt + cached,
-            cached_tokens=cached,
-            output_tokens=output + thought,
-            reasoning_tokens=thought,
-        ),
-        *[counts] * 4,
-    ),
-    provider=st.just("") | names,
-    cost_usd=st.none() | st.floats(0, 100),
-    price_source=names,
-    latency_ms=st.none() | st.floats(0, 1e6),
-    waiting_ms=st.integers(0, 1000).map(float),
-    status=st.sampled_from(["ok", "429"]),
-    error=words,
-    call_id=names,
+milliseconds = st.none() | st.floats(0, 1e6)
+tools = tool_calls(st.sampled_from(["a", "b", "c"]), milliseconds)
+# A cost that nobody names a source of is that of the agent.
+models = model_calls(names, milliseconds).map(
+    lambda call: replace(call, price_source=call.price_source or "agent")
 )
 scores = st.builds(
     Score,
@@ -70,10 +36,10 @@ scores = st.builds(
     label=words,
     explanation=words,
     level=st.sampled_from(["session", "trace", "tool_call"]),
-    target=st.just("") | names,
-    evaluator_digest=st.just("") | names,
-    error=st.just("") | names,
-    dimension=st.just("") | names,
+    target=maybe_names,
+    evaluator_digest=maybe_names,
+    error=maybe_names,
+    dimension=maybe_names,
 )
 
 
@@ -95,11 +61,11 @@ def recorded(draw):
     return Session(
         external_id=draw(names),
         source="otlp",
-        service=draw(st.just("") | names),
+        service=draw(maybe_names),
         name=draw(words),
-        agent=draw(st.just("") | names),
-        agent_version=draw(st.just("") | names),
-        model=draw(st.just("") | names),
+        agent=draw(maybe_names),
+        agent_version=draw(maybe_names),
+        model=draw(maybe_names),
         is_stand_in=draw(st.booleans()),
         status=draw(st.sampled_from(["success", "fail", "timeout", "error"])),
         end_reason=draw(names),

@@ -102,7 +102,7 @@ def document_of(path):
 def test_a_value_of_the_wrong_kind_anywhere_never_breaks_the_reading_or_the_keeping(
     kind, data, tmp_path, store
 ):
-    path = write_every_kind(tmp_path)[kind]
+    path = write_every_kind(tmp_path, kind)[kind]
     document, write = document_of(path)
     where = data.draw(st.sampled_from(list(places(document))))
     write(changed(document, where, data.draw(odd)))

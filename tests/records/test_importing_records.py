@@ -30,14 +30,8 @@ def test_a_folder_of_everything_is_recognised_and_imported(proctor, tmp_path):
     with proctor.open_store() as store:
         sources = {store.read.session(each)["source"] for each in told["sessions"]}
     assert sorted(sources) == kind_names()
-
-
-def test_one_kind_takes_only_its_own_from_a_folder(proctor, tmp_path):
-    write_every_kind(tmp_path / "all")
-
-    told = proctor.json("import", "swe-agent", "all")
-
-    assert len(told["sessions"]) == 1
+    described = proctor("import", "--help").stdout
+    assert [kind for kind in kind_names() if kind not in described] == []
 
 
 def test_a_session_file_that_grew_replaces_what_was_imported_of_it(proctor, tmp_path):
@@ -56,7 +50,8 @@ def test_a_session_file_that_grew_replaces_what_was_imported_of_it(proctor, tmp_
 
 def test_what_cannot_be_read_is_named_and_counted_and_the_rest_is_imported(proctor, tmp_path):
     write_every_kind(tmp_path / "all")
-    (tmp_path / "all" / "broken.traj").write_text("{")
+    for name, text in (("broken.traj", "{"), ("broken.eval", "half of a lo"), ("notes.txt", "mine")):
+        (tmp_path / "all" / name).write_text(text)
     write_json(tmp_path / "all" / "empty.traj.json", {"messages": []})
 
     done = proctor("import", "auto", "all")
@@ -64,7 +59,13 @@ def test_what_cannot_be_read_is_named_and_counted_and_the_rest_is_imported(proct
     assert done.returncode == 1
     assert "broken.traj: it is not JSON" in done.stderr
     assert "empty.traj.json: it is not a trajectory" in done.stderr
+    assert "broken.eval: nothing here knows what this is" in done.stderr
+    assert "skipped 1 other file: notes.txt" in done.stderr
     assert "8 sessions imported" in done.stderr
+    # One kind takes only its own, and knows a broken file by its name.
+    one = proctor("import", "inspect", "all", "--json")
+    assert (one.returncode, len(json.loads(one.stdout)["sessions"])) == (1, 1)
+    assert "broken.eval: it is not JSON" in one.stderr
 
 
 def test_pipes_and_links_that_lead_back_up_are_neither_waited_for_nor_followed(proctor, tmp_path):
@@ -80,50 +81,14 @@ def test_pipes_and_links_that_lead_back_up_are_neither_waited_for_nor_followed(p
     assert len(told["sessions"]) == len(set(told["sessions"])) == len(kind_names())
 
 
-def test_an_imported_session_is_shown_by_the_id_its_source_gave_it(proctor, tmp_path):
-    write_lines(tmp_path / f"{SESSION}.jsonl", claude_lines())
-    proctor("import", "claude-code", f"{SESSION}.jsonl")
-
-    shown = proctor("show", SESSION)
-
-    assert shown.returncode == 0
-    assert "They pass." in shown.stdout
-
-
-def test_help_says_what_each_kind_is(proctor):
-    said = proctor("import", "--help").stdout
-
-    assert all(kind in said for kind in kind_names())
-
-
-def test_a_file_called_like_a_record_that_nobody_recognises_is_named(proctor, tmp_path):
-    write_every_kind(tmp_path / "all")
-    (tmp_path / "all" / "broken.eval").write_text("half of a lo")
-    (tmp_path / "all" / "notes.txt").write_text("mine")
-
-    done = proctor("import", "auto", "all")
-
-    assert done.returncode == 1
-    assert "broken.eval: nothing here knows what this is" in done.stderr
-    assert "skipped 1 other file: notes.txt" in done.stderr
-
-
-def test_a_broken_log_in_a_folder_of_its_kind_is_named(proctor, tmp_path):
-    write_every_kind(tmp_path / "all")
-    (tmp_path / "all" / "broken.eval").write_text("half of a lo")
-
-    done = proctor("import", "inspect", "all")
-
-    assert done.returncode == 1
-    assert "broken.eval: it is not JSON" in done.stderr
-
-
-def test_imported_sessions_can_be_deleted_by_the_name_their_source_has_for_them(proctor, tmp_path):
+def test_imported_sessions_are_shown_and_deleted_by_the_name_their_source_has_for_them(proctor, tmp_path):
     write_lines(tmp_path / f"{SESSION}.jsonl", claude_lines())
     proctor("import", "claude-code", f"{SESSION}.jsonl")
     unasked = proctor("sessions", "delete", SESSION)
     assert (unasked.returncode, "--yes" in unasked.stderr) == (2, True)
     assert SESSION in proctor("sessions", "list").stdout
+    shown = proctor("show", SESSION)
+    assert (shown.returncode, "They pass." in shown.stdout) == (0, True)
 
     done = proctor("sessions", "delete", SESSION, "--yes")
 

@@ -3,12 +3,10 @@
 import json
 from datetime import UTC, datetime
 
-import pytest
 from records_by_hand import (
     SESSION,
     claude_lines,
     inspect_sample,
-    only,
     sessions,
     swe_agent,
     tau2,
@@ -39,15 +37,43 @@ def write_experiment(folder, resolved=("t-1",)):
     return folder
 
 
-def test_the_report_counts_what_the_records_say(proctor, tmp_path):
+def test_the_report_counts_what_the_records_say_and_the_run_cannot_be_resumed(proctor, tmp_path):
     write_experiment(tmp_path / "exp")
+    alone = proctor.json("import", "swe-agent", "exp")
 
-    proctor("import", "swe-agent", "exp", "--run", "swe")
+    # Sessions that were imported before join the run.
+    joined = proctor.json("import", "swe-agent", "exp", "--run", "swe")
+    assert joined["sessions"] == alone["sessions"]
+    assert (joined["runId"], joined["added"]) == ("swe", 2)
+    assert len(proctor.json("sessions", "list")["sessions"]) == 2
 
     report = proctor("report", "--run", "swe").stdout
     assert "**Success rate: 50%**, 1 of 2 evaluated items" in report
     assert "| fail | checks_failed | swe-agent | gpt-4o |" in report
     assert "Unchecked" not in report
+    # An unknown duration is not zero.
+    items = rows(proctor, "swe")
+    assert [(row["startedAt"], row["finishedAt"]) for row in items] == [(None, None)] * 2
+    with proctor.open_store() as store:
+        assert [store.read.session(row["sessionId"])["workSeconds"] for row in items] == [None, None]
+    for words in (("resume", "swe"), ("resume", "swe", "--retry-failed")):
+        refused = proctor(*words)
+        assert refused.returncode == 2
+        assert "an imported run cannot be resumed; import again" in refused.stderr
+
+
+def test_a_run_of_ours_is_not_imported_into_and_nothing_makes_no_run(proctor, tmp_path):
+    write_experiment(tmp_path / "exp")
+    (tmp_path / "broken.traj").write_text("{")
+    with proctor.open_store() as store:
+        store.create_batch({"runId": "mine", "createdAt": "2026", "job": "coding", "status": "completed"}, [])
+
+    done = proctor("import", "swe-agent", "exp", "--run", "mine")
+
+    assert (done.returncode, "the run mine exists and was not imported" in done.stderr) == (2, True)
+    assert proctor.json("sessions", "list")["sessions"] == []
+    assert proctor("import", "swe-agent", "broken.traj", "--run", "none").returncode == 2
+    assert [run["runId"] for run in proctor.json("runs")["runs"]] == ["mine"]
 
 
 def test_sessions_of_no_run_are_counted_by_what_they_say_too(proctor, tmp_path):
@@ -101,17 +127,6 @@ def test_each_record_says_its_task(tmp_path):
     }
 
 
-def test_a_harbor_trial_says_its_task_and_dataset(tmp_path):
-    path = write_every_kind(tmp_path)["atif"]
-    write_json(
-        path.parent.parent / "result.json", {"trial_name": "t__1", "task_name": "org/t", "source": "tb"}
-    )
-
-    session = only("atif", path)
-
-    assert (session.task, session.factors) == ("org/t", {"dataset": "tb"})
-
-
 def test_importing_twice_makes_no_second_copies(proctor, tmp_path):
     write_every_kind(tmp_path / "all")
     first = proctor("import", "auto", "all", "--run", "r")
@@ -134,17 +149,6 @@ def test_a_record_that_changed_changes_its_item_with_or_without_the_run(proctor,
     proctor("import", "swe-agent", "exp")
 
     assert [row["status"] for row in rows(proctor, "swe")] == ["success", "success"]
-
-
-def test_a_session_that_was_imported_before_joins_the_run(proctor, tmp_path):
-    write_experiment(tmp_path / "exp")
-    alone = proctor.json("import", "swe-agent", "exp")
-
-    joined = json.loads(proctor("import", "swe-agent", "exp", "--run", "swe", "--json").stdout)
-
-    assert alone["sessions"] == joined["sessions"]
-    assert (joined["runId"], joined["added"]) == ("swe", 2)
-    assert len(proctor.json("sessions", "list")["sessions"]) == 2
 
 
 def test_a_second_run_gets_copies_and_deleting_it_leaves_the_first(proctor, tmp_path):
@@ -170,46 +174,6 @@ def test_the_same_task_of_two_experiments_is_repeated(proctor, tmp_path):
         ("t-2", 1),
         ("t-2", 2),
     ]
-
-
-def test_an_unknown_duration_is_not_zero(proctor, tmp_path):
-    write_experiment(tmp_path / "exp")
-    proctor("import", "swe-agent", "exp", "--run", "swe")
-
-    assert [(row["startedAt"], row["finishedAt"]) for row in rows(proctor, "swe")] == [(None, None)] * 2
-    with proctor.open_store() as store:
-        assert {
-            row["workSeconds"]
-            for row in map(store.read.session, [r["sessionId"] for r in rows(proctor, "swe")])
-        } == {None}
-
-
-@pytest.mark.parametrize("words", [("resume", "swe"), ("resume", "swe", "--retry-failed")])
-def test_an_imported_run_cannot_be_resumed(proctor, tmp_path, words):
-    write_experiment(tmp_path / "exp")
-    proctor("import", "swe-agent", "exp", "--run", "swe")
-
-    done = proctor(*words)
-
-    assert (done.returncode, "an imported run cannot be resumed; import again" in done.stderr) == (2, True)
-
-
-def test_the_name_of_a_run_of_ours_is_refused(proctor, tmp_path):
-    write_experiment(tmp_path / "exp")
-    with proctor.open_store() as store:
-        store.create_batch({"runId": "mine", "createdAt": "2026", "job": "coding", "status": "completed"}, [])
-
-    done = proctor("import", "swe-agent", "exp", "--run", "mine")
-
-    assert (done.returncode, "the run mine exists and was not imported" in done.stderr) == (2, True)
-    assert proctor.json("sessions", "list")["sessions"] == []
-
-
-def test_nothing_to_import_makes_no_run(proctor, tmp_path):
-    (tmp_path / "broken.traj").write_text("{")
-
-    assert proctor("import", "swe-agent", "broken.traj", "--run", "none").returncode == 2
-    assert proctor.json("runs")["runs"] == []
 
 
 def test_spans_that_arrive_later_change_the_item_of_their_session(proctor, tmp_path):

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -104,8 +103,10 @@ async def test_one_check_that_does_not_pass_is_told_by_its_criterion(bench: Benc
 
     assert seen["outcome"] == ("fail", "checks_failed")
     assert "The sum is right: exited with 1" in seen["error"]
-    assert seen["scores"]["check: The sum is right"]["label"] == "fail"
-    assert seen["scores"]["check: The tests pass"]["label"] == "pass"
+    assert {name: (row["label"], row["explanation"]) for name, row in seen["scores"].items()} == {
+        "check: The sum is right": ("fail", "The sum is right: exited with 1"),
+        "check: The tests pass": ("pass", "exited with 0"),
+    }
     assert seen["steps"][0]["testResult"] == "fail"
 
 
@@ -114,37 +115,12 @@ async def test_every_model_begins_from_the_same_commit_in_a_tree_of_its_own(benc
 
     sessions = bench.workshop.rows("sessions")
     assert [item["status"] for item in seen["items"]] == ["success"] * 3
-    assert len({row["baseSha"] for row in sessions}) == 1
+    # Author, date and message are fixed as well: it is the same on every machine.
+    assert {row["baseSha"] for row in sessions} == {"86d1b872c29c2b180737cdcf7bc1a151aa298ece"}
     assert len({row["worktree"] for row in sessions}) == 3
     assert len({row["repo"] for row in sessions}) == 1
     assert (bench.folder / "start/sum.py").read_text() == "total = 1 - 1\n"
     assert not (bench.folder / "start/.git").exists()
-
-
-async def test_the_commit_a_task_begins_with_is_the_same_on_every_machine(bench: Bench) -> None:
-    seen = await bench.run(bench.task(CHECKED), FIX)
-
-    assert seen["session"]["baseSha"] == _sha(bench)
-
-
-def _sha(bench: Bench) -> str:
-    """The commit of the same files, made by hand."""
-    folder = bench.folder / "by-hand"
-    subprocess.run(["cp", "-r", str(bench.folder / "start"), str(folder)], check=True)
-    who = {
-        f"GIT_{a}_{b}": v
-        for a in ("AUTHOR", "COMMITTER")
-        for b, v in (
-            ("NAME", "Proctor"),
-            ("EMAIL", "proctor@localhost"),
-            ("DATE", "2000-01-01T00:00:00+00:00"),
-        )
-    }
-    made = "git init -q -b main && git add -A && git commit -qm 'The task begins here' && git rev-parse HEAD"
-    environment = {"PATH": os.environ["PATH"], "HOME": str(bench.folder), **who}
-    return subprocess.run(
-        made, shell=True, cwd=folder, env=environment, check=True, capture_output=True, text=True
-    ).stdout.strip()
 
 
 async def test_check_files_lie_over_whatever_the_agent_made_of_them(bench: Bench) -> None:
@@ -191,12 +167,16 @@ async def test_a_task_that_nothing_checks_passes_when_anything_changed_and_says_
     assert labels == [{"unchecked": "changed"}, {"unchecked": "unchanged"}]
 
 
-async def test_what_an_agents_programs_leave_behind_is_not_counted_as_its_work(bench: Bench) -> None:
-    littering = [*FIX, {"run": "mkdir -p __pycache__ && touch __pycache__/sum.pyc"}]
+async def test_litter_is_not_counted_as_work_and_a_permission_nobody_gave_is_an_intervention(
+    bench: Bench,
+) -> None:
+    littering = [{"ask": "May I?"}, *FIX, {"run": "mkdir -p __pycache__ && touch __pycache__/sum.pyc"}]
 
     seen = await bench.run(bench.task(CHECKED), littering)
 
     assert seen["steps"][0]["changedFiles"] == 1
+    assert seen["session"]["interventions"] == 1
+    assert "May I?" in json.loads(seen["session"]["notes"])[0]
 
 
 async def test_an_agent_that_gives_up_without_a_change_has_failed(bench: Bench) -> None:
@@ -231,13 +211,6 @@ async def test_once_kept_the_starting_files_are_no_longer_needed(bench: Bench) -
     (bench.folder / "start/sum.py").unlink()
 
     assert (await bench.run(task, FIX))["outcome"] == ("success", "completed")
-
-
-async def test_permissions_nobody_gave_are_counted_as_interventions(bench: Bench) -> None:
-    seen = await bench.run(bench.task(CHECKED), [{"ask": "May I?"}, *FIX])
-
-    assert seen["session"]["interventions"] == 1
-    assert "May I?" in json.loads(seen["session"]["notes"])[0]
 
 
 HIDDEN = {"test_sum.sh": "grep -q '1 + 1' sum.py || { echo expected a plus; exit 1; }\n"}
@@ -343,9 +316,6 @@ async def test_a_step_does_not_run_below_the_least_reward_of_the_one_before(benc
     [
         ('<testsuite><testcase classname="t" name="a"/></testsuite>', "success"),
         ('<testsuite><testcase classname="t" name="a"><failure/></testcase></testsuite>', "fail"),
-        ('<testsuite><testcase classname="t" name="a"><skipped/></testcase></testsuite>', "fail"),
-        ('<testsuite><testcase classname="t" name="other"/></testsuite>', "fail"),
-        ("<testsuite><testcase", "fail"),
         ("", "fail"),
     ],
 )

@@ -4,11 +4,11 @@ import json
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from plain_services import GivenScores, plain_services
 
 from proctor.dialogue.conversation import Checkpoint, ConversationCheckpoint, Side, parse_conversation
 from proctor.dialogue.participant import BrokenRole, Role
@@ -17,7 +17,7 @@ from proctor.item import Item
 from proctor.judging import criterion_of
 from proctor.model import Answer, Request
 from proctor.model_client import ModelClient
-from proctor.runner import Outcome, Services
+from proctor.runner import Outcome
 from proctor.runners import _judging
 from proctor.runners import dialogue as runner
 from proctor.runners._judging import Judges, below, dialogue_evidence_of
@@ -69,18 +69,12 @@ class Played:
             details={**limits, "seed": 4, "combination": ["x"], **sides, **details},
             settings=self.settings,
         )
-        self.services = Services(
-            session_id="s1",
-            attempt=1,
+        self.services = plain_services(
             record=self.events.append,
             score=self.scores.append,
-            models=model,  # type: ignore[arg-type]
-            access=None,  # type: ignore[arg-type]
-            agent=None,  # type: ignore[arg-type]
+            models=model,
             home=folder,
-            environment={},
-            now=lambda: datetime.now(UTC),
-            time_limit=self._limit,  # type: ignore[arg-type]
+            time_limit=self._limit,
             resource=self._resource,
             checkpoint=checkpoint,
             redact=lambda text: text.replace("secret", "***"),
@@ -419,21 +413,11 @@ def test_a_dialogue_as_evidence_has_a_trace_for_each_reply_of_the_side_under_tes
     assert not dialogue_evidence_of(history, "therapist", {}, services).tool_calls
 
 
-class _Judge:
-    def __init__(self, scores: list[Score] | Exception) -> None:
-        self.scores = scores
-
-    async def judge(self, evidence: object) -> list[Score]:
-        if isinstance(self.scores, Exception):
-            raise self.scores
-        return self.scores
-
-
 async def test_an_evaluator_of_the_store_scores_the_dialogue_and_its_usage_is_counted(tmp_path: Path) -> None:
     played = Played(tmp_path)
     given = Score(evaluator="Builtin.Help", value=0.2, input_tokens=7, output_tokens=3, cost_usd=0.25)
     free = Score(evaluator="Builtin.Help", value=0.9)
-    services = replace(played.services, evaluator=lambda name, judging: _Judge([given, free]))  # type: ignore[arg-type,return-value]
+    services = replace(played.services, evaluator=lambda name, judging: GivenScores([given, free]))  # type: ignore[arg-type,return-value]
     judges = Judges(services, 1)
     settings = {"name": "Builtin.Help", "judging": {}, "passes_at": 0.5}
     assert await judges.ask(settings, None) == ["Builtin.Help is 0.2, below its pass mark 0.5"]  # type: ignore[arg-type]
@@ -445,10 +429,10 @@ async def test_a_failed_evaluator_is_a_score_and_a_cost_limit_is_not(tmp_path: P
     played = Played(tmp_path)
     settings = {"name": "Builtin.Help", "judging": {}, "passes_at": 0.5}
     for error in (ModelError("no judge"), ValueError("broken")):
-        services = replace(played.services, evaluator=lambda name, judging, e=error: _Judge(e))  # type: ignore[arg-type,return-value,misc]
+        services = replace(played.services, evaluator=lambda name, judging, e=error: GivenScores(e))  # type: ignore[arg-type,return-value,misc]
         (score,) = await _judging.evaluate(settings, None, services)  # type: ignore[arg-type]
         assert score.evaluator == "Builtin.Help" and str(error) in score.error and score in played.scores
-    limited = replace(played.services, evaluator=lambda name, judging: _Judge(CostLimit("spent")))  # type: ignore[arg-type,return-value]
+    limited = replace(played.services, evaluator=lambda name, judging: GivenScores(CostLimit("spent")))  # type: ignore[arg-type,return-value]
     with pytest.raises(CostLimit):
         await _judging.evaluate(settings, None, limited)  # type: ignore[arg-type]
     assert len(played.scores) == 2

@@ -5,15 +5,14 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
+from plain_services import GivenScores, plain_services
 
 from proctor.errors import AttemptError, CostLimit, EvaluatorError, ModelError, NotFound, WorkspaceError
 from proctor.item import Item
 from proctor.model import Answer, Request
-from proctor.runner import Services
 from proctor.runners import _judging, find_runner
 from proctor.runners._judging import scenario_evidence_of
 from proctor.runners.evaluation import EvaluationRunner
@@ -47,24 +46,16 @@ class Attempt:
                 "UPDATED STATE: trust 7, calm" if request.model == "narrator" else "ACTION: secret"
             )
         )
-        values: dict[str, Any] = {
-            "session_id": "s1",
-            "attempt": 1,
-            "record": self.events.append,
-            "score": self.scores.append,
-            "models": self,
-            "access": None,
-            "agent": None,
-            "home": Path(),
-            "environment": {},
-            "redact": lambda text: text.replace("secret", "hidden"),
-            "now": lambda: datetime(2026, 1, 2, 3, 4, 5, 678_900, tzinfo=UTC),
-            "time_limit": self._limit,
-            "resource": self._resource,
-        }
         self.limits = list[Any]()
         self.resources = {"talks": json.dumps(PLAIN)}
-        self.services = Services(**{**values, **services})
+        own = {"models": self, "time_limit": self._limit, "resource": self._resource}
+        self.services = plain_services(
+            record=self.events.append,
+            score=self.scores.append,
+            redact=lambda text: text.replace("secret", "hidden"),
+            now=lambda: datetime(2026, 1, 2, 3, 4, 5, 678_900, tzinfo=UTC),
+            **{**own, **services},
+        )
 
     def _limit(self, *limit: Any) -> Any:
         self.limits.append(limit)
@@ -167,22 +158,10 @@ async def test_issues_that_end_a_run_and_scores_below_their_mark_fail_it() -> No
     assert (outcome.status, outcome.reason) == ("fail", "validation_failed") and "critical" in outcome.error
     assert [each.text for each in attempt.of(Note)] == ["turn 1: world_state_coherence (critical): odd"]
 
-    judged = Attempt(evaluator=lambda name, judging: _Evaluator([Score(evaluator=name, value=0.25)]))
+    judged = Attempt(evaluator=lambda name, judging: GivenScores([Score(evaluator=name, value=0.25)]))
     evaluators = [{"name": "E", "judging": {}, "passes_at": 0.5}]
     outcome = await ScenarioRunner().run(scenario_item(evaluators=evaluators), judged.services)
     assert (outcome.reason, outcome.error) == ("checks_failed", "E is 0.25, below its pass mark 0.5")
-
-
-class _Evaluator:
-    name, digest, level = "E", "d1", "session"
-
-    def __init__(self, scores: list[Score] | Exception) -> None:
-        self.scores = scores
-
-    async def judge(self, evidence: object) -> list[Score]:
-        if isinstance(self.scores, Exception):
-            raise self.scores
-        return self.scores
 
 
 async def test_people_answer_for_actors_and_secrets_are_removed() -> None:
@@ -244,7 +223,7 @@ async def evaluated(scores: list[Score] | Exception) -> tuple[Any, Attempt]:
         loaded.append(given)
         return "evidence"
 
-    attempt = Attempt(evaluator=lambda name, judging: _Evaluator(scores), sessions=sessions)
+    attempt = Attempt(evaluator=lambda name, judging: GivenScores(scores), sessions=sessions)
     outcome = await EvaluationRunner().run(evaluation_item(), attempt.services)
     assert loaded == [("judged", ["t"], "x")] and attempt.limits == [(5, "E")]
     return outcome, attempt
@@ -286,7 +265,7 @@ async def test_targets_that_could_not_be_evaluated_are_counted(errors: list[str]
     ],
 )
 async def test_an_evaluation_that_fails_leaves_a_score_with_its_code(reason: str, code: str) -> None:
-    attempt = Attempt(evaluator=lambda name, judging: _Evaluator(ModelError("down", reason=reason)))
+    attempt = Attempt(evaluator=lambda name, judging: GivenScores(ModelError("down", reason=reason)))
 
     async def sessions(*given: Any) -> str:
         return ""
@@ -300,7 +279,7 @@ async def test_an_evaluation_that_fails_leaves_a_score_with_its_code(reason: str
 
 
 async def test_an_evaluator_that_has_changed_is_refused() -> None:
-    changed = _Evaluator([])
+    changed = GivenScores([])
     changed.digest = "d2"  # type: ignore[misc]
     attempt = Attempt(evaluator=lambda name, judging: changed)
     with pytest.raises(

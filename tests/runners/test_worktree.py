@@ -58,36 +58,34 @@ async def test_commits_of_the_agents_own_are_kept(tmp_path, repo):
     assert work.iteration.changed_files == 2
 
 
-async def test_ignored_files_are_not_part_of_the_work(tmp_path):
-    repo = repository(tmp_path / "project", {".gitignore": "*.log\n"})
+async def test_ignored_files_are_no_work_binary_ones_are_and_a_moved_file_counts_once(tmp_path):
+    repo = repository(tmp_path / "project", {".gitignore": "*.log\n", "hello.txt": "hello\n"})
     (repo / ".git/info/exclude").write_text("private\n")
-    work = attempt(tmp_path, repo, "touch a.log private; echo x > kept")
+    command = "touch a.log private; printf 'a\\000b' > 'a b.bin'; git mv hello.txt bye.txt"
+    work = attempt(tmp_path, repo, command)
 
     await work.run()
 
-    assert git(repo, "diff", "--name-only", f"main...{work.branch}") == "kept"
-
-
-async def test_binary_files_count_as_changed_and_a_moved_file_counts_once(tmp_path, repo):
-    work = attempt(tmp_path, repo, "printf 'a\\000b' > 'a b.bin'; git mv hello.txt bye.txt")
-
-    await work.run()
-
+    changed = git(repo, "diff", "--name-only", "--no-renames", f"main...{work.branch}").splitlines()
+    assert changed == ["a b.bin", "bye.txt", "hello.txt"]
     assert (work.iteration.changed_files, work.iteration.lines_added) == (2, 0)
 
 
 # Who decides
 
 
-async def test_the_check_decides_and_its_output_is_kept(tmp_path, repo):
+async def test_the_check_decides_and_its_output_is_kept_and_not_what_it_leaves_in_the_tree(tmp_path, repo):
     work = attempt(tmp_path, repo, "echo x > done")
 
-    outcome = await work.run(scriptCommand="echo testing; test -f done; echo all well")
+    outcome = await work.run(
+        scriptCommand="echo testing; test -f done; echo junk > coverage.xml; echo all well"
+    )
 
     assert (outcome.status, outcome.reason, outcome.error) == ("success", "completed", "")
     assert (work.iteration.test_result, work.iteration.test_exit_code) == ("pass", 0)
     assert work.iteration.test_output == "testing\nall well\n"
     assert work.iteration.test_duration_ms > 0
+    assert git(repo, "diff", "--name-only", f"main...{work.branch}") == "done"
 
 
 async def test_a_check_that_does_not_pass_fails_the_item_and_says_what_it_said_last(tmp_path, repo):
@@ -143,14 +141,6 @@ async def test_a_check_that_takes_too_long_is_ended_and_is_a_timeout(tmp_path, r
     assert (outcome.status, outcome.reason) == ("timeout", "timeout")
     assert "after 2 s" in outcome.error
     assert (work.iteration.test_result, work.iteration.test_output) == ("fail", "begun\n")
-
-
-async def test_what_the_check_leaves_in_the_tree_is_not_the_agents_work(tmp_path, repo):
-    work = attempt(tmp_path, repo, "echo x > a")
-
-    await work.run(scriptCommand="echo junk > coverage.xml")
-
-    assert git(repo, "diff", "--name-only", f"main...{work.branch}") == "a"
 
 
 @dataclass
@@ -300,13 +290,15 @@ async def test_a_prompt_too_long_for_the_environment_does_not_keep_the_agent_fro
     assert int(git(repo, "show", f"{work.branch}:size")) == 100_000
 
 
-async def test_setup_runs_first_and_what_it_makes_is_not_the_agents_work(tmp_path, repo):
-    work = attempt(tmp_path, repo, "cp 'made/by setup' copied")
+async def test_setup_runs_first_and_what_it_makes_is_by_its_name_alone_not_the_agents_work(tmp_path, repo):
+    work = attempt(tmp_path, repo, "cp 'made/by setup' copied; touch starry.txt")
 
-    outcome = await work.run(setup="mkdir made; echo x > 'made/by setup'; echo y > '*weird [name]'")
+    names = "'*weird [name]' 'star*.txt' '#x' '!y' 'br[a]ck' 'q?'"
+    outcome = await work.run(setup=f"mkdir made; echo x > 'made/by setup'; touch {names}; echo > hello.txt")
 
     assert outcome.status == "success"
-    assert git(repo, "diff", "--name-only", f"main...{work.branch}") == "copied"
+    changed = git(repo, "diff", "--name-only", f"main...{work.branch}").split()
+    assert changed == ["copied", "hello.txt", "starry.txt"]
     assert any("since setup made it" in note for note in work.notes)
 
 
@@ -331,11 +323,11 @@ async def test_the_agent_is_given_the_settings_of_the_plan(tmp_path, repo):
 # Where it starts from
 
 
-async def test_the_base_may_be_a_branch_of_origin_a_tag_or_a_commit(tmp_path, repo):
+async def test_the_base_may_be_a_branch_of_origin_or_a_commit_and_tags_are_there(tmp_path, repo):
     git(repo, "tag", "v1")
     sha = git(repo, "rev-parse", "main")
     git(repo, "update-ref", "refs/remotes/origin/develop", sha)
-    for base in ("develop", "v1", sha[:10]):
+    for base in ("develop", sha[:10]):
         work = attempt(tmp_path, repo, "git describe --tags > version")
         outcome = await work.run(base, baseBranch=base)
         assert outcome.status == "success"
@@ -462,13 +454,13 @@ async def test_many_sessions_of_one_repository_start_at_once(tmp_path, repo):
             repo,
             f"echo {n} > n; git add n; git commit -q -m {n}; git stash list; git config a.b {n}",
         )
-        for n in range(16)
+        for n in range(8)
     ]
 
     outcomes = await asyncio.gather(*(work.run(f"Task {n}") for n, work in enumerate(works)))
 
     assert {outcome.status for outcome in outcomes} == {"success"}
-    assert [git(repo, "show", f"{work.branch}:n") for work in works] == [str(n) for n in range(16)]
+    assert [git(repo, "show", f"{work.branch}:n") for work in works] == [str(n) for n in range(8)]
     assert [note for work in works for note in work.notes] == []
     assert snapshot(repo) == before
 
@@ -624,29 +616,20 @@ class WithLogin(Shell):
     login_files: ClassVar[tuple[str, ...]] = (".tool/login.json", ".tool/other.json")
 
 
-async def test_an_agent_may_use_a_copy_of_the_users_login_which_the_check_does_not_see(tmp_path, repo):
+@pytest.mark.parametrize("trick", ["", "rm -r ~/.tool; ln -s {} ~/.tool"])
+async def test_an_agent_may_use_a_copy_of_the_users_login_which_the_check_does_not_see(tmp_path, repo, trick):
     users = tmp_path / "home/of-the-user/.tool"
     users.mkdir(parents=True)
     (users / "login.json").write_text("secret")
-    work = Attempt(
-        tmp_path / "home", repo, WithLogin('test "$(cat ~/.tool/login.json)" = secret && echo x > a')
-    )
+    command = f'test "$(cat ~/.tool/login.json)" = secret && echo x > a; {trick.format(users)}'
+    work = Attempt(tmp_path / "home", repo, WithLogin(command))
 
-    outcome = await work.run(scriptCommand="test -f a && ! test -e ~/.tool/login.json")
+    check = "test -f a" if trick else "test -f a && ! test -e ~/.tool/login.json"
+    outcome = await work.run(scriptCommand=check, item_settings={"keep": "always"})
 
     assert outcome.status == "success"
-    assert (users / "login.json").read_text() == "secret"
-
-
-async def test_links_of_an_agent_cost_the_user_no_login(tmp_path, repo):
-    users = tmp_path / "home/of-the-user/.tool"
-    users.mkdir(parents=True)
-    (users / "login.json").write_text("secret")
-    work = Attempt(tmp_path / "home", repo, WithLogin(f"rm -r ~/.tool; ln -s {users} ~/.tool; echo x > a"))
-
-    await work.run(scriptCommand="true")
-
-    assert (users / "login.json").read_text() == "secret"
+    assert trick or not (work.folder / "home/.tool/login.json").exists()
+    assert (users / "login.json").read_text() == "secret", "links of an agent cost the user no login"
 
 
 async def test_without_a_login_to_use_the_agent_does_not_start(tmp_path, repo):

@@ -22,14 +22,8 @@ def repo(tmp_path):
     (repo / "staged.txt").write_text("staged\n")
     git(repo, "add", "staged.txt")
     (repo / "untracked.txt").write_text("untracked\n")
-    for name in (
-        "post-checkout",
-        "pre-commit",
-        "commit-msg",
-        "post-commit",
-        "reference-transaction",
-        "post-merge",
-    ):
+    hooks = "post-checkout pre-commit commit-msg post-commit reference-transaction post-merge"
+    for name in hooks.split():
         hook = repo / ".git/hooks" / name
         hook.parent.mkdir(exist_ok=True)
         hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/a-hook-ran\nexit 1\n")
@@ -66,10 +60,35 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("command", HOSTILE.values(), ids=HOSTILE.keys())
-async def test_the_users_repository_is_the_same_byte_for_byte(tmp_path, repo, command):
+LINK = "the agent removed or replaced the tree's link to its repository; it was restored"
+BROKEN = "the agent broke its repository; its own commits are lost, its files are not"
+REMOVED = "the agent left links or pipes where git reads; they were removed:"
+LEFT, OTHERS = "the agent left its tree on", "the agent left commits on other branches:"
+NOTES = {
+    "another branch": [f"{LEFT} main, not on the session's branch", f"{OTHERS} main"],
+    "no link": [LINK],
+    "a repository of its own": [LINK],
+    "a broken repository": [BROKEN],
+    "a rewritten history": [f"{OTHERS} main"],
+    "no branch": [f"{LEFT} no branch, not on the session's branch"],
+    "a link as repository": [f"{REMOVED} git", BROKEN],
+    "pipes that git reads": [f"{REMOVED} .gitattributes, .gitignore, app.py"],
+    "pipes in the repository": [f"{REMOVED} MERGE_HEAD"],
+    "a pipe as HEAD": [f"{REMOVED} HEAD", BROKEN],
+}
+CHANGED = {
+    "another branch": "A a M hello.txt",
+    "a stash": "A a A b",
+    "a filter": "A .gitattributes A a",
+    "hidden files": "A a M hello.txt D src/app.py",
+    "pipes that git reads": "A a D src/app.py",
+}
+
+
+@pytest.mark.parametrize("trick", HOSTILE)
+async def test_the_users_repository_is_the_same_byte_for_byte(tmp_path, repo, trick):
     before, origin = snapshot(repo), snapshot(tmp_path / "origin.git")
-    work = attempt(tmp_path, repo, f"{command}; echo x > a")
+    work = attempt(tmp_path, repo, f"{HOSTILE[trick]}; echo x > a")
 
     outcome = await work.run()
 
@@ -79,17 +98,10 @@ async def test_the_users_repository_is_the_same_byte_for_byte(tmp_path, repo, co
     # and the work is there
     assert outcome.status == "success", (outcome, work.iteration.output)
     assert git(repo, "show", f"{work.branch}:a") == "x"
-    assert not any("changed:" in note for note in work.notes), work.notes
+    changed = git(repo, "diff", "--name-status", "main", work.branch).split()
+    assert changed == CHANGED.get(trick, "A a").split()
+    assert work.notes == NOTES.get(trick, [])
     git(repo, "fsck", "--connectivity-only")
-
-
-async def test_hidden_changes_are_found(tmp_path, repo):
-    work = attempt(tmp_path, repo, f"{HOSTILE['hidden files']}; echo x > a")
-
-    await work.run()
-
-    changed = git(repo, "diff", "--name-status", f"main...{work.branch}").split()
-    assert changed == ["A", "a", "M", "hello.txt", "D", "src/app.py"]
 
 
 async def test_a_session_begins_from_the_commit_and_not_from_the_dirty_checkout(tmp_path, repo):
@@ -194,17 +206,6 @@ async def test_an_agent_that_only_looks_at_another_branch_at_the_end_loses_nothi
     assert any("left its tree on main" in note for note in work.notes)
 
 
-async def test_commits_on_branches_of_the_agents_own_are_mentioned(tmp_path, repo):
-    command = (
-        "git checkout -q -b aside; echo x > b; git add b; git commit -qm aside; git checkout -q -; echo x > a"
-    )
-    work = attempt(tmp_path, repo, command)
-
-    await work.run()
-
-    assert any("other branches: aside" in note for note in work.notes)
-
-
 async def test_repositories_inside_the_tree_are_kept_as_files(tmp_path, repo):
     command = (
         "git init -q empty; echo 1 > empty/file; git init -q full; cd full; echo 2 > file; git add file;"
@@ -256,6 +257,7 @@ async def test_an_agent_that_removes_its_whole_tree_has_deleted_everything(tmp_p
     outcome = await work.run(scriptCommand="test ! -e hello.txt")
 
     assert outcome.status == "success"
+    assert "the agent removed its work tree" in work.notes
     assert git(repo, "ls-tree", "-r", "--name-only", work.branch) == ""
 
 

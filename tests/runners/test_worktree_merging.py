@@ -3,6 +3,8 @@
 import asyncio
 import fcntl
 import os
+import shutil
+import threading
 
 import pytest
 from coding_sessions import attempt, git, repository
@@ -25,9 +27,15 @@ def repo(tmp_path):
     return repo
 
 
-def when(path, then):
-    """A command that waits for a file before it goes on."""
-    return f"while [ ! -e {path} ]; do sleep 0.01; done; {then}"
+async def overtaken(tmp_path, repo, first, second, **details):
+    """Two sessions, the first of which is merged while the second works; both, and how the second ended."""
+    wait = f"while [ ! -e {tmp_path}/go ]; do sleep 0.01; done"
+    one, two = attempt(tmp_path, repo, first), attempt(tmp_path, repo, f"{wait}; {second}")
+    running = asyncio.ensure_future(two.run("second", item_settings=ON_PASS, **details))
+    await eventually_async(lambda: two.events[1:])
+    await one.run("first", item_settings=ON_PASS, **details)
+    (tmp_path / "go").touch()
+    return one, two, await running
 
 
 async def test_work_that_passed_becomes_one_commit_on_the_base_branch(tmp_path, repo):
@@ -100,60 +108,45 @@ async def test_a_base_that_is_no_local_branch_cannot_be_merged_to(tmp_path, repo
 
 async def test_when_the_base_has_moved_the_check_runs_again_on_the_result(tmp_path, repo):
     check = f"echo checked >> {tmp_path}/checks; cat a.txt b.txt"
-    first = attempt(tmp_path, repo, "echo 1 > a.txt")
-    second = attempt(tmp_path, repo, when(tmp_path / "go", "echo 2 > b.txt"))
-    running = asyncio.ensure_future(second.run("second", scriptCommand=check, item_settings=ON_PASS))
-    await eventually_async(lambda: second.events[1:])
-    await first.run("first", scriptCommand=check, item_settings=ON_PASS)
-    (tmp_path / "go").touch()
 
-    outcome = await running
+    one, two, outcome = await overtaken(
+        tmp_path, repo, "echo 1 > a.txt", "echo 2 > b.txt", scriptCommand=check
+    )
 
     assert outcome.status == "success"
     assert git(repo, "log", "--format=%s", "main").splitlines() == ["second", "first", "first"]
     assert (git(repo, "show", "main:a.txt"), git(repo, "show", "main:b.txt")) == ("1", "2")
     assert (tmp_path / "checks").read_text() == "checked\n" * 3
-    assert first.notes == second.notes == []
+    assert one.notes == two.notes == []
 
 
 async def test_work_that_passes_alone_but_not_on_the_moved_base_is_not_merged(tmp_path, repo):
     check = "if [ -e one -a -e two ]; then echo together they break; exit 3; fi"
-    work = attempt(tmp_path, repo, when(tmp_path / "go", "touch two"))
-    running = asyncio.ensure_future(work.run("two", scriptCommand=check, item_settings=ON_PASS))
-    await eventually_async(lambda: work.events[1:])
-    await attempt(tmp_path, repo, "touch one").run("one", scriptCommand=check, item_settings=ON_PASS)
-    before = git(repo, "rev-parse", "main")
-    (tmp_path / "go").touch()
 
-    outcome = await running
+    one, two, outcome = await overtaken(tmp_path, repo, "touch one", "touch two", scriptCommand=check)
 
     assert (outcome.status, outcome.reason) == ("fail", "checks_failed_after_rebase")
     assert "together they break" in outcome.error
-    assert git(repo, "rev-parse", "main") == before
-    assert work.merges[-1].result == "error"
+    assert git(repo, "rev-parse", "main") == one.merges[-1].after_sha
+    assert two.merges[-1].result == "error"
 
 
 async def test_a_conflict_is_no_failure_of_the_work_names_its_files_and_leaves_the_branch(tmp_path, repo):
-    work = attempt(tmp_path, repo, when(tmp_path / "go", "echo theirs > a.txt; echo more >> b.txt"))
-    running = asyncio.ensure_future(work.run("two", item_settings=ON_PASS))
-    await eventually_async(lambda: work.events[1:])
-    await attempt(tmp_path, repo, "echo ours > a.txt").run("one", item_settings=ON_PASS)
-    before = git(repo, "rev-parse", "main")
-    (tmp_path / "go").touch()
+    conflicting = "echo theirs > a.txt; echo more >> b.txt"
 
-    outcome = await running
+    one, two, outcome = await overtaken(tmp_path, repo, "echo ours > a.txt", conflicting)
 
     assert (outcome.status, outcome.reason, outcome.result["merge"]) == ("success", "unchecked", "conflict")
-    assert "not merged: conflicts with main in a.txt" in work.notes
-    assert (work.merges[-1].result, work.merges[-1].conflict_files) == ("conflict", ("a.txt",))
-    assert git(repo, "rev-parse", "main") == before
-    assert git(repo, "show", f"{work.branch}:a.txt") == "theirs"
+    assert "not merged: conflicts with main in a.txt" in two.notes
+    assert (two.merges[-1].result, two.merges[-1].conflict_files) == ("conflict", ("a.txt",))
+    assert git(repo, "rev-parse", "main") == one.merges[-1].after_sha
+    assert git(repo, "show", f"{two.branch}:a.txt") == "theirs"
 
 
 async def test_a_queue_of_many_sessions_loses_none_and_breaks_nothing(tmp_path, repo):
     works = [
-        attempt(tmp_path, repo, f"echo {n} > n{n}; echo {n} > {'same' if n % 3 == 0 else f'm{n}'}")
-        for n in range(9)
+        attempt(tmp_path, repo, f"echo {n} > n{n}; echo {n} > {'same' if n % 2 == 0 else f'm{n}'}")
+        for n in range(6)
     ]
 
     outcomes = await asyncio.gather(
@@ -207,6 +200,28 @@ async def test_merging_waits_for_whoever_else_merges_to_the_same_repository(tmp_
 
     assert (await running).status == "success"
     assert git(repo, "show", "main:a.txt") == "better"
+
+
+async def test_references_that_come_and_go_meanwhile_disturb_no_merge(tmp_path, repo):
+    others = [repo / f".git/refs/others/{number}/deep" for number in range(200)]
+    ended = threading.Event()
+
+    def come_and_go():
+        while not ended.is_set():
+            for folder in others:
+                folder.mkdir(parents=True)
+            for folder in others:
+                shutil.rmtree(folder.parent)
+
+    user = threading.Thread(target=come_and_go)
+    user.start()
+    try:
+        outcome = await attempt(tmp_path, repo, "echo better > a.txt").run(item_settings=ON_PASS)
+    finally:
+        ended.set()
+        user.join()
+
+    assert (outcome.status, git(repo, "show", "main:a.txt")) == ("success", "better")
 
 
 async def test_nothing_to_merge_is_no_empty_commit(tmp_path, repo):

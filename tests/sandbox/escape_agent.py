@@ -82,18 +82,10 @@ def trace_proctor(targets):
     LIBC.ptrace(PTRACE_DETACH, targets["proctor"], 0, 0)
 
 
-def read_the_store(targets):
-    Path(targets["store"]).read_bytes()
-
-
 def alter_its_result(targets):
     connection = sqlite3.connect(f"file:{targets['store']}?mode=rw", uri=True)
     connection.execute("UPDATE batch_items SET status = 'success'")
     connection.commit()
-
-
-def read_ssh_keys(targets):
-    (Path(targets["home"]) / ".ssh" / "id_ed25519").read_text()
 
 
 def list_the_home_of_the_user(targets):
@@ -106,22 +98,6 @@ def read_passwords(targets):
         raise PermissionError("it is empty")
 
 
-def read_another_tree(targets):
-    Path(targets["other_tree"]).read_text()
-
-
-def read_the_checkout_of_the_user(targets):
-    (Path(targets["repository"]) / "uncommitted.txt").read_text()
-
-
-def write_a_hook_of_the_user(targets):
-    (Path(targets["repository"]) / ".git" / "hooks" / "post-commit").write_text("#!/bin/sh\n")
-
-
-def write_objects_of_the_user(targets):
-    (Path(targets["repository"]) / ".git" / "objects" / "escaped").write_text("x")
-
-
 def write_to_the_home_of_the_user(targets):
     with (Path(targets["home"]) / "notes.txt").open("r+") as file:
         file.write("escaped")
@@ -132,10 +108,6 @@ def write_to_the_system(targets):
     file.write_text("x")
     # The control without a sandbox succeeds, and must leave nothing on the machine.
     file.unlink()
-
-
-def write_another_tree(targets):
-    Path(targets["other_tree"]).write_text("escaped")
 
 
 def remount_the_system_writable(targets):
@@ -185,14 +157,6 @@ def in_a_child(work):
         raise OSError(abs(failure), "in a child")
 
 
-def become_root_in_a_namespace(targets):
-    in_a_child(lambda: system_call("unshare", CLONE_NEWUSER))
-
-
-def make_a_namespace_of_mounts(targets):
-    in_a_child(lambda: system_call("unshare", CLONE_NEWNS))
-
-
 def make_a_namespace_by_clone(targets):
     def clone():
         if LIBC.syscall(NUMBERS["clone"][os.uname().machine == "aarch64"], CLONE_NEWUSER, 0, 0, 0, 0) < 0:
@@ -211,10 +175,6 @@ def enter_a_namespace_of_another_process(targets):
         in_a_child(lambda: system_call("setns", file.fileno(), 0))
 
 
-def change_the_root(targets):
-    in_a_child(lambda: os.chroot("."))
-
-
 def mount_a_file_system(targets):
     def mount():
         if LIBC.mount(b"none", os.fsencode(os.getcwd()), b"tmpfs", 0, None):
@@ -224,29 +184,9 @@ def mount_a_file_system(targets):
     in_a_child(mount)
 
 
-def open_a_file_system(targets):
-    system_call("fsopen", b"tmpfs", 0)
-
-
-def open_a_file_by_its_handle(targets):
-    reach("open_by_handle_at", -1, None, 0)
-
-
 def load_data_into_the_kernel(targets):
     """A map of `bpf`: type, size of keys, size of values, number."""
     system_call("bpf", 0, (ctypes.c_uint32 * 32)(1, 4, 4, 1), 128)
-
-
-def use_keys_in_the_kernel(targets):
-    system_call("keyctl", 0, -4, 1)
-
-
-def reach_another_port_on_loopback(targets):
-    socket.create_connection(("127.0.0.1", targets["port"]), timeout=3).close()
-
-
-def reach_another_address(targets):
-    socket.create_connection((targets["address"], targets["port"]), timeout=3).close()
 
 
 def send_datagrams(targets):
@@ -271,10 +211,6 @@ def signal_proctor(targets):
         raise ProcessLookupError("another process has this id here")
 
 
-def signal_a_sibling(targets):
-    os.kill(targets["sibling"], signal.SIGKILL)
-
-
 def see_other_processes(targets):
     if not Path(f"/proc/{targets['sibling']}/cmdline").read_bytes():
         raise FileNotFoundError("it is not visible")
@@ -288,18 +224,6 @@ def survive(targets):
         check=True,
         close_fds=True,
     )
-
-
-def read_the_home_through_another_process(targets):
-    Path(f"/proc/{targets['sibling']}/root{targets['home']}/notes.txt").read_text()
-
-
-def read_a_descriptor_of_another_process(targets):
-    Path(f"/proc/{targets['sibling']}/fd/0").read_text()
-
-
-def list_the_folder_of_another_process(targets):
-    os.listdir(f"/proc/{targets['sibling']}/cwd")
 
 
 def read_memory_of_another_process(targets):
@@ -323,22 +247,6 @@ def trace_another_process(targets):
 def take_a_descriptor_of_another_process(targets):
     process = os.pidfd_open(targets["sibling"])
     system_call("pidfd_getfd", process, 0, 0)
-
-
-def change_the_limits_of_another_process(targets):
-    resource.prlimit(targets["sibling"], resource.RLIMIT_CORE, (0, 0))
-
-
-def change_the_priority_of_another_process(targets):
-    os.setpriority(os.PRIO_PROCESS, targets["sibling"], 19)
-
-
-def bind_another_process_to_a_core(targets):
-    os.sched_setaffinity(targets["sibling"], os.sched_getaffinity(targets["sibling"]))
-
-
-def offer_another_process_to_the_memory_killer(targets):
-    Path(f"/proc/{targets['sibling']}/oom_score_adj").write_text("1000")
 
 
 def signal_its_supervisor(targets):
@@ -389,62 +297,14 @@ def connect_over_ipv6(targets):
         link.connect((f"::ffff:{targets['address']}", targets["port"]))
 
 
-def open_a_raw_socket(targets):
-    socket.socket(socket.AF_INET, socket.SOCK_RAW, 1).close()
-
-
-def open_a_packet_socket(targets):
-    socket.socket(socket.AF_PACKET, socket.SOCK_RAW).close()
-
-
-def open_a_socket_to_the_host(targets):
-    socket.socket(40, socket.SOCK_STREAM).close()
-
-
-def open_a_socket_of_the_kernels_crypto(targets):
-    socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET).close()
-
-
-def open_a_bluetooth_socket(targets):
-    socket.socket(31, socket.SOCK_RAW, 1).close()
-
-
-def list_sockets_of_the_machine(targets):
-    socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4).close()
-
-
-def read_the_audit_log(targets):
-    socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 9).close()
-
-
 def reach_a_socket_of_another_attempt(targets):
     with socket.socket(socket.AF_UNIX) as link:
         link.connect(targets["other_socket"])
 
 
-def open_an_io_ring(targets):
-    reach("io_uring_setup", 1, None)
-
-
-def handle_page_faults(targets):
-    system_call("userfaultfd", 1)
-
-
-def open_performance_counters(targets):
-    reach("perf_event_open", None, 0, -1, -1, 0)
-
-
-def load_a_module_into_the_kernel(targets):
-    reach("init_module", None, 0, None)
-
-
 def restart_the_machine(targets):
     """With a wrong number: whoever may do it is told so."""
     reach("reboot", 0, 0, 0, None)
-
-
-def watch_all_files(targets):
-    system_call("fanotify_init", 0, 0)
 
 
 def make_calls_of_32_bits(targets):
@@ -460,14 +320,6 @@ def make_calls_of_32_bits(targets):
             raise OSError(errno.ENOSYS, "getpid")
 
     in_a_child(enter)
-
-
-def read_the_terminal_of_the_user(targets):
-    os.close(os.open(targets["terminal"], os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK))
-
-
-def write_to_the_terminal_of_the_user(targets):
-    os.close(os.open(targets["terminal"], os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK))
 
 
 def read_what_the_user_types(targets):
@@ -522,10 +374,6 @@ def change_settings_of_the_kernel(targets):
     file.write_text(file.read_text())
 
 
-def press_keys_of_the_kernel(targets):
-    os.close(os.open("/proc/sysrq-trigger", os.O_WRONLY))
-
-
 def make_a_control_group(targets):
     for folder in ("/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/unified"):
         with contextlib.suppress(OSError):
@@ -533,14 +381,6 @@ def make_a_control_group(targets):
             os.rmdir(f"{folder}/proctor-test")
             return
     raise PermissionError("none can be made")
-
-
-def set_the_clock(targets):
-    time.clock_settime(time.CLOCK_REALTIME, time.time())
-
-
-def set_the_name_of_the_machine(targets):
-    socket.sethostname(socket.gethostname())
 
 
 def gain_privileges_by_a_program(targets):
@@ -553,10 +393,6 @@ def keep_capabilities(targets):
     status = Path("/proc/self/status").read_text()
     if not int(status.partition("CapEff:")[2].split()[0], 16):
         raise PermissionError("it has none")
-
-
-def raise_its_limits(targets):
-    resource.setrlimit(resource.RLIMIT_CORE, (1 << 20, 1 << 20))
 
 
 def reach_shared_memory(targets):
@@ -580,17 +416,9 @@ def reach_a_named_queue(targets):
     system_call("mq_open", targets["queue"].encode(), os.O_RDWR, 0, None)
 
 
-def read_a_file_in_shared_memory(targets):
-    Path(targets["memory_file"]).read_text()
-
-
 def write_a_file_in_shared_memory(targets):
     with open(targets["memory_file"], "r+") as file:
         file.write("escaped")
-
-
-def read_temporary_files_of_others(targets):
-    Path(targets["temporary_file"]).read_text()
 
 
 def watch_the_home_of_the_user(targets):
@@ -598,22 +426,6 @@ def watch_the_home_of_the_user(targets):
     descriptor = LIBC.inotify_init1(os.O_CLOEXEC)
     if LIBC.inotify_add_watch(descriptor, targets["home"].encode(), 0x100) < 0:
         raise OSError(ctypes.get_errno(), "inotify_add_watch")
-
-
-def see_that_a_file_of_the_user_exists(targets):
-    (Path(targets["home"]) / ".ssh" / "id_ed25519").stat()
-
-
-def change_permissions_of_a_file_of_the_user(targets):
-    (Path(targets["home"]) / "notes.txt").chmod(0o600)
-
-
-def change_times_of_a_file_of_the_user(targets):
-    os.utime(Path(targets["home"]) / "notes.txt", (1, 1))
-
-
-def shorten_a_file_of_the_user(targets):
-    os.truncate(Path(targets["home"]) / "notes.txt", 0)
 
 
 def link_a_file_of_the_user(targets):
@@ -645,18 +457,6 @@ def write_beside_its_session(targets):
     file.unlink()
 
 
-def read_the_plan(targets):
-    Path(targets["plan"]).read_text()
-
-
-def read_the_project_behind_a_link_on_the_path(targets):
-    Path(targets["linked_secret"]).read_text()
-
-
-def read_files_beside_its_program(targets):
-    Path(__file__).with_name(".env").read_text()
-
-
 def read_private_files_of_installed_programs(targets):
     if not Path(targets["system_secret"]).read_text():
         raise PermissionError("it is empty")
@@ -670,22 +470,6 @@ def plant_a_job_for_later(targets):
         f"{targets['home']}/.config/systemd/user",
     )
     plant(f"{place}/proctor-test" for place in places)
-
-
-def plant_a_program_on_the_path(targets):
-    plant(f"{place}/proctor-test" for place in os.environ["PATH"].split(":") if place)
-
-
-def plant_a_library(targets):
-    plant(["/etc/ld.so.conf.d/proctor-test.conf"])
-
-
-def plant_start_up_code_of_python(targets):
-    plant(
-        f"{place}/proctor_test.pth"
-        for place in sys.path
-        if "site-packages" in place or "dist-packages" in place
-    )
 
 
 def plant_settings_of_git(targets):
@@ -706,10 +490,6 @@ def read_the_home_from_the_root_of_its_parents(targets):
             Path(f"/proc/{process}/root{targets['home']}/notes.txt").read_text()
             return
     raise PermissionError("it is in none")
-
-
-def read_the_home_by_a_relative_path(targets):
-    Path(f"/proc/self/cwd/{'../' * 40}{targets['home']}/notes.txt").read_text()
 
 
 def read_the_home_by_openat2(targets):
@@ -733,10 +513,6 @@ def exchange_a_file_of_the_user(targets):
         system_call("renameat2", -100, own, -100, file, 2)
 
 
-def remove_a_file_of_the_user(targets):
-    (Path(targets["home"]) / "agent" / ".removable").unlink()
-
-
 def make_a_folder_in_the_home_of_the_user(targets):
     (Path(targets["home"]) / "notes.txt").stat()
     os.mkdir(f"{targets['home']}/escaped-folder")
@@ -751,18 +527,6 @@ def make_a_socket_in_the_home_of_the_user(targets):
     (Path(targets["home"]) / "notes.txt").stat()
     with socket.socket(socket.AF_UNIX) as link:
         link.bind(f"{targets['home']}/escaped-socket")
-
-
-def change_attributes_of_a_file_of_the_user(targets):
-    os.setxattr(f"{targets['home']}/notes.txt", "user.escaped", b"x")
-
-
-def change_the_group_of_a_file_of_the_user(targets):
-    os.chown(f"{targets['home']}/notes.txt", -1, os.getgid())
-
-
-def make_a_user_of_the_machine(targets):
-    os.close(os.open("/etc/passwd", os.O_WRONLY | os.O_APPEND))
 
 
 def change_settings_of_a_device(targets):
@@ -799,10 +563,6 @@ def write_memory_of_its_supervisor(targets):
 def send_to_an_abstract_socket(targets):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as link:
         link.sendto(b"escaped", targets["abstract_datagrams"])
-
-
-def signal_another_process_by_a_descriptor(targets):
-    signal.pidfd_send_signal(os.pidfd_open(targets["sibling"]), signal.SIGWINCH)
 
 
 def queue_a_signal_for_another_process(targets):
@@ -855,15 +615,107 @@ if os.fork() == 0:
     os._exit(0)
 """
 
+SHORT = {
+    "read_the_store": lambda t: Path(t["store"]).read_bytes(),
+    "read_ssh_keys": lambda t: Path(t["home"], ".ssh/id_ed25519").read_text(),
+    "read_another_tree": lambda t: Path(t["other_tree"]).read_text(),
+    "read_the_checkout_of_the_user": lambda t: Path(t["repository"], "uncommitted.txt").read_text(),
+    "write_a_hook_of_the_user": lambda t: Path(t["repository"], ".git/hooks/post-commit").write_text(
+        "#!/bin/sh\n"
+    ),
+    "write_objects_of_the_user": lambda t: Path(t["repository"], ".git/objects/escaped").write_text("x"),
+    "write_another_tree": lambda t: Path(t["other_tree"]).write_text("escaped"),
+    "become_root_in_a_namespace": lambda t: in_a_child(lambda: system_call("unshare", CLONE_NEWUSER)),
+    "make_a_namespace_of_mounts": lambda t: in_a_child(lambda: system_call("unshare", CLONE_NEWNS)),
+    "change_the_root": lambda t: in_a_child(lambda: os.chroot(".")),
+    "open_a_file_system": lambda t: system_call("fsopen", b"tmpfs", 0),
+    "open_a_file_by_its_handle": lambda t: reach("open_by_handle_at", -1, None, 0),
+    "use_keys_in_the_kernel": lambda t: system_call("keyctl", 0, -4, 1),
+    "reach_another_port_on_loopback": lambda t: socket.create_connection(
+        ("127.0.0.1", t["port"]), timeout=3
+    ).close(),
+    "reach_another_address": lambda t: socket.create_connection((t["address"], t["port"]), timeout=3).close(),
+    "signal_a_sibling": lambda t: os.kill(t["sibling"], signal.SIGKILL),
+    "read_the_home_through_another_process": lambda t: Path(
+        f"/proc/{t['sibling']}/root{t['home']}/notes.txt"
+    ).read_text(),
+    "read_a_descriptor_of_another_process": lambda t: Path(f"/proc/{t['sibling']}/fd/0").read_text(),
+    "list_the_folder_of_another_process": lambda t: os.listdir(f"/proc/{t['sibling']}/cwd"),
+    "change_the_limits_of_another_process": lambda t: resource.prlimit(
+        t["sibling"], resource.RLIMIT_CORE, (0, 0)
+    ),
+    "change_the_priority_of_another_process": lambda t: os.setpriority(os.PRIO_PROCESS, t["sibling"], 19),
+    "bind_another_process_to_a_core": lambda t: os.sched_setaffinity(
+        t["sibling"], os.sched_getaffinity(t["sibling"])
+    ),
+    "offer_another_process_to_the_memory_killer": lambda t: Path(
+        f"/proc/{t['sibling']}/oom_score_adj"
+    ).write_text("1000"),
+    "open_a_raw_socket": lambda t: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1).close(),
+    "open_a_packet_socket": lambda t: socket.socket(socket.AF_PACKET, socket.SOCK_RAW).close(),
+    "open_a_socket_to_the_host": lambda t: socket.socket(40, socket.SOCK_STREAM).close(),
+    "open_a_socket_of_the_kernels_crypto": lambda t: socket.socket(
+        socket.AF_ALG, socket.SOCK_SEQPACKET
+    ).close(),
+    "open_a_bluetooth_socket": lambda t: socket.socket(31, socket.SOCK_RAW, 1).close(),
+    "list_sockets_of_the_machine": lambda t: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4).close(),
+    "read_the_audit_log": lambda t: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 9).close(),
+    "open_an_io_ring": lambda t: reach("io_uring_setup", 1, None),
+    "handle_page_faults": lambda t: system_call("userfaultfd", 1),
+    "open_performance_counters": lambda t: reach("perf_event_open", None, 0, -1, -1, 0),
+    "load_a_module_into_the_kernel": lambda t: reach("init_module", None, 0, None),
+    "watch_all_files": lambda t: system_call("fanotify_init", 0, 0),
+    "read_the_terminal_of_the_user": lambda t: os.close(
+        os.open(t["terminal"], os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK)
+    ),
+    "write_to_the_terminal_of_the_user": lambda t: os.close(
+        os.open(t["terminal"], os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+    ),
+    "press_keys_of_the_kernel": lambda t: os.close(os.open("/proc/sysrq-trigger", os.O_WRONLY)),
+    "set_the_clock": lambda t: time.clock_settime(time.CLOCK_REALTIME, time.time()),
+    "set_the_name_of_the_machine": lambda t: socket.sethostname(socket.gethostname()),
+    "raise_its_limits": lambda t: resource.setrlimit(resource.RLIMIT_CORE, (1 << 20, 1 << 20)),
+    "read_a_file_in_shared_memory": lambda t: Path(t["memory_file"]).read_text(),
+    "read_temporary_files_of_others": lambda t: Path(t["temporary_file"]).read_text(),
+    "see_that_a_file_of_the_user_exists": lambda t: Path(t["home"], ".ssh/id_ed25519").stat(),
+    "change_permissions_of_a_file_of_the_user": lambda t: Path(t["home"], "notes.txt").chmod(0o600),
+    "change_times_of_a_file_of_the_user": lambda t: os.utime(Path(t["home"]) / "notes.txt", (1, 1)),
+    "shorten_a_file_of_the_user": lambda t: os.truncate(Path(t["home"]) / "notes.txt", 0),
+    "read_the_plan": lambda t: Path(t["plan"]).read_text(),
+    "read_the_project_behind_a_link_on_the_path": lambda t: Path(t["linked_secret"]).read_text(),
+    "read_files_beside_its_program": lambda t: Path(__file__).with_name(".env").read_text(),
+    "plant_a_program_on_the_path": lambda t: plant(
+        f"{place}/proctor-test" for place in os.environ["PATH"].split(":") if place
+    ),
+    "plant_a_library": lambda t: plant(["/etc/ld.so.conf.d/proctor-test.conf"]),
+    "plant_start_up_code_of_python": lambda t: plant(
+        f"{place}/proctor_test.pth"
+        for place in sys.path
+        if "site-packages" in place or "dist-packages" in place
+    ),
+    "read_the_home_by_a_relative_path": lambda t: Path(
+        f"/proc/self/cwd/{'../' * 40}{t['home']}/notes.txt"
+    ).read_text(),
+    "remove_a_file_of_the_user": lambda t: Path(t["home"], "agent/.removable").unlink(),
+    "change_attributes_of_a_file_of_the_user": lambda t: os.setxattr(
+        f"{t['home']}/notes.txt", "user.escaped", b"x"
+    ),
+    "change_the_group_of_a_file_of_the_user": lambda t: os.chown(f"{t['home']}/notes.txt", -1, os.getgid()),
+    "make_a_user_of_the_machine": lambda t: os.close(os.open("/etc/passwd", os.O_WRONLY | os.O_APPEND)),
+    "signal_another_process_by_a_descriptor": lambda t: signal.pidfd_send_signal(
+        os.pidfd_open(t["sibling"]), signal.SIGWINCH
+    ),
+}
+"""Probes of one call each."""
+
 HELPERS = ("main", "parents", "plant", "reach", "system_call", "in_a_child")
 
 
 def main():
     targets = json.loads(sys.argv[1])
     report = {}
-    probes = {
-        name: value for name, value in globals().items() if hasattr(value, "__code__") and name not in HELPERS
-    }
+    functions = {name: value for name, value in globals().items() if hasattr(value, "__code__")}
+    probes = SHORT | {name: probe for name, probe in functions.items() if name not in HELPERS}
     # Others leave descriptors open, and need the process that one of them kills.
     order = {
         "inherit_descriptors": 0,

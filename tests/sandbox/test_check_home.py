@@ -1,6 +1,7 @@
 """A check runs with the HOME that setup left, whatever the agent has put into its own."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -42,54 +43,50 @@ PATH=~/.local/bin:$PATH tool
 PLAIN_CHECK = "test -z \"$(find ~ -type f ! -name .gitconfig)\" && python3 -c 'raise SystemExit(3)'"
 
 
-@pytest.mark.parametrize(
-    ("setup", "check"),
-    [(SETUP, CHECK), ("", PLAIN_CHECK), ("true", PLAIN_CHECK)],
-    ids=["installs", "none", "empty"],
-)
-@pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])
-def test_a_check_has_the_home_that_setup_left(
-    proctor: Command, tmp_path: Path, kind: str, setup: str, check: str
-) -> None:
+SETUPS = {"installs": {"setup": SETUP}, "nothing": {"setup": "true"}, "none": {}}
+
+
+def run_items(proctor: Command, kind: str, *items: dict[str, object]) -> subprocess.CompletedProcess[str]:
+    """Run a batch of items in one repository."""
     if problem := problem_of(kind):
         pytest.skip(problem)
-    item = {
-        "repo": str(make_git_repository(tmp_path / "shop", {"shop.py": "total = 1\n"})),
-        "prompt": "Make the check pass.",
-        "command": ["bash", "-c", AGENT],
-        "scriptCommand": check,
-        "sandbox": kind,
-        "baseline": True,
-        "keep": "always",
-        **({"setup": setup} if setup else {}),
-    }
-    (tmp_path / "plan.yaml").write_text(json.dumps({"runId": "home", "matrix": [item]}))
+    repository = make_git_repository(proctor.folder / "shop", {"shop.py": "total = 1\n"})
+    usual = {"repo": str(repository), "prompt": "Make the check pass.", "sandbox": kind}
+    plan = {"runId": "home", "concurrency": 2, "matrix": [usual | item for item in items]}
+    (proctor.folder / "plan.yaml").write_text(json.dumps(plan))
+    return proctor("batch", "plan.yaml")
 
-    ended = proctor("batch", "plan.yaml")
+
+@pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])
+def test_a_check_has_the_home_that_setup_left(proctor: Command, kind: str) -> None:
+    attack = {"command": ["bash", "-c", AGENT], "baseline": True, "keep": "always"}
+    items = [
+        {"prompt": name, "scriptCommand": CHECK if name == "installs" else PLAIN_CHECK, **attack, **setup}
+        for name, setup in SETUPS.items()
+    ]
+
+    ended = run_items(proctor, kind, *items)
 
     assert ended.returncode == 1, ended.stderr
     with proctor.open_store() as store:
-        [row] = store.read.table("sessions", Scope(run_id="home"))
-    assert (row["status"], row["endReason"]) == ("fail", "checks_failed")
-    assert "exited with 3" in row["error"], row["error"]
-    kept = {path.name for path in Path(row["worktree"]).parent.iterdir()}
-    assert not kept & {"setup-home", "agent-home", "check-home"}
+        rows = list(store.read.table("sessions", Scope(run_id="home")))
+    assert len(rows) == len(SETUPS)
+    for row in rows:
+        assert (row["status"], row["endReason"]) == ("fail", "checks_failed")
+        assert "exited with 3" in row["error"], row["error"]
+        kept = {path.name for path in Path(row["worktree"]).parent.iterdir()}
+        assert not kept & {"setup-home", "agent-home", "check-home"}
 
 
-@pytest.mark.parametrize("setup", ["rm ~/.gitconfig; mkfifo ~/.gitconfig", "rm -r ~/.local"])
-def test_setup_may_remove_or_replace_what_is_in_home(proctor: Command, tmp_path: Path, setup: str) -> None:
-    if problem := problem_of("bubblewrap"):
-        pytest.skip(problem)
-    item = {
-        "repo": str(make_git_repository(tmp_path / "shop", {"shop.py": "total = 1\n"})),
-        "prompt": "Make the check pass.",
-        "setup": setup,
-        "command": ["sh", "-c", "echo change >> shop.py"],
-        "scriptCommand": "test -p ~/.gitconfig -o ! -e ~/.local",
-        "sandbox": "bubblewrap",
-    }
-    (tmp_path / "plan.yaml").write_text(json.dumps({"runId": "home", "matrix": [item]}))
+def test_setup_may_remove_or_replace_what_is_in_home(proctor: Command) -> None:
+    items = [
+        {"setup": setup, "command": ["sh", "-c", "echo change >> shop.py"], "scriptCommand": check}
+        for setup, check in (
+            ("rm ~/.gitconfig; mkfifo ~/.gitconfig", "test -p ~/.gitconfig"),
+            ("rm -r ~/.local", "test ! -e ~/.local"),
+        )
+    ]
 
-    ended = proctor("batch", "plan.yaml")
+    ended = run_items(proctor, "bubblewrap", *items)
 
     assert ended.returncode == 0, ended.stderr

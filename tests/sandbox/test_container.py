@@ -250,6 +250,7 @@ async def test_an_engine_that_does_not_end_is_stopped(
     with pytest.raises(asyncio.CancelledError) as raised:
         await cancelled
     assert raised.value.__traceback__ and not Path(f"/proc/{pid}").exists()
+    # The real limit is half an hour.
     monkeypatch.setattr(container, "IMAGE_SECONDS", 0.05)
     with pytest.raises(WorkspaceError, match=r"was still running after 0.05 s$"):
         await container.make_image("x:1", None)

@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -221,13 +221,22 @@ async def test_a_sandbox_that_cannot_be_made_is_not_a_failure(
         )
 
 
-@pytest.mark.parametrize("phase", ["setup", "agent", "check"])
+@pytest.mark.parametrize(
+    ("kind", "phase", "victims"),
+    [
+        ("bubblewrap", "setup", ["sandbox"]),
+        ("bubblewrap", "agent", VICTIMS["bubblewrap"]),
+        ("bubblewrap", "check", ["first process"]),
+        ("landlock", "check", ["warden"]),
+        ("none", "agent", ["warden"]),
+    ],
+    indirect=["kind"],
+)
 async def test_an_item_whose_sandbox_is_killed_is_an_error_and_made_again(
-    workshop: Any, repository: Path, kind: str, phase: str
+    workshop: Any, repository: Path, kind: str, phase: str, victims: Sequence[str]
 ) -> None:
     """Each process around the program is killed in its turn; the last attempt is left alone."""
     seconds = unlike_any_other()
-    victims = VICTIMS[kind]
     # The folder of the item's HOME is another for each attempt; outside of it, nothing can be written.
     waiting = f"sleep {seconds}"
     commands = {"setup": "true", "agent": "echo x > new.txt", "check": "test -f new.txt"}

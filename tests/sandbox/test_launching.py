@@ -12,6 +12,9 @@ import pytest
 
 from proctor.sandbox import launcher, relay
 
+LAUNCH = [sys.executable, "-I", "-S", launcher.__file__, "-1", "", "-1", "-1"]
+"""Starts a command that is neither restricted nor given ports."""
+
 
 def test_listening_sockets_on_loopback_are_sent_to_the_other_end() -> None:
     near, far = socket.socketpair()
@@ -36,35 +39,21 @@ def test_the_first_program_of_the_path_that_can_be_executed_is(tmp_path: Path) -
         (tmp_path / name / "tool").write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name / "tool").chmod(mode)
     path = ":".join(str(tmp_path / name) for name in ("none", "a", "b", "c"))
-    command = [sys.executable, "-I", "-S", launcher.__file__, "-1", "", "-1", "-1"]
-    ended = subprocess.run(
-        [*command, "tool", "x"], env={"PATH": path}, capture_output=True, text=True, check=True
-    )
+    ended = launched("tool", "x", PATH=path)
     assert ended.stdout == f"{tmp_path}/b/tool x\n"
-    missing = subprocess.run(
-        [*command, "absent"], env={"PATH": path}, capture_output=True, text=True, check=False
-    )
+    missing = launched("absent", PATH=path)
     assert (missing.returncode, missing.stderr) == (127, "absent: No such file or directory\n")
 
 
-def test_a_program_does_not_inherit_pythons_signals() -> None:
-    command = [
-        sys.executable,
-        "-I",
-        "-S",
-        launcher.__file__,
-        "-1",
-        "",
-        "-1",
-        "-1",
-        "grep",
-        "SigIgn",
-        "/proc/self/status",
-    ]
-    ended = subprocess.run(
-        command, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=True
+def launched(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*LAUNCH, *command], env=environment, capture_output=True, text=True, check=False)
+
+
+def test_a_program_inherits_no_environment_but_its_own_and_none_of_pythons_signals() -> None:
+    assert launched("/usr/bin/env", ONLY="this").stdout == "ONLY=this\n"
+    ignored = int(
+        launched("grep", "SigIgn", "/proc/self/status", PATH=os.environ["PATH"]).stdout.split()[1], 16
     )
-    ignored = int(ended.stdout.split()[1], 16)
     # SIGPIPE is 13 and SIGXFSZ 25.
     assert not ignored & (1 << 12 | 1 << 24)
 

@@ -25,7 +25,7 @@ class Policies:
 
 @pytest.fixture
 def kinds(monkeypatch: pytest.MonkeyPatch) -> dict[str, Policies]:
-    """Which kinds of sandboxes work: all."""
+    """Which kinds of sandboxes work: all. No machine has them all, and none can lose one for a test."""
     kinds = {kind: Policies() for kind in ("bubblewrap", "landlock", "container")}
     monkeypatch.setattr(sandbox, "_module", kinds.__getitem__)
     for function in ("available_kind", "problem_of"):

@@ -8,10 +8,7 @@ from commands import Command
 from proctor.bootstrap import load_settings
 from proctor.errors import PlanError
 from proctor.jobs.coding.plan import read_plan
-from proctor.sandbox import (
-    merge_settings,
-    problem_of,
-)
+from proctor.sandbox import merge_settings, problem_of
 from proctor.sandbox.paths import around
 from proctor.tasks.markdown import read_task
 
@@ -63,35 +60,25 @@ def test_a_task_sets_its_sandbox(tmp_path: Path) -> None:
         read_task(file)
 
 
-def test_proctor_toml_sets_the_sandbox_of_all_runs(proctor: Command, repository: Path) -> None:
-    (proctor.folder / "plan.yaml").write_text(
-        f"matrix: [{{repo: {repository}, prompt: Go., command: 'touch x', sandbox: {{network: none}}}}]"
-    )
-    toml = proctor.folder / "proctor.toml"
-    toml.write_text("[sandbox]\nkind = 'none'\n")
-    assert (
-        "note: `sandbox: none`: agents and checks are not confined"
-        in proctor("batch", "plan.yaml", "--dry-run").stderr
-    )
-
-    toml.write_text("[sandbox]\nkind = 'nothing'\n")
-    refused = proctor("batch", "plan.yaml", "--dry-run")
-    assert refused.returncode == 2
-    assert "[sandbox]: `kind` should be one of" in refused.stderr
-
-
-def test_the_dry_run_says_how_agents_are_confined(proctor: Command, repository: Path) -> None:
+def test_the_dry_run_says_how_agents_are_confined_and_proctor_toml_sets_it(
+    proctor: Command, repository: Path
+) -> None:
     if problem := problem_of("bubblewrap"):
         pytest.skip(problem)
     (proctor.folder / "plan.yaml").write_text(
-        f"matrix: [{{repo: {repository}, prompt: Go., command: 'touch x'}}]"
+        f"matrix: [{{repo: {repository}, prompt: Go., command: 'touch x', sandbox: {{read: [/x]}}}}]"
     )
-    shown = proctor("batch", "plan.yaml", "--dry-run").stderr
+    toml = proctor.folder / "proctor.toml"
+    notes = []
+    for settings in ("", "[sandbox]\nkind = 'none'\n", "[sandbox]\nkind = 'nothing'\n"):
+        toml.write_text(settings)
+        ended = proctor("batch", "plan.yaml", "--dry-run")
+        notes.append(ended.stderr)
 
-    assert (
-        "note: agents and checks are confined by bubblewrap; network: setup full, agent gateway, check none"
-        in shown
-    )
+    confined = "confined by bubblewrap; network: setup full, agent gateway, check none"
+    assert f"note: agents and checks are {confined}" in notes[0]
+    assert "note: `sandbox: none`: agents and checks are not confined" in notes[1]
+    assert (ended.returncode, "[sandbox]: `kind` should be one of" in notes[2]) == (2, True)
 
 
 def test_evaluators_beside_the_store_are_found_and_the_store_is_not(proctor: Command) -> None:

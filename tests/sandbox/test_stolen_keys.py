@@ -57,8 +57,7 @@ class _Thief(BaseHTTPRequestHandler):
 def test_a_confined_agent_does_not_get_the_key_of_a_client_library(proctor: Command) -> None:
     repository = make_git_repository(proctor.folder / "shop", {"shop.py": "total = 1\n"})
     (proctor.folder / "agent.py").write_text(AGENT)
-    (proctor.folder / "libraries").mkdir()
-    (proctor.folder / "libraries" / "litellm.py").write_text(LITELLM)
+    (proctor.folder / "litellm.py").write_text(LITELLM)
     thief = type("Thief", (_Thief,), {"stolen": []})
     with ThreadingHTTPServer(("127.0.0.1", 0), thief) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -72,8 +71,7 @@ def test_a_confined_agent_does_not_get_the_key_of_a_client_library(proctor: Comm
             "scriptCommand": "test -f asked.txt",
         }
         (proctor.folder / "plan.yaml").write_text(json.dumps({"runId": "theft", "matrix": [entry]}))
-        libraries = {"PYTHONPATH": str(proctor.folder / "libraries")}
-        ended = proctor.process("batch", "plan.yaml", environment=libraries)
+        ended = proctor("batch", "plan.yaml")
         server.shutdown()
     assert ended.returncode == 0, ended.stderr
     assert thief.stolen == []

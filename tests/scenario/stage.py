@@ -6,8 +6,9 @@ from typing import Any
 from proctor.model import Answer, Request
 from proctor.scenario.definition import Scenario, scenario_of
 from proctor.scenario.prompts import ScenarioModels
+from proctor.scenario.run_files import documents
 from proctor.scenario.simulation import ScenarioSimulation
-from proctor.scenario.state import ScenarioTurn
+from proctor.scenario.state import ScenarioRun, ScenarioTurn
 from proctor.session import ModelCall, Usage
 
 PLAIN: dict[str, Any] = {
@@ -61,6 +62,17 @@ class Stage:
         for _ in range(turns):
             self.turns.append(await self.simulation.turn(self.turns))
         return self.turns[-1]
+
+    @property
+    def run(self) -> ScenarioRun:
+        """The run of the turns that were played."""
+        turns = tuple(self.turns)
+        return ScenarioRun(item_id="1", label="var-001-run-001", seed=1, total_turns=3, turns=turns)
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files of that run."""
+        return documents(self.scenario, self.run)
 
     def asked(self, model: str) -> list[str]:
         """Everything one model was sent, a text a request."""

@@ -18,11 +18,8 @@ async def files_of(**changes):
         lambda request: "VERDICT: fail\nISSUES:\n- the tide ran backwards" if is_check(request) else None,
         **changes,
     )
-    turn = await stage.play()
-    return documents(
-        stage.scenario,
-        ScenarioRun(item_id="1", label="var-001-run-001", seed=1, total_turns=3, turns=(turn,)),
-    )
+    await stage.play()
+    return stage.files
 
 
 def is_check(request):
@@ -57,6 +54,9 @@ async def test_metrics_are_also_a_table_where_that_is_wanted():
     made = await files_of(metrics=metrics, metrics_csv=True)
 
     assert made["metrics.csv"] == "run_id,turn,metric,value\nvar-001-run-001,1,trust,\n"
+    stage = Stage(lambda _: "UPDATED STATE: trust: 7", metrics=metrics, metrics_csv=True)
+    await stage.play()
+    assert stage.files["metrics.csv"].endswith("\nvar-001-run-001,1,trust,7\n")
     assert "metrics.csv" not in await files_of(metrics=metrics)
 
 
@@ -80,11 +80,9 @@ async def test_the_reports_of_checks_are_as_long_as_the_scenario_says(reporting,
         return answer if is_check(request) else None
 
     stage = Stage(answer, validation={"checks": CHECKS, "reporting": reporting})
-    turn = await stage.play()
-    run = ScenarioRun(item_id="1", label="var-001-run-001", seed=1, total_turns=3, turns=(turn,))
-    made = documents(stage.scenario, run)
+    await stage.play()
 
-    for report in (made["validation-001.md"], made["validation-summary.md"]):
+    for report in (stage.files["validation-001.md"], stage.files["validation-summary.md"]):
         assert all(part in report for part in has)
         assert not any(part in report for part in has_not)
 
@@ -107,18 +105,9 @@ def test_verdicts_that_cannot_be_read_are_never_no_issues(counts, text):
 @pytest.mark.parametrize(
     ("warning", "critical", "value", "level"),
     [
-        (5, 8, 4, ""),
-        (5, 8, 5, "warning"),
-        (5, 8, 8, "critical"),
-        (5, 2, 6, ""),
-        (5, 2, 5, "warning"),
-        (5, 2, 2, "critical"),
-        (5, 5, 6, "critical"),
-        (5, 5, 4, ""),
-        (5, None, 5, "warning"),
-        (None, 5, 5, "critical"),
-        (None, None, 5, ""),
-        (5, 8, None, ""),
+        *((5, 8, 4, ""), (5, 8, 5, "warning"), (5, 8, 8, "critical"), (5, 2, 6, ""), (5, 2, 5, "warning")),
+        *((5, 2, 2, "critical"), (5, 5, 6, "critical"), (5, 5, 4, ""), (5, None, 5, "warning")),
+        *((None, 5, 5, "critical"), (None, None, 5, ""), (5, 8, None, "")),
     ],
 )
 def test_a_value_has_the_level_of_the_threshold_it_has_reached(warning, critical, value, level):

@@ -113,12 +113,8 @@ def test_a_run_comes_back_from_its_folder_as_it_was(tmp_path: Path) -> None:
 
 def test_without_texts_only_figures_and_a_state_without_texts_are_written(tmp_path: Path) -> None:
     write_run(tmp_path, scenario(), FULL, whole=False)
-    assert {file.name for file in tmp_path.iterdir()} == {
-        "metrics.json",
-        "costs.json",
-        "scenario.log",
-        "scenario-state.json",
-    }
+    names = {file.name for file in tmp_path.iterdir()}
+    assert names == {"metrics.json", "costs.json", "scenario.log", "scenario-state.json"}
     slim = read_run(tmp_path)
     assert slim is not None and [each.world_state for each in slim.turns] == ["", ""]
     assert slim.turns[0].talks == () and slim.turns[0].metrics == {"trust": 1, "mood": "low", "gap": None}
@@ -140,17 +136,11 @@ def test_the_state_names_where_a_run_is() -> None:
     state = state_document(scenario(turn_duration="2 weeks"), FULL)
     assert (state["current_turn"], state["total_turns"], state["completed_turns"]) == (2, 4, [1, 2])
     assert state["world_state"]["current_state"] == "state 2"
-    assert state["world_state"]["states"] == {
-        "0": "Spring. cooperation level: 4",
-        "1": "state 1",
-        "2": "state 2",
-    }
+    states = {"0": "Spring. cooperation level: 4", "1": "state 1", "2": "state 2"}
+    assert state["world_state"]["states"] == states
     assert state["world_state"]["actor_decisions"]["1"]["Port Authority"]["action"] == "act 1"
-    assert (state["halt_reason"], state["error"], state["execution_metadata"]["ended_at"]) == (
-        "ended early",
-        "why\nnot",
-        "e9",
-    )
+    assert (state["halt_reason"], state["error"]) == ("ended early", "why\nnot")
+    assert state["execution_metadata"]["ended_at"] == "e9"
     assert state["cost_tracker_state"] == {"total_cost": 0.75, "calls": 4}
     assert state["execution_metadata"]["is_whole"] and state["actors"]["port"]["llm_model"] == "model-port"
     assert state["metrics_tracker_state"]["final_metrics"] == {"trust": 9, "mood": "low"}
@@ -223,11 +213,8 @@ def test_costs_are_by_actor_by_turn_and_in_all() -> None:
     assert port["turns"] == [{"turn": 1, **one}, {"turn": 3, **one, "cost": None}]
     assert (port["model"], port["total_tokens"], port["total_cost"]) == ("model-port", 24, 0.25)
     assert costs["costs_by_turn"] == {"1": one, "2": {**one, "cost": 1.0}, "3": {**one, "cost": None}}
-    assert costs["world_state_costs"] == [
-        {"turn": 1, **nothing},
-        {"turn": 2, **one, "cost": 1.0},
-        {"turn": 3, **nothing},
-    ]
+    turns = [{"turn": 1, **nothing}, {"turn": 2, **one, "cost": 1.0}, {"turn": 3, **nothing}]
+    assert costs["world_state_costs"] == turns
     assert costs["evaluators"] == one and costs["summary"] == nothing
     assert costs["unfinished_turns"] == {**one, "cost": None}
     assert costs["totals"] == {"total_tokens": 48, "total_cost_usd": 1.5}

@@ -11,16 +11,6 @@ from proctor.scenario.run_files import turn_report
 THIRD = {"name": "Council", "short_name": "council", "llm_model": "model-council"}
 
 
-async def test_everything_an_author_writes_about_an_actor_reaches_that_actor():
-    stage = Stage()
-
-    await stage.play()
-
-    (asked,) = stage.asked("model-port")
-    for part in ("PROMPT", "GOAL", "CONSTRAINT", "EXPERTISE", "STYLE", "SECRET"):
-        assert f"PORT-{part}" in asked
-
-
 async def test_nobody_is_told_what_is_private_to_another():
     stage = Stage(enable_bilateral_communication=True)
 
@@ -62,47 +52,33 @@ async def test_a_talk_of_this_turn_is_known_to_both_when_they_decide_and_to_no_o
     assert (await Stage(_talking).play()).talks == (), "talks are held only where they are enabled"
 
 
-async def test_a_coalition_needs_everyone_who_is_asked():
+def proposing(members, refusing=""):
+    """The port proposes a coalition; who is asked accepts, but for one model."""
+
     def answer(request):
         prompt = prompt_of(request)
         if "PROPOSE_COALITION" in prompt:
-            yes = request.model == "model-port"
-            return (
-                "PROPOSE_COALITION: yes\nCOALITION_MEMBERS: ferry, council"
-                if yes
-                else "PROPOSE_COALITION: no"
-            )
+            proposal = f"PROPOSE_COALITION: yes\nCOALITION_MEMBERS: {members}"
+            return proposal if request.model == "model-port" else "PROPOSE_COALITION: no"
         if "DECISION: accept" in prompt:
-            return "DECISION: reject" if request.model == "model-council" else "DECISION: **accept**"
-        return None
+            return "DECISION: reject" if request.model == refusing else "DECISION: **accept**"
+        return f"WORD-OF-{request.model}" if "has come about" in prompt else None
 
     actors = {**PLAIN["actors"], "council": THIRD}
-    stage = Stage(answer, enable_coalition_formation=True, actors=actors)
+    return Stage(answer, enable_coalition_formation=True, actors=actors)
 
-    turn = await stage.play()
 
-    (talk,) = turn.talks
+async def test_a_coalition_needs_everyone_who_is_asked():
+    (talk,) = (await proposing("ferry, council", refusing="model-council").play()).talks
+
     assert (talk.kind, talk.outcome, talk.messages) == ("coalition", "rejected", ())
 
 
 async def test_members_of_a_coalition_each_say_one_thing_that_only_they_read():
-    def answer(request):
-        prompt = prompt_of(request)
-        if "PROPOSE_COALITION" in prompt:
-            yes = request.model == "model-port"
-            return "PROPOSE_COALITION: yes\nCOALITION_MEMBERS: ferry" if yes else "PROPOSE_COALITION: no"
-        if "DECISION: accept" in prompt:
-            return "DECISION: accept"
-        if "has come about" in prompt:
-            return f"WORD-OF-{request.model}"
-        return None
+    stage = proposing("ferry")
 
-    actors = {**PLAIN["actors"], "council": THIRD}
-    stage = Stage(answer, enable_coalition_formation=True, actors=actors)
+    (talk,) = (await stage.play()).talks
 
-    turn = await stage.play()
-
-    (talk,) = turn.talks
     assert talk.messages == (("port", "WORD-OF-model-port"), ("ferry", "WORD-OF-model-ferry"))
     assert not any("WORD-OF" in text for text in stage.asked("model-council"))
 
@@ -181,9 +157,9 @@ async def test_a_grave_issue_ends_the_run_where_the_scenario_says_so():
     await calm.play()
     turn = await strict.play()
 
-    assert not calm.simulation.verdict(run_of(calm)).is_over
+    assert not calm.simulation.verdict(calm.run).is_over
     assert [issue.text for issue in turn.issues] == ["the fee fell by itself"]
-    assert "the fee fell by itself" in strict.simulation.verdict(run_of(strict)).halted
+    assert "the fee fell by itself" in strict.simulation.verdict(strict.run).halted
 
 
 async def test_a_run_may_end_as_soon_as_a_condition_holds():
@@ -196,7 +172,7 @@ async def test_a_run_may_end_as_soon_as_a_condition_holds():
 
     await stage.play()
 
-    assert stage.simulation.verdict(run_of(stage)).is_over
+    assert stage.simulation.verdict(stage.run).is_over
 
 
 @pytest.mark.parametrize("said", ["  ", "<think>and so on"])
@@ -238,12 +214,6 @@ async def test_when_one_decision_fails_the_others_are_stopped():
     assert ended.is_set()
 
 
-def run_of(stage):
-    from proctor.scenario.state import ScenarioRun
-
-    return ScenarioRun(item_id="i", label="l", seed=1, total_turns=3, turns=tuple(stage.turns))
-
-
 def _talking(request):
     prompt = prompt_of(request)
     if "INITIATE_BILATERAL" in prompt:
@@ -276,9 +246,7 @@ async def test_reasons_never_stand_in_for_an_action_that_is_missing(answer):
 async def test_what_is_said_before_any_heading_is_an_action():
     stage = Stage(lambda r: "Raises the fee.\nREASONING: SLY" if r.model == "model-port" else None)
 
-    turn = await stage.play()
-
-    assert turn.decisions["port"].action == "Raises the fee."
+    assert (await stage.play()).decisions["port"].action == "Raises the fee."
 
 
 async def test_notes_never_stand_in_for_an_answer_in_a_private_talk():

@@ -4,8 +4,7 @@ import pytest
 from stage import PLAIN, Stage, prompt_of
 
 from proctor.scenario.definition import scenario_of
-from proctor.scenario.run_files import documents
-from proctor.scenario.state import ScenarioRun, turn_as_plain, turn_of
+from proctor.scenario.state import turn_as_plain, turn_of
 from proctor.scenario.world import ScenarioWorld
 
 VARIABLES = {
@@ -122,10 +121,8 @@ async def test_actors_set_variables_and_the_narrator_reads_what_the_rules_made_o
     assert "- tax:" not in stage.asked("model-ferry")[0].partition("You also decide")[2]
     assert turn.metrics["treasury"] == 95
     assert turn_of(turn_as_plain(turn)) == turn
-    run = ScenarioRun(item_id="1", label="var-001-run-001", seed=1, total_turns=3, turns=(turn,))
-    files = documents(stage.scenario, run)
-    assert "- treasury: 95" in files["world-state-001.md"]
-    assert "port sets vote.port = no" in files["scenario.log"]
+    assert "- treasury: 95" in stage.files["world-state-001.md"]
+    assert "port sets vote.port = no" in stage.files["scenario.log"]
 
 
 async def test_several_actors_talk_in_a_room_and_hear_each_other_and_nobody_else_does():
@@ -161,8 +158,7 @@ async def test_several_actors_talk_in_a_room_and_hear_each_other_and_nobody_else
     assert not any("WORDS-OF" in text for text in stage.asked("model-guild") + stage.asked("narrator"))
     assert not any("SLY" in text for text in stage.asked("model-council"))
     assert stage.turns[1].talks == ()
-    run = ScenarioRun(item_id="1", label="var-001-run-001", seed=1, total_turns=3, turns=(turn,))
-    assert "WORDS-OF-model-port" in documents(stage.scenario, run)["room-hall-001.md"]
+    assert "WORDS-OF-model-port" in stage.files["room-hall-001.md"]
 
 
 def test_a_variable_without_a_value_stays_without_one():

@@ -219,11 +219,7 @@ class _ModelHandler(BaseHTTPRequestHandler):
         content = (
             json.dumps(_example_of(form)) if form else "ACTION: wait\nUPDATED STATE: cooperation level: 5"
         )
-        choice = {
-            "index": 0,
-            "message": {"role": "assistant", "content": content},
-            "finish_reason": "stop",
-        }
+        choice = {"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "stop"}
         usage = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
         answer = {"id": "1", "object": "chat.completion", "choices": [choice], "usage": usage}
         data = json.dumps(answer).encode()

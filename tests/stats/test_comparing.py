@@ -19,16 +19,17 @@ from proctor.stats.comparison import (
 from proctor.stats.figures import run_figures
 from proctor.stats.intervals import mean
 from proctor.stats.results import load_results
-from proctor.store import Ownership, Recorder, Resource, RetrySelection, timestamp
+from proctor.store import Recorder, Resource, timestamp
 from proctor.store.database import insertion
 from proctor.store.tables import COLUMNS
+from stocked import add_batch, finish_item
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
 @pytest.fixture
-def store(either_store):
-    return either_store
+def store(proctor_store):
+    return proctor_store
 
 
 def fill(store, run_id, rows, settings=None, expect=None):
@@ -48,29 +49,23 @@ def fill(store, run_id, rows, settings=None, expect=None):
         )
         for place, (task, model, repeat, *_) in enumerate(rows)
     ]
-    batch = {"runId": run_id, "createdAt": timestamp(NOW), "job": "coding", "status": "completed"}
-    store.create_batch(batch, items)
-    store.resume_batch(run_id, "a:1:1:x", RetrySelection(), NOW)
-    owner = Ownership(run_id=run_id, owner="a:1:1:x", aborted=lambda: None, failed=lambda _: None)
-    writer = store.writer(owner)
+    add_batch(store, run_id, items, status="completed")
+    writer = store.writer()
     for number, (item, row) in enumerate(zip(items, rows, strict=True)):
         _, model, _, status, tone, digest = row
-        session_id = f"{run_id}-{number}"
-        began = {"runId": run_id, "itemId": item.id, "job": "coding", "model": model, "status": "running"}
-        recorder = Recorder(writer, session_id, {**began, "startedAt": timestamp(NOW)}, lambda: NOW)
+        cost = 0.01 * (number + 1)
         usage = Usage(input_tokens=100 + number, output_tokens=10)
-        recorder.record(ModelCall(model=model, usage=usage, cost_usd=0.01 * (number + 1)))
-        recorder.record(Metric(name="risk", value=float(number)))
-        if tone is not None:
-            recorder.score(Score(evaluator="tone", value=tone, evaluator_digest=digest))
-        recorder.end(status, "completed", "", work_seconds=number + 1.0, waiting_seconds=0.0)
-        values = {
-            "status": status,
-            "sessionId": session_id,
-            "costUsd": 0.01 * (number + 1),
-            "tokensTotal": 110 + number,
-        }
-        writer.change("batch_items", (run_id, item.id), values)
+        finish_item(
+            *(writer, item.id, f"{run_id}-{number}"),
+            ModelCall(model=model, usage=usage, cost_usd=cost),
+            Metric(name="risk", value=float(number)),
+            *([] if tone is None else [Score(evaluator="tone", value=tone, evaluator_digest=digest)]),
+            run_id=run_id,
+            status=status,
+            seconds=number + 1.0,
+            columns={"costUsd": cost, "tokensTotal": 110 + number},
+            model=model,
+        )
     writer.close()
 
 
@@ -153,11 +148,11 @@ def test_parts_of_one_run_are_compared_by_a_factor(store):
     assert alone.difference.value == -found.contrasts[0].difference.value
 
 
-def test_without_a_metric_all_figures_and_all_scores_are_compared_but_no_measures(store):
-    fill(store, "before", run_of("a", [S, F, S], tones=[0.5, 0.6, 0.7]))
-    fill(store, "after", run_of("b", [S, S, S], tones=[0.6, 0.8, 0.9]))
+def test_without_a_metric_all_figures_and_all_scores_are_compared_but_no_measures(either_store):
+    fill(either_store, "before", run_of("a", [S, F, S], tones=[0.5, 0.6, 0.7]))
+    fill(either_store, "after", run_of("b", [S, S, S], tones=[0.6, 0.8, 0.9]))
 
-    found = compare_runs(store.read, ["before", "after"], NOW)
+    found = compare_runs(either_store.read, ["before", "after"], NOW)
 
     assert [each.metric for each in found.contrasts] == ["success", "cost", "time", "tokens", "score:tone"]
     assert "metric:risk" in found.metrics
@@ -165,7 +160,7 @@ def test_without_a_metric_all_figures_and_all_scores_are_compared_but_no_measure
     assert tone.difference.value == pytest.approx(0.5 / 3)
     assert tone.difference.method == "plus, paired"
     assert found.contrasts[1].difference.is_ratio
-    (risk,) = compare_runs(store.read, ["before", "after"], NOW, metrics=["metric:risk"]).contrasts
+    (risk,) = compare_runs(either_store.read, ["before", "after"], NOW, metrics=["metric:risk"]).contrasts
     assert risk.difference.value == 0.0
     assert risk.difference.low is None and "No spread" in risk.difference.note
 
@@ -208,19 +203,20 @@ SCENARIO_METRICS = {
     "trust": {"type": "float", "range": [0, 10]},
     "agreed": {"type": "boolean"},
     "fee": {"type": "float"},
+    "flat": {"type": "float", "range": [3, 3]},
     "moved": {"type": "integer", "range": [0, 4]},
 }
 
 
-def fill_scenarios(store, run_id, values, *, changes=None, metrics=SCENARIO_METRICS):
+def fill_scenarios(store, run_id, values):
     """A run of scenarios with the values of a metric in each, by name."""
-    text = json.dumps({"name": "Talks", "metrics": metrics})
+    text = json.dumps({"name": "Talks", "metrics": SCENARIO_METRICS})
     items = [
         Item(
             runner="scenario",
             prompt="Talks",
             details={"seed": number},
-            settings={"scenarioDigest": "d1", "changes": changes or {}, "label": f"run-{number}"},
+            settings={"scenarioDigest": "d1", "changes": {}, "label": f"run-{number}"},
         )
         for number in range(len(next(iter(values.values()))))
     ]
@@ -228,34 +224,19 @@ def fill_scenarios(store, run_id, values, *, changes=None, metrics=SCENARIO_METR
     store.create_batch(batch, items, [Resource(kind="scenario", name="d1", digest="d1", content=text)])
     writer = store.writer()
     for number, item in enumerate(items):
-        session_id = f"{run_id}-{number}"
-        began = {"runId": run_id, "itemId": item.id, "job": "scenario", "startedAt": timestamp(NOW)}
-        recorder = Recorder(writer, session_id, began, lambda: NOW)
-        for name, each in values.items():
-            recorder.record(Metric(name=name, value=each[number]))
-        recorder.end("success", "completed", "", work_seconds=1.0, waiting_seconds=0.0)
-        writer.change("batch_items", (run_id, item.id), {"status": "success", "sessionId": session_id})
+        measured = [Metric(name=name, value=each[number]) for name, each in values.items()]
+        finish_item(writer, item.id, f"{run_id}-{number}", *measured, run_id=run_id, job="scenario")
     writer.close()
 
 
-def test_metrics_have_the_range_that_their_scenario_declares(store):
-    first = {
-        "trust": [9, 9, 9, 9, 9, 10, 10],
-        "agreed": [True] * 7,
-        "fee": [0.1 * n for n in range(7)],
-        "trust.port": [4] * 7,
-    }
-    second = {
-        "trust": [10] * 7,
-        "agreed": [False] * 6 + [True],
-        "fee": [0.2 * n for n in range(7)],
-        "trust.port": [6] * 7,
-    }
-    fill_scenarios(store, "before", first)
-    fill_scenarios(store, "after", second)
+def test_metrics_have_the_range_that_their_scenario_declares(either_store):
+    first = {"trust": [9, 9, 9, 9, 9, 10, 10], "agreed": [True] * 7, "trust.port": [4] * 7, "flat": [3] * 7}
+    second = {"trust": [10] * 7, "agreed": [False] * 6 + [True], "trust.port": [6] * 7}
+    fill_scenarios(either_store, "before", first | {"fee": [0.1 * n for n in range(7)]})
+    fill_scenarios(either_store, "after", second | {"fee": [0.2 * n for n in range(7)]})
 
     trust, agreed, fee, of_port = compare_runs(
-        store.read,
+        either_store.read,
         ["before", "after"],
         NOW,
         metrics=["metric:trust", "metric:agreed", "metric:fee", "metric:trust.port"],
@@ -268,15 +249,16 @@ def test_metrics_have_the_range_that_their_scenario_declares(store):
     # No range: a value between 0 and 1 does not make a scale.
     assert fee.difference.scale is None
     # Rank and report use the same scale.
-    results = load_results(store.read, ["before", "after"], NOW)
-    assert results.scales["metric:trust"] == (0, 10) and "metric:fee" not in results.scales
+    results = load_results(either_store.read, ["before", "after"], NOW)
+    assert results.scales["metric:trust"] == (0, 10)
+    assert not {"metric:fee", "metric:flat"} & results.scales.keys(), "a range of one value is none"
     report = run_figures(results).overall.metrics
     assert report["metric:trust"].method == "plus" and report["metric:trust"].high <= 10
 
 
-def test_the_scale_of_a_later_evaluation_is_that_of_its_definition(store):
-    fill(store, "before", run_of("a", [S] * 6))
-    fill(store, "after", run_of("b", [S] * 6))
+def test_the_scale_of_a_later_evaluation_is_that_of_its_definition(either_store):
+    fill(either_store, "before", run_of("a", [S] * 6))
+    fill(either_store, "after", run_of("b", [S] * 6))
     ratings = [
         {"label": "bad", "value": 0, "definition": "x"},
         {"label": "good", "value": 10, "definition": "y"},
@@ -287,11 +269,11 @@ def test_the_scale_of_a_later_evaluation_is_that_of_its_definition(store):
     }
     item = Item(runner="evaluation", prompt="judge")
     batch = {"runId": "judging", "createdAt": timestamp(NOW), "job": "evaluation", "status": "completed"}
-    store.create_batch(batch, [item])
+    either_store.create_batch(batch, [item])
     columns = [name for name in COLUMNS["evaluations"] if name != "metadataJsonBlob"]
     evaluation = {**dict.fromkeys(columns, ""), "id": "judging", "sessionsFound": 0, "sessionsIgnored": 0}
     evaluation["definitionsJson"] = json.dumps({"kind.yaml": definition})
-    writer = store.writer()
+    writer = either_store.writer()
     writer.submit(
         lambda connection: connection.run(insertion("evaluations", columns), tuple(evaluation.values()))
     ).result()
@@ -301,17 +283,17 @@ def test_the_scale_of_a_later_evaluation_is_that_of_its_definition(store):
         recorder.score(Score(evaluator="kind", value=float(number % 11), judged_session=session_id))
     writer.close()
 
-    (kind,) = compare_runs(store.read, ["before", "after"], NOW, metrics=["score:kind"]).contrasts
+    (kind,) = compare_runs(either_store.read, ["before", "after"], NOW, metrics=["score:kind"]).contrasts
 
     assert kind.difference.scale == (-10, 10)
     assert kind.baseline_mean.low >= 0 and kind.candidate_mean.high <= 10
 
 
-def test_judgements_that_were_made_later_count_as_scores_of_the_runs_they_are_about(store):
-    fill(store, "before", run_of("a", [S] * 3))
-    fill(store, "after", run_of("b", [S] * 3))
-    fill(store, "judging", run_of("judge", [S] * 6))
-    writer = store.writer()
+def test_judgements_that_were_made_later_count_as_scores_of_the_runs_they_are_about(either_store):
+    fill(either_store, "before", run_of("a", [S] * 3))
+    fill(either_store, "after", run_of("b", [S] * 3))
+    fill(either_store, "judging", run_of("judge", [S] * 6))
+    writer = either_store.writer()
     judged = [f"{run}-{number}" for run in ("before", "after") for number in range(3)]
     for number, session_id in enumerate(judged):
         row = {"job": "evaluation", "status": "success", "startedAt": timestamp(NOW)}
@@ -319,7 +301,7 @@ def test_judgements_that_were_made_later_count_as_scores_of_the_runs_they_are_ab
         recorder.score(Score(evaluator="kind", value=number / 10, judged_session=session_id))
     writer.close()
 
-    (kind,) = compare_runs(store.read, ["before", "after"], NOW, metrics=["score:kind"]).contrasts
+    (kind,) = compare_runs(either_store.read, ["before", "after"], NOW, metrics=["score:kind"]).contrasts
 
     assert kind.difference.value == pytest.approx(0.3)
     assert kind.pairs == 3
@@ -368,7 +350,7 @@ def costs(store, run_id, model, values):
     ("factor", "spread", "verdict", "words"),
     [
         # 1.08 to the power of 2.200985 · √(12 / 11) / √12.
-        (1.0, 1.08, "pass", "the difference is +0.0% (-5.0% to +5.2%); within the margin"),
+        (1.0, 1.08, "pass", "the difference is ±0.0% (−5.0% to +5.2%); within the margin"),
         (1.3, 1.08, "fail", "the difference is +30.0% (+23.5% to +36.8%); significantly worse"),
         (1.03, 1.2, "inconclusive", "not enough tasks"),
     ],
@@ -495,15 +477,15 @@ def test_what_cannot_be_compared_is_told_with_what_can(store):
         compare_runs(store.read, ["before", "after"], NOW, pair="colour")
 
 
-def test_tasks_that_came_out_differently_are_listed_largest_first(store):
+def test_tasks_that_came_out_differently_are_listed_largest_first(either_store):
     def rows(model, values):
         return [(task, model, repeat, status, None, "") for task, repeat, status in values]
 
     before = [("Sum", 1, F), ("Sum", 2, F), ("Same", 1, S), ("Lost", 1, S), ("Alone", 1, S)]
     after = [("Sum", 1, S), ("Sum", 2, F), ("Same", 1, S), ("Lost", 1, F)]
-    fill(store, "a", rows("m", before))
-    fill(store, "b", rows("n", after))
-    groups = groups_of_runs(store.read, ["a", "b"], NOW)
+    fill(either_store, "a", rows("m", before))
+    fill(either_store, "b", rows("n", after))
+    groups = groups_of_runs(either_store.read, ["a", "b"], NOW)
 
     found, total = disagreements(groups, "success", "b")
     assert total == len(found)

@@ -1,7 +1,5 @@
 """Dialogues by combination: what is counted, and which levels are told apart."""
 
-from datetime import UTC, datetime
-
 import pytest
 
 from proctor.item import Item
@@ -19,7 +17,7 @@ from proctor.stats.dialogue import (
     summary_of,
     with_distinct_names,
 )
-from proctor.store import Recorder, Writer, timestamp
+from stocked import add_batch, session
 
 
 def run(status: str = "success", **more: object) -> DialogueRun:
@@ -38,12 +36,8 @@ def test_a_summary_counts_dialogues_by_combination() -> None:
         run("timeout", combination="d_t", turns=None, reason="timeout"),
     ]
     summary = summary_of(runs)
-    assert (summary["total_runs"], summary["successful"], summary["failed"], summary["unfinished"]) == (
-        7,
-        3,
-        3,
-        1,
-    )
+    counts = ("total_runs", "successful", "failed", "unfinished")
+    assert [summary[name] for name in counts] == [7, 3, 3, 1]
     assert summary["by_combination"] == {
         "c_t": {
             "num_runs": 5,
@@ -185,15 +179,14 @@ def test_the_dialogues_of_a_batch_have_their_turns_ends_and_scores(proctor_store
         )
         for number, name in enumerate(("ann", "bob"), start=1)
     ]
-    batch = {"runId": "run", "createdAt": "2026-03-01T12:00:00.000Z", "job": "dialogue", "status": "running"}
-    proctor_store.create_batch(batch, items)
-    proctor_store.create_batch(batch | {"runId": "other"}, items[:1])
+    for run_id, count in (("run", items), ("other", items[:1])):
+        add_batch(proctor_store, run_id, count, job="dialogue")
     writer = proctor_store.writer()
     for position, (name, value, label) in enumerate(
         [("num_turns", 7.0, None), ("end_reason", None, "done"), ("caused_by", None, "client")]
     ):
         writer.append("metrics", ("s1", position, 0, name, value, label))
-    recorder = stocked_session(writer, "s1", items[0].id)
+    recorder = session(writer, "s1", item_id=items[0].id, job="dialogue")
     for value in (1.0, 4.0):
         recorder.score(Score(evaluator="tone", value=value))
     writer.change("batch_items", ("run", items[0].id), {"status": "success", "sessionId": "s1"})
@@ -205,9 +198,3 @@ def test_the_dialogues_of_a_batch_have_their_turns_ends_and_scores(proctor_store
     assert dict(ann.scores) == {"tone": 2.5}
     assert (bob.turns, bob.end_reason, bob.caused_by, dict(bob.scores)) == (None, "", "", {})
     assert (bob.status, bob.reason, bob.error) == ("error", "outage", "x")
-
-
-def stocked_session(writer: Writer, session_id: str, item_id: str) -> Recorder:
-    now = datetime(2026, 3, 1, 12, tzinfo=UTC)
-    row = {"runId": "run", "itemId": item_id, "job": "dialogue", "status": "running"}
-    return Recorder(writer, session_id, row | {"startedAt": timestamp(now)}, lambda: now)

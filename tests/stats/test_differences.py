@@ -150,6 +150,8 @@ def test_a_factor_is_tested_as_scipy_and_statsmodels_do():
 
     share = factor_test(values, [()] * 12, levels)
     assert (share.p, share.freedom) == (pytest.approx(0.000337190, abs=1e-9), 3)
+    mirrored = factor_test(values, [()] * 12, [[-level for level in row] for row in levels])
+    assert (mirrored.p, mirrored.freedom) == (pytest.approx(share.p), 3)
 
     # OLS.compare_f_test: F 32.886780, p 0.0022580749; 83.4006% of the sum of squares.
     y = [10.1, 12.3, 9.8, 14.2, 11.0, 13.5, 15.1, 9.9]
@@ -437,6 +439,7 @@ RATIO = {"null": 1.0}
         (interval(0.9, 1.1, **RATIO), 0.1, ("inconclusive", NEAR, None, None)),
         (interval(1.01, 1.2, **RATIO), 0.1, ("fail", "Significantly worse.", None, None)),
         (interval(0.5, 0.79, **RATIO), -0.2, ("pass", "Improved as required.", None, None)),
+        (interval(0.0, 0.79, **RATIO), -0.2, ("pass", "Improved as required.", None, None)),
         (interval(0.81, 0.9, **RATIO), -0.2, ("fail", "The required improvement is excluded.", None, None)),
         (interval(0.5, 0.8, **RATIO), -1.0, ("fail", "The required improvement is excluded.", None, None)),
         (interval(0.9, None, **RATIO), 0.1, ("inconclusive", NEAR, None, None)),

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.stats import bill, mean, pass_at, pass_hat, per_success, typical, wilson
-from proctor.stats.intervals import THESE, anytime_rate, rate_over_tasks
+from proctor.stats import geometric_mean, mean, mean_cost, pass_at, pass_hat, per_success, wilson
+from proctor.stats.intervals import THESE, Rate, anytime_rate, rate_over_tasks
 from proctor.stats.samples import f_tail, plus_interval, t_quantile
 
 COSTS = [1.2, 0.8, 3.5, 0.9, 14, 2.2, 1.1, 0.7, 5.6, 1.9]
@@ -46,6 +46,8 @@ def is_finite(result):
 )
 def test_wilsons_interval_is_that_of_statsmodels(successes, trials, level, expected):
     assert limits(wilson(successes, trials, level=level)) == pytest.approx(expected, abs=1e-6)
+    # Without rounding at the ends.
+    assert {(wilson(n, n, level=level).high, wilson(0, n, level=level).low) for n in range(1, 99)} == {(1, 0)}
 
 
 @pytest.mark.parametrize(
@@ -86,23 +88,23 @@ def test_the_plus_interval(values, ends, weight, center, se, expected, p):
 
 
 def test_a_typical_cost_is_the_geometric_mean_with_the_t_interval_of_logs():
-    estimate = typical(COSTS)
+    estimate = geometric_mean(COSTS)
     assert (estimate.value, *limits(estimate)) == pytest.approx((1.942032, 0.974586, 3.869838), abs=1e-6)
 
     # stats.gmean and ttest_1samp(log).confidence_interval(0.9)
-    narrower = typical([3, 1.2, 0.4, 8, 2.2, 5, 0.9], level=0.9)
+    narrower = geometric_mean([3, 1.2, 0.4, 8, 2.2, 5, 0.9], level=0.9)
     assert (narrower.value, *limits(narrower)) == pytest.approx((1.967296, 0.920192, 4.205918), abs=1e-6)
 
 
 def test_a_mean_cost_encloses_coxs_interval_and_the_bootstrap():
-    estimate = bill(COSTS)
+    estimate = mean_cost(COSTS)
 
     # Cox: exp(lm + lv/2 ± t sqrt(lv/n + lv²/(2(n − 1)))) is 1.322155 to 7.222223.
     assert estimate.value == pytest.approx(3.19)
     assert estimate.low == pytest.approx(1.322155, abs=1e-6)
     assert estimate.high > 7.222223
     assert "no rare, very expensive item is missing from these 10 tasks" in estimate.note
-    assert bill(COSTS) == estimate
+    assert mean_cost(COSTS) == estimate
 
 
 def test_cost_per_success_has_fiellers_interval():
@@ -154,7 +156,7 @@ def test_in_a_series_nan_is_missing_and_elsewhere_it_is_refused():
     assert mean(pd.Series(values), lo=0, hi=1).left_out == 1
     refused = mean(values, lo=0, hi=1)
     assert (refused.value, refused.low, refused.note) == (None, None, "1 of 4 values is NaN or infinite.")
-    assert "NaN or infinite" in typical([1.0, math.inf, 2.0]).note
+    assert "NaN or infinite" in geometric_mean([1.0, math.inf, 2.0]).note
     assert per_success(pd.Series([1.0, math.nan, 2, 3, 1, 2]), [1] * 6).left_out == 1
 
 
@@ -177,12 +179,12 @@ def test_an_interval_without_a_whole_scale_ends_where_values_end_on_one_side(end
 
 def test_huge_values_give_words():
     assert mean([0.0, 1.0, 1e150]).value is not None
-    for estimate in (mean, typical, bill):
+    for estimate in (mean, geometric_mean, mean_cost):
         result = estimate([1e300, 2e300, 1e299, 5e300, 1e301, 3e300])
         assert result.value is None
         assert "too large" in result.note
-    assert is_finite(bill([1e-150, 1e149, 1e100, 1e-20, 1.0, 1e80]))
-    assert is_finite(typical([1e-150, 1e149, 1e-149]))
+    assert is_finite(mean_cost([1e-150, 1e149, 1e100, 1e-20, 1.0, 1e80]))
+    assert is_finite(geometric_mean([1e-150, 1e149, 1e-149]))
 
 
 # Properties.
@@ -210,8 +212,8 @@ def test_no_result_is_ever_nan(values, by_task):
         mean(values, tasks, lo=0, hi=1),
         mean(values, tasks, lo=-10, hi=10, scope="these"),
         mean(values, tasks, scope="these"),
-        typical(values, tasks),
-        bill(values, tasks, resamples=99),
+        geometric_mean(values, tasks),
+        mean_cost(values, tasks, resamples=99),
         per_success(values, [1] * len(values), tasks),
         per_success([1.0] * len(values), values, tasks),
     ]
@@ -237,12 +239,12 @@ MANY = [1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0]
         (lambda: mean([4.0] * 20, level=0.9), "All values are equal: no interval. Declare the scale."),
         (lambda: mean([1, 0, 5], lo=0, hi=1, level=0.9), "1 of 3 values lie outside the scale 0 to 1"),
         (lambda: mean([1.0, math.inf], level=0.9), "1 of 2 values is NaN or infinite."),
-        (lambda: bill([-1.0, *MANY], level=0.9), "Negative values: no interval"),
-        (lambda: bill(MANY[:4], level=0.9), "Fewer than 5 tasks"),
-        (lambda: bill([2.0] * 7, level=0.9), "All tasks have the same value"),
-        (lambda: bill([], level=0.9), "No values."),
-        (lambda: bill(MANY, level=0.9), "Provided that"),
-        (lambda: bill([1, 1, 1, 1, 20], level=0.9), "No upper limit: too few distinct values."),
+        (lambda: mean_cost([-1.0, *MANY], level=0.9), "Negative values: no interval"),
+        (lambda: mean_cost(MANY[:4], level=0.9), "Fewer than 5 tasks"),
+        (lambda: mean_cost([2.0] * 7, level=0.9), "All tasks have the same value"),
+        (lambda: mean_cost([], level=0.9), "No values."),
+        (lambda: mean_cost(MANY, level=0.9), "Provided that"),
+        (lambda: mean_cost([1, 1, 1, 1, 20], level=0.9), "No upper limit: too few distinct values."),
         (lambda: per_success([], [], level=0.9), "No values."),
         (
             lambda: per_success([1.0, math.inf], [math.inf] * 2, level=0.9),
@@ -259,10 +261,10 @@ MANY = [1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0]
         (lambda: per_success([2.0] * 7, [1] * 7, level=0.9), "Every task has the same cost"),
         (lambda: per_success(MANY, [0, 0, 0, 0, 0, 0, 1], level=0.9), "No upper limit"),
         (lambda: per_success(MANY, [1, 1, 1, 0, 1, 1, 1], level=0.9), ""),
-        (lambda: typical([-1.0, *MANY], level=0.9), ""),
-        (lambda: typical(MANY[:2], level=0.9), ""),
-        (lambda: typical([2.0] * 7, level=0.9), ""),
-        (lambda: typical([], level=0.9), "No values."),
+        (lambda: geometric_mean([-1.0, *MANY], level=0.9), ""),
+        (lambda: geometric_mean(MANY[:2], level=0.9), ""),
+        (lambda: geometric_mean([2.0] * 7, level=0.9), ""),
+        (lambda: geometric_mean([], level=0.9), "No values."),
     ],
 )
 def test_every_estimate_has_its_level_and_scope_also_without_an_interval(call, note):
@@ -272,7 +274,7 @@ def test_every_estimate_has_its_level_and_scope_also_without_an_interval(call, n
 
 
 def test_the_mean_cost_of_very_many_tasks_has_the_interval_of_the_delta_method():
-    estimate = bill(np.random.default_rng(0).lognormal(size=3000))
+    estimate = mean_cost(np.random.default_rng(0).lognormal(size=3000))
 
     assert "delta" in estimate.method and estimate.note == ""
     reach = 1.96 * estimate.sem / estimate.value
@@ -328,7 +330,8 @@ def test_the_interval_for_every_look_is_wider_than_that_for_one_and_ends_at_0_an
         assert every_look.low <= one_look.low <= every_look.value <= one_look.high <= every_look.high
     assert anytime_rate(0, 5).low == 0.0
     assert anytime_rate(5, 5).high == 1.0
-    assert anytime_rate(0, 0).value is wilson(0, 0).value is None
+    assert anytime_rate(0, 0) == wilson(0, 0) == Rate(successes=0, trials=0)
+    assert wilson(0, 0).value is None
     narrow, wide = anytime_rate(8, 10, level=0.5), anytime_rate(8, 10)
     assert wide.low < narrow.low < narrow.high < wide.high
 

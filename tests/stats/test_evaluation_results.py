@@ -27,15 +27,16 @@ from proctor.stats.evaluation import (
     session_values,
 )
 from proctor.stats.intervals import Estimate
-from proctor.store import Ownership, Recorder, RetrySelection, timestamp
+from proctor.store import RetrySelection
 from proctor.store.annotations import CalibrationRecord
+from stocked import add_batch, finish_item
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
 @pytest.fixture
-def store(either_store):
-    return either_store
+def store(proctor_store):
+    return proctor_store
 
 
 def judged(store, sessions, *, level="trace", digest="v1"):
@@ -49,24 +50,21 @@ def judged(store, sessions, *, level="trace", digest="v1"):
         )
         for number in range(len(sessions))
     ]
-    batch = {"runId": "job", "createdAt": timestamp(NOW), "job": "evaluation", "status": "completed"}
-    store.create_batch(batch, items)
-    store.resume_batch("job", "a:1:1:x", RetrySelection(), NOW)
-    writer = store.writer(
-        Ownership(run_id="job", owner="a:1:1:x", aborted=lambda: None, failed=lambda _: None)
-    )
-    for number, (item, scores) in enumerate(zip(items, sessions, strict=True)):
-        began = {"runId": "job", "itemId": item.id, "job": "evaluation", "status": "running"}
-        recorder = Recorder(writer, f"a{number}", {**began, "startedAt": timestamp(NOW)}, lambda: NOW)
-        failed = False
-        for place, score in enumerate(scores):
-            if not isinstance(score, Score):
-                score = Score(evaluator="tone", value=score, target=f"t{place}", evaluator_digest=digest)
-            failed |= bool(score.error)
-            recorder.score(replace(score, judged_session=f"id{number}"))
-        recorder.end("success", "completed", "", work_seconds=1.0, waiting_seconds=0.0)
-        values = {"status": "error" if failed else "success", "sessionId": f"a{number}"}
-        writer.change("batch_items", ("job", item.id), values)
+    add_batch(store, "job", items, job="evaluation", status="running", owner="a:1:1:x")
+    writer = store.writer()
+    for number, (item, values) in enumerate(zip(items, sessions, strict=True)):
+        scores = [
+            value if isinstance(value, Score) else tone(value, target=f"t{place}", digest=digest)
+            for place, value in enumerate(values)
+        ]
+        status = "error" if any(score.error for score in scores) else "success"
+        scores = [replace(score, judged_session=f"id{number}") for score in scores]
+        finish_item(
+            *(writer, item.id, f"a{number}", *scores),
+            run_id="job",
+            columns={"status": status},
+            job="evaluation",
+        )
     writer.close()
     return results_of(store, "job")
 
@@ -82,34 +80,34 @@ def test_results_of_one_session_do_not_pass_for_results_of_many(store):
     assert found.average.value == pytest.approx(0.5)
     assert (found.average.low, found.average.high) == pytest.approx((0.079290, 0.920710), abs=1e-5)
     assert (found.average.n, found.average.runs, found.evaluated, found.sessions) == (6, 60, 60, 6)
-    assert found.average.scope == "sessions like these"
+    assert (found.average.scope, found.average.note) == ("sessions like these", "")
 
 
-def test_a_value_that_is_no_number_is_a_failure_with_words(store):
-    (found,) = judged(store, [[tone(float("nan")), tone(1.0)], [tone(1e300)], [tone(0.0)]]).summaries
+def test_a_value_that_is_no_number_is_a_failure_with_words(either_store):
+    (found,) = judged(either_store, [[tone(float("nan")), tone(1.0)], [tone(1e300)], [tone(0.0)]]).summaries
 
     assert (found.evaluated, found.failed, found.average.value) == (2, 2, 0.5)
-    errors = {each.error for each in failed_targets(store.read, "job", found)}
+    errors = {each.error for each in failed_targets(either_store.read, "job", found)}
     assert errors == {"the value is NaN: no usable number", "the value is beyond 1e150: no usable number"}
     json.dumps(evaluator_summary(found), allow_nan=False)
 
 
-def test_what_could_not_be_judged_is_left_out_counted_and_weighed(store):
-    results = judged(store, [[0.8, tone(error="cut off", error_code="ThrottlingException")], [0.4]])
+def test_what_could_not_be_judged_is_left_out_counted_and_weighed(either_store):
+    results = judged(either_store, [[0.8, tone(error="cut off", error_code="ThrottlingException")], [0.4]])
 
     (found,) = results.summaries
     assert (found.evaluated, found.failed) == (2, 1)
     assert found.average.value == pytest.approx(0.6)
     assert found.if_failures_were_zero == pytest.approx(0.4)
     assert (results.completed, results.failed) == (1, 1)
-    (failed,) = failed_targets(store.read, "job", found)
+    (failed,) = failed_targets(either_store.read, "job", found)
     assert failed.error == "cut off"
 
 
-def test_each_dimension_has_an_average_and_a_target_that_failed_failed_on_all(store):
+def test_each_dimension_has_an_average_and_a_target_that_failed_failed_on_all(either_store):
     both = [tone(0.5, dimension="warmth"), tone(0.9, dimension="clarity")]
 
-    clarity, warmth = judged(store, [both, [tone(error="unreadable")]]).summaries
+    clarity, warmth = judged(either_store, [both, [tone(error="unreadable")]]).summaries
 
     assert (warmth.dimension, warmth.average.value, warmth.failed) == ("warmth", 0.5, 1)
     assert (clarity.dimension, clarity.average.value, clarity.failed) == ("clarity", 0.9, 1)
@@ -130,10 +128,10 @@ def test_two_versions_of_an_evaluator_are_never_averaged_together(store):
     assert "tone: results of 2 versions, which are not comparable" in results.remarks[0]
 
 
-def test_how_far_single_votes_lie_apart_is_told(store):
+def test_how_far_single_votes_lie_apart_is_told(either_store):
     votes = [tone(0.5, votes=(0.4, 0.6)), tone(0.7, votes=(0.7, 0.7))]
 
-    (found,) = judged(store, [votes, [0.5]]).summaries
+    (found,) = judged(either_store, [votes, [0.5]]).summaries
 
     assert found.wavering == pytest.approx(0.1)
 
@@ -169,25 +167,25 @@ def judged_again(store, sessions):
     return judged(store, sessions, level="session").summaries
 
 
-def test_ground_truth_that_nobody_had_a_use_for_is_told(store):
+def test_ground_truth_that_nobody_had_a_use_for_is_told(either_store):
     unused = Score(evaluator="length", value=1.0, ignored=("assertions", "expectedTrajectory"))
-    results = judged(store, [[tone(1.0, ignored=("assertions",)), unused], [tone(0.0)]])
+    results = judged(either_store, [[tone(1.0, ignored=("assertions",)), unused], [tone(0.0)]])
 
     assert results.remarks == (
         "Unused ground truth: assertions by any evaluator; expectedTrajectory by length",
     )
 
 
-def test_an_item_that_waits_to_be_done_again_has_no_results_yet(store):
-    judged(store, [[1.0], [tone(error="cut off at the budget")]])
-    store.end_batch("job", "halted", "halted", "", NOW)
-    store.resume_batch("job", "a:2:2:y", RetrySelection(errors=True), NOW)
+def test_an_item_that_waits_to_be_done_again_has_no_results_yet(either_store):
+    judged(either_store, [[1.0], [tone(error="cut off at the budget")]])
+    either_store.end_batch("job", "halted", "halted", "", NOW)
+    either_store.resume_batch("job", "a:2:2:y", RetrySelection(errors=True), NOW)
 
-    results = results_of(store, "job")
+    results = results_of(either_store, "job")
 
     (found,) = results.summaries
     assert (found.evaluated, found.failed, results.in_progress) == (1, 0, 1)
-    assert failed_targets(store.read, "job", found) == []
+    assert failed_targets(either_store.read, "job", found) == []
 
 
 @pytest.mark.parametrize(("harmful", "bad"), [(None, True), (1, True), (0, False)])
@@ -236,14 +234,14 @@ def calibrated(store, pairs, *, digest="v1", at=NOW, **results):
     store.save_calibration(record, at)
 
 
-def test_a_stored_calibration_of_the_same_version_corrects_the_average(store):
+def test_a_stored_calibration_of_the_same_version_corrects_the_average(either_store):
     # People say yes where the judge says no in a third of its noes.
     pairs = [[f"c{n}", float(n % 2 or n % 3 == 0), float(n % 2)] for n in range(60)]
-    calibrated(store, [["x", 0.0, 1.0]] * 30, at=NOW - timedelta(days=1))
-    calibrated(store, pairs)
-    calibrated(store, [["x", 0.0, 1.0]] * 30, digest="v2", at=NOW + timedelta(days=1))
+    calibrated(either_store, [["x", 0.0, 1.0]] * 30, at=NOW - timedelta(days=1))
+    calibrated(either_store, pairs)
+    calibrated(either_store, [["x", 0.0, 1.0]] * 30, digest="v2", at=NOW + timedelta(days=1))
 
-    (found,) = judged(store, [[float(n % 2)] for n in range(40)], level="session").summaries
+    (found,) = judged(either_store, [[float(n % 2)] for n in range(40)], level="session").summaries
 
     assert found.average.value == 0.5
     assert found.corrected.value == pytest.approx(2 / 3, abs=0.05)

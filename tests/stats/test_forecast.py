@@ -16,7 +16,7 @@ from proctor.stats.estimate import (
     forecast,
     predict_total,
 )
-from proctor.store import Recorder, timestamp
+from stocked import finish_item
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 MILLION = 1_000_000
@@ -35,14 +35,11 @@ def remember(store):
         number = next(count)
         item = Item(prompt=f"do it {number}", factors={"task": task})
         add_batch(store, f"old-{number}", [item])
-        row = {"runId": f"old-{number}", "itemId": item.id, "job": job, "status": "running"}
-        row |= {"agent": agent, "model": model, "standIn": mock, "startedAt": timestamp(NOW)}
+        usage = Usage(input_tokens=round(usd * MILLION))
+        made = ModelCall(**{"model": model, "usage": usage, "cost_usd": 77.0, **call})
+        about = {"run_id": f"old-{number}", "job": job, "agent": agent, "model": model, "standIn": mock}
         writer = store.writer()
-        recorder = Recorder(writer, f"s{number}", row, lambda: NOW, str)
-        if usd is not None:
-            usage = Usage(input_tokens=round(usd * MILLION))
-            recorder.record(ModelCall(**{"model": model, "usage": usage, "cost_usd": 77.0, **call}))
-        recorder.end(status, "completed", "", work_seconds=seconds, waiting_seconds=0.0)
+        finish_item(writer, item.id, f"s{number}", made, status=status, seconds=seconds, **about)
         writer.close()
 
     return kept
@@ -186,7 +183,7 @@ def test_equal_sessions_are_no_proof_of_equal_cost():
     assert predict_total([Group(past={"": [2.0]}, planned={"": 10})]) == (20, None, None)
 
 
-def _coverage(draw, pilot, items, *, tasks=False, concurrency=None, runs=300):
+def _coverage(draw, pilot, items, *, tasks=False, concurrency=None, runs=150):
     """Share of intervals that cover what the items come to."""
     rng = np.random.default_rng(7)
     covered = 0
@@ -205,7 +202,7 @@ def _coverage(draw, pilot, items, *, tasks=False, concurrency=None, runs=300):
 @pytest.mark.parametrize("items", [10, 100])
 @pytest.mark.parametrize("pilot", [5, 20, 80])
 def test_the_interval_of_a_total_covers_lognormal_costs(pilot, items):
-    """Nominal 0.95; three standard errors of 300 simulations are 0.038."""
+    """Nominal 0.95; two standard errors of 150 simulations are 0.036."""
     assert 0.91 <= _coverage(lambda rng, n: rng.lognormal(0, 1, n), pilot, items) <= 0.995
 
 
@@ -219,14 +216,14 @@ def test_the_interval_covers_new_tasks_skewed_gamma_costs_and_time():
 def test_the_interval_covers_more_items_of_known_tasks(repeats):
     rng = np.random.default_rng(11)
     covered = 0
-    for seed in range(300):
+    for seed in range(150):
         effects = rng.normal(0, 1, 20)
         past = {str(n): rng.lognormal(mu, 0.5, repeats).tolist() for n, mu in enumerate(effects)}
         total = sum(rng.lognormal(mu, 0.5, 3).sum() for mu in effects)
         _, low, high = predict_total([Group(past=past, planned=dict.fromkeys(past, 3))], draws=400, seed=seed)
         covered += low <= total <= high
     # One session per task cannot tell the spread of a task from that of all tasks: wider than need be.
-    assert 0.91 <= covered / 300 <= (0.99 if repeats > 1 else 1)
+    assert 0.91 <= covered / 150 <= (0.99 if repeats > 1 else 1)
 
 
 def test_the_time_of_items_side_by_side_is_at_least_that_of_the_longest():

@@ -22,8 +22,8 @@ SCALE = {"lo": 0, "hi": 1}
 CALLS = {
     "mean": lambda to: stats.mean(to(A), to(TASK), **SCALE),
     "mean of these": lambda to: stats.mean(to(A), to(TASK), scope="these", **SCALE),
-    "typical": lambda to: stats.typical(to(COST), to(TASK)),
-    "bill": lambda to: stats.bill(to(COST), to(TASK)),
+    "typical": lambda to: stats.geometric_mean(to(COST), to(TASK)),
+    "bill": lambda to: stats.mean_cost(to(COST), to(TASK)),
     "per_success": lambda to: stats.per_success(to(COST), to(A), to(TASK)),
     "pass_at": lambda to: stats.pass_at(to(COUNTS), 5, 2),
     "pass_hat": lambda to: stats.pass_hat(to(COUNTS), to(np.full(TASKS, 5)), 2),

@@ -149,6 +149,18 @@ def monitored(**options: Any) -> list[Any]:
     return results
 
 
+def separation(gap: float, **options: Any) -> list[int | None]:
+    """The tasks that would separate two cells, after more and more of them."""
+    monitor = sequential.Monitor([sequential.RankGoal(cells=("a", "b"), places=1)], **options)
+    projected = []
+    for position, score in enumerate(MORE_SCORES):
+        monitor.add("a", position, [0.01 + 0.8 * score])
+        monitor.add("b", position, [0.01 + 0.8 * MORE_OTHER[position * 7 % 60] + gap])
+        if position in (4, 9, 19, 39, 59):
+            projected.append(monitor.tasks_to_separate("a", "b"))
+    return projected
+
+
 def difference(**options: Any) -> differences.Difference:
     return differences.difference(PASSED, BETTER, TASKS, lo=0.0, hi=1.0, **options)
 
@@ -223,10 +235,13 @@ FIGURES: dict[str, Callable[[], object]] = {
         intervals.mean(PASSED[:n], TASKS[:n], lo=0, hi=1) for n in (1, 3, 4, 6, 7, 9, 12)
     ],
     "mean of equals": lambda: [intervals.mean([1.0] * 8, lo=0, hi=1), intervals.mean([0.5] * 8, lo=0, hi=1)],
-    "typical": lambda: [intervals.typical(COSTS[:n], TASKS[:n]) for n in (5, 9, 24)],
-    "typical of positive": lambda: [intervals.typical(DEARER, TASKS), intervals.typical(DEARER, level=0.9)],
-    "bill": lambda: [intervals.bill(COSTS[:n], TASKS[:n], resamples=199) for n in (3, 9, 24)],
-    "bill without tasks": lambda: [intervals.bill(COSTS[:n], resamples=199, seed=n) for n in (2, 5, 24)],
+    "typical": lambda: [intervals.geometric_mean(COSTS[:n], TASKS[:n]) for n in (5, 9, 24)],
+    "typical of positive": lambda: [
+        intervals.geometric_mean(DEARER, TASKS),
+        intervals.geometric_mean(DEARER, level=0.9),
+    ],
+    "bill": lambda: [intervals.mean_cost(COSTS[:n], TASKS[:n], resamples=199) for n in (3, 9, 24)],
+    "bill without tasks": lambda: [intervals.mean_cost(COSTS[:n], resamples=199, seed=n) for n in (2, 5, 24)],
     "per success": lambda: [
         intervals.per_success(COSTS, PASSED, TASKS),
         intervals.per_success(COSTS[:12], PASSED[:12], level=0.8),
@@ -292,7 +307,7 @@ FIGURES: dict[str, Callable[[], object]] = {
         for share in (0.8, 0.9)
         for pilot_tasks in (None, 5, 30)
     ],
-    "fewest for a gate": lambda: [power.fewest_for_gate(margin) for margin in (0.01, 0.05, 0.2, 0.5)],
+    "fewest for a gate": lambda: [power.tasks_for_gate(margin) for margin in (0.01, 0.05, 0.2, 0.5)],
     "detectable": lambda: [
         power.detectable(PASSED, BETTER, TASKS, lo=0.0, hi=1.0),
         power.detectable(SCORES, OTHER, TASKS, tasks=50, repeats=2, family=3),
@@ -392,6 +407,16 @@ FIGURES: dict[str, Callable[[], object]] = {
     # Judges
     "calibrate labels": lambda: calibrate(judged(repeats=2), order=LEVELS),
     "calibrate words": lambda: calibrate(judged()),
+    "calibrate three labels": lambda: calibrate(
+        [
+            replace(pair, human=human, machine=[LabelValue(label=LEVELS[place * 3 % 8 % 3])])
+            for place, pair in enumerate(judged(targets=40))
+            for human in [
+                {who: LabelValue(label=LEVELS[(place * 5 + len(who)) % 7 % 3]) for who in ("a", "bo")}
+            ]
+        ],
+        order=LEVELS[:3],
+    ),
     "calibrate some repeats": lambda: calibrate([*judged(repeats=2, targets=10), *judged()[10:]]),
     "calibrate numbers": lambda: calibrate(judged(repeats=3, labels=False), scale=(0.0, 1.0)),
     "corrected mean": lambda: [
@@ -450,6 +475,10 @@ FIGURES: dict[str, Callable[[], object]] = {
     ],
     "monitor": monitored,
     "monitor of costs": lambda: monitored(ratio=True, higher_is_better=False, alpha=0.1),
+    "tasks that would separate": lambda: [
+        *(separation(gap) for gap in (0.0, 0.05, 0.15)),
+        *(separation(gap, ratio=True, higher_is_better=False) for gap in (0.05, 0.15)),
+    ],
     # Predictions
     "predicted total": lambda: [
         predict_total([Group(past={"": pilot(n)}, planned={"": 10})]) for n in (2, 3, 5, 8, 30)
@@ -525,10 +554,10 @@ FIGURES |= {
         lambda n: intervals.mean(SHARES[:n], MORE_TASKS[:n], lo=0, hi=1, scope="these")
     ),
     "mean without limits by size": lambda: by_size(lambda n: intervals.mean(MORE_COSTS[:n])),
-    "typical by size": lambda: by_size(lambda n: intervals.typical(MORE_COSTS[:n])),
-    "bill by size": lambda: by_size(lambda n: intervals.bill(MORE_COSTS[:n], resamples=99)),
+    "typical by size": lambda: by_size(lambda n: intervals.geometric_mean(MORE_COSTS[:n])),
+    "bill by size": lambda: by_size(lambda n: intervals.mean_cost(MORE_COSTS[:n], resamples=99)),
     "bill of tasks by size": lambda: by_size(
-        lambda n: intervals.bill(MORE_COSTS[:n], MORE_TASKS[:n], resamples=99)
+        lambda n: intervals.mean_cost(MORE_COSTS[:n], MORE_TASKS[:n], resamples=99)
     ),
     "per success by size": lambda: by_size(lambda n: intervals.per_success(MORE_COSTS[:n], SHARES[:n])),
     "per success that is rare": lambda: (
@@ -777,6 +806,19 @@ FIGURES |= {
         ["task"],
         "score",
         draws=50,
+    ),
+    "components of nested profiles": lambda: variance.components(
+        [
+            {"client": client, "profile": f"{client}{profile}", "therapist": therapist}
+            | {"score": 0.2 * client + MORE_SCORES[(client * 17 + profile * 7 + therapist * 3 + run) % 60]}
+            for client in range(5)
+            for profile in range(3)
+            for therapist in range(4)
+            for run in range(2)
+        ],
+        ["client", "therapist", "profile"],
+        "score",
+        draws=200,
     ),
     "components of incomplete designs": lambda: [
         variance.components(crossed(tasks, ("a", "b", "c"), 2, holes=True), factors, "score", draws=50)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.stats import detectable, fewest_for_gate, tasks_needed
+from proctor.stats import detectable, tasks_for_gate, tasks_needed
 from proctor.stats.power import required_tasks, variation
 from proctor.stats.samples import t_quantile
 
@@ -35,6 +35,7 @@ def test_few_tasks_pay_for_the_wider_interval():
 
 def test_a_pilots_variance_is_raised_for_assurance():
     assert required_tasks(0.1, 0.1, pilot=10) == required_tasks(0.1 * 9 / 5.380053, 0.1)
+    assert required_tasks(0.1, 0.1, pilot=2) == required_tasks(0.1 / 0.0641848, 0.1)
     assert required_tasks(0.1, 0.1, pilot=1) == required_tasks(0.1, 0.1), "one task has no variance"
 
 
@@ -52,7 +53,7 @@ def test_a_pilots_variance_is_raised_for_assurance():
     ],
 )
 def test_a_gate_needs_tasks_enough_to_see_a_collapse(margin, loss, tasks):
-    assert fewest_for_gate(margin, loss) == tasks
+    assert tasks_for_gate(margin, loss) == tasks
     if tasks > 1:
         # With one task fewer, a collapse on a share margin/loss stays unseen in more than 2.5% of runs.
         assert (1 - margin / loss) ** (tasks - 1) > 0.025 >= (1 - margin / loss) ** tasks

@@ -1,7 +1,6 @@
 """What runs to come are going to take, from those that have been."""
 
 import json
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -10,9 +9,7 @@ from proctor.report.estimate import assumption_note
 from proctor.scenario.state import ScenarioCall
 from proctor.session import Iteration, ModelCall
 from proctor.stats.estimate import PromptShare, earlier_runs, experience, parts_of, predict
-from proctor.store import Recorder, timestamp
-
-NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+from stocked import add_batch, at, finish_item
 
 
 def part(who, model, tokens, calls=1.0):
@@ -99,26 +96,21 @@ def played(proctor_store):
     items = [
         Item(prompt=prompt, details={"n": n}) for n, prompt in enumerate(("sea", "sea", "sea", "sky", "fog"))
     ]
-    batch = {"runId": "run", "createdAt": timestamp(NOW), "job": "scenario", "status": "completed"}
-    proctor_store.create_batch(batch, items)
-    proctor_store.create_batch(batch | {"runId": "coding", "job": "coding"}, items[:1])
+    add_batch(proctor_store, "run", items, job="scenario", status="completed")
+    add_batch(proctor_store, "coding", items[:1], status="completed")
     writer = proctor_store.writer()
     call = {"who": "port", "purpose": "decision", "model": "a", "turn": 1}
     for number, item in enumerate(items[:4]):
-        row = {"runId": "run", "itemId": item.id, "job": "scenario", "status": "running"}
-        recorder = Recorder(writer, f"s{number}", row | {"startedAt": timestamp(NOW)}, lambda: NOW)
-        for turn in (1, 2):
-            tokens = {"input_tokens": 100 * (number + 1), "output_tokens": 10}
-            calls = [call | tokens] * turn
-            recorder.record(ModelCall(model="a"))
-            recorder.record(Iteration(output=json.dumps({"number": turn, "calls": calls})))
-        recorder.record(Iteration(output="no turn"))
-        recorder.end("success", "completed", "", work_seconds=1.0, waiting_seconds=0.0)
-        finished = timestamp(NOW + timedelta(minutes=number))
-        status = "fail" if number == 2 else "success"
-        cost = {"costUsd": 0.5} if number == 1 else {}
-        values = {"status": status, "tokensTotal": 1000 * (number + 1), "finishedAt": finished} | cost
-        writer.change("batch_items", ("run", item.id), values)
+        tokens = {"input_tokens": 100 * (number + 1), "output_tokens": 10}
+        turns = [{"number": turn, "calls": [call | tokens] * turn} for turn in (1, 2)]
+        events = [[ModelCall(model="a"), Iteration(output=json.dumps(turn))] for turn in turns]
+        values = {"status": "fail" if number == 2 else "success", "tokensTotal": 1000 * (number + 1)}
+        values |= {"finishedAt": at(60 * number)} | ({"costUsd": 0.5} if number == 1 else {})
+        finish_item(
+            *(writer, item.id, f"s{number}", *events[0], *events[1], Iteration(output="no turn")),
+            columns=values,
+            job="scenario",
+        )
     for run_id, item in (("coding", items[0]), ("run", items[4])):
         writer.change("batch_items", (run_id, item.id), {"status": "success"})
     writer.close()

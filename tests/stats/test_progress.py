@@ -3,7 +3,6 @@
 import sys
 from datetime import timedelta
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -25,45 +24,34 @@ from proctor.store import Store, ledger, timestamp
 def test_a_batch_under_way_says_how_far_it_is_and_what_runs(tmp_path):
     with filled_store(tmp_path, finished=12) as store:
         found = progress(store.read, "compare", NOW + timedelta(minutes=10))
+        dead = progress(store.read, "compare", NOW + timedelta(days=400))
 
     assert (found.total, found.finished, found.counts["running"]) == (36, 12, 1)
     (running,) = found.running
     assert running.tokens == 1112
     assert running.elapsed_seconds > 300
     assert found.budget_usd == 5.0
+    assert (dead.status, dead.eta_seconds) == ("interrupted", None), "its process died"
 
 
-def test_going_on_from_the_previous_answer_gives_the_same_sums(tmp_path):
+@pytest.mark.parametrize(
+    ("position", "status", "tokens", "difference"),
+    [(9, "success", 500, 500 - 1109), (2, "queued", 0, -1102)],
+    ids=["ended", "taken up again"],
+)
+def test_going_on_from_the_previous_answer_gives_the_same_sums(
+    tmp_path, position, status, tokens, difference
+):
     with filled_store(tmp_path, finished=9) as store:
         first = progress(store.read, "compare", NOW)
         writer = store.writer()
-        (row,) = store.read.items("compare", limit=1, offset=9)
-        writer.change("batch_items", ("compare", row["id"]), {"status": "success", "tokensTotal": 500})
+        (row,) = store.read.items("compare", limit=1, offset=position)
+        writer.change("batch_items", ("compare", row["id"]), {"status": status, "tokensTotal": tokens})
         writer.close()
 
         again = progress(store.read, "compare", NOW, first)
 
-        assert again.tokens == progress(store.read, "compare", NOW).tokens
-        assert again.tokens == first.tokens - 1109 + 500
-
-
-def test_items_taken_up_again_are_no_longer_counted_as_settled(tmp_path):
-    with filled_store(tmp_path, finished=9) as store:
-        first = progress(store.read, "compare", NOW)
-        writer = store.writer()
-        (row,) = store.read.items("compare", limit=1, offset=2)
-        writer.change("batch_items", ("compare", row["id"]), {"status": "queued", "tokensTotal": 0})
-        writer.close()
-
-        assert progress(store.read, "compare", NOW, first).tokens == first.tokens - 1102
-
-
-def test_a_batch_whose_process_died_is_interrupted_and_has_no_eta(tmp_path):
-    with filled_store(tmp_path, finished=6) as store:
-        found = progress(store.read, "compare", NOW + timedelta(days=400))
-
-    assert found.status == "interrupted"
-    assert found.eta_seconds is None
+        assert again.tokens == progress(store.read, "compare", NOW).tokens == first.tokens + difference
 
 
 def test_a_finished_batch_stands_still(store):
@@ -185,11 +173,6 @@ def test_the_lines_of_a_stopping_rule_have_each_level_and_each_goal():
         "undecided: too wide",
         "decided: gpt is best",
     ]
-
-
-def maker(status: str, items: int, **more: object) -> Any:
-    known = {"agent": "amp", "model": "m", "status": status, "items": items, "unchecked": 0}
-    return known | {"tokens": None, "cost": None, "repeats": 1} | more
 
 
 def test_rates_by_agent_and_model_are_those_of_the_results_page(tmp_path):

@@ -44,8 +44,8 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: of_scale(0.0, math.inf), ValueError, "the ends of a scale must be finite"),
     (lambda: of_scale(math.nan, 1.0), ValueError, "the ends of a scale must be finite"),
     (lambda: intervals.mean(VALUES, scope="all"), ValueError, 'scope must be "like" or "these"'),  # type: ignore[arg-type]
-    (lambda: intervals.typical(VALUES, level=1.0), ValueError, "level must lie between"),
-    (lambda: intervals.bill(VALUES, level=0.0), ValueError, "level must lie between"),
+    (lambda: intervals.geometric_mean(VALUES, level=1.0), ValueError, "level must lie between"),
+    (lambda: intervals.mean_cost(VALUES, level=0.0), ValueError, "level must lie between"),
     (lambda: intervals.per_success(VALUES, VALUES, level=1.0), ValueError, "level must lie between"),
     (lambda: intervals.mean([1, 2, 3], ["a", "b"]), ValueError, "3 values, but 2 task labels"),
     (lambda: intervals.per_success([1, 2], [1]), ValueError, "2 costs, but 1 outcomes"),
@@ -71,8 +71,8 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: samples.parse([None, "b"]), TypeError, "values must be numbers, not 'b'"),  # type: ignore[list-item]
     (lambda: power.tasks_needed(VALUES, detect=0.0), ValueError, "detect must be a difference other than 0"),
     (lambda: power.tasks_needed(VALUES, detect=math.inf), ValueError, "detect must be a difference"),
-    (lambda: power.fewest_for_gate(0.0), ValueError, "margin and loss must be positive"),
-    (lambda: power.fewest_for_gate(0.1, 0.0), ValueError, "margin and loss must be positive"),
+    (lambda: power.tasks_for_gate(0.0), ValueError, "margin and loss must be positive"),
+    (lambda: power.tasks_for_gate(0.1, 0.0), ValueError, "margin and loss must be positive"),
     (lambda: classical.newcombe(0, 0, 1, 2), ValueError, "both sides need trials"),
     (lambda: classical.newcombe(1, 2, 0, 0), ValueError, "both sides need trials"),
     (lambda: classical.newcombe_paired(0, 0, 0, 0), ValueError, "there are no pairs"),
@@ -92,6 +92,7 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str]] = [
     ),
     (lambda: samples.plus_interval(np.ones(1), 0.0, 1.0), ValueError, "at least two tasks"),
     (lambda: monitor().estimate("a", "z"), UsageError, "no goal is about a and z"),
+    (lambda: monitor().estimate("z", "a"), UsageError, "no goal is about z and a"),
     (lambda: monitor().add("a", 0, [1.5]), UsageError, "1.5 is not on the scale from 0 to 1"),
     (lambda: drift.DriftSettings(margin=-1), UsageError, "margin"),
     (lambda: drift.DriftSettings(alpha=0), UsageError, "alpha"),
@@ -122,8 +123,8 @@ def test_what_no_statistic_takes_is_refused_by_name(case: int) -> None:
 
 def test_the_last_good_values_are_taken() -> None:
     assert intervals.pass_at([1], 2, 1).value == 0.5
-    assert power.fewest_for_gate(0.5, 0.5) == power.fewest_for_gate(0.6, 0.5) == 1
-    assert power.fewest_for_gate(0.05) == 72
+    assert power.tasks_for_gate(0.5, 0.5) == power.tasks_for_gate(0.6, 0.5) == 1
+    assert power.tasks_for_gate(0.05) == 72
     assert classical.newcombe(1, 1, 0, 1)[0] == -1.0
     assert classical.newcombe_paired(0, 0, 1, 0)[0] == 1.0
     assert sequential.ConfidenceSequence().add(0.0, 1.0).n == 2

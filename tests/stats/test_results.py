@@ -22,6 +22,7 @@ from proctor.stats.results import (
     load_results,
 )
 from proctor.store import Recorder, timestamp
+from stocked import add_batch, change_items, record
 
 
 def test_items_are_columns_with_levels_and_figures(tmp_path: Path) -> None:
@@ -225,37 +226,34 @@ def test_evaluated_sessions_pair_by_a_scenario_that_all_runs_have(tmp_path, runs
     assert some.pairing() == "item"
 
 
+def load_ended(store, *values):
+    """The results of the run whose items ended with these sessions."""
+    change_items(store, {number: {"status": "success"} | each for number, each in enumerate(values)})
+    return load_results(store.read, ["run"], NOW)
+
+
+def session_ids(number):
+    return [{"sessionId": f"s{place}"} for place in range(number)]
+
+
 @pytest.mark.parametrize(("last", "expected"), [("v2", [0.6, 0.7]), ("v1", [0.4, 0.5])])
 def test_of_scores_of_a_session_itself_the_last_version_counts(proctor_store, last, expected) -> None:
-    items = [Item(prompt=str(number)) for number in range(2)]
-    proctor_store.create_batch(
-        {"runId": "run", "createdAt": "", "job": "coding", "status": "completed"}, items
-    )
-    writer = proctor_store.writer()
-    for number, item in enumerate(items):
-        row = {"runId": "run", "itemId": item.id, "job": "coding", "status": "running", "startedAt": ""}
-        recorder = Recorder(writer, f"s{number}", row, lambda: NOW)
-        for version, value in (("v1", 0.2), (last, 0.6)):
-            recorder.score(Score(evaluator="tone", value=value + 0.1 * number, evaluator_digest=version))
-        values = {"status": "success", "sessionId": f"s{number}"}
-        writer.change("batch_items", ("run", item.id), values)
-    writer.close()
-    results = load_results(proctor_store.read, ["run"], NOW)
+    add_batch(proctor_store, count=2)
+    for number in range(2):
+        values = (("v1", 0.2 + 0.1 * number), (last, 0.6 + 0.1 * number))
+        scores = [Score(evaluator="tone", value=value, evaluator_digest=digest) for digest, value in values]
+        record(proctor_store, f"s{number}", *scores)
+    results = load_ended(proctor_store, *session_ids(2))
     assert results.metrics["score:tone"].tolist() == pytest.approx(expected)
 
 
 def test_the_level_of_a_model_is_the_one_that_answered(proctor_store) -> None:
     rows = [({"model": "m", "lang": "de"}, "m", "m-2"), ({"lang": "en"}, "", "n"), ({"model": "m"}, "m", "")]
     items = [Item(prompt=answered, factors=factors, model=model) for factors, model, answered in rows]
-    batch = {"runId": "run", "createdAt": "", "job": "coding", "status": "completed"}
-    proctor_store.create_batch(batch, items)
-    writer = proctor_store.writer()
-    for number, (item, (_, _, answered)) in enumerate(zip(items, rows, strict=True)):
-        row = {"id": f"s{number}", "runId": "run", "itemId": item.id, "job": "coding", "status": "success"}
-        writer.add("sessions", (f"s{number}",), row | {"answeredModel": answered})
-        writer.change("batch_items", ("run", item.id), {"status": "success", "sessionId": f"s{number}"})
-    writer.close()
-    results = load_results(proctor_store.read, ["run"], NOW)
+    add_batch(proctor_store, count=items)
+    for number, (_, _, answered) in enumerate(rows):
+        record(proctor_store, f"s{number}", answeredModel=answered)
+    results = load_ended(proctor_store, *session_ids(3))
     models = results.column("model")
     assert [models.labels[code] for code in models.codes] == ["m-2", "n", "m"]
     assert [results.column("lang").labels[code] for code in results.column("lang").codes[:2]] == ["de", "en"]
@@ -276,50 +274,33 @@ def test_the_level_of_a_model_is_the_one_that_answered(proctor_store) -> None:
     ],
 )
 def test_of_several_evaluations_of_a_session_the_last_counts(proctor_store, scores, expected) -> None:
-    item = Item(prompt="p")
-    batch = {"runId": "run", "createdAt": "", "job": "coding", "status": "completed"}
-    proctor_store.create_batch(batch, [item])
+    add_batch(proctor_store, count=1)
+    record(proctor_store, "s0")
     writer = proctor_store.writer()
-    row = {"runId": "run", "itemId": item.id, "job": "coding", "status": "running", "startedAt": ""}
-    Recorder(writer, "s", row, lambda: NOW)
     for number, (version, seconds, values) in enumerate(scores):
         at = NOW + timedelta(seconds=seconds)
         row = {"job": "evaluation", "status": "success", "startedAt": timestamp(at)}
         judging = Recorder(writer, f"judging {number}", row, lambda at=at: at)
         for value in values:
-            score = Score(evaluator="tone", value=value, evaluator_digest=version, judged_session="s")
+            score = Score(evaluator="tone", value=value, evaluator_digest=version, judged_session="s0")
             judging.score(score)
-    writer.change("batch_items", ("run", item.id), {"status": "success", "sessionId": "s"})
     writer.close()
-    assert load_results(proctor_store.read, ["run"], NOW).metrics["score:tone"] == pytest.approx([expected])
+    assert load_ended(proctor_store, *session_ids(1)).metrics["score:tone"] == pytest.approx([expected])
 
 
 def test_the_time_of_an_item_without_a_session_is_that_from_its_start_to_its_end(proctor_store) -> None:
-    items = [Item(prompt=str(number)) for number in range(2)]
-    batch = {"runId": "run", "createdAt": "", "job": "coding", "status": "completed"}
-    proctor_store.create_batch(batch, items)
-    writer = proctor_store.writer()
+    add_batch(proctor_store, count=2)
     times = {"startedAt": "2026-03-01T12:00:00.000Z", "finishedAt": "2026-03-01T12:00:07.500Z"}
-    for item, ended in zip(items, (times, {}), strict=True):
-        writer.change("batch_items", ("run", item.id), {"status": "success", **ended})
-    writer.close()
-    time = load_results(proctor_store.read, ["run"], NOW).metrics["time"]
+    time = load_ended(proctor_store, times, {}).metrics["time"]
     assert time == pytest.approx([7.5, float("nan")], nan_ok=True)
 
 
 @pytest.mark.parametrize(("model", "name"), [("m", "m"), ("", "amp")])
 def test_stand_ins_are_named_by_their_model_or_agent(proctor_store, model, name) -> None:
-    items = [Item(prompt=str(number), model=model, agent="amp") for number in range(2)]
-    batch = {"runId": "run", "createdAt": "", "job": "coding", "status": "completed"}
-    proctor_store.create_batch(batch, items)
-    writer = proctor_store.writer()
-    for number, item in enumerate(items):
-        row = {"runId": "run", "itemId": item.id, "job": "coding", "status": "running", "startedAt": ""}
-        row |= {"standIn": 1 - number, "model": model, "agent": "amp"}
-        Recorder(writer, f"s{number}", row, lambda: NOW)
-        writer.change("batch_items", ("run", item.id), {"status": "success", "sessionId": f"s{number}"})
-    writer.close()
-    assert list(load_results(proctor_store.read, ["run"], NOW).stand_ins) == [name]
+    add_batch(proctor_store, count=[Item(prompt=str(number), model=model, agent="amp") for number in "12"])
+    for number in range(2):
+        record(proctor_store, f"s{number}", standIn=1 - number, model=model, agent="amp")
+    assert list(load_ended(proctor_store, *session_ids(2)).stand_ins) == [name]
 
 
 def test_the_task_of_a_pairing_by_scenario_is_the_scenario_or_the_task_or_nothing(tmp_path) -> None:

@@ -25,7 +25,7 @@ MODULES = (
     "sequential",
     "variance",
 )
-OF_THE_STORE = {"progress", "summarise"}
+OF_THE_STORE = {"progress", "summarize"}
 FUNCTIONS = [name for name in stats.__all__ if inspect.isfunction(getattr(stats, name))]
 
 
@@ -55,6 +55,17 @@ def test_the_package_names_its_public_functions_once():
     assert all(not inspect.ismodule(getattr(stats, name)) for name in stats.__all__)
     with pytest.raises(AttributeError, match="no attribute 'means'"):
         _ = stats.means
+
+
+def test_renamed_functions_keep_their_old_names_with_a_warning():
+    for old, new in {
+        "bill": "mean_cost",
+        "typical": "geometric_mean",
+        "fewest_for_gate": "tasks_for_gate",
+        "summarise": "summarize",
+    }.items():
+        with pytest.warns(DeprecationWarning, match=f"^stats.{old} is now stats.{new}$"):
+            assert getattr(stats, old) is getattr(stats, new)
 
 
 def test_a_plain_run_loads_neither_numpy_nor_scipy():

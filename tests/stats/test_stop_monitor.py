@@ -10,11 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from comparisons import compare_within
-from filled import task_items
+from filled import ended, task_items
 from proctor.errors import UsageError
 from proctor.item import Item
-from proctor.job import ItemFinished, StopRule
-from proctor.runner import Outcome
+from proctor.job import StopRule
 from proctor.score import Score
 from proctor.session import Metric
 from proctor.stats import stopping
@@ -47,11 +46,6 @@ def started(store: Store, made: list[Item], rule: StopRule) -> tuple[list[Item],
     row = {"runId": "run", "createdAt": "2026-03-01T12:00:00.000Z", "job": "coding", "status": "running"}
     store.create_batch(row | {"owner": "me"}, ordered, [rule_resource(rule)])
     return ordered, StopMonitor(rule, store.read, "run")
-
-
-def ended(item: Item, status: str = "success", reason: str = "completed", **more: object) -> ItemFinished:
-    known = {"session_id": "", "attempts": 1, "tokens": 0, "cost_usd": None, "work_seconds": 0.0}
-    return ItemFinished(id=item.id, item=item, outcome=Outcome(status=status, reason=reason), **known | more)  # type: ignore[arg-type]
 
 
 def finish(store: Store, items: Iterable[Item], status: str = "success") -> None:
@@ -284,6 +278,14 @@ def test_tasks_of_the_leader_that_ended_in_an_infrastructure_error_are_not_among
 
     assert (standing.leader, standing.left) == ("a", 0)
     assert standing.tasks == sum(item.model == "a" for item in ordered[20:])
+
+
+def test_a_level_that_never_succeeded_does_not_lead(store):
+    ordered, monitor = started(store, task_items("ab", 20), StopRule(ranks=1))
+    for number, item in enumerate(ordered):
+        monitor.finished(ended(item, "success" if item.model == "b" and number % 4 == 1 else "fail"))
+    assert {name: one.value for name, one in monitor.intervals().items()} == {"a": 0.0, "b": 0.5}
+    assert monitor.standing().leader == "b"
 
 
 def test_a_level_that_lacks_a_task_is_not_held_up_by_it(store):

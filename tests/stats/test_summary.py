@@ -18,21 +18,21 @@ from proctor.stats.summary import (
     SlowCall,
     durations,
     nice_step,
-    summarise,
+    summarize,
     tool_usage,
 )
 from proctor.store import Recorder, Scope, timestamp
-from proctor.store.aggregates import ModelSums, RankedDuration, ToolSums
+from proctor.store.aggregates import RankedDuration, ToolSums
 
 LATER = NOW + timedelta(hours=1)
 
 
 @pytest.fixture
 def summary(store):
-    return summarise(store.read, Scope(run_id="compare"), LATER)
+    return summarize(store.read, Scope(run_id="compare"), LATER)
 
 
-def test_items_are_counted_by_status_and_reason(summary):
+def test_items_attempts_and_tokens_of_a_batch_are_counted(summary):
     assert summary.counts == {"queued": 0, "running": 0, "success": 18, "fail": 6, "timeout": 6, "error": 6}
     assert [(reason.status, reason.reason, reason.items) for reason in summary.outcomes] == [
         ("success", "completed", 18),
@@ -40,17 +40,34 @@ def test_items_are_counted_by_status_and_reason(summary):
         ("timeout", "timeout", 6),
         ("error", "setup_failed", 6),
     ]
-
-
-def test_tokens_and_money_are_those_of_every_attempt(summary):
+    (batch,) = summary.batches
+    assert (batch.run_id, batch.status, batch.concurrency) == ("compare", "completed", 4)
+    assert (batch.budget_usd, batch.spent_usd) == (5.0, 0.0)
+    assert (batch.plan_path, batch.finished_at[:10]) == ("plans/compare.yaml", "2026-03-01")
     # 36 items, of which the 6 errors were tried twice.
     repeated = sum(range(36)) + sum(range(5, 36, 6))
-    assert summary.attempts.sessions == 42
-    assert summary.attempts.retried_items == 6
+    assert (summary.attempts.sessions, summary.attempts.retried_items) == (42, 6)
     assert summary.tokens.prompt == 42 * 1000 + repeated
     assert summary.tokens.completion == 42 * 100
     assert (summary.tokens.cached, summary.tokens.reasoning) == (42 * 500, 42 * 20)
     assert summary.average_tokens == pytest.approx(summary.tokens.total / 42)
+
+
+def test_times_tools_checks_changes_and_merges_of_a_batch_are_counted(summary):
+    times = summary.durations
+    assert (times.items, times.mean, times.median, times.p90, times.longest) == (36, 27.5, 27.5, 42, 45)
+    assert [one.count for one in times.bins] == [0, 0, 5, 5, 5, 5, 5, 5, 5, 1]
+    assert times.bins[0].low == 0 and times.bins[-1].high >= 45
+    slowest = [call.duration_ms for call in summary.slowest]
+    assert slowest == [3500, 3500, 3400, 3300, 3200, 3100, 3000, 2900, 2900, 2800]
+    assert "rm -rf" in summary.slowest[0].arguments
+    bash, edit = sorted(summary.tools, key=lambda tool: tool.tool)
+    assert (bash.calls, bash.judged, bash.succeeded) == (42, 42, 27 + 6)
+    assert (edit.calls, edit.success_rate, edit.average_ms) == (42, None, None)
+    steps = summary.steps
+    assert (steps.iterations, steps.checks, steps.checks_passed) == (24, 24, 18)
+    assert (steps.changed_files, steps.lines_added, steps.lines_removed) == (48, 240, 72)
+    assert summary.merges == {"conflict": 12, "success": 6}
 
 
 def test_a_missing_price_is_said_and_never_taken_for_nothing(summary):
@@ -76,37 +93,10 @@ def test_a_call_that_nobody_charges_for_does_not_make_the_cost_unknown(tmp_path,
         recorder.record(ModelCall(model="m", status=status))
         recorder.end("success", "completed", "", work_seconds=1.0, waiting_seconds=0.0)
         writer.close()
-        (used,) = summarise(store.read, Scope(run_id="one"), LATER).models
+        (used,) = summarize(store.read, Scope(run_id="one"), LATER).models
 
     assert (used.calls, used.failed_calls, used.unpriced_calls, used.cost_usd) == (2, 1, 0, 0.25)
     assert recorder.totals.unpriced_calls == 0
-
-
-def test_durations_are_of_items_from_start_to_end(summary):
-    durations = summary.durations
-
-    assert durations.items == 36
-    assert durations.mean == 27.5
-    assert durations.median == 27.5
-    assert durations.p90 == 42
-    assert durations.longest == 45
-    assert [one.count for one in durations.bins] == [0, 0, 5, 5, 5, 5, 5, 5, 5, 1]
-    assert durations.bins[0].low == 0 and durations.bins[-1].high >= 45
-
-
-def test_the_ten_slowest_calls_come_slowest_first(summary):
-    slowest = [call.duration_ms for call in summary.slowest]
-
-    assert slowest == [3500, 3500, 3400, 3300, 3200, 3100, 3000, 2900, 2900, 2800]
-    assert "rm -rf" in summary.slowest[0].arguments
-
-
-def test_checks_changes_and_merges_are_counted(summary):
-    steps = summary.steps
-
-    assert (steps.iterations, steps.checks, steps.checks_passed) == (24, 24, 18)
-    assert (steps.changed_files, steps.lines_added, steps.lines_removed) == (48, 240, 72)
-    assert summary.merges == {"conflict": 12, "success": 6}
 
 
 def test_failures_are_listed_with_the_first_line_of_their_error(summary):
@@ -116,38 +106,23 @@ def test_failures_are_listed_with_the_first_line_of_their_error(summary):
     assert summary.failures[2].session_id.endswith("-2")
 
 
-def test_the_facts_of_the_batch_are_there(summary):
-    (batch,) = summary.batches
-
-    assert (batch.run_id, batch.status, batch.concurrency) == ("compare", "completed", 4)
-    assert (batch.budget_usd, batch.spent_usd) == (5.0, 0.0)
-    assert (batch.plan_path, batch.finished_at[:10]) == ("plans/compare.yaml", "2026-03-01")
-
-
 def test_the_cost_of_a_run_whose_process_was_killed_is_a_lower_limit(store):
     query(store, 'UPDATE "batches" SET "crashes" = 2')
     priced = [row["id"] for row in store.read.sessions(Scope()) if row["model"] == "gpt-5"]
 
-    cost = summarise(store.read, Scope(session_ids=priced), LATER).cost
+    cost = summarize(store.read, Scope(session_ids=priced), LATER).cost
 
     assert (cost.crashes, cost.judging_usd, cost.unpriced_calls, cost.is_complete) == (2, None, 0, False)
 
 
-def test_tools_are_counted_with_how_they_ended(summary):
-    bash, edit = sorted(summary.tools, key=lambda tool: tool.tool)
-
-    assert (bash.calls, bash.judged, bash.succeeded) == (42, 42, 27 + 6)
-    assert (edit.calls, edit.success_rate, edit.average_ms) == (42, None, None)
-
-
 def test_a_run_with_a_rule_that_stops_it_has_the_state_of_the_rule(tmp_path):
     with new_store(tmp_path) as store:
-        summary = summarise(store.read, Scope(run_id="compare"), LATER)
+        summary = summarize(store.read, Scope(run_id="compare"), LATER)
         assert (summary.batch_count, summary.batches[0].stop_when) == (1, None)
         row = {"runId": "stops", "createdAt": timestamp(NOW), "job": "coding", "status": "running"}
         ordered, rule = arranged(items(), StopRule(by="model", metric="success", decided=True), 0)
         store.create_batch(row, ordered, [rule_resource(rule)])
-        (facts,) = summarise(store.read, Scope(run_id="stops"), LATER).batches
+        (facts,) = summarize(store.read, Scope(run_id="stops"), LATER).batches
         assert facts.stop_when == stop_document(store.read, "stops")
         assert facts.stop_when is not None
         assert progress(store.read, "stops", LATER).stop_when == facts.stop_when
@@ -155,20 +130,20 @@ def test_a_run_with_a_rule_that_stops_it_has_the_state_of_the_rule(tmp_path):
 
 
 def test_a_run_may_be_named_by_its_beginning_and_must_exist(store):
-    assert summarise(store.read, Scope(run_id="comp"), LATER).scope.run_id == "compare"
+    assert summarize(store.read, Scope(run_id="comp"), LATER).scope.run_id == "compare"
     with pytest.raises(NotFound, match="no run nothing"):
-        summarise(store.read, Scope(run_id="nothing"), LATER)
+        summarize(store.read, Scope(run_id="nothing"), LATER)
 
 
 def test_another_run_in_the_store_changes_nothing(store, summary):
     add_batch(store, "other", items())
     carry_out(store, "other", finished=0)
-    assert summarise(store.read, Scope(run_id="compare"), LATER) == summary
+    assert summarize(store.read, Scope(run_id="compare"), LATER) == summary
 
     add_batch(store, "third", items())
     carry_out(store, "third")
-    assert summarise(store.read, Scope(run_id="compare"), LATER) == summary
-    assert summarise(store.read, Scope(run_id="other"), LATER).tokens.calls == 1
+    assert summarize(store.read, Scope(run_id="compare"), LATER) == summary
+    assert summarize(store.read, Scope(run_id="other"), LATER).tokens.calls == 1
 
 
 # Time, tokens, cost and tools, from sums of the store
@@ -228,12 +203,6 @@ def test_a_long_tail_is_one_bar_so_that_the_rest_can_be_seen():
     assert durations(ranked(*range(1, 200), 298.0)).bins[-1].high == 298.0
 
 
-def sums(model: str, **more: float | None) -> ModelSums:
-    row = {"model": model, "calls": 2, "failed": 1, "prompt": 10, "cached": 4, "completion": 6}
-    row |= {"reasoning": 3, "cost": None, "unpriced": 2}
-    return row | more  # type: ignore[return-value]
-
-
 @pytest.mark.parametrize(
     ("rough", "step"),
     [
@@ -280,7 +249,7 @@ def test_the_slowest_calls_come_first_with_their_arguments():
 
 def test_a_run_that_has_not_begun_has_items_and_no_figures(tmp_path):
     with new_store(tmp_path) as store:
-        found = summarise(store.read, Scope(run_id="compare"), LATER)
+        found = summarize(store.read, Scope(run_id="compare"), LATER)
 
     assert found.counts["queued"] == 36
     assert (found.figures.overall.success.value, found.cost.known_usd, found.durations.median) == (

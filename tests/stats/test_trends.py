@@ -8,7 +8,7 @@ import pytest
 from proctor.item import Item
 from proctor.jobs.imported.table import import_table
 from proctor.stats.figures import trend_metrics, trend_of
-from proctor.stats.intervals import mean, typical
+from proctor.stats.intervals import geometric_mean, mean
 from proctor.stats.results import load_results
 from proctor.store import Store, timestamp
 from proctor.store.runs import evaluators_of
@@ -92,7 +92,7 @@ def test_a_trend_of_costs_has_typical_ones_and_a_trend_of_scores_means_on_their_
 
     (cost,), (score,) = trend_of(results, "cost"), trend_of(results, "score:score")
 
-    assert cost.estimate == typical(values, range(8))
+    assert cost.estimate == geometric_mean(values, range(8))
     assert score.estimate == mean(values, range(8), lo=0.0, hi=1.0)
 
 

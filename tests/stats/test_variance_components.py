@@ -164,7 +164,7 @@ def crossed(rng, true=TRUE, *, lost=0.0, repeats=2):
     return {**columns, "y": y.ravel()[kept].tolist()}
 
 
-@pytest.mark.parametrize(("lost", "runs", "least"), [(0.0, 300, 0.91), (0.2, 60, 0.86)])
+@pytest.mark.parametrize(("lost", "runs", "least"), [(0.0, 150, 0.91), (0.2, 40, 0.86)])
 def test_intervals_cover_what_was_put_in_also_with_missing_cells(lost, runs, least):
     """Coverage of the components with 2,000 balanced runs: 0.94 to 0.97; with 600 runs without a fifth of
     the cells: 0.92 to 0.98; without a quarter of the runs: 0.94 to 0.96.
@@ -181,7 +181,7 @@ def test_intervals_cover_what_was_put_in_also_with_missing_cells(lost, runs, lea
 
 def test_an_effect_is_covered_where_its_levels_differ_between_tasks():
     """Two models on 8 tasks with 3 repeats; a task changes the difference (0.25) more than repeats do."""
-    rng, missed, runs = np.random.default_rng(2), 0, 400
+    rng, missed, runs = np.random.default_rng(2), 0, 200
     for _ in range(runs):
         shift = rng.normal(0, 1, 8)[:, None, None] + rng.normal(0, 0.5, (8, 2, 1))
         y = shift + np.array([0, 0.25])[None, :, None] + rng.normal(0, 0.3, (8, 2, 3))
@@ -295,41 +295,3 @@ def test_a_level_for_every_value_leaves_nothing_to_tell_components_apart_by():
 
     assert result.note == "no repeats and no further combinations: the components cannot be told apart"
     assert {level: each.value for level, each in result.means.items()} == {"a": 1.0, "b": 2.0, "c": 4.0}
-
-
-def nested(rng, *, clients=5, profiles=6, therapists=4, repeats=2, true=(0.4, 0.3, 0.2, 0.15, 0.1, 0.5)):
-    """Profiles of their own for each client, all with every therapist: client, profile, therapist,
-    client:therapist, therapist:profile, repeat."""
-    shape = (clients, profiles, therapists, repeats)
-    sizes = [(0,), (0, 1), (2,), (0, 2), (0, 1, 2), (0, 1, 2, 3)]
-    y = sum(
-        rng.normal(0, variance**0.5, [shape[axis] if axis in own else 1 for axis in range(4)])
-        for own, variance in zip(sizes, true, strict=True)
-    )
-    place = np.indices(shape).reshape(4, -1)
-    return {
-        "client": place[0].tolist(),
-        "profile": [f"{a}-{b}" for a, b in zip(place[0], place[1], strict=True)],
-        "therapist": place[2].tolist(),
-        "y": np.broadcast_to(y, shape).ravel().tolist(),
-    }
-
-
-def test_components_of_nested_profiles_are_covered():
-    """Coverage of a dialogue simulation: 5 clients with 6 profiles each, 4 therapists, 2 repeats."""
-    true = dict(
-        zip(
-            ("client", "profile", "therapist", "client:therapist", "therapist:profile", "repeat"),
-            (0.4, 0.3, 0.2, 0.15, 0.1, 0.5),
-            strict=True,
-        )
-    )
-    rng, covered, runs = np.random.default_rng(12), dict.fromkeys(true, 0), 300
-    for _ in range(runs):
-        result = components(nested(rng), ["client", "therapist", "profile"], "y", draws=800)
-        for source, variance in true.items():
-            each = result.of(source).variance
-            covered[source] += each.low <= variance <= each.high
-
-    rates = {source: hits / runs for source, hits in covered.items()}
-    assert min(rates.values()) >= 0.91, rates

@@ -5,7 +5,6 @@ from contextlib import closing
 from datetime import timedelta
 
 import pytest
-from stocked import NOW, add_batch
 
 from proctor.store import (
     Store,
@@ -20,6 +19,7 @@ from proctor.store import (
 from proctor.store.reader import Scope
 from proctor.store.tables import COLUMNS
 from proctor.store.writer import this_process
+from stocked import NOW, add_batch
 
 LONG = "p" * 301
 CHANGED = ("runId", "factors")

@@ -4,7 +4,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from stocked import NOW, owned, session
 
 from databases import query
 from proctor.errors import NotFound, UsageError
@@ -23,6 +22,7 @@ from proctor.store.annotations import (
     tag_counts,
 )
 from proctor.store.keys import Keys, LocalKey
+from stocked import NOW, owned, session
 
 LATER = NOW + timedelta(hours=1)
 

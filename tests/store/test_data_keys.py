@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from clocks import Clock
 from proctor.errors import KeyMissing, StoreError
 from proctor.store import Store, sealer
 from proctor.store.keys import (
@@ -22,10 +23,12 @@ AT = "2026-03-01T12:00:00.000Z"
 QUERY = 'SELECT "content" FROM "messages"'
 
 
-class Clock:
-    def __init__(self, monkeypatch):
-        self.now = 1000.0
-        monkeypatch.setattr(sealer.time, "monotonic", lambda: self.now)
+@pytest.fixture
+def clock(monkeypatch):
+    """Turned by hand: keys are kept for minutes."""
+    made = Clock(1000.0)
+    monkeypatch.setattr(sealer.time, "monotonic", made)
+    return made
 
 
 def new_sealer(*scopes, keys=None):
@@ -57,8 +60,7 @@ def test_a_run_uses_its_own_key_and_others_that_of_the_store():
     assert made.current_or_own() == [run_key]
 
 
-def test_a_missing_key_is_asked_for_again_after_ten_seconds(monkeypatch):
-    clock = Clock(monkeypatch)
+def test_a_missing_key_is_asked_for_again_after_ten_seconds(clock):
     value = encrypt(made := new_sealer(""))
     locked = Sealer(Keys(own=OTHER), lambda: made.stored)
     for _ in range(2):
@@ -74,8 +76,7 @@ def test_a_missing_key_is_asked_for_again_after_ten_seconds(monkeypatch):
 
 
 @pytest.mark.parametrize(("scope", "is_kept"), [("", True), ("run", False)])
-def test_the_key_of_a_run_is_unwrapped_again_after_five_minutes(monkeypatch, scope, is_kept):
-    clock = Clock(monkeypatch)
+def test_the_key_of_a_run_is_unwrapped_again_after_five_minutes(clock, scope, is_kept):
     made = new_sealer(scope)
     value = encrypt(made, scope=scope)
     made.keys = Keys()

@@ -5,7 +5,6 @@ from contextlib import closing
 from datetime import timedelta
 
 import pytest
-from stocked import NOW
 
 from databases import query
 from proctor.errors import Contradiction, KeyUnusable, NotFound
@@ -13,6 +12,7 @@ from proctor.store import Store, timestamp
 from proctor.store.definitions import Token
 from proctor.store.keys import Keys, LocalKey
 from proctor.store.writer import this_process
+from stocked import NOW
 
 ARN = "arn:aws:kms:us-east-1:1:key/own"
 KEYS = Keys(named={ARN: LocalKey(secret=bytes(range(32)), name=ARN)})

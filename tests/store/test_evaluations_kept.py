@@ -5,17 +5,17 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from stocked import LONG, NOW, record
 
 from proctor.errors import NotFound
 from proctor.item import Item
 from proctor.score import Score
 from proctor.session import Message, Session, Step, TimedEvent
-from proctor.store import Recorder, Store, evaluations, scores, timestamp
+from proctor.store import Store, evaluations, scores, timestamp
 from proctor.store.annotations import Annotation
 from proctor.store.evaluations import EvaluationRecord
 from proctor.store.keys import Keys, LocalKey
 from proctor.store.scores import JudgedFilter
+from stocked import LONG, NOW, finish_item, record
 
 SESSIONS = {
     "fine of shop": {"tidy": 0.9, "Refuses": 0.1},
@@ -39,13 +39,14 @@ def job(store):
         value = SESSIONS[item.prompt].get(name)
         if value is None:
             continue
-        row = {"runId": new.id, "itemId": item.id, "job": "evaluation", "startedAt": timestamp(NOW)}
-        recorder = Recorder(writer, f"j{number}", row, lambda: NOW)
-        recorder.score(Score(evaluator=name, value=value, judged_session=about, explanation="so it is"))
         missing = {"error": "no answer", "target": "t2", "ignored": ("goal",)}
-        recorder.score(Score(evaluator=name, judged_session=about, **missing))
-        recorder.end("success", "completed", "", work_seconds=1, waiting_seconds=0)
-        writer.change("batch_items", (new.id, item.id), {"status": "success", "sessionId": f"j{number}"})
+        finish_item(
+            *(writer, item.id, f"j{number}"),
+            Score(evaluator=name, value=value, judged_session=about, explanation="so it is"),
+            Score(evaluator=name, judged_session=about, **missing),
+            run_id=new.id,
+            job="evaluation",
+        )
     writer.close()
     return new.id
 

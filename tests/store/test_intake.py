@@ -11,7 +11,7 @@ from databases import query
 from proctor.score import Score
 from proctor.session import Message, ModelCall, Session, Step, TimedEvent, Usage
 from proctor.store import Store, timestamp
-from proctor.store.intake import compressed, decompressed
+from proctor.store.intake import DOCUMENTS_IN_PAGE, compressed, decompressed
 from proctor.telemetry.documents import SessionMark, SessionName
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
@@ -45,13 +45,8 @@ def session(**values: Any) -> Session:
         ],
     )
     second = Step(trace_id="t2", events=[TimedEvent(event=Message(role="assistant", content="yo"), at=at[3])])
-    known: dict[str, Any] = {
-        "external_id": "e1",
-        "source": "phoenix",
-        "name": "n",
-        "agent": "amp",
-        "model": "m",
-    }
+    known: dict[str, Any] = {"external_id": "e1", "source": "phoenix", "name": "n"}
+    known |= {"agent": "amp", "model": "m"}
     known |= {"started_at": at[0], "finished_at": at[4], "steps": [first, second], "notes": ["odd"]}
     known |= {"scores": [Score(evaluator="tidy", value=0.5, level="session")], "is_stand_in": True}
     return Session(**known | values)
@@ -66,23 +61,8 @@ def test_an_imported_session_has_the_times_of_its_source(plain: Store) -> None:
     columns = (
         "id job name agent model standIn status source externalId startedAt finishedAt workSeconds notes"
     )
-    assert rows(plain, "sessions", columns) == [
-        (
-            session_id,
-            "imported",
-            "n",
-            "amp",
-            "m",
-            1,
-            "success",
-            "phoenix",
-            "e1",
-            stamp(0),
-            stamp(4),
-            4.0,
-            '["odd"]',
-        )
-    ]
+    expected = (session_id, "imported", "n", "amp", "m", 1, "success", "phoenix", "e1")
+    assert rows(plain, "sessions", columns) == [(*expected, stamp(0), stamp(4), 4.0, '["odd"]')]
     assert rows(plain, "messages", "position step timestamp content") == [
         (1, 1, stamp(1), "hi"),
         (3, 2, stamp(3), "yo"),
@@ -140,6 +120,12 @@ def test_deleting_an_imported_session_leaves_nothing_of_it_and_all_of_the_others
 # Spans
 
 
+def session_named(name: SessionName) -> Session:
+    return session(
+        external_id=name.external_id, service=name.service, log_group=name.log_group, source="otlp"
+    )
+
+
 def mark(trace: str, span: str = "s", **values: Any) -> SessionMark:
     known = {"part": "span", "parent_id": "", "session_key": "", "service": "svc", "log_group": "g"}
     known |= {"has_log_group": True, "started": 5 * NANO}
@@ -156,6 +142,10 @@ def test_spans_are_found_by_the_milliseconds_in_which_they_began(plain: Store) -
     assert found(plain, 5, 5) == [(("a", "s", "span"), 5, {"n": "a"}), (("b", "s", "span"), 5, {"n": "b"})]
     assert [key[0] for key, _, _ in found(plain)] == ["d", "a", "b", "c"]
     assert found(plain, 7, 9) == []
+    # More than are read at once.
+    many = [f"{number:05}" for number in range(DOCUMENTS_IN_PAGE + 3)]
+    plain.arrivals.save([(mark(name, started=9 * NANO), {}) for name in many], NOW)
+    assert [key[0] for key, _, _ in found(plain, 9, 9)] == many
 
 
 def test_spans_and_records_of_a_group_are_found_apart_and_by_session_or_trace(plain: Store) -> None:
@@ -181,9 +171,7 @@ def test_a_span_that_comes_again_is_new_only_if_it_has_changed(plain: Store) -> 
 
     def build(name: SessionName, documents: Sequence[Any], left_out: int) -> Session:
         assert (list(documents), left_out) == ([{"n": 1}], 0)
-        return session(
-            external_id=name.external_id, service=name.service, log_group=name.log_group, source="otlp"
-        )
+        return session_named(name)
 
     built = arrivals.build_sessions(build, NOW)
     assert len(built.sessions) == 1 and built.removed == 0
@@ -201,9 +189,7 @@ def test_sessions_that_later_spans_belong_to_others_are_removed(plain: Store) ->
 
     def build(name: SessionName, documents: Sequence[Any], left_out: int) -> Session | None:
         sizes.append((name.external_id, len(documents), left_out))
-        return session(
-            external_id=name.external_id, service=name.service, log_group=name.log_group, source="otlp"
-        )
+        return session_named(name)
 
     arrivals = plain.arrivals
     arrivals.save([(mark("a"), {}), (mark("b"), {})], NOW)
@@ -224,9 +210,7 @@ def test_only_sessions_whose_spans_are_new_or_were_of_another_one_are_built_agai
 
     def build(name: SessionName, documents: Sequence[Any], left_out: int) -> Session | None:
         built.append((name.external_id, name.service, len(documents)))
-        return session(
-            external_id=name.external_id, service=name.service, log_group=name.log_group, source="otlp"
-        )
+        return session_named(name)
 
     def arrived(*marks: SessionMark) -> tuple[list[tuple[str, str, int]], int]:
         built.clear()
@@ -263,11 +247,7 @@ def test_a_document_is_stored_whole_whatever_its_text() -> None:
 
 def test_a_session_whose_spans_tell_nothing_leaves_its_run(plain):
     def build(name, documents, left_out):
-        if documents[0].get("gone"):
-            return None
-        return Session(
-            external_id=name.external_id, source="otlp", service=name.service, log_group=name.log_group
-        )
+        return None if documents[0].get("gone") else session_named(name)
 
     plain.arrivals.save([(mark("t"), {"a": 1})], NOW)
     (session_id,) = plain.arrivals.build_sessions(build, NOW).sessions

@@ -3,7 +3,6 @@
 from datetime import timedelta
 
 import pytest
-from stocked import NOW, add_batch, at, change_items, record
 
 from proctor.errors import NotFound
 from proctor.item import STATUSES, Item
@@ -11,6 +10,7 @@ from proctor.score import Score
 from proctor.store import ItemFilter, item_lists, timestamp
 from proctor.store import items as pages
 from proctor.store.item_lists import ItemQuery, ScoreRange, factor_levels, listing
+from stocked import NOW, add_batch, at, change_items, record
 
 ENDS = ("success", "fail", "queued")
 

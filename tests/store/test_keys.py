@@ -7,11 +7,11 @@ from urllib.request import Request, urlopen
 
 import boto3
 import pytest
-from stocked import add_batch
 
 from proctor.errors import KeyMissing, KeyUnusable
 from proctor.store import Store
 from proctor.store.keys import Keys, KmsKey, LocalKey, aes_gcm, key_in, new_key_text, read_keys
+from stocked import add_batch
 
 NOBODYS = "arn:aws:kms:us-east-1:123456789012:key/00000000-0000-0000-0000-000000000000"
 LOCAL = Keys(own=LocalKey(secret=b"k" * 32))

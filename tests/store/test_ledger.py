@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import stocked
 
+import stocked
 from databases import query
 from proctor.errors import OwnershipLost
 from proctor.session import ModelCall

@@ -4,7 +4,6 @@ import threading
 from datetime import timedelta
 
 import pytest
-from stocked import NOW, add_batch, at, change_items, items, record, session
 
 from databases import query
 from proctor.errors import StoreError, UsageError
@@ -13,6 +12,7 @@ from proctor.session import Merge, Message, ModelCall, ToolCall, Usage
 from proctor.store import Resource, RetrySelection, Store, batches, timestamp
 from proctor.store.tables import OF_A_SESSION
 from proctor.store.writer import this_process
+from stocked import NOW, add_batch, at, change_items, items, record, session
 from waiting import TIME_LIMIT_SECONDS
 
 LONG = "said by both batches\n" * 1000
@@ -152,11 +152,8 @@ def test_sessions_that_were_cut_off_get_the_sums_of_what_they_had_recorded(store
 
     assert sorted(row["id"] for row in cut) == ["s2", "s3"]
     found = store.read.session("s2")
-    assert (found["status"], found["endReason"], found["error"]) == (
-        "error",
-        "interrupted",
-        "its process died",
-    )
+    ended = (found["status"], found["endReason"], found["error"])
+    assert ended == ("error", "interrupted", "its process died")
     assert (found["promptTokens"], found["completionTokens"], found["totalTokens"]) == (20, 4, 24)
     assert (found["cachedTokens"], found["reasoningTokens"], found["costUsd"]) == (6, 2, 0.25)
     assert (found["modelCalls"], found["unpricedCalls"], found["toolCalls"]) == (2, 1, 1)
@@ -224,12 +221,8 @@ def test_extending_adds_at_the_end_drops_what_is_queued_and_keeps_what_was_begun
     )
 
     found = {row["prompt"]: row for row in store.read.items("run")}
-    assert [(row["prompt"], row["position"]) for row in found.values()] == [
-        ("question 0", 0),
-        ("question 1", 1),
-        ("question 3", 3),
-        ("new", 4),
-    ]
+    places = {row["prompt"]: row["position"] for row in found.values()}
+    assert list(places.items()) == [("question 0", 0), ("question 1", 1), ("question 3", 3), ("new", 4)]
     assert found["question 1"]["settings"] == '{"retries":5}'
     assert found["question 0"]["settings"] == "{}", "what is finished was carried out as its row says"
     assert (found["question 3"]["status"], found["question 3"]["reason"]) == ("error", "removed")
@@ -296,11 +289,8 @@ def test_the_items_of_a_worker_that_died_are_queued_again(store):
 
     assert sorted(row["id"] for row in lost) == ["loose", "s0"]
     rows = store.read.items("run")
-    assert [(row["status"], row["reason"]) for row in rows] == [
-        ("queued", ""),
-        ("running", "x"),
-        ("running", ""),
-    ]
+    states = [(row["status"], row["reason"]) for row in rows]
+    assert states == [("queued", ""), ("running", "x"), ("running", "")]
     assert rows[0]["costUsd"] == 0.5
     ended = {row["id"]: row for row in query(store, 'SELECT * FROM "sessions"')}
     assert (ended["s0"]["status"], ended["s0"]["endReason"]) == ("error", "interrupted")

@@ -16,11 +16,12 @@ from proctor.errors import StoreError, UsageError
 from proctor.item import Item
 from proctor.score import Score
 from proctor.session import Message
-from proctor.store import Recorder, Store
+from proctor.store import Store
 from proctor.store.keys import Keys, LocalKey, SigningKeyFile
 from proctor.store.maintenance import back_up, check_store, copy_store, primary_key, restore
 from proctor.store.tables import COLUMNS
 from proctor.store.writer import this_process
+from stocked import add_batch, finish_item
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 KEYS = Keys(own=LocalKey(secret=bytes(32)))
@@ -28,20 +29,15 @@ LONG = "a long text " * 1000
 
 
 def fill(store: Store, run_id: str = "run") -> None:
-    """A run with a session, a score, a message and a long text."""
+    """A run with three sessions, each with a score and a long text."""
     created = "2026-01-01T00:00:00.000Z"
-    batch = {"runId": run_id, "createdAt": created, "job": "coding", "status": "completed"}
     items = [Item(runner="prompt", prompt=f"{run_id} {n}", agent="", model="scripted/echo") for n in range(3)]
-    store.create_batch(batch, items)
+    add_batch(store, run_id, items, createdAt=created, status="completed")
     writer = store.writer()
     for number, item in enumerate(items):
-        row = {"runId": run_id, "itemId": item.id, "job": "coding", "status": "running", "startedAt": created}
-        recorder = Recorder(writer, f"{run_id}-{number}", row, lambda: NOW)
-        recorder.record(Message(role="user", content=LONG))
-        recorder.score(Score(evaluator="exact", value=1.0))
-        recorder.end("success", "completed", "", work_seconds=1.0, waiting_seconds=0.0)
-        end = {"status": "success", "sessionId": f"{run_id}-{number}", "finishedAt": created}
-        writer.change("batch_items", (run_id, item.id), end)
+        said = Message(role="user", content=LONG), Score(evaluator="exact", value=1.0)
+        end = {"finishedAt": created}
+        finish_item(writer, item.id, f"{run_id}-{number}", *said, run_id=run_id, columns=end)
     writer.close()
     store.end_batch(run_id, "completed", "", "", NOW)
 
@@ -57,17 +53,6 @@ def filled(tmp_path: Path) -> str:
 def content(url: str, keys: Keys = Keys()) -> dict[str, list[str]]:  # noqa: B008
     with Store(url, keys) as store:
         return {table: sorted(map(repr, query(store, f'SELECT * FROM "{table}"'))) for table in COLUMNS}
-
-
-@pytest.mark.parametrize("keys", [Keys(), KEYS], ids=["plain", "encrypted"])
-def test_a_sound_store_has_no_problems(url, keys):
-    with Store(url, keys) as store:
-        fill(store)
-
-    check = check_store(url, keys, NOW)
-
-    assert check.is_well, check.problems
-    assert (check.rows["batch_items"], check.rows["blobs"]) == (3, 1)
 
 
 def test_the_check_finds_damaged_texts_and_results_of_others(url, tmp_path):
@@ -92,7 +77,7 @@ def test_every_table_has_a_primary_key(store):
 
 
 @pytest.mark.parametrize("keys", [Keys(), KEYS], ids=["plain", "encrypted"])
-def test_a_backup_is_restored_with_every_row(url, keys, tmp_path):
+def test_a_sound_store_has_no_problems_and_its_backup_is_restored_with_every_row(url, keys, tmp_path):
     with Store(url, keys) as store:
         fill(store)
     backup = tmp_path / "backups" / "copy.db"
@@ -100,7 +85,10 @@ def test_a_backup_is_restored_with_every_row(url, keys, tmp_path):
     made = back_up(url, backup)
     target = str(tmp_path / "other" / "proctor.db")
     restored = restore(backup, target, NOW)
+    check = check_store(url, keys, NOW)
 
+    assert check.is_ok, check.problems
+    assert (check.rows["batch_items"], check.rows["blobs"]) == (3, 1)
     assert made.rows == restored.rows
     assert made.rows["messages"] == 3
     assert content(target, keys) == content(url, keys)
@@ -132,7 +120,7 @@ def test_a_backup_of_a_store_that_is_being_written_holds_whole_transactions(tmp_
             stop.set()
             writing.join()
         for number in range(5):
-            assert check_store(str(tmp_path / f"copy{number}.db"), Keys(), NOW).is_well
+            assert check_store(str(tmp_path / f"copy{number}.db"), Keys(), NOW).is_ok
 
 
 def test_restoring_keeps_the_old_store_and_must_be_forced(tmp_path):
@@ -160,7 +148,7 @@ def test_a_damaged_backup_is_refused_and_leaves_the_store(tmp_path, filled):
     with pytest.raises(StoreError, match=r"copy\.db is damaged"):
         restore(tmp_path / "copy.db", url, NOW, force=True)
 
-    assert check_store(url, Keys(), NOW).is_well
+    assert check_store(url, Keys(), NOW).is_ok
 
 
 @pytest.mark.parametrize("keys", [Keys(), KEYS], ids=["plain", "encrypted"])
@@ -180,7 +168,7 @@ def test_a_store_is_copied_to_the_other_database_and_back(server, tmp_path, keys
     assert progress == [(number, len(COLUMNS)) for number in range(1, len(COLUMNS) + 1)]
     assert content(first, keys) == content(middle, keys) == content(second, keys)
     for url in (middle, second):
-        assert check_store(url, keys, NOW).is_well
+        assert check_store(url, keys, NOW).is_ok
     assert restore(Path(first), new_database(server), NOW).rows["messages"] == 3
     assert back_up(middle, tmp_path / "backup.db").rows["messages"] == 3
 
@@ -202,7 +190,7 @@ def test_readable_rows_of_a_damaged_file_are_saved(tmp_path):
         file.seek((child - 1) * 4096)
         file.write(b"\xff" * 4096)
 
-    assert not check_store(url, Keys(), NOW).is_well
+    assert not check_store(url, Keys(), NOW).is_ok
     with pytest.raises(StoreError, match="is damaged"):
         copy_store(url, str(tmp_path / "strict.db"))
     copied = copy_store(url, str(tmp_path / "saved.db"), skip_damaged=True)
@@ -312,7 +300,7 @@ def test_a_missing_store_whose_log_is_there_is_set_aside_with_it(tmp_path):
         restore(tmp_path / "copy.db", str(url), NOW)
     result = restore(tmp_path / "copy.db", str(url), NOW, force=True)
     assert Path(f"{result.kept_aside}-wal").read_text() == "changes"
-    assert check_store(str(url), Keys(), NOW).is_well
+    assert check_store(str(url), Keys(), NOW).is_ok
 
 
 def test_a_run_that_is_writing_prevents_a_restore_and_one_of_a_dead_process_does_not(tmp_path):

@@ -8,13 +8,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from stocked import NOW, add_batch, at, change_items, items, record, session
 
 from databases import query
 from proctor.errors import NotFound
 from proctor.item import Item
 from proctor.session import Iteration, Message, ModelCall
 from proctor.store import Scope, Store, item_of, timestamp
+from stocked import NOW, add_batch, at, change_items, items, record, session
 from waiting import TIME_LIMIT_SECONDS
 
 

@@ -8,7 +8,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from stocked import NOW, at, session
 
 from databases import query
 from proctor.score import Score
@@ -28,7 +27,9 @@ from proctor.session import (
 from proctor.store import Recorder, Store
 from proctor.store.recorder import split_long_text
 from proctor.store.tables import MOST
+from stocked import NOW, at, session
 from waiting import TIME_LIMIT_SECONDS
+from whole_events import CALL, SCORE, TOOL_CALL
 
 ENDED = {"work_seconds": 1.0, "waiting_seconds": 0.0}
 SURROGATE = "half \ud800 of a pair"
@@ -187,45 +188,6 @@ def recorded(writer, *events, times=(0,)):
     return recorder
 
 
-USAGE = Usage(input_tokens=10, cached_tokens=2, output_tokens=5, reasoning_tokens=1)
-CALL = ModelCall(
-    model="m",
-    provider="p",
-    usage=USAGE,
-    cost_usd=0.5,
-    price={"input": 1.0},
-    price_source="plan",
-    latency_ms=7.0,
-    waiting_ms=8.0,
-    status="ok",
-    error="none",
-    request="asked",
-    response="answered",
-    call_id="c1",
-    speaker="ann",
-    purpose="turn",
-)
-SCORE = Score(
-    evaluator="tidy",
-    evaluator_digest="d",
-    level="session",
-    target="t",
-    value=0.5,
-    label="good",
-    explanation="why",
-    error="e",
-    cost_usd=0.25,
-    dimension="x",
-    error_code="ec",
-    input_tokens=3,
-    output_tokens=4,
-    votes=("yes", 0.5, True),
-    ignored=("i",),
-    judged_session="j",
-)
-TOOL_CALL = ToolCall(name="bash", args={"a": 1}, success=True, duration_ms=3.0, result="r", call_id="c")
-
-
 def test_every_value_of_an_event_is_in_its_column_and_all_share_one_running_number(store, writer):
     metrics = [(2, 7), ("calm", 8), (None, 9), (True, 10)]
     recorded(
@@ -355,16 +317,17 @@ def test_what_is_known_of_a_workspace_is_added_to_its_session(store, writer):
     ("claimed", "kept"), [(HUGE, MOST), (-HUGE, 0), (math.nan, 0), (math.inf, 0), (-1, 0), (2.9, 2)]
 )
 def test_token_counts_that_cannot_be_are_kept_as_something_that_adds_up(store, writer, claimed, kept):
-    for name in ("s1", "s2"):
+    others = {"cached_tokens": claimed, "reasoning_tokens": claimed, "output_tokens": claimed}
+    for name, rest in (("s1", {"output_tokens": 7}), ("s2", others)):
         recorder = session(writer, name)
-        recorder.record(ModelCall(model="m", usage=Usage(input_tokens=claimed, output_tokens=7)))
+        recorder.record(ModelCall(model="m", usage=Usage(input_tokens=claimed, **rest)))
         recorder.end("success", "completed", "", **ENDED)
     writer.flush().result(TIME_LIMIT_SECONDS)
 
-    (found,) = query(
-        store, 'SELECT SUM("promptTokens") AS "n", MIN("completionTokens") AS "m" FROM "sessions"'
-    )
-    assert found == {"n": 2 * kept, "m": 7}
+    columns = '"promptTokens", "cachedTokens", "completionTokens", "reasoningTokens"'
+    rows = query(store, f'SELECT {columns} FROM "sessions" ORDER BY "id"')
+    assert [tuple(row.values()) for row in rows] == [(kept, 0, 7, 0), (kept, kept, kept, kept)]
+    assert query(store, 'SELECT SUM("promptTokens") AS "n" FROM "sessions"') == [{"n": 2 * kept}]
 
 
 @pytest.mark.parametrize("claimed", [math.nan, math.inf, -math.inf, 10**400, -5.0])

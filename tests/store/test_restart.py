@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from stocked import NOW, add_batch
 
 from databases import PostgresServer, new_database, query
 from proctor.errors import StoreUnavailable
@@ -13,6 +12,7 @@ from proctor.store import MoneyLimits, Ownership, Store, database, postgres
 from proctor.store.database import open_database
 from proctor.store.writer import this_process
 from proctor.testing import eventually
+from stocked import NOW, add_batch
 from waiting import TIME_LIMIT_SECONDS
 
 

@@ -3,7 +3,6 @@
 from datetime import timedelta
 
 import pytest
-from stocked import NOW, add_batch, at, change_items, record
 
 from proctor.errors import StoreError
 from proctor.item import Item
@@ -13,6 +12,7 @@ from proctor.store import Scope, aggregates, results, runs, scores, timestamp
 from proctor.store import batches as batch_rows
 from proctor.store.runs import RunFilter
 from proctor.store.writer import this_process
+from stocked import NOW, add_batch, at, change_items, record
 
 
 @pytest.fixture

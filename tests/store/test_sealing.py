@@ -9,7 +9,6 @@ import zlib
 from pathlib import Path
 
 import pytest
-from stocked import NOW, add_batch, session
 from whole_store import ITEM, LONG, fill
 from whole_store import TEXT as SECRET
 
@@ -23,6 +22,7 @@ from proctor.store.annotations import Annotation, annotations
 from proctor.store.keys import Keys, LocalKey, new_key_text
 from proctor.store.sealer import DETERMINISTIC, ENCRYPTED
 from proctor.store.tables import COLUMNS
+from stocked import NOW, add_batch, session
 
 KEYS = Keys(own=LocalKey(secret=bytes(range(32))))
 OTHER = Keys(own=LocalKey(secret=b"another key of thirty-two bytes!"))
@@ -194,12 +194,7 @@ def test_without_the_key_lists_and_states_are_told_and_texts_are_not(url, sealed
         for column in ("prompt", "factors"):
             with pytest.raises(KeyMissing, match=f"with the key {KEYS.own.id}.*not available\n.*key_file"):
                 row[column]
-        for spill in (
-            dict,
-            lambda row: {**row},
-            lambda row: list(row.values()),
-            lambda row: row.get("prompt"),
-        ):
+        for spill in (dict, lambda row: {**row}, lambda row: [*row.values()], lambda row: row.get("prompt")):
             with pytest.raises(KeyMissing):
                 spill(row)
         with pytest.raises(KeyMissing):

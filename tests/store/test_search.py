@@ -3,7 +3,6 @@
 import sqlite3
 
 import pytest
-from stocked import NOW, add_batch, owned, session
 
 from databases import query
 from proctor.batch.deletion import delete_run, delete_sessions
@@ -12,6 +11,7 @@ from proctor.session import Message, Session, Step, TimedEvent, ToolCall
 from proctor.store import Store
 from proctor.store.keys import Keys, LocalKey
 from proctor.store.search import parse_query, snippet
+from stocked import NOW, add_batch, owned, session
 
 KEYS = Keys(own=LocalKey(secret=bytes(range(32))))
 LONG = "filler words " * 600
@@ -26,6 +26,12 @@ def record(store, session_id, *events, run="run", status="success"):
     if status:
         recorder.end(status, "completed", "", work_seconds=1, waiting_seconds=0)
     writer.close()
+
+
+def heard(text):
+    """A session of another tool in which a user says this."""
+    said = TimedEvent(event=Message(role="user", content=text))
+    return Session(external_id="x", source="otlp", steps=[Step(trace_id="t", events=[said])])
 
 
 def ids(store, text, **more):
@@ -74,18 +80,8 @@ def test_words_phrases_and_beginnings_are_found(filled):
 
 def test_no_text_is_an_error(filled):
     for text in (
-        '"',
-        "'; DROP TABLE sessions; --",
-        "NEAR(a b)",
-        "text: x",
-        "a AND",
-        "(",
-        "^x",
-        "a:*b & | !",
-        "½ ﷽ \u0301",
-        "½*",
-        "x" * 9999,
-        "cat " * 500,
+        *('"', "'; DROP TABLE sessions; --", "NEAR(a b)", "text: x", "a AND", "(", "^x", "a:*b & | !"),
+        *("½ ﷽ \u0301", "½*", "x" * 9999, "cat " * 500),
     ):
         assert isinstance(ids(filled, text), list), text
 
@@ -118,12 +114,7 @@ def test_results_are_paged_and_limited_to_a_run(filled):
 
 
 def test_deleted_and_pruned_texts_leave_the_index(filled):
-    imported = Session(
-        external_id="x",
-        source="otlp",
-        steps=[Step(trace_id="t", events=[TimedEvent(event=Message(role="user", content="imported cat"))])],
-    )
-    imported_id = filled.save_imported(imported, NOW)
+    imported_id = filled.save_imported(heard("imported cat"), NOW)
     assert sorted(ids(filled, "cat")) == sorted(["a", "b", imported_id])
 
     filled.save_imported(Session(external_id="x", source="otlp"), NOW)
@@ -137,19 +128,12 @@ def test_deleted_and_pruned_texts_leave_the_index(filled):
 
 
 def test_words_of_deleted_sessions_are_removed_from_the_index(tmp_path):
-    imported = Session(
-        external_id="x",
-        source="otlp",
-        steps=[
-            Step(trace_id="t", events=[TimedEvent(event=Message(role="user", content="an unlisted cat"))])
-        ],
-    )
     with Store(str(tmp_path / "s.db")) as store:
         for run, word in (("run", "confidential"), ("other", "public")):
             add_batch(store, run, owner="me")
             record(store, run, f"a {word} cat", run=run)
             assert ids(store, word) == [run]
-        imported_id = store.save_imported(imported, NOW)
+        imported_id = store.save_imported(heard("an unlisted cat"), NOW)
         assert ids(store, "unlisted") == [imported_id]
 
         delete_run(store, "run", tmp_path, {}, branches=False)

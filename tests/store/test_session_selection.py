@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stocked import LONG
-from stocked import session as recorded
 
 import filled
 from filled import filled_store
@@ -26,6 +24,8 @@ from proctor.store.session_selection import (
     session_ids,
 )
 from proctor.telemetry.documents import SessionMark
+from stocked import LONG
+from stocked import session as recorded
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 

@@ -6,13 +6,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-import stocked
-from stocked import LONG, NOW
 
+import stocked
 from databases import query
-from proctor.score import Score
 from proctor.session import Event, Message, ModelCall, Session, Step, TimedEvent, ToolCall, Usage
 from proctor.store.sessions import evidence_of_session, tools_of_request
+from stocked import LONG, NOW
+from whole_events import CALL, SCORE, TOOL_CALL, whole_session
 
 
 def said(role: str, content: str) -> Message:
@@ -61,35 +61,6 @@ def test_a_trace_without_prompt_or_answer_has_none():
     assert seen.system_prompt == ""
 
 
-CALL = ModelCall(
-    model="m",
-    provider="p",
-    usage=Usage(input_tokens=1, cached_tokens=2, output_tokens=3, reasoning_tokens=4),
-    cost_usd=0.5,
-    price_source="plan",
-    latency_ms=6.0,
-    waiting_ms=7.0,
-    status="ok",
-    error="e",
-    call_id="call",
-)
-SCORE = Score(
-    evaluator="tidy",
-    value=0.5,
-    label="good",
-    explanation=LONG,
-    level="trace",
-    target="t1",
-    evaluator_digest="d",
-    error="e",
-    cost_usd=0.25,
-    dimension="x",
-    error_code="ec",
-    input_tokens=3,
-    output_tokens=4,
-)
-
-
 def timed(number: int, *events: Event) -> Step:
     """A step of ten seconds, with an event in each."""
     moments = [NOW + timedelta(seconds=10 * number + second) for second in range(11)]
@@ -98,39 +69,22 @@ def timed(number: int, *events: Event) -> Step:
 
 
 def test_a_session_comes_back_from_the_store_as_the_record_it_was_made_from(store):
-    used = ToolCall(name="bash", args={"a": 1}, success=False, result=LONG, duration_ms=5.0, call_id="own")
-    record = Session(
-        external_id="outside",
-        source="phoenix",
-        service="shop",
-        log_group="g",
-        name="n",
-        agent="amp",
-        agent_version="1",
-        model="m",
-        is_stand_in=True,
-        status="fail",
-        end_reason="loop",
-        error="it fell",
-        started_at=NOW,
-        finished_at=NOW + timedelta(seconds=20),
-        steps=[
-            timed(0, said("user", "hi"), used, said("assistant", LONG)),
-            timed(1, said("user", "go"), CALL),
-        ],
-        tools=[{"name": "bash"}],
-        attributes={"x": 1},
-        scores=[SCORE],
-        notes=["seen"],
-    )
+    used = replace(TOOL_CALL, success=False, result=LONG)
+    # What only sessions of our own have is not part of the record.
+    call = replace(CALL, price={}, request="", response="", speaker="", purpose="")
+    score = replace(SCORE, explanation=LONG, votes=(), ignored=(), judged_session="")
+    tools = [{"name": "bash", "description": LONG}]
+    steps = [timed(0, said("user", "hi"), used, said("assistant", LONG)), timed(1, said("user", "go"), call)]
+    end = NOW + timedelta(seconds=20)
+    record = whole_session(finished_at=end, steps=steps, tools=tools, scores=[score])
     session_id = store.save_imported(record, NOW)
 
     assert store.read.recorded(session_id) == record
     seen, expected = store.read.evidence(session_id), evidence_of_session(record)
     assert (seen.traces, seen.model_calls, seen.session_id, seen.tools) == (
-        *(expected.traces, expected.model_calls, "outside", [{"name": "bash"}]),
+        *(expected.traces, expected.model_calls, "outside", tools),
     )
-    assert seen.attributes == {**expected.attributes, "job": "imported", "name": "n", "id": session_id}
+    assert seen.attributes == {**expected.attributes, "job": "imported", "name": "A title", "id": session_id}
     # Events without an id or a trace get one, and one that was written late is seen in its place.
     query(store, 'UPDATE "tool_calls" SET "callId" = \'\'')
     query(store, 'UPDATE "model_calls" SET "callId" = \'\'')
@@ -144,7 +98,8 @@ def test_a_session_comes_back_from_the_store_as_the_record_it_was_made_from(stor
         *(("turn-1", "hi", LONG), ("turn-2", "go", "")),
     ]
     assert traces[0].tool_calls == [replace(used, call_id="call-2")]
-    query(store, 'UPDATE "sessions" SET "toolsJson" = \'[7, {"name": "b"}]\', "attributesJson" = \'[]\'')
+    changed = '"toolsJsonBlob" = NULL, "toolsJson" = \'[7, {"name": "b"}]\', "attributesJson" = \'[]\''
+    query(store, f'UPDATE "sessions" SET {changed}')
     assert store.read.evidence(session_id).tools == [{"name": "b"}], "JSON of another kind is empty"
 
 

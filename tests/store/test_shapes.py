@@ -11,11 +11,11 @@ from types import UnionType
 from typing import Any, Literal, NotRequired, TypedDict, get_args, get_origin, get_type_hints, is_typeddict
 
 import pytest
-from stocked import NOW
 from whole_store import ITEM, LINE, TEXT, fill
 
 from databases import new_store
 from proctor import store as package
+from proctor.metric import METRICS
 from proctor.score import Level
 from proctor.store import (
     ItemFilter,
@@ -39,6 +39,7 @@ from proctor.store.keys import Keys, LocalKey
 from proctor.store.scores import JudgedFilter
 from proctor.store.session_selection import FileSessions, LogGroupSessions, OwnSessions, Period
 from proctor.store.tables import COLUMNS, OF_A_SESSION, ROWS
+from stocked import NOW
 
 KEYS = Keys(own=LocalKey(secret=bytes(range(32))))
 LATE_NAMES = {"Level": Level}
@@ -62,8 +63,9 @@ class CheckedReader(StoreReader):
     def columns(self, shape: Any, sql: str, parameters: Sequence[object] = ()) -> Iterator[Any]:
         for page in super().columns(shape, sql, parameters):
             self.seen.add(shape.__name__)
-            hints = get_type_hints(shape).items()
-            of_rows = TypedDict(shape.__name__, {name: get_args(hint)[0] for name, hint in hints})  # type: ignore[misc]
+            kinds = {name: get_args(hint)[0] for name, hint in get_type_hints(shape).items()}
+            kinds |= {name: float | None for name in METRICS if name in page}
+            of_rows = TypedDict(shape.__name__, kinds)  # type: ignore[misc]
             for values in zip(*page.values(), strict=True):
                 assert problems_of(of_rows, dict(zip(page, values, strict=True))) == [], sql
             yield page
@@ -82,7 +84,7 @@ def problems_of(shape: Any, row: dict[str, Any], but: set[str] = frozenset()) ->
     optional = {name for name, hint in hints.items() if get_origin(hint) is NotRequired} | but
     optional |= CUT_COLUMNS if shape is ROWS["model_calls"] else set()
     missing = [f"no {name}" for name in sorted(set(hints) - set(row) - optional)]
-    unknown = [f"unknown {name}" for name in sorted(set(row) - set(hints))]
+    unknown = [f"unknown {name}" for name in sorted(set(row) - set(hints) - METRICS.keys())]
     wrong = [
         f"{name} is {value!r}, not {hints[name]}"
         for name, value in row.items()

@@ -7,7 +7,6 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from stocked import NOW, add_batch, owned, session
 
 from databases import new_store, query
 from proctor.errors import OwnershipLost
@@ -16,6 +15,7 @@ from proctor.store import MoneyLimits, Store, batches, ledger
 from proctor.store.database import open_database
 from proctor.store.writer import this_process
 from proctor.testing import eventually
+from stocked import NOW, add_batch, owned, session
 from waiting import TIME_LIMIT_SECONDS, while_running
 
 DEAR = "{{latency_seconds: {latency}, rules: [{{reply: ok, usage: {{input_tokens: 1, output_tokens: 1}}}}]}}"
@@ -219,6 +219,7 @@ def test_a_process_that_was_taken_for_dead_settles_what_its_calls_came_to(store,
     assert drawn.usd == pytest.approx(0.1 - spent)
 
 
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 def test_the_document_of_a_run_names_the_budget_of_the_store(shop):
     allow(shop, 0.02)
     ran = shop("batch", write(shop, "a", runs=5), "--json")
@@ -228,6 +229,7 @@ def test_the_document_of_a_run_names_the_budget_of_the_store(shop):
     assert document["successCount"] == 2
 
 
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 def test_with_a_budget_for_the_store_a_model_needs_a_known_price(shop):
     allow(shop, 5)
     plan = shop.folder / "plan.yaml"

@@ -4,7 +4,6 @@ import shutil
 from datetime import timedelta
 
 import pytest
-from stocked import NOW, add_batch, owned, session
 
 from databases import new_store
 from proctor.errors import StoreError
@@ -15,6 +14,7 @@ from proctor.store.definitions import Token
 from proctor.store.evaluations import EvaluationRecord
 from proctor.store.intake import LogEvent
 from proctor.store.keys import Keys, LocalKey
+from stocked import NOW, add_batch, owned, session
 
 KEYS = Keys(own=LocalKey(secret=bytes(range(32))))
 TIMES = {"createdAt": timestamp(NOW), "updatedAt": timestamp(NOW)}

@@ -3,12 +3,12 @@
 from typing import get_type_hints
 
 import pytest
-from stocked import LONG, record
 
 from proctor.errors import NotFound
 from proctor.score import Score
 from proctor.session import Iteration, Message, Metric, ModelCall, ToolCall, Usage
 from proctor.store import transcripts
+from stocked import LONG, record
 
 
 def test_events_are_told_in_order_with_the_beginnings_of_what_is_long(store):

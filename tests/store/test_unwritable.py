@@ -10,7 +10,7 @@ from proctor.store import Store
 from proctor.testing import eventually
 from waiting import while_running
 
-PLAN = "{runId: full, concurrency: 4, matrix: [{prompt: hello, model: scripted/echo, runs: 3000}]}"
+PLAN = "{runId: full, concurrency: 4, matrix: [{prompt: hello, model: scripted/echo, runs: 1500}]}"
 
 
 def test_a_full_disk_is_named_with_what_to_do_and_the_run_resumes(proctor):
@@ -23,7 +23,7 @@ def test_a_full_disk_is_named_with_what_to_do_and_the_run_resumes(proctor):
         text=True,
         check=False,
         # As a full disk, for every file.
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, 2 << 20)),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)),
     )
 
     assert started.returncode == 3, started.stderr

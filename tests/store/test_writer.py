@@ -8,7 +8,6 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from stocked import NOW, add_batch, owned
 
 from databases import query
 from proctor.errors import OwnershipLost, StoreError
@@ -23,6 +22,7 @@ from proctor.store.writer import (
     timestamp,
 )
 from proctor.testing import eventually
+from stocked import NOW, add_batch, owned
 
 WAIT = 10
 

@@ -3,8 +3,6 @@
 from datetime import timedelta
 from typing import Any
 
-from stocked import NOW, owned, session
-
 from proctor.item import Item
 from proctor.score import Score
 from proctor.session import (
@@ -28,6 +26,7 @@ from proctor.store.evaluations import EvaluationRecord
 from proctor.store.intake import LogEvent
 from proctor.store.ledger import exchange
 from proctor.telemetry.documents import SessionMark
+from stocked import NOW, owned, session
 
 LINE = LineKey("oc-1", "tidy", "")
 TEXT = "the-cat-is-under-the-stairs"

@@ -1,6 +1,5 @@
 """Which commits become tasks, how statements read, where clones are found, how tasks are written."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ import pytest
 
 from proctor.errors import UsageError
 from proctor.tasks import history
-from proctor.tasks.formats import write_task_set
 from proctor.tasks.history import (
     CommitCandidate,
     CommitValidation,
@@ -19,7 +17,7 @@ from proctor.tasks.history import (
     since_date,
 )
 from proctor.tasks.statement import title_and_body
-from proctor.tasks.task import ReadOptions, Task, TaskSet, read_repos
+from proctor.tasks.task import ReadOptions, read_repos
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 
@@ -159,32 +157,15 @@ def test_the_document_of_what_was_found() -> None:
         flaky=[flaky],
         rejected=[Rejection(commit="c3", reason="no tests changed")],
     )
+    about = {"commit": "c1", "title": "Add totals", "date": "2026-01-02T00:00:00+00:00"}
+    counts = {"sourceFiles": 2, "testFiles": 1, "lines": 4}
+    task_counts = {"failToPass": 1, "passToPass": 2, "seconds": 1.3}
     assert result.document() == {
         "repo": "/r",
         "check": "make test",
         "checkSource": "Makefile",
-        "candidates": [
-            {
-                "commit": "c1",
-                "title": "Add totals",
-                "date": "2026-01-02T00:00:00+00:00",
-                "language": "Python",
-                "sourceFiles": 2,
-                "testFiles": 1,
-                "lines": 4,
-            }
-        ],
-        "tasks": [
-            {
-                "commit": "c1",
-                "title": "Add totals",
-                "folder": "totals",
-                "date": "2026-01-02T00:00:00+00:00",
-                "failToPass": 1,
-                "passToPass": 2,
-                "seconds": 1.3,
-            }
-        ],
+        "candidates": [{**about, "language": "Python", **counts}],
+        "tasks": [{**about, "folder": "totals", **task_counts}],
         "flaky": [{"commit": "c2", "tests": [f"t{n}" for n in range(20)]}],
         "rejected": [{"commit": "c3", "reason": "no tests changed"}],
     }
@@ -198,12 +179,16 @@ def test_the_document_of_what_was_found() -> None:
     [
         ("fix: totals are wrong.", "Totals are wrong", ""),
         ("totals() is wrong", "totals() is wrong", ""),
+        ("date_signed is a datetime", "date_signed is a datetime", ""),
+        ("don't accept the future", "Don't accept the future", ""),
+        ("lib/a.py: stop crashing", "Stop crashing", ""),
+        ("Fix\n\nReal text.\n\n```diff\n- a\n+ b\n```\n\n## Test plan\nrun x", "Fix", "Real text."),
         ("Add x\r\n\r\nBody  \n\n\n\nMore", "Add x", "Body\n\nMore"),
         ("Add x\n\n```diff\n-a\n+b\n```\nText\n```py\ncode\n```", "Add x", "Text\n```py\ncode\n```"),
     ],
 )
 def test_statements_of_commit_messages(message: str, title: str, body: str) -> None:
-    assert title_and_body(message, (), hints=False) == (title, body)
+    assert title_and_body(message, ["lib/a.py"], hints=False) == (title, body)
 
 
 def test_repositories_are_a_folder_of_clones_or_named(tmp_path: Path) -> None:
@@ -226,32 +211,3 @@ def test_clones_are_found_by_owner_and_name(tmp_path: Path, place: str) -> None:
     assert ReadOptions().repository("o/n", tmp_path) is None
     (tmp_path / "o" / "n").mkdir(parents=True)
     assert options.repository("o/n", tmp_path) == tmp_path / "o" / "n"
-
-
-# --- Files of tasks ---
-
-
-def test_a_task_is_written_with_its_settings(tmp_path: Path) -> None:
-    task = Task(
-        name="fix",
-        title="Fix\nit",
-        file=tmp_path / "x.jsonl",
-        prompt="Please fix it.",
-        repo=Path("/r"),
-        ref="abc",
-        sealed=True,
-        setup="make deps",
-        expect={"contains": "x"},
-        answer="42",
-        timeout_seconds=60,
-        format="rows",
-    )
-    (file,), left_out = write_task_set(TaskSet(tasks=(task,)), tmp_path / "out")
-    assert not left_out
-    assert file.read_text() == (
-        "---\nrepo: /r\nref: abc\nsealed: true\nsetup: make deps\nexpect:\n  contains: x\nanswer: '42'\n"
-        "timeout: 60\n---\n# Task: Fix it\n\nPlease fix it.\n"
-    )
-    own = replace(task, prompt="# Task: Own\n\nText", repo=None, setup="", answer="", timeout_seconds=None)
-    (file,), _ = write_task_set(TaskSet(tasks=(own,)), tmp_path / "own")
-    assert file.read_text() == "---\nexpect:\n  contains: x\n---\n# Task: Own\n\nText\n"

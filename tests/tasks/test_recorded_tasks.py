@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from proctor.errors import PlanError, UsageError
 from proctor.sandbox import container
@@ -312,6 +313,7 @@ TERMINAL: dict[str, dict[str, str | bytes | None]] = {
         "tests/test_a.py": "import a\n",
     },
     "a script": {"run-tests.sh": "uv run pytest\n", "tests/test_a.py": None},
+    "a script and tests": {"run-tests.sh": "pytest $TEST_DIR/test_a.py -rA\n"},
     "a script that installs": {"run-tests.sh": "apk add x\n"},
     "tests with a network": {"tests/test_a.py": "curl\n"},
     "no tests": {"tests/test_a.py": None},
@@ -760,6 +762,7 @@ def test_cases_of_amp_are_as_recorded(tmp_path: Path) -> None:
     clone.mkdir()
     case = {"repo": "org/lib", "prompt": "Fix it\nnow", "commit": "abc"}
     bug = {"id": "bug", "repo": "org/lib", "bugCommit": "a", "fixCommit": "b", "testPath": "t/x.py"}
+    suite_case = {**case, "timeoutSec": 3, "description": "D", "successCommand": "make test"}
     suites = [
         {"swebench_cases_dir": "none"},
         {"swebench_cases_dir": "bugs"},
@@ -769,21 +772,22 @@ def test_cases_of_amp_are_as_recorded(tmp_path: Path) -> None:
             "cases": [{**case, "id": "c1"}, {"prompt": "x"}, {**case, "prompt": ""}],
         },
     ]
+    matrix = {**case, "follow_ups": ["again"], "scriptCommand": "make"}
+    plans = {
+        "plan.yaml": {"suites": suites, "models": {"m": {}}, "defaults": {"timeoutSec": 9}},
+        "matrix.yaml": {"matrix": [matrix], "defaults": {"repo": "no"}},
+        "suite.yaml": {"name": "s", "cases": [suite_case]},
+    }
     files = {
-        "plan.yaml": json.dumps({"suites": suites, "models": {"m": {}}, "defaults": {"timeoutSec": 9}}),
-        "matrix.yaml": json.dumps(
-            {"matrix": [{**case, "follow_ups": ["again"]}], "defaults": {"repo": "no"}}
-        ),
-        "suite.yaml": json.dumps({"name": "s", "cases": [{**case, "timeoutSec": 3, "description": "D"}]}),
+        **{name: yaml.safe_dump(plan) for name, plan in plans.items()},
         "list.json": json.dumps([bug, {**bug, "id": "", "repo": "none"}]),
         "bugs/one.json": json.dumps(bug),
         "bugs/two.json": json.dumps({**bug, "prompt": "Own words"}),
     }
     write(tmp_path / "amp", files)
-    read = {
-        name: plain(amp.read_amp(tmp_path / "amp" / name, ReadOptions(repos={"org/lib": clone})), tmp_path)
-        for name in ("plan.yaml", "matrix.yaml", "suite.yaml", "list.json")
-    }
+    options = ReadOptions(repos={"org/lib": clone})
+    read = {name: plain(read_task_set(tmp_path / "amp" / name, options), tmp_path) for name in plans}
+    read["list.json"] = plain(amp.read_amp(tmp_path / "amp" / "list.json", options), tmp_path)
     check(RECORDED / "amp.txt", read)
 
 
@@ -797,19 +801,21 @@ def test_a_task_file_stands_for_its_folder_and_mistakes_in_a_folder_are_reported
 
 
 @pytest.mark.parametrize(
-    ("options", "prompt"),
+    ("options", "prompt", "expect"),
     [
-        ({"template": "{a} and {b}"}, "x and 3"),
-        ({"template": "{{ a }} and {b}"}, "x and {b}"),
-        ({"template": "{{a}}{{ b }}"}, "x3"),
-        ({"template": "none"}, "none"),
-        ({"prompt_column": "a", "expect_column": "b"}, "x"),
+        ({"template": "{a} and {b}"}, "x and 3", {}),
+        ({"template": "{{ a }} and {b}"}, "x and {b}", {}),
+        ({"template": "{{a}}{{ b }}"}, "x3", {}),
+        ({"template": "none"}, "none", {}),
+        ({"prompt_column": "a", "expect_column": "b"}, "x", {"equals": "3"}),
     ],
 )
-def test_prompts_are_columns_or_templates_of_them(options: Any, prompt: str, tmp_path: Path) -> None:
+def test_prompts_are_columns_or_templates_of_them(
+    options: Any, prompt: str, expect: Any, tmp_path: Path
+) -> None:
     write(tmp_path, {"x.csv": "a,b\nx,3\n"})
     (task,) = read_task_set(tmp_path / "x.csv", ReadOptions(**options)).tasks
-    assert task.prompt == prompt
+    assert (task.prompt, task.expect, task.is_prompt) == (prompt, expect, True)
 
 
 @pytest.mark.parametrize(

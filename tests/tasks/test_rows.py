@@ -1,6 +1,5 @@
 """Tasks in rows: HumanEval, MBPP, SWE-bench, and plain datasets."""
 
-import csv
 import gzip
 import json
 import time
@@ -12,7 +11,6 @@ import pytest
 from proctor.errors import PlanError, UsageError
 from proctor.tasks import rows
 from proctor.tasks.formats import read_task_set
-from proctor.tasks.task import ReadOptions
 
 DOUBLE = 'import math\n\n\ndef double(x: int) -> int:\n    """Twice x."""\n'
 FUNCTION = {
@@ -27,24 +25,6 @@ FUNCTION = {
 def write_lines(file: Path, rows: list[dict[str, Any]]) -> Path:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return file
-
-
-def test_a_dataset_takes_the_usual_columns_or_those_that_are_named(tmp_path: Path) -> None:
-    with (tmp_path / "capitals.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerows(
-            [["id", "question", "answer", "why"], ["fr", "Capital of France?", "Paris", "It is."]]
-        )
-    path = tmp_path / "capitals.csv"
-
-    (usual,) = read_task_set(path).tasks
-    (named,) = read_task_set(path, ReadOptions(prompt_column="why", expect_column="question")).tasks
-    (filled,) = read_task_set(path, ReadOptions(template="Q: {question} A:")).tasks
-
-    assert (usual.name, usual.prompt, usual.expect) == ("fr", "Capital of France?", {"equals": "Paris"})
-    assert usual.is_prompt
-    assert (named.prompt, named.expect) == ("It is.", {"equals": "Capital of France?"})
-    assert filled.prompt == "Q: Capital of France? A:"
 
 
 def test_a_thousand_rows_load_in_a_second(tmp_path: Path) -> None:
@@ -98,7 +78,7 @@ def test_every_row_of_a_large_file_is_read(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    "content", [b"\x1f\x8bnope", b"no gzip at all", gzip.compress(b"{}")[:-9] + b"123456789"]
+    "content", [b"\x1f\x8bnope", b"no gzip at all", gzip.compress(b"{}", mtime=0)[:-9] + b"123456789"]
 )
 def test_a_damaged_packed_file_is_refused(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "rows.jsonl.gz"

@@ -10,20 +10,19 @@ from written_dialects import (
     DIALECTS,
     TOOL,
     genai_inline,
-    langgraph_traceloop,
-    openai_agents_openinference,
-    strands_unified,
     vercel_ai,
     weather_tool,
 )
 
+from proctor.telemetry import sessions_of
 from proctor.telemetry.dialects import PROMPT, RESPONSE
 
 
 @pytest.mark.parametrize("write", DIALECTS, ids=lambda write: write.__name__)
-def test_every_dialect_tells_what_was_asked_done_and_answered(write):
+def test_every_dialect_tells_what_was_asked_done_and_answered_in_whatever_order_spans_arrive(write):
     found = evidence(*write())
 
+    assert evidence(*reversed(write())) == found
     (turn,) = found.traces
     assert turn.prompt == ASKED
     assert turn.answer.strip() == ANSWERED
@@ -34,38 +33,25 @@ def test_every_dialect_tells_what_was_asked_done_and_answered(write):
     assert talk == [("user", ASKED), ("assistant", ANSWERED)]
 
 
-@pytest.mark.parametrize("write", DIALECTS, ids=lambda write: write.__name__)
-def test_the_order_in_which_spans_arrive_changes_nothing(write):
-    spans = write()
+def openinference_call():
+    tokens = {"prompt": 100, "completion": 20, "prompt_details.cache_read": 60}
+    counts = {f"llm.token_count.{name}": count for name, count in tokens.items()}
+    return [span("response", openinference__span__kind="LLM", **counts)]
 
-    assert evidence(*reversed(spans)) == evidence(*spans)
 
-
-@pytest.mark.parametrize(
-    "write", [genai_inline, openai_agents_openinference], ids=lambda write: write.__name__
-)
+@pytest.mark.parametrize("write", [genai_inline, openinference_call], ids=lambda write: write.__name__)
 def test_tokens_are_counted_with_what_came_from_a_cache(write):
     usage = evidence(*write()).model_calls[0].usage
 
     assert (usage.input_tokens, usage.cached_tokens, usage.output_tokens) == (100, 60, 20)
 
 
-@pytest.mark.parametrize(
-    "write",
-    [genai_inline, openai_agents_openinference, langgraph_traceloop, vercel_ai],
-    ids=lambda w: w.__name__,
-)
+@pytest.mark.parametrize("write", [genai_inline, vercel_ai], ids=lambda write: write.__name__)
 def test_tools_that_could_have_been_used_are_known_with_their_schema(write):
     assert list(evidence(*write()).tools) == [TOOL]
 
 
-def test_tools_may_be_known_by_name_alone():
-    assert list(evidence(*strands_unified()).tools) == [{"name": "weather"}]
-
-
-@pytest.mark.parametrize(
-    "write", [genai_inline, openai_agents_openinference, vercel_ai], ids=lambda w: w.__name__
-)
+@pytest.mark.parametrize("write", [genai_inline, vercel_ai], ids=lambda write: write.__name__)
 def test_the_system_prompt_is_told_once(write):
     found = evidence(*write())
 
@@ -73,17 +59,12 @@ def test_the_system_prompt_is_told_once(write):
     assert [role for role, _ in said(found)].count("system") == 1
 
 
-def test_model_and_provider_are_those_that_answered():
-    (call,) = evidence(*genai_inline()).model_calls
+def test_models_are_those_that_answered_and_tools_are_known_by_their_spans_and_measured():
+    found = evidence(*genai_inline())
 
-    assert (call.model, call.provider, call.latency_ms) == ("large-2026", "acme", 1000)
-
-
-def test_a_tool_is_known_by_its_span_and_measured():
-    (call,) = evidence(*genai_inline()).tool_calls
-
-    assert call.call_id == weather_tool()["spanId"]
-    assert call.duration_ms == 1000 and call.success is True
+    (model,), (tool,) = found.model_calls, found.tool_calls
+    assert (model.model, model.provider, model.latency_ms) == ("large-2026", "acme", 1000)
+    assert (tool.call_id, tool.duration_ms, tool.success) == (weather_tool()["spanId"], 1000, True)
 
 
 @pytest.mark.parametrize(
@@ -96,8 +77,6 @@ def test_a_tool_that_failed_is_told_as_failed(failed):
 
 
 def test_what_only_carries_requests_is_no_session():
-    from proctor.telemetry import sessions_of
-
     spans = [
         span("POST", scope="opentelemetry.instrumentation.httpx"),
         span(
@@ -140,3 +119,9 @@ def test_the_result_of_a_tool_of_llama_index(output, result, success):
 
     (call,) = evidence(tool).tool_calls
     assert (call.result, call.success) == (result, success)
+
+
+@pytest.mark.parametrize("name", ["ai.operationId", "gen_ai.operation.name", "openinference.span.kind"])
+@pytest.mark.parametrize("wrong", [["ai.toolCall"], {"a": 1}, None], ids=repr)
+def test_a_list_where_a_word_should_stand_is_no_word_anybody_knows(name, wrong):
+    assert sessions_of([span("x", **{name: wrong})]) == []

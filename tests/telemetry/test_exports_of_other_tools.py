@@ -14,8 +14,6 @@ from proctor.store.sessions import evidence_of_session
 from proctor.telemetry import sessions_of
 from proctor.telemetry.sources import files_in, read_documents, recognises, rows_of_parquet
 
-LATER = "2026-04-23T07:37:{:02d}.500000"
-
 
 def iso(nanoseconds):
     return datetime.fromtimestamp(nanoseconds / 1e9, UTC).isoformat().replace("+00:00", "Z")

@@ -47,6 +47,8 @@ def test_sessions_in_files_and_folders_come_into_the_store(proctor, tmp_path):
         rows = [store.read.session(session_id) for session_id in told["sessions"]]
     assert [row["externalId"] for row in rows] == ["s-1", "s-2", "s-3"]
     assert {(row["service"], row["logGroup"]) for row in rows} == {("Calc.DEFAULT", "/mine")}
+    again = proctor.json("import", "otlp", "spans", "b.json", "--log-group", "/mine")
+    assert again["sessions"] == told["sessions"]
 
 
 @pytest.mark.parametrize("kind", ["auto", "otlp"])
@@ -63,28 +65,16 @@ def test_spans_get_the_service_and_the_log_group_that_they_do_not_name(tmp_path,
     assert [(row["service"], row["logGroup"]) for row in rows] == [("travel", "/agents/travel")]
 
 
-def test_importing_again_changes_nothing_and_names_the_same_sessions(proctor, tmp_path):
-    (tmp_path / "a.jsonl").write_text(line())
-
-    first, second = (proctor.json("import", "otlp", "a.jsonl") for _ in range(2))
-
-    assert first["sessions"] == second["sessions"]
-
-
-def test_what_cannot_be_read_is_named_and_the_rest_is_imported(proctor, tmp_path):
+def test_what_cannot_be_read_is_named_the_rest_is_imported_and_nothing_is_bad_usage(proctor, tmp_path):
     (tmp_path / "a.jsonl").write_text(line() + "\n{broken\n")
+    (tmp_path / "b.jsonl").write_text("{broken")
 
     done = proctor("import", "otlp", "a.jsonl")
 
     assert done.returncode == 1
     assert "skipped a.jsonl:2: it is not JSON" in done.stderr
     assert "1 session imported" in done.stderr
-
-
-def test_nothing_imported_is_bad_usage(proctor, tmp_path):
-    (tmp_path / "a.jsonl").write_text("{broken")
-
-    assert proctor("import", "otlp", "a.jsonl").returncode == 2
+    assert proctor("import", "otlp", "b.jsonl").returncode == 2
     missing = proctor("import", "otlp", "nowhere.jsonl")
     assert missing.returncode == 2 and "there is no file or folder nowhere.jsonl" in missing.stderr
 
@@ -116,8 +106,6 @@ def test_what_is_exported_as_otlp_comes_back_as_it_was(proctor, tmp_path):
     assert elsewhere["sessions"]
     with proctor.open_store() as store:
         before = store.read.evidence(session_id)
-    from proctor.store import Store
-
     with Store(str(tmp_path / "elsewhere" / "proctor.db")) as store:
         after = store.read.evidence(session_id)
     assert [(trace.id, trace.prompt, trace.answer) for trace in after.traces] == [

@@ -14,56 +14,17 @@ from proctor.session import Message, ModelCall, Session, Step, TimedEvent, ToolC
 from proctor.store.sessions import evidence_of_session
 from proctor.telemetry import documents_of, normalised, sessions_of, spans_of
 from proctor.telemetry.otlp import decode_json, encode_spans
+from session_strategies import messages, model_calls, names, tool_calls
 
-words = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
-names = st.text(string.ascii_letters, min_size=1, max_size=8)
 ids = st.text(string.ascii_lowercase + string.digits + "-", min_size=1, max_size=20).filter(
     lambda t: t.strip("0")
 )
-scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | words
-messages = st.builds(
-    Message,
-    role=st.sampled_from(["system", "user", "assistant", "tool"]),
-    content=words,
-    name=st.just("") | names,
-)
 milliseconds = st.none() | st.integers(0, 10**9).map(lambda n: n / 1000)
-tool_calls = st.builds(
-    ToolCall,
-    name=names,
-    args=st.dictionaries(names, scalars | st.lists(scalars, max_size=3), max_size=3),
-    success=st.none() | st.booleans(),
-    result=words,
-    duration_ms=milliseconds,
-    call_id=ids,
-)
-usages = st.builds(
-    lambda prompt, cached, output, thought: Usage(
-        input_tokens=prompt + cached,
-        cached_tokens=cached,
-        output_tokens=output + thought,
-        reasoning_tokens=thought,
-    ),
-    *[st.integers(0, 10**6)] * 4,
-)
-model_calls = st.builds(
-    ModelCall,
-    model=names,
-    usage=usages,
-    provider=st.just("") | names,
-    cost_usd=st.none() | st.floats(0, 100),
-    price_source=st.just("") | names,
-    latency_ms=milliseconds,
-    waiting_ms=st.integers(0, 1000).map(float),
-    status=st.sampled_from(["ok", "429"]),
-    error=words,
-    call_id=ids,
-)
 
 
 @st.composite
 def traces(draw):
-    happened = draw(st.lists(messages | tool_calls, min_size=1, max_size=6))
+    happened = draw(st.lists(messages | tool_calls(ids, milliseconds), min_size=1, max_size=6))
     said = [event for event in happened if isinstance(event, Message)]
     return Trace(
         id="",
@@ -80,7 +41,7 @@ def evidences(draw):
         Step(trace_id=f"turn-{number}", events=[TimedEvent(event=event) for event in turn.happened])
         for number, turn in enumerate(turns, start=1)
     ]
-    calls = [TimedEvent(event=call) for call in draw(st.lists(model_calls, max_size=3))]
+    calls = [TimedEvent(event=call) for call in draw(st.lists(model_calls(ids, milliseconds), max_size=3))]
     steps[0] = Step(trace_id=steps[0].trace_id, events=[*steps[0].events, *calls])
     tools = draw(
         st.lists(st.fixed_dictionaries({"name": names, "description": names}), max_size=2, unique_by=str)
@@ -106,26 +67,18 @@ def told(evidence: Evidence):
 
 @settings(max_examples=40)
 @given(evidences())
-def test_what_an_evaluator_sees_survives_being_written_as_spans(session):
+def test_what_an_evaluator_sees_survives_being_written_as_spans_and_sent(session):
     evidence = evidence_of_session(session)
 
     documents = [normalised(json.loads(json.dumps(document))) for document in spans_of(evidence)]
-    (back,) = sessions_of(documents)
-
-    assert told(evidence_of_session(back)) == told(evidence)
-
-
-@settings(max_examples=40)
-@given(evidences())
-def test_a_session_survives_the_wire_with_ids_of_its_own(session):
     line = json.dumps(encode_spans(documents_of(session)))
+
     for span in json.loads(line)["resourceSpans"][0]["scopeSpans"][0]["spans"]:
         assert len(bytes.fromhex(span["traceId"])) == 16
         assert len(bytes.fromhex(span["spanId"])) == 8
-
-    (back,) = sessions_of(decode_json(line).documents)
-
-    assert told(evidence_of_session(back)) == told(evidence_of_session(session))
+    for read in (documents, decode_json(line).documents):
+        (back,) = sessions_of(read)
+        assert told(evidence_of_session(back)) == told(evidence)
 
 
 def test_times_ids_and_places_of_an_imported_session_stay():

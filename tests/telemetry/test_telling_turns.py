@@ -18,26 +18,18 @@ def chat(name, asked, answered, **more):
     )
 
 
-def test_a_conversation_that_is_sent_again_with_each_request_is_told_once():
-    first, second = text("user", "one"), text("assistant", "ONE")
-    third, fourth = text("user", "two"), text("assistant", "TWO")
+@pytest.mark.parametrize("words", [("one", "ONE", "two", "TWO"), ("yes", "sure?", "yes", "done")])
+def test_a_conversation_that_is_sent_again_with_each_request_is_told_once(words):
+    first, second, third, fourth = (
+        text(role, content) for role, content in zip(("user", "assistant") * 2, words, strict=True)
+    )
     found = evidence(
         chat("a", [first], [second], trace="t1", at=0),
         chat("b", [first, second, third], [fourth], trace="t2", at=5),
     )
 
-    assert said(found) == [("user", "one"), ("assistant", "ONE"), ("user", "two"), ("assistant", "TWO")]
-    assert [(trace.prompt, trace.answer) for trace in found.traces] == [("one", "ONE"), ("two", "TWO")]
-
-
-def test_what_a_user_says_twice_is_told_twice():
-    yes = text("user", "yes")
-    found = evidence(
-        chat("a", [yes], [text("assistant", "sure?")], trace="t1", at=0),
-        chat("b", [yes, text("assistant", "sure?"), yes], [text("assistant", "done")], trace="t2", at=5),
-    )
-
-    assert [trace.prompt for trace in found.traces] == ["yes", "yes"]
+    assert said(found) == list(zip(("user", "assistant") * 2, words, strict=True))
+    assert [(trace.prompt, trace.answer) for trace in found.traces] == [words[:2], words[2:]]
 
 
 def test_a_repeated_request_to_an_agent_that_remembers_is_told_in_each_turn():
@@ -68,29 +60,17 @@ def looking(arguments=None):
     )
 
 
-def test_a_loop_of_requests_in_traces_of_their_own_does_not_ask_twice():
-    asked, call, result = looking()
-    found = evidence(
-        chat("a", [asked], [call], trace="t1", at=0),
-        chat("b", [asked, call, result], [text("assistant", "sunny")], trace="t2", at=5),
-    )
-
-    assert said(found) == [("user", "weather?"), ("assistant", "sunny")]
-
-
-def test_a_tool_without_a_span_is_told_from_the_conversation():
+@pytest.mark.parametrize("traces", [("t1", "t1"), ("t1", "t2")])
+def test_a_tool_without_a_span_is_told_from_the_conversation_in_one_trace_or_several(traces):
     asked, call, result = looking({"where": "out"})
     found = evidence(
-        chat("a", [asked], [call], at=0),
-        chat("b", [asked, call, result], [text("assistant", "sunny")], at=5),
+        chat("a", [asked], [call], trace=traces[0], at=0),
+        chat("b", [asked, call, result], [text("assistant", "sunny")], trace=traces[1], at=5),
     )
 
     (used,) = found.tool_calls
     assert (used.name, dict(used.args), used.result, used.success) == (
-        "look",
-        {"where": "out"},
-        "sunny",
-        True,
+        *("look", {"where": "out"}, "sunny", True),
     )
     assert said(found) == [("user", "weather?"), ("assistant", "sunny")]
 

@@ -1,4 +1,4 @@
-"""One conversation as each framework writes it: a question about the weather, a tool, an answer."""
+"""One conversation as frameworks without a recording write it: a question, a tool, an answer."""
 
 from spans_by_hand import STRANDS, as_json, event, record, span, text
 
@@ -95,77 +95,6 @@ def genai_message_records():
     ]
 
 
-def strands_unified():
-    return [
-        span(
-            "invoke_agent Forecaster",
-            scope=STRANDS,
-            gen_ai__operation__name="invoke_agent",
-            gen_ai__agent__tools=as_json(["weather"]),
-            seconds=9,
-            events=[
-                event("gen_ai.user.message", content=as_json([{"text": ASKED}])),
-                event("gen_ai.choice", 9, message=ANSWERED + "\n", finish_reason="end_turn"),
-            ],
-        ),
-        span("execute_event_loop_cycle", scope=STRANDS, parent="invoke_agent Forecaster", at=0.5, seconds=8),
-        span(
-            "chat",
-            scope=STRANDS,
-            parent="execute_event_loop_cycle",
-            at=1,
-            gen_ai__operation__name="chat",
-            events=[
-                event("gen_ai.user.message", content=as_json([{"text": ASKED}])),
-                event(
-                    "gen_ai.choice",
-                    message=as_json(
-                        [{"toolUse": {"toolUseId": "call_1", "name": "weather", "input": {"city": "Bonn"}}}]
-                    ),
-                    finish_reason="tool_use",
-                ),
-            ],
-        ),
-        span(
-            "execute_tool weather",
-            scope=STRANDS,
-            parent="execute_event_loop_cycle",
-            at=3,
-            gen_ai__operation__name="execute_tool",
-            gen_ai__tool__name="weather",
-            gen_ai__tool__call__id="call_1",
-            gen_ai__tool__status="success",
-            events=[
-                event("gen_ai.tool.message", role="tool", content=as_json({"city": "Bonn"}), id="call_1"),
-                event("gen_ai.choice", message=as_json([{"text": "sunny"}]), id="call_1"),
-            ],
-        ),
-        span(
-            "chat two",
-            scope=STRANDS,
-            parent="execute_event_loop_cycle",
-            at=5,
-            gen_ai__operation__name="chat",
-            events=[
-                event("gen_ai.user.message", content=as_json([{"text": ASKED}])),
-                event(
-                    "gen_ai.assistant.message",
-                    content=as_json(
-                        [{"toolUse": {"toolUseId": "call_1", "name": "weather", "input": {"city": "Bonn"}}}]
-                    ),
-                ),
-                event(
-                    "gen_ai.tool.message",
-                    content=as_json(
-                        [{"toolResult": {"toolUseId": "call_1", "content": [{"text": "sunny"}]}}]
-                    ),
-                ),
-                event("gen_ai.choice", message=as_json([{"text": ANSWERED}]), finish_reason="end_turn"),
-            ],
-        ),
-    ]
-
-
 def strands_split():
     """Spans in one place, their content in event records in another."""
     return [
@@ -238,120 +167,6 @@ def strands_parts():
             gen_ai__operation__name="execute_tool",
             gen_ai__tool__name="weather",
             events=details([{"role": "tool", "parts": [call]}], [{"role": "tool", "parts": [response]}]),
-        ),
-    ]
-
-
-def constructor(kind, content, **more):
-    return {
-        "lc": 1,
-        "type": "constructor",
-        "id": ["langchain", "schema", "messages", kind],
-        "kwargs": {"content": content, **more},
-    }
-
-
-def langgraph_traceloop():
-    scope = "opentelemetry.instrumentation.langchain"
-    messages = [
-        constructor("HumanMessage", ASKED),
-        constructor(
-            "AIMessage", "", tool_calls=[{"name": "weather", "args": {"city": "Bonn"}, "id": "call_1"}]
-        ),
-        constructor("ToolMessage", "sunny", tool_call_id="call_1"),
-        constructor("AIMessage", ANSWERED),
-    ]
-    return [
-        span(
-            "LangGraph.workflow",
-            scope=scope,
-            traceloop__span__kind="workflow",
-            traceloop__entity__name="LangGraph",
-            traceloop__entity__input=as_json({"inputs": {"messages": [["user", ASKED]]}, "tags": []}),
-            traceloop__entity__output=as_json({"outputs": {"messages": messages}, "kwargs": {}}),
-            seconds=9,
-        ),
-        span(
-            "ChatOpenAI.chat",
-            scope=scope,
-            parent="LangGraph.workflow",
-            at=1,
-            llm__request__type="chat",
-            **{
-                "gen_ai.prompt.0.role": "user",
-                "gen_ai.prompt.0.content": ASKED,
-                "gen_ai.completion.0.role": "assistant",
-                "gen_ai.completion.0.content": "",
-                "gen_ai.completion.0.tool_calls.0.id": "call_1",
-                "gen_ai.completion.0.tool_calls.0.name": "weather",
-                "gen_ai.completion.0.tool_calls.0.arguments": as_json({"city": "Bonn"}),
-                "llm.request.functions.0.name": "weather",
-                "llm.request.functions.0.description": TOOL["description"],
-                "llm.request.functions.0.parameters": as_json(TOOL["parameters"]),
-            },
-        ),
-        span(
-            "weather.tool",
-            scope=scope,
-            parent="LangGraph.workflow",
-            at=3,
-            traceloop__span__kind="tool",
-            traceloop__entity__name="weather",
-            traceloop__entity__input=as_json({"input_str": "{'city': 'Bonn'}", "inputs": {"city": "Bonn"}}),
-            traceloop__entity__output=as_json({"output": messages[2], "kwargs": {"name": "weather"}}),
-        ),
-    ]
-
-
-def openai_agents_openinference():
-    scope = "openinference.instrumentation.openai_agents"
-    return [
-        span("Agent workflow", scope=scope, openinference__span__kind="AGENT", seconds=9),
-        span(
-            "response",
-            scope=scope,
-            parent="Agent workflow",
-            at=1,
-            openinference__span__kind="LLM",
-            llm__model_name="large",
-            **{
-                "llm.token_count.prompt": 100,
-                "llm.token_count.completion": 20,
-                "llm.token_count.prompt_details.cache_read": 60,
-                "llm.input_messages.0.message.role": "system",
-                "llm.input_messages.0.message.content": "Be brief.",
-                "llm.input_messages.1.message.role": "user",
-                "llm.input_messages.1.message.content": ASKED,
-                "llm.output_messages.0.message.role": "assistant",
-                "llm.output_messages.0.message.tool_calls.0.tool_call.id": "call_1",
-                "llm.output_messages.0.message.tool_calls.0.tool_call.function.name": "weather",
-                "llm.output_messages.0.message.tool_calls.0.tool_call.function.arguments": as_json(
-                    {"city": "Bonn"}
-                ),
-                "llm.tools.0.tool.json_schema": as_json({"type": "function", "function": TOOL}),
-            },
-        ),
-        span(
-            "weather",
-            scope=scope,
-            parent="Agent workflow",
-            at=3,
-            openinference__span__kind="TOOL",
-            tool__name="weather",
-            input__value=as_json({"city": "Bonn"}),
-            output__value="sunny",
-        ),
-        span(
-            "response two",
-            scope=scope,
-            parent="Agent workflow",
-            at=5,
-            openinference__span__kind="LLM",
-            **{
-                "llm.output_messages.0.message.role": "assistant",
-                "llm.output_messages.0.message.contents.0.message_content.type": "text",
-                "llm.output_messages.0.message.contents.0.message_content.text": ANSWERED,
-            },
         ),
     ]
 
@@ -442,11 +257,8 @@ DIALECTS = [
     genai_details_as_records,
     genai_details_as_span_event,
     genai_message_records,
-    strands_unified,
     strands_split,
     strands_parts,
-    langgraph_traceloop,
-    openai_agents_openinference,
     claude_agent_sdk,
     vercel_ai,
     invocation_attributes,

@@ -94,12 +94,15 @@ def served(serve: Callable[..., Served]) -> Served:
 
 
 @pytest.fixture(scope="module")
-def serve_shared(
-    tmp_path_factory: pytest.TempPathFactory, command_server: CommandServer, empty_store_file: Path
-) -> Iterator[Callable[..., Served]]:
+def shared_proctor(tmp_path_factory: pytest.TempPathFactory, command_server: CommandServer) -> Command:
+    """The command, with the store of `shared`."""
+    return Command(tmp_path_factory.mktemp("shared"), command_server)
+
+
+@pytest.fixture(scope="module")
+def serve_shared(shared_proctor: Command, empty_store_file: Path) -> Iterator[Callable[..., Served]]:
     """Starts servers over one empty store, for all tests of a module."""
-    proctor = Command(tmp_path_factory.mktemp("shared"), command_server)
-    with _site(proctor, empty_store_file) as site, _servers(site) as servers:
+    with _site(shared_proctor, empty_store_file) as site, _servers(site) as servers:
         yield servers
 
 
@@ -115,6 +118,25 @@ def slow_model(proctor: Command) -> Path:
     path = proctor.folder / "slow.yaml"
     path.write_text("rules: [{reply: done}]\nlatency_seconds: 600\n")
     return path
+
+
+GATE = """
+import asyncio, pathlib
+
+async def answer(prompt):
+    while not pathlib.Path("OPEN").exists():
+        await asyncio.sleep(0.02)
+    return "right"
+"""
+
+
+@pytest.fixture
+def gate_model(proctor: Command, shared_proctor: Command) -> Path:
+    """A file with which the model `python/gate:answer` answers, and not before it is there."""
+    gate = proctor.folder / "open"
+    for folder in (proctor.folder, shared_proctor.folder):
+        (folder / "gate.py").write_text(GATE.replace("OPEN", str(gate)))
+    return gate
 
 
 @pytest.fixture

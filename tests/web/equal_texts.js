@@ -1,14 +1,24 @@
 // Marks texts of which axe need not read the colors, which takes most of its time: those with the same styles as
-// another text, on elements with the same styles. What lies on or under something that is not around it is not marked.
-() => {
+// another text, on elements with the same styles, here or on a page before: `known` are its kinds of texts. What lies on
+// or under something that is not around it is not marked. Returns the kinds of texts that are new.
+(known) => {
   const PROPERTIES = [
     ...["color", "backgroundColor", "backgroundImage", "opacity", "fontSize", "fontWeight", "textShadow"],
     ...["filter", "mixBlendMode", "clipPath", "visibility", "display", "position", "zIndex"],
   ];
   const keys = new Map([[null, ""]]);
-  const numbers = new Map();
   const positioned = [];
   const content = (element, part) => getComputedStyle(element, part).content;
+
+  /** A short name of a long text, the same on every page. */
+  function digest(text) {
+    let [high, low] = [7, 11];
+    for (let place = 0; place < text.length; place++) {
+      high = Math.imul(high ^ text.charCodeAt(place), 2654435761);
+      low = Math.imul(low ^ text.charCodeAt(place), 1597334677);
+    }
+    return `${high >>> 0}.${low >>> 0}`;
+  }
 
   /** Equal for elements that look alike and are in elements that look alike. */
   function key(element) {
@@ -23,8 +33,7 @@
         ...[content(element, "::before"), content(element, "::after")],
         ...PROPERTIES.map((name) => style[name]),
       ].join("|");
-      if (!numbers.has(long)) numbers.set(long, numbers.size);
-      keys.set(element, numbers.get(long));
+      keys.set(element, digest(long));
     }
     return keys.get(element);
   }
@@ -38,7 +47,7 @@
 
   const elements = [...document.querySelectorAll("body *")];
   elements.forEach(key);
-  const seen = new Set();
+  const seen = new Set(known);
   for (const element of elements) {
     element.removeAttribute("data-equal");
     const box = element.getBoundingClientRect();
@@ -54,4 +63,5 @@
     seen.add(kind);
   }
   axe.configure({ rules: [{ id: "color-contrast", selector: ":not([data-equal])" }] });
+  return [...seen].slice(known.length);
 }

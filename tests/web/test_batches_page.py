@@ -1,11 +1,7 @@
 """The list of batches, seen and used in a real browser."""
 
-import io
-import re
-import struct
-import zlib
-
 import pytest
+from looks import PHONE, before_it_ended, pixel, sideways
 from stocked_runs import add_run, stock
 from typed import PROMPTS, SLOW
 
@@ -80,7 +76,7 @@ def test_a_run_of_the_command_line_shows_live_and_is_stopped_and_deleted_after_a
 
 def test_runs_are_looked_for_by_name_and_status_and_the_address_keeps_it(served, open_page):
     for name in ("apples", "pears"):
-        served.wait_for(served.start(PROMPTS, overrides={"runId": name}), "completed")
+        stock(served.site.store, name)
     page = open_page(served.url)
     row_of(page, "pears").wait_for()
 
@@ -115,10 +111,8 @@ def test_many_runs_are_turned_over_page_by_page(served, open_page, site):
 
 
 def test_pages_are_as_dark_as_the_machine_and_fit_a_phone(served, open_page):
-    served.wait_for(
-        served.start(PROMPTS, overrides={"runId": "a-run-with-rather-a-long-name-2026"}), "completed"
-    )
-    page = open_page(served.url, viewport={"width": 390, "height": 844})
+    stock(served.site.store, "a-run-with-rather-a-long-name-2026")
+    page = open_page(served.url, viewport=PHONE)
     row_of(page, "a-run-with-rather-a-long-name-2026").wait_for()
 
     # Each is loaded in one of the schemes and changes to the other.
@@ -130,23 +124,11 @@ def test_pages_are_as_dark_as_the_machine_and_fit_a_phone(served, open_page):
         page.get_by_role("heading", level=1).wait_for()
         for scheme in schemes:
             page.emulate_media(color_scheme=scheme)
-            red, green, blue = first_pixel(page.screenshot(clip={"x": 4, "y": 400, "width": 1, "height": 1}))
-            assert (red + green + blue < 150) is (scheme == "dark"), (path, scheme)
-            assert page.evaluate("document.documentElement.scrollWidth") <= 390, (path, scheme)
+            assert (sum(pixel(page)) < 150) is (scheme == "dark"), (path, scheme)
+            assert sideways(page) <= 0, (path, scheme)
     page.get_by_role("button", name="Menu").click()
     page.get_by_role("navigation", name="Main").get_by_role("link", name="Settings").click()
     page.wait_for_url("**/settings")
-
-
-def first_pixel(png):
-    """Red, green and blue of a picture of one pixel."""
-    file = io.BytesIO(png[8:])
-    data = b""
-    while header := file.read(8):
-        length, kind = struct.unpack(">I4s", header)
-        content = file.read(length + 4)[:-4]
-        data += content if kind == b"IDAT" else b""
-    return tuple(zlib.decompress(data)[1:4])
 
 
 def test_the_theme_that_is_chosen_stays(served, open_page):
@@ -164,18 +146,10 @@ def test_the_theme_that_is_chosen_stays(served, open_page):
 def test_a_run_that_ends_before_the_page_watches_it_is_shown_at_its_end(served, open_page, site):
     stock(site.store, "quick")
     page = open_page("about:blank")
-    late = iter([False])
-
-    def answer(route):
-        """The first answer is as if it had come before the run's end."""
-        if next(late, True):
-            return route.continue_()
-        response = route.fetch()
-        found = response.json()
-        found["runs"][0]["status"] = "running"
-        return route.fulfill(response=response, json=found)
-
-    page.route(re.compile(r"/api/runs\?"), answer)
+    under_way = {"status": "running"}
+    before_it_ended(
+        page, r"/api/runs\?", lambda found: {**found, "runs": [{**found["runs"][0], **under_way}]}
+    )
     page.goto(served.url)
 
     row_of(page, "quick").get_by_text("completed", exact=True).wait_for()
@@ -239,7 +213,7 @@ def test_who_asked_for_it_is_told_by_the_browser_when_a_run_ends(served, slow_mo
         assert eventually(lambda page=page: page.evaluate("window.told")) == ["told: aborted"]
 
 
-def test_models_and_agents_are_shown_and_tried(served, open_page):
+def test_models_agents_and_providers_are_shown_and_tried(served, open_page):
     page = open_page(f"{served.url}/models")
 
     echo = page.get_by_role("row").filter(has_text="scripted/echo")
@@ -248,6 +222,10 @@ def test_models_and_agents_are_shown_and_tried(served, open_page):
     page.get_by_role("row").filter(has_text="builtin").get_by_text("ready").wait_for()
     page.get_by_role("searchbox").fill("nobody has this")
     page.get_by_text("No matching models.").wait_for()
+    page.get_by_role("heading", name="Providers").wait_for()
+    page.get_by_text("ollama", exact=True).wait_for()
+    page.get_by_text("Providers that are not configured").click()
+    page.get_by_text("OPENAI_API_KEY", exact=True).wait_for()
 
 
 def test_a_browser_signs_in_once(serve, open_page):
@@ -289,5 +267,4 @@ def test_no_window_is_so_narrow_that_the_list_is_scrolled_sideways(served, site,
     for width in (1101, 1024, 961, 761, 390):
         page.set_viewport_size({"width": width, "height": 800})
         for place in ("html", ".table-frame"):
-            sideways = page.locator(place).evaluate("part => part.scrollWidth - part.clientWidth")
-            assert sideways <= 0, (width, place)
+            assert sideways(page, place) <= 0, (width, place)

@@ -213,9 +213,7 @@ def make_certificate(folder):
     certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
     key.write_bytes(
         private.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
     )
     return certificate, key

@@ -10,11 +10,12 @@ BETTER = {f"task {n}": "success" for n in range(20)}
 WORSE = {f"task {n}": "success" if n < 6 else "fail" for n in range(20)}
 
 
-@pytest.fixture
-def runs(site):
-    compared_run(site.store, "before", WORSE, score="tidy")
-    compared_run(site.store, "after", BETTER, score="tidy")
-    return site
+@pytest.fixture(scope="module")
+def compared(shared):
+    """A server with a run and one that is better, for tests that change nothing."""
+    compared_run(shared.site.store, "before", WORSE, score="tidy")
+    compared_run(shared.site.store, "after", BETTER, score="tidy")
+    return shared
 
 
 def of(answer, metric, candidate="after"):
@@ -23,8 +24,8 @@ def of(answer, metric, candidate="after"):
     )
 
 
-def test_two_runs_are_paired_by_task_with_interval_and_plain_words(served, runs):
-    answer = served.get("/api/compare?run=before&run=after").json
+def test_two_runs_are_paired_by_task_with_interval_and_plain_words(compared):
+    answer = compared.get("/api/compare?run=before&run=after").json
     success = of(answer, "success")
 
     assert answer["groups"] == ["before", "after"]
@@ -59,46 +60,45 @@ def test_what_is_inconclusive_is_called_so_and_says_what_would_settle_it(served,
     assert success["difference"]["note"].endswith("if the true difference is about as observed.")
 
 
-def test_the_levels_of_a_factor_of_one_run_are_compared(served, site):
-    compared_run(site.store, "both", WORSE, model="small")
-    assert served.get("/api/compare?run=both&by=model").status == 400
-    reply = served.get("/api/compare?run=both&by=colour")
+def test_one_run_alone_is_nothing_to_compare(compared):
+    reply = compared.get("/api/compare?run=before")
+    assert (reply.status, reply.json["error"]["remedy"]) == (
+        400,
+        "Pass two runs, or one run and the factor that divides it.",
+    )
+    assert compared.get("/api/compare?run=before&run=nobody").status == 404
+    assert compared.get("/api/compare").status == 422
+    # Its items have one model, and no color.
+    assert compared.get("/api/compare?run=before&by=model").status == 400
+    reply = compared.get("/api/compare?run=before&by=color")
     assert reply.status == 404
     assert "There are: model" in reply.json["error"]["remedy"]
 
 
-def test_one_run_alone_is_nothing_to_compare(served, runs):
-    reply = served.get("/api/compare?run=before")
-    assert (reply.status, reply.json["error"]["remedy"]) == (
-        400,
-        "Choose two runs, or one and what divides it.",
-    )
-    assert served.get("/api/compare?run=before&run=nobody").status == 404
-    assert served.get("/api/compare").status == 422
-
-
-def test_the_tasks_they_disagree_on_are_searched_and_lead_to_both_sessions(served, runs):
-    every = served.get("/api/compare/items?run=before&run=after&metric=success&limit=5").json
+def test_the_tasks_they_disagree_on_are_searched_and_lead_to_both_sessions(compared):
+    every = compared.get("/api/compare/items?run=before&run=after&metric=success&limit=5").json
     assert every["total"] == 14
     assert len(every["items"]) == 5
     first = every["items"][0]
     assert (first["baselineSaid"], first["candidateSaid"]) == ("0%", "100%")
     left, right = first["baselineItems"][0]["sessionId"], first["candidateItems"][0]["sessionId"]
-    assert served.get(f"/api/sessions/{left}").json["status"] == "success"
+    assert compared.get(f"/api/sessions/{left}").json["status"] == "success"
     assert right.startswith("after-")
 
-    only = served.get(
+    only = compared.get(
         "/api/compare/items?run=before&run=after&metric=success&search=TASK 13".replace(" ", "%20")
     )
     assert [item["words"] for item in only.json["items"]] == ["task 13"]
-    worse = served.get("/api/compare/items?run=before&run=after&metric=success&direction=lower").json
+    worse = compared.get("/api/compare/items?run=before&run=after&metric=success&direction=lower").json
     assert worse["total"] == 0
 
 
-def test_a_run_that_changes_is_compared_anew(served, runs):
+def test_a_run_that_changes_is_compared_anew(served, site):
+    compared_run(site.store, "before", WORSE)
+    compared_run(site.store, "after", BETTER)
     before = of(served.get("/api/compare?run=before&run=after&metric=success").json, "success")
-    items = runs.store.read.items("after", limit=100)
-    change_items(runs.store, "after", {item["id"]: {"status": "fail"} for item in items})
+    items = site.store.read.items("after", limit=100)
+    change_items(site.store, "after", {item["id"]: {"status": "fail"} for item in items})
 
     after = of(served.get("/api/compare?run=before&run=after&metric=success").json, "success")
     assert before["difference"]["value"] > 0 > after["difference"]["value"]
@@ -124,10 +124,10 @@ def test_the_report_of_a_comparison_is_a_page_of_nobody(served, site):
     assert "<script>window" not in reply.text
 
 
-def test_gates_say_whether_the_difference_is_what_it_must_be(served, runs):
+def test_gates_say_whether_the_difference_is_what_it_must_be(compared):
     asked = "/api/compare?run=before&run=after"
-    plain = served.get(asked).json
-    answer = served.get(f"{asked}&gate=success%3E%3D0.1&gate=success%3C0").json
+    plain = compared.get(asked).json
+    answer = compared.get(f"{asked}&gate=success%3E%3D0.1&gate=success%3C0").json
 
     assert (plain["verdict"], plain["gates"]) == (None, [])
     assert [(each["gate"], each["verdict"]) for each in answer["gates"]] == [
@@ -141,21 +141,20 @@ def test_gates_say_whether_the_difference_is_what_it_must_be(served, runs):
     assert alone["low"] > one_of_many["low"] and alone["p"] == one_of_many["p"]
     assert (
         "success&gt;=0.1"
-        in served.get(f"/api/compare/report?{asked.partition('?')[2]}&gate=success%3E%3D0.1").text
+        in compared.get(f"/api/compare/report?{asked.partition('?')[2]}&gate=success%3E%3D0.1").text
     )
 
 
-def test_a_gate_that_cannot_be_read_says_what_one_looks_like(served, runs):
-    refused = served.get("/api/compare?run=before&run=after&gate=faster")
+def test_a_gate_that_cannot_be_read_says_what_one_looks_like(compared):
+    refused = compared.get("/api/compare?run=before&run=after&gate=faster")
 
     assert refused.status == 400
     assert refused.json["error"]["problem"] == "`faster` is no gate"
     assert "cost<=10%" in refused.json["error"]["remedy"]
 
 
-def test_trends_list_plans_that_ran_twice_and_mark_what_changed(serve_shared):
-    served = serve_shared()
-    store = served.site.store
+def test_trends_list_plans_that_ran_twice_and_mark_what_changed(shared):
+    store = shared.site.store
     for number in range(3):
         add_duel(
             store,
@@ -167,13 +166,13 @@ def test_trends_list_plans_that_ran_twice_and_mark_what_changed(serve_shared):
         )
     add_duel(store, "alone", 5, lambda *_: True, planPath="/plans/alone.yaml")
     trends = [
-        each for each in served.get("/api/trends").json["trends"] if "alone" in each["name"] + each["key"]
+        each for each in shared.get("/api/trends").json["trends"] if "alone" in each["name"] + each["key"]
     ]
     assert trends == []
-    (line,) = [each for each in served.get("/api/trends").json["trends"] if each["name"] == "trend.yaml"]
+    (line,) = [each for each in shared.get("/api/trends").json["trends"] if each["name"] == "trend.yaml"]
     assert (line["job"], line["runs"]) == ("coding", 3)
 
-    answer = served.get(f"/api/trends/line?key={quote(line['key'])}").json
+    answer = shared.get(f"/api/trends/line?key={quote(line['key'])}").json
     assert (answer["metric"], answer["runs"]) == ("success", ["trend-0", "trend-1", "trend-2"])
     (change,) = answer["changes"]
     assert (change["runId"], change["before"], change["isRegression"]) == ("trend-2", "trend-1", True)
@@ -182,26 +181,27 @@ def test_trends_list_plans_that_ran_twice_and_mark_what_changed(serve_shared):
     assert [mark["label"] for mark in answer["chart"]["marks"]] == answer["runs"]
     assert answer["chart"]["svg"].count("c-fail") == 1
     where = f"run={change['before']}&run={change['runId']}&metric=success&direction={change['direction']}"
-    assert served.get(f"/api/compare/items?{where}").json["total"] == 72
+    assert shared.get(f"/api/compare/items?{where}").json["total"] == 72
     # The cost of an item is no success: more of it is worse.
-    costs = served.get(f"/api/trends/line?key={quote(line['key'])}&metric=cost").json
+    costs = shared.get(f"/api/trends/line?key={quote(line['key'])}&metric=cost").json
     assert costs["metric"] == "cost" and costs["changes"] == []
-    assert served.get("/api/trends/line?key=nothing").status == 404
-    assert served.get(f"/api/trends/line?key={quote(line['key'])}&metric=luck").status == 404
+    assert shared.get("/api/trends/line?key=nothing").status == 404
+    assert shared.get(f"/api/trends/line?key={quote(line['key'])}&metric=luck").status == 404
 
 
-def test_a_comparison_is_summed_up_in_one_sentence_with_figures_behind_its_marks(serve_shared):
-    served = serve_shared()
-    add_duel(served.site.store, "worse", 60, lambda n, _: n % 10 < 4)
-    add_duel(served.site.store, "better", 60, lambda n, _: n % 10 < 9)
-    answer = served.get("/api/compare?run=worse&run=better&metric=success").json
+def test_a_comparison_is_summed_up_in_one_sentence_with_figures_behind_its_marks(shared):
+    add_duel(shared.site.store, "worse", 60, lambda n, _: n % 10 < 4)
+    add_duel(shared.site.store, "better", 60, lambda n, _: n % 10 < 9)
+    answer = shared.get("/api/compare?run=worse&run=better&metric=success").json
     assert answer["summary"].startswith("better succeeds more often than worse: +50.0 pp (95% CI ")
     assert answer["isBetter"] is True
     (chart,) = answer["charts"]
     (mark,) = chart["marks"]
     assert (mark["label"], mark["n"], mark["unit"]) == ("better", 120, "paired task")
     assert 'data-mark="0"' in chart["svg"]
-    listed = served.get("/api/compare/items?run=worse&run=better&metric=success&direction=all&limit=5").json
+    listed = shared.get("/api/compare/items?run=worse&run=better&metric=success&direction=all&limit=5").json
     assert (listed["total"], len(listed["items"])) == (120, 5)
-    several = served.get("/api/compare?run=worse&by=model&metric=success").json
+    several = shared.get("/api/compare?run=worse&by=model&metric=success").json
     assert several["summary"].startswith("cheap/model and dear/model do not differ significantly in success")
+    paired = shared.get("/api/compare/items?run=worse&by=model&metric=success&direction=all").json
+    assert paired["total"] == 60

@@ -1,11 +1,13 @@
 """The Compare page in a real browser: choosing, reading, and looking at two sessions side by side."""
 
 import re
+from urllib.parse import quote
 
 import pytest
+from looks import PHONE, sideways
 from playwright.sync_api import expect
 from stocked_judgements import compared_run
-from stocked_runs import HOSTILE, add_session
+from stocked_runs import HOSTILE, add_duel, add_session
 
 from proctor.session import Message
 
@@ -13,14 +15,18 @@ pytestmark = pytest.mark.browser
 
 BETTER = {f"task {n}": "success" for n in range(30)}
 WORSE = {f"task {n}": "success" if n < 10 else "fail" for n in range(30)}
-WIDTH = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
-def test_runs_are_chosen_and_the_address_shows_the_same_again(served, site, open_page):
-    compared_run(site.store, "before", WORSE)
-    compared_run(site.store, "after", BETTER)
+@pytest.fixture(scope="module")
+def compared(shared):
+    """A server with a run and one that is better, for tests that change nothing."""
+    compared_run(shared.site.store, "before", WORSE)
+    compared_run(shared.site.store, "after", BETTER)
+    return shared
 
-    page = open_page(f"{served.url}/compare")
+
+def test_runs_are_chosen_and_the_address_shows_the_same_again(compared, open_page):
+    page = open_page(f"{compared.url}/compare")
     expect(page.get_by_text("Choose two or more runs, or one run and a factor")).to_be_visible()
     search = page.get_by_role("combobox", name="Add a run")
     search.click()
@@ -43,10 +49,8 @@ def test_runs_are_chosen_and_the_address_shows_the_same_again(served, site, open
     expect(again.get_by_role("list", name="Runs").locator("li").first).to_contain_text("after")
 
 
-def test_what_they_disagree_on_is_filtered_and_looked_at_side_by_side(served, site, open_page):
-    compared_run(site.store, "before", WORSE)
-    compared_run(site.store, "after", BETTER)
-    page = open_page(f"{served.url}/compare?run=before&run=after&metric=success")
+def test_what_they_disagree_on_is_filtered_and_looked_at_side_by_side(compared, open_page):
+    page = open_page(f"{compared.url}/compare?run=before&run=after&metric=success")
     items = page.get_by_role("table", name="Tasks with different results")
     expect(items.locator("tbody tr")).to_have_count(20)
     page.get_by_role("combobox", name="Direction").select_option("Candidate lower")
@@ -71,10 +75,26 @@ def test_what_they_disagree_on_is_filtered_and_looked_at_side_by_side(served, si
     expect(page).to_have_url(re.compile("/compare"))
 
 
-def test_metrics_are_chosen_and_stay_in_the_address(served, site, open_page):
-    compared_run(site.store, "before", WORSE)
-    compared_run(site.store, "after", BETTER)
-    page = open_page(f"{served.url}/compare?run=before&run=after")
+def test_levels_of_a_run_have_the_baseline_that_is_chosen(served, site, open_page):
+    add_duel(site.store, "duel", 20, lambda n, item: item.model == "dear/model" or n % 2 == 0)
+    page = open_page(f"{served.url}/compare?run=duel&by=model&metric=success")
+    differences = page.get_by_role("table", name="Differences")
+    baseline = page.get_by_role("combobox", name="Baseline")
+    expect(baseline.locator("option")).to_have_count(2)
+    first, second = baseline.locator("option").all_inner_texts()
+    expect(differences).to_contain_text(second)
+
+    baseline.select_option(second)
+
+    expect(differences).to_contain_text(first)
+    assert f"against={quote(second, safe='')}" in page.url
+    again = open_page(page.url)
+    expect(again.get_by_role("combobox", name="Baseline")).to_have_value(second)
+    expect(again.get_by_role("table", name="Differences")).to_contain_text(first)
+
+
+def test_metrics_are_chosen_and_stay_in_the_address(compared, open_page):
+    page = open_page(f"{compared.url}/compare?run=before&run=after")
     table = page.get_by_role("table", name="Differences")
     expect(table.locator("tbody tr")).to_have_count(4)
     page.get_by_role("button", name="Cost", pressed=True).click()
@@ -89,12 +109,12 @@ def test_hostile_names_and_long_sessions_do_nothing_and_a_phone_shows_all(served
     right = compared_run(site.store, "after", {task: "success", "b": "success"}, model="other")
     add_session(site.store, "long", [Message(role="assistant", content=f"{HOSTILE} {n}") for n in range(250)])
 
-    page = open_page(f"{served.url}/compare?run=before&run=after", viewport={"width": 390, "height": 844})
+    page = open_page(f"{served.url}/compare?run=before&run=after", viewport=PHONE)
     expect(page.get_by_role("table", name="Tasks with different results")).to_contain_text("<script>window")
-    assert page.evaluate(WIDTH) <= 0
+    assert sideways(page) <= 0
     page.goto(f"{served.url}/compare/sessions?left={left[0]}&right={right[0]}")
     expect(page.get_by_role("group", name="Turn 1")).to_contain_text("<img src=x onerror")
-    assert page.evaluate(WIDTH) <= 0
+    assert sideways(page) <= 0
     page.goto(f"{served.url}/compare/sessions?left={left[0]}&right=long")
     expect(page.get_by_role("group", name="Turn 40")).to_have_count(1)
     page.mouse.wheel(0, 1_000_000)
@@ -103,10 +123,8 @@ def test_hostile_names_and_long_sessions_do_nothing_and_a_phone_shows_all(served
     assert page.locator("#pair script, #pair img").count() == 0
 
 
-def test_gates_are_added_and_removed_and_stand_in_the_address(served, site, open_page):
-    compared_run(site.store, "before", WORSE)
-    compared_run(site.store, "after", BETTER)
-    page = open_page(f"{served.url}/compare?run=before&run=after")
+def test_gates_are_added_and_removed_and_stand_in_the_address(compared, open_page):
+    page = open_page(f"{compared.url}/compare?run=before&run=after")
     field = page.get_by_role("textbox", name="Gate")
     gates = page.get_by_role("list", name="Gates")
 
@@ -126,17 +144,15 @@ def test_gates_are_added_and_removed_and_stand_in_the_address(served, site, open
     assert "gate" not in again.url
 
 
-def test_no_window_is_so_narrow_that_a_comparison_is_scrolled_sideways(served, site, open_page):
-    compared_run(site.store, "before", WORSE)
-    compared_run(site.store, "after", BETTER)
-    compared_run(site.store, "later-and-with-a-longer-name", WORSE)
+def test_no_window_is_so_narrow_that_a_comparison_is_scrolled_sideways(compared, open_page):
+    compared_run(compared.site.store, "later-and-with-a-longer-name", WORSE)
     for runs in ("run=before&run=after", "run=before&run=after&run=later-and-with-a-longer-name"):
-        page = open_page(f"{served.url}/compare?{runs}")
+        page = open_page(f"{compared.url}/compare?{runs}")
         words = page.get_by_role("table", name="Differences").get_by_text("after succeeds more often")
         expect(words).to_be_visible()
         for width in (1201, 1100, 900, 761):
             page.set_viewport_size({"width": width, "height": 800})
-            assert page.evaluate(WIDTH) <= 0, width
+            assert sideways(page) <= 0, width
             box = words.bounding_box()
             assert box["x"] + box["width"] <= width, width
 

@@ -12,13 +12,19 @@ from online_scores import add_online_config, judged
 from proctor.jobs.evaluation.drift import DriftWatch
 
 
-@pytest.fixture
-def job(served, proctor):
+@pytest.fixture(scope="module")
+def travelled(shared, shared_proctor):
+    """A server with recorded sessions, and the code that judges them beside."""
+    bring_sessions(shared_proctor)
+    return shared
+
+
+@pytest.fixture(scope="module")
+def job(travelled):
     """A job at its end, with code as its judges; its id."""
-    bring_sessions(proctor)
-    reply = served.post("/api/evaluations", wanted())
+    reply = travelled.post("/api/evaluations", wanted())
     assert reply.status == 201, reply.text
-    assert ended(served, reply.json["id"])["state"] == "COMPLETED"
+    assert ended(travelled, reply.json["id"])["state"] == "COMPLETED"
     return reply.json["id"]
 
 
@@ -27,9 +33,8 @@ def sessions_of(served, job, **query):
     return served.get(f"/api/evaluations/{job}/sessions?{asked}").json["sessions"]
 
 
-def test_a_source_is_counted_before_anything_is_judged(served, proctor):
-    bring_sessions(proctor)
-    (arrived,) = served.get("/api/evaluations/sources").json["arrived"]
+def test_a_source_is_counted_before_anything_is_judged(travelled):
+    (arrived,) = travelled.get("/api/evaluations/sources").json["arrived"]
     assert (arrived["logGroup"], arrived["service"], arrived["sessions"]) == (
         "/agents/travel",
         "travel.DEFAULT",
@@ -37,7 +42,7 @@ def test_a_source_is_counted_before_anything_is_judged(served, proctor):
     )
 
     def count(**source):
-        return served.post("/api/evaluations/preview", {"kind": "arrived", **source}).json
+        return travelled.post("/api/evaluations/preview", {"kind": "arrived", **source}).json
 
     assert count()["sessions"] == 6
     assert count(services=["another"])["problem"] == "no session fits"
@@ -46,9 +51,9 @@ def test_a_source_is_counted_before_anything_is_judged(served, proctor):
     assert count(start="yesterday")["error"]["problem"].startswith("body.start")
     assert (
         "no sessions are selected"
-        in served.post("/api/evaluations/preview", {"kind": "runs"}).json["problem"]
+        in travelled.post("/api/evaluations/preview", {"kind": "runs"}).json["problem"]
     )
-    missing = served.post("/api/evaluations/preview", {"kind": "files", "paths": ["nowhere.jsonl"]}).json
+    missing = travelled.post("/api/evaluations/preview", {"kind": "files", "paths": ["nowhere.jsonl"]}).json
     assert "nowhere.jsonl" in missing["problem"]
 
 
@@ -63,41 +68,40 @@ def test_the_evaluators_are_told_with_level_scale_and_what_they_need(served, pro
     assert found["broken"]["problem"]
 
 
-def test_ground_truth_is_checked_at_its_line_while_it_is_typed(served):
+def test_ground_truth_is_checked_at_its_line_while_it_is_typed(shared):
     typed = "sessionMetadata:\n  - sessionId: a\n    groundTrut: {}\n"
-    (problem,) = served.post("/api/evaluations/truth", {"text": typed}).json["problems"]
+    (problem,) = shared.post("/api/evaluations/truth", {"text": typed}).json["problems"]
     assert problem["line"] == 3
     assert "groundTruth" in problem["remedy"]
-    good = served.post("/api/evaluations/truth", {"text": wanted()["groundTruth"]}).json
+    good = shared.post("/api/evaluations/truth", {"text": wanted()["groundTruth"]}).json
     assert (good["problems"], good["name"], good["entries"]) == ([], "travel@1", 3)
     assert good["scenarios"] == ["book-a-flight", "find-a-hotel", "ask-for-a-refund"]
 
 
-def test_a_check_says_what_a_job_takes_and_starts_nothing(served, proctor):
-    bring_sessions(proctor)
-    found = served.post("/api/evaluations/check", wanted()).json
+def test_a_check_says_what_a_job_takes_and_starts_nothing(travelled):
+    before = travelled.get("/api/evaluations").json["all"]
+    found = travelled.post("/api/evaluations/check", wanted()).json
     assert (found["sessions"], found["itemCount"], found["problems"]) == (6, 12, [])
     assert [one["results"] for one in found["evaluators"]] == [6, 8]
-    wrong = served.post("/api/evaluations/check", wanted(evaluators=["Builtin.Helpfullness"])).json
+    wrong = travelled.post("/api/evaluations/check", wanted(evaluators=["Builtin.Helpfullness"])).json
     assert "Did you mean `Builtin.Helpfulness`?" in wrong["problems"][0]["remedy"]
-    assert served.get("/api/evaluations").json["all"] == 0
+    assert travelled.get("/api/evaluations").json["all"] == before
 
 
-def test_what_cannot_be_started_is_refused_with_reasons(served, proctor):
-    bring_sessions(proctor)
-    reply = served.post("/api/evaluations", wanted(evaluators=["Nobody"]))
+def test_what_cannot_be_started_is_refused_with_reasons(travelled):
+    reply = travelled.post("/api/evaluations", wanted(evaluators=["Nobody"]))
     assert (reply.status, reply.json["error"]["problem"]) == (400, "there is no evaluator `Nobody`")
-    bad = served.post("/api/evaluations", wanted(groundTruth="sessionMetadata: 7\n"))
+    bad = travelled.post("/api/evaluations", wanted(groundTruth="sessionMetadata: 7\n"))
     assert (bad.status, bad.json["error"]["line"]) == (400, 1)
-    assert served.post("/api/evaluations", wanted(name="no spaces please")).status == 422
+    assert travelled.post("/api/evaluations", wanted(name="no spaces please")).status == 422
     # What is typed stays one word: it is never read as another flag.
-    reply = served.post("/api/evaluations", wanted(evaluators=["--help"]))
+    reply = travelled.post("/api/evaluations", wanted(evaluators=["--help"]))
     assert reply.status == 400
     assert "--help" in reply.json["error"]["problem"]
 
 
-def test_a_job_tells_what_each_evaluator_found_and_the_lowest_sessions_first(served, job):
-    found = served.get(f"/api/evaluations/{job}").json
+def test_a_job_tells_what_each_evaluator_found_and_the_lowest_sessions_first(travelled, job):
+    found = travelled.get(f"/api/evaluations/{job}").json
     match, check = found["averages"]
     assert (match["evaluator"], match["average"]["value"], match["labels"]) == (
         MATCH,
@@ -110,51 +114,52 @@ def test_a_job_tells_what_each_evaluator_found_and_the_lowest_sessions_first(ser
     assert found["groundTruth"] == ["travel@1"]
     assert (found["sessions"], found["completed"], found["finishedCount"]) == (6, 6, 12)
 
-    lowest = [one["lowest"] for one in sessions_of(served, job)]
+    lowest = [one["lowest"] for one in sessions_of(travelled, job)]
     assert lowest == sorted(lowest)
-    by_check = sessions_of(served, job, evaluator=CHECK, order="mean", descending="true")
+    by_check = sessions_of(travelled, job, evaluator=CHECK, order="mean", descending="true")
     assert [one["mean"] for one in by_check] == sorted([one["mean"] for one in by_check], reverse=True)
-    assert len(sessions_of(served, job, limit=2, offset=5)) == 1
-    (oslo,) = sessions_of(served, job, search="OSLO-1")
+    assert len(sessions_of(travelled, job, limit=2, offset=5)) == 1
+    (oslo,) = sessions_of(travelled, job, search="OSLO-1")
     assert {score["evaluator"] for score in oslo["scores"]} == {MATCH, CHECK}
-    verdicts = served.get(f"/api/evaluations/{job}/sessions/{oslo['sessionId']}").json["verdicts"]
+    verdicts = travelled.get(f"/api/evaluations/{job}/sessions/{oslo['sessionId']}").json["verdicts"]
     assert any("140 EUR" in one["explanation"] for one in verdicts)
 
 
-def test_a_job_is_told_with_what_was_asked_of_it(served, proctor, job):
+def test_a_job_is_told_with_what_was_asked_of_it(travelled, job):
     options = {"votes": 3, "description": "every night", "budget": 2.5, "maxSessions": 2, "concurrency": 1}
-    asked = wanted(name="full", evaluators=[CHECK], judge="scripted/judge", groundTruth="", **options)
-    full = ended(served, served.post("/api/evaluations", asked).json["id"])
-    plain = served.get(f"/api/evaluations/{job}").json
+    helpful = "Builtin.Helpfulness"
+    asked = wanted(name="full", evaluators=[helpful], judge="scripted/judge", groundTruth="", **options)
+    full = ended(travelled, travelled.post("/api/evaluations", asked).json["id"])
+    plain = travelled.get(f"/api/evaluations/{job}").json
 
     said = [
         [one[name] for name in ("votes", "description", "budgetUsd", "sessions", "judge", "groundTruth")]
         for one in (full, plain)
     ]
-    assert said == [
-        [3, "every night", 2.5, 2, "scripted/judge", []],
-        [1, "", None, 6, "", ["travel@1"]],
-    ]
-    assert full["evaluators"] == [CHECK]
-    listed = served.get("/api/evaluations?search=FUL").json
-    assert ([one["id"] for one in listed["evaluations"]], listed["total"], listed["all"]) == (
-        [full["id"]],
-        1,
-        2,
-    )
+    assert said == [[3, "every night", 2.5, 2, "scripted/judge", []], [1, "", None, 6, "", ["travel@1"]]]
+    assert full["evaluators"] == [helpful]
+    session = sessions_of(travelled, full["id"])[0]["sessionId"]
+    verdicts = travelled.get(f"/api/evaluations/{full['id']}/sessions/{session}").json["verdicts"]
+    assert verdicts[0]["votes"] == [verdicts[0]["value"]] * 3
+    listed = travelled.get("/api/evaluations?search=FUL").json
+    assert [one["id"] for one in listed["evaluations"]] == [full["id"]]
+    assert (listed["total"], listed["all"]) == (1, 2)
 
 
-def test_results_and_reports_are_taken_away(served, job):
-    lines = served.get(f"/api/evaluations/{job}/records").text.splitlines()
+def test_results_and_reports_are_taken_away(travelled, job):
+    lines = travelled.get(f"/api/evaluations/{job}/records").text.splitlines()
     assert len(lines) == 14
     assert all(json.loads(line) for line in lines)
-    page = served.get(f"/api/evaluations/{job}/report")
+    page = travelled.get(f"/api/evaluations/{job}/report")
     assert "sandbox" in page.headers["content-security-policy"]
     assert MATCH in page.text
-    assert served.get(f"/api/evaluations/{job}/report?format=md").text.startswith("#")
+    assert travelled.get(f"/api/evaluations/{job}/report?format=md").text.startswith("#")
 
 
-def test_a_finished_job_is_not_stopped_and_a_deleted_one_is_gone(served, job):
+def test_a_finished_job_is_not_stopped_and_a_deleted_one_is_gone(served, proctor):
+    bring_sessions(proctor)
+    job = served.post("/api/evaluations", wanted(evaluators=[CHECK], groundTruth="")).json["id"]
+    ended(served, job)
     assert served.post(f"/api/evaluations/{job}/stop").status >= 400
     assert served.ask("DELETE", f"/api/evaluations/{job[:-1]}").status == 404
     assert served.ask("DELETE", f"/api/evaluations/{job}").status == 200
@@ -177,20 +182,20 @@ def test_files_that_are_sent_are_judged_where_they_were_put(served, proctor):
     assert ended(served, reply.json["id"])["sessions"] == 6
 
 
-def test_labels_are_kept_on_the_scale_and_say_how_good_the_judge_is(served, job):
-    rows = sessions_of(served, job)
+def test_labels_are_kept_on_the_scale_and_say_how_good_the_judge_is(travelled, job):
+    rows = sessions_of(travelled, job)
     ids = [row["sessionId"] for row in rows]
 
     def say(session, **said):
-        return served.post(f"/api/sessions/{session}/labels", {"evaluator": MATCH, "who": "Ada", **said})
+        return travelled.post(f"/api/sessions/{session}/labels", {"evaluator": MATCH, "who": "Ada", **said})
 
     judged_as = {"Yes": [], "No": []}
     for session in ids:
-        judged = served.get(f"/api/sessions/{session}/labels").json["things"]
+        judged = travelled.get(f"/api/sessions/{session}/labels").json["things"]
         verdict = next(thing["verdict"] for thing in judged if thing["evaluator"] == MATCH)
         judged_as[verdict["label"]].append(session)
         assert say(session, label=verdict["label"].lower(), note="I looked").status == 200
-    (judge,) = served.get("/api/judges").json["judges"]
+    (judge,) = travelled.get("/api/judges").json["judges"]
     assert (judge["things"], judge["agreement"]["value"], judge["kappa"]["value"]) == (6, 1.0, 1.0)
     assert judge["words"] == "The same as people in 6 of 6: almost perfect agreement beyond chance."
     assert any("too few" in remark for remark in judge["remarks"])
@@ -203,19 +208,19 @@ def test_labels_are_kept_on_the_scale_and_say_how_good_the_judge_is(served, job)
         (judged_as["Yes"][1], "No", "3 of 6: no agreement beyond chance."),
     ):
         say(session, label=label)
-        assert served.get("/api/judges").json["judges"][0]["words"] == f"The same as people in {words}"
+        assert travelled.get("/api/judges").json["judges"][0]["words"] == f"The same as people in {words}"
     things = say(ids[0], value=1.0).json["things"]
     (label,) = next(thing["labels"] for thing in things if thing["evaluator"] == MATCH)
     assert (label["label"], label["value"], label["who"]) == ("Yes", 1.0, "Ada")
     assert say(ids[0]).status == 400
     assert say(ids[0], label="Yes", target="no such turn").status == 400
-    assert served.post("/api/sessions/nobody/labels", {"evaluator": MATCH, "label": "Yes"}).status == 404
-    assert served.get("/api/judges?evaluator=Nobody").json == {"judges": []}
+    assert travelled.post("/api/sessions/nobody/labels", {"evaluator": MATCH, "label": "Yes"}).status == 404
+    assert travelled.get("/api/judges?evaluator=Nobody").json == {"judges": []}
 
 
 @pytest.mark.parametrize("path", ["/evaluations", "/evaluations/new"])
-def test_pages_know_which_jobs_evaluate_sessions(served, path):
-    assert 'data-evaluation-jobs="evaluation"' in served.get(path).text
+def test_pages_know_which_jobs_evaluate_sessions(travelled, path):
+    assert 'data-evaluation-jobs="evaluation"' in travelled.get(path).text
 
 
 def test_drift_of_online_evaluation_is_shown_with_bounds_and_crossings(served, proctor):

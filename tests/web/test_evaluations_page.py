@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from looks import PHONE, before_it_ended, sideways
 from playwright.sync_api import expect
 from stocked_judgements import CHECK, MATCH, bring_sessions, ended, wanted
 from stocked_runs import HOSTILE
@@ -13,7 +14,19 @@ from online_scores import add_online_config, judged
 from proctor.jobs.evaluation.drift import DriftWatch
 
 pytestmark = pytest.mark.browser
-WIDTH = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+@pytest.fixture(scope="module")
+def travelled(shared, shared_proctor):
+    """A server with recorded sessions, and the code that judges them beside."""
+    bring_sessions(shared_proctor)
+    return shared
+
+
+def judged_job(served, *evaluators, **changes):
+    """The id of a job that judges all sessions by these."""
+    job = wanted(evaluators=list(evaluators), groundTruth="", **changes)
+    return served.post("/api/evaluations", job).json["id"]
 
 
 def test_recorded_sessions_are_judged_read_and_labelled_from_first_to_last(served, proctor, open_page):
@@ -73,23 +86,9 @@ def test_recorded_sessions_are_judged_read_and_labelled_from_first_to_last(serve
     expect(page.get_by_role("article", name=MATCH)).to_contain_text("1 labeler")
 
 
-def before_it_ended(page, pattern, changed):
-    """Answer the first such request as if it had come before the job's end."""
-    late = iter([False])
-
-    def answer(route):
-        if next(late, True):
-            return route.continue_()
-        response = route.fetch()
-        return route.fulfill(response=response, json=changed(response.json()))
-
-    page.route(re.compile(pattern), answer)
-
-
-def test_a_job_that_ends_before_the_page_watches_it_is_shown_at_its_end(served, proctor, open_page):
-    bring_sessions(proctor)
-    job = served.post("/api/evaluations", wanted(evaluators=[CHECK], groundTruth="")).json["id"]
-    ended(served, job)
+def test_a_job_that_ends_before_the_page_watches_it_is_shown_at_its_end(travelled, open_page):
+    job = judged_job(travelled, CHECK, name="quick")
+    ended(travelled, job)
     page = open_page("about:blank")
     before_it_ended(page, f"/api/evaluations/{job}$", lambda one: {**one, "state": "IN_PROGRESS"})
     before_it_ended(
@@ -98,10 +97,10 @@ def test_a_job_that_ends_before_the_page_watches_it_is_shown_at_its_end(served, 
         lambda found: {**found, "evaluations": [{**found["evaluations"][0], "state": "IN_PROGRESS"}]},
     )
 
-    page.goto(f"{served.url}/evaluations/{job}")
+    page.goto(f"{travelled.url}/evaluations/{job}")
     expect(page.locator("#status")).to_contain_text("completed")
-    page.goto(f"{served.url}/evaluations")
-    row = page.get_by_role("table", name="Evaluations").get_by_role("row", name=re.compile("travel"))
+    page.goto(f"{travelled.url}/evaluations")
+    row = page.get_by_role("table", name="Evaluations").get_by_role("row", name=re.compile("quick"))
     expect(row).to_contain_text("completed")
 
 
@@ -125,67 +124,61 @@ def test_a_job_started_elsewhere_appears_and_is_deleted_after_asking(served, pro
     expect(page.get_by_text("No evaluations yet")).to_be_visible()
 
 
-def test_a_job_under_way_shows_its_progress_and_is_stopped_after_asking(served, proctor, open_page):
-    bring_sessions(proctor)
-    (proctor.folder / "slow.py").write_text(
+def test_a_job_under_way_shows_its_progress_and_is_stopped_after_asking(travelled, open_page):
+    (travelled.site.folder / "slow.py").write_text(
         "import time\ndef judge(event):\n    time.sleep(60)\n    return 1.0\n"
     )
-    job = served.post("/api/evaluations", wanted(evaluators=["slow:judge"], groundTruth="")).json["id"]
+    job = judged_job(travelled, "slow:judge")
 
-    page = open_page(f"{served.url}/evaluations/{job}")
+    page = open_page(f"{travelled.url}/evaluations/{job}")
     expect(page.locator("#status")).to_contain_text("in progress")
     page.get_by_role("button", name="Stop").click()
     page.get_by_role("dialog").get_by_role("button", name="Stop").click()
     expect(page.locator("#status")).to_contain_text("stopped")
     expect(page.get_by_role("button", name="Resume")).to_be_visible()
-    assert ended(served, job)["state"] == "STOPPED"
+    assert ended(travelled, job)["state"] == "STOPPED"
 
 
-def test_what_insights_found_is_listed_with_its_sessions(served, proctor, open_page):
-    bring_sessions(proctor)
+def test_what_insights_found_is_listed_with_its_sessions(travelled, open_page):
     found = json.dumps({"description": "Away.", "intent": "Travel <b>far</b>"})
-    (proctor.folder / "judge.yaml").write_text(json.dumps({"rules": [{"reply": found}]}))
-    names = ["Builtin.Insight.UserIntent"]
-    job = served.post(
-        "/api/evaluations", wanted(evaluators=names, groundTruth="", judge="scripted/judge")
-    ).json["id"]
-    assert ended(served, job)["insights"][0]["found"] == "Travel <b>far</b>"
+    (travelled.site.folder / "wishes.yaml").write_text(json.dumps({"rules": [{"reply": found}]}))
+    job = judged_job(travelled, "Builtin.Insight.UserIntent", judge="scripted/wishes")
+    assert ended(travelled, job)["insights"][0]["found"] == "Travel <b>far</b>"
 
-    page = open_page(f"{served.url}/evaluations/{job}", viewport={"width": 390, "height": 844})
+    page = open_page(f"{travelled.url}/evaluations/{job}", viewport=PHONE)
 
     insights = page.get_by_role("table", name="Insights")
     expect(insights).to_contain_text("Travel <b>far</b>")
     expect(insights).to_contain_text("refund-2, refund-1")
-    assert page.evaluate(WIDTH) <= 0
+    assert sideways(page) <= 0
 
 
-def test_verdicts_that_mean_harm_do_nothing_and_a_phone_shows_them(served, proctor, open_page):
-    bring_sessions(proctor)
+def test_verdicts_that_mean_harm_do_nothing_and_a_phone_shows_them(travelled, open_page):
     hostile = HOSTILE.replace("\0", "")
     verdict = {"value": 0.25, "label": hostile[:60], "explanation": hostile}
-    (proctor.folder / "harm.py").write_text(f"def judge(event):\n    return {verdict!r}\n")
-    job = served.post("/api/evaluations", wanted(evaluators=["harm:judge"], groundTruth="")).json["id"]
-    ended(served, job)
+    (travelled.site.folder / "harm.py").write_text(f"def judge(event):\n    return {verdict!r}\n")
+    job = judged_job(travelled, "harm:judge")
+    ended(travelled, job)
 
-    page = open_page(f"{served.url}/evaluations/{job}", viewport={"width": 390, "height": 844})
+    page = open_page(f"{travelled.url}/evaluations/{job}", viewport=PHONE)
     page.get_by_role("button", name=re.compile("Details of")).first.click()
-    labels = page.locator("proctor-labels")
+    labels = page.locator("proctor-labels").get_by_role("region", name="harm:judge")
     expect(labels).to_contain_text("<script>window.pwned = 1</script>")
     labels.get_by_role("textbox", name=re.compile("Your label")).fill(hostile[:200])
     labels.get_by_role("button", name="Save").click()
     expect(labels).to_contain_text("someone: <script>")
     expect(page.locator("#judges")).to_contain_text("<script>")
-    assert page.evaluate(WIDTH) <= 0
+    assert sideways(page) <= 0
     for address in ("/evaluations", "/evaluations/new"):
-        page.goto(served.url + address)
+        page.goto(travelled.url + address)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
-        assert page.evaluate(WIDTH) <= 0
+        assert sideways(page) <= 0
     assert page.evaluate("window.pwned") is None
     assert page.locator("#evaluation script, #evaluation img").count() == 0
 
 
-def test_drift_is_a_plot_with_its_crossings_and_names_are_only_text(served, open_page):
-    store = served.site.store
+def test_drift_is_a_plot_with_its_crossings_and_names_are_only_text(shared, open_page):
+    store = shared.site.store
     add_online_config(store)
     for evaluator, values in (
         ("Builtin.Helpfulness", [1.0, 0.5, 1.0, 1.0] * 60 + [0.0, 0.5] * 60),
@@ -195,7 +188,7 @@ def test_drift_is_a_plot_with_its_crossings_and_names_are_only_text(served, open
         judged(store, values, evaluator=evaluator)
     DriftWatch(store, []).look(NOW)
 
-    page = open_page(f"{served.url}/evaluations", viewport={"width": 390, "height": 844})
+    page = open_page(f"{shared.url}/evaluations", viewport=PHONE)
     page.get_by_role("tab", name="Drift").click()
 
     first = page.get_by_role("article", name="support Builtin.Helpfulness")
@@ -205,4 +198,4 @@ def test_drift_is_a_plot_with_its_crossings_and_names_are_only_text(served, open
     expect(page.get_by_role("article", name="support checks:few")).to_contain_text("starts after 25 sessions")
     expect(page.locator("#drift")).to_contain_text("<script>")
     assert page.locator("#drift script, #drift img").count() == 0 and page.evaluate("window.pwned") is None
-    assert page.evaluate(WIDTH) <= 0
+    assert sideways(page) <= 0

@@ -4,6 +4,7 @@ import re
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from looks import PHONE
 from playwright.sync_api import expect
 from stocked_runs import HOSTILE, MODELS, NOW, add_score, add_session, stock
 
@@ -14,7 +15,6 @@ from proctor.store.annotations import Annotation
 
 pytestmark = pytest.mark.browser
 
-PHONE = {"viewport": {"width": 390, "height": 844}}
 ANSWERS = {
     "capital": ("The capital is Paris, since 987.", "The capital is Lyon, since 987."),
     "river": ("It is the Seine.", "It is the Seine."),
@@ -78,12 +78,7 @@ def test_filters_order_search_and_columns_are_in_the_address_and_survive_back_an
     page.locator("#columns + .menu").get_by_label("Error").check()
     expect(page.get_by_role("button", name="Remove filter: temper: c")).to_be_visible()
     expect(rows(page)).to_have_count(2)
-    wanted = {
-        "status": ["fail"],
-        "order": ["prompt"],
-        "search": ["shop"],
-        "factor": ["temper=c"],
-    }
+    wanted = {"status": ["fail"], "order": ["prompt"], "search": ["shop"], "factor": ["temper=c"]}
     assert {name: parameters(page)[name] for name in wanted} == wanted
     assert "error" in parameters(page)["column"]
     assert page.url.endswith("#items")
@@ -192,10 +187,8 @@ def test_items_are_selected_by_mouse_and_keyboard_and_tagged_exported_judged_and
     expect(page.get_by_text(re.compile("^1 session"))).to_be_visible()
 
 
-def test_rows_stay_when_the_server_is_down(serve, site, open_page):
-    stock(site.store)
-    served = serve()
-    page = open_page(f"{served.url}/runs/stocked#items")
+def test_rows_stay_when_the_server_is_down(listed, open_page):
+    page = open_page(f"{listed.url}/runs/stocked#items")
     expect(rows(page).first).to_contain_text("Mend test 0")
 
     page.route("**/api/runs/stocked/items*", lambda route: route.abort())
@@ -213,7 +206,7 @@ def test_rows_stay_when_the_server_is_down(serve, site, open_page):
     expect(problem).to_be_hidden()
 
 
-@pytest.mark.parametrize("options", [{}, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("options", [{}, {"viewport": PHONE}], ids=["desktop", "phone"])
 def test_the_grid_scrolls_with_the_page_and_shows_its_last_row_whole(listed, open_page, options):
     page = open_page(f"{listed.url}/runs/stocked#items", **options)
     expect(rows(page).first).to_be_visible()

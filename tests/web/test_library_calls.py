@@ -48,6 +48,6 @@ def test_an_agent_is_tried_in_the_server_without_a_command(serve):
     tried = server.post("/api/trials", {"agent": "builtin", "model": "scripted/ok"}).json
 
     # It ran its task: the mock model says OK, and writes no file.
-    assert tried["well"] is False
-    assert tried["said"].startswith("installed; fail (")
+    assert tried["ok"] is False
+    assert tried["message"].startswith("installed; fail (")
     assert "It ran and made no hello.txt." in tried["remedy"]

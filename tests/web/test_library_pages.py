@@ -223,12 +223,3 @@ def test_the_plan_of_a_run_is_edited_as_a_new_one(served, open_page, models):
     # Another copy has another name.
     page.goto(f"{served.url}/new?run=first-copy")
     expect(page.get_by_label("Run name")).to_have_value("first-copy-2")
-
-
-@pytest.mark.browser
-def test_configured_providers_are_on_the_models_page(served, open_page):
-    page = open_page(f"{served.url}/models")
-    page.get_by_role("heading", name="Providers").wait_for()
-    page.get_by_text("ollama", exact=True).wait_for()
-    page.get_by_text("Providers that are not configured").click()
-    page.get_by_text("OPENAI_API_KEY", exact=True).wait_for()

@@ -2,7 +2,7 @@
 
 import pytest
 from playwright.sync_api import expect
-from typed import PROMPTS, SLOW
+from typed import GATED, PROMPTS
 
 pytestmark = pytest.mark.browser
 
@@ -10,8 +10,8 @@ WRONG = "concurrency: 2\nmatrix:\n  - prompt: x\n    modle: scripted/ok\n"
 
 
 @pytest.fixture
-def new_batch(served, open_page):
-    page = open_page(f"{served.url}/new")
+def new_batch(shared, open_page):
+    page = open_page(f"{shared.url}/new")
     page.get_by_text("6 items").wait_for()
     return page
 
@@ -20,7 +20,7 @@ def write(page, text):
     page.get_by_label("Plan", exact=True).last.fill(text)
 
 
-def test_the_whole_way_from_an_example_to_a_finished_run(served, new_batch):
+def test_the_whole_way_from_an_example_to_a_finished_run(shared, new_batch):
     new_batch.get_by_label("Example").select_option("Model comparison")
     new_batch.get_by_text("30 items").wait_for()
     new_batch.get_by_label("Run name").fill("first-try")
@@ -35,7 +35,7 @@ def test_the_whole_way_from_an_example_to_a_finished_run(served, new_batch):
     new_batch.get_by_role("button", name="Start Batch").click()
     new_batch.wait_for_url("**/runs/first-try")
 
-    assert served.wait_for("first-try", "completed")["counts"]["success"] == 25
+    assert shared.wait_for("first-try", "completed")["counts"]["success"] == 25
     new_batch.get_by_text("completed", exact=True).first.wait_for()
 
 
@@ -154,7 +154,7 @@ def test_a_draft_survives_a_reload(new_batch):
     assert new_batch.locator("plan-editor textarea").input_value() == WRONG
 
 
-def test_who_goes_back_from_a_run_finds_the_plan_as_it_was_started(served, new_batch):
+def test_who_goes_back_from_a_run_finds_the_plan_as_it_was_started(shared, new_batch):
     write(new_batch, "matrix:\n  - prompt: back again\n    model: scripted/ok\n")
     new_batch.get_by_text("1 item", exact=True).wait_for()
     new_batch.get_by_label("Retries").fill("2")
@@ -168,7 +168,8 @@ def test_who_goes_back_from_a_run_finds_the_plan_as_it_was_started(served, new_b
     assert new_batch.get_by_label("Retries").input_value() == "2"
 
 
-def test_what_cannot_be_started_says_why(served, new_batch):
+def test_what_cannot_be_started_says_why(shared, new_batch):
+    before = shared.get("/api/runs").json["all"]
     write(new_batch, "matrix:\n  - {repo: /nowhere/at/all, prompt: x, agent: builtin}\n")
 
     new_batch.get_by_role("button", name="Start Batch").click()
@@ -181,15 +182,15 @@ def test_what_cannot_be_started_says_why(served, new_batch):
     assert any("there is no folder" in text for text in texts)
     assert any("the agent builtin" in text for text in texts)
     assert new_batch.url.endswith("/new")
-    assert served.get("/api/runs").json["all"] == 0
+    assert shared.get("/api/runs").json["all"] == before
 
 
-def test_closing_the_browser_stops_no_batch(served, new_batch, slow_model):
-    slow_model.write_text("rules: [{reply: done}]\nlatency_seconds: 1\n")
-    write(new_batch, f"runId: left-alone\n{SLOW}")
+def test_closing_the_browser_stops_no_batch(shared, new_batch, gate_model):
+    write(new_batch, f"runId: left-alone\n{GATED}")
     new_batch.get_by_role("button", name="Start Batch").click()
     new_batch.wait_for_url("**/runs/left-alone")
 
     new_batch.close()
+    gate_model.touch()
 
-    assert served.wait_for("left-alone", "completed")["counts"]["success"] == 4
+    assert shared.wait_for("left-alone", "completed")["counts"]["success"] == 4

@@ -10,7 +10,7 @@ from proctor.item import Item
 from proctor.report import html
 from proctor.report.render import items_table, portable
 from proctor.session import Message
-from proctor.stats.summary import summarise
+from proctor.stats.summary import summarize
 from proctor.store import Scope, timestamp
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
@@ -52,6 +52,15 @@ def filled(tmp_path):
         yield store
 
 
+@pytest.fixture
+def report(filled, tmp_path):
+    """The file of the report."""
+    path = tmp_path / "report.html"
+    page = html(summarize(filled.read, Scope(run_id="nightly"), NOW))
+    path.write_text(portable(page, filled.read, "nightly"), encoding="utf-8")
+    return path
+
+
 def test_every_item_is_in_the_data_with_its_answer_and_each_text_once(filled):
     table = items_table(filled.read, "nightly")
 
@@ -65,9 +74,8 @@ def test_every_item_is_in_the_data_with_its_answer_and_each_text_once(filled):
     assert {table["texts"][number] for number in table["factors"]["size"]} == {"1", "2"}
 
 
-def test_the_file_names_its_only_script_and_nothing_outside(filled):
-    report = html(summarise(filled.read, Scope(run_id="nightly"), NOW))
-    file = portable(report, filled.read, "nightly")
+def test_the_file_names_its_only_script_and_nothing_outside(report):
+    file = report.read_text("utf-8")
 
     island = re.search(r'id="item-data">(.*?)</script>', file, re.DOTALL)[1]
     assert json.loads(island)["run"] == "nightly"
@@ -77,11 +85,8 @@ def test_the_file_names_its_only_script_and_nothing_outside(filled):
 
 
 @pytest.mark.browser
-def test_items_are_filtered_sorted_and_opened_without_a_request(filled, tmp_path, open_page):
-    report = html(summarise(filled.read, Scope(run_id="nightly"), NOW))
-    path = tmp_path / "report.html"
-    path.write_text(portable(report, filled.read, "nightly"), encoding="utf-8")
-    page = open_page(path.as_uri())
+def test_items_are_filtered_sorted_and_opened_without_a_request(report, open_page):
+    page = open_page(report.as_uri())
     requests = []
     page.on("request", lambda request: requests.append(request.url))
 
@@ -104,12 +109,9 @@ def test_items_are_filtered_sorted_and_opened_without_a_request(filled, tmp_path
     assert [url for url in requests if not url.startswith("file:")] == []
 
 
-def test_on_paper_it_is_white_and_no_column_is_cut(filled, tmp_path, open_page):
-    report = html(summarise(filled.read, Scope(run_id="nightly"), NOW))
-    path = tmp_path / "report.html"
-    path.write_text(portable(report, filled.read, "nightly"), encoding="utf-8")
+def test_on_paper_it_is_white_and_no_column_is_cut(report, open_page):
     # A4 between its margins, printed by somebody who reads in the dark.
-    page = open_page(path.as_uri(), viewport={"width": 703, "height": 1017}, color_scheme="dark")
+    page = open_page(report.as_uri(), viewport={"width": 703, "height": 1017}, color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
 
     page.emulate_media(media="print", color_scheme="dark")

@@ -113,7 +113,9 @@ def test_results_of_a_running_run_are_a_few_seconds_old_at_most(serve, site, mon
 
 
 def test_a_large_run_has_counts_at_once_and_intervals_later(serve, site, monkeypatch):
-    add_duel(site.store, "large", 30, lambda n, _: n % 2 == 0)
+    late = Item(runner="prompt", prompt="Task 0", model="a/late", factors={"model": "a/late"})
+    add_run(site.store, "large", [*duel(30), late], finishedAt=timestamp(NOW))
+    finish(site.store, "large", duel(30), lambda n, _: n % 2 == 0)
     monkeypatch.setattr("proctor.web.results.LARGE", 10)
     served = serve()
 
@@ -123,6 +125,7 @@ def test_a_large_run_has_counts_at_once_and_intervals_later(serve, site, monkeyp
     assert [[cell["text"] for cell in row] for row in table["rows"]] == [
         ["dear/model", "100%", "30"],
         ["cheap/model", "0%", "30"],
+        ["a/late", "–", "0"],
     ]
     assert table["caption"] == "Confidence intervals are being computed."
     assert of_kind(results(served, "large"), "matrix")

@@ -6,6 +6,7 @@ import re
 from itertools import product
 
 import pytest
+from looks import PHONE, sideways
 from playwright.sync_api import expect
 from stocked_judgements import ended
 from stocked_runs import add_duel, stock
@@ -15,7 +16,6 @@ from waiting import TIME_LIMIT_SECONDS
 
 pytestmark = pytest.mark.browser
 
-PHONE = {"viewport": {"width": 390, "height": 844}}
 CLIPPED = """() => [...document.querySelectorAll("svg.chart")].flatMap((chart) => {
   const [, , width, height] = chart.getAttribute("viewBox").split(" ").map(Number);
   return [...chart.querySelectorAll("text")].filter((text) => {
@@ -152,24 +152,22 @@ def test_no_label_is_clipped_and_no_page_scrolls_sideways(stocked, open_page):
     def check(*look):
         expect(page.locator("svg.chart").first).to_be_visible()
         assert page.evaluate(CLIPPED) == [], look
-        assert page.evaluate(
-            "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
-        ), look
+        assert sideways(page) <= 0, look
 
     # Charts are drawn for the width that a page is loaded with; their colors follow the theme at any time.
-    for size, path in product(({"width": 1280, "height": 800}, PHONE["viewport"]), paths):
+    for size, path in product(({"width": 1280, "height": 800}, PHONE), paths):
         page.goto("about:blank")
         page.set_viewport_size(size)
         page.goto(f"{stocked.url}{path}")
         check(path, size)
-        if size != PHONE["viewport"]:
+        if size != PHONE:
             page.emulate_media(color_scheme="dark")
             check(path, "dark")
             page.emulate_media(color_scheme="light")
 
 
 def test_a_trend_on_a_phone_shows_the_latest_runs_first(stocked, open_page):
-    page = open_page(f"{stocked.url}/trends", **PHONE)
+    page = open_page(f"{stocked.url}/trends", viewport=PHONE)
     frame = page.get_by_role("region", name="nightly.yaml").locator(".chart-frame")
     expect(frame.locator("svg.chart")).to_be_visible()
     page.wait_for_function(
@@ -204,16 +202,15 @@ def test_a_trend_marks_the_run_that_got_worse_and_opens_the_tasks_that_changed(s
     expect(page.get_by_text("1 – 25 of 160")).to_be_visible()
 
 
-def test_a_run_is_deleted_on_its_page_after_asking(serve, site, open_page):
-    stock(site.store)
-    served = serve()
-    page = open_page(f"{served.url}/runs/stocked")
+def test_a_run_is_deleted_on_its_page_after_asking(stocked, open_page):
+    stock(stocked.site.store, "unwanted")
+    page = open_page(f"{stocked.url}/runs/unwanted")
     page.get_by_role("button", name="Delete").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("Delete stocked?")
+    expect(dialog).to_contain_text("Delete unwanted?")
     dialog.get_by_role("button", name="Delete").click()
-    expect(page).to_have_url(f"{served.url}/")
-    assert served.get("/api/runs/stocked").status == 404
+    expect(page).to_have_url(f"{stocked.url}/")
+    assert stocked.get("/api/runs/unwanted").status == 404
 
 
 CUT_OFF = """

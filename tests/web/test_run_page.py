@@ -1,9 +1,9 @@
 """The Run page in a real browser: live, searched, sorted, by keyboard, on a phone, in the dark."""
 
-import io
 import re
 
 import pytest
+from looks import PHONE, pixel, sideways
 from playwright.sync_api import expect
 from stocked_runs import HOSTILE, add_run, change_items, stock
 
@@ -29,17 +29,6 @@ matrix:
   - {prompt: one, model: scripted/talker, expect: {contains: right}}
   - {prompt: [two, three, four, five, six], model: "python/gate:answer", expect: {contains: right}}
 """
-GATE = """
-import asyncio, pathlib
-
-async def answer(prompt):
-    while not pathlib.Path("open").exists():
-        await asyncio.sleep(0.02)
-    return "right"
-"""
-"""A model that answers once there is a file `open`."""
-
-
 EARLY = f"""
 runId: early
 concurrency: 4
@@ -49,6 +38,13 @@ matrix:
     model: [scripted/bad, scripted/good]
     expect: {{contains: right}}
 """
+
+
+@pytest.fixture(scope="module")
+def stocked(shared):
+    """A server with a run of sixty items, for tests that change nothing."""
+    stock(shared.site.store)
+    return shared
 
 
 def talker(proctor, reply, seconds):
@@ -72,13 +68,10 @@ def chip(page, status):
     return page.get_by_role("group", name="Status").get_by_role("button", name=re.compile(f"^{status}"))
 
 
-def has_no_sideways_scroll(page):
-    return page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
-
-
-def test_a_run_of_the_command_line_is_live_from_its_first_item_to_its_last(served, proctor, open_page):
+def test_a_run_of_the_command_line_is_live_from_its_first_item_to_its_last(
+    served, proctor, gate_model, open_page
+):
     talker(proctor, "right", 0)
-    (proctor.folder / "gate.py").write_text(GATE)
     (proctor.folder / "plan.yaml").write_text(GATED)
     running = proctor.start("batch", "plan.yaml")
     served.wait_for("talk", "running")
@@ -94,7 +87,7 @@ def test_a_run_of_the_command_line_is_live_from_its_first_item_to_its_last(serve
     results = open_page(f"{served.url}/runs/talk")
     expect(results.locator("#results")).to_contain_text("100% of 1 task succeeded")
 
-    (proctor.folder / "open").touch()
+    gate_model.touch()
     expect(page.locator("#done")).to_have_text("6 of 6 items")
     expect(results.locator("#results")).to_contain_text("scripted/talker")
     expect(results.get_by_role("region", name="Tasks by model")).to_be_visible()
@@ -130,28 +123,28 @@ def test_a_run_that_stopped_early_shows_valid_intervals_and_runs_the_rest(served
     expect(page.get_by_role("button", name="Run the rest")).to_be_hidden()
 
 
-def test_twenty_thousand_items_are_searched_filtered_and_sorted(served, site, open_page):
-    stock(site.store, count=20_000)
-    page = open_page(f"{served.url}/runs/stocked#items")
+def test_thousands_of_items_are_searched_filtered_and_sorted(stocked, open_page):
+    stock(stocked.site.store, "thousands", count=2000)
+    page = open_page(f"{stocked.url}/runs/thousands#items")
     grid = page.get_by_role("grid", name="Items")
-    expect(grid).to_have_attribute("aria-rowcount", "20001")
+    expect(grid).to_have_attribute("aria-rowcount", "2001")
     # Only what is in sight exists.
     assert rows(page).count() < 60
 
-    page.get_by_label("Search items").fill("test 1999")
+    page.get_by_label("Search items").fill("test 199")
     expect(grid).to_have_attribute("aria-rowcount", "12")
     page.get_by_label("Search items").fill("no such thing")
     expect(page.get_by_text("No matching items.")).to_be_visible()
     page.get_by_label("Search items").fill("")
-    expect(grid).to_have_attribute("aria-rowcount", "20001")
+    expect(grid).to_have_attribute("aria-rowcount", "2001")
 
     chip(page, "fail").click()
-    expect(grid).to_have_attribute("aria-rowcount", "3601")
+    expect(grid).to_have_attribute("aria-rowcount", "361")
     assert set(cells(page, "Status")) == {"fail"}
     chip(page, "timeout").click()
-    expect(grid).to_have_attribute("aria-rowcount", "7201")
+    expect(grid).to_have_attribute("aria-rowcount", "721")
     chip(page, "all").click()
-    expect(grid).to_have_attribute("aria-rowcount", "20001")
+    expect(grid).to_have_attribute("aria-rowcount", "2001")
 
     page.get_by_role("columnheader", name="Cost").get_by_role("button").click()
     expect(page.get_by_role("columnheader", name="Cost")).to_have_attribute("aria-sort", "ascending")
@@ -164,12 +157,11 @@ def test_twenty_thousand_items_are_searched_filtered_and_sorted(served, site, op
     page.keyboard.press("End")
     # What has no price comes last, whichever way.
     expect(page.locator(".grid-row.active:not(.pending)")).to_contain_text("–")
-    expect(page.locator(".grid-row.active")).to_have_attribute("aria-rowindex", "20001")
+    expect(page.locator(".grid-row.active")).to_have_attribute("aria-rowindex", "2001")
 
 
-def test_columns_are_chosen_and_stay_chosen(served, site, open_page):
-    stock(site.store)
-    page = open_page(f"{served.url}/runs/stocked#items")
+def test_columns_are_chosen_and_stay_chosen(stocked, open_page):
+    page = open_page(f"{stocked.url}/runs/stocked#items")
     expect(page.get_by_role("columnheader", name="Model")).to_be_visible()
 
     page.get_by_role("button", name="Columns").click()
@@ -185,9 +177,8 @@ def test_columns_are_chosen_and_stay_chosen(served, site, open_page):
     eventually(lambda: cells(page, "temper") == sorted(cells(page, "temper")))
 
 
-def test_files_and_reports_are_downloaded_and_opened(served, site, open_page):
-    stock(site.store)
-    page = open_page(f"{served.url}/runs/stocked#items")
+def test_files_and_reports_are_downloaded_and_opened(stocked, open_page):
+    page = open_page(f"{stocked.url}/runs/stocked#items")
 
     page.get_by_role("button", name="Export").click()
     page.get_by_label("Table to export").select_option("batch_items")
@@ -297,26 +288,25 @@ def test_an_answer_that_was_long_on_its_way_does_not_replace_what_is_newer(serve
     assert running.wait(timeout=TIME_LIMIT_SECONDS) == 3
 
 
-def test_a_run_without_items_and_one_that_is_not_there_say_so(served, site, open_page):
-    add_run(site.store, "bare")
+def test_a_run_without_items_and_one_that_is_not_there_say_so(shared, open_page):
+    add_run(shared.site.store, "bare")
 
-    page = open_page(f"{served.url}/runs/bare#items")
+    page = open_page(f"{shared.url}/runs/bare#items")
     expect(page.get_by_text("No items.")).to_be_visible()
     page.get_by_role("tab", name="Plan").click()
     expect(page.get_by_text("This run has no plan file.")).to_be_visible()
 
-    page.goto(f"{served.url}/runs/none")
+    page.goto(f"{shared.url}/runs/none")
     expect(page.get_by_text("there is no run none")).to_be_visible()
 
 
-def test_hostile_items_are_shown_as_text(served, site, open_page):
-    hostile = [
-        Item(runner="prompt", prompt=HOSTILE, model=HOSTILE, factors={HOSTILE: HOSTILE, "model": "<b>"})
-    ]
-    add_run(site.store, "hostile", hostile, planText=HOSTILE, planPath=HOSTILE, reason=HOSTILE)
-    change_items(site.store, "hostile", {hostile[0].id: {"status": "success"}})
+def test_hostile_items_are_shown_as_text(shared, open_page):
+    hostile = Item(runner="prompt", prompt=HOSTILE, model=HOSTILE, factors={HOSTILE: HOSTILE, "model": "<b>"})
+    store = shared.site.store
+    add_run(store, "hostile", [hostile], planText=HOSTILE, planPath=HOSTILE, reason=HOSTILE)
+    change_items(store, "hostile", {hostile.id: {"status": "success"}})
 
-    page = open_page(f"{served.url}/runs/hostile#items")
+    page = open_page(f"{shared.url}/runs/hostile#items")
     expect(rows(page).first).to_contain_text("<script>window.pwned = 1</script>")
     expect(rows(page).first).to_contain_text("⟨U+202E⟩gnp.exe")
     page.get_by_role("tab", name="Plan").click()
@@ -329,32 +319,24 @@ def test_hostile_items_are_shown_as_text(served, site, open_page):
     assert page.locator("#run script, #run img").count() == 0
 
 
-def pixels(page, place=(5, 400)):
-    from PIL import Image
-
-    return Image.open(io.BytesIO(page.screenshot())).convert("RGB").getpixel(place)
-
-
-def test_a_run_is_shown_in_the_dark_in_the_light_on_paper_in_plots_and_on_a_phone(served, site, open_page):
-    stock(site.store)
+def test_a_run_is_shown_in_the_dark_in_the_light_on_paper_in_plots_and_on_a_phone(stocked, open_page):
     page = open_page("about:blank")
 
-    def load(scheme, size=(1280, 800)):
+    def load(scheme):
         page.goto("about:blank")
         page.emulate_media(color_scheme=scheme)
-        page.set_viewport_size({"width": size[0], "height": size[1]})
-        page.goto(f"{served.url}/runs/stocked#items")
+        page.goto(f"{stocked.url}/runs/stocked#items")
         expect(rows(page).first).to_be_visible()
 
     def is_dark():
-        return max(pixels(page)) < 40
+        return max(pixel(page)) < 40
 
     # Pages are as dark as the reader wants them.
     load("dark")
     assert is_dark()
     # What is printed is dark on white, and has nothing to press.
     page.emulate_media(media="print")
-    assert min(pixels(page, (1275, 5))) > 240
+    assert min(pixel(page, 1275, 5)) > 240
     assert page.get_by_role("button", name="Export").count() == 0
     assert page.get_by_role("tab").count() == 0
     expect(page.get_by_role("heading", name="stocked")).to_be_visible()
@@ -379,21 +361,21 @@ def test_a_run_is_shown_in_the_dark_in_the_light_on_paper_in_plots_and_on_a_phon
 
     # A phone shows a run without scrolling sideways.
     page.evaluate("localStorage.clear()")
-    load("light", (390, 844))
-    assert has_no_sideways_scroll(page)
+    page.set_viewport_size(PHONE)
+    load("light")
+    assert sideways(page) <= 0
     page.get_by_role("tab", name="Charts").click()
     expect(page.get_by_role("group", name="Success rate by model")).to_be_visible()
-    assert has_no_sideways_scroll(page)
+    assert sideways(page) <= 0
     expect(page.get_by_role("button", name="Export")).to_be_in_viewport()
 
 
-def test_a_run_that_cannot_be_read_says_why_and_leaves_no_empty_frames(served, site, open_page):
-    stock(site.store)
-    page = open_page(served.url)
+def test_a_run_that_cannot_be_read_says_why_and_leaves_no_empty_frames(stocked, open_page):
+    page = open_page("about:blank")
     sealed = {"error": {"problem": "this is sealed", "remedy": "Name the key."}}
     page.route("**/api/runs/stocked", lambda route: route.fulfill(status=503, json=sealed))
 
-    page.goto(f"{served.url}/runs/stocked")
+    page.goto(f"{stocked.url}/runs/stocked")
 
     expect(page.get_by_role("alert")).to_contain_text("this is sealed")
     expect(page.get_by_role("region", name="Progress")).to_be_hidden()
@@ -401,11 +383,11 @@ def test_a_run_that_cannot_be_read_says_why_and_leaves_no_empty_frames(served, s
     expect(page.get_by_role("button", name="Export")).to_be_hidden()
 
 
-def test_columns_have_the_titles_of_the_job(served, site, open_page):
+def test_columns_have_the_titles_of_the_job(shared, open_page):
     """In an evaluation, the model column is the judge; the evaluated model is a factor of its own."""
-    stock(site.store, job="evaluation", count=10)
+    stock(shared.site.store, "judging", job="evaluation", count=10)
 
-    page = open_page(f"{served.url}/runs/stocked#items")
+    page = open_page(f"{shared.url}/runs/judging#items")
 
     for title in ("Session", "Judge"):
         expect(page.get_by_role("columnheader", name=title)).to_be_visible()

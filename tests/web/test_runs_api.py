@@ -113,8 +113,9 @@ def test_a_model_is_tried_on_request(served):
     good = served.post("/api/trials", {"model": "scripted/ok"}).json
     unknown = served.post("/api/trials", {"model": "acme/one"})
 
-    assert good["well"] is True
-    assert "OK" in good["said"]
+    assert good["ok"] is True
+    assert "OK" in good["message"]
+    assert (good["well"], good["said"]) == (good["ok"], good["message"]), "the deprecated names"
     assert unknown.status == 400
     assert "acme" in unknown.json["error"]["problem"]
     assert served.post("/api/trials", {}).status == 400

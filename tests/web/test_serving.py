@@ -18,7 +18,7 @@ from urllib.request import Request, urlopen
 import pytest
 from calling import Served, serving
 from stocked_runs import add_run
-from typed import SLOW
+from typed import GATED
 
 from databases import query
 from proctor.store.writer import this_process
@@ -26,8 +26,7 @@ from proctor.testing import eventually
 from waiting import TIME_LIMIT_SECONDS
 
 
-def test_ctrl_c_in_the_servers_terminal_stops_no_batch(serve, proctor, slow_model):
-    slow_model.write_text("rules: [{reply: done}]\nlatency_seconds: 2\n")
+def test_ctrl_c_in_the_servers_terminal_stops_no_batch(serve, proctor, gate_model):
     # A terminal sends Ctrl-C to everything that was started in it.
     server = subprocess.Popen(
         [sys.executable, "-m", "proctor", "serve", "--no-token", "--port", "0", "--json"],
@@ -38,12 +37,13 @@ def test_ctrl_c_in_the_servers_terminal_stops_no_batch(serve, proctor, slow_mode
         start_new_session=True,
     )
     port = json.loads(server.stdout.readline())["port"]
-    run_id = Served(serve.site, port).start(SLOW, overrides={"runId": "lives-on"})
+    run_id = Served(serve.site, port).start(GATED, overrides={"runId": "lives-on"})
 
     os.killpg(server.pid, signal.SIGINT)
 
     assert server.wait(timeout=TIME_LIMIT_SECONDS) == 130
     server.stdout.close()
+    gate_model.touch()
     assert serve().wait_for(run_id, "completed")["counts"]["success"] == 4
 
 
@@ -111,8 +111,7 @@ def test_what_the_command_prints_lets_a_browser_an_exporter_and_an_aws_client_in
             region_name=variables["AWS_DEFAULT_REGION"],
         )
         control = session.client(
-            "bedrock-agentcore-control",
-            endpoint_url=variables["AWS_ENDPOINT_URL_BEDROCK_AGENTCORE_CONTROL"],
+            "bedrock-agentcore-control", endpoint_url=variables["AWS_ENDPOINT_URL_BEDROCK_AGENTCORE_CONTROL"]
         )
         assert control.list_evaluators()["evaluators"]
 

@@ -8,6 +8,7 @@ from stocked_runs import HOSTILE, add_run, add_session, stock
 from proctor.item import Item
 from proctor.score import Score
 from proctor.session import Intervention, Iteration, Merge, Message, Metric, ModelCall, Note, ToolCall, Usage
+from proctor.store import Recorder, timestamp
 from waiting import TIME_LIMIT_SECONDS
 
 CODING = """
@@ -38,9 +39,9 @@ def mended(served, proctor, repository):
     return item["sessionId"]
 
 
-def test_events_of_all_kinds_come_in_the_order_in_which_they_happened(served, site):
+def test_events_of_all_kinds_come_in_the_order_in_which_they_happened(shared):
     add_session(
-        site.store,
+        shared.site.store,
         "s1",
         [
             Message(role="user", content="do it"),
@@ -51,8 +52,8 @@ def test_events_of_all_kinds_come_in_the_order_in_which_they_happened(served, si
         ],
     )
 
-    first = events(served, "s1", limit=2)
-    rest = events(served, "s1", after=first["lastPosition"], limit=10)
+    first = events(shared, "s1", limit=2)
+    rest = events(shared, "s1", after=first["lastPosition"], limit=10)
 
     assert [(event["kind"], event["position"]) for event in first["events"]] == [
         ("message", 1), ("tool_call", 2),
@@ -62,29 +63,29 @@ def test_events_of_all_kinds_come_in_the_order_in_which_they_happened(served, si
     assert first["events"][1]["argsJson"]["text"] == '{"command": "ls"}'
     assert rest["events"][0]["promptTokens"] == 90
     assert "latencyMs" not in rest["events"][0]
-    calls = served.get("/api/sessions/s1/calls").json["events"]
+    calls = shared.get("/api/sessions/s1/calls").json["events"]
     assert [call["kind"] for call in calls] == ["tool_call", "model_call"]
     assert "result" not in calls[0]
 
 
-def test_a_message_of_megabytes_comes_by_its_beginning_and_then_in_pieces(served, site):
+def test_a_message_of_megabytes_comes_by_its_beginning_and_then_in_pieces(shared):
     long = "äöü 日本 " * 300_000
-    add_session(site.store, "s1", [Message(role="user", content=long)])
+    add_session(shared.site.store, "huge", [Message(role="user", content=long)])
 
-    (event,) = events(served, "s1")["events"]
+    (event,) = events(shared, "huge")["events"]
     assert event["content"]["isCut"] is True
     assert long.startswith(event["content"]["text"])
     assert len(event["content"]["text"]) == 4000
 
     whole, offset = "", 0
     while True:
-        piece = served.get(f"/api/sessions/s1/texts/1/content?offset={offset}").json
+        piece = shared.get(f"/api/sessions/huge/texts/1/content?offset={offset}").json
         whole, offset = whole + piece["text"], offset + len(piece["text"])
         if not piece["isCut"]:
             break
     assert whole == long
-    assert served.get("/api/sessions/s1/texts/2/content").status == 404
-    assert served.get("/api/sessions/s1/texts/1/password").status == 422
+    assert shared.get("/api/sessions/huge/texts/2/content").status == 404
+    assert shared.get("/api/sessions/huge/texts/1/password").status == 422
 
 
 def test_a_session_says_what_was_asked_how_it_went_and_what_it_cost(served, mended):
@@ -102,10 +103,10 @@ def test_a_session_says_what_was_asked_how_it_went_and_what_it_cost(served, mend
     assert served.get(f"/api/sessions/{mended}/turns").status == 404
 
 
-def test_notes_interventions_merges_metrics_and_scores_of_everywhere_belong_to_a_session(served, site):
+def test_notes_interventions_merges_metrics_and_scores_of_everywhere_belong_to_a_session(shared):
     recorder = add_session(
-        site.store,
-        "s1",
+        shared.site.store,
+        "noted",
         [
             Note(text="wrote outside its tree"),
             Intervention(kind="question", text="which branch?"),
@@ -114,16 +115,14 @@ def test_notes_interventions_merges_metrics_and_scores_of_everywhere_belong_to_a
             Iteration(test_result="fail", test_exit_code=3, test_output="x" * 9000),
         ],
     )
-    assert recorder.session_id == "s1"
-    judge = site.store.writer()
-    from proctor.store import Recorder, timestamp
-
-    about = {"job": "evaluation", "status": "running", "startedAt": timestamp(site.now())}
-    elsewhere = Recorder(judge, "judging", about, site.now)
-    elsewhere.score(Score(evaluator="helpful", value=0.5, explanation="so so", judged_session="s1"))
+    assert recorder.session_id == "noted"
+    judge = shared.site.store.writer()
+    about = {"job": "evaluation", "status": "running", "startedAt": timestamp(shared.site.now())}
+    elsewhere = Recorder(judge, "judging", about, shared.site.now)
+    elsewhere.score(Score(evaluator="helpful", value=0.5, explanation="so so", judged_session="noted"))
     judge.close()
 
-    session = served.get("/api/sessions/s1").json
+    session = shared.get("/api/sessions/noted").json
 
     assert session["notes"] == ["wrote outside its tree", "question: which branch?"]
     assert session["interventions"] == 1
@@ -133,21 +132,18 @@ def test_notes_interventions_merges_metrics_and_scores_of_everywhere_belong_to_a
         ("helpful", "judging")
     ]
     assert session["steps"][0]["testOutput"]["isCut"] is True
-    assert served.get("/api/sessions/s1/steps/1/testOutput").json["text"] == "x" * 9000
-    assert served.get("/api/sessions/judging").json["scores"][0]["judgedSessionId"] == "s1"
+    assert shared.get("/api/sessions/noted/steps/1/testOutput").json["text"] == "x" * 9000
+    assert shared.get("/api/sessions/judging").json["scores"][0]["judgedSessionId"] == "noted"
 
 
-def test_the_diff_is_the_branch_against_what_it_began_from(served, mended):
+def test_a_session_has_the_diff_of_its_branch_also_when_it_is_merged(served, mended, repository):
     found = served.get(f"/api/sessions/{mended}/diff").json
-
     assert (found["state"], found["baseBranch"], found["files"]) == ("published", "main", 1)
     assert "-total = 1 - 1\n+total = 1 + 1\n" in found["diff"]
     patch = served.get(f"/api/sessions/{mended}/diff?format=patch")
     assert patch.text == found["diff"]
     assert patch.headers["content-disposition"].endswith('.patch"')
 
-
-def test_a_session_is_merged_from_the_page_and_can_still_be_read(served, mended, repository):
     merged = served.post(f"/api/sessions/{mended}/merge")
 
     assert (merged.status, merged.json["result"]) == (200, "success")
@@ -185,29 +181,29 @@ def test_a_session_is_discarded_and_its_record_stays(served, mended, repository)
     assert served.get(f"/api/sessions/{mended}").status == 200
 
 
-def test_what_has_no_branch_can_be_neither_merged_nor_discarded(served, site):
-    add_session(site.store, "s1", [])
-    add_session(site.store, "s2", [], repo="/nowhere/at/all", branch="batch/x/y/z", baseBranch="main")
+def test_what_has_no_branch_can_be_neither_merged_nor_discarded(shared):
+    add_session(shared.site.store, "plain", [])
+    add_session(
+        shared.site.store, "lost", [], repo="/nowhere/at/all", branch="batch/x/y/z", baseBranch="main"
+    )
 
-    assert served.get("/api/sessions/s1/diff").json["state"] == "none"
-    assert served.get("/api/sessions/s1/diff?format=patch").status == 400
-    assert served.get("/api/sessions/s2/diff?format=patch").status == 404
-    assert served.post("/api/sessions/s1/merge").status == 400
-    assert served.post("/api/sessions/s1/discard").status == 400
-    lost = served.get("/api/sessions/s2/diff").json
+    assert shared.get("/api/sessions/plain/diff").json["state"] == "none"
+    assert shared.get("/api/sessions/plain/diff?format=patch").status == 400
+    assert shared.get("/api/sessions/lost/diff?format=patch").status == 404
+    assert shared.post("/api/sessions/plain/merge").status == 400
+    assert shared.post("/api/sessions/plain/discard").status == 400
+    lost = shared.get("/api/sessions/lost/diff").json
     assert lost["state"] == "unavailable"
     assert "/nowhere/at/all" in lost["problem"]
-    assert served.post("/api/sessions/s2/merge").status == 400
+    assert shared.post("/api/sessions/lost/merge").status == 400
 
 
-def test_who_watches_a_session_is_told_when_there_is_more(served, site):
-    from proctor.store import Recorder, timestamp
-
-    writer = site.store.writer()
-    row = {"job": "coding", "status": "running", "startedAt": timestamp(site.now())}
-    recorder = Recorder(writer, "live", row, site.now)
+def test_who_watches_a_session_is_told_when_there_is_more(shared):
+    writer = shared.site.store.writer()
+    row = {"job": "coding", "status": "running", "startedAt": timestamp(shared.site.now())}
+    recorder = Recorder(writer, "live", row, shared.site.now)
     writer.flush().result(TIME_LIMIT_SECONDS)
-    with served.live() as live:
+    with shared.live() as live:
         assert live.watch(("session", "live"))["changes"]["lastPosition"] == 0
 
         recorder.record(Message(role="user", content="hello"))
@@ -218,7 +214,7 @@ def test_who_watches_a_session_is_told_when_there_is_more(served, site):
     writer.close()
 
 
-def test_a_text_is_found_wherever_it_was_said_or_done(served, site):
+def test_a_text_is_found_wherever_it_was_said_or_done(shared):
     long = "wind " * 200_000
     said = [
         Message(role="user", content="Find the Needle in the hay"),
@@ -226,9 +222,9 @@ def test_a_text_is_found_wherever_it_was_said_or_done(served, site):
         ModelCall(model="gpt-5", request="needle", response="needle"),
         Message(role="assistant", content="There was none."),
     ]
-    add_session(site.store, "hay", said)
+    add_session(shared.site.store, "hay", said)
 
-    found = served.get("/api/sessions/hay/search?text=needle").json
+    found = shared.get("/api/sessions/hay/search?text=needle").json
 
     places = [(hit["position"], hit["kind"], hit["name"], hit["part"]) for hit in found["hits"]]
     assert places == [
@@ -240,15 +236,17 @@ def test_a_text_is_found_wherever_it_was_said_or_done(served, site):
     assert (deep["match"], deep["offset"]) == ("NEEDLE", len(long) + 2)
     assert deep["before"].endswith("wind a ") and len(deep["before"]) == 80
     assert not found["hasMore"]
-    assert served.get("/api/sessions/hay/search?text=.*").json["hits"] == []
-    assert served.get("/api/sessions/hay/search?text=").status == 422
+    assert shared.get("/api/sessions/hay/search?text=.*").json["hits"] == []
+    assert shared.get("/api/sessions/hay/search?text=").status == 422
 
 
-def test_a_long_transcript_is_searched_in_parts(served, site):
-    add_session(site.store, "long", [Message(role="user", content=f"word {n % 2}") for n in range(1000)])
+def test_a_long_transcript_is_searched_in_parts(shared):
+    add_session(
+        shared.site.store, "long", [Message(role="user", content=f"word {n % 2}") for n in range(1000)]
+    )
     positions, after, has_more = [], 0, True
     while has_more:
-        found = served.get(f"/api/sessions/long/search?text=word+1&limit=150&after={after}").json
+        found = shared.get(f"/api/sessions/long/search?text=word+1&limit=150&after={after}").json
         positions += [hit["position"] for hit in found["hits"]]
         after, has_more = found["lastPosition"], found["hasMore"]
 
@@ -293,13 +291,13 @@ def test_people_write_notes_stars_tags_and_ratings_about_any_session(served, sit
     assert served.get("/api/tags").json == {"tags": []}
 
 
-def test_a_session_shows_the_beginning_of_its_prompt_and_details_that_are_not_large(served, site):
+def test_a_session_shows_the_beginning_of_its_prompt_and_details_that_are_not_large(shared):
     for prompt, details in (("x" * 4000, "y" * 19_000), ("x" * 4001, "y" * 20_000)):
         item = Item(runner="prompt", prompt=prompt, details={"about": details}, factors={"a": "b"}, repeat=2)
         run_id = f"run-{len(prompt)}"
-        add_run(site.store, run_id, [item])
-        add_session(site.store, f"of-{run_id}", [], run_id, itemId=item.id)
-    whole, cut = (served.get(f"/api/sessions/of-run-{size}").json["item"] for size in (4000, 4001))
+        add_run(shared.site.store, run_id, [item])
+        add_session(shared.site.store, f"of-{run_id}", [], run_id, itemId=item.id)
+    whole, cut = (shared.get(f"/api/sessions/of-run-{size}").json["item"] for size in (4000, 4001))
 
     assert whole["prompt"] == {"text": "x" * 4000, "size": 4000, "isCut": False}
     assert cut["prompt"] == {"text": "x" * 4000, "size": 4001, "isCut": True}
@@ -307,19 +305,19 @@ def test_a_session_shows_the_beginning_of_its_prompt_and_details_that_are_not_la
     assert (set(whole["details"]), cut["details"]) == ({"about"}, {})
 
 
-def test_the_first_twelve_metrics_with_several_steps_are_drawn(served, site):
+def test_the_first_twelve_metrics_with_several_steps_are_drawn(shared):
     many = [Metric(name=f"m{name:02}", value=1.0, step=step) for name in range(13) for step in (1, 2)]
-    add_session(site.store, "many", [Metric(name="a", value=1.0, step=1), *many])
+    add_session(shared.site.store, "many", [Metric(name="a", value=1.0, step=1), *many])
 
-    charts = served.get("/api/sessions/many/charts").json["charts"]
+    charts = shared.get("/api/sessions/many/charts").json["charts"]
 
     assert [chart["caption"] for chart in charts] == [f"m{name:02}" for name in range(12)]
     assert "m00 over turns" in charts[0]["svg"] and "step 2" in charts[0]["svg"]
 
 
-def test_the_outline_of_a_session_has_its_events_in_short_with_tokens_and_cost(served, site):
+def test_the_outline_of_a_session_has_its_events_in_short_with_tokens_and_cost(shared):
     add_session(
-        site.store,
+        shared.site.store,
         "outlined",
         [
             Message(role="user", content="x" * 9000),
@@ -328,11 +326,11 @@ def test_the_outline_of_a_session_has_its_events_in_short_with_tokens_and_cost(s
         ],
     )
 
-    answer = served.get("/api/sessions/outlined/outline").json
+    answer = shared.get("/api/sessions/outlined/outline").json
 
     user, call, tool = answer["entries"]
     assert (user["kind"], user["role"], user["text"]) == ("message", "user", "x" * 160)
     assert (call["promptTokens"], call["completionTokens"], call["costUsd"]) == (90, 10, 0.01)
     assert (tool["kind"], tool["name"], tool["success"], tool["position"]) == ("tool_call", "run", False, 3)
     assert answer["isCut"] is False
-    assert served.get("/api/sessions/nobody/outline").status == 404
+    assert shared.get("/api/sessions/nobody/outline").status == 404

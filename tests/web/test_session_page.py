@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from looks import PHONE, sideways
 from playwright.sync_api import expect
 from stocked_runs import HOSTILE, add_session, stock
 
@@ -118,16 +119,16 @@ def test_a_benchmark_session_shows_its_checks_as_scores(served, proctor, open_pa
     assert {words.split(" · ")[-1] for words in verdicts.all_inner_texts()} == {"pass"}
 
 
-def test_a_transcript_is_searched_by_keyboard_and_hits_come_into_sight(served, site, open_page):
+def test_a_transcript_is_searched_by_keyboard_and_hits_come_into_sight(shared, open_page):
     said = [
-        Message(role="user", content=f"number {n}, {'a lighthouse' if n in (3, 1800) else 'the sea'}")
-        for n in range(2000)
+        Message(role="user", content=f"number {n}, {'a lighthouse' if n in (3, 700) else 'the sea'}")
+        for n in range(800)
     ]
     said.append(
         ToolCall(name="look", args={"path": "coast.txt"}, success=True, result=f"a Lighthouse {HOSTILE}")
     )
-    add_session(site.store, "coast", said)
-    page = open_page(f"{served.url}/sessions/coast#details")
+    add_session(shared.site.store, "coast", said)
+    page = open_page(f"{shared.url}/sessions/coast#details")
     page.get_by_role("tab", name="Details").focus()
     # Within the search: among hundreds of messages, finding something by its role takes the browser long.
     search = page.locator("transcript-search")
@@ -138,7 +139,7 @@ def test_a_transcript_is_searched_by_keyboard_and_hits_come_into_sight(served, s
     hits = search.get_by_role("list", name="Hits").get_by_role("button")
     expect(hits).to_have_count(3)
     expect(search.get_by_text("3 hits")).to_be_visible()
-    for place, words in (("1 of 3", "number 3,"), ("2 of 3", "number 1800,"), ("3 of 3", "coast.txt")):
+    for place, words in (("1 of 3", "number 3,"), ("2 of 3", "number 700,"), ("3 of 3", "coast.txt")):
         page.keyboard.press("Enter")
         expect(search.get_by_text(place)).to_be_visible()
         expect(page.locator(".event.pointed")).to_contain_text(words)
@@ -173,9 +174,9 @@ def test_a_scenario_shows_the_world_turn_by_turn_and_its_metrics(served, proctor
     expect(first.get_by_role("heading", name="World state")).to_be_visible()
     expect(first.locator(".decision")).to_have_count(2)
     expect(page.get_by_role("article", name="Turn 3")).to_be_visible()
-    page.set_viewport_size({"width": 390, "height": 844})
+    page.set_viewport_size(PHONE)
     expect(page.get_by_role("img", name="berth_fee over turns")).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert sideways(page) <= 0
 
 
 def test_a_dialogue_shows_both_sides_their_profiles_and_what_each_turn_was_worth(served, proctor, open_page):
@@ -195,10 +196,10 @@ def test_a_dialogue_shows_both_sides_their_profiles_and_what_each_turn_was_worth
     expect(page.get_by_role("heading", name=re.compile("^client:"))).to_be_visible()
 
 
-def test_a_transcript_that_means_harm_does_nothing(served, site, open_page):
-    made = stock(site.store)
+def test_a_transcript_that_means_harm_does_nothing(shared, open_page):
+    made = stock(shared.site.store, "harmed", 1)
     add_session(
-        site.store,
+        shared.site.store,
         "harm",
         [
             Note(text=HOSTILE),
@@ -209,12 +210,12 @@ def test_a_transcript_that_means_harm_does_nothing(served, site, open_page):
             ModelCall(model=HOSTILE, usage=Usage(input_tokens=1), status=HOSTILE[:60], request=HOSTILE),
             Iteration(test_result="fail", test_exit_code=1, test_output=HOSTILE, output=HOSTILE),
         ],
-        "stocked",
+        "harmed",
         itemId=made[0].id,
         error=HOSTILE,
     )
     dialogs = []
-    page = open_page(f"{served.url}/sessions/harm")
+    page = open_page(f"{shared.url}/sessions/harm")
     page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
 
     said = page.locator(".role-user .said")
@@ -247,12 +248,11 @@ def test_a_transcript_that_means_harm_does_nothing(served, site, open_page):
     assert dialogs == []
 
 
-def test_a_link_to_any_message_of_a_long_transcript_leads_there(served, site, open_page):
-    add_session(
-        site.store, "long", [Message(role="assistant", content=f"step number {n}") for n in range(1, 601)]
-    )
+def test_a_link_to_any_message_of_a_long_transcript_leads_there(shared, open_page):
+    said = [Message(role="assistant", content=f"step number {n}") for n in range(1, 601)]
+    add_session(shared.site.store, "long", said)
 
-    page = open_page(f"{served.url}/sessions/long#m450")
+    page = open_page(f"{shared.url}/sessions/long#m450")
     pointed = page.locator("#m450")
     expect(pointed).to_be_in_viewport()
     expect(pointed).to_have_class(re.compile("pointed"))
@@ -262,19 +262,20 @@ def test_a_link_to_any_message_of_a_long_transcript_leads_there(served, site, op
     page.locator("#m450 .anchor").click()
     assert page.url.endswith("#m450")
 
-    page.goto(f"{served.url}/sessions/long")
+    page.goto(f"{shared.url}/sessions/long")
     page.reload()
     expect(page.locator("#m1")).to_be_visible()
     page.mouse.wheel(0, 1_000_000)
     expect(page.locator("#m200")).to_have_count(1)
 
 
-def test_a_session_under_way_grows_on_the_page(served, site, open_page):
+def test_a_session_under_way_grows_on_the_page(shared, open_page):
+    site = shared.site
     writer = site.store.writer()
     row = {"job": "coding", "status": "running", "startedAt": timestamp(site.now()), "attempt": 1}
     recorder = Recorder(writer, "live", row, site.now)
     writer.flush().result(TIME_LIMIT_SECONDS)
-    page = open_page(f"{served.url}/sessions/live")
+    page = open_page(f"{shared.url}/sessions/live")
     expect(page.get_by_text("No messages yet.")).to_be_visible()
 
     recorder.record(Message(role="user", content="Begin."))
@@ -287,9 +288,9 @@ def test_a_session_under_way_grows_on_the_page(served, site, open_page):
     writer.close()
 
 
-def test_an_answer_that_comes_late_does_not_take_back_what_was_added_meanwhile(served, site, open_page):
-    add_session(site.store, "late", [Message(role="user", content="hello")])
-    page = open_page(f"{served.url}/sessions/late")
+def test_an_answer_that_comes_late_does_not_take_back_what_was_added_meanwhile(shared, open_page):
+    add_session(shared.site.store, "late", [Message(role="user", content="hello")])
+    page = open_page(f"{shared.url}/sessions/late")
     tag = page.get_by_role("combobox", name="Add a tag")
     tag.wait_for()
     page.wait_for_load_state("networkidle")
@@ -318,22 +319,21 @@ def test_an_answer_that_comes_late_does_not_take_back_what_was_added_meanwhile(s
     expect(added).to_be_visible()
 
 
-def test_attempts_are_one_click_apart_and_a_phone_shows_them(served, site, open_page):
-    made = stock(site.store)
+def test_attempts_are_one_click_apart_and_a_phone_shows_them(shared, open_page):
+    made = stock(shared.site.store, "tried", 1)
     for attempt in (1, 2):
         said = [
             Message(role="user", content=f"attempt {attempt}"),
             ToolCall(name="run", args={"command": "x" * 300}, success=True, result="y"),
             Iteration(test_result="fail", test_exit_code=1, test_output="z" * 500),
         ]
-        add_session(site.store, f"try-{attempt}", said, "stocked", itemId=made[0].id, attempt=attempt)
+        add_session(shared.site.store, f"try-{attempt}", said, "tried", itemId=made[0].id, attempt=attempt)
 
-    page = open_page(f"{served.url}/sessions/try-2", viewport={"width": 390, "height": 844})
+    page = open_page(f"{shared.url}/sessions/try-2", viewport=PHONE)
     expect(page.get_by_role("log")).to_contain_text("attempt 2")
     for tab in ("Transcript", "Check", "Calls", "Details"):
         page.get_by_role("tab", name=tab).click()
-        width = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        assert page.evaluate(width) <= 0, tab
+        assert sideways(page) <= 0, tab
     page.get_by_role("link", name="Attempt 1").click()
     page.wait_for_url("**/sessions/try-1")
     expect(page.get_by_role("link", name="Attempt 1")).to_have_attribute("aria-current", "page")

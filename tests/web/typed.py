@@ -17,3 +17,8 @@ defaults: {model: scripted/slow}
 matrix: [{prompt: [one, two, three, four]}]
 """
 """Goes on until somebody stops it; needs the fixture `slow_model`."""
+GATED = """
+concurrency: 2
+matrix: [{prompt: [one, two, three, four], model: "python/gate:answer"}]
+"""
+"""Goes on until there is a file `open`; needs the fixture `gate_model`."""

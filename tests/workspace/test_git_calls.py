@@ -66,8 +66,9 @@ OTHER_AT = ("check.at", "self.findings.at")
 
 def functions(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
     """Each node with the name of the function or constant that it is in."""
-
-    def below(node: ast.AST, name: str) -> Iterator[tuple[str, ast.AST]]:
+    waiting: list[tuple[str, ast.AST]] = [("", tree)]
+    while waiting:
+        name, node = waiting.pop()
         for child in ast.iter_child_nodes(node):
             inner = name
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -75,15 +76,20 @@ def functions(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
             elif not name and isinstance(child, ast.Assign) and isinstance(child.targets[0], ast.Name):
                 inner = child.targets[0].id
             yield inner, child
-            yield from below(child, inner)
+            waiting.append((inner, child))
 
-    yield from below(tree, "")
+
+def dotted(node: ast.AST) -> str:
+    """The name of what is called, as `self.git.run`; a part that is no name is empty."""
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def starts_git(node: ast.AST) -> bool:
     """Whether a node makes a `Git`, leads one to another place, or is the command line of one."""
     if isinstance(node, ast.Call):
-        callee = ast.unparse(node.func)
+        callee = dotted(node.func)
         name, words = (
             callee.rpartition(".")[2],
             [] if callee.startswith(("beneath.", "as_map")) else node.args,
@@ -151,7 +157,7 @@ def test_git_is_started_only_where_it_is_known_why() -> None:
 
 def replaceable(call: ast.Call) -> bool:
     """Whether a call of git is given a path that a confined program may have replaced."""
-    if not ast.unparse(call.func).endswith(("git", "git.run", "git.at", "git.binary")):
+    if not dotted(call.func).endswith(("git", "git.run", "git.at", "git.binary")):
         return False
     given = [*call.args, *(keyword.value for keyword in call.keywords)]
     parts = (part for value in given for part in ast.walk(value))

@@ -19,6 +19,7 @@ async def test_a_lock_that_another_process_holds_is_waited_for(tmp_path, monkeyp
         waits.append(seconds)
         await real_sleep(0)
 
+    # The pauses between two tries show nowhere else.
     monkeypatch.setattr(locks.asyncio, "sleep", sleep)
     path.parent.mkdir()
 

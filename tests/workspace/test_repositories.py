@@ -1,7 +1,6 @@
 """Parts of the workspace on real repositories: sources, copies, starting files, commits and merges."""
 
 import os
-import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -322,78 +321,6 @@ async def test_a_repository_of_a_tasks_files_is_made_once_and_is_the_same_everyw
     with pytest.raises(WorkspaceError, match="there is no folder"):
         await starting_files.stored_files(tmp_path / "four", tmp_path / "none", "f" * 64)
     assert list((tmp_path / "four" / "benchmarks" / ("f" * 64)).iterdir()) == []
-
-
-# --- Merges ---
-
-
-# --- Commits ---
-
-
-def test_what_an_agent_left_is_committed_however_it_left_it(source: SourceRepository, tmp_path: Path) -> None:
-    tree = session(source, tmp_path / "home")
-    nothing = commit_changes(tree, "work")
-    assert (nothing.sha, nothing.notes) == ("", ())
-
-    nested = make_git_repository(tree.folder / "nested", {"n.txt": "n"})
-    (tree.folder / "a.txt").unlink()
-    os.mkfifo(tree.folder / "pipe")
-    (tree.repository / "refs" / "stale.lock").write_text("")
-    (tree.repository / "config").write_text("[core]\n\tfsmonitor = evil\n")
-    first = commit_changes(tree, "work")
-    assert tree.git("ls-tree", "-r", "--name-only", first.sha).split() == ["b.txt", "nested/n.txt"]
-    assert (nested / ".git").is_dir()
-    assert first.notes == ("the agent left links or pipes where git reads; they were removed: pipe",)
-    assert (tree.repository / "config").read_text() == tree.settings
-    assert first.changes.files == 2
-
-    git = Git(tree.folder, ENVIRONMENT)
-    git("checkout", "--quiet", "-b", "own")
-    (tree.folder / "c.txt").write_text("c")
-    git("add", "--all", ":!nested")
-    git("update-index", "--assume-unchanged", "b.txt")
-    (tree.folder / "b.txt").write_text("hidden change\n")
-    second = commit_changes(tree, "more")
-    assert tree.git("show", f"{second.sha}:b.txt") == "hidden change\n"
-    assert tree.git("symbolic-ref", "HEAD").strip() == "refs/heads/batch/run/1"
-
-    (tree.folder / ".git").unlink()
-    (tree.folder / "d.txt").write_text("d")
-    third = commit_changes(tree, "again")
-    assert third.notes == (
-        "the agent removed or replaced the tree's link to its repository; it was restored",
-    )
-    assert "d.txt" in tree.git("ls-tree", "--name-only", third.sha)
-
-
-def test_an_agent_that_leaves_the_branch_or_breaks_its_repository_loses_no_file(
-    source: SourceRepository, tmp_path: Path
-) -> None:
-    tree = session(source, tmp_path / "home")
-    (tree.folder / "c.txt").write_text("c")
-    first = commit_changes(tree, "work")
-    git = Git(tree.folder, ENVIRONMENT)
-    git("checkout", "--quiet", tree.base_sha)
-    back = commit_changes(tree, "work")
-    assert back.sha == first.sha
-    assert back.notes == ("the agent left its tree on no branch, not on the session's branch",)
-    assert (tree.folder / "c.txt").read_text() == "c"
-
-    git("checkout", "--quiet", "--orphan", "apart")
-    git("-c", "user.name=U", "-c", "user.email=u@x", "commit", "--quiet", "-m", "apart")
-    git("checkout", "--quiet", "batch/run/1")
-    assert commit_changes(tree, "x").notes == ("the agent left commits on other branches: apart",)
-
-    (tree.folder / "e.txt").write_text("e")
-    (tree.admin / "HEAD").unlink()
-    rebuilt = commit_changes(tree, "rebuilt")
-    assert "the agent broke its repository; its own commits are lost, its files are not" in rebuilt.notes
-    assert tree.git("ls-tree", "--name-only", rebuilt.sha).split() == ["a.txt", "b.txt", "c.txt", "e.txt"]
-    shutil.rmtree(tree.folder)
-    assert "the agent removed its work tree" in commit_changes(tree, "gone").notes
-
-
-# --- Ports, variables and the files of a session's repository ---
 
 
 # --- Homes and histories of sessions ---

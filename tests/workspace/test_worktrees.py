@@ -1,6 +1,7 @@
 """What cannot be read, copied or committed is said with its place; nothing half done stays."""
 
 import hashlib
+import io
 import os
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 from proctor.errors import WorkspaceError
 from proctor.git import Git, GitError
 from proctor.testing import make_git_repository
-from proctor.workspace import commit, merge_queue, source_repository, starting_files, worktree
+from proctor.workspace import commit, large_files, merge_queue, source_repository, starting_files, worktree
 from proctor.workspace.base_objects import remove_unused_bases
 from proctor.workspace.source_repository import SourceRepository, open_source
 from proctor.workspace.test_reports import _common_folder, _report_cargo, _report_go
@@ -112,8 +113,25 @@ def test_large_files_are_published_if_they_are_what_their_pointers_say(tree: Wor
     worktree.publish(tree)
     assert one.read_bytes() == b"mine", "an object that is there is left"
 
+    # Without its base a branch is not copied at all, so that `publish` does not come to its large files.
     with pytest.raises(WorkspaceError, match=f"^copying large files of batch/run/1 to {tree.source.root}: "):
         worktree._publish_large_files(replace(tree, base_sha=MISSING))
+
+
+def test_the_filter_stores_a_large_file_and_leaves_its_pointer_as_it_is(tmp_path: Path) -> None:
+    def packets(*contents: bytes) -> bytes:
+        return b"".join(b"%04x%s" % (len(content) + 4, content) for content in contents) + b"0000"
+
+    digest = hashlib.sha256(b"large").hexdigest()
+    written = pointer(digest).replace("size 3", "size 5").encode()
+    requests = [packets(b"command=clean\n") + packets(content) for content in (b"large", written)]
+    source = io.BytesIO(packets(b"git-filter-client\n") + packets(b"capability=clean\n") + b"".join(requests))
+    target = io.BytesIO()
+    large_files.serve([tmp_path], source, target)
+
+    assert target.getvalue().count(packets(written)) == 2
+    stored = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert [(path.name, path.read_bytes()) for path in stored] == [(digest, b"large")]
 
 
 @pytest.mark.parametrize(
@@ -131,21 +149,6 @@ def test_a_session_sees_its_base_and_tags(references: dict[str, str], visible: s
     found = worktree.visible_references(references, "main", "b")
     assert set(found) == visible
     assert found.get("refs/heads/main", "b") == "b" and found.get("refs/tags/v1", "1") == "1"
-
-
-def test_files_of_setup_are_ignored_by_their_names_alone(tree: Worktree) -> None:
-    names = ["new.txt", "star*.txt", "a b", "#x", "!y", "br[a]ck", "q?", "folder/"]
-    for name in names:
-        path = tree.folder / name
-        if name.endswith("/"):
-            path.mkdir()
-            (path / "inner").write_text("x")
-        else:
-            path.write_text("x")
-    (tree.folder / "a.txt").write_text("changed")
-    assert sorted(worktree.ignore_untracked(tree)) == sorted(names)
-    (tree.folder / "starry.txt").write_text("x")
-    assert worktree.ignore_untracked(tree) == ["starry.txt"]
 
 
 def test_a_killed_attempt_is_rescued_once_its_files_were_there(
@@ -312,6 +315,7 @@ async def test_a_base_that_moves_while_it_is_merged_is_tried_again(
     assert {each.result for each in result.merges} == {"error"} and result.notes == ()
 
 
+# What a runner of tests is told, and reads, shows in a run only where that runner is installed.
 @pytest.mark.parametrize(
     ("files", "folder"),
     [

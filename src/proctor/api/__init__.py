@@ -41,7 +41,7 @@ from proctor.lazy_import import load
 from proctor.models import ModelRouter
 from proctor.plan.source import bytes_of
 from proctor.runners import find_runner
-from proctor.store import RetrySelection, Store
+from proctor.store import RetrySelection, Scope, Store
 
 __all__ = [
     "ComparisonResult",
@@ -526,12 +526,14 @@ class ProctorStore:
             environment=self.context.settings.user_environment,
             notices=notices,
             resume=self.resume,
-            job_report=self._job_report,
+            make_report=self._make_report,
         )
 
-    def _job_report(self, run_id: str, format_: str) -> str | None:
-        batch = self.context.store.read.batch(run_id, now())
-        return find_job(batch["job"]).report(run_id, format_, self.context)
+    def _make_report(self, run_id: str, format_: str) -> str:
+        # Loads templates, which other uses of a handle do not need.
+        from proctor.api.reports import make_report
+
+        return make_report(self.context, Scope(run_id=run_id), format_)
 
     def resume(
         self,

@@ -32,7 +32,7 @@ from proctor.git import Git
 from proctor.item import SUCCESS
 from proctor.job import PlanText, make_overrides
 from proctor.jobs import recognize
-from proctor.json_values import JsonMap, JsonObject
+from proctor.json_values import JsonMap, JsonObject, with_old_names
 from proctor.model import Answer, Request
 from proctor.models import ModelRouter, is_stand_in, local
 from proctor.models.client import CallRetryPolicy, Client
@@ -63,9 +63,9 @@ class CheckResult:
     """Result of one check. Field names are those of the JSON document."""
 
     name: str
-    well: bool | None
+    ok: bool | None
     """None: neither good nor bad, worth knowing."""
-    said: str
+    message: str
     remedy: str = ""
 
 
@@ -98,7 +98,7 @@ def check_keys_and_agents(settings: Settings) -> Iterator[CheckResult]:
             availability, ready = listed.availability, listed.availability.ready
             message = f"ready, {availability.version}".removesuffix(", ") if ready else availability.problem
             yield CheckResult(
-                name=f"agent {listed.name}", well=ready or None, said=message, remedy=availability.remedy
+                name=f"agent {listed.name}", ok=ready or None, message=message, remedy=availability.remedy
             )
 
 
@@ -106,18 +106,18 @@ def _sandbox(settings: Settings) -> CheckResult:
     try:
         kind, summary = settings.confinement.kind_of(None), settings.confinement.summary(None)
     except UsageError as error:
-        return CheckResult(name="sandbox", well=False, said=error.problem, remedy=error.remedy)
+        return CheckResult(name="sandbox", ok=False, message=error.problem, remedy=error.remedy)
     if kind != "none":
-        return CheckResult(name="sandbox", well=True, said=summary)
+        return CheckResult(name="sandbox", ok=True, message=summary)
     remedy = "Install bubblewrap (the package `bubblewrap`)."
-    return CheckResult(name="sandbox", well=None, said=summary, remedy=remedy)
+    return CheckResult(name="sandbox", ok=None, message=summary, remedy=remedy)
 
 
 def _python() -> CheckResult:
-    well = sys.version_info[:2] >= OLDEST_PYTHON
+    is_ok = sys.version_info[:2] >= OLDEST_PYTHON
     oldest = ".".join(map(str, OLDEST_PYTHON))
-    remedy = "" if well else f"Install Python {oldest} or newer."
-    return CheckResult(name="python", well=well, said=platform.python_version(), remedy=remedy)
+    remedy = "" if is_ok else f"Install Python {oldest} or newer."
+    return CheckResult(name="python", ok=is_ok, message=platform.python_version(), remedy=remedy)
 
 
 def _git(environment: Mapping[str, str]) -> CheckResult:
@@ -125,20 +125,20 @@ def _git(environment: Mapping[str, str]) -> CheckResult:
     try:
         version = Git(Path("/"), environment)("version").strip()
     except (ProctorError, OSError) as error:
-        return CheckResult(name="git", well=False, said=f"cannot be started: {error}", remedy=remedy)
+        return CheckResult(name="git", ok=False, message=f"cannot be started: {error}", remedy=remedy)
     number = re.search(r"(\d+)\.(\d+)", version)
-    well = number is not None and (int(number[1]), int(number[2])) >= OLDEST_GIT
-    return CheckResult(name="git", well=well, said=version, remedy="" if well else remedy)
+    is_ok = number is not None and (int(number[1]), int(number[2])) >= OLDEST_GIT
+    return CheckResult(name="git", ok=is_ok, message=version, remedy="" if is_ok else remedy)
 
 
 def _store(settings: Settings) -> CheckResult:
     url = settings.store_url
     if "://" not in url and not Path(url).exists():
         folder = _existing(Path(url).parent)
-        well = os.access(folder, os.W_OK)
-        state = "will be created by the first batch" if well else f"cannot be created: {folder} is read-only"
-        remedy = "" if well else "Choose another folder with --home or PROCTOR_HOME."
-        return CheckResult(name="store", well=well, said=f"{url} {state}", remedy=remedy)
+        is_ok = os.access(folder, os.W_OK)
+        state = "will be created by the first batch" if is_ok else f"cannot be created: {folder} is read-only"
+        remedy = "" if is_ok else "Choose another folder with --home or PROCTOR_HOME."
+        return CheckResult(name="store", ok=is_ok, message=f"{url} {state}", remedy=remedy)
     try:
         with Store(url, read_keys(settings.encryption, settings.user_environment)) as store:
             writer = store.writer()
@@ -150,8 +150,8 @@ def _store(settings: Settings) -> CheckResult:
             location = store.url
     except (ProctorError, OSError, TimeoutError) as error:
         remedy = "Repair it, or choose another with --store or PROCTOR_STORE."
-        return CheckResult(name="store", well=False, said=str(error), remedy=remedy)
-    return CheckResult(name="store", well=True, said=f"{location} can be read and written")
+        return CheckResult(name="store", ok=False, message=str(error), remedy=remedy)
+    return CheckResult(name="store", ok=True, message=f"{location} can be read and written")
 
 
 def check_store(settings: Settings) -> Iterator[CheckResult]:
@@ -161,36 +161,38 @@ def check_store(settings: Settings) -> Iterator[CheckResult]:
 
     if store_exists(settings.store_url):
         result = check(settings.store_url, store_keys(settings), now())
-        if result.is_well:
+        if result.is_ok:
             rows = plural(sum(result.rows.values()), "row")
-            yield CheckResult(name="store check", well=True, said=f"{rows}, nothing is damaged")
+            yield CheckResult(name="store check", ok=True, message=f"{rows}, nothing is damaged")
         for problem in result.problems:
             examples = f": {', '.join(problem.examples)}" if problem.examples else ""
             number = f" ({problem.count:,})" if problem.count > 1 else ""
             yield CheckResult(
                 name="store check",
-                well=False,
-                said=f"{problem.what}{number}{examples}",
+                ok=False,
+                message=f"{problem.what}{number}{examples}",
                 remedy=problem.remedy,
             )
         for remark in result.remarks:
-            yield CheckResult(name="store check", well=None, said=remark)
+            yield CheckResult(name="store check", ok=None, message=remark)
     home = settings.home
     if home.is_dir() and home.stat().st_mode & 0o077:
         mode = f"{home.stat().st_mode & 0o777:o}"
         yield CheckResult(
             name="home",
-            well=None,
-            said=f"other users may enter {home} (mode {mode})",
+            ok=None,
+            message=f"other users may enter {home} (mode {mode})",
             remedy=f"Unless you share it: chmod 700 {home}",
         )
 
 
 def _disk(home: Path) -> CheckResult:
     free = shutil.disk_usage(_existing(home)).free
-    well = free >= LEAST_FREE_BYTES
-    remedy = "" if well else "Free some space, or choose another folder with --home or PROCTOR_HOME."
-    return CheckResult(name="disk", well=well, said=f"{free / 1024**3:.1f} GiB free at {home}", remedy=remedy)
+    is_ok = free >= LEAST_FREE_BYTES
+    remedy = "" if is_ok else "Free some space, or choose another folder with --home or PROCTOR_HOME."
+    return CheckResult(
+        name="disk", ok=is_ok, message=f"{free / 1024**3:.1f} GiB free at {home}", remedy=remedy
+    )
 
 
 async def _processes(environment: Mapping[str, str]) -> CheckResult:
@@ -201,14 +203,14 @@ async def _processes(environment: Mapping[str, str]) -> CheckResult:
             "sleep 60 & exit 0", folder=Path("/"), environment=variables, attempt="doctor", time_limit=20
         )
     except ProctorError as error:
-        return CheckResult(name="processes", well=False, said=f"no program can be started: {error}")
+        return CheckResult(name="processes", ok=False, message=f"no program can be started: {error}")
     if result.leftovers:
         return CheckResult(
-            name="processes", well=True, said="leftover child processes can be detected and killed"
+            name="processes", ok=True, message="leftover child processes can be detected and killed"
         )
     message = "only processes in the program's own process group are killed: /proc is not readable"
     remedy = "On Linux, mount /proc. On other systems, programs that leave their group stay: docs/trust.md."
-    return CheckResult(name="processes", well=False, said=message, remedy=remedy)
+    return CheckResult(name="processes", ok=False, message=message, remedy=remedy)
 
 
 def _keys(environment: Mapping[str, str]) -> CheckResult:
@@ -221,9 +223,9 @@ def _keys(environment: Mapping[str, str]) -> CheckResult:
     if local.is_ours(local.MODEL, environment) and local.is_installed():
         keys.append(f"{local.MODEL} (needs none)")
     if keys:
-        return CheckResult(name="keys", well=True, said=f"set for {', '.join(keys)}")
+        return CheckResult(name="keys", ok=True, message=f"set for {', '.join(keys)}")
     message = "no API key is set; scripted models and local servers need none"
-    return CheckResult(name="keys", well=None, said=message, remedy="`docs/models.md` lists the variables.")
+    return CheckResult(name="keys", ok=None, message=message, remedy="`docs/models.md` lists the variables.")
 
 
 def _existing(folder: Path) -> Path:
@@ -232,7 +234,7 @@ def _existing(folder: Path) -> Path:
 
 def all_passed(results: Sequence[CheckResult]) -> bool:
     """Whether no check failed."""
-    return not any(result.well is False for result in results)
+    return not any(result.ok is False for result in results)
 
 
 # An agent: one small task, run for real.
@@ -261,12 +263,12 @@ async def try_agent(
     document = {"name": name, "model": model, "version": availability.version, **outcome}
     reach = model_access_of(agent)
     parts = [f"{availability.version or 'installed'}; {_outcome(outcome)}", _calls(outcome, reach)]
-    if outcome["said"]:
-        parts.append(f"last message: {printable(outcome['said'], width=MOST_SHOWN)}")
+    if outcome["message"]:
+        parts.append(f"last message: {printable(outcome['message'], width=MOST_SHOWN)}")
     # An agent that did not call the gateway used another provider, on an unknown account.
-    well = outcome["status"] == SUCCESS and (reach != "gateway" or outcome["calls"] > 0)
-    remedy = "" if well else _advice(outcome, reach)
-    check = CheckResult(name=f"agent {name}", well=well, said="; ".join(filter(None, parts)), remedy=remedy)
+    is_ok = outcome["status"] == SUCCESS and (reach != "gateway" or outcome["calls"] > 0)
+    remedy = "" if is_ok else _advice(outcome, reach)
+    check = CheckResult(name=f"agent {name}", ok=is_ok, message="; ".join(filter(None, parts)), remedy=remedy)
     return TrialResult(check, document)
 
 
@@ -316,7 +318,7 @@ class TrialOutcome(TypedDict):
     tokens: int
     costUsd: float | None
     toolCalls: int
-    said: str
+    message: str
 
 
 def _outcome_of(store: Store) -> TrialOutcome:
@@ -340,7 +342,7 @@ def _outcome_of(store: Store) -> TrialOutcome:
         "tokens": session["totalTokens"],
         "costUsd": session["costUsd"],
         "toolCalls": session["toolCalls"],
-        "said": last[:MOST_SHOWN],
+        "message": last[:MOST_SHOWN],
     }
 
 
@@ -400,7 +402,7 @@ async def try_model(name: str, settings: Settings) -> TrialResult:
         if error.reason == "bad_request":
             remedy = await _near_misses(name, settings.environment) or remedy
         document = {"name": name, "answered": False, "reason": error.reason, "error": str(error)}
-        check = CheckResult(name=f"model {name}", well=False, said=problem, remedy=remedy)
+        check = CheckResult(name=f"model {name}", ok=False, message=problem, remedy=remedy)
         return TrialResult(check, document | {"remedy": remedy})
     finally:
         await models.close()
@@ -430,7 +432,7 @@ def _answered(name: str, answer: Answer) -> TrialResult:
         "costUsd": call.cost_usd,
         "priceSource": call.price_source,
     }
-    return TrialResult(CheckResult(name=f"model {name}", well=True, said=message), document)
+    return TrialResult(CheckResult(name=f"model {name}", ok=True, message=message), document)
 
 
 def _explain(error: ModelError, endpoint: Endpoint | None) -> tuple[str, str]:
@@ -482,19 +484,20 @@ class Diagnosis:
     """Results of the tests: `model`, `agent`."""
 
     @property
-    def is_well(self) -> bool:
+    def is_ok(self) -> bool:
         """Whether no check failed."""
         return all_passed(self.checks)
 
     @property
     def main_check(self) -> CheckResult:
         """The first check that failed, else the last of all: the result of a test."""
-        return next((check for check in self.checks if check.well is False), self.checks[-1])
+        return next((check for check in self.checks if check.ok is False), self.checks[-1])
 
     def document(self) -> JsonObject:
         """The JSON document of the command."""
         trials = {name: result.document for name, result in self.trials.items()}
-        return {"well": self.is_well, "findings": [asdict(check) for check in self.checks], **trials}
+        document = {"ok": self.is_ok, "checks": [asdict(check) for check in self.checks], **trials}
+        return with_old_names(document, {"ok": "well", "message": "said", "checks": "findings"})
 
 
 async def diagnose(
@@ -554,10 +557,10 @@ class _Trials:
                 self._name, agent, availability, self._settings, self._model, make_observer
             )
         problem, remedy = availability.problem, availability.remedy
-        check = CheckResult(name=f"agent {self._name}", well=False, said=problem, remedy=remedy)
+        check = CheckResult(name=f"agent {self._name}", ok=False, message=problem, remedy=remedy)
         return TrialResult(check, {"name": self._name, "status": "missing", "error": problem})
 
 
 def _skipped(name: str) -> TrialResult:
-    check = CheckResult(name=f"agent {name}", well=None, said="not tested: an earlier check failed")
+    check = CheckResult(name=f"agent {name}", ok=None, message="not tested: an earlier check failed")
     return TrialResult(check, {"name": name, "status": "not tried"})

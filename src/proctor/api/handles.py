@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from proctor.batch.lifecycle import RunSummary, summarize
+from proctor.batch.lifecycle import RunSummary, run_summary
 from proctor.context import Notice
 from proctor.errors import NotFound, UsageError
 from proctor.export import tables
@@ -16,9 +16,7 @@ from proctor.export.tables import TABLES, columns
 from proctor.formatting import snake_case
 from proctor.item import STATUSES
 from proctor.json_values import JsonMap, JsonObject
-from proctor.report import html, markdown
 from proctor.session import Message, ModelCall, ToolCall
-from proctor.stats.summary import summarise
 from proctor.store import ItemFilter, Scope, Store
 from proctor.store.tables import BatchRow, ItemRow, SessionRow
 from proctor.store.transcripts import last_commit, scores
@@ -166,14 +164,14 @@ class Run:
         environment: Mapping[str, str],
         notices: Sequence[Notice] = (),
         resume: "Callable[..., Run] | None" = None,
-        job_report: "Callable[[str, str], str | None]" = lambda *_: None,
+        make_report: Callable[[str, str], str],
     ) -> None:
-        """`job_report` gives the report of the run's job as `md` or `html`; None: the one every run has."""
+        """`make_report` makes the report of a run as `md`, `html`, `portable` or `json`."""
         self.id = run_id
         self.notices = tuple(notices)
         """Messages of the library while it ran: remarks on the plan, changes, warnings."""
         self._store, self._now, self._environment, self._resume = store, now, environment, resume
-        self._job_report = job_report
+        self._make_report = make_report
 
     def __repr__(self) -> str:
         return f"<Run {self.id} {self.status}>"
@@ -190,7 +188,7 @@ class Run:
 
     def summary(self) -> RunSummary:
         """Counts, tokens, cost and failures: the document of the command's `--json`."""
-        return summarize(self._store, self._batch(), self._now())
+        return run_summary(self._store, self._batch(), self._now())
 
     def items(self, *, status: str | Sequence[str] = (), search: str = "") -> Iterator[RunItem]:
         """The items in plan order, read page by page; only those of a status, or that contain a text."""
@@ -253,10 +251,7 @@ class Run:
                 "Name a file that ends in .html, .htm, .md or .markdown."
             )
         target.parent.mkdir(parents=True, exist_ok=True)
-        text = self._job_report(self.id, "md" if is_markdown else "html")
-        if text is None:
-            write = markdown if is_markdown else html
-            text = write(summarise(self._store.read, Scope(run_id=self.id), self._now()))
+        text = self._make_report(self.id, "md" if is_markdown else "html")
         target.write_text(text, encoding="utf-8")
         return target
 

@@ -92,7 +92,7 @@ async def execute(request: LaunchRequest, ctx: RunContext, observer: Observer = 
         batch = ctx.store.read.batch(request.run_id, ctx.now())
         if request.only_unfinished and _has_ended(batch):
             end = BatchEnd(status=batch["status"], reason=batch["reason"])
-            summary = lifecycle.summarize(ctx.store, batch, ctx.now())
+            summary = lifecycle.run_summary(ctx.store, batch, ctx.now())
             return RunResult(run_id=batch["runId"], end=end, summary=summary, executed=False)
         return await lifecycle.resume(
             job,

@@ -364,7 +364,7 @@ class _Execution:
             has_work = has_work and not (stopping is not None and stopping.is_decided)
             end = await self._run_items(files, stopping, None if has_work else finished_at)
         extra = files.finish(end)
-        summary = summarize(ctx.store, ctx.store.read.batch(run_id, ctx.now()), ctx.now())
+        summary = run_summary(ctx.store, ctx.store.read.batch(run_id, ctx.now()), ctx.now())
         if state := summary.get("stopWhen"):
             from proctor.stats.progress import stop_lines
 
@@ -525,7 +525,7 @@ def _stopping(run_id: str, ctx: RunContext) -> "StopMonitor | None":
     return StopMonitor(rule, ctx.store.read, run_id) if rule else None
 
 
-def summarize(store: Store, batch: BatchRow, now: datetime) -> RunSummary:
+def run_summary(store: Store, batch: BatchRow, now: datetime) -> RunSummary:
     """The documented JSON summary of a run."""
     totals = store.read.totals(batch["runId"])
     counts = totals["counts"]

@@ -1,13 +1,27 @@
 """`proctor compare`: compare runs, or the levels of a factor within one run; `proctor rank` and `power`."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from proctor.api.analysis import power_of
+from proctor.api.comparing import (
+    FAIL,
+    INCONCLUSIVE,
+    CompareQuery,
+    Comparison,
+    Contrast,
+    Rank,
+    Ranking,
+    columns_of,
+    compare_runs,
+    gate_of,
+    power_of_runs,
+    rank_runs,
+    stop_lines,
+)
 from proctor.cli import output
 from proctor.cli.output import (
     Columns,
@@ -23,25 +37,9 @@ from proctor.cli.output import (
 from proctor.cli.run import terminal_context
 from proctor.errors import UsageError
 from proctor.formatting import rank as place
-from proctor.jobs.imported.table import columns_of, load_sources
+from proctor.metric import METRICS_HELP, find_metric
 from proctor.report.comparison import figure
 from proctor.report.render import rank_document
-from proctor.stats.comparison import (
-    SKEWED,
-    Comparison,
-    Contrast,
-    compare_groups,
-    gate_of,
-    groups_by,
-    groups_of,
-    with_stop_rule,
-)
-from proctor.stats.differences import FAIL, INCONCLUSIVE
-from proctor.stats.figures import rank_levels, reliability_ranks, unranked_items
-from proctor.stats.progress import stop_lines
-from proctor.stats.ranking import Rank
-from proctor.stats.results import Results
-from proctor.stats.stopping import stop_document
 
 compare_app = typer.Typer(add_completion=False)
 WIDE = 120
@@ -64,7 +62,7 @@ def compare(
     metric: Annotated[
         list[str] | None,
         typer.Option(
-            help="Metric: success, cost, time, tokens, score:EVALUATOR, or metric:NAME. Repeatable.",
+            help=f"Metric: {METRICS_HELP}. Repeatable.",
             metavar="METRIC",
         ),
     ] = None,
@@ -108,30 +106,17 @@ def compare(
 
     Example:  proctor compare baseline-1 change-2 --gate "score:Builtin.Helpfulness>=-0.02"
     """
-    if by and len(runs) != 1:
-        raise UsageError("--by compares parts of one run\nPass one run, or omit --by.")
-    if not by and len(runs) < 2:
-        raise UsageError("there is nothing to compare with\nPass two runs, or one and --by FACTOR.")
-    if against and not by:
-        raise UsageError(
-            "--against names a level of --by\nPass --by FACTOR; of runs, the first is the baseline."
-        )
+    query = CompareQuery(tuple(runs), by=by, pair=pair, against=against)
+    query.check()
     if format_ not in FORMATS:
         raise UsageError(f"there is no format {format_}\nThere are: {', '.join(FORMATS)}.")
     gates = [gate_of(each) for each in gate or ()]
     if format_ == "junit" and not gates:
         raise UsageError("a JUnit file holds the verdicts of gates\nPass at least one --gate.")
-    with terminal_context(context.obj) as ctx:
-        with Working("reading results") as working:
-            results = load_sources(ctx.store, runs, ctx.now(), columns=columns_of(column))
-            ctx.note_foreign_results(results.runs.labels)
-            working.update(0, None, title="comparing")
-            if by:
-                groups = groups_by(results, by, pair=pair, against=against)
-                groups = with_stop_rule(groups, ctx.store.read, runs[0], by)
-            else:
-                groups = groups_of(results, pair=pair)
-            comparison = compare_groups(groups, metrics=metric or (), gates=gates, mixed=mixed)
+    with terminal_context(context.obj) as ctx, Working("comparing"):
+        comparison = compare_runs(
+            ctx, query, metrics=metric or (), gates=gates, mixed=mixed, columns=columns_of(column)
+        )
     for path, kind in ((html, "html"), (markdown, "md")):
         if path is not None:
             _write(path, _formatted(comparison, kind))
@@ -266,7 +251,7 @@ def rank(
     by: Annotated[str, typer.Option(help="Rank the levels of this factor.", metavar="FACTOR")] = "model",
     metric: Annotated[
         str,
-        typer.Option(help="success, cost, time, tokens, score:EVALUATOR, or metric:NAME.", metavar="METRIC"),
+        typer.Option(help=f"{METRICS_HELP}.", metavar="METRIC"),
     ] = "success",
     column: Columns = None,
     as_json: Json = False,
@@ -279,25 +264,22 @@ def rank(
     Example:  proctor rank nightly-42 leaderboard.csv --by model
     """
     with terminal_context(context.obj) as ctx, Working("ranking"):
-        results = load_sources(ctx.store, sources, ctx.now(), columns=columns_of(column))
-        ctx.note_foreign_results(results.runs.labels)
-        stopped = [stop_document(ctx.store.read, run) for run in results.runs.labels]
-        ranked = rank_levels(results, by, metric)
-    for run, unranked in unranked_items(results, by).items():
-        print_note(printable(f"note: {run}: {_left_out(results, run, by, unranked)}"))
+        ranking = rank_runs(ctx, sources, by=by, metric=metric, columns=columns_of(column))
+    for run, unranked in ranking.unranked.items():
+        print_note(printable(f"note: {run}: {_left_out(ranking, run, unranked)}"))
     if as_json:
-        print_json([rank_document(each) for each in ranked])
+        print_json([rank_document(each) for each in ranking.ranks])
         return output.SUCCEEDED
-    _print_ranks(results, ranked, by, metric)
-    for state in stopped:
-        if state:
-            print_note("note: a run that stops early by its results: ordinary intervals are too narrow")
-            for line in stop_lines(state):
-                print_note(printable(line))
+    _print_ranks(ranking)
+    for state in ranking.stops:
+        print_note("note: a run that stops early by its results: ordinary intervals are too narrow")
+        for line in stop_lines(state):
+            print_note(printable(line))
     return output.SUCCEEDED
 
 
-def _print_ranks(results: Results, ranked: Sequence[Rank], by: str, metric: str) -> None:
+def _print_ranks(ranking: Ranking) -> None:
+    results, ranked, by, metric = ranking.results, ranking.ranks, ranking.by, ranking.metric
     if results.stand_ins:
         names = printable(", ".join(results.stand_ins))
         print_note(f"note: mock results ({names}): draw no conclusions about real agents or models")
@@ -305,15 +287,11 @@ def _print_ranks(results: Results, ranked: Sequence[Rank], by: str, metric: str)
         print_note(f"note: {printable(str(answered))}")
     for run, left in results.unfinished.items():
         print_note(f"note: {printable(run)} has {count(left, 'item')} without a result: ranks will change")
-    has_repeats = any(each.runs > each.tasks for each in ranked)
-    by_reliability, k = reliability_ranks(results, by) if metric == "success" and has_repeats else ([], 1)
-    reliable = {each.name: each for each in by_reliability}
-    errors = int((results.is_error & ~results.is_evaluation).sum()) if metric == "success" else 0
-    failed = rank_levels(results.with_failed_errors(), by) if errors else []
-    with_errors = {each.name: each for each in failed}
+    reliable = {each.name: each for each in ranking.by_reliability}
+    with_errors = {each.name: each for each in ranking.with_failed_errors}
     heads = ["RANK", by.upper(), metric.upper(), "95% CI", "SEM"]
-    heads += ["ERRORS AS FAILURES"] if errors else []
-    heads += ["TASKS", "RUNS", *([f"PASS^{k}", f"RANK BY PASS^{k}"] if reliable else [])]
+    heads += ["ERRORS AS FAILURES"] if with_errors else []
+    heads += ["TASKS", "RUNS", *([f"PASS^{ranking.k}", f"RANK BY PASS^{ranking.k}"] if reliable else [])]
     rows = []
     for each in ranked:
         row: list[object] = [
@@ -323,7 +301,7 @@ def _print_ranks(results: Results, ranked: Sequence[Rank], by: str, metric: str)
             _range(each, metric),
             "–" if each.sem is None else figure(each.sem, metric),
         ]
-        if errors:
+        if with_errors:
             other = with_errors[each.name]
             row.append(f"{figure(other.value, metric)} ({_range(other, metric)})")
         row += [each.tasks, each.runs]
@@ -332,24 +310,22 @@ def _print_ranks(results: Results, ranked: Sequence[Rank], by: str, metric: str)
             row += [figure(other.value, metric), _place(other)]
         rows.append(tuple(row))
     print_table(heads, rows)
-    what = "typical values; less is better" if metric in SKEWED else "means over tasks"
+    what = "typical values; less is better" if find_metric(metric).is_skewed else "means over tasks"
     together = f"; rank intervals hold for all {len(ranked)} together at 95%" if len(ranked) > 1 else ""
     print_note(f"{what}{together}, for tasks like these")
-    if errors:
-        print_note(f"note: {count(errors, 'item')} with infrastructure errors excluded")
-    if errors and [each.name for each in failed] != [each.name for each in ranked]:
+    if ranking.errors:
+        print_note(f"note: {count(ranking.errors, 'item')} with infrastructure errors excluded")
+    if with_errors and [*with_errors] != [each.name for each in ranked]:
         print_note("note: errors decide the order: it differs when they count as failures")
     for each in ranked:
         if each.note:
             print_note(f"note: {printable(each.name)}: {printable(each.note)}")
 
 
-def _left_out(results: Results, run: str, by: str, unranked: int) -> str:
+def _left_out(ranking: Ranking, run: str, unranked: int) -> str:
     """Why items of a run have no rank, and what they could be ranked by."""
-    items = results.runs.mask(run)
-    others = [name for name, levels in results.factors.items() if bool((levels.codes[items] >= 0).all())]
-    reason = f"{count(unranked, 'item')} without {by} {'is' if unranked == 1 else 'are'} not ranked"
-    return f"{reason}; all of its items have: {', '.join([*others, 'run'])} (--by)"
+    reason = f"{count(unranked, 'item')} without {ranking.by} {'is' if unranked == 1 else 'are'} not ranked"
+    return f"{reason}; all of its items have: {', '.join([*ranking.factors_of(run), 'run'])} (--by)"
 
 
 def _place(each: Rank) -> str:
@@ -386,8 +362,9 @@ def power(
     """
     names = [baseline, *([candidate] if candidate else [])]
     with terminal_context(context.obj) as ctx:
-        results = load_sources(ctx.store, names, ctx.now(), columns=columns_of(column))
-    analysis = power_of(results, metric=metric, detect=detect, power=power_)
+        analysis = power_of_runs(
+            ctx, names, metric=metric, detect=detect, power=power_, columns=columns_of(column)
+        )
     tasks, detectable = analysis.tasks, analysis.detectable
     if as_json:
         print_json(
@@ -408,14 +385,18 @@ def power(
         )
         return output.SUCCEEDED
     could = (
-        "" if detectable is None else f"; it could have shown a difference of {figure(detectable, metric)}"
+        ""
+        if detectable is None
+        else f"; it could have shown a difference of {find_metric(metric).say_change(detectable).lstrip('+')}"
     )
     print(f"{printable(baseline)}: {count(tasks, 'task')}{could} ({power_:.0%} power, 95% confidence)")
     rows = [
         (each.repeats or 1, "–" if each.tasks is None else f"{each.tasks:,}", printable(each.note))
         for each in analysis.designs
     ]
-    print(f"Tasks needed to detect {figure(abs(detect), metric)}, paired by task:")
+    print(
+        f"Tasks needed to detect {find_metric(metric).say_change(abs(detect)).lstrip('+')}, paired by task:"
+    )
     print_table(("REPEATS", "TASKS", "NOTE"), rows)
     if analysis.note:
         print_note(f"note: {printable(analysis.note)}")

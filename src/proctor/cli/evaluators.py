@@ -7,17 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from proctor.cli import output
-from proctor.cli.calibrate import (
+from proctor.api.calibration import (
     EvaluatorWorkbench,
     LabelFields,
-    calibrate,
     label_rows,
     level_of,
-    note_mock_judge,
     session_from,
     target_in,
 )
+from proctor.cli import output
+from proctor.cli.calibrate import calibrate, note_mock_judge
 from proctor.cli.output import Json, count, money, print_json, print_next, print_note, print_table, printable
 from proctor.cli.run import terminal_context
 from proctor.context import RunContext

@@ -268,7 +268,7 @@ def doctor(
         print_json(diagnosis.document())
     else:
         _print_checks(diagnosis.checks)
-    return output.SUCCEEDED if diagnosis.is_well else output.SOME_DID_NOT
+    return output.SUCCEEDED if diagnosis.is_ok else output.SOME_DID_NOT
 
 
 class _Quiet(TerminalObserver):
@@ -281,7 +281,7 @@ class _Quiet(TerminalObserver):
 def _print_checks(checks: Sequence[CheckResult]) -> None:
     width = max(len(check.name) for check in checks)
     for check in checks:
-        print(f"{MARKS[check.well]}  {check.name:<{width}}  {printable(check.said)}")
+        print(f"{MARKS[check.ok]}  {check.name:<{width}}  {printable(check.message)}")
         if check.remedy:
             print(f"{'':7}{'':<{width}}  → {printable(check.remedy)}")
 

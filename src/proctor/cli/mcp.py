@@ -25,6 +25,7 @@ from proctor.cli.run import terminal_context
 from proctor.errors import ProctorError, UsageError
 from proctor.item import RUNNING
 from proctor.json_values import JsonMap, as_text
+from proctor.metric import METRICS_HELP
 from proctor.web.plans import PlanRequest, TypedPlan, check_in_process
 from proctor.web.state import AppState
 
@@ -179,9 +180,7 @@ class Tools:
         self,
         runs: Annotated[list[str], Field(min_length=1, description="Runs; the first is the baseline.")],
         by: Annotated[str, Field(description="With one run: factor whose levels are compared.")] = "",
-        metric: Annotated[
-            str, Field(description="success, cost, time, tokens, score:EVALUATOR, or metric:NAME.")
-        ] = "success",
+        metric: Annotated[str, Field(description=f"{METRICS_HELP}.")] = "success",
         gate: Annotated[list[str] | None, Field(description='Required: "success>=-0.02".')] = None,
         timeout_seconds: Timeout = DEFAULT_SECONDS,
     ) -> str:

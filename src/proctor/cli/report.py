@@ -1,6 +1,5 @@
 """`proctor report` and `proctor analyze`: reports of runs, and analyses of output folders."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from proctor.api.reports import FORMATS, make_report
 from proctor.cli import output
 from proctor.cli.output import (
     Json,
@@ -26,18 +26,10 @@ from proctor.cli.output import (
     write_file,
 )
 from proctor.cli.run import terminal_context
-from proctor.context import RunContext
 from proctor.errors import UsageError
-from proctor.jobs import job_of_run
-from proctor.report import html, markdown
-from proctor.report.render import FIGURES, PLOTS, portable
-from proctor.stats.summary import summarise
-from proctor.store import Scope
+from proctor.report.render import FIGURES, PLOTS
 
 report_app = typer.Typer(add_completion=False)
-PORTABLE = "portable"
-FORMATS = {"md": markdown, "markdown": markdown, "html": html}
-JSON = "json"
 
 
 @report_app.command()
@@ -67,16 +59,13 @@ def report(
     Example:  proctor report --run nightly-42 --format html --out report.html
     """
     format_ = format_ or _format_of(out)
-    if format_ not in (*FORMATS, JSON, PORTABLE):
+    if format_ not in (*FORMATS, "markdown"):
         raise UsageError(f"there is no report format {format_}\nThere are: md, html, portable, json.")
     with terminal_context(context.obj) as ctx:
         scope = scope_of(ctx.store, run, sessions, start_date, end_date)
         with Working("making the report"):
             ctx.note_foreign_results([scope.run_id] if scope.run_id else [], unsigned=True)
-            if format_ == JSON:
-                text = _json_report(ctx, scope)
-            else:
-                text = _report(ctx, scope, format_)
+            text = make_report(ctx, scope, "md" if format_ == "markdown" else format_)
     if out is not None:
         write_file(out, text)
         print_note(f"wrote {printable(out)}")
@@ -89,33 +78,7 @@ def report(
 
 def _format_of(out: Path | None) -> str:
     """The format that the name of a file stands for."""
-    return {".html": "html", ".htm": "html", ".json": JSON}.get(out.suffix.lower() if out else "", "md")
-
-
-def _report(ctx: RunContext, scope: Scope, format_: str) -> str:
-    is_portable = format_ == PORTABLE
-    if is_portable and not scope.run_id:
-        raise UsageError("a portable report is about one run\nPass --run RUN.")
-    kind = "html" if is_portable else format_
-    of_job = _report_of_job(ctx, scope.run_id, kind) if scope.run_id else None
-    text = of_job or FORMATS[kind](summarise(ctx.store.read, scope, ctx.now()))
-    return portable(text, ctx.store.read, scope.run_id) if is_portable else text
-
-
-def _json_report(ctx: RunContext, scope: Scope) -> str:
-    """The figures of a run as the documented JSON."""
-    if not scope.run_id:
-        raise UsageError("a JSON report is about one run\nPass --run RUN.")
-    # Loads numpy, which other reports of jobs may not need.
-    from proctor.report.render import figures_document
-
-    document = figures_document(summarise(ctx.store.read, scope, ctx.now()))
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
-
-
-def _report_of_job(ctx: RunContext, run_id: str, format_: str) -> str | None:
-    """The report that the job of a run makes; None: the one that every run has."""
-    return job_of_run(ctx.store.read.batch(run_id, ctx.now())["job"]).report(run_id, format_, ctx)
+    return {".html": "html", ".htm": "html", ".json": "json"}.get(out.suffix.lower() if out else "", "md")
 
 
 analyze_app = typer.Typer(add_completion=False)

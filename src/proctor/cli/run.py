@@ -84,8 +84,8 @@ class LineView(_Plain):
 
     def item(self, end: ItemFinished) -> None:
         self._finished += 1
-        dull = end.outcome.status == SUCCESS and self._items > LINE_EACH and self._finished % 100
-        if not self._quiet and not dull:
+        is_routine = end.outcome.status == SUCCESS and self._items > LINE_EACH and self._finished % 100
+        if not self._quiet and not is_routine:
             print_note(f"[{self._finished}/{self._items}] {line_of(end)}")
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from proctor.batch.deletion import delete_run
-from proctor.batch.lifecycle import abort_run, summarize
+from proctor.batch.lifecycle import abort_run, run_summary
 from proctor.bootstrap import now
 from proctor.cli import output
 from proctor.cli.live import REFRESH_SECONDS, TOP_HEADS, LiveView, TopView, top_cells
@@ -264,7 +264,7 @@ def _statuses(text: str) -> list[str]:
 
 def _show_run(store: Store, batch: BatchRow, item_filter: ItemFilter, limit: int, as_json: bool) -> None:
     items = store.read.items(batch["runId"], item_filter, limit=limit)
-    document = summarize(store, batch, now())
+    document = run_summary(store, batch, now())
     if as_json:
         print_json({**document, "items": [_item_document(row) for row in items]})
         return
@@ -511,7 +511,7 @@ def watch(
         run_id = ctx.store.read.batch(run, ctx.now())["runId"]
         asyncio.run(_watch(ctx.store, run_id, as_json=as_json))
         batch = ctx.store.read.batch(run_id, ctx.now())
-        document = summarize(ctx.store, batch, ctx.now())
+        document = run_summary(ctx.store, batch, ctx.now())
     if as_json:
         print_json(document)
     print_note(

@@ -55,7 +55,7 @@ def check(
         print_json(result.document())
     else:
         print_check(result)
-    return output.SUCCEEDED if result.is_well else output.SOME_DID_NOT
+    return output.SUCCEEDED if result.is_ok else output.SOME_DID_NOT
 
 
 @store_app.command()
@@ -116,7 +116,7 @@ def copy(
 def print_check(result: StoreCheck) -> None:
     """Print what a check of the store has shown."""
     rows = sum(result.rows.values())
-    if result.is_well:
+    if result.is_ok:
         print(f"ok     {printable(result.url)}: {count(rows, 'row')}, nothing is damaged")
     for problem in result.problems:
         number = f" ({problem.count:,})" if problem.count > 1 else ""

@@ -319,7 +319,7 @@ def check(
         print_json(result.document())
     else:
         _print_checks(result, path)
-    return output.SUCCEEDED if result.is_well else output.SOME_DID_NOT
+    return output.SUCCEEDED if result.is_ok else output.SOME_DID_NOT
 
 
 @tasks_app.command()
@@ -352,7 +352,7 @@ def _print_checks(result: TaskChecks, path: Path) -> None:
     )
     for each in result.not_read:
         print_note(f"not read: {printable(str(each))}")
-    sound = sum(one.is_well for one in result.tasks)
+    sound = sum(one.is_ok for one in result.tasks)
     print_note(f"{printable(path)}: {sound} of {count(len(result.tasks), 'task')} well")
 
 

@@ -208,9 +208,7 @@ class StopWhen(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
     by: Text = Field("model", description="Factor whose levels are compared. Default: model.")
-    metric: Text = Field(
-        "success", description="success, cost, time, score:EVALUATOR, or metric:NAME. Default: success."
-    )
+    metric: Text = Field("success", description="As `--metric` of `proctor compare`. Default: success.")
     decided: bool | None = Field(None, description="Every level is compared with the baseline.")
     baseline: Text | None = Field(None, description="Level to compare with. Default: the first of the plan.")
     margin: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(

@@ -9,7 +9,8 @@ from xml.etree import ElementTree
 
 from markupsafe import Markup
 
-from proctor.formatting import UNKNOWN, chance, percent, plural, seconds, short, usd
+from proctor.formatting import UNKNOWN, chance, plural, relative_change
+from proctor.metric import find_metric
 from proctor.report.charts import Bar, Point, forest, trend
 from proctor.report.render import page, text
 from proctor.results_view import FigureList, ResultFigure
@@ -148,36 +149,19 @@ def _xml_text(value: str) -> str:
 
 def figure(value: float | None, metric: str) -> str:
     """A value of a metric as people read it."""
-    if value is None:
-        return "–"
-    if metric == "success":
-        return percent(value)
-    if metric == "cost":
-        return usd(value)
-    if metric == "time":
-        return seconds(value)
-    return short(value) if metric == "tokens" else f"{value:.4g}"
+    return find_metric(metric).say(value)
 
 
 def change(value: float | None, metric: str) -> str:
     """A difference as people read it, with its sign."""
-    if value is None:
-        return "–"
-    sign = "+" if value > 0 else "−" if value < 0 else "±"
-    if metric == "success":
-        return f"{sign}{abs(value) * 100:.1f} pp"
-    return f"{sign}{figure(abs(value), metric)}"
+    return find_metric(metric).say_change(value)
 
 
 def shift(one: Difference | None, value: float | None, metric: str) -> str:
     """A value or a limit of a difference with its sign; of a ratio, as a relative change."""
     if one is None or value is None:
         return "–"
-    if not one.is_ratio:
-        return change(value, metric)
-    sign = "+" if value > 1 else "−" if value < 1 else "±"
-    # A ratio of ten is easier to read than a change of 900%.
-    return f"×{value:.3g}" if value >= 3 else f"{sign}{abs(value - 1):.1%}"
+    return relative_change(value) if one.is_ratio else change(value, metric)
 
 
 def size(contrast: Contrast) -> str:
@@ -282,7 +266,7 @@ def plot_of(contrasts: Sequence[Contrast], metric: str, baseline: str, *, is_mar
     return forest(
         f"{metric}: {'relative change' if is_ratio else 'difference'} from {baseline}, with 95% CI",
         stems,
-        say=lambda value: f"{value:+,.0%}" if is_ratio else change(value, metric),
+        say=lambda value: f"{value:+,.0%}".replace("-", "−") if is_ratio else change(value, metric),
         limits=(-1.0, max(1.0, 3 * largest)) if is_ratio else None,
     )
 
@@ -294,26 +278,13 @@ def _of(each: Contrast, name: str) -> float | None:
     return _shift(one, getattr(one, name))
 
 
-LOWER_IS_BETTER = ("cost", "time", "tokens")
-_VERBS = {
-    "success": ("succeeds more often", "succeeds less often"),
-    "cost": ("costs more", "costs less"),
-    "time": ("takes longer", "takes less time"),
-    "tokens": ("uses more tokens", "uses fewer tokens"),
-}
-
-
 def is_better(contrast: Contrast, high_is_bad: Sequence[str] = ()) -> bool | None:
     """Whether a significant difference favors the candidate; None if there is none or no direction."""
     one = contrast.difference
-    if (
-        not contrast.is_significant
-        or one is None
-        or one.value is None
-        or contrast.metric.startswith("metric:")
-    ):
+    metric = find_metric(contrast.metric)
+    if not contrast.is_significant or one is None or one.value is None or metric.better == "neither":
         return None
-    is_less_better = contrast.metric in LOWER_IS_BETTER or any(
+    is_less_better = metric.better == "lower" or any(
         contrast.metric.partition("/")[0] == f"score:{name}" for name in high_is_bad
     )
     return (one.value > one.null) != is_less_better
@@ -325,7 +296,7 @@ def headline(comparison: Comparison) -> str:
     baseline = comparison.groups[0]
     if len(first) == 1:
         return f"{_plain_difference(first[0])}."
-    subject = f"from {baseline} in {_named(first[0])}"
+    subject = f"from {baseline} in {find_metric(first[0].metric).word}"
     clear = [each for each in first if each.is_significant]
     if not clear:
         return f"None of the {len(first)} candidates differs significantly {subject}."
@@ -337,23 +308,17 @@ def headline(comparison: Comparison) -> str:
 LISTED_CANDIDATES = 4
 
 
-def _named(contrast: Contrast) -> str:
-    """A metric in a sentence."""
-    return contrast.metric.removeprefix("score:").removeprefix("metric:").removeprefix("Builtin.")
-
-
 def _plain_difference(contrast: Contrast) -> str:
     one, names = contrast.difference, f"{contrast.candidate} and {contrast.baseline}"
+    metric = find_metric(contrast.metric)
     if one is None or one.value is None or (one.low is None and one.high is None):
-        return f"There is not enough data to compare {_named(contrast)} of {names}"
+        return f"There is not enough data to compare {metric.word} of {names}"
     statistics = f"{size(contrast)} (95% CI {around(contrast)}{_tasks(contrast)})"
     if contrast.errors_decide:
-        return f"Infrastructure errors decide whether {names} differ in {_named(contrast)}: {statistics}"
+        return f"Infrastructure errors decide whether {names} differ in {metric.word}: {statistics}"
     if not contrast.is_significant:
-        return f"{names} do not differ significantly in {_named(contrast)}: {statistics}"
-    more, less = _VERBS.get(
-        contrast.metric, (f"is higher in {_named(contrast)}", f"is lower in {_named(contrast)}")
-    )
+        return f"{names} do not differ significantly in {metric.word}: {statistics}"
+    more, less = metric.more or f"is higher in {metric.word}", metric.less or f"is lower in {metric.word}"
     verb = more if one.value > one.null else less
     return f"{contrast.candidate} {verb} than {contrast.baseline}: {statistics}"
 
@@ -376,8 +341,8 @@ def sentence(contrast: Contrast) -> str:
             f"errors as failures {with_errors(contrast)}{_tasks(contrast)}."
         )
     if contrast.is_significant:
-        more, less = _VERBS.get(contrast.metric, ("is higher", "is lower"))
-        verb = more if one.value > one.null else less
+        metric = find_metric(contrast.metric)
+        verb = metric.more or "is higher" if one.value > one.null else metric.less or "is lower"
         return f"Significant: {contrast.candidate} {verb}, {statistics}."
     return f"No significant difference: {statistics}.{_power(contrast, one)}"
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from proctor.formatting import UNKNOWN, figure, interval, one_line, percent, plural, rank, seconds, usd, whole
 from proctor.item import ERROR, FAIL, FINISHED, SUCCESS, TIMEOUT
+from proctor.metric import SCORE
 from proctor.report.charts import Bar, bars, cost_against_success, estimate_figure, histogram
 from proctor.results_view import (
     FigureList,
@@ -30,7 +31,7 @@ from proctor.results_view import (
 from proctor.stats.figures import FactorFigures, Figures, factor_figures, figures_of
 from proctor.stats.intervals import FEWEST_TASKS, Estimate
 from proctor.stats.leaderboard import CHECK, EXPECT
-from proctor.stats.results import SCORE, Floats, Labels, Results
+from proctor.stats.results import Floats, Labels, Results
 from proctor.stats.stopping import Standing
 from proctor.store import StoreReader
 from proctor.store.items import change_sizes

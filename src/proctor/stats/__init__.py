@@ -37,19 +37,19 @@ if TYPE_CHECKING:
     from proctor.stats.intervals import (
         Estimate,
         Rate,
-        bill,
+        geometric_mean,
         mean,
+        mean_cost,
         pass_at,
         pass_hat,
         per_success,
-        typical,
         wilson,
     )
-    from proctor.stats.power import Detectable, TasksNeeded, detectable, fewest_for_gate, tasks_needed
+    from proctor.stats.power import Detectable, TasksNeeded, detectable, tasks_for_gate, tasks_needed
     from proctor.stats.ranking import Rank, ranks, table_of
     from proctor.stats.samples import plus_interval
     from proctor.stats.sequential import ConfidenceSequence, LogConfidenceSequence, Monitor
-    from proctor.stats.summary import Summary, summarise
+    from proctor.stats.summary import Summary, summarize
     from proctor.stats.variance import Components, MixedModel, components, mixed_model
 
 __all__ = [
@@ -69,7 +69,6 @@ __all__ = [
     "Summary",
     "TasksNeeded",
     "alpha",
-    "bill",
     "clopper_pearson",
     "cohen_h",
     "components",
@@ -77,13 +76,14 @@ __all__ = [
     "difference",
     "factor_test",
     "family",
-    "fewest_for_gate",
     "fisher",
     "gate",
+    "geometric_mean",
     "holm",
     "kappa",
     "mcnemar",
     "mean",
+    "mean_cost",
     "mixed_model",
     "newcombe",
     "newcombe_paired",
@@ -95,10 +95,10 @@ __all__ = [
     "rank_correlation",
     "ranks",
     "ratio",
-    "summarise",
+    "summarize",
     "table_of",
+    "tasks_for_gate",
     "tasks_needed",
-    "typical",
     "wilson",
 ]
 
@@ -114,19 +114,43 @@ if not TYPE_CHECKING:
             *("Difference", "Family", "GateVerdict", "difference", "family", "gate", "holm", "ratio"),
         ),
         "intervals": (
-            *("Estimate", "Rate", "bill", "mean", "pass_at", "pass_hat", "per_success", "typical", "wilson"),
+            *(
+                "Estimate",
+                "Rate",
+                "mean_cost",
+                "mean",
+                "pass_at",
+                "pass_hat",
+                "per_success",
+                "geometric_mean",
+                "wilson",
+            ),
         ),
-        "power": ("Detectable", "TasksNeeded", "detectable", "fewest_for_gate", "tasks_needed"),
+        "power": ("Detectable", "TasksNeeded", "detectable", "tasks_for_gate", "tasks_needed"),
         "ranking": ("Rank", "ranks", "table_of"),
         "samples": ("plus_interval",),
         "sequential": ("ConfidenceSequence", "LogConfidenceSequence", "Monitor"),
-        "summary": ("Summary", "summarise"),
+        "summary": ("Summary", "summarize"),
         "variance": ("Components", "MixedModel", "components", "mixed_model"),
     }
     _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
+    _RENAMED = {
+        "bill": "mean_cost",
+        "fewest_for_gate": "tasks_for_gate",
+        "summarise": "summarize",
+        "typical": "geometric_mean",
+    }
+    """Deprecated names, with those to use instead."""
+
     def __getattr__(name):
         """Load a public name when it is first used."""
+        if name in _RENAMED:
+            import warnings
+
+            new = _RENAMED[name]
+            warnings.warn(f"stats.{name} is now stats.{new}", DeprecationWarning, stacklevel=2)
+            name = new
         if name in _HOME_OF:
             # Here, so that importing one module of the package imports no other.
             from importlib import import_module

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from proctor.errors import NotFound, UsageError
-from proctor.formatting import plural
+from proctor.formatting import plural, relative_change
 from proctor.job import StopRule
+from proctor.metric import MEASURE, METRICS, METRICS_HELP, SCORE, find_metric
 from proctor.stats.differences import (
     FAIL,
     INCONCLUSIVE,
@@ -28,11 +29,8 @@ from proctor.stats.differences import (
     ratio,
 )
 from proctor.stats.experiment import in_runs
-from proctor.stats.intervals import CONFIDENCE, Estimate, bill, mean
+from proctor.stats.intervals import CONFIDENCE, Estimate, mean, mean_cost
 from proctor.stats.results import (
-    FIGURES,
-    MEASURE,
-    SCORE,
     Floats,
     Ints,
     Labels,
@@ -42,8 +40,6 @@ from proctor.stats.results import (
 from proctor.stats.stopping import StopMonitor, stored_rule
 from proctor.store import StoreReader
 
-SKEWED = ("cost", "time", "tokens")
-"""Metrics compared as ratios, of which less is better."""
 ONE_TASK = "only one task: results do not generalize"
 LISTED = 20
 """Tasks with the largest differences that a contrast lists."""
@@ -261,7 +257,7 @@ class Groups:
     def metrics(self) -> tuple[str, ...]:
         """Metrics with a value in at least one item, in display order."""
         present = [name for name, values in self.results.metrics.items() if not bool(np.isnan(values).all())]
-        return (*(name for name in FIGURES if name in present), *sorted(set(present) - set(FIGURES)))
+        return (*(name for name in METRICS if name in present), *sorted(set(present) - METRICS.keys()))
 
     def rows(self, name: str) -> Mask:
         """The rows of a group that have a task."""
@@ -378,7 +374,7 @@ def _valid_at_any_time(
     monitors: dict[str, StopMonitor] = {}
     for metric in dict.fromkeys(each.metric for each in contrasts):
         scale = rule.scale if metric == rule.metric else scale_of(groups.results, metric)
-        if groups.anytime and (metric in SKEWED or scale):
+        if groups.anytime and (find_metric(metric).is_skewed or scale):
             monitors[metric] = groups.anytime(
                 StopRule(
                     by=rule.by,
@@ -438,18 +434,17 @@ def _anytime_difference(change: Difference, valid: Estimate) -> Difference:
 
 
 def _anytime_mean(metric: str, one: Mean, valid: Estimate) -> Mean:
-    if metric in SKEWED:
+    if find_metric(metric).is_skewed:
         # The sequence is of the geometric mean.
         return replace(one, low=None, high=None, note="no interval: the run could stop early")
     return replace(one, low=valid.low, high=valid.high, sem=None, note="valid at any time")
 
 
 def _require(groups: Groups, metric: str) -> None:
-    if metric in groups.metrics or metric in FIGURES:
+    if metric in groups.metrics or metric in METRICS:
         return
     known = ", ".join(groups.metrics) or "none"
-    kinds = f"{', '.join(FIGURES)}, {SCORE}EVALUATOR or {MEASURE}NAME"
-    raise NotFound(f"nothing here has a value of {metric}\nA metric is {kinds}. There are: {known}.")
+    raise NotFound(f"nothing here has a value of {metric}\nA metric is {METRICS_HELP}. There are: {known}.")
 
 
 def scale_of(results: Results, metric: str) -> tuple[float, float] | None:
@@ -558,7 +553,7 @@ def _difference(
     scale: tuple[float, float] | None,
     is_paired: bool,
 ) -> Difference:
-    if metric in SKEWED and is_paired:
+    if find_metric(metric).is_skewed and is_paired:
         change = ratio(first.values, second.values, task_a=first.tasks, task_b=second.tasks)
     else:
         lo, hi = scale or (None, None)
@@ -619,8 +614,8 @@ def _mean(metric: str, side: _ComparedRows, scale: tuple[float, float] | None) -
     if not len(side.values):
         return Mean(value=None)
     estimate: Estimate
-    if metric in SKEWED:
-        estimate = bill(side.values, side.tasks)
+    if find_metric(metric).is_skewed:
+        estimate = mean_cost(side.values, side.tasks)
     else:
         lo, hi = scale or (None, None)
         estimate = mean(side.values, side.tasks, lo=lo, hi=hi)
@@ -762,7 +757,8 @@ def _verdict(one: Gate, contrast: Contrast) -> GateResult:
     if change is None:
         words = "; ".join(contrast.remarks)
         return GateResult(gate=one.text, candidate=contrast.candidate, verdict=INCONCLUSIVE, words=words)
-    if one.metric in SKEWED and contrast.baseline_mean.value == 0 == contrast.candidate_mean.value:
+    means = contrast.baseline_mean.value, contrast.candidate_mean.value
+    if find_metric(one.metric).is_skewed and means == (0, 0):
         words = f"both have a {one.metric} of 0 in every task"
         verdict = PASS if one.threshold >= 0 or not one.wants_less else FAIL
         return GateResult(gate=one.text, candidate=contrast.candidate, verdict=verdict, words=words)
@@ -799,9 +795,7 @@ def _reason(metric: str, change: Difference, result: GateVerdict) -> str:
         return note
 
     def signed(value: float) -> str:
-        if change.is_ratio:
-            return f"{value - 1:+.1%}"
-        return f"{value * 100:+.1f} pp" if metric == "success" else f"{value:+.4g}"
+        return relative_change(value) if change.is_ratio else find_metric(metric).say_change(value)
 
     if change.low is None and change.high is None:
         limits = "no interval"

@@ -20,7 +20,7 @@ from proctor.stats.intervals import (
     FEWEST_TASKS,
     FEWEST_TYPICAL,
 )
-from proctor.stats.power import ASSURANCE, fewest_for_gate, required_tasks, smallest_detectable
+from proctor.stats.power import ASSURANCE, required_tasks, smallest_detectable, tasks_for_gate
 from proctor.stats.samples import (
     FloatArray,
     common_means,
@@ -556,7 +556,7 @@ def gate(
     """Whether a candidate is not worse than the baseline by `margin` or more.
 
     Passes when the interval, at the level of its family, lies within the margin and there are enough tasks
-    to have seen a collapse (`fewest_for_gate`; `loss` is the largest loss of one task, else the scale of
+    to have seen a collapse (`tasks_for_gate`; `loss` is the largest loss of one task, else the scale of
     the difference). Fails when the interval lies below no difference. A negative margin demands an
     improvement. For a `ratio` the margin is a share: 0.1 allows 10% more. `with_errors` is the same
     difference with infrastructure errors counted as failures: where the two verdicts differ, the gate is
@@ -599,7 +599,7 @@ def _gate(difference: Difference, margin: float, loss: float | None, lower_is_be
         return GateVerdict(verdict=PASS, note="No loss can exceed the margin.", difference=difference)
     # A confidence sequence allows for a collapse that was not seen yet; ordinary intervals do not.
     if margin > 0 and largest is not None and not difference.is_anytime:
-        fewest = fewest_for_gate(margin, largest, level=difference.level)
+        fewest = tasks_for_gate(margin, largest, level=difference.level)
     least = max(FEWEST_TASKS, fewest or 0)
     result = GateVerdict(verdict=INCONCLUSIVE, note="", fewest=fewest, difference=difference)
     low, high = difference.low, difference.high

@@ -24,7 +24,7 @@ from proctor.job import JobPlan, Work, task_name, work_of
 from proctor.models.prices import Price, price_of
 from proctor.scenario.state import ScenarioCall, calls_of
 from proctor.session import Usage
-from proctor.stats.intervals import Estimate, bill
+from proctor.stats.intervals import Estimate, mean_cost
 from proctor.store import RetrySelection, StoreReader, aggregates
 from proctor.store.aggregates import CallSums, PastSession
 from proctor.store.results import settled_items
@@ -469,9 +469,9 @@ def experience(read: StoreReader, scenario: str) -> PastUsage:
     rows = aggregates.scenario_totals(read, scenario)
     return PastUsage(
         runs=len(rows),
-        calls=bill([float(row["calls"] or 0) for row in rows]),
-        tokens=bill([float(row["tokensTotal"]) for row in rows]),
-        cost_usd=bill([row["costUsd"] for row in rows if row["costUsd"] is not None]),
+        calls=mean_cost([float(row["calls"] or 0) for row in rows]),
+        tokens=mean_cost([float(row["tokensTotal"]) for row in rows]),
+        cost_usd=mean_cost([row["costUsd"] for row in rows if row["costUsd"] is not None]),
     )
 
 

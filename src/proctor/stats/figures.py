@@ -18,17 +18,25 @@ import numpy as np
 
 from proctor.errors import NotFound
 from proctor.item import FINISHED, SUCCESS
+from proctor.metric import MEASURE, SCORE, find_metric
 from proctor.stats.comparison import (
-    SKEWED,
     Contrast,
     corrected_contrasts,
     first_contrast,
     groups_of,
     scale_of,
 )
-from proctor.stats.intervals import Estimate, bill, mean, of_tasks, per_success, shares_of_k, typical
+from proctor.stats.intervals import (
+    Estimate,
+    geometric_mean,
+    mean,
+    mean_cost,
+    of_tasks,
+    per_success,
+    shares_of_k,
+)
 from proctor.stats.ranking import Rank, ranks_of_columns, undominated
-from proctor.stats.results import BY_ITEM, MEASURE, SCORE, Floats, Ints, Labels, OtherModel, Results
+from proctor.stats.results import BY_ITEM, Floats, Ints, Labels, OtherModel, Results
 
 Scale = tuple[float, float]
 
@@ -241,10 +249,10 @@ def figures_of(
         with_errors=rate_of(results.with_errors_failed, tasks.codes),
         pass_at=tuple(PassAtK(k, repeats.estimate(k, every=False)) for k in ks),
         pass_hat=tuple(PassAtK(k, repeats.estimate(k, every=True)) for k in ks),
-        cost_usd=_estimate(bill, cost, tasks.codes),
-        typical_cost_usd=_estimate(typical, cost, tasks.codes),
-        seconds=_estimate(bill, seconds, tasks.codes),
-        typical_seconds=_estimate(typical, seconds, tasks.codes),
+        cost_usd=_estimate(mean_cost, cost, tasks.codes),
+        typical_cost_usd=_estimate(geometric_mean, cost, tasks.codes),
+        seconds=_estimate(mean_cost, seconds, tasks.codes),
+        typical_seconds=_estimate(geometric_mean, seconds, tasks.codes),
         cost_per_success_usd=_cost_per_success(results, tasks.codes),
         scores=_means(results, SCORE, tasks.codes, scales),
         metrics=_means(results, MEASURE, tasks.codes, scales),
@@ -400,7 +408,7 @@ def rank_levels(results: Results, by: str, metric: str = "success", tasks: Ints 
     present = ~np.isnan(values)
     rows = [present & (levels.codes == code) for code in range(len(levels.labels))]
     columns = {label: (tasks[each], values[each]) for label, each in zip(levels.labels, rows, strict=True)}
-    is_skewed = metric in SKEWED
+    is_skewed = find_metric(metric).is_skewed
     lo, hi = scale_of(results, metric) or (None, None)
     return ranks_of_columns(columns, lo=lo, hi=hi, higher_is_better=not is_skewed, log=is_skewed)
 
@@ -472,7 +480,8 @@ def trend_metrics(results: Results) -> list[str]:
     present = [name for name, values in results.metrics.items() if not bool(np.isnan(values).all())]
     others = [name for name in present if name != SUCCESS and not name.startswith(MEASURE)]
     is_judged = SUCCESS in present and not bool(results.is_evaluation.all())
-    return [*([SUCCESS] if is_judged else []), *sorted(others, key=lambda name: (name in SKEWED, name))]
+    others.sort(key=lambda name: (find_metric(name).is_skewed, name))
+    return [*([SUCCESS] if is_judged else []), *others]
 
 
 def trend_of(results: Results, metric: str) -> list[TrendPoint]:
@@ -506,7 +515,7 @@ def _run_estimate(results: Results, run: str, metric: str) -> Estimate:
     if metric == SUCCESS:
         return rate_of(values, tasks.codes)
     present = ~np.isnan(values)
-    if metric in SKEWED:
-        return typical(values[present], tasks.codes[present])
+    if find_metric(metric).is_skewed:
+        return geometric_mean(values[present], tasks.codes[present])
     lo, hi = scale_of(results, metric) or (None, None)
     return mean(values[present], tasks.codes[present], lo=lo, hi=hi)

@@ -307,16 +307,16 @@ def _unbounded(data: "Sample", lo: float | None, hi: float | None, level: float,
     )
 
 
-def typical(
+def geometric_mean(
     values: Iterable[float | None], task: Iterable[Hashable] | None = None, *, level: float = CONFIDENCE
 ) -> Estimate:
     """The typical cost or time of a task: the geometric mean of the task means, with Student's interval of
     logs.
 
-    It answers "what does a usual task cost?"; `bill` answers "what does a task cost on average?". Values
+    It answers "what does a usual task cost?"; `mean_cost` answers "what does a task cost on average?". Values
     must be positive; missing and broken values as in `mean`.
 
-    >>> cost = typical([1.2, 0.8, 3.5, 0.9, 14, 2.2, 1.1, 0.7, 5.6, 1.9])
+    >>> cost = geometric_mean([1.2, 0.8, 3.5, 0.9, 14, 2.2, 1.1, 0.7, 5.6, 1.9])
     >>> print(f"{cost.value:.2f} ({cost.low:.2f} to {cost.high:.2f})")
     1.94 (0.97 to 3.87)
     """
@@ -356,7 +356,7 @@ def typical(
     )
 
 
-def bill(
+def mean_cost(
     values: Iterable[float | None],
     task: Iterable[Hashable] | None = None,
     *,
@@ -370,7 +370,7 @@ def bill(
     resamples tasks with a fixed seed. Zeros leave the bootstrap alone; negative values have no interval.
     Missing and broken values as in `mean`.
 
-    >>> cost = bill([1.2, 0.8, 3.5, 0.9, 14, 2.2, 1.1, 0.7, 5.6, 1.9])
+    >>> cost = mean_cost([1.2, 0.8, 3.5, 0.9, 14, 2.2, 1.1, 0.7, 5.6, 1.9])
     >>> print(f"{cost.value:.2f} (from {cost.low:.2f})")
     3.19 (from 1.32)
     """

@@ -23,10 +23,10 @@ from proctor.stats.intervals import (
     Estimate,
     Rate,
     anytime_rate,
-    bill,
+    geometric_mean,
     mean,
+    mean_cost,
     per_success,
-    typical,
 )
 from proctor.store import Scope, StoreReader, aggregates
 from proctor.store.aggregates import SessionUsage
@@ -383,8 +383,8 @@ def _figures(name: str, runs: Sequence[BenchmarkRun], *, is_single: bool) -> Mod
         rate_with_errors=_rate([*judged, *failed], is_single=is_single),
         rate_before_cutoff=_rate(older, is_single=len({run.task for run in older}) < 2) if older else None,
         rate_after_cutoff=_rate(newer, is_single=len({run.task for run in newer}) < 2) if newer else None,
-        work=average(lambda run: run.work_seconds) if is_single else bill(times, tasks),
-        typical_work=typical(times, tasks),
+        work=average(lambda run: run.work_seconds) if is_single else mean_cost(times, tasks),
+        typical_work=geometric_mean(times, tasks),
         wall=average(lambda run: run.wall_seconds),
         prompts=average(lambda run: run.model_calls),
         interventions=average(lambda run: run.interventions),

@@ -8,7 +8,8 @@ import numpy as np
 
 from proctor.errors import NotFound
 from proctor.item import SUCCESS
-from proctor.stats.results import SCORE, Floats, Ints, Results
+from proctor.metric import SCORE
+from proctor.stats.results import Floats, Ints, Results
 
 MOST_LEVELS = 24
 """Columns; a factor with more is compared by a filter."""

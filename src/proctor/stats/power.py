@@ -187,7 +187,7 @@ def tasks_needed(
         assurance=assurance or ASSURANCE,
     )
     if loss is not None:
-        tasks = max(tasks, fewest_for_gate(abs(detect), loss, level=level))
+        tasks = max(tasks, tasks_for_gate(abs(detect), loss, level=level))
     best = None
     if task_cost is not None and run_cost and spread.between and spread.within:
         best = max(1, round(math.sqrt(task_cost / run_cost * spread.within / spread.between)))
@@ -233,11 +233,11 @@ def required_tasks(
     return max(FEWEST_TASKS, high + ADDED if high < SMALL else high)
 
 
-def fewest_for_gate(margin: float, loss: float = 1.0, *, level: float = CONFIDENCE) -> int:
+def tasks_for_gate(margin: float, loss: float = 1.0, *, level: float = CONFIDENCE) -> int:
     """Tasks below which a gate cannot pass: fewer may all miss a collapse on a share `margin / loss` of
     tasks.
 
-    >>> fewest_for_gate(0.05)
+    >>> tasks_for_gate(0.05)
     72
     """
     if margin <= 0 or loss <= 0:

@@ -8,7 +8,7 @@ from itertools import chain, combinations
 import numpy as np
 
 from proctor.stats.differences import holm
-from proctor.stats.intervals import CONFIDENCE, FEWEST_NORMAL, FEWEST_TASKS, Estimate, mean, typical
+from proctor.stats.intervals import CONFIDENCE, FEWEST_NORMAL, FEWEST_TASKS, Estimate, geometric_mean, mean
 from proctor.stats.samples import FloatArray, IntArray, plus_interval, sample, standard_error, t_tails
 
 Cell = float | None | Sequence[float | None]
@@ -159,7 +159,9 @@ def _estimate(
     level: float,
 ) -> Estimate:
     tasks, values = row
-    return typical(values, tasks, level=level) if log else mean(values, tasks, lo=lo, hi=hi, level=level)
+    return (
+        geometric_mean(values, tasks, level=level) if log else mean(values, tasks, lo=lo, hi=hi, level=level)
+    )
 
 
 def _wins(

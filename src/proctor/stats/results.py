@@ -22,6 +22,7 @@ from proctor.errors import NotFound, UsageError
 from proctor.formatting import elapsed, plural
 from proctor.item import ERROR, EVALUATION, FINISHED, SCENARIO, SUCCESS, UNCHECKED
 from proctor.json_values import as_list, as_map, as_number, as_text, maps_in
+from proctor.metric import MEASURE, METRICS, SCORE
 from proctor.store import Scope, StoreReader
 from proctor.store.aggregates import select
 from proctor.store.batches import moment
@@ -39,6 +40,7 @@ from proctor.store.results import (
     has_evaluations,
     has_metrics,
     metric_columns,
+    metric_values,
     of_runs,
     of_selection,
     own_score_columns,
@@ -53,9 +55,6 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-FIGURES = ("success", "cost", "time", "tokens")
-"""Metrics every item may have; lower is better for all but the first."""
-SCORE, MEASURE = "score:", "metric:"
 PAIRINGS = BY_ITEM, BY_TASK, BY_SCENARIO, BY_SESSION = ("item", "task", "scenario", "session")
 """What two items have in common that are compared with each other."""
 LONGEST_LABEL = 400
@@ -834,12 +833,12 @@ class _Reader:
 
     def add_metric_scales(self, read: StoreReader, run_ids: Sequence[str]) -> None:
         """The ranges that the scenarios of runs declare for their metrics."""
-        measured = [name.removeprefix(MEASURE) for name in self._metrics if name.startswith(MEASURE)]
+        names = [name.removeprefix(MEASURE) for name in self._metrics if name.startswith(MEASURE)]
         for run_id in run_ids:
-            if not measured or run_id not in self._simulated:
+            if not names or run_id not in self._simulated:
                 continue
             for metrics in _scenario_metrics(read, run_id):
-                for name in measured:
+                for name in names:
                     # Metrics of actors have the actor behind a dot.
                     if rule := as_map(metrics, name) or as_map(metrics, name.rpartition(".")[0]):
                         self._scales.setdefault(MEASURE + name, set()).add(_range_of(rule))
@@ -851,7 +850,7 @@ class _Reader:
     def results(self, run_ids: Sequence[str]) -> Results:
         """All that was added."""
         n = len(self._ids)
-        figures = np.concatenate(self._figures, axis=1) if n else np.empty((len(FIGURES), 0))
+        figures = np.concatenate(self._figures, axis=1) if n else np.empty((len(METRICS), 0))
         self._figures = [figures]
         status, reasons = np.asarray(self._status, dtype=np.int64), _labels(self._reasons)
         is_evaluation = np.asarray(self._evaluations, dtype=np.bool_)
@@ -860,7 +859,7 @@ class _Reader:
         )
         figures[0] = np.where(without, np.nan, status == FINISHED.index(SUCCESS))
         figures[:, is_evaluation] = np.nan
-        columns: dict[str, Floats] = dict(zip(FIGURES, figures, strict=True))
+        columns: dict[str, Floats] = dict(zip(METRICS, figures, strict=True))
         columns |= dict(sorted(self._metrics.items()))
         numbers = {run_id: at for at, run_id in enumerate(run_ids)}
         run_numbers = np.asarray([numbers[run] for run in self._runs.known], dtype=np.int64)
@@ -988,14 +987,17 @@ def _range_of(rule: Mapping[str, object]) -> tuple[float, float] | None:
 
 
 def _figures(page: ResultColumns) -> Floats:
-    """The figures of rows, one row of the result for each of `FIGURES`; success is added later."""
-    figures = np.empty((len(FIGURES), len(page["id"])))
-    # None becomes NaN.
-    for row, values in enumerate((page["costUsd"], page["workSeconds"], page["tokensTotal"]), 1):
-        figures[row] = values
-    _, _, seconds, tokens = figures
-    tokens[tokens == 0] = np.nan
+    """The figures of rows, one row of the result for each of `METRICS`; success is added later."""
+    figures = np.empty((len(METRICS), len(page["id"])))
+    values = metric_values(page)
+    for row, metric in zip(figures, METRICS.values(), strict=True):
+        if metric.name in values:
+            # None becomes NaN.
+            row[:] = values[metric.name]
+            if metric.is_zero_unknown:
+                row[row == 0] = np.nan
     if any(page["times"]):
+        seconds = figures[[*METRICS].index("time")]
         for at, times in enumerate(page["times"]):
             if times:
                 # Nothing recorded its work: the time from its start to its end.

@@ -16,13 +16,13 @@ from proctor.errors import UsageError
 from proctor.item import ERROR, SUCCESS, UNCHECKED, Item
 from proctor.job import STOP_RULE, ItemFinished, StopRule, StopState
 from proctor.json_values import as_map
+from proctor.metric import MEASURE, METRICS, SCORE, find_metric
 from proctor.stats.intervals import Estimate
-from proctor.stats.results import MEASURE, SCORE, InputReader, Labels, score_name
+from proctor.stats.results import InputReader, Labels, score_name
 from proctor.stats.sequential import DifferenceGoal, Goal, GoalStatus, Monitor, RankGoal, WidthGoal
 from proctor.store import Resource, StoreReader
-from proctor.store.results import FinishedColumns, finished_columns, planned_columns
+from proctor.store.results import FinishedColumns, finished_columns, metric_values, planned_columns
 
-RATIOS = ("cost", "time", "tokens")
 REFRESH_SECONDS = 1.0
 """How old the state of a running run may be when it is shown."""
 REFRESH_SHARE = 10
@@ -191,15 +191,16 @@ class StopMonitor:
         levels = Labels.of(names)
         _check(levels.labels, factors, rule)
         tasks = _tasks(reader, levels, repeats, rule)
-        is_ratio = rule.metric in RATIOS
-        is_bounded = rule.metric in (SUCCESS, *RATIOS)
+        metric = find_metric(rule.metric)
+        # The scale of a score is what the rule says.
+        is_bounded = rule.metric in METRICS
         self._monitor = Monitor(
             goals_of(rule, levels.labels),
             lo=0.0 if is_bounded else rule.scale[0],
             hi=1.0 if is_bounded else rule.scale[1],
             alpha=1 - rule.confidence,
-            higher_is_better=not is_ratio,
-            ratio=is_ratio,
+            higher_is_better=metric.better != "lower",
+            ratio=metric.is_skewed,
         )
         self.levels = levels.labels
         self.task_count = max(tasks, default=-1) + 1
@@ -236,17 +237,15 @@ class StopMonitor:
             status=[item.outcome.status],
             reason=[item.outcome.reason],
             sessionId=[item.session_id],
-            costUsd=[item.cost_usd],
-            workSeconds=[item.work_seconds],
-            tokensTotal=[item.tokens],
         )
-        if self._add(row):
+        attribute = find_metric(self.rule.metric).finished_attribute
+        if self._add(row, {self.rule.metric: [getattr(item, attribute)]} if attribute else {}):
             self._undecided = set(self._monitor.undecided())
 
     def read_finished(self) -> None:
         """Add the items of the store that have ended since."""
         for page in finished_columns(self._read, self.run_id):
-            self._add(page)
+            self._add(page, metric_values(page))
         self._undecided = set(self._monitor.undecided())
 
     def decisions(self) -> list[GoalStatus]:
@@ -269,7 +268,7 @@ class StopMonitor:
         known = {name: one for name, one in intervals.items() if one.value is not None}
         if len(known) < 2:
             return None
-        sign = -1 if self.rule.metric in RATIOS else 1
+        sign = -1 if find_metric(self.rule.metric).better == "lower" else 1
         leader = max(known, key=lambda name: sign * (known[name].value or 0.0))
         needs = {
             name: self._monitor.tasks_to_separate(leader, name) for name in self.levels if name != leader
@@ -312,9 +311,9 @@ class StopMonitor:
             ],
         }
 
-    def _add(self, rows: FinishedColumns) -> bool:
+    def _add(self, rows: FinishedColumns, amounts: Mapping[str, Sequence[float | None]]) -> bool:
         """Note the values of items; whether a task is complete by them."""
-        values, is_complete = self._values(rows), False
+        values, is_complete = self._values(rows, amounts), False
         cells = map(self._of_item.get, rows["id"])
         for at, (item_id, cell) in enumerate(zip(rows["id"], cells, strict=True)):
             if cell is None or item_id in cell.values:
@@ -328,16 +327,15 @@ class StopMonitor:
                 is_complete = True
         return is_complete
 
-    def _values(self, rows: FinishedColumns) -> Sequence[float | None]:
+    def _values(
+        self, rows: FinishedColumns, amounts: Mapping[str, Sequence[float | None]]
+    ) -> Sequence[float | None]:
         """The values of items as far as their rows have them; empty: they are those of their sessions."""
         metric = self.rule.metric
         if metric == SUCCESS:
             ends = zip(rows["status"], rows["reason"], strict=True)
             return [None if reason == UNCHECKED else float(status == SUCCESS) for status, reason in ends]
-        if metric in RATIOS:
-            amounts = {"cost": rows["costUsd"], "time": rows["workSeconds"], "tokens": rows["tokensTotal"]}
-            return [amount or None for amount in amounts[metric]]
-        return ()
+        return [amount or None for amount in amounts.get(metric, ())]
 
     def _scored(self, session: str | None) -> float | None:
         """The mean score of a session, or the number that was measured in it, on the scale."""

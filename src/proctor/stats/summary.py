@@ -428,7 +428,7 @@ class Summary:
         return self.tokens.total / self.attempts.sessions if self.attempts.sessions else None
 
 
-def summarise(read: StoreReader, scope: Scope, now: datetime) -> Summary:
+def summarize(read: StoreReader, scope: Scope, now: datetime) -> Summary:
     """Compute everything a report shows. The run's id may be abbreviated."""
     # numpy, which a plain run that names this module does not need.
     from proctor.stats.figures import run_figures

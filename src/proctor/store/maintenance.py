@@ -87,7 +87,7 @@ class StoreCheck:
     """Rows by table."""
 
     @property
-    def is_well(self) -> bool:
+    def is_ok(self) -> bool:
         """Whether nothing is wrong."""
         return not self.problems
 
@@ -95,7 +95,7 @@ class StoreCheck:
         """The JSON document of `proctor store check`."""
         return {
             "store": self.url,
-            "well": self.is_well,
+            "well": self.is_ok,
             "problems": [asdict(problem) for problem in self.problems],
             "remarks": self.remarks,
             "rows": self.rows,

@@ -1,12 +1,13 @@
 """Finished items as statistics read them: streamed, without texts that no figure needs."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from proctor.item import FINISHED, QUEUED
+from proctor.metric import METRICS
 from proctor.store.batches import RetrySelection, executed_again
 from proctor.store.database import literals
 from proctor.store.reader import StoreReader
@@ -17,10 +18,19 @@ if TYPE_CHECKING:
 _FINISHED = literals(FINISHED)
 WORK_SECONDS = 'COALESCE(s."agentSeconds", s."workSeconds")'
 """Work time that is compared: of a coding session the agent's own, without setup and checks."""
+_MEASURED = [metric for metric in METRICS.values() if metric.item_column]
+
+
+def _value(table: str, column: str) -> str:
+    return WORK_SECONDS if column == "workSeconds" else f'{table}."{column}"'
+
+
+_OF_ITEMS = ", ".join(f'{_value("i", each.item_column)} AS "{each.name}"' for each in _MEASURED)
+_OF_SESSIONS = ", ".join(f'{_value("s", each.session_column)} AS "{each.name}"' for each in _MEASURED)
 _COLUMNS = (
     'i."id", i."digest", i."repeat", i."runner", i."agent", i."model", '
-    'i."prompt", i."factors", i."details", i."status", i."reason", i."costUsd", '
-    f'i."tokensTotal", {WORK_SECONDS} AS "workSeconds", s."standIn", s."answeredModel", '
+    'i."prompt", i."factors", i."details", i."status", i."reason", '
+    f'{_OF_ITEMS}, s."standIn", s."answeredModel", '
     # The times are of use only where no session recorded the work. One column, since each takes its time.
     'CASE WHEN i."sessionId" IS NULL THEN i."startedAt" || \' \' || i."finishedAt" END AS "times" '
     'FROM "batch_items" i '
@@ -43,7 +53,7 @@ class InputColumns(TypedDict):
 
 
 class RunColumns(InputColumns):
-    """Some finished items of a run, with the work time of their last attempts, as columns of equal length."""
+    """Some finished items of a run, as columns of equal length; `metric_values` has what they measured."""
 
     key: Sequence[object]
     """What scores name the item by: its position in the run, or the session of its last attempt."""
@@ -52,9 +62,6 @@ class RunColumns(InputColumns):
     factors: Sequence[str]
     status: Sequence[str]
     reason: Sequence[str]
-    costUsd: Sequence[float | None]
-    tokensTotal: Sequence[int]
-    workSeconds: Sequence[float | None]
     standIn: Sequence[int | None]
     answeredModel: Sequence[str | None]
     """The models that answered in the last attempts; empty: the requested one, or unknown."""
@@ -77,15 +84,18 @@ class PlannedColumns(InputColumns):
 
 
 class FinishedColumns(TypedDict):
-    """How some items ended, with the time of their last attempts, as columns of equal length."""
+    """How some items ended, as columns of equal length; `metric_values` has what they measured."""
 
     id: Sequence[str]
     status: Sequence[str]
     reason: Sequence[str]
     sessionId: Sequence[str | None]
-    costUsd: Sequence[float | None]
-    workSeconds: Sequence[float | None]
-    tokensTotal: Sequence[int]
+
+
+def metric_values(page: RunColumns | FinishedColumns) -> dict[str, Sequence[float | None]]:
+    """The values of each metric that is a column of items, by its name; times are of the last attempts."""
+    columns = cast("Mapping[str, Sequence[float | None]]", page)
+    return {metric.name: columns[metric.name] for metric in _MEASURED}
 
 
 class ScoreColumns(TypedDict):
@@ -125,9 +135,6 @@ class _LooseSession(TypedDict):
     model: str
     status: str
     reason: str
-    costUsd: float | None
-    tokensTotal: int
-    workSeconds: float | None
     standIn: int
 
 
@@ -199,8 +206,8 @@ def selected_columns(selection: "Selection") -> Iterator[ResultColumns]:
     )
     loose = selection.of_loose_sessions(
         _LooseSession,
-        's."id", s."name", s."agent", s."model", s."status", s."endReason" AS "reason", s."costUsd", '
-        f's."totalTokens" AS "tokensTotal", {WORK_SECONDS} AS "workSeconds", s."standIn"',
+        's."id", s."name", s."agent", s."model", s."status", s."endReason" AS "reason", '
+        f'{_OF_SESSIONS}, s."standIn"',
         f'AND s."status" IN ({_FINISHED}) ORDER BY s."startedAt", s."id"',
     )
     if loose:
@@ -212,7 +219,7 @@ def _as_items(sessions: Sequence[_LooseSession]) -> ResultColumns:
     count = len(sessions)
     tasks = [each["name"] or each["id"] for each in sessions]
     levels = [{"agent": each["agent"], "model": each["model"]} for each in sessions]
-    return {
+    columns: ResultColumns = {
         "runId": [""] * count,
         "id": [each["id"] for each in sessions],
         "digest": [
@@ -229,13 +236,13 @@ def _as_items(sessions: Sequence[_LooseSession]) -> ResultColumns:
         "status": [each["status"] for each in sessions],
         "reason": [each["reason"] for each in sessions],
         "key": [each["id"] for each in sessions],
-        "costUsd": [each["costUsd"] for each in sessions],
-        "tokensTotal": [each["tokensTotal"] for each in sessions],
-        "workSeconds": [each["workSeconds"] for each in sessions],
         "standIn": [each["standIn"] for each in sessions],
         "answeredModel": [None] * count,
         "times": [None] * count,
     }
+    values = [cast("Mapping[str, float | None]", each) for each in sessions]
+    amounts = {metric.name: [each[metric.name] for each in values] for metric in _MEASURED}
+    return cast("ResultColumns", {**columns, **amounts})
 
 
 def planned_columns(read: StoreReader, run_id: str) -> Iterator[PlannedColumns]:
@@ -252,8 +259,8 @@ def finished_columns(read: StoreReader, run_id: str) -> Iterator[FinishedColumns
     """How the finished items of a run ended, in plan order, without their inputs."""
     return read.columns(
         FinishedColumns,
-        'SELECT i."id", i."status", i."reason", i."sessionId", i."costUsd", i."tokensTotal", '
-        f'{WORK_SECONDS} AS "workSeconds" '
+        'SELECT i."id", i."status", i."reason", i."sessionId", '
+        f"{_OF_ITEMS} "
         'FROM "batch_items" i '
         'LEFT JOIN "sessions" s ON s."id" = i."sessionId" '
         f'WHERE i."runId" = ? AND i."status" IN ({_FINISHED}) ORDER BY i."position"',

@@ -4,20 +4,32 @@ Comparisons are cached as long as their runs do not change: reading all items ag
 slow.
 """
 
-import json
 import threading
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from starlette.responses import HTMLResponse, Response
 
+from proctor.api.comparing import (
+    CompareQuery,
+    Comparison,
+    Contrast,
+    Groups,
+    Results,
+    batches_of,
+    compare_groups,
+    counts_by_level,
+    disagreements,
+    evaluators_with_bad_highs,
+    gate_of,
+    last_sessions,
+)
 from proctor.cache import LruCache
-from proctor.errors import NotFound, UsageError
 from proctor.item import FAIL, FINISHED, SUCCESS, TIMEOUT
-from proctor.jobs.evaluation.state import evaluation_of
+from proctor.metric import METRICS_HELP
 from proctor.report.comparison import (
     around,
     change,
@@ -31,21 +43,6 @@ from proctor.report.comparison import (
     sentence,
     size,
 )
-from proctor.stats.comparison import (
-    Comparison,
-    Contrast,
-    Groups,
-    compare_groups,
-    disagreements,
-    gate_of,
-    groups_by,
-    groups_of,
-    with_stop_rule,
-)
-from proctor.stats.evaluation import high_is_bad
-from proctor.store import items as pages
-from proctor.store.items import ItemResult, item_results
-from proctor.store.tables import BatchRow
 from proctor.web.evaluation_schemas import (
     ComparedSide,
     ComparisonAnswer,
@@ -65,9 +62,6 @@ from proctor.web.runs import REPORT_POLICY
 from proctor.web.sessions import find_session
 from proctor.web.state import MOST_RESULT_ITEMS, AppState, Reading
 
-if TYPE_CHECKING:
-    from proctor.stats.results import Results
-
 MOST_RUNS = 12
 MOST_REPEATS = 10
 MOST_CACHED = 8
@@ -78,32 +72,17 @@ Runs = Annotated[
     Query(alias="run", max_length=MOST_RUNS, description="The first is the baseline."),
 ]
 By = Annotated[str, Query(max_length=200, description="Compare the levels of a factor of one run.")]
+Against = Annotated[str, Query(max_length=1000, description="Baseline level of `by`; empty: the first.")]
 Metrics = Annotated[
     list[str],
-    Query(alias="metric", max_length=50, description="success, cost, time, tokens, score:NAME, metric:NAME."),
+    Query(alias="metric", max_length=50, description=f"{METRICS_HELP}."),
 ]
-Pair = Annotated[Literal["", "item", "scenario", "session"], Query(description="Empty: automatic.")]
+Pair = Annotated[Literal["", "item", "task", "scenario", "session"], Query(description="Empty: automatic.")]
 Gates = Annotated[
     list[Annotated[str, Field(max_length=300)]],
     Query(alias="gate", max_length=20, description="Condition on the difference: success>=-0.02."),
 ]
 Mixed = Annotated[bool, Query(description="Also compare scores of different versions of an evaluator.")]
-
-
-@dataclass(frozen=True, slots=True)
-class _CompareQuery:
-    """Runs or groups to compare."""
-
-    runs: tuple[str, ...]
-    by: str
-    pair: str
-
-    def check(self) -> None:
-        """Raise if there is nothing to compare."""
-        if self.by and len(self.runs) != 1:
-            raise UsageError("a factor divides one run\nChoose one run, or no factor.")
-        if not self.by and len(self.runs) < 2:
-            raise UsageError("there is nothing to compare\nChoose two runs, or one and what divides it.")
 
 
 def router(site: AppState) -> APIRouter:
@@ -125,6 +104,7 @@ def router(site: AppState) -> APIRouter:
     def compared(
         run: Runs,
         by: By = "",
+        against: Against = "",
         metric: Metrics = [],  # noqa: B006
         pair: Pair = "",
         mixed: Mixed = False,
@@ -135,11 +115,11 @@ def router(site: AppState) -> APIRouter:
 
         The items of large runs are read beside the requests: without contrasts until they have been read.
         """
-        query = _CompareQuery(tuple(run), by, pair)
+        query = CompareQuery(tuple(run), by, pair, against)
         comparison = cache.comparison(query, tuple(metric), mixed, tuple(gate), wait)
         if comparison is None:
             return _not_yet(cache.reading(query))
-        return comparison_answer(comparison, _high_is_bad(site, run))
+        return comparison_answer(comparison, evaluators_with_bad_highs(site.context, run))
 
     @routes.get("/api/compare/counts", summary="Success rates of groups by counts alone")
     def counts(run: Runs, by: By = "") -> GroupCountsAnswer:
@@ -147,7 +127,7 @@ def router(site: AppState) -> APIRouter:
 
         Without groups if a factor other than the agent or model divides the run.
         """
-        _CompareQuery(tuple(run), by, "").check()
+        CompareQuery(tuple(run), by).check()
         return GroupCountsAnswer(groups=_group_counts(site, run, by))
 
     @routes.get(
@@ -159,12 +139,15 @@ def router(site: AppState) -> APIRouter:
     def report(
         run: Runs,
         by: By = "",
+        against: Against = "",
         metric: Metrics = [],  # noqa: B006
         pair: Pair = "",
         mixed: Mixed = False,
         gate: Gates = [],  # noqa: B006
     ) -> Response:
-        comparison = cache.comparison(_CompareQuery(tuple(run), by, pair), tuple(metric), mixed, tuple(gate))
+        comparison = cache.comparison(
+            CompareQuery(tuple(run), by, pair, against), tuple(metric), mixed, tuple(gate)
+        )
         assert comparison is not None
         return HTMLResponse(comparison_html(comparison), headers={"content-security-policy": REPORT_POLICY})
 
@@ -173,6 +156,7 @@ def router(site: AppState) -> APIRouter:
         run: Runs,
         metric: Annotated[str, Query(max_length=300)],
         by: By = "",
+        against: Against = "",
         candidate: Annotated[str, Query(max_length=1000, description="Empty: the first one.")] = "",
         pair: Pair = "",
         search: Annotated[str, Query(max_length=500)] = "",
@@ -184,7 +168,7 @@ def router(site: AppState) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=200)] = 25,
     ) -> DisagreementsAnswer:
         """Largest differences first."""
-        groups = cache.groups(_CompareQuery(tuple(run), by, pair))
+        groups = cache.groups(CompareQuery(tuple(run), by, pair, against))
         candidate = candidate or groups.names[1]
         window, total = disagreements(
             groups, metric, candidate, search=search, direction=direction, offset=offset, limit=limit
@@ -212,14 +196,11 @@ def router(site: AppState) -> APIRouter:
 
 
 def _group_counts(site: AppState, runs: Sequence[str], by: str) -> list[GroupCountShape]:
-    read = site.store.read
-    batches = [read.batch(run, site.now()) for run in runs]
-    groups: dict[str, dict[str, int]] = {}
-    if not by:
+    batches = batches_of(site.context, runs)
+    if by:
+        groups = counts_by_level(site.context, batches[0]["runId"], by)
+    else:
         groups = {batch["runId"]: site.item_counts.of(batch) for batch in batches}
-    elif by in ("model", "agent"):
-        for row in pages.status_counts_by(read, batches[0]["runId"], "model" if by == "model" else "agent"):
-            groups.setdefault(row["level"], {})[row["status"]] = row["n"]
     return [
         GroupCountShape(
             name=name,
@@ -236,7 +217,7 @@ def _group_counts(site: AppState, runs: Sequence[str], by: str) -> list[GroupCou
 class _Prepared:
     """The groups of a query, and comparisons of them."""
 
-    results: "Results"
+    results: Results
     """What they were made of."""
     groups: Groups
     comparisons: LruCache[Hashable, Comparison]
@@ -248,11 +229,11 @@ class _RecentComparisons:
     def __init__(self, site: AppState) -> None:
         self._site = site
         self._lock = threading.Lock()
-        self._prepared: LruCache[_CompareQuery, _Prepared] = LruCache(
+        self._prepared: LruCache[CompareQuery, _Prepared] = LruCache(
             MOST_CACHED, most_weight=MOST_RESULT_ITEMS, least=1
         )
 
-    def groups(self, query: _CompareQuery) -> Groups:
+    def groups(self, query: CompareQuery) -> Groups:
         """The groups of a query."""
         prepared = self._prepare(query, threading.TIMEOUT_MAX)
         assert prepared is not None
@@ -260,7 +241,7 @@ class _RecentComparisons:
 
     def comparison(
         self,
-        query: _CompareQuery,
+        query: CompareQuery,
         metrics: tuple[str, ...],
         mixed: bool,
         gates: tuple[str, ...] = (),
@@ -280,9 +261,10 @@ class _RecentComparisons:
                 metrics = tuple(dict.fromkeys(each.metric for each in plain.contrasts))
             return self._compared(prepared, metrics, mixed, gates)
 
-    def reading(self, query: _CompareQuery) -> Reading | None:
+    def reading(self, query: CompareQuery) -> Reading | None:
         """How far the items of a query have been read."""
-        return self._site.results.reading(*(batch["runId"] for batch in self._batches(query)))
+        batches = batches_of(self._site.context, query.sources)
+        return self._site.results.reading(*(batch["runId"] for batch in batches))
 
     @staticmethod
     def _compared(
@@ -296,13 +278,9 @@ class _RecentComparisons:
             prepared.comparisons.put(key, comparison)
         return comparison
 
-    def _batches(self, query: _CompareQuery) -> list[BatchRow]:
-        read, now = self._site.store.read, self._site.now()
-        return [read.batch(run, now) for run in query.runs]
-
-    def _prepare(self, query: _CompareQuery, wait: float) -> _Prepared | None:
+    def _prepare(self, query: CompareQuery, wait: float) -> _Prepared | None:
         query.check()
-        batches = self._batches(query)
+        batches = batches_of(self._site.context, query.sources)
         # Loaded already if the page of the run was looked at.
         results, _ = self._site.results.within(batches, wait, recent=False)
         if results is None:
@@ -310,24 +288,10 @@ class _RecentComparisons:
         with self._lock:
             prepared = self._prepared.get(query)
             if prepared is None or prepared.results is not results:
-                if query.by:
-                    groups = groups_by(results, query.by, pair=query.pair)
-                    groups = with_stop_rule(groups, self._site.store.read, batches[0]["runId"], query.by)
-                else:
-                    groups = groups_of(results, pair=query.pair)
+                groups = query.groups(results, self._site.store.read)
                 prepared = _Prepared(results, groups, LruCache(MOST_CACHED))
                 self._prepared.put(query, prepared, weight=len(results))
             return prepared
-
-
-def _high_is_bad(site: AppState, runs: Sequence[str]) -> tuple[str, ...]:
-    """The evaluators whose high values are bad, according to the evaluation."""
-    for run in runs:
-        try:
-            return high_is_bad(evaluation_of(site.store, run, site.now()).document)
-        except NotFound:
-            continue
-    return high_is_bad({"harmfulValue": site.evaluation.get("harmful_value")})
 
 
 def comparison_answer(comparison: Comparison, bad: Sequence[str]) -> ComparisonAnswer:
@@ -431,17 +395,7 @@ def _mark(each: Contrast) -> ResultFigureShape:
 
 def _sessions(site: AppState, items: Sequence[tuple[str, str]]) -> dict[tuple[str, str], ComparedSide]:
     """Each item, named by run and id, with its session."""
-    sides: dict[tuple[str, str], ComparedSide] = {}
-    for run_id in dict.fromkeys(run_id for run_id, _ in items):
-        ids = list(dict.fromkeys(item_id for run, item_id in items if run == run_id))
-        for row in item_results(site.store.read, run_id, ids):
-            sides[run_id, row["id"]] = ComparedSide(
-                run_id=run_id, item_id=row["id"], session_id=_session_of(row), status=row["status"]
-            )
-    return sides
-
-
-def _session_of(row: ItemResult) -> str | None:
-    """The session of an item; of an item that evaluates a session, the evaluated one."""
-    evaluated: str | None = json.loads(row["settings"]).get("session")
-    return evaluated or row["sessionId"]
+    return {
+        (run_id, item_id): ComparedSide(run_id=run_id, item_id=item_id, session_id=session, status=status)
+        for (run_id, item_id), (session, status) in last_sessions(site.context, items).items()
+    }

@@ -93,9 +93,11 @@ class TrialRequest(BaseModel):
 class TrialAnswer(BaseModel):
     """The result of a trial."""
 
-    well: bool
-    said: str
+    ok: bool
+    message: str
     remedy: str = ""
+    well: bool = Field(description="Deprecated: `ok`.")
+    said: str = Field(description="Deprecated: `message`.")
 
 
 def router(site: AppState) -> APIRouter:
@@ -142,7 +144,8 @@ def router(site: AppState) -> APIRouter:
 
         diagnosis = await limited(run_in_thread(diagnosed, seconds=TRYING_SECONDS), TRYING_SECONDS)
         check = diagnosis.main_check
-        return TrialAnswer(well=diagnosis.is_well, said=check.said, remedy=check.remedy)
+        is_ok, message = diagnosis.is_ok, check.message
+        return TrialAnswer(ok=is_ok, message=message, remedy=check.remedy, well=is_ok, said=message)
 
     return routes
 

@@ -15,6 +15,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
+from proctor.api.reports import make_report
 from proctor.batch.deletion import delete_run
 from proctor.cache import ResultCache
 from proctor.errors import NotFound, UsageError
@@ -24,10 +25,9 @@ from proctor.job import check_run_id
 from proctor.jobs import job_of_run
 from proctor.json_values import JsonObject
 from proctor.report import charts as report_charts
-from proctor.report import html, markdown
 from proctor.results_view import FigureList, ResultChart
 from proctor.secrets import private_folder
-from proctor.stats.summary import durations, summarise
+from proctor.stats.summary import durations
 from proctor.store import Scope, items
 from proctor.store import runs as listing
 from proctor.store.aggregates import ranked_durations, select
@@ -305,21 +305,18 @@ def downloads_router(site: AppState) -> APIRouter:
         download: Annotated[bool, Query(description="Send as an attachment.")] = False,
     ) -> Response:
         """HTML or Markdown."""
-        summary = summarise(site.store.read, Scope(run_id=_batch(site, run_id)["runId"]), site.now())
-        run = summary.scope.run_id
+        run = _batch(site, run_id)["runId"]
+        text = make_report(site.context, Scope(run_id=run), format_)
         headers = _as_file(f"report-{run}.{format_}") if download else {}
         if format_ == "md":
             kind = "text/markdown" if download else "text/plain"
-            return Response(markdown(summary), media_type=f"{kind}; charset=utf-8", headers=headers)
+            return Response(text, media_type=f"{kind}; charset=utf-8", headers=headers)
         if format_ == "portable":
-            # Loaded here: few reports need it. Never shown by this server, whose pages run no inline script.
-            from proctor.report.render import portable
-
-            text = portable(html(summary), site.store.read, run)
+            # Never shown by this server, whose pages run no inline script.
             return Response(
                 text, media_type="text/html; charset=utf-8", headers=_as_file(f"report-{run}.html")
             )
-        return _page(html(summary), headers)
+        return _page(text, headers)
 
     @routes.get(
         "/{run_id}/analysis",

@@ -1,33 +1,15 @@
 """The Trends page: runs of a plan, evaluations of a name, or all evaluations by an evaluator, over time."""
 
-import json
-import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from starlette.responses import Response
 
-from proctor.cache import LruCache
-from proctor.errors import NotFound
-from proctor.store.runs import TrendRun, evaluators_of, trend_runs
+from proctor.api.trends import Trends
 from proctor.web.responses import ERRORS, page
 from proctor.web.run_schemas import ChartShape, ResultFigureShape, RowModel
 from proctor.web.state import AppState
-
-if TYPE_CHECKING:
-    from proctor.stats.comparison import Contrast
-
-MOST_RUNS = 20
-"""Runs of a trend: the last ones."""
-MOST_ITEMS = 200_000
-"""Items of a trend; of larger runs, fewer are shown."""
-MOST_TRENDS = 200
-MOST_CACHED = 50
-MOST_EVALUATIONS = 2000
-"""Evaluations whose evaluators are known."""
 
 
 class TrendLineShape(RowModel):
@@ -70,165 +52,10 @@ class TrendAnswer(RowModel):
     omitted: int = Field(description="Earlier runs that are not shown.")
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """The runs of one plan, oldest first."""
-
-    key: str
-    name: str
-    job: str
-    runs: Sequence[TrendRun]
-    evaluator: str = ""
-    """The one whose scores it shows; empty: all figures of the runs."""
-
-
-class Trends:
-    """Trends with their figures, cached as long as their runs stay the same; thread-safe."""
-
-    def __init__(self, site: AppState) -> None:
-        self._site = site
-        self._lock = threading.Lock()
-        self._answers: LruCache[tuple[object, ...], TrendAnswer] = LruCache(MOST_CACHED)
-        self._evaluators: LruCache[tuple[object, ...], list[str]] = LruCache(MOST_EVALUATIONS)
-
-    def plans(self) -> list[_Plan]:
-        """Plans, evaluations and evaluators with at least two runs that have results, the latest first."""
-        by_key: dict[str, list[TrendRun]] = {}
-        runs = trend_runs(self._site.store.read, self._site.now())
-        for run in runs:
-            by_key.setdefault(_key(run), []).append(run)
-        plans = [
-            _Plan(key=key, name=_name(runs[0]), job=runs[0]["job"], runs=runs[::-1])
-            for key, runs in by_key.items()
-            if len(runs) > 1
-        ]
-        plans += self._by_evaluator([run for run in runs if run["evaluation"]])
-        plans.sort(key=lambda plan: plan.runs[-1]["createdAt"], reverse=True)
-        return plans[:MOST_TRENDS]
-
-    def _by_evaluator(self, evaluations: Sequence[TrendRun]) -> list[_Plan]:
-        """Evaluators of evaluations with different names: those of one name have a trend already."""
-        names = self._evaluators_of(evaluations)
-        by_evaluator: dict[str, list[TrendRun]] = {}
-        for run in evaluations:
-            for name in names.get(run["runId"], ()):
-                by_evaluator.setdefault(name, []).append(run)
-        return [
-            _Plan(
-                key=json.dumps(["evaluator", name]),
-                name=name.removeprefix("Builtin."),
-                job=runs[0]["job"],
-                runs=runs[::-1],
-                evaluator=name,
-            )
-            for name, runs in by_evaluator.items()
-            if _has_several_names(runs)
-        ]
-
-    def _evaluators_of(self, evaluations: Sequence[TrendRun]) -> dict[str, list[str]]:
-        """The evaluators of evaluations; all items of each are read once."""
-        states = {run["runId"]: (run["runId"], run["finishedAt"], run["items"]) for run in evaluations}
-        with self._lock:
-            known = {run_id: self._evaluators.get(state) for run_id, state in states.items()}
-        new = [run_id for run_id, names in known.items() if names is None]
-        names = evaluators_of(self._site.store.read, new) if new else {}
-        with self._lock:
-            for run_id in new:
-                self._evaluators.put(states[run_id], names.get(run_id, []))
-        return {run_id: names.get(run_id, []) if each is None else each for run_id, each in known.items()}
-
-    def line(self, key: str, metric: str) -> TrendAnswer:
-        """One trend in one metric; empty: the first it has."""
-        plan = next((each for each in self.plans() if each.key == key), None)
-        if plan is None:
-            raise NotFound("there is no such plan with several runs\nIts runs may have been deleted.")
-        runs = _last(plan.runs)
-        state = (key, metric, *((run["runId"], run["finishedAt"], run["items"]) for run in runs))
-        with self._lock:
-            answer = self._answers.get(state)
-            if answer is None:
-                answer = self._compute(plan, runs, metric)
-                self._answers.put(state, answer)
-        return answer
-
-    def _compute(self, plan: _Plan, runs: Sequence[TrendRun], metric: str) -> TrendAnswer:
-        # numpy is loaded with the first trend, not with the server.
-        from proctor.report.comparison import change_text, is_regression, trend_plot, trend_summary
-        from proctor.stats.figures import trend_metrics, trend_of
-        from proctor.stats.results import load_results, score_name
-
-        results = load_results(self._site.store.read, [run["runId"] for run in runs], self._site.now())
-        metrics = trend_metrics(results)
-        if plan.evaluator:
-            own = score_name(plan.evaluator)
-            metrics = [name for name in metrics if name == own or name.startswith(f"{own}/")]
-        if not metrics or (metric and metric not in metrics):
-            known = ", ".join(metrics) or "none"
-            raise NotFound(f"these runs have no {metric or 'figures'}\nThere are: {known}.")
-        metric = metric or metrics[0]
-        points = trend_of(results, metric)
-        at = {run["runId"]: run["createdAt"] for run in runs}
-        svg, marks = trend_plot(plan.name, points, metric, at)
-        changes = [
-            TrendChangeShape(
-                run_id=each.run_id,
-                before=each.change.baseline,
-                is_regression=is_regression(each.change),
-                words=change_text(each.change),
-                direction="higher" if _is_higher(each.change) else "lower",
-            )
-            for each in reversed(points)
-            if each.change and each.change.is_significant and each.change.difference
-        ]
-        return TrendAnswer(
-            key=plan.key,
-            name=plan.name,
-            metric=metric,
-            metrics=metrics,
-            chart=ChartShape(
-                caption=metric, svg=svg, marks=[ResultFigureShape.model_validate(mark) for mark in marks]
-            ),
-            runs=[each.run_id for each in points],
-            changes=changes,
-            summary=trend_summary(points, metric),
-            omitted=len(plan.runs) - len(runs),
-        )
-
-
-def _has_several_names(evaluations: Sequence[TrendRun]) -> bool:
-    names = {run["evaluation"] for run in evaluations}
-    return len(names) > 1
-
-
-def _is_higher(contrast: "Contrast") -> bool:
-    one = contrast.difference
-    return one is not None and one.value is not None and one.value > one.null
-
-
-def _key(run: TrendRun) -> str:
-    """What runs of one trend have in common."""
-    return json.dumps([run["job"], run["evaluation"] or run["planPath"] or run["planDigest"]])
-
-
-def _name(run: TrendRun) -> str:
-    path = run["planPath"]
-    return run["evaluation"] or (path.rpartition("/")[2] if path else "") or f"plan of {run['runId']}"
-
-
-def _last(runs: Sequence[TrendRun]) -> list[TrendRun]:
-    """The last runs that are not too many, nor too large."""
-    chosen: list[TrendRun] = []
-    for run in reversed(runs[-MOST_RUNS:]):
-        if len(chosen) >= 2 and sum(each["items"] for each in chosen) + run["items"] > MOST_ITEMS:
-            break
-        chosen.insert(0, run)
-    return chosen
-
-
 def router(site: AppState) -> APIRouter:
     """The Trends page and its routes."""
     routes = APIRouter(tags=["compare"], responses=ERRORS)
-    trends = Trends(site)
+    trends = Trends(site.context)
 
     @routes.get("/trends", include_in_schema=False)
     def show_page(request: Request) -> Response:
@@ -244,7 +71,7 @@ def router(site: AppState) -> APIRouter:
                     name=each.name,
                     job=each.job,
                     runs=len(each.runs),
-                    last_at=each.runs[-1]["createdAt"],
+                    last_at=each.last_at,
                 )
                 for each in trends.plans()
             ]
@@ -256,6 +83,20 @@ def router(site: AppState) -> APIRouter:
         metric: Annotated[str, Query(max_length=300, description="Empty: the first it has.")] = "",
     ) -> TrendAnswer:
         """Each run is compared with the one before it; all comparisons are corrected together."""
-        return trends.line(key, metric)
+        trend = trends.line(key, metric)
+        marks = [ResultFigureShape.model_validate(mark) for mark in trend.marks]
+        return TrendAnswer(
+            key=trend.key,
+            name=trend.name,
+            metric=trend.metric,
+            metrics=list(trend.metrics),
+            chart=ChartShape(caption=trend.metric, svg=trend.svg, marks=marks),
+            runs=list(trend.runs),
+            changes=[
+                TrendChangeShape.model_validate(change, from_attributes=True) for change in trend.changes
+            ],
+            summary=trend.summary,
+            omitted=trend.omitted,
+        )
 
     return routes

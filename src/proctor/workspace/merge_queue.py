@@ -257,8 +257,10 @@ def _run_again_if_killed(
 
 def _locks(source: SourceRepository) -> set[Path]:
     """The files with which git locks the indexes and references of a repository and its worktrees."""
-    folders = (source.common / name for name in ("refs", "worktrees"))
-    return {*source.common.glob("*.lock"), *(lock for folder in folders for lock in folder.rglob("*.lock"))}
+    # Not `rglob`, which fails if git removes an empty folder of references meanwhile.
+    walks = [os.walk(source.common / name) for name in ("refs", "worktrees")]
+    inner = (Path(folder, name) for walk in walks for folder, _, names in walk for name in names)
+    return {lock for lock in (*source.common.iterdir(), *inner) if lock.suffix == ".lock"}
 
 
 def _restore_files(git: Git, before: str, after: str) -> None:

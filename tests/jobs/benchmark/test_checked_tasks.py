@@ -8,7 +8,7 @@ from proctor.jobs.benchmark.checking import CheckedTask, TaskChecks
 
 
 @pytest.mark.parametrize(
-    ("members", "is_well", "note"),
+    ("members", "is_ok", "note"),
     [
         ({"oracle": "pass", "noop": "fail"}, True, ""),
         ({"oracle": "none", "noop": "fail"}, True, "no reference solution"),
@@ -30,13 +30,13 @@ from proctor.jobs.benchmark.checking import CheckedTask, TaskChecks
     ],
 )
 def test_a_task_is_well_if_its_check_tells_work_from_none(
-    members: dict[str, Any], is_well: bool, note: str
+    members: dict[str, Any], is_ok: bool, note: str
 ) -> None:
     task = CheckedTask(task="a", **members)
-    assert (task.is_well, task.note) == (is_well, note)
+    assert (task.is_ok, task.note) == (is_ok, note)
     good = CheckedTask(task="b", oracle="pass", noop="fail")
     checks = TaskChecks(tasks=(good, task), not_read=(), run_id="r")
-    assert checks.is_well == is_well
+    assert checks.is_ok == is_ok
     first, second = checks.document()["tasks"]
     assert first["duplicateOf"] is None and first["id"] == "b"
     assert (second["id"], second["oracle"], second["noop"]) == ("a", task.oracle, task.noop)

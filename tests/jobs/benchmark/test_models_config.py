@@ -49,36 +49,32 @@ models:
     assert model.enabled
 
 
-def test_providers_may_be_called_as_others_call_them() -> None:
-    (model,) = read("models: [{name: gemini-1.5-pro, provider: google}]").models
-
-    assert model.model == "gemini/gemini-1.5-pro"
-
-
-def test_models_of_this_machine_are_called_as_they_are_found() -> None:
-    models = read("models: [{name: mixtral, provider: ollama}, {name: ollama/phi, provider: ollama}]").models
-
-    assert [one.name for one in models] == ["ollama/mixtral", "ollama/phi"]
-
-
-def test_one_name_at_two_providers_is_two_models() -> None:
-    models = read("models: [{name: llama, provider: groq}, {name: llama, provider: together}]").models
-
-    assert [one.name for one in models] == ["groq/llama", "together/llama"]
+@pytest.mark.parametrize(
+    ("models", "names"),
+    [
+        # Providers may be called as others call them, models of this machine as they are found.
+        ("{name: gemini-1.5-pro, provider: google}", [("gemini-1.5-pro", "gemini/gemini-1.5-pro")]),
+        (
+            "{name: mixtral, provider: ollama}, {name: ollama/phi, provider: ollama}",
+            [("ollama/mixtral", "ollama/mixtral"), ("ollama/phi", "ollama/phi")],
+        ),
+        # One name at two providers is two models.
+        (
+            "{name: llama, provider: groq}, {name: llama, provider: together}",
+            [("groq/llama", "groq/llama"), ("together/llama", "together/llama")],
+        ),
+    ],
+)
+def test_a_model_is_named_by_its_provider_where_it_must_be(models: str, names: list[tuple[str, str]]) -> None:
+    assert [(one.name, one.model) for one in read(f"models: [{models}]").models] == names
 
 
 def test_settings_have_the_documented_defaults() -> None:
     settings = read("models: []").settings
 
     assert (settings.default_timeout, settings.max_parallel, settings.max_retries) == (1800, 3, 2)
-    assert (settings.save_intermediate, settings.retry_on_failure, settings.show_progress) == (
-        True,
-        False,
-        True,
-    )
-
-
-def test_an_empty_file_says_nothing() -> None:
+    assert (settings.save_intermediate, settings.retry_on_failure) == (True, False)
+    assert settings.show_progress is True
     assert read("# nothing yet\n") == ModelsConfig()
 
 

@@ -37,44 +37,6 @@ SCHEMA_EXAMPLE = """
         model: gpt-4o
         mergeOnPass: true
     """
-SEVERAL_REPOSITORIES = """
-    runId: multi-repo-eval
-    concurrency: 3
-    defaults: {baseBranch: main, scriptCommand: "npm test", model: gpt-4o, timeoutSec: 600}
-    matrix:
-      - repo: /projects/frontend
-        prompt: "Add responsive navigation component"
-      - repo: /projects/backend
-        prompt: "Implement user authentication API"
-      - repo: /projects/mobile
-        prompt: "Add offline data sync"
-    """
-MODEL_COMPARISON = """
-    runId: model-comparison
-    concurrency: 2
-    defaults:
-      baseBranch: main
-      scriptCommand: "python -m pytest"
-      timeoutSec: 300
-    matrix:
-      - repo: /projects/ml-service
-        prompt: "Optimize data preprocessing pipeline"
-        model: gpt-4o
-      - repo: /projects/ml-service
-        prompt: "Optimize data preprocessing pipeline"
-        model: gpt-5
-    """
-AUTO_MERGE = """
-    runId: auto-deploy
-    concurrency: 1
-    defaults: {baseBranch: main, scriptCommand: "npm run ci", mergeOnPass: true, timeoutSec: 1200}
-    matrix:
-      - repo: /projects/service-a
-        prompt: "Update dependencies to latest versions"
-      - repo: /projects/service-b
-        prompt: "Update dependencies to latest versions"
-    """
-EXAMPLES = [SCHEMA_EXAMPLE, SEVERAL_REPOSITORIES, MODEL_COMPARISON, AUTO_MERGE]
 
 
 def plan(text: str, folder: Path = Path("/plans"), **more) -> CodingPlan:
@@ -96,16 +58,10 @@ def wrong(text: str, folder: Path = Path("/plans")) -> list[str]:
 # The documented plans
 
 
-@pytest.mark.parametrize("text", EXAMPLES)
-def test_every_documented_plan_is_read(text):
-    read = plan(text)
-    assert len(list(read.items())) == read.item_count() >= 2
-    assert len({item.id for item in read.items()}) == read.item_count()
-    assert read.run_id and read.concurrency() in (1, 2, 3)
-
-
 def test_the_schema_example_comes_to_two_items_with_their_own_settings():
-    first, second = items(SCHEMA_EXAMPLE)
+    read = plan(SCHEMA_EXAMPLE)
+    assert (read.run_id, read.concurrency(), read.item_count()) == ("optional-string", 2, 2)
+    first, second = read.items()
     assert first == Item(
         runner="worktree",
         agent="amp",
@@ -124,19 +80,8 @@ def test_the_schema_example_comes_to_two_items_with_their_own_settings():
         },
         factors={"model": "gpt-5", "agent": "amp", "repository": "repoA", "task": "Implement feature A"},
     )
-    assert (second.model, second.details["baseBranch"], second.settings["mergeOnPass"]) == (
-        "gpt-4o",
-        "develop",
-        True,
-    )
-
-
-def test_the_model_comparison_is_two_items_of_one_task():
-    first, second = items(MODEL_COMPARISON)
-    assert first.id != second.id and first.digest != second.digest
-    assert first.factors["task"] == second.factors["task"]
-    assert [first.model, second.model] == ["gpt-4o", "gpt-5"]
-    assert [first.repeat, second.repeat] == [1, 1]
+    assert (second.model, second.details["baseBranch"]) == ("gpt-4o", "develop")
+    assert second.settings["mergeOnPass"] is True
 
 
 # Ids
@@ -162,17 +107,12 @@ def test_an_id_does_not_change_when_nothing_is_asked_differently():
     assert item.id == "419654da19e2e9c2"
 
 
-def test_repositories_of_one_name_are_told_apart_by_their_folders():
-    text = "matrix: [{repo: [/x/a/api, /x/b/api, /x/web], prompt: p}]"
-    assert [item.details["repository"] for item in items(text)] == ["a/api", "b/api", "web"]
+def test_repositories_have_a_name_and_a_path_from_the_plans_folder():
+    def repositories(*paths):
+        return [item.details["repository"] for item in items(f"matrix: [{{repo: {list(paths)}, prompt: p}}]")]
 
-
-def test_a_repository_inside_another_of_its_name_has_a_name_too():
-    text = "matrix: [{repo: [/api, /x/api], prompt: p}]"
-    assert len({item.details["repository"] for item in items(text)}) == 2
-
-
-def test_relative_paths_start_at_the_plans_folder():
+    assert repositories("/x/a/api", "/x/b/api", "/x/web") == ["a/api", "b/api", "web"]
+    assert len(set(repositories("/api", "/x/api"))) == 2, "one may lie inside another of its name"
     found = items("matrix: [{repo: [api, ../b, ~/c, /d/./e], prompt: p}]", folder=Path("/plans"))
     assert [item.settings["repo"] for item in found] == ["/plans/api", "/b", "/me/c", "/d/e"]
 
@@ -184,13 +124,8 @@ def test_runs_are_repeats_and_so_are_equal_entries():
           - {repo: a, prompt: y}
           - {repo: a, prompt: [x, x]}
         """)
-    assert [(item.prompt, item.repeat) for item in found] == [
-        ("x", 1),
-        ("x", 2),
-        ("y", 1),
-        ("x", 3),
-        ("x", 4),
-    ]
+    repeats = [(item.prompt, item.repeat) for item in found]
+    assert repeats == [("x", 1), ("x", 2), ("y", 1), ("x", 3), ("x", 4)]
     assert len({item.id for item in found}) == 5
 
 
@@ -226,9 +161,6 @@ def test_an_entry_beats_an_override_and_an_override_beats_the_defaults():
     held = read.defaults_json(given)
     assert (held["concurrency"], held["model"], held["timeoutSec"], held["baseBranch"]) == (9, "o", 7, "main")
     assert read.defaults_json()["model"] == ["d", "e"]
-
-
-def test_agent_and_budget_can_be_said_at_run_time_too():
     read = plan("budget: 3\nmatrix: [{repo: a, prompt: x}, {repo: a, prompt: y, agent: own}]")
     given = Overrides(agent="codex", budget_usd=9)
     assert [item.agent for item in read.items(given)] == ["codex", "own"]
@@ -397,22 +329,25 @@ def test_a_script_file_is_read_with_the_plan_and_its_content_decides_the_id(tmp_
 def test_a_script_that_cannot_be_read_is_a_problem_at_its_place(tmp_path):
     (tmp_path / "bad.yaml").write_text("a: 1\na: 2\n")
     (tmp_path / "empty.yaml").write_text("")
+    (tmp_path / "words.yaml").write_text("say hello")
     found = wrong(
         """
         matrix:
           - {repo: a, prompt: x, script: missing.yaml}
           - {repo: a, prompt: x, script: bad.yaml}
           - {repo: a, prompt: x, script: empty.yaml}
+          - {repo: a, prompt: x, script: words.yaml}
           - {repo: a, prompt: x, script: .}
         """,
         tmp_path,
     )
     assert found[0].startswith(f"{tmp_path}/bad.yaml:2:1: `a` is given twice")
     assert found[1].startswith(f"{tmp_path}/empty.yaml:1:1: a script is a list of steps")
-    assert found[2].startswith(
+    assert found[2].startswith(f"{tmp_path}/words.yaml:1:1: a script is a list of steps")
+    assert found[3].startswith(
         "plan.yaml:2:34: the script missing.yaml cannot be read: there is no such file"
     )
-    assert found[3].startswith("plan.yaml:5:34: the script . cannot be read")
+    assert found[4].startswith("plan.yaml:6:34: the script . cannot be read")
 
 
 # How a plan is refused
@@ -455,17 +390,8 @@ def test_everything_wrong_with_a_plan_is_reported_together():
         prices:
           m: {input: 1}
         """)
-    assert [problem.split(": ")[0].removeprefix("plan.yaml:") for problem in found] == [
-        "1:8",
-        "2:14",
-        "3:1",
-        "5:13",
-        "8:5",
-        "10:13",
-        "12:5",
-        "15:12",
-        "17:6",
-    ]
+    places = [problem.split(": ")[0].removeprefix("plan.yaml:") for problem in found]
+    assert places == ["1:8", "2:14", "3:1", "5:13", "8:5", "10:13", "12:5", "15:12", "17:6"]
 
 
 def test_a_setting_of_the_wrong_shape_does_not_bring_others_into_disrepute():
@@ -534,7 +460,7 @@ plans = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(plans)
 def test_no_plan_makes_anything_worse_than_a_plan_error(data):
     try:
@@ -552,8 +478,7 @@ def test_the_json_schema_takes_what_the_plan_takes():
     schema = json_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     checker = jsonschema.Draft202012Validator(schema)
-    for text in EXAMPLES:
-        checker.validate(plan(text).source.data)
+    checker.validate(plan(SCHEMA_EXAMPLE).source.data)
     grid = "matrix: [{repo: [a, b], prompt: x, timeoutSec: [1, 2], command: [[a], b], env: {A: null}}]"
     checker.validate(plan(grid).source.data)
     for wrong_one in ({"matrix": []}, {"matrix": [{"prompt": "x", "modle": "m"}]}, {"matrix": [{}]}):

@@ -21,12 +21,16 @@ matrix:
     prompt: h
     command: "true"
     env: {A: "${NOT_SET}", B: "${HOME}", API_KEY: 0123456789abcdef, TOKEN: short, NAME: 0123456789abcdef}
+  - {repo: shop, prompt: i, agent: amp, model: gpt-9}
 """
 
 
 def test_everything_that_is_missing_is_told_at_its_place_with_a_remedy(proctor: Any) -> None:
     make_git_repository(proctor.folder / "shop", {"a.py": "1\n"})
     (proctor.folder / "plain").mkdir()
+    (proctor.folder / "amp").write_text("#!/bin/sh\necho Usage\n")
+    (proctor.folder / "amp").chmod(0o755)
+    proctor.environment["PATH"] += f":{proctor.folder}"
     (proctor.folder / "plan.yaml").write_text(PLAN)
 
     done = proctor("batch", "plan.yaml", "--dry-run")
@@ -50,6 +54,10 @@ def test_everything_that_is_missing_is_told_at_its_place_with_a_remedy(proctor: 
         "plan.yaml:13:10: `A` refers to NOT_SET, which is not set\nSet it: export NOT_SET=…",
         "plan.yaml:13:10: `API_KEY` looks like a secret that is written out\n"
         "What a plan holds is stored. Write `API_KEY: ${API_KEY}` and set it outside.",
+        "plan.yaml:14:36: the agent amp cannot be used here: AMP_API_KEY is not set\n"
+        "Set AMP_API_KEY to an access token from Amp's settings page.",
+        "plan.yaml:14:48: the installed amp cannot be asked for `gpt-9`: it chooses models by its mode\n"
+        "Remove `model`, or set it to a mode of this version: none.",
     ]
 
 

@@ -72,12 +72,8 @@ exclude:
   - {model: c}
 """
     read = plan(text)
-    assert [(i.details["repository"], i.model) for i in read.items()] == [
-        ("s", "a"),
-        ("s", "b"),
-        ("t", "a"),
-        ("t", "b"),
-    ]
+    left = [(item.details["repository"], item.model) for item in read.items()]
+    assert left == [("s", "a"), ("s", "b"), ("t", "a"), ("t", "b")]
     assert read.item_count() == 4
     assert str(read.place(1, "model")) == "plan.yaml:5:16"
     assert str(read.place(2, "repo")) == "plan.yaml:8:11"
@@ -103,24 +99,25 @@ exclude:
     assert found[1].startswith("plan.yaml:5:5: exclusion 1 matches no combination")
 
 
-@pytest.mark.parametrize("exclusion", ["{model: [a, b]}", "{}"])
-def test_excluding_everything_is_a_mistake(exclusion):
-    text = f"matrix: [{{repo: r, prompt: p, model: [a, b]}}]\nexclude: [{exclusion}]"
-    assert "excludes every item" in wrong(text)[0]
-
-
-def test_an_entry_that_excludes_all_of_itself_is_a_mistake():
-    text = """
-matrix:
-  - {repo: r, prompt: p, model: a, exclude: [{model: a}]}
-  - {repo: r, prompt: p, model: b}
-"""
-    assert "item 1 excludes every combination" in wrong(text)[0]
-
-
-def test_an_exclusion_may_only_name_what_can_vary():
-    [found] = wrong("matrix: [{repo: r, prompt: p}]\nexclude: [{modle: a}]")
-    assert "exclusion 1 has no setting `modle`" in found and "Did you mean `model`?" in found
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("matrix: [{repo: r, prompt: p, model: [a, b]}]\nexclude: [{model: [a, b]}]", "excludes every item"),
+        ("matrix: [{repo: r, prompt: p, model: [a, b]}]\nexclude: [{}]", "excludes every item"),
+        (
+            "matrix: [{repo: r, prompt: p, exclude: [{repo: r}]}, {repo: r, prompt: q}]",
+            "item 1 excludes every combination",
+        ),
+        (
+            "matrix: [{repo: r, prompt: p}]\nexclude: [{modle: a}]",
+            "exclusion 1 has no setting `modle`",
+        ),
+    ],
+)
+def test_an_exclusion_of_everything_or_of_what_cannot_vary_is_a_mistake(text, problem):
+    found = wrong(text)[0]
+    assert problem in found
+    assert ("Did you mean `model`?" in found) is ("modle" in text)
 
 
 axis = st.lists(st.sampled_from("abc"), min_size=1, max_size=4)
@@ -137,21 +134,21 @@ def test_no_two_items_of_a_plan_share_an_id_and_all_are_counted(repos, prompts, 
     assert ids == [item.id for item in plan(text).items()]
 
 
-def test_a_hundred_thousand_items_are_made_as_they_are_asked_for():
-    numbers = [f"p{number}" for number in range(1000)]
+def test_thousands_of_items_are_made_as_they_are_asked_for():
+    numbers = [f"p{number}" for number in range(200)]
     read = plan(f"matrix: [{{prompt: {numbers}, model: {numbers[:100]}}}]")
-    assert read.item_count() == 100_000
+    assert read.item_count() == 20_000
     tracemalloc.start()
     try:
         found = read.items()
         assert next(found).prompt == "p0"
         first = tracemalloc.get_traced_memory()[1]
-        assert sum(1 for _ in found) == 99_999
+        assert sum(1 for _ in found) == 19_999
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    # All items would take 100 MB; what is kept of each is a number.
-    assert first < 2_000_000 and peak < 30_000_000
+    # All items would take 20 MB; what is kept of each is a number.
+    assert first < 400_000 and peak < 6_000_000
 
 
 # What made an item new
@@ -166,11 +163,5 @@ def test_an_item_is_new_because_of_the_fields_that_differ_from_the_nearest_one()
     assert what_changed(item(model="b"), old) == ["model"]
     assert what_changed(item(model="a", details={"setup": "y"}), old) == ["setup"]
     assert what_changed(item(model="b", details={"seed": 1}), old) == ["model", "seed"]
-
-
-def test_an_item_may_be_new_because_there_are_more_runs():
     assert what_changed(item(repeat=2), [item().inputs]) == ["runs"]
-
-
-def test_where_nothing_was_before_nothing_changed():
     assert what_changed(item(), []) == []

@@ -40,11 +40,8 @@ def test_a_plain_prompt_for_each_model_of_an_entry_stands_for_all():
     items = list(plan.items())
     chosen = list(plan.representatives())
 
-    assert [(position, item.model, item.prompt) for position, item in chosen] == [
-        (0, "scripted/x", "a"),
-        (10, "scripted/y", "a"),
-        (60, "scripted/echo", "d"),
-    ]
+    places = [(position, item.model, item.prompt) for position, item in chosen]
+    assert places == [(0, "scripted/x", "a"), (10, "scripted/y", "a"), (60, "scripted/echo", "d")]
     assert all(items[position].inputs == item.inputs for position, item in chosen)
 
 

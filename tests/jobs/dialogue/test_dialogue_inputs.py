@@ -55,10 +55,8 @@ def test_a_side_has_a_profile_and_a_session_for_each_number() -> None:
     assert "previous" not in replace(choice, previous=()).details(0)
     assert (choice.crossed_profiles, replace(choice, is_crossed=False).crossed_profiles) == (2, 1)
     task = DialogueTask(name="refund", goal="Get money.", profile={"y": 3})
-    assert (choice.details(0, task)["profileName"], choice.details(0, task)["profile"]) == (
-        "a/refund",
-        {"x": 1, "y": 3, "goal": "Get money."},
-    )
+    assert choice.details(0, task)["profileName"] == "a/refund"
+    assert choice.details(0, task)["profile"] == {"x": 1, "y": 3, "goal": "Get money."}
     single = replace(choice, profiles=[("a", {})])
     assert single.details(0, task)["profileName"] == "refund"
     assert replace(choice, is_crossed=False).details(0, task)["profileName"] == "refund"
@@ -183,10 +181,8 @@ def test_each_task_has_every_pair_of_profiles() -> None:
         (1, 1, "task0"),
     ]
     pair = plan.Combination(name="p", client=client, therapist=therapist)
-    assert (
-        pair.runs_per_repeat,
-        replace(pair, tasks=[DialogueTask(name="a", goal="g")] * 3).runs_per_repeat,
-    ) == (2, 6)
+    assert pair.runs_per_repeat == 2
+    assert replace(pair, tasks=[DialogueTask(name="a", goal="g")] * 3).runs_per_repeat == 6
 
 
 # --- Dialogues of a simulation ---
@@ -215,12 +211,8 @@ def test_a_dialogue_has_its_sides_settings_and_factors(tmp_path: Path) -> None:
     name, profile = next(iter(EEYORE.profiles_in("en").items()))
     assert (first.runner, first.prompt, first.model) == ("dialogue", "donkey × eliza", "openai/own")
     assert [item.repeat for item in (first, second)] == [1, 2]
-    assert first.factors == {
-        "client": "donkey",
-        "therapist": "eliza",
-        "profile": name,
-        "client_model": "openai/own",
-    }
+    factors = {"client": "donkey", "therapist": "eliza", "profile": name, "client_model": "openai/own"}
+    assert first.factors == factors
     assert first.settings == {
         "outputDir": "out",
         "file": "donkey_eliza_run0.json",
@@ -230,19 +222,12 @@ def test_a_dialogue_has_its_sides_settings_and_factors(tmp_path: Path) -> None:
         "underTest": "therapist",
         "retries": 0,
     }
-    assert (second.settings["file"], second.settings["run"], second.settings["repeat"]) == (
-        "donkey_eliza_run1.json",
-        1,
-        1,
-    )
+    assert (second.settings["file"], second.settings["run"]) == ("donkey_eliza_run1.json", 1)
+    assert second.settings["repeat"] == 1
     details = dict(first.details)
     client, therapist = details.pop("client"), details.pop("therapist")
-    assert (client["role"], client["label"], client["profileName"], client["profile"]) == (
-        "eeyore",
-        "donkey",
-        name,
-        profile,
-    )
+    assert (client["role"], client["label"], client["profileName"]) == ("eeyore", "donkey", name)
+    assert client["profile"] == profile
     assert client["model"] == "openai/own" and client["parameters"]["temperature"] == 0.25
     assert client["parameters"]["max_tokens"] == 50
     assert (therapist["role"], therapist["model"], therapist["parameters"]) == ("eliza", "", {})

@@ -84,17 +84,6 @@ def test_a_folder_of_results_is_named_for_the_time_and_never_written_over(ctx: A
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("a b", "is no name for a role"), ("a/b", "is no name for a role"), ("landlord", "")]
-)
-def test_a_role_has_the_name_of_a_folder(name: str, said: str, tmp_path: Path) -> None:
-    if not said:
-        assert new_role(name, tmp_path / name, plays="client")
-        return
-    with pytest.raises(UsageError, match=said):
-        new_role(name, tmp_path / "x", plays="client")
-
-
-@pytest.mark.parametrize(
     ("change", "problem"),
     [
         ("profiles", "the role guest has no profile\n"),

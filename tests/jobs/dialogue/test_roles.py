@@ -29,7 +29,13 @@ WITHOUT_PERSON = {"endpoint", "human"}
 
 def test_every_role_that_is_promised_is_there() -> None:
     assert set(NAMES) == CLIENTS | THERAPISTS | OTHER_FIELDS | WITHOUT_PERSON
-    assert Roles().names() == sorted(NAMES, key=str.casefold)
+    roles = Roles()
+    assert roles.names() == sorted(NAMES, key=str.casefold)
+    # Those of the original have its names, too.
+    for name in CLIENTS | {"psyche", "user"}:
+        assert "client" in roles.find(name, "client").plays
+    for name in {"basic", "eliza", "user", "psyche", "cami", "CBT", "MI"}:
+        assert "therapist" in roles.find(name, "therapist").plays
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -82,12 +88,17 @@ def test_a_new_role_is_ready_to_be_played(tmp_path: Path) -> None:
     assert {path.name for path in written} >= {"role.yaml", "system.j2", "profile.schema.yaml", "robin.yaml"}
     assert found.plays == ("client",)
     assert not found.is_built_in
+    with pytest.raises(UsageError, match="there already"):
+        new_role("landlord", tmp_path / "roles" / "landlord", plays="client")
+    for name in ("a b", "a/b"):
+        with pytest.raises(UsageError, match="is no name for a role"):
+            new_role(name, tmp_path / "x", plays="client")
 
 
 def test_a_role_s_schema_makes_nobody_fetch_an_address(tmp_path: Path) -> None:
     new_role("landlord", tmp_path / "landlord", plays="client")
     with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         reference = f"http://127.0.0.1:{server.server_address[1]}/schema"
         (tmp_path / "landlord" / "profile.schema.yaml").write_text(json.dumps({"$ref": reference}))
         # A fetched page would be a 404, and another problem.
@@ -129,13 +140,6 @@ def test_a_role_that_has_no_english_speaks_what_it_has(tmp_path: Path) -> None:
     (tmp_path / "wirtin" / "templates" / "en").rename(tmp_path / "wirtin" / "templates" / "de")
 
     assert Roles([tmp_path]).find("wirtin").role("ja").language == "de"
-
-
-def test_nothing_is_written_over(tmp_path: Path) -> None:
-    new_role("landlord", tmp_path / "landlord", plays="client")
-
-    with pytest.raises(UsageError, match="there already"):
-        new_role("landlord", tmp_path / "landlord", plays="client")
 
 
 @pytest.mark.parametrize("name", ["patientPsy", "../eliza", "roles/eliza", "nobody at all", "patient_psi"])

@@ -89,12 +89,8 @@ def test_the_row_of_a_session() -> None:
 
 def test_the_row_of_a_session_of_another_tool() -> None:
     row = session_row({"messages": MESSAGES})
-    assert (row["num_turns"], row["total_tokens"], row["cost_usd"], row["temperature"]) == (
-        1,
-        None,
-        None,
-        None,
-    )
+    assert (row["num_turns"], row["total_tokens"], row["cost_usd"]) == (1, None, None)
+    assert row["temperature"] is None
     assert row["parameters_not_sent"] is None and row["patient_name"] == "unknown"
     recorded = session_row({**WHOLE, "record": {"tokens": 99, "cost_usd": 0.25}})
     assert (recorded["total_tokens"], recorded["cost_usd"]) == (99, 0.25)
@@ -116,11 +112,8 @@ def test_the_temperature_of_both_sides(
 
 def test_the_rows_of_messages_have_their_scores_and_states() -> None:
     rows = list(turn_rows({**WHOLE, "source_file": "f"}))
-    assert [(row["turn_idx"], row["role"], row["word_count"]) for row in rows] == [
-        (0, "therapist", 4),
-        (0, "client", 2),
-        (1, "therapist", 1),
-    ]
+    messages = [(row["turn_idx"], row["role"], row["word_count"]) for row in rows]
+    assert messages == [(0, "therapist", 4), (0, "client", 2), (1, "therapist", 1)]
     assert (rows[0]["score.warm"], rows[1]["score.tone"], rows[2]["score.warm"]) == (1, "cold", 4)
     assert rows[1]["state.mood"] == 2 and rows[2]["state.step"] == "x" and "state.step" not in rows[0]
     assert not [name for row in rows for name in row if name.endswith((".y", ".seed"))]
@@ -189,10 +182,8 @@ def test_the_sessions_of_a_folder_in_their_order(tmp_path: Path, monkeypatch: An
     names = [Path(str(each["source_file"])).stem for each in each_session(folder, skipped=skipped)]
     expected = ["a_run2", "a_run10", "b", "f", *(["summary"] if tables.SUMMARY != "summary.json" else [])]
     assert names == expected
-    assert {Path(path).stem: why.partition(":")[0] for path, why in skipped.files.items()} == {
-        "c": "it is not JSON",
-        "e": "it is no session as simulations write them",
-    }
+    reasons = {Path(path).stem: why.partition(":")[0] for path, why in skipped.files.items()}
+    assert reasons == {"c": "it is not JSON", "e": "it is no session as simulations write them"}
     assert len(list(each_session(folder, failed=True))) == len(expected) + 1
     with pytest.warns(UserWarning, match="left out"):
         assert len(load_sessions(folder)) == len(expected)

@@ -45,22 +45,16 @@ def refused(text: str | None = None, **flags: Any) -> str:
 def test_nothing_said_means_the_documented_defaults() -> None:
     config = read().config
 
-    assert {name: config[name] for name in ("num_runs", "max_turns", "max_workers", "seed")} == {
-        "num_runs": 5,
-        "max_turns": 20,
-        "max_workers": 4,
-        "seed": None,
-    }
+    names = ("num_runs", "max_turns", "max_workers", "seed")
+    assert [config[name] for name in names] == [5, 20, 4, None]
     assert [each.name for each in read().combinations] == ["patientPsi_CBT"]
 
 
 def test_flags_win_over_the_file() -> None:
     simulation = read(DOCUMENTED, clients="eeyore", num_runs=1)
 
-    assert [item.settings["file"] for item in simulation.items("")] == [
-        "eeyore_CBT_run0.json",
-        "eeyore_MI_run0.json",
-    ]
+    files = [item.settings["file"] for item in simulation.items("")]
+    assert files == ["eeyore_CBT_run0.json", "eeyore_MI_run0.json"]
 
 
 @pytest.mark.parametrize("text", [None, DOCUMENTED])
@@ -112,12 +106,8 @@ def test_each_side_may_have_a_model_of_its_own_and_several_are_crossed() -> None
         "temperature: [0.0, 1.0]\nnum_runs: 1\n"
     )
 
-    assert [each.name for each in simulation.combinations] == [
-        "patientPsi_CBT_a_0",
-        "patientPsi_CBT_a_1",
-        "patientPsi_CBT_b_0",
-        "patientPsi_CBT_b_1",
-    ]
+    names = [f"patientPsi_CBT_{model}_{temperature}" for model in "ab" for temperature in "01"]
+    assert [each.name for each in simulation.combinations] == names
     item = next(simulation.items(""))
     assert item.factors["client_model"] == "openai/a"
     assert item.model == "anthropic/c + openai/a"
@@ -376,7 +366,7 @@ def test_what_would_fail_in_every_dialogue_is_said_before_the_first(
     guest(tmp_path, role)
 
     with pytest.raises(PlanError) as refused:
-        read_simulation("clients: [guest]", {}, file="c", folder=tmp_path, roles=Roles([tmp_path / "roles"]))
+        read("clients: [guest]", tmp_path)
 
     assert message in str(refused.value)
 
@@ -388,11 +378,7 @@ def test_members_in_branches_and_with_defaults_are_not_needed(tmp_path: Path) ->
     )
     guest(tmp_path, "steps: [{say: t}]", template)
 
-    made = read_simulation(
-        "clients: [guest]", {}, file="c", folder=tmp_path, roles=Roles([tmp_path / "roles"])
-    )
-
-    assert made.item_count == 5
+    assert read("clients: [guest]", tmp_path).item_count == 5
 
 
 @pytest.mark.parametrize(

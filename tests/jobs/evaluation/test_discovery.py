@@ -35,12 +35,14 @@ def test_by_log_group_or_its_beginning_and_by_service(store):
     assert names(store, LogGroupSessions(prefixes=("/AGENTS/", "/agents_"))) == []
 
 
-def test_by_session_and_trace_ids_together(store):
-    keep(store, recorded("a"), recorded("b", minutes=(1,)), recorded("c", minutes=(2,)))
+def test_by_session_and_trace_ids_together_and_by_the_ids_of_what_was_just_imported(store):
+    ids = keep(store, recorded("a"), recorded("b", minutes=(1,)), recorded("c", minutes=(2,)))
 
     wanted = LogGroupSessions(names=("/agents/travel",), session_ids=("a",), traces={"b": ("0" * 32,)})
 
     assert names(store, wanted) == ["b", "a"]
+    assert names(store, FileSessions(paths=("x",), session_ids=tuple(ids[:2]))) == ["b", "a"]
+    assert names(store, FileSessions(paths=("x",))) == []
 
 
 def test_a_period_holds_what_was_active_in_it_not_what_began_in_it(store):
@@ -109,13 +111,6 @@ async def test_sessions_of_our_own_by_the_role_that_took_part(workshop):
     assert found("Say OK") == [True, False]
     assert found("Say_OK") == [False, True]
     assert found("task") == [False, False]
-
-
-def test_what_was_just_imported_is_found_by_its_ids(store):
-    first, second, _ = keep(store, recorded("a"), recorded("b", minutes=(1,)), recorded("c"))
-
-    assert names(store, FileSessions(paths=("x",), session_ids=(first, second))) == ["b", "a"]
-    assert names(store, FileSessions(paths=("x",))) == []
 
 
 def test_a_session_that_was_imported_again_with_more_in_it_is_another_content(store):

@@ -21,21 +21,19 @@ from proctor.jobs.evaluation.drift import (
     MOST_ATTEMPTS,
     Alerts,
     DriftWatch,
-    alert_document,
     drift_chart,
     drift_lines,
 )
-from proctor.store import Store, timestamp
+from proctor.store import timestamp
 from proctor.store.drift import LineKey
 
 HOSTILE = 'nice<b>\u202e"; rm -rf ~ #\n$(id)'
 
 
 @pytest.fixture
-def store(tmp_path):
-    with Store(str(tmp_path / "a.db")) as opened:
-        add_online_config(opened)
-        yield opened
+def store(proctor_store):
+    add_online_config(proctor_store)
+    return proctor_store
 
 
 class Receiver(BaseHTTPRequestHandler):
@@ -177,8 +175,6 @@ def test_an_alert_that_nobody_accepts_fails_at_last_and_says_why(store, tmp_path
 
     assert (crossing["alert"], crossing["attempts"]) == ("failed", MOST_ATTEMPTS)
     assert crossing["problem"] == "the command could not be started"
-    slow = {**crossing, "dimension": "", "beforeMean": None}
-    assert "before" not in alert_document("support", slow)["text"]
 
 
 def test_a_webhook_that_cannot_be_reached_is_no_secret_that_gets_out(store, tmp_path):
@@ -230,10 +226,8 @@ def test_a_watch_is_read_and_a_nearer_file_replaces_it(tmp_path):
 
     watches = read_config([near, tmp_path], {}).watches
 
-    assert [(each.name, each.alpha, each.scale) for each in watches] == [
-        ("a", 0.01, (1, 5)),
-        ("b", 0.01, None),
-    ]
+    settings = [(each.name, each.alpha, each.scale) for each in watches]
+    assert settings == [("a", 0.01, (1, 5)), ("b", 0.01, None)]
     assert watches[0].command == ("page", "me")
 
 

@@ -464,7 +464,5 @@ def test_the_definition_that_is_copied_into_a_job_is_the_one_of_that_name(tmp_pa
 
     copies = bench.copies(["politeness", "warmth", "missing"])
 
-    assert {name: copy["evaluatorName"] for name, copy in copies.items()} == {
-        "politeness": "politeness",
-        "warmth": "warmth",
-    }
+    names = {name: copy["evaluatorName"] for name, copy in copies.items()}
+    assert names == {"politeness": "politeness", "warmth": "warmth"}

@@ -88,10 +88,8 @@ async def test_an_evaluation_without_sessions_fails_and_looks_again_when_it_is_r
 
     evaluation = evaluation_of(desk.ctx.store, finished.run_id, desk.ctx.now())
     assert (finished.end.status, finished.end.reason) == ("aborted", "no_sessions")
-    assert (evaluation.state, evaluation.error_details) == (
-        "FAILED",
-        ("No sessions were found for the given source.",),
-    )
+    assert evaluation.state == "FAILED"
+    assert evaluation.error_details == ("No sessions were found for the given source.",)
 
     keep(desk.ctx.store, recorded("one"))
     resumed = await lifecycle.resume(JOB, finished.run_id, desk.ctx)

@@ -80,6 +80,7 @@ def test_an_online_configuration_stands_for_the_log_groups_it_watches():
     [
         ({}, "the source of sessions should be one of"),
         ({"store": None}, "the source of sessions should be one of"),
+        ({"store": {"runIds": ["a"]}, "files": {"paths": ["x"]}}, "there are 2"),
         ({"tape": {}}, "there is no source of sessions called tape"),
         (
             {"onlineEvaluationConfigSource": {"onlineEvaluationConfigArn": "a"}},
@@ -100,19 +101,9 @@ def test_evaluations_are_not_evaluated_unless_they_are_named():
     assert sessions(jobs=["evaluation"]).excluded_jobs == ()
 
 
-def test_two_sources_are_one_too_many():
-    source = {"store": {"runIds": ["a"]}, "files": {"paths": ["x"]}}
-
-    with pytest.raises(UsageError, match="there are 2"):
-        EvaluationRequest.from_document(START | {"dataSourceConfig": source})
-
-
 @pytest.mark.parametrize("text", ["2026-01-31", "2026-01-31T00:00Z", "2026-01-31T02:00+02:00", 1769817600])
 def test_a_moment_may_be_written_in_several_ways(text):
     assert moment_of(text) == datetime(2026, 1, 31, tzinfo=UTC)
-
-
-def test_what_is_no_moment_is_told_with_what_one_looks_like():
     with pytest.raises(UsageError, match=r"`soon` is no moment\nWrite it like"):
         moment_of("soon")
 
@@ -167,6 +158,8 @@ def test_a_file_of_ground_truth_is_one_version_of_a_dataset():
     assert dataset.name == "travel@3"
     assert dataset.mention["digest"] == dataset.digest
     assert dataset.digest != read_dataset(DATASET.replace("search", "look"), file="truth.yaml").digest
+    with pytest.raises(PlanError, match=r"truth.yaml:2:5: session 1 names neither a session nor a scenario"):
+        read_dataset("sessionMetadata:\n  - groundTruth: {inline: {assertions: [a]}}\n", file="truth.yaml")
 
 
 SCENARIOS = [
@@ -232,10 +225,3 @@ def test_a_dataset_of_the_store_is_ground_truth_by_name_and_version(tmp_path):
         ):
             with pytest.raises(UsageError, match=reason):
                 scenarios(f"dataset:{wrong}")
-
-
-def test_ground_truth_that_belongs_to_nothing_is_refused():
-    text = "sessionMetadata:\n  - groundTruth: {inline: {assertions: [a]}}\n"
-
-    with pytest.raises(PlanError, match=r"truth.yaml:2:5: session 1 names neither a session nor a scenario"):
-        read_dataset(text, file="truth.yaml")

@@ -55,17 +55,22 @@ def test_every_combination_runs_as_often_as_it_says_the_last_dimension_fastest(t
     assert items[-1].factors == {"port": "scripted/ok", "turns": "6", "variation": "var-004"}
 
 
-def test_without_variations_there_is_the_base_configuration_many_times(tmp_path):
-    experiment = read(tmp_path, HEAD + "variations: []\nruns_per_variation: 50\n")
-
-    assert [v.description for v in experiment.variations] == ["Base configuration"]
-    assert len(list(experiment.items())) == 50
-
-
-def test_the_shorthand_for_models_means_the_same(tmp_path):
-    text = HEAD + "variations: {actor_models: {port: [scripted/echo, scripted/ok]}}\n"
-
-    assert [v.description for v in read(tmp_path, text).variations] == ["port=echo", "port=ok"]
+@pytest.mark.parametrize(
+    ("text", "descriptions"),
+    [
+        (
+            HEAD + "variations: {actor_models: {port: [scripted/echo, scripted/ok]}}\n",
+            ["port=echo", "port=ok"],
+        ),
+        (TWO_BY_TWO + "combine: zip\n", ["port=echo, turns=3", "port=ok, turns=6"]),
+        (
+            TWO_BY_TWO + "exclude: [{port: scripted/ok, turns: 6}]\n",
+            ["port=echo, turns=3", "port=echo, turns=6", "port=ok, turns=3"],
+        ),
+    ],
+)
+def test_models_have_a_shorthand_and_values_are_zipped_or_left_out(tmp_path, text, descriptions):
+    assert [v.description for v in read(tmp_path, text).variations] == descriptions
 
 
 def test_any_path_can_be_varied(tmp_path):
@@ -81,47 +86,19 @@ def test_any_path_can_be_varied(tmp_path):
     assert first.id != second.id
 
 
-def test_values_can_be_zipped(tmp_path):
-    text = TWO_BY_TWO + "combine: zip\n"
-
-    found = [v.description for v in read(tmp_path, text).variations]
-
-    assert found == ["port=echo, turns=3", "port=ok, turns=6"]
-
-
-def test_combinations_can_be_left_out(tmp_path):
-    text = TWO_BY_TWO + "exclude: [{port: scripted/ok, turns: 6}]\n"
-
-    found = [v.description for v in read(tmp_path, text).variations]
-
-    assert found == ["port=echo, turns=3", "port=echo, turns=6", "port=ok, turns=3"]
-
-
 def test_some_of_a_large_product_can_be_drawn_the_same_ones_each_time(tmp_path):
-    many = "".join(
-        f"  - {{type: scenario_parameter, parameter: actors.{who}.{what}, values: [{', '.join(map(str, range(100)))}]}}\n"
+    values = [str(number) for number in range(100)]
+    dimensions = "".join(
+        f"  - {{type: scenario_parameter, parameter: actors.{who}.{what}, values: {values}}}\n"
         for who in ("port", "ferry")
         for what in ("description", "role", "decision_style")
-    ).replace("[0,", "['0',")
-    quoted = "".join(f"'{n}', " for n in range(100)).rstrip(", ")
-    many = "".join(line.partition("values:")[0] + f"values: [{quoted}]}}\n" for line in many.splitlines())
-    text = HEAD + "variations:\n" + many + "sample: 20\nseed: 3\n"
+    )
+    text = f"{HEAD}variations:\n{dimensions}sample: 20\nseed: 3\n"
 
     one, other = read(tmp_path, text), read(tmp_path, text)
 
     assert len(one.variations) == 20
     assert [v.changes for v in one.variations] == [v.changes for v in other.variations]
-
-
-def test_run_n_has_the_same_seed_in_every_variation(tmp_path):
-    from proctor.scenario.prompts import run_seed
-
-    seeds = {}
-    for item in read(tmp_path, TWO_BY_TWO).items():
-        seeds.setdefault(item.repeat, set()).add(run_seed(item.details, item.repeat))
-
-    assert [len(found) for found in seeds.values()] == [1, 1]
-    assert seeds[1] != seeds[2]
 
 
 def test_ids_do_not_depend_on_the_machine_or_on_the_order_of_values(tmp_path):
@@ -131,17 +108,6 @@ def test_ids_do_not_depend_on_the_machine_or_on_the_order_of_values(tmp_path):
     )
 
     assert {item.id for item in one.items()} == {item.id for item in other.items()}
-
-
-def test_variations_that_were_numbered_before_keep_their_numbers(tmp_path):
-    before = list(read(tmp_path, TWO_BY_TWO).items())
-    numbers = {item.digest: item.settings["variationId"] for item in before}
-    longer = read(tmp_path, TWO_BY_TWO.replace("[scripted/echo,", "[scripted/other, scripted/echo,"))
-
-    after = {item.id: item.settings["label"] for item in longer.items(numbers)}
-
-    assert {item.id: item.settings["label"] for item in before}.items() <= after.items()
-    assert sorted(set(after.values()))[-1] == "var-006-run-002"
 
 
 TURNS = "{type: scenario_parameter, parameter: turns, values: [1]}"

@@ -38,13 +38,8 @@ def refused(folder: Path, text: str, **given: Any) -> list[str]:
 
 def test_an_experiment_without_settings_has_defaults(tmp_path: Path) -> None:
     one = read(tmp_path)
-    assert (one.name, one.seed, one.runs_per_variation, one.max_parallel, one.run_count) == (
-        "Fee Study",
-        0,
-        1,
-        1,
-        1,
-    )
+    assert (one.name, one.seed, one.runs_per_variation, one.max_parallel) == ("Fee Study", 0, 1, 1)
+    assert one.run_count == 1
     assert (one.budget_usd, one.cost_per_run_usd, one.human, one.aggregates) == (None, None, "terminal", True)
     assert (one.resume_from, one.stop_when, one.prices, one.judges) == (None, None, {}, [])
     assert one.output == tmp_path / "experiments" / "fee-study"
@@ -65,25 +60,16 @@ def test_an_experiment_without_settings_has_defaults(tmp_path: Path) -> None:
         "variationId": 1,
     }
     assert settings["scenarioDigest"] == one.scenario_digest
-    assert (item.runner, item.prompt, item.model) == (
-        "scenario",
-        "Harbour Fee Talks",
-        "scripted/echo, scripted/ok",
-    )
+    assert (item.runner, item.prompt) == ("scenario", "Harbour Fee Talks")
+    assert item.model == "scripted/echo, scripted/ok"
     assert item.factors == {"variation": "var-001"} and item.details["seed"] == 0
     assert "branch" not in item.details
     options = one.options
-    assert (options["experiment"], options["description"], options["baseScenario"]) == (
-        "Fee Study",
-        "",
-        "harbour",
-    )
+    assert (options["experiment"], options["description"]) == ("Fee Study", "")
+    assert options["baseScenario"] == "harbour"
     assert (options["runsPerVariation"], options["costPerRunUsd"], options["human"]) == (1, None, "terminal")
-    assert (options["evaluators"], options["aggregateMetrics"], options["saveIndividualRuns"]) == (
-        [],
-        True,
-        True,
-    )
+    assert (options["evaluators"], options["aggregateMetrics"]) == ([], True)
+    assert options["saveIndividualRuns"] is True
 
 
 def test_settings_of_the_config_and_of_the_command(tmp_path: Path) -> None:
@@ -108,27 +94,18 @@ branch: {turn: 2}
     assert (one.seed, one.runs_per_variation, one.max_parallel, one.run_count) == (7, 3, 2, 3)
     assert (one.budget_usd, one.cost_per_run_usd, one.human, one.aggregates) == (5, 0.5, "web", False)
     items = list(one.items())
-    assert [(item.repeat, item.settings["label"]) for item in items] == [
-        (1, "var-001-run-001"),
-        (2, "var-001-run-002"),
-        (3, "var-001-run-003"),
-    ]
+    labels = [(item.repeat, item.settings["label"]) for item in items]
+    assert labels == [(1, "var-001-run-001"), (2, "var-001-run-002"), (3, "var-001-run-003")]
     settings = items[0].settings
     names = ("timeoutSec", "retries", "saveIndividualRuns", "oneCallAtATime", "budget", "haltAtLimit")
     assert [settings[name] for name in names] == [60, 0, False, True, 0.5, False]
     assert [each["name"] for each in settings["evaluators"]] == ["Builtin.Helpfulness"]
     assert (items[0].details["seed"], items[0].details["branch"]) == (7, {"turn": 2})
     options = one.options
-    assert (options["notify"], options["description"], options["evaluators"]) == (
-        "mine",
-        "About fees.",
-        ["Builtin.Helpfulness"],
-    )
-    assert (options["costPerRunUsd"], options["aggregateMetrics"], options["saveIndividualRuns"]) == (
-        0.5,
-        False,
-        False,
-    )
+    assert (options["notify"], options["description"]) == ("mine", "About fees.")
+    assert options["evaluators"] == ["Builtin.Helpfulness"]
+    assert (options["costPerRunUsd"], options["aggregateMetrics"]) == (0.5, False)
+    assert options["saveIndividualRuns"] is False
     limited = read(tmp_path, text, max_parallel=9, budget_usd=0.25, human="terminal")
     assert (limited.max_parallel, limited.budget_usd, limited.human) == (9, 0.25, "terminal")
     only_budget = next(read(tmp_path, "budget_limit: 1\n").items()).settings
@@ -191,11 +168,8 @@ def test_a_model_of_an_evaluator_is_reported_where_it_is_named(tmp_path: Path) -
     assert str(one.model_problem("openai/judge", "it is missing").at) == f"{file}:3:14"
     scenario = tmp_path / "harbour" / "scenario.yaml"
     problem = one.model_problem("openai/other", "it is missing", "Get it.")
-    assert (str(problem.at), problem.problem, problem.remedy) == (
-        f"{scenario}:10:20",
-        "it is missing",
-        "Get it.",
-    )
+    assert (str(problem.at), problem.problem) == (f"{scenario}:10:20", "it is missing")
+    assert problem.remedy == "Get it."
 
 
 def test_paths_start_in_the_working_folder_or_beside_the_config_or_above(tmp_path: Path) -> None:
@@ -264,16 +238,10 @@ def test_variations_keep_the_numbers_they_had(tmp_path: Path) -> None:
     digests = [item.digest for item in one.items()]
     numbers = {digests[0]: 4, digests[2]: 2}
     again = one.renumbered(numbers)
-    assert [(each.number, each.description) for each in again.variations] == [
-        (2, "turns=9"),
-        (4, "turns=3"),
-        (5, "turns=6"),
-    ]
-    assert [item.settings["label"] for item in one.items(numbers)] == [
-        "var-004-run-001",
-        "var-005-run-001",
-        "var-002-run-001",
-    ]
+    variations = [(each.number, each.description) for each in again.variations]
+    assert variations == [(2, "turns=9"), (4, "turns=3"), (5, "turns=6")]
+    labels = [item.settings["label"] for item in one.items(numbers)]
+    assert labels == ["var-004-run-001", "var-005-run-001", "var-002-run-001"]
 
 
 # --- Single runs ---
@@ -281,12 +249,8 @@ def test_variations_keep_the_numbers_they_had(tmp_path: Path) -> None:
 
 def test_changes_are_paths_and_values() -> None:
     assert single.parse_changes(None) == {}
-    assert single.parse_changes([" turns =5", "name=a=b", "system_prompt=", "tags=[1, x]"]) == {
-        "turns": 5,
-        "name": "a=b",
-        "system_prompt": "",
-        "tags": [1, "x"],
-    }
+    changes = {"turns": 5, "name": "a=b", "system_prompt": "", "tags": [1, "x"]}
+    assert single.parse_changes([" turns =5", "name=a=b", "system_prompt=", "tags=[1, x]"]) == changes
     for argument in ("turns", "=5", " =5"):
         with pytest.raises(
             UsageError, match=f"^`{argument}` is not a change\nWrite PATH=VALUE, such as turns=5"

@@ -1,6 +1,5 @@
 """Each wire format by itself: requests and answers are translated part by part."""
 
-import json
 from typing import Any
 
 import pytest
@@ -15,6 +14,16 @@ def sent(dialect: Any, body: dict[str, Any]) -> tuple[list[Any], dict[str, Any],
     parsed = dialect.parse_request(body, "m")
     request, left_out = parsed.request, parsed.left_out
     return list(request.messages), dict(request.parameters), list(request.tools), list(left_out)
+
+
+def choice(name: str) -> dict[str, Any]:
+    """The choice of one function, in the format that all others are translated to."""
+    return {"tool_choice": {"type": "function", "function": {"name": name}}}
+
+
+def shaped(**schema: Any) -> dict[str, Any]:
+    """An answer of a shape, in that format."""
+    return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
 def message(*blocks: Any, role: str = "user") -> dict[str, Any]:
@@ -46,10 +55,7 @@ def test_what_other_formats_do_not_have_is_reported_and_reasoning_is_not() -> No
         ({"stop_sequences": []}, {}),
         ({"tool_choice": {"type": "any"}}, {"tool_choice": "required"}),
         ({"tool_choice": {"type": "auto"}}, {"tool_choice": "auto"}),
-        (
-            {"tool_choice": {"type": "tool", "name": "f"}},
-            {"tool_choice": {"type": "function", "function": {"name": "f"}}},
-        ),
+        ({"tool_choice": {"type": "tool", "name": "f"}}, choice("f")),
         ({"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}, {"tool_choice": "auto"}),
         (
             {
@@ -60,12 +66,7 @@ def test_what_other_formats_do_not_have_is_reported_and_reasoning_is_not() -> No
         ),
         (
             {"output_config": {"format": {"type": "json_schema", "schema": {"a": 1}}}},
-            {
-                "response_format": {
-                    "type": "json_schema",
-                    "json_schema": {"name": "answer", "schema": {"a": 1}},
-                }
-            },
+            shaped(name="answer", schema={"a": 1}),
         ),
         ({"top_p": 0.5, "top_k": 3}, {"top_p": 0.5}),
     ],
@@ -77,10 +78,6 @@ def test_the_settings_of_a_message(given: dict[str, Any], parameters: dict[str, 
     }
 
 
-def stream(*events: Any) -> bytes:
-    return b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)
-
-
 @pytest.mark.parametrize("dialect", [chat, messages, responses, gemini])
 @pytest.mark.parametrize("raw", [b"no json", b"[]", b"{}", b'{"content": 3}'])
 def test_an_answer_that_cannot_be_read_is_nothing(dialect: Any, raw: bytes) -> None:
@@ -89,6 +86,8 @@ def test_an_answer_that_cannot_be_read_is_nothing(dialect: Any, raw: bytes) -> N
 
 
 # --- Responses ---
+
+CUSTOM = [{"type": "custom", "name": "f"}]
 
 
 def test_the_input_items_of_responses() -> None:
@@ -138,17 +137,10 @@ def test_the_input_items_of_responses() -> None:
         ({"reasoning": {"effort": "low"}}, {"reasoning_effort": "low"}),
         ({"tool_choice": "required"}, {}),
         (
-            {
-                "tools": [{"type": "custom", "name": "f"}],
-                "tool_choice": "required",
-                "parallel_tool_calls": False,
-            },
+            {"tools": CUSTOM, "tool_choice": "required", "parallel_tool_calls": False},
             {"tool_choice": "required", "parallel_tool_calls": False},
         ),
-        (
-            {"tools": [{"type": "custom", "name": "f"}], "tool_choice": {"type": "function", "name": "f"}},
-            {"tool_choice": {"type": "function", "function": {"name": "f"}}},
-        ),
+        ({"tools": CUSTOM, "tool_choice": {"type": "function", "name": "f"}}, choice("f")),
         ({"text": {"format": {"type": "json_object"}}}, {"response_format": {"type": "json_object"}}),
         (
             {
@@ -156,12 +148,7 @@ def test_the_input_items_of_responses() -> None:
                     "format": {"type": "json_schema", "name": "n", "schema": {}, "strict": True, "type2": 1}
                 }
             },
-            {
-                "response_format": {
-                    "type": "json_schema",
-                    "json_schema": {"name": "n", "schema": {}, "strict": True},
-                }
-            },
+            shaped(name="n", schema={}, strict=True),
         ),
         ({"text": {"format": {"type": "text"}}, "temperature": None, "top_p": 0}, {"top_p": 0}),
     ],
@@ -198,6 +185,14 @@ def contents(*parts: Any, role: str = "user", **more: Any) -> dict[str, Any]:
     return {"contents": [{"role": role, "parts": list(parts)}], **more}
 
 
+def generation(**settings: Any) -> dict[str, Any]:
+    return {"generationConfig": settings}
+
+
+def calling(**settings: Any) -> dict[str, Any]:
+    return {"toolConfig": {"functionCallingConfig": settings}}
+
+
 def test_the_parts_of_gemini() -> None:
     turns, _, _, left_out = sent(
         gemini,
@@ -206,10 +201,11 @@ def test_the_parts_of_gemini() -> None:
             {"text": "see"},
             {"inlineData": {"mimeType": "image/png", "data": "AAAA"}},
             {"fileData": {}, "thoughtSignature": "x"},
+            **generation(topK=4, temperature=0, responseMimeType="text/plain"),
         ),
     )
     assert turns == [{"role": "user", "content": [{"type": "text", "text": "see"}, IMAGE]}]
-    assert left_out == ["part fileData"]
+    assert left_out == ["part fileData", "topK"]
 
 
 def test_results_of_gemini_find_their_calls_by_id_or_by_name_in_order() -> None:
@@ -249,51 +245,20 @@ def test_results_of_gemini_find_their_calls_by_id_or_by_name_in_order() -> None:
     ("given", "parameters"),
     [
         (
-            {
-                "generationConfig": {
-                    "temperature": 0,
-                    "topP": None,
-                    "maxOutputTokens": 7,
-                    "stopSequences": ["x"],
-                }
-            },
+            generation(temperature=0, topP=None, maxOutputTokens=7, stopSequences=["x"]),
             {"temperature": 0, "max_tokens": 7, "stop": ["x"]},
         ),
+        (generation(responseMimeType="application/json"), {"response_format": {"type": "json_object"}}),
+        (generation(responseMimeType="text/plain"), {}),
         (
-            {"generationConfig": {"responseMimeType": "application/json"}},
-            {"response_format": {"type": "json_object"}},
+            generation(responseSchema={"type": "OBJECT", "items": [{"type": "STRING"}], "enum": ["A"]}),
+            shaped(name="answer", schema={"type": "object", "items": [{"type": "string"}], "enum": ["A"]}),
         ),
-        ({"generationConfig": {"responseMimeType": "text/plain"}}, {}),
-        (
-            {
-                "generationConfig": {
-                    "responseSchema": {"type": "OBJECT", "items": [{"type": "STRING"}], "enum": ["A"]}
-                }
-            },
-            {
-                "response_format": {
-                    "type": "json_schema",
-                    "json_schema": {
-                        "name": "answer",
-                        "schema": {"type": "object", "items": [{"type": "string"}], "enum": ["A"]},
-                    },
-                }
-            },
-        ),
-        ({"toolConfig": {"functionCallingConfig": {"mode": "ANY"}}}, {"tool_choice": "required"}),
-        (
-            {"toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["f"]}}},
-            {"tool_choice": {"type": "function", "function": {"name": "f"}}},
-        ),
-        (
-            {"toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["f", "g"]}}},
-            {"tool_choice": "required"},
-        ),
-        (
-            {"toolConfig": {"functionCallingConfig": {"mode": "AUTO", "allowedFunctionNames": ["f"]}}},
-            {"tool_choice": "auto"},
-        ),
-        ({"toolConfig": {"functionCallingConfig": {"mode": "ODD"}}}, {}),
+        (calling(mode="ANY"), {"tool_choice": "required"}),
+        (calling(mode="ANY", allowedFunctionNames=["f"]), choice("f")),
+        (calling(mode="ANY", allowedFunctionNames=["f", "g"]), {"tool_choice": "required"}),
+        (calling(mode="AUTO", allowedFunctionNames=["f"]), {"tool_choice": "auto"}),
+        (calling(mode="ODD"), {}),
     ],
 )
 def test_the_settings_of_gemini(given: dict[str, Any], parameters: dict[str, Any]) -> None:

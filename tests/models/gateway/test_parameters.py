@@ -245,13 +245,7 @@ NAMES = st.sampled_from(
         *("type", "model", "messages", "input", "contents", "parts", "content", "role", "tools", "function"),
         *("source", "url", "image_url", "file_id", "data", "text", "generation_config", "generationConfig"),
         *(
-            "api_base",
-            "server_url",
-            "extra_body",
-            "google",
-            "system",
-            "output",
-            "container",
+            *("api_base", "server_url", "extra_body", "google", "system", "output", "container"),
             "cached_content",
         ),
     ]

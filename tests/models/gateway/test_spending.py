@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from aiohttp import web
 from loopback import sse, streaming
-from openai_calls import completion
+from openai_calls import QUICK, completion
 
 from proctor.models.client import Client
 from proctor.models.prices import Grant, SpendingRequest
@@ -16,6 +16,8 @@ from proctor.testing import eventually_async
 
 PROMPT = "Tell me everything you know. " * 100
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": PROMPT}], "max_tokens": 1000}
+CONTENTS = {"contents": [{"parts": [{"text": PROMPT}]}]}
+COMPLETIONS, GEMINI = "/v1/chat/completions", "/v1beta/models/tiny:generateContent"
 
 
 class Purse:
@@ -36,7 +38,7 @@ async def test_the_worst_case_is_asked_for_and_what_it_came_to_is_settled(provid
     provider.answers = [completion()]
     purse = Purse()
     attempt = begin(spend=purse)
-    await attempt.asked("/v1/chat/completions", CHAT)
+    await attempt.asked(COMPLETIONS, CHAT)
 
     (request,) = purse.asked
     assert request.model == "openai/tiny"
@@ -49,30 +51,26 @@ async def test_the_worst_case_is_asked_for_and_what_it_came_to_is_settled(provid
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "limited"),
+    ("path", "body", "name"),
     [
-        ("/v1/chat/completions", CHAT, lambda sent: sent["max_tokens"]),
-        ("/v1/chat/completions", CHAT | {"max_tokens": None}, lambda sent: sent["max_tokens"]),
+        (COMPLETIONS, CHAT, "max_tokens"),
+        (COMPLETIONS, CHAT | {"max_tokens": None}, "max_tokens"),
         (
-            "/v1/chat/completions",
+            COMPLETIONS,
             {"messages": CHAT["messages"], "max_completion_tokens": 900},
-            lambda sent: sent["max_completion_tokens"],
+            "max_completion_tokens",
         ),
-        ("/v1/responses", {"input": PROMPT}, lambda sent: sent["max_output_tokens"]),
-        ("/v1/messages", CHAT, lambda sent: sent["max_tokens"]),
-        (
-            "/v1beta/models/tiny:generateContent",
-            {"contents": [{"parts": [{"text": PROMPT}]}]},
-            lambda sent: sent["max_tokens"],
-        ),
+        ("/v1/responses", {"input": PROMPT}, "max_output_tokens"),
+        ("/v1/messages", CHAT, "max_tokens"),
+        (GEMINI, CONTENTS, "max_tokens"),
     ],
 )
-async def test_an_answer_is_kept_as_short_as_was_granted(provider, begin, path, body, limited):
+async def test_an_answer_is_kept_as_short_as_was_granted(provider, begin, path, body, name):
     provider.answers = [completion()]
     attempt = begin(spend=Purse(most_output_tokens=50))
     for _ in range(2):
         await attempt.post(path, body)
-    assert [limited(sent) for sent in provider.bodies] == [50, 50]
+    assert [sent[name] for sent in provider.bodies] == [50, 50]
     assert attempt.notes == ["answers were kept shorter than was asked for, to stay within the cost limit"]
 
 
@@ -81,35 +79,31 @@ async def test_a_reasoning_model_gets_its_limit_by_the_name_it_knows(provider, b
     attempt = begin(model="openai/gpt-5", spend=Purse(most_output_tokens=50))
     for limit in ({}, {"max_tokens": 1000}, {"max_completion_tokens": 1000}):
         body = {"model": "openai/gpt-5", "messages": CHAT["messages"]}
-        await attempt.post("/v1/chat/completions", body | limit)
+        await attempt.post(COMPLETIONS, body | limit)
     assert [sent.get("max_completion_tokens") for sent in provider.bodies] == [50, 50, 50]
     assert not any("max_tokens" in sent for sent in provider.bodies)
-
-
-CONTENTS = {"contents": [{"parts": [{"text": PROMPT}]}]}
-GEMINI = "/v1beta/models/tiny:generateContent"
 
 
 @pytest.mark.parametrize(
     ("path", "body", "answers", "tokens"),
     [
-        ("/v1/chat/completions", CHAT | {"n": 50}, 50, 1000),
-        ("/v1/chat/completions", CHAT | {"n": "50"}, 50, 1000),
-        ("/v1/chat/completions", CHAT | {"n": 50.0}, 50, 1000),
-        ("/v1/chat/completions", CHAT | {"n": 2, "best_of": 20}, 20, 1000),
-        ("/v1/chat/completions", CHAT | {"extra_body": {"best_of": 20}}, 1, 1000),
+        (COMPLETIONS, CHAT | {"n": 50}, 50, 1000),
+        (COMPLETIONS, CHAT | {"n": "50"}, 50, 1000),
+        (COMPLETIONS, CHAT | {"n": 50.0}, 50, 1000),
+        (COMPLETIONS, CHAT | {"n": 2, "best_of": 20}, 20, 1000),
+        (COMPLETIONS, CHAT | {"extra_body": {"best_of": 20}}, 1, 1000),
         (GEMINI, CONTENTS | {"generation_config": {"candidate_count": 8, "max_output_tokens": 9}}, 8, 9),
-        ("/v1/chat/completions", CHAT | {"n": True}, 1, 1000),
-        ("/v1/chat/completions", CHAT | {"n": -3}, 1, 1000),
-        ("/v1/chat/completions", CHAT | {"max_completion_tokens": 10}, 1, 1000),
-        ("/v1/chat/completions", CHAT | {"max_tokens": 1000.0}, 1, 1000),
+        (COMPLETIONS, CHAT | {"n": True}, 1, 1000),
+        (COMPLETIONS, CHAT | {"n": -3}, 1, 1000),
+        (COMPLETIONS, CHAT | {"max_completion_tokens": 10}, 1, 1000),
+        (COMPLETIONS, CHAT | {"max_tokens": 1000.0}, 1, 1000),
         (
-            "/v1/chat/completions",
+            COMPLETIONS,
             CHAT | {"max_completion_tokens": 10, "reasoning": {"max_tokens": 500}},
             1,
             1000,
         ),
-        ("/v1/chat/completions", CHAT | {"reasoning": {"max_tokens": 4000}}, 1, 5000),
+        (COMPLETIONS, CHAT | {"reasoning": {"max_tokens": 4000}}, 1, 5000),
         ("/v1/messages", CHAT | {"thinking": {"type": "enabled", "budget_tokens": 500}}, 1, 1000),
         ("/v1/messages", CHAT | {"thinking": {"type": "enabled", "budget_tokens": 4000}}, 1, 5000),
         (GEMINI, CONTENTS | {"generationConfig": {"candidateCount": 8, "maxOutputTokens": 100}}, 8, 100),
@@ -168,7 +162,7 @@ async def test_a_lower_limit_of_gemini_is_shared_with_its_thinking(provider, beg
     assert sent["generationConfig"] == {"maxOutputTokens": 300, "thinkingConfig": {"thinkingBudget": 300}}
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
+@pytest.mark.parametrize("path", [COMPLETIONS, "/v1/messages", "/v1/responses"])
 async def test_a_refused_call_is_not_made_and_the_client_is_told_why(provider, begin, path):
     purse = Purse(refused="the $0.50 this item may spend are spent")
     attempt = begin(spend=purse)
@@ -184,27 +178,33 @@ async def test_an_unknown_price_is_not_nothing(provider, begin, open_gateway):
     provider.answers = [completion()]
     purse = Purse()
     attempt = begin(await open_gateway(prices={}), spend=purse, model="acme/strange")
-    await attempt.asked("/v1/chat/completions", CHAT)
+    await attempt.asked(COMPLETIONS, CHAT)
     assert purse.asked[0].cost_usd is None
     assert attempt.calls[0].cost_usd is None and purse.settled == [None]
     provider.answers = [web.json_response({"error": {"message": "no"}}, status=400)]
-    await attempt.post("/v1/chat/completions", CHAT)
+    await attempt.post(COMPLETIONS, CHAT)
     assert attempt.calls[1].cost_usd == 0.0, "a refusal costs nothing whatever the price"
 
 
-async def test_a_stream_that_the_agent_cuts_is_charged_at_its_worst_case(provider, begin):
+async def test_a_stream_that_the_agent_cuts_is_recorded_as_such_and_charged_at_its_worst_case(
+    provider, begin
+):
     """The model may have reasoned unseen before the first word, or go on: what came says little."""
     first = {"id": "c", "choices": [{"index": 0, "delta": {"content": "Par"}}]}
     provider.answers = [streaming(sse(first), b"", pause=asyncio.Event())]
     purse = Purse()
     attempt = begin(spend=purse)
-    async with attempt.open("/v1/chat/completions", CHAT | {"stream": True}) as response:
+    async with attempt.open(COMPLETIONS, CHAT | {"stream": True}) as response:
         await response.content.readany()
         response.close()
     await eventually_async(lambda: bool(purse.lost))
 
+    (call,) = attempt.calls
+    assert call.status == "cancelled" and "Par" in call.response
+    assert call.error == "the client hung up before the answer had ended; its tokens are estimated"
+    assert call.cost_usd > 0 and call.price_source == "plan (estimated)"
     # What is recorded of it is not counted twice.
-    assert purse.lost == [attempt.calls[0].cost_usd] and purse.settled == []
+    assert purse.lost == [call.cost_usd] and purse.settled == []
 
 
 async def test_an_answer_that_would_come_later_and_elsewhere_is_not_ordered(provider, begin):
@@ -216,8 +216,8 @@ async def test_an_answer_that_would_come_later_and_elsewhere_is_not_ordered(prov
 @pytest.mark.parametrize(
     ("path", "more", "factor"),
     [
-        ("/v1/chat/completions", {"service_tier": "priority"}, 2),
-        ("/v1/chat/completions", {"service_tier": "flex"}, 1),
+        (COMPLETIONS, {"service_tier": "priority"}, 2),
+        (COMPLETIONS, {"service_tier": "flex"}, 1),
         ("/v1/messages", {"speed": "fast"}, 6),
     ],
 )
@@ -230,7 +230,7 @@ async def test_faster_answers_cost_more(provider, begin, path, more, factor):
     usual, faster = purse.asked
     # The text of the setting itself is counted, too.
     assert faster.cost_usd == pytest.approx(factor * usual.cost_usd, rel=0.01)
-    if path == "/v1/chat/completions":
+    if path == COMPLETIONS:
         assert attempt.calls[1].cost_usd == pytest.approx(factor * attempt.calls[0].cost_usd)
 
 
@@ -248,7 +248,7 @@ async def test_another_try_after_a_server_error_is_reserved_and_limited_again(pr
         grant = Grant(settle=settled.append, lose=lost.append, is_limited=True)
         return replace(grant, most_output_tokens=next(granted))
 
-    await begin(gateway, spend=spend).asked("/v1/chat/completions", CHAT)
+    await begin(gateway, spend=spend).asked(COMPLETIONS, CHAT)
 
     assert [body["max_tokens"] for body in provider.bodies] == [900, 300]
     assert lost == [None] and len(settled) == 1, "the error may be billed"
@@ -265,7 +265,7 @@ async def test_what_fails_at_the_provider_counts_and_what_it_refuses_does_not(
     provider.answers = [web.json_response({"error": {"message": "no"}}, status=status, headers=headers)]
     purse = Purse()
 
-    assert (await begin(spend=purse).post("/v1/chat/completions", CHAT))[0] == status
+    assert (await begin(spend=purse).post(COMPLETIONS, CHAT))[0] == status
 
     assert (len(purse.lost), len(purse.settled)) == ((1, 0) if is_lost else (0, 1))
 
@@ -333,7 +333,7 @@ async def test_a_limit_without_a_value_does_not_replace_the_one_that_is_reserved
     purse = Purse()
     gateway = await open_gateway(prices={"openai/gpt-5": {"input": 1, "output": 10}})
     await begin(gateway, spend=purse, model="openai/gpt-5").asked(
-        "/v1/chat/completions", CHAT | {"max_completion_tokens": newer}
+        COMPLETIONS, CHAT | {"max_completion_tokens": newer}
     )
     assert (purse.asked[0].output_tokens, provider.bodies[0]["max_completion_tokens"]) == (1000, 1000)
 
@@ -342,7 +342,7 @@ async def test_a_request_without_a_known_price_is_refused_by_name_and_others_go_
     provider.answers = [completion()]
     attempt = begin(spend=Purse(refused="`audio` has no known cost", is_refusal_final=False))
 
-    status, raw = await attempt.post("/v1/chat/completions", CHAT)
+    status, raw = await attempt.post(COMPLETIONS, CHAT)
 
     assert status == 400 and "`audio`" in json.loads(raw)["error"]["message"]
     assert attempt.calls[0].status == "not_priced" and provider.bodies == []
@@ -356,5 +356,5 @@ async def test_a_server_error_that_lasts_is_handed_on_with_the_provider_s_own_wo
     pools.repeats_billed = False
     said = b'{"error": {"message": "busy"}}'
     provider.answers = [web.Response(body=said, status=503, content_type="application/json")]
-    attempt = begin(await open_gateway(client=Client(pools=pools)))
-    assert await attempt.post("/v1/chat/completions", CHAT) == (503, said)
+    attempt = begin(await open_gateway(client=Client(QUICK, pools=pools)))
+    assert await attempt.post(COMPLETIONS, CHAT) == (503, said)

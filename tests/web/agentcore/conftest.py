@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from wire_server import Clock, Served, servers
+from wire_server import NOON, Served, servers
 
+from clocks import Clock
 from command_server import CommandServer
 
 
@@ -32,7 +33,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory, command_server: CommandServ
 @pytest.fixture
 def clock() -> Clock:
     """Noon of 2 January 2026 until it is moved."""
-    return Clock()
+    return Clock(NOON)
 
 
 @pytest.fixture

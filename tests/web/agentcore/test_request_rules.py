@@ -27,8 +27,11 @@ from proctor.web.agentcore.shapes import (
 )
 
 
-def flaws(shape: Any, value: object, name: str = "it") -> list[tuple[str, str]]:
-    return [(flaw.name, flaw.constraint.removeprefix("Member must ")) for flaw in shape.flaws(value, name)]
+def violations(shape: Any, value: object, name: str = "it") -> list[tuple[str, str]]:
+    return [
+        (violation.name, violation.constraint.removeprefix("Member must "))
+        for violation in shape.violations(value, name)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +55,7 @@ def flaws(shape: Any, value: object, name: str = "it") -> list[tuple[str, str]]:
     ],
 )
 def test_values_within_the_bounds_are_taken(shape: Any, good: list[object]) -> None:
-    assert [flaws(shape, value) for value in good] == [[]] * len(good)
+    assert [violations(shape, value) for value in good] == [[]] * len(good)
 
 
 @pytest.mark.parametrize(
@@ -90,29 +93,29 @@ def test_values_within_the_bounds_are_taken(shape: Any, good: list[object]) -> N
     ],
 )
 def test_a_member_that_is_not_as_it_should_be_is_told_in_the_services_words(shape, value, constraint):
-    assert flaws(shape, value) == [("it", constraint.removeprefix("Member must "))]
+    assert violations(shape, value) == [("it", constraint.removeprefix("Member must "))]
 
 
 def test_members_are_named_by_their_path() -> None:
-    assert flaws(Many(of=Flag(), most=2), [True, 1, 1]) == [
+    assert violations(Many(of=Flag(), most=2), [True, 1, 1]) == [
         ("it", "have length less than or equal to 2"),
         ("it.2.member", "be a boolean"),
     ]
-    assert flaws(Many(of=Text()), [None]) == [("it.1.member", "not be null")]
-    assert flaws(Many(of=Anything()), [None]) == []
+    assert violations(Many(of=Text()), [None]) == [("it.1.member", "not be null")]
+    assert violations(Many(of=Anything()), [None]) == []
     shape = MapShape(key=Text(most=1), value=Text(most=1), most=2)
-    assert flaws(shape, {"a": "xx", "bb": None, "c": "xx"}) == [
+    assert violations(shape, {"a": "xx", "bb": None, "c": "xx"}) == [
         ("it", "have length less than or equal to 2"),
         ("it.a.member", "have length less than or equal to 1"),
         ("it.key", "have length less than or equal to 1"),
         ("it.bb.member", "not be null"),
     ]
-    assert flaws(MapShape(value=Text(most=0)), {"k" * 200: "x"})[0][0] == f"it.{'k' * 128}.member"
+    assert violations(MapShape(value=Text(most=0)), {"k" * 200: "x"})[0][0] == f"it.{'k' * 128}.member"
     nested = Structure({"a": Structure({"b": Text()}, required=["b"])}, required=["a"])
-    assert flaws(nested, {}, "") == [("a", "not be null")]
-    assert flaws(nested, {"a": {}}, "") == [("a.b", "not be null")]
-    assert flaws(nested, {"a": {}}) == [("it.a.b", "not be null")]
-    assert flaws(Union({"a": nested}), {"a": {}}) == [("it.a.a", "not be null")]
+    assert violations(nested, {}, "") == [("a", "not be null")]
+    assert violations(nested, {"a": {}}, "") == [("a.b", "not be null")]
+    assert violations(nested, {"a": {}}) == [("it.a.b", "not be null")]
+    assert violations(Union({"a": nested}), {"a": {}}) == [("it.a.a", "not be null")]
 
 
 @pytest.mark.parametrize(
@@ -190,8 +193,8 @@ def online(times):
     ],
 )
 def test_sessions_come_from_named_groups_or_prefixes_in_an_ordered_time(source, names) -> None:
-    found = request_shapes.source_flaws({"dataSourceConfig": source})
-    assert [flaw.name for flaw in found] == names
+    found = request_shapes.source_violations({"dataSourceConfig": source})
+    assert [violation.name for violation in found] == names
 
 
 @pytest.mark.parametrize(
@@ -214,6 +217,6 @@ def test_sessions_come_from_named_groups_or_prefixes_in_an_ordered_time(source, 
     ],
 )
 def test_results_go_to_a_group_that_is_the_callers(output, found) -> None:
-    flaws = request_shapes.output_flaws({"outputConfig": {"cloudWatchConfig": output}})
+    violations = request_shapes.output_violations({"outputConfig": {"cloudWatchConfig": output}})
     expected = [(f"outputConfig.cloudWatchConfig.{name}", text) for name, text in found]
-    assert [(flaw.name, flaw.constraint) for flaw in flaws] == expected
+    assert [(violation.name, violation.constraint) for violation in violations] == expected

@@ -131,8 +131,9 @@ def test_the_link_gives_every_example_of_its_version_for_five_minutes(at_noon, c
 
 
 def test_examples_are_added_replaced_and_removed_all_or_none(served):
-    dataset_id = create(served)
+    dataset_id = create(served, examples=[{**scenario("book"), "exampleId": "mine"}, scenario("cancel")])
     first = served.control.list_dataset_examples(datasetId=dataset_id)["examples"][0]["exampleId"]
+    assert first != "mine", "it has no id of its caller's choice"
 
     added = served.control.add_dataset_examples(datasetId=dataset_id, source=inline(scenario("pay")))
     assert (added["addedCount"], len(added["exampleIds"])) == (1, 1)
@@ -159,34 +160,26 @@ def test_examples_that_cannot_replace_others_are_refused(served):
     listed = served.control.list_dataset_examples(datasetId=dataset_id)["examples"]
     book, cancel = (each["exampleId"] for each in listed)
 
-    def flaws(*examples):
+    def violations(*examples):
         call = served.control.update_dataset_examples
         return refused(call, datasetId=dataset_id, examples=list(examples)).fields
 
-    assert flaws(
+    assert violations(
         {**scenario("x"), "exampleId": book}, {"exampleId": cancel, "scenario_id": ""}, scenario("y")
     ) == {
         "examples.3.member.exampleId": "Member must not be null",
         "examples.2.member.scenario_id": "Member must have length greater than or equal to 1",
         "examples.2.member.turns": "Member must not be null",
     }
-    assert flaws({**scenario("x"), "exampleId": book}, {**scenario("y"), "exampleId": book}) == {
+    assert violations({**scenario("x"), "exampleId": book}, {**scenario("y"), "exampleId": book}) == {
         "examples": "Member must not name an example twice"
     }
-    assert flaws({**scenario("cancel"), "exampleId": book}) == {
+    assert violations({**scenario("cancel"), "exampleId": book}) == {
         "scenario_id": "Member must be unique within the dataset"
     }
     # Its own scenario it may keep.
     kept = [{**scenario("book"), "exampleId": book}]
     assert served.control.update_dataset_examples(datasetId=dataset_id, examples=kept)["updatedCount"] == 1
-
-
-def test_an_example_has_no_id_of_its_callers_choice(served):
-    dataset_id = create(served, examples=[{**scenario("a"), "exampleId": "mine"}])
-
-    (example,) = served.control.list_dataset_examples(datasetId=dataset_id)["examples"]
-
-    assert example["exampleId"] != "mine"
 
 
 def test_a_version_stays_as_it_was_published(served):
@@ -230,8 +223,7 @@ def test_pages_of_examples_stay_with_their_version(served):
 
     page = served.control.list_dataset_examples(datasetId=dataset_id, datasetVersion="1", maxResults=2)
     served.control.delete_dataset_examples(
-        datasetId=dataset_id,
-        exampleIds=[each["exampleId"] for each in page["examples"]],
+        datasetId=dataset_id, exampleIds=[each["exampleId"] for each in page["examples"]]
     )
     found = [each["scenario_id"] for each in page["examples"]]
     while "nextToken" in page:
@@ -301,27 +293,20 @@ def test_an_example_that_does_not_fit_its_schema_is_named(shared, schema, exampl
     assert shared.control.list_datasets()["datasets"] == []
 
 
-def test_other_schemas_take_any_object_and_simulations_their_actor(served):
-    actor = {"context": "a traveler", "goal": "a flight", "traits": {"patience": "low"}}
-    simulated = {"scenario_id": "s", "input": {"text": "hi"}, "actor_profile": actor, "max_turns": 3}
-    create(served, "any", [{"anything": [1, {"goes": None}]}], schemaType=OTHER)
-    dataset_id = create(served, "actors", [simulated], schemaType=SIMULATED)
-
-    (example,) = served.control.list_dataset_examples(datasetId=dataset_id)["examples"]
-
-    assert {name: value for name, value in example.items() if name != "exampleId"} == simulated
-
-
-def test_a_scenario_is_in_a_dataset_once(served):
+def test_a_scenario_is_in_a_dataset_once_and_other_schemas_take_any_object(served):
     dataset_id = create(served)
-
     add = {"datasetId": dataset_id, "source": inline(scenario("pay"), scenario("book"))}
     assert list(refused(served.control.add_dataset_examples, **add).fields) == ["scenario_id"]
     twice = refused(create, served, "b", [scenario("a"), scenario("a")])
     assert (twice.message, list(twice.fields)) == ("Two examples have the scenario_id a.", ["scenario_id"])
     assert scenarios(served, dataset_id) == ["book", "cancel"]
     # Those that have none are not taken for the same.
-    create(served, "any", [{"x": 1}, {"x": 2}], schemaType=OTHER)
+    create(served, "any", [{"x": 1}, {"x": 2}, {"anything": [1, {"goes": None}]}], schemaType=OTHER)
+    actor = {"context": "a traveler", "goal": "a flight", "traits": {"patience": "low"}}
+    simulated = {"scenario_id": "s", "input": {"text": "hi"}, "actor_profile": actor, "max_turns": 3}
+    dataset_id = create(served, "actors", [simulated], schemaType=SIMULATED)
+    (example,) = served.control.list_dataset_examples(datasetId=dataset_id)["examples"]
+    assert {name: value for name, value in example.items() if name != "exampleId"} == simulated
 
 
 def test_names_are_unique_and_numbers_limited(serve):

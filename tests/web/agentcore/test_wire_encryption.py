@@ -54,9 +54,7 @@ def test_the_results_of_a_job_with_a_key_of_its_own_are_sealed_under_it(serve, t
     arrive(served, "s-1", "s-2")
 
     started = start(
-        served.data,
-        kmsKeyArn=key,
-        evaluationMetadata=truth("s-1", "s-2", tools=["a-tool-nobody-has"]),
+        served.data, kmsKeyArn=key, evaluationMetadata=truth("s-1", "s-2", tools=["a-tool-nobody-has"])
     )
     job = ended(served.data, started["batchEvaluationId"])
 

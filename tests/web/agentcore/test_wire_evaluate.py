@@ -43,31 +43,19 @@ def test_a_trajectory_is_matched_without_any_model(shared):
     assert result["tokenUsage"] == {"inputTokens": 0, "outputTokens": 0, "totalTokens": 0}
 
 
-def test_spans_may_come_as_the_text_they_are_logged_as(shared):
-    expected = {**about("s-1"), "expectedTrajectory": {"toolNames": ["other"]}}
-
-    (result,) = evaluate(
-        shared, EXACT, [json.dumps(each) for each in spans("s-1")], evaluationReferenceInputs=[expected]
-    )
-
-    assert (result["value"], result["label"]) == (0.0, "No")
-
-
-def test_a_span_that_was_sent_twice_counts_once(shared):
-    expected = {**about("s-1"), "expectedTrajectory": {"toolNames": ["calculator"]}}
-    twice = [*spans("s-1"), *(json.dumps(each) for each in spans("s-1"))]
-
-    (result,) = evaluate(shared, EXACT, twice, evaluationReferenceInputs=[expected])
-
-    assert (result["value"], result["label"]) == (1.0, "Yes")
-
-
-def test_ground_truth_nobody_uses_is_named(shared):
-    expected = {**about("s-1"), "expectedTrajectory": {"toolNames": []}, "assertions": [{"text": "It adds"}]}
-
-    (result,) = evaluate(shared, EXACT, spans("s-1"), evaluationReferenceInputs=[expected])
-
-    assert result["ignoredReferenceInputFields"] == ["assertions"]
+def test_spans_may_come_as_the_text_they_are_logged_as_and_twice(shared):
+    texts = [json.dumps(each) for each in spans("s-1")]
+    for documents, tool, judged in (
+        (texts, "other", (0.0, "No")),
+        (texts, "calculator", (1.0, "Yes")),
+        ([*spans("s-1"), *texts], "calculator", (1.0, "Yes")),
+    ):
+        trajectory = {"expectedTrajectory": {"toolNames": [tool]}, "assertions": [{"text": "It adds"}]}
+        expected = {**about("s-1"), **trajectory}
+        (result,) = evaluate(shared, EXACT, documents, evaluationReferenceInputs=[expected])
+        assert (result["value"], result["label"]) == judged
+        # Ground truth that nobody uses is named.
+        assert result["ignoredReferenceInputFields"] == ["assertions"]
 
 
 def test_what_cannot_be_judged_is_a_result_with_an_error(shared):
@@ -94,26 +82,18 @@ def results_by_target(results):
     ]
 
 
-def test_each_trace_has_a_result_of_its_own(judged):
-    results = evaluate(judged, "Builtin.InstructionFollowing", spans("s-1", TWO_TURNS))
+def test_each_trace_and_each_tool_call_has_a_result_of_its_own_and_targets_choose_among_them(judged):
+    documents, call = spans("s-1", TWO_TURNS), tool_span_id("s-1", 1, 1)
+    results = evaluate(judged, FOLLOWING, documents)
 
     assert results_by_target(results) == [(trace_id("s-1", 0), None), (trace_id("s-1", 1), None)]
     assert [each.get("label") for each in results] == ["Yes", "Yes"], results
     assert all(each["tokenUsage"]["totalTokens"] > 0 for each in results)
-
-
-def test_each_tool_call_has_a_result_of_its_own(judged):
-    results = evaluate(judged, "Builtin.ToolSelectionAccuracy", spans("s-1", TWO_TURNS))
-
-    assert results_by_target(results) == [
+    assert results_by_target(evaluate(judged, SELECTION, documents)) == [
         (trace_id("s-1", 0), tool_span_id("s-1", 0, 0)),
         (trace_id("s-1", 1), tool_span_id("s-1", 1, 0)),
-        (trace_id("s-1", 1), tool_span_id("s-1", 1, 1)),
+        (trace_id("s-1", 1), call),
     ]
-
-
-def test_targets_choose_what_is_judged(judged):
-    documents, call = spans("s-1", TWO_TURNS), tool_span_id("s-1", 1, 1)
 
     of_trace = evaluate(judged, FOLLOWING, documents, evaluationTarget={"traceIds": [LAST.upper()]})
     of_call = evaluate(judged, SELECTION, documents, evaluationTarget={"spanIds": [call]})
@@ -135,7 +115,7 @@ FOLLOWING, SELECTION = "Builtin.InstructionFollowing", "Builtin.ToolSelectionAcc
 
 
 @pytest.mark.parametrize(
-    ("evaluator", "target", "flaw"),
+    ("evaluator", "target", "violation"),
     [
         (EXACT, {"traceIds": [FIRST]}, ("", "Member must be absent for this evaluator")),
         (FOLLOWING, {"spanIds": ["a" * 16]}, ("", "Member must be traceIds for this evaluator")),
@@ -147,10 +127,10 @@ FOLLOWING, SELECTION = "Builtin.InstructionFollowing", "Builtin.ToolSelectionAcc
         ),
     ],
 )
-def test_targets_of_another_level_or_session_are_refused(judged, evaluator, target, flaw):
+def test_targets_of_another_level_or_session_are_refused(judged, evaluator, target, violation):
     refusal = refused(evaluate, judged, evaluator, spans("s-1"), evaluationTarget=target)
 
-    name, constraint = flaw
+    name, constraint = violation
     assert refusal.fields == {f"evaluationTarget{name}": constraint}
 
 
@@ -237,7 +217,7 @@ def test_ground_truth_that_is_about_nothing_here_is_refused():
         evidence_of_spans(spans("s-1", TWO_TURNS), references)
 
     where = "evaluationReferenceInputs.{}.member.context.spanContext.{}"
-    assert [(flaw.name, flaw.constraint) for flaw in caught.value.flaws] == [
+    assert [(violation.name, violation.constraint) for violation in caught.value.violations] == [
         (where.format(2, "sessionId"), "Member must be the session of the provided spans"),
         (where.format(2, "traceId"), "Member must be a trace of the provided spans"),
         (where.format(3, "traceId"), "Member must not be null where there are several traces"),

@@ -1,16 +1,12 @@
 """Insights: what went wrong, what was wanted and how it was gone about, put together over sessions."""
 
 import json
-from datetime import UTC, datetime
 
-import pytest
-from botocore.exceptions import ClientError
+import wire_server
 from test_wire_jobs import GROUP, SOURCE, ended
 from wire_spans import spans, tool_span_id, trace_id
 
-from proctor.batch.ingest import build_sessions, keep_arrivals
 from proctor.jobs.evaluation.results import all_insights, results_of
-from proctor.telemetry import normalised
 from proctor.testing import eventually
 
 FAILURES, INTENT, SUMMARY = (
@@ -39,9 +35,7 @@ def failed(category, cause, **more):
 def arrive(served, **answers):
     for session, answer in answers.items():
         turns = [("Add 15 and 27.", answer, ("calculator",))]
-        documents = [normalised(each) for each in spans(session.replace("_", "-"), turns)]
-        keep_arrivals(served.store, documents, datetime.now(UTC), log_group=GROUP)
-    build_sessions(served.store, datetime.now(UTC))
+        wire_server.arrive(served.store, spans(session.replace("_", "-"), turns), GROUP)
 
 
 def judged(serve, rules, insights, **members):
@@ -177,18 +171,6 @@ def test_a_finding_that_cannot_be_read_fails_its_session_and_is_no_finding(serve
 
     assert job["status"] == "COMPLETED_WITH_ERRORS"
     assert job["failureAnalysisResult"] == {"failures": []}
-
-
-def test_an_insight_nobody_knows_is_refused(served):
-    with pytest.raises(ClientError) as caught:
-        served.data.start_batch_evaluation(
-            batchEvaluationName="why",
-            insights=[{"insightId": "Builtin.Insight.Horoscope"}],
-            dataSourceConfig=SOURCE,
-        )
-
-    (field,) = caught.value.response["fieldList"]
-    assert field["name"] == "insights.1.member.insightId"
 
 
 def test_sessions_that_arrive_are_put_together_by_an_online_configuration(serve):

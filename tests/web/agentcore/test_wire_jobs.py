@@ -4,12 +4,11 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import wire_server
 from test_wire_evaluators import JUDGE
 from wire_server import ACCOUNT, NOON, pages, refused, told
 from wire_spans import spans
 
-from proctor.batch.ingest import build_sessions, keep_arrivals
-from proctor.telemetry import normalised
 from proctor.testing import eventually
 
 GROUP = "/aws/bedrock-agentcore/runtimes/Calc-abc123-DEFAULT"
@@ -20,10 +19,8 @@ EXACT = {"evaluatorId": "Builtin.TrajectoryExactOrderMatch"}
 
 
 def arrive(served, *sessions, group=GROUP, service="Calc.DEFAULT"):
-    for session in sessions:
-        documents = [normalised(each) for each in spans(session, service=service)]
-        keep_arrivals(served.store, documents, datetime.now(UTC), log_group=group)
-    build_sessions(served.store, datetime.now(UTC))
+    documents = [each for session in sessions for each in spans(session, service=service)]
+    wire_server.arrive(served.store, documents, group)
 
 
 def truth(*sessions, tools=("calculator",)):
@@ -181,13 +178,7 @@ def test_a_job_is_told_as_it_was_started_until_it_is_deleted(at_noon):
     given = {"evaluators": [EXACT], "description": "every night"}
     group = "/aws/bedrock-agentcore/evaluations/batch-evaluations/results/default"
     output = {"cloudWatchConfig": {"logGroupName": group, "logStreamName": f"run-{job_id}"}}
-    summary = {
-        **identity,
-        "batchEvaluationName": "nightly",
-        "status": "PENDING",
-        "createdAt": NOON,
-        **given,
-    }
+    summary = {**identity, "batchEvaluationName": "nightly", "status": "PENDING", "createdAt": NOON, **given}
     assert started == {**summary, "outputConfig": output, "tags": {"a": "b"}}
     summary["updatedAt"] = NOON
     assert data.list_batch_evaluations()["batchEvaluations"] == [summary]
@@ -214,22 +205,17 @@ def test_a_job_is_told_as_it_was_started_until_it_is_deleted(at_noon):
 TOKEN = "0123456789-abcdefghij-0123456789-abc"
 
 
-def test_a_start_that_comes_again_with_its_token_starts_nothing(at_noon):
-    first = start(at_noon.data, clientToken=TOKEN)
+def test_a_start_that_comes_again_with_its_token_starts_nothing_until_the_job_is_deleted(at_noon):
+    first = start(at_noon.data, clientToken=TOKEN)["batchEvaluationId"]
 
-    again = start(at_noon.data, clientToken=TOKEN)
+    again = start(at_noon.data, clientToken=TOKEN)["batchEvaluationId"]
     other = refused(start, at_noon.data, clientToken=TOKEN, description="another")
 
-    assert again["batchEvaluationId"] == first["batchEvaluationId"]
+    assert again == first
     assert (other.code, other.status) == ("ConflictException", 409)
     assert len(at_noon.data.list_batch_evaluations()["batchEvaluations"]) == 1
-
-
-def test_the_token_of_a_deleted_job_starts_a_new_one(at_noon):
-    first = start(at_noon.data, clientToken=TOKEN)["batchEvaluationId"]
     at_noon.data.stop_batch_evaluation(batchEvaluationId=first)
     at_noon.data.delete_batch_evaluation(batchEvaluationId=first)
-
     assert start(at_noon.data, clientToken=TOKEN)["batchEvaluationId"] != first
 
 

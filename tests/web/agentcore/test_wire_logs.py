@@ -93,6 +93,23 @@ def five(shared_logs):
     return shared_logs
 
 
+@pytest.fixture(scope="module")
+def words(shared_logs):
+    """A stream of words, and one of JSON."""
+    for stream in ("words", "json"):
+        shared_logs.create_log_stream(logGroupName=GROUP, logStreamName=stream)
+    put(shared_logs, "a b", "a c", "b c", stream="words")
+    put(
+        shared_logs,
+        json.dumps({"name": "one", "count": 1, "attributes": {"session.id": "s-1"}}),
+        json.dumps({"name": "two", "count": 2, "attributes": {"session.id": "s-2"}, "list": [5, 7]}),
+        json.dumps({"name": "three", "missing": None}),
+        "no JSON",
+        stream="json",
+    )
+    return shared_logs
+
+
 @pytest.mark.parametrize(
     ("request_", "page"),
     [
@@ -138,12 +155,16 @@ def test_a_token_that_no_page_has_returned_is_refused(five, token):
         ([1_048_576 - 26, 1], 1),
     ],
 )
-def test_a_page_has_a_megabyte_of_events_and_at_least_one(logs, sizes, count):
+def test_a_page_has_a_megabyte_of_events_and_at_least_one(shared_logs, sizes, count):
+    stream = "-".join(map(str, sizes))
+    shared_logs.create_log_stream(logGroupName=GROUP, logStreamName=stream)
     for number, size in enumerate(sizes):
-        put(logs, "x" * size, first=number)
+        put(shared_logs, "x" * size, stream=stream, first=number)
 
-    assert len(logs.get_log_events(**WHERE, startFromHead=True)["events"]) == count
-    assert len(logs.filter_log_events(logGroupName=GROUP)["events"]) == count
+    where = {"logGroupName": GROUP, "logStreamName": stream}
+    assert len(shared_logs.get_log_events(**where, startFromHead=True)["events"]) == count
+    found = shared_logs.filter_log_events(logGroupName=GROUP, logStreamNames=[stream])
+    assert len(found["events"]) == count
 
 
 def test_events_are_filtered_by_time_and_stream(logs):
@@ -174,12 +195,8 @@ def test_events_are_filtered_by_time_and_stream(logs):
         ('-"b c"', ["a b", "a c"]),
     ],
 )
-def test_words_that_a_message_must_have_may_have_and_must_not_have(shared_logs, pattern, kept):
-    stream = f"words{abs(hash(pattern))}"
-    shared_logs.create_log_stream(logGroupName=GROUP, logStreamName=stream)
-    put(shared_logs, "a b", "a c", "b c", stream=stream)
-
-    found = shared_logs.filter_log_events(logGroupName=GROUP, logStreamNames=[stream], filterPattern=pattern)
+def test_words_that_a_message_must_have_may_have_and_must_not_have(words, pattern, kept):
+    found = words.filter_log_events(logGroupName=GROUP, logStreamNames=["words"], filterPattern=pattern)
 
     assert texts(found) == kept
 
@@ -333,8 +350,7 @@ def test_what_is_wrong_with_a_request_is_said(shared_logs, operation, members, k
 
 
 @pytest.mark.parametrize(
-    "key",
-    [["events", "a", "b"], ["events", "~\ud800\0", 0], ["events", "a", -1], ["events", "a", 10**30]],
+    "key", [["events", "a", "b"], ["events", "~\ud800\0", 0], ["events", "a", -1], ["events", "a", 10**30]]
 )
 def test_a_token_somebody_made_up_fails_nobody(shared_logs, key):
     put(shared_logs, "a line")
@@ -364,15 +380,7 @@ def test_an_operation_nobody_knows_is_refused(shared):
         ("{ $.list[1] = 7 }", ["two"]),
     ],
 )
-def test_events_are_filtered_by_json_patterns(logs, pattern, kept):
-    put(
-        logs,
-        json.dumps({"name": "one", "count": 1, "attributes": {"session.id": "s-1"}}),
-        json.dumps({"name": "two", "count": 2, "attributes": {"session.id": "s-2"}, "list": [5, 7]}),
-        json.dumps({"name": "three", "missing": None}),
-        "no JSON",
-    )
-
-    page = logs.filter_log_events(logGroupName=GROUP, filterPattern=pattern)
+def test_events_are_filtered_by_json_patterns(words, pattern, kept):
+    page = words.filter_log_events(logGroupName=GROUP, logStreamNames=["json"], filterPattern=pattern)
 
     assert [json.loads(text)["name"] for text in texts(page)] == kept

@@ -5,18 +5,17 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import wire_server
 from botocore.exceptions import ClientError
 from wire_server import ACCOUNT, NOON, pages, refused, told
 from wire_spans import spans
 
-from proctor.batch.ingest import build_sessions, keep_arrivals
 from proctor.config import WatchSection
 from proctor.errors import UsageError
 from proctor.jobs.evaluation.online import OnlineEvaluationState, OnlineWatch, does_match, is_sampled
 from proctor.store import timestamp
 from proctor.store.drift import LineKey
 from proctor.store.writer import this_process
-from proctor.telemetry import normalised
 from proctor.testing import eventually
 
 GROUP, SERVICE = "/aws/bedrock-agentcore/runtimes/Calc", "Calc.DEFAULT"
@@ -47,19 +46,16 @@ def create(client, name="watching", **changed):
     return client.create_online_evaluation_config(**{**asked, **changed})
 
 
-def judge(client, name="mine", instructions="{assistant_turn}", level="TRACE"):
-    config = {"instructions": instructions, "ratingScale": SCALE, "modelConfig": MODEL}
-    return client.create_evaluator(evaluatorName=name, level=level, evaluatorConfig={"llmAsAJudge": config})[
-        "evaluatorId"
-    ]
+def judge(client, instructions="{assistant_turn}", level="TRACE", scale=SCALE, model="scripted/judge"):
+    models = {"bedrockEvaluatorModelConfig": {"modelId": model}}
+    config = {"llmAsAJudge": {"instructions": instructions, "ratingScale": scale, "modelConfig": models}}
+    made = client.create_evaluator(evaluatorName="mine", level=level, evaluatorConfig=config)
+    return made["evaluatorId"]
 
 
 def arrive(store, *sessions, at=None, group=GROUP, service=SERVICE):
-    at = at or datetime.now(UTC)
     for session in sessions:
-        documents = [normalised(each) for each in spans(session, service=service)]
-        keep_arrivals(store, documents, at, log_group=group)
-    build_sessions(store, at)
+        wire_server.arrive(store, spans(session, service=service), group, at)
 
 
 def test_a_configuration_is_told_as_it_was_given_until_it_is_deleted(at_noon, clock):
@@ -122,24 +118,20 @@ def test_configurations_are_listed_a_page_at_a_time(served):
         assert names == [f"config_{number}" for number in range(5)]
 
 
-def test_a_creation_that_comes_again_is_not_tagged_again(served):
+def test_a_creation_that_comes_again_is_not_tagged_again_and_another_is_beyond_the_limit(serve):
+    served = serve(evaluation={"limits": {"online_configs": 2}})
     token = {"clientToken": "t" * 40, "tags": {"a": "b"}}
     arn = create(served.control, **token)["onlineEvaluationConfigArn"]
     served.control.untag_resource(resourceArn=arn, tagKeys=["a"])
 
     assert create(served.control, **token)["onlineEvaluationConfigArn"] == arn
     assert served.control.list_tags_for_resource(resourceArn=arn)["tags"] == {}
-
-
-def test_there_are_as_many_configurations_as_the_limit_allows(serve):
-    served = serve(evaluation={"limits": {"online_configs": 1}})
-    create(served.control)
-
+    create(served.control, "second")
     refusal = refused(create, served.control, "other")
 
     assert (refusal.code, refusal.message) == (
         "ServiceQuotaExceededException",
-        "There may be 1 online configurations.",
+        "There may be 2 online configurations.",
     )
 
 
@@ -262,6 +254,16 @@ def test_what_is_wrong_with_a_configuration_is_told_by_its_field(shared, changed
     assert (refusal.code, list(refusal.fields)) == ("ValidationException", [field])
 
 
+def test_what_is_wrong_with_a_changed_configuration_is_told_too(served):
+    config_id = create(served.control)["onlineEvaluationConfigId"]
+
+    update = served.control.update_online_evaluation_config
+    unknown = [{"evaluatorId": "none-0123456789"}]
+    refusal = refused(update, onlineEvaluationConfigId=config_id, evaluators=unknown)
+
+    assert (refusal.code, [*refusal.fields]) == ("ValidationException", ["evaluators.1.member.evaluatorId"])
+
+
 def test_all_that_is_wrong_with_a_configuration_is_told_at_once(shared):
     refusal = refused(
         create,
@@ -327,28 +329,25 @@ def test_a_session_of_which_more_comes_is_waited_for(unwatched):
     create(unwatched.control)
     now = datetime.now(UTC)
     looking = watch(unwatched, quiet_seconds=60)
-    first, *rest = (normalised(each) for each in spans("s-1"))
-    for at, documents in ((now, [first]), (now + timedelta(seconds=50), rest)):
-        keep_arrivals(unwatched.store, documents, at, log_group=GROUP)
-        build_sessions(unwatched.store, at)
+    first, *rest = spans("s-1")
+    wire_server.arrive(unwatched.store, [first], GROUP, now)
+    wire_server.arrive(unwatched.store, rest, GROUP, now + timedelta(seconds=50))
 
     assert list(looking.look(now + timedelta(seconds=70))) == []
     assert len(list(looking.look(now + timedelta(seconds=111)))) == 1
 
 
-def test_what_arrived_before_it_was_enabled_is_not_judged(unwatched):
+def test_what_arrived_before_it_was_enabled_is_not_judged_nor_what_arrives_while_it_is_disabled(unwatched):
     arrive(unwatched.store, "early", at=datetime.now(UTC) - timedelta(minutes=1))
-    create(unwatched.control)
+    config_id = create(unwatched.control)["onlineEvaluationConfigId"]
     later = datetime.now(UTC) + timedelta(minutes=10)
-
     assert list(watch(unwatched, quiet_seconds=1).look(later)) == []
 
-
-def test_a_disabled_configuration_takes_up_nothing(unwatched):
-    create(unwatched.control, enableOnCreate=False)
+    unwatched.control.update_online_evaluation_config(
+        onlineEvaluationConfigId=config_id, executionStatus="DISABLED"
+    )
     arrive(unwatched.store, "s-1")
-
-    assert list(watch(unwatched, quiet_seconds=0).look(datetime.now(UTC) + timedelta(minutes=1))) == []
+    assert list(watch(unwatched, quiet_seconds=0).look(later)) == []
 
 
 def test_the_job_grows_when_it_is_done_and_each_session_is_taken_up_once(unwatched):
@@ -470,10 +469,7 @@ def test_sessions_that_arrive_are_judged_and_their_results_are_in_the_configurat
 
 def test_the_scores_of_a_configuration_are_metrics(serve, tmp_path):
     served = judging(serve, tmp_path)
-    config = {"instructions": "{assistant_turn}", "ratingScale": NUMBERS, "modelConfig": MODEL}
-    evaluator = served.control.create_evaluator(
-        evaluatorName="mine", level="TRACE", evaluatorConfig={"llmAsAJudge": config}
-    )["evaluatorId"]
+    evaluator = judge(served.control, scale=NUMBERS)
     made = create(served.control, evaluators=[{"evaluatorId": evaluator}])
     arrive(served.store, "s-1", "s-2")
     record, _ = records(served, made["outputConfig"]["cloudWatchConfig"]["logGroupName"], 2)
@@ -544,11 +540,7 @@ def test_a_batch_judges_the_sessions_that_a_configuration_watches(serve, tmp_pat
 
 def test_a_configuration_whose_judge_cannot_be_had_says_so_and_loses_no_session(serve, tmp_path):
     served = serve(evaluation={"limits": {"session_timeout_seconds": 0.2, "watch_seconds": 0.1}})
-    config = {"instructions": "{assistant_turn}", "ratingScale": SCALE,
-              "modelConfig": {"bedrockEvaluatorModelConfig": {"modelId": "scripted/nowhere"}}}  # fmt: skip
-    evaluator = served.control.create_evaluator(
-        evaluatorName="mine", level="TRACE", evaluatorConfig={"llmAsAJudge": config}
-    )["evaluatorId"]
+    evaluator = judge(served.control, model="scripted/nowhere")
     config_id = create(served.control, evaluators=[{"evaluatorId": evaluator}])["onlineEvaluationConfigId"]
     arrive(served.store, "s-1")
     control = served.control

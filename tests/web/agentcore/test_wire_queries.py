@@ -3,14 +3,10 @@
 import json
 import re
 import time
-from datetime import UTC, datetime
 
 import pytest
-from wire_server import refused, told
+from wire_server import arrive, refused, told
 from wire_spans import spans
-
-from proctor.batch.ingest import build_sessions, keep_arrivals
-from proctor.telemetry.documents import normalised
 
 RUNTIME = "/aws/bedrock-agentcore/runtimes/calc-abc-DEFAULT"
 SPANS = "aws/spans"
@@ -29,7 +25,7 @@ def documents(session_id, *, first=0):
             "aws.service.type": "gen_ai_agent",
             "aws.log.group.names": RUNTIME,
         }
-        made.append(normalised(span))
+        made.append(span)
     record = {
         **{key: made[0][key] for key in ("traceId", "spanId", "resource")},
         "scope": {"name": "strands.telemetry.tracer"},
@@ -37,14 +33,12 @@ def documents(session_id, *, first=0):
         "attributes": {"session.id": session_id, "event.name": "strands.telemetry.tracer"},
         "body": {"input": {"messages": [{"role": "user", "content": "hi"}]}},
     }
-    return [*made, normalised(record)]
+    return [*made, record]
 
 
 @pytest.fixture(scope="module")
 def filled(shared):
-    arrived = [*documents("s-1"), *documents("s-2", first=20)]
-    keep_arrivals(shared.store, arrived, datetime.now(UTC), log_group=RUNTIME)
-    build_sessions(shared.store, datetime.now(UTC))
+    arrive(shared.store, [*documents("s-1"), *documents("s-2", first=20)], RUNTIME)
     return shared
 
 
@@ -228,10 +222,7 @@ def messages(page):
 
 def test_a_query_finds_events_of_whole_seconds(lines):
     def row(text, at):
-        return [
-            {"field": "@message", "value": text},
-            {"field": "@ptr", "value": f"{GROUP}/{STREAM}/{at}"},
-        ]
+        return [{"field": "@message", "value": text}, {"field": "@ptr", "value": f"{GROUP}/{STREAM}/{at}"}]
 
     assert results(lines) == {
         "queryLanguage": "CWLI",

@@ -5,14 +5,12 @@ import uuid
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from wire_server import ACCOUNT, NOON, pages, refused, servers, told
+from wire_server import ACCOUNT, NOON, arrive, pages, refused, servers, told
 from wire_spans import spans
 
-from proctor.batch.ingest import build_sessions, keep_arrivals
 from proctor.store import Store
 from proctor.store.definitions import Token
 from proctor.store.writer import timestamp
-from proctor.telemetry.documents import normalised
 from proctor.testing import eventually
 from proctor.testing.model_server import ModelServer, failure, reply
 
@@ -38,9 +36,7 @@ def judged(tmp_path_factory, command_server):
     (folder / "judge.yaml").write_text(RULES)
     with servers(folder, command_server.program) as start:
         served = start(evaluation={"judge": "scripted/judge", "limits": {"active_recommendations": 50}})
-        arrived = [normalised(each) for name in ("s-1", "s-2") for each in spans(name)]
-        keep_arrivals(served.store, arrived, datetime.now(UTC), log_group=GROUP)
-        build_sessions(served.store, datetime.now(UTC))
+        arrive(served.store, [*spans("s-1"), *spans("s-2")], GROUP)
         yield served
 
 
@@ -148,8 +144,7 @@ def test_sessions_of_a_batch_evaluation_come_with_their_results(judged):
     )
 
     got = finished(
-        judged,
-        prompt_config(traces={"batchEvaluation": {"batchEvaluationArn": job["batchEvaluationArn"]}}),
+        judged, prompt_config(traces={"batchEvaluation": {"batchEvaluationArn": job["batchEvaluationArn"]}})
     )
 
     assert got["status"] == "COMPLETED", got
@@ -281,7 +276,7 @@ NO_EVALUATION = "Member must be the ARN of an evaluation that is there"
 
 
 @pytest.mark.parametrize(
-    ("config", "flaws"),
+    ("config", "violations"),
     [
         (
             tool_config(),
@@ -312,12 +307,12 @@ NO_EVALUATION = "Member must be the ARN of an evaluation that is there"
         ),
     ],
 )
-def test_what_cannot_be_recommended_is_refused_at_the_start(judged, config, flaws):
+def test_what_cannot_be_recommended_is_refused_at_the_start(judged, config, violations):
     refusal = refused(
         judged.data.start_recommendation, name="wrong", type=PROMPT, recommendationConfig=config
     )
 
-    assert (refusal.code, refusal.fields) == ("ValidationException", flaws)
+    assert (refusal.code, refusal.fields) == ("ValidationException", violations)
 
 
 def test_traces_are_of_an_evaluation_of_their_own_kind(judged):

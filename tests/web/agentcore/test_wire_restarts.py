@@ -101,21 +101,34 @@ def outcome(url, job_id):
     return job, [json.loads(event["message"])["attributes"]["session.id"] for event in events]
 
 
-def with_slow_judge(folder, settings=""):
-    (folder / "judge.yaml").write_text(
-        'latency_seconds: 0.3\nrules: [{reply: \'{"reason": "so", "score": "Yes"}\'}]\n'
-    )
-    (folder / "proctor.toml").write_text(f'[evaluation]\njudge = "scripted/judge"\n{settings}')
+GATE = """
+import asyncio, itertools, pathlib
+count = itertools.count()
+
+async def answer(prompt):
+    while next(count) >= 3 and not pathlib.Path("open").exists():
+        await asyncio.sleep(0.02)
+    return '{"reason": "so", "score": "Yes"}'
+"""
+
+
+def with_gated_judge(folder):
+    """A judge that answers three times, and the others once there is a file, which is returned."""
+    (folder / "gate.py").write_text(GATE)
+    settings = 'judge = "python/gate:answer"\nlimits = {take_up_seconds = 0.5}\n'
+    (folder / "proctor.toml").write_text(f"[evaluation]\n{settings}")
+    return folder / "open"
 
 
 @pytest.mark.slow
 def test_a_server_killed_in_mid_job_goes_on_with_it_when_started_again(tmp_path, serving):
-    with_slow_judge(tmp_path)
-    sessions = [f"s-{number}" for number in range(30)]
+    gate = with_gated_judge(tmp_path)
+    sessions = [f"s-{number}" for number in range(10)]
     with serving(tmp_path) as (server, url):
         job_id = begun(url, sessions)
         server.kill()
         assert kill_owner(tmp_path, job_id), "the job was to be in mid-course"
+        gate.touch()
 
     with serving(tmp_path) as (_, url):
         job, judged = outcome(url, job_id)
@@ -126,11 +139,12 @@ def test_a_server_killed_in_mid_job_goes_on_with_it_when_started_again(tmp_path,
 
 @pytest.mark.slow
 def test_a_job_whose_process_dies_is_taken_up_by_the_server_that_started_it(tmp_path, serving):
-    with_slow_judge(tmp_path, "[evaluation.limits]\ntake_up_seconds = 0.5\n")
-    sessions = [f"s-{number}" for number in range(30)]
+    gate = with_gated_judge(tmp_path)
+    sessions = [f"s-{number}" for number in range(10)]
     with serving(tmp_path) as (_, url):
         job_id = begun(url, sessions)
         assert kill_owner(tmp_path, job_id), "the job was to be in mid-course"
+        gate.touch()
 
         job, judged = outcome(url, job_id)
 

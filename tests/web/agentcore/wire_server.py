@@ -1,10 +1,10 @@
 """A real server over a store in a folder, and the stock client, whose model its answers are held against."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ from botocore.exceptions import ClientError
 from threaded_server import ThreadedServer
 from wire_contract import problems_of_response
 
+from proctor.batch.ingest import build_sessions, keep_arrivals
 from proctor.store import Store
+from proctor.telemetry import normalised
 from proctor.web.app import create_app
 from proctor.web.state import AppState
 
@@ -27,22 +29,6 @@ _session = boto3.session.Session(aws_access_key_id=KEY, aws_secret_access_key=SE
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 ACCOUNT = "arn:aws:bedrock-agentcore:us-east-1:000000000000"
 """How ARNs of this server begin."""
-
-
-class Clock:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.time = NOON
-        self.looks = 0
-        """How often somebody has looked at it."""
-
-    def __call__(self) -> datetime:
-        self.looks += 1
-        return self.time
-
-    def forward(self, **by: float) -> None:
-        self.time += timedelta(**by)
 
 
 @dataclass(frozen=True)
@@ -84,6 +70,13 @@ def pages(call: Callable[..., Any], entries: str, **members: Any) -> list[list[A
         if "nextToken" not in page:
             return found
         token = {"nextToken": page["nextToken"]}
+
+
+def arrive(store: Store, documents: Iterable[Any], log_group: str, at: datetime | None = None) -> None:
+    """Spans come to a log group; their sessions are there."""
+    at = at or datetime.now(UTC)
+    keep_arrivals(store, [normalised(each) for each in documents], at, log_group=log_group)
+    build_sessions(store, at)
 
 
 @dataclass

@@ -32,7 +32,7 @@ class CheckedTask:
     """Why the reference solution did not pass."""
 
     @property
-    def is_well(self) -> bool:
+    def is_ok(self) -> bool:
         """Whether the task measures something."""
         return self.oracle in ("pass", "none") and self.noop == "fail" and not self.duplicate_of
 
@@ -59,9 +59,9 @@ class TaskChecks:
     run_id: str
 
     @property
-    def is_well(self) -> bool:
+    def is_ok(self) -> bool:
         """Whether every task is."""
-        return all(one.is_well for one in self.tasks)
+        return all(one.is_ok for one in self.tasks)
 
     def document(self) -> JsonObject:
         """As JSON."""
@@ -73,7 +73,7 @@ class TaskChecks:
                     "oracle": one.oracle,
                     "noop": one.noop,
                     "duplicateOf": one.duplicate_of or None,
-                    "ok": one.is_well,
+                    "ok": one.is_ok,
                     "note": one.note,
                 }
                 for one in self.tasks

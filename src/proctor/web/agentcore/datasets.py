@@ -126,7 +126,7 @@ def delete(service: Service, request: Members) -> JsonMap:
     if version == DRAFT:
         raise ValidationException(
             "The draft cannot be deleted alone.",
-            flaws=[ShapeProblem("datasetVersion", "Member must be the number of a published version")],
+            violations=[ShapeProblem("datasetVersion", "Member must be the number of a published version")],
         )
     service.store.datasets.delete_version(row["id"], version, service.now)
     return {**answer, "status": "UPDATING", "datasetVersion": _name(version)}
@@ -204,8 +204,8 @@ def update_examples(service: Service, request: Members) -> JsonMap:
     """Replace examples of the draft: all of them, or none."""
     row, examples = _dataset(service, request), request["examples"]
     shapes = (WITH_EXAMPLE_ID, EXAMPLES[row["schemaType"]])
-    if flaws := [flaw for shape in shapes for flaw in _flaws(examples, shape)]:
-        raise validation_error(flaws)
+    if violations := [violation for shape in shapes for violation in _violations(examples, shape)]:
+        raise validation_error(violations)
     changed: dict[str, JsonMap] = {each["exampleId"]: _content(each) for each in examples}
     if len(changed) < len(examples):
         raise validation_error([ShapeProblem("examples", "Member must not name an example twice")])
@@ -378,8 +378,8 @@ def _new_examples(service: Service, request: Members, schema_type: str) -> dict[
         examples, path = _from_bucket(service, source["s3Source"]["s3Uri"]), "source.s3Source"
     else:
         examples, path = source["inlineExamples"]["examples"], INLINE
-    if flaws := list(_flaws(examples, EXAMPLES[schema_type], path)):
-        raise validation_error(flaws)
+    if violations := list(_violations(examples, EXAMPLES[schema_type], path)):
+        raise validation_error(violations)
     contents = [_content(each) for each in examples]
     if len(contents) > service.limits.dataset_examples:
         raise ServiceQuotaExceededException(f"A dataset may have {service.limits.dataset_examples} examples.")
@@ -397,9 +397,9 @@ def _content(example: Mapping[str, object]) -> JsonObject:
     return {name: value for name, value in example.items() if name != "exampleId"}
 
 
-def _flaws(examples: Sequence[object], shape: Shape, path: str = "examples") -> Iterator[ShapeProblem]:
+def _violations(examples: Sequence[object], shape: Shape, path: str = "examples") -> Iterator[ShapeProblem]:
     for number, example in enumerate(examples, start=1):
-        yield from shape.flaws(example, f"{path}.{number}.member")
+        yield from shape.violations(example, f"{path}.{number}.member")
 
 
 def _check_scenarios(contents: Iterable[JsonMap]) -> None:
@@ -410,7 +410,7 @@ def _check_scenarios(contents: Iterable[JsonMap]) -> None:
         if scenario and scenario in known:
             raise ValidationException(
                 f"Two examples have the scenario_id {scenario[:200]}.",
-                flaws=[ShapeProblem("scenario_id", "Member must be unique within the dataset")],
+                violations=[ShapeProblem("scenario_id", "Member must be unique within the dataset")],
             )
         known.add(scenario)
 
@@ -418,11 +418,11 @@ def _check_scenarios(contents: Iterable[JsonMap]) -> None:
 def _from_bucket(service: Service, uri: str) -> list[JsonObject]:
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     folder = service.site.evaluation.get("buckets", {}).get(bucket)
-    flaw = partial(ShapeProblem, "source.s3Source.s3Uri")
+    violation = partial(ShapeProblem, "source.s3Source.s3Uri")
     if folder is None:
         raise validation_error(
             [
-                flaw(
+                violation(
                     "Member must be in a bucket that proctor.toml maps to a folder: "
                     f'[evaluation.buckets] "{bucket}" = "FOLDER"'
                 )
@@ -436,13 +436,13 @@ def _from_bucket(service: Service, uri: str) -> list[JsonObject]:
         # A name that no file can have.
         size = None
     if size is None:
-        raise validation_error([flaw("Member must be a file of the bucket")])
+        raise validation_error([violation("Member must be a file of the bucket")])
     if size > service.limits.body_bytes:
-        raise validation_error([flaw(f"Member must be at most {service.limits.body_bytes:,} bytes")])
-    return _lines(path.read_bytes(), flaw)
+        raise validation_error([violation(f"Member must be at most {service.limits.body_bytes:,} bytes")])
+    return _lines(path.read_bytes(), violation)
 
 
-def _lines(content: bytes, flaw: Callable[[str], ShapeProblem]) -> list[JsonObject]:
+def _lines(content: bytes, violation: Callable[[str], ShapeProblem]) -> list[JsonObject]:
     examples: list[JsonObject] = []
     for number, line in enumerate(content.splitlines(), start=1):
         if not line.strip():
@@ -453,9 +453,9 @@ def _lines(content: bytes, flaw: Callable[[str], ShapeProblem]) -> list[JsonObje
             example = None
         if not isinstance(example, dict):
             raise validation_error(
-                [flaw(f"Member must have a JSON object in each line; line {number} is none")]
+                [violation(f"Member must have a JSON object in each line; line {number} is none")]
             )
         examples.append(example)
     if not examples:
-        raise validation_error([flaw("Member must have at least one example")])
+        raise validation_error([violation("Member must have at least one example")])
     return examples

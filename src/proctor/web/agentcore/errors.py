@@ -36,17 +36,19 @@ class ValidationException(WireError):
     status = 400
 
     def __init__(
-        self, message: str, *, reason: str = "FieldValidationFailed", flaws: Sequence[ShapeProblem] = ()
+        self, message: str, *, reason: str = "FieldValidationFailed", violations: Sequence[ShapeProblem] = ()
     ) -> None:
         super().__init__(message)
         self.reason = reason
-        self.flaws = flaws[:MOST_FIELDS]
+        self.violations = violations[:MOST_FIELDS]
 
     @property
     def body(self) -> JsonMap:
         body: JsonObject = {"message": str(self), "reason": self.reason}
-        if self.flaws:
-            body["fieldList"] = [{"name": flaw.name, "message": flaw.constraint} for flaw in self.flaws]
+        if self.violations:
+            body["fieldList"] = [
+                {"name": violation.name, "message": violation.constraint} for violation in self.violations
+            ]
         return body
 
 
@@ -130,9 +132,11 @@ class LogsError(WireError):
         self.name = name
 
 
-def validation_error(flaws: Sequence[ShapeProblem]) -> ValidationException:
+def validation_error(violations: Sequence[ShapeProblem]) -> ValidationException:
     """One error with every problem of a request."""
-    messages = [flaw.message for flaw in flaws[:MOST_FIELDS]]
-    if len(flaws) == 1:
-        return ValidationException(messages[0], flaws=flaws)
-    return ValidationException(f"{len(flaws)} validation errors detected: {'; '.join(messages)}", flaws=flaws)
+    messages = [violation.message for violation in violations[:MOST_FIELDS]]
+    if len(violations) == 1:
+        return ValidationException(messages[0], violations=violations)
+    return ValidationException(
+        f"{len(violations)} validation errors detected: {'; '.join(messages)}", violations=violations
+    )

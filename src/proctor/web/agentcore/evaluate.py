@@ -88,8 +88,8 @@ def _session(documents: Sequence[Document]) -> Session:
 
 def _reference(evidence: Evidence, references: Sequence[Members]) -> Reference:
     turns = {trace.id: number for number, trace in enumerate(evidence.traces)}
-    if flaws := list(_reference_flaws(evidence, references, turns)):
-        raise validation_error(flaws)
+    if violations := list(_reference_violations(evidence, references, turns)):
+        raise validation_error(violations)
     assertions, trajectory, responses = list[str](), None, dict[int, str]()
     for entry in references:
         about = entry["context"]["spanContext"]
@@ -103,7 +103,7 @@ def _reference(evidence: Evidence, references: Sequence[Members]) -> Reference:
     return Reference(assertions=assertions, trajectory=trajectory, responses=responses)
 
 
-def _reference_flaws(
+def _reference_violations(
     evidence: Evidence, references: Sequence[Members], turns: Mapping[str, int]
 ) -> Iterator[ShapeProblem]:
     for number, entry in enumerate(references, start=1):

@@ -205,16 +205,19 @@ OPERATIONS = (
 def _check(definition: JsonMap) -> None:
     """Raise for an invalid definition."""
     members = {name: definition[name] for name in ("evaluatorName", "level", "evaluatorConfig")}
-    flaws = [ShapeProblem(flaw.name, f"Member {flaw.message}") for flaw in problems_of(members, wire=True)]
-    if flaws:
-        raise validation_error(flaws)
+    violations = [
+        ShapeProblem(violation.name, f"Member {violation.message}")
+        for violation in problems_of(members, wire=True)
+    ]
+    if violations:
+        raise validation_error(violations)
 
 
 def _own_id(evaluator_id: str) -> str:
     if is_managed(evaluator_id):
         raise ValidationException(
             f"{evaluator_id} comes with the service and cannot be changed or deleted.",
-            flaws=[ShapeProblem("evaluatorId", "Member must be the id of a custom evaluator")],
+            violations=[ShapeProblem("evaluatorId", "Member must be the id of a custom evaluator")],
         )
     return evaluator_id
 

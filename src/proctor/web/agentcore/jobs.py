@@ -44,9 +44,9 @@ from proctor.web.agentcore.request_shapes import (
     ONE_JOB,
     START,
     collected,
-    output_flaws,
+    output_violations,
     something_to_judge,
-    source_flaws,
+    source_violations,
 )
 from proctor.web.agentcore.service import Service
 from proctor.web.agentcore.shapes import EVALUATOR_ID, PAGING, Members, ShapeProblem
@@ -58,7 +58,7 @@ MISSING = "not said"
 """Value of a required member that the judge left out."""
 
 
-def insight_flaws(request: Members) -> Iterable[ShapeProblem]:
+def insight_violations(request: Members) -> Iterable[ShapeProblem]:
     """Every insight exists."""
     for number, name in enumerate(named(request, "insights"), start=1):
         if name not in FIELDS:
@@ -275,17 +275,17 @@ _quota_lock = threading.Lock()
 
 def start(service: Service, request: Members) -> JsonMap:
     """Start an evaluation; a known client token returns the one it started."""
-    flaws = collected(
+    violations = collected(
         something_to_judge(request),
-        insight_flaws(request),
+        insight_violations(request),
         known_evaluators(service, request),
-        _judge_flaws(service, request),
-        source_flaws(request),
-        _online_flaws(service, request),
-        output_flaws(request),
+        _judge_violations(service, request),
+        source_violations(request),
+        _online_violations(service, request),
+        output_violations(request),
     )
-    if flaws:
-        raise validation_error(flaws)
+    if violations:
+        raise validation_error(violations)
     tags = request.get("tags", {})
     evaluation = EvaluationRequest.from_document(
         {**request, **service.judging, "maxSessions": MOST_SESSIONS},
@@ -320,7 +320,7 @@ def start(service: Service, request: Members) -> JsonMap:
     }
 
 
-def _judge_flaws(service: Service, request: Members) -> Iterator[ShapeProblem]:
+def _judge_violations(service: Service, request: Members) -> Iterator[ShapeProblem]:
     """The judge of every evaluator can be reached here, by its own name or by `[evaluation.models]`."""
     for number, entry in enumerate(request.get("evaluators") or (), start=1):
         name = entry["evaluatorId"]
@@ -441,7 +441,7 @@ def _listed(service: Service, after: tuple[str, str] | None, limit: int) -> list
     return jobs[:limit]
 
 
-def _online_flaws(service: Service, request: Members) -> Iterator[ShapeProblem]:
+def _online_violations(service: Service, request: Members) -> Iterator[ShapeProblem]:
     source = request["dataSourceConfig"].get("onlineEvaluationConfigSource")
     if source is not None:
         arn = source["onlineEvaluationConfigArn"]

@@ -17,16 +17,16 @@ from proctor.store.writer import timestamp
 from proctor.web.agentcore import service as paging
 from proctor.web.agentcore.errors import ServiceQuotaExceededException, WireError, validation_error
 from proctor.web.agentcore.evaluators import known_evaluators, managed
-from proctor.web.agentcore.jobs import insight_flaws
+from proctor.web.agentcore.jobs import insight_violations
 from proctor.web.agentcore.operation import Operation
 from proctor.web.agentcore.request_shapes import (
     CREATE_ONLINE,
     ONE_ONLINE,
     UPDATE_ONLINE,
     collected,
-    output_flaws,
+    output_violations,
     something_to_judge,
-    source_flaws,
+    source_violations,
 )
 from proctor.web.agentcore.service import Service, seconds, token_of
 from proctor.web.agentcore.shapes import ONLINE, PAGING, Members, ShapeProblem, new_id
@@ -220,16 +220,16 @@ OPERATIONS = (
 
 def _check(service: Service, document: Members, *, requested: Members, functions: bool) -> None:
     """Raise for an invalid configuration; of the output, only what `requested` sets is checked."""
-    flaws = collected(
+    violations = collected(
         something_to_judge(document),
-        insight_flaws(document),
+        insight_violations(document),
         known_evaluators(service, _without_functions(document) if functions else document),
-        _ground_truth_flaws(service, document),
-        source_flaws(document),
-        output_flaws(requested),
+        _ground_truth_violations(service, document),
+        source_violations(document),
+        output_violations(requested),
     )
-    if flaws:
-        raise validation_error(flaws)
+    if violations:
+        raise validation_error(violations)
 
 
 def _without_functions(document: Members) -> Members:
@@ -242,7 +242,7 @@ def _without_functions(document: Members) -> Members:
     return {**document, "evaluators": evaluators}
 
 
-def _ground_truth_flaws(service: Service, document: Members) -> Iterator[ShapeProblem]:
+def _ground_truth_violations(service: Service, document: Members) -> Iterator[ShapeProblem]:
     for number, entry in enumerate(document.get("evaluators") or (), start=1):
         if _needs_ground_truth(service, entry["evaluatorId"]):
             yield ShapeProblem(

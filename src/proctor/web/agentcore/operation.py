@@ -142,9 +142,9 @@ async def respond_safely(
 
 async def execute(service: Service, operation: Operation, members: Members) -> JsonMap:
     """Validate the members and execute the operation, in a thread."""
-    flaws = await run_in_threadpool(lambda: list(operation.shape.flaws(members, "")))
-    if flaws:
-        raise validation_error(flaws)
+    violations = await run_in_threadpool(lambda: list(operation.shape.violations(members, "")))
+    if violations:
+        raise validation_error(violations)
     request = {name: value for name, value in members.items() if value is not None}
     try:
         if inspect.iscoroutinefunction(operation.answer):

@@ -61,8 +61,8 @@ async def start(service: Service, request: Members) -> JsonMap:
 
 
 def _start(service: Service, request: Members) -> JsonMap:
-    if flaws := list(_flaws(service, request)):
-        raise validation_error(flaws)
+    if violations := list(_violations(service, request)):
+        raise validation_error(violations)
     most = service.limits.active_recommendations
     if service.store.recommendations.count_active() >= most:
         raise ServiceQuotaExceededException(
@@ -203,7 +203,7 @@ def _failure(type_: str, code: str, message: str) -> JsonObject:
     return {member: {"errorCode": code, "errorMessage": message.replace("\n", " ")[:MOST_MESSAGE]}}
 
 
-def _flaws(service: Service, request: Members) -> Iterator[ShapeProblem]:
+def _violations(service: Service, request: Members) -> Iterator[ShapeProblem]:
     ((member, config),) = request["recommendationConfig"].items()
     path = f"recommendationConfig.{member}"
     if member != TYPES[request["type"]]:
@@ -219,7 +219,7 @@ def _flaws(service: Service, request: Members) -> Iterator[ShapeProblem]:
             f"{path}.toolDescription.toolDescriptionText.tools",
             "Member must have length greater than or equal to 1",
         )
-    yield from _trace_flaws(service, config["agentTraces"], f"{path}.agentTraces")
+    yield from _trace_violations(service, config["agentTraces"], f"{path}.agentTraces")
     for entry in as_sequence(as_map(config, "evaluationConfig").get("evaluators")):
         kind, evaluator_id = read_arn(as_text(entry, "evaluatorArn")) or ("", "")
         if kind != EVALUATOR_NAMES or not is_known(service, evaluator_id):
@@ -241,7 +241,7 @@ def _flaws(service: Service, request: Members) -> Iterator[ShapeProblem]:
         )
 
 
-def _trace_flaws(service: Service, traces: Members, path: str) -> Iterator[ShapeProblem]:
+def _trace_violations(service: Service, traces: Members, path: str) -> Iterator[ShapeProblem]:
     ((kind, source),) = traces.items()
     member = {"batchEvaluation": "batchEvaluationArn", "onlineEvaluation": "onlineEvaluationConfigArn"}.get(
         kind

@@ -719,7 +719,7 @@ def something_to_judge(request: Members) -> Iterator[ShapeProblem]:
         yield ShapeProblem("evaluators", "Member must have length greater than or equal to 1")
 
 
-def source_flaws(request: Members) -> Iterator[ShapeProblem]:
+def source_violations(request: Members) -> Iterator[ShapeProblem]:
     """Log groups are given by name or by prefix, and time ranges are ordered."""
     config = request.get("dataSourceConfig") or {}
     source = config.get("cloudWatchLogs")
@@ -729,15 +729,15 @@ def source_flaws(request: Members) -> Iterator[ShapeProblem]:
         if len(named) != 1:
             yield ShapeProblem(name, "Member must have exactly one of: logGroupNames, logGroupNamePrefixes")
         span = (source.get("filterConfig") or {}).get("timeRange")
-        yield from _range_flaws(span, f"{name}.filterConfig.timeRange")
+        yield from _range_violations(span, f"{name}.filterConfig.timeRange")
     online = config.get("onlineEvaluationConfigSource")
     if online is not None:
-        yield from _range_flaws(
+        yield from _range_violations(
             online.get("timeRange"), "dataSourceConfig.onlineEvaluationConfigSource.timeRange"
         )
 
 
-def output_flaws(request: Members) -> Iterator[ShapeProblem]:
+def output_violations(request: Members) -> Iterator[ShapeProblem]:
     """Results go to the caller's log group, the group of the sessions, or the default group."""
     output = (request.get("outputConfig") or {}).get("cloudWatchConfig") or {}
     name = "outputConfig.cloudWatchConfig"
@@ -754,10 +754,10 @@ def output_flaws(request: Members) -> Iterator[ShapeProblem]:
 
 def collected(*findings: Iterable[ShapeProblem]) -> list[ShapeProblem]:
     """All problems as one list."""
-    return [flaw for finding in findings for flaw in finding]
+    return [violation for finding in findings for violation in finding]
 
 
-def _range_flaws(span: Members | None, name: str) -> Iterator[ShapeProblem]:
+def _range_violations(span: Members | None, name: str) -> Iterator[ShapeProblem]:
     start, end = (moment_of((span or {}).get(part)) for part in ("startTime", "endTime"))
     if start and end and start >= end:
         yield ShapeProblem(name, "Member must have a startTime before its endTime")

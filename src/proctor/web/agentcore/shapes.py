@@ -30,7 +30,7 @@ class ShapeProblem:
 class Shape(Protocol):
     """The shape of a value."""
 
-    def flaws(self, value: object, name: str) -> Iterator[ShapeProblem]:
+    def violations(self, value: object, name: str) -> Iterator[ShapeProblem]:
         """The problems of a value that is not null."""
 
 
@@ -45,11 +45,11 @@ class Text:
     allowed: Sequence[str] = ()
     """Allowed values. Empty: any."""
 
-    def flaws(self, value: object, name: str) -> Iterator[ShapeProblem]:
+    def violations(self, value: object, name: str) -> Iterator[ShapeProblem]:
         if not isinstance(value, str):
             yield ShapeProblem(name, "Member must be a string")
             return
-        yield from _length_flaws(len(value), self.least, self.most, name)
+        yield from _length_violations(len(value), self.least, self.most, name)
         too_long = self.most is not None and len(value) > self.most
         if self.pattern and not too_long and not re.fullmatch(self.pattern, value):
             yield ShapeProblem(name, f"Member must satisfy regular expression pattern: {self.pattern}")
@@ -65,7 +65,7 @@ class Number:
     most: float | None = None
     whole: bool = False
 
-    def flaws(self, value: object, name: str) -> Iterator[ShapeProblem]:
+    def violations(self, value: object, name: str) -> Iterator[ShapeProblem]:
         kind = int if self.whole else (int, float)
         if isinstance(value, bool) or not isinstance(value, kind) or value in (math.inf, -math.inf):
             yield ShapeProblem(name, f"Member must be {'an integer' if self.whole else 'a number'}")
@@ -80,7 +80,7 @@ class Number:
 class Flag:
     """True or false."""
 
-    def flaws(self, value: object, name: str) -> Iterator[ShapeProblem]:
+    def violations(self, value: object, name: str) -> Iterator[ShapeProblem]:
         if not isinstance(value, bool):
             yield ShapeProblem(name, "Member must be a boolean")
 
@@ -89,7 +89,7 @@ class Flag:
 class TimestampShape:
     """A point in time: ISO 8601, or seconds since 1970."""
 
-    def flaws(self, value: object, name: str) -> Iterator[ShapeProblem]:
+    def violations(self, value: object, name: str) -> Iterator[ShapeProblem]:
         if moment_of(value) is None:
             yield ShapeProblem(name, "Member must be a timestamp")
 
@@ -98,7 +98,7 @@ class TimestampShape:
 class Anything:
     """Any JSON."""
 
-    def flaws(self, value: object, name: str) -> Iterator[ShapeProblem]:  # noqa: ARG002  nothing can be wrong
+    def violations(self, value: object, name: str) -> Iterator[ShapeProblem]:  # noqa: ARG002  nothing can be wrong
         return iter(())
 
 
@@ -108,7 +108,7 @@ class ObjectShape:
 
     or_text: bool = False
 
-    def flaws(self, value: object, name: str) -> Iterator[ShapeProblem]:
+    def violations(self, value: object, name: str) -> Iterator[ShapeProblem]:
         if self.or_text and isinstance(value, str) and value:
             return
         if not isinstance(value, dict):
@@ -124,14 +124,14 @@ class Many:
     least: int = 0
     most: int | None = None
 
-    def flaws(self, value: object, name: str) -> Iterator[ShapeProblem]:
+    def violations(self, value: object, name: str) -> Iterator[ShapeProblem]:
         if not isinstance(value, list):
             yield ShapeProblem(name, "Member must be a list")
             return
-        yield from _length_flaws(len(value), self.least, self.most, name)
+        yield from _length_violations(len(value), self.least, self.most, name)
         # Of a list that is too long, only the first members are checked.
         for number, member in enumerate(value[: self.most], start=1):
-            yield from _member_flaws(self.of, member, f"{name}.{number}.member", required=True)
+            yield from _member_violations(self.of, member, f"{name}.{number}.member", required=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,14 +142,14 @@ class MapShape:
     value: Text = field(default_factory=Text)
     most: int | None = None
 
-    def flaws(self, value: object, name: str) -> Iterator[ShapeProblem]:
+    def violations(self, value: object, name: str) -> Iterator[ShapeProblem]:
         if not isinstance(value, dict):
             yield ShapeProblem(name, "Member must be a map")
             return
-        yield from _length_flaws(len(value), 0, self.most, name)
+        yield from _length_violations(len(value), 0, self.most, name)
         for key, entry in list(value.items())[: self.most]:
-            yield from self.key.flaws(key, f"{name}.key")
-            yield from _member_flaws(self.value, entry, f"{name}.{key[:128]}.member", required=True)
+            yield from self.key.violations(key, f"{name}.key")
+            yield from _member_violations(self.value, entry, f"{name}.{key[:128]}.member", required=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +159,13 @@ class Structure:
     members: Mapping[str, Shape]
     required: Sequence[str] = ()
 
-    def flaws(self, value: object, name: str) -> Iterator[ShapeProblem]:
+    def violations(self, value: object, name: str) -> Iterator[ShapeProblem]:
         if not isinstance(value, dict):
             yield ShapeProblem(name, "Member must be an object")
             return
         for member, shape in self.members.items():
             path = f"{name}.{member}" if name else member
-            yield from _member_flaws(shape, value.get(member), path, required=member in self.required)
+            yield from _member_violations(shape, value.get(member), path, required=member in self.required)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class Union:
 
     members: Mapping[str, Shape]
 
-    def flaws(self, value: object, name: str) -> Iterator[ShapeProblem]:
+    def violations(self, value: object, name: str) -> Iterator[ShapeProblem]:
         if not isinstance(value, dict):
             yield ShapeProblem(name, "Member must be an object")
             return
@@ -182,7 +182,7 @@ class Union:
         if len(present) != 1 or present[0] not in self.members:
             yield ShapeProblem(name, f"Member must have exactly one of: {', '.join(self.members)}")
             return
-        yield from self.members[present[0]].flaws(value[present[0]], f"{name}.{present[0]}")
+        yield from self.members[present[0]].violations(value[present[0]], f"{name}.{present[0]}")
 
 
 def moment_of(value: object) -> datetime | None:
@@ -199,15 +199,15 @@ def moment_of(value: object) -> datetime | None:
     return None
 
 
-def _member_flaws(shape: Shape, value: object, name: str, *, required: bool) -> Iterator[ShapeProblem]:
+def _member_violations(shape: Shape, value: object, name: str, *, required: bool) -> Iterator[ShapeProblem]:
     # Only documents may be null; otherwise null means absent.
     if value is not None or isinstance(shape, Anything):
-        yield from shape.flaws(value, name)
+        yield from shape.violations(value, name)
     elif required:
         yield ShapeProblem(name, "Member must not be null")
 
 
-def _length_flaws(length: int, least: int, most: int | None, name: str) -> Iterator[ShapeProblem]:
+def _length_violations(length: int, least: int, most: int | None, name: str) -> Iterator[ShapeProblem]:
     if length < least:
         yield ShapeProblem(name, f"Member must have length greater than or equal to {least}")
     if most is not None and length > most:

@@ -15,6 +15,7 @@ const address = new URLSearchParams(location.search);
 const selection = {
   run: address.getAll("run"),
   by: address.get("by") || "",
+  against: address.get("against") || "",
   metric: address.getAll("metric"),
   pair: address.get("pair") || "",
   mixed: address.get("mixed") || "",
@@ -48,7 +49,7 @@ function chosenRun(id, place) {
 function choose(runs) {
   const isOther = runs.length !== 1 || runs[0] !== selection.run[0];
   Object.assign(selection, { run: runs, metric: [], mixed: "", gate: selection.gate.filter(isOfAnyRun) });
-  if (isOther) selection.by = "";
+  if (isOther) Object.assign(selection, { by: "", against: "" });
   Object.assign(detail, { metric: "", candidate: "", offset: 0 });
   changed();
 }
@@ -57,6 +58,7 @@ async function drawChooser() {
   byId("chosen").replaceChildren(...selection.run.map(chosenRun));
   byId("by-field").hidden = selection.run.length !== 1;
   byId("pair-field").hidden = !selection.run.length;
+  if (!selection.by) byId("against-field").hidden = true;
   byId("pair").value = selection.pair;
   byId("add").placeholder = selection.run.length ? "Add a run…" : "Choose a run…";
   if (selection.run.length !== 1) return;
@@ -74,8 +76,13 @@ async function drawChooser() {
 }
 
 byId("by").addEventListener("change", () => {
-  Object.assign(selection, { by: byId("by").value, metric: [], mixed: "", gate: selection.gate.filter(isOfAnyRun) });
+  Object.assign(selection, { by: byId("by").value, against: "", metric: [], mixed: "", gate: selection.gate.filter(isOfAnyRun) });
   Object.assign(detail, { metric: "", candidate: "", offset: 0 });
+  changed();
+});
+byId("against").addEventListener("change", () => {
+  selection.against = byId("against").value;
+  Object.assign(detail, { candidate: "", offset: 0 });
   changed();
 });
 byId("pair").addEventListener("change", () => {
@@ -171,6 +178,7 @@ async function load() {
       if (request !== latestRequest) return;
       if (response.isCurrent) {
         comparison = response;
+        drawLevels(response.groups);
         break;
       }
       reading = response.reading;
@@ -186,6 +194,12 @@ async function load() {
     if (request === latestRequest) reading = null;
     if (request === latestRequest) byId("result").removeAttribute("aria-busy");
   }
+}
+
+/** The levels of the factor, of which one is the baseline: the first of the groups. */
+function drawLevels(levels) {
+  byId("against-field").hidden = !selection.by;
+  byId("against").replaceChildren(...(selection.by ? levels : []).map((level) => el("option", { value: level }, visible(level))));
 }
 
 function showReading() {
@@ -399,7 +413,7 @@ async function loadItems() {
   const box = byId("items");
   if (!box || !detail.metric) return;
   try {
-    const response = await api.get(`/api/compare/items${query({ run: selection.run, by: selection.by, pair: selection.pair, ...detail, limit: SIZE })}`);
+    const response = await api.get(`/api/compare/items${query({ run: selection.run, by: selection.by, against: selection.against, pair: selection.pair, ...detail, limit: SIZE })}`);
     if (request === latestItemsRequest) box.replaceChildren(...itemTable(response));
   } catch (error) {
     if (request === latestItemsRequest) box.replaceChildren(el("div", { class: "notice bad", role: "alert" }, el("p", {}, visible(error.message)), el("p", { class: "soft" }, visible(error.remedy || ""))));

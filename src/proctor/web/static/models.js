@@ -19,7 +19,7 @@ function checkCell(kind, name, label, redraw) {
     { type: "button", class: "compact", "aria-label": `Check ${name}`, "aria-busy": busy ? "true" : null, disabled: busy, dataset: { action: "check", needs: "run" }, onclick: () => check(kind, name, redraw) },
     label,
   );
-  return { button, line: verdict ? el("span", { class: `verdict-line ${verdict.well ? "well" : "wrong"}`, role: "status" }, verdict.said, verdict.remedy ? el("span", { class: "soft" }, ` ${verdict.remedy}`) : null) : null };
+  return { button, line: verdict ? el("span", { class: `verdict-line ${verdict.ok ? "well" : "wrong"}`, role: "status" }, verdict.message, verdict.remedy ? el("span", { class: "soft" }, ` ${verdict.remedy}`) : null) : null };
 }
 
 async function check(kind, name, redraw) {

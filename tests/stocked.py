@@ -1,6 +1,6 @@
 """Batches and sessions put into a store by hand, for tests that look at the store alone."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,9 +24,13 @@ def items(count: int, **more: Any) -> list[Item]:
     return [Item(prompt=f"question {number}", **given) for number in range(count)]
 
 
-def add_batch(store: Store, run_id: str = "run", count: int = 0, *, owner: str = "", **more: Any) -> None:
+def add_batch(
+    store: Store, run_id: str = "run", count: int | Sequence[Item] = 0, *, owner: str = "", **more: Any
+) -> None:
+    """A batch of so many items, or of these."""
     row = {"runId": run_id, "createdAt": timestamp(NOW), "job": "coding", "status": "running", "owner": owner}
-    store.create_batch({**row, "heartbeatAt": timestamp(NOW), **more}, items(count))
+    batch_items = items(count) if isinstance(count, int) else count
+    store.create_batch({**row, "heartbeatAt": timestamp(NOW), **more}, batch_items)
 
 
 def owned(run_id: str, owner: str, **calls: Any) -> Ownership:
@@ -56,6 +60,25 @@ def record(store: Store, session_id: str, *events: Event | Score, ends: bool = F
     if ends:
         recorder.end("success", "completed", "", work_seconds=1.0, waiting_seconds=0.0)
     writer.close()
+
+
+def finish_item(
+    writer: Writer,
+    item_id: str,
+    session_id: str,
+    *events: Event | Score,
+    run_id: str = "run",
+    status: str = "success",
+    seconds: float = 1.0,
+    columns: Mapping[str, object] = {},
+    **more: Any,
+) -> None:
+    """A session of an item with these events and scores, ended, and the item with its outcome."""
+    recorder = session(writer, session_id, run_id, item_id, **more)
+    for event in events:
+        recorder.score(event) if isinstance(event, Score) else recorder.record(event)
+    recorder.end(status, "completed", "", work_seconds=seconds, waiting_seconds=0.0)
+    writer.change("batch_items", (run_id, item_id), {"status": status, "sessionId": session_id, **columns})
 
 
 def change_items(store: Store, changes: Mapping[int, Mapping[str, object]], run_id: str = "run") -> None:

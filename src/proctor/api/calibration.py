@@ -1,0 +1,482 @@
+"""Apply an evaluator outside of a run, read human labels, and measure how well the two agree."""
+
+import asyncio
+import csv
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypedDict
+
+from proctor.context import RunContext
+from proctor.errors import AttemptError, UsageError
+from proctor.evaluator import Evaluator, Evidence, Reference
+from proctor.evaluators.code import evidence_of_document
+from proctor.evaluators.model_judge import ModelJudge
+from proctor.evaluators.registry import EvaluatorRegistry
+from proctor.evaluators.rendering import turns_of
+from proctor.formatting import count_words, plural
+from proctor.jobs.evaluation.prepare import judge_of, judge_options
+from proctor.json_values import JsonObject, parse_json
+from proctor.models import is_stand_in
+from proctor.score import Level, Score
+from proctor.stats.calibration import Calibration, JudgedTargetPair, LabelValue, Scale, calibrate
+from proctor.stats.intervals import Estimate, Rate
+from proctor.store import Store
+from proctor.store.annotations import CalibrationRecord
+from proctor.store.sessions import evidence_of_session
+from proctor.telemetry import normalised, sessions_of
+from proctor.telemetry.otlp import decode_json
+
+__all__ = [
+    "Calibration",
+    "CalibrationResult",
+    "Estimate",
+    "EvaluatorWorkbench",
+    "LabelFields",
+    "Rate",
+    "calibrate_evaluator",
+    "label_rows",
+    "level_of",
+    "mock_judge_of",
+    "session_from",
+    "target_in",
+]
+CONCURRENT_SESSIONS = 8
+
+
+class EvaluatorWorkbench:
+    """Applies one evaluator to sessions from a terminal, outside of a run."""
+
+    def __init__(self, ctx: RunContext, *, judge: str = "", votes: int = 1) -> None:
+        folder, section = Path.cwd(), ctx.settings.evaluation
+        registry: EvaluatorRegistry = ctx.evaluators(folder)
+        self._find = registry.finder({})
+        self._models = ctx.models(judge_options(folder, {}))
+        self._settings = {
+            "judge": judge or str(section.get("judge", "")),
+            "votes": votes,
+            "harmfulValue": section.get("harmful_value", 1.0),
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._models.recording:
+            self._models.recording.close()
+
+    def evaluator(self, name: str) -> Evaluator:
+        """The evaluator of this name; its judge exists."""
+        evaluator = self._find(name, self._settings, self._models)
+        if judge := judge_of(evaluator):
+            self._models.check(judge)
+        return evaluator
+
+    async def judged(
+        self, evaluator: Evaluator, sessions: Sequence[Evidence]
+    ) -> list[list[Score] | AttemptError]:
+        """The scores of each session, or the error that kept it from being evaluated."""
+        slots = asyncio.Semaphore(CONCURRENT_SESSIONS)
+
+        async def one(evidence: Evidence) -> list[Score] | AttemptError:
+            async with slots:
+                try:
+                    return list(await evaluator.judge(evidence))
+                except AttemptError as error:
+                    return error
+
+        try:
+            return await asyncio.gather(*map(one, sessions))
+        finally:
+            await self._models.close()
+
+
+def mock_judge_of(evaluator: Evaluator) -> str:
+    """The judge of an evaluator if it is a mock, whose scores say nothing about real judges; else empty."""
+    judge = judge_of(evaluator)
+    return judge if judge and is_stand_in(judge) else ""
+
+
+def session_from(store: Store, session: str, reference: Reference | None) -> Evidence:
+    """A session by its id, or the one in a file."""
+    path = Path(session)
+    if not path.is_file():
+        return store.read.evidence(session, reference)
+    text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        document = parse_json(text)
+    except ValueError:
+        document = None
+    if isinstance(document, dict) and ("turns" in document or "session" in document):
+        return evidence_of_document(document.get("session", document), reference)
+    return _from_telemetry(path, text, reference)
+
+
+def _from_telemetry(path: Path, text: str, reference: Reference | None) -> Evidence:
+    documents = []
+    for line in [text] if text.lstrip().startswith("[") else text.splitlines():
+        if line.strip():
+            try:
+                value = parse_json(line)
+                if isinstance(value, dict) and "traceId" in value:
+                    documents.append(normalised(value))
+                else:
+                    documents += decode_json(line).documents
+            except ValueError as problem:
+                raise UsageError(f"{path}: not a valid session: {problem}") from problem
+    sessions = sessions_of(documents)
+    if len(sessions) != 1:
+        names = ", ".join(each.external_id for each in sessions[:5])
+        raise UsageError(
+            f"{path} holds {len(sessions)} sessions: {names}\n"
+            f"Import them, then name one: proctor import otlp {path}"
+        )
+    return evidence_of_session(sessions[0], reference)
+
+
+COLUMNS = {
+    "session": ("session", "session_id", "sessionid"),
+    "target": ("target", "trace", "trace_id", "traceid", "tool_call", "tool_call_id", "span_id", "spanid"),
+    "dimension": ("dimension",),
+    "who": ("who", "rater", "annotator"),
+    "label": ("label",),
+    "value": ("value", "score"),
+    "evaluator": ("evaluator",),
+    "note": ("note", "reason", "comment"),
+}
+"""Names of the columns in a file of labels."""
+TargetKey = tuple[str, str]
+"""A session, by the name in the labels, and a target in it; empty: the session itself."""
+Labels = dict[str, dict[TargetKey, dict[str, LabelValue]]]
+"""By dimension, target and person."""
+
+
+class LabelFields(TypedDict):
+    """One line of a file of labels."""
+
+    session: str
+    target: str
+    dimension: str
+    who: str
+    label: str
+    value: float | None
+    evaluator: str
+    note: str
+
+
+def label_rows(path: Path) -> list[tuple[int, LabelFields]]:
+    """The labels in a CSV file with their lines; problems are reported with their line."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{path}: {error}") from error
+    return [(number, _fields(path, number, row)) for number, row in enumerate(rows, 2)]
+
+
+def labels_from_file(path: Path, store: Store) -> Labels:
+    """The labels in a CSV file; targets are named as on the command line."""
+    sessions: dict[str, Evidence] = {}
+    labels: Labels = defaultdict(lambda: defaultdict(dict))
+    for _, row in label_rows(path):
+        session = row["session"]
+        if row["target"] and session not in sessions:
+            sessions[session] = session_from(store, session, None)
+        target = target_in(sessions[session], row["target"]) if row["target"] else ""
+        opinion = LabelValue(label=row["label"], value=row["value"])
+        labels[row["dimension"]][session, target][row["who"] or "someone"] = opinion
+    return labels
+
+
+def _fields(path: Path, number: int, row: Mapping[str, object]) -> LabelFields:
+    bare = {
+        str(key).strip().casefold(): value.strip() for key, value in row.items() if isinstance(value, str)
+    }
+
+    def text(name: str) -> str:
+        return next((bare[each] for each in COLUMNS[name] if bare.get(each)), "")
+
+    value = text("value")
+    if not text("session") or not (text("label") or value):
+        raise UsageError(f"{path}:{number}: a label needs a session, and a label or a value")
+    try:
+        number_value = float(value) if value else None
+    except ValueError:
+        raise UsageError(f"{path}:{number}: `{value}` is no number") from None
+    return LabelFields(
+        session=text("session"),
+        target=text("target"),
+        dimension=text("dimension"),
+        who=text("who"),
+        label=text("label"),
+        value=number_value,
+        evaluator=text("evaluator"),
+        note=text("note"),
+    )
+
+
+def target_in(evidence: Evidence, target: str) -> str:
+    """What a target is called: `turn-2` is the second turn also where turns have ids of their own."""
+    turn, _, number = target.partition("-")
+    known = {trace.id for trace in evidence.traces}
+    if turn == "turn" and number.isdecimal() and target not in known:
+        place = int(number)
+        return evidence.traces[place - 1].id if 1 <= place <= len(evidence.traces) else target
+    return target
+
+
+def level_of(evidence: Evidence, target: str) -> Level:
+    """What a target is: the session, one of its turns, or one of its tool calls."""
+    if not target:
+        return "session"
+    if target in {trace.id for trace in evidence.traces}:
+        return "trace"
+    if target in {call.call_id for call in evidence.tool_calls}:
+        return "tool_call"
+    turns = ", ".join(trace.id for trace in evidence.traces[:5])
+    raise UsageError(f"the session has no turn and no tool call `{target}`\nIt has: {turns}.")
+
+
+def stored_labels(store: Store, evaluator: str) -> Labels:
+    """The stored human labels of an evaluator."""
+    labels: Labels = defaultdict(lambda: defaultdict(dict))
+    for row in store.labels(evaluator=evaluator):
+        opinion = LabelValue(label=row["label"], value=row["value"])
+        labels[row["dimension"]][row["sessionId"], row["target"]][row["who"] or "someone"] = opinion
+    return labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationResult:
+    """How well an evaluator agrees with human labels."""
+
+    evaluator: Evaluator
+    dimensions: Mapping[str, Calibration]
+    """By dimension; empty: the evaluator has none."""
+    errors: Sequence[str]
+    """Why judgements failed; they are left out."""
+    cost_usd: float | None
+    remarks: Sequence[str]
+    """Labels that are not used, or not on the scale."""
+
+    def document(self) -> JsonObject:
+        """The result as JSON."""
+        return {
+            "evaluator": self.evaluator.name,
+            "digest": self.evaluator.digest,
+            "errors": len(self.errors),
+            "costUsd": self.cost_usd,
+            "remarks": list(self.remarks),
+            "dimensions": {name: _document(each) for name, each in self.dimensions.items()},
+        }
+
+
+def calibrate_evaluator(
+    ctx: RunContext,
+    name: str,
+    *,
+    labels: Path | None = None,
+    judge: str = "",
+    votes: int = 1,
+    repeats: int = 1,
+) -> CalibrationResult:
+    """Measure the agreement of an evaluator with human labels: those of a CSV file, or of the store.
+
+    The result is stored: later evaluations with the same version show a mean corrected for its errors.
+    """
+    with EvaluatorWorkbench(ctx, judge=judge, votes=votes) as workbench:
+        evaluator = workbench.evaluator(name)
+        human_labels = (
+            labels_from_file(labels, ctx.store) if labels else stored_labels(ctx.store, evaluator.name)
+        )
+        if not human_labels:
+            raise UsageError(f"there are no labels for {evaluator.name}")
+        sessions = _sessions(ctx.store, human_labels)
+        results = asyncio.run(workbench.judged(evaluator, [*sessions.values()] * repeats))
+    scores = _by_session(list(sessions), results)
+    calibrations = {
+        dimension: calibrate(
+            _judged_targets(targets, sessions, scores, dimension, scale),
+            order=_order(scale),
+            scale=_ends(scale),
+        )
+        for dimension, targets in human_labels.items()
+        for scale in [_scale(evaluator, dimension)]
+    }
+    for dimension, calibration in calibrations.items():
+        if calibration.things:
+            ends = _ends(_scale(evaluator, dimension))
+            ctx.store.save_calibration(_record(evaluator, dimension, calibration, ends), ctx.now())
+    looked_at = {
+        session: {score.target for score in judged}
+        for session, judged in zip(sessions, results, strict=False)
+        if not isinstance(judged, AttemptError)
+    }
+    every = [score for scores in results if not isinstance(scores, AttemptError) for score in scores]
+    errors = [str(result) for result in results if isinstance(result, AttemptError)]
+    errors += [score.error for score in every if score.error]
+    costs = [score.cost_usd for score in every if score.cost_usd is not None]
+    return CalibrationResult(
+        evaluator=evaluator,
+        dimensions=calibrations,
+        errors=errors,
+        cost_usd=sum(costs) if costs else None,
+        remarks=list(dict.fromkeys(_unusable_labels(evaluator, human_labels, looked_at))),
+    )
+
+
+def _unusable_labels(
+    evaluator: Evaluator, labels: Labels, looked_at: Mapping[str, Collection[str]]
+) -> Iterator[str]:
+    """Notes on labels that are not used or not on the scale: a typo would make the judge look bad."""
+    for dimension, targets in labels.items():
+        known = {label.casefold() for label in _scale(evaluator, dimension)}
+        used_labels = {opinion.label.strip() for human in targets.values() for opinion in human.values()}
+        strange = sorted(label for label in used_labels if known and label and label.casefold() not in known)
+        if strange:
+            yield f"Not on the judge's scale, so that it can never say the same: {', '.join(strange[:5])}."
+        alone = [(name, target) for name, target in targets if target not in looked_at.get(name, {target})]
+        if alone:
+            session, target = alone[0]
+            named = f"{target or 'no target'} of {session}"
+            number = plural(len(alone), "labeled target")
+            yield f"Left out: {number} that {evaluator.name} does not judge, such as {named}."
+
+
+def _sessions(store: Store, labels: Labels) -> dict[str, Evidence]:
+    """The labeled sessions, each with only its labeled targets."""
+    targets: dict[str, set[str]] = defaultdict(set)
+    for labeled in labels.values():
+        for session, target in labeled:
+            targets[session] |= {target} if target else set()
+    return {
+        session: replace(session_from(store, session, None), targets=frozenset(own))
+        for session, own in targets.items()
+    }
+
+
+def _by_session(
+    names: Sequence[str], results: Sequence[list[Score] | AttemptError]
+) -> dict[tuple[str, str, str], list[Score]]:
+    """The scores of each session, target and dimension, in order."""
+    target_scores: dict[tuple[str, str, str], list[Score]] = defaultdict(list)
+    for place, scores in enumerate(results):
+        if not isinstance(scores, AttemptError):
+            for score in scores:
+                if not score.error:
+                    target_scores[names[place % len(names)], score.target, score.dimension].append(score)
+    return target_scores
+
+
+def _scale(evaluator: Evaluator, dimension: str) -> dict[str, float | None]:
+    """The labels of an evaluator and their values; empty: it has no scale."""
+    if not isinstance(evaluator, ModelJudge):
+        return {}
+    scales = [each.scale for each in evaluator.question.dimensions if each.name == dimension]
+    return {rating.label: rating.value for scale in scales for rating in scale.ratings}
+
+
+def _order(scale: Mapping[str, float | None]) -> list[str]:
+    """The labels from lowest to highest; empty when they have no order."""
+    worth = {label: value for label, value in scale.items() if value is not None}
+    return sorted(worth, key=lambda label: worth[label]) if len(worth) == len(scale) else []
+
+
+def _ends(scale: Mapping[str, float | None]) -> Scale | None:
+    """The lowest and the highest value of a scale; None: it has no values."""
+    values = [value for value in scale.values() if value is not None]
+    return (min(values), max(values)) if len(set(values)) > 1 else None
+
+
+def _record(
+    evaluator: Evaluator, dimension: str, calibration: Calibration, scale: Scale | None
+) -> CalibrationRecord:
+    return CalibrationRecord(
+        evaluator=evaluator.name,
+        evaluator_digest=evaluator.digest,
+        dimension=dimension,
+        things=calibration.things,
+        document={
+            "results": _document(calibration),
+            "scale": scale,
+            "pairs": [[pair.session, pair.human, pair.judge] for pair in calibration.pairs],
+        },
+    )
+
+
+def _judged_targets(
+    targets: Mapping[TargetKey, Mapping[str, LabelValue]],
+    sessions: Mapping[str, Evidence],
+    scores: Mapping[tuple[str, str, str], Sequence[Score]],
+    dimension: str,
+    scale: Mapping[str, float | None],
+) -> list[JudgedTargetPair]:
+    return [
+        JudgedTargetPair(
+            session=session,
+            target=target,
+            human={who: _on(scale, opinion) for who, opinion in human.items()},
+            machine=[
+                LabelValue(label=each.label, value=each.value) for each in scores[session, target, dimension]
+            ],
+            position=_place(sessions[session], target),
+            length=_length(sessions[session], target),
+        )
+        for (session, target), human in targets.items()
+        if scores.get((session, target, dimension))
+    ]
+
+
+def _on(scale: Mapping[str, float | None], opinion: LabelValue) -> LabelValue:
+    """A human label in the spelling of the scale, with its value."""
+    spellings = {label.casefold(): label for label in scale}
+    label = spellings.get(opinion.label.strip().casefold(), opinion.label)
+    if not label and opinion.value is not None:
+        label = next((each for each, value in scale.items() if value == opinion.value), "")
+    value = scale.get(label) if opinion.value is None else opinion.value
+    return LabelValue(label=label, value=value)
+
+
+def _place(evidence: Evidence, target: str) -> int:
+    for number, trace in enumerate(turns_of(evidence)):
+        if target == trace.id or target in {call.call_id for call in trace.tool_calls}:
+            return number
+    return 0
+
+
+def _length(evidence: Evidence, target: str) -> int:
+    turns = turns_of(evidence)
+    chosen = [trace for trace in turns if trace.id == target] or turns
+    return sum(count_words(trace.answer) for trace in chosen)
+
+
+def _document(calibration: Calibration) -> JsonObject:
+    def around(each: Estimate | Rate) -> JsonObject:
+        return {"value": each.value, "low": each.low, "high": each.high}
+
+    return {
+        "things": calibration.things,
+        "sessions": calibration.sessions,
+        "people": calibration.people,
+        "agreement": around(calibration.agreement),
+        "kappa": around(calibration.kappa) | {"weighted": calibration.weighted},
+        "alpha": around(calibration.alpha),
+        "humanAlpha": calibration.human_alpha,
+        "bias": around(calibration.bias),
+        "leanings": {each.by: around(each.correlation) for each in calibration.leanings},
+        "confusion": [
+            {"human": human, "judge": machine, "count": number}
+            for (human, machine), number in calibration.confusion.items()
+        ],
+        "repeats": calibration.repeats,
+        "retest": around(calibration.retest),
+        "mean": around(calibration.mean),
+        "noiseVariance": calibration.noise_variance,
+        "noiseShare": calibration.noise_share,
+        "ties": calibration.ties,
+        "remarks": list(calibration.remarks),
+    }

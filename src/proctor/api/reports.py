@@ -1,0 +1,43 @@
+"""Reports of a run, of sessions or of days: Markdown, HTML, HTML with all items, or JSON."""
+
+import json
+
+from proctor.context import RunContext
+from proctor.errors import UsageError
+from proctor.jobs import job_of_run
+from proctor.report import html, markdown
+from proctor.stats.summary import summarize
+from proctor.store import Scope
+
+FORMATS = ("md", "html", "portable", "json")
+"""`portable` is one HTML file with all items; it and `json` are about one run."""
+
+
+def make_report(ctx: RunContext, scope: Scope, format_: str) -> str:
+    """A report in one of `FORMATS`: that of the run's job, or the one that every run has."""
+    run_id = scope.run_id
+    if format_ in ("portable", "json") and not run_id:
+        kind = "a JSON" if format_ == "json" else "a portable"
+        raise UsageError(f"{kind} report is about one run\nPass --run RUN.")
+    if format_ == "json":
+        # Loads numpy, which other reports of jobs may not need.
+        from proctor.report.render import figures_document
+
+        document = figures_document(summarize(ctx.store.read, scope, ctx.now()))
+        return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    text = _page(ctx, scope, "md" if format_ == "md" else "html")
+    if format_ == "portable":
+        # Loaded here: few reports need it.
+        from proctor.report.render import portable
+
+        return portable(text, ctx.store.read, run_id)
+    return text
+
+
+def _page(ctx: RunContext, scope: Scope, format_: str) -> str:
+    if scope.run_id:
+        job = job_of_run(ctx.store.read.batch(scope.run_id, ctx.now())["job"])
+        if (text := job.report(scope.run_id, format_, ctx)) is not None:
+            return text
+    write = markdown if format_ == "md" else html
+    return write(summarize(ctx.store.read, scope, ctx.now()))
