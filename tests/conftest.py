@@ -119,6 +119,25 @@ settings.register_profile("long", deadline=None, max_examples=1000)
 settings.load_profile("proctor")
 
 
+def _system_folder(controller: int) -> Path:
+    return Path(f"/opt/proctor-test-{controller}")
+
+
+@pytest.fixture
+def system_folder() -> Path:
+    """A folder of the system, for root. It stays until all tests have ended: bubblewrap covers what is
+    unreadable there, and fails when that vanishes in the same moment."""
+    folder = _system_folder(os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid())
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def pytest_sessionfinish() -> None:
+    """Remove what only the last process of the tests may remove."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        shutil.rmtree(_system_folder(os.getpid()), ignore_errors=True)
+
+
 def now() -> datetime:
     return datetime.now(UTC)
 

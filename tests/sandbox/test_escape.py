@@ -101,7 +101,7 @@ def user(request: pytest.FixtureRequest) -> User:
 
 
 @pytest.fixture
-def targets(tmp_path: Path, user: User) -> Iterator[dict[str, Any]]:
+def targets(tmp_path: Path, user: User, request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
     """What an agent must not reach: the user's files, terminals, other processes, sockets, shared memory."""
     home, unique = tmp_path / "user", f"proctor-test-{os.getpid()}-{random.SystemRandom().randrange(10**9)}"
     for name, text in {
@@ -150,9 +150,7 @@ def targets(tmp_path: Path, user: User) -> Iterator[dict[str, Any]]:
         stack.callback(os.close, far)
         secret = Path("/etc/shadow")
         if os.geteuid() == 0:
-            secret = Path("/opt", unique, "secret")
-            secret.parent.mkdir()
-            stack.callback(shutil.rmtree, secret.parent)
+            secret = Path(request.getfixturevalue("system_folder"), "secret")
             secret.write_text(SECRET)
             secret.chmod(0o600)
         user.give(tmp_path, *tmp_path.rglob("*"), memory, temporary, os.ttyname(far))

@@ -211,7 +211,7 @@ async def test_a_sandbox_that_cannot_be_made_is_not_a_failure(
     place = tmp_path / "proctor" / "worktrees" / "one"
     gone = tmp_path / "gone"
     sandbox = Sandbox(hidden=(), user_home=tmp_path / "user")
-    with pytest.raises(SandboxFailed, match="its sandbox failed with exit code 1"):
+    with pytest.raises(SandboxFailed, match=r"its sandbox failed with exit code 1 \(bwrap: .*gone"):
         await run(
             "true",
             folder=place,

@@ -135,6 +135,8 @@ class Program:
         self.output = StreamReader()
         """Standard output in chunks."""
         self._errors = ClippedStreamReader()
+        self.spoken: Callable[[], str] = lambda: self.stderr
+        """Where standard error is kept."""
         self._is_read = False
         self._is_ending = False
         self._loss = ""
@@ -206,8 +208,13 @@ class Program:
         if self.channel and not _has_byte(self.channel):
             self.lose("its launcher was killed")
         if self._loss and not self._is_ending:
-            raise SandboxFailed(f"the program did not end by itself: {self._loss}")
+            raise SandboxFailed(f"the program did not end by itself: {self._loss}{self._reason()}")
         return end
+
+    def _reason(self) -> str:
+        """What bubblewrap said of a sandbox that it could not make; the program has said nothing then."""
+        said = self.spoken().strip().rpartition("\n")[2]
+        return f" ({said})" if said.startswith("bwrap: ") else ""
 
     def lose(self, why: str) -> None:
         """Declare the program's own end unknown: its sandbox failed."""
@@ -616,6 +623,7 @@ class _Output:
         self.clip = Clip(keep)
         self._decode = text_decoder()
         self._program = program
+        program.spoken = lambda: self.clip.text
         program.expect_reader()
 
     async def read(self) -> None:
