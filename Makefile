@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 STAMP := $(VENV)/.core
 DEV_STAMP := $(VENV)/.dev
-# Two workers a core: half of their time the tests wait for processes, servers and pages of their own.
+# Three workers a core: half of their time the tests wait for processes, servers and pages of their own.
 WORKERS ?= $(shell expr 3 '*' $$(getconf _NPROCESSORS_ONLN))
 # The runtime of `local/smollm2`, for the demo.
 LOCAL_MODEL := build/local-model

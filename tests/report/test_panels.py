@@ -186,7 +186,6 @@ def test_each_figure_is_filed_for_screens_and_for_print():
 
     assert named == {"": [(CAPTION, "plots/01-trust-by-variation.svg")]}
     assert sorted(files) == [
-        "figures/01-trust-by-variation.pdf",
         "figures/01-trust-by-variation.svg",
         "figures/captions.md",
         "plots/01-trust-by-variation.svg",

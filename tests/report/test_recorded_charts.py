@@ -5,7 +5,6 @@ committing them.
 """
 
 import re
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from proctor.formatting import percent, seconds, usd
 from proctor.report import charts, panels
 from proctor.report.charts import Bar, Point
 from proctor.report.panels import HeatCell, Panel, TableRow
-from proctor.report.print_figures import print_pdf, print_svg
+from proctor.report.render import print_svg
 from proctor.report.text_layout import SPACIOUS, text_width, wrapped
 from proctor.results_view import FigureList
 from proctor.stats.figures import FactorFigures, Figures, PassAtK
@@ -412,34 +411,6 @@ def elements(drawing: str) -> str:
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_a_drawing_is_as_recorded(name: str) -> None:
     check_text(RECORDED / f"{name}.svg", elements(DRAWINGS[name]()))
-
-
-def test_a_pdf_is_as_recorded() -> None:
-    """With its content in plain text."""
-    plot = panels.heat_map(
-        "Heat",
-        {("a", "b"): HeatCell(value=-1.5, low=-2.0, high=1.0, n=3), ("a", "c"): HeatCell(value=2.0, n=1)},
-        rows=["a"],
-        columns=["b", "c"],
-        row_axis="client ≥ −3",
-        column_axis="therapist → 港",
-    )
-    more = [
-        charts.bars("Bars", BARS),
-        charts.line("Line", LINE, events={2.0: "a change"}),
-        DRAWINGS["interaction"](),
-    ]
-    texts = []
-    for each in (plot, *more):
-        pdf = print_pdf(each, f"A caption. {LONG}.")
-        head, stream, rest = re.split(rb"(?<=stream\n)(.*)(?=\nendstream)", pdf, maxsplit=1, flags=re.DOTALL)
-        assert int(re.search(rb"/Length (\d+)", head)[1]) == len(stream)  # type: ignore[index]
-        text = head + zlib.decompress(stream) + rest
-        # What zlib makes of the same content depends on its version.
-        text = re.sub(rb"/Length \d+|\d{10} 00000 n|startxref\n\d+", b"-", text)
-        # One element a line.
-        texts.append(re.sub(rb"(?<= gs)\n|\n(?=Q\n)", b" ", text).decode("latin-1"))
-    check_text(RECORDED / "pages.txt", "\n".join(texts))
 
 
 @pytest.mark.parametrize(

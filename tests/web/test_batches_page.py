@@ -158,7 +158,9 @@ def test_a_run_that_ends_before_the_page_watches_it_is_shown_at_its_end(served, 
 def test_a_page_whose_server_went_away_says_so_and_catches_up(serve, open_page):
     first = serve()
     page = open_page(first.url)
-    page.get_by_role("heading", name="No batches yet").wait_for()
+    # What appears by itself shows that the connection stands.
+    first.start(PROMPTS, overrides={"runId": "before"})
+    row_of(page, "before").wait_for()
     serve.running[0].stop()
 
     page.get_by_text("Reconnecting…").wait_for()

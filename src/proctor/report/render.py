@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from functools import cache
+from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,8 +27,8 @@ from proctor import formatting
 from proctor.formatting import printable
 from proctor.json_values import JsonObject
 from proctor.report import charts
-from proctor.report.charts import as_file
-from proctor.report.print_figures import print_pdf, print_svg
+from proctor.report.charts import COLOURS, STYLE, as_file
+from proctor.report.text_layout import wrapped
 from proctor.stats.intervals import Estimate
 from proctor.stats.summary import Summary
 from proctor.store import StoreReader
@@ -191,7 +192,7 @@ PLOTS, FIGURES = "plots", "figures"
 """The folders beside a report with its plots, and with the same figures for print."""
 Drawn = tuple[str, str]
 """The caption of a plot, and the plot, or its file."""
-PageFiles = dict[str, str | bytes]
+PageFiles = dict[str, str]
 """Contents of files by name."""
 
 
@@ -222,7 +223,7 @@ def filed(
 ) -> tuple[dict[str, list[Drawn]], PageFiles]:
     """The same plots by the names of their files, and the files by name, numbered in order.
 
-    Each is there as a plot for screens and as SVG and PDF for print; `captions.md` has the captions.
+    Each is there as a plot for screens and as SVG for print; `captions.md` has the captions.
     """
     named: dict[str, list[Drawn]] = {}
     files: PageFiles = {}
@@ -233,13 +234,60 @@ def filed(
             name = names[part, number]
             files[f"{PLOTS}/{name}.svg"] = as_file(plot)
             files[f"{FIGURES}/{name}.svg"] = print_svg(plot, caption)
-            files[f"{FIGURES}/{name}.pdf"] = print_pdf(plot, caption)
             captions.append(f"**{name}**: {formatting.in_markdown(caption, 2000)}\n")
             named[part].append((caption, f"{PLOTS}/{name}.svg"))
     if captions:
         about = [f"## Methods\n\n{formatting.in_markdown(methods, 5000)}\n"] if methods else []
         files[f"{FIGURES}/captions.md"] = "\n".join(["# Captions\n", *captions, *about])
     return named, files
+
+
+MM_PER_UNIT = 0.25
+"""In print: 720 units are 180 mm, the text width of most journals, and labels have 8.5 points."""
+CAPTION_SIZE, CAPTION_LINE = 11.0, 14.5
+MARGIN = 8.0
+"""Around a figure, in units."""
+
+
+def print_svg(plot: str, caption: str) -> str:
+    """A plot as an SVG file in the size it has in print, with its caption below it."""
+    head, _, marks = plot.partition(">")
+    width, height = _size(head)
+    lines = wrapped(caption, width, CAPTION_SIZE)
+    whole = height + 10 + CAPTION_LINE * len(lines)
+    texts = "".join(
+        f'<text x="0" y="{height + 16 + CAPTION_LINE * number:.1f}" class="c-caption">{escape(line)}</text>'
+        for number, line in enumerate(lines)
+    )
+    box = f"{-MARGIN:g} {-MARGIN:g} {width + 2 * MARGIN:g} {whole + 2 * MARGIN:g}"
+    head = re.sub(r'viewBox="[^"]*"', f'viewBox="{box}"', head)
+    across, down = ((side + 2 * MARGIN) * MM_PER_UNIT for side in (width, whole))
+    marks = marks.removesuffix("</svg>")
+    return (
+        f'{head} width="{across:.2f}mm" height="{down:.2f}mm"><title>{escape(caption)}</title>'
+        f"<style>{_style()}</style>{marks}{texts}</svg>\n"
+    )
+
+
+def _size(head: str) -> tuple[float, float]:
+    _, _, width, height = re.search(r'viewBox="([^"]*)"', head)[1].split()  # type: ignore[index]
+    return float(width), float(height)
+
+
+@cache
+def _style() -> str:
+    """The style sheet of plots in the colours of light mode, without what fits them to a page.
+
+    Colours are written out: programs that convert SVG know no variables.
+    """
+    light = COLOURS.partition("@media")[0]
+    colours = dict(re.findall(r"(--[\w-]+):\s*([^;]+);", light))
+    style = re.sub(r"\.chart(?:\.c-wide)? \{[^}]*\}", "", STYLE.partition("@media")[0])
+    style = re.sub(r"var\((--[\w-]+)\)", lambda match: colours[match[1]], style)
+    return (
+        f"{style}.chart {{ font-family: Helvetica, Arial, sans-serif; background: #fff; }} "
+        f".chart .c-caption {{ font-size: {CAPTION_SIZE:g}px; }}"
+    )
 
 
 def write_pages(target: Path, pages: PageFiles) -> list[Path]:
@@ -249,7 +297,7 @@ def write_pages(target: Path, pages: PageFiles) -> list[Path]:
         shutil.rmtree(target / folder, ignore_errors=True)
         (target / folder).mkdir(parents=True)
     for name, content in pages.items():
-        (target / name).write_bytes(content.encode() if isinstance(content, str) else content)
+        (target / name).write_text(content, encoding="utf-8")
     return [target / name for name in pages]
 
 

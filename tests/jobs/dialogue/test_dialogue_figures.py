@@ -71,4 +71,4 @@ def test_the_methods_are_in_the_reports_and_not_at_the_terminal():
     assert methods in html.unescape(dialogue_html(document()))
     text, files = dialogue_markdown(document())
     assert "## Methods" in text and "## Methods" not in dialogue_text(document())
-    assert "figures/01-alliance-by-client-and-therapist.pdf" in files
+    assert "figures/01-alliance-by-client-and-therapist.svg" in files
