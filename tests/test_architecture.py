@@ -28,11 +28,13 @@ LAYERS = [
     {"batch"},
     {"stats"},
     {"budget", "context", "config", "job", "results_view"},
-    {"plan", "agents", "models", "runners", "evaluators", "store"},
-    {"workspace", "scenario", "dialogue", "judging", "telemetry", "records"},
+    {"plan", "agents", "models", "runners", "store"},
+    {"workspace", "scenario", "dialogue"},
+    {"evaluators"},
+    {"telemetry", "records"},
     {"agent", "runner", "evaluator", "model", "model_client"},
-    {"item", "session", "score", "errors", "git", "processes", "expect", "patterns", "pattern_worker"}
-    | {"json_values", "answer_parser", "metric"}
+    {"item", "session", "score", "errors", "git", "processes", "patterns", "pattern_worker"}
+    | {"json_values", "metric"}
     | {"formatting", "frozen", "lazy_import", "cache", "unpacking", "secrets", "sandbox"},
 ]
 """A part imports only from rows below its own."""

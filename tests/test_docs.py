@@ -15,6 +15,7 @@ from proctor.agents.scripted import KINDS
 from proctor.cli.main import COMMANDS
 from proctor.config import ENCRYPTION, EVALUATION, SECTIONS, SERVE, TOKEN, WATCH
 from proctor.dialogue import steps
+from proctor.evaluators.judging import rubric_names
 from proctor.jobs.coding.plan import read_plan
 from proctor.jobs.coding.schema import json_schema
 from proctor.jobs.dialogue.plan import read_simulation
@@ -23,7 +24,6 @@ from proctor.jobs.dialogue.schema import CONFIG_KEYS
 from proctor.jobs.evaluation import state as evaluation
 from proctor.jobs.evaluation.ground_truth import read_dataset
 from proctor.jobs.evaluation.request import EvaluationPlan, EvaluationRequest, read_evaluation
-from proctor.judging import rubric_names
 from proctor.metric import METRICS
 from proctor.models.providers import PROVIDERS
 from proctor.plan.validate import names_of

@@ -12,7 +12,7 @@ import pytest
 
 import proctor
 from proctor.agents.answer import completed
-from proctor.expect import AnswerFacts, check_answer, check_group, problems_of
+from proctor.evaluators.expect import AnswerFacts, check_answer, check_group, problems_of
 from proctor.formatting import count_words
 from proctor.models.gateway.call import redacted_error
 from proctor.models.recording import canonical_request
@@ -179,7 +179,7 @@ OWN = {
     "cli/output.py",
     "models/prices.py",
     "models/providers.py",
-    "judging.py",
+    "evaluators/judging.py",
     "models/key_filter.py",
     "models/recording.py",
     "models/worst_case.py",

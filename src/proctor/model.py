@@ -93,3 +93,15 @@ class ModelDirectory(Protocol):
 
     def has_price(self, model: str) -> bool:
         """Whether the price of its calls is known."""
+
+
+REASONING_START = re.compile(r"\A\s*<(think|thinking)>", re.IGNORECASE)
+REASONING_END = re.compile(r"</(?:think|thinking)>", re.IGNORECASE)
+
+
+def strip_reasoning(text: str) -> str:
+    """An answer without the reasoning block before it; empty when the block is never closed."""
+    closed = list(REASONING_END.finditer(text))
+    if closed:
+        return text[closed[-1].end() :].lstrip()
+    return "" if REASONING_START.match(text) else text

@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from typing import Literal, TypedDict
 
 from proctor.errors import AttemptError
-from proctor.model import Answer, Model, Request
+from proctor.model import Answer, Model, Request, strip_reasoning
 from proctor.session import Message, ModelCall, Note, Record, Usage
 
 Keep = Literal["messages", "call", "bodies"]
@@ -143,7 +143,7 @@ class ModelClient:
         self, request: Request, answer: Answer, keep: Keep, on_call: Callable[[ModelCall], None] | None
     ) -> None:
         call = answer.call
-        if keep == "bodies" or _has_reasoning(answer.text):
+        if keep == "bodies" or strip_reasoning(answer.text) != answer.text:
             call = _with_bodies(call, request, answer.text)
         self._record_call(call, on_call)
         if answer.finish_reason == "length":
@@ -160,11 +160,3 @@ def _with_bodies(call: ModelCall, request: Request, text: str) -> ModelCall:
     if call.request:
         return call
     return replace(call, request=json.dumps(list(request.messages), ensure_ascii=False), response=text)
-
-
-def _has_reasoning(text: str) -> bool:
-    """Whether an answer contains reasoning that is not part of the message."""
-    # Loaded here: the path of a plain prompt does without.
-    from proctor.answer_parser import strip_reasoning
-
-    return strip_reasoning(text) != text

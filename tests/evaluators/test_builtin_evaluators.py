@@ -8,8 +8,8 @@ from judged_sessions import Judge, called, says, session, turn, weather
 
 from proctor.errors import CostLimit, RateLimited, UsageError
 from proctor.evaluator import Reference
-from proctor.evaluators import EvaluationSettings, find_evaluator
 from proctor.evaluators.model_judge import estimated_tokens
+from proctor.evaluators.registry import EvaluationSettings, find_evaluator
 from proctor.session import ToolCall
 
 FIVE = {

@@ -12,9 +12,8 @@ from judged_sessions import Judge, says, session, turn, weather
 from proctor.config import read_config
 from proctor.errors import UsageError
 from proctor.evaluator import Reference
-from proctor.evaluators import EvaluationSettings, find_evaluator, problems_of
-from proctor.evaluators.definition import BEDROCK, RESPONSES
-from proctor.evaluators.registry import read_document
+from proctor.evaluators.definition import BEDROCK, RESPONSES, problems_of
+from proctor.evaluators.registry import EvaluationSettings, find_evaluator, read_document
 
 NUMERICAL = {
     "numerical": [

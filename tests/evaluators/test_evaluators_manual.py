@@ -7,9 +7,10 @@ import pytest
 import yaml
 from judged_sessions import Judge, weather
 
-from proctor.evaluators import EvaluationSettings, builtin_names, evaluator_of, problems_of
 from proctor.evaluators.builtins import JUDGED, PREFIX
-from proctor.judging import PLACEHOLDERS
+from proctor.evaluators.definition import problems_of
+from proctor.evaluators.judging import PLACEHOLDERS
+from proctor.evaluators.registry import EvaluationSettings, builtin_names, evaluator_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "evaluators.md").read_text(encoding="utf-8")
 DEFINITIONS = re.findall(r"^```yaml evaluator\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

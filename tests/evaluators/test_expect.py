@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from proctor.expect import check_answer, problems_of
+from proctor.evaluators.expect import check_answer, problems_of
 from waiting import TIME_LIMIT_SECONDS
 
 PERSON = {"type": "object", "required": ["name"], "properties": {"age": {"type": "integer"}}}

@@ -5,8 +5,14 @@ import json
 import pytest
 
 from proctor.errors import UsageError
-from proctor.evaluators import EvaluationSettings, EvaluatorNotFound, find_evaluator, registry
-from proctor.evaluators.registry import evaluator_of, list_evaluators
+from proctor.evaluators import registry
+from proctor.evaluators.registry import (
+    EvaluationSettings,
+    EvaluatorNotFound,
+    evaluator_of,
+    find_evaluator,
+    list_evaluators,
+)
 
 SCALE = {
     "numerical": [

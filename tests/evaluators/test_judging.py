@@ -5,9 +5,9 @@ import json
 import pytest
 from judged_sessions import Judge as Answers
 
-from proctor import judging
 from proctor.errors import EvaluatorError, ModelError, UsageError
-from proctor.judging import (
+from proctor.evaluators import judging
+from proctor.evaluators.judging import (
     Criterion,
     Judge,
     JudgeUsage,

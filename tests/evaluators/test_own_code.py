@@ -11,8 +11,8 @@ import pytest
 from judged_sessions import Judge, weather
 
 from proctor.errors import EvaluatorError
-from proctor.evaluators import EvaluationSettings, evaluator_of, find_evaluator
 from proctor.evaluators.code import FunctionJob, FunctionProcess, ProcessDied
+from proctor.evaluators.registry import EvaluationSettings, evaluator_of, find_evaluator
 from proctor.processes.warden import every_process, is_alive
 from proctor.sandbox import Sandbox, problem_of
 from proctor.testing import eventually

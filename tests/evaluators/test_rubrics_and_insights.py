@@ -7,6 +7,7 @@ from judged_sessions import Judge as Answers
 from judged_sessions import session, turn, weather
 
 from proctor.evaluator import Evidence
+from proctor.evaluators.judging import Criterion, Judge
 from proctor.evaluators.model_judge import (
     CATEGORIES,
     FAILURES,
@@ -15,7 +16,6 @@ from proctor.evaluators.model_judge import (
     family_of,
     kind_of,
 )
-from proctor.judging import Criterion, Judge
 from proctor.session import Message
 
 PLAIN = Criterion(name="c", instructions="?")

@@ -108,7 +108,7 @@ def test_what_is_not_used_is_not_loaded():
 import asyncio, sys
 from datetime import UTC, datetime
 from proctor.agents import agent_names, find_agent
-from proctor.expect import check_answer, problems_of
+from proctor.evaluators.expect import check_answer, problems_of
 from proctor.model import Request
 from proctor.models import ModelRouter
 from proctor.models.prices import price_of

@@ -13,8 +13,8 @@ from plain_services import GivenScores, plain_services
 from proctor.dialogue.conversation import Checkpoint, ConversationCheckpoint, Side, parse_conversation
 from proctor.dialogue.participant import BrokenRole, Role
 from proctor.errors import CostLimit, ModelError, NotFound, WorkspaceError
+from proctor.evaluators.judging import criterion_of
 from proctor.item import Item
-from proctor.judging import criterion_of
 from proctor.model import Answer, Request
 from proctor.model_client import ModelClient
 from proctor.runner import Outcome

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor.expect import split_list
+from proctor.evaluators.expect import split_list
 from proctor.tasks.formats import read_task_set
 from proctor.tasks.promptfoo import assertion_of, model_of
 

@@ -290,7 +290,7 @@ class Attempt:
         """Check the agent's last message against `expect`, when everything else has passed."""
         if not item.agent or "expect" not in item.details or outcome.status != SUCCESS:
             return outcome
-        from proctor.expect import unmet_expectations
+        from proctor.evaluators.expect import unmet_expectations
 
         unmet = "; ".join(unmet_expectations(item.details["expect"], self._answer, self._recorder.score))
         if unmet:

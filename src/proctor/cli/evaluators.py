@@ -22,10 +22,10 @@ from proctor.cli.run import terminal_context
 from proctor.context import RunContext
 from proctor.errors import NotFound, UsageError
 from proctor.evaluator import Evaluator, Evidence
-from proctor.evaluators import definition_files, read_definition
 from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
 from proctor.evaluators.code import reference_of
 from proctor.evaluators.definition import FUNCTION, new_evaluator
+from proctor.evaluators.judging import rubric_names
 from proctor.evaluators.matchers import MATCHINGS
 from proctor.evaluators.registry import (
     SUFFIXES,
@@ -33,14 +33,15 @@ from proctor.evaluators.registry import (
     EvaluatorListing,
     EvaluatorNotFound,
     builtin_listing,
+    definition_files,
     definition_listing,
     list_evaluators,
+    read_definition,
     read_document,
     rubric_criteria,
     rubric_listing,
 )
 from proctor.json_values import JsonMap, JsonObject, as_map
-from proctor.judging import rubric_names
 from proctor.score import Score
 from proctor.store import Store
 from proctor.store.annotations import Label

@@ -6,13 +6,12 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypedDict
 
-from proctor.answer_parser import strip_reasoning
 from proctor.dialogue.templating import fill, value_of
 from proctor.dialogue.tools import DialogueWorld, SideTools, ToolSpec
 from proctor.errors import AgentError
 from proctor.item import digest_of
 from proctor.json_values import JsonMap, JsonObject
-from proctor.model import Request
+from proctor.model import Request, strip_reasoning
 from proctor.model_client import Keep, ModelClient
 from proctor.runner import Services
 from proctor.session import Message

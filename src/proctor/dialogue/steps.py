@@ -27,7 +27,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from proctor.answer_parser import field_of, instructions_for, read_answer
 from proctor.cache import LruCache
 from proctor.dialogue.participant import (
     MARK,
@@ -42,6 +41,7 @@ from proctor.dialogue.participant import (
 )
 from proctor.dialogue.templating import evaluate, names_in, nearest, value_of
 from proctor.dialogue.tools import WorldError, send
+from proctor.evaluators.answer_parser import field_of, instructions_for, read_answer
 from proctor.item import digest_of
 from proctor.json_values import (
     JsonMap,

@@ -30,8 +30,8 @@ from proctor.dialogue.tools import (
     changes,
 )
 from proctor.errors import UsageError
-from proctor.expect import check_answer
-from proctor.expect import problems_of as expectation_problems
+from proctor.evaluators.expect import check_answer
+from proctor.evaluators.expect import problems_of as expectation_problems
 from proctor.json_values import JsonMap, as_list, as_map
 
 if TYPE_CHECKING:

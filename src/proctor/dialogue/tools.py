@@ -29,7 +29,7 @@ from urllib.parse import quote
 
 from proctor.dialogue.templating import check_expression, check_template, evaluate, fill, names_in, value_of
 from proctor.errors import AttemptError, UsageError
-from proctor.expect import check_answer
+from proctor.evaluators.expect import check_answer
 from proctor.item import digest_of
 from proctor.json_values import JsonMap, JsonObject, as_map, as_text, parse_json, tool_arguments
 from proctor.processes import CouldNotStart, run

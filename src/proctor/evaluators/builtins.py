@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 
-from proctor.judging import Question, Scale, numerical, plain_question
+from proctor.evaluators.judging import Question, Scale, numerical, plain_question
 from proctor.score import Level
 
 PREFIX = "Builtin."

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from proctor.errors import UsageError
 from proctor.evaluators.builtins import JUDGED, PREFIX
+from proctor.evaluators.judging import PLACEHOLDERS, places_in
 from proctor.evaluators.matchers import MATCHINGS
 from proctor.json_values import JsonMap, JsonObject, as_integer, as_map, as_number, require_map, require_text
-from proctor.judging import PLACEHOLDERS, places_in
 from proctor.score import Level
 
 BEDROCK, RESPONSES = "bedrockEvaluatorModelConfig", "responsesEvaluatorModelConfig"

@@ -12,22 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 
-from proctor.answer_parser import AnswerField, instructions_for, read_verdict
 from proctor.errors import EvaluatorError, ModelError, RateLimited
 from proctor.evaluator import Evidence
-from proctor.evaluators.rendering import (
-    EvaluationTarget,
-    Skill,
-    ignored_of,
-    numbered,
-    pieces_of,
-    skill_of,
-    targets_of,
-    turns_of,
-)
-from proctor.item import digest_of
-from proctor.json_values import JsonMap, JsonObject, as_integer
-from proctor.judging import (
+from proctor.evaluators.answer_parser import AnswerField, instructions_for, read_verdict
+from proctor.evaluators.judging import (
     OF_GROUND_TRUTH,
     OF_SKILLS,
     RULES,
@@ -43,6 +31,18 @@ from proctor.judging import (
     score_criterion,
     verdicts,
 )
+from proctor.evaluators.rendering import (
+    EvaluationTarget,
+    Skill,
+    ignored_of,
+    numbered,
+    pieces_of,
+    skill_of,
+    targets_of,
+    turns_of,
+)
+from proctor.item import digest_of
+from proctor.json_values import JsonMap, JsonObject, as_integer
 from proctor.score import Level, Score
 
 MOST_INPUT_TOKENS = 200_000

@@ -19,6 +19,17 @@ from proctor.evaluator import Evaluator, FindEvaluator
 from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
 from proctor.evaluators.code import MEGABYTES, TIMEOUT_SECONDS, CommandEvaluator, FunctionEvaluator, source_of
 from proctor.evaluators.definition import FUNCTION, LEVELS, judge_of, problems_of
+from proctor.evaluators.judging import (
+    RUBRICS,
+    Criterion,
+    Judge,
+    Question,
+    ScoreDimension,
+    criteria_from,
+    plain_question,
+    rubric_names,
+    scale_of,
+)
 from proctor.evaluators.matchers import MATCHINGS, TrajectoryMatcher
 from proctor.evaluators.model_judge import FIELDS, InsightJudge, ModelJudge, RubricEvaluator
 from proctor.json_values import (
@@ -33,17 +44,6 @@ from proctor.json_values import (
     require_number,
     require_text,
     texts_in,
-)
-from proctor.judging import (
-    RUBRICS,
-    Criterion,
-    Judge,
-    Question,
-    ScoreDimension,
-    criteria_from,
-    plain_question,
-    rubric_names,
-    scale_of,
 )
 from proctor.model import Model
 from proctor.sandbox import NOT_CONFINED, Sandbox

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from proctor.evaluator import Evidence, Reference, Trace
+from proctor.evaluators.judging import as_one_turn
 from proctor.json_values import JsonMap
-from proctor.judging import as_one_turn
 from proctor.score import Level
 from proctor.session import Message, ToolCall
 

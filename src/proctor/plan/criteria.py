@@ -11,13 +11,13 @@ from typing import Any
 from pydantic import BeforeValidator
 
 from proctor.errors import Problem, UsageError
-from proctor.expect import problems_of
+from proctor.evaluators.expect import problems_of
+from proctor.evaluators.judging import RUBRICS, Criterion, criteria_from, rubric_names
 from proctor.json_values import (
     JsonMap,
     JsonObject,
     require_map,
 )
-from proctor.judging import RUBRICS, Criterion, criteria_from, rubric_names
 from proctor.plan.source import PlanSource, bytes_of, open_regular, refuse
 from proctor.plan.validate import did_you_mean
 from proctor.plan.yaml_loader import read_source

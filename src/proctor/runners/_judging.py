@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from proctor.errors import CostLimit, EvaluatorError, ModelError, blame
 from proctor.evaluator import Evidence, Trace
-from proctor.expect import AnswerFacts, AssertionResult, check_answer, key_of, rubrics_in
+from proctor.evaluators.expect import AnswerFacts, AssertionResult, check_answer, key_of, rubrics_in
+from proctor.evaluators.judging import Criterion, Judge, TranscriptLine, as_one_turn, fenced, score_criterion
 from proctor.item import digest_of
 from proctor.json_values import JsonMap, as_map, as_number, as_text, parse_json, require_map, require_text
-from proctor.judging import Criterion, Judge, TranscriptLine, as_one_turn, fenced, score_criterion
 from proctor.model import Answer, Request
 from proctor.model_client import ModelClient
 from proctor.runner import Services
@@ -144,8 +144,8 @@ async def attribute_failure(
     failures: Sequence[str],
 ) -> tuple[str, str]:
     """A judge's verdict on who caused the failure of a task, one of `CAUSES`, and why; empty: unreadable."""
-    from proctor.answer_parser import field_of, instructions_for, read_verdict
     from proctor.dialogue.task import call_text
+    from proctor.evaluators.answer_parser import field_of, instructions_for, read_verdict
 
     names = {under_test: "Agent"}
     pieces = {

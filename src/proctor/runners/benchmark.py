@@ -17,7 +17,7 @@ from pathlib import Path
 
 from proctor.agent import WorkDone
 from proctor.errors import WorkspaceError, blame, blame_agent
-from proctor.expect import unmet_expectations
+from proctor.evaluators.expect import unmet_expectations
 from proctor.formatting import clipped
 from proctor.item import FAIL, TIMEOUT, UNCHECKED, Item, digest_of
 from proctor.json_values import JsonMap, as_number, as_text, maps_in, texts_in

@@ -39,9 +39,9 @@ from proctor.dialogue.steps import conclude
 from proctor.dialogue.task import check_task, execute_solution
 from proctor.dialogue.tools import DialogueWorld, SideTools, WorldError, changes, merged
 from proctor.errors import AttemptError, CostLimit, NotFound, TimeLimit, UsageError, WorkspaceError
+from proctor.evaluators.judging import criterion_of
 from proctor.item import FAIL, Item, digest_of
 from proctor.json_values import JsonMap, as_map, as_number, require_map
-from proctor.judging import criterion_of
 from proctor.runner import Outcome, Services
 from proctor.runners._judging import Judges, attribute_failure, below, dialogue_evidence_of
 from proctor.score import Score

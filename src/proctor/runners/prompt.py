@@ -14,7 +14,7 @@ from proctor.runner import Outcome, Services, seed_of
 from proctor.session import Iteration, Note
 
 if TYPE_CHECKING:
-    from proctor.expect import AnswerFacts
+    from proctor.evaluators.expect import AnswerFacts
 
 DONE = Outcome()
 
@@ -35,7 +35,7 @@ class PromptRunner:
         if not expect:
             return DONE
         # Loaded here: many prompts expect nothing in particular.
-        from proctor.expect import ASSERT, unmet_expectations
+        from proctor.evaluators.expect import ASSERT, unmet_expectations
 
         facts = await _facts(as_map(expect, ASSERT), answer, services) if ASSERT in expect else None
         unmet = unmet_expectations(expect, answer.text, services.score, facts)

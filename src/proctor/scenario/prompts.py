@@ -15,10 +15,9 @@ from typing import Any, TypeVar
 from jinja2 import DictLoader, StrictUndefined, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
-from proctor.answer_parser import strip_reasoning
 from proctor.errors import ModelError, WorkspaceError, first_error
 from proctor.json_values import parse_json
-from proctor.model import Model, Request
+from proctor.model import Model, Request, strip_reasoning
 from proctor.model_client import ModelClient
 from proctor.scenario.state import ScenarioCall
 from proctor.session import ModelCall, Record

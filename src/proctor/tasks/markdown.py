@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from proctor.errors import Place, PlanError, Problem, UsageError, WorkspaceError
-from proctor.expect import problems_of
+from proctor.evaluators.expect import problems_of
 from proctor.plan.source import KeyPath, PlanSource, ValuePlace, open_regular, refuse, resolved
 from proctor.plan.validate import (
     Expectation,

@@ -15,7 +15,7 @@ from pathlib import Path
 from jinja2 import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from proctor.expect import ASSERT, RUBRIC, SET, is_supported
+from proctor.evaluators.expect import ASSERT, RUBRIC, SET, is_supported
 from proctor.json_values import JsonMap, JsonObject, as_list, as_map, as_number, as_text, parse_json
 from proctor.models.providers import PROVIDERS
 from proctor.plan.source import KeyPath, PlanSource, bytes_of, text_of

@@ -10,10 +10,15 @@ from pydantic import Field
 
 from proctor.cache import LruCache
 from proctor.errors import UsageError
-from proctor.evaluators import definition_files, read_definition
 from proctor.evaluators.builtins import JUDGED, PREFIX
 from proctor.evaluators.matchers import MATCHINGS
-from proctor.evaluators.registry import EvaluatorListing, builtin_listing, list_evaluators
+from proctor.evaluators.registry import (
+    EvaluatorListing,
+    builtin_listing,
+    definition_files,
+    list_evaluators,
+    read_definition,
+)
 from proctor.evaluators.registry import ratings_of as definition_ratings
 from proctor.json_values import JsonMap
 from proctor.score import Level

@@ -26,7 +26,7 @@ from proctor.errors import WorkerError
 
 RESTARTS = 3
 """Replacements for each worker. More deaths have a cause that another worker would meet too."""
-PRELOADED = ("proctor.agents", "proctor.evaluators", "proctor.models", "proctor.runners")
+PRELOADED = ("proctor.agents", "proctor.evaluators.registry", "proctor.models", "proctor.runners")
 """What a launcher that was not forked loads of the driver's modules, with all that they import."""
 LAUNCHER = (
     "import json, sys; path, modules, end = map(json.loads, sys.argv[1:]); "

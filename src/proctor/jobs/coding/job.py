@@ -179,7 +179,7 @@ class ItemCheck:
                 yield "env", f"`{name}` looks like a secret that is written out", remedy
 
     def _expectation(self, _: str, expect: JsonMap) -> Iterator[Finding]:
-        from proctor.expect import problems_of
+        from proctor.evaluators.expect import problems_of
 
         for problem in problems_of(expect):
             yield "expect", problem, ""

@@ -23,11 +23,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from proctor.answer_parser import field_of
 from proctor.dialogue.participant import TEMPLATE_NAMES, Role, TurnStep, every_step
 from proctor.dialogue.steps import KINDS, pattern
 from proctor.dialogue.templating import check_expression, check_template, members_needed, names_in
 from proctor.errors import NotFound, Place, Problem, UsageError
+from proctor.evaluators.answer_parser import field_of
 from proctor.jobs.dialogue.world import TOOL_KEYS, ToolEntry, read_policy, read_tools
 from proctor.json_values import JsonMap, JsonObject, as_map, as_text, texts_in, without_none
 from proctor.patterns import PatternTimeout, bounded_call, may_take_long

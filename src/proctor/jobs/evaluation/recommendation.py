@@ -10,17 +10,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from proctor.answer_parser import AnswerField, instructions_for, read_answer
 from proctor.batch.ingest import build_sessions
 from proctor.errors import AttemptError, UsageError
 from proctor.evaluator import Evaluator, Evidence
+from proctor.evaluators.answer_parser import AnswerField, instructions_for, read_answer
+from proctor.evaluators.judging import Judge, JudgeUsage, ask_until_readable, fenced
 from proctor.evaluators.rendering import numbered, turns_of
 from proctor.formatting import clipped
 from proctor.jobs.evaluation.online import does_match
 from proctor.jobs.evaluation.request import moment_of
 from proctor.jobs.evaluation.state import evaluation_of
 from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, as_text, parse_json
-from proctor.judging import Judge, JudgeUsage, ask_until_readable, fenced
 from proctor.score import Score
 from proctor.stats.evaluation import high_is_bad
 from proctor.store import Store

@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from proctor.errors import AttemptError, NotFound
 from proctor.evaluator import Evaluator, Evidence, Reference
-from proctor.evaluators import EvaluationSettings, find_evaluator
+from proctor.evaluators.registry import EvaluationSettings, find_evaluator
 from proctor.evaluators.rendering import EvaluationTarget, targets_of
 from proctor.item import digest_of
 from proctor.json_values import JsonMap, JsonObject, as_text, parse_json

@@ -11,8 +11,8 @@ from functools import cache, partial
 from proctor.errors import Contradiction
 from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
 from proctor.evaluators.definition import problems_of
+from proctor.evaluators.judging import Rating
 from proctor.json_values import JsonMap, JsonObject
-from proctor.judging import Rating
 from proctor.score import Level
 from proctor.store.definitions import EVALUATORS, EvaluatorDefinition, ListedEvaluator
 from proctor.store.writer import timestamp

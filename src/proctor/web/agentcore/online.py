@@ -10,8 +10,8 @@ from functools import partial
 from proctor.config import WatchSection
 from proctor.errors import UsageError
 from proctor.evaluators.definition import FUNCTION
+from proctor.evaluators.judging import places_in
 from proctor.json_values import JsonMap, JsonObject, as_map, as_text
-from proctor.judging import places_in
 from proctor.store.definitions import CONFIGS, OnlineConfig
 from proctor.store.writer import timestamp
 from proctor.web.agentcore import service as paging

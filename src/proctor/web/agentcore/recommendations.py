@@ -10,9 +10,9 @@ from starlette.concurrency import run_in_threadpool
 
 from proctor.errors import ModelError, NotFound, UsageError
 from proctor.evaluator import Evaluator
+from proctor.evaluators.judging import Judge
 from proctor.jobs.evaluation.recommendation import recommend, traced_sessions, with_scores
 from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, as_text
-from proctor.judging import Judge
 from proctor.store.datasets import COMPLETED, FAILED, IN_PROGRESS
 from proctor.store.tables import RecommendationRow
 from proctor.store.writer import this_process, timestamp

@@ -2,8 +2,8 @@
 
 import pytest
 
-from proctor.answer_parser import AnswerField, field_of, instructions_for, read_answer
 from proctor.errors import UsageError
+from proctor.evaluators.answer_parser import AnswerField, field_of, instructions_for, read_answer
 
 STAGE = {"stage": field_of(["Early", "Late"])}
 MARK = {"mark": field_of("integer 1..5"), "why": field_of("text")}

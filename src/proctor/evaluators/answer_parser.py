@@ -13,6 +13,7 @@ from typing import Any
 
 from proctor.errors import UsageError
 from proctor.json_values import JsonObject, parse_json
+from proctor.model import REASONING_END, REASONING_START
 
 KINDS = ("text", "integer", "number", "truth", "list")
 _KIND = re.compile(r"(text|integer|number|truth|list)(?:\s+(-?[\d.]+)\s*\.\.\s*(-?[\d.]+))?")
@@ -135,10 +136,10 @@ def _squeezed(text: str) -> str:
 
 def _after_reasoning(text: str) -> str:
     """The text after the first end of a reasoning block: a quoted one further on ends nothing."""
-    closed = _CLOSED.search(text)
+    closed = REASONING_END.search(text)
     if closed:
         return text[closed.end() :]
-    return "" if _OPENED.match(text) else text
+    return "" if REASONING_START.match(text) else text
 
 
 def _bound(text: str | None) -> float | None:
@@ -267,15 +268,3 @@ def _number(value: object, expected: AnswerField) -> float | int | None:
     if expected.low is not None and expected.high is not None:
         value = min(max(value, expected.low), expected.high)
     return round(value) if expected.kind == "integer" else float(value)
-
-
-_OPENED = re.compile(r"\A\s*<(think|thinking)>", re.IGNORECASE)
-_CLOSED = re.compile(r"</(?:think|thinking)>", re.IGNORECASE)
-
-
-def strip_reasoning(text: str) -> str:
-    """The answer without the reasoning block before it; empty when the block is never closed."""
-    closed = list(_CLOSED.finditer(text))
-    if closed:
-        return text[closed[-1].end() :].lstrip()
-    return "" if _OPENED.match(text) else text

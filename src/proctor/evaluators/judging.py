@@ -18,8 +18,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TypedDict, TypeVar
 
-from proctor.answer_parser import AnswerField, instructions_for, read_verdict
 from proctor.errors import EvaluatorError, ModelError, UsageError
+from proctor.evaluators.answer_parser import AnswerField, instructions_for, read_verdict
 from proctor.item import digest_of
 from proctor.json_values import (
     JsonMap,

@@ -177,7 +177,7 @@ def _schema_complaint(expected: JsonMap, value: Any) -> str:
     if not may_take_long(expected):
         return schema_problem(schema, value)
     try:
-        return str(bounded_call("proctor.expect:schema_problem", schema, value, about="in the JSON schema"))
+        return str(bounded_call(f"{__name__}:schema_problem", schema, value, about="in the JSON schema"))
     except PatternTimeout as timeout:
         return timeout.problem
 
@@ -466,7 +466,7 @@ def _contains_json(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool:
     if text.count("[") + text.count("{") <= QUICKLY_TRIED_STARTS and not may_take_long(schema):
         return contains_json(*arguments)
     try:
-        return bool(bounded_call("proctor.expect:contains_json", *arguments, about="in the JSON schema"))
+        return bool(bounded_call(f"{__name__}:contains_json", *arguments, about="in the JSON schema"))
     except PatternTimeout:
         return False
 

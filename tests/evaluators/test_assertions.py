@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from proctor.expect import (
+from proctor.evaluators.expect import (
     SEARCHED_CHARACTERS,
     AnswerFacts,
     AssertionResult,
