@@ -1,6 +1,6 @@
 """Width of texts in plots, and labels in several lines: no label is cut or runs into another.
 
-Widths are those of Helvetica, which PDF readers have; `SPACIOUS` is what wider fonts of browsers need.
+Widths are those of Helvetica; `SPACIOUS` is what wider fonts of browsers need.
 """
 
 import re
