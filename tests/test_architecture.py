@@ -27,20 +27,20 @@ LAYERS = [
     {"report", "export"},
     {"batch"},
     {"stats"},
-    {"budget", "context", "config", "job", "results_view"},
+    {"budget", "context", "config", "job"},
     {"plan", "agents", "models", "runners", "store"},
     {"workspace", "scenario", "dialogue"},
     {"evaluators"},
     {"telemetry", "records"},
     {"agent", "runner", "evaluator", "model", "model_client"},
     {"item", "session", "score", "errors", "git", "processes", "patterns", "pattern_worker"}
-    | {"json_values", "metric"}
+    | {"json_values", "metric", "document"}
     | {"formatting", "frozen", "lazy_import", "cache", "unpacking", "secrets", "sandbox"},
 ]
 """A part imports only from rows below its own."""
 
 NEIGHBORS_KNOW_EACH_OTHER = (
-    {"budget", "context", "config", "job", "results_view"},
+    {"budget", "context", "config", "job"},
     {"agent", "runner", "evaluator", "model", "model_client"},
     LAYERS[-1],
 )

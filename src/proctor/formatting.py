@@ -55,9 +55,8 @@ _INVISIBLE = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f{_HIDING}]")
 _SPACE = re.compile(r"\s+")
 
 # Marks that mean something anywhere; those that do at the start of a line, between words, or in a link.
-_MARKDOWN = re.compile(
-    r"[\\`*\[\]|~$]|\A[#+=-]|\A\d+(?=[.)])|(?<!\w)_|_(?!\w)|:(?=//)|(?<=www)\.|@", re.IGNORECASE
-)
+_MARKDOWN = re.compile(r"[\\`*\[\]|~$]|(?<!\w)_|_(?!\w)|:(?=//)|(?<=www)\.|@", re.IGNORECASE)
+_LINE_START = re.compile(r"\A(?:[#+=-]|\d+(?=[.)]))")
 _TERMINAL = re.compile(f"[\x00-\x1f\x7f-\x9f{_HIDING}]")
 _TERMINAL_BUT_LINES = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_HIDING}]")
 
@@ -76,10 +75,11 @@ def one_line(text: str, longest: int = 120) -> str:
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
-def in_markdown(text: str, longest: int = 120) -> str:
-    """Text that means nothing but itself in Markdown, also inside a table."""
+def in_markdown(text: str, longest: int = 120, *, is_cell: bool = False) -> str:
+    """Text that means nothing but itself in Markdown: at the start of a line, or in a cell of a table."""
     safe = one_line(text, longest).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return _MARKDOWN.sub(_escaped, safe)
+    escaped = _MARKDOWN.sub(_escaped, safe)
+    return escaped if is_cell else _LINE_START.sub(_escaped, escaped)
 
 
 def whole(number: float | None) -> str:

@@ -25,8 +25,8 @@ from proctor.store import Resource, RetrySelection, Store
 from proctor.store.tables import BatchRow, ItemRow
 
 if TYPE_CHECKING:
+    from proctor.document import Document
     from proctor.evaluator import FindReference
-    from proctor.results_view import ResultsView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -514,7 +514,7 @@ class Job:
         """
         raise NotFound("this job has no analysis\nSee the report of the run.")
 
-    def results_view(self, run_id: str, ctx: RunContext) -> "ResultsView | None":  # noqa: ARG002
+    def results_view(self, run_id: str, ctx: RunContext) -> "Document | None":  # noqa: ARG002
         """The results of a run so far, as the page of the run shows them; None: those that every run has."""
         return None
 

@@ -10,6 +10,7 @@ import pytest
 
 from proctor.cli import output
 from proctor.errors import ProctorError, StoreError, StoreUnavailable, UsageError
+from proctor.report.as_text import fitted
 from proctor.store import Store
 
 
@@ -113,7 +114,7 @@ TABLE = {"NAME": ["alphabet", "b"], "EMPTY": ["", ""], "STATUS": ["success", "fa
 
 
 @pytest.mark.parametrize(
-    ("width", "drop", "fitted"),
+    ("width", "drop", "expected"),
     [
         (100, [], {"NAME": ["alphabet", "b"], "STATUS": ["success", "fail"]}),
         (17, [], {"NAME": ["alphabet", "b"], "STATUS": ["success", "fail"]}),
@@ -123,16 +124,16 @@ TABLE = {"NAME": ["alphabet", "b"], "EMPTY": ["", ""], "STATUS": ["success", "fa
     ],
 )
 def test_columns_are_left_out_in_order_until_a_table_fits(
-    width: int, drop: list[str], fitted: dict[str, list[str]]
+    width: int, drop: list[str], expected: dict[str, list[str]]
 ) -> None:
-    assert output.fitted(TABLE, width, drop) == fitted
+    assert fitted(TABLE, width, drop) == expected
 
 
 def test_the_widest_columns_are_cut_but_not_below_eight_characters() -> None:
     table = {"A": ["x" * 30], "B": ["y" * 12]}
-    assert output.fitted(table, 26, []) == {"A": ["x" * 11 + "…"], "B": ["y" * 12]}
-    assert output.fitted(table, 5, []) == {"A": ["x" * 7 + "…"], "B": ["y" * 7 + "…"]}
-    assert output.fitted({"A": [""]}, 5, []) == {"A": [""]}
+    assert fitted(table, 26, []) == {"A": ["x" * 11 + "…"], "B": ["y" * 12]}
+    assert fitted(table, 5, []) == {"A": ["x" * 7 + "…"], "B": ["y" * 7 + "…"]}
+    assert fitted({"A": [""]}, 5, []) == {"A": [""]}
 
 
 def test_a_table_in_a_pipe_has_aligned_columns(capsys: Any, monkeypatch: Any) -> None:
@@ -147,6 +148,6 @@ def test_a_table_in_a_pipe_has_aligned_columns(capsys: Any, monkeypatch: Any) ->
 
 def test_columns_whose_headings_begin_alike_stay_two_columns_when_they_are_cut() -> None:
     table = {"CANDIDATE": ["scripted/echo-long"], "CANDIDATE MEAN": ["43%"], "DIFF": ["+42.6 pp"]}
-    shown = output.fitted(table, 30, [])
+    shown = fitted(table, 30, [])
     assert list(shown.values())[1:] == [["43%"], ["+42.6 pp"]] and len(shown) == 3
     assert next(iter(shown.values()))[0].startswith("scripted")

@@ -195,7 +195,7 @@ def test_runs_of_a_single_task_are_counted_as_runs_and_spoken_of_as_runs(proctor
     assert done.returncode == 4
     assert "RUNS" in done.stdout and "TASKS" not in done.stdout and "10 + 10" in done.stdout
     assert "10 runs: fewer than 72" in done.stdout and "10 tasks" not in done.stdout
-    assert "speak of further runs of this task" in page and "tasks like these" not in page
+    assert "generalize to further runs of this task" in page and "tasks like these" not in page
 
 
 def test_sides_that_do_not_pair_have_the_number_of_tasks_of_each(proctor: Command) -> None:

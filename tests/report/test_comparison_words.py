@@ -19,7 +19,6 @@ from proctor.report.comparison import (
     method,
     numbers,
     plot_of,
-    sem,
     sentence,
     shift,
     size,
@@ -78,8 +77,6 @@ def test_values_and_differences_have_the_unit_of_their_metric(
     assert change(-value, metric) == difference.replace("+", "−")
     assert change(0.0, metric).startswith("±")
     assert figure(None, metric) == change(None, metric) == "–"
-    assert sem(Mean(value=1.0, sem=value), metric) == f" ± {level}"
-    assert sem(Mean(value=1.0), metric) == ""
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ from datetime import UTC, datetime
 
 from proctor.jobs.evaluation.results import EvaluationReport, evaluation_html, evaluation_markdown
 from proctor.jobs.evaluation.state import EvaluationState
-from proctor.report.comparison import comparison_html, comparison_markdown
+from proctor.report import as_markdown
+from proctor.report.comparison import comparison_document
+from proctor.report.render import document_html
 from proctor.stats.comparison import Comparison, Contrast, Disagreement, GateResult, Mean
 from proctor.stats.differences import difference
 from proctor.stats.evaluation import EvaluationResults, EvaluatorResult, JudgedTarget
@@ -160,7 +162,7 @@ def comparison():
 
 
 def test_a_page_about_a_comparison_says_what_a_difference_is_worth():
-    html = comparison_html(comparison())
+    html = document_html(comparison_document(comparison()))
 
     assert "<script>" not in html
     assert "Gates: inconclusive" in html and "too few (12 more tasks)" in html
@@ -171,9 +173,9 @@ def test_a_page_about_a_comparison_says_what_a_difference_is_worth():
 
 
 def test_a_comparison_in_markdown():
-    text = comparison_markdown(comparison())
+    text = as_markdown.render(comparison_document(comparison()))
 
-    row = "| success | after | 75% ± 16% | 50% | −25.0 pp | −20.0 pp | −67.3 pp to +27.3 pp | 0.351 |"
+    row = "| success | after | 75% ± 16% | 50% | −25.0 pp | −20.0 pp | −67.3 pp to +27.3 pp | 0.351 | 8 |"
     assert row in text
     assert "| score:tone | after | – | – | – | – | not enough data | – | – | not enough data |" in text
     assert "<script>" not in text

@@ -10,8 +10,7 @@ import pytest
 from filled import NOW, filled_store, new_store
 from proctor.formatting import figure, interval, usd
 from proctor.jobs.imported.table import import_table
-from proctor.report import html, markdown
-from proctor.report.render import limits
+from proctor.report.render import html, limits, markdown
 from proctor.stats import summarize
 from proctor.stats.intervals import Estimate
 from proctor.store import Scope, Store

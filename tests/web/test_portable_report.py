@@ -7,8 +7,7 @@ import pytest
 
 from filled import NOW, new_store
 from proctor.item import Item
-from proctor.report import html
-from proctor.report.render import items_table, portable
+from proctor.report.render import html, items_table, portable
 from proctor.session import Message
 from proctor.stats.summary import summarize
 from proctor.store import Scope, timestamp

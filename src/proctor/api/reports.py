@@ -5,7 +5,7 @@ import json
 from proctor.context import RunContext
 from proctor.errors import UsageError
 from proctor.jobs import job_of_run
-from proctor.report import html, markdown
+from proctor.report.render import html, markdown
 from proctor.stats.summary import summarize
 from proctor.store import Scope
 

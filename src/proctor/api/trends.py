@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from proctor.cache import LruCache
 from proctor.context import RunContext
+from proctor.document import Figure
 from proctor.errors import NotFound
-from proctor.results_view import ResultFigure
 from proctor.store.runs import TrendRun, evaluators_of, trend_runs
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Trend:
     metrics: Sequence[str]
     """All metrics that it can show."""
     svg: str
-    marks: Sequence[ResultFigure]
+    marks: Sequence[Figure]
     runs: Sequence[str]
     changes: Sequence[TrendChange]
     """The latest first."""

@@ -12,7 +12,6 @@ from proctor.api.comparing import (
     INCONCLUSIVE,
     CompareQuery,
     Comparison,
-    Contrast,
     Rank,
     Ranking,
     columns_of,
@@ -30,6 +29,7 @@ from proctor.cli.output import (
     count,
     print_json,
     print_note,
+    print_result,
     print_table,
     printable,
     write_file,
@@ -38,14 +38,10 @@ from proctor.cli.run import terminal_context
 from proctor.errors import UsageError
 from proctor.formatting import rank as place
 from proctor.metric import METRICS_HELP, find_metric
-from proctor.report.comparison import figure
+from proctor.report.comparison import comparison_data, comparison_document, comparison_junit, figure
 from proctor.report.render import rank_document
 
 compare_app = typer.Typer(add_completion=False)
-WIDE = 120
-"""Columns of a terminal from which on a comparison has all its columns."""
-SHOWN = 10
-"""Disagreements that are printed; `--json` and `--html` have more."""
 FORMATS = ("text", "md", "html", "json", "junit")
 
 
@@ -123,13 +119,11 @@ def compare(
     if out is not None:
         _write(out, _formatted(comparison, format_))
     if as_json:
-        from proctor.report.comparison import comparison_document
-
-        print_json(comparison_document(comparison))
+        print_json(comparison_data(comparison))
     elif out is None and format_ != "text":
         print(_formatted(comparison, format_))
     elif out is None:
-        _print(comparison)
+        print_result(comparison_document(comparison))
     return {FAIL: output.SOME_DID_NOT, INCONCLUSIVE: output.INCONCLUSIVE}.get(
         comparison.verdict, output.SUCCEEDED
     )
@@ -137,99 +131,18 @@ def compare(
 
 def _formatted(comparison: Comparison, kind: str) -> str:
     # Loads templates, which a comparison at the terminal does not need.
-    from proctor.report import comparison as reports
+    from proctor.report import as_markdown
+    from proctor.report.render import document_html
 
-    if kind == "json":
-        return json.dumps(reports.comparison_document(comparison), indent=2, allow_nan=False)
     if kind == "text":
         raise UsageError("--out needs a format of files\nPass --format md, html, json, or junit.")
-    formats: dict[str, Callable[[Comparison], str]] = {
-        "md": reports.comparison_markdown,
-        "html": reports.comparison_html,
-        "junit": reports.comparison_junit,
+    formats: dict[str, Callable[[], str]] = {
+        "json": lambda: json.dumps(comparison_data(comparison), indent=2, allow_nan=False),
+        "md": lambda: as_markdown.render(comparison_document(comparison)),
+        "html": lambda: document_html(comparison_document(comparison)),
+        "junit": lambda: comparison_junit(comparison),
     }
-    return formats[kind](comparison)
-
-
-def _print(comparison: Comparison) -> None:
-    baseline = comparison.groups[0]
-    varies = f" · varies: {', '.join(comparison.varied[:6])}" if comparison.varied else ""
-    print_note(f"Baseline: {printable(baseline)} · paired by {comparison.pair}{printable(varies)}")
-    if comparison.stand_ins:
-        names = printable(", ".join(comparison.stand_ins))
-        print_note(f"note: mock results ({names}): draw no conclusions about real agents or models")
-    for run, left in comparison.unfinished.items():
-        print_note(
-            f"note: {printable(run)} has {count(left, 'item')} without a result: figures will change, "
-            "and gates need a finished run"
-        )
-    _print_contrasts(comparison)
-    if comparison.family_size > 1:
-        print_note(
-            f"CI and p hold for all {comparison.family_size} comparisons together (Bonferroni), "
-            f"for {'runs of this task' if comparison.is_one_task else 'tasks like these'}"
-        )
-    for each in comparison.contrasts:
-        _print_notes(each)
-    if comparison.contrasts and comparison.contrasts[0].disagreements:
-        _print_disagreements(comparison.contrasts[0])
-    for verdict in comparison.verdicts:
-        which = f"{printable(verdict.gate)}  {printable(verdict.candidate)}"
-        print(f"{verdict.verdict.upper()}  {which}: {printable(verdict.words)}")
-
-
-def _print_contrasts(comparison: Comparison) -> None:
-    # Loads the templates of the page.
-    from proctor.formatting import chance
-    from proctor.report.comparison import around, figure, finding, numbers, size, with_errors
-
-    contrasts = comparison.contrasts
-    has_errors = any(each.with_errors is not None for each in contrasts)
-    unit = "RUNS" if comparison.is_one_task else "TASKS"
-    # Where there is no room for all columns, the difference and its interval matter more than the means.
-    is_narrow = (output.terminal_width() or WIDE) < WIDE
-    titles = ("BASELINE", "MEAN") if is_narrow else ("BASELINE MEAN", "CANDIDATE MEAN")
-    means = ("METRIC", "CANDIDATE", *titles, "DIFF")
-    heads = (*means, *(["ERRORS AS FAILURES"] if has_errors else []), "95% CI", "P", unit, "RESULT")
-    rows = [
-        (
-            each.metric,
-            each.candidate,
-            figure(each.baseline_mean.value, each.metric),
-            figure(each.candidate_mean.value, each.metric),
-            size(each),
-            *([with_errors(each)] if has_errors else []),
-            around(each),
-            chance(each.p_corrected),
-            numbers(each),
-            finding(each),
-        )
-        for each in contrasts
-    ]
-    print_table(heads, rows, drop=("P", unit, "ERRORS AS FAILURES", *titles) if is_narrow else ())
-
-
-def _print_disagreements(contrast: Contrast) -> None:
-    from proctor.report.comparison import figure
-
-    print(f"\nDisagreements on {printable(contrast.metric)}:")
-    for one in contrast.disagreements[:SHOWN]:
-        values = f"{figure(one.baseline, contrast.metric)} → {figure(one.candidate, contrast.metric)}"
-        room = min(80, (output.terminal_width() or 1000) - len(values) - 4)
-        print(f"  {values}  {printable(one.words, width=max(20, room))}")
-
-
-def _print_notes(each: Contrast) -> None:
-    name = f"{printable(each.metric)}, {printable(each.candidate)}"
-    if any(each.errors):
-        print_note(f"note: {name}: {each.errors[0]} and {each.errors[1]} items with errors excluded")
-    if each.unpaired:
-        print_note(f"note: {name}: {count(each.unpaired, 'unpaired task')} excluded")
-    for remark in each.remarks:
-        print_note(f"note: {name}: {printable(remark)}")
-    if each.difference:
-        for note in filter(None, (each.difference.note, each.difference.needs_words)):
-            print_note(f"note: {name}: {printable(note)}")
+    return formats[kind]()
 
 
 def _write(path: Path, text: str) -> None:

@@ -19,11 +19,12 @@ from rich.table import Table
 from rich.text import Text
 
 from proctor.bootstrap import now
-from proctor.cli.output import count, fitted, money, print_note, printable, seconds
+from proctor.cli.output import count, money, print_note, printable, seconds
 from proctor.cli.run import beginning
 from proctor.formatting import interval, percent, short
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT, UNCHECKED, shown_status
 from proctor.job import ItemFinished
+from proctor.report.as_text import fitted
 from proctor.stats.leaderboard import ModelStanding, models_with_agents, ranked_name, standing
 from proctor.stats.outcomes import message_pattern
 from proctor.stats.progress import MakerProgress, PoolUse, Progress, RunningItem, progress, stop_lines

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 from typer.exceptions import TyperException
@@ -27,6 +27,9 @@ from proctor.context import EngineName
 from proctor.errors import NotFound, PlanError, ProctorError, StoreError, StoreUnavailable, UsageError
 from proctor.json_values import JsonMap
 from proctor.store import Scope, Store
+
+if TYPE_CHECKING:
+    from proctor.document import Document
 
 
 def is_sure(question: str) -> bool:
@@ -302,9 +305,6 @@ def moment_of(text: str) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-WIDEST = 60
-NARROWEST = 8
-"""Characters to which a column of a table is cut at most."""
 STATUS_COLORS = {
     "success": 32, "completed": 32, "pass": 32,
     "fail": 31, "aborted": 31,
@@ -335,38 +335,22 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[object]], *, drop:
     On a terminal no line wraps: columns without a value and then those of `drop` are left out, in this
     order, and then the widest columns are cut. A file or a pipe gets everything.
     """
-    cells = [[printable(cell, width=WIDEST) for cell in row] for row in rows]
-    table = {head: [row[column] for row in cells] for column, head in enumerate(heads)}
-    width = terminal_width()
-    if width is not None:
-        table = fitted(table, width, drop)
-    widths = [max(map(len, (head, *column))) for head, column in table.items()]
-    for line in zip(*((head, *column) for head, column in table.items()), strict=True):
-        padded = [f"{cell:<{wide}}" for cell, wide in zip(line, widths, strict=True)]
-        padded[-1] = padded[-1].rstrip()
-        print("  ".join(map(colored, padded, line)).rstrip())
+    # Most commands that run something print no table.
+    from proctor.report.as_text import WIDEST, padded_cells
+
+    cells = ([printable(cell, width=WIDEST) for cell in row] for row in rows)
+    for line in padded_cells(heads, cells, terminal_width(), drop):
+        print("  ".join(colored(cell, cell.strip()) for cell in line).rstrip())
 
 
-def fitted(table: dict[str, list[str]], width: int, drop: Sequence[str]) -> dict[str, list[str]]:
-    """The columns of a table within a width."""
-    table = {head: column for head, column in table.items() if any(column)} or table
-    widths = {head: max(map(len, (head, *column))) for head, column in table.items()}
+def print_result(document: "Document") -> None:
+    """Print a document on standard output, and what is said around it on standard error."""
+    from proctor.report.as_text import body, notes
 
-    def missing() -> int:
-        return sum(widths.values()) + 2 * (len(widths) - 1) - width
-
-    for head in drop:
-        if missing() > 0:
-            widths.pop(head, None)
-    while missing() > 0 and max(widths.values()) > NARROWEST:
-        widest = max(widths, key=lambda head: widths[head])
-        widths[widest] -= 1
-    columns = dict[str, list[str]]()
-    for head, wide in widths.items():
-        # Two headings that begin alike stay two columns.
-        title = head[:wide] if head[:wide] not in columns else f"{head[: wide - 2]}…{head[-1]}"
-        columns[title] = [cell if len(cell) <= wide else f"{cell[: wide - 1]}…" for cell in table[head]]
-    return columns
+    for line in body(document, terminal_width()):
+        print(line)
+    for note in notes(document):
+        print_note(note)
 
 
 # Progress of commands that are not runs

@@ -1,5 +1,1 @@
-"""Reports: a summary or a comparison as Markdown or a self-contained HTML page."""
-
-from proctor.report.render import html, markdown
-
-__all__ = ["html", "markdown"]
+"""Renderers of documents and reports: text, Markdown, and self-contained HTML."""

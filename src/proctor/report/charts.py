@@ -14,10 +14,10 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from proctor.document import Chart, Figure, FigureList, ItemSelection
 from proctor.formatting import UNKNOWN, interval, one_line, percent, plural, seconds, short, usd
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT
 from proctor.report.text_layout import SPACIOUS, text_width, wrapped
-from proctor.results_view import FigureList, ItemSelection, ResultChart, ResultFigure
 from proctor.stats.intervals import Estimate
 from proctor.stats.summary import Durations, ModelUsage
 
@@ -674,9 +674,9 @@ def estimate_figure(
     *,
     items: ItemSelection | None = None,
     unit: str = "task",
-) -> ResultFigure:
+) -> Figure:
     """An estimate as a figure."""
-    return ResultFigure(
+    return Figure(
         label=label,
         text=say(one.value),
         value=one.value,
@@ -711,9 +711,9 @@ def outcome_bar(counts: Mapping[str, int], marks: FigureList | None = None) -> s
     return stacked(f"Items by status: {description or 'none'}", parts)
 
 
-def _status_figure(status: str, counts: Mapping[str, int]) -> ResultFigure:
+def _status_figure(status: str, counts: Mapping[str, int]) -> Figure:
     total = sum(counts.values())
-    return ResultFigure(
+    return Figure(
         label=status,
         text=percent(counts[status] / total) if total else UNKNOWN,
         value=float(counts[status]),
@@ -782,7 +782,7 @@ def duration_histogram(durations: Durations, marks: FigureList | None = None) ->
     """How long items took. `marks` gets the figures of the bars, which open the items behind them."""
     bins = durations.bins
     figures = [
-        ResultFigure(
+        Figure(
             label=f"{seconds(one.low)} to {seconds(one.high)}",
             text=plural(one.count, "item"),
             value=float(one.count),
@@ -919,12 +919,12 @@ def _row(entry: Bar, y: float, middle: float, scale: float, say: Say, ends: tupl
 # Charts of one factor.
 
 
-def plots(factor: "FactorFigures") -> list[ResultChart]:
+def plots(factor: "FactorFigures") -> list[Chart]:
     """The plots that there are figures for."""
     if not factor.levels:
         return []
     marks = FigureList()
-    drawn = [ResultChart(title="Success rate", svg=rates(factor, marks), marks=marks.figures)]
+    drawn = [Chart(title="Success rate", svg=rates(factor, marks), marks=marks.figures)]
     costs = [(level.name, level.cost_usd) for level in factor.levels]
     times = [(level.name, level.seconds) for level in factor.levels]
     drawn += _means("Mean cost of an item", factor.name, costs, usd)
@@ -934,7 +934,7 @@ def plots(factor: "FactorFigures") -> list[ResultChart]:
 
 def _means(
     caption: str, factor: str, levels: Sequence[tuple[str, Estimate]], say: Callable[[float | None], str]
-) -> list[ResultChart]:
+) -> list[Chart]:
     if all(estimate.value is None for _, estimate in levels):
         return []
     marks = FigureList()
@@ -951,4 +951,4 @@ def _means(
         for name, estimate in levels
     ]
     svg = bars(f"{caption} by {factor}, with 95% CI", entries, say=say)
-    return [ResultChart(title=caption, svg=svg, marks=marks.figures)]
+    return [Chart(title=caption, svg=svg, marks=marks.figures)]

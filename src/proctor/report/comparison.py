@@ -7,33 +7,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from xml.etree import ElementTree
 
-from markupsafe import Markup
-
+from proctor.document import (
+    Cell,
+    Chart,
+    Column,
+    Details,
+    Document,
+    Figure,
+    FigureList,
+    Sentence,
+    Table,
+    Tone,
+)
 from proctor.formatting import UNKNOWN, chance, plural, relative_change
 from proctor.metric import find_metric
 from proctor.report.charts import Bar, Point, forest, trend
-from proctor.report.render import page, text
-from proctor.results_view import FigureList, ResultFigure
 from proctor.stats.comparison import Comparison, Contrast, Disagreement, Mean
 from proctor.stats.differences import FAIL, INCONCLUSIVE, Difference
 from proctor.stats.figures import TrendPoint
 
 
-def comparison_html(comparison: Comparison) -> str:
-    """The page as one HTML file that needs nothing else."""
-    plots = {
-        metric: Markup(plot_of(comparison.contrasts, metric, comparison.groups[0]))
-        for metric in dict.fromkeys(each.metric for each in comparison.contrasts)
-    }
-    return page("comparison.html.j2", c=comparison, plots=plots, **_WORDS)
-
-
-def comparison_markdown(comparison: Comparison) -> str:
-    """The page as Markdown."""
-    return text("comparison.md.j2", c=comparison, **_WORDS)
-
-
-def comparison_document(comparison: Comparison) -> dict[str, object]:
+def comparison_data(comparison: Comparison) -> dict[str, object]:
     """The comparison as the documented JSON."""
     return {
         "baseline": comparison.groups[0],
@@ -208,16 +202,18 @@ def finding(contrast: Contrast) -> str:
         return "errors decide it"
     if contrast.is_significant:
         return "higher" if one.value > one.null else "lower"
-    return "too few tasks" if one.needs and one.needs <= MOST_FEW else "not significant"
+    return TOO_FEW if one.needs and one.needs <= MOST_FEW else "not significant"
 
 
+TOO_FEW = "too few tasks"
 MOST_FEW = 6
 """Tasks below which there is no verdict at all."""
 
 
-def sem(mean: Mean, metric: str) -> str:
-    """The standard error of a mean; empty where there is none."""
-    return "" if mean.sem is None else f" ± {figure(mean.sem, metric)}"
+def _mean(mean: Mean, metric: str) -> Cell:
+    """A mean with its standard error, where there is one."""
+    sem = "" if mean.sem is None else f"± {figure(mean.sem, metric)}"
+    return Cell(text=figure(mean.value, metric), note=sem)
 
 
 _METHODS = {
@@ -231,19 +227,192 @@ def method(one: Difference) -> str:
     return _METHODS.get(one.method, one.method)
 
 
-_WORDS: Mapping[str, object] = {
-    "method": method,
-    "figure": figure,
-    "change": change,
-    "shift": shift,
-    "size": size,
-    "with_errors": with_errors,
-    "around": around,
-    "chance": chance,
-    "finding": finding,
-    "numbers": numbers,
-    "sem": sem,
-}
+METHOD = (
+    "Differences are candidate − baseline, averaged over tasks; repeats of a task count once, as their mean. "
+    "±: standard error of the mean over {unit}s. Means, difference, interval and p of a row are of the same "
+    "tasks and generalize to {population}. Cost, time and tokens are compared as ratios. A gate "
+    "passes only if the whole 95% CI lies within the margin, there are enough tasks, and counting errors as "
+    "failures changes nothing."
+)
+ANYTIME = (
+    "The run could stop early by its results (`stop_when`): intervals are confidence sequences, valid at any "
+    "time, and there is no p."
+)
+GATE_TONES: Mapping[str, Tone] = {"pass": "good", FAIL: "bad", INCONCLUSIVE: "open"}
+
+
+def comparison_document(comparison: Comparison) -> Document:
+    """The comparison as a document: verdict, gates, differences, and what each metric says."""
+    unit = "run" if comparison.is_one_task else "task"
+    number = comparison.family_size
+    family = [f"CIs and p-values are corrected for {number} comparisons (Bonferroni)"] if number > 1 else []
+    population = "further runs of this task" if comparison.is_one_task else "tasks like these"
+    varied = f"; varies: {', '.join(comparison.varied)}" if comparison.varied else ""
+    names = ", ".join(comparison.stand_ins)
+    mock = f"mock results ({names}): draw no conclusions about real agents or models" if names else ""
+    metrics = dict.fromkeys(each.metric for each in comparison.contrasts)
+    return Document(
+        title=f"{', '.join(comparison.groups[1:])} vs. {comparison.groups[0]}",
+        subtitle=f"Baseline: {comparison.groups[0]}; paired by {comparison.pair}{varied}",
+        warning=mock,
+        verdict=_verdict(comparison),
+        sections=[
+            *([_gates(comparison)] if comparison.verdicts else []),
+            *([Sentence(text=ANYTIME)] if comparison.is_anytime else []),
+            _differences(comparison),
+            *_first_disagreements(comparison),
+            *(_of_metric(comparison, metric) for metric in metrics),
+        ],
+        remarks=[
+            *family,
+            *(
+                f"{run} has {plural(left, 'item')} without a result: figures will change, and gates need a "
+                "finished run"
+                for run, left in comparison.unfinished.items()
+            ),
+            *(
+                f"{each.metric}, {each.candidate}: {note}"
+                for each in comparison.contrasts
+                for note in _notes(each)
+            ),
+        ],
+        method=METHOD.format(unit=unit, population=population),
+    )
+
+
+def _verdict(comparison: Comparison) -> Sentence | None:
+    if comparison.verdicts:
+        word = comparison.verdict
+        return Sentence(text=f"Gates: {word}", tone=GATE_TONES[word])
+    return Sentence(text=headline(comparison)) if comparison.contrasts else None
+
+
+def _gates(comparison: Comparison) -> Table:
+    return Table(
+        title="Gates",
+        columns=[
+            *(Column(title=title) for title in ("Verdict", "Gate", "Candidate")),
+            Column(title="Reason", is_prose=True),
+        ],
+        rows=[
+            [
+                Cell(text=each.verdict.upper(), tone=GATE_TONES[each.verdict]),
+                *(Cell(text=text) for text in (each.gate, each.candidate, each.words)),
+            ]
+            for each in comparison.verdicts
+        ],
+    )
+
+
+def _differences(comparison: Comparison) -> Table:
+    unit = "Runs" if comparison.is_one_task else "Tasks"
+    columns = [
+        Column(title="Metric"),
+        Column(title="Candidate"),
+        Column(title="Baseline mean", is_numeric=True, narrow="Baseline"),
+        Column(title="Candidate mean", is_numeric=True, narrow="Mean"),
+        Column(title="Diff", is_numeric=True),
+        *([Column(title="Errors as failures", is_numeric=True, narrow="")] if comparison.has_errors else []),
+        Column(title="95% CI", is_numeric=True),
+        Column(title="p", is_numeric=True, narrow=""),
+        Column(title=unit, is_numeric=True, narrow=""),
+        Column(title="Result"),
+    ]
+    rows = []
+    for each in comparison.contrasts:
+        errors = [Cell(text=with_errors(each))] if comparison.has_errors else []
+        rows.append(
+            [
+                Cell(text=each.metric),
+                Cell(text=each.candidate),
+                _mean(each.baseline_mean, each.metric),
+                _mean(each.candidate_mean, each.metric),
+                Cell(text=size(each)),
+                *errors,
+                Cell(text=around(each)),
+                Cell(text=chance(each.p_corrected)),
+                Cell(text=numbers(each)),
+                Cell(text=finding(each)),
+            ]
+        )
+    return Table(title="Differences", columns=columns, rows=rows)
+
+
+def _first_disagreements(comparison: Comparison) -> list[Table]:
+    first = next((each for each in comparison.contrasts if each.disagreements), None)
+    return [_disagreements(first)] if first else []
+
+
+def _disagreements(each: Contrast) -> Table:
+    titles = ("Largest differences", each.baseline, each.candidate, "Difference")
+    return Table(
+        title=f"Disagreements on {each.metric}: {each.candidate}",
+        columns=[
+            Column(title=title, is_numeric=number > 0, is_prose=not number)
+            for number, title in enumerate(titles)
+        ],
+        rows=[
+            [
+                Cell(text=one.words),
+                Cell(text=figure(one.baseline, each.metric)),
+                Cell(text=figure(one.candidate, each.metric)),
+                Cell(text=change(one.difference, each.metric)),
+            ]
+            for one in each.disagreements
+        ],
+        most_in_terminal=MOST_DISAGREEMENTS,
+    )
+
+
+MOST_DISAGREEMENTS = 10
+"""Disagreements that a terminal shows; files have more."""
+
+
+def _of_metric(comparison: Comparison, metric: str) -> Details:
+    """The plot of a metric, and each of its contrasts in words."""
+    baseline = comparison.groups[0]
+    contrasts = [each for each in comparison.contrasts if each.metric == metric]
+    first = next((each for each in comparison.contrasts if each.disagreements), None)
+    has_values = any(each.difference for each in contrasts)
+    title = f"Difference from {baseline}, with 95% CI"
+    return Details(
+        title=metric,
+        sections=[
+            *([Chart(title=title, svg=plot_of(contrasts, metric, baseline))] if has_values else []),
+            *(Sentence(text=f"{each.candidate}: {_in_words(each)}") for each in contrasts),
+            *(_disagreements(each) for each in contrasts if each.disagreements and each is not first),
+        ],
+    )
+
+
+def _in_words(each: Contrast) -> str:
+    """How a difference was measured, and what it takes to show more."""
+    one = each.difference
+    if one is None:
+        return "not enough data."
+    pairs = plural(each.pairs, "paired task") if each.pairs else f"not paired, {numbers(each)} {one.unit}s"
+    parts = [pairs, method(one)]
+    parts += [f"effect size {one.effect_size:.2f}".replace("-", "−")] if one.effect_size is not None else []
+    if one.detectable is not None:
+        detectable = shift(one, one.detectable, each.metric)
+        parts.append(f"minimum detectable effect {detectable} at 80% power")
+    return f"{'; '.join(parts)}."
+
+
+def _notes(each: Contrast) -> list[str]:
+    """What limits a contrast."""
+    notes = []
+    if any(each.errors):
+        counted = (
+            f"; counted as failures, the difference would be {with_errors(each)}" if each.with_errors else ""
+        )
+        notes.append(f"{each.errors[0]} and {each.errors[1]} items with errors excluded{counted}")
+    notes += [f"{plural(each.unpaired, 'unpaired task')} excluded"] if each.unpaired else []
+    notes += each.remarks
+    if one := each.difference:
+        needs = "" if each.is_significant else one.needs_words
+        notes += [note for note in (one.note, needs) if note]
+    return notes
 
 
 def plot_of(contrasts: Sequence[Contrast], metric: str, baseline: str, *, is_marked: bool = False) -> str:
@@ -316,6 +485,8 @@ def _plain_difference(contrast: Contrast) -> str:
     statistics = f"{size(contrast)} (95% CI {around(contrast)}{_tasks(contrast)})"
     if contrast.errors_decide:
         return f"Infrastructure errors decide whether {names} differ in {metric.word}: {statistics}"
+    if finding(contrast) == TOO_FEW:
+        return f"No verdict: too few tasks to compare {metric.word} of {names}: {statistics}"
     if not contrast.is_significant:
         return f"{names} do not differ significantly in {metric.word}: {statistics}"
     more, less = metric.more or f"is higher in {metric.word}", metric.less or f"is lower in {metric.word}"
@@ -384,7 +555,7 @@ def change_text(contrast: Contrast) -> str:
 
 def trend_plot(
     name: str, points: Sequence[TrendPoint], metric: str, at: Mapping[str, str]
-) -> tuple[str, list[ResultFigure]]:
+) -> tuple[str, list[Figure]]:
     """The chart of a trend, and the figures of its marks; `at` are the times of the runs.
 
     The first run of a day has its date below it, the others their time.
@@ -395,7 +566,7 @@ def trend_plot(
     for each in points:
         if each.estimate.value is None:
             continue
-        one = ResultFigure(
+        one = Figure(
             label=each.run_id,
             text=figure(each.estimate.value, metric),
             value=each.estimate.value,

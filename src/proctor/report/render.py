@@ -39,6 +39,7 @@ from proctor.store.tables import ItemRow
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from proctor.document import Document
     from proctor.stats.figures import FactorFigures, Figures, PassAtK
     from proctor.stats.ranking import Rank
 
@@ -50,8 +51,7 @@ _TEMPLATES = (
     "benchmark.html.j2",
     "dialogue.html.j2",
     "dialogue.md.j2",
-    "comparison.html.j2",
-    "comparison.md.j2",
+    "document.html.j2",
     "evaluation.html.j2",
     "evaluation.md.j2",
     "experiment.html.j2",
@@ -72,6 +72,15 @@ def html(summary: Summary) -> str:
     }
     safe = {name: Markup(plot) if isinstance(plot, str) else plot for name, plot in plots.items()}
     return page("report.html.j2", s=summary, title=title(summary), plots=safe)
+
+
+TONES = {"good": "success", "bad": "fail", "open": "timeout"}
+"""The class of a status in the style sheet, by tone."""
+
+
+def document_html(document: "Document") -> str:
+    """A document as one HTML file that needs nothing else."""
+    return page("document.html.j2", d=document, tones=TONES)
 
 
 def page(template: str, **values: Any) -> str:

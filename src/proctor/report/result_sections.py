@@ -10,24 +10,24 @@ from decimal import Decimal
 
 import numpy as np
 
+from proctor.document import (
+    Cell,
+    Chart,
+    Column,
+    Document,
+    Figure,
+    FigureList,
+    ItemSelection,
+    Matrix,
+    MatrixCell,
+    Section,
+    Sentence,
+    Table,
+)
 from proctor.formatting import UNKNOWN, figure, interval, one_line, percent, plural, rank, seconds, usd, whole
 from proctor.item import ERROR, FAIL, FINISHED, SUCCESS, TIMEOUT
 from proctor.metric import SCORE
 from proctor.report.charts import Bar, bars, cost_against_success, estimate_figure, histogram
-from proctor.results_view import (
-    FigureList,
-    ItemSelection,
-    MatrixCell,
-    ResultCell,
-    ResultChart,
-    ResultColumn,
-    ResultFigure,
-    ResultMatrix,
-    ResultSentence,
-    ResultsView,
-    ResultTable,
-    Section,
-)
 from proctor.stats.figures import FactorFigures, Figures, factor_figures, figures_of
 from proctor.stats.intervals import FEWEST_TASKS, Estimate
 from proctor.stats.leaderboard import CHECK, EXPECT
@@ -54,7 +54,7 @@ def of_level(factor: str, level: str) -> ItemSelection | None:
     return {"factor": [f"{factor}={level}"]} if level else None
 
 
-def general_view(results: Results, sizes: "FindChanges | None" = None) -> ResultsView:
+def general_view(results: Results, sizes: "FindChanges | None" = None) -> Document:
     """The results of a run of any job: who was best, at what cost, and where they differ.
 
     `sizes` gives the size of what the items changed.
@@ -66,7 +66,7 @@ def general_view(results: Results, sizes: "FindChanges | None" = None) -> Result
     if not sections:
         sections += overall_sections(results)
     sections += [*score_distributions(results), *task_matrix(results, sizes)]
-    return ResultsView(sections=sections, remarks=[str(each) for each in results.answered])
+    return Document(sections=sections, remarks=[str(each) for each in results.answered])
 
 
 def leading_factors(results: Results) -> list[str]:
@@ -92,28 +92,28 @@ def overall_sections(results: Results) -> list[Section]:
         f"mean time: {seconds(overall.seconds.value)}" if overall.seconds.value is not None else "",
     ]
     note = ", ".join(part for part in parts if part)
-    return [ResultSentence(text=text, note=f"{note}." if note else "")]
+    return [Sentence(text=text, note=f"{note}." if note else "")]
 
 
-def leaderboard(factor: FactorFigures) -> ResultTable:
+def leaderboard(factor: FactorFigures) -> Table:
     """The levels of a factor, best success rate first, with ranks and intervals."""
     levels = factor.levels[:MOST_LEVELS]
     named = dict.fromkeys(name for level in levels for name in level.scores)
     own = [name for name in named if not _copies_success(levels, name)]
     scores = sorted(own, key=lambda name: _importance(levels, name))[: MOST_SCORES + MOST_OPTIONAL_SCORES]
     columns = [
-        ResultColumn(title="Rank", is_numeric=True),
-        ResultColumn(title=factor.name.capitalize()),
-        ResultColumn(title="Success rate", is_numeric=True, limits=(0.0, 1.0)),
+        Column(title="Rank", is_numeric=True),
+        Column(title=factor.name.capitalize()),
+        Column(title="Success rate", is_numeric=True, limits=(0.0, 1.0)),
         *(
-            ResultColumn(title=_score_title(name), is_numeric=True, is_optional=place >= MOST_SCORES)
+            Column(title=_score_title(name), is_numeric=True, is_optional=place >= MOST_SCORES)
             for place, name in enumerate(scores)
         ),
-        ResultColumn(title="Cost of an item", is_numeric=True),
-        ResultColumn(title="Time of an item", is_numeric=True),
-        ResultColumn(title="Tasks", is_numeric=True),
+        Column(title="Cost of an item", is_numeric=True),
+        Column(title="Time of an item", is_numeric=True),
+        Column(title="Tasks", is_numeric=True),
     ]
-    return ResultTable(
+    return Table(
         title=f"By {factor.name}",
         columns=columns,
         rows=[_leaderboard_row(factor, level, scores) for level in levels],
@@ -140,32 +140,32 @@ def _score_title(metric: str) -> str:
     return metric.removeprefix(SCORE).removeprefix("Builtin.")
 
 
-def _leaderboard_row(factor: FactorFigures, level: Figures, scores: Sequence[str]) -> list[ResultCell]:
+def _leaderboard_row(factor: FactorFigures, level: Figures, scores: Sequence[str]) -> list[Cell]:
     items = of_level(factor.name, level.name)
     place = factor.rank_of(level.name)
     name = level.name or "(none)"
 
-    def cell(one: Estimate | None, say: Callable[[float | None], str]) -> ResultCell:
+    def cell(one: Estimate | None, say: Callable[[float | None], str]) -> Cell:
         if one is None or one.value is None:
-            return ResultCell(text=UNKNOWN)
+            return Cell(text=UNKNOWN)
         drawn = estimate_figure(name, one, say, items=items)
-        return ResultCell(text=drawn.text, figure=drawn if one.low is not None else None)
+        return Cell(text=drawn.text, figure=drawn if one.low is not None else None)
 
     rate = level.success
     text = percent(rate.value) + (f" ({interval(rate.low, rate.high)})" if rate.low is not None else "")
-    link = ResultFigure(label=name, text=name, items=items) if items else None
+    link = Figure(label=name, text=name, items=items) if items else None
     return [
-        ResultCell(text=rank(place.rank, place.rank_low, place.rank_high) if place else UNKNOWN),
-        ResultCell(text=name, figure=link),
-        ResultCell(text=text, figure=estimate_figure(name, rate, percent, items=items)),
+        Cell(text=rank(place.rank, place.rank_low, place.rank_high) if place else UNKNOWN),
+        Cell(text=name, figure=link),
+        Cell(text=text, figure=estimate_figure(name, rate, percent, items=items)),
         *(cell(level.scores.get(score), figure) for score in scores),
         cell(level.cost_usd, usd),
         cell(level.seconds, seconds),
-        ResultCell(text=whole(rate.n)),
+        Cell(text=whole(rate.n)),
     ]
 
 
-def success_against_cost(factor: FactorFigures) -> list[ResultChart]:
+def success_against_cost(factor: FactorFigures) -> list[Chart]:
     """The success rate against the mean cost of an item; none unless two levels have both."""
     marks = FigureList()
     numbers = {
@@ -184,7 +184,7 @@ def success_against_cost(factor: FactorFigures) -> list[ResultChart]:
     if not svg or not any(level.cost_usd.value for level in factor.levels):
         return []
     return [
-        ResultChart(
+        Chart(
             title=f"Success against cost by {factor.name}",
             svg=svg,
             marks=marks.figures,
@@ -193,7 +193,7 @@ def success_against_cost(factor: FactorFigures) -> list[ResultChart]:
     ]
 
 
-def score_distributions(results: Results) -> list[ResultChart]:
+def score_distributions(results: Results) -> list[Chart]:
     """The distribution of each score that is not just pass or fail."""
     drawn = []
     for metric, values in results.metrics.items():
@@ -205,7 +205,7 @@ def score_distributions(results: Results) -> list[ResultChart]:
     return drawn[:MOST_SCORES]
 
 
-def distribution(title: str, values: Floats, *, unit: str, score: str = "") -> ResultChart:
+def distribution(title: str, values: Floats, *, unit: str, score: str = "") -> Chart:
     """A histogram of values; whole numbers have bars of their own.
 
     `score` names the score whose values they are: its bars open the items behind them.
@@ -217,7 +217,7 @@ def distribution(title: str, values: Floats, *, unit: str, score: str = "") -> R
     names = [figure((low + high) / 2) for low, high in pairs] if is_each else []
     numbers = [
         marks.add(
-            ResultFigure(
+            Figure(
                 label=names[place] if is_each else f"{figure(low)} to {figure(high)}",
                 text=plural(int(count), unit),
                 value=float(count),
@@ -240,7 +240,7 @@ def distribution(title: str, values: Floats, *, unit: str, score: str = "") -> R
         names=names,
     )
     middle = float(np.median(values))
-    return ResultChart(
+    return Chart(
         title=f"Distribution of {title}",
         svg=svg,
         marks=marks.figures,
@@ -267,14 +267,14 @@ def _between(score: str, low: float, high: float, *, is_last: bool) -> ItemSelec
     return {"score": [f"{score}={Decimal(low):f}..{Decimal(end):f}"]}
 
 
-def mean_chart(title: str, axis: str, entries: Sequence[ResultFigure]) -> ResultChart:
+def mean_chart(title: str, axis: str, entries: Sequence[Figure]) -> Chart:
     """Means with intervals as bars."""
     marks = FigureList()
     drawn = [
         Bar(label=one.label, value=one.value, low=one.low, high=one.high, note=one.text, mark=marks.add(one))
         for one in entries
     ]
-    return ResultChart(title=title, svg=bars(f"{title}: {axis}", drawn, say=figure), marks=marks.figures)
+    return Chart(title=title, svg=bars(f"{title}: {axis}", drawn, say=figure), marks=marks.figures)
 
 
 Changes = Mapping[str, str]
@@ -299,7 +299,7 @@ def change_finder(read: StoreReader, run_id: str) -> FindChanges:
     return find
 
 
-def task_matrix(results: Results, sizes: FindChanges | None = None) -> list[ResultMatrix]:
+def task_matrix(results: Results, sizes: FindChanges | None = None) -> list[Matrix]:
     """Tasks × agents or models: those first in which the columns differ; none with a single task or column.
 
     `sizes` gives the size of what the items changed.
@@ -327,7 +327,7 @@ def task_matrix(results: Results, sizes: FindChanges | None = None) -> list[Resu
         for task in listed
     ]
     return [
-        ResultMatrix(
+        Matrix(
             title=f"Tasks by {' and '.join(names)}",
             row_title="Task",
             columns=columns,
@@ -401,7 +401,7 @@ ROUGH = (
 )
 
 
-def decision_sentence(standing: Standing, *, is_running: bool, is_random: bool) -> ResultSentence:
+def decision_sentence(standing: Standing, *, is_running: bool, is_random: bool) -> Sentence:
     """Who leads, and whether that is clear, by an interval that is valid at any time.
 
     `is_random`: the tasks are in random order, as with `stop_when`.
@@ -415,7 +415,7 @@ def decision_sentence(standing: Standing, *, is_running: bool, is_random: bool) 
     valid = "The interval is valid at any time, however often one looks." if has_limits else ""
     if not standing.rivals:
         start = "The winner is already clear" if is_running else "The winner is clear"
-        return ResultSentence(
+        return Sentence(
             text=f"{start}: {standing.leader} ({rate}{limits}).",
             note=" ".join(part for part in (valid, note) if part),
             tone="good",
@@ -424,7 +424,7 @@ def decision_sentence(standing: Standing, *, is_running: bool, is_random: bool) 
     rivals = standing.rivals[0] if len(standing.rivals) == 1 else f"{len(standing.rivals)} others"
     text = f"{standing.leader} leads ({rate}{limits}), but is not separated from {rivals}."
     projected = ROUGH if standing.needs is not None else ""
-    return ResultSentence(
+    return Sentence(
         text=f"{text} {_needed(standing)}",
         note=" ".join(part for part in (valid, projected, note) if part),
         tone="open",

@@ -33,7 +33,7 @@ from proctor.metric import METRICS_HELP
 from proctor.report.comparison import (
     around,
     change,
-    comparison_html,
+    comparison_document,
     difference_document,
     figure,
     finding,
@@ -43,6 +43,7 @@ from proctor.report.comparison import (
     sentence,
     size,
 )
+from proctor.report.render import document_html
 from proctor.web.evaluation_schemas import (
     ComparedSide,
     ComparisonAnswer,
@@ -149,7 +150,9 @@ def router(site: AppState) -> APIRouter:
             CompareQuery(tuple(run), by, pair, against), tuple(metric), mixed, tuple(gate)
         )
         assert comparison is not None
-        return HTMLResponse(comparison_html(comparison), headers={"content-security-policy": REPORT_POLICY})
+        return HTMLResponse(
+            document_html(comparison_document(comparison)), headers={"content-security-policy": REPORT_POLICY}
+        )
 
     @routes.get("/api/compare/items", summary="Tasks with different results in two groups")
     def items(

@@ -15,19 +15,19 @@ from fastapi import APIRouter, FastAPI
 from pydantic import Field
 
 from proctor.cache import LruCache
+from proctor.document import (
+    Cell,
+    Column,
+    Document,
+    Figure,
+    Sentence,
+    Table,
+)
 from proctor.errors import ProctorError
 from proctor.formatting import percent, whole
 from proctor.item import FAIL, FINISHED, RUNNING, SUCCESS, TIMEOUT
 from proctor.job import STOP_RULE
 from proctor.jobs import job_of_run
-from proctor.results_view import (
-    ResultCell,
-    ResultColumn,
-    ResultFigure,
-    ResultSentence,
-    ResultsView,
-    ResultTable,
-)
 from proctor.store import items as stored_items
 from proctor.store.runs import last_change
 from proctor.store.tables import BatchRow
@@ -251,12 +251,12 @@ class RunResults:
             with self._lock:
                 self._pending.pop(run_id, None)
 
-    def _put(self, run_id: str, view: ResultsView, state: State, began: float) -> None:
+    def _put(self, run_id: str, view: Document, state: State, began: float) -> None:
         answer, ended = _answer(view, self._finished(run_id)), time.monotonic()
         with self._lock:
             self._computed.put(run_id, _Computed(answer, state, ended, ended - began))
 
-    def _view(self, batch: BatchRow) -> ResultsView:
+    def _view(self, batch: BatchRow) -> Document:
         # numpy is loaded with the first results, not with the server.
         from proctor.report.result_sections import change_finder, general_view
 
@@ -303,7 +303,7 @@ class _Decisions:
         self._lock = threading.Lock()
         self._followers: LruCache[str, object] = LruCache(MOST_CACHED)
 
-    def sentences(self, batch: BatchRow) -> list[ResultSentence]:
+    def sentences(self, batch: BatchRow) -> list[Sentence]:
         """The sentence about the leader; none where a run compares nothing."""
         from proctor.report.result_sections import decision_sentence
         from proctor.stats.stopping import StopFollower, stored_rule
@@ -339,7 +339,7 @@ class _Decisions:
         return [name for name, names in levels.items() if 1 < len(names - {""}) <= MOST_COMPARED]
 
 
-def _answer(view: ResultsView, finished: int) -> ResultsAnswer:
+def _answer(view: Document, finished: int) -> ResultsAnswer:
     return ResultsAnswer.model_validate(
         {
             "sections": view.sections,
@@ -350,7 +350,7 @@ def _answer(view: ResultsView, finished: int) -> ResultsAnswer:
     )
 
 
-def _counted_view(levels: Mapping[str, Mapping[str, int]], by: str) -> ResultsView:
+def _counted_view(levels: Mapping[str, Mapping[str, int]], by: str) -> Document:
     """Success rates by counts alone, while the intervals of a large run are computed."""
     rows = []
     for name, counts in levels.items():
@@ -358,23 +358,23 @@ def _counted_view(levels: Mapping[str, Mapping[str, int]], by: str) -> ResultsVi
         share = counts.get(SUCCESS, 0) / judged if judged else None
         rows.append((share, name, judged))
     rows.sort(key=lambda row: (row[0] is None, -(row[0] or 0.0), row[1]))
-    return ResultsView(
+    return Document(
         sections=[
-            ResultTable(
+            Table(
                 title=f"By {by}",
                 columns=[
-                    ResultColumn(title=by.capitalize()),
-                    ResultColumn(title="Success rate", is_numeric=True),
-                    ResultColumn(title="Items", is_numeric=True),
+                    Column(title=by.capitalize()),
+                    Column(title="Success rate", is_numeric=True),
+                    Column(title="Items", is_numeric=True),
                 ],
                 rows=[
                     [
-                        ResultCell(
+                        Cell(
                             text=name or "(none)",
-                            figure=ResultFigure(label=name, text=name, items={by: [name]} if name else None),
+                            figure=Figure(label=name, text=name, items={by: [name]} if name else None),
                         ),
-                        ResultCell(text=percent(share)),
-                        ResultCell(text=whole(judged)),
+                        Cell(text=percent(share)),
+                        Cell(text=whole(judged)),
                     ]
                     for share, name, judged in rows[:MOST_LISTED]
                 ],

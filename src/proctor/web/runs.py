@@ -18,6 +18,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from proctor.api.reports import make_report
 from proctor.batch.deletion import delete_run
 from proctor.cache import ResultCache
+from proctor.document import Chart, FigureList
 from proctor.errors import NotFound, UsageError
 from proctor.export import export_tables
 from proctor.item import RUNNING
@@ -25,7 +26,6 @@ from proctor.job import check_run_id
 from proctor.jobs import job_of_run
 from proctor.json_values import JsonObject
 from proctor.report import charts as report_charts
-from proctor.results_view import FigureList, ResultChart
 from proctor.secrets import private_folder
 from proctor.stats.summary import durations
 from proctor.store import Scope, items
@@ -142,12 +142,12 @@ def _charts(site: AppState, run_id: str) -> ChartsAnswer:
     read = site.store.read
     marks = FigureList()
     outcomes = report_charts.outcome_bar(items.status_counts(read, run_id), marks)
-    charts = [_chart(ResultChart(title="Outcomes", svg=outcomes, marks=marks.figures))]
+    charts = [_chart(Chart(title="Outcomes", svg=outcomes, marks=marks.figures))]
     took = durations(ranked_durations(select(read, Scope(run_id=run_id))))
     if took.items:
         lasting = FigureList()
         histogram = report_charts.duration_histogram(took, lasting)
-        charts.append(_chart(ResultChart(title="How long items took", svg=histogram, marks=lasting.figures)))
+        charts.append(_chart(Chart(title="How long items took", svg=histogram, marks=lasting.figures)))
     return ChartsAnswer(by="", remark="", charts=charts)
 
 
@@ -172,7 +172,7 @@ def _level_charts(results: "Results", batch: BatchRow, by: str) -> ChartsAnswer:
     )
 
 
-def _chart(chart: ResultChart) -> ChartShape:
+def _chart(chart: Chart) -> ChartShape:
     marks = [ResultFigureShape.model_validate(each) for each in chart.marks]
     return ChartShape(caption=chart.title, svg=chart.svg, marks=marks)
 

@@ -15,6 +15,7 @@ from typing import ClassVar
 from proctor.batch.preflight import check_evaluators, check_model
 from proctor.context import AttemptContext, ModelOptions, People, RunContext, people_of_run
 from proctor.dialogue.participant import SIDES
+from proctor.document import Document
 from proctor.errors import UsageError
 from proctor.formatting import plural
 from proctor.item import Item
@@ -48,7 +49,6 @@ from proctor.jobs.dialogue.world import world_digest
 from proctor.json_values import JsonObject
 from proctor.models import ModelRouter
 from proctor.plan.validate import stop_settings
-from proctor.results_view import ResultsView
 from proctor.store import Resource, Store
 from proctor.store.runs import batches_of_job
 from proctor.store.tables import BatchRow
@@ -444,7 +444,7 @@ class DialogueJob(Job):
         """None: a dialogue has no success by which roles could be ranked."""
         return None
 
-    def results_view(self, run_id: str, ctx: RunContext) -> ResultsView:
+    def results_view(self, run_id: str, ctx: RunContext) -> Document:
         """Client × therapist heat maps, and the distributions of the scores."""
         # Late, here and below: runs draw nothing.
         from proctor.jobs.dialogue.report import results_view

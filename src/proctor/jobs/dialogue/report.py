@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from proctor.document import Chart, Document, Figure, FigureList, Section
 from proctor.formatting import chance, figure, percent, plural
 from proctor.item import FINISHED
 from proctor.json_values import JsonMap
@@ -19,7 +20,6 @@ from proctor.report.render import (
     sample_text,
     text,
 )
-from proctor.results_view import FigureList, ResultChart, ResultFigure, ResultsView, Section
 from proctor.stats.dialogue import cells_of, measure_rows, measures_of, runs_of
 from proctor.store import StoreReader
 
@@ -78,7 +78,7 @@ def _plots(document: Mapping[str, Any]) -> dict[str, list[Drawn]]:
     }
 
 
-def results_view(read: StoreReader, run_id: str) -> ResultsView:
+def results_view(read: StoreReader, run_id: str) -> Document:
     """Client × therapist heat maps of the scores, or of the turns without any, and their distributions."""
     # Late: it loads numpy.
     import numpy as np
@@ -88,7 +88,7 @@ def results_view(read: StoreReader, run_id: str) -> ResultsView:
     runs = list(runs_of(read, run_id))
     rows = measure_rows(runs)
     if not rows:
-        return ResultsView()
+        return Document()
     scores = [name for name in measures_of(rows) if name != "num_turns"][:SHOWN_SCORES]
     sections: list[Section] = []
     for measure in scores or ["num_turns"]:
@@ -101,7 +101,7 @@ def results_view(read: StoreReader, run_id: str) -> ResultsView:
         }
         for label, svg in _heat_map(measure.removeprefix("score."), cells, numbers):
             title, _, caption = label.partition(". ")
-            sections.append(ResultChart(title=title, svg=svg, marks=marks.figures, caption=caption))
+            sections.append(Chart(title=title, svg=svg, marks=marks.figures, caption=caption))
     for measure in (*scores, "num_turns"):
         values = np.asarray([row[measure] for row in rows if row.get(measure) is not None], dtype=np.float64)
         if len(np.unique(values)) > 1:
@@ -110,12 +110,12 @@ def results_view(read: StoreReader, run_id: str) -> ResultsView:
             sections.append(distribution(name, values, unit="dialogue", score=score))
     excluded = sum(run.status in FINISHED for run in runs) - len(rows)
     remarks = [f"{plural(excluded, 'dialogue')} broken off and excluded."] if excluded else []
-    return ResultsView(sections=sections, remarks=remarks)
+    return Document(sections=sections, remarks=remarks)
 
 
-def _cell_figure(cell: Mapping[str, Any]) -> ResultFigure:
+def _cell_figure(cell: Mapping[str, Any]) -> Figure:
     mean = cell["mean"]
-    return ResultFigure(
+    return Figure(
         label=f"{cell['client']} × {cell['therapist']}",
         text=figure(mean["value"]),
         value=mean["value"],

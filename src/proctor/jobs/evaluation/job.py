@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from proctor.context import AttemptContext, ModelOptions, RunContext
+from proctor.document import Document
 from proctor.errors import ProctorError, UsageError
 from proctor.evaluator import FindEvaluator, FindReference
 from proctor.evaluators.registry import EvaluatorRegistry
@@ -50,7 +51,6 @@ from proctor.jobs.evaluation.state import (
 from proctor.json_values import JsonMap, as_map, as_sequence, as_whole_number, without_none
 from proctor.models import ModelRouter
 from proctor.plan.validate import names_of
-from proctor.results_view import ResultsView
 from proctor.store import RetrySelection, Store
 from proctor.store.tables import BatchRow
 
@@ -324,7 +324,7 @@ class EvaluationJob(Job):
         """None: an evaluation compares nothing."""
         return None
 
-    def results_view(self, run_id: str, ctx: RunContext) -> ResultsView:
+    def results_view(self, run_id: str, ctx: RunContext) -> Document:
         """Scores by evaluator, the lowest first."""
         return results_view(ctx.store, run_id)
 

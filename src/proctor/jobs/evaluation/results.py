@@ -16,11 +16,11 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from proctor.document import Cell, Column, Document, Figure, Section, Table
 from proctor.evaluators.model_judge import FIELDS
 from proctor.formatting import UNKNOWN, one_line
 from proctor.jobs.evaluation.state import EvaluationState, evaluation_of
 from proctor.json_values import JsonMap, JsonObject, as_number
-from proctor.results_view import ResultCell, ResultColumn, ResultFigure, ResultsView, ResultTable, Section
 from proctor.stats.calibration import CalibrationPair
 from proctor.stats.evaluation import (
     EvaluationResults,
@@ -212,7 +212,7 @@ def _targets(
     ]
 
 
-def results_view(store: Store, run_id: str) -> ResultsView:
+def results_view(store: Store, run_id: str) -> Document:
     """The averages of the evaluators, the worst first, and the worst results of each."""
     # Late: it loads numpy.
     from proctor.report.result_sections import mean_chart
@@ -220,7 +220,7 @@ def results_view(store: Store, run_id: str) -> ResultsView:
     results = results_of(store, run_id)
     summaries = sorted(results.summaries, key=_worst_first)
     if not summaries:
-        return ResultsView(remarks=results.remarks)
+        return Document(remarks=results.remarks)
     sections: list[Section] = [_averages_table(summaries)]
     known = [_average_figure(one) for one in summaries if one.average.value is not None]
     if len(known) > 1:
@@ -228,7 +228,7 @@ def results_view(store: Store, run_id: str) -> ResultsView:
     for one in summaries[:SHOWN_EVALUATORS]:
         if targets := worst_targets(store.read, run_id, one):
             sections.append(_worst_table(one, targets))
-    return ResultsView(sections=sections, remarks=results.remarks)
+    return Document(sections=sections, remarks=results.remarks)
 
 
 def _worst_first(one: EvaluatorResult) -> tuple[bool, float]:
@@ -236,7 +236,7 @@ def _worst_first(one: EvaluatorResult) -> tuple[bool, float]:
     return value is None, (0.0 if value is None else -value if one.high_is_bad else value)
 
 
-def _average_figure(one: EvaluatorResult) -> ResultFigure:
+def _average_figure(one: EvaluatorResult) -> Figure:
     from proctor.report.charts import estimate_figure
 
     return estimate_figure(
@@ -244,30 +244,30 @@ def _average_figure(one: EvaluatorResult) -> ResultFigure:
     )
 
 
-def _averages_table(summaries: Sequence[EvaluatorResult]) -> ResultTable:
+def _averages_table(summaries: Sequence[EvaluatorResult]) -> Table:
     values = [end for one in summaries for end in (one.average.low, one.average.high) if end is not None]
     shares = all(0 <= value <= 1 for value in values)
     rows = [
         [
-            ResultCell(text=one.title, figure=replace(_average_figure(one), value=None, low=None, high=None)),
-            ResultCell(
+            Cell(text=one.title, figure=replace(_average_figure(one), value=None, low=None, high=None)),
+            Cell(
                 text=_average_text(one.average),
                 figure=_average_figure(one) if one.average.value is not None else None,
             ),
-            ResultCell(text="lower" if one.high_is_bad else "higher"),
-            ResultCell(text=f"{one.evaluated:,}"),
-            ResultCell(text=f"{one.failed:,}" if one.failed else "–"),
+            Cell(text="lower" if one.high_is_bad else "higher"),
+            Cell(text=f"{one.evaluated:,}"),
+            Cell(text=f"{one.failed:,}" if one.failed else "–"),
         ]
         for one in summaries
     ]
-    return ResultTable(
+    return Table(
         title="Scores by evaluator, lowest first",
         columns=[
-            ResultColumn(title="Evaluator"),
-            ResultColumn(title="Average", is_numeric=True, limits=(0.0, 1.0) if shares else None),
-            ResultColumn(title="Better is"),
-            ResultColumn(title="Results", is_numeric=True),
-            ResultColumn(title="Failed", is_numeric=True),
+            Column(title="Evaluator"),
+            Column(title="Average", is_numeric=True, limits=(0.0, 1.0) if shares else None),
+            Column(title="Better is"),
+            Column(title="Results", is_numeric=True),
+            Column(title="Failed", is_numeric=True),
         ],
         rows=rows,
         caption="Averages with 95% CIs, clustered by session.",
@@ -281,21 +281,21 @@ def _average_text(one: Estimate) -> str:
     return f"{figure(one.value)}{limits}"
 
 
-def _worst_table(one: EvaluatorResult, targets: Sequence[JudgedTarget]) -> ResultTable:
-    return ResultTable(
+def _worst_table(one: EvaluatorResult, targets: Sequence[JudgedTarget]) -> Table:
+    return Table(
         title=f"{'Highest' if one.high_is_bad else 'Lowest'} {one.title}",
         columns=[
-            ResultColumn(title="Session"),
-            ResultColumn(title="Score", is_numeric=True),
-            ResultColumn(title="Label"),
-            ResultColumn(title="Explanation"),
+            Column(title="Session"),
+            Column(title="Score", is_numeric=True),
+            Column(title="Label"),
+            Column(title="Explanation"),
         ],
         rows=[
             [
-                ResultCell(text=str(each.session), session=each.session_id or ""),
-                ResultCell(text=figure(each.value)),
-                ResultCell(text=each.label or UNKNOWN),
-                ResultCell(text=one_line(each.explanation or each.error, LONGEST_EXPLANATION)),
+                Cell(text=str(each.session), session=each.session_id or ""),
+                Cell(text=figure(each.value)),
+                Cell(text=each.label or UNKNOWN),
+                Cell(text=one_line(each.explanation or each.error, LONGEST_EXPLANATION)),
             ]
             for each in targets
         ],

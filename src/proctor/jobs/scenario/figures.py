@@ -4,19 +4,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+from proctor.document import (
+    Chart,
+    Document,
+    Figure,
+    FigureList,
+    ItemSelection,
+    Section,
+    Sentence,
+)
 from proctor.formatting import figure, percent, plural, short, usd
 from proctor.report.charts import Bar, Point, estimate_figure, scatter
 from proctor.report.panels import HeatCell, Panel, TableRow, dot_table, dots, interaction, small_multiples
 from proctor.report.render import Drawn, method_text, sample_text
-from proctor.results_view import (
-    FigureList,
-    ItemSelection,
-    ResultChart,
-    ResultFigure,
-    ResultSentence,
-    ResultsView,
-    Section,
-)
 from proctor.stats import experiment
 from proctor.stats.experiment import RunData
 from proctor.stats.intervals import Estimate
@@ -90,8 +90,8 @@ def _success(statistics: Sequence[StatisticsRow], marks: FigureList | None = Non
     return [(caption, plot)]
 
 
-def _success_figure(one: StatisticsRow) -> ResultFigure:
-    return ResultFigure(
+def _success_figure(one: StatisticsRow) -> Figure:
+    return Figure(
         label=_label(one),
         text=percent(one["success_rate"]),
         value=one["success_rate"],
@@ -155,9 +155,9 @@ def _by_variation(
     return [(caption, _variation_plot(title, known, entries, say=short, axis=metric))]
 
 
-def _variation_figure(metric: str, one: StatisticsRow) -> ResultFigure:
+def _variation_figure(metric: str, one: StatisticsRow) -> Figure:
     values = one["metrics"][metric]
-    return ResultFigure(
+    return Figure(
         label=_label(one),
         text=figure(values["mean"]),
         value=values["mean"],
@@ -316,8 +316,8 @@ def _points(turns: Sequence[StatisticsRow], variation: str, marks: FigureList | 
     ]
 
 
-def _turn_figure(variation: str, one: StatisticsRow) -> ResultFigure:
-    return ResultFigure(
+def _turn_figure(variation: str, one: StatisticsRow) -> Figure:
+    return Figure(
         label=f"{variation}, turn {one['turn']}",
         text=figure(one["mean"]),
         value=one["mean"],
@@ -328,11 +328,11 @@ def _turn_figure(variation: str, one: StatisticsRow) -> ResultFigure:
     )
 
 
-def results_view(analyzer: "BatchAnalyzer") -> ResultsView:
+def results_view(analyzer: "BatchAnalyzer") -> Document:
     """Metrics by factor and over the turns, with the clearest effects as sentences."""
     patterns = analyzer.identify_patterns()
     sections: list[Section] = [
-        ResultSentence(text=one["statement"], tone="good")
+        Sentence(text=one["statement"], tone="good")
         for one in (*patterns["success_factors"], *patterns["metric_effects"])[:SHOWN_EFFECTS]
     ]
     statistics = list(analyzer.calculate_variation_statistics().values())
@@ -348,14 +348,14 @@ def results_view(analyzer: "BatchAnalyzer") -> ResultsView:
     for name in [name for name in others if name in analyzer.study.variables][:SHOWN_VARIABLES]:
         sections += _marked_charts(_over_turns, name, analyzer)
     remarks = [f"The analysis has {plural(len(others), 'more metric')}."] if others else []
-    return ResultsView(sections=sections, remarks=[*patterns["notes"], *remarks])
+    return Document(sections=sections, remarks=[*patterns["notes"], *remarks])
 
 
-def _marked_charts(draw: Callable[..., list[Drawn]], *arguments: object) -> list[ResultChart]:
+def _marked_charts(draw: Callable[..., list[Drawn]], *arguments: object) -> list[Chart]:
     """Figures with numbered marks; the first sentence of a caption is the title."""
     marks = FigureList()
     return [
-        ResultChart(title=title, svg=svg, marks=marks.figures, caption=caption)
+        Chart(title=title, svg=svg, marks=marks.figures, caption=caption)
         for text, svg in draw(*arguments, marks)
         for title, _, caption in (text.partition(". "),)
     ]

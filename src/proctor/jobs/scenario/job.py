@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from proctor.batch.create import Extension
 from proctor.batch.preflight import check_evaluators, check_model, mock_model_remark
 from proctor.context import AttemptContext, ModelOptions, People, RunContext, people_of_run
+from proctor.document import Document
 from proctor.errors import NotFound, PlanError, Problem, UsageError
 from proctor.evaluator import Evaluator
 from proctor.item import QUEUED, Item
@@ -42,7 +43,6 @@ from proctor.jobs.scenario.folder import (
 )
 from proctor.jobs.scenario.reader import scenario_folders
 from proctor.models import ModelRouter, is_stand_in
-from proctor.results_view import ResultsView
 from proctor.scenario.run_files import read_run
 from proctor.scenario.state import ScenarioRun, turn_as_plain
 from proctor.store import Resource, Store
@@ -345,7 +345,7 @@ class ScenarioJob(Job):
         """None: which variation is best, its metrics say."""
         return None
 
-    def results_view(self, run_id: str, ctx: RunContext) -> ResultsView | None:
+    def results_view(self, run_id: str, ctx: RunContext) -> Document | None:
         """Metrics by factor, and over the turns. Without the folder, the results that every run has."""
         from proctor.jobs.scenario.analysis import BatchAnalyzer
         from proctor.jobs.scenario.figures import results_view

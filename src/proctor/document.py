@@ -1,7 +1,8 @@
-"""The results of a run as typed sections: what a job shows first on the page of its runs.
+"""What a result has to say, in reading order: sentences, tables, charts, matrices, and notes.
 
-A job computes them (`Job.results_view`); the page has one component for each kind and knows no job. Charts
-are SVG with numbered marks: hovering one shows its figures, a click opens the items they are computed from.
+Jobs and `api` make documents from figures; `report` renders them as text, Markdown and HTML, and the page
+from JSON. Renderers know no job, and jobs no renderer. Charts are SVG with numbered marks: on a page,
+hovering one shows its figures, and a click opens the items they are computed from.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,11 +12,11 @@ from typing import Literal
 ItemSelection = Mapping[str, Sequence[str]]
 """Items of the run by the parameters of its item list: `{"factor": ["model=gpt-5"], "status": ["fail"]}`.
 Empty: all of them."""
-Tone = Literal["plain", "good", "open"]
+Tone = Literal["plain", "good", "open", "bad"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResultFigure:
+class Figure:
     """One figure with its interval, and the items that it is computed from."""
 
     label: str
@@ -35,32 +36,35 @@ class ResultFigure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResultSentence:
+class Sentence:
     """A conclusion in words."""
 
     text: str
     note: str = ""
     """What it assumes, or what limits it."""
     tone: Tone = "plain"
-    """`good`: decided; `open`: undecided."""
+    """`good`: decided; `open`: undecided; `bad`: worse than required."""
     offers_stop: bool = False
     """Whether the run can be stopped here."""
     kind: Literal["sentence"] = "sentence"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResultCell:
+class Cell:
     """One cell of a table."""
 
     text: str
-    figure: ResultFigure | None = None
+    note: str = ""
+    """What follows the text on a page and in Markdown, such as the standard error of a mean."""
+    tone: Tone = "plain"
+    figure: Figure | None = None
     """Drawn with its interval on the scale of the column."""
     session: str = ""
     """ID of the session that it links to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResultColumn:
+class Column:
     """A column of a table."""
 
     title: str
@@ -69,29 +73,35 @@ class ResultColumn:
     """Ends of the scale on which figures are drawn; None: as text only."""
     is_optional: bool = False
     """Whether the column is shown only on demand."""
+    is_prose: bool = False
+    """Whether its cells are sentences, which are cut only where there is no room."""
+    narrow: str | None = None
+    """Its title where there is no room for all columns; empty: it is left out, the later one first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResultTable:
+class Table:
     """A leaderboard, or a list of scores."""
 
     title: str
-    columns: Sequence[ResultColumn]
-    rows: Sequence[Sequence[ResultCell]]
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
     caption: str = ""
     omitted: int = 0
     """Rows that are not listed."""
+    most_in_terminal: int = 0
+    """Rows that a terminal shows; 0: all."""
     kind: Literal["table"] = "table"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResultChart:
+class Chart:
     """A chart: scatter, heat map, small multiples, trajectories, distribution, or effects."""
 
     title: str
     svg: str
     """Its marks have the attribute `data-mark`: an index in `marks`."""
-    marks: Sequence[ResultFigure] = ()
+    marks: Sequence[Figure] = ()
     caption: str = ""
     kind: Literal["chart"] = "chart"
 
@@ -110,7 +120,7 @@ class MatrixCell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResultMatrix:
+class Matrix:
     """Tasks × agents or models."""
 
     title: str
@@ -123,25 +133,42 @@ class ResultMatrix:
     kind: Literal["matrix"] = "matrix"
 
 
-Section = ResultSentence | ResultTable | ResultChart | ResultMatrix
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Details:
+    """Sections below a heading of their own, which a terminal leaves out."""
+
+    title: str
+    sections: Sequence["Section"]
+    kind: Literal["details"] = "details"
+
+
+Section = Sentence | Table | Chart | Matrix | Details
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResultsView:
-    """The results of a run, in the order in which they are read."""
+class Document:
+    """A result, in the order in which it is read."""
 
+    title: str = ""
+    subtitle: str = ""
+    warning: str = ""
+    """What keeps readers from drawing conclusions, such as mock data."""
+    verdict: Sentence | None = None
+    """The one conclusion."""
     sections: Sequence[Section] = field(default=())
     remarks: Sequence[str] = ()
     """What limits the figures."""
+    method: str = ""
+    """How the figures are computed."""
 
 
 class FigureList:
     """The figures behind the marks of one chart."""
 
     def __init__(self) -> None:
-        self.figures: list[ResultFigure] = []
+        self.figures: list[Figure] = []
 
-    def add(self, one: ResultFigure) -> int:
+    def add(self, one: Figure) -> int:
         """Add a figure; its number, for the mark."""
         self.figures.append(one)
         return len(self.figures) - 1
