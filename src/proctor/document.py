@@ -145,16 +145,26 @@ class Details:
 Section = Sentence | Table | Chart | Matrix | Details
 
 
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One figure of a summary: its value, and what it is."""
+
+    value: str
+    text: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
     """A result, in the order in which it is read."""
 
     title: str = ""
     subtitle: str = ""
-    warning: str = ""
+    warnings: Sequence[str] = ()
     """What keeps readers from drawing conclusions, such as mock data."""
     verdict: Sentence | None = None
     """The one conclusion."""
+    facts: Sequence[Fact] = ()
+    """Its size and cost."""
     sections: Sequence[Section] = field(default=())
     remarks: Sequence[str] = ()
     """What limits the figures."""

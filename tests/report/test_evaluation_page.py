@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from proctor.jobs.evaluation.results import EvaluationReport, evaluation_html, evaluation_markdown
+from proctor.jobs.evaluation.results import EvaluationReport, report_document
 from proctor.jobs.evaluation.state import EvaluationState
 from proctor.report import as_markdown
 from proctor.report.comparison import comparison_document
@@ -64,7 +64,7 @@ def page(**more):
 
 
 def test_a_page_about_a_job_says_what_was_left_out_and_obeys_no_text():
-    html = evaluation_html(page())
+    html = document_html(report_document(page()))
 
     assert "<script>" not in html and "\u202e" not in html
     assert "&lt;script&gt;" in html
@@ -80,13 +80,13 @@ def test_counts_are_not_drawn_on_the_scale_of_shares():
     words = replace(shown.results.summaries[0], evaluator="words", average=Estimate(value=52.0, n=9))
     both = replace(shown.results, summaries=(shown.results.summaries[0], words))
 
-    html = evaluation_html(replace(shown, results=both))
+    html = document_html(report_document(replace(shown, results=both)))
 
-    assert html.count("Average of each evaluator") == 2 * evaluation_html(shown).count(
+    assert html.count("Average of each evaluator") == 2 * document_html(report_document(shown)).count(
         "Average of each evaluator"
     )
     outside = "evaluators whose values fall outside 0 to 1"
-    assert outside in html and outside not in evaluation_html(shown)
+    assert outside in html and outside not in document_html(report_document(shown))
 
 
 def test_a_job_that_ended_early_is_not_in_progress():
@@ -97,15 +97,15 @@ def test_a_job_that_ended_early_is_not_in_progress():
         results=replace(shown.results, in_progress=5),
     )
 
-    assert "5 sessions not evaluated" in evaluation_html(stopped)
-    assert "5 not evaluated" in evaluation_markdown(stopped)
+    assert "5 sessions not evaluated" in document_html(report_document(stopped))
+    assert "5 sessions not evaluated" in as_markdown.render(report_document(stopped))
 
 
 def test_the_same_in_markdown_is_one_table_row_for_each_thing():
-    text = evaluation_markdown(page())
+    text = as_markdown.render(report_document(page()))
 
-    assert "| tone | trace | 9 | 1 | 0.600 | 0.400 to 0.800 | 0.540 | – |" in text
-    assert "| kind | session | 0 | 0 | – | – | – | – |" in text
+    assert "| tone | trace | 9 | 1 | 0.600 | 0.400 to 0.800 | 0.540 | 0 | – |" in text
+    assert "| kind | session | 0 | 0 | – | – | – | 0 | – |" in text
     assert "<script>" not in text
     (row,) = [line for line in text.splitlines() if line.startswith("| s1 ")]
     assert len(re.findall(r"(?<!\\)\|", row)) == 6

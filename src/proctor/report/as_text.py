@@ -17,7 +17,8 @@ WIDE = 120
 
 def body(document: Document, width: int | None = None) -> list[str]:
     """The verdict, sentences and tables of a document as lines. `width` None: as wide as it needs."""
-    lines = [printable(document.verdict.text)] if document.verdict else []
+    facts = ", ".join(f"{fact.value} {fact.text}" for fact in document.facts)
+    lines = [printable(text) for text in (document.verdict.text if document.verdict else "", facts) if text]
     for section in document.sections:
         if isinstance(section, Sentence):
             lines.append(printable(section.text))
@@ -35,8 +36,11 @@ def body(document: Document, width: int | None = None) -> list[str]:
 
 
 def notes(document: Document) -> list[str]:
-    """What is said around a document: its subtitle, warning, and remarks."""
-    around = [document.subtitle, *(f"note: {text}" for text in (document.warning, *document.remarks) if text)]
+    """What is said around a document: its subtitle, warnings, and remarks."""
+    around = [
+        document.subtitle,
+        *(f"note: {text}" for text in (*document.warnings, *document.remarks) if text),
+    ]
     return [printable(text) for text in around if text]
 
 

@@ -249,12 +249,12 @@ def comparison_document(comparison: Comparison) -> Document:
     population = "further runs of this task" if comparison.is_one_task else "tasks like these"
     varied = f"; varies: {', '.join(comparison.varied)}" if comparison.varied else ""
     names = ", ".join(comparison.stand_ins)
-    mock = f"mock results ({names}): draw no conclusions about real agents or models" if names else ""
+    mock = [f"mock results ({names}): draw no conclusions about real agents or models"] if names else []
     metrics = dict.fromkeys(each.metric for each in comparison.contrasts)
     return Document(
         title=f"{', '.join(comparison.groups[1:])} vs. {comparison.groups[0]}",
         subtitle=f"Baseline: {comparison.groups[0]}; paired by {comparison.pair}{varied}",
-        warning=mock,
+        warnings=mock,
         verdict=_verdict(comparison),
         sections=[
             *([_gates(comparison)] if comparison.verdicts else []),

@@ -52,8 +52,6 @@ _TEMPLATES = (
     "dialogue.html.j2",
     "dialogue.md.j2",
     "document.html.j2",
-    "evaluation.html.j2",
-    "evaluation.md.j2",
     "experiment.html.j2",
     "experiment.md.j2",
 )

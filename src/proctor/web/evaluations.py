@@ -21,16 +21,17 @@ from proctor.jobs.evaluation.results import (
 from proctor.jobs.evaluation.results import (
     all_insights,
     averages_chart,
-    evaluation_html,
-    evaluation_markdown,
     failed_targets,
     labels_chart,
     records_of,
+    report_document,
     results_of,
     worst_targets,
 )
 from proctor.jobs.evaluation.state import EvaluationState, delete_evaluation, evaluation_of, stop_evaluation
 from proctor.json_values import as_map, as_whole_number, maps_in
+from proctor.report import as_markdown
+from proctor.report.render import document_html
 from proctor.stats.evaluation import EvaluationResults, EvaluatorResult, high_is_bad
 from proctor.stats.intervals import Estimate, Rate
 from proctor.store import evaluations, timestamp
@@ -341,14 +342,13 @@ def router(site: AppState) -> APIRouter:
     ) -> Response:
         job = evaluation_of(site.store, evaluation_id, site.now())
         headers = {"content-disposition": f'attachment; filename="{job.id}.{format_}"'} if download else {}
-        report_page = _report(site, lines, job.id)
+        document = report_document(_report(site, lines, job.id))
         if format_ == "md":
             kind = "text/markdown" if download else "text/plain"
-            return Response(
-                evaluation_markdown(report_page), media_type=f"{kind}; charset=utf-8", headers=headers
-            )
+            text = as_markdown.render(document)
+            return Response(text, media_type=f"{kind}; charset=utf-8", headers=headers)
         return HTMLResponse(
-            evaluation_html(report_page), headers={**headers, "content-security-policy": REPORT_POLICY}
+            document_html(document), headers={**headers, "content-security-policy": REPORT_POLICY}
         )
 
     return routes

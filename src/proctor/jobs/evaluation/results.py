@@ -14,11 +14,9 @@ from datetime import datetime
 from itertools import count
 from pathlib import Path
 
-from markupsafe import Markup
-
-from proctor.document import Cell, Column, Document, Figure, Section, Table
+from proctor.document import Cell, Chart, Column, Details, Document, Fact, Figure, Section, Sentence, Table
 from proctor.evaluators.model_judge import FIELDS
-from proctor.formatting import UNKNOWN, one_line
+from proctor.formatting import UNKNOWN, one_line, plural, short, usd, whole
 from proctor.jobs.evaluation.state import EvaluationState, evaluation_of
 from proctor.json_values import JsonMap, JsonObject, as_number
 from proctor.stats.calibration import CalibrationPair
@@ -281,18 +279,23 @@ def _average_text(one: Estimate) -> str:
     return f"{figure(one.value)}{limits}"
 
 
-def _worst_table(one: EvaluatorResult, targets: Sequence[JudgedTarget]) -> Table:
+def _worst_table(
+    one: EvaluatorResult, targets: Sequence[JudgedTarget], title: str = "", unit: str = ""
+) -> Table:
+    """`unit`: the title of the column with the evaluated turns or calls; empty: no such column."""
     return Table(
-        title=f"{'Highest' if one.high_is_bad else 'Lowest'} {one.title}",
+        title=title or f"{'Highest' if one.high_is_bad else 'Lowest'} {one.title}",
         columns=[
             Column(title="Session"),
+            *([Column(title=unit)] if unit else []),
             Column(title="Score", is_numeric=True),
             Column(title="Label"),
-            Column(title="Explanation"),
+            Column(title="Explanation", is_prose=True),
         ],
         rows=[
             [
                 Cell(text=str(each.session), session=each.session_id or ""),
+                *([Cell(text=one_line(each.target, 20))] if unit else []),
                 Cell(text=figure(each.value)),
                 Cell(text=each.label or UNKNOWN),
                 Cell(text=one_line(each.explanation or each.error, LONGEST_EXPLANATION)),
@@ -526,11 +529,6 @@ class EvaluationReport:
     failed: Sequence[Sequence[JudgedTarget]] = field(default=())
     """Failed results of each evaluator."""
 
-    @property
-    def parts(self) -> list[tuple[EvaluatorResult, Sequence[JudgedTarget], Sequence[JudgedTarget]]]:
-        """Each evaluator with its worst and its failed results."""
-        return list(zip(self.results.summaries, self.worst, self.failed, strict=True))
-
 
 def evaluation_report(store: Store, run_id: str, format_: str, now: datetime) -> str:
     """The report of an evaluation, as `md` or `html`."""
@@ -541,27 +539,121 @@ def evaluation_report(store: Store, run_id: str, format_: str, now: datetime) ->
         worst=[worst_targets(store.read, run_id, each) for each in results.summaries],
         failed=[failed_targets(store.read, run_id, each) for each in results.summaries],
     )
-    return evaluation_html(report) if format_ == "html" else evaluation_markdown(report)
+    # Loads templates.
+    from proctor.report import as_markdown
+    from proctor.report.render import document_html
+
+    render = document_html if format_ == "html" else as_markdown.render
+    return render(report_document(report))
 
 
-def evaluation_html(report: EvaluationReport) -> str:
-    """The report as one self-contained HTML file."""
-    from proctor.report.render import page
-
+def report_document(report: EvaluationReport) -> Document:
+    """The report as a document: averages, then each evaluator with its worst and its failed results."""
+    job, results = report.evaluation, report.results
     # Counts and shares need separate plots: their scales differ.
-    shares = [result for result in report.results.summaries if is_share(result)]
-    others = [result for result in report.results.summaries if not is_share(result)]
-    plots = {"averages": Markup(averages_chart(shares)), "others": Markup(averages_chart(others))}
-    labelled = [result for result in report.results.summaries if result.labels]
-    labels = {name_of(result): Markup(labels_chart(result)) for result in labelled}
-    return page("evaluation.html.j2", page=report, plots=plots, labels=labels, **_WORDS)
+    shares = [result for result in results.summaries if is_share(result)]
+    others = [result for result in results.summaries if not is_share(result)]
+    unfinished = plural(results.in_progress, "session")
+    left = f"{unfinished} {'not evaluated' if job.is_finished else 'still in progress'}: not final"
+    titled = [
+        ("Average over results, with 95% CI clustered by session", averages_chart(shares)),
+        ("Averages of evaluators whose values fall outside 0 to 1", averages_chart(others)),
+    ]
+    scope, description = scopes(results), str(job.document.get("description") or "")
+    parts = zip(results.summaries, report.worst, report.failed, strict=True)
+    return Document(
+        title=f"Evaluation: {job.name}",
+        subtitle=f"{job.id} · {job.state} · {job.created_at:%Y-%m-%d %H:%M} UTC",
+        warnings=[*results.remarks, *job.error_details, *([left] if results.in_progress else [])],
+        facts=_facts(results),
+        sections=[
+            *([Sentence(text=description)] if description else []),
+            *(Chart(title=title, svg=svg) for title, svg in titled if svg),
+            _evaluators_table(results.summaries),
+            *([Sentence(text=scope)] if scope else []),
+            *(_details(*part) for part in parts),
+        ],
+        method="Averages are over results. CIs are clustered by session: Student's t, or Wilson for one "
+        "yes/no result per session. They include judge noise. With more than one vote, no CI is narrower "
+        "than the measured judge noise.",
+    )
 
 
-def evaluation_markdown(report: EvaluationReport) -> str:
-    """The report as Markdown."""
-    from proctor.report.render import text
+def _facts(results: EvaluationResults) -> list[Fact]:
+    older = f"; {results.ignored:,} older sessions skipped" if results.ignored else ""
+    return [
+        Fact(whole(results.total), f"sessions{older}"),
+        Fact(whole(results.completed), "fully evaluated"),
+        Fact(whole(results.failed), "partially evaluated; failed evaluations are excluded from averages"),
+        Fact(usd(results.cost_usd), f"evaluation cost, {short(results.tokens)} tokens"),
+    ]
 
-    return text("evaluation.md.j2", page=report, **_WORDS)
+
+def _evaluators_table(summaries: Sequence[EvaluatorResult]) -> Table:
+    titles = ("Results", "Failed", "Average", "95% CI", "If failures score 0", "Tokens", "Cost")
+    return Table(
+        title="Evaluators",
+        columns=[
+            Column(title="Evaluator"),
+            Column(title="Level"),
+            *(Column(title=title, is_numeric=True) for title in titles),
+        ],
+        rows=[
+            [
+                Cell(text=text)
+                for text in (
+                    name_of(one),
+                    one.level.replace("_", " "),
+                    whole(one.evaluated),
+                    whole(one.failed),
+                    figure(one.average.value),
+                    around(one),
+                    figure(one.if_failures_were_zero if one.failed else None),
+                    short(one.input_tokens + one.output_tokens),
+                    usd(one.cost_usd),
+                )
+            ]
+            for one in summaries
+        ],
+    )
+
+
+def _details(one: EvaluatorResult, worst: Sequence[JudgedTarget], failed: Sequence[JudgedTarget]) -> Details:
+    parts = [f"Version {one.digest}"]
+    parts += [f"requested as {one.asked_as}"] if one.asked_as != one.evaluator else []
+    if one.wavering is not None:
+        calibrated = one.noise_from == "calibration"
+        source = "repeated results in the calibration" if calibrated else "votes on the same target"
+        parts.append(f"judge noise (SD of {source}): {figure(one.wavering)}")
+    labels = ", ".join(f"{label} {number:,}" for label, number in one.labels.items())
+    title = "Highest first" if one.high_is_bad else "Lowest first"
+    texts = [" · ".join(parts), one.correction, f"Labels: {labels}" if labels else ""]
+    return Details(
+        title=name_of(one),
+        sections=[
+            *(Sentence(text=text) for text in texts if text),
+            *([Chart(title="Label counts", svg=labels_chart(one))] if labels else []),
+            *([_worst_table(one, worst, title, UNITS.get(one.level, ""))] if worst else []),
+            *([_failed_table(failed)] if failed else []),
+        ],
+    )
+
+
+UNITS = {"trace": "Turn", "tool_call": "Call"}
+"""What is evaluated, by level."""
+
+
+def _failed_table(failed: Sequence[JudgedTarget]) -> Table:
+    return Table(
+        title="Failed evaluations",
+        columns=[Column(title="Session"), Column(title="Error", is_prose=True)],
+        rows=[
+            [Cell(text=str(each.session)), Cell(text=one_line(each.error, LONGEST_ERROR))] for each in failed
+        ],
+    )
+
+
+LONGEST_ERROR = 400
 
 
 def name_of(result: EvaluatorResult) -> str:
@@ -591,14 +683,6 @@ def scopes(results: EvaluationResults) -> str:
     """What the intervals are about."""
     names = dict.fromkeys(each.average.scope for each in results.summaries if each.average.low is not None)
     return f"Intervals are about {' or '.join(names)}." if names else ""
-
-
-_WORDS: Mapping[str, object] = {
-    "name_of": name_of,
-    "figure": figure,
-    "around": around,
-    "scopes": scopes,
-}
 
 
 def averages_chart(results: Sequence[EvaluatorResult]) -> str:
