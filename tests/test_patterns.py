@@ -179,6 +179,7 @@ OWN = {
     "cli/output.py",
     "models/prices.py",
     "models/providers.py",
+    "agentcore/shapes.py",
     "evaluators/judging.py",
     "models/key_filter.py",
     "models/recording.py",
@@ -189,7 +190,6 @@ OWN = {
     "store/search.py",
     "tasks/history.py",
     "tasks/statement.py",
-    "web/agentcore/shapes.py",
     "workspace/source_repository.py",
     "workspace/test_reports.py",
 }

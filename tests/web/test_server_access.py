@@ -12,12 +12,14 @@ from starlette.routing import Route
 from stocked_runs import add_session
 from websockets.exceptions import InvalidStatus
 
+from proctor import agentcore
+from proctor.agentcore import logs
+from proctor.agentcore.operation import operation_role
 from proctor.config import ServeToken, read_config, serve_tokens
 from proctor.errors import UsageError
 from proctor.session import Message
-from proctor.web import access, agentcore
-from proctor.web.access import GuessLimiter, check_roles, operation_role, stored_token
-from proctor.web.agentcore import logs
+from proctor.web import access
+from proctor.web.access import GuessLimiter, check_roles, stored_token
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 TOKEN = "the-token-of-the-server"

@@ -118,14 +118,6 @@ def check_roles(routes: Sequence[BaseRoute]) -> None:
         raise LookupError(f"routes without a role in proctor.web.access: {', '.join(missing)}")
 
 
-def operation_role(name: str) -> str:
-    """The role that an operation of the AWS-compatible interface needs, by the verb in its name."""
-    # A query of logs only reads, though it is started and stopped.
-    if name.startswith(("Get", "List", "Describe", "Filter")) or name in ("StartQuery", "StopQuery"):
-        return VIEW
-    return ADMIN if name.startswith("Delete") else RUN
-
-
 @dataclass(frozen=True, slots=True)
 class Principal:
     """An authenticated caller."""

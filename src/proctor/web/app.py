@@ -17,9 +17,9 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from proctor import __version__
+from proctor.lazy_import import plugins
 from proctor.web import (
     actions,
-    agentcore,
     auth,
     compare,
     evaluations,
@@ -69,8 +69,8 @@ ROUTERS: Sequence[Callable[[AppState], APIRouter]] = (
     inventory.manual_router,
 )
 """Functions that make the routes of pages and API."""
-OPEN_ROUTERS: Sequence[Callable[[AppState], APIRouter]] = (otlp.router, agentcore.router)
-"""Functions that make routes with their own authentication."""
+MOUNTS = "proctor.server"
+"""Entry points with functions that make further routes, which authenticate their callers themselves."""
 TOPICS: Sequence[tuple[str, MakeTopic]] = (
     ("runs", live.RunsTopic),
     ("run", RunTopic),
@@ -86,7 +86,7 @@ cores and takes 320 MB."""
 
 def create_app(site: AppState, **options: Any) -> FastAPI:
     """The application that serves one store."""
-    open_routers = [make(site) for make in OPEN_ROUTERS]
+    open_routers = [otlp.router(site), *(point.load()(site) for point in plugins(MOUNTS))]
     routers = [*(make(site) for make in ROUTERS), live_router(site, TOPICS)]
     app = FastAPI(
         lifespan=_lifespan([*open_routers, *routers]),

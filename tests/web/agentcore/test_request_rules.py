@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from proctor.web.agentcore import request_shapes
-from proctor.web.agentcore.shapes import (
+from proctor.agentcore import request_shapes
+from proctor.agentcore.shapes import (
     BATCH,
     EVALUATOR_NAMES,
     Anything,

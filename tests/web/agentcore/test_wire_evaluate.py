@@ -8,9 +8,9 @@ import pytest
 from wire_server import ACCOUNT, refused, servers
 from wire_spans import span, spans, tool_span_id, trace_id
 
+from proctor.agentcore.errors import ValidationException
+from proctor.agentcore.evaluate import evidence_of_spans
 from proctor.testing.model_server import ModelServer, failure, reply
-from proctor.web.agentcore.errors import ValidationException
-from proctor.web.agentcore.evaluate import evidence_of_spans
 
 YES = '{"reason": "It is right.", "score": "Yes"}'
 EXACT = "Builtin.TrajectoryExactOrderMatch"

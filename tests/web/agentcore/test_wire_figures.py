@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from proctor.web.agentcore import metrics
-from proctor.web.agentcore.errors import LogsError
-from proctor.web.agentcore.metrics import Datum, get_metric_data, list_metrics
+from proctor.agentcore import metrics
+from proctor.agentcore.errors import LogsError
+from proctor.agentcore.metrics import Datum, get_metric_data, list_metrics
 
 DIMENSIONS = {"service.name": "shop", "onlineEvaluationConfigId": "c1", "label": "good"}
 DATA = [

@@ -13,7 +13,7 @@ from test_wire_jobs import GROUP
 from test_wire_online import RULE, SOURCE
 from wire_server import servers
 
-from proctor.web.agentcore import LOG_OPERATIONS, OPERATIONS, logs
+from proctor.agentcore import LOG_OPERATIONS, OPERATIONS, logs
 from waiting import TIME_LIMIT_SECONDS
 
 TARGETS = [f"{logs.TARGET}{name}" for name in LOG_OPERATIONS]

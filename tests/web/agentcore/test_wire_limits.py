@@ -3,8 +3,8 @@
 import pytest
 from wire_server import refused
 
+from proctor.agentcore.service import ServiceLimits, limits_of
 from proctor.errors import UsageError
-from proctor.web.agentcore.service import ServiceLimits, limits_of
 
 
 def test_limits_are_the_services_own_unless_said_otherwise():

@@ -5,8 +5,8 @@ import re
 import boto3
 import pytest
 
-from proctor.web.agentcore import OPERATIONS, logs, metrics
-from proctor.web.agentcore.shapes import (
+from proctor.agentcore import OPERATIONS, logs, metrics
+from proctor.agentcore.shapes import (
     Anything,
     Flag,
     Many,

@@ -17,6 +17,31 @@ from itertools import pairwise
 from starlette.requests import Request
 from starlette.responses import Response
 
+from proctor.agentcore import service as paging
+from proctor.agentcore.errors import LogsError, ValidationException
+from proctor.agentcore.operation import (
+    Answer,
+    Operation,
+    admitted_body,
+    execute,
+    parsed_body,
+    respond_safely,
+    respond_with,
+)
+from proctor.agentcore.request_shapes import (
+    CREATE_LOG_GROUP,
+    CREATE_LOG_STREAM,
+    DESCRIBE_LOG_GROUPS,
+    DESCRIBE_LOG_STREAMS,
+    FILTER_LOG_EVENTS,
+    GET_LOG_EVENTS,
+    GET_QUERY_RESULTS,
+    PUT_LOG_EVENTS,
+    START_QUERY,
+    STOP_QUERY,
+)
+from proctor.agentcore.service import QueryAnswer, Service
+from proctor.agentcore.shapes import ONLINE, Members, Structure
 from proctor.batch.ingest import build_sessions, keep_arrivals
 from proctor.errors import Contradiction, NotFound
 from proctor.jobs.evaluation.online import MARK
@@ -29,31 +54,6 @@ from proctor.store.intake import LogEvent
 from proctor.telemetry.documents import mark_of, normalised
 from proctor.telemetry.log_query import LogQuery, LogRow, MalformedQuery, json_pattern, parse_query
 from proctor.telemetry.sources import SPANS
-from proctor.web.agentcore import service as paging
-from proctor.web.agentcore.errors import LogsError, ValidationException
-from proctor.web.agentcore.operation import (
-    Answer,
-    Operation,
-    admitted_body,
-    execute,
-    parsed_body,
-    respond_safely,
-    respond_with,
-)
-from proctor.web.agentcore.request_shapes import (
-    CREATE_LOG_GROUP,
-    CREATE_LOG_STREAM,
-    DESCRIBE_LOG_GROUPS,
-    DESCRIBE_LOG_STREAMS,
-    FILTER_LOG_EVENTS,
-    GET_LOG_EVENTS,
-    GET_QUERY_RESULTS,
-    PUT_LOG_EVENTS,
-    START_QUERY,
-    STOP_QUERY,
-)
-from proctor.web.agentcore.service import QueryAnswer, Service
-from proctor.web.agentcore.shapes import ONLINE, Members, Structure
 
 METRICS = "Bedrock-AgentCore/Evaluations"
 

@@ -7,19 +7,12 @@ was enabled are not evaluated.
 from collections.abc import Iterator
 from functools import partial
 
-from proctor.config import WatchSection
-from proctor.errors import UsageError
-from proctor.evaluators.definition import FUNCTION
-from proctor.evaluators.judging import places_in
-from proctor.json_values import JsonMap, JsonObject, as_map, as_text
-from proctor.store.definitions import CONFIGS, OnlineConfig
-from proctor.store.writer import timestamp
-from proctor.web.agentcore import service as paging
-from proctor.web.agentcore.errors import ServiceQuotaExceededException, WireError, validation_error
-from proctor.web.agentcore.evaluators import known_evaluators, managed
-from proctor.web.agentcore.jobs import insight_violations
-from proctor.web.agentcore.operation import Operation
-from proctor.web.agentcore.request_shapes import (
+from proctor.agentcore import service as paging
+from proctor.agentcore.errors import ServiceQuotaExceededException, WireError, validation_error
+from proctor.agentcore.evaluators import known_evaluators, managed
+from proctor.agentcore.jobs import insight_violations
+from proctor.agentcore.operation import Operation
+from proctor.agentcore.request_shapes import (
     CREATE_ONLINE,
     ONE_ONLINE,
     UPDATE_ONLINE,
@@ -28,8 +21,15 @@ from proctor.web.agentcore.request_shapes import (
     something_to_judge,
     source_violations,
 )
-from proctor.web.agentcore.service import Service, seconds, token_of
-from proctor.web.agentcore.shapes import ONLINE, PAGING, Members, ShapeProblem, new_id
+from proctor.agentcore.service import Service, seconds, token_of
+from proctor.agentcore.shapes import ONLINE, PAGING, Members, ShapeProblem, new_id
+from proctor.config import WatchSection
+from proctor.errors import UsageError
+from proctor.evaluators.definition import FUNCTION
+from proctor.evaluators.judging import places_in
+from proctor.json_values import JsonMap, JsonObject, as_map, as_text
+from proctor.store.definitions import CONFIGS, OnlineConfig
+from proctor.store.writer import timestamp
 
 DOCUMENT = (
     *("rule", "dataSourceConfig", "evaluators", "insights", "clusteringConfig", "outputConfig"),

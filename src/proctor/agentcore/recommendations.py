@@ -8,32 +8,24 @@ from datetime import datetime
 
 from starlette.concurrency import run_in_threadpool
 
-from proctor.errors import ModelError, NotFound, UsageError
-from proctor.evaluator import Evaluator
-from proctor.evaluators.judging import Judge
-from proctor.jobs.evaluation.recommendation import recommend, traced_sessions, with_scores
-from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, as_text
-from proctor.store.datasets import COMPLETED, FAILED, IN_PROGRESS
-from proctor.store.tables import RecommendationRow
-from proctor.store.writer import this_process, timestamp
-from proctor.web.agentcore import service as paging
-from proctor.web.agentcore.errors import (
+from proctor.agentcore import service as paging
+from proctor.agentcore.errors import (
     ConflictException,
     ServiceQuotaExceededException,
     WireError,
     validation_error,
 )
-from proctor.web.agentcore.evaluate import evaluator_named
-from proctor.web.agentcore.evaluators import is_known
-from proctor.web.agentcore.jobs import moment_text
-from proctor.web.agentcore.operation import Operation
-from proctor.web.agentcore.request_shapes import (
+from proctor.agentcore.evaluate import evaluator_named
+from proctor.agentcore.evaluators import is_known
+from proctor.agentcore.jobs import moment_text
+from proctor.agentcore.operation import Operation
+from proctor.agentcore.request_shapes import (
     LIST_RECOMMENDATIONS,
     ONE_RECOMMENDATION,
     START_RECOMMENDATION,
 )
-from proctor.web.agentcore.service import Service, token_of
-from proctor.web.agentcore.shapes import (
+from proctor.agentcore.service import Service, token_of
+from proctor.agentcore.shapes import (
     BATCH,
     EVALUATOR_NAMES,
     ONLINE,
@@ -43,6 +35,14 @@ from proctor.web.agentcore.shapes import (
     new_id,
     read_arn,
 )
+from proctor.errors import ModelError, NotFound, UsageError
+from proctor.evaluator import Evaluator
+from proctor.evaluators.judging import Judge
+from proctor.jobs.evaluation.recommendation import recommend, traced_sessions, with_scores
+from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, as_text
+from proctor.store.datasets import COMPLETED, FAILED, IN_PROGRESS
+from proctor.store.tables import RecommendationRow
+from proctor.store.writer import this_process, timestamp
 
 _log = logging.getLogger("proctor.web")
 _ALPHABET = string.ascii_uppercase + string.digits

@@ -19,6 +19,8 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 
 from proctor import __version__
+from proctor.agentcore.errors import ThrottlingException, validation_error
+from proctor.agentcore.shapes import Members, Names, ShapeProblem
 from proctor.api.launch import LaunchedProcess
 from proctor.config import WatchSection
 from proctor.errors import UsageError
@@ -34,8 +36,6 @@ from proctor.store.batches import moment
 from proctor.store.definitions import Token
 from proctor.store.tables import clean
 from proctor.web.actions import execute_evaluation
-from proctor.web.agentcore.errors import ThrottlingException, validation_error
-from proctor.web.agentcore.shapes import Members, Names, ShapeProblem
 from proctor.web.state import AppState
 
 

@@ -7,7 +7,7 @@ Code evaluators are Lambda functions; `proctor.toml` maps their ARNs to programs
 
 from collections.abc import Iterable, Iterator
 
-from proctor.web.agentcore.shapes import (
+from proctor.agentcore.shapes import (
     CLIENT_TOKEN,
     EVALUATOR,
     ID,

@@ -11,6 +11,26 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from proctor import __version__
+from proctor.agentcore import service as paging
+from proctor.agentcore.errors import (
+    ResourceNotFoundException,
+    ServiceQuotaExceededException,
+    WireError,
+    validation_error,
+)
+from proctor.agentcore.evaluate import evaluator_named
+from proctor.agentcore.evaluators import is_known, known_evaluators
+from proctor.agentcore.operation import Operation
+from proctor.agentcore.request_shapes import (
+    ONE_JOB,
+    START,
+    collected,
+    output_violations,
+    something_to_judge,
+    source_violations,
+)
+from proctor.agentcore.service import Service
+from proctor.agentcore.shapes import EVALUATOR_ID, PAGING, Members, ShapeProblem
 from proctor.errors import NotFound, UsageError
 from proctor.evaluators.model_judge import CATEGORIES, FAILURES, FIELDS, INTENT, SUMMARY, family_of, kind_of
 from proctor.jobs.evaluation.online import copies_of, is_online, online_source
@@ -30,26 +50,6 @@ from proctor.jobs.evaluation.state import (
 from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.stats.evaluation import Cluster, EvaluatorResult, InsightFinding, bare, clusters
 from proctor.store import evaluations
-from proctor.web.agentcore import service as paging
-from proctor.web.agentcore.errors import (
-    ResourceNotFoundException,
-    ServiceQuotaExceededException,
-    WireError,
-    validation_error,
-)
-from proctor.web.agentcore.evaluate import evaluator_named
-from proctor.web.agentcore.evaluators import is_known, known_evaluators
-from proctor.web.agentcore.operation import Operation
-from proctor.web.agentcore.request_shapes import (
-    ONE_JOB,
-    START,
-    collected,
-    output_violations,
-    something_to_judge,
-    source_violations,
-)
-from proctor.web.agentcore.service import Service
-from proctor.web.agentcore.shapes import EVALUATOR_ID, PAGING, Members, ShapeProblem
 
 SESSION_ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9-_]{0,99}")
 """Session IDs that samples may contain; other sessions are only counted."""

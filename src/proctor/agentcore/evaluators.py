@@ -8,23 +8,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 
-from proctor.errors import Contradiction
-from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
-from proctor.evaluators.definition import problems_of
-from proctor.evaluators.judging import Rating
-from proctor.json_values import JsonMap, JsonObject
-from proctor.score import Level
-from proctor.store.definitions import EVALUATORS, EvaluatorDefinition, ListedEvaluator
-from proctor.store.writer import timestamp
-from proctor.web.agentcore import service as paging
-from proctor.web.agentcore.errors import (
+from proctor.agentcore import service as paging
+from proctor.agentcore.errors import (
     ResourceNotFoundException,
     ServiceQuotaExceededException,
     ValidationException,
     validation_error,
 )
-from proctor.web.agentcore.operation import Operation
-from proctor.web.agentcore.request_shapes import (
+from proctor.agentcore.operation import Operation
+from proctor.agentcore.request_shapes import (
     CREATE_EVALUATOR,
     GET_EVALUATOR,
     LIST_TAGS,
@@ -33,8 +25,8 @@ from proctor.web.agentcore.request_shapes import (
     UNTAG_RESOURCE,
     UPDATE_EVALUATOR,
 )
-from proctor.web.agentcore.service import Service, seconds, token_of
-from proctor.web.agentcore.shapes import (
+from proctor.agentcore.service import Service, seconds, token_of
+from proctor.agentcore.shapes import (
     BATCH,
     DATASET,
     EVALUATOR_NAMES,
@@ -47,6 +39,14 @@ from proctor.web.agentcore.shapes import (
     new_id,
     read_arn,
 )
+from proctor.errors import Contradiction
+from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
+from proctor.evaluators.definition import problems_of
+from proctor.evaluators.judging import Rating
+from proctor.json_values import JsonMap, JsonObject
+from proctor.score import Level
+from proctor.store.definitions import EVALUATORS, EvaluatorDefinition, ListedEvaluator
+from proctor.store.writer import timestamp
 
 # Those of AWS; clients count on its list.
 MATCHING_WORDS = {

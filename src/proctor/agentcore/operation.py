@@ -18,10 +18,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from proctor.errors import Contradiction, KeyMissing, NotFound, UsageError
-from proctor.json_values import JsonMap, JsonObject, as_list, parse_json
-from proctor.web.access import RECORD, VIEW, Principal, RequestRecord, operation_role
-from proctor.web.agentcore.errors import (
+from proctor.agentcore.errors import (
     AccessDeniedException,
     ConflictException,
     InternalServerException,
@@ -36,9 +33,12 @@ from proctor.web.agentcore.errors import (
     WireError,
     validation_error,
 )
-from proctor.web.agentcore.service import Service
-from proctor.web.agentcore.shapes import Many, Members, Number, ShapeProblem, Structure
-from proctor.web.auth import SignedRequest, admit
+from proctor.agentcore.service import Service
+from proctor.agentcore.shapes import Many, Members, Number, ShapeProblem, Structure
+from proctor.agentcore.signature import SignedRequest, admit
+from proctor.errors import Contradiction, KeyMissing, NotFound, UsageError
+from proctor.json_values import JsonMap, JsonObject, as_list, parse_json
+from proctor.web.access import ADMIN, RECORD, RUN, VIEW, Principal, RequestRecord
 
 Answer = Callable[[Service, Members], JsonMap | Awaitable[JsonMap]]
 OTHER_SERVICES = ("logs", "monitoring", "sts")
@@ -184,6 +184,14 @@ async def admitted_body(service: Service, request: Request, operation: Operation
     # After authentication: unauthenticated calls must not use up the rate limit.
     service.rates.take(operation.name)
     return body
+
+
+def operation_role(name: str) -> str:
+    """The role that an operation needs, by the verb in its name."""
+    # A query of logs only reads, though it is started and stopped.
+    if name.startswith(("Get", "List", "Describe", "Filter")) or name in ("StartQuery", "StopQuery"):
+        return VIEW
+    return ADMIN if name.startswith("Delete") else RUN
 
 
 def request_record(request: Request) -> RequestRecord:

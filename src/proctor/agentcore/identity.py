@@ -10,10 +10,10 @@ from xml.sax.saxutils import escape
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.web.agentcore.errors import LogsError, WireError
-from proctor.web.agentcore.operation import Operation, admitted_body, request_record, respond_safely
-from proctor.web.agentcore.service import Service
-from proctor.web.agentcore.shapes import Structure
+from proctor.agentcore.errors import LogsError, WireError
+from proctor.agentcore.operation import Operation, admitted_body, request_record, respond_safely
+from proctor.agentcore.service import Service
+from proctor.agentcore.shapes import Structure
 
 FORM = "application/x-www-form-urlencoded"
 XMLNS = "https://sts.amazonaws.com/doc/2011-06-15/"

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
+from proctor.agentcore.shapes import ShapeProblem
 from proctor.json_values import JsonMap, JsonObject
-from proctor.web.agentcore.shapes import ShapeProblem
 
 MOST_MESSAGE_CHARACTERS = 10_000
 MOST_FIELDS = 200

@@ -18,20 +18,15 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from proctor.errors import NotFound
-from proctor.json_values import JsonMap, JsonObject, as_text, parse_json
-from proctor.store.datasets import DRAFT, StoredDataset
-from proctor.store.definitions import Token
-from proctor.store.writer import timestamp
-from proctor.web.agentcore import service as paging
-from proctor.web.agentcore.errors import (
+from proctor.agentcore import service as paging
+from proctor.agentcore.errors import (
     AccessDeniedException,
     ServiceQuotaExceededException,
     ValidationException,
     validation_error,
 )
-from proctor.web.agentcore.operation import BASE_URL, Operation, respond_safely
-from proctor.web.agentcore.request_shapes import (
+from proctor.agentcore.operation import BASE_URL, Operation, respond_safely
+from proctor.agentcore.request_shapes import (
     ADD_EXAMPLES,
     CREATE_DATASET,
     CREATE_DATASET_VERSION,
@@ -45,8 +40,13 @@ from proctor.web.agentcore.request_shapes import (
     UPDATE_EXAMPLES,
     WITH_EXAMPLE_ID,
 )
-from proctor.web.agentcore.service import Service, seconds, token_of
-from proctor.web.agentcore.shapes import DATASET, Members, Shape, ShapeProblem, new_id
+from proctor.agentcore.service import Service, seconds, token_of
+from proctor.agentcore.shapes import DATASET, Members, Shape, ShapeProblem, new_id
+from proctor.errors import NotFound
+from proctor.json_values import JsonMap, JsonObject, as_text, parse_json
+from proctor.store.datasets import DRAFT, StoredDataset
+from proctor.store.definitions import Token
+from proctor.store.writer import timestamp
 
 LINK_PATH = "/dataset-files/{dataset_id}/{version}"
 LINK_LIFE = timedelta(minutes=5)

@@ -11,6 +11,11 @@ from dataclasses import replace
 
 from starlette.concurrency import run_in_threadpool
 
+from proctor.agentcore.errors import ResourceNotFoundException, ValidationException, validation_error
+from proctor.agentcore.operation import Operation
+from proctor.agentcore.request_shapes import EVALUATE
+from proctor.agentcore.service import Service
+from proctor.agentcore.shapes import EVALUATOR_NAMES, Members, ShapeProblem, is_managed
 from proctor.errors import AttemptError, NotFound
 from proctor.evaluator import Evaluator, Evidence, Reference
 from proctor.evaluators.registry import EvaluationSettings, find_evaluator
@@ -23,11 +28,6 @@ from proctor.session import Session
 from proctor.store.sessions import evidence_of_session
 from proctor.telemetry import Document, normalised, session_of
 from proctor.telemetry.documents import is_span, mark_of, service_of, session_key_of
-from proctor.web.agentcore.errors import ResourceNotFoundException, ValidationException, validation_error
-from proctor.web.agentcore.operation import Operation
-from proctor.web.agentcore.request_shapes import EVALUATE
-from proctor.web.agentcore.service import Service
-from proctor.web.agentcore.shapes import EVALUATOR_NAMES, Members, ShapeProblem, is_managed
 
 
 def evidence_of_spans(spans: Sequence[object], references: Sequence[JsonMap]) -> Evidence:

@@ -10,7 +10,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.web.agentcore import (
+from proctor.agentcore import (
     datasets,
     evaluate,
     evaluators,
@@ -21,8 +21,8 @@ from proctor.web.agentcore import (
     online,
     recommendations,
 )
-from proctor.web.agentcore.operation import respond
-from proctor.web.agentcore.service import Service, watched
+from proctor.agentcore.operation import respond
+from proctor.agentcore.service import Service, watched
 from proctor.web.state import AppState
 
 OPERATIONS = (

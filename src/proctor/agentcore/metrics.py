@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
+from proctor.agentcore import logs
+from proctor.agentcore import service as paging
+from proctor.agentcore.errors import LogsError
+from proctor.agentcore.logs import METRICS, online_records, time_of_record
+from proctor.agentcore.operation import Operation
+from proctor.agentcore.request_shapes import GET_METRIC_DATA, LIST_METRICS
+from proctor.agentcore.service import Service
+from proctor.agentcore.shapes import Members
 from proctor.json_values import JsonMap, JsonObject, as_map, as_number, as_text
 from proctor.store import evaluations
-from proctor.web.agentcore import logs
-from proctor.web.agentcore import service as paging
-from proctor.web.agentcore.errors import LogsError
-from proctor.web.agentcore.logs import METRICS, online_records, time_of_record
-from proctor.web.agentcore.operation import Operation
-from proctor.web.agentcore.request_shapes import GET_METRIC_DATA, LIST_METRICS
-from proctor.web.agentcore.service import Service
-from proctor.web.agentcore.shapes import Members
 
 TARGET = "GraniteServiceVersion20100801."
 LISTED = 500
