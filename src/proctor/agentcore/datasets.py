@@ -25,21 +25,8 @@ from proctor.agentcore.errors import (
     ValidationException,
     validation_error,
 )
-from proctor.agentcore.operation import BASE_URL, Operation, respond_safely
-from proctor.agentcore.request_shapes import (
-    ADD_EXAMPLES,
-    CREATE_DATASET,
-    CREATE_DATASET_VERSION,
-    DATASET_PAGES,
-    DELETE_EXAMPLES,
-    EXAMPLES,
-    LIST_DATASET_EXAMPLES,
-    LIST_DATASET_VERSIONS,
-    ONE_DATASET,
-    UPDATE_DATASET,
-    UPDATE_EXAMPLES,
-    WITH_EXAMPLE_ID,
-)
+from proctor.agentcore.operation import BASE_URL, operation, respond_safely
+from proctor.agentcore.request_rules import EXAMPLES, WITH_EXAMPLE_ID
 from proctor.agentcore.service import Service, seconds, token_of
 from proctor.agentcore.shapes import DATASET, Members, Shape, ShapeProblem, new_id
 from proctor.errors import NotFound
@@ -223,62 +210,18 @@ def delete_examples(service: Service, request: Members) -> JsonMap:
     return {**_changed(service, stored), "deletedCount": len(ids)}
 
 
-_control = partial(Operation, plane="control")
 OPERATIONS = (
-    _control("CreateDataset", "POST /datasets", CREATE_DATASET, create, status=202),
-    _control("ListDatasets", "GET /datasets", DATASET_PAGES, list_all, query=("maxResults", "nextToken")),
-    _control("GetDataset", "GET /datasets/{datasetId}", ONE_DATASET, get, query=("datasetVersion",)),
-    _control("UpdateDataset", "PUT /datasets/{datasetId}", UPDATE_DATASET, update),
-    _control(
-        "DeleteDataset",
-        "DELETE /datasets/{datasetId}",
-        ONE_DATASET,
-        delete,
-        status=202,
-        query=("datasetVersion",),
-    ),
-    _control(
-        "CreateDatasetVersion",
-        "POST /datasets/{datasetId}/versions",
-        CREATE_DATASET_VERSION,
-        create_version,
-        status=202,
-    ),
-    _control(
-        "ListDatasetVersions",
-        "GET /datasets/{datasetId}/versions",
-        LIST_DATASET_VERSIONS,
-        list_versions,
-        query=("maxResults", "nextToken"),
-    ),
-    _control(
-        "ListDatasetExamples",
-        "GET /datasets/{datasetId}/examples",
-        LIST_DATASET_EXAMPLES,
-        list_examples,
-        query=("datasetVersion", "maxResults", "nextToken"),
-    ),
-    _control(
-        "AddDatasetExamples",
-        "POST /datasets/{datasetId}/examples/add",
-        ADD_EXAMPLES,
-        add_examples,
-        status=202,
-    ),
-    _control(
-        "UpdateDatasetExamples",
-        "POST /datasets/{datasetId}/examples/update",
-        UPDATE_EXAMPLES,
-        update_examples,
-        status=202,
-    ),
-    _control(
-        "DeleteDatasetExamples",
-        "POST /datasets/{datasetId}/examples/delete",
-        DELETE_EXAMPLES,
-        delete_examples,
-        status=202,
-    ),
+    operation("CreateDataset", create),
+    operation("ListDatasets", list_all),
+    operation("GetDataset", get),
+    operation("UpdateDataset", update),
+    operation("DeleteDataset", delete),
+    operation("CreateDatasetVersion", create_version),
+    operation("ListDatasetVersions", list_versions),
+    operation("ListDatasetExamples", list_examples),
+    operation("AddDatasetExamples", add_examples),
+    operation("UpdateDatasetExamples", update_examples),
+    operation("DeleteDatasetExamples", delete_examples),
 )
 
 

@@ -12,8 +12,7 @@ from dataclasses import replace
 from starlette.concurrency import run_in_threadpool
 
 from proctor.agentcore.errors import ResourceNotFoundException, ValidationException, validation_error
-from proctor.agentcore.operation import Operation
-from proctor.agentcore.request_shapes import EVALUATE
+from proctor.agentcore.operation import operation
 from proctor.agentcore.service import Service
 from proctor.agentcore.shapes import EVALUATOR_NAMES, Members, ShapeProblem, is_managed
 from proctor.errors import AttemptError, NotFound
@@ -140,15 +139,7 @@ async def evaluate(service: Service, request: Members) -> JsonMap:
     return await asyncio.shield(task)
 
 
-OPERATIONS = (
-    Operation(
-        "Evaluate",
-        "POST /evaluations/evaluate/{evaluatorId}",
-        EVALUATE,
-        evaluate,
-        most_bytes="evaluate_bytes",
-    ),
-)
+OPERATIONS = (operation("Evaluate", evaluate, most_bytes="evaluate_bytes"),)
 
 
 async def _evaluate(service: Service, request: Members) -> JsonMap:

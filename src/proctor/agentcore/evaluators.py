@@ -6,7 +6,7 @@ Built-in evaluators are listed too and cannot be changed. A new evaluator is act
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 
 from proctor.agentcore import service as paging
 from proctor.agentcore.errors import (
@@ -15,23 +15,13 @@ from proctor.agentcore.errors import (
     ValidationException,
     validation_error,
 )
-from proctor.agentcore.operation import Operation
-from proctor.agentcore.request_shapes import (
-    CREATE_EVALUATOR,
-    GET_EVALUATOR,
-    LIST_TAGS,
-    ONE_EVALUATOR,
-    TAG_RESOURCE,
-    UNTAG_RESOURCE,
-    UPDATE_EVALUATOR,
-)
+from proctor.agentcore.operation import operation
 from proctor.agentcore.service import Service, seconds, token_of
 from proctor.agentcore.shapes import (
     BATCH,
     DATASET,
     EVALUATOR_NAMES,
     ONLINE,
-    PAGING,
     RECOMMENDATION,
     Members,
     ShapeProblem,
@@ -192,13 +182,12 @@ def delete(service: Service, request: Members) -> JsonMap:
     return {"evaluatorArn": arn, "evaluatorId": evaluator_id, "status": "DELETING"}
 
 
-_control = partial(Operation, plane="control")
 OPERATIONS = (
-    _control("CreateEvaluator", "POST /evaluators/create", CREATE_EVALUATOR, create, status=202),
-    _control("GetEvaluator", "GET /evaluators/{evaluatorId}", GET_EVALUATOR, get, query=("includedData",)),
-    _control("ListEvaluators", "POST /evaluators", PAGING, list_all, query=("maxResults", "nextToken")),
-    _control("UpdateEvaluator", "PUT /evaluators/{evaluatorId}", UPDATE_EVALUATOR, update, status=202),
-    _control("DeleteEvaluator", "DELETE /evaluators/{evaluatorId}", ONE_EVALUATOR, delete, status=202),
+    operation("CreateEvaluator", create),
+    operation("GetEvaluator", get),
+    operation("ListEvaluators", list_all),
+    operation("UpdateEvaluator", update),
+    operation("DeleteEvaluator", delete),
 )
 
 
@@ -300,11 +289,9 @@ def list_tags(service: Service, request: Members) -> JsonMap:
 
 
 TAG_OPERATIONS = (
-    _control("TagResource", "POST /tags/{resourceArn}", TAG_RESOURCE, tag, status=204),
-    _control(
-        "UntagResource", "DELETE /tags/{resourceArn}", UNTAG_RESOURCE, untag, status=204, query=("tagKeys",)
-    ),
-    _control("ListTagsForResource", "GET /tags/{resourceArn}", LIST_TAGS, list_tags),
+    operation("TagResource", tag),
+    operation("UntagResource", untag),
+    operation("ListTagsForResource", list_tags),
 )
 
 

@@ -18,7 +18,16 @@ from proctor.agentcore.shapes import Structure
 FORM = "application/x-www-form-urlencoded"
 XMLNS = "https://sts.amazonaws.com/doc/2011-06-15/"
 # The answer names the caller, which an operation does not see: `respond` writes it.
-OPERATION = Operation("GetCallerIdentity", "POST /", Structure({}), lambda *_: {}, plane="sts")
+OPERATION = Operation(
+    name="GetCallerIdentity",
+    plane="sts",
+    method="POST",
+    path="/",
+    shape=Structure({}),
+    query={},
+    status=200,
+    answer=lambda *_: {},
+)
 
 
 def is_form(request: Request) -> bool:

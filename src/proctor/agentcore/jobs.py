@@ -20,17 +20,16 @@ from proctor.agentcore.errors import (
 )
 from proctor.agentcore.evaluate import evaluator_named
 from proctor.agentcore.evaluators import is_known, known_evaluators
-from proctor.agentcore.operation import Operation
-from proctor.agentcore.request_shapes import (
-    ONE_JOB,
-    START,
+from proctor.agentcore.operation import operation
+from proctor.agentcore.request_rules import (
     collected,
     output_violations,
     something_to_judge,
     source_violations,
 )
 from proctor.agentcore.service import Service
-from proctor.agentcore.shapes import EVALUATOR_ID, PAGING, Members, ShapeProblem
+from proctor.agentcore.service_model import operation_model
+from proctor.agentcore.shapes import Members, ShapeProblem
 from proctor.errors import NotFound, UsageError
 from proctor.evaluators.model_judge import CATEGORIES, FAILURES, FIELDS, INTENT, SUMMARY, family_of, kind_of
 from proctor.jobs.evaluation.online import copies_of, is_online, online_source
@@ -269,6 +268,7 @@ MOST_SESSIONS = 500
 """Maximum sessions of an evaluation: the most recent ones."""
 REQUEST_MEMBERS = ("evaluators", "insights", "description", "kmsKeyArn")
 """Members of the request that responses repeat."""
+EVALUATOR_ID = operation_model("Evaluate").shape.members["evaluatorId"]
 WIRE_SOURCES = ("cloudWatchLogs", "onlineEvaluationConfigSource")
 _quota_lock = threading.Lock()
 
@@ -387,29 +387,11 @@ def delete(service: Service, request: Members) -> JsonMap:
 
 
 OPERATIONS = (
-    Operation("StartBatchEvaluation", "POST /evaluations/batch-evaluate", START, start, status=202),
-    Operation("GetBatchEvaluation", "GET /evaluations/batch-evaluate/{batchEvaluationId}", ONE_JOB, get),
-    Operation(
-        "ListBatchEvaluations",
-        "GET /evaluations/batch-evaluate",
-        PAGING,
-        list_all,
-        query=("maxResults", "nextToken"),
-    ),
-    Operation(
-        "StopBatchEvaluation",
-        "POST /evaluations/batch-evaluate/{batchEvaluationId}/stop",
-        ONE_JOB,
-        stop,
-        status=202,
-    ),
-    Operation(
-        "DeleteBatchEvaluation",
-        "DELETE /evaluations/batch-evaluate/{batchEvaluationId}",
-        ONE_JOB,
-        delete,
-        status=202,
-    ),
+    operation("StartBatchEvaluation", start),
+    operation("GetBatchEvaluation", get),
+    operation("ListBatchEvaluations", list_all),
+    operation("StopBatchEvaluation", stop),
+    operation("DeleteBatchEvaluation", delete),
 )
 
 
@@ -489,7 +471,7 @@ def _request_members(job: EvaluationState) -> JsonObject:
     if members.get("evaluators"):
         # Files and functions cannot be expressed in this interface.
         members["evaluators"] = [
-            {"evaluatorId": name} for name in job.evaluators if re.fullmatch(EVALUATOR_ID, name)
+            {"evaluatorId": name} for name in job.evaluators if not any(EVALUATOR_ID.violations(name, ""))
         ]
     return members
 

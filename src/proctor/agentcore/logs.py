@@ -20,28 +20,16 @@ from starlette.responses import Response
 from proctor.agentcore import service as paging
 from proctor.agentcore.errors import LogsError, ValidationException
 from proctor.agentcore.operation import (
-    Answer,
     Operation,
     admitted_body,
     execute,
+    operation,
     parsed_body,
     respond_safely,
     respond_with,
 )
-from proctor.agentcore.request_shapes import (
-    CREATE_LOG_GROUP,
-    CREATE_LOG_STREAM,
-    DESCRIBE_LOG_GROUPS,
-    DESCRIBE_LOG_STREAMS,
-    FILTER_LOG_EVENTS,
-    GET_LOG_EVENTS,
-    GET_QUERY_RESULTS,
-    PUT_LOG_EVENTS,
-    START_QUERY,
-    STOP_QUERY,
-)
 from proctor.agentcore.service import QueryAnswer, Service
-from proctor.agentcore.shapes import ONLINE, Members, Structure
+from proctor.agentcore.shapes import ONLINE, Members
 from proctor.batch.ingest import build_sessions, keep_arrivals
 from proctor.errors import Contradiction, NotFound
 from proctor.jobs.evaluation.online import MARK
@@ -461,11 +449,6 @@ def create_log_stream(service: Service, request: Members) -> JsonMap:
     return _create(service, request["logGroupName"], request["logStreamName"])
 
 
-def _log_operation(name: str, shape: Structure, answer: Answer) -> Operation:
-    """An operation of the log service."""
-    return Operation(name, "POST /", shape, answer, plane="logs")
-
-
 def _document(message: str) -> JsonObject | None:
     """The span or event record in a message; None: an ordinary line."""
     try:
@@ -521,6 +504,8 @@ def _arn(service: Service, stream: LogStream) -> str:
 KEPT_QUERIES = 100
 KEPT_FOR = timedelta(minutes=30)
 MOST_IN_PAGE = 10_000
+LATEST = 9_000_000_000
+"""Seconds; in milliseconds, databases take them as a number."""
 _SESSION = "attributes.session.id"
 
 
@@ -557,7 +542,7 @@ def get_query_results(service: Service, request: Members) -> JsonMap:
     if answer is None:
         raise LogsError("ResourceNotFoundException", "There is no such query; its results are kept a while.")
     (start,) = paging.key_of("query", request.get("nextToken"), int) or [0]
-    end = start + request.get("maxItems", MOST_IN_PAGE)
+    end = start + (request.get("maxItems") or MOST_IN_PAGE)
     page: JsonObject = {
         "queryLanguage": "CWLI",
         "status": "Complete",
@@ -615,7 +600,8 @@ def _groups(service: Service, request: Members) -> list[str]:
 
 def _rows(service: Service, groups: Sequence[str], query: LogQuery, request: Members) -> Iterator[LogRow]:
     """The events of some groups in a time range, each once."""
-    first, last = request["startTime"] * 1000, request["endTime"] * 1000 + 999
+    first, last = (min(request[name], LATEST) * 1000 for name in ("startTime", "endTime"))
+    last += 999
     known = set[tuple[str, str, str]]()
     for group in groups:
         documents = service.store.arrivals.search(
@@ -655,14 +641,14 @@ def _fields(query: LogQuery, row: LogRow) -> list[JsonMap]:
 
 
 OPERATIONS = (
-    _log_operation("GetLogEvents", GET_LOG_EVENTS, get_log_events),
-    _log_operation("FilterLogEvents", FILTER_LOG_EVENTS, filter_log_events),
-    _log_operation("DescribeLogGroups", DESCRIBE_LOG_GROUPS, describe_log_groups),
-    _log_operation("DescribeLogStreams", DESCRIBE_LOG_STREAMS, describe_log_streams),
-    _log_operation("PutLogEvents", PUT_LOG_EVENTS, put_log_events),
-    _log_operation("CreateLogGroup", CREATE_LOG_GROUP, create_log_group),
-    _log_operation("CreateLogStream", CREATE_LOG_STREAM, create_log_stream),
-    _log_operation("StartQuery", START_QUERY, start_query),
-    _log_operation("GetQueryResults", GET_QUERY_RESULTS, get_query_results),
-    _log_operation("StopQuery", STOP_QUERY, stop_query),
+    operation("GetLogEvents", get_log_events),
+    operation("FilterLogEvents", filter_log_events),
+    operation("DescribeLogGroups", describe_log_groups),
+    operation("DescribeLogStreams", describe_log_streams),
+    operation("PutLogEvents", put_log_events),
+    operation("CreateLogGroup", create_log_group),
+    operation("CreateLogStream", create_log_stream),
+    operation("StartQuery", start_query),
+    operation("GetQueryResults", get_query_results),
+    operation("StopQuery", stop_query),
 )

@@ -16,10 +16,9 @@ from proctor.agentcore import logs
 from proctor.agentcore import service as paging
 from proctor.agentcore.errors import LogsError
 from proctor.agentcore.logs import METRICS, online_records, time_of_record
-from proctor.agentcore.operation import Operation
-from proctor.agentcore.request_shapes import GET_METRIC_DATA, LIST_METRICS
+from proctor.agentcore.operation import operation
 from proctor.agentcore.service import Service
-from proctor.agentcore.shapes import Members
+from proctor.agentcore.shapes import Members, moment_of
 from proctor.json_values import JsonMap, JsonObject, as_map, as_number, as_text
 from proctor.store import evaluations
 
@@ -77,6 +76,7 @@ def list_metrics(service: Service, request: Members) -> JsonMap:
 def get_metric_data(service: Service, request: Members) -> JsonMap:
     """Statistics of scores by period, the newest first unless requested otherwise."""
     data = list(data_of(service))
+    window = (_seconds(request["StartTime"]), _seconds(request["EndTime"]))
     ascending = request.get("ScanBy") == "TimestampAscending"
     results = list[JsonObject]()
     for query in request["MetricDataQueries"]:
@@ -86,7 +86,7 @@ def get_metric_data(service: Service, request: Members) -> JsonMap:
         if query.get("ReturnData") is False:
             continue
         metric = as_map(stat, "Metric")
-        points = _points(data, metric, stat, (request["StartTime"], request["EndTime"]), query["Id"])
+        points = _points(data, metric, stat, window, query["Id"])
         ordered = sorted(points.items(), reverse=not ascending)
         results.append(
             {
@@ -141,6 +141,12 @@ def _points(
     return {at: _statistic(as_text(stat, "Stat"), each, query_id) for at, each in values.items()}
 
 
+def _seconds(time: object) -> float:
+    moment = moment_of(time)
+    assert moment is not None, "times are checked by the shape of the request"
+    return moment.timestamp()
+
+
 def _statistic(name: str, values: Sequence[float], query_id: str) -> float:
     if name.startswith("p") and name[1:].replace(".", "", 1).isdigit() and float(name[1:]) <= 100:
         ordered = sorted(values)
@@ -164,8 +170,6 @@ def _has(dimensions: Mapping[str, str], filters: Sequence[tuple[str, str | None]
 
 
 OPERATIONS = {
-    "ListMetrics": Operation("ListMetrics", "POST /", LIST_METRICS, list_metrics, plane="monitoring"),
-    "GetMetricData": Operation(
-        "GetMetricData", "POST /", GET_METRIC_DATA, get_metric_data, plane="monitoring"
-    ),
+    "ListMetrics": operation("ListMetrics", list_metrics),
+    "GetMetricData": operation("GetMetricData", get_metric_data),
 }

@@ -5,24 +5,20 @@ was enabled are not evaluated.
 """
 
 from collections.abc import Iterator
-from functools import partial
 
 from proctor.agentcore import service as paging
 from proctor.agentcore.errors import ServiceQuotaExceededException, WireError, validation_error
 from proctor.agentcore.evaluators import known_evaluators, managed
 from proctor.agentcore.jobs import insight_violations
-from proctor.agentcore.operation import Operation
-from proctor.agentcore.request_shapes import (
-    CREATE_ONLINE,
-    ONE_ONLINE,
-    UPDATE_ONLINE,
+from proctor.agentcore.operation import operation
+from proctor.agentcore.request_rules import (
     collected,
     output_violations,
     something_to_judge,
     source_violations,
 )
 from proctor.agentcore.service import Service, seconds, token_of
-from proctor.agentcore.shapes import ONLINE, PAGING, Members, ShapeProblem, new_id
+from proctor.agentcore.shapes import ONLINE, Members, ShapeProblem, new_id
 from proctor.config import WatchSection
 from proctor.errors import UsageError
 from proctor.evaluators.definition import FUNCTION
@@ -179,42 +175,12 @@ def _watch_document(service: Service, watch: WatchSection) -> JsonObject:
     }
 
 
-_control = partial(Operation, plane="control")
 OPERATIONS = (
-    _control(
-        "CreateOnlineEvaluationConfig",
-        "POST /online-evaluation-configs/create",
-        CREATE_ONLINE,
-        create,
-        status=202,
-    ),
-    _control(
-        "GetOnlineEvaluationConfig",
-        "GET /online-evaluation-configs/{onlineEvaluationConfigId}",
-        ONE_ONLINE,
-        get,
-    ),
-    _control(
-        "ListOnlineEvaluationConfigs",
-        "POST /online-evaluation-configs",
-        PAGING,
-        list_all,
-        query=("maxResults", "nextToken"),
-    ),
-    _control(
-        "UpdateOnlineEvaluationConfig",
-        "PUT /online-evaluation-configs/{onlineEvaluationConfigId}",
-        UPDATE_ONLINE,
-        update,
-        status=202,
-    ),
-    _control(
-        "DeleteOnlineEvaluationConfig",
-        "DELETE /online-evaluation-configs/{onlineEvaluationConfigId}",
-        ONE_ONLINE,
-        delete,
-        status=202,
-    ),
+    operation("CreateOnlineEvaluationConfig", create),
+    operation("GetOnlineEvaluationConfig", get),
+    operation("ListOnlineEvaluationConfigs", list_all),
+    operation("UpdateOnlineEvaluationConfig", update),
+    operation("DeleteOnlineEvaluationConfig", delete),
 )
 
 

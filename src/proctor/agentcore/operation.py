@@ -8,9 +8,9 @@ import inspect
 import json
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, fields
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -34,7 +34,8 @@ from proctor.agentcore.errors import (
     validation_error,
 )
 from proctor.agentcore.service import Service
-from proctor.agentcore.shapes import Many, Members, Number, ShapeProblem, Structure
+from proctor.agentcore.service_model import OperationModel, operation_model
+from proctor.agentcore.shapes import Many, Members, Number, ShapeProblem
 from proctor.agentcore.signature import SignedRequest, admit
 from proctor.errors import Contradiction, KeyMissing, NotFound, UsageError
 from proctor.json_values import JsonMap, JsonObject, as_list, parse_json
@@ -42,7 +43,7 @@ from proctor.web.access import ADMIN, RECORD, RUN, VIEW, Principal, RequestRecor
 
 Answer = Callable[[Service, Members], JsonMap | Awaitable[JsonMap]]
 OTHER_SERVICES = ("logs", "monitoring", "sts")
-"""Planes that sign with their own name."""
+"""Planes that sign with their own name; the others with that of the data plane."""
 BASE_URL: ContextVar[str] = ContextVar("base_url", default="")
 """Address of the server, as the client of the request in progress sees it; ends with a slash."""
 DEEPEST = 200
@@ -50,34 +51,13 @@ DEEPEST = 200
 _log = logging.getLogger("proctor.web")
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One operation of the interface."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation(OperationModel):
+    """One operation of the interface: its model, and what answers it."""
 
-    name: str
-    route: str
-    """Method and path with its members: `GET /evaluators/{evaluatorId}`."""
-    shape: Structure
     answer: Answer
-    _: KW_ONLY
-    status: int = 200
-    query: Sequence[str] = ()
-    """Members in the query string."""
-    query_names: Mapping[str, str] = field(default_factory=dict)
-    """Members that have another name in the query string, by that name."""
-    plane: str = "data"
-    """`data`, `control`, `logs`, `monitoring` or `sts`: decides the status of a wrong bearer token and the
-    signing service."""
     most_bytes: str = "body_bytes"
     """Name of the limit of its body."""
-
-    @property
-    def method(self) -> str:
-        return self.route.partition(" ")[0]
-
-    @property
-    def path(self) -> str:
-        return self.route.partition(" ")[2]
 
     def members_in(self, path: str) -> dict[str, str] | None:
         """The members in a raw path; None: the path of another operation."""
@@ -91,6 +71,13 @@ class Operation:
             elif part != pattern:
                 return None
         return members
+
+
+def operation(name: str, answer: Answer, *, most_bytes: str = "body_bytes") -> Operation:
+    """The operation of this name, answered here."""
+    model = operation_model(name)
+    values = {each.name: getattr(model, each.name) for each in fields(model)}
+    return Operation(**values, answer=answer, most_bytes=most_bytes)
 
 
 def find_operation(
@@ -260,10 +247,10 @@ def _queried(operation: Operation, query: str) -> JsonObject:
     """The members in a query string, converted to their types."""
     members: JsonObject = {}
     for written, value in parse_qsl(query, keep_blank_values=True, errors="replace"):
-        name = operation.query_names.get(written, written)
-        shape = operation.shape.members.get(name)
-        if name not in operation.query:
+        name = operation.query.get(written)
+        if name is None:
             continue
+        shape = operation.shape.members[name]
         if isinstance(shape, Many):
             members[name] = [*as_list(members.get(name)), value]
         elif isinstance(shape, Number):

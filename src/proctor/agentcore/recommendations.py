@@ -18,12 +18,7 @@ from proctor.agentcore.errors import (
 from proctor.agentcore.evaluate import evaluator_named
 from proctor.agentcore.evaluators import is_known
 from proctor.agentcore.jobs import moment_text
-from proctor.agentcore.operation import Operation
-from proctor.agentcore.request_shapes import (
-    LIST_RECOMMENDATIONS,
-    ONE_RECOMMENDATION,
-    START_RECOMMENDATION,
-)
+from proctor.agentcore.operation import operation
 from proctor.agentcore.service import Service, token_of
 from proctor.agentcore.shapes import (
     BATCH,
@@ -122,23 +117,10 @@ def delete(service: Service, request: Members) -> JsonMap:
 
 
 OPERATIONS = (
-    Operation("StartRecommendation", "POST /recommendations", START_RECOMMENDATION, start, status=202),
-    Operation("GetRecommendation", "GET /recommendations/{recommendationId}", ONE_RECOMMENDATION, get),
-    Operation(
-        "ListRecommendations",
-        "GET /recommendations",
-        LIST_RECOMMENDATIONS,
-        list_all,
-        query=("maxResults", "nextToken", "statusFilter"),
-        query_names={"status": "statusFilter"},
-    ),
-    Operation(
-        "DeleteRecommendation",
-        "DELETE /recommendations/{recommendationId}",
-        ONE_RECOMMENDATION,
-        delete,
-        status=202,
-    ),
+    operation("StartRecommendation", start),
+    operation("GetRecommendation", get),
+    operation("ListRecommendations", list_all),
+    operation("DeleteRecommendation", delete),
 )
 
 

@@ -214,11 +214,6 @@ def _length_violations(length: int, least: int, most: int | None, name: str) -> 
         yield ShapeProblem(name, f"Member must have length less than or equal to {most}")
 
 
-RESOURCE_ID = r"[a-zA-Z][a-zA-Z0-9-_]{0,99}-[a-zA-Z0-9]{10}"
-EVALUATOR_ID = (
-    r"(Builtin\.[a-zA-Z0-9._-]+|ThirdParty\.[a-zA-Z0-9_-]+\.[a-zA-Z0-9_-]+|"
-    r"[a-zA-Z][a-zA-Z0-9-_]{0,99}-[a-zA-Z0-9]{10})"
-)
 _ARN = re.compile(
     r"arn:aws[a-zA-Z-]*:bedrock-agentcore:(?P<region>[a-z0-9-]*):(?P<account>[0-9]{12}|):"
     r"(?P<kind>batch-evaluate|evaluator|online-evaluation-config|dataset|recommendation)/"
@@ -259,36 +254,5 @@ def read_arn(arn: str) -> tuple[str, str] | None:
     return (match["kind"], match["id"]) if match else None
 
 
-NAME = Text(pattern=r"[a-zA-Z][a-zA-Z0-9_]{0,47}")
-ID = Text(pattern=RESOURCE_ID)
-EVALUATOR = Text(least=1, most=111, pattern=EVALUATOR_ID)
-CLIENT_TOKEN = Text(least=33, most=256, pattern=r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,256}")
-KMS_KEY_ARN = Text(
-    least=1,
-    most=2048,
-    pattern=r"arn:aws(|-cn|-us-gov):kms:[a-zA-Z0-9-]*:[0-9]{12}:key/[a-zA-Z0-9-]{36}",
-)
-TAG_KEY = Text(least=1, most=128, pattern=r"[a-zA-Z0-9\s._:/=+@-]*")
-TAG_VALUE = Text(most=256, pattern=r"[a-zA-Z0-9\s._:/=+@-]*")
-TAGS = MapShape(key=TAG_KEY, value=TAG_VALUE, most=50)
-LEVEL = Text(allowed=("TOOL_CALL", "TRACE", "SESSION"))
-INSIGHTS = Many(
-    of=Structure(
-        {"insightId": Text(pattern=rf"(Builtin\.[a-zA-Z0-9._-]+|{RESOURCE_ID})")}, required=["insightId"]
-    ),
-    most=10,
-)
-LOG_GROUP = Text(pattern=r"[.\-_/#A-Za-z0-9]+")
-LOG_GROUP_PREFIX = Text(least=1, most=512, pattern=r"[.\-_/#A-Za-z0-9]+")
-LOG_GROUPS = {
-    "logGroupNames": Many(of=LOG_GROUP, most=10),
-    "logGroupNamePrefixes": Many(of=LOG_GROUP_PREFIX, least=1, most=5),
-}
-OUTPUT_GROUP = {
-    "logGroupName": Text(pattern=r"([.\-_/#A-Za-z0-9]+)?"),
-    "metricsNamespace": Text(least=1, most=255, pattern=r"[a-zA-Z0-9._#/:-]+"),
-    "resultDestination": Text(allowed=("DEDICATED_LOG_GROUP", "SOURCE_LOG_GROUP")),
-}
-TIME_RANGE = Structure({"startTime": TimestampShape(), "endTime": TimestampShape()})
-PAGING = Structure({"maxResults": Number(least=1, most=100, whole=True), "nextToken": Text()})
 Members = Mapping[str, Any]
+"""Members of a request."""

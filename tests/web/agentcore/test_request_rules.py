@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from proctor.agentcore import request_shapes
+from proctor.agentcore import request_rules
 from proctor.agentcore.shapes import (
     BATCH,
     EVALUATOR_NAMES,
@@ -193,7 +193,7 @@ def online(times):
     ],
 )
 def test_sessions_come_from_named_groups_or_prefixes_in_an_ordered_time(source, names) -> None:
-    found = request_shapes.source_violations({"dataSourceConfig": source})
+    found = request_rules.source_violations({"dataSourceConfig": source})
     assert [violation.name for violation in found] == names
 
 
@@ -217,6 +217,6 @@ def test_sessions_come_from_named_groups_or_prefixes_in_an_ordered_time(source, 
     ],
 )
 def test_results_go_to_a_group_that_is_the_callers(output, found) -> None:
-    violations = request_shapes.output_violations({"outputConfig": {"cloudWatchConfig": output}})
+    violations = request_rules.output_violations({"outputConfig": {"cloudWatchConfig": output}})
     expected = [(f"outputConfig.cloudWatchConfig.{name}", text) for name, text in found]
     assert [(violation.name, violation.constraint) for violation in violations] == expected
