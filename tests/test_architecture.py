@@ -73,7 +73,6 @@ PAST_THE_DOOR = {
     "scenario serve sessions setup simulate store tasks",
     "web": "access actions evaluations inventory items labels library live new_evaluation otlp plans "
     "results run_views runs search sessions state",
-    "agentcore": "datasets evaluate evaluators jobs logs metrics online recommendations service",
 }
 """Modules that still import one of them. The list only gets shorter."""
 

@@ -5,6 +5,7 @@
     │   ├── PlanError         the plan is not valid; carries every problem with its place
     │   ├── NotFound          no such run, item, session, agent or model
     │   ├── Contradiction     it conflicts with the current state
+    │   ├── QuotaReached      this server has as many of these as it may
     │   └── KeyUnusable       the named key is not a valid encryption key
     ├── StoreError            the store cannot be read or written
     │   ├── StoreUnavailable  it cannot be opened; nothing was started
@@ -62,6 +63,10 @@ class NotFound(UsageError):
 
 class Contradiction(UsageError):
     """The request conflicts with the current state: a reused token, an evaluation that has not finished."""
+
+
+class QuotaReached(UsageError):
+    """A quota of this server is exhausted."""
 
 
 class KeyUnusable(UsageError):

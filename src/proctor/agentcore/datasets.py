@@ -27,13 +27,12 @@ from proctor.agentcore.errors import (
 )
 from proctor.agentcore.operation import BASE_URL, operation, respond_safely
 from proctor.agentcore.request_rules import EXAMPLES, WITH_EXAMPLE_ID
-from proctor.agentcore.service import Service, seconds, token_of
-from proctor.agentcore.shapes import DATASET, Members, Shape, ShapeProblem, new_id
+from proctor.agentcore.service import Service, new_resource, seconds, token_of
+from proctor.agentcore.shapes import DATASET, Members, Shape, ShapeProblem
+from proctor.api import definitions
+from proctor.api.definitions import DRAFT, StoredDataset, Token
 from proctor.errors import NotFound
 from proctor.json_values import JsonMap, JsonObject, as_text, parse_json
-from proctor.store.datasets import DRAFT, StoredDataset
-from proctor.store.definitions import Token
-from proctor.store.writer import timestamp
 
 LINK_PATH = "/dataset-files/{dataset_id}/{version}"
 LINK_LIFE = timedelta(minutes=5)
@@ -43,23 +42,15 @@ INLINE = "source.inlineExamples.examples"
 
 def create(service: Service, request: Members) -> JsonMap:
     """Create a dataset with the first examples of its draft."""
-    if service.store.datasets.count() >= service.limits.datasets:
-        raise ServiceQuotaExceededException(f"There may be {service.limits.datasets} datasets.")
-    dataset_id, now = new_id(request["datasetName"]), timestamp(service.now)
     examples = _new_examples(service, request, request["schemaType"])
     _check_scenarios(examples.values())
-    row = {
-        "id": dataset_id,
-        "name": request["datasetName"],
-        "schemaType": request["schemaType"],
-        "description": request.get("description", ""),
-        "kmsKeyArn": request.get("kmsKeyArn", ""),
-        "createdAt": now,
-        "updatedAt": now,
-    }
-    stored = service.store.datasets.create(row, examples, token_of("CreateDataset", request))
-    if request.get("tags") and stored["id"] == dataset_id:
-        service.store.definitions.tag(_arn(service, stored), request["tags"])
+    stored = definitions.create_dataset(
+        service.context,
+        new_resource(service, "CreateDataset", DATASET, request["datasetName"], request),
+        schema_type=request["schemaType"],
+        examples=examples,
+        most=service.limits.datasets,
+    )
     return {**_identity(service, stored), "status": "CREATING", "createdAt": seconds(stored["createdAt"])}
 
 
@@ -68,8 +59,8 @@ def get(service: Service, request: Members) -> JsonMap:
     row = _dataset(service, request)
     version = _version(service, row, request)
     expires = service.now + LINK_LIFE
-    tags = service.store.definitions.tags(_arn(service, row))
-    published = service.store.datasets.version(row["id"], version) if version != DRAFT else row
+    tags = service.context.store.definitions.tags(_arn(service, row))
+    published = service.context.store.datasets.version(row["id"], version) if version != DRAFT else row
     return {
         **_summary(service, row),
         "datasetVersion": _name(version),
@@ -85,7 +76,7 @@ def list_all(service: Service, request: Members) -> JsonMap:
     """List datasets, a page at a time."""
     limit = request.get("maxResults", paging.PAGE)
     (after,) = paging.key_of("datasets", request.get("nextToken"), str) or [""]
-    rows = service.store.datasets.datasets(after=after, limit=limit + 1)
+    rows = service.context.store.datasets.datasets(after=after, limit=limit + 1)
     answer: JsonObject = {"datasets": [_summary(service, row) for row in rows[:limit]]}
     if len(rows) > limit:
         answer["nextToken"] = paging.page_token_of("datasets", [rows[limit - 1]["id"]])
@@ -95,9 +86,8 @@ def list_all(service: Service, request: Members) -> JsonMap:
 def update(service: Service, request: Members) -> JsonMap:
     """Change the description of a dataset."""
     row = _dataset(service, request)
-    described = {"description": request["description"]} if "description" in request else {}
-    values = {**described, "updatedAt": timestamp(service.now)}
-    stored = service.store.datasets.update(row["id"], values, _token("UpdateDataset", request))
+    token = _token("UpdateDataset", request)
+    stored = definitions.update_dataset(service.context, row["id"], request.get("description"), token)
     return {**_identity(service, stored), "updatedAt": seconds(stored["updatedAt"])}
 
 
@@ -106,8 +96,7 @@ def delete(service: Service, request: Members) -> JsonMap:
     row = _dataset(service, request)
     answer = {**_identity(service, row), "updatedAt": service.now.timestamp()}
     if "datasetVersion" not in request:
-        service.store.datasets.delete(row["id"])
-        service.store.definitions.untag(_arn(service, row))
+        definitions.delete_dataset(service.context, row["id"], _arn(service, row))
         return {**answer, "status": "DELETING", "datasetVersion": DRAFT_NAME}
     version = _version(service, row, request)
     if version == DRAFT:
@@ -115,14 +104,14 @@ def delete(service: Service, request: Members) -> JsonMap:
             "The draft cannot be deleted alone.",
             violations=[ShapeProblem("datasetVersion", "Member must be the number of a published version")],
         )
-    service.store.datasets.delete_version(row["id"], version, service.now)
+    service.context.store.datasets.delete_version(row["id"], version, service.now)
     return {**answer, "status": "UPDATING", "datasetVersion": _name(version)}
 
 
 def create_version(service: Service, request: Members) -> JsonMap:
     """Publish the draft as a new version."""
     row = _dataset(service, request)
-    published = service.store.datasets.publish(
+    published = service.context.store.datasets.publish(
         row["id"], _token("CreateDatasetVersion", request), service.now
     )
     return {
@@ -138,7 +127,7 @@ def list_versions(service: Service, request: Members) -> JsonMap:
     row = _dataset(service, request)
     limit = request.get("maxResults", paging.PAGE)
     key = paging.key_of("dataset-versions", request.get("nextToken"), int)
-    rows = service.store.datasets.versions(row["id"], before=key[0] if key else None, limit=limit + 1)
+    rows = service.context.store.datasets.versions(row["id"], before=key[0] if key else None, limit=limit + 1)
     answer: JsonObject = {
         "versions": [
             {
@@ -160,7 +149,7 @@ def list_examples(service: Service, request: Members) -> JsonMap:
     limit = request.get("maxResults", paging.PAGE)
     key = paging.key_of("dataset-examples", request.get("nextToken"), int, int)
     version, after = key or (_version(service, row, request), 0)
-    page = service.store.datasets.examples(row["id"], version, after=after, limit=limit + 1)
+    page = service.context.store.datasets.examples(row["id"], version, after=after, limit=limit + 1)
     answer: JsonObject = {
         **_identity(service, row),
         "datasetVersion": _name(version),
@@ -183,7 +172,7 @@ def add_examples(service: Service, request: Members) -> JsonMap:
             )
         _check_scenarios([*draft.values(), *examples.values()])
     token = _token("AddDatasetExamples", request)
-    stored = service.store.datasets.add(row["id"], examples, token, service.now)
+    stored = service.context.store.datasets.add(row["id"], examples, token, service.now)
     return {**_changed(service, stored), "addedCount": len(examples), "exampleIds": list(examples)}
 
 
@@ -198,7 +187,7 @@ def update_examples(service: Service, request: Members) -> JsonMap:
         raise validation_error([ShapeProblem("examples", "Member must not name an example twice")])
     _check_scenarios((_draft(service, row) | changed).values())
     token = _token("UpdateDatasetExamples", request)
-    stored = service.store.datasets.replace(row["id"], changed, token, service.now)
+    stored = service.context.store.datasets.replace(row["id"], changed, token, service.now)
     return {**_changed(service, stored), "updatedCount": len(changed)}
 
 
@@ -206,7 +195,7 @@ def delete_examples(service: Service, request: Members) -> JsonMap:
     """Remove examples from the draft: all of them, or none."""
     row, ids = _dataset(service, request), list(dict.fromkeys(request["exampleIds"]))
     token = _token("DeleteDatasetExamples", request)
-    stored = service.store.datasets.remove(row["id"], ids, token, service.now)
+    stored = service.context.store.datasets.remove(row["id"], ids, token, service.now)
     return {**_changed(service, stored), "deletedCount": len(ids)}
 
 
@@ -237,8 +226,10 @@ async def download(service: Service, request: Request) -> Response:
             raise AccessDeniedException("The link is not valid; GetDataset returns a new one.")
         if int(expires) < service.now.timestamp():
             raise AccessDeniedException("The link has expired; GetDataset returns a new one.")
-        row = await run_in_threadpool(service.store.datasets.dataset, dataset_id)
-        examples = service.store.datasets.all_examples(row["id"], DRAFT if name == DRAFT_NAME else int(name))
+        row = await run_in_threadpool(service.context.store.datasets.dataset, dataset_id)
+        examples = service.context.store.datasets.all_examples(
+            row["id"], DRAFT if name == DRAFT_NAME else int(name)
+        )
         lines = (
             json.dumps({**each["content"], "exampleId": each["id"]}, ensure_ascii=False) + "\n"
             for each in examples
@@ -261,7 +252,7 @@ def _signature(service: Service, dataset_id: str, version: str, expires: str) ->
 
 
 def _dataset(service: Service, request: Members) -> StoredDataset:
-    row = service.store.datasets.dataset(request["datasetId"])
+    row = service.context.store.datasets.dataset(request["datasetId"])
     # Unlike the command line, names are not accepted.
     if row["id"] != request["datasetId"]:
         raise NotFound(f"there is no dataset {request['datasetId']}")
@@ -273,7 +264,7 @@ def _version(service: Service, row: StoredDataset, request: Members) -> int:
     if name == DRAFT_NAME:
         return DRAFT
     # Python reads at most 4,300 digits as a number; no version has twenty.
-    return service.store.datasets.version(row["id"], int(name[:20]))["version"]
+    return service.context.store.datasets.version(row["id"], int(name[:20]))["version"]
 
 
 def _name(version: int) -> str:
@@ -311,7 +302,7 @@ def _summary(service: Service, row: StoredDataset) -> JsonObject:
 
 
 def _draft(service: Service, row: StoredDataset) -> dict[str, JsonMap]:
-    return {each["id"]: each["content"] for each in service.store.datasets.all_examples(row["id"])}
+    return {each["id"]: each["content"] for each in service.context.store.datasets.all_examples(row["id"])}
 
 
 def _new_examples(service: Service, request: Members, schema_type: str) -> dict[str, JsonMap]:

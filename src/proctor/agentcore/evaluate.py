@@ -15,6 +15,7 @@ from proctor.agentcore.errors import ResourceNotFoundException, ValidationExcept
 from proctor.agentcore.operation import operation
 from proctor.agentcore.service import Service
 from proctor.agentcore.shapes import EVALUATOR_NAMES, Members, ShapeProblem, is_managed
+from proctor.api.evaluation import evidence_of_documents
 from proctor.errors import AttemptError, NotFound
 from proctor.evaluator import Evaluator, Evidence, Reference
 from proctor.evaluators.registry import EvaluationSettings, find_evaluator
@@ -23,16 +24,13 @@ from proctor.item import digest_of
 from proctor.json_values import JsonMap, JsonObject, as_text, parse_json
 from proctor.score import Score
 from proctor.secrets import visible
-from proctor.session import Session
-from proctor.store.sessions import evidence_of_session
-from proctor.telemetry import Document, normalised, session_of
+from proctor.telemetry import Document, normalised
 from proctor.telemetry.documents import is_span, mark_of, service_of, session_key_of
 
 
 def evidence_of_spans(spans: Sequence[object], references: Sequence[JsonMap]) -> Evidence:
     """The session in spans, with its ground truth."""
-    session = _session(_documents(spans))
-    evidence = evidence_of_session(session)
+    evidence = _evidence(_documents(spans))
     return replace(evidence, reference=_reference(evidence, references)) if references else evidence
 
 
@@ -65,7 +63,7 @@ def _mapping(span: object) -> JsonMap:
     return document
 
 
-def _session(documents: Sequence[Document]) -> Session:
+def _evidence(documents: Sequence[Document]) -> Evidence:
     named = list(dict.fromkeys(key for document in documents if (key := session_key_of(document))))
     if len(named) > 1:
         raise ValidationException(
@@ -79,10 +77,10 @@ def _session(documents: Sequence[Document]) -> Session:
             "attribute session.id is missing"
         )
     service = next((name for document in documents if (name := service_of(document))), "")
-    session = session_of(documents, external_id=[*named, *traces][0], service=service)
-    if session is None:
+    evidence = evidence_of_documents(documents, session_id=[*named, *traces][0], service=service)
+    if evidence is None:
         raise ValidationException("Provided input has no spans with supported scope")
-    return session
+    return evidence
 
 
 def _reference(evidence: Evidence, references: Sequence[Members]) -> Reference:
@@ -172,7 +170,7 @@ def evaluator_named(service: Service, evaluator_id: str) -> Evaluator:
             evaluator_id,
             models=service.models,
             settings=settings,
-            definitions=service.store.definitions.document,
+            definitions=service.context.store.definitions.document,
         )
     except NotFound as error:
         raise ResourceNotFoundException(str(error).partition("\n")[0]) from error

@@ -16,7 +16,7 @@ from proctor.agentcore.errors import (
     validation_error,
 )
 from proctor.agentcore.operation import operation
-from proctor.agentcore.service import Service, seconds, token_of
+from proctor.agentcore.service import Service, new_resource, seconds, token_of
 from proctor.agentcore.shapes import (
     BATCH,
     DATASET,
@@ -26,17 +26,16 @@ from proctor.agentcore.shapes import (
     Members,
     ShapeProblem,
     is_managed,
-    new_id,
     read_arn,
 )
+from proctor.api import definitions
+from proctor.api.definitions import EvaluatorDefinition, ListedEvaluator
 from proctor.errors import Contradiction
 from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
 from proctor.evaluators.definition import problems_of
 from proctor.evaluators.judging import Rating
 from proctor.json_values import JsonMap, JsonObject
 from proctor.score import Level
-from proctor.store.definitions import EVALUATORS, EvaluatorDefinition, ListedEvaluator
-from proctor.store.writer import timestamp
 
 # Those of AWS; clients count on its list.
 MATCHING_WORDS = {
@@ -83,28 +82,17 @@ BUILTIN_SINCE = 1_767_225_600
 
 def create(service: Service, request: Members) -> JsonMap:
     """Create an evaluator."""
-    if service.store.definitions.count(EVALUATORS) >= service.limits.evaluators:
-        raise ServiceQuotaExceededException(f"There may be {service.limits.evaluators} evaluators.")
     _check(request)
-    now = timestamp(service.now)
-    row = {
-        "id": new_id(request["evaluatorName"]),
-        "name": request["evaluatorName"],
-        "level": request["level"],
-        "kind": next(iter(request["evaluatorConfig"])),
-        "description": request.get("description", ""),
-        "kmsKeyArn": request.get("kmsKeyArn", ""),
-        "createdAt": now,
-        "updatedAt": now,
-    }
-    stored = service.store.definitions.create_evaluator(
-        row, request["evaluatorConfig"], token_of("CreateEvaluator", request)
+    new = new_resource(service, "CreateEvaluator", EVALUATOR_NAMES, request["evaluatorName"], request)
+    stored = definitions.create_evaluator(
+        service.context,
+        new,
+        level=request["level"],
+        config=request["evaluatorConfig"],
+        most=service.limits.evaluators,
     )
-    arn = service.names.arn(EVALUATOR_NAMES, stored["id"])
-    if request.get("tags") and stored["id"] == row["id"]:
-        service.store.definitions.tag(arn, request["tags"])
     return {
-        "evaluatorArn": arn,
+        "evaluatorArn": service.names.arn(EVALUATOR_NAMES, stored["id"]),
         "evaluatorId": stored["id"],
         "createdAt": seconds(stored["createdAt"]),
         "status": "ACTIVE",
@@ -117,7 +105,7 @@ def get(service: Service, request: Members) -> JsonMap:
     with_config = request.get("includedData") != "METADATA_ONLY"
     if is_managed(evaluator_id):
         return _builtin(service, evaluator_id, with_config=with_config)
-    row = service.store.definitions.evaluator(evaluator_id, with_config=with_config)
+    row = service.context.store.definitions.evaluator(evaluator_id, with_config=with_config)
     config = {"evaluatorConfig": json.loads(row["configJson"])} if with_config else {}
     return {**_summary(service, row), **config}
 
@@ -134,7 +122,7 @@ def list_all(service: Service, request: Members) -> JsonMap:
             if name > position[1]
         ]
     after = position[1] if position[0] == "kept" else ""
-    rows = service.store.definitions.evaluators(after=after, limit=limit + 1)
+    rows = service.context.store.definitions.evaluators(after=after, limit=limit + 1)
     entries += [(["kept", row["id"]], _summary(service, row)) for row in rows]
     answer: JsonObject = {"evaluators": [summary for _, summary in entries[:limit]]}
     if len(entries) > limit:
@@ -145,9 +133,8 @@ def list_all(service: Service, request: Members) -> JsonMap:
 def update(service: Service, request: Members) -> JsonMap:
     """Update an evaluator that no enabled online configuration uses."""
     evaluator_id = _own_id(request["evaluatorId"])
-    definitions = service.store.definitions
     config = request.get("evaluatorConfig")
-    row = definitions.evaluator(evaluator_id, with_config=not config)
+    row = service.context.store.definitions.evaluator(evaluator_id, with_config=not config)
     _check(
         {
             "evaluatorName": row["name"],
@@ -155,14 +142,9 @@ def update(service: Service, request: Members) -> JsonMap:
             "evaluatorConfig": config or json.loads(row["configJson"]),
         }
     )
-    columns = {"description": "description", "level": "level", "kmsKeyArn": "kmsKeyArn"}
-    values = {column: request[member] for member, column in columns.items() if member in request}
-    if config:
-        values["kind"] = next(iter(config))
-    values["updatedAt"] = timestamp(service.now)
-    stored = definitions.update_evaluator(
-        evaluator_id, values, config, token_of(f"UpdateEvaluator {evaluator_id}", request)
-    )
+    values = {name: request[name] for name in ("description", "level", "kmsKeyArn") if name in request}
+    token = token_of(f"UpdateEvaluator {evaluator_id}", request)
+    stored = definitions.update_evaluator(service.context, evaluator_id, values, config, token)
     return {
         "evaluatorArn": service.names.arn(EVALUATOR_NAMES, stored["id"]),
         "evaluatorId": stored["id"],
@@ -174,11 +156,8 @@ def update(service: Service, request: Members) -> JsonMap:
 def delete(service: Service, request: Members) -> JsonMap:
     """Delete an evaluator. Its scores stay."""
     evaluator_id = _own_id(request["evaluatorId"])
-    definitions = service.store.definitions
-    definitions.evaluator(evaluator_id, with_config=False)
-    definitions.delete_evaluator(evaluator_id)
     arn = service.names.arn(EVALUATOR_NAMES, evaluator_id)
-    definitions.untag(arn)
+    definitions.delete_evaluator(service.context, evaluator_id, arn)
     return {"evaluatorArn": arn, "evaluatorId": evaluator_id, "status": "DELETING"}
 
 
@@ -271,7 +250,7 @@ def tag(service: Service, request: Members) -> JsonMap:
     """Add tags to a resource."""
     arn = _existing(service, request["resourceArn"])
     try:
-        service.store.definitions.tag(arn, request["tags"])
+        service.context.store.definitions.tag(arn, request["tags"])
     except Contradiction as error:
         raise ServiceQuotaExceededException(str(error)) from error
     return {}
@@ -279,13 +258,13 @@ def tag(service: Service, request: Members) -> JsonMap:
 
 def untag(service: Service, request: Members) -> JsonMap:
     """Remove tags from a resource; tags it does not have are ignored."""
-    service.store.definitions.untag(_existing(service, request["resourceArn"]), request["tagKeys"])
+    service.context.store.definitions.untag(_existing(service, request["resourceArn"]), request["tagKeys"])
     return {}
 
 
 def list_tags(service: Service, request: Members) -> JsonMap:
     """The tags of a resource."""
-    return {"tags": service.store.definitions.tags(_existing(service, request["resourceArn"]))}
+    return {"tags": service.context.store.definitions.tags(_existing(service, request["resourceArn"]))}
 
 
 TAG_OPERATIONS = (
@@ -300,17 +279,17 @@ def _existing(service: Service, arn: str) -> str:
     kind, resource_id = read_arn(arn) or ("", "")
     if kind == BATCH:
         # Evaluations from the command line have their own region.
-        known = service.store.evaluations.row(resource_id)["arn"]
+        known = service.context.store.evaluations.row(resource_id)["arn"]
     elif kind == EVALUATOR_NAMES:
         known = service.names.arn(
-            kind, service.store.definitions.evaluator(resource_id, with_config=False)["id"]
+            kind, service.context.store.definitions.evaluator(resource_id, with_config=False)["id"]
         )
     elif kind == ONLINE:
-        known = service.names.arn(kind, service.store.definitions.config(resource_id)["id"])
+        known = service.names.arn(kind, service.context.store.definitions.config(resource_id)["id"])
     elif kind == DATASET:
-        known = service.names.arn(kind, service.store.datasets.dataset(resource_id)["id"])
+        known = service.names.arn(kind, service.context.store.datasets.dataset(resource_id)["id"])
     elif kind == RECOMMENDATION:
-        known = service.names.arn(kind, service.store.recommendations.get(resource_id)["id"])
+        known = service.names.arn(kind, service.context.store.recommendations.get(resource_id)["id"])
     else:
         known = ""
     if known != arn:
@@ -330,4 +309,4 @@ def known_evaluators(service: Service, request: Members) -> Iterator[ShapeProble
 
 def is_known(service: Service, evaluator_id: str) -> bool:
     """Whether an evaluator with this ID exists."""
-    return evaluator_id in managed() or service.store.definitions.document(evaluator_id) is not None
+    return evaluator_id in managed() or service.context.store.definitions.document(evaluator_id) is not None

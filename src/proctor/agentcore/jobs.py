@@ -4,17 +4,13 @@ Starting writes the evaluation to the store and detaches a process. The other op
 they also show evaluations that were started from the command line.
 """
 
-import json
 import re
-import threading
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 
-from proctor import __version__
 from proctor.agentcore import service as paging
 from proctor.agentcore.errors import (
-    ResourceNotFoundException,
-    ServiceQuotaExceededException,
     WireError,
     validation_error,
 )
@@ -30,25 +26,19 @@ from proctor.agentcore.request_rules import (
 from proctor.agentcore.service import Service
 from proctor.agentcore.service_model import operation_model
 from proctor.agentcore.shapes import Members, ShapeProblem
+from proctor.api import evaluation
+from proctor.api.evaluation import (
+    Cluster,
+    EvaluationState,
+    EvaluatorResult,
+    InsightFinding,
+    bare,
+    clusters,
+    named,
+)
 from proctor.errors import NotFound, UsageError
 from proctor.evaluators.model_judge import CATEGORIES, FAILURES, FIELDS, INTENT, SUMMARY, family_of, kind_of
-from proctor.jobs.evaluation.online import copies_of, is_online, online_source
-from proctor.jobs.evaluation.request import EvaluationRequest, named
-from proctor.jobs.evaluation.results import insight_findings, results_of
-from proctor.jobs.evaluation.state import (
-    FAILED,
-    PENDING,
-    EvaluationState,
-    delete_evaluation,
-    evaluation_of,
-    evaluations_page,
-    open_evaluation,
-    page_mark,
-    stop_evaluation,
-)
 from proctor.json_values import JsonMap, JsonObject, as_map
-from proctor.stats.evaluation import Cluster, EvaluatorResult, InsightFinding, bare, clusters
-from proctor.store import evaluations
 
 SESSION_ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9-_]{0,99}")
 """Session IDs that samples may contain; other sessions are only counted."""
@@ -69,16 +59,16 @@ def insight_violations(request: Members) -> Iterable[ShapeProblem]:
 def insight_members(service: Service, job: EvaluationState, created_at: str) -> JsonMap:
     """Findings of the requested insights so far."""
     requested, members = named(job.document, "insights"), JsonObject()
-    read = service.store.read
+    find = partial(evaluation.insight_findings, service.context, job.run_id)
     if FAILURES in requested:
-        failures = insight_findings(read, job.run_id, FAILURES)
+        failures = find(FAILURES)
         members["insightResults"] = _results(failures, created_at)
         members["failureAnalysisResult"] = {"failures": [_family(each) for each in _families(failures)]}
     if INTENT in requested:
-        found_clusters = clusters(insight_findings(read, job.run_id, INTENT), _name)
+        found_clusters = clusters(find(INTENT), _name)
         members["userIntentResult"] = {"userIntents": [_intent(each) for each in found_clusters]}
     if SUMMARY in requested:
-        found_clusters = clusters(insight_findings(read, job.run_id, SUMMARY), _name)
+        found_clusters = clusters(find(SUMMARY), _name)
         members["executionSummaryResult"] = {
             "executionSummaries": [_insight_summary(each) for each in found_clusters]
         }
@@ -231,12 +221,10 @@ def _insight_summary(cluster: Cluster) -> JsonObject:
 
 def results_members(service: Service, job: EvaluationState, updated_at: str) -> JsonMap:
     """Results of an evaluation so far; none before its sessions are discovered."""
-    if job.state == PENDING or not (job.sessions_found or job.is_finished):
+    results = evaluation.results_so_far(service.context, job)
+    if results is None:
         return {}
-    if not service.store.data_keys.can_open(job.run_id):
-        # Encrypted with a key that was deleted.
-        return {}
-    results, insights = results_of(service.store, job.run_id), named(job.document, "insights")
+    insights = named(job.document, "insights")
     return {
         "evaluationResults": {
             "numberOfSessionsCompleted": results.completed,
@@ -270,7 +258,6 @@ REQUEST_MEMBERS = ("evaluators", "insights", "description", "kmsKeyArn")
 """Members of the request that responses repeat."""
 EVALUATOR_ID = operation_model("Evaluate").shape.members["evaluatorId"]
 WIRE_SOURCES = ("cloudWatchLogs", "onlineEvaluationConfigSource")
-_quota_lock = threading.Lock()
 
 
 def start(service: Service, request: Members) -> JsonMap:
@@ -287,27 +274,15 @@ def start(service: Service, request: Members) -> JsonMap:
     if violations:
         raise validation_error(violations)
     tags = request.get("tags", {})
-    evaluation = EvaluationRequest.from_document(
+    job = evaluation.start_evaluation(
+        service.context,
         {**request, **service.judging, "maxSessions": MOST_SESSIONS},
-        online_source=online_source(service.store),
+        naming=service.naming,
+        most_active=service.limits.active_jobs,
+        most=service.limits.jobs,
+        tags=tags,
     )
-    names = named(request, "evaluators")
-    # Counted and opened under one lock, so that concurrent requests count each other.
-    with _quota_lock:
-        _check_quotas(service, evaluation.client_token)
-        job = open_evaluation(
-            service.store,
-            evaluation,
-            now=service.now,
-            version=__version__,
-            region=service.names.region,
-            account=service.names.account,
-            definitions=copies_of(service.store, names),
-            is_detached=True,
-        )
     if job.is_new:
-        if tags:
-            service.store.definitions.tag(job.arn, tags)
         service.start(job.id)
     return {
         **_identity(job),
@@ -348,7 +323,7 @@ def _judge_violations(service: Service, request: Members) -> Iterator[ShapeProbl
 
 def get(service: Service, request: Members) -> JsonMap:
     """Get an evaluation, with its results so far."""
-    job = _job(service, request)
+    job = evaluation.evaluation(service.context, request["batchEvaluationId"])
     source = as_map(job.document, "dataSourceConfig")
     return {
         **_summary(job),
@@ -363,16 +338,17 @@ def list_all(service: Service, request: Members) -> JsonMap:
     """List evaluations, newest first, a page at a time; without results."""
     limit = request.get("maxResults", paging.PAGE)
     key = paging.key_of("jobs", request.get("nextToken"), str, str)
-    jobs = _listed(service, (key[0], key[1]) if key else None, limit + 1)
+    after = (key[0], key[1]) if key else None
+    jobs = evaluation.evaluations_page(service.context, after=after, limit=limit + 1)
     answer: JsonObject = {"batchEvaluations": [_summary(job) for job in jobs[:limit]]}
     if len(jobs) > limit:
-        answer["nextToken"] = paging.page_token_of("jobs", page_mark(jobs[limit - 1]))
+        answer["nextToken"] = paging.page_token_of("jobs", evaluation.page_mark(jobs[limit - 1]))
     return answer
 
 
 def stop(service: Service, request: Members) -> JsonMap:
     """Stop an evaluation. Results so far are kept."""
-    job = stop_evaluation(service.store, _job(service, request).id, service.site.now)
+    job = evaluation.stop_evaluation(service.context, request["batchEvaluationId"])
     return {
         **_identity(job),
         "status": job.state,
@@ -382,7 +358,7 @@ def stop(service: Service, request: Members) -> JsonMap:
 
 def delete(service: Service, request: Members) -> JsonMap:
     """Remove a finished evaluation from the list. Its results stay readable."""
-    job = delete_evaluation(service.store, _job(service, request).id, service.now)
+    job = evaluation.delete_evaluation(service.context, request["batchEvaluationId"])
     return {**_identity(job), "status": job.state}
 
 
@@ -400,54 +376,17 @@ def moment_text(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _job(service: Service, request: Members) -> EvaluationState:
-    job = evaluation_of(service.store, request["batchEvaluationId"], service.now)
-    if job.state == FAILED and not job.error_details:
-        # It failed between the two reads; the reason is written before the state.
-        job = evaluation_of(service.store, job.id, service.now)
-    # Unlike the command line, prefixes are not accepted.
-    if job.id != request["batchEvaluationId"] or is_online(job.document):
-        raise ResourceNotFoundException(f"There is no batch evaluation {request['batchEvaluationId']}.")
-    return job
-
-
-def _listed(service: Service, after: tuple[str, str] | None, limit: int) -> list[EvaluationState]:
-    """Evaluations without those of online configurations."""
-    jobs: list[EvaluationState] = []
-    while len(jobs) < limit:
-        page = evaluations_page(service.store, service.now, after=after, limit=limit)
-        jobs += [job for job in page if not is_online(job.document)]
-        if len(page) < limit:
-            break
-        after = page_mark(page[-1])
-    return jobs[:limit]
-
-
 def _online_violations(service: Service, request: Members) -> Iterator[ShapeProblem]:
     source = request["dataSourceConfig"].get("onlineEvaluationConfigSource")
     if source is not None:
         arn = source["onlineEvaluationConfigArn"]
         try:
-            online_source(service.store)(arn)
+            evaluation.watched_log_groups(service.context, arn)
         except NotFound:
             yield ShapeProblem(
                 "dataSourceConfig.onlineEvaluationConfigSource.onlineEvaluationConfigArn",
                 "Member must be the ARN of an online evaluation configuration that is there",
             )
-
-
-def _check_quotas(service: Service, client_token: str) -> None:
-    read, limits = service.store.read, service.limits
-    if evaluations.is_token_used(read, client_token):
-        return
-    unfinished = evaluations.unfinished_evaluations(read)
-    active = sum(not is_online(json.loads(row["requestJson"])) for row in unfinished)
-    if active >= limits.active_jobs:
-        raise ServiceQuotaExceededException(
-            f"There may be {limits.active_jobs} active batch evaluations; wait for one to end, or stop one."
-        )
-    if evaluations.count_evaluations(read) >= limits.jobs:
-        raise ServiceQuotaExceededException(f"There may be {limits.jobs} batch evaluations; delete some.")
 
 
 def _identity(job: EvaluationState) -> JsonObject:

@@ -10,7 +10,6 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
 
@@ -30,15 +29,10 @@ from proctor.agentcore.operation import (
 )
 from proctor.agentcore.service import QueryAnswer, Service
 from proctor.agentcore.shapes import ONLINE, Members
-from proctor.batch.ingest import build_sessions, keep_arrivals
+from proctor.api import logs as log_streams
+from proctor.api.logs import LogEvent, LogStream, ResultRecord, StreamEvent, TimeWindow
 from proctor.errors import Contradiction, NotFound
-from proctor.jobs.evaluation.online import MARK
-from proctor.jobs.evaluation.results import records_of
-from proctor.json_values import JsonMap, JsonObject, as_map, parse_json
-from proctor.store import evaluations
-from proctor.store.batches import moment
-from proctor.store.evaluations import ListedEvaluation
-from proctor.store.intake import LogEvent
+from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.telemetry.documents import mark_of, normalised
 from proctor.telemetry.log_query import LogQuery, LogRow, MalformedQuery, json_pattern, parse_query
 from proctor.telemetry.sources import SPANS
@@ -46,113 +40,32 @@ from proctor.telemetry.sources import SPANS
 METRICS = "Bedrock-AgentCore/Evaluations"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamEvent:
-    """One event of a stream; times in milliseconds since 1970."""
-
-    stream: str
-    timestamp: int
-    message: str
-    ingested: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogStream:
-    """A stream. Each group also has an entry without a stream name."""
-
-    group: str
-    name: str
-    created: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeWindow:
-    """Time range of the events of a stream, in milliseconds since 1970."""
-
-    first: int
-    last: int
-    ingested: int
-
-    def joined(self, other: "TimeWindow | None") -> "TimeWindow":
-        """The union of both."""
-        if other is None:
-            return self
-        return TimeWindow(
-            first=min(self.first, other.first),
-            last=max(self.last, other.last),
-            ingested=max(self.ingested, other.ingested),
-        )
-
-
-def all_streams(service: Service) -> list[LogStream]:
-    """All streams, of results and of callers, by group and name; each group precedes its streams."""
-    created_at: dict[tuple[str, str], int] = {}
-
-    def add(group: str, name: str, created: str | None) -> None:
-        at = _milliseconds(created)
-        for key in ((group, ""), (group, name)):
-            created_at[key] = min(at, created_at.get(key, at))
-
-    for row in evaluations.output_streams(service.store.read):
-        add(row["outputGroup"], row["outputStream"], row["at"])
-    for stream in service.store.logs.streams():
-        add(stream["logGroup"], stream["logStream"], stream["createdAt"])
-    for group in evaluations.session_log_groups(service.store.read):
-        add(group["logGroup"], "", group["at"])
-    return [LogStream(group=group, name=name, created=at) for (group, name), at in sorted(created_at.items())]
-
-
-def event_times(service: Service, group: str, names: Sequence[str] | None = None) -> dict[str, TimeWindow]:
-    """Time ranges of events by stream; of some streams or of all in a group."""
-    windows: dict[str, TimeWindow] = {}
-    for row in evaluations.result_periods(service.store.read, group, names):
-        last = _milliseconds(row["last"])
-        windows[row["stream"]] = TimeWindow(first=_milliseconds(row["first"]), last=last, ingested=last)
-    for stream in service.store.logs.streams():
-        first, end, ingested = stream["first"], stream["last"], stream["ingested"]
-        if stream["logGroup"] == group and first is not None and end is not None and ingested is not None:
-            own = TimeWindow(first=first, last=end, ingested=ingested)
-            windows[stream["logStream"]] = own.joined(windows.get(stream["logStream"]))
-    return windows
-
-
 def events_of(service: Service, group: str, stream: str) -> list[StreamEvent]:
     """The events of one stream, oldest first."""
-    events = [*_results(service, group, stream), *_written(service, group, stream)]
+    records = log_streams.result_records(service.context, group, stream)
+    events = [_result(_with_origin(service, each), stream) for each in records]
+    events += log_streams.written_events(service.context, group, stream)
     return sorted(events, key=lambda event: event.timestamp)
-
-
-def _written(service: Service, group: str, stream: str) -> Iterator[StreamEvent]:
-    for row in service.store.logs.events(group, stream):
-        yield StreamEvent(
-            stream=stream, timestamp=row["timestamp"], message=row["message"], ingested=row["ingestedAt"]
-        )
-
-
-def _results(service: Service, group: str, stream: str) -> Iterator[StreamEvent]:
-    for _, record in _records(service, group, stream):
-        yield _result(record, stream)
 
 
 def online_records(service: Service, group: str, stream: str) -> Iterator[JsonMap]:
     """The results of online configurations in a stream, as records with their origin."""
-    return (record for config_id, record in _records(service, group, stream) if config_id)
+    return (
+        _with_origin(service, each)
+        for each in log_streams.result_records(service.context, group, stream)
+        if each.config_id
+    )
 
 
-def _records(service: Service, group: str, stream: str) -> Iterator[tuple[str, JsonMap]]:
-    """Results with the id of their online configuration; empty: none."""
-    for job in service.store.evaluations.of_stream(group, stream):
-        config_id = json.loads(job["requestJson"]).get(MARK, "")
-        for record in records_of(service.store, job["id"]):
-            yield config_id, _with_origin(service, config_id, job, record) if config_id else record
-
-
-def _with_origin(service: Service, config_id: str, job: ListedEvaluation, record: JsonMap) -> JsonMap:
+def _with_origin(service: Service, result: ResultRecord) -> JsonMap:
     """A record with its online configuration and its value as an embedded metric."""
+    config_id, record = result.config_id, result.record
+    if not config_id:
+        return record
     attributes = {
         **as_map(record, "attributes"),
         "aws.bedrock_agentcore.online_evaluation_config.arn": service.names.arn(ONLINE, config_id),
-        "aws.bedrock_agentcore.online_evaluation_config.name": job["name"],
+        "aws.bedrock_agentcore.online_evaluation_config.name": result.config_name,
     }
     members = {**record, "attributes": attributes, "onlineEvaluationConfigId": config_id}
     metric, value = (attributes.get(f"gen_ai.evaluation.{part}") for part in ("name", "score.value"))
@@ -176,11 +89,6 @@ def _result(record: JsonMap, stream: str) -> StreamEvent:
 def time_of_record(record: JsonMap) -> int:
     """When a result was observed, in milliseconds since 1970."""
     return int(str(record.get("observedTimeUnixNano") or record["timeUnixNano"])) // 1_000_000
-
-
-def _milliseconds(stamp: str | None) -> int:
-    at = moment(stamp)
-    return int(at.timestamp() * 1000) if at else 0
 
 
 MOST_EVENTS = 10_000
@@ -372,7 +280,7 @@ def describe_log_groups(service: Service, request: Members) -> JsonMap:
     prefix, part = request.get("logGroupNamePrefix", ""), request.get("logGroupNamePattern", "")
     groups = [
         stream
-        for stream in all_streams(service)
+        for stream in log_streams.all_streams(service.context)
         if not stream.name and stream.group.startswith(prefix) and part in stream.group
     ]
     (after,) = paging.key_of("groups", request.get("nextToken"), str) or [""]
@@ -401,14 +309,16 @@ def describe_log_streams(service: Service, request: Members) -> JsonMap:
     prefix = request.get("logStreamNamePrefix", "")
     streams = [stream for stream in group if stream.name and stream.name.startswith(prefix)]
     by_time = request.get("orderBy") == "LastEventTime"
-    times = event_times(service, group[0].group) if by_time else {}
+    times = log_streams.event_times(service.context, group[0].group) if by_time else {}
     streams.sort(key=lambda stream: (times[stream.name].last if stream.name in times else 0, stream.name))
     if request.get("descending"):
         streams.reverse()
     (start,) = paging.key_of("streams", request.get("nextToken"), int) or [0]
     end = start + request.get("limit", DESCRIBED)
     page = streams[start:end]
-    times = times or event_times(service, group[0].group, [stream.name for stream in page])
+    times = times or log_streams.event_times(
+        service.context, group[0].group, [stream.name for stream in page]
+    )
     answer: JsonObject = {
         "logStreams": [_described(service, stream, times.get(stream.name)) for stream in page]
     }
@@ -426,15 +336,10 @@ def put_log_events(service: Service, request: Members) -> JsonMap:
         raise LogsError(
             "InvalidParameterException", "Log events in a single request must be in chronological order."
         )
-    group = request["logGroupName"]
     try:
-        service.store.logs.put(group, request["logStreamName"], events, service.now)
+        log_streams.put_events(service.context, request["logGroupName"], request["logStreamName"], events)
     except NotFound as error:
         raise LogsError("ResourceNotFoundException", str(error)) from error
-    documents = [document for event in events if (document := _document(event.message)) is not None]
-    if documents:
-        keep_arrivals(service.store, documents, service.now, log_group=group)
-        build_sessions(service.store, service.now)
     return {"nextSequenceToken": f"{len(events):056d}"}
 
 
@@ -449,21 +354,12 @@ def create_log_stream(service: Service, request: Members) -> JsonMap:
     return _create(service, request["logGroupName"], request["logStreamName"])
 
 
-def _document(message: str) -> JsonObject | None:
-    """The span or event record in a message; None: an ordinary line."""
-    try:
-        document = parse_json(message)
-        return normalised(document) if isinstance(document, dict) else None
-    except (ValueError, RecursionError):
-        return None
-
-
 def _create(service: Service, group: str, stream: str) -> JsonMap:
-    if any((each.group, each.name) == (group, stream) for each in all_streams(service)):
+    if any((each.group, each.name) == (group, stream) for each in log_streams.all_streams(service.context)):
         kind = "stream" if stream else "group"
         raise LogsError("ResourceAlreadyExistsException", f"The specified log {kind} already exists")
     try:
-        service.store.logs.create(group, stream, service.now)
+        log_streams.create_stream(service.context, group, stream)
     except Contradiction as error:
         raise LogsError("ResourceAlreadyExistsException", str(error)) from error
     return {}
@@ -475,7 +371,7 @@ def _group(service: Service, request: Members) -> list[LogStream]:
     name = request.get("logGroupName") or identifier.removesuffix(":*").rpartition("log-group:")[2]
     if not name:
         raise LogsError("InvalidParameterException", "Give logGroupName or logGroupIdentifier.")
-    streams = [stream for stream in all_streams(service) if stream.group == name]
+    streams = [stream for stream in log_streams.all_streams(service.context) if stream.group == name]
     if not streams:
         raise LogsError("ResourceNotFoundException", "The specified log group does not exist.")
     return streams
@@ -592,7 +488,7 @@ def _groups(service: Service, request: Members) -> list[str]:
         raise LogsError(
             "InvalidParameterException", "Give logGroupName, logGroupNames or logGroupIdentifiers."
         )
-    known = {stream.group for stream in all_streams(service)} | {SPANS}
+    known = {stream.group for stream in log_streams.all_streams(service.context)} | {SPANS}
     if missing := [name for name in named if name not in known]:
         raise LogsError("ResourceNotFoundException", f"The log group {missing[0]} does not exist.")
     return list(dict.fromkeys(named))
@@ -604,8 +500,9 @@ def _rows(service: Service, groups: Sequence[str], query: LogQuery, request: Mem
     last += 999
     known = set[tuple[str, str, str]]()
     for group in groups:
-        documents = service.store.arrivals.search(
-            log_group="" if group == SPANS else group,
+        documents = log_streams.received_documents(
+            service.context,
+            group,
             first_ms=first,
             last_ms=last,
             session_keys=query.equalities.get(_SESSION, ()),
@@ -615,7 +512,11 @@ def _rows(service: Service, groups: Sequence[str], query: LogQuery, request: Mem
             known.add(key)
             message = json.dumps(document, ensure_ascii=False)
             yield LogRow(timestamp=at, message=message, stream="otel-rt-logs", group=group)
-        streams = [stream.name for stream in all_streams(service) if stream.group == group and stream.name]
+        streams = [
+            stream.name
+            for stream in log_streams.all_streams(service.context)
+            if stream.group == group and stream.name
+        ]
         for stream in streams:
             for event in events_of(service, group, stream):
                 if first <= event.timestamp <= last and _key(event.message) not in known:

@@ -19,8 +19,8 @@ from proctor.agentcore.logs import METRICS, online_records, time_of_record
 from proctor.agentcore.operation import operation
 from proctor.agentcore.service import Service
 from proctor.agentcore.shapes import Members, moment_of
+from proctor.api.logs import result_streams
 from proctor.json_values import JsonMap, JsonObject, as_map, as_number, as_text
-from proctor.store import evaluations
 
 TARGET = "GraniteServiceVersion20100801."
 LISTED = 500
@@ -102,8 +102,8 @@ def get_metric_data(service: Service, request: Members) -> JsonMap:
 
 def data_of(service: Service) -> Iterator[Datum]:
     """Every score that an online configuration has given."""
-    for row in evaluations.output_streams(service.store.read):
-        for record in online_records(service, row["outputGroup"], row["outputStream"]):
+    for group, stream in result_streams(service.context):
+        for record in online_records(service, group, stream):
             attributes = as_map(record, "attributes")
             value = as_number(attributes, "gen_ai.evaluation.score.value")
             if value is None:

@@ -7,7 +7,7 @@ was enabled are not evaluated.
 from collections.abc import Iterator
 
 from proctor.agentcore import service as paging
-from proctor.agentcore.errors import ServiceQuotaExceededException, WireError, validation_error
+from proctor.agentcore.errors import WireError, validation_error
 from proctor.agentcore.evaluators import known_evaluators, managed
 from proctor.agentcore.jobs import insight_violations
 from proctor.agentcore.operation import operation
@@ -17,15 +17,15 @@ from proctor.agentcore.request_rules import (
     something_to_judge,
     source_violations,
 )
-from proctor.agentcore.service import Service, seconds, token_of
-from proctor.agentcore.shapes import ONLINE, Members, ShapeProblem, new_id
+from proctor.agentcore.service import Service, new_resource, seconds, token_of
+from proctor.agentcore.shapes import ONLINE, Members, ShapeProblem
+from proctor.api import definitions
+from proctor.api.definitions import OnlineConfig
 from proctor.config import WatchSection
-from proctor.errors import UsageError
+from proctor.errors import QuotaReached, UsageError
 from proctor.evaluators.definition import FUNCTION
 from proctor.evaluators.judging import places_in
 from proctor.json_values import JsonMap, JsonObject, as_map, as_text
-from proctor.store.definitions import CONFIGS, OnlineConfig
-from proctor.store.writer import timestamp
 
 DOCUMENT = (
     *("rule", "dataSourceConfig", "evaluators", "insights", "clusteringConfig", "outputConfig"),
@@ -42,28 +42,16 @@ GROUND_TRUTH_PLACES = frozenset(
 
 def create(service: Service, request: Members, *, functions: bool = False) -> JsonMap:
     """Create a configuration; with `functions`, evaluators may be functions of this machine."""
-    definitions = service.store.definitions
-    if definitions.count(CONFIGS) >= service.limits.online_configs:
-        raise ServiceQuotaExceededException(
-            f"There may be {service.limits.online_configs} online configurations."
-        )
     _check(service, request, requested=request, functions=functions)
-    now = timestamp(service.now)
-    config_id = new_id(request["onlineEvaluationConfigName"])
-    row = {
-        "id": config_id,
-        "name": request["onlineEvaluationConfigName"],
-        "description": request.get("description", ""),
-        "enabled": int(request["enableOnCreate"]),
-        "enabledAt": now if request["enableOnCreate"] else None,
-        "createdAt": now,
-        "updatedAt": now,
-    }
-    document = _with_output({name: request[name] for name in DOCUMENT if name in request}, config_id)
-    stored = definitions.create_config(row, document, token_of("CreateOnlineEvaluationConfig", request))
-    arn = service.names.arn(ONLINE, stored["id"])
-    if request.get("tags") and stored["id"] == config_id:
-        definitions.tag(arn, request["tags"])
+    name = request["onlineEvaluationConfigName"]
+    new = new_resource(service, "CreateOnlineEvaluationConfig", ONLINE, name, request)
+    stored = definitions.create_config(
+        service.context,
+        new,
+        document=_with_output({name: request[name] for name in DOCUMENT if name in request}, new.id),
+        enabled=request["enableOnCreate"],
+        most=service.limits.online_configs,
+    )
     return {
         **_identity(service, stored),
         "createdAt": seconds(stored["createdAt"]),
@@ -74,7 +62,7 @@ def create(service: Service, request: Members, *, functions: bool = False) -> Js
 
 def get(service: Service, request: Members) -> JsonMap:
     """Get a configuration."""
-    row = service.store.definitions.config(request["onlineEvaluationConfigId"])
+    row = service.context.store.definitions.config(request["onlineEvaluationConfigId"])
     return {**_summary(service, row), **row["document"]}
 
 
@@ -82,7 +70,7 @@ def list_all(service: Service, request: Members) -> JsonMap:
     """List configurations, a page at a time."""
     limit = request.get("maxResults", paging.PAGE)
     (after,) = paging.key_of("online", request.get("nextToken"), str) or [""]
-    rows = service.store.definitions.configs(after=after, limit=limit + 1)
+    rows = service.context.store.definitions.configs(after=after, limit=limit + 1)
     answer: JsonObject = {
         "onlineEvaluationConfigs": [
             {**_summary(service, row), **_some(row["document"], ("insights", "clusteringConfig"))}
@@ -97,37 +85,27 @@ def list_all(service: Service, request: Members) -> JsonMap:
 def update(service: Service, request: Members, *, functions: bool = False) -> JsonMap:
     """Update a configuration, or enable or disable it."""
     config_id = request["onlineEvaluationConfigId"]
-    definitions = service.store.definitions
-    row = definitions.config(config_id)
+    row = service.context.store.definitions.config(config_id)
     document = {**row["document"], **{name: request[name] for name in DOCUMENT if name in request}}
     _check(service, document, requested=request, functions=functions)
-    now = timestamp(service.now)
-    values: JsonObject = {"updatedAt": now, "failure": ""}
-    if "description" in request:
-        values["description"] = request["description"]
-    if "executionStatus" in request:
-        enabled = request["executionStatus"] == "ENABLED"
-        values["enabled"] = int(enabled)
-        if enabled and not row["enabled"]:
-            values["enabledAt"] = now
-    if {"evaluators", "insights", "outputConfig"} & set(request):
-        # Results of other evaluators or for another output belong to a new evaluation.
-        values["runId"] = ""
+    status = request.get("executionStatus")
     stored = definitions.update_config(
-        config_id,
-        values,
-        _with_output(document, config_id),
-        token_of(f"UpdateOnlineEvaluationConfig {config_id}", request),
+        service.context,
+        row,
+        document=_with_output(document, config_id),
+        description=request.get("description"),
+        enabled=None if status is None else status == "ENABLED",
+        # Results of other evaluators or for another output belong to a new evaluation.
+        restarts=bool({"evaluators", "insights", "outputConfig"} & set(request)),
+        token=token_of(f"UpdateOnlineEvaluationConfig {config_id}", request),
     )
     return {**_identity(service, stored), "updatedAt": seconds(stored["updatedAt"]), **_state(stored)}
 
 
 def delete(service: Service, request: Members) -> JsonMap:
     """Delete a configuration. Its results stay."""
-    definitions = service.store.definitions
-    row = definitions.config(request["onlineEvaluationConfigId"])
-    definitions.delete_config(row["id"])
-    definitions.untag(service.names.arn(ONLINE, row["id"]))
+    row = service.context.store.definitions.config(request["onlineEvaluationConfigId"])
+    definitions.delete_config(service.context, row["id"], service.names.arn(ONLINE, row["id"]))
     return {**_identity(service, row), "status": "DELETING"}
 
 
@@ -138,7 +116,7 @@ def keep_watches(service: Service) -> None:
         try:
             if watch.evaluators:
                 _keep_watch(service, watch, configs.get(watch.name))
-        except WireError as error:
+        except (WireError, QuotaReached) as error:
             raise UsageError(f"[[watch]] {watch.name}: {error}") from error
 
 
@@ -156,7 +134,7 @@ def _keep_watch(service: Service, watch: WatchSection, row: OnlineConfig | None)
 
 def _all_configs(service: Service) -> Iterator[OnlineConfig]:
     after = ""
-    while page := service.store.definitions.configs(after=after):
+    while page := service.context.store.definitions.configs(after=after):
         yield from page
         after = page[-1]["id"]
 
@@ -221,7 +199,7 @@ def _ground_truth_violations(service: Service, document: Members) -> Iterator[Sh
 def _needs_ground_truth(service: Service, evaluator_id: str) -> bool:
     if (builtin := managed().get(evaluator_id)) is not None:
         return builtin.needs_ground_truth
-    config = as_map(service.store.definitions.document(evaluator_id), "evaluatorConfig")
+    config = as_map(service.context.store.definitions.document(evaluator_id), "evaluatorConfig")
     if "derived" in config:
         return _needs_ground_truth(service, as_text(as_map(config, "derived").get("baseEvaluatorId")))
     instructions = as_text(as_map(config, "llmAsAJudge").get("instructions"))

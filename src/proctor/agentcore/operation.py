@@ -25,6 +25,7 @@ from proctor.agentcore.errors import (
     RequestEntityTooLargeException,
     ResourceNotFoundException,
     RoleMissing,
+    ServiceQuotaExceededException,
     SignatureRefused,
     ThrottlingException,
     UnauthorizedException,
@@ -37,7 +38,7 @@ from proctor.agentcore.service import Service
 from proctor.agentcore.service_model import OperationModel, operation_model
 from proctor.agentcore.shapes import Many, Members, Number, ShapeProblem
 from proctor.agentcore.signature import SignedRequest, admit
-from proctor.errors import Contradiction, KeyMissing, NotFound, UsageError
+from proctor.errors import Contradiction, KeyMissing, NotFound, QuotaReached, UsageError
 from proctor.json_values import JsonMap, JsonObject, as_list, parse_json
 from proctor.web.access import ADMIN, RECORD, RUN, VIEW, Principal, RequestRecord
 
@@ -297,6 +298,8 @@ def _as_wire_error(error: Exception) -> WireError:
         return ResourceNotFoundException(problem)
     if isinstance(error, Contradiction):
         return ConflictException(problem)
+    if isinstance(error, QuotaReached):
+        return ServiceQuotaExceededException(problem)
     if isinstance(error, UsageError):
         return ValidationException(problem)
     if isinstance(error, KeyMissing):

@@ -10,8 +10,6 @@ from starlette.concurrency import run_in_threadpool
 
 from proctor.agentcore import service as paging
 from proctor.agentcore.errors import (
-    ConflictException,
-    ServiceQuotaExceededException,
     WireError,
     validation_error,
 )
@@ -19,7 +17,7 @@ from proctor.agentcore.evaluate import evaluator_named
 from proctor.agentcore.evaluators import is_known
 from proctor.agentcore.jobs import moment_text
 from proctor.agentcore.operation import operation
-from proctor.agentcore.service import Service, token_of
+from proctor.agentcore.service import Service, new_resource
 from proctor.agentcore.shapes import (
     BATCH,
     EVALUATOR_NAMES,
@@ -27,17 +25,14 @@ from proctor.agentcore.shapes import (
     RECOMMENDATION,
     Members,
     ShapeProblem,
-    new_id,
     read_arn,
 )
+from proctor.api import recommendations
+from proctor.api.recommendations import RecommendationRow
 from proctor.errors import ModelError, NotFound, UsageError
 from proctor.evaluator import Evaluator
 from proctor.evaluators.judging import Judge
-from proctor.jobs.evaluation.recommendation import recommend, traced_sessions, with_scores
 from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, as_text
-from proctor.store.datasets import COMPLETED, FAILED, IN_PROGRESS
-from proctor.store.tables import RecommendationRow
-from proctor.store.writer import this_process, timestamp
 
 _log = logging.getLogger("proctor.web")
 _ALPHABET = string.ascii_uppercase + string.digits
@@ -58,32 +53,21 @@ async def start(service: Service, request: Members) -> JsonMap:
 def _start(service: Service, request: Members) -> JsonMap:
     if violations := list(_violations(service, request)):
         raise validation_error(violations)
-    most = service.limits.active_recommendations
-    if service.store.recommendations.count_active() >= most:
-        raise ServiceQuotaExceededException(
-            f"There may be {most} active recommendations; wait for one to end."
-        )
-    now = timestamp(service.now)
-    row = {
-        "id": new_id(request["name"], _ALPHABET),
-        "name": request["name"],
-        "type": request["type"],
-        "description": request.get("description", ""),
-        "kmsKeyArn": request.get("kmsKeyArn", ""),
-        "createdAt": now,
-        "updatedAt": now,
-    }
-    stored = service.store.recommendations.create(
-        row, request["recommendationConfig"], token_of("StartRecommendation", request)
+    stored = recommendations.start_recommendation(
+        service.context,
+        new_resource(
+            service, "StartRecommendation", RECOMMENDATION, request["name"], request, alphabet=_ALPHABET
+        ),
+        kind=request["type"],
+        config=request["recommendationConfig"],
+        most_active=service.limits.active_recommendations,
     )
-    if request.get("tags") and stored["id"] == row["id"]:
-        service.store.definitions.tag(_arn(service, stored), request["tags"])
     return {**_summary(service, stored), "recommendationConfig": json.loads(stored["requestJson"])}
 
 
 def get(service: Service, request: Members) -> JsonMap:
     """A recommendation, with its result once it has one."""
-    row = service.store.recommendations.get(request["recommendationId"])
+    row = service.context.store.recommendations.get(request["recommendationId"])
     return {
         **_summary(service, row),
         "recommendationConfig": json.loads(row["requestJson"]),
@@ -96,7 +80,7 @@ def list_all(service: Service, request: Members) -> JsonMap:
     """List recommendations, newest first, a page at a time."""
     limit = request.get("maxResults", paging.PAGE)
     key = paging.key_of("recommendations", request.get("nextToken"), str, str)
-    rows = service.store.recommendations.list(
+    rows = service.context.store.recommendations.list(
         after=(key[0], key[1]) if key else None, status=request.get("statusFilter", ""), limit=limit + 1
     )
     answer: JsonObject = {"recommendationSummaries": [_summary(service, row) for row in rows[:limit]]}
@@ -108,12 +92,10 @@ def list_all(service: Service, request: Members) -> JsonMap:
 
 def delete(service: Service, request: Members) -> JsonMap:
     """Delete a recommendation that is not being computed."""
-    row = service.store.recommendations.get(request["recommendationId"])
-    if row["status"] == IN_PROGRESS:
-        raise ConflictException(f"The recommendation {row['id']} is in progress; wait for its end.")
-    service.store.recommendations.delete(row["id"])
-    service.store.definitions.untag(_arn(service, row))
-    return {"recommendationId": row["id"], "status": "DELETING"}
+    recommendation_id = request["recommendationId"]
+    arn = service.names.arn(RECOMMENDATION, recommendation_id)
+    recommendations.delete_recommendation(service.context, recommendation_id, arn)
+    return {"recommendationId": recommendation_id, "status": "DELETING"}
 
 
 OPERATIONS = (
@@ -126,51 +108,39 @@ OPERATIONS = (
 
 async def compute_pending(service: Service) -> None:
     """Compute the recommendations that no process computes, one after the other."""
-    while True:
-        claimed = await run_in_threadpool(service.store.recommendations.claim, this_process(), service.now)
-        if claimed is None:
-            return
-        await _compute(service, claimed)
+    while row := await run_in_threadpool(recommendations.claim_recommendation, service.context):
+        await _compute(service, row)
 
 
-async def _compute(service: Service, recommendation_id: str) -> None:
-    row = await run_in_threadpool(service.store.recommendations.get, recommendation_id)
-    config = json.loads(row["requestJson"])
+async def _compute(service: Service, row: RecommendationRow) -> None:
+    succeeded, result = False, JsonObject()
     try:
-        status, result = COMPLETED, await _result(service, config)
+        evaluator = await run_in_threadpool(_evaluator, service, json.loads(row["requestJson"]))
+        result = await recommendations.compute_recommendation(
+            service.context,
+            row,
+            evaluator=evaluator,
+            judge=Judge(models=service.models, model=service.judge, parameters={}, structured=False),
+            harmful_value=service.harmful_value,
+        )
+        succeeded = True
     except (UsageError, NotFound, WireError) as error:
-        status, result = FAILED, _failure(row["type"], "ValidationException", service.redact(str(error)))
+        result = _failure(row["type"], "ValidationException", service.redact(str(error)))
     except ModelError as error:
         # Providers may quote the rejected key.
-        status, result = FAILED, _failure(row["type"], "ModelException", service.redact(str(error)))
+        result = _failure(row["type"], "ModelException", service.redact(str(error)))
     except Exception:
         _log.exception("a recommendation failed")
         message = "The server failed to do this; its log says why."
-        status, result = FAILED, _failure(row["type"], "InternalServerException", message)
+        result = _failure(row["type"], "InternalServerException", message)
     await run_in_threadpool(
-        service.store.recommendations.finish, recommendation_id, status, result, service.now
+        recommendations.finish_recommendation, service.context, row["id"], result, succeeded=succeeded
     )
-
-
-async def _result(service: Service, config: JsonMap) -> JsonObject:
-    (inner,) = map(as_map, config.values())
-    evaluator = await run_in_threadpool(_evaluator, service, inner)
-    sessions = await run_in_threadpool(
-        lambda: traced_sessions(
-            service.store,
-            as_map(inner, "agentTraces"),
-            service.now,
-            evaluator=evaluator.name if evaluator else "",
-        )
-    )
-    if evaluator is not None:
-        sessions = await with_scores(sessions, evaluator, service.harmful_value)
-    judge = Judge(models=service.models, model=service.judge, parameters={}, structured=False)
-    return await recommend(config, sessions, judge)
 
 
 def _evaluator(service: Service, config: JsonMap) -> Evaluator | None:
-    evaluator_id = _evaluator_id(config)
+    (inner,) = map(as_map, config.values())
+    evaluator_id = _evaluator_id(inner)
     return evaluator_named(service, evaluator_id) if evaluator_id else None
 
 
@@ -233,9 +203,9 @@ def _trace_violations(service: Service, traces: Members, path: str) -> Iterator[
     arn_kind, resource_id = read_arn(source[member]) or ("", "")
     try:
         if arn_kind == BATCH:
-            service.store.evaluations.row(resource_id)
+            service.context.store.evaluations.row(resource_id)
         elif arn_kind == ONLINE:
-            service.store.definitions.config(resource_id)
+            service.context.store.definitions.config(resource_id)
         is_there = arn_kind == (BATCH if kind == "batchEvaluation" else ONLINE)
     except NotFound:
         is_there = False

@@ -7,34 +7,26 @@ import json
 import logging
 import secrets
 import threading
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, fields, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
-from proctor import __version__
 from proctor.agentcore.errors import ThrottlingException, validation_error
-from proctor.agentcore.shapes import Members, Names, ShapeProblem
+from proctor.agentcore.shapes import ALPHABET, Members, Names, ShapeProblem, new_id
+from proctor.api.definitions import NewResource, Token
+from proctor.api.evaluation import JUDGE, EvaluationWatch, ModelRouter, Naming
 from proctor.api.launch import LaunchedProcess
 from proctor.config import WatchSection
+from proctor.context import RunContext
 from proctor.errors import UsageError
-from proctor.jobs.evaluation.drift import Alerts, DriftWatch
-from proctor.jobs.evaluation.online import OnlineEvaluationState, OnlineWatch
-from proctor.jobs.evaluation.request import JUDGE
-from proctor.jobs.evaluation.state import interrupted_evaluations
 from proctor.json_values import JsonMap, JsonObject
-from proctor.models import ModelRouter
 from proctor.secrets import redactor
-from proctor.store import Store
-from proctor.store.batches import moment
-from proctor.store.definitions import Token
-from proctor.store.tables import clean
 from proctor.web.actions import execute_evaluation
 from proctor.web.state import AppState
 
@@ -136,8 +128,8 @@ class Service:
     site: AppState
 
     @property
-    def store(self) -> Store:
-        return self.site.store
+    def context(self) -> RunContext:
+        return self.site.context
 
     @property
     def now(self) -> datetime:
@@ -166,6 +158,11 @@ class Service:
     def watches(self) -> Sequence[WatchSection]:
         """Services to watch, as `[[watch]]` says."""
         return self.site.context.settings.watches
+
+    @property
+    def naming(self) -> Naming:
+        """Region and account of evaluations."""
+        return Naming(region=self.site.region, account=self.site.account)
 
     @cached_property
     def names(self) -> Names:
@@ -217,14 +214,29 @@ class Service:
 
 def seconds(stamp: str) -> float:
     """A time of the store in seconds since 1970, as the control plane returns it."""
-    at = moment(stamp)
-    return at.timestamp() if at else 0.0
+    return datetime.fromisoformat(stamp).timestamp() if stamp else 0.0
 
 
 def token_of(operation: str, request: Members) -> Token:
     """The idempotency token of a request."""
     rest = {name: value for name, value in request.items() if name != "clientToken"}
     return Token(operation=operation, token=request.get("clientToken", ""), request=rest)
+
+
+def new_resource(
+    service: Service, operation: str, kind: str, name: str, request: Members, *, alphabet: str = ALPHABET
+) -> NewResource:
+    """A resource of this kind and name that a request creates."""
+    resource_id = new_id(name, alphabet)
+    return NewResource(
+        id=resource_id,
+        name=name,
+        arn=service.names.arn(kind, resource_id),
+        token=token_of(operation, request),
+        description=request.get("description", ""),
+        kms_key_arn=request.get("kmsKeyArn", ""),
+        tags=request.get("tags", {}),
+    )
 
 
 PAGE = 100
@@ -249,92 +261,38 @@ def key_of(kind: str, token: str | None, *parts: type) -> list[Any] | None:
     if isinstance(decoded, list) and len(decoded) == len(parts) + 1 and decoded[0] == kind:
         key = decoded[1:]
         if all(_is_a(part, type_) for part, type_ in zip(key, parts, strict=True)):
-            return [clean(part) if isinstance(part, str) else part for part in key]
+            return [_storable(part) if isinstance(part, str) else part for part in key]
     raise validation_error([ShapeProblem("nextToken", "Member must be a token that this operation returned")])
+
+
+def _storable(text: str) -> str:
+    # Databases reject NUL and lone surrogates.
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def _is_a(value: object, type_: type) -> bool:
     return type(value) is type_ and (not isinstance(value, int) or 0 <= value < MOST_POSITION)
 
 
-RESTART_DELAY = timedelta(seconds=30)
-"""Minimum time between failed starts of one evaluation."""
-FINISHED = (0, 1)
-"""Exit codes of processes that completed their evaluation."""
-MOST_RESTARTS = 5
-"""Maximum restarts of an evaluation whose process keeps dying."""
 _log = logging.getLogger("proctor.web")
-
-
-class Watch:
-    """Starts the processes of evaluations: interrupted ones and those of online configurations."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._started: dict[str, tuple[LaunchedProcess, datetime]] = {}
-        self._unowned: set[str] = set()
-        self._restarts: Counter[str] = Counter()
-        self._online = OnlineWatch(
-            service.store,
-            OnlineEvaluationState(
-                judging=service.judging,
-                version=__version__,
-                region=service.names.region,
-                account=service.names.account,
-                quiet_seconds=service.limits.session_timeout_seconds,
-            ),
-        )
-        self._drift = DriftWatch(service.store, service.watches)
-
-    def resume(self) -> None:
-        """Resume all unfinished evaluations without a live owner."""
-        for evaluation_id in list(interrupted_evaluations(self._service.store, self._service.now)):
-            self._start(evaluation_id)
-
-    def restart_dead(self) -> None:
-        """Restart detached evaluations whose process died.
-
-        Only those seen twice in a row: a new process takes a moment to claim its evaluation.
-        """
-        service = self._service
-        unowned = set(interrupted_evaluations(service.store, service.now, only_detached=True))
-        for evaluation_id in sorted(unowned & self._unowned):
-            if self._restarts[evaluation_id] < MOST_RESTARTS and self._start(evaluation_id):
-                self._restarts[evaluation_id] += 1
-        self._unowned = unowned
-
-    def follow_drift(self) -> None:
-        """Extend the drift lines of online configurations."""
-        self._drift.look(self._service.now)
-
-    def evaluate_arrivals(self) -> None:
-        """Evaluate the sessions that online configurations select."""
-        for evaluation_id in self._online.look(self._service.now):
-            self._start(evaluation_id)
-
-    def _start(self, evaluation_id: str) -> bool:
-        """Start a process, unless the previous one is running or has just failed."""
-        now = self._service.now
-        if evaluation_id in self._started:
-            earlier, at = self._started[evaluation_id]
-            exit_code = earlier.process.poll()
-            if exit_code is None or (exit_code not in FINISHED and now - at < RESTART_DELAY):
-                return False
-        self._started[evaluation_id] = (self._service.start(evaluation_id), now)
-        return True
 
 
 @asynccontextmanager
 async def watched(service: Service, recommend: Callable[[Service], Awaitable[None]]) -> AsyncIterator[None]:
     """Run the background tasks while the server runs; `recommend` computes pending recommendations."""
-    watch = Watch(service)
+    watch = EvaluationWatch(
+        service.context,
+        service.start,
+        judging=service.judging,
+        naming=service.naming,
+        quiet_seconds=service.limits.session_timeout_seconds,
+    )
     await _log_errors(watch.resume)
     limits = service.limits
-    alerts = Alerts(service.store, service.watches, service.site.environment, service.site.folder)
     tasks = [
         asyncio.create_task(_repeat(watch.evaluate_arrivals, limits.watch_seconds)),
         asyncio.create_task(_repeat(watch.follow_drift, limits.watch_seconds)),
-        asyncio.create_task(_send_alerts(alerts, service, limits.watch_seconds)),
+        asyncio.create_task(_send_alerts(watch, limits.watch_seconds)),
         asyncio.create_task(_repeat(watch.restart_dead, limits.take_up_seconds)),
         asyncio.create_task(_recommend(service, recommend)),
     ]
@@ -354,10 +312,10 @@ async def _repeat(work: Callable[[], None], seconds: float) -> None:
         await asyncio.sleep(seconds)
 
 
-async def _send_alerts(alerts: Alerts, service: Service, seconds: float) -> None:
+async def _send_alerts(watch: EvaluationWatch, seconds: float) -> None:
     while True:
         try:
-            await alerts.send(service.now)
+            await watch.send_alerts()
         except Exception:
             _log.exception("sending alerts failed")
         await asyncio.sleep(seconds)

@@ -219,12 +219,12 @@ _ARN = re.compile(
     r"(?P<kind>batch-evaluate|evaluator|online-evaluation-config|dataset|recommendation)/"
     r"(?P<id>[a-zA-Z0-9._-]{1,111})"
 )
-_ALPHABET = string.ascii_letters + string.digits
+ALPHABET = string.ascii_letters + string.digits
 BATCH, EVALUATOR_NAMES, ONLINE = "batch-evaluate", "evaluator", "online-evaluation-config"
 DATASET, RECOMMENDATION = "dataset", "recommendation"
 
 
-def new_id(name: str, alphabet: str = _ALPHABET) -> str:
+def new_id(name: str, alphabet: str = ALPHABET) -> str:
     """`name` with a random suffix."""
     return f"{name}-{''.join(secrets.choice(alphabet) for _ in range(10))}"
 
