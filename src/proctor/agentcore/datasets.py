@@ -59,8 +59,8 @@ def get(service: Service, request: Members) -> JsonMap:
     row = _dataset(service, request)
     version = _version(service, row, request)
     expires = service.now + LINK_LIFE
-    tags = service.context.store.definitions.tags(_arn(service, row))
-    published = service.context.store.datasets.version(row["id"], version) if version != DRAFT else row
+    tags = service.definitions.tags(_arn(service, row))
+    published = service.datasets.version(row["id"], version) if version != DRAFT else row
     return {
         **_summary(service, row),
         "datasetVersion": _name(version),
@@ -76,7 +76,7 @@ def list_all(service: Service, request: Members) -> JsonMap:
     """List datasets, a page at a time."""
     limit = request.get("maxResults", paging.PAGE)
     (after,) = paging.key_of("datasets", request.get("nextToken"), str) or [""]
-    rows = service.context.store.datasets.datasets(after=after, limit=limit + 1)
+    rows = service.datasets.datasets(after=after, limit=limit + 1)
     answer: JsonObject = {"datasets": [_summary(service, row) for row in rows[:limit]]}
     if len(rows) > limit:
         answer["nextToken"] = paging.page_token_of("datasets", [rows[limit - 1]["id"]])
@@ -104,16 +104,14 @@ def delete(service: Service, request: Members) -> JsonMap:
             "The draft cannot be deleted alone.",
             violations=[ShapeProblem("datasetVersion", "Member must be the number of a published version")],
         )
-    service.context.store.datasets.delete_version(row["id"], version, service.now)
+    service.datasets.delete_version(row["id"], version, service.now)
     return {**answer, "status": "UPDATING", "datasetVersion": _name(version)}
 
 
 def create_version(service: Service, request: Members) -> JsonMap:
     """Publish the draft as a new version."""
     row = _dataset(service, request)
-    published = service.context.store.datasets.publish(
-        row["id"], _token("CreateDatasetVersion", request), service.now
-    )
+    published = service.datasets.publish(row["id"], _token("CreateDatasetVersion", request), service.now)
     return {
         **_identity(service, row),
         "status": "UPDATING",
@@ -127,7 +125,7 @@ def list_versions(service: Service, request: Members) -> JsonMap:
     row = _dataset(service, request)
     limit = request.get("maxResults", paging.PAGE)
     key = paging.key_of("dataset-versions", request.get("nextToken"), int)
-    rows = service.context.store.datasets.versions(row["id"], before=key[0] if key else None, limit=limit + 1)
+    rows = service.datasets.versions(row["id"], before=key[0] if key else None, limit=limit + 1)
     answer: JsonObject = {
         "versions": [
             {
@@ -149,7 +147,7 @@ def list_examples(service: Service, request: Members) -> JsonMap:
     limit = request.get("maxResults", paging.PAGE)
     key = paging.key_of("dataset-examples", request.get("nextToken"), int, int)
     version, after = key or (_version(service, row, request), 0)
-    page = service.context.store.datasets.examples(row["id"], version, after=after, limit=limit + 1)
+    page = service.datasets.examples(row["id"], version, after=after, limit=limit + 1)
     answer: JsonObject = {
         **_identity(service, row),
         "datasetVersion": _name(version),
@@ -172,7 +170,7 @@ def add_examples(service: Service, request: Members) -> JsonMap:
             )
         _check_scenarios([*draft.values(), *examples.values()])
     token = _token("AddDatasetExamples", request)
-    stored = service.context.store.datasets.add(row["id"], examples, token, service.now)
+    stored = service.datasets.add(row["id"], examples, token, service.now)
     return {**_changed(service, stored), "addedCount": len(examples), "exampleIds": list(examples)}
 
 
@@ -187,7 +185,7 @@ def update_examples(service: Service, request: Members) -> JsonMap:
         raise validation_error([ShapeProblem("examples", "Member must not name an example twice")])
     _check_scenarios((_draft(service, row) | changed).values())
     token = _token("UpdateDatasetExamples", request)
-    stored = service.context.store.datasets.replace(row["id"], changed, token, service.now)
+    stored = service.datasets.replace(row["id"], changed, token, service.now)
     return {**_changed(service, stored), "updatedCount": len(changed)}
 
 
@@ -195,7 +193,7 @@ def delete_examples(service: Service, request: Members) -> JsonMap:
     """Remove examples from the draft: all of them, or none."""
     row, ids = _dataset(service, request), list(dict.fromkeys(request["exampleIds"]))
     token = _token("DeleteDatasetExamples", request)
-    stored = service.context.store.datasets.remove(row["id"], ids, token, service.now)
+    stored = service.datasets.remove(row["id"], ids, token, service.now)
     return {**_changed(service, stored), "deletedCount": len(ids)}
 
 
@@ -226,10 +224,8 @@ async def download(service: Service, request: Request) -> Response:
             raise AccessDeniedException("The link is not valid; GetDataset returns a new one.")
         if int(expires) < service.now.timestamp():
             raise AccessDeniedException("The link has expired; GetDataset returns a new one.")
-        row = await run_in_threadpool(service.context.store.datasets.dataset, dataset_id)
-        examples = service.context.store.datasets.all_examples(
-            row["id"], DRAFT if name == DRAFT_NAME else int(name)
-        )
+        row = await run_in_threadpool(service.datasets.dataset, dataset_id)
+        examples = service.datasets.all_examples(row["id"], DRAFT if name == DRAFT_NAME else int(name))
         lines = (
             json.dumps({**each["content"], "exampleId": each["id"]}, ensure_ascii=False) + "\n"
             for each in examples
@@ -252,7 +248,7 @@ def _signature(service: Service, dataset_id: str, version: str, expires: str) ->
 
 
 def _dataset(service: Service, request: Members) -> StoredDataset:
-    row = service.context.store.datasets.dataset(request["datasetId"])
+    row = service.datasets.dataset(request["datasetId"])
     # Unlike the command line, names are not accepted.
     if row["id"] != request["datasetId"]:
         raise NotFound(f"there is no dataset {request['datasetId']}")
@@ -264,7 +260,7 @@ def _version(service: Service, row: StoredDataset, request: Members) -> int:
     if name == DRAFT_NAME:
         return DRAFT
     # Python reads at most 4,300 digits as a number; no version has twenty.
-    return service.context.store.datasets.version(row["id"], int(name[:20]))["version"]
+    return service.datasets.version(row["id"], int(name[:20]))["version"]
 
 
 def _name(version: int) -> str:
@@ -302,7 +298,7 @@ def _summary(service: Service, row: StoredDataset) -> JsonObject:
 
 
 def _draft(service: Service, row: StoredDataset) -> dict[str, JsonMap]:
-    return {each["id"]: each["content"] for each in service.context.store.datasets.all_examples(row["id"])}
+    return {each["id"]: each["content"] for each in service.datasets.all_examples(row["id"])}
 
 
 def _new_examples(service: Service, request: Members, schema_type: str) -> dict[str, JsonMap]:

@@ -170,7 +170,7 @@ def evaluator_named(service: Service, evaluator_id: str) -> Evaluator:
             evaluator_id,
             models=service.models,
             settings=settings,
-            definitions=service.context.store.definitions.document,
+            definitions=service.definitions.document,
         )
     except NotFound as error:
         raise ResourceNotFoundException(str(error).partition("\n")[0]) from error

@@ -30,6 +30,7 @@ from proctor.agentcore.shapes import (
 )
 from proctor.api import definitions
 from proctor.api.definitions import EvaluatorDefinition, ListedEvaluator
+from proctor.api.evaluation import evaluation_arn
 from proctor.errors import Contradiction
 from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
 from proctor.evaluators.definition import problems_of
@@ -105,7 +106,7 @@ def get(service: Service, request: Members) -> JsonMap:
     with_config = request.get("includedData") != "METADATA_ONLY"
     if is_managed(evaluator_id):
         return _builtin(service, evaluator_id, with_config=with_config)
-    row = service.context.store.definitions.evaluator(evaluator_id, with_config=with_config)
+    row = service.definitions.evaluator(evaluator_id, with_config=with_config)
     config = {"evaluatorConfig": json.loads(row["configJson"])} if with_config else {}
     return {**_summary(service, row), **config}
 
@@ -122,7 +123,7 @@ def list_all(service: Service, request: Members) -> JsonMap:
             if name > position[1]
         ]
     after = position[1] if position[0] == "kept" else ""
-    rows = service.context.store.definitions.evaluators(after=after, limit=limit + 1)
+    rows = service.definitions.evaluators(after=after, limit=limit + 1)
     entries += [(["kept", row["id"]], _summary(service, row)) for row in rows]
     answer: JsonObject = {"evaluators": [summary for _, summary in entries[:limit]]}
     if len(entries) > limit:
@@ -134,7 +135,7 @@ def update(service: Service, request: Members) -> JsonMap:
     """Update an evaluator that no enabled online configuration uses."""
     evaluator_id = _own_id(request["evaluatorId"])
     config = request.get("evaluatorConfig")
-    row = service.context.store.definitions.evaluator(evaluator_id, with_config=not config)
+    row = service.definitions.evaluator(evaluator_id, with_config=not config)
     _check(
         {
             "evaluatorName": row["name"],
@@ -250,7 +251,7 @@ def tag(service: Service, request: Members) -> JsonMap:
     """Add tags to a resource."""
     arn = _existing(service, request["resourceArn"])
     try:
-        service.context.store.definitions.tag(arn, request["tags"])
+        service.definitions.tag(arn, request["tags"])
     except Contradiction as error:
         raise ServiceQuotaExceededException(str(error)) from error
     return {}
@@ -258,13 +259,13 @@ def tag(service: Service, request: Members) -> JsonMap:
 
 def untag(service: Service, request: Members) -> JsonMap:
     """Remove tags from a resource; tags it does not have are ignored."""
-    service.context.store.definitions.untag(_existing(service, request["resourceArn"]), request["tagKeys"])
+    service.definitions.untag(_existing(service, request["resourceArn"]), request["tagKeys"])
     return {}
 
 
 def list_tags(service: Service, request: Members) -> JsonMap:
     """The tags of a resource."""
-    return {"tags": service.context.store.definitions.tags(_existing(service, request["resourceArn"]))}
+    return {"tags": service.definitions.tags(_existing(service, request["resourceArn"]))}
 
 
 TAG_OPERATIONS = (
@@ -279,17 +280,15 @@ def _existing(service: Service, arn: str) -> str:
     kind, resource_id = read_arn(arn) or ("", "")
     if kind == BATCH:
         # Evaluations from the command line have their own region.
-        known = service.context.store.evaluations.row(resource_id)["arn"]
+        known = evaluation_arn(service.context, resource_id)
     elif kind == EVALUATOR_NAMES:
-        known = service.names.arn(
-            kind, service.context.store.definitions.evaluator(resource_id, with_config=False)["id"]
-        )
+        known = service.names.arn(kind, service.definitions.evaluator(resource_id, with_config=False)["id"])
     elif kind == ONLINE:
-        known = service.names.arn(kind, service.context.store.definitions.config(resource_id)["id"])
+        known = service.names.arn(kind, service.definitions.config(resource_id)["id"])
     elif kind == DATASET:
-        known = service.names.arn(kind, service.context.store.datasets.dataset(resource_id)["id"])
+        known = service.names.arn(kind, service.datasets.dataset(resource_id)["id"])
     elif kind == RECOMMENDATION:
-        known = service.names.arn(kind, service.context.store.recommendations.get(resource_id)["id"])
+        known = service.names.arn(kind, service.recommendations.get(resource_id)["id"])
     else:
         known = ""
     if known != arn:
@@ -309,4 +308,4 @@ def known_evaluators(service: Service, request: Members) -> Iterator[ShapeProble
 
 def is_known(service: Service, evaluator_id: str) -> bool:
     """Whether an evaluator with this ID exists."""
-    return evaluator_id in managed() or service.context.store.definitions.document(evaluator_id) is not None
+    return evaluator_id in managed() or service.definitions.document(evaluator_id) is not None

@@ -10,10 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from proctor.agentcore import service as paging
-from proctor.agentcore.errors import (
-    WireError,
-    validation_error,
-)
+from proctor.agentcore.errors import WireError, validation_error
 from proctor.agentcore.evaluate import evaluator_named
 from proctor.agentcore.evaluators import is_known, known_evaluators
 from proctor.agentcore.operation import operation
@@ -277,7 +274,8 @@ def start(service: Service, request: Members) -> JsonMap:
     job = evaluation.start_evaluation(
         service.context,
         {**request, **service.judging, "maxSessions": MOST_SESSIONS},
-        naming=service.naming,
+        region=service.names.region,
+        account=service.names.account,
         most_active=service.limits.active_jobs,
         most=service.limits.jobs,
         tags=tags,

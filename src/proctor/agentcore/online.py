@@ -62,7 +62,7 @@ def create(service: Service, request: Members, *, functions: bool = False) -> Js
 
 def get(service: Service, request: Members) -> JsonMap:
     """Get a configuration."""
-    row = service.context.store.definitions.config(request["onlineEvaluationConfigId"])
+    row = service.definitions.config(request["onlineEvaluationConfigId"])
     return {**_summary(service, row), **row["document"]}
 
 
@@ -70,7 +70,7 @@ def list_all(service: Service, request: Members) -> JsonMap:
     """List configurations, a page at a time."""
     limit = request.get("maxResults", paging.PAGE)
     (after,) = paging.key_of("online", request.get("nextToken"), str) or [""]
-    rows = service.context.store.definitions.configs(after=after, limit=limit + 1)
+    rows = service.definitions.configs(after=after, limit=limit + 1)
     answer: JsonObject = {
         "onlineEvaluationConfigs": [
             {**_summary(service, row), **_some(row["document"], ("insights", "clusteringConfig"))}
@@ -85,7 +85,7 @@ def list_all(service: Service, request: Members) -> JsonMap:
 def update(service: Service, request: Members, *, functions: bool = False) -> JsonMap:
     """Update a configuration, or enable or disable it."""
     config_id = request["onlineEvaluationConfigId"]
-    row = service.context.store.definitions.config(config_id)
+    row = service.definitions.config(config_id)
     document = {**row["document"], **{name: request[name] for name in DOCUMENT if name in request}}
     _check(service, document, requested=request, functions=functions)
     status = request.get("executionStatus")
@@ -104,7 +104,7 @@ def update(service: Service, request: Members, *, functions: bool = False) -> Js
 
 def delete(service: Service, request: Members) -> JsonMap:
     """Delete a configuration. Its results stay."""
-    row = service.context.store.definitions.config(request["onlineEvaluationConfigId"])
+    row = service.definitions.config(request["onlineEvaluationConfigId"])
     definitions.delete_config(service.context, row["id"], service.names.arn(ONLINE, row["id"]))
     return {**_identity(service, row), "status": "DELETING"}
 
@@ -134,7 +134,7 @@ def _keep_watch(service: Service, watch: WatchSection, row: OnlineConfig | None)
 
 def _all_configs(service: Service) -> Iterator[OnlineConfig]:
     after = ""
-    while page := service.context.store.definitions.configs(after=after):
+    while page := service.definitions.configs(after=after):
         yield from page
         after = page[-1]["id"]
 
@@ -199,7 +199,7 @@ def _ground_truth_violations(service: Service, document: Members) -> Iterator[Sh
 def _needs_ground_truth(service: Service, evaluator_id: str) -> bool:
     if (builtin := managed().get(evaluator_id)) is not None:
         return builtin.needs_ground_truth
-    config = as_map(service.context.store.definitions.document(evaluator_id), "evaluatorConfig")
+    config = as_map(service.definitions.document(evaluator_id), "evaluatorConfig")
     if "derived" in config:
         return _needs_ground_truth(service, as_text(as_map(config, "derived").get("baseEvaluatorId")))
     instructions = as_text(as_map(config, "llmAsAJudge").get("instructions"))

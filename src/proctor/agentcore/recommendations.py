@@ -9,10 +9,7 @@ from datetime import datetime
 from starlette.concurrency import run_in_threadpool
 
 from proctor.agentcore import service as paging
-from proctor.agentcore.errors import (
-    WireError,
-    validation_error,
-)
+from proctor.agentcore.errors import WireError, validation_error
 from proctor.agentcore.evaluate import evaluator_named
 from proctor.agentcore.evaluators import is_known
 from proctor.agentcore.jobs import moment_text
@@ -28,6 +25,7 @@ from proctor.agentcore.shapes import (
     read_arn,
 )
 from proctor.api import recommendations
+from proctor.api.evaluation import evaluation_arn
 from proctor.api.recommendations import RecommendationRow
 from proctor.errors import ModelError, NotFound, UsageError
 from proctor.evaluator import Evaluator
@@ -67,7 +65,7 @@ def _start(service: Service, request: Members) -> JsonMap:
 
 def get(service: Service, request: Members) -> JsonMap:
     """A recommendation, with its result once it has one."""
-    row = service.context.store.recommendations.get(request["recommendationId"])
+    row = service.recommendations.get(request["recommendationId"])
     return {
         **_summary(service, row),
         "recommendationConfig": json.loads(row["requestJson"]),
@@ -80,7 +78,7 @@ def list_all(service: Service, request: Members) -> JsonMap:
     """List recommendations, newest first, a page at a time."""
     limit = request.get("maxResults", paging.PAGE)
     key = paging.key_of("recommendations", request.get("nextToken"), str, str)
-    rows = service.context.store.recommendations.list(
+    rows = service.recommendations.list(
         after=(key[0], key[1]) if key else None, status=request.get("statusFilter", ""), limit=limit + 1
     )
     answer: JsonObject = {"recommendationSummaries": [_summary(service, row) for row in rows[:limit]]}
@@ -203,9 +201,9 @@ def _trace_violations(service: Service, traces: Members, path: str) -> Iterator[
     arn_kind, resource_id = read_arn(source[member]) or ("", "")
     try:
         if arn_kind == BATCH:
-            service.context.store.evaluations.row(resource_id)
+            evaluation_arn(service.context, resource_id)
         elif arn_kind == ONLINE:
-            service.context.store.definitions.config(resource_id)
+            service.definitions.config(resource_id)
         is_there = arn_kind == (BATCH if kind == "batchEvaluation" else ONLINE)
     except NotFound:
         is_there = False

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import binascii
 import json
 import logging
 import secrets
@@ -19,13 +18,13 @@ from starlette.concurrency import run_in_threadpool
 
 from proctor.agentcore.errors import ThrottlingException, validation_error
 from proctor.agentcore.shapes import ALPHABET, Members, Names, ShapeProblem, new_id
-from proctor.api.definitions import NewResource, Token
-from proctor.api.evaluation import JUDGE, EvaluationWatch, ModelRouter, Naming
+from proctor.api.definitions import Datasets, Definitions, NewResource, Recommendations, Token
+from proctor.api.evaluation import JUDGE, EvaluationWatch, ModelRouter
 from proctor.api.launch import LaunchedProcess
 from proctor.config import WatchSection
 from proctor.context import RunContext
 from proctor.errors import UsageError
-from proctor.json_values import JsonMap, JsonObject
+from proctor.json_values import JsonMap, JsonObject, parse_json
 from proctor.secrets import redactor
 from proctor.web.actions import execute_evaluation
 from proctor.web.state import AppState
@@ -132,6 +131,18 @@ class Service:
         return self.site.context
 
     @property
+    def definitions(self) -> Definitions:
+        return self.site.store.definitions
+
+    @property
+    def datasets(self) -> Datasets:
+        return self.site.store.datasets
+
+    @property
+    def recommendations(self) -> Recommendations:
+        return self.site.store.recommendations
+
+    @property
     def now(self) -> datetime:
         return self.site.now()
 
@@ -158,11 +169,6 @@ class Service:
     def watches(self) -> Sequence[WatchSection]:
         """Services to watch, as `[[watch]]` says."""
         return self.site.context.settings.watches
-
-    @property
-    def naming(self) -> Naming:
-        """Region and account of evaluations."""
-        return Naming(region=self.site.region, account=self.site.account)
 
     @cached_property
     def names(self) -> Names:
@@ -255,19 +261,15 @@ def key_of(kind: str, token: str | None, *parts: type) -> list[Any] | None:
     if token is None:
         return None
     try:
-        decoded = json.loads(base64.urlsafe_b64decode(token.encode()))
-    except (ValueError, binascii.Error, RecursionError):
+        decoded = parse_json(base64.urlsafe_b64decode(token.encode()))
+    except ValueError:
         decoded = None
     if isinstance(decoded, list) and len(decoded) == len(parts) + 1 and decoded[0] == kind:
         key = decoded[1:]
         if all(_is_a(part, type_) for part, type_ in zip(key, parts, strict=True)):
-            return [_storable(part) if isinstance(part, str) else part for part in key]
+            # Databases reject NUL.
+            return [part.replace("\0", "\ufffd") if isinstance(part, str) else part for part in key]
     raise validation_error([ShapeProblem("nextToken", "Member must be a token that this operation returned")])
-
-
-def _storable(text: str) -> str:
-    # Databases reject NUL and lone surrogates.
-    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def _is_a(value: object, type_: type) -> bool:
@@ -284,7 +286,8 @@ async def watched(service: Service, recommend: Callable[[Service], Awaitable[Non
         service.context,
         service.start,
         judging=service.judging,
-        naming=service.naming,
+        region=service.names.region,
+        account=service.names.account,
         quiet_seconds=service.limits.session_timeout_seconds,
     )
     await _log_errors(watch.resume)

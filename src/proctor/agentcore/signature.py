@@ -8,12 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote, unquote
 
-from proctor.agentcore.errors import (
-    AccessDeniedException,
-    SignatureRefused,
-    UnauthorizedException,
-    WireError,
-)
+from proctor.agentcore.errors import AccessDeniedException, SignatureRefused, UnauthorizedException, WireError
 from proctor.web.access import ADMIN, LOCAL, AccessControl, Principal
 
 ALGORITHM = "AWS4-HMAC-SHA256"

@@ -1,7 +1,7 @@
 """What callers of a server define: evaluators, online configurations, datasets, and their tags.
 
-A verb writes the row of a resource, with its times, its tags, and within the quota. Whatever only reads one
-asks `store.definitions` and `store.datasets` of the context.
+A verb writes the row of a resource, with its times and tags, and within the quota. What needs none of these
+is asked of `Definitions`, `Datasets` and `Recommendations` of the store.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from proctor.context import RunContext
 from proctor.errors import QuotaReached
 from proctor.json_values import JsonMap, JsonObject
-from proctor.store.datasets import DRAFT, StoredDataset
+from proctor.store.datasets import DRAFT, Datasets, Recommendations, StoredDataset
 from proctor.store.definitions import (
     CONFIGS,
     EVALUATORS,
+    Definitions,
     EvaluatorDefinition,
     ListedEvaluator,
     OnlineConfig,
@@ -23,10 +24,13 @@ from proctor.store.writer import timestamp
 
 __all__ = [
     "DRAFT",
+    "Datasets",
+    "Definitions",
     "EvaluatorDefinition",
     "ListedEvaluator",
     "NewResource",
     "OnlineConfig",
+    "Recommendations",
     "StoredDataset",
     "Token",
     "create_config",

@@ -4,7 +4,6 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from proctor import __version__
@@ -39,11 +38,11 @@ __all__ = [
     "EvaluatorResult",
     "InsightFinding",
     "ModelRouter",
-    "Naming",
     "bare",
     "clusters",
     "delete_evaluation",
     "evaluation",
+    "evaluation_arn",
     "evaluations_page",
     "evidence_of_documents",
     "insight_findings",
@@ -57,19 +56,12 @@ __all__ = [
 _quota_lock = threading.Lock()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Naming:
-    """Region and account in the ARNs of evaluations."""
-
-    region: str
-    account: str
-
-
 def start_evaluation(
     ctx: RunContext,
     document: JsonMap,
     *,
-    naming: Naming,
+    region: str,
+    account: str,
     most_active: int,
     most: int,
     tags: Mapping[str, str] | None = None,
@@ -88,8 +80,8 @@ def start_evaluation(
             request,
             now=ctx.now(),
             version=__version__,
-            region=naming.region,
-            account=naming.account,
+            region=region,
+            account=account,
             definitions=online.copies_of(ctx.store, named(document, "evaluators")),
             is_detached=True,
         )
@@ -117,6 +109,11 @@ def evaluation(ctx: RunContext, evaluation_id: str) -> EvaluationState:
     if found.id != evaluation_id or is_online(found.document):
         raise NotFound(f"There is no batch evaluation {evaluation_id}.")
     return found
+
+
+def evaluation_arn(ctx: RunContext, evaluation_id: str) -> str:
+    """The ARN of an evaluation, which may be of another region. Raises `NotFound`."""
+    return ctx.store.evaluations.row(evaluation_id)["arn"]
 
 
 def evaluations_page(
@@ -185,7 +182,8 @@ class EvaluationWatch:
         start: Callable[[str], LaunchedProcess],
         *,
         judging: JsonMap,
-        naming: Naming,
+        region: str,
+        account: str,
         quiet_seconds: float | None,
     ) -> None:
         """`start` executes an evaluation in a process that outlives the server; `judging` has further members
@@ -200,8 +198,8 @@ class EvaluationWatch:
             online.OnlineEvaluationState(
                 judging=judging,
                 version=__version__,
-                region=naming.region,
-                account=naming.account,
+                region=region,
+                account=account,
                 quiet_seconds=quiet_seconds,
             ),
         )
