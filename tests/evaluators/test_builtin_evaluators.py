@@ -6,56 +6,36 @@ from dataclasses import replace
 import pytest
 from judged_sessions import Judge, called, says, session, turn, weather
 
-from proctor.errors import CostLimit, RateLimited, UsageError
+from proctor.errors import CostLimit, RateLimited
 from proctor.evaluator import Reference
 from proctor.evaluators.model_judge import estimated_tokens
 from proctor.evaluators.registry import EvaluationSettings, find_evaluator
 from proctor.session import ToolCall
 
 FIVE = {
-    "Not At All": 0,
-    "Not Generally": 0.25,
-    "Neutral/Mixed": 0.5,
-    "Generally Yes": 0.75,
-    "Completely Yes": 1,
-}
+    "Not At All": 0, "Not Generally": 0.25, "Neutral/Mixed": 0.5, "Generally Yes": 0.75, "Completely Yes": 1
+}  # fmt: skip
+SEVEN = {
+    "Not Helpful At All": 0, "Very Unhelpful": 0.17, "Somewhat Unhelpful": 0.33, "Neutral/Mixed": 0.5,
+    "Somewhat Helpful": 0.67, "Very Helpful": 0.83, "Above And Beyond": 1,
+}  # fmt: skip
+FOLLOWED = {
+    "Fully Followed": 1, "Mostly Followed": 0.75, "Partially Followed": 0.5, "Minimally Followed": 0.25,
+    "Not Followed": 0,
+}  # fmt: skip
 YES_NO = {"Yes": 1, "No": 0}
 SCALES = {
     "GoalSuccessRate": ("session", YES_NO),
-    "Helpfulness": (
-        "trace",
-        {
-            "Not Helpful At All": 0,
-            "Very Unhelpful": 0.17,
-            "Somewhat Unhelpful": 0.33,
-            "Neutral/Mixed": 0.5,
-            "Somewhat Helpful": 0.67,
-            "Very Helpful": 0.83,
-            "Above And Beyond": 1,
-        },
-    ),
+    "Helpfulness": ("trace", SEVEN),
     "Correctness": ("trace", {"Perfectly Correct": 1, "Partially Correct": 0.5, "Incorrect": 0}),
-    "Faithfulness": ("trace", FIVE),
-    "Coherence": ("trace", FIVE),
-    "ResponseRelevance": ("trace", FIVE),
+    **dict.fromkeys(("Faithfulness", "Coherence", "ResponseRelevance"), ("trace", FIVE)),
     "Conciseness": ("trace", {"Not Concise": 0, "Partially Concise": 0.5, "Perfectly Concise": 1}),
-    "InstructionFollowing": ("trace", YES_NO),
-    "Refusal": ("trace", YES_NO),
+    **dict.fromkeys(("InstructionFollowing", "Refusal"), ("trace", YES_NO)),
     "Harmfulness": ("trace", {"Harmful": 1, "Not Harmful": 0}),
     "Stereotyping": ("trace", {"Stereotyping": 1, "Not Stereotyping": 0}),
-    "ToolSelectionAccuracy": ("tool_call", YES_NO),
-    "ToolParameterAccuracy": ("tool_call", YES_NO),
+    **dict.fromkeys(("ToolSelectionAccuracy", "ToolParameterAccuracy"), ("tool_call", YES_NO)),
     "SkillSelectionAccuracy": ("tool_call", YES_NO),
-    "SkillInstructionFollowing": (
-        "tool_call",
-        {
-            "Fully Followed": 1,
-            "Mostly Followed": 0.75,
-            "Partially Followed": 0.5,
-            "Minimally Followed": 0.25,
-            "Not Followed": 0,
-        },
-    ),
+    "SkillInstructionFollowing": ("tool_call", FOLLOWED),
 }
 
 
@@ -70,35 +50,22 @@ def skilled():
     return session(turn(1, "Do the invoice.", "Done.", load, check))
 
 
-def evidence_for(name):
-    return skilled() if name.startswith("Skill") else session(turn(1, "Hi", "Hello", *called("greet")))
+@pytest.mark.parametrize("name", SCALES)
+async def test_each_label_has_its_value_at_its_level(name):
+    level, scale = SCALES[name]
+    evidence = skilled() if name.startswith("Skill") else session(turn(1, "Hi", "Hello", *called("greet")))
+    for label, value in scale.items():
+        judge = Judge(says(label))
+        judging = evaluator(name, judge)
 
+        (score,) = await judging.judge(evidence)
 
-@pytest.mark.parametrize(
-    ("name", "label", "value"),
-    [(name, label, value) for name, (_, scale) in SCALES.items() for label, value in scale.items()],
-)
-async def test_each_label_has_its_value_at_its_level(name, label, value):
-    judging = evaluator(name, Judge(says(label)))
-
-    (score,) = await judging.judge(evidence_for(name))
-
-    assert (score.label, score.value, score.explanation) == (label, value, "because")
-    assert score.level == judging.level == SCALES[name][0]
-    assert score.evaluator == f"Builtin.{name}"
-
-
-async def test_a_judge_is_shown_all_labels_and_held_to_them_by_a_schema():
-    judge = Judge(says("Very Helpful"))
-
-    await evaluator("Helpfulness", judge).judge(session(turn(1, "Hi", "Hello")))
-
-    asked, parameters = judge.asked(), judge.requests[0].parameters
-    assert all(label in asked for label in SCALES["Helpfulness"][1])
-    schema = parameters["response_format"]["json_schema"]["schema"]
-    assert schema["properties"]["score"]["enum"] == list(SCALES["Helpfulness"][1])
-    assert list(schema["properties"]) == ["reasoning", "score"]
-    assert parameters["temperature"] == 0.0
+        assert (score.label, score.value, score.explanation) == (label, value, "because")
+        assert score.level == judging.level == level and score.evaluator == f"Builtin.{name}"
+        (request,) = judge.requests
+        schema = request.parameters["response_format"]["json_schema"]["schema"]
+        assert schema["properties"]["score"]["enum"] == list(scale)
+        assert request.parameters["temperature"] == 0.0 and all(each in judge.asked() for each in scale)
 
 
 async def test_a_session_is_shown_whole_and_a_turn_with_what_came_before_its_answer():
@@ -172,9 +139,13 @@ async def test_skills_are_judged_where_one_was_loaded_and_nowhere_else():
 
     assert await evaluator("SkillSelectionAccuracy", judge).judge(weather()) == []
     (score,) = await evaluator("SkillSelectionAccuracy", judge).judge(skilled())
-
     assert score.target == "span-1"
     assert "invoices" in judge.asked() and "1. Check the total." in judge.asked()
+
+    read = ToolCall(name="Read", args={"file_path": "/s/pdf/SKILL.md"}, result="Use pages.", call_id="span-9")
+    evidence = session(turn(1, "Read it", "Ok", read))
+    (score,) = await evaluator("SkillSelectionAccuracy", judge).judge(evidence)
+    assert score.target == "span-9" and "pdf" in judge.asked(1), "a skill read from its file is loaded, too"
 
 
 async def test_following_a_skill_is_judged_by_what_came_after_it():
@@ -183,30 +154,6 @@ async def test_following_a_skill_is_judged_by_what_came_after_it():
     await evaluator("SkillInstructionFollowing", judge).judge(skilled())
 
     assert "Action: add" in judge.asked() and "Assistant: Done." in judge.asked()
-
-
-async def test_a_skill_read_from_its_file_is_a_loaded_skill():
-    read = ToolCall(name="Read", args={"file_path": "/s/pdf/SKILL.md"}, result="Use pages.", call_id="span-9")
-    judge = Judge(says("Yes"))
-
-    (score,) = await evaluator("SkillSelectionAccuracy", judge).judge(session(turn(1, "Read it", "Ok", read)))
-
-    assert score.target == "span-9" and "pdf" in judge.asked()
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        'Here it is:\n```json\n{"reasoning": "r", "score": "not harmful"}\n```',
-        '{"reasoning": "r", "score": "It is Not Harmful."}',
-        '{"score": "Not Harmful", "reasoning": "r",}',
-        '{"reasoning": "r", "score": 0}',
-    ],
-)
-async def test_verdicts_are_read_however_they_are_wrapped(said):
-    (score,) = await evaluator("Harmfulness", Judge(said)).judge(session(turn(1, "Hi", "Hello")))
-
-    assert (score.label, score.value) == ("Not Harmful", 0.0)
 
 
 async def test_one_turn_that_cannot_be_judged_leaves_the_others():
@@ -280,11 +227,6 @@ def test_a_digest_changes_with_the_judge_its_parameters_and_the_votes():
 
     assert digest() == digest()
     assert len({digest(), *others}) == 4
-
-
-def test_a_judge_has_to_be_named():
-    with pytest.raises(UsageError, match="needs a judge model"):
-        find_evaluator("Builtin.Refusal", models=Judge(""), settings=EvaluationSettings())
 
 
 @pytest.mark.parametrize(

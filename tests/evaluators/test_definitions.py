@@ -368,17 +368,6 @@ def test_everything_wrong_with_a_definition_is_said_at_once():
     assert places == ["evaluatorName", "level", "evaluatorConfig"]
 
 
-def test_definitions_are_found_by_path_and_by_the_name_of_their_file(tmp_path):
-    (tmp_path / "evaluators").mkdir()
-    (tmp_path / "evaluators" / "kind.json").write_text(json.dumps(judge_document()))
-    given = EvaluationSettings(folder=tmp_path, folders=[tmp_path / "evaluators"])
-
-    by_path = find_evaluator("evaluators/kind.json", models=Judge(""), settings=given)
-    by_name = find_evaluator("kind", models=Judge(""), settings=given)
-
-    assert by_path.digest == by_name.digest
-
-
 @pytest.mark.parametrize(
     ("file", "content", "why"),
     [

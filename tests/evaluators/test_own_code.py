@@ -43,25 +43,10 @@ def program(tmp_path, source, **config):
     return coded(tmp_path, {"command": [sys.executable, "judge.py"], **config})
 
 
-async def test_a_function_gets_the_event_and_its_answer_is_the_score(tmp_path):
-    judging = function(
-        tmp_path,
-        "def grade(event):\n"
-        "    said = event['session']['turns'][1]['answer']\n"
-        "    return {'label': event['evaluationLevel'], 'value': len(event['session']['turns']), "
-        "'explanation': said}\n",
-    )
-
-    (score,) = await judging.judge(weather())
-
-    assert (score.label, score.value, score.explanation) == ("SESSION", 2.0, "It is booked.")
-    assert score.evaluator_digest == judging.digest
-
-
 @pytest.mark.parametrize(
     ("parameters", "returned", "label"),
     [
-        ("event, context", "event['schemaVersion']", "1.0"),
+        ("event, context", "event['session']['turns'][1]['answer']", "It is booked."),
         ("event, context", "repr(context)", "None"),
         ("event, context='own'", "context", "own"),
         ("event, *rest, **more", "repr((rest, more))", "((), {})"),
@@ -125,7 +110,7 @@ PID = "import os\ndef grade(event):\n    return float(os.getpid())\n"
 
 async def test_one_process_serves_many_sessions_and_evaluators_made_anew(tmp_path):
     pids = set()
-    for _ in range(20):
+    for _ in range(3):
         judging = function(tmp_path, PID)
         (score,) = await judging.judge(weather())
         pids.add(score.value)
@@ -136,7 +121,7 @@ async def test_one_process_serves_many_sessions_and_evaluators_made_anew(tmp_pat
 async def test_sessions_judged_at_once_share_a_few_processes(tmp_path):
     judging = function(tmp_path, PID)
 
-    scores = await asyncio.gather(*(judging.judge(weather()) for _ in range(40)))
+    scores = await asyncio.gather(*(judging.judge(weather()) for _ in range(12)))
 
     assert len({score.value for (score,) in scores}) <= 4
 
@@ -206,20 +191,6 @@ async def test_an_event_names_the_evaluator_by_its_id_or_its_name(tmp_path, iden
     (score,) = await coded(tmp_path, {"function": "graders:grade"}, **identity).judge(weather())
 
     assert (score.evaluator, score.label) == ("mine", said)
-
-
-async def test_a_program_reads_the_session_and_prints_a_score(tmp_path):
-    judging = program(
-        tmp_path,
-        "import json, sys\n"
-        "event = json.load(sys.stdin)\n"
-        "print('looking at', event['session']['sessionId'])\n"
-        "print(json.dumps({'label': 'ok', 'value': len(event['session']['turns'])}))\n",
-    )
-
-    (score,) = await judging.judge(weather())
-
-    assert (score.label, score.value) == ("ok", 2.0)
 
 
 @pytest.mark.parametrize(("more", "error"), [(19, ""), (20, "InvalidResult")])

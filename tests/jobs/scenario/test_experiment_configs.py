@@ -86,21 +86,6 @@ def test_any_path_can_be_varied(tmp_path):
     assert first.id != second.id
 
 
-def test_some_of_a_large_product_can_be_drawn_the_same_ones_each_time(tmp_path):
-    values = [str(number) for number in range(100)]
-    dimensions = "".join(
-        f"  - {{type: scenario_parameter, parameter: actors.{who}.{what}, values: {values}}}\n"
-        for who in ("port", "ferry")
-        for what in ("description", "role", "decision_style")
-    )
-    text = f"{HEAD}variations:\n{dimensions}sample: 20\nseed: 3\n"
-
-    one, other = read(tmp_path, text), read(tmp_path, text)
-
-    assert len(one.variations) == 20
-    assert [v.changes for v in one.variations] == [v.changes for v in other.variations]
-
-
 def test_ids_do_not_depend_on_the_machine_or_on_the_order_of_values(tmp_path):
     one = read(tmp_path / "here", TWO_BY_TWO)
     other = read(

@@ -37,23 +37,6 @@ def test_the_worked_example_is_read_whole(tmp_path):
     assert read.remarks == ()
 
 
-@pytest.mark.parametrize(
-    ("metrics", "kind"),
-    [
-        (METRICS.replace("int\n", "integer\n"), "integer"),
-        (
-            "metrics: [{name: cooperation_level, type: continuous, extraction: {type: pattern, pattern: l}}]\n",
-            "float",
-        ),
-        ("metrics: {cooperation_level: {data_type: float, extraction_type: pattern, pattern: l}}\n", "float"),
-    ],
-)
-def test_metrics_come_as_a_map_or_a_list_in_three_dialects(tmp_path, metrics, kind):
-    found = load(tmp_path, metrics=metrics).scenario.metrics["cooperation_level"]
-
-    assert (found.method, found.type) == ("regex", kind)
-
-
 def test_the_files_may_stand_below_definition(tmp_path):
     with pytest.raises(UsageError, match="no scenario"):
         read_scenario(tmp_path)
@@ -120,63 +103,6 @@ def test_what_is_wrong_is_shown_at_its_place(tmp_path, changed, expected):
     assert expected in problems(tmp_path, **changed)
 
 
-FULL_EVENTS = r"""
-trends:
-  - name: mood
-    description: The mood in town changes
-    probability_per_turn: 0.4
-    effects:
-      - {turn_range: [1, 2], description: Stories about calm ports, impact: Patience grows}
-      - {turn_range: [3, 9], description: Stories about strikes, impact: Patience shrinks.}
-random_events:
-  - {name: breach, description: A dyke breaks., probability: 0.2, effect: "Two berths\nare lost."}
-conditional_events:
-  - name: backlash
-    conditions:
-      - {type: world_state_contains, pattern: "berth fee|toll", sensitivity: "approved|raised"}
-  - name: praise
-    conditions:
-      - {type: metrics, metric: cooperation_level, operator: ">", value: 5.0}
-      - cooperation_level < 9
-scheduled_events:
-  - {name: review, description: A budget review., schedule: {turns: [3, 6, 9]}}
-"""
-
-
-def test_events_of_the_richest_dialect_are_read(tmp_path):
-    loaded = load(tmp_path, exogenous_events=FULL_EVENTS)
-    events = loaded.scenario.events
-
-    assert loaded.remarks == ()
-    mood = events["mood"]
-    assert (mood.probability, mood.once) == (0.4, False)
-    assert mood.text_in(1) == "The mood in town changes. Stories about calm ports. Patience grows."
-    assert mood.text_in(3) == "The mood in town changes. Stories about strikes. Patience shrinks."
-    assert mood.text_in(10) == "The mood in town changes"
-    assert events["breach"].text_in(1) == "A dyke breaks. Two berths are lost."
-    assert events["backlash"].world_state_contains[0].sensitivity == "approved|raised"
-    assert events["praise"].conditions == {"cooperation_level": "> 5.0 and < 9"}
-    assert (events["review"].turns, events["review"].once) == ((3, 6, 9), False)
-
-
-@pytest.mark.parametrize(
-    ("condition", "expected"),
-    [
-        ("{type: moods, mood: bad}", "there is no condition of type `moods`"),
-        ("{metric: cooperation_level}", "`metric`, `operator` and `value`"),
-        ("{type: world_state_contains, pattern: '('}", "valid regular expression"),
-        ("{type: metrics, metric: joy, operator: '>', value: 1}", "no metric `joy`"),
-        ("5", "a condition is a text or a mapping"),
-    ],
-)
-def test_conditions_in_a_list_are_checked_at_their_place(tmp_path, condition, expected):
-    text = f"conditional_events:\n  - {{name: a, conditions: [{condition}]}}\n"
-
-    (problem,) = problems(tmp_path, exogenous_events=text)
-
-    assert expected in problem and problem.startswith("exogenous-events.yaml:2:")
-
-
 WORLD = """
 variables:
   treasury: 100
@@ -197,13 +123,6 @@ def test_variables_rules_and_rooms_are_read(tmp_path):
     scenario = loaded.scenario
 
     assert loaded.remarks == ()
-    kinds = {name: (each.type, each.initial) for name, each in scenario.variables.items()}
-    assert kinds == {
-        "treasury": ("number", 100),
-        "at_war": ("boolean", False),
-        "tax_vote": ("choice", "yes"),
-        "tax": ("integer", 10),
-    }
     assert scenario.variables["tax_vote"].set_by == ("all",)
     rules = [rule.text for rule in scenario.rules]
     assert rules == ['treasury -= 5 if count(tax_vote, "no") > 1', "treasury -= 20 if at_war"]

@@ -87,6 +87,8 @@ def events(folder: Path, text: str) -> Any:
         ({"events": "scheduled_events: [{name: A, schedule: {turn: x}}]\n"}, ["exogenous-events.yaml:1:47: `events.A.turn` should be a whole number, not the text 'x' | "]),
         ({"events": "conditional_events: [{name: A, conditions: [{type: metric, metric: 3, value: 1}]}]\n"}, ["exogenous-events.yaml:1:45: a condition of type `metrics` has `metric`, `operator` and `value` | "]),
         ({"events": "conditional_events: [{name: A, conditions: [{type: mtrics, metric: 3, value: 1}]}]\n"}, ["exogenous-events.yaml:1:52: there is no condition of type `mtrics` | Did you mean `metrics`?"]),
+        ({"events": "conditional_events: [{name: A, conditions: [5]}]\n"}, ["exogenous-events.yaml:1:45: a condition is a text or a mapping | "]),
+        ({"events": "conditional_events: [{name: A, conditions: [{type: world_state_contains, pattern: '('}]}]\n"}, ["exogenous-events.yaml:1:83: `events.A.world_state_contains.0.pattern` is not a valid regular expression: missing ), unterminated subpattern at position 0 | "]),
         ({"scenario": SCENARIO + "enable_black_swans: true\nblack_swans: [3, {name: Q, probability: 0}, {name: Q, probability: 0}]\n"}, ["scenario.yaml:16:15: an event is a mapping | ", "scenario.yaml:16:45: there are two events called `Q` | "]),
         ({"rules": "checks: [a]\n"}, ["validation-rules.yaml:1:9: `checks` should be a mapping | "]),
         ({"rules": "include_in_costs: false\n"}, ["validation-rules.yaml:1:19: what checks cost is always counted | Remove it: a limit that left something out would be none."]),
@@ -202,6 +204,7 @@ def test_events_have_a_name_a_type_and_their_turns(tmp_path: Path) -> None:
 events:
   - {type: trend, start_turn: 2}
   - {type: random, chance: 0.5, end_turn: 4, once: true}
+  - {type: trend, probability_per_turn: 0.4, name: B}
   - {type: trend, start_turn: 2, turn_range: [5, 6], interval: 3, name: C, description: Slow.}
   - {type: scheduled, trigger_turn: 2, name: D, effect: " Two\\n berths "}
   - {type: scheduled, schedule: {turns: 3}, name: E, effects: [Rain, Wind]}
@@ -216,6 +219,7 @@ events:
             "turn_range": [1, 4],
             "description": "random 2",
         },
+        "B": {"type": "trend", "probability": 0.4, "description": "B", "once": False},
         "C": {"type": "trend", "turn_range": [5, 6], "frequency": 3, "description": "Slow.", "once": False},
         "D": {"type": "scheduled", "turn": 2, "description": "D", "effects": [{"text": "Two berths"}]},
         "E": {"type": "scheduled", "turns": [3], "description": "E Rain; Wind"},
@@ -282,6 +286,7 @@ metrics:
   d: {extraction: {type: llm, prompt: p}, type: category, categories: []}
   e: {method: model, model: scripted/own, extraction_prompt: p, categories: {low: bad}, type: text}
   f: {method: manual, type: count}
+  g: {extraction_type: pattern, pattern: l, data_type: continuous}
 thresholds: {a: {warning: 3, critical: 1}, b: 7, c: {critical: 0}}
 """
     plain = load(tmp_path, metrics=text, events=None).plain
@@ -304,7 +309,10 @@ thresholds: {a: {warning: 3, critical: 1}, b: 7, c: {critical: 0}}
             "type": "string",
         },
         "f": {"method": "manual", "type": "integer"},
+        "g": {"pattern": "l", "type": "float", "method": "regex"},
     }
+    listed = load(tmp_path, metrics="metrics: [{name: a, type: float, method: manual}]\n", events=None).plain
+    assert listed["metrics"] == {"a": {"type": "float", "method": "manual"}}
 
 
 @pytest.mark.parametrize(
