@@ -1,5 +1,6 @@
 """The sessions a job is about are found by where they come from and by when something happened in them."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -125,8 +126,12 @@ def test_a_session_that_was_imported_again_with_more_in_it_is_another_content(st
     assert more.characters > 9000
 
 
-def test_a_session_names_its_scenario_itself(store):
-    (found,) = select_sessions(store.read, keep(store, recorded("a", scenario="book-a-flight")))
+def test_a_session_names_its_scenario_and_where_it_comes_from(proctor_store):
+    (found,) = select_sessions(
+        proctor_store.read, keep(proctor_store, recorded("a", scenario="book-a-flight"))
+    )
 
     assert found.scenario == "book-a-flight"
     assert found.label == "a of travel in /agents/travel"
+    assert replace(found, service="").label == "a in /agents/travel"
+    assert replace(found, service="", log_group="").label == "a"

@@ -251,26 +251,19 @@ def test_lines_are_listed_by_configuration_and_drawn_with_their_crossings(store)
     mean = crossing["afterMean"]
     assert line.state == f"Went down from 1 to {mean:.3g} (detected at session {crossing['position']})."
 
-    svg = drift_chart(line)
-    assert "tidy: mean score by session, with anytime-valid bounds" in svg
-    for point in line.points:
-        assert f"session {point['position']}" in svg
-    assert "down, " in svg and drift_chart(replace(line, points=())) == ""
-    assert "down, " not in drift_chart(replace(line, points=line.points[-1:]))
-
-
-def test_a_long_line_is_drawn_with_at_most_two_hundred_points(store):
-    judged(store, [1.0])
-    DriftWatch(store, []).look(NOW)
-    (line,) = drift_lines(store)
-    point = {"at": timestamp(NOW), "mean": 0.5, "low": 0.25, "high": 0.75}
-
-    def drawn(count):
-        points = [{**point, "position": n + 1} for n in range(count)]
+    def drawn(positions):
+        points = [{**line.points[0], "position": each} for each in positions]
         return re.findall(r"session (\d+)", drift_chart(replace(line, points=points)))
 
-    assert drawn(200) == [str(n) for n in range(1, 201)]
-    assert drawn(401)[:2] == ["3", "6"] and drawn(401)[-1] == "401" and len(drawn(401)) == 134
+    svg = drift_chart(line)
+    assert "tidy: mean score by session, with anytime-valid bounds" in svg
+    assert re.findall(r"session (\d+)", svg) == [str(point["position"]) for point in line.points]
+    assert "down, " in svg and drift_chart(replace(line, points=())) == ""
+    assert "down, " not in drift_chart(replace(line, points=line.points[-1:]))
+    # At most two hundred points are drawn, with the last one.
+    assert drawn(range(1, 201)) == [str(n) for n in range(1, 201)]
+    assert drawn(range(1, 402))[:2] == ["3", "6"] and drawn(range(1, 402))[-1] == "401"
+    assert len(drawn(range(1, 402))) == 134
 
 
 @pytest.mark.parametrize(

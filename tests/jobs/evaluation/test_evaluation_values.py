@@ -102,18 +102,6 @@ def test_an_alert_has_its_numbers_and_one_sentence() -> None:
 # --- Items and estimates ---
 
 
-def session(**changes: Any) -> prepare.DiscoveredSession:
-    usual: dict[str, Any] = {"id": "s1", "external_id": "x1", "source": "otlp", "service": "Calc"}
-    usual |= {"log_group": "/calc", "model": "m", "content": "c0", "characters": 4000, "traces": 3}
-    return prepare.DiscoveredSession(**usual | {"tool_calls": 5, "scenario": "add"} | changes)
-
-
-def test_a_session_has_a_label_that_is_the_same_everywhere() -> None:
-    assert session().label == "x1 of Calc in /calc"
-    assert session(service="").label == "x1 in /calc"
-    assert session(service="", log_group="").label == "x1"
-
-
 def test_the_cost_of_an_evaluation_is_known_if_that_of_each_evaluator_is() -> None:
     def row(cost: float | None, model: str = "m") -> prepare.EvaluatorEstimate:
         return prepare.EvaluatorEstimate(
@@ -165,7 +153,7 @@ def line(**changes: Any) -> drift.DriftLine:
 def test_the_state_of_a_line_in_words() -> None:
     assert (line().title, line(dimension="tone").title) == ("tidy", "tidy · tone")
     assert line().state == "No change in 1,200 sessions."
-    first = {**CROSSING, "beforeMean": None, "direction": "up", "position": 50}
+    first: Any = {**CROSSING, "beforeMean": None, "direction": "up", "position": 50}
     assert line(crossings=[first]).state == "Went up to 0.25 (detected at session 50)."
     both = line(crossings=[first, {**CROSSING, "position": 1200}])
     assert both.state == "Went down from 0.9 to 0.25 (detected at session 1,200)."
