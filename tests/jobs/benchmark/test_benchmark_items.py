@@ -31,11 +31,6 @@ GPT = Candidate(name="gpt-4", model="openai/gpt-4", settings={"temperature": 0.7
 LLAMA = Candidate(name="ollama/llama3", model="ollama/llama3")
 
 
-def ids(**changes: Any) -> list[str]:
-    given = {"tasks": (TASK,), "models": (GPT, LLAMA)} | changes
-    return [item.id for item in BenchmarkDefinition(**given).items()]
-
-
 def test_there_is_an_item_for_each_task_model_and_run() -> None:
     items = list(BenchmarkDefinition(tasks=(TASK,), models=(GPT, LLAMA), runs=2).items())
 
@@ -48,27 +43,28 @@ def test_there_is_an_item_for_each_task_model_and_run() -> None:
     assert items[0].details["settings"] == {"parameters": {"temperature": 0.7}}
 
 
-def test_an_id_is_the_same_wherever_the_files_lie_and_however_long_it_may_take() -> None:
+def ids(**changes: Any) -> list[str]:
+    return [
+        item.id
+        for item in BenchmarkDefinition(**{"tasks": (TASK,), "models": (GPT, LLAMA)} | changes).items()
+    ]
+
+
+def test_what_is_asked_and_what_is_begun_with_make_an_id() -> None:
+    assert TASK.start
     moved = replace(
-        TASK, file=Path("/home/me/fix.md"), start=TaskFolder(path=Path("/home/me/start"), digest="d1")
+        TASK, file=Path("/home/me/fix.md"), start=replace(TASK.start, path=Path("/home/me/start"))
     )
-
-    assert ids(tasks=(moved,), timeout_seconds=5, retries=3) == ids()
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        replace(TASK, prompt="# Task: Fix it well"),
-        replace(TASK, start=TaskFolder(path=Path("/x"), digest="d2")),
-        replace(TASK, checks=(TaskCheck(criterion="It works", command="make test"),)),
-        replace(TASK, check_files=TaskFolder(path=Path("/x"), digest="d3")),
-        replace(TASK, expect={"contains": "x"}),
-        replace(TASK, agent="aider"),
-    ],
-)
-def test_what_is_asked_and_what_is_begun_with_make_an_id(changed: Task) -> None:
-    assert not set(ids(tasks=(changed,))) & set(ids())
+    assert ids(tasks=(moved,), timeout_seconds=5, retries=3) == ids(), "the place and the time do not matter"
+    for changes in (
+        {"prompt": "# Task: Fix it well"},
+        {"start": TaskFolder(path=Path("/x"), digest="d2")},
+        {"checks": (TaskCheck(criterion="It works", command="make test"),)},
+        {"check_files": TaskFolder(path=Path("/x"), digest="d3")},
+        {"expect": {"contains": "x"}},
+        {"agent": "aider"},
+    ):
+        assert not set(ids(tasks=(replace(TASK, **changes),))) & set(ids()), changes
     assert ids(models=(replace(GPT, settings={"temperature": 0}),))[0] not in ids()
 
 
@@ -84,31 +80,10 @@ def test_the_command_line_wins_over_the_task_and_the_task_over_the_file() -> Non
     assert first(agents=agent_choices("claude")).agent == "claude"
 
 
-def test_the_oracle_writes_the_solution_letter_for_letter(tmp_path: Path) -> None:
-    (tmp_path / "inner").mkdir()
-    text = "f'{model} {seed}{prompt}'\n{model"
-    (tmp_path / "inner/a.py").write_text(text)
-    task = replace(TASK, solution=TaskFolder(path=tmp_path, digest="s"), answer="Done.")
-
-    script = script_of(stand_in("oracle"), task)
-
-    parts = [step for step in script if "say" not in step]
-    written = "".join(next(iter(step.values()))["content"] for step in parts)
-    assert written == text
-    assert {next(iter(step.values()))["path"] for step in parts} == {"inner/a.py"}
-    assert script[-1] == {"say": "Done."}
-    find_agent("scripted", {"script": script})
-
-
-def test_the_noop_does_nothing_and_without_a_solution_there_is_no_oracle() -> None:
-    assert script_of(stand_in("noop"), TASK) == []
-    with pytest.raises(UsageError, match="no reference solution"):
-        script_of(stand_in("oracle"), TASK)
-
-
 @pytest.mark.parametrize(
     "text",
     [
+        "f'{model} {seed}{prompt}'\n{model",
         "{model} {model}",
         "{seed}{seed}{seed} and {seed}\n",
         "a {prompt} b {model} c {prompt} d {model} e",
@@ -116,17 +91,25 @@ def test_the_noop_does_nothing_and_without_a_solution_there_is_no_oracle() -> No
         "",
     ],
 )
-def test_the_oracle_writes_text_that_has_the_same_placeholder_several_times(
+def test_the_oracle_writes_the_solution_letter_for_letter_and_the_noop_nothing(
     tmp_path: Path, text: str
 ) -> None:
-    (tmp_path / "a.py").write_text(text)
-    task = replace(TASK, solution=TaskFolder(path=tmp_path, digest="s"))
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner/a.py").write_text(text)
+    task = replace(TASK, solution=TaskFolder(path=tmp_path, digest="s"), answer="Done.")
 
-    contents = [next(iter(step.values()))["content"] for step in script_of(stand_in("oracle"), task)]
+    *parts, answer = script_of(stand_in("oracle"), task)
 
-    assert "".join(contents) == text
+    steps = [next(iter(step.values())) for step in parts]
+    assert "".join(step["content"] for step in steps) == text
+    assert {step["path"] for step in steps} == {"inner/a.py"} and answer == {"say": "Done."}
+    # What an agent would fill in stands in no step.
     for placeholder in ("{prompt}", "{model}", "{seed}"):
-        assert not any(placeholder in content for content in contents)
+        assert not any(placeholder in step["content"] for step in steps)
+    find_agent("scripted", {"script": [*parts, answer]})
+    assert script_of(stand_in("noop"), TASK) == []
+    with pytest.raises(UsageError, match="no reference solution"):
+        script_of(stand_in("oracle"), TASK)
 
 
 def test_agents_are_crossed_with_models_and_programs_have_a_name() -> None:

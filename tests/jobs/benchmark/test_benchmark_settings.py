@@ -144,8 +144,6 @@ def test_an_item_of_a_rich_task() -> None:
 
 def test_settings_of_a_model_are_for_the_builtin_agent_and_those_of_a_task_for_its_own() -> None:
     own = replace(TASK, agent="aider", settings={"edit": "diff"})
-    assert only(TASK, GPT).details["settings"] == {"parameters": {"temperature": 0.7}}
-    assert only(own, GPT).details["settings"] == {"edit": "diff"}
     assert "settings" not in only(own, GPT, agents=agent_choices("codex")).details
     program = only(own, GPT, agents=agent_choices(["mine=./run"])).details
     assert program["command"] == "./run" and "settings" not in program
@@ -205,12 +203,6 @@ def test_folders_of_options_must_exist(tmp_path: Path) -> None:
         assert str(error.value) == f"there is no folder {tmp_path}/lost\nCheck --{option}."
     with pytest.raises(UsageError, match=r"^--repo and --start exclude each other\nA task begins with"):
         complete_tasks([TASK], BenchmarkOverrides(start=str(tmp_path), repo=str(tmp_path)))
-
-
-def program(folder: Path, name: str, text: str) -> None:
-    path = folder / name
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
 
 
 @pytest.mark.parametrize(

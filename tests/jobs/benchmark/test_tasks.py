@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from proctor.errors import PlanError
-from proctor.tasks.markdown import read_task, read_tasks
+from proctor.tasks.markdown import read_task
 from proctor.tasks.task import Task
 
 
@@ -28,12 +28,6 @@ def problem(folder: Path, text: str) -> str:
     with pytest.raises(PlanError) as caught:
         read_task(written(folder, text))
     return str(caught.value)
-
-
-def test_a_task_without_front_matter_is_a_task(folder: Path) -> None:
-    task = read_task(written(folder, "Say hello.\n", "hello_world.txt"))
-
-    assert (task.title, task.prompt, task.checks) == ("hello world", "Say hello.", ())
 
 
 def test_a_link_out_of_the_starting_files_is_refused(folder: Path) -> None:
@@ -69,13 +63,3 @@ def test_the_digest_of_starting_files_is_of_what_they_hold_and_not_of_where_they
     assert digest(elsewhere) == same
     (folder / "fix/start/README.md").chmod(0o755)
     assert digest(folder) != same
-
-
-def test_everything_wrong_in_a_folder_is_reported_together(folder: Path) -> None:
-    for name in ("one", "two"):
-        written(folder, "---\nchekc: x\n---\n# Task: x\n", f"bad/{name}.md")
-
-    with pytest.raises(PlanError) as caught:
-        read_tasks(folder / "bad")
-
-    assert len(caught.value.problems) == 2
