@@ -1,9 +1,10 @@
 """Tasks as they are read from the files of each format, and written in our own, are as recorded."""
 
 import dataclasses
+import errno
 import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from proctor.sandbox import container
 from proctor.tasks import amp, exercism, formats, harbor
 from proctor.tasks.formats import read_task_set, write_task_set
 from proctor.tasks.markdown import read_task, read_tasks
+from proctor.tasks.promptfoo import assertion_of, model_of
 from proctor.tasks.task import MARKDOWN as MARKDOWN_FORMAT
 from proctor.tasks.task import ReadOptions, TaskCheck, TaskSet, texts_of
 from recorded_files import check
@@ -201,6 +203,36 @@ def test_small_configurations_of_promptfoo_are_as_recorded(tmp_path: Path) -> No
         except UsageError as error:
             read[name] = plain(str(error), folder)
     check(RECORDED / "promptfoo-small.txt", read)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "words", "names"),
+    [
+        ("[Hi]", "x", ["test-1"]),
+        ("[Hi]", "[x, y]", ["test-1.1", "test-1.2"]),
+        ("[{label: a, raw: Hi}, {label: b, raw: Ho}]", "x", ["test-1 / a", "test-1 / b"]),
+        (
+            "[{label: a, raw: Hi}, {label: b, raw: Ho}, {label: c, raw: Hu}]",
+            "[x, y]",
+            [f"test-1.{number} / {label}" for number in (1, 2) for label in "abc"],
+        ),
+    ],
+)
+def test_a_task_is_named_by_its_test_its_variables_and_its_prompt(
+    prompts: str, words: str, names: list[str], tmp_path: Path
+) -> None:
+    text = f"prompts: {prompts}\nproviders: [echo]\ntests:\n  - vars: {{word: {words}}}\n"
+    file = tmp_path / "promptfooconfig.yaml"
+    file.write_text(text)
+    assert [task.name for task in read_task_set(file).tasks] == names
+
+
+def test_names_of_providers_and_cells() -> None:
+    assert model_of("anthropic:messages:claude-x") == "anthropic/claude-x"
+    assert model_of("google:gemini-x") == "gemini/gemini-x"
+    assert model_of("http://host") == ""
+    assert assertion_of("latency:") == {"type": "latency", "value": "", "threshold": 0.75}
+    assert assertion_of("note: it") == {"type": "equals", "value": "note: it"}
 
 
 # --- Harbor and Terminal-Bench ---
@@ -566,6 +598,7 @@ date: '2024-01-31'
 
 # Second heading
 """,
+    "hello_world.txt": "Say hello.\n",
     "facts.txt": "# Plain title #\n\n**Difficulty**: Hard\n**Difficulty:** easy\ntext\n",
     "repo.md": "---\nrepo: clone\nref: v1\nsealed: true\ncheck: make\n---\n# Task: R\n",
     "list.md": "---\ncheck: [a, b]\nempty: true\n---\n# task: list\n\nDo it.\n",
@@ -657,6 +690,8 @@ def test_what_a_folder_contains_is_found_by_its_files(tmp_path: Path) -> None:
         "promptfoo": {"x.yaml": "prompts: [Hi]\nproviders: [echo]\n", "y.yaml": "prompts: [Hi]\n"},
         "amp": {"x.json": '{"bugCommit": "a", "fixCommit": "b", "testPath": "c"}', "b.jsonl": row},
         "wrong": {"a.json": "{", "b.jsonl": row, "p.jsonl": '{"instance_id": "a", "model_patch": "b"}'},
+        "one that cannot be read": {f"good/{name}": text for name, text in GOOD.items()}
+        | {f"bad/{name}": text for name, text in {**GOOD, "task.toml": "[["}.items()},
         "nothing": {"a.xyz": "x"},
     }
     for name, files in cases.items():
@@ -667,7 +702,8 @@ def test_what_a_folder_contains_is_found_by_its_files(tmp_path: Path) -> None:
             read[name] = found
         else:
             names = [(task["name"], task.get("format", "")) for task in found["tasks"]]
-            reasons = [(each["file"], each.get("line"), each["reason"]) for each in found.get("not_read", ())]
+            not_read = found.get("not_read", ())
+            reasons = [(each["file"], each.get("line"), each["reason"]) for each in not_read]
             read[name] = {"tasks": names, "not read": reasons, "models": found.get("models", [])}
     check(RECORDED / "folders.txt", read)
 
@@ -773,10 +809,21 @@ def test_cases_of_amp_are_as_recorded(tmp_path: Path) -> None:
         },
     ]
     matrix = {**case, "follow_ups": ["again"], "scriptCommand": "make"}
+    snake: dict[str, Any] = {
+        "id": "one",
+        "repo": "../clone",
+        "prompt": "Do",
+        "follow_up_prompts": ["More", "Most"],
+    }
+    snake["script_command"] = "make"
     plans = {
         "plan.yaml": {"suites": suites, "models": {"m": {}}, "defaults": {"timeoutSec": 9}},
         "matrix.yaml": {"matrix": [matrix], "defaults": {"repo": "no"}},
         "suite.yaml": {"name": "s", "cases": [suite_case]},
+        "snake.yaml": {
+            "defaults": {"base_branch": "dev", "timeout_sec": 60},
+            "suites": [{"cases": [snake, {**snake, "id": "two", "repo": "/nowhere/else"}]}],
+        },
     }
     files = {
         **{name: yaml.safe_dump(plan) for name, plan in plans.items()},
@@ -795,9 +842,11 @@ def test_a_task_file_stands_for_its_folder_and_mistakes_in_a_folder_are_reported
     write(tmp_path / "good", GOOD)
     (task,) = read_task_set(tmp_path / "good" / "task.toml").tasks
     assert task.name == "good"
-    write(tmp_path / "own", {"a.md": "# Task: a\n\nDo\n", "b.md": "---\nchek: x\n---\n# Task: b\n"})
-    with pytest.raises(PlanError, match="Did you mean `check`"):
+    wrong = "---\nchek: x\n---\n# Task: b\n"
+    write(tmp_path / "own", {"a.md": "# Task: a\n\nDo\n", "b.md": wrong, "c.md": wrong})
+    with pytest.raises(PlanError, match="Did you mean `check`") as error:
         read_task_set(tmp_path / "own")
+    assert len(error.value.problems) == 2
 
 
 @pytest.mark.parametrize(
@@ -873,3 +922,26 @@ def test_a_task_that_needs_an_image_has_its_folder_in_it(
 def test_the_name_of_an_exercise_has_its_language(folder: str, name: str, tmp_path: Path) -> None:
     write(tmp_path / folder, {**EXERCISE, ".meta/config.json": config()})
     assert [task.name for task in read_task_set(tmp_path / folder).tasks] == [name]
+
+
+def test_a_folder_that_cannot_be_read_is_named_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root can read every folder, so the refusal is that of a method."""
+    (tmp_path / "tasks" / "locked").mkdir(parents=True)
+    listed = Path.iterdir
+
+    def refused(folder: Path) -> Iterator[Path]:
+        if folder.name == "locked":
+            raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+        return listed(folder)
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+
+    with pytest.raises(UsageError) as error:
+        read_task_set(tmp_path / "tasks")
+
+    assert str(error.value) == (
+        f"{tmp_path}/tasks/locked cannot be read: Permission denied\n"
+        "Make it readable, or give a path without it."
+    )
