@@ -67,8 +67,8 @@ Signed-off-by: Ada <ada@example.com>
 FIXED = "def total(items):\n    return sum(items)\n\n\ndef quokka_total(items):\n    return total(items)\n"
 
 
-def make_history(folder: Path) -> tuple[History, dict[str, str]]:
-    """The repository, and its commits by what they are."""
+def make_history(folder: Path, *, later: str = "") -> tuple[History, dict[str, str]]:
+    """The repository, and its commits by what they are; `later`: what titles after the fix begin with."""
     history = History(folder)
     shop = "def total(items):\n    return items[0] if items else 0\n"
     commits = {"first": history.commit("Begin", shop_DOT_py=shop, tests__test_shop_DOT_py=OLD)}
@@ -77,12 +77,12 @@ def make_history(folder: Path) -> tuple[History, dict[str, str]]:
     fixed = {"shop_DOT_py": FIXED, "tests__test_wombat_DOT_py": NEW, "README_DOT_md": "A good shop.\n"}
     commits["fix"] = history.commit(FIX_MESSAGE, **fixed)
     commits["same"] = history.commit(
-        "Say the same thing differently",
+        f"{later}Say the same thing differently",
         shop_DOT_py=FIXED + "# Done.\n",
         tests__test_shop_DOT_py=OLD + "# Done.\n",
     )
     commits["flaky"] = history.commit(
-        "Add a tax that is sometimes right",
+        f"{later}Add a tax that is sometimes right",
         shop_DOT_py=FIXED + "\n\ntax = 1\n",
         tests__test_tax_DOT_py=FLAKY,
     )

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -11,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from histories import FIX_MESSAGE, TEST_FILE, TOKEN, History, make_history
+from histories import FIX_MESSAGE, OLD, TEST_FILE, TOKEN, History, make_history
 
 from proctor.errors import UsageError
 from proctor.git import Git
 from proctor.processes import end_attempt
 from proctor.sandbox import NOT_CONFINED
-from proctor.tasks.history import HistoryMiner, MiningOptions, find_candidates, guess_check, judge_runs
+from proctor.tasks.history import HistoryMiner, MiningOptions, guess_check, judge_runs
 from proctor.tasks.statement import new_names, title_and_body
 from proctor.testing import eventually
 from proctor.workspace.folders import remove_abandoned
@@ -47,11 +48,6 @@ def mined(tmp_path_factory: pytest.TempPathFactory, command_server: Any) -> dict
         "folder": folder,
         "document": json.loads(done.stdout),
     }
-
-
-def script(test: str) -> str:
-    """The package.json of a project whose tests are this command."""
-    return json.dumps({"scripts": {"test": test}})
 
 
 def miner(folder: Path, **options: Any) -> HistoryMiner:
@@ -109,8 +105,7 @@ def test_a_second_run_validates_nothing_again(mined):
     assert again == mined["document"]
     assert state.read_text() == before
     page = (mined["folder"] / "tasks" / "report.html").read_text()
-    assert "Totals of more than one item" in page or "totals of more than one item" in page
-    assert "Python" in page
+    assert "otals of more than one item" in page and "Python" in page
 
 
 def test_a_dry_run_runs_nothing_and_names_the_command(mined):
@@ -118,16 +113,6 @@ def test_a_dry_run_runs_nothing_and_names_the_command(mined):
     assert done.returncode == 0
     assert "touch ran" in done.stderr
     assert not (mined["folder"] / "other").exists()
-
-
-def test_the_reference_solution_passes_and_doing_nothing_fails(mined):
-    proctor = mined["proctor"]
-    done = proctor("bench", "--task", "tasks", "--oracle", "--noop", "--json")
-    rates = {
-        model["model"]: model["success_rate"]["value"]
-        for model in json.loads(done.stdout)["comparison"]["models"]
-    }
-    assert rates == {"oracle": 1.0, "noop": 0.0}, done.stderr
 
 
 def test_mined_tasks_can_be_checked(mined):
@@ -148,6 +133,9 @@ ISSUES = [
 
 def test_a_task_has_the_text_of_its_issue_which_a_model_rewrites_while_the_original_stays(mined):
     (mined["folder"] / "issues.json").write_text(json.dumps(ISSUES))
+    (mined["folder"] / "rewritten").mkdir()
+    # What was validated already is not validated again.
+    shutil.copy(mined["folder"] / "tasks" / "history.jsonl", mined["folder"] / "rewritten")
     words = (*mined["words"][:-4], "--out", "rewritten", *mined["words"][-2:], "--issues", "issues.json")
     done = mined["proctor"](*words, "--statement-model", "scripted/echo", "--json")
     [task] = json.loads(done.stdout)["tasks"]
@@ -176,21 +164,6 @@ def test_interfaces_are_names_that_source_defines_and_tests_use():
     assert new_names(source, "+assert brand_new(1) and old_name(2)\n-helper()\n") == ["brand_new"]
 
 
-def test_commands_are_guessed_from_the_project(tmp_path):
-    history, _ = make_history(tmp_path / "shop")
-    git = Git(history.folder, {"PATH": "/usr/bin:/bin"})
-    assert guess_check(git) == ("python3 -m unittest", "its test files")
-    history.commit("A bare test", tests__test_plain_DOT_py="def test_it():\n    assert True\n")
-    assert guess_check(git) == ("python3 -m pytest -q", "its test files")
-    history.commit("Use jest", package_DOT_json='{"scripts": {"test": "eslint . && jest --runInBand"}}')
-    assert guess_check(git) == ("npx jest --runInBand", "package.json")
-    history.commit("Use pytest", pyproject_DOT_toml="[tool.pytest.ini_options]\n")
-    assert guess_check(git) == ("python3 -m pytest -q", "pyproject.toml")
-    history.commit("Move the source", src__shop_DOT_py="")
-    assert guess_check(git) == ("env PYTHONPATH=src python3 -m pytest -q", "pyproject.toml")
-    assert len(find_candidates(git, "20y", NOW)[0]) == 3
-
-
 def test_runs_decide():
     passed, failed = {"a": "passed", "b": "passed"}, {"a": "passed", "b": "failed"}
     task = judge_runs("c", failed, [passed, passed, passed])
@@ -207,6 +180,8 @@ def test_a_folder_that_is_no_repository_is_refused(proctor, tmp_path: Path):
     done = proctor("tasks", "from-history", "empty")
     assert done.returncode == 2
     assert "not a git repository" in done.stderr
+    History(tmp_path / "new")
+    assert "reading the history of " in proctor("tasks", "from-history", "new").stderr
 
 
 def test_the_tree_of_a_killed_miner_is_removed_and_its_programs_are_ended(tmp_path: Path):
@@ -238,19 +213,19 @@ def test_the_tree_of_a_killed_miner_is_removed_and_its_programs_are_ended(tmp_pa
     assert end_attempt(lock.stem) == [], "its programs have ended"
 
 
-@pytest.mark.parametrize(("parallel", "most", "validated"), [(1, 2, 2), (3, 30, 4)])
+@pytest.mark.parametrize(("parallel", "most", "validated"), [(1, 2, 2), (3, 30, 3)])
 async def test_commits_are_validated_from_the_newest_on_until_there_are_enough_tasks(
     tmp_path: Path, parallel: int, most: int, validated: int
 ):
     repository = History(tmp_path / "shop")
-    repository.commit("Begin", plans_DOT_py="# level_4 comes last\n", tests__check_DOT_sh="true")
+    repository.commit("Begin", plans_DOT_py="# level_3 comes last\n", tests__check_DOT_sh="true")
     commits = [
         repository.commit(
             f"Reach level {n}, as players have asked",
             level_DOT_py=f"def level_{n}():\n    pass\n",
             tests__check_DOT_sh=f"grep -q level_{n} level.py",
         )
-        for n in (1, 2, 3, 4)
+        for n in (1, 2, 3)
     ]
     seen: list[str] = []
 
@@ -263,58 +238,69 @@ async def test_commits_are_validated_from_the_newest_on_until_there_are_enough_t
     texts = [(tmp_path / "out" / task.folder / f"{task.folder}.md").read_text() for task in result.tasks]
     # What the repository names already is not told.
     assert ["new names" in text for text in texts] == [False, *[True] * (validated - 1)]
-    assert "Tests use these new names: `level_3`." in texts[1]
+    assert "Tests use these new names: `level_2`." in texts[1]
 
 
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (
-            {"setup": "echo no; exit 3"},
-            "setup failed: `echo no; exit 3` exited with 3: no",
-        ),
+        ({"setup": "echo no; exit 3"}, "setup failed: `echo no; exit 3` exited with 3: no"),
         ({"check": "sleep 30", "timeout": 0.2}, "the tests were still running after 0.2 s"),
-        ({"check": "true"}, "no test fails before and passes after it"),
     ],
 )
 async def test_a_commit_that_cannot_be_validated_is_rejected_with_the_reason(
     tmp_path: Path, options: dict[str, Any], reason: str
 ):
-    make_history(tmp_path / "shop")
+    make_history(tmp_path / "shop", later="Release: ")
 
     result = await miner(tmp_path, since="20y", **options).mine()
 
-    assert result.tasks == [] and {each.reason for each in result.rejected} >= {reason}
+    assert result.tasks == [] and reason in {each.reason for each in result.rejected}
+
+
+def script(test: str) -> dict[str, str]:
+    """A project whose tests are this command of npm."""
+    return {"package_DOT_json": json.dumps({"scripts": {"test": test}})}
+
+
+PYTEST = {"pyproject_DOT_toml": "[tool.pytest.ini_options]\n"}
+PYTHON = {"tests__test_a_DOT_py": OLD}
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "command"),
+    ("files", "command", "source"),
     [
-        ("package_DOT_json", script("tsc && vitest --coverage"), "npx vitest run"),
-        ("package_DOT_json", script("eslint . && jest --ci ; echo done"), "npx jest --ci"),
-        ("package_DOT_json", script("mocha 'test/*.js' | cat"), "npx mocha 'test/*.js'"),
-        ("package_DOT_json", script("tape test.js"), "npx tape test.js"),
-        ("package_DOT_json", script("tsc; node --import x --test d && true"), "node --import x --test d"),
-        ("package_DOT_json", script("echo"), "npm test"),
-        ("package_DOT_json", "{", "npm test"),
-        ("go_DOT_mod", "module x", "go test ./..."),
-        ("Cargo_DOT_toml", "[package]", "cargo test"),
-        ("Makefile", "all:\n\ttrue\ntest:\n\ttrue\n", "make test"),
-        ("Makefile", "tests:\n\ttrue\n", ""),
+        (PYTHON, "python3 -m unittest", "its test files"),
+        (
+            {**PYTHON, "tests__test_b_DOT_py": "def test_it(): pass\n"},
+            "python3 -m pytest -q",
+            "its test files",
+        ),
+        (PYTEST, "python3 -m pytest -q", "pyproject.toml"),
+        ({**PYTEST, "src__a_DOT_py": ""}, "env PYTHONPATH=src python3 -m pytest -q", "pyproject.toml"),
+        (PYTEST | script("jest"), "python3 -m pytest -q", "pyproject.toml"),
+        (script("eslint . && jest --runInBand"), "npx jest --runInBand", "package.json"),
+        (script("tsc && vitest --coverage"), "npx vitest run", "package.json"),
+        (script("eslint . && jest --ci ; echo done"), "npx jest --ci", "package.json"),
+        (script("mocha 'test/*.js' | cat"), "npx mocha 'test/*.js'", "package.json"),
+        (script("tape test.js"), "npx tape test.js", "package.json"),
+        (script("tsc; node --import x --test d && true"), "node --import x --test d", "package.json"),
+        (script("echo"), "npm test", "package.json"),
+        ({"package_DOT_json": "{"}, "npm test", "package.json"),
+        ({"go_DOT_mod": "module x"}, "go test ./...", "go.mod"),
+        ({"Cargo_DOT_toml": "[package]"}, "cargo test", "Cargo.toml"),
+        ({"Makefile": "all:\n\ttrue\ntest:\n\ttrue\n"}, "make test", "Makefile"),
+        ({"Makefile": "tests:\n\ttrue\n"}, "", ""),
     ],
 )
-def test_the_tests_of_projects_are_known_by_their_files(tmp_path: Path, file: str, text: str, command: str):
+def test_the_tests_of_projects_are_known_by_their_files(
+    tmp_path: Path, files: dict[str, str], command: str, source: str
+):
     repository = History(tmp_path / "shop")
-    repository.commit("Begin", **{file: text})
+    repository.commit("Begin", **files)
     git = Git(repository.folder, {"PATH": "/usr/bin:/bin"})
     if command:
-        assert guess_check(git) == (command, file.replace("_DOT_", "."))
+        assert guess_check(git) == (command, source)
         return
     with pytest.raises(UsageError, match="shop runs its tests is not known\nGive the command:  --check"):
         guess_check(git)
-
-
-async def test_a_repository_without_a_commit_has_no_history(tmp_path: Path):
-    History(tmp_path / "shop")
-    with pytest.raises(UsageError, match=r"reading the history of .*shop: "):
-        miner(tmp_path)

@@ -65,7 +65,7 @@ def mined() -> Iterator[dict[str, Any]]:
 
 
 def mine_task(folder: Path) -> dict[str, Any]:
-    _, commits = make_history(folder / "work")
+    _, commits = make_history(folder / "work", later="Release: ")
     subprocess.run(["git", "clone", "-q", "--bare", "work", "shop.git"], cwd=folder, check=True)
     # A checkout of the user's can be read by everything that runs as the user, unless it is confined.
     subprocess.run(["rm", "-r", "work"], cwd=folder, check=True)
@@ -96,22 +96,14 @@ class _Scripted(BenchmarkDefinition):
         return {**super()._details(*arguments), "script": self.steps}
 
 
-async def run_script(
-    workshop: Any, mined: dict[str, Any], steps: list[Any], sandbox: str, *, sealed: bool = True
-) -> dict[str, Any]:
-    """Run the task with a scripted agent; its outcome, and all that was recorded."""
-    file, text = mined["file"], mined["file"].read_text()
-    changed = text.replace("---\n", f"---\nsandbox: {sandbox}\n", 1)
-    file.write_text(changed if sealed else changed.replace("sealed: true", "sealed: false"))
-    try:
-        task = read_task(file)
-    finally:
-        file.write_text(text)
+async def run_mined(workshop: Any, mined: dict[str, Any], steps: list[Any], **changes: Any) -> dict[str, Any]:
+    """Run the mined task, unconfined unless told otherwise."""
+    task = replace(read_task(mined["file"]), **{"sandbox": "none", **changes})
     return await run_task(workshop, task, steps)
 
 
 async def run_task(workshop: Any, task: Task, steps: list[Any], run_id: str = "run") -> dict[str, Any]:
-    """Run any task with a scripted agent."""
+    """Run any task with a scripted agent; its outcome, and all that was recorded."""
     _Scripted.steps = steps
     benchmark = _Scripted(
         tasks=(task,),
@@ -149,15 +141,28 @@ async def run_benchmark(workshop: Any, benchmark: BenchmarkDefinition, run_id: s
     }
 
 
-@pytest.mark.parametrize(("sandbox", "sealed"), [("none", True), ("bubblewrap", True), ("bubblewrap", False)])
+def write(path: str, content: str) -> dict[str, Any]:
+    """A step of the scripted agent."""
+    return {"write": {"path": path, "content": content}}
+
+
+CONFINED = pytest.mark.skipif(bool(problem_of("bubblewrap")), reason=problem_of("bubblewrap"))
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "sealed"),
+    [
+        ("none", True),
+        pytest.param("bubblewrap", True, marks=CONFINED),
+        pytest.param("bubblewrap", False, marks=CONFINED),
+    ],
+)
 async def test_an_agent_that_hunts_for_the_answer_finds_nothing(workshop, mined, sandbox, sealed):
-    if sandbox != "none" and (problem := problem_of(sandbox)):
-        pytest.skip(problem)
     names = {"token": TOKEN, "file": TEST_FILE, "root": mined["folder"], "commit": mined["later"][0]}
     names["short"] = mined["later"][0][:10]
     commands = [command.format(**names) for command in (*GIT_HUNT, *FILE_HUNT)]
     steps = [{"run": f"({command}) 2>&1 | sed 's/^/> /'"} for command in commands]
-    ran = await run_script(workshop, mined, steps, sandbox, sealed=sealed)
+    ran = await run_mined(workshop, mined, steps, sandbox=sandbox, sealed=sealed)
     assert ran["outcome"] == ("fail", "checks_failed")
     assert len(ran["results"]) == len(commands)
     home = workshop.folder / "home"
@@ -181,15 +186,8 @@ def test_the_users_repository_has_what_the_hunt_does_not_find(mined):
 
 
 async def test_the_reference_solution_passes_whatever_the_agent_did_to_the_tests(workshop, mined):
-    solution = (
-        "def total(items):\n    return sum(items)\n\n\ndef quokka_total(items):\n    return total(items)\n"
-    )
-    steps = [
-        {"write": {"path": "shop.py", "content": solution}},
-        {"write": {"path": "tests/test_shop.py", "content": "broken("}},
-        {"write": {"path": ".github/workflows/ci.yml", "content": "jobs: {}\n"}},
-    ]
-    ran = await run_script(workshop, mined, steps, "none")
+    cheats = [write("tests/test_shop.py", "broken("), write(".github/workflows/ci.yml", "jobs: {}\n")]
+    ran = await run_mined(workshop, mined, [write("shop.py", FIXED), *cheats])
     assert ran["outcome"] == ("success", "completed"), ran["error"]
     assert ran["scores"]["hidden tests"]["value"] == 1.0
     assert ran["scores"]["hidden tests"]["evaluatorDigest"] == "", "scores of different tasks are comparable"
@@ -210,7 +208,7 @@ async def test_the_reference_solution_passes_whatever_the_agent_did_to_the_tests
     ],
 )
 async def test_green_exits_without_the_work_fail(workshop, mined, path, content):
-    ran = await run_script(workshop, mined, [{"write": {"path": path, "content": content}}], "none")
+    ran = await run_mined(workshop, mined, [write(path, content)])
     assert ran["outcome"] == ("fail", "checks_failed")
     assert ran["scores"]["hidden tests"]["value"] == 0.0
     is_noted = "refers to the test runner: shop.py: os._exit(0)" in ran["notes"]
@@ -245,23 +243,18 @@ WATCH = "(while true; do cat evil.txt > tests/__init__.py; sleep 0.05; done) > /
 
 @pytest.mark.parametrize("command", [PLANT_BYTECODE, PLANT_IN_HOME, WATCH])
 async def test_what_an_agent_plants_outside_its_commits_decides_nothing(workshop, mined, command):
-    steps = [
-        {"write": {"path": "shop.py", "content": NO_WORK}},
-        {"write": {"path": "evil.txt", "content": ALL_PASS}},
-        {"run": command},
-    ]
-    ran = await run_script(workshop, mined, steps, "none")
+    steps = [write("shop.py", NO_WORK), write("evil.txt", ALL_PASS), {"run": command}]
+    ran = await run_mined(workshop, mined, steps)
     assert ran["outcome"] == ("fail", "checks_failed")
     assert ran["scores"]["hidden tests"]["value"] == 0.0
 
 
+@CONFINED
 @pytest.mark.parametrize("attack", ["os.kill(os.getppid(), 9)", "os.kill(-1, 9)", "os.kill(os.getpid(), 9)"])
 async def test_an_agent_that_kills_its_hidden_tests_has_failed(workshop, mined, attack):
     """Not an error, which would leave its failure out of the rate."""
-    if problem := problem_of("bubblewrap"):
-        pytest.skip(problem)
-    steps = [{"write": {"path": "shop.py", "content": f"import os\n{attack}\n{NO_WORK}"}}]
-    ran = await run_script(workshop, mined, steps, "bubblewrap")
+    steps = [write("shop.py", f"import os\n{attack}\n{NO_WORK}")]
+    ran = await run_mined(workshop, mined, steps, sandbox="bubblewrap")
     assert ran["outcome"] == ("fail", "checks_failed")
     assert ran["scores"]["hidden tests"]["value"] == 0.0
 
@@ -272,18 +265,15 @@ AT_EXIT = "import atexit, glob, os\natexit.register(lambda: [open(r, 'w') for r 
 @pytest.mark.parametrize("attack", [ALL_PASS, AT_EXIT])
 async def test_code_that_reaches_into_its_tests_is_noted(workshop, mined, attack):
     """It shares their process, and can forge their report."""
-    steps = [{"write": {"path": "shop.py", "content": attack + NO_WORK}}]
-    ran = await run_script(workshop, mined, steps, "none")
+    ran = await run_mined(workshop, mined, [write("shop.py", attack + NO_WORK)])
     assert "it refers to the test runner: shop.py: " in ran["notes"]
 
 
 async def test_a_module_in_place_of_the_test_runner_is_left_out_and_reported(workshop, mined):
     passed = {"tests.test_wombat.Wombat.test_two": "passed", "tests.test_shop.Totals.test_empty": "passed"}
     forged = f"import json, sys\njson.dump({passed}, open(sys.argv[1], 'w'))\n"
-    steps = [
-        {"write": {"path": path, "content": forged}} for path in ("unittest.py", "src/_pytest/__init__.py")
-    ]
-    ran = await run_script(workshop, mined, steps, "none")
+    steps = [write(path, forged) for path in ("unittest.py", "src/_pytest/__init__.py")]
+    ran = await run_mined(workshop, mined, steps)
     assert ran["outcome"] == ("fail", "checks_failed")
     assert ran["scores"]["changed tests"]["explanation"] == "src/_pytest/__init__.py, unittest.py"
 
@@ -298,22 +288,21 @@ def row(mined: dict[str, Any]) -> Task:
         return subprocess.run(words, cwd=repository, check=True, capture_output=True, text=True).stdout
 
     file = mined["folder"] / "swe.jsonl"
-    file.write_text(
-        json.dumps(
-            {
-                "instance_id": "ada__shop-1",
-                "repo": "ada/shop",
-                "base_commit": mined["base"],
-                "patch": patch("shop.py"),
-                "test_patch": patch("tests"),
-                "problem_statement": "Totals are wrong.",
-                "FAIL_TO_PASS": ["tests/test_wombat.py::Wombat::test_two"],
-                "PASS_TO_PASS": ["tests/test_shop.py::Totals::test_empty"],
-                "created_at": "2026-01-04T12:00:00Z",
-            }
-        )
-    )
-    check = f'{shlex.quote(sys.executable)} -m pytest -q -p no:xdist --junitxml="$PROCTOR_TEST_REPORT" tests'
+    swe = {
+        "instance_id": "ada__shop-1",
+        "repo": "ada/shop",
+        "base_commit": mined["base"],
+        "patch": patch("shop.py"),
+        "test_patch": patch("tests"),
+        "problem_statement": "Totals are wrong.",
+        "FAIL_TO_PASS": ["tests/test_wombat.py::Wombat::test_two"],
+        "PASS_TO_PASS": ["tests/test_shop.py::Totals::test_empty"],
+        "created_at": "2026-01-04T12:00:00Z",
+    }
+    file.write_text(json.dumps(swe))
+    # To load the plugins of pytest that are installed here would take most of the time.
+    python = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {shlex.quote(sys.executable)}"
+    check = f'{python} -m pytest -q --junitxml="$PROCTOR_TEST_REPORT" tests'
     options = ReadOptions(repos={"ada/shop": repository}, check=check)
     [task] = read_task_set(file, options).tasks
     return replace(task, sandbox="none")
@@ -332,13 +321,12 @@ async def test_a_row_of_swe_bench_is_sealed_as_a_mined_task_is(workshop, mined, 
 
 
 async def test_a_row_of_swe_bench_has_its_tests_restored_and_changes_reported(workshop, mined, row):
-    solution = [{"write": {"path": "shop.py", "content": NO_WORK.replace("return 0", "return sum(items)")}}]
     cheats = [
-        {"write": {"path": "tests/test_wombat.py", "content": "broken("}},
-        {"write": {"path": "conftest.py", "content": "raise SystemExit(0)\n"}},
-        {"write": {"path": "pytest.ini", "content": "[pytest]\naddopts = --collect-only\n"}},
+        write("tests/test_wombat.py", "broken("),
+        write("conftest.py", "raise SystemExit(0)\n"),
+        write("pytest.ini", "[pytest]\naddopts = --collect-only\n"),
     ]
-    ran = await run_task(workshop, row, [*solution, *cheats])
+    ran = await run_task(workshop, row, [write("shop.py", FIXED), *cheats])
     assert ran["outcome"] == ("success", "completed"), ran["error"]
     changed = "conftest.py, pytest.ini, tests/test_wombat.py"
     assert ran["scores"]["changed tests"]["explanation"] == changed
@@ -349,19 +337,14 @@ async def test_a_report_hook_of_the_agent_does_not_pass_a_row(workshop, row):
         "import pytest\n@pytest.hookimpl(hookwrapper=True)\ndef pytest_runtest_makereport():\n"
         "    result = (yield).get_result()\n    result.outcome = 'passed'\n"
     )
-    steps = [
-        {"write": {"path": "shop.py", "content": NO_WORK}},
-        {"write": {"path": "tests/conftest.py", "content": hook}},
-    ]
-    ran = await run_task(workshop, row, steps)
+    ran = await run_task(workshop, row, [write("shop.py", NO_WORK), write("tests/conftest.py", hook)])
     assert ran["outcome"] == ("fail", "checks_failed")
 
 
+@CONFINED
 async def test_a_confined_agent_cannot_read_an_earlier_solution(workshop, mined):
-    if problem := problem_of("bubblewrap"):
-        pytest.skip(problem)
     task = replace(read_task(mined["file"]), sandbox="bubblewrap")
-    solved = await run_task(workshop, task, [{"write": {"path": "shop.py", "content": FIXED}}], "oracle")
+    solved = await run_task(workshop, task, [write("shop.py", FIXED)], "oracle")
     assert solved["outcome"] == ("success", "completed"), solved["error"]
     stored = b"".join(file.read_bytes() for file in workshop.folder.glob("proctor.db*"))
     assert TOKEN.encode() in stored, "the solution is in the store"
@@ -375,9 +358,8 @@ async def test_a_confined_agent_cannot_read_an_earlier_solution(workshop, mined)
     assert not [line for line in text.splitlines() if line.startswith(("/", "./", "../"))], text
 
 
+@CONFINED
 async def test_a_program_of_the_agent_beside_the_tasks_does_not_open_them(workshop, mined):
-    if problem := problem_of("bubblewrap"):
-        pytest.skip(problem)
     program = mined["folder"] / "agent.sh"
     hunt = f"ls {mined['folder']}; find {mined['folder']} -name 'hidden.tar*'; ls {mined['folder']}/link"
     program.write_text(f"#!/bin/sh\n({hunt}; cat {mined['folder']}/shop.git/HEAD) > seen.txt 2>&1\n")
@@ -395,8 +377,7 @@ async def test_a_program_of_the_agent_beside_the_tasks_does_not_open_them(worksh
     ran = await run_benchmark(workshop, benchmark, "hunt")
     assert ran["outcome"] == ("fail", "checks_failed"), ran["error"]
     words = ("git", "show", f"{ran['branch']}:seen.txt")
-    seen = subprocess.run(
-        words, cwd=mined["folder"] / "shop.git", check=True, capture_output=True, text=True
-    ).stdout
+    repository = mined["folder"] / "shop.git"
+    seen = subprocess.run(words, cwd=repository, check=True, capture_output=True, text=True).stdout
     assert "agent.sh" in seen and "module.txt" not in seen, "the program is there, and not its folder"
     assert "hidden.tar" not in seen and "refs/heads" not in seen and "tasks\n" not in seen
