@@ -2,14 +2,13 @@
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from waiting import TIME_LIMIT_SECONDS
+from proctor.testing import make_git_repository
 
 DOUBLE = 'def double(x: int) -> int:\n    """Twice x."""\n'
 FUNCTION = {
@@ -60,20 +59,9 @@ def test_a_dry_run_and_a_list_say_what_was_read_and_what_was_not(proctor: Any) -
 
 @pytest.fixture
 def repository(proctor: Any) -> Path:
-    folder: Path = proctor.folder / "pkg"
-    folder.mkdir()
-    (folder / "pkg.py").write_text("def total(a, b):\n    return a - b\n")
-    (folder / "test_pkg.py").write_text(
-        "from pkg import total\n\n\ndef test_zero():\n    assert total(1, 0) == 1\n"
-    )
-    for words in (("init", "-q", "-b", "main"), ("add", "."), ("commit", "-q", "-m", "Start")):
-        subprocess.run(
-            ["git", "-c", "user.name=A", "-c", "user.email=a@b.c", *words],
-            cwd=folder,
-            check=True,
-            timeout=TIME_LIMIT_SECONDS,
-        )
-    return folder
+    test = "from pkg import total\n\n\ndef test_zero():\n    assert total(1, 0) == 1\n"
+    files = {"pkg.py": "def total(a, b):\n    return a - b\n", "test_pkg.py": test, "pytest.ini": PYTEST_INI}
+    return make_git_repository(proctor.folder / "pkg", files)
 
 
 TEST_PATCH = """--- a/test_pkg.py
@@ -96,18 +84,11 @@ PATCH = """--- a/pkg.py
 
 
 def swebench_row(repository: Path, **more: object) -> dict[str, object]:
-    head = subprocess.run(
-        ["git", "rev-parse", "HEAD"],
-        cwd=repository,
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=TIME_LIMIT_SECONDS,
-    )
+    head = (repository / ".git/refs/heads/main").read_text().strip()
     return {
         "instance_id": "acme__pkg-1",
         "repo": "acme/pkg",
-        "base_commit": head.stdout.strip(),
+        "base_commit": head,
         "patch": PATCH,
         "test_patch": TEST_PATCH,
         "problem_statement": "The total is wrong.",
@@ -124,6 +105,11 @@ def _pytest_on_path(proctor: Any) -> None:
     proctor.environment["PATH"] = f"{binaries}:{proctor.environment['PATH']}"
 
 
+PLUGINS = ("schemathesis", "hypothesispytest", "xdist", "asyncio", "anyio")
+PYTEST_INI = f"[pytest]\naddopts = {' '.join(f'-p no:{name}' for name in PLUGINS)}\n"
+"""To load the plugins that are installed here would take most of the time."""
+
+
 @pytest.mark.usefixtures("_pytest_on_path")
 def test_tests_that_end_the_process_with_exit_code_0_do_not_pass(proctor: Any, repository: Path) -> None:
     cheat = PATCH.replace("+    return a + b", "+    import os; os._exit(0)")
@@ -136,16 +122,18 @@ def test_tests_that_end_the_process_with_exit_code_0_do_not_pass(proctor: Any, r
 
 def exercise(folder: Path) -> Path:
     place = folder / "python/exercises/practice/adder"
-    for name in (".meta", ".docs"):
-        (place / name).mkdir(parents=True)
     files = {"solution": ["adder.py"], "test": ["adder_test.py"], "example": [".meta/example.py"]}
-    (place / ".meta/config.json").write_text(json.dumps({"files": files, "blurb": "Add."}))
-    (place / ".meta/example.py").write_text("def add(a, b):\n    return a + b\n")
-    (place / ".docs/instructions.md").write_text("# Instructions\n\nAdd two numbers.\n")
-    (place / "adder.py").write_text("def add(a, b):\n    pass\n")
-    (place / "adder_test.py").write_text(
-        "from adder import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n"
-    )
+    texts = {
+        ".meta/config.json": json.dumps({"files": files, "blurb": "Add."}),
+        ".meta/example.py": "def add(a, b):\n    return a + b\n",
+        ".docs/instructions.md": "# Instructions\n\nAdd two numbers.\n",
+        "adder.py": "def add(a, b):\n    pass\n",
+        "pytest.ini": PYTEST_INI,
+        "adder_test.py": "from adder import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n",
+    }
+    for name, text in texts.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(text)
     return place
 
 
@@ -156,7 +144,7 @@ def test_an_exercise_hides_its_tests_and_answer_and_the_oracle_passes(proctor: A
     shown = proctor.json("tasks", "show", "python")
 
     assert (shown["id"], shown["format"]) == ("python/adder", "exercism")
-    assert (shown["startFiles"], shown["checkFiles"]) == (["adder.py"], ["adder_test.py"])
+    assert (shown["startFiles"], shown["checkFiles"]) == (["adder.py", "pytest.ini"], ["adder_test.py"])
     assert outcomes(proctor, "python", "--oracle", "--noop") == {"oracle": "success", "noop": "fail"}
 
 
@@ -202,34 +190,32 @@ def test_tasks_get_network_access_only_with_the_users_consent(proctor: Any) -> N
     assert any("agent example.com, check full" in remark for remark in granted if "confined" in remark)
 
 
-def test_a_promptfoo_configuration_runs_on_its_own_providers(proctor: Any) -> None:
+def test_a_configuration_of_promptfoo_runs_on_its_own_providers_and_the_named_judge(proctor: Any) -> None:
+    replies = {
+        "polite": 'Sure: {"reason": "r", "score": 0.9, "pass": true}',
+        "kind": '{"reason": "r", "score": 0.9, "pass": false}',
+        "warm": '{"score": 0.6}',
+        "calm": "no JSON at all",
+    }
+    rules = [{"match": word, "reply": reply} for word, reply in replies.items()]
+    (proctor.folder / "judge.yaml").write_text(json.dumps({"rules": rules}))
+    rubrics = [f"{{type: llm-rubric, value: is {word}}}" for word in ("polite", "kind", "calm")]
     (proctor.folder / "promptfooconfig.yaml").write_text(
-        "prompts: ['{{word}}']\nproviders: [echo]\ntests:\n"
-        "  - vars: {word: tea}\n    assert: [{type: equals, value: tea}, {type: latency, threshold: 60000}]\n"
+        "prompts: ['Dear {{word}}']\nproviders: [echo]\ndefaultTest: {vars: {word: all}}\ntests:\n"
+        "  - assert: [{type: equals, value: Dear all}, {type: latency, threshold: 60000}]\n"
+        + "".join(f"  - assert: [{rubric}]\n" for rubric in rubrics)
+        + "  - assert: [{type: llm-rubric, value: is warm, threshold: 0.7}]\n"
     )
 
-    assert outcomes(proctor, "promptfooconfig.yaml") == {"scripted/echo": "success"}
-
-
-@pytest.mark.parametrize(
-    ("verdict", "threshold", "status"),
-    [
-        ('Sure: {"reason": "r", "score": 0.9, "pass": true}', "", "success"),
-        ('{"reason": "r", "score": 0.9, "pass": false}', "", "fail"),
-        ('{"score": 0.6}', ", threshold: 0.7", "fail"),
-        ("no JSON at all", "", "fail"),
-    ],
-)
-def test_a_rubric_of_promptfoo_is_judged_by_the_named_model(
-    proctor: Any, verdict: str, threshold: str, status: str
-) -> None:
-    (proctor.folder / "judge.yaml").write_text(json.dumps({"rules": [{"reply": verdict}]}))
-    (proctor.folder / "promptfooconfig.yaml").write_text(
-        "prompts: [Dear all]\nproviders: [echo]\ntests:\n"
-        f"  - assert: [{{type: llm-rubric, value: is polite{threshold}}}]\n"
+    done = proctor.json(
+        "bench", "--task", "promptfooconfig.yaml", "--judge", "scripted/judge", "--output", "out"
     )
 
-    assert outcomes(proctor, "promptfooconfig.yaml", "--judge", "scripted/judge") == {"scripted/echo": status}
+    assert [model["model"] for model in done["comparison"]["models"]] == ["scripted/echo"]
+    [file] = (proctor.folder / "out").glob("*_result.json")
+    found = {each["task"]: each["status"] for each in json.loads(file.read_text())["runs"]}
+    expected = ("success", "success", "fail", "fail", "fail")
+    assert found == {f"test-{number}": status for number, status in enumerate(expected, 1)}
 
 
 def test_a_batch_plan_may_name_tasks(proctor: Any) -> None:
