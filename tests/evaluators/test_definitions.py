@@ -334,13 +334,13 @@ ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(ANYTHING)
 def test_whatever_is_sent_as_a_definition_is_told_of_and_breaks_nothing(document):
     assert problems_of(document) and problems_of(document, wire=True)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(ANYTHING)
 def test_whatever_stands_in_a_part_of_a_good_definition_is_told_of_or_can_be_used(part):
     for path in ("instructions", "ratingScale", "modelConfig"):

@@ -51,8 +51,13 @@ def test_the_list_has_what_comes_with_proctor_and_what_stands_in_files(desk):
     assert "Socratic_questioning" in desk("evaluators", "show", "CBT_adherence").stdout
 
 
-@pytest.mark.parametrize("kind", ["judge", "function", "command"])
-@pytest.mark.parametrize("level", ["session", "trace", "tool_call"])
+@pytest.mark.parametrize(
+    ("kind", "level"),
+    [
+        *(("judge", "session"), ("judge", "trace"), ("judge", "tool_call")),
+        *(("function", "trace"), ("function", "session"), ("command", "tool_call")),
+    ],
+)
 def test_what_is_made_new_works_as_it_is(desk, kind, level):
     made = desk("evaluators", "new", "mine", "--kind", kind, "--level", level)
     tried = desk("evaluators", "test", "mine", "--session", "s0.json", "--judge", "scripted/judge", "--json")

@@ -239,7 +239,7 @@ tricky = st.text(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(st.one_of(st.text(), tricky, st.binary()))
 def test_no_text_makes_anything_worse_than_a_plan_error(text):
     try:
@@ -249,7 +249,7 @@ def test_no_text_makes_anything_worse_than_a_plan_error(text):
     assert source.problems or source.place(("a", 0), of_key=True).line >= 1
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(tricky)
 def test_a_machine_without_libyaml_reads_the_same(text):
     def outcome(loader):

@@ -460,7 +460,7 @@ plans = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(plans)
 def test_no_plan_makes_anything_worse_than_a_plan_error(data):
     try:

@@ -167,12 +167,6 @@ def test_what_is_wrong_is_said_before_anything_starts(text: str, said: str) -> N
     assert said in refused(text)
 
 
-def test_everything_wrong_is_said_together() -> None:
-    told = refused("clients: [nobody, noone]\nevaluators: [nothing]\n")
-
-    assert told.count("there is no") == 3
-
-
 def test_a_profile_of_the_users_own_is_checked_before_it_is_played(tmp_path: Path) -> None:
     (tmp_path / "people.json").write_text('[{"description": "A"}, {"name": "no description"}]')
 
@@ -214,12 +208,6 @@ def test_rubrics_come_to_one_criterion_for_each_aspect() -> None:
     ]
     assert simulation.evaluators[-1]["criterion"]["passes_at"] == 1
     assert simulation.models == ["openai/gpt-4o", "openai/j"]
-
-
-def test_evaluators_do_not_make_a_dialogue_another_one() -> None:
-    plain, judged = read("num_runs: 1"), read("num_runs: 1\nevaluators: [safety]")
-
-    assert next(plain.items("")).id == next(judged.items("")).id
 
 
 @pytest.mark.parametrize("name", ["budget_limit", "cost_per_run_limit"])
