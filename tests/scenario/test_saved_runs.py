@@ -1,6 +1,7 @@
 """A run is written to its folder, read from it, and summed up; paths name the values of its scenario."""
 
 import copy
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ from pydantic import ValidationError
 from stage import PLAIN, Stage
 
 from proctor.errors import WorkspaceError
-from proctor.scenario import run_files
 from proctor.scenario.definition import (
     NoSuchPath,
     Validation,
@@ -34,6 +34,7 @@ from proctor.scenario.state import (
 from proctor.scenario.validation import halting
 from proctor.scenario.world import has_value, rule_problems
 from proctor.score import Score
+from recorded_files import check
 
 CALL = ScenarioCall(
     who="port", purpose="decision", model="m", turn=1, input_tokens=10, output_tokens=2, cost_usd=0.25
@@ -86,17 +87,43 @@ FULL = run(
         checks_unread=1,
         checks_run=2,
     ),
-    turn(2, notes=("note  it",), metrics={"trust": 9}),
+    turn(
+        2,
+        notes=("note  it",),
+        metrics={"trust": 9},
+        calls=(replace(CALL, who="narrator", turn=2, cost_usd=1.0),),
+    ),
     status="completed",
     reason="ended early",
     error="why\nnot",
     variation="fees=high",
     variation_id=2,
     ended_at="e9",
-    lost_calls=(replace(CALL, cost_usd=None),),
-    judge_calls=(CALL,),
+    lost_calls=(replace(CALL, turn=3, cost_usd=None),),
+    judge_calls=(replace(CALL, who="evaluators", turn=4),),
     scores={"Builtin.Help": 0.5, "label": "good"},
 )
+
+
+def test_the_files_of_runs_are_as_recorded() -> None:
+    plain = turn(1, key_changes="", consequences="", variables={"fee": 3})
+    runs = {"finished": FULL, "under way": run(plain), "not begun": run(status="completed", ended_at="e")}
+    texts = {name: documents(scenario(turn_duration="2 weeks"), one) for name, one in runs.items()}
+    check(
+        Path(__file__).parent / "recorded" / "run-files.txt",
+        {
+            name: {
+                "scenario-state.json": state_document(scenario(turn_duration="2 weeks"), runs[name]),
+                **{
+                    file: json.loads(text) if file.endswith(".json") else text.splitlines()
+                    for file, text in sorted(files.items())
+                },
+            }
+            for name, files in texts.items()
+        },
+    )
+    later = documents(scenario(), FULL, since=2)
+    assert "world-state-002.md" in later and "world-state-001.md" not in later
 
 
 def test_a_run_comes_back_from_its_folder_as_it_was(tmp_path: Path) -> None:
@@ -130,96 +157,6 @@ def test_a_foreign_state_is_none(tmp_path: Path, text: str) -> None:
     assert read_run(tmp_path) is None
     (tmp_path / "scenario-state.json").write_text(text)
     assert read_run(tmp_path) is None
-
-
-def test_the_state_names_where_a_run_is() -> None:
-    state = state_document(scenario(turn_duration="2 weeks"), FULL)
-    assert (state["current_turn"], state["total_turns"], state["completed_turns"]) == (2, 4, [1, 2])
-    assert state["world_state"]["current_state"] == "state 2"
-    states = {"0": "Spring. cooperation level: 4", "1": "state 1", "2": "state 2"}
-    assert state["world_state"]["states"] == states
-    assert state["world_state"]["actor_decisions"]["1"]["Port Authority"]["action"] == "act 1"
-    assert (state["halt_reason"], state["error"]) == ("ended early", "why\nnot")
-    assert state["execution_metadata"]["ended_at"] == "e9"
-    assert state["cost_tracker_state"] == {"total_cost": 0.75, "calls": 4}
-    assert state["execution_metadata"]["is_whole"] and state["actors"]["port"]["llm_model"] == "model-port"
-    assert state["metrics_tracker_state"]["final_metrics"] == {"trust": 9, "mood": "low"}
-    empty = state_document(scenario(), run())
-    assert (empty["current_turn"], empty["halt_reason"], empty["error"]) == (0, None, None)
-    assert empty["world_state"]["current_state"] == "Spring. cooperation level: 4"
-    assert empty["cost_tracker_state"]["total_cost"] is None
-
-
-def test_the_log_tells_the_run_line_by_line() -> None:
-    log = documents(scenario(), FULL)["scenario.log"].splitlines()
-    assert log[0] == "s0 var-002-run-003: fees=high, seed 5"
-    assert log[1] == "s1 turn 1 of 4"
-    call = "  port, decision: m 10+2 tokens $0.250000"
-    assert log[2] == call
-    for line in (
-        "  bilateral: port, ferry formed",
-        "  metric gap: missing",
-        '  metric mood: "low"',
-        "  issue (low) c: a b c",
-        "  2 checks: 1 verdict could not be read; 1 issue in the other 1",
-        "  note it",
-        "e2 turn 2 done",
-        "  port, decision: m 10+2 tokens unknown (of a turn that was not finished)",
-        "  score Builtin.Help: 0.5",
-    ):
-        assert line in log
-    assert log[-1] == "e9 completed: ended early why not"
-    running = documents(scenario(), run(turn(1)))["scenario.log"].splitlines()
-    assert running[0] == "s0 var-002-run-003: base configuration, seed 5" and running[-1] == "e1 turn 1 done"
-    assert (
-        documents(scenario(), run(status="completed", ended_at="e"))["scenario.log"].splitlines()[-1]
-        == "e completed"
-    )
-
-
-def test_the_documents_of_a_turn() -> None:
-    made = documents(scenario(), FULL)
-    assert made["world-state-000.md"].startswith("# Harbour Fee Talks: the world at the beginning\n\nSpring.")
-    first = made["world-state-001.md"]
-    assert first.startswith("# Harbour Fee Talks: the world after turn 1\n\nstate 1")
-    assert "## Key changes\n\nthe fee" in first and "## Consequences\n\nless traffic" in first
-    assert "Values" not in first and "happened besides" not in first
-    (talk,) = [text for name, text in made.items() if "bilateral" in name]
-    for part in (
-        "# Bilateral: Port Authority, Ferry Line, turn 1",
-        "Purpose: fees",
-        "Outcome: formed",
-        "**Port Authority**: hello\n\n**Ferry Line**: hi",
-        "*Port Authority, to itself*: be careful",
-    ):
-        assert part in talk
-    plain = documents(scenario(), run(turn(1, key_changes="", consequences="", variables={"fee": 3})))
-    assert (
-        "Key changes" not in plain["world-state-001.md"] and "Consequences" not in plain["world-state-001.md"]
-    )
-    assert "## Values\n\n- fee: 3" in plain["world-state-001.md"]
-    later = documents(scenario(), FULL, since=2)
-    assert "world-state-002.md" in later and "world-state-001.md" not in later
-
-
-def test_costs_are_by_actor_by_turn_and_in_all() -> None:
-    narrator = replace(CALL, who="narrator", turn=2, cost_usd=1.0)
-    judge, unpriced = replace(CALL, who="evaluators", turn=4), replace(CALL, turn=3, cost_usd=None)
-    whole = run(turn(1), turn(2, calls=(narrator,)), judge_calls=(judge,), lost_calls=(unpriced,))
-    costs = run_files.costs_document(scenario(), whole)
-    one = {"calls": 1, "tokens": 12, "cost": 0.25}
-    nothing = {"calls": 0, "tokens": 0, "cost": 0.0}
-    port = costs["costs_by_actor"]["Port Authority"]
-    assert port["turns"] == [{"turn": 1, **one}, {"turn": 3, **one, "cost": None}]
-    assert (port["model"], port["total_tokens"], port["total_cost"]) == ("model-port", 24, 0.25)
-    assert costs["costs_by_turn"] == {"1": one, "2": {**one, "cost": 1.0}, "3": {**one, "cost": None}}
-    turns = [{"turn": 1, **nothing}, {"turn": 2, **one, "cost": 1.0}, {"turn": 3, **nothing}]
-    assert costs["world_state_costs"] == turns
-    assert costs["evaluators"] == one and costs["summary"] == nothing
-    assert costs["unfinished_turns"] == {**one, "cost": None}
-    assert costs["totals"] == {"total_tokens": 48, "total_cost_usd": 1.5}
-    assert (costs["total_cost"], costs["unpriced_calls"]) == (1.5, 1)
-    assert costs["scenario_execution"] == {"start": "s0", "end": None}
 
 
 def test_an_evaluator_has_one_value_in_a_run() -> None:

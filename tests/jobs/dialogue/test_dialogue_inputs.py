@@ -13,6 +13,7 @@ from proctor.jobs.dialogue import plan
 from proctor.jobs.dialogue.plan import RoleChoice, previous_sessions, role_choice
 from proctor.jobs.dialogue.roles import BUILT_IN, Roles, read_role
 from proctor.jobs.dialogue.world import DialogueTask, read_tasks, read_tools
+from recorded_files import check
 
 EEYORE = Roles().find("eeyore")
 
@@ -199,37 +200,15 @@ temperature: 0.25
 def test_a_dialogue_has_its_sides_settings_and_factors(tmp_path: Path) -> None:
     made = simulation(CONFIG, tmp_path)
     first, second = made.items("out")
-    name, profile = next(iter(EEYORE.profiles_in("en").items()))
-    assert (first.runner, first.prompt, first.model) == ("dialogue", "donkey × eliza", "openai/own")
     assert [item.repeat for item in (first, second)] == [1, 2]
-    factors = {"client": "donkey", "therapist": "eliza", "profile": name, "client_model": "openai/own"}
-    assert first.factors == factors
-    assert first.settings == {
-        "outputDir": "out",
-        "file": "donkey_eliza_run0.json",
-        "combination": "donkey_eliza",
-        "run": 0,
-        "repeat": 0,
-        "underTest": "therapist",
-        "retries": 0,
-    }
+    sides = {side: {**first.details[side], "profile": "…", "digest": "…"} for side in ("client", "therapist")}
+    parts = {"details": {**first.details, **sides}, "settings": first.settings, "factors": first.factors}
+    top = {"runner": first.runner, "prompt": first.prompt, "model": first.model}
+    check(Path(__file__).parent / "recorded" / "dialogue-item.txt", {**top, **parts})
+    name, profile = next(iter(EEYORE.profiles_in("en").items()))
+    assert (first.details["client"]["profileName"], first.details["client"]["profile"]) == (name, profile)
     assert (second.settings["file"], second.settings["run"]) == ("donkey_eliza_run1.json", 1)
     assert second.settings["repeat"] == 1
-    details = dict(first.details)
-    client, therapist = details.pop("client"), details.pop("therapist")
-    assert (client["role"], client["label"], client["profileName"]) == ("eeyore", "donkey", name)
-    assert client["profile"] == profile
-    assert client["model"] == "openai/own" and client["parameters"]["temperature"] == 0.25
-    assert client["parameters"]["max_tokens"] == 50
-    assert (therapist["role"], therapist["model"], therapist["parameters"]) == ("eliza", "", {})
-    assert details == {
-        "combination": "donkey_eliza",
-        "maxTurns": 7,
-        "reminderTurns": 2,
-        "loopTurns": 3,
-        "opens": "therapist",
-        "seed": 3,
-    }
     assert (made.item_count, made.models, made.has_person) == (2, ["openai/own"], False)
 
 

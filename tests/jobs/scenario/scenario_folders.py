@@ -50,6 +50,19 @@ exogenous_events:
   - {type: conditional, conditions: {cooperation_level: ">= 8"}, name: "Praise", description: "Good press."}
   - {type: trend, frequency: 1, turn_range: [1, 3], once: false, name: "Inflation", description: "Up."}
 """
+WORLD = """
+variables:
+  treasury: 100
+  at_war: false
+  tax_vote: {values: [yes, no], per_actor: true, set_by: all, visible_to: own}
+  tax: {type: int, initial: 10, range: [0, 20], set_by: port}
+rules:
+  - treasury -= 5 if count(tax_vote, "no") > 1
+  - {name: war chest, do: treasury -= 20, when: at_war}
+rooms:
+  hall: {members: [port, ferry], rounds: 2}
+scenario_length: {type: condition, condition: treasury < 50, turns: 9}
+"""
 FILES = {
     "scenario.yaml": SCENARIO,
     "actors/port.yaml": PORT,

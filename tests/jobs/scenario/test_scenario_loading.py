@@ -2,7 +2,7 @@
 """A scenario folder is read in either dialect, and everything wrong in it is shown at its line."""
 
 import pytest
-from scenario_folders import EVENTS, FERRY, FILES, METRICS, PORT, SCENARIO, write_scenario
+from scenario_folders import EVENTS, FILES, METRICS, PORT, SCENARIO, WORLD, write_scenario
 
 from proctor.errors import PlanError, UsageError
 from proctor.jobs.scenario.reader import read_scenario
@@ -21,53 +21,12 @@ def problems(tmp_path, **changed):
     return [str(problem).replace(root, "").splitlines()[0] for problem in refused.value.problems]
 
 
-def test_the_worked_example_is_read_whole(tmp_path):
-    read = load(tmp_path)
-
-    assert read.scenario.turns == 3
-    assert list(read.scenario.actors) == ["port", "ferry"]
-    assert read.scenario.actors["port"].expertise == ("finance: expert", "shipping: intermediate")
-    assert read.scenario.metrics["cooperation_level"].type == "integer"
-    assert {name: event.type for name, event in read.scenario.events.items()} == {
-        "Storm": "scheduled",
-        "Fuel jump": "random",
-        "Praise": "conditional",
-        "Inflation": "trend",
-    }
-    assert read.remarks == ()
-
-
 def test_the_files_may_stand_below_definition(tmp_path):
     with pytest.raises(UsageError, match="no scenario"):
         read_scenario(tmp_path)
     write_scenario(tmp_path / "definition")
 
     assert read_scenario(tmp_path).scenario.name == "Harbour Fee Talks"
-
-
-def test_rare_events_of_the_scenario_itself_are_played_when_they_are_switched_on(tmp_path):
-    swans = SCENARIO + (
-        "enable_black_swans: true\n"
-        "black_swans: [{name: War, description: War breaks out., probability: 0.01, effects: [No ships]}]\n"
-    )
-
-    event = load(tmp_path, scenario=swans).scenario.events["War"]
-
-    assert (event.type, event.probability, event.description) == ("random", 0.01, "War breaks out. No ships")
-
-
-def test_what_an_author_adds_about_an_actor_is_kept_for_that_actor(tmp_path):
-    port = PORT + "favourite_saying: Time is money\ninformation_access: {private: [harbour log]}\n"
-
-    notes = load(tmp_path, actors_port=port).scenario.actors["port"].notes
-
-    assert notes == ("favourite saying: Time is money", "information access: private: harbour log")
-
-
-def test_actors_are_listed_by_short_name_or_by_file(tmp_path):
-    read = load(tmp_path, actors_ferry=FERRY.replace('"ferry"', '"line"'))
-
-    assert list(read.scenario.actors) == ["port", "line"]
 
 
 def test_an_actor_that_is_not_listed_takes_no_part_and_any_prompt_may_be_replaced(tmp_path):
@@ -101,33 +60,6 @@ def test_an_actor_that_is_not_listed_takes_no_part_and_any_prompt_may_be_replace
 )  # fmt: skip
 def test_what_is_wrong_is_shown_at_its_place(tmp_path, changed, expected):
     assert expected in problems(tmp_path, **changed)
-
-
-WORLD = """
-variables:
-  treasury: 100
-  at_war: false
-  tax_vote: {values: [yes, no], per_actor: true, set_by: all, visible_to: own}
-  tax: {type: int, initial: 10, range: [0, 20], set_by: port}
-rules:
-  - treasury -= 5 if count(tax_vote, "no") > 1
-  - {name: war chest, do: treasury -= 20, when: at_war}
-rooms:
-  hall: {members: [port, ferry], rounds: 2}
-scenario_length: {type: condition, condition: treasury < 50, turns: 9}
-"""
-
-
-def test_variables_rules_and_rooms_are_read(tmp_path):
-    loaded = load(tmp_path, scenario=SCENARIO.replace("turns: 3\n", "") + WORLD)
-    scenario = loaded.scenario
-
-    assert loaded.remarks == ()
-    assert scenario.variables["tax_vote"].set_by == ("all",)
-    rules = [rule.text for rule in scenario.rules]
-    assert rules == ['treasury -= 5 if count(tax_vote, "no") > 1', "treasury -= 20 if at_war"]
-    assert scenario.rooms["hall"].rounds == 2
-    assert scenario.stop_when == {"treasury": "< 50"}
 
 
 @pytest.mark.parametrize(

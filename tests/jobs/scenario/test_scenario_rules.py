@@ -2,14 +2,14 @@
 """What is unusual or wrong in each file of a scenario, with its place and its remedy."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from scenario_folders import EVENTS, FERRY, METRICS, PORT, SCENARIO, write_scenario
+from scenario_folders import EVENTS, FERRY, METRICS, PORT, SCENARIO, WORLD, write_scenario
 
 from proctor.errors import PlanError
 from proctor.jobs.scenario.reader import LoadedScenario, read_scenario
 from proctor.jobs.scenario.reader_rules import as_text, as_texts, conditions_of
+from recorded_files import check
 
 SHORT = {
     "scenario": "scenario.yaml",
@@ -36,10 +36,6 @@ def refused(folder: Path, **changed: str | None) -> list[str]:
 
 def remarks(folder: Path, **changed: str) -> list[str]:
     return [remark.replace(f"{folder}/", "") for remark in load(folder, **changed).remarks]
-
-
-def events(folder: Path, text: str) -> Any:
-    return load(folder, events=text).plain["events"]
 
 
 @pytest.mark.parametrize(
@@ -131,20 +127,6 @@ def test_a_prompt_of_an_unknown_name_is_not_used(tmp_path: Path) -> None:
     assert loaded.plain["prompts"] == {}
 
 
-def test_what_the_scenario_file_says_comes_before_features_and_length(tmp_path: Path) -> None:
-    text = SCENARIO + (
-        "max_communications_per_turn: 4\nsummarization_model: scripted/own\n"
-        "scenario_length: {turns: 9, max_turns: 10}\n"
-        "features: {communications: {enabled: false, max_per_turn: 2}, "
-        "context_management: {summarization_model: scripted/other}}\n"
-    )
-    plain = load(tmp_path, scenario=text).plain
-    assert (plain["turns"], plain["enable_bilateral_communication"]) == (3, True)
-    assert (plain["max_communications_per_turn"], plain["summarization_model"]) == (4, "scripted/own")
-    assert plain["context_window_size"] == 3
-    assert plain["about"] == {}
-
-
 def test_features_and_length_are_read_when_the_scenario_file_says_nothing(tmp_path: Path) -> None:
     bare = SCENARIO.replace("enable_bilateral_communication: true\n", "").replace("turns: 3\n", "")
     bare = bare.replace("context_window_size: 3\n", "author: Ada\n")
@@ -176,31 +158,31 @@ def test_features_switch_files_off(tmp_path: Path) -> None:
             assert load(tmp_path, scenario=text, rules="checks: {}\n").plain[name], feature
 
 
-def test_types_of_variables_follow_from_their_values(tmp_path: Path) -> None:
-    text = SCENARIO + (
-        "variables:\n"
-        "  whole: 3\n  part: 0.5\n  open: true\n  word: calm\n  each: {initial: {port: 1, ferry: 2}, per_actor: true}\n"
-        "  vote: {values: [yes, no, later]}\n"
-        "  level: {type: int, initial: 2, visible_to: port, set_by: ferry}\n"
-        "  answer: {type: choice, values: [no, 'x'], initial: no}\n"
-        "rules: [whole += 1]\n"
-    )
-    plain = load(tmp_path, scenario=text).plain
-    assert plain["variables"] == {
-        "whole": {"initial": 3, "type": "number"},
-        "part": {"initial": 0.5, "type": "number"},
-        "open": {"initial": True, "type": "boolean"},
-        "word": {"initial": "calm", "type": "text"},
-        "each": {"initial": {"port": 1, "ferry": 2}, "per_actor": True, "type": "number"},
-        "vote": {"values": ["yes", "no", "later"], "type": "choice", "initial": "yes"},
-        "level": {"type": "integer", "initial": 2, "visible_to": ["port"], "set_by": ["ferry"]},
-        "answer": {"type": "choice", "values": ["no", "x"], "initial": "no"},
-    }
-    assert plain["rules"] == [{"do": "whole += 1"}]
-
-
-def test_events_have_a_name_a_type_and_their_turns(tmp_path: Path) -> None:
-    text = """\
+VARIABLES = """\
+variables:
+  whole: 3
+  part: 0.5
+  open: true
+  word: calm
+  each: {initial: {port: 1, ferry: 2}, per_actor: true}
+  vote: {values: [yes, no, later]}
+  level: {type: int, initial: 2, visible_to: port, set_by: ferry}
+  answer: {type: choice, values: [no, 'x'], initial: no}
+rules: [whole += 1]
+"""
+SWANS = """\
+enable_black_swans: true
+black_swans: [{name: War, description: War breaks out., probability: 0.01, effects: [No ships]}]
+"""
+FEATURES = """\
+max_communications_per_turn: 4
+summarization_model: scripted/own
+scenario_length: {turns: 9, max_turns: 10}
+features:
+  communications: {enabled: false, max_per_turn: 2}
+  context_management: {summarization_model: scripted/other}
+"""
+TIMES = """\
 events:
   - {type: trend, start_turn: 2}
   - {type: random, chance: 0.5, end_turn: 4, once: true}
@@ -210,25 +192,7 @@ events:
   - {type: scheduled, schedule: {turns: 3}, name: E, effects: [Rain, Wind]}
   - {type: scheduled, schedule: {turns: [3, 4]}, name: F, effects: Rain, once: null}
 """
-    assert events(tmp_path, text) == {
-        "trend 1": {"type": "trend", "turn_range": [2, 10_000], "description": "trend 1", "once": False},
-        "random 2": {
-            "type": "random",
-            "probability": 0.5,
-            "once": True,
-            "turn_range": [1, 4],
-            "description": "random 2",
-        },
-        "B": {"type": "trend", "probability": 0.4, "description": "B", "once": False},
-        "C": {"type": "trend", "turn_range": [5, 6], "frequency": 3, "description": "Slow.", "once": False},
-        "D": {"type": "scheduled", "turn": 2, "description": "D", "effects": [{"text": "Two berths"}]},
-        "E": {"type": "scheduled", "turns": [3], "description": "E Rain; Wind"},
-        "F": {"type": "scheduled", "turns": [3, 4], "description": "F Rain", "once": False},
-    }
-
-
-def test_effects_are_limited_to_turns(tmp_path: Path) -> None:
-    text = """\
+EFFECTS = """\
 trends:
   - name: A
     effects:
@@ -238,28 +202,7 @@ trends:
       - {end_turn: 5, price_of_fuel: [1, {a: 2}], mood: null}
       - {turn_range: [1, 2], turn: 7, description: "Why?", impact: "So:", effect: "then;"}
 """
-    assert events(tmp_path, text)["A"]["effects"] == [
-        {"text": "Rain"},
-        {"turn_range": [3, 3], "text": "Wind!"},
-        {"turn_range": [2, 10_000], "text": "Hail falls. Cold."},
-        {"turn_range": [1, 5], "text": "price of fuel: 1, a 2."},
-        {"turn_range": [1, 2], "text": "Why? So: then;"},
-    ]
-
-
-def test_conditions_are_texts_mappings_or_lists(tmp_path: Path) -> None:
-    assert conditions_of(None) == {}
-    assert conditions_of({"a": "> 1"}) == {"a": "> 1"}
-    assert conditions_of("a>=1 AND b <= 2 and c==3 and d != 4 and e>5 and f <6 and a < 9 and g") == {
-        "a": ">= 1 and < 9",
-        "b": "<= 2",
-        "c": "== 3",
-        "d": "!= 4",
-        "e": "> 5",
-        "f": "< 6",
-        "g": "",
-    }
-    text = """\
+CONDITIONS = """\
 conditional_events:
   - {name: A, conditions: [{metric: cooperation_level, operator: "=", value: 3}]}
   - {name: B, conditions: [{type: metric, metric: cooperation_level, value: 3}]}
@@ -267,17 +210,7 @@ conditional_events:
   - {name: D, conditions: [{type: world_state_contains, pattern: toll}]}
   - {name: E, conditions: [{type: world_state_contains, pattern: toll}, cooperation_level < 4]}
 """
-    found = events(tmp_path, text)
-    level = "cooperation_level"
-    assert found["A"]["conditions"] == found["B"]["conditions"] == {level: "== 3"}
-    assert found["C"]["conditions"] == {level: "> 1 and < 4"} and "world_state_contains" not in found["C"]
-    assert found["D"]["world_state_contains"] == [{"pattern": "toll"}] and "conditions" not in found["D"]
-    assert found["E"]["conditions"] == {level: "< 4"}
-    assert found["E"]["world_state_contains"] == [{"pattern": "toll"}]
-
-
-def test_metrics_have_a_type_and_a_method(tmp_path: Path) -> None:
-    text = """\
+KINDS = """\
 extraction_model: scripted/ok
 metrics:
   a: {pattern: "(x)", type: PERCENTAGE}
@@ -289,30 +222,55 @@ metrics:
   g: {extraction_type: pattern, pattern: l, data_type: continuous}
 thresholds: {a: {warning: 3, critical: 1}, b: 7, c: {critical: 0}}
 """
-    plain = load(tmp_path, metrics=text, events=None).plain
-    assert plain["metrics"] == {
-        "a": {
-            "pattern": "(x)",
-            "type": "float",
-            "method": "regex",
-            "warning_threshold": 3,
-            "critical_threshold": 1,
+CHECKS = """\
+generate_summary_report: false
+include_in_costs: true
+report_format: MD
+scenario_specific_rules: [No wars, No ghosts]
+reporting: {include_low: null}
+checks:
+  tone: false
+  style: {name: x, severity: low}
+  custom: {ghosts: {severity: high}, wars: {enabled: true}}
+"""
+
+
+def test_what_is_read_of_each_file_is_as_recorded(tmp_path: Path) -> None:
+    first = load(tmp_path / "usual")
+    usual = first.plain
+    assert first.remarks == ()
+    port = PORT + "favourite_saying: Time is money\ninformation_access: {private: [harbour log]}\n"
+    cases: dict[str, dict[str, str | None]] = {
+        "types of variables follow from their values": {"scenario": SCENARIO + VARIABLES},
+        "variables, rules and rooms": {"scenario": SCENARIO.replace("turns: 3\n", "") + WORLD},
+        "rare events are played when they are switched on": {"scenario": SCENARIO + SWANS},
+        "what an author adds about an actor is a note": {"port": port},
+        "an actor has its short name or that of its file": {"ferry": FERRY.replace('"ferry"', '"line"')},
+        "the scenario comes before its features": {"scenario": SCENARIO + FEATURES},
+        "events have a name, a type and turns": {"events": TIMES},
+        "effects are limited to turns": {"events": EFFECTS},
+        "conditions are texts, mappings or lists": {"events": CONDITIONS},
+        "metrics have a type and a method": {"metrics": KINDS, "events": None},
+        "metrics may be a list": {
+            "metrics": "metrics: [{name: a, type: float, method: manual}]\n",
+            "events": None,
         },
-        "b": {"keywords": ["calm", "kind"], "type": "boolean", "method": "keyword"},
-        "c": {"description": "d", "method": "manual", "critical_threshold": 0},
-        "d": {"type": "string", "method": "model", "prompt": "p", "model": "scripted/ok"},
-        "e": {
-            "method": "model",
-            "model": "scripted/own",
-            "prompt": "p",
-            "categories": ["low: bad"],
-            "type": "string",
-        },
-        "f": {"method": "manual", "type": "integer"},
-        "g": {"pattern": "l", "type": "float", "method": "regex"},
+        "checks are mappings or false": {"rules": CHECKS},
+        "a check may have the name of a setting": {"rules": "checks: {custom: {severity: high}}\n"},
     }
-    listed = load(tmp_path, metrics="metrics: [{name: a, type: float, method: manual}]\n", events=None).plain
-    assert listed["metrics"] == {"a": {"type": "float", "method": "manual"}}
+    read = {}
+    for number, (name, changed) in enumerate(cases.items()):
+        plain = load(tmp_path / str(number), **changed).plain
+        read[name] = {key: value for key, value in plain.items() if value != usual.get(key)}
+    check(Path(__file__).parent / "recorded" / "scenario-files.txt", {"usual": usual, **read})
+
+
+def test_a_condition_may_be_a_text() -> None:
+    assert conditions_of(None) == {}
+    assert conditions_of({"a": "> 1"}) == {"a": "> 1"}
+    compared = conditions_of("a>=1 AND b <= 2 and c==3 and d != 4 and e>5 and f <6 and a < 9 and g")
+    expected = {"b": "<= 2", "c": "== 3", "d": "!= 4", "e": "> 5", "f": "< 6"}
+    assert compared == {"a": ">= 1 and < 9", **expected, "g": ""}
 
 
 @pytest.mark.parametrize(
@@ -329,35 +287,6 @@ def test_thresholds_of_a_metric_come_before_those_beside_the_metrics(tmp_path: P
     metrics = load(tmp_path, metrics=text + "thresholds: {cooperation_level: {warning: 3, critical: 1}}\n")
     metric = metrics.scenario.metrics["cooperation_level"]
     assert (metric.warning_threshold, metric.critical_threshold) == (5, 1)
-
-
-def test_validation_rules_are_read(tmp_path: Path) -> None:
-    text = """\
-generate_summary_report: false
-include_in_costs: true
-report_format: MD
-scenario_specific_rules: [No wars, No ghosts]
-reporting: {include_low: null}
-checks:
-  tone: false
-  style: {name: x, severity: low}
-  custom: {ghosts: {severity: high}, wars: {enabled: true}}
-"""
-    assert load(tmp_path, rules=text).plain["validation"] == {
-        "generate_summary": False,
-        "report_format": "markdown",
-        "scenario_specific_rules": "- No wars\n- No ghosts",
-        "reporting": {},
-        "checks": {
-            "tone": {"enabled": False},
-            "style": {"severity": "low"},
-            "ghosts": {"severity": "high"},
-            "wars": {"enabled": True},
-        },
-    }
-    assert load(tmp_path, rules="checks: {custom: {severity: high}}\n").plain["validation"] == {
-        "checks": {"custom": {"severity": "high"}}
-    }
 
 
 def test_texts_are_lists_and_lists_are_texts() -> None:
