@@ -21,6 +21,7 @@ from proctor.jobs.dialogue.tables import (
     write_session_csv,
     write_turn_csv,
 )
+from recorded_files import check
 
 MESSAGES = [
     {"role": "therapist", "content": "How are you today?"},
@@ -60,42 +61,18 @@ WHOLE = {
 }
 
 
-def test_the_row_of_a_session() -> None:
-    row = session_row({**WHOLE, "source_file": "f.json"})
+def test_the_rows_of_sessions_and_messages_are_as_recorded() -> None:
+    whole = {**WHOLE, "source_file": "f.json"}
+    row = session_row(whole)
     assert list(row)[: len(tables.SESSION_COLUMNS)] == list(tables.SESSION_COLUMNS)
-    expected = {
-        "source_file": "f.json",
-        "patient_name": "zoe",
-        "num_turns": 7,
-        "total_messages": 3,
-        "therapist_words": 5,
-        "client_words": 2,
-        "status": "success",
-        "client_model": "a/x",
-        "therapist_model": "b/y",
-        "total_tokens": 15,
-        "cost_usd": 0.5,
-        "profile": "zoe",
-        "therapist_profile": "plain",
-        "temperature": "0.2",
-        "seed": 9,
-        "parameters_not_sent": "a/x: seed, top_p; b/y: seed",
-        "score.warm": 2.5,
-        "score.tone": "kind",
+    rows = {
+        "session": row,
+        "of another tool": session_row({"messages": MESSAGES}),
+        "with the record of a run": session_row({**whole, "record": {"tokens": 99, "cost_usd": 0.25}}),
+        "of a task": session_row({**whole, "task": "refund", "actions": [{}, {}]}),
+        "messages": list(turn_rows(whole)),
     }
-    assert {name: row[name] for name in expected} == expected
-    assert "tool_calls" not in row
-
-
-def test_the_row_of_a_session_of_another_tool() -> None:
-    row = session_row({"messages": MESSAGES})
-    assert (row["num_turns"], row["total_tokens"], row["cost_usd"]) == (1, None, None)
-    assert row["temperature"] is None
-    assert row["parameters_not_sent"] is None and row["patient_name"] == "unknown"
-    recorded = session_row({**WHOLE, "record": {"tokens": 99, "cost_usd": 0.25}})
-    assert (recorded["total_tokens"], recorded["cost_usd"]) == (99, 0.25)
-    task = session_row({**WHOLE, "task": "refund", "actions": [{}, {}]})
-    assert (task["task"], task["tool_calls"]) == ("refund", 2)
+    check(Path(__file__).parent / "recorded" / "rows.txt", rows)
 
 
 @pytest.mark.parametrize(
@@ -108,15 +85,6 @@ def test_the_temperature_of_both_sides(
     sides = (("client", client), ("therapist", therapist))
     roles = {side: {"parameters": {} if value is None else {"temperature": value}} for side, value in sides}
     assert session_row({"messages": [], "roles": roles})["temperature"] == text
-
-
-def test_the_rows_of_messages_have_their_scores_and_states() -> None:
-    rows = list(turn_rows({**WHOLE, "source_file": "f"}))
-    messages = [(row["turn_idx"], row["role"], row["word_count"]) for row in rows]
-    assert messages == [(0, "therapist", 4), (0, "client", 2), (1, "therapist", 1)]
-    assert (rows[0]["score.warm"], rows[1]["score.tone"], rows[2]["score.warm"]) == (1, "cold", 4)
-    assert rows[1]["state.mood"] == 2 and rows[2]["state.step"] == "x" and "state.step" not in rows[0]
-    assert not [name for row in rows for name in row if name.endswith((".y", ".seed"))]
 
 
 @pytest.mark.parametrize(

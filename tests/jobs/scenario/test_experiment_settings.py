@@ -1,5 +1,6 @@
 """What an experiment takes from its config, where it looks for files, and single runs and branches of it."""
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from proctor.jobs.scenario.experiment import (
 )
 from proctor.jobs.scenario.reader import read_scenario
 from proctor.scenario.state import ScenarioCall, ScenarioRun, ScenarioTurn
+from recorded_files import check
 
 HEAD = "experiment_name: Fee Study\nbase_scenario: harbour\n"
 
@@ -36,44 +38,7 @@ def refused(folder: Path, text: str, **given: Any) -> list[str]:
     return [f"{each.at}: {each.problem} | {each.remedy}" for each in error.value.problems]
 
 
-def test_an_experiment_without_settings_has_defaults(tmp_path: Path) -> None:
-    one = read(tmp_path)
-    assert (one.name, one.seed, one.runs_per_variation, one.max_parallel) == ("Fee Study", 0, 1, 1)
-    assert one.run_count == 1
-    assert (one.budget_usd, one.cost_per_run_usd, one.human, one.aggregates) == (None, None, "terminal", True)
-    assert (one.resume_from, one.stop_when, one.prices, one.judges) == (None, None, {}, [])
-    assert one.output == tmp_path / "experiments" / "fee-study"
-    assert one.columns["defaultsJson"] == '{"runsPerVariation": 1, "concurrency": 1, "variations": 1}'
-    assert (one.columns["budgetUsd"], one.columns["seed"], one.columns["concurrency"]) == (None, 0, 1)
-    (item,) = one.items()
-    settings = item.settings
-    assert {name: value for name, value in settings.items() if name != "scenarioDigest"} == {
-        "variation": "Base configuration",
-        "scenario": str(one.output / "base-scenario.json"),
-        "changes": {},
-        "timeoutSec": 1800,
-        "retries": 1,
-        "saveIndividualRuns": True,
-        "oneCallAtATime": False,
-        "tags": [],
-        "label": "var-001-run-001",
-        "variationId": 1,
-    }
-    assert settings["scenarioDigest"] == one.scenario_digest
-    assert (item.runner, item.prompt) == ("scenario", "Harbour Fee Talks")
-    assert item.model == "scripted/echo, scripted/ok"
-    assert item.factors == {"variation": "var-001"} and item.details["seed"] == 0
-    assert "branch" not in item.details
-    options = one.options
-    assert (options["experiment"], options["description"]) == ("Fee Study", "")
-    assert options["baseScenario"] == "harbour"
-    assert (options["runsPerVariation"], options["costPerRunUsd"], options["human"]) == (1, None, "terminal")
-    assert (options["evaluators"], options["aggregateMetrics"]) == ([], True)
-    assert options["saveIndividualRuns"] is True
-
-
-def test_settings_of_the_config_and_of_the_command(tmp_path: Path) -> None:
-    text = """\
+CONFIG = """\
 description: About fees.
 seed: 7
 runs_per_variation: 3
@@ -90,23 +55,40 @@ notify: mine
 evaluators: [Builtin.Helpfulness]
 branch: {turn: 2}
 """
-    one = read(tmp_path, text)
-    assert (one.seed, one.runs_per_variation, one.max_parallel, one.run_count) == (7, 3, 2, 3)
-    assert (one.budget_usd, one.cost_per_run_usd, one.human, one.aggregates) == (5, 0.5, "web", False)
-    items = list(one.items())
-    labels = [(item.repeat, item.settings["label"]) for item in items]
-    assert labels == [(1, "var-001-run-001"), (2, "var-001-run-002"), (3, "var-001-run-003")]
-    settings = items[0].settings
-    names = ("timeoutSec", "retries", "saveIndividualRuns", "oneCallAtATime", "budget", "haltAtLimit")
-    assert [settings[name] for name in names] == [60, 0, False, True, 0.5, False]
-    assert [each["name"] for each in settings["evaluators"]] == ["Builtin.Helpfulness"]
-    assert (items[0].details["seed"], items[0].details["branch"]) == (7, {"turn": 2})
-    options = one.options
-    assert (options["notify"], options["description"]) == ("mine", "About fees.")
-    assert options["evaluators"] == ["Builtin.Helpfulness"]
-    assert (options["costPerRunUsd"], options["aggregateMetrics"]) == (0.5, False)
-    assert options["saveIndividualRuns"] is False
-    limited = read(tmp_path, text, max_parallel=9, budget_usd=0.25, human="terminal")
+
+
+def test_what_an_experiment_has_from_its_config_is_as_recorded(tmp_path: Path) -> None:
+    experiments = {"defaults": read(tmp_path), "settings": read(tmp_path, CONFIG)}
+    read_of = {}
+    for name, one in experiments.items():
+        first, *others = one.items()
+        columns = ("defaultsJson", "concurrency", "seed", "budgetUsd")
+        read_of[name] = {
+            "columns": {key: one.columns[key] for key in columns},
+            "options": {key: value for key, value in one.options.items() if key != "scenario"},
+            "settings": {**first.settings, "scenarioDigest": "…"},
+            "details": {key: first.details.get(key) for key in ("seed", "branch")},
+            "factors": first.factors,
+            "others": [(item.repeat, item.settings["label"]) for item in others],
+            "of the experiment": {
+                "name": one.name,
+                "runs": one.run_count,
+                "parallel": one.max_parallel,
+                "budget": (one.budget_usd, one.cost_per_run_usd),
+                "human": one.human,
+                "aggregates": one.aggregates,
+                "output": one.output,
+                "models": one.models,
+            },
+        }
+        assert first.settings["scenarioDigest"] == one.scenario_digest
+        assert (first.runner, first.prompt) == ("scenario", "Harbour Fee Talks")
+    text = json.dumps(read_of, default=str).replace(str(tmp_path), "FOLDER")
+    check(Path(__file__).parent / "recorded" / "experiments.txt", json.loads(text))
+
+
+def test_limits_of_the_command_come_before_those_of_the_config(tmp_path: Path) -> None:
+    limited = read(tmp_path, CONFIG, max_parallel=9, budget_usd=0.25, human="terminal")
     assert (limited.max_parallel, limited.budget_usd, limited.human) == (9, 0.25, "terminal")
     only_budget = next(read(tmp_path, "budget_limit: 1\n").items()).settings
     assert only_budget["oneCallAtATime"] is True and "budget" not in only_budget
