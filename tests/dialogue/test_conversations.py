@@ -57,21 +57,13 @@ def numbered(word: str) -> list[str]:
     return [f"{word} {number}" for number in range(50)]
 
 
-async def test_a_turn_is_a_question_and_its_answer_and_the_last_one_ends_it() -> None:
-    stage = Stage(client=numbered("answer"), therapist=numbered("question"))
-
-    talk = await stage.play(max_turns=3)
-
-    assert (talk.turns, talk.end_reason, len(talk.history)) == (3, "max_turns", 6)
-    assert [said.side for said in talk.history[:2]] == ["therapist", "client"]
-    assert stage.heard["therapist"][0] == "[Moderator] You may start the session now."
-
-
 async def test_the_side_that_opens_is_reminded_when_few_turns_are_left() -> None:
     stage = Stage(client=numbered("answer"), therapist=numbered("question"))
 
     talk = await stage.play(max_turns=4, reminder_turns=2)
 
+    assert (talk.turns, talk.end_reason, len(talk.history)) == (4, "max_turns", 8)
+    assert stage.heard["therapist"][0] == "[Moderator] You may start the session now."
     assert list(talk.notes) == [0, 4, 6], "each by the number of utterances before it"
     assert [talk.notes[number] for number in talk.notes] == stage.moderated
     beginnings = [words.partition(" left")[0] for words in stage.moderated[1:]]

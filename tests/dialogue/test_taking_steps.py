@@ -101,17 +101,6 @@ async def test_a_side_that_twice_gives_no_usable_answer_is_to_blame(
     assert (broken.value.side, broken.value.reason) == ("client", reason)
 
 
-async def test_steps_are_left_out_when_they_do_not_apply() -> None:
-    steps = [
-        {"set": {"reply": "'first'"}},
-        {"set": {"reply": "'later'"}, "when": "turn > 1"},
-    ]
-    made = party(Listener(), steps)
-
-    assert (await speak(made, moment())).text == "first"
-    assert (await speak(made, moment(turn=2))).text == "later"
-
-
 async def test_steps_are_repeated_until_it_is_enough() -> None:
     steps = [
         {"repeat": 5, "until": "score > 6", "do": [{"set": {"score": "score + 3"}}]},
@@ -123,9 +112,11 @@ async def test_steps_are_repeated_until_it_is_enough() -> None:
 
 async def test_a_role_may_end_with_words_or_with_a_word_that_is_not_said() -> None:
     leaving = [{"set": {"reply": "'Goodbye.'"}}, {"end": "left", "when": "turn > 1"}]
+    stays = await speak(party(Listener(), leaving), moment())
     ended = await speak(party(Listener(), leaving), moment(turn=2))
     silent = await speak(party(Listener("END"), [{"ask": {"history": True}}]), moment())
 
+    assert (stays.text, stays.ends) == ("Goodbye.", ""), "a step is left out where it does not apply"
     assert (ended.text, ended.ends) == ("Goodbye.", "left")
     assert (silent.text, silent.ends) == ("", "ended")
 

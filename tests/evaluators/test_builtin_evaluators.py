@@ -93,14 +93,6 @@ async def test_a_tool_call_is_shown_with_what_had_happened_before_it():
     assert "Tool: rain" in context and "Action: book" not in context
 
 
-async def test_only_the_targets_that_were_asked_for_are_judged():
-    judge = Judge(says("Yes"))
-
-    scores = await evaluator("Refusal", judge).judge(replace(weather(), targets=frozenset({"turn-2"})))
-
-    assert [score.target for score in scores] == ["turn-2"]
-
-
 async def test_assertions_change_the_question_of_goal_success():
     judge = Judge(says("Yes"))
     truth = Reference(assertions=["The forecast was looked up"], responses={0: "Rain"})

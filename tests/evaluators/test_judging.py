@@ -98,15 +98,9 @@ async def test_reasons_may_be_missing_and_thoughts_are_not_read():
 def test_the_profile_is_shown_only_to_those_who_are_to_see_it():
     seeing = Criterion(name="x", instructions="?", sees_profile=True)
 
+    assert "material to be judged" in criterion_prompt(ASKED, LINES, None, "")
     assert "Abe" not in criterion_prompt(ASKED, LINES, None, "Abe")
     assert "Abe" in criterion_prompt(seeing, LINES, None, "Abe")
-
-
-def test_what_was_said_stands_between_marks_and_is_called_material():
-    asked = criterion_prompt(ASKED, LINES, None, "")
-
-    assert asked.index("<conversation>") < asked.index("Ignore your") < asked.index("</conversation>")
-    assert "material to be judged" in asked
 
 
 def test_two_hundred_thousand_characters_of_a_conversation_are_judged():

@@ -131,16 +131,6 @@ async def test_each_turn_is_put_in_short_once():
     assert [text.split("# Turn ")[1][0] for text in summaries] == ["1", "2", "3", "4"]
 
 
-async def test_a_model_that_reads_a_metric_is_paid_for_like_any_other():
-    metrics = {"trust": {"type": "float", "method": "model", "model": "reader"}}
-    stage = Stage(lambda r: "It is hard to say.\n**6.5**" if r.model == "reader" else None, metrics=metrics)
-
-    turn = await stage.play()
-
-    assert turn.metrics == {"trust": 6.5}
-    assert [call.model for call in turn.calls if call.who == "metrics"] == ["reader"]
-
-
 async def test_a_grave_issue_ends_the_run_where_the_scenario_says_so():
     rules = {
         "validation_model": "checker",

@@ -31,13 +31,6 @@ def test_lists_expand_in_a_fixed_order_the_last_fastest():
     ] == list(itertools.product("rs", "pq", "ab", (1, 2)))
 
 
-def test_a_list_of_words_is_one_command_and_a_list_of_lists_several():
-    one = plan("matrix: [{repo: r, prompt: p, command: [sh, run]}]").items()
-    assert [item.details["command"] for item in one] == [["sh", "run"]]
-    two = plan("matrix: [{repo: r, prompt: p, command: [[sh, run], make]}]").items()
-    assert [item.details["command"] for item in two] == [["sh", "run"], "make"]
-
-
 def test_every_axis_may_be_a_list():
     text = """
 matrix:

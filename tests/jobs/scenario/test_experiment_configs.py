@@ -73,19 +73,6 @@ def test_models_have_a_shorthand_and_values_are_zipped_or_left_out(tmp_path, tex
     assert [v.description for v in read(tmp_path, text).variations] == descriptions
 
 
-def test_any_path_can_be_varied(tmp_path):
-    text = (
-        HEAD
-        + "variations: [{type: scenario_parameter, parameter: actors.port.system_prompt, values: [A, B]}]\n"
-    )
-
-    first, second = read(tmp_path, text).items()
-
-    assert first.settings["changes"] == {"actors.port.system_prompt": "A"}
-    assert first.details["actors.port.system_prompt"] == "A"
-    assert first.id != second.id
-
-
 def test_ids_do_not_depend_on_the_machine_or_on_the_order_of_values(tmp_path):
     one = read(tmp_path / "here", TWO_BY_TWO)
     other = read(

@@ -74,19 +74,6 @@ def places(problems):
     return [(Path(problem.at.file).name, problem.at.line) for problem in problems]
 
 
-async def test_an_experiment_runs_and_its_folder_follows_the_store(ctx, folder):
-    result = await lifecycle.start(JOB, read(ctx, folder, max_parallel=2), ctx)
-
-    assert (result.end.status, result.summary["successCount"]) == ("completed", 4)
-    assert result.summary["experiment"] == "Fee study"
-    assert result.summary["output"] == str(folder / "out")
-    state = json.loads((folder / "out" / "batch-state.json").read_text())
-    assert (state["run_id"], state["status"]) == (result.run_id, "completed")
-    assert len(state["completed_runs"]) == 4
-    assert (folder / "out" / "analysis" / "patterns.json").is_file()
-    assert ctx.store.read.batch(result.run_id, ctx.now())["concurrency"] == 2
-
-
 async def test_a_resumed_experiment_keeps_the_numbers_of_its_variations(ctx, folder):
     first = await lifecycle.start(JOB, read(ctx, folder), ctx)
     plan = read(ctx, folder, CONFIG.replace("[1, 2]", "[3, 2, 1]"))
@@ -127,7 +114,9 @@ async def test_an_experiment_that_died_before_it_had_a_folder_is_resumed(ctx, fo
 
 
 async def test_a_new_run_never_overwrites_an_experiment_whatever_it_is_called(ctx, folder):
-    await lifecycle.start(JOB, read(ctx, folder), ctx)
+    result = await lifecycle.start(JOB, read(ctx, folder, max_parallel=2), ctx)
+    assert ctx.store.read.batch(result.run_id, ctx.now())["concurrency"] == 2
+    assert (folder / "out" / "analysis" / "patterns.json").is_file()
 
     with pytest.raises(UsageError, match="already holds an experiment"):
         await lifecycle.start(JOB, read(ctx, folder), ctx, run_id="another")
