@@ -108,21 +108,12 @@ async def test_a_function_that_hangs_is_ended_and_only_its_target_errs(tmp_path)
 PID = "import os\ndef grade(event):\n    return float(os.getpid())\n"
 
 
-async def test_one_process_serves_many_sessions_and_evaluators_made_anew(tmp_path):
-    pids = set()
-    for _ in range(3):
-        judging = function(tmp_path, PID)
-        (score,) = await judging.judge(weather())
-        pids.add(score.value)
+async def test_one_process_serves_many_sessions_and_a_few_serve_those_judged_at_once(tmp_path):
+    # Evaluators made anew share it.
+    pids = {(await function(tmp_path, PID).judge(weather()))[0].value for _ in range(3)}
+    scores = await asyncio.gather(*(function(tmp_path, PID).judge(weather()) for _ in range(12)))
 
     assert len(pids) == 1 and pids != {float(os.getpid())}
-
-
-async def test_sessions_judged_at_once_share_a_few_processes(tmp_path):
-    judging = function(tmp_path, PID)
-
-    scores = await asyncio.gather(*(judging.judge(weather()) for _ in range(12)))
-
     assert len({score.value for (score,) in scores}) <= 4
 
 

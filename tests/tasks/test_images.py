@@ -35,9 +35,8 @@ def arguments(calls: Path, word: str) -> list[list[str]]:
     return [line for line in lines if line[0] == word]
 
 
-@pytest.mark.parametrize(("command", "status"), [("cp data.txt copy.txt", "success"), ("true", "fail")])
 async def test_a_task_runs_in_the_image_that_it_needs(
-    workshop: Any, engine_calls: Path, tmp_path: Path, command: str, status: str
+    workshop: Any, engine_calls: Path, tmp_path: Path
 ) -> None:
     place = harbor(tmp_path)
     [task] = read_task_set(place).tasks
@@ -45,9 +44,9 @@ async def test_a_task_runs_in_the_image_that_it_needs(
     assert "bash /solution/solve.sh" in commands_of([task], with_solutions=True)
     assert not arguments(engine_calls, "build"), "reading a task builds nothing"
 
-    ran = await run_task(workshop, task, [{"run": command}])
+    ran = await run_task(workshop, task, [{"run": "cp data.txt copy.txt"}])
 
-    assert ran["outcome"][0] == status, ran["error"]
+    assert ran["outcome"][0] == "success", ran["error"]
     [built] = arguments(engine_calls, "build")
     runs = arguments(engine_calls, "run")
     assert runs and all(built[2] in line for line in runs)

@@ -4,7 +4,6 @@ import gzip
 import json
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,24 +11,11 @@ from proctor.errors import PlanError, UsageError
 from proctor.tasks import rows
 from proctor.tasks.formats import read_task_set
 
-DOUBLE = 'import math\n\n\ndef double(x: int) -> int:\n    """Twice x."""\n'
-FUNCTION = {
-    "task_id": "Own/0",
-    "prompt": DOUBLE,
-    "entry_point": "double",
-    "canonical_solution": "    return 2 * x\n",
-    "test": "def check(candidate):\n    assert candidate(4) == 8\n",
-}
-
-
-def write_lines(file: Path, rows: list[dict[str, Any]]) -> Path:
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return file
-
 
 def test_a_thousand_rows_load_in_a_second(tmp_path: Path) -> None:
-    rows = [{**FUNCTION, "task_id": f"Own/{number}"} for number in range(1000)]
-    file = write_lines(tmp_path / "own.jsonl", rows)
+    rows = [{"task_id": f"Own/{number}", "prompt": f"Say {number}", "answer": "x"} for number in range(1000)]
+    file = tmp_path / "own.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
 
     # Of this process: others on the machine must not decide.
     started = time.process_time()

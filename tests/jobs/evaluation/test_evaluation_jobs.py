@@ -28,11 +28,6 @@ TOKEN = "0123456789-0123456789-0123456789-0123"
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-@pytest.fixture
-def store(either_store):
-    return either_store
-
-
 def now():
     return datetime.now(UTC)
 
@@ -58,22 +53,22 @@ def test_a_job_is_known_by_its_name_and_ten_letters_and_begins_as_pending(store)
     assert evaluation_of(store, job.id[:-3], now()).id == job.id
 
 
-def test_the_same_token_starts_the_same_job_once_and_another_one_never(store):
-    first = opened(store, asked("Builtin.Refusal", clientToken=TOKEN))
+def test_the_same_token_starts_the_same_job_once_and_another_one_never(either_store):
+    first = opened(either_store, asked("Builtin.Refusal", clientToken=TOKEN))
 
-    again = opened(store, asked("Builtin.Refusal", clientToken=TOKEN))
+    again = opened(either_store, asked("Builtin.Refusal", clientToken=TOKEN))
 
     assert (again.id, again.is_new) == (first.id, False)
     with pytest.raises(Contradiction, match="the client token was already used"):
-        opened(store, asked("Builtin.Coherence", clientToken=TOKEN))
-    assert len(store.read.batches(now())) == 1
+        opened(either_store, asked("Builtin.Coherence", clientToken=TOKEN))
+    assert len(either_store.read.batches(now())) == 1
 
 
-def test_jobs_are_listed_newest_first_page_by_page(store):
-    ids = [opened(store).id for _ in range(5)]
+def test_jobs_are_listed_newest_first_page_by_page(either_store):
+    ids = [opened(either_store).id for _ in range(5)]
 
-    first = evaluations_page(store, now(), limit=3)
-    rest = evaluations_page(store, now(), after=page_mark(first[-1]), limit=3)
+    first = evaluations_page(either_store, now(), limit=3)
+    rest = evaluations_page(either_store, now(), after=page_mark(first[-1]), limit=3)
 
     assert len(first) == 3
     assert {each.id for each in (*first, *rest)} == set(ids)
@@ -106,35 +101,35 @@ def test_a_job_that_cannot_be_done_at_all_has_failed_and_says_why(store):
     assert (found.state, found.error_details) == ("FAILED", ("No sessions were found.",))
 
 
-def test_jobs_whose_process_died_or_never_came_are_found_by_a_server_that_starts(store):
-    waiting, dead, alive, stopped = (opened(store).id for _ in range(4))
-    store.resume_batch(dead, "elsewhere:1:1:aa", RetrySelection(), LONG_AGO)
-    store.resume_batch(alive, this_process(), RetrySelection(), now())
-    stop_evaluation(store, stopped, now)
+def test_jobs_whose_process_died_or_never_came_are_found_by_a_server_that_starts(either_store):
+    waiting, dead, alive, stopped = (opened(either_store).id for _ in range(4))
+    either_store.resume_batch(dead, "elsewhere:1:1:aa", RetrySelection(), LONG_AGO)
+    either_store.resume_batch(alive, this_process(), RetrySelection(), now())
+    stop_evaluation(either_store, stopped, now)
 
-    asked_to = opened(store).id
-    store.resume_batch(asked_to, "elsewhere:1:1:ab", RetrySelection(), LONG_AGO)
-    store.request_abort(asked_to, now())
+    asked_to = opened(either_store).id
+    either_store.resume_batch(asked_to, "elsewhere:1:1:ab", RetrySelection(), LONG_AGO)
+    either_store.request_abort(asked_to, now())
 
-    assert set(interrupted_evaluations(store, now())) == {waiting, dead}
-    assert evaluation_of(store, asked_to, now()).state == "STOPPED"
-    assert evaluation_of(store, dead, now()).state == "IN_PROGRESS"
-    detached = opened(store, is_detached=True).id
-    store.resume_batch(detached, "elsewhere:1:1:ac", RetrySelection(), LONG_AGO)
+    assert set(interrupted_evaluations(either_store, now())) == {waiting, dead}
+    assert evaluation_of(either_store, asked_to, now()).state == "STOPPED"
+    assert evaluation_of(either_store, dead, now()).state == "IN_PROGRESS"
+    detached = opened(either_store, is_detached=True).id
+    either_store.resume_batch(detached, "elsewhere:1:1:ac", RetrySelection(), LONG_AGO)
     # A server that lives takes up only what nobody sits before.
-    assert list(interrupted_evaluations(store, now(), only_detached=True)) == [detached]
+    assert list(interrupted_evaluations(either_store, now(), only_detached=True)) == [detached]
 
 
-def test_ground_truth_that_is_long_survives_when_another_run_is_deleted(store):
+def test_ground_truth_that_is_long_survives_when_another_run_is_deleted(either_store):
     truth = {"sessionMetadata": [{"sessionId": "s", "metadata": {"long": "x" * 10_000}}]}
-    job = opened(store, asked("Builtin.Refusal", evaluationMetadata=truth))
-    other = opened(store, asked("Builtin.Coherence"))
+    job = opened(either_store, asked("Builtin.Refusal", evaluationMetadata=truth))
+    other = opened(either_store, asked("Builtin.Coherence"))
 
-    store.delete_batch(other.id)
+    either_store.delete_batch(other.id)
 
-    assert store.evaluations.metadata(job.id) == truth["sessionMetadata"]
+    assert either_store.evaluations.metadata(job.id) == truth["sessionMetadata"]
     with pytest.raises(NotFound):
-        evaluation_of(store, other.id, now())
+        evaluation_of(either_store, other.id, now())
 
 
 async def test_a_function_that_changes_under_way_is_told_and_mixes_with_nothing(workshop):
