@@ -380,7 +380,7 @@ async def test_an_evaluator_that_takes_too_long_costs_its_item_and_nothing_else(
         "    return {'label': 'PASS', 'value': 1.0}\n"
     )
 
-    job = await desk.evaluated("checks:awake", timeoutSec=2.0)
+    job = await desk.evaluated("checks:awake", timeoutSec=5.0)
 
     (result,) = results_of(desk.ctx.store, job.id).summaries
     assert desk.outcomes(job) == [("success", "completed"), ("timeout", "timeout")]
