@@ -1,7 +1,5 @@
 """Runs of an experiment that were made elsewhere are imported into the store and read from it again."""
 
-import json
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,9 +9,9 @@ import pytest
 from proctor.batch.create import create
 from proctor.item import Item
 from proctor.jobs.scenario.folder import ImportedRuns, import_runs, run_from_store
+from proctor.scenario.run_files import turn_as_plain
 from proctor.scenario.state import ScenarioCall, ScenarioRun, ScenarioTurn
 from proctor.store import Store
-from recorded_files import check
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -68,22 +66,25 @@ def imported(store: Store, **changes: Any) -> ScenarioRun:
 
 def test_a_finished_run_is_imported_with_its_turns_scores_and_cost(store: Store) -> None:
     found: Any = imported(store, status="completed")
-    session: Any = store.read.session(found["sessionId"])
-    names = ("status", "reason", "tokensTotal", "startedAt", "finishedAt", "costUsd")
-    recorded = {
-        "item": {name: found[name] for name in names},
-        "session": {name: session[name] for name in ("status", "endReason", "source", "standIn")},
-        "scores": [
-            [row["evaluator"], row["value"], row["label"]]
-            for row in store.read.of_session("scores", session["id"])
-        ],
-        "metrics": [
-            [row["name"], row["value"], row["step"]]
-            for row in store.read.of_session("metrics", session["id"])
-        ],
-        "run": asdict(run_from_store(store.read, found)),
-    }
-    check(Path(__file__).parent / "recorded" / "imported-run.txt", json.loads(json.dumps(recorded)))
+    assert (found["status"], found["reason"], found["tokensTotal"]) == ("success", "completed", 45)
+    assert found["startedAt"] == "2026-02-01T00:00:00.000Z"
+    assert (found["finishedAt"], found["costUsd"]) == ("2026-02-01T00:01:00.000Z", 0.75)
+    session = store.read.session(found["sessionId"])
+    assert (session["status"], session["endReason"], session["source"]) == ("success", "completed", "import")
+    assert session["standIn"] == 1
+    scores = store.read.of_session("scores", session["id"])
+    values = [(each["evaluator"], each["value"], each["label"]) for each in scores]
+    assert values == [("Help", 0.5, ""), ("Tone", None, "kind"), ("None", None, "")]
+    metrics = store.read.of_session("metrics", session["id"])
+    assert [(each["name"], each["value"], each["step"]) for each in metrics] == [
+        ("trust", 1.0, 1),
+        ("trust", 2.0, 2),
+    ]
+    run = run_from_store(store.read, found)
+    assert (run.status, run.reason, run.label, run.total_turns) == ("completed", "", "var-001-run-001", 3)
+    assert [turn_as_plain(each) for each in run.turns] == [turn_as_plain(turn(1)), turn_as_plain(turn(2))]
+    assert (run.variation_id, run.variation, run.cost_usd) == (1, "fee=1", 0.75)
+    assert run.scores == {"Help": 0.5, "Tone": "kind", "None": None}
 
 
 def test_an_unfinished_run_is_imported_to_be_resumed(store: Store) -> None:
