@@ -115,44 +115,32 @@ def test_items_are_read_page_by_page(library, monkeypatch):
     assert [item.prompt for item in run.items()] == [item.prompt for item in items]
 
 
-def test_a_function_stands_as_agent_and_what_it_asks_is_recorded(library):
-    run = library.run(items=[library.Item(prompt="hello")], agent=shouting)
+def test_a_function_stands_as_agent_and_what_it_asks_is_recorded_and_what_it_answers_checked(library):
+    items = [
+        library.Item(prompt="hello"),
+        library.Item(prompt="hello", details={"expect": {"contains": "BYE"}}),
+    ]
+    run = library.run(items=items, agent=shouting)
 
-    (item,) = run.items()
+    item, checked = run.items()
     assert item.agent == f"{__name__}:shouting"
     assert item.session.answer == "HELLO!"
     assert (item.session.model_calls, item.runner) == (1, "function")
+    assert (checked.status, checked.reason) == ("fail", "checks_failed")
+    again = library.run(items=items, agent=shouting)
+    assert [each.id for each in again.items()] == [item.id, checked.id]
 
 
 def test_a_synchronous_function_answers_with_data_and_a_failing_one_costs_its_item_only(library):
-    assert [
-        item.session.answer
-        for item in library.run(items=[library.Item(prompt="abc")], agent=measured).items()
-    ] == ['{"length": 3}']
+    items = [library.Item(prompt="abc", agent=agent) for agent in (measured, broken, leaving)]
 
-    run = library.run(items=[library.Item(prompt="abc")], agent=broken)
+    run = library.run(items=items)
 
-    (item,) = run.items()
-    assert (run.status, item.status, item.reason) == ("completed", "fail", "agent_failed")
-    assert "RuntimeError: no idea about abc" in item.error
-    (item,) = library.run(items=[library.Item(prompt="abc")], agent=leaving).items()
-    assert (item.status, item.reason, item.error) == ("fail", "agent_failed", "the function exited: 0")
-
-
-def test_what_is_expected_of_an_agent_function_is_checked(library):
-    expected = {"expect": {"contains": "BYE"}}
-    run = library.run(items=[library.Item(prompt="hello", details=expected)], agent=shouting)
-
-    (item,) = run.items()
-    assert (item.status, item.reason) == ("fail", "checks_failed")
-
-
-def test_a_function_stands_as_model_and_costs_nothing(library):
-    run = library.run(items=[library.Item(prompt="x")], model=constant, budget_usd=0.01)
-
-    (item,) = run.items()
-    assert item.model == f"python/{__name__}:constant"
-    assert (item.session.answer, item.cost_usd) == ("forty-two to 1 message", 0.0)
+    good, bad, left = run.items()
+    assert (run.status, good.session.answer) == ("completed", '{"length": 3}')
+    assert [(each.status, each.reason) for each in (bad, left)] == [("fail", "agent_failed")] * 2
+    assert "RuntimeError: no idea about abc" in bad.error
+    assert left.error == "the function exited: 0"
 
 
 async def careless(prompt, context):
@@ -163,7 +151,9 @@ async def careless(prompt, context):
         return f"gave up: {error}"
 
 
-def test_an_evaluation_shows_its_progress_where_it_is_asked_for(library, capsys):
+def test_an_evaluation_shows_its_progress_where_it_is_asked_for_and_its_report_has_scores(
+    library, capsys, tmp_path
+):
     run = library.run(items=[library.Item(prompt=str(k), model="scripted/ok") for k in range(3)])
 
     quiet = library.evaluate(run, [constant_score])
@@ -172,6 +162,8 @@ def test_an_evaluation_shows_its_progress_where_it_is_asked_for(library, capsys)
 
     assert quiet.status == shown.status == "completed"
     assert "3/3" in capsys.readouterr().err
+    text = shown.report(tmp_path / "evaluation.md").read_text()
+    assert "constant_score" in text and "Success rate" not in text, "scores are no successes"
 
 
 def constant_score(evidence):
@@ -190,16 +182,21 @@ def test_a_failed_call_of_an_agent_function_is_recorded_too(library):
 
 
 def test_an_item_takes_functions_as_agent_and_as_model(library):
-    agents = [library.Item(prompt="hello", agent=agent) for agent in (shouting, Polite())]
-    items = [*agents, library.Item(prompt="hello", model=constant)]
+    def tasks():
+        for agent in (shouting, Polite()):
+            yield library.Item(prompt="hello", agent=agent)
+        yield library.Item(prompt="hello", model=constant)
 
-    run = library.run(items=items)
+    run = library.run(items=tasks)
+    (same,) = library.run(items=[library.Item(prompt="x")], model=constant, budget_usd=0.01).items()
 
+    named, answer = f"python/{__name__}:constant", "forty-two to 1 message"
     assert [(item.agent, item.model, item.session.answer) for item in run.items()] == [
         (f"{__name__}:shouting", "", "HELLO!"),
         (f"{__name__}:Polite", "", "hello, please"),
-        ("", f"python/{__name__}:constant", "forty-two to 1 message"),
+        ("", named, answer),
     ]
+    assert (same.model, same.session.answer, same.cost_usd) == (named, answer, 0.0)
 
 
 def test_a_built_in_evaluator_is_named_without_prefix_and_asks_a_function(library, plan):
@@ -236,9 +233,8 @@ def test_an_evaluator_of_ones_own_may_have_the_name_of_a_built_in_one(library, t
 
 
 def test_a_model_function_that_returns_nothing_is_an_error(library):
-    run = library.run(items=[library.Item(prompt="x")], model=silent)
+    (item,) = library.run(items=[library.Item(prompt="x")], model=silent).items()
 
-    (item,) = run.items()
     assert (item.status, item.reason) == ("error", "model_failed")
     assert "silent: the function returned None; return the text of the answer" in item.error
 
@@ -267,21 +263,6 @@ def test_a_wrong_setting_of_an_item_is_reported_before_the_start(library, settin
     with pytest.raises(UsageError, match=re.escape(words)):
         library.run(items=[good, wrong])
     assert not proctor.ProctorStore().runs()
-
-
-def test_a_function_generates_items(library):
-    def tasks():
-        for number in range(3):
-            yield library.Item(prompt=f"task {number}", model="scripted/ok")
-
-    assert library.run(items=tasks).summary()["successCount"] == 3
-
-
-def test_the_same_items_have_the_same_ids_from_run_to_run(library):
-    first = library.run(items=[library.Item(prompt="hello")], agent=shouting)
-    second = library.run(items=[library.Item(prompt="hello")], agent=shouting)
-
-    assert [item.id for item in first.items()] == [item.id for item in second.items()]
 
 
 def test_a_run_inside_an_event_loop_has_a_thread_and_run_async_is_awaited(library):
@@ -314,7 +295,7 @@ def test_failed_items_are_retried_on_resume(library, tmp_path):
     assert len(next(again.items()).attempts) == 2
 
 
-def test_tables_become_data_frames(library, plan):
+def test_a_finished_run_has_data_frames_reports_and_comparisons(library, plan, tmp_path):
     run = library.run(plan)
 
     items = run.to_pandas("items")
@@ -324,28 +305,16 @@ def test_tables_become_data_frames(library, plan):
     with pytest.raises(UsageError, match="there is no table nonsense"):
         run.to_pandas("nonsense")
 
-
-def test_a_report_is_written_in_the_format_of_its_suffix(library, plan, tmp_path):
-    run = library.run(plan)
-
     assert run.report(tmp_path / "out" / "report.html").read_text().lstrip().startswith("<!doctype html>")
     assert run.report(tmp_path / "report.md").read_text().startswith("# ")
     with pytest.raises(UsageError, match=r"no format \.docx\nName a file that ends in \.html"):
         run.report(tmp_path / "report.docx")
     assert not (tmp_path / "report.docx").exists()
 
-
-def test_runs_are_compared_by_a_factor_and_gated(library, plan):
-    run = library.run(plan)
-
     result = library.compare(run, by="model", gates=["success>=-0.5"])
-
     (success,) = [row for row in result.table() if row["metric"] == "success"]
     assert (success["baseline"], success["candidate"]) == ("scripted/ok", "scripted/echo")
-    # Two tasks are too few to rule out a loss.
-    assert result.verdict == "inconclusive"
-    with pytest.raises(UsageError, match="nothing to compare"):
-        library.compare(run)
+    assert result.verdict == "inconclusive", "two tasks are too few to rule out a loss"
 
 
 def test_public_names_are_listed_once_each_and_load(library):
@@ -433,17 +402,11 @@ def test_a_table_is_imported_and_compared(library, tmp_path):
         run.resume()
 
 
-def test_the_report_of_an_evaluation_shows_scores_not_successes(library, tmp_path):
-    run = library.run(items=[library.Item(prompt="Say hello")], model=lambda request: "hello")
+def one(prompt="x", **more):
+    return [proctor.Item(prompt=prompt, **more)]
 
-    def polite(evidence):
-        return True
 
-    evaluated = library.evaluate(run, [polite])
-
-    text = evaluated.report(tmp_path / "evaluation.md").read_text()
-    assert "polite" in text
-    assert "Success rate" not in text
+OK = one(model="scripted/ok")
 
 
 @pytest.mark.parametrize(
@@ -453,36 +416,31 @@ def test_the_report_of_an_evaluation_shows_scores_not_successes(library, tmp_pat
         ({"items": []}, "nothing to run"),
         ({"plan": "plan.yaml", "items": []}, "either a plan or items"),
         ({"plan": "plan.yaml", "timeout_secs": 3}, "there is no setting `timeout_secs`"),
-        ({"items": [proctor.Item(prompt="x", model="openai/gpt-4o")]}, "needs a key"),
+        ({"items": one(model="openai/gpt-4o")}, "needs a key"),
         ({"items": ["Say OK"]}, r"item 1 is 'Say OK'\nGive proctor.Item"),
         ({"plan": len}, "is not a plan\nGive the path of a plan file, or items="),
-        ({"items": [proctor.Item(prompt="x")]}, "item 1 has no model"),
-        ({"items": [proctor.Item(prompt=3)]}, "the prompt of item 1 should be text, not 3"),
+        ({"items": one()}, "item 1 has no model"),
+        ({"items": one(3)}, "the prompt of item 1 should be text, not 3"),
+        ({"items": one(), "seed": 1, "hue": "red"}, "items have no override seed, hue"),
+        ({"items": one(), "engine": "dask"}, "should be `local` or `ray`, not 'dask'"),
+        ({"items": one(), "workers": 0}, "workers should be at least 1, not 0"),
+        ({"items": one(), "workers": 1.5}, "workers should be at least 1, not 1.5"),
+        ({"items": one(), "agent": "no-such-agent"}, "there is no agent `no-such-agent`"),
+        ({"items": one("\ud800", model="scripted/ok")}, "item 1 cannot be stored"),
+        ({"items": one(model="scripted/ok", details={"a": {1}})}, "cannot be stored"),
         (
-            {"items": [proctor.Item(prompt="x")], "seed": 1, "hue": "red"},
-            "items have no override seed, hue",
-        ),
-        ({"items": [proctor.Item(prompt="x")], "engine": "dask"}, "should be `local` or `ray`, not 'dask'"),
-        ({"items": [proctor.Item(prompt="x")], "workers": 0}, "workers should be at least 1, not 0"),
-        ({"items": [proctor.Item(prompt="x")], "workers": 1.5}, "workers should be at least 1, not 1.5"),
-        (
-            {"items": [proctor.Item(prompt="x")], "agent": "no-such-agent"},
-            "there is no agent `no-such-agent`",
-        ),
-        ({"items": [proctor.Item(prompt="\ud800", model="scripted/ok")]}, "item 1 cannot be stored"),
-        ({"items": [proctor.Item(prompt="x", model="scripted/ok", details={"a": {1}})]}, "cannot be stored"),
-        (
-            {"items": [proctor.Item(prompt="x", model="scripted/ok", details={"expect": {"is": "x"}})]},
+            {"items": one(model="scripted/ok", details={"expect": {"is": "x"}})},
             "`is` is not a valid expectation",
         ),
-        ({"items": [proctor.Item(prompt="x", model="scripted/ok")], "concurrency": 0}, "at least 1, not 0"),
-        ({"items": [proctor.Item(prompt="x", model="scripted/ok")], "budget_usd": -1}, "budget .* not -1"),
-        ({"items": [proctor.Item(prompt="x", model="scripted/ok")], "run_id": "../up"}, "not a valid run ID"),
+        ({"items": OK, "concurrency": 0}, "at least 1, not 0"),
+        ({"items": OK, "budget_usd": -1}, "budget .* not -1"),
+        ({"items": OK, "run_id": "../up"}, "not a valid run ID"),
         ({"plan": "plan.yaml", "concurrency": 0}, "at least 1, not 0"),
         ({"plan": "plan.yaml", "budget_usd": 0}, "more than 0 dollars, not 0"),
         ({"plan": "plan.yaml", "run_id": "../up"}, "not a valid run ID"),
         ({"plan": "plan.yaml", "evaluators": ["no-such-evaluator"]}, "there is no evaluator"),
         ({"plan": "plan.yaml", "evaluators": [len, len]}, "two evaluators are called builtins:len"),
+        ({"plan": "plan.yaml", "evaluators": [3]}, "is not a valid evaluator\nGive a name or a function"),
     ],
 )
 def test_a_call_that_cannot_work_is_refused_before_anything_starts(library, plan, arguments, message):
@@ -501,23 +459,25 @@ def test_equal_items_are_repeats_of_each_other_as_in_a_plan(library):
     assert repeats == [("x", 1), ("x", 2), ("y", 1), ("x", 3)]
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_a_run_is_resumed_by_its_name_unless_a_change_is_wrong(library, plan):
+    run = library.run(plan)
+    before = list(run.rows("runs"))
+    for changes, message in (
         ({"retry": "everything"}, "retry should be one of 'errors', 'failed', 'all', not 'everything'"),
         ({"concurrency": 0}, "at least 1, not 0"),
         ({"budget_usd": -1}, "not -1"),
         ({"budget_usd": float("nan")}, "not nan"),
-    ],
-)
-def test_a_wrong_change_of_a_resumed_run_is_refused_and_not_stored(library, plan, changes, message):
-    run = library.run(plan)
-    before = list(run.rows("runs"))
+        ({"engine": "cloud"}, "engine"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            library.resume(run, **changes)
+        assert list(run.rows("runs")) == before
 
-    with pytest.raises(UsageError, match=message):
-        run.resume(**changes)
-
-    assert list(run.rows("runs")) == before
+    assert library.resume("nightly").id == library.resume(run).id == "nightly"
+    (again,) = run.resume().rows("runs")
+    assert (again["status"], again["finishedAt"]) == ("completed", before[0]["finishedAt"]), (
+        "its end stays where it was"
+    )
 
 
 def test_a_run_is_evaluated_by_its_name_and_an_unknown_one_is_refused(library, plan):
@@ -527,6 +487,8 @@ def test_a_run_is_evaluated_by_its_name_and_an_unknown_one_is_refused(library, p
 
     assert evaluation.summary()["successCount"] == 8
     runs = len(library.open_store().runs())
+    with pytest.raises(UsageError, match="engine"):
+        library.evaluate("nightly", [shouting], engine="cloud")
     for unknown in ("no-such-run", ["no-such-session"]):
         with pytest.raises(NotFound):
             library.evaluate(unknown, [lambda _: True])
@@ -559,21 +521,6 @@ def test_the_diff_of_a_session_outlives_its_branch(library, repository, tmp_path
     subprocess.run(["git", "-C", str(repository), "branch", "-D", branch], check=True, capture_output=True)
 
     assert item.session.diff == diff
-
-
-def test_a_run_is_resumed_by_its_name_and_evaluated_with_another_engine(library, plan):
-    with pytest.raises(UsageError, match="is not a valid evaluator\nGive a name or a function"):
-        library.run(plan, evaluators=[3])
-    run = library.run(plan)
-    (before,) = (row["finishedAt"] for row in run.rows("runs"))
-
-    assert library.resume("nightly").id == library.resume(run).id == "nightly"
-    (again,) = run.resume().rows("runs")
-    assert (again["status"], again["finishedAt"]) == ("completed", before), "its end stays where it was"
-    with pytest.raises(UsageError, match="engine"):
-        library.resume(run, engine="cloud")
-    with pytest.raises(UsageError, match="engine"):
-        library.evaluate(run, [shouting], engine="cloud")
 
 
 def test_dialogues_of_a_config_are_run_summarized_and_resumed(tmp_path, monkeypatch):

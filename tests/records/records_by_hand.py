@@ -47,15 +47,15 @@ def model_calls(session: Session) -> list[ModelCall]:
 
 def told(session: Session) -> list[tuple[Any, ...]]:
     """The events of a session: texts, models, tools with their results."""
-    found: list[tuple[Any, ...]] = []
-    for event in events(session):
+
+    def said(event: Any) -> tuple[Any, ...]:
         if isinstance(event, Message):
-            found.append((event.role, event.content))
-        elif isinstance(event, ModelCall):
-            found.append(("model", event.model))
-        else:
-            found.append(("call", event.name, event.result, event.success))
-    return found
+            return event.role, event.content
+        if isinstance(event, ModelCall):
+            return "model", event.model
+        return "call", event.name, event.result, event.success
+
+    return [said(event) for event in events(session)]
 
 
 def order(session: Session) -> list[str]:
@@ -84,28 +84,14 @@ def write_json(path: Path, document: Any) -> Path:
 
 def claude_entry(kind: str, content: Any, at: str, **more: Any) -> dict[str, Any]:
     message = {"role": kind, "content": content, **more.pop("message", {})}
-    return {
-        "parentUuid": None,
-        "isSidechain": False,
-        "type": kind,
-        "message": message,
-        "uuid": f"u-{at}",
-        "timestamp": f"2026-03-01T10:00:{at}Z",
-        "cwd": "/code/shop",
-        "sessionId": SESSION,
-        "version": "2.1.197",
-        "gitBranch": "main",
-        **more,
-    }
+    entry = {"parentUuid": None, "isSidechain": False, "type": kind, "message": message, "uuid": f"u-{at}"}
+    entry |= {"timestamp": f"2026-03-01T10:00:{at}Z", "cwd": "/code/shop", "sessionId": SESSION}
+    return entry | {"version": "2.1.197", "gitBranch": "main", **more}
 
 
 def claude_answer(number: str, block: Any, at: str, output: int, **more: Any) -> dict[str, Any]:
-    usage = {
-        "input_tokens": 10,
-        "cache_read_input_tokens": 200,
-        "cache_creation_input_tokens": 30,
-        "output_tokens": output,
-    }
+    cached = {"cache_read_input_tokens": 200, "cache_creation_input_tokens": 30}
+    usage = {"input_tokens": 10, "output_tokens": output, **cached}
     said = {"id": number, "model": "claude-sonnet-4-5", "usage": usage, "type": "message"}
     return claude_entry("assistant", [block], at, message=said, **more)
 
@@ -126,6 +112,11 @@ def claude_lines() -> list[dict[str, Any]]:
     ]
 
 
+def function_call(call_id: str, name: str, arguments: str) -> dict[str, Any]:
+    """A call of a tool in a chat completion of OpenAI."""
+    return {"function": {"name": name, "arguments": arguments}, "id": call_id, "type": "function"}
+
+
 def codex_line(kind: str, payload: Mapping[str, Any], at: str) -> dict[str, Any]:
     return {"timestamp": f"2026-03-01T10:00:{at}Z", "type": kind, "payload": payload}
 
@@ -144,27 +135,12 @@ def codex_counted(total: int, at: str) -> dict[str, Any]:
 
 def codex_lines() -> list[dict[str, Any]]:
     """One turn with a shell command, as `codex exec` writes it."""
-    about = {
-        "id": THREAD,
-        "cwd": "/code/shop",
-        "cli_version": "0.166.0",
-        "model_provider": "openai",
-        "base_instructions": {"text": "You are Codex."},
-        "git": {"branch": "main", "commit_hash": "abc"},
-    }
-    ran = {
-        "type": "CommandExecution",
-        "id": "call_1",
-        "exit_code": 0,
-        "duration": {"secs": 1, "nanos": 500_000_000},
-    }
-    called = {
-        "type": "function_call",
-        "name": "exec_command",
-        "arguments": '{"cmd": "ls"}',
-        "call_id": "call_1",
-    }
-    gave = {"type": "function_call_output", "call_id": "call_1", "output": "a.py"}
+    about = {"id": THREAD, "cwd": "/code/shop", "cli_version": "0.166.0", "model_provider": "openai"}
+    about |= {"base_instructions": {"text": "You are Codex."}, "git": {"branch": "main"}}
+    taken = {"secs": 1, "nanos": 500_000_000}
+    ran = {"type": "CommandExecution", "id": "call_1", "exit_code": 0, "duration": taken}
+    called = {"type": "function_call", "name": "exec_command", "arguments": '{"cmd": "ls"}'}
+    gave = {"type": "function_call_output", "output": "a.py"}
     return [
         codex_line("session_meta", about, "00.000"),
         codex_line("event_msg", {"type": "task_started", "turn_id": "turn-a"}, "00.100"),
@@ -174,10 +150,10 @@ def codex_lines() -> list[dict[str, Any]]:
         codex_line("turn_context", {"model": "gpt-5-codex", "cwd": "/code/shop"}, "00.300"),
         codex_said("user", "What is here?", "00.400"),
         codex_line("response_item", {"type": "reasoning", "summary": [], "content": None}, "01.000"),
-        codex_line("response_item", called, "01.100"),
+        codex_line("response_item", called | {"call_id": "call_1"}, "01.100"),
         codex_counted(109, "01.200"),
         codex_line("event_msg", {"type": "item_completed", "item": ran}, "02.000"),
-        codex_line("response_item", gave, "02.100"),
+        codex_line("response_item", gave | {"call_id": "call_1"}, "02.100"),
         codex_said("assistant", "One file, a.py.", "03.000"),
         codex_counted(218, "03.100"),
         codex_counted(218, "03.200"),
@@ -189,15 +165,8 @@ def swe_agent() -> dict[str, Any]:
     """Two steps of function calling."""
 
     def acted(thought: str, call_id: str, name: str, arguments: str) -> dict[str, Any]:
-        call = {"function": {"name": name, "arguments": arguments}, "id": call_id, "type": "function"}
-        return {
-            "role": "assistant",
-            "content": thought,
-            "thought": thought,
-            "action": f"{name} …",
-            "message_type": "action",
-            "tool_calls": [call],
-        }
+        said = {"role": "assistant", "content": thought, "thought": thought, "action": f"{name} …"}
+        return said | {"message_type": "action", "tool_calls": [function_call(call_id, name, arguments)]}
 
     history = [
         {"role": "system", "content": "You are an engineer.", "message_type": "system_prompt"},
@@ -208,21 +177,11 @@ def swe_agent() -> dict[str, Any]:
         acted("Done.", "call_2", "submit", "{}"),
     ]
     trajectory = [
-        {
-            "action": "find_file a.py",
-            "observation": "a.py",
-            "response": "Look first.",
-            "thought": "Look first.",
-            "execution_time": 0.25,
-            "state": {},
-        },
-        {
-            "action": "submit",
-            "observation": "",
-            "response": "Done.",
-            "thought": "Done.",
-            "execution_time": 0.5,
-        },
+        {"action": action, "observation": gave, "response": said, "thought": said, "execution_time": time}
+        for action, gave, said, time in (
+            ("find_file a.py", "a.py", "Look first.", 0.25),
+            ("submit", "", "Done.", 0.5),
+        )
     ]
     stats = {"instance_cost": 0.02, "tokens_sent": 900, "tokens_received": 60, "api_calls": 2}
     return {
@@ -237,15 +196,10 @@ def swe_agent() -> dict[str, Any]:
 def mini_swe_agent() -> dict[str, Any]:
     """One command with tool calls, and the submission."""
     used = {"prompt_tokens": 50, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 20}}
-    call = {
-        "function": {"name": "bash", "arguments": '{"command": "ls"}'},
-        "id": "call_1",
-        "type": "function",
-    }
     answer = {
         "role": "assistant",
         "content": None,
-        "tool_calls": [call],
+        "tool_calls": [function_call("call_1", "bash", '{"command": "ls"}')],
         "extra": {
             "actions": [{"command": "ls", "tool_call_id": "call_1"}],
             "cost": 0.003,
@@ -309,11 +263,7 @@ def atif() -> dict[str, Any]:
 
 
 def tau_run(task: int = 3, reward: float = 1.0) -> dict[str, Any]:
-    call = {
-        "function": {"name": "get_order", "arguments": '{"id": "W1"}'},
-        "id": "call_1",
-        "type": "function",
-    }
+    call = function_call("call_1", "get_order", '{"id": "W1"}')
     return {
         "task_id": task,
         "reward": reward,
@@ -331,6 +281,9 @@ def tau_run(task: int = 3, reward: float = 1.0) -> dict[str, Any]:
 
 
 def tau2() -> dict[str, Any]:
+    def used(prompt: int, completion: int) -> dict[str, int]:
+        return {"prompt_tokens": prompt, "completion_tokens": completion}
+
     simulation = {
         "id": "sim-1",
         "task_id": "roaming",
@@ -341,26 +294,12 @@ def tau2() -> dict[str, Any]:
         "reward_info": {"reward": 0.0, "reward_breakdown": {"DB": 1.0, "COMMUNICATE": 0.0}},
         "messages": [
             {"role": "assistant", "content": "Hello, how can I help?"},
-            {
-                "role": "user",
-                "content": "No data.",
-                "cost": 0.001,
-                "usage": {"prompt_tokens": 9, "completion_tokens": 2},
-            },
-            {
-                "role": "assistant",
-                "content": "Let me see.",
-                "tool_calls": [{"id": "c1", "name": "get_line", "arguments": {"n": 1}}],
-                "cost": 0.004,
-                "usage": {"prompt_tokens": 70, "completion_tokens": 7},
-            },
+            {"role": "user", "content": "No data.", "cost": 0.001, "usage": used(9, 2)},
+            {"role": "assistant", "content": "Let me see.", "cost": 0.004, "usage": used(70, 7)}
+            | {"tool_calls": [{"id": "c1", "name": "get_line", "arguments": {"n": 1}}]},
             {"role": "tool", "id": "c1", "content": "off", "requestor": "assistant", "error": False},
             {"role": "assistant", "content": "Please switch roaming on."},
-            {
-                "role": "user",
-                "content": None,
-                "tool_calls": [{"id": "c2", "name": "toggle", "arguments": {}}],
-            },
+            {"role": "user", "tool_calls": [{"id": "c2", "name": "toggle", "arguments": {}}]},
             {"role": "tool", "id": "c2", "content": "on", "requestor": "user", "error": False},
             {"role": "user", "content": "Thanks."},
         ],
@@ -390,12 +329,7 @@ def patienthub() -> dict[str, Any]:
         ],
         "num_turns": 2,
         "usage": {
-            "client": {
-                "prompt_tokens": 100,
-                "completion_tokens": 20,
-                "total_tokens": 120,
-                "total_cost": 0.01,
-            },
+            "client": {"prompt_tokens": 100, "completion_tokens": 20, "total_cost": 0.01},
             "therapist": {},
             "total_cost": 0.01,
         },
@@ -414,7 +348,6 @@ def inspect_header() -> dict[str, Any]:
             "task_id": "task-1",
             "dataset": {"name": "sums", "samples": 1},
             "model": "openai/gpt-4o",
-            "config": {},
             "packages": {"inspect_ai": "0.3.285"},
         },
         "plan": {"steps": [{"solver": "use_tools"}, {"solver": "generate"}]},
@@ -458,14 +391,7 @@ def inspect_sample(**more: Any) -> dict[str, Any]:
         "scores": {"match": {"value": "C", "answer": "4", "explanation": "as the target"}},
         "events": [
             model_event("m2", "I add.", "01"),
-            {
-                "event": "tool",
-                "id": "t1",
-                "function": "add",
-                "arguments": {},
-                "timestamp": "2026-03-01T10:00:02+00:00",
-                "working_time": 0.2,
-            },
+            {"event": "tool", "id": "t1", "timestamp": "2026-03-01T10:00:02+00:00", "working_time": 0.2},
             model_event("m4", "It is 4.", "03"),
             model_event("judge", "C", "04"),
         ],

@@ -95,7 +95,7 @@ def written(format_, some, folder):
 
 
 @pytest.mark.parametrize("format_", [atif, inspect])
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(session=recorded())
 def test_what_was_exported_comes_back_as_it_was(format_, session):
     kind = format_.__name__.rpartition(".")[2]
@@ -106,100 +106,65 @@ def test_what_was_exported_comes_back_as_it_was(format_, session):
         assert whole(only(kind, path)) == whole(session)
 
 
-TEXTS = {"type": "string"}
-METRICS = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "prompt_tokens": {"type": "integer"},
-        "completion_tokens": {"type": "integer"},
-        "cached_tokens": {"type": "integer"},
-        "cost_usd": {"type": "number"},
-        "extra": {"type": "object"},
-    },
-}
-STEP = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["step_id", "source", "message"],
-    "properties": {
-        "step_id": {"type": "integer", "minimum": 1},
-        "timestamp": TEXTS,
-        "source": {"enum": ["system", "user", "agent"]},
-        "model_name": TEXTS,
-        "message": TEXTS,
-        "tool_calls": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "additionalProperties": False,
-                "required": ["tool_call_id", "function_name", "arguments"],
-                "properties": {
-                    "tool_call_id": TEXTS,
-                    "function_name": TEXTS,
-                    "arguments": {"type": "object"},
-                    "extra": {"type": "object"},
-                },
-            },
-        },
-        "observation": {
-            "type": "object",
-            "additionalProperties": False,
-            "required": ["results"],
-            "properties": {
-                "results": {
-                    "type": "array",
-                    "items": {
-                        "type": "object",
-                        "additionalProperties": False,
-                        "properties": {"source_call_id": TEXTS, "content": TEXTS},
-                    },
-                }
-            },
-        },
-        "metrics": METRICS,
-        "llm_call_count": {"type": "integer", "minimum": 0},
-        "extra": {"type": "object"},
-    },
-}
-TRAJECTORY = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["schema_version", "session_id", "agent", "steps"],
-    "properties": {
-        "schema_version": {"const": "ATIF-v1.7"},
-        "session_id": TEXTS,
-        "agent": {
-            "type": "object",
-            "additionalProperties": False,
-            "required": ["name", "version"],
-            "properties": {
-                "name": {"type": "string", "minLength": 1},
-                "version": {"type": "string", "minLength": 1},
-                "model_name": TEXTS,
-                "tool_definitions": {"type": "array", "items": {"type": "object"}},
-            },
-        },
-        "steps": {"type": "array", "minItems": 1, "items": STEP},
-        "final_metrics": {
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {
-                "total_prompt_tokens": {"type": "integer"},
-                "total_completion_tokens": {"type": "integer"},
-                "total_cached_tokens": {"type": "integer"},
-                "total_cost_usd": {"type": "number"},
-                "total_steps": {"type": "integer"},
-            },
-        },
-        "extra": {"type": "object"},
-    },
-}
+TEXT, WHOLE, NUMBER, OBJECT = ({"type": kind} for kind in ("string", "integer", "number", "object"))
+
+
+def members(*required, **properties):
+    """The schema of an object that has no other members."""
+    known = {"type": "object", "additionalProperties": False}
+    return known | {"required": list(required), "properties": properties}
+
+
+def array(items, **more):
+    return {"type": "array", "items": items, **more}
+
+
+CALL = members(
+    *("tool_call_id", "function_name", "arguments"),
+    tool_call_id=TEXT,
+    function_name=TEXT,
+    arguments=OBJECT,
+    extra=OBJECT,
+)
+STEP = members(
+    *("step_id", "source", "message"),
+    step_id={"type": "integer", "minimum": 1},
+    timestamp=TEXT,
+    source={"enum": ["system", "user", "agent"]},
+    model_name=TEXT,
+    message=TEXT,
+    tool_calls=array(CALL),
+    observation=members("results", results=array(members(source_call_id=TEXT, content=TEXT))),
+    metrics=members(
+        **dict.fromkeys(("prompt_tokens", "completion_tokens", "cached_tokens"), WHOLE),
+        cost_usd=NUMBER,
+        extra=OBJECT,
+    ),
+    llm_call_count={"type": "integer", "minimum": 0},
+    extra=OBJECT,
+)
+TOTALS = ("total_prompt_tokens", "total_completion_tokens", "total_cached_tokens", "total_steps")
+NOT_EMPTY = {"type": "string", "minLength": 1}
+TRAJECTORY = members(
+    *("schema_version", "session_id", "agent", "steps"),
+    schema_version={"const": "ATIF-v1.7"},
+    session_id=TEXT,
+    agent=members(
+        *("name", "version"),
+        name=NOT_EMPTY,
+        version=NOT_EMPTY,
+        model_name=TEXT,
+        tool_definitions=array(OBJECT),
+    ),
+    steps=array(STEP, minItems=1),
+    final_metrics=members(**dict.fromkeys(TOTALS, WHOLE), total_cost_usd=NUMBER),
+    extra=OBJECT,
+)
 """What ATIF 1.7 allows of what we write: it forbids members it does not know."""
 AGENTS_ONLY = {"model_name", "reasoning_content", "tool_calls", "metrics"}
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(session=recorded())
 def test_a_trajectory_keeps_the_rules_of_its_format(session):
     trajectory = json.loads(json.dumps(atif.trajectory_of(session)))
@@ -244,25 +209,6 @@ for path, copy in json.loads(sys.argv[1]):
 """
 
 
-def inspect_reads(pairs):
-    """What Inspect itself makes of our files; it writes a copy of each."""
-    pairs = [(str(path), str(copy)) for path, copy in pairs]
-    done = subprocess.run(
-        [INSPECT, "-c", READS, json.dumps(pairs)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-needs_inspect = pytest.mark.skipif(
-    not INSPECT.exists(),
-    reason="Inspect is not installed: `make inspect` does that, and needs the network",
-)
-
 SAID = [
     Message(role="system", content="Be brief."),
     Message(role="user", content="2 + 2?"),
@@ -286,14 +232,42 @@ def a_session(name, model="gpt-4o", **more):
     )
 
 
-@needs_inspect
-def test_inspects_own_reader_opens_what_we_wrote(tmp_path):
-    judged = [Score(evaluator="right", value=1.0, explanation="so"), Score(evaluator="tone", label="kind")]
-    some = [a_session("s/1", scores=judged), a_session("s/2", scores=[replace(judged[0], value=0.0)])]
+RIGHT = Score(evaluator="right", value=1.0, explanation="so")
 
-    (path,) = written(inspect, some, tmp_path)
-    (log,) = inspect_reads([(path, tmp_path / "copy.eval")])
 
+@pytest.fixture(scope="module")
+def inspect_reads(tmp_path_factory):
+    """Two sessions written as a log, one of each kind of record written as logs, what Inspect reads of each
+    log, and two copies of the first that Inspect writes. Starting it takes two seconds."""
+    if not INSPECT.exists():
+        pytest.skip("Inspect is not installed: `make inspect` does that, and needs the network")
+    folder = tmp_path_factory.mktemp("inspect")
+    judged = [RIGHT, Score(evaluator="tone", label="kind")]
+    ours = [a_session("s/1", scores=judged), a_session("s/2", scores=[replace(RIGHT, value=0.0)])]
+    kinds = write_every_kind(folder / "in")
+    imported = [session for kind in kind_names() for session in sessions(kind, kinds[kind])]
+    for name in ("ours", "imported"):
+        (folder / name).mkdir()
+    (path,) = written(inspect, ours, folder / "ours")
+    others = written(inspect, imported, folder / "imported")
+    copies = [folder / "copy.eval", folder / "copy.json"]
+    pairs = [(path, copies[0]), (path, copies[1]), *((other, folder / "other.eval") for other in others)]
+    done = subprocess.run(
+        [INSPECT, "-c", READS, json.dumps([(str(log), str(copy)) for log, copy in pairs])],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    log, _, *rest = (json.loads(line) for line in done.stdout.splitlines())
+    return log, sum(len(each["samples"]) for each in rest) - len(imported), path, copies
+
+
+def test_inspects_own_reader_opens_what_we_wrote(inspect_reads):
+    log, missing, *_ = inspect_reads
+
+    assert missing == 0, "all that was imported"
     assert (log["model"], log["status"], log["summaries"]) == ("gpt-4o", "success", 2)
     assert log["means"] == {"right": 0.5}
     assert log["tokens"] == {"gpt-4o": 50}
@@ -311,29 +285,13 @@ def test_inspects_own_reader_opens_what_we_wrote(tmp_path):
     assert first["events"] == ["model", "tool"]
 
 
-@needs_inspect
-def test_what_inspect_itself_writes_we_read_packed_or_not(tmp_path):
-    (path,) = written(inspect, [a_session("s-1", scores=[Score(evaluator="right", value=1.0)])], tmp_path)
-    copies = [tmp_path / "copy.eval", tmp_path / "copy.json"]
-
-    inspect_reads([(path, copy) for copy in copies])
+def test_what_inspect_itself_writes_we_read_packed_or_not(inspect_reads):
+    *_, path, copies = inspect_reads
 
     for copy in copies:
-        back = only("inspect", copy)
-        assert transcript(back) == transcript(only("inspect", path))
-        assert [(score.evaluator, score.value) for score in back.scores] == [("right", 1.0)]
-
-
-@needs_inspect
-def test_inspect_opens_whatever_was_imported(tmp_path):
-    kinds = write_every_kind(tmp_path / "in")
-    (tmp_path / "out").mkdir()
-    some = [session for kind in kind_names() for session in sessions(kind, kinds[kind])]
-
-    paths = written(inspect, some, tmp_path / "out")
-    logs = inspect_reads([(path, tmp_path / "copy.eval") for path in paths])
-
-    assert sum(len(log["samples"]) for log in logs) == len(some)
+        for back, original in zip(sessions("inspect", copy), sessions("inspect", path), strict=True):
+            assert transcript(back) == transcript(original)
+            assert {score.evaluator for score in back.scores} == {each.evaluator for each in original.scores}
 
 
 def test_sessions_of_several_models_are_a_log_each(tmp_path):

@@ -97,7 +97,7 @@ def document_of(path):
 
 
 @pytest.mark.parametrize("kind", kind_names())
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_value_of_the_wrong_kind_anywhere_never_breaks_the_reading_or_the_keeping(
     kind, data, tmp_path, store
@@ -115,7 +115,7 @@ def test_a_value_of_the_wrong_kind_anywhere_never_breaks_the_reading_or_the_keep
 
 
 @pytest.mark.parametrize("packing", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, 93])
-@settings(max_examples=80, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_packed_log_with_any_byte_changed_is_read_or_named(packing, data, tmp_path):
     path = tmp_path / "a.eval"

@@ -107,12 +107,12 @@ def test_a_coarse_score_covers(rng, kind):
     ],
 )
 def test_a_mean_cost_covers(rng, kind, tasks, least):
-    assert simulation.arithmetic_mean_cost(rng, tasks, kind, 400) >= least
+    assert simulation.arithmetic_mean_cost(rng, tasks, kind, 300) >= least
 
 
 @pytest.mark.parametrize(("kind", "tasks"), [("lognormal 1.0", 5), ("lognormal 1.5", 15), ("gamma", 30)])
 def test_a_typical_cost_and_a_ratio_of_costs_cover(rng, kind, tasks):
-    assert simulation.typical_cost(rng, tasks, kind, 1000) >= 0.925
+    assert simulation.typical_cost(rng, tasks, kind, 600) >= 0.925
     assert simulation.cost_ratio(rng, tasks, kind, 600) >= 0.925
 
 
@@ -205,7 +205,7 @@ def test_a_candidate_that_crashes_on_hard_tasks_does_not_pass(rng):
 @pytest.mark.parametrize(("tasks", "repeats"), [(2, 3), (5, 3), (15, 3), (30, 5)])
 def test_six_identical_models_are_not_separated(rng, tasks, repeats, kind):
     """It was 0.75 at two tasks and three repeats."""
-    assert simulation.false_separation(rng, tasks, repeats, kind, 120) <= 0.02
+    assert simulation.false_separation(rng, tasks, repeats, kind, 60) <= 0.02
 
 
 def test_a_page_of_ten_metrics_errs_as_seldom_as_one(rng):
@@ -216,12 +216,12 @@ def test_a_page_of_ten_metrics_errs_as_seldom_as_one(rng):
         assert raw >= (0.08 if tasks == 15 else 0.15)
 
 
-@pytest.mark.parametrize("pilot", [10, 20, 40])
+@pytest.mark.parametrize("pilot", [10, 40])
 def test_the_tasks_needed_do_in_four_of_five_cases(rng, pilot):
     assert simulation.tasks_needed_power(rng, pilot, 0.1, 3, 300) >= 0.8
 
 
-@pytest.mark.parametrize(("pilot", "effect"), [(20, 0.1), (20, 0.2), (40, 0.1)])
+@pytest.mark.parametrize(("pilot", "effect"), [(20, 0.2), (40, 0.1)])
 def test_the_tasks_that_would_decide_a_comparison_do(rng, pilot, effect):
     """Computed from the observed difference itself, they did in 0.69 to 0.82."""
     decided, stated = simulation.more_tasks_decide(rng, pilot, effect, 300)
@@ -230,14 +230,15 @@ def test_the_tasks_that_would_decide_a_comparison_do(rng, pilot, effect):
     assert stated >= 0.25
 
 
-@pytest.mark.parametrize(("pilot", "effect"), [(20, 0.1), (40, 0.1), (80, 0.05)])
+@pytest.mark.parametrize(("pilot", "effect"), [(20, 0.1), (80, 0.05)])
 def test_the_tasks_that_would_decide_do_if_the_true_difference_is_about_as_observed(rng, pilot, effect):
     """Without the condition, a true difference of 0.05 in 20 tasks is decided in half of the cases only."""
     decided, stated = simulation.more_tasks_decide(rng, pilot, effect, 300, near=1.5)
 
     assert decided >= 0.8
     assert stated >= 0.1
-    assert simulation.more_tasks_decide(rng, 20, 0.05, 300)[0] <= 0.75
+    if pilot == 20:
+        assert simulation.more_tasks_decide(rng, pilot, 0.05, 300)[0] <= 0.75
 
 
 def test_the_further_tasks_of_a_running_run_decide_it_in_most_cases(rng):
@@ -274,7 +275,7 @@ def test_the_effect_of_a_level_over_few_seeds_covers_for_these_seeds(rng):
     assert others <= 0.8
 
 
-@pytest.mark.parametrize("share", [0.05, 0.5, 0.9])
+@pytest.mark.parametrize("share", [0.05, 0.5])
 def test_the_interval_of_the_live_view_holds_at_every_look(rng, share):
     """Wilson's interval, looked at after every fifth of 400 items, misses the share at some look in
     0.26 to 0.38 of the runs."""

@@ -64,11 +64,8 @@ def test_profiles_are_a_component_of_their_own_and_not_repeats():
 
 
 def test_intervals_of_dialogue_components_cover_what_was_put_in():
-    rng, covered, runs = (
-        np.random.default_rng(9),
-        {"profile": 0, "repeat": 0, "client": 0, "client:therapist": 0},
-        200,
-    )
+    sources = ("profile", "repeat", "client", "client:therapist")
+    rng, covered, runs = np.random.default_rng(9), dict.fromkeys(sources, 0), 120
     for _ in range(runs):
         found = parts(crossing(dialogues(rng, clients=6), "turns"))
         for source in covered:
@@ -89,10 +86,10 @@ def test_a_varied_setting_is_a_factor_and_not_pooled_as_repeats():
     assert effect.low < 5 < effect.high
 
 
-@pytest.mark.parametrize(("effect", "low", "high"), [(0.0, 0.0, 0.075), (3.0, 0.7, 1.0)])
-def test_the_effect_of_a_therapist_is_about_clients_like_these(effect, low, high):
+@pytest.mark.parametrize(("effect", "runs", "low", "high"), [(0.0, 80, 0.0, 0.1), (3.0, 30, 0.7, 1.0)])
+def test_the_effect_of_a_therapist_is_about_clients_like_these(effect, runs, low, high):
     """Clients differ in the effect of a therapist: over 96 independent dialogues, 30% would be found."""
-    rng, found, runs = np.random.default_rng(3), 0, 200
+    rng, found = np.random.default_rng(3), 0
     for _ in range(runs):
         (one,) = crossing(dialogues(rng, effect=effect), "turns", by="therapist").effects
         found += one.is_significant

@@ -20,7 +20,7 @@ def rates(rng, *parts):
 
 
 def test_a_line_is_hardly_ever_crossed_while_nothing_changes():
-    rng, alpha, series = np.random.default_rng(7), 0.2, 24
+    rng, alpha, series = np.random.default_rng(7), 0.2, 15
     crossed = sum(
         first_crossing(DriftMonitor(DriftSettings(alpha=alpha)), rates(rng, (rate, 300))) is not None
         for rate in (0.5, 0.8, 0.95)
@@ -33,12 +33,12 @@ def test_a_line_is_hardly_ever_crossed_while_nothing_changes():
 def test_a_fall_is_found_soon_after_it_and_not_before():
     rng = np.random.default_rng(8)
     delays = []
-    for _ in range(10):
+    for _ in range(6):
         crossing = first_crossing(DriftMonitor(DriftSettings()), rates(rng, (0.9, 300), (0.5, 300)))
         assert (crossing.direction, crossing.after.mean < 0.75 < crossing.before.mean) == ("down", True)
         assert crossing.after.high < crossing.before.low
         delays.append(crossing.position - 300)
-    assert min(delays) > 0 and sorted(delays)[5] <= 125
+    assert min(delays) > 0 and sorted(delays)[3] <= 125
 
 
 def test_a_rise_is_found_also_on_another_scale_and_after_a_long_time():

@@ -225,34 +225,20 @@ def seeded_study(seeds: int, shift: float) -> experiment.Study:
 UNPAIRED = {"paired": False, "lo": 0.0, "hi": 1.0}
 FIGURES: dict[str, Callable[[], object]] = {
     # Means
-    "wilson": lambda: [intervals.wilson(k, 12, level=level) for k in (0, 5, 12) for level in (0.9, 0.95)],
     "mean of shares": lambda: intervals.mean(PASSED, TASKS, lo=0, hi=1),
     "mean of shares of these tasks": lambda: intervals.mean(PASSED, TASKS, lo=0, hi=1, scope="these"),
     "mean of scores": lambda: intervals.mean(SCORES, TASKS, lo=0, hi=1, level=0.9),
     "mean of scores of these tasks": lambda: intervals.mean(SCORES, TASKS, scope="these", level=0.9),
-    "mean of numbers": lambda: [intervals.mean(COSTS), intervals.mean(COSTS[:3]), intervals.mean(COSTS[:2])],
-    "mean of few": lambda: [
-        intervals.mean(PASSED[:n], TASKS[:n], lo=0, hi=1) for n in (1, 3, 4, 6, 7, 9, 12)
-    ],
-    "mean of equals": lambda: [intervals.mean([1.0] * 8, lo=0, hi=1), intervals.mean([0.5] * 8, lo=0, hi=1)],
     "typical": lambda: [intervals.geometric_mean(COSTS[:n], TASKS[:n]) for n in (5, 9, 24)],
-    "typical of positive": lambda: [
-        intervals.geometric_mean(DEARER, TASKS),
-        intervals.geometric_mean(DEARER, level=0.9),
-    ],
-    "bill": lambda: [intervals.mean_cost(COSTS[:n], TASKS[:n], resamples=199) for n in (3, 9, 24)],
-    "bill without tasks": lambda: [intervals.mean_cost(COSTS[:n], resamples=199, seed=n) for n in (2, 5, 24)],
     "per success": lambda: [
         intervals.per_success(COSTS, PASSED, TASKS),
         intervals.per_success(COSTS[:12], PASSED[:12], level=0.8),
         intervals.per_success(COSTS, [0] * 24, TASKS),
     ],
-    "pass at": lambda: [intervals.pass_at([0, 1, 2, 3, 4, 2], 4, k) for k in (1, 2, 4)],
     "pass hat": lambda: [intervals.pass_hat([0, 1, 2, 3, 4, 2], [4, 4, 5, 4, 4, 3], k) for k in (1, 2, 3)],
     "sample_std": lambda: [intervals.sample_std(n, 6.0, 14.0) for n in (1, 2, 3, 4)],
     # Differences
     "difference of shares": difference,
-    "difference of one of five": lambda: difference(family=5, level=0.9),
     "difference of scores": lambda: differences.difference(SCORES, OTHER, TASKS, span=1.0),
     "difference of numbers": lambda: differences.difference(COSTS, DEARER, TASKS),
     "difference of unpaired": lambda: differences.difference(
@@ -262,10 +248,6 @@ FIGURES: dict[str, Callable[[], object]] = {
     "difference of common tasks": lambda: differences.difference(
         SCORES[:18], OTHER[6:], task_a=TASKS[:18], task_b=TASKS[6:], lo=0.0, hi=1.0
     ),
-    "difference of few": lambda: [
-        differences.difference(PASSED[:n], BETTER[:n], TASKS[:n], lo=0.0, hi=1.0) for n in (1, 3, 6, 9, 15)
-    ],
-    "difference of nothing": lambda: differences.difference(PASSED, PASSED, TASKS, lo=0.0, hi=1.0),
     "difference that is constant": lambda: differences.difference([0.0] * 9, [1.0] * 9, lo=0.0, hi=1.0),
     "ratio": lambda: [differences.ratio(COSTS, DEARER, TASKS), differences.ratio(DEARER, COSTS, family=3)],
     "adjust": lambda: [differences.adjust(difference(), size) for size in (1, 2, 10)],
@@ -278,12 +260,6 @@ FIGURES: dict[str, Callable[[], object]] = {
         }
     ),
     "holm": lambda: differences.holm([0.01, 0.04, None, 0.03, 0.005, 0.9]),
-    "gate": lambda: [
-        differences.gate(difference(), margin, lower_is_better=lower, errors=errors)
-        for margin in (0.0, 0.02, 0.1, 0.3)
-        for lower in (False, True)
-        for errors in (0, 2)
-    ],
     # Power
     "variation": lambda: [
         power.variation(PASSED, BETTER, TASKS, lo=0.0, hi=1.0),
@@ -315,21 +291,6 @@ FIGURES: dict[str, Callable[[], object]] = {
     ],
     "smallest detectable": lambda: [power.smallest_detectable(0.1, df) for df in (1, 3.5, 30)],
     # Tests of the literature
-    "mcnemar": lambda: [
-        classical.mcnemar(*pair, mid_p=mid) for pair in ((9, 2), (3, 3), (0, 0)) for mid in (0, 1)
-    ],
-    "newcombe": lambda: [classical.newcombe(7, 12, 3, 11), classical.newcombe(0, 5, 5, 5, level=0.9)],
-    "newcombe_paired": lambda: [
-        classical.newcombe_paired(*cells)
-        for cells in ((5, 3, 1, 4), (0, 2, 0, 3), (4, 0, 0, 0), (9, 1, 4, 0))
-    ],
-    "fisher": lambda: [
-        classical.fisher(3, 1, 1, 3),
-        classical.fisher(8, 2, 1, 5),
-        classical.fisher(0, 4, 0, 3),
-    ],
-    "clopper_pearson": lambda: [classical.clopper_pearson(k, 9, level=0.9) for k in (0, 4, 9)],
-    "cohen_h": lambda: [classical.cohen_h(0.2, 0.5), classical.cohen_h(0.9, 0.3)],
     "factor test": lambda: (
         [
             classical.factor_test(COSTS[:12], base, added)
@@ -354,19 +315,6 @@ FIGURES: dict[str, Callable[[], object]] = {
             samples.sample(COSTS),
             samples.sample([None, 1.0], ["a", "a"]),
         )
-    ],
-    "common means": lambda: samples.common_means(
-        *samples.samples_of_sides(SCORES[:18], OTHER[6:], task_a=TASKS[:18], task_b=TASKS[6:])
-    ),
-    "plus interval": lambda: [
-        (each.center, each.se, each.df, each.limits(0.9), each.interval(0.95), each.p(0.4))
-        for each in (samples.plus_interval(samples.sample(PASSED, TASKS).means, 0.0, 1.0),)
-    ],
-    "tails": lambda: [
-        samples.t_quantile(0.975, 4.0),
-        samples.t_tails(2.1, 7.0),
-        samples.f_tail(3.2, 2, 9),
-        samples.standard_error(np.asarray([0.2, 0.5, 0.9])),
     ],
     # Ranks
     "ranks": lambda: [
@@ -399,14 +347,8 @@ FIGURES: dict[str, Callable[[], object]] = {
             )
         ]
     ),
-    "rank correlation": lambda: [
-        agreement.rank_correlation(COSTS, DEARER),
-        agreement.rank_correlation(COSTS, PASSED, unit=TASKS, level=0.9),
-        agreement.rank_correlation(COSTS[:4], PASSED[:4]),
-    ],
     # Judges
     "calibrate labels": lambda: calibrate(judged(repeats=2), order=LEVELS),
-    "calibrate words": lambda: calibrate(judged()),
     "calibrate three labels": lambda: calibrate(
         [
             replace(pair, human=human, machine=[LabelValue(label=LEVELS[place * 3 % 8 % 3])])
@@ -417,7 +359,6 @@ FIGURES: dict[str, Callable[[], object]] = {
         ],
         order=LEVELS[:3],
     ),
-    "calibrate some repeats": lambda: calibrate([*judged(repeats=2, targets=10), *judged()[10:]]),
     "calibrate numbers": lambda: calibrate(judged(repeats=3, labels=False), scale=(0.0, 1.0)),
     "corrected mean": lambda: [
         corrected_mean(
@@ -436,12 +377,6 @@ FIGURES: dict[str, Callable[[], object]] = {
     "components": lambda: variance.components(
         crossed(6, ("a", "b", "c"), 2), ["task", "model"], "score", draws=200
     ),
-    "components with holes": lambda: variance.components(
-        crossed(5, ("a", "b"), 4, holes=True), ["task", "judge"], "score", draws=200, level=0.9, seed=3
-    ),
-    "mixed model": lambda: variance.mixed_model(
-        crossed(6, ("a", "b", "c"), 2), "score", fixed="model", random=["task"], baseline="a", draws=200
-    ),
     "mixed model with holes": lambda: variance.mixed_model(
         crossed(6, ("a", "b"), 4, holes=True),
         "score",
@@ -452,18 +387,13 @@ FIGURES: dict[str, Callable[[], object]] = {
         level=0.9,
     ),
     # At any time
-    "confidence sequence": lambda: followed(sequential.ConfidenceSequence(), map(float, PASSED[:12])),
     "confidence sequence of a scale": lambda: followed(
         sequential.ConfidenceSequence(1.0, 5.0, 0.1), [1 + 4 * (each or 0.5) for each in SCORES[:9]]
-    ),
-    "confidence sequence at once": lambda: (
-        sequential.ConfidenceSequence().add(*map(float, PASSED * 4)).interval()
     ),
     "confidence sequence continued": lambda: followed(
         sequential.ConfidenceSequence.from_state(sequential.ConfidenceSequence().add(0.5, 0.7, 0.2).state()),
         [0.4],
     ),
-    "log confidence sequence": lambda: followed(sequential.LogConfidenceSequence(), DEARER),
     "log confidence sequence continued": lambda: followed(
         sequential.LogConfidenceSequence.from_state(
             sequential.LogConfidenceSequence(0.1).add(*DEARER).state()
@@ -480,13 +410,6 @@ FIGURES: dict[str, Callable[[], object]] = {
         *(separation(gap, ratio=True, higher_is_better=False) for gap in (0.05, 0.15)),
     ],
     # Predictions
-    "predicted total": lambda: [
-        predict_total([Group(past={"": pilot(n)}, planned={"": 10})]) for n in (2, 3, 5, 8, 30)
-    ],
-    "predicted time": lambda: [
-        predict_total([Group(past={"": pilot(9)}, planned={"": 30})], concurrency=k, draws=500)
-        for k in (2, 50)
-    ],
     "predicted total of many": lambda: [
         predict_total([Group(past={"": pilot(n)}, planned={"": 3000})], draws=400) for n in (5, 1500)
     ],
@@ -498,9 +421,6 @@ FIGURES: dict[str, Callable[[], object]] = {
         )
         for n in (2, 5, 12)
     ],
-    "predicted total of new tasks only": lambda: predict_total(
-        [Group(past={f"t{k}": pilot(1, k) for k in range(9)}, planned={"new": 4, "other": 2})], draws=500
-    ),
     "predicted total with zeros": lambda: predict_total(
         [
             Group(past={"a": [0.0, 1.0, 2.0, 0.0], "b": [0.0, 0.5, 0.7]}, planned={"a": 5, "b": 7}),
@@ -546,7 +466,6 @@ def by_size(figure: Callable[[int], Any], sizes: Iterable[int] = range(1, 32)) -
 
 FIGURES |= {
     "mean by size": lambda: by_size(lambda n: intervals.mean(MORE_SCORES[:n], lo=0, hi=1)),
-    "mean of shares by size": lambda: by_size(lambda n: intervals.mean(SHARES[:n], lo=0, hi=1)),
     "mean of tasks by size": lambda: by_size(
         lambda n: intervals.mean(SHARES[:n], MORE_TASKS[:n], lo=0, hi=1)
     ),
@@ -555,7 +474,6 @@ FIGURES |= {
     ),
     "mean without limits by size": lambda: by_size(lambda n: intervals.mean(MORE_COSTS[:n])),
     "typical by size": lambda: by_size(lambda n: intervals.geometric_mean(MORE_COSTS[:n])),
-    "bill by size": lambda: by_size(lambda n: intervals.mean_cost(MORE_COSTS[:n], resamples=99)),
     "bill of tasks by size": lambda: by_size(
         lambda n: intervals.mean_cost(MORE_COSTS[:n], MORE_TASKS[:n], resamples=99)
     ),
@@ -581,9 +499,6 @@ FIGURES |= {
     "pass at by size": lambda: by_size(lambda n: intervals.pass_at([index % 4 for index in range(n)], 4, 2)),
     "difference by size": lambda: by_size(
         lambda n: differences.difference(MORE_SCORES[:n], MORE_OTHER[:n], lo=0.0, hi=1.0)
-    ),
-    "difference of shares by size": lambda: by_size(
-        lambda n: differences.difference(SHARES[:n], MORE_SHARES[:n], lo=0.0, hi=1.0)
     ),
     "difference of tasks by size": lambda: by_size(
         lambda n: differences.difference(SHARES[:n], MORE_SHARES[:n], MORE_TASKS[:n], lo=0.0, hi=1.0)
@@ -641,9 +556,6 @@ FIGURES |= {
     ),
     "kappa by size": lambda: by_size(
         lambda n: agreement.kappa(LOPSIDED[:n], LESS_LOPSIDED[:n]), range(1, 60)
-    ),
-    "kappa of even labels by size": lambda: by_size(
-        lambda n: agreement.kappa((FIRST * 3)[:n], (SECOND * 3)[:n], order=LEVELS), range(1, 40)
     ),
     "kappa of units by size": lambda: by_size(
         lambda n: agreement.kappa((FIRST * 3)[:n], (SECOND * 3)[:n], unit=MORE_TASKS[:n]), range(1, 40)
@@ -706,13 +618,9 @@ FIGURES |= {
         )
         for n in range(1, 10)
     ],
-    "variation by size": lambda: [power.variation(SHARES[:n], None, MORE_TASKS[:n]) for n in range(1, 9)],
     "variation of sides with tasks of their own": lambda: [
         power.variation(SHARES[:8], MORE_COSTS[:5], task_a=MORE_TASKS[:8], task_b=MORE_TASKS[:5]),
         power.variation(MORE_COSTS[:5], SHARES[:8], task_a=MORE_TASKS[:5], task_b=MORE_TASKS[:8]),
-    ],
-    "tasks needed by size": lambda: [
-        power.tasks_needed(SHARES[:n], MORE_SHARES[:n], MORE_TASKS[:n], detect=0.1) for n in range(2, 12)
     ],
     "kappa with an order of two labels": lambda: agreement.kappa(
         FIRST * 2, SECOND * 2, order=("good", "bad")
@@ -824,17 +732,6 @@ FIGURES |= {
         variance.components(crossed(tasks, ("a", "b", "c"), 2, holes=True), factors, "score", draws=50)
         for tasks, factors in ((3, ["task", "judge"]), (5, ["task", "model"]), (5, ["model", "task"]))
     ],
-    "effects with little spread": lambda: variance.mixed_model(
-        [
-            {"task": task, "model": model, "score": place + 0.005 * MORE_SCORES[task * 7 + place]}
-            for task in range(8)
-            for place, model in enumerate("ab")
-        ],
-        "score",
-        fixed="model",
-        random=["task"],
-        draws=50,
-    ),
     "components by size": lambda: [
         variance.components(crossed(n, ("a", "b"), 2), ["task", "model"], "score", draws=50)
         for n in range(1, 7)
