@@ -43,6 +43,10 @@ def test_the_columns_of_a_file_may_have_other_names(library, tmp_path):
 
     assert {row["baseline"] for row in result.table()} == {"large"}
     assert next(row for row in result.table() if row["metric"] == "success")["pairs"] == TASKS
+    run = library.import_table(path, run="board", columns={"task": "instance_id"})
+    assert (run.id, run.status, run.summary()["itemCount"]) == ("board", "completed", 4 * TASKS)
+    with pytest.raises(library.UsageError, match="cannot be resumed; import again"):
+        run.resume()
 
 
 def test_a_run_and_a_file_are_compared_by_handle_and_by_path(library, tmp_path):

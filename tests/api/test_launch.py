@@ -41,20 +41,16 @@ def launcher(tmp_path: Path) -> Launcher:
     )
 
 
-def test_a_request_is_the_same_after_its_way_through_json():
+def test_a_detached_process_has_its_own_session_and_its_plan_on_standard_input(launcher):
     request = LaunchRequest(
         job="coding",
         run_id="nightly",
+        plan_text=PLAN,
+        folder="/work",
         overrides={"concurrency": 2, "mergeOnPass": True},
         retry=RetrySelection(errors=True),
         changes=BatchChanges(budget_usd=2.5),
     )
-
-    assert LaunchRequest.from_json(request.to_json()) == request
-
-
-def test_a_detached_process_has_its_own_session_and_its_plan_on_standard_input(launcher):
-    request = LaunchRequest(job="coding", plan_text=PLAN, folder="/work")
 
     launched = launcher.launch(request, "one")
 

@@ -386,22 +386,6 @@ def test_type_checkers_see_every_field_of_an_item():
     ]
 
 
-def test_a_table_is_imported_and_compared(library, tmp_path):
-    rows = "".join(f"t{n},good,1\nt{n},bad,{int(n < 3)}\n" for n in range(12))
-    (tmp_path / "results.csv").write_text(f"instance,model,resolved\n{rows}")
-
-    run = library.import_table(
-        "results.csv", run="board", columns={"task": "instance", "success": "resolved"}
-    )
-
-    assert (run.id, run.status, run.summary()["successCount"]) == ("board", "completed", 15)
-    assert {item.prompt for item in run.items(status="fail")} == {f"t{n}" for n in range(3, 12)}
-    (success,) = [row for row in library.compare(run, by="model").table() if row["metric"] == "success"]
-    assert (success["difference"], success["significant"]) == (pytest.approx(-0.75), True)
-    with pytest.raises(library.UsageError, match="cannot be resumed; import again"):
-        run.resume()
-
-
 def one(prompt="x", **more):
     return [proctor.Item(prompt=prompt, **more)]
 

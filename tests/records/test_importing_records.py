@@ -2,13 +2,18 @@
 
 import json
 import os
+from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 
+import pytest
 from records_by_hand import (
     SESSION,
     atif,
     claude_lines,
+    only,
     sessions,
+    tau2,
     write_every_kind,
     write_json,
     write_lines,
@@ -17,6 +22,27 @@ from records_by_hand import (
 from proctor.batch.ingest import import_paths
 from proctor.records import kind_names
 from proctor.store import Store
+from recorded_files import check
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+def known(value):
+    """A session as JSON, without members that have no value."""
+    if isinstance(value, dict):
+        return {name: known(each) for name, each in value.items() if each not in (None, "", [], {}, ())}
+    if isinstance(value, list | tuple):
+        return [known(each) for each in value]
+    return str(value) if isinstance(value, datetime) else value
+
+
+@pytest.mark.parametrize("kind", kind_names())
+def test_a_record_is_read_as_recorded(kind, tmp_path):
+    """All members of a session and of its events, in order."""
+    read = sessions(kind, write_every_kind(tmp_path, kind)[kind])
+    if kind == "tau-bench":
+        read.append(only(kind, write_json(tmp_path / "results.json", tau2())))
+    check(RECORDED / f"{kind}.txt", [known(asdict(session)) for session in read])
 
 
 def test_a_folder_of_everything_is_recognised_and_imported(proctor, tmp_path):

@@ -108,8 +108,8 @@ def test_an_interval_in_words(one: Difference | None, words: str) -> None:
 
 def test_without_values_there_is_not_enough_data() -> None:
     one = contrast(None, baseline_mean=Mean(value=None))
-    assert around(one) == finding(one) == "not enough data"
-    assert around(contrast(None, candidate_mean=Mean(value=None))) == "not enough data"
+    other = contrast(None, candidate_mean=Mean(value=None))
+    assert around(one) == finding(one) == around(other) == "not enough data"
     assert (size(one), with_errors(one), numbers(one)) == ("–", "–", "–")
 
 
@@ -146,8 +146,8 @@ def test_numbers_are_of_pairs_or_of_both_sides() -> None:
     [
         (
             contrast(),
-            "Significant: b succeeds more often, +25.0 pp (95% CI +10.0 pp to +40.0 pp, p = "
-            "0.010, 12 paired tasks).",
+            "Significant: b succeeds more often, +25.0 pp (95% CI +10.0 pp to +40.0 pp, p = 0.010, 12 "
+            "paired tasks).",
         ),
         (
             contrast(LESS, "score:x"),
@@ -159,11 +159,9 @@ def test_numbers_are_of_pairs_or_of_both_sides() -> None:
         ),
         (
             contrast(OPEN, pairs=0),
-            "No significant difference: +5.0 pp (95% CI −10.0 pp to +20.0 pp, p = 0.300, 12 + "
-            "12 tasks). Minimum "
-            "detectable effect: 20.0 pp at 80% power. A verdict needs about 90 tasks if the "
-            "true difference is about "
-            "as observed.",
+            "No significant difference: +5.0 pp (95% CI −10.0 pp to +20.0 pp, p = 0.300, 12 + 12 tasks). "
+            "Minimum detectable effect: 20.0 pp at 80% power. A verdict needs about 90 tasks if the true "
+            "difference is about as observed.",
         ),
         (
             contrast(is_member=False),
@@ -171,9 +169,8 @@ def test_numbers_are_of_pairs_or_of_both_sides() -> None:
         ),
         (
             contrast(with_errors=OPEN),
-            "Inconclusive: infrastructure errors decide it. Errors excluded +25.0 pp, errors as "
-            "failures +5.0 pp, "
-            "12 paired tasks.",
+            "Inconclusive: infrastructure errors decide it. Errors excluded +25.0 pp, errors as failures "
+            "+5.0 pp, 12 paired tasks.",
         ),
         (contrast(BARE), "+5.0 pp; no confidence interval: Few tasks."),
         (contrast(replace(BARE, note="")), "+5.0 pp; no confidence interval: too few tasks."),
@@ -200,9 +197,8 @@ def test_the_headline_is_about_the_first_metric() -> None:
     assert headline(comparison(contrast(BARE))) == "There is not enough data to compare success of b and a."
     many = [contrast(candidate=f"c{number}") for number in range(6)]
     assert headline(comparison(*many, contrast(OPEN, candidate="d"), contrast(CLEAR, "cost"))) == (
-        "6 of 7 candidates differ significantly from a in success: c0 (+25.0 pp), c1 (+25.0 "
-        "pp), c2 (+25.0 pp), "
-        "c3 (+25.0 pp) and 2 more."
+        "6 of 7 candidates differ significantly from a in success: c0 (+25.0 pp), c1 (+25.0 pp), c2 (+25.0 "
+        "pp), c3 (+25.0 pp) and 2 more."
     )
     assert headline(comparison(*many[:4], contrast(OPEN))).endswith("c3 (+25.0 pp).")
     assert headline(comparison(contrast(OPEN), contrast(OPEN))) == (
@@ -315,8 +311,8 @@ def test_a_trend_is_summarized_by_its_last_value_and_latest_change() -> None:
         "75% in the last of 2 runs; no significant change from run to run."
     )
     assert trend_summary([first, trend_point("down", LESS), better, same], "success") == (
-        "75% in the last of 4 runs; latest improvement: up, +25.0 pp (95% CI +10.0 pp to +40.0 "
-        "pp, 12 paired tasks)."
+        "75% in the last of 4 runs; latest improvement: up, +25.0 pp (95% CI +10.0 pp to +40.0 pp, 12 "
+        "paired tasks)."
     )
     assert "; latest regression: down, " in trend_summary(
         [first, better, trend_point("down", LESS)], "success"
@@ -347,12 +343,12 @@ def test_a_prediction_has_its_interval_and_what_it_rests_on() -> None:
     few = Predicted(value=1.5, sessions=1, items=8, unknown=("a", "b", "c", "d"))
     assert forecast_lines(forecast(few, replace(few, items=1000, unknown=("a", "b", "c")), 2000)) == [
         (
-            "cost: about $1.50, from 1 like session, too few for an interval for 8 of 2,000 items; "
-            "unknown: a, b, c and others"
+            "cost: about $1.50, from 1 like session, too few for an interval for 8 of 2,000 items; unknown: "
+            "a, b, c and others"
         ),
         (
-            "time: about 1.5 s, from 1 like session, too few for an interval for 1,000 of 2,000 "
-            "items; unknown: a, b, c"
+            "time: about 1.5 s, from 1 like session, too few for an interval for 1,000 of 2,000 items; "
+            "unknown: a, b, c"
         ),
     ]
     assert forecast_lines(forecast(few, few))[0].endswith(
@@ -367,8 +363,8 @@ def test_the_basis_of_a_prediction_in_a_sentence() -> None:
     assert basis(forecast(Predicted(), time)) == "From an earlier session of the same agents and models."
     more = replace(time, sessions=1200, unknown=("a", "b"))
     assert basis(forecast(Predicted(unknown=("b", "c")), more, 9)) == (
-        "From 1,200 earlier sessions of the same agents and models, for 8 of 9 items: nothing "
-        "is known of a, b, c."
+        "From 1,200 earlier sessions of the same agents and models, for 8 of 9 items: nothing is known of "
+        "a, b, c."
     )
     document = forecast_document(forecast(Predicted(value=1.0, low=0.5, high=2.0, sessions=3, items=4), time))
     assert document["items"] == 8

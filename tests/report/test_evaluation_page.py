@@ -112,52 +112,37 @@ def test_the_same_in_markdown_is_one_table_row_for_each_thing():
 
 
 def comparison():
-    found = difference([1, 1, 1, 0, 1, 1, 1, 0], [0, 1, 1, 0, 0, 1, 1, 0], lo=0, hi=1)
-    with_errors = difference([1, 1, 1, 0, 1, 1, 1, 0, 0, 0], [0, 1, 1, 0, 0, 1, 1, 0, 0, 0], lo=0, hi=1)
+    before, after = [1, 1, 1, 0, 1, 1, 1, 0], [0, 1, 1, 0, 0, 1, 1, 0]
+    sides = {"baseline": "before", "candidate": "after"}
+    items = {"baseline_items": (("run", "a"),), "candidate_items": (("run", "b"),)}
     success = Contrast(
         metric="success",
-        baseline="before",
-        candidate="after",
+        **sides,
         baseline_mean=Mean(value=0.75, low=0.4, high=0.9, items=8, tasks=8, sem=0.164),
         candidate_mean=Mean(value=0.5, low=0.2, high=0.8, items=8, tasks=8),
-        difference=replace(found, needs=40),
+        difference=replace(difference(before, after, lo=0, hi=1), needs=40),
         is_member=True,
         pairs=8,
         unpaired=2,
         errors=(1, 0),
-        with_errors=with_errors,
-        disagreements=(
-            Disagreement(
-                words=HOSTILE,
-                baseline=1.0,
-                candidate=0.0,
-                baseline_items=(("run", "a"),),
-                candidate_items=(("run", "b"),),
-            ),
-        ),
+        with_errors=difference([*before, 0, 0], [*after, 0, 0], lo=0, hi=1),
+        disagreements=(Disagreement(words=HOSTILE, baseline=1.0, candidate=0.0, **items),),
     )
     nothing = Contrast(
         metric="score:tone",
-        baseline="before",
-        candidate="after",
+        **sides,
         baseline_mean=Mean(value=None),
         candidate_mean=Mean(value=None),
         difference=None,
         remarks=("one of them has no value",),
     )
-    verdict = GateResult(
-        gate="success>=0",
-        candidate="after",
-        verdict="inconclusive",
-        words="too few (12 more tasks)",
-        more_pairs=12,
-    )
+    words = {"verdict": "inconclusive", "words": "too few (12 more tasks)", "more_pairs": 12}
     return Comparison(
         groups=("before", "after"),
         pair="item",
         varied=("model",),
         contrasts=(success, nothing),
-        verdicts=(verdict,),
+        verdicts=(GateResult(gate="success>=0", candidate="after", **words),),
     )
 
 

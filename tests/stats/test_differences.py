@@ -338,26 +338,12 @@ def anytime(low, high, n=6, null=0.0):
     return Difference(value=0.1, low=low, high=high, n=n, null=null, is_anytime=True)
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "n", "null", "expected"),
-    [
-        (0.01, 0.2, 6, 0.0, True),
-        (-0.2, -0.01, 6, 0.0, True),
-        (0.0, 0.2, 6, 0.0, False),
-        (-0.2, 0.0, 6, 0.0, False),
-        (-0.1, 0.2, 6, 0.0, False),
-        (0.01, 0.2, 5, 0.0, False),
-        (None, 0.2, 6, 0.0, False),
-        (0.01, None, 6, 0.0, False),
-        (1.01, 1.2, 3, 1.0, True),
-        (0.9, 1.2, 3, 1.0, False),
-        (1.01, 1.2, 2, 1.0, False),
-    ],
-)
-def test_a_difference_that_is_valid_at_any_time_is_significant_where_it_excludes_none(
-    low, high, n, null, expected
-):
-    assert anytime(low, high, n, null).is_significant is expected
+def test_a_difference_that_is_valid_at_any_time_is_significant_where_it_excludes_none():
+    for clear in ((0.01, 0.2), (-0.2, -0.01), (1.01, 1.2, 3, 1.0)):
+        assert anytime(*clear).is_significant, clear
+    open_ = [(0.0, 0.2), (-0.2, 0.0), (-0.1, 0.2), (None, 0.2), (0.01, None), (0.9, 1.2, 3, 1.0)]
+    for unclear in (*open_, (0.01, 0.2, 5), (1.01, 1.2, 2, 1.0)):
+        assert not anytime(*unclear).is_significant, unclear
 
 
 @pytest.mark.parametrize(
@@ -377,12 +363,10 @@ def test_what_a_verdict_needs_is_said_with_its_condition(needs, n, words):
     assert significant.needs_words == ""
 
 
-@pytest.mark.parametrize(
-    ("p", "tasks", "expected"), [(0.05, 8, True), (0.0500001, 8, False), (0.05, 5, False), (None, 8, False)]
-)
-def test_a_difference_is_significant_up_to_a_p_of_five_percent(p, tasks, expected):
+def test_a_difference_is_significant_up_to_a_p_of_five_percent_and_from_six_tasks_on():
     change = difference([0] * 8, [1] * 8, lo=0.0, hi=1.0)
-    assert replace(change, p_adjusted=p, n=tasks).is_significant is expected
+    for p, tasks, expected in ((0.05, 8, True), (0.0500001, 8, False), (0.05, 5, False), (None, 8, False)):
+        assert replace(change, p_adjusted=p, n=tasks).is_significant is expected
 
 
 def interval(low, high, n=6, **more):
@@ -453,50 +437,34 @@ def test_a_gate_at_its_limits(change, margin, expected):
     assert result.difference is change and result.with_errors is None
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "verdict"),
-    [
-        (-0.2, 0.05, "pass"),
-        (-0.05, 0.2, "inconclusive"),
-        (0.05, 0.2, "fail"),
-        (None, 0.05, "pass"),
-        (0.05, None, "fail"),
-        (-0.2, 0.1, "inconclusive"),
-        (0.0, 0.2, "inconclusive"),
-    ],
-)
-def test_a_gate_of_what_should_be_low_is_mirrored(low, high, verdict):
-    mirrored = interval(None if high is None else -high, None if low is None else -low)
-
-    assert gate(interval(low, high), 0.1, lower_is_better=True).verdict == verdict
-    assert gate(mirrored, 0.1).verdict == verdict
+def test_a_gate_of_what_should_be_low_is_mirrored():
+    for low, high, verdict in (
+        *((-0.2, 0.05, "pass"), (None, 0.05, "pass"), (0.05, 0.2, "fail"), (0.05, None, "fail")),
+        *((low, high, "inconclusive") for low, high in ((-0.05, 0.2), (-0.2, 0.1), (0.0, 0.2))),
+    ):
+        mirrored = interval(None if high is None else -high, None if low is None else -low)
+        assert gate(interval(low, high), 0.1, lower_is_better=True).verdict == verdict
+        assert gate(mirrored, 0.1).verdict == verdict
 
 
-@pytest.mark.parametrize(
-    ("errors", "words"),
-    [
+def test_errors_that_decide_are_counted():
+    good, bad = interval(0.0, 0.1), interval(-0.3, -0.2)
+    for errors, words in (
         (0, "Infrastructure errors decide it"),
         (1, "1 infrastructure error decides it"),
         (2, "2 infrastructure errors decide it"),
-    ],
-)
-def test_errors_that_decide_are_counted(errors, words):
-    good, bad = interval(0.0, 0.1), interval(-0.3, -0.2)
-    result = gate(good, 0.1, with_errors=bad, errors=errors)
-
-    expected = f"{words}: pass with errors excluded, fail with errors as failures."
-    assert (result.verdict, result.note, result.needs) == ("inconclusive", expected, None)
-    assert (result.difference, result.with_errors) == (good, bad)
-    unnumbered = gate(good, 0.1, with_errors=bad)
-    assert unnumbered.note.startswith("Infrastructure errors decide it: pass")
+    ):
+        result = gate(good, 0.1, with_errors=bad, errors=errors)
+        expected = f"{words}: pass with errors excluded, fail with errors as failures."
+        assert (result.verdict, result.note, result.needs) == ("inconclusive", expected, None)
+        assert (result.difference, result.with_errors) == (good, bad)
+    assert gate(good, 0.1, with_errors=bad).note.startswith("Infrastructure errors decide it: pass")
 
 
-@pytest.mark.parametrize(
-    ("missing", "total", "is_member"), [(0, 10, True), (2, 10, True), (3, 10, False), (1, 4, False)]
-)
-def test_a_metric_missing_in_more_than_a_fifth_of_runs_is_no_member(missing, total, is_member):
-    change = replace(difference(ONE, TWO), missing=missing, total=total)
-
-    page = family({"score": change})
-    assert list(page.members) == ["score"] * is_member
-    assert page.left_out == ({} if is_member else {"score": f"missing in {missing} of {total} runs"})
+def test_a_metric_missing_in_more_than_a_fifth_of_runs_is_no_member():
+    change = difference(ONE, TWO)
+    for missing, total in ((0, 10), (2, 10)):
+        assert list(family({"score": replace(change, missing=missing, total=total)}).members) == ["score"]
+    for missing, total in ((3, 10), (1, 4)):
+        page = family({"score": replace(change, missing=missing, total=total)})
+        assert (page.members, page.left_out) == ({}, {"score": f"missing in {missing} of {total} runs"})

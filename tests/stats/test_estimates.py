@@ -285,43 +285,23 @@ def test_the_mean_cost_of_very_many_tasks_has_the_interval_of_the_delta_method()
 # Quantiles and rates
 
 
-@pytest.mark.parametrize(
-    ("p", "freedom", "expected"),
-    [
-        (0.975, 1, 12.7062),
-        (0.975, 2, 4.30265),
-        (0.975, 5, 2.57058),
-        (0.95, 7, 1.89458),
-        (0.975, 10, 2.22814),
-        (0.995, 4, 4.60409),
-        (0.975, 30, 2.04227),
-        (0.975, 120, 1.97993),
-        (0.9995, 3, 12.9240),
-        (0.975, 100_000, 1.95999),
-        (0.025, 10, -2.22814),
-        (0.5, 3, 0.0),
-    ],
-)
-def test_the_t_quantile_is_the_one_in_the_tables(p, freedom, expected):
-    assert float(t_quantile(p, freedom)) == pytest.approx(expected, abs=6e-5)
-
-
-@pytest.mark.parametrize(
-    ("value", "above", "below", "p"),
-    [
-        (4.10282, 2, 10, 0.05),
-        (3.09839, 3, 20, 0.05),
-        (5.63633, 5, 10, 0.01),
-        (161.4476, 1, 1, 0.05),
-        (5 * (0.95**-0.2 - 1), 2, 10, 0.95),
-        (1 / 8.66019, 3, 20, 0.95),
-        (1.0, 7, 7, 0.5),
-        (0.5, 2, 10, 1.1**-5),
-        (0.0, 3, 20, 1.0),
-    ],
-)
-def test_the_tail_of_f_is_the_one_in_the_tables(value, above, below, p):
-    assert f_tail(value, above, below) == pytest.approx(p, abs=1e-5)
+def test_quantiles_of_t_and_tails_of_f_are_those_in_the_tables():
+    for p, quantiles in {
+        0.975: {1: 12.7062, 2: 4.30265, 5: 2.57058, 10: 2.22814, 30: 2.04227, 120: 1.97993, 100_000: 1.95999},
+        0.95: {7: 1.89458},
+        0.995: {4: 4.60409},
+        0.9995: {3: 12.9240},
+        0.025: {10: -2.22814},
+        0.5: {3: 0.0},
+    }.items():
+        for freedom, expected in quantiles.items():
+            assert float(t_quantile(p, freedom)) == pytest.approx(expected, abs=6e-5), (p, freedom)
+    for value, above, below, p in (
+        *((4.10282, 2, 10, 0.05), (3.09839, 3, 20, 0.05), (5.63633, 5, 10, 0.01), (161.4476, 1, 1, 0.05)),
+        *((5 * (0.95**-0.2 - 1), 2, 10, 0.95), (1 / 8.66019, 3, 20, 0.95), (1.0, 7, 7, 0.5)),
+        *((0.5, 2, 10, 1.1**-5), (0.0, 3, 20, 1.0)),
+    ):
+        assert f_tail(value, above, below) == pytest.approx(p, abs=1e-5), (value, above, below)
 
 
 def test_the_interval_for_every_look_is_wider_than_that_for_one_and_ends_at_0_and_1():

@@ -92,18 +92,6 @@ def test_a_value_that_is_no_number_is_a_failure_with_words(either_store):
     json.dumps(evaluator_summary(found), allow_nan=False)
 
 
-def test_what_could_not_be_judged_is_left_out_counted_and_weighed(either_store):
-    results = judged(either_store, [[0.8, tone(error="cut off", error_code="ThrottlingException")], [0.4]])
-
-    (found,) = results.summaries
-    assert (found.evaluated, found.failed) == (2, 1)
-    assert found.average.value == pytest.approx(0.6)
-    assert found.if_failures_were_zero == pytest.approx(0.4)
-    assert (results.completed, results.failed) == (1, 1)
-    (failed,) = failed_targets(either_store.read, "job", found)
-    assert failed.error == "cut off"
-
-
 def test_each_dimension_has_an_average_and_a_target_that_failed_failed_on_all(either_store):
     both = [tone(0.5, dimension="warmth"), tone(0.9, dimension="clarity")]
 
@@ -114,11 +102,34 @@ def test_each_dimension_has_an_average_and_a_target_that_failed_failed_on_all(ei
     assert warmth.asked_as == "tone-0123456789"
 
 
-def test_labels_alone_are_counted_and_have_no_average(store):
-    (found,) = judged(store, [[tone(label="warm")], [tone(label="cold")], [tone(label="warm")]]).summaries
+def test_what_could_not_be_judged_is_left_out_counted_and_weighed(either_store):
+    results = judged(either_store, [[0.8, tone(error="cut off", error_code="ThrottlingException")], [0.4]])
 
-    assert found.labels == {"warm": 2, "cold": 1}
-    assert (found.evaluated, found.average.value, found.if_failures_were_zero) == (3, None, None)
+    (found,) = results.summaries
+    assert (found.evaluated, found.failed, found.average.value) == (2, 1, pytest.approx(0.6))
+    assert found.if_failures_were_zero == pytest.approx(0.4)
+    assert (results.completed, results.failed) == (1, 1)
+    assert [each.error for each in failed_targets(either_store.read, "job", found)] == ["cut off"]
+
+
+def test_labels_are_counted_votes_show_noise_and_the_worst_come_first_and_the_best_not_at_all(store):
+    labels = [tone(label="warm"), tone(label="cold"), tone(label="warm")]
+    votes = [tone(0.9, votes=(0.8, 1.0)), tone(0.1, votes=(0.1, 0.1)), tone(0.9)]
+
+    counted, measured = judged_again(store, [[each] for each in labels]), judged_again(store, [votes, [0.9]])
+
+    assert counted.labels == {"warm": 2, "cold": 1}
+    assert (counted.evaluated, counted.average.value, counted.if_failures_were_zero) == (3, None, None)
+    assert measured.wavering == pytest.approx(0.1)
+    assert [each.value for each in worst_targets(store.read, "job", measured)] == [0.1]
+
+
+def judged_again(store, sessions):
+    """The results of a job in the place of the one before."""
+    if store.read.batches(NOW):
+        store.delete_batch("job")
+    (found,) = judged(store, sessions, level="session").summaries
+    return found
 
 
 def test_two_versions_of_an_evaluator_are_never_averaged_together(store):
@@ -126,20 +137,6 @@ def test_two_versions_of_an_evaluator_are_never_averaged_together(store):
 
     assert [(one.digest, one.average.value) for one in results.summaries] == [("v1", 0.0), ("v2", 1.0)]
     assert "tone: results of 2 versions, which are not comparable" in results.remarks[0]
-
-
-def test_how_far_single_votes_lie_apart_is_told(either_store):
-    votes = [tone(0.5, votes=(0.4, 0.6)), tone(0.7, votes=(0.7, 0.7))]
-
-    (found,) = judged(either_store, [votes, [0.5]]).summaries
-
-    assert found.wavering == pytest.approx(0.1)
-
-
-def test_the_worst_come_first_and_the_best_not_at_all(store):
-    (found,) = judged(store, [[0.9, 0.1], [0.9, 0.5], [0.9]]).summaries
-
-    assert [each.value for each in worst_targets(store.read, "job", found)] == [0.1, 0.5]
 
 
 def test_sessions_that_agree_are_no_surer_than_the_judge_that_wavers(store):
@@ -152,19 +149,6 @@ def test_sessions_that_agree_are_no_surer_than_the_judge_that_wavers(store):
     assert found.average.high - found.average.value == pytest.approx(2.131450 * 0.125, abs=1e-5)
     assert found.is_noise
     assert any("the CI reflects judge noise" in remark for remark in results.remarks)
-
-
-def test_one_session_has_the_interval_of_the_judges_noise(store):
-    (found,) = judged(store, [[tone(0.5, votes=(0.4, 0.6))]], level="session").summaries
-
-    assert found.average.high - found.average.value == pytest.approx(1.959964 * 0.1, abs=1e-5)
-    assert found.average.scope == "these sessions"
-
-
-def judged_again(store, sessions):
-    """The same in a job after the first one."""
-    store.delete_batch("job")
-    return judged(store, sessions, level="session").summaries
 
 
 def test_ground_truth_that_nobody_had_a_use_for_is_told(either_store):
@@ -250,43 +234,35 @@ def test_a_stored_calibration_of_the_same_version_corrects_the_average(either_st
     assert evaluator_summary(found)["corrected"]["method"].startswith("corrected for misclassification")
 
 
-def test_labeled_sessions_of_the_evaluation_rectify_its_average(store):
-    calibrated(store, [[f"id{n}", 1.0, float(n % 2)] for n in range(30)])
-
-    (found,) = judged(store, [[float(n % 2)] for n in range(40)], level="session").summaries
-
-    assert found.corrected.method == "rectified by labeled sessions"
-    assert found.corrected.value == 1.0 and found.corrected.low < 0.95
-
-
-def test_without_a_calibration_nothing_is_corrected_and_with_few_labels_the_reason_is_given(store):
-    (alone,) = judged(store, [[1.0], [0.0]], level="session").summaries
+def test_a_calibration_with_labels_of_the_sessions_few_labels_or_another_scale(store):
+    assert judged_again(store, [[1.0], [0.0]]).correction == "", "there is none"
     calibrated(store, [["a", 1.0, 1.0]])
-    (few,) = judged_again(store, [[tone(1.0)], [tone(0.0)]])
-
-    assert (alone.corrected, alone.correction) == (None, "")
+    few = judged_again(store, [[1.0], [0.0]])
     assert few.correction == "Calibration: 1 labeled session: a correction needs at least 20."
 
+    calibrated(store, [[f"id{n}", 1.0, float(n % 2)] for n in range(30)], at=NOW + timedelta(days=1))
+    labeled = judged_again(store, [[float(n % 2)] for n in range(40)]).corrected
+    assert (labeled.method, labeled.value) == ("rectified by labeled sessions", 1.0)
+    assert labeled.low < 0.95
 
-def test_values_outside_of_the_scale_of_the_calibration_are_not_corrected(store):
-    calibrated(store, [[f"c{n}", 1.0, float(n % 2)] for n in range(30)])
-
-    (found,) = judged(store, [[float(n % 5)] for n in range(40)], level="session").summaries
-
-    assert found.corrected.value is None
-    assert found.correction.startswith("Calibration: Values lie outside the scale 0 to 1")
+    outside = judged_again(store, [[float(n % 5)] for n in range(40)])
+    assert outside.corrected.value is None
+    assert outside.correction.startswith("Calibration: Values lie outside the scale 0 to 1")
 
 
 def test_noise_measured_by_a_calibration_counts_where_each_target_has_one_vote(store):
     calibrated(store, [], noiseVariance=0.01, repeats=3)
 
-    (once,) = judged(store, [[tone(0.5)]], level="session").summaries
+    once = judged_again(store, [[tone(0.5)]])
     assert (once.wavering, once.noise_from) == (pytest.approx(0.1), "calibration")
     assert once.average.high - once.average.value == pytest.approx(1.959964 * 0.1, abs=1e-5)
     assert once.corrected is None and evaluator_summary(once)["judgeStandardDeviationFrom"] == "calibration"
 
-    (voted,) = judged_again(store, [[tone(0.5, votes=(0.4, 0.6))]])
+    voted = judged_again(store, [[tone(0.5, votes=(0.4, 0.6))]])
     assert (voted.wavering, voted.noise_from) == (pytest.approx(0.02**0.5), "votes")
+    # Two votes halve the variance of the noise.
+    assert voted.average.high - voted.average.value == pytest.approx(1.959964 * 0.1, abs=1e-5)
+    assert voted.average.scope == "these sessions"
 
 
 def sums(evaluator, dimension="", **more):
@@ -300,15 +276,11 @@ def requested(name, asked_as):
     return {"details": json.dumps(details), "settings": json.dumps({"evaluator": asked_as})}
 
 
-def five_points(low, high):
-    entries = [{"label": "bad", "value": low}, {"label": "good", "value": high}]
-    return {"evaluatorConfig": {"llmAsAJudge": {"ratingScale": {"numerical": entries}}}}
-
-
-def two_dimensions(name, low, high):
-    scale = five_points(low, high)["evaluatorConfig"]["llmAsAJudge"]["ratingScale"]
-    entry = {"dimensionName": name, "dimensionRatingScale": scale}
-    return {"evaluatorConfig": {"llmAsAJudge": {"ratingScale": {"multiDimensional": [entry]}}}}
+def five_points(low, high, dimension=""):
+    scale = {"numerical": [{"label": "bad", "value": low}, {"label": "good", "value": high}]}
+    if dimension:
+        scale = {"multiDimensional": [{"dimensionName": dimension, "dimensionRatingScale": scale}]}
+    return {"evaluatorConfig": {"llmAsAJudge": {"ratingScale": scale}}}
 
 
 def test_each_evaluator_has_its_figures_in_the_order_of_the_request():
@@ -336,7 +308,7 @@ def test_each_evaluator_has_its_figures_in_the_order_of_the_request():
         votes,
         totals,
         inverted=["kind"],
-        definitions={"kind-7": two_dimensions("warmth", 1.0, 5.0), "extra": five_points(2.0, 6.0)},
+        definitions={"kind-7": five_points(1.0, 5.0, "warmth"), "extra": five_points(2.0, 6.0)},
     )
     assert [(one.evaluator, one.asked_as, one.level, one.dimension) for one in results] == [
         ("none", "none-7", "session", ""),

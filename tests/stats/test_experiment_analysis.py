@@ -99,7 +99,6 @@ def test_runs_without_a_seed_do_not_pair_whatever_their_numbers(tmp_path):
     (effect,) = analyzer.identify_patterns()["metric_effects"]
 
     assert (pair["is_paired"], pair["test"], effect["test"]) == (False, "Welch's t-test", "Welch's t-test")
-    assert "Welch's t-test" in effect["statement"]
 
 
 def test_what_goes_with_success_is_stated_and_failures_are_grouped(tmp_path):
@@ -324,8 +323,9 @@ def four_variations(folder, n=8):
     return analyzer
 
 
-def test_every_figure_says_what_it_shows_with_n_and_method(tmp_path):
-    figures = figures_of(four_variations(tmp_path))
+def test_every_figure_says_what_it_shows_with_n_and_method_and_pages_link_to_it(tmp_path):
+    analyzer = four_variations(tmp_path)
+    figures = figures_of(analyzer)
     captions = [caption for caption, _ in figures["trust"]]
 
     assert [caption.partition(". ")[0] for caption in captions] == [
@@ -339,6 +339,19 @@ def test_every_figure_says_what_it_shows_with_n_and_method(tmp_path):
     assert "n = 16 runs per level. Dashed line: mean of all 32 runs." in captions[1]
     assert "n = 8 runs per combination, 32 in all." in captions[2] and "F test, p = " in captions[2]
     assert "95% CI: Wilson; n = 8 runs per variation" in figures[""][0][0]
+
+    files = write_reports(analyzer, tmp_path / "analysis")
+    page = (tmp_path / "analysis" / "analysis-report.html").read_text()
+    links = re.findall(r'href="(figures/[^"]+)"', page)
+    assert {tmp_path / "analysis" / link for link in links} <= set(files)
+    assert len(links) == 6
+    assert "href" not in experiment_html(analyzer), "there are no files"
+    methods = methods_paragraph(analyzer)
+    assert methods in html.unescape(page) and "## Methods" in experiment_markdown(analyzer)[0]
+    assert methods.startswith(
+        "We varied 2 factors of a multi-actor scenario: port (calm, rash); ferry (old, new), which makes 4 "
+    )
+    assert "Student's t for trust" in methods and "Bonferroni" in methods
 
 
 def test_every_variable_of_the_world_has_its_trajectory_however_many_metrics_there_are(tmp_path):
@@ -363,30 +376,6 @@ def test_every_variable_of_the_world_has_its_trajectory_however_many_metrics_the
     assert {"storm over the turns", "water over the turns"} <= set(titles)
     # Other metrics beyond the first six are in the analysis only.
     assert "metric 7 over the turns" not in titles and "trust over the turns" not in titles
-
-
-def test_a_report_ends_with_a_paragraph_about_its_methods(tmp_path):
-    analyzer = four_variations(tmp_path)
-    page = experiment_html(analyzer)
-
-    methods = methods_paragraph(analyzer)
-    assert methods in html.unescape(page)
-    assert methods.startswith(
-        "We varied 2 factors of a multi-actor scenario: port (calm, rash); ferry (old, new), which makes 4 "
-    )
-    assert "Student's t for trust" in methods and "Bonferroni" in methods
-    assert "## Methods" in experiment_markdown(analyzer)[0]
-
-
-def test_a_page_links_to_the_figures_beside_it_and_one_without_files_does_not(tmp_path):
-    analyzer = four_variations(tmp_path)
-    files = write_reports(analyzer, tmp_path / "analysis")
-    page = (tmp_path / "analysis" / "analysis-report.html").read_text()
-
-    links = re.findall(r'href="(figures/[^"]+)"', page)
-    assert {tmp_path / "analysis" / link for link in links} <= set(files)
-    assert len(links) == 6
-    assert "href" not in experiment_html(analyzer)
 
 
 def small_study(*values: tuple[int, float], descriptions: int = 2, **more: object) -> Study:
@@ -424,20 +413,18 @@ def test_repeats_that_never_differ_are_one_run():
 @pytest.mark.parametrize(
     ("status", "words"), [("completed", "Every run was completed"), ("failed", "No run was completed")]
 )
-def test_without_failures_or_successes_nothing_is_said_of_what_makes_runs_succeed(status, words):
-    study = small_study((1, 3.0), (2, 4.0))
-    runs = [replace(run, status=status, reason="validation_failed") for run in study.runs]
-    ended = replace(study, runs=tuple(runs))
-    note = f"{words}, so nothing can be said of what makes runs succeed."
-    assert note in limitations(ended, level_contrasts(ended))
-
-
-def test_the_fewest_runs_of_a_variation_are_named():
-    study = small_study((1, 3.0), (2, 4.0), (2, 5.0))
-    tried = level_contrasts(study)
-    assert limitations(study, tried)[0].startswith("Some variations have only 1 run: ")
-    more = small_study((1, 3.0), (1, 4.0), (2, 4.0), (2, 5.0), (2, 6.0))
-    assert limitations(more, level_contrasts(more))[0].startswith("Some variations have only 2 runs: ")
+def test_a_study_without_failures_or_successes_or_of_few_runs_says_so(status, words):
+    for values, fewest in (
+        ([(1, 3.0), (2, 4.0), (2, 5.0)], "only 1 run: "),
+        ([(1, 3.0), (1, 4.0), (2, 4.0), (2, 5.0), (2, 6.0)], "only 2 runs: "),
+    ):
+        study = small_study(*values)
+        runs = [replace(run, status=status, reason="validation_failed") for run in study.runs]
+        ended = replace(study, runs=tuple(runs))
+        said = limitations(ended, level_contrasts(ended))
+        assert f"{words}, so nothing can be said of what makes runs succeed." in said
+        if status == "completed":
+            assert said[0].startswith(f"Some variations have {fewest}")
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,12 @@ def a_dollar_a_million(_model):
     return Price("plan", Rates(1.0, 1.0, 1.0, 1.0))
 
 
+def foreseen(store, work, *, concurrency=1, price=a_dollar_a_million):
+    """The forecast of so many items of each kind of work, given as agent, model and task."""
+    planned = {Work(*kind): items for kind, items in work.items()}
+    return forecast(store.read, "coding", planned, concurrency=concurrency, price=price)
+
+
 @pytest.fixture
 def remember(store):
     """Writes down a session that has been: `remember(agent, model, seconds, usd)`, at $1 per 1M tokens."""
@@ -52,8 +58,7 @@ def test_items_take_what_such_sessions_took_on_average(store, remember):
     remember("claude", "opus", 9999, 99.0, job="benchmark")
     remember("codex", "opus", 9999, 99.0)
 
-    work = {Work("claude", "opus", "fix"): 8}
-    found = forecast(store.read, "coding", work, concurrency=4, price=a_dollar_a_million)
+    found = foreseen(store, {("claude", "opus", "fix"): 8}, concurrency=4)
 
     assert found.cost_usd.value == pytest.approx(1.6)
     assert found.seconds.value == pytest.approx(30)
@@ -64,8 +69,7 @@ def test_items_take_what_such_sessions_took_on_average(store, remember):
 def test_who_was_never_at_work_is_named_and_not_guessed_at(store, remember):
     remember("", "gpt", 1, 0.01)
 
-    work = {Work("", "gpt", "fix"): 10, Work("amp", "new", "fix"): 5}
-    found = forecast(store.read, "coding", work, concurrency=1, price=a_dollar_a_million)
+    found = foreseen(store, {("", "gpt", "fix"): 10, ("amp", "new", "fix"): 5})
 
     assert found.cost_usd.value == pytest.approx(0.1)
     assert (found.seconds.items, found.items) == (10, 15)
@@ -77,8 +81,7 @@ def test_who_was_never_at_work_is_named_and_not_guessed_at(store, remember):
 
 
 def test_without_any_experience_nothing_is_said(store):
-    work = {Work("amp", "new", "fix"): 5}
-    found = forecast(store.read, "coding", work, concurrency=1, price=a_dollar_a_million)
+    found = foreseen(store, {("amp", "new", "fix"): 5})
 
     assert (found.cost_usd.value, found.seconds.value) == (None, None)
     assert basis(found).startswith("Nothing like it was done here before")
@@ -91,8 +94,7 @@ def test_a_task_is_predicted_from_its_own_sessions_and_others_only_where_it_has_
         remember("", "gpt", 1, 100 + number, task="dear")
 
     def cost(task):
-        work = {Work("", "gpt", task): 10}
-        return forecast(store.read, "coding", work, concurrency=1, price=a_dollar_a_million).cost_usd
+        return foreseen(store, {("", "gpt", task): 10}).cost_usd
 
     assert cost("cheap").value == pytest.approx(10.25) and cost("cheap").high < 12
     assert cost("dear").value == pytest.approx(1025) and cost("dear").low > 900
@@ -105,13 +107,11 @@ def test_the_prices_of_another_plan_are_never_borrowed(store, remember):
         # Recorded at $77 under the `prices:` of another plan.
         remember("", "openai/gpt-4o", 1, 1.0, price_source="plan")
         remember("", "acme/one", 1, 1.0, price_source="plan")
-    work = {Work("", "openai/gpt-4o", "fix"): 1, Work("", "acme/one", "fix"): 1}
+    work = {("", "openai/gpt-4o", "fix"): 1, ("", "acme/one", "fix"): 1}
 
     def found(**declared):
         prices = {name: {"input": rate, "output": rate} for name, rate in declared.items()}
-        return forecast(
-            store.read, "coding", work, concurrency=1, price=lambda name: price_of(name, prices, at=NOW)
-        ).cost_usd
+        return foreseen(store, work, price=lambda name: price_of(name, prices, at=NOW)).cost_usd
 
     listed = price_of("openai/gpt-4o", {}, at=NOW).rates.input
     assert found().value == pytest.approx(listed) and found().unknown == ("acme/one",)
@@ -123,8 +123,7 @@ def test_what_an_agent_was_charged_counts_where_no_price_is_known(store, remembe
     for usd in (0.4, 0.5, 0.6):
         remember("amp", "secret", 1, 1.0, cost_usd=usd, price_source="agent")
 
-    work = {Work("amp", "secret", "fix"): 2}
-    found = forecast(store.read, "coding", work, concurrency=1, price=lambda _: None)
+    found = foreseen(store, {("amp", "secret", "fix"): 2}, price=lambda _: None)
 
     assert found.cost_usd.value == pytest.approx(1.0) and found.cost_usd.unknown == ()
 
@@ -153,17 +152,15 @@ def test_earlier_calls_cost_what_their_model_costs_now(store, remember, model, c
     def price(name):
         return a_dollar_a_million(name) if name == priced else None
 
-    work = {Work("amp", model, "fix"): 1}
-    found = forecast(store.read, "coding", work, concurrency=1, price=price).cost_usd
+    found = foreseen(store, {("amp", model, "fix"): 1}, price=price).cost_usd
     assert found.value == (None if cost is None else pytest.approx(cost))
 
 
 def test_mock_sessions_count_only_where_there_are_no_others(store, remember):
     remember("", "gpt", 0.001, 0.0, mock=1)
-    work = {Work("", "gpt", "fix"): 1}
 
     def seconds():
-        return forecast(store.read, "coding", work, concurrency=1, price=a_dollar_a_million).seconds
+        return foreseen(store, {("", "gpt", "fix"): 1}).seconds
 
     assert seconds().value == 0.001
     remember("", "gpt", 30, 0.1)
@@ -236,15 +233,10 @@ def test_the_time_of_items_side_by_side_is_at_least_that_of_the_longest():
     assert predict_total([], concurrency=5) == (0.0, 0.0, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("concurrency", "seconds"), [(1, 80.0), (2, 40.0), (8, 10.0), (100, 10.0), (0, 80.0)]
-)
-def test_the_time_of_a_forecast_is_that_of_as_many_items_side_by_side_as_there_are(
-    store, remember, concurrency, seconds
-):
+def test_the_time_of_a_forecast_is_that_of_as_many_items_side_by_side_as_there_are(store, remember):
     for _ in range(2):
         remember("claude", "opus", 10, 0.1)
-    work = {Work("claude", "opus", "fix"): 8}
-    found = forecast(store.read, "coding", work, concurrency=concurrency, price=a_dollar_a_million)
-    assert found.seconds.value == pytest.approx(seconds)
-    assert found.cost_usd.value == pytest.approx(0.8)
+    for concurrency, seconds in ((1, 80.0), (2, 40.0), (8, 10.0), (100, 10.0), (0, 80.0)):
+        found = foreseen(store, {("claude", "opus", "fix"): 8}, concurrency=concurrency)
+        assert found.seconds.value == pytest.approx(seconds)
+        assert found.cost_usd.value == pytest.approx(0.8)

@@ -6,16 +6,15 @@ import pytest
 
 from proctor.score import Score
 from proctor.stats.calibration import judges
-from proctor.store import Recorder, Store, timestamp
+from proctor.store import Recorder, timestamp
 from proctor.store.annotations import Label
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
 @pytest.fixture
-def store(tmp_path):
-    with Store(str(tmp_path / "proctor.db")) as opened:
-        yield opened
+def store(proctor_store):
+    return proctor_store
 
 
 def judge(store, name, verdicts, *, digest="one", at=NOW):

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -197,19 +198,10 @@ def seeded_study(seeds: int, shift: float) -> experiment.Study:
             repeat=seed + 1,
             seed=seed + 7,
             status="completed",
-            reason="",
-            error="",
-            metrics={
-                "trust": round(
-                    tone * (0.4 + shift * (seed % 3)) + MORE_SCORES[(tone * 17 + pace * 5 + seed * 3) % 60], 3
-                )
-            },
-            cost_usd=None,
-            tokens=0,
-            seconds=1.0,
-            turns=1,
+            metrics={"trust": tone * (0.4 + shift * (seed % 3)) + score},
         )
         for tone, pace, seed in cells
+        for score in [MORE_SCORES[(tone * 17 + pace * 5 + seed * 3) % 60]]
     ]
     return experiment.Study(
         name="study",
@@ -218,7 +210,6 @@ def seeded_study(seeds: int, shift: float) -> experiment.Study:
         factors={1 + tone * 3 + pace: {"tone": "ab"[tone], "pace": "xyz"[pace]} for tone, pace, _ in cells},
         planned=len(runs),
         metrics=("trust",),
-        scales={},
     )
 
 
@@ -251,14 +242,6 @@ FIGURES: dict[str, Callable[[], object]] = {
     "difference that is constant": lambda: differences.difference([0.0] * 9, [1.0] * 9, lo=0.0, hi=1.0),
     "ratio": lambda: [differences.ratio(COSTS, DEARER, TASKS), differences.ratio(DEARER, COSTS, family=3)],
     "adjust": lambda: [differences.adjust(difference(), size) for size in (1, 2, 10)],
-    "family": lambda: differences.family(
-        {
-            "shares": difference(),
-            "scores": differences.difference(SCORES, OTHER, TASKS, span=1.0),
-            "numbers": differences.difference(COSTS, DEARER, TASKS),
-            "few": differences.difference(PASSED[:3], BETTER[:3], TASKS[:3]),
-        }
-    ),
     "holm": lambda: differences.holm([0.01, 0.04, None, 0.03, 0.005, 0.9]),
     # Power
     "variation": lambda: [
@@ -277,12 +260,6 @@ FIGURES: dict[str, Callable[[], object]] = {
         ]
         + [power.tasks_needed(SCORES, None, TASKS, detect=0.1, task_cost=2.0, run_cost=0.5)]
     ),
-    "required tasks": lambda: [
-        power.required_tasks(variance, 0.1, power=share, pilot=pilot_tasks)
-        for variance in (0.02, 0.2)
-        for share in (0.8, 0.9)
-        for pilot_tasks in (None, 5, 30)
-    ],
     "fewest for a gate": lambda: [power.tasks_for_gate(margin) for margin in (0.01, 0.05, 0.2, 0.5)],
     "detectable": lambda: [
         power.detectable(PASSED, BETTER, TASKS, lo=0.0, hi=1.0),
@@ -327,28 +304,7 @@ FIGURES: dict[str, Callable[[], object]] = {
     ],
     "undominated": lambda: undominated({"a": (1, 2), "b": (2, 1), "c": (0, 1), "d": (1, 2)}),
     # Agreement
-    "kappa": lambda: [
-        agreement.kappa(FIRST, SECOND),
-        agreement.kappa(FIRST, SECOND, order=LEVELS),
-        agreement.kappa(FIRST, SECOND, order=LEVELS, unit=UNITS, level=0.9),
-        agreement.kappa(FIRST[:4], SECOND[:4]),
-        agreement.kappa(FIRST, FIRST),
-    ],
-    "alpha": lambda: (
-        [
-            agreement.alpha(
-                [[LEVELS.index(a), LEVELS.index(b)] for a, b in zip(FIRST, SECOND, strict=True)], metric
-            )
-            for metric in ("nominal", "ordinal", "interval")
-        ]
-        + [
-            agreement.alpha(
-                [[1, 2], [2, 2, 3], [1], [3, 3], [1, 1], [2, 3]], "interval", cluster=[0, 0, 1, 1, 2, 2]
-            )
-        ]
-    ),
     # Judges
-    "calibrate labels": lambda: calibrate(judged(repeats=2), order=LEVELS),
     "calibrate three labels": lambda: calibrate(
         [
             replace(pair, human=human, machine=[LabelValue(label=LEVELS[place * 3 % 8 % 3])])
@@ -359,20 +315,6 @@ FIGURES: dict[str, Callable[[], object]] = {
         ],
         order=LEVELS[:3],
     ),
-    "calibrate numbers": lambda: calibrate(judged(repeats=3, labels=False), scale=(0.0, 1.0)),
-    "corrected mean": lambda: [
-        corrected_mean(
-            np.asarray([each for each in SCORES if each is not None]),
-            [
-                CalibrationPair(session=f"s{index}", human=0.8 * score, judge=score)
-                for index, score in enumerate(SCORES[3:most])
-                if score is not None
-            ],
-            lo=0.0,
-            hi=1.0,
-        )
-        for most in (5, 9, 24)
-    ],
     # Variance
     "components": lambda: variance.components(
         crossed(6, ("a", "b", "c"), 2), ["task", "model"], "score", draws=200
@@ -390,16 +332,6 @@ FIGURES: dict[str, Callable[[], object]] = {
     "confidence sequence of a scale": lambda: followed(
         sequential.ConfidenceSequence(1.0, 5.0, 0.1), [1 + 4 * (each or 0.5) for each in SCORES[:9]]
     ),
-    "confidence sequence continued": lambda: followed(
-        sequential.ConfidenceSequence.from_state(sequential.ConfidenceSequence().add(0.5, 0.7, 0.2).state()),
-        [0.4],
-    ),
-    "log confidence sequence continued": lambda: followed(
-        sequential.LogConfidenceSequence.from_state(
-            sequential.LogConfidenceSequence(0.1).add(*DEARER).state()
-        ),
-        [0.4],
-    ),
     "asymptotic reach": lambda: [
         sequential.asymptotic_reach(n, alpha) for n in (2, 10, 100, 10_000) for alpha in (0.01, 0.1)
     ],
@@ -412,14 +344,6 @@ FIGURES: dict[str, Callable[[], object]] = {
     # Predictions
     "predicted total of many": lambda: [
         predict_total([Group(past={"": pilot(n)}, planned={"": 3000})], draws=400) for n in (5, 1500)
-    ],
-    "predicted total of new tasks": lambda: [
-        predict_total(
-            [Group(past={f"t{k}": pilot(2, k) for k in range(n)}, planned={"t0": 3, "new": 4, "other": 2})],
-            draws=500,
-            seed=2,
-        )
-        for n in (2, 5, 12)
     ],
     "predicted total with zeros": lambda: predict_total(
         [
@@ -464,20 +388,36 @@ def by_size(figure: Callable[[int], Any], sizes: Iterable[int] = range(1, 32)) -
     return [brief(figure(size)) for size in sizes]
 
 
+BY_SIZE: dict[str, Callable[[int], Any]] = {
+    "mean": lambda n: intervals.mean(MORE_SCORES[:n], lo=0, hi=1),
+    "mean of tasks": lambda n: intervals.mean(SHARES[:n], MORE_TASKS[:n], lo=0, hi=1),
+    "mean of these tasks": lambda n: intervals.mean(SHARES[:n], MORE_TASKS[:n], lo=0, hi=1, scope="these"),
+    "mean without limits": lambda n: intervals.mean(MORE_COSTS[:n]),
+    "typical": lambda n: intervals.geometric_mean(MORE_COSTS[:n]),
+    "bill of tasks": lambda n: intervals.mean_cost(MORE_COSTS[:n], MORE_TASKS[:n], resamples=99),
+    "per success": lambda n: intervals.per_success(MORE_COSTS[:n], SHARES[:n]),
+    "pass at": lambda n: intervals.pass_at([index % 4 for index in range(n)], 4, 2),
+    "difference": lambda n: differences.difference(MORE_SCORES[:n], MORE_OTHER[:n], lo=0.0, hi=1.0),
+    "difference of tasks": lambda n: differences.difference(
+        SHARES[:n], MORE_SHARES[:n], MORE_TASKS[:n], lo=0.0, hi=1.0
+    ),
+    "difference without limits": lambda n: differences.difference(MORE_COSTS[:n], MORE_DEARER[:n]),
+    "unpaired difference": lambda n: differences.difference(MORE_SCORES[:n], MORE_OTHER[: n + 3], **UNPAIRED),
+    "difference with missing": lambda n: differences.difference(MISSING[:n], MORE_OTHER[:n], lo=0.0, hi=1.0),
+    "ratio": lambda n: differences.ratio(MORE_COSTS[:n], MORE_DEARER[:n]),
+}
+BY_LARGER_SIZE: dict[str, Callable[[int], Any]] = {
+    "kappa": lambda n: agreement.kappa(LOPSIDED[:n], LESS_LOPSIDED[:n]),
+    "kappa of units": lambda n: agreement.kappa((FIRST * 3)[:n], (SECOND * 3)[:n], unit=MORE_TASKS[:n]),
+    "alpha": lambda n: agreement.alpha(list(zip((FIRST * 3)[:n], (SECOND * 3)[:n], strict=True))),
+    "rank correlation": lambda n: agreement.rank_correlation(MORE_COSTS[:n], MORE_SCORES[:n]),
+    "log confidence sequence": lambda n: sequential.LogConfidenceSequence().add(*MORE_DEARER[:n]).interval(),
+}
+for name, figure in BY_SIZE.items():
+    FIGURES[f"{name} by size"] = partial(by_size, figure)
+for name, figure in BY_LARGER_SIZE.items():
+    FIGURES[f"{name} by size"] = partial(by_size, figure, range(1, 60))
 FIGURES |= {
-    "mean by size": lambda: by_size(lambda n: intervals.mean(MORE_SCORES[:n], lo=0, hi=1)),
-    "mean of tasks by size": lambda: by_size(
-        lambda n: intervals.mean(SHARES[:n], MORE_TASKS[:n], lo=0, hi=1)
-    ),
-    "mean of these tasks by size": lambda: by_size(
-        lambda n: intervals.mean(SHARES[:n], MORE_TASKS[:n], lo=0, hi=1, scope="these")
-    ),
-    "mean without limits by size": lambda: by_size(lambda n: intervals.mean(MORE_COSTS[:n])),
-    "typical by size": lambda: by_size(lambda n: intervals.geometric_mean(MORE_COSTS[:n])),
-    "bill of tasks by size": lambda: by_size(
-        lambda n: intervals.mean_cost(MORE_COSTS[:n], MORE_TASKS[:n], resamples=99)
-    ),
-    "per success by size": lambda: by_size(lambda n: intervals.per_success(MORE_COSTS[:n], SHARES[:n])),
     "per success that is rare": lambda: (
         [
             brief(
@@ -496,23 +436,6 @@ FIGURES |= {
             for far in (0.12, 1.0)
         ]
     ),
-    "pass at by size": lambda: by_size(lambda n: intervals.pass_at([index % 4 for index in range(n)], 4, 2)),
-    "difference by size": lambda: by_size(
-        lambda n: differences.difference(MORE_SCORES[:n], MORE_OTHER[:n], lo=0.0, hi=1.0)
-    ),
-    "difference of tasks by size": lambda: by_size(
-        lambda n: differences.difference(SHARES[:n], MORE_SHARES[:n], MORE_TASKS[:n], lo=0.0, hi=1.0)
-    ),
-    "difference without limits by size": lambda: by_size(
-        lambda n: differences.difference(MORE_COSTS[:n], MORE_DEARER[:n])
-    ),
-    "unpaired difference by size": lambda: by_size(
-        lambda n: differences.difference(MORE_SCORES[:n], MORE_OTHER[: n + 3], **UNPAIRED)
-    ),
-    "difference with missing by size": lambda: by_size(
-        lambda n: differences.difference(MISSING[:n], MORE_OTHER[:n], lo=0.0, hi=1.0)
-    ),
-    "ratio by size": lambda: by_size(lambda n: differences.ratio(MORE_COSTS[:n], MORE_DEARER[:n])),
     "gate by size": lambda: [
         (verdict.verdict, verdict.needs, verdict.fewest)
         for n in range(1, 32)
@@ -521,19 +444,6 @@ FIGURES |= {
                 differences.difference(SHARES[:n], MORE_SHARES[:n], lo=0.0, hi=1.0), 0.1, loss=1.0
             ),
         )
-    ],
-    "gates of sixty tasks": lambda: [
-        differences.gate(one, margin, lower_is_better=lower, errors=errors, with_errors=worse)
-        for one, worse in (
-            (
-                differences.difference(MORE_SCORES, MORE_OTHER, lo=0.0, hi=1.0),
-                differences.difference(MORE_SCORES, MISSING, lo=0.0, hi=1.0),
-            ),
-            (differences.ratio(MORE_COSTS, MORE_DEARER), None),
-        )
-        for margin in (0.01, 0.05, 0.3)
-        for lower in (False, True)
-        for errors in (0, 3)
     ],
     "calibrate sixty targets": lambda: [
         calibrate(judged(repeats=2, targets=60), order=LEVELS),
@@ -553,18 +463,6 @@ FIGURES |= {
     ],
     "rank correlation of thirty units": lambda: agreement.rank_correlation(
         MORE_COSTS, MORE_DEARER, unit=MORE_TASKS
-    ),
-    "kappa by size": lambda: by_size(
-        lambda n: agreement.kappa(LOPSIDED[:n], LESS_LOPSIDED[:n]), range(1, 60)
-    ),
-    "kappa of units by size": lambda: by_size(
-        lambda n: agreement.kappa((FIRST * 3)[:n], (SECOND * 3)[:n], unit=MORE_TASKS[:n]), range(1, 40)
-    ),
-    "alpha by size": lambda: by_size(
-        lambda n: agreement.alpha(list(zip((FIRST * 3)[:n], (SECOND * 3)[:n], strict=True))), range(1, 40)
-    ),
-    "rank correlation by size": lambda: by_size(
-        lambda n: agreement.rank_correlation(MORE_COSTS[:n], MORE_SCORES[:n]), range(1, 40)
     ),
     "corrected mean by pairs": lambda: by_size(
         lambda n: corrected_mean(
@@ -598,9 +496,6 @@ FIGURES |= {
         for lo, hi, level in ((0.0, 1.0, 0.95), (1.0, 5.0, 0.8))
         for evaluated in ((), [str(index) for index in range(60)])
     ],
-    "log confidence sequence by size": lambda: by_size(
-        lambda n: sequential.LogConfidenceSequence().add(*MORE_DEARER[:n]).interval(), range(1, 60)
-    ),
     "confidence sequence of hundreds": lambda: by_size(
         lambda n: sequential.ConfidenceSequence().add(*(MORE_SCORES * 9)[:n]).interval(), (255, 256, 257, 520)
     ),
@@ -873,22 +768,6 @@ OF_RUNS: dict[str, Callable[[StoreReader], object]] = {
         )
     ),
     "study": lambda _: of_study(),
-    "failures of a study": lambda _: experiment.failure_clusters(
-        replace(
-            STUDY,
-            runs=tuple(
-                replace(run, status="failed", reason="timeout", error=f"it broke at {run.repeat}")
-                for run in STUDY.runs
-            ),
-        )
-    ),
-    "study whose repeats never differ": lambda _: experiment.level_contrasts(
-        replace(
-            STUDY,
-            runs=tuple(replace(run, metrics={"trust": 0.1 * run.variation_id**2}) for run in STUDY.runs),
-        ),
-        ["trust"],
-    ),
     "figures of a run": lambda read: figures.run_figures(load_results(read, ["one"], NOW)),
     "flaky tasks": lambda read: figures.flaky_tasks(load_results(read, ["one", "two"], NOW)),
     "ranks of models": lambda read: [

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from filled import NOW, filled_store, new_store, task_items
+from filled import AGENTS, MODELS, NOW, filled_store, new_store, task_items
 from proctor.job import StopState
 from proctor.stats.figures import factor_figures
 from proctor.stats.progress import (
@@ -24,9 +24,16 @@ from proctor.store import Store, ledger, timestamp
 def test_a_batch_under_way_says_how_far_it_is_and_what_runs(tmp_path):
     with filled_store(tmp_path, finished=12) as store:
         found = progress(store.read, "compare", NOW + timedelta(minutes=10))
+        makers = makers_of(store.read, "compare")
         dead = progress(store.read, "compare", NOW + timedelta(days=400))
 
     assert (found.total, found.finished, found.counts["running"]) == (36, 12, 1)
+    by_maker = {each.name: (each.items, each.finished, each.tokens) for each in makers}
+    assert {name: counts[:2] for name, counts in by_maker.items()} == {
+        f"{agent} {model}": (6, 2) for agent in AGENTS for model in MODELS
+    }
+    # 1,100 tokens a session and one more for each item; errors were tried twice.
+    assert by_maker["amp gpt-5"][2] == 2 * 1100 + 0 + 1
     (running,) = found.running
     assert running.tokens == 1112
     assert running.elapsed_seconds > 300
@@ -62,19 +69,10 @@ def test_a_finished_batch_stands_still(store):
     assert (early.running, early.eta_seconds) == ((), None)
 
 
-def test_what_runs_is_timed_from_its_start(tmp_path):
+def test_what_runs_is_timed_from_its_start_and_calls_of_pools_are_held_until_a_time(tmp_path):
     with filled_store(tmp_path, finished=0) as store:
         (running,) = progress(store.read, "compare", NOW + timedelta(seconds=90)).running
         (early,) = progress(store.read, "compare", NOW - timedelta(seconds=90)).running
-
-    assert running.elapsed_seconds == 90.0
-    assert early.elapsed_seconds == 0.0, "the clock of another machine may be behind"
-    assert (running.repo, running.model, running.agent) == ("/projects/shop", "gpt-5", "amp")
-    assert running.session_id == f"compare-{running.item_id}-1"
-
-
-def test_the_pools_of_a_batch_show_how_long_calls_are_held(tmp_path):
-    with filled_store(tmp_path, finished=0) as store:
         row = {"runId": "compare", "limit": 2.75, "inUse": 2, "waiting": 3, "calls": 9, "limited": 1}
         row |= {"waitedSeconds": 1.5, "cutAt": None}
         rows = [
@@ -91,6 +89,10 @@ def test_the_pools_of_a_batch_show_how_long_calls_are_held(tmp_path):
 
         held, over, free = progress(store.read, "compare", NOW).pools
 
+    assert running.elapsed_seconds == 90.0
+    assert early.elapsed_seconds == 0.0, "the clock of another machine may be behind"
+    assert (running.repo, running.model, running.agent) == ("/projects/shop", "gpt-5", "amp")
+    assert running.session_id == f"compare-{running.item_id}-1"
     assert held == PoolUse(
         name="a", limit=2, in_use=2, waiting=3, refused=1, waited_seconds=1.5, held_seconds=30.0
     )
@@ -219,15 +221,3 @@ def test_agents_and_models_of_a_large_run_are_counted_anew_after_two_seconds(
 
     assert sum(maker.tokens for maker in unasked.makers) == 0
     assert sum(maker.tokens for maker in again.makers) == tokens
-
-
-def test_each_agent_and_model_of_a_run_has_its_own_figures(tmp_path):
-    with filled_store(tmp_path) as store:
-        rows = store.read.items("compare", limit=100)
-        makers = makers_of(store.read, "compare")
-        names = sorted({f"{row['agent']} {row['model']}" for row in rows})
-        assert [maker.name for maker in makers] == names
-        for maker in makers:
-            own = [row for row in rows if f"{row['agent']} {row['model']}" == maker.name]
-            assert (maker.items, maker.finished) == (len(own), len(own))
-            assert maker.tokens == sum(row["tokensTotal"] for row in own)

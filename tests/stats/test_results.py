@@ -141,6 +141,15 @@ def test_an_input_varies_with_groups_that_have_no_value_of_it_in_common() -> Non
     given = inputs(model=[1, 1, 2, 2], prompt=[3, 4, 3, 4], part=[5, 6, 6, 7], some=[0, 8, 0, 9])
     assert given.varied(codes(0, 0, 1, 1)) == {"model", "some"}
     assert given.varied(codes(0, 0, 0, 0)) == set()
+    # Other inputs of a compared side vary unless all groups have the same.
+    sides = inputs(
+        client__label=[1, 1, 2, 2],
+        client__mood=[7, 7, 7, 8],
+        client__pace=[5, 6, 6, 5],
+        therapist__mood=[7, 7, 7, 8],
+        combination=[9, 9, 9, 9],
+    )
+    assert sides.varied(codes(0, 0, 1, 1)) == {"client.label", "client.mood", "combination"}
 
 
 def test_an_agent_that_some_models_share_makes_no_task() -> None:
@@ -152,17 +161,6 @@ def test_an_agent_that_some_models_share_makes_no_task() -> None:
     assert crossed.varied(codes(0, 0, 1, 1)) == {"model"}, "each model with both agents"
     same = inputs(agent=[1, 1, 1, 1], model=[3, 3, 4, 4], prompt=[6, 7, 6, 7])
     assert same.varied(codes(0, 0, 1, 1)) == {"model"}
-
-
-def test_other_inputs_of_a_compared_side_vary_unless_all_groups_have_the_same() -> None:
-    given = inputs(
-        client__label=[1, 1, 2, 2],
-        client__mood=[7, 7, 7, 8],
-        client__pace=[5, 6, 6, 5],
-        therapist__mood=[7, 7, 7, 8],
-        combination=[9, 9, 9, 9],
-    )
-    assert given.varied(codes(0, 0, 1, 1)) == {"client.label", "client.mood", "combination"}
 
 
 def test_codes_of_inputs_are_numbered_in_order_of_appearance() -> None:

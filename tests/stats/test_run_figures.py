@@ -20,6 +20,7 @@ from proctor.stats.figures import (
 )
 from proctor.stats.results import Labels, Results, load_results, load_scope
 from proctor.store import Scope, Store
+from stocked import add_batch, change_items
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SIX = ("111", "001", "110", "000", "111", "101")
@@ -27,9 +28,8 @@ SIX = ("111", "001", "110", "000", "111", "101")
 
 
 @pytest.fixture
-def store(tmp_path):
-    with Store(str(tmp_path / "store.db")) as opened:
-        yield opened
+def store(proctor_store):
+    return proctor_store
 
 
 def rows_of(model: str, tasks, **more) -> list[dict[str, object]]:
@@ -143,16 +143,11 @@ def test_the_errors_of_a_model_decide_its_order(store):
     assert factor.errors_decide
 
 
-def test_evaluation_items_are_no_successes_of_an_agent(tmp_path):
+def test_evaluation_items_are_no_successes_of_an_agent(store):
     items = [Item(runner="evaluation", prompt=f"s{n}", factors={"model": f"m{n % 2}"}) for n in range(4)]
-    with Store(str(tmp_path / "store.db")) as store:
-        batch = {"runId": "e", "createdAt": "2026-03-01T00:00:00.000Z", "job": "evaluation"}
-        store.create_batch(batch | {"status": "running"}, items)
-        writer = store.writer()
-        for item in items:
-            writer.change("batch_items", ("e", item.id), {"status": "success"})
-        writer.close()
-        figures = run_figures(load_results(store.read, ["e"], NOW))
+    add_batch(store, "e", items, job="evaluation")
+    change_items(store, {number: {"status": "success"} for number in range(4)}, "e")
+    figures = run_figures(load_results(store.read, ["e"], NOW))
 
     assert figures.overall.success.value is None
     assert figures.overall.counts["success"] == 0
@@ -169,12 +164,8 @@ def test_an_unknown_metric_or_factor_is_refused_with_those_there_are(store):
 
 
 def test_a_scope_without_a_run_has_the_scores_of_its_sessions(store):
-    results_of(
-        store, [{**row, "score": 0.5} for row in rows_of("m", ["1", "0", "1", "1", "0", "1"])], run="one"
-    )
-    results_of(
-        store, [{**row, "score": 1.0} for row in rows_of("m", ["1", "0", "1", "1", "0", "1"])], run="two"
-    )
+    for run, score in (("one", 0.5), ("two", 1.0)):
+        results_of(store, rows_of("m", "101101", score=score), run)
     of_one = run_figures(load_results(store.read, ["one"], NOW)).overall.scores
     every = run_figures(load_scope(store.read, Scope(), NOW)).overall.scores
 

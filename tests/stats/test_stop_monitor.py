@@ -1,10 +1,9 @@
 """Rules that stop a run: their goals, the order of the tasks, and what finished items decide."""
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -36,9 +35,8 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(str(tmp_path / "proctor.db")) as opened:
-        yield opened
+def store(proctor_store: Store) -> Store:
+    return proctor_store
 
 
 def started(store: Store, made: list[Item], rule: StopRule) -> tuple[list[Item], StopMonitor]:
@@ -138,8 +136,8 @@ def test_a_task_counts_once_all_its_repeats_have_ended(store):
 
 def test_repeats_of_a_single_task_are_followed_one_by_one(store):
     ordered, monitor = started(store, task_items("ab", 1, 5), StopRule(decided=True))
-    assert (monitor.rule.unit, monitor.task_count) == ("repeat", 5)
     monitor.finished(ended(ordered[0]))
+    assert (monitor.rule.unit, monitor.task_count) == ("repeat", 5)
     assert tasks_of(monitor.document()) == [1, 0]
 
 
@@ -233,24 +231,9 @@ def test_costs_are_compared_as_ratios_of_which_less_is_better(store):
     assert monitor.standing() is None, "a rule without ranks has no leader"
 
 
-def test_who_leads_is_told_with_its_rivals_and_what_would_decide_it(store):
-    ordered, monitor = started(store, task_items("abc", 60), StopRule(ranks=1))
-    assert monitor.standing() is None, "no task counts yet"
-    for number, item in enumerate(ordered[:90]):
-        is_passed = item.model == "a" or (item.model == "c" and number % 10)
-        monitor.finished(ended(item, "success" if is_passed else "fail"))
-    standing = monitor.standing()
-    assert (standing.leader, standing.rivals, standing.unit) == ("a", ("c",), "task")
-    assert (standing.tasks, standing.left) == (30, 30)
-    assert standing.needs > 0
-    for item in ordered[90:]:
-        monitor.finished(ended(item, "success" if item.model == "a" else "fail"))
-    decided = monitor.standing()
-    assert (decided.leader, decided.rivals, decided.needs, decided.left) == ("a", (), 0, 0)
-
-
 def test_the_leader_is_known_when_the_last_rival_is_separated(store):
     ordered, monitor = started(store, task_items(LEVELS, 60), StopRule(ranks=1))
+    assert monitor.standing() is None, "no task counts yet"
     alone = Monitor([RankGoal(cells=LEVELS, places=1)])
     share, seen = {"a": 5, "b": 3, "c": 4}, {}
     for number, item in enumerate(ordered):
@@ -266,6 +249,8 @@ def test_the_leader_is_known_when_the_last_rival_is_separated(store):
     assert (rivals, needed) == (("b", "c"), max(needs.values())) and 0 < needs["b"] < needs["c"]
     needs, rivals, needed = seen[40]
     assert (rivals, needed) == (("c",), needs["c"]) and needs["b"] == 0
+    standing = monitor.standing()
+    assert (standing.leader, standing.unit, standing.tasks, standing.left) == ("a", "task", 60, 0)
 
 
 def test_tasks_of_the_leader_that_ended_in_an_infrastructure_error_are_not_among_those_of_its_rate(store):

@@ -203,24 +203,11 @@ def test_a_long_tail_is_one_bar_so_that_the_rest_can_be_seen():
     assert durations(ranked(*range(1, 200), 298.0)).bins[-1].high == 298.0
 
 
-@pytest.mark.parametrize(
-    ("rough", "step"),
-    [
-        (0.7, 1),
-        (1.0, 1),
-        (1.1, 2),
-        (2.0, 2),
-        (2.1, 5),
-        (5.0, 5),
-        (5.1, 10),
-        (0.03, 0.05),
-        (200.0, 200),
-        (3e-4, 5e-4),
-    ],
-)
-def test_steps_are_numbers_that_people_count_in(rough, step):
-    assert nice_step(rough) == pytest.approx(step)
-    assert nice_step(rough * (1 + 1e-12)) == pytest.approx(step), "but for rounding"
+def test_steps_are_numbers_that_people_count_in():
+    steps = {0.7: 1, 1.0: 1, 1.1: 2, 2.0: 2, 2.1: 5, 5.0: 5, 5.1: 10, 0.03: 0.05, 200.0: 200, 3e-4: 5e-4}
+    for rough, step in steps.items():
+        assert nice_step(rough) == pytest.approx(step), rough
+        assert nice_step(rough * (1 + 1e-12)) == pytest.approx(step), "but for rounding"
 
 
 def tool(name: str, **more: object) -> ToolSums:

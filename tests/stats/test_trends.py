@@ -10,10 +10,15 @@ from proctor.jobs.imported.table import import_table
 from proctor.stats.figures import trend_metrics, trend_of
 from proctor.stats.intervals import geometric_mean, mean
 from proctor.stats.results import load_results
-from proctor.store import Store, timestamp
+from proctor.store import timestamp
 from proctor.store.runs import evaluators_of
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def store(proctor_store):
+    return proctor_store
 
 
 def add_run(store, run_id, rate, seed, tasks=120):
@@ -36,8 +41,7 @@ def points_of(store, run_ids):
     return trend_of(load_results(store.read, run_ids, NOW), "success")
 
 
-def test_a_regression_is_told_from_chance_and_from_the_recovery(tmp_path):
-    store = Store(str(tmp_path / "store.db"))
+def test_a_regression_is_told_from_chance_and_from_the_recovery(store):
     rates = [0.8, 0.8, 0.5, 0.8]
     for number, rate in enumerate(rates):
         add_run(store, f"run-{number}", rate, number)
@@ -59,20 +63,18 @@ def test_a_regression_is_told_from_chance_and_from_the_recovery(tmp_path):
         assert one.p_corrected == pytest.approx(min(1.0, 3 * one.difference.p))
 
 
-def test_equal_runs_rarely_show_a_change(tmp_path):
-    """Of 30 trends without a change, at most four have one: 5% are expected."""
-    store = Store(str(tmp_path / "store.db"))
+def test_equal_runs_rarely_show_a_change(store):
+    """Of 20 trends without a change, at most three have one: 5% are expected."""
     marked = 0
-    for trend in range(30):
+    for trend in range(20):
         ids = [f"t{trend}-{number}" for number in range(5)]
         for number, run_id in enumerate(ids):
             add_run(store, run_id, 0.6, 100 * trend + number, tasks=30)
         marked += any(point.change and point.change.is_significant for point in points_of(store, ids))
-    assert marked <= 4
+    assert marked <= 3
 
 
-def test_a_trend_offers_success_before_scores_and_costs(tmp_path):
-    store = Store(str(tmp_path / "store.db"))
+def test_a_trend_offers_success_before_scores_and_costs(store):
     add_run(store, "one", 0.5, 1, tasks=10)
     results = load_results(store.read, ["one"], NOW)
     assert trend_metrics(results)[:2] == ["success", "cost"]
@@ -81,12 +83,11 @@ def test_a_trend_offers_success_before_scores_and_costs(tmp_path):
     assert point.change is None and point.estimate.n == 10
 
 
-def test_a_trend_of_costs_has_typical_ones_and_a_trend_of_scores_means_on_their_scale(tmp_path):
+def test_a_trend_of_costs_has_typical_ones_and_a_trend_of_scores_means_on_their_scale(store, tmp_path):
     table = tmp_path / "scores.csv"
     values = [0.1, 0.2, 0.4, 0.8, 0.3, 0.25, 0.9, 1.0]
     lines = [f"t{number},m,1,{value},{value}" for number, value in enumerate(values)]
     table.write_text("\n".join(["task,model,success,cost,score", *lines, "t9,m,1,,"]))
-    store = Store(str(tmp_path / "store.db"))
     import_table(store, [table], "one", NOW)
     results = load_results(store.read, ["one"], NOW)
 
@@ -96,8 +97,7 @@ def test_a_trend_of_costs_has_typical_ones_and_a_trend_of_scores_means_on_their_
     assert score.estimate == mean(values, range(8), lo=0.0, hi=1.0)
 
 
-def test_an_evaluation_has_all_evaluators_of_its_items(tmp_path):
-    store = Store(str(tmp_path / "store.db"))
+def test_an_evaluation_has_all_evaluators_of_its_items(store):
     names = [f"evaluator {number}" for number in range(40)]
     items = [
         Item(runner="evaluation", prompt=session, details={"evaluator": name}, factors={"evaluator": name})
