@@ -129,3 +129,4 @@ def test_an_agent_within_the_agent_is_a_session_of_its_own_beside_the_main_one(t
 
     assert session.external_id == f"{SESSION}/a17"
     assert session.attributes["is_sidechain"] is True
+    assert {event.name for event in events(session) if isinstance(event, Message)} == {""}

@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from proctor.stats.calibration import (
-    CalibrationPair,
-    JudgedTargetPair,
-    LabelValue,
-    calibrate,
-    corrected_mean,
-)
+from proctor.stats.calibration import CalibrationPair, JudgedTargetPair, LabelValue, calibrate, corrected_mean
 
 
 def target(number, human, machine, *, length=10):

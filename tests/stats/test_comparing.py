@@ -11,11 +11,8 @@ from proctor.errors import NotFound, UsageError
 from proctor.item import Item
 from proctor.score import Score
 from proctor.session import Metric, ModelCall, Usage
-from proctor.stats.comparison import (
-    disagreements,
-    first_contrast,
-    gate_of,
-)
+from proctor.stats.comparison import Contrast, Mean, disagreements, first_contrast, gate_of
+from proctor.stats.differences import Difference, difference
 from proctor.stats.figures import run_figures
 from proctor.stats.intervals import mean
 from proctor.stats.results import load_results
@@ -504,3 +501,48 @@ def test_runs_are_paired_from_two_shared_tasks_on(store, shared, is_paired):
     # Six tasks of each, less those that are in both.
     assert contrast.unpaired == (12 - 2 * shared if is_paired else 0)
     assert contrast.baseline_mean.tasks == (shared if is_paired else 6)
+
+
+# Contrasts
+
+
+def contrast(change, baseline=0.5, **more):
+    known = {"metric": "success", "baseline": "a", "candidate": "b", "difference": change, "is_member": True}
+    known |= {"baseline_mean": Mean(value=baseline), "candidate_mean": Mean(value=baseline)}
+    return Contrast(**known | more)
+
+
+BETTER = difference([0.0] * 20, [1.0] * 20, lo=0.0, hi=1.0)
+WORSE = difference([1.0] * 20, [0.0] * 20, lo=0.0, hi=1.0)
+OPEN = difference([0.0, 1.0] * 10, [1.0, 0.0] * 10, lo=0.0, hi=1.0)
+
+
+@pytest.mark.parametrize(
+    ("gate", "is_ratio", "base", "margin"),
+    [
+        ("success>=-0.1", False, 0.5, 0.1),
+        ("success>=-10%", False, 0.5, 0.05),
+        ("success>=-10%", False, -0.5, 0.05),
+        ("success<=0.1", False, 0.5, 0.1),
+        ("cost<=10%", True, 2.0, 0.1),
+        ("cost<=0.5", True, 2.0, 0.25),
+        ("cost<=0.5", True, None, None),
+    ],
+)
+def test_the_margin_of_a_gate_is_on_the_scale_of_the_difference(gate, is_ratio, base, margin):
+    change = Difference(value=1.0, null=1.0 if is_ratio else 0.0)
+    assert gate_of(gate).margin(contrast(change, base)) == (None if margin is None else pytest.approx(margin))
+
+
+def test_errors_decide_where_counting_them_as_failures_changes_the_direction():
+    assert contrast(BETTER, with_errors=WORSE).errors_decide
+    assert contrast(BETTER, with_errors=OPEN).errors_decide
+    assert not contrast(BETTER, with_errors=BETTER).errors_decide
+    assert not contrast(BETTER).errors_decide and not contrast(None, with_errors=BETTER).errors_decide
+    assert contrast(BETTER).is_significant and contrast(BETTER, with_errors=BETTER).is_significant
+    assert not contrast(BETTER, with_errors=WORSE).is_significant
+    assert not contrast(BETTER, is_member=False).is_significant and not contrast(None).is_significant
+    assert contrast(BETTER, is_member=False).p_corrected is None
+    assert contrast(BETTER).p_corrected == BETTER.p_adjusted
+    assert contrast(BETTER, with_errors=WORSE).if_errors_failed == WORSE.value
+    assert contrast(BETTER).if_errors_failed is None

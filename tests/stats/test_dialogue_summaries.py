@@ -86,50 +86,20 @@ def test_a_summary_counts_dialogues_by_combination() -> None:
 )
 def test_dialogues_that_came_to_their_end_are_data(status: str, reason: str, expected: bool) -> None:
     assert is_data(status, reason) is expected
-    assert len(measure_rows([run(status, reason=reason, turns=3, scores={"tone": 0.5})])) == expected
-
-
-def test_rows_of_measures_have_turns_and_scores() -> None:
-    assert measure_rows([run(turns=3, scores={"tone": 0.5})]) == [
-        {"client": "c", "therapist": "t", "num_turns": 3, "score.tone": 0.5}
-    ]
+    row = {"client": "c", "therapist": "t", "num_turns": 3, "score.tone": 0.5}
+    assert measure_rows([run(status, reason=reason, turns=3, scores={"tone": 0.5})]) == [row] * expected
 
 
 def test_a_dialogue_of_a_session_file_has_defaults() -> None:
-    assert run_of_result({"client": "c", "therapist": "t"}) == run()
-    scores = [
-        {"evaluator": "tone", "value": 1.0},
-        {"evaluator": "tone", "value": 2.0},
-        {"evaluator": "tone", "value": None},
-        {"evaluator": "depth", "value": None},
-    ]
+    sides = {"client": "c", "therapist": "t"}
+    assert run_of_result(sides) == run()
+    values = [("tone", 1.0), ("tone", 2.0), ("tone", None), ("depth", None)]
+    scores = [{"evaluator": name, "value": value} for name, value in values]
     assert mean_scores(scores) == {"tone": 1.5}
-    whole = run_of_result(
-        {
-            "client": "c",
-            "therapist": "t",
-            "combination": "x",
-            "status": "fail",
-            "run_id": "7",
-            "num_turns": 5,
-            "end_reason": "loop",
-            "caused_by": "client",
-            "error": "e",
-            "reason": "loop",
-            "scores": scores,
-        }
-    )
-    assert whole == run(
-        "fail",
-        combination="x",
-        run=7,
-        turns=5,
-        end_reason="loop",
-        caused_by="client",
-        error="e",
-        reason="loop",
-        scores={"tone": 1.5},
-    )
+    about = {"combination": "x", "status": "fail", "end_reason": "loop", "caused_by": "client"}
+    about |= {"error": "e", "reason": "loop"}
+    whole = run_of_result(sides | about | {"run_id": "7", "num_turns": 5, "scores": scores})
+    assert whole == run(run=7, turns=5, scores={"tone": 1.5}, **about)
 
 
 def test_sides_with_several_models_and_profiles_of_several_people_are_told_apart() -> None:

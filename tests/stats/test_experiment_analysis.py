@@ -12,12 +12,7 @@ from dataclasses import replace
 import pytest
 
 import batch_analyzer
-from proctor.jobs.scenario.analysis import (
-    BatchAnalyzer,
-    experiment_html,
-    experiment_markdown,
-    write_reports,
-)
+from proctor.jobs.scenario.analysis import BatchAnalyzer, experiment_html, experiment_markdown, write_reports
 from proctor.jobs.scenario.figures import figures_of, methods_paragraph, results_view
 from proctor.stats.experiment import (
     RunData,

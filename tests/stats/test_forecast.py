@@ -11,11 +11,7 @@ from proctor.job import Work
 from proctor.models.prices import Price, Rates, price_of
 from proctor.report.estimate import basis, forecast_lines
 from proctor.session import ModelCall, Usage
-from proctor.stats.estimate import (
-    Group,
-    forecast,
-    predict_total,
-)
+from proctor.stats.estimate import Group, forecast, predict_total
 from stocked import finish_item
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

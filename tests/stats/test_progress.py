@@ -9,14 +9,7 @@ import pytest
 from filled import AGENTS, MODELS, NOW, filled_store, new_store, task_items
 from proctor.job import StopState
 from proctor.stats.figures import factor_figures
-from proctor.stats.progress import (
-    PoolUse,
-    Progress,
-    makers_of,
-    progress,
-    stop_lines,
-    task_rates,
-)
+from proctor.stats.progress import PoolUse, Progress, makers_of, progress, stop_lines, task_rates
 from proctor.stats.results import load_results
 from proctor.store import Store, ledger, timestamp
 

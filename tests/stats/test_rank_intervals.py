@@ -17,17 +17,13 @@ def places(ranked):
     return [(each.name, each.rank, each.rank_low, each.rank_high) for each in ranked]
 
 
-def test_a_clear_order_has_certain_ranks():
+def test_a_clear_order_has_certain_ranks_and_equal_models_tie():
     table = rank_table(mid=[0.5] * 60, low=[0.0] * 60, high=[1.0] * 60)
 
     assert places(ranks(table, lo=0, hi=1)) == [("high", 1, 1, 1), ("mid", 2, 2, 2), ("low", 3, 3, 3)]
     assert places(ranks(table, lo=0, hi=1, higher_is_better=False))[0] == ("low", 1, 1, 1)
-
-
-def test_equal_models_tie():
-    table = rank_table(b=[1, 0] * 10, a=[1, 0] * 10, c=[0, 1] * 10)
-
-    assert places(ranks(table, lo=0, hi=1)) == [("a", 1, 1, 3), ("b", 1, 1, 3), ("c", 1, 1, 3)]
+    equal = rank_table(b=[1, 0] * 10, a=[1, 0] * 10, c=[0, 1] * 10)
+    assert places(ranks(equal, lo=0, hi=1)) == [("a", 1, 1, 3), ("b", 1, 1, 3), ("c", 1, 1, 3)]
 
 
 def test_separations_are_those_of_the_pairs_corrected_by_holm():
@@ -88,27 +84,18 @@ def test_pairs_are_compared_on_common_tasks():
 
 
 def test_missing_and_broken_values():
-    table = {
-        "a": {task: [1, None] for task in range(8)},
-        "none": dict.fromkeys(range(8)),
-        "broken": {0: math.nan},
-        "empty": {},
-    }
+    table = {"a": {task: [1, None] for task in range(8)}, "none": dict.fromkeys(range(8))}
+    table |= {"broken": {0: math.nan}, "empty": {}}
 
-    ranked = ranks(table, lo=0, hi=1)
+    first, *rest = ranks(table, lo=0, hi=1)
 
-    assert [(each.name, each.value) for each in ranked] == [
-        ("a", 1),
-        ("none", None),
-        ("broken", None),
-        ("empty", None),
+    assert (first.name, first.value) == ("a", 1)
+    assert [(each.name, each.value, each.note) for each in rest] == [
+        ("none", None, "No values."),
+        ("broken", None, "1 of 1 values is NaN or infinite."),
+        ("empty", None, "No values."),
     ]
-    assert [each.note for each in ranked[1:]] == [
-        "No values.",
-        "1 of 1 values is NaN or infinite.",
-        "No values.",
-    ]
-    assert [(each.rank_low, each.rank_high) for each in ranked[1:]] == [(1, 4)] * 3
+    assert [(each.rank_low, each.rank_high) for each in rest] == [(1, 4)] * 3
     assert ranks({}) == []
 
 

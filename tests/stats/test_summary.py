@@ -13,14 +13,7 @@ from proctor.job import StopRule
 from proctor.session import ModelCall
 from proctor.stats import progress
 from proctor.stats.stopping import arranged, rule_resource, stop_document
-from proctor.stats.summary import (
-    Bin,
-    SlowCall,
-    durations,
-    nice_step,
-    summarize,
-    tool_usage,
-)
+from proctor.stats.summary import Bin, SlowCall, durations, nice_step, summarize, tool_usage
 from proctor.store import Recorder, Scope, timestamp
 from proctor.store.aggregates import RankedDuration, ToolSums
 

@@ -3,10 +3,7 @@
 import numpy as np
 import pytest
 
-from proctor.stats.variance import (
-    components,
-    mixed_model,
-)
+from proctor.stats.variance import components, mixed_model
 
 # Penicillin (Davies & Goldsmith 1972; lme4): growth on 24 plates, 6 samples each.
 PENICILLIN = """
