@@ -90,21 +90,13 @@ def test_sessions_of_no_run_are_counted_by_what_they_say_too(proctor, tmp_path):
 
 
 def test_items_have_task_model_agent_and_repeat_of_their_records(proctor, tmp_path):
-    write_json(
+    tau = write_json(
         tmp_path / "tool-calling-gpt-4o-0.0_range_0--1_user.json",
         [tau_run(3), {**tau_run(3, 0.0), "trial": 1}],
     )
     write_json(tmp_path / "tau2.json", tau2())
     write_eval(tmp_path / "sums.eval", inspect_sample())
-    proctor(
-        "import",
-        "auto",
-        "sums.eval",
-        "tau2.json",
-        "tool-calling-gpt-4o-0.0_range_0--1_user.json",
-        "--run",
-        "r",
-    )
+    proctor("import", "auto", "sums.eval", "tau2.json", tau.name, "--run", "r")
 
     told = {(row["prompt"], row["repeat"]): row for row in rows(proctor, "r")}
 
@@ -168,12 +160,8 @@ def test_the_same_task_of_two_experiments_is_repeated(proctor, tmp_path):
         write_experiment(tmp_path / name)
         proctor("import", "swe-agent", name, "--run", "swe")
 
-    assert sorted((row["prompt"], row["repeat"]) for row in rows(proctor, "swe")) == [
-        ("t-1", 1),
-        ("t-1", 2),
-        ("t-2", 1),
-        ("t-2", 2),
-    ]
+    repeats = sorted((row["prompt"], row["repeat"]) for row in rows(proctor, "swe"))
+    assert repeats == [("t-1", 1), ("t-1", 2), ("t-2", 1), ("t-2", 2)]
 
 
 def test_spans_that_arrive_later_change_the_item_of_their_session(proctor, tmp_path):

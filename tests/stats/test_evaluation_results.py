@@ -310,12 +310,9 @@ def test_each_evaluator_has_its_figures_in_the_order_of_the_request():
         inverted=["kind"],
         definitions={"kind-7": five_points(1.0, 5.0, "warmth"), "extra": five_points(2.0, 6.0)},
     )
-    assert [(one.evaluator, one.asked_as, one.level, one.dimension) for one in results] == [
-        ("none", "none-7", "session", ""),
-        ("tone", "tone-7", "trace", ""),
-        ("kind", "kind-7", "trace", "warmth"),
-        ("extra", "extra", "trace", ""),
-    ]
+    asked = [(one.evaluator, one.asked_as, one.level, one.dimension) for one in results]
+    assert asked[:2] == [("none", "none-7", "session", ""), ("tone", "tone-7", "trace", "")]
+    assert asked[2:] == [("kind", "kind-7", "trace", "warmth"), ("extra", "extra", "trace", "")]
     none, tone, kind, extra = results
     assert (none.evaluated, none.failed, none.sessions) == (0, 0, 0)
     assert (tone.evaluated, tone.failed, tone.if_failures_were_zero, tone.average.value) == (0, 3, None, None)
@@ -403,16 +400,9 @@ def test_insights_have_a_title_an_example_and_their_sessions() -> None:
 
 
 def test_sessions_without_a_failure_are_no_findings() -> None:
-    rows = [
-        {
-            "label": "x",
-            "details": json.dumps({"session": "s"}),
-            "explanation": '{"a": 1}',
-            "judgedSessionId": "j",
-        },
-        {"label": "x", "details": "{}", "explanation": "{}", "judgedSessionId": "j"},
-        {"label": NO_FAILURE, "details": "{}", "explanation": "{}", "judgedSessionId": "j"},
-    ]
+    bare_row = {"label": "x", "details": "{}", "explanation": "{}", "judgedSessionId": "j"}
+    own = {"details": json.dumps({"session": "s"}), "explanation": '{"a": 1}'}
+    rows = [bare_row | own, bare_row, bare_row | {"label": NO_FAILURE}]
     found = findings_of(rows)  # type: ignore[arg-type]
     assert [(each.session, each.details) for each in found] == [("s", {"a": 1}), ("j", {})]
     assert found[0].text("a") == "1" and found[0].text("b") == ""

@@ -181,15 +181,9 @@ def test_a_benchmark_is_read_from_the_store(tmp_path: Path) -> None:
         runs = runs_of(store.read, "bench")
         whole = compare(store.read, "bench", NOW + timedelta(hours=1))
         now = standing(store.read, "bench", datetime(2027, 1, 1, tzinfo=UTC))
-    assert [(one.model, one.task, one.number, one.status) for one in runs] == [
-        ("a", "t", 1, "success"),
-        ("a", "t", 2, "success"),
-        ("b", "t", 1, "fail"),
-        ("b", "t", 2, "success"),
-        ("a", "u", 1, "timeout"),
-        ("a", "u", 2, "error"),
-        ("b", "u", 1, "success"),
-        ("b", "u", 2, "success"),
+    assert [f"{one.model} {one.task} {one.number} {one.status}" for one in runs] == [
+        *("a t 1 success", "a t 2 success", "b t 1 fail", "b t 2 success"),
+        *("a u 1 timeout", "a u 2 error", "b u 1 success", "b u 2 success"),
     ]
     first, failed = runs[0], runs[5]
     assert (first.asked, first.display_name, first.agent) == ("p/a", "A", "Amp")
@@ -310,18 +304,10 @@ def separated(seed: int, tasks: int, repeats: int, *, replications: int) -> dict
                 for number in range(repeats):
                     seconds = size * math.exp(chance.gauss(0, 0.5))
                     status = "success" if chance.random() < share else "fail"
-                    runs.append(
-                        run(
-                            model,
-                            f"t{task}",
-                            number=number,
-                            status=status,
-                            work_seconds=seconds,
-                            cost_usd=seconds / 10,
-                            model_calls=1 + int(chance.expovariate(0.5)),
-                            interventions=int(chance.expovariate(1.0)),
-                        )
-                    )
+                    spent = {"work_seconds": seconds, "cost_usd": seconds / 10}
+                    spent["model_calls"] = 1 + int(chance.expovariate(0.5))
+                    spent["interventions"] = int(chance.expovariate(1.0))
+                    runs.append(run(model, f"t{task}", status, number=number, **spent))
         for each in rankings_of(models_of(runs)):
             is_wrong = any(place.rank_low > 1 for place in each.places)
             wrong[each.key] = wrong.get(each.key, 0) + is_wrong

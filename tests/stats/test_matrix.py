@@ -39,16 +39,8 @@ def test_cells_are_the_finished_items_of_a_task_and_a_level(results: Results) ->
     cells = [[(each.items, each.decided, each.passed) for each in row.cells if each] for row in rows]
     # success, success, fail, success, timeout, error, and again.
     assert cells == [[(2, 2, 2), (2, 2, 1)], [(2, 1, 0), (2, 2, 2)], [(2, 2, 1), (2, 1, 0)]]
-    assert [[each.score for each in row.cells if each] for row in rows] == [
-        [1.5, 4.0],
-        [5.0, 5.0],
-        [None, 4.0],
-    ]
-    assert [[each.cost_usd for each in row.cells if each] for row in rows] == [
-        [2.0, None],
-        [2.0, 2.0],
-        [2.0, 2.0],
-    ]
+    figures = [[(each.score, each.cost_usd) for each in row.cells if each] for row in rows]
+    assert figures == [[(1.5, 2.0), (4.0, None)], [(5.0, 2.0), (5.0, 2.0)], [(None, 2.0), (4.0, 2.0)]]
     ids = [[each.item_id for each in row.cells if each] for row in rows]
     assert [one for pair in ids for one in pair] == list(results.item_ids[::2])
     every = [one for row in rows for each in row.cells if each for one in each.item_ids]

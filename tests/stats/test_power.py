@@ -16,19 +16,13 @@ from proctor.stats.power import required_tasks, variation
 from proctor.stats.samples import t_quantile
 
 
-@pytest.mark.parametrize(("repeats", "tasks"), [(1, 254), (3, 118), (5, 90)])
-def test_the_tasks_for_a_known_variance_are_those_of_statsmodels(repeats, tasks):
-    assert required_tasks(0.06 + 0.26 / repeats, 0.1) == tasks
-    assert required_tasks(0.06 + 0.26 / repeats, -0.1) == tasks
-
-
-def test_a_family_and_more_power_need_more_tasks():
-    # solve_power(0.2 / sqrt(0.11), alpha=0.05 / 4, power=0.9) is 42.449.
+def test_the_tasks_for_a_known_variance_are_those_of_statsmodels():
+    for repeats, tasks in ((1, 254), (3, 118), (5, 90)):
+        assert required_tasks(0.06 + 0.26 / repeats, 0.1) == tasks
+        assert required_tasks(0.06 + 0.26 / repeats, -0.1) == tasks
+    # A family and more power need more: solve_power(0.2 / sqrt(0.11), alpha=0.05 / 4, power=0.9) is 42.449.
     assert required_tasks(0.11, 0.2, power=0.9, family=4) == 43
-
-
-def test_few_tasks_pay_for_the_wider_interval():
-    # 31 (30.76 in statsmodels) without the addition.
+    # Few tasks pay for the wider interval: 31 (30.76 in statsmodels) without the addition.
     assert required_tasks(0.06 + 0.26 / 3, 0.2) == 31 + 4
     assert required_tasks(1e-6, 0.5) == 6
 
@@ -39,24 +33,13 @@ def test_a_pilots_variance_is_raised_for_assurance():
     assert required_tasks(0.1, 0.1, pilot=1) == required_tasks(0.1, 0.1), "one task has no variance"
 
 
-@pytest.mark.parametrize(
-    ("margin", "loss", "tasks"),
-    [
-        (0.01, 1, 368),
-        (0.02, 1, 183),
-        (0.05, 1, 72),
-        (0.1, 1, 36),
-        (0.2, 1, 17),
-        (0.02, 1 / 3, 60),
-        (1, 1, 1),
-        (0.975, 1, 1),
-    ],
-)
-def test_a_gate_needs_tasks_enough_to_see_a_collapse(margin, loss, tasks):
-    assert tasks_for_gate(margin, loss) == tasks
-    if tasks > 1:
+def test_a_gate_needs_tasks_enough_to_see_a_collapse():
+    needed = {(0.01, 1): 368, (0.02, 1): 183, (0.05, 1): 72, (0.1, 1): 36, (0.2, 1): 17, (0.02, 1 / 3): 60}
+    for (margin, loss), tasks in needed.items():
+        assert tasks_for_gate(margin, loss) == tasks
         # With one task fewer, a collapse on a share margin/loss stays unseen in more than 2.5% of runs.
         assert (1 - margin / loss) ** (tasks - 1) > 0.025 >= (1 - margin / loss) ** tasks
+    assert tasks_for_gate(1, 1) == tasks_for_gate(0.975, 1) == 1
 
 
 def test_variance_is_separated_into_tasks_and_repeats():
