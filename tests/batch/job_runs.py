@@ -147,7 +147,7 @@ class Runs:
             "money": (round(reserved, 9), round(spent, 9)),
         }
 
-    def notes(self, run_id: str) -> list[str]:
+    def notes_of(self, run_id: str) -> list[str]:
         with Store(self.store) as store:
             return [row["notes"] for row in store.read.sessions(Scope(run_id=run_id), limit=1000)]
 
@@ -231,7 +231,7 @@ def git(repository: Path, *arguments: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-async def check_prompts(runs: Runs, successes: int = 300) -> Any:
+async def check_prompts(runs: Runs, successes: int = 60) -> Any:
     """Prompts that succeed and fail have the same outcome, which is returned."""
     local, far = await runs.both(f"""
         concurrency: 4

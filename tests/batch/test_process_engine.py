@@ -3,8 +3,10 @@
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
+import threading
 from collections import Counter
 from contextlib import suppress
 from importlib import import_module
@@ -14,28 +16,43 @@ from typing import Any
 
 import pytest
 from job_runs import (
+    DIALOGUES,
+    EXPERIMENT,
     JOB_CHECKS,
+    TALKING,
+    WORLD,
     Runs,
+    StoppingAfterTurns,
     StoppingAmidSlowItems,
+    add_scenario,
     check_lost_attempts,
     check_prompts,
     check_retries,
     dear_calls,
+    git,
 )
 
 import proctor as library
 from databases import query
 from proctor.batch import lifecycle
-from proctor.batch.engines import ATTEMPTS_EACH, automatic_workers, processes, worker_process
+from proctor.batch.engines import (
+    ATTEMPTS_EACH,
+    LocalEngine,
+    automatic_workers,
+    processes,
+    worker_process,
+)
 from proctor.batch.engines.processes import ProcessEngine
 from proctor.bootstrap import open_context
 from proctor.context import Notice
 from proctor.item import Item
 from proctor.job import PlanText, make_overrides
+from proctor.jobs.dialogue.job import JOB as DIALOGUE
+from proctor.jobs.scenario.job import JOB as SCENARIO
 from proctor.models import ModelRouter
 from proctor.processes.warden import children_of, descendants_of, is_alive
-from proctor.store import Store
-from proctor.testing import eventually
+from proctor.store import Scope, Store
+from proctor.testing import eventually, make_git_repository
 from proctor.testing.model_server import ModelServer, reply
 from waiting import TIME_LIMIT_SECONDS, while_running
 
@@ -58,6 +75,8 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Processes:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     monkeypatch.chdir(tmp_path)
+    # As in the process of a command, which has one thread. A new process takes a second to load everything.
+    monkeypatch.setattr(processes, "can_fork", lambda: True)
     return Processes(tmp_path)
 
 
@@ -124,11 +143,12 @@ async def test_a_limit_on_concurrent_calls_holds_for_all_workers_together(runs, 
 async def test_two_workers_stop_when_told_to_and_the_run_resumes(runs):
     slow = runs.folder / "slow.yaml"
     slow.write_text("{latency_seconds: 3600, rules: [{reply: ok}]}")
+    (runs.folder / "brief.yaml").write_text("{latency_seconds: 0.02, rules: [{reply: ok}]}")
     text = """
         concurrency: 4
         matrix:
           - {prompt: hello, model: scripted/slow, runs: 2}
-          - {prompt: hello, model: scripted/echo, runs: 400}
+          - {prompt: hello, model: scripted/brief, runs: 100}
     """
 
     stopped = await runs.run(text, runs.far, "far", observer=StoppingAmidSlowItems(runs.store, "far"))
@@ -142,6 +162,101 @@ async def test_two_workers_stop_when_told_to_and_the_run_resumes(runs):
 
     assert resumed["end"].status == "completed"
     assert {item["status"] for item in resumed["items"]} == {"success"}
+
+
+async def test_an_interrupted_dialogue_resumes_after_its_last_turn_in_another_worker(runs):
+    runs.job = DIALOGUE
+    talking = runs.folder / "talking.yaml"
+    talking.write_text(TALKING)
+    whole = await runs.run(DIALOGUES, LocalEngine(), "whole")
+    talking.write_text(f"latency_seconds: 0.05\n{TALKING}")
+    stopping = StoppingAfterTurns(runs.store, "cut")
+    cut = await runs.run(DIALOGUES, LocalEngine(), "cut", observer=stopping)
+    talking.write_text(TALKING)
+
+    resumed = await runs.resume("cut", runs.far)
+
+    assert (cut["end"].status, resumed["end"].status) == ("interrupted", "completed")
+    assert resumed["texts"] == whole["texts"]
+    assert any("resumed after turn" in note for note in runs.notes_of("cut"))
+    assert not (runs.folder / "cut" / ".unfinished").exists()
+
+
+async def test_an_interrupted_scenario_resumes_after_its_last_turn_in_another_worker(runs):
+    runs.job = SCENARIO
+    add_scenario(runs.folder)
+    await runs.run(EXPERIMENT, LocalEngine(), "whole")
+    (runs.folder / "scenario" / "world.yaml").write_text(f"latency_seconds: 0.5\n{WORLD}")
+    stopping = StoppingAfterTurns(runs.store, "cut")
+    cut = await runs.run(EXPERIMENT, runs.far, "cut", observer=stopping)
+    turns = [len(states(runs.folder / "cut", run)) for run in (1, 2)]
+    (runs.folder / "cut" / "base-scenario" / "world.yaml").write_text(WORLD)
+
+    resumed = await runs.resume("cut", runs.engine())
+
+    assert cut["end"].status == "interrupted" and 3 <= sum(turns) < 8
+    assert resumed["end"].status == "completed"
+    for run in (1, 2):
+        assert states(runs.folder / "cut", run) == states(runs.folder / "whole", run)
+    assert any("resumed after turn" in note for note in runs.notes_of("cut"))
+
+
+def states(folder: Path, run: int) -> list[str]:
+    """The states of the world after each turn of a run."""
+    state = json.loads((folder / "runs" / f"var-001-run-00{run}" / "scenario-state.json").read_text())
+    return [state["world_state"]["states"][str(turn)] for turn in state["completed_turns"]]
+
+
+class Person:
+    """Answers for an actor, but once in the second turn."""
+
+    def __init__(self) -> None:
+        self.turns: list[str] = []
+        self.threads = set[int]()
+
+    async def ask(self, item_id: str, actor: str, prompt: str) -> str:
+        assert actor == "ferry"
+        self.threads.add(threading.get_ident())
+        self.turns += re.findall(r"in turn (\d)", prompt)[-1:]
+        return "" if len(self.turns) == 2 else f"ACTION: sails {len(self.turns)} times"
+
+
+async def test_a_person_at_the_driver_is_asked_and_a_failed_run_continues_after_its_last_turn(runs):
+    runs.job = SCENARIO
+    add_scenario(runs.folder)
+    runs.people = person = Person()
+    ferry = runs.folder / "scenario" / "actors" / "ferry.yaml"
+    ferry.write_text("name: The ferry\nshort_name: ferry\ncontrol: human\n")
+
+    text = EXPERIMENT.replace("runs_per_variation: 2", "runs_per_variation: 1").replace(": 2\n", ": 1\n")
+    far = await runs.run(text, runs.far, "far")
+
+    assert [item["status"] for item in far["items"]] == ["success"]
+    assert person.turns == ["1", "2", "2", "3", "4"]
+    assert person.threads == {threading.get_ident()}
+    assert [attempt for _, attempt, *_ in far["sessions"]] == [1, 2]
+    run = runs.folder / "far" / "runs" / "var-001-run-001"
+    costs = json.loads((run / "costs.json").read_text())
+    assert {turn["turn"]: turn["calls"] for turn in costs["costs_by_actor"]["The ferry"]["turns"]} == {
+        1: 1, 2: 2, 3: 1, 4: 1,
+    }  # fmt: skip
+    assert costs["unfinished_turns"]["calls"] == 2, "one of the person, and one of the other actor"
+    unfinished = "ferry, decision: human/ferry 0+0 tokens unknown (of a turn that"
+    assert unfinished in (run / "scenario.log").read_text()
+
+
+async def test_programs_of_a_worker_do_not_see_the_store(runs):
+    repository = make_git_repository(runs.folder / "shop", {"shop.py": "total = 1\n"})
+    files = [f"{runs.store}{end}" for end in ("", "-wal", "-shm")]
+    look = f"cat shop.py {' '.join(files)} > seen.txt; true"
+
+    await runs.run(
+        f"matrix: [{{repo: ./shop, prompt: look, agent: command, command: '{look}'}}]", runs.far, "far"
+    )
+
+    with Store(runs.store) as store:
+        (row,) = store.read.sessions(Scope(run_id="far"), limit=10)
+    assert git(repository, "show", f"{row['branch']}:seen.txt") == "total = 1\n"
 
 
 LATENCY = 0.2

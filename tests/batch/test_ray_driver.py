@@ -4,6 +4,7 @@ The workers are processes, as on a cluster. `make test-ray` runs the same jobs o
 """
 
 import asyncio
+import json
 import socket
 import sys
 import tempfile
@@ -14,11 +15,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from job_runs import Runs, git
+from job_runs import JUDGE, Runs, check_benchmark, git
 
 import proctor
 from proctor import __version__
-from proctor.batch.engines import LocalEngine
+from proctor.batch.engines import LocalEngine, processes
 from proctor.batch.engines import ray as ray_module
 from proctor.batch.engines.ray import Node, RayEngine, alive_nodes
 from proctor.batch.engines.ray_node import NodeActor
@@ -139,6 +140,8 @@ def runs(tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> "
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     monkeypatch.chdir(tmp_path)
+    # Workers are copies of this process: a new one takes a second to load everything.
+    monkeypatch.setattr(processes, "can_fork", lambda: True)
     return OnNodes(tmp_path)
 
 
@@ -157,7 +160,7 @@ class OnNodes(Runs):
 
 async def test_sessions_on_nodes_leave_their_branches_with_the_driver_which_merges(runs, cluster):
     """And what items need decides where they run, also when no node has it free at first."""
-    repository = make_git_repository(runs.folder / "shop", {"shop.py": "total = 1 - 1\n"})
+    repository = make_git_repository(runs.folder / "shop", {"shop.py": "total = 1 - 1\n", "sub/a.txt": "a\n"})
 
     end = await runs.run(
         """
@@ -166,18 +169,23 @@ async def test_sessions_on_nodes_leave_their_branches_with_the_driver_which_merg
         matrix:
           - {repo: ./shop, prompt: one, command: "echo 1 > one.txt", resources: {custom: {license: 1}}}
           - {repo: ./shop, prompt: two, command: "echo 2 > two.txt", resources: {custom: {license: 1}}}
-          - {repo: ./shop, prompt: none, command: "true"}
+          - repo: ./shop/sub
+            prompt: three
+            command: "git log --format=%s > three.txt; git add -A; git commit -m own"
         """,
         runs.far,
         "far",
     )
 
     assert [item["reason"] for item in end["items"]] == ["completed"] * 3
-    assert {"one.txt", "two.txt"} <= {path.name for path in repository.iterdir()}, "merged by the driver"
+    merged = {path.name for path in repository.iterdir()}
+    assert {"one.txt", "two.txt", "three.txt"} <= merged, "by the driver"
     with Store(runs.store) as store:
         rows = store.read.sessions(Scope(run_id="far"), limit=10)
     assert {row["repo"] for row in rows} == {str(repository)}
     assert not [row for row in rows if str(runs.folder / "home") in (row["worktree"] or "")]
+    notes = " ".join(row["notes"] for row in rows)
+    assert "is inside the repository" in notes and "the repository at" not in notes
     branches = [git(repository, "show", "--name-only", "--format=", row["branch"]).strip() for row in rows]
     assert {"one.txt", "two.txt"} <= set(branches)
     assert {handle.node_id for handle in cluster.actors} == {"a", "b"}, "the head has no processors"
@@ -187,26 +195,40 @@ async def test_sessions_on_nodes_leave_their_branches_with_the_driver_which_merg
     assert homes == [], "the nodes have no files of the run left"
 
 
-async def test_the_code_of_evaluators_is_copied_to_nodes_once(runs, cluster):
+async def test_evaluators_that_the_driver_has_evaluate_on_nodes_and_code_is_copied_once(runs, cluster):
     await runs.run("matrix: [{prompt: hello, model: scripted/echo, runs: 3}]", LocalEngine(), "prompts")
     (runs.folder / "checks.py").write_text(
         "import words\ndef short(event):\n    return {'label': words.LABEL, 'value': 1.0}\n"
     )
     (runs.folder / "words.py").write_text("LABEL = 'short'\n")
+    scale = [{"label": "Good", "value": 1, "definition": "kind"}]
+    scale.append({"label": "Bad", "value": 0, "definition": ""})
+    judge = {"instructions": "Was it polite? {assistant_turn}", "ratingScale": {"numerical": scale}}
+    judge["modelConfig"] = {"bedrockEvaluatorModelConfig": {"modelId": "scripted/judge"}}
+    polite = {"evaluatorName": "polite", "level": "TRACE", "evaluatorConfig": {"llmAsAJudge": judge}}
+    (runs.folder / "home" / "evaluators").mkdir(parents=True)
+    (runs.folder / "home" / "evaluators" / "polite.json").write_text(json.dumps(polite))
+    (runs.folder / "judge.yaml").write_text(JUDGE.replace("Very Helpful", "Good"))
     runs.job = EVALUATION
 
     end = await runs.run(
         """
         batchEvaluationName: RUN
-        evaluators: ['checks:short']
+        evaluators: ['checks:short', polite]
         dataSourceConfig: {store: {runIds: [prompts]}}
         """,
         runs.far,
         "far",
     )
 
-    assert [item["status"] for item in end["items"]] == ["success"] * 3
+    assert [item["status"] for item in end["items"]] == ["success"] * 6
+    scores = sorted((name, value, label) for name, _, value, label in end["scores"])
+    assert scores == [("checks:short", 1.0, "short")] * 3 + [("polite", 1.0, "Good")] * 3
     assert len([content for content in cluster.calls if isinstance(content, bytes)]) == 1
+
+
+async def test_the_files_of_a_task_travel_to_the_nodes(runs):
+    await check_benchmark(runs)
 
 
 async def test_the_items_of_a_worker_that_died_run_again_on_a_new_one(runs, cluster):

@@ -7,25 +7,24 @@ import pytest
 
 from commands import Command
 from databases import query
-from filled import ended, task_items
 from proctor.errors import UsageError
 from proctor.job import StopRule, read_stop_rule
-from proctor.stats.stopping import StopMonitor, arranged, stored_rule
-from proctor.store import Store
+from proctor.stats.sequential import DifferenceGoal, Monitor, RankGoal
+from proctor.stats.stopping import StopMonitor, stored_rule
 from proctor.testing import eventually
 from waiting import while_running
 
-TASKS = 60
+TASKS = 40
 ANSWERS = {
-    "good": "{latency_seconds: 0.02, rules: [{reply: right}]}",
-    "bad": "{latency_seconds: 0.02, rules: [{reply: wrong}]}",
-    "other": "{latency_seconds: 0.02, rules: [{reply: 'right, too'}]}",
+    "good": "{latency_seconds: 0.01, rules: [{reply: right}]}",
+    "bad": "{latency_seconds: 0.01, rules: [{reply: wrong}]}",
+    "other": "{latency_seconds: 0.01, rules: [{reply: 'right, too'}]}",
     # Right in seven of ten tasks.
-    "fair": "latency_seconds: 0.02\nrules: [{match: 'number \\d*[147]$', reply: wrong}, {reply: right}]",
+    "fair": "latency_seconds: 0.01\nrules: [{match: 'number \\d*[147]$', reply: wrong}, {reply: right}]",
     "slow-good": "{latency_seconds: 0.1, rules: [{reply: right}]}",
     "slow-bad": "{latency_seconds: 0.1, rules: [{reply: wrong}]}",
     "broken": "{failures: {every: 1, status: 400}, rules: [{reply: right}]}",
-    "flaky": "{latency_seconds: 0.02, failures: {every: 3, status: 400}, rules: [{reply: right}]}",
+    "flaky": "{latency_seconds: 0.01, failures: {every: 3, status: 400}, rules: [{reply: right}]}",
 }
 
 
@@ -262,41 +261,7 @@ def test_compare_and_report_use_the_valid_interval(decided):
     assert "could stop early by its results" in by_task.stderr
 
 
-# In this process: order, observations, and error rates.
-
-
-class Batch:
-    """A run in a store, whose items end as a test says."""
-
-    def __init__(self, store: Store, made, rule, seed=0):
-        self.store, self.run_id = store, f"run-{seed}"
-        self.items, self.rule = arranged(made, rule, seed)
-        row = {
-            "runId": self.run_id,
-            "createdAt": "2026-03-01T12:00:00.000Z",
-            "job": "coding",
-            "status": "running",
-        }
-        row |= {"owner": "me", "heartbeatAt": "2026-03-01T12:00:00.000Z", "proctorVersion": "0"}
-        store.create_batch(row | {"concurrency": 1}, self.items, ())
-
-    def monitor(self):
-        return StopMonitor(self.rule, self.store.read, self.run_id)
-
-
-def test_errors_are_counted_both_ways(proctor_store):
-    """b succeeds wherever it does not crash: better without errors, worse with them as failures."""
-    batch = Batch(proctor_store, task_items(["a", "b"], 80), StopRule(decided=True))
-    monitor = batch.monitor()
-    for number, item in enumerate(batch.items):
-        if item.model == "a":
-            status = "success" if number % 4 else "fail"
-        else:
-            status = "error" if (number // 2) % 4 else "success"
-        monitor.finished(ended(item, status))
-
-    (decision,) = monitor.decisions()
-    assert not decision.is_decided
+# Error rates, in this process.
 
 
 def test_rules_of_the_library_and_of_an_option_are_checked():
@@ -309,54 +274,40 @@ def test_rules_of_the_library_and_of_an_option_are_checked():
             read_stop_rule(wrong)
 
 
-def simulated(store, seed, levels, tasks, success, repeats, rule):
-    """How many tasks a run takes until it stops, and what it decided."""
-    batch = Batch(store, task_items(levels, tasks, repeats), rule, seed)
-    chance = random.Random(1000 + seed)
-    monitor = batch.monitor()
-    difficulty = {}
-    for item in batch.items:
-        if monitor.is_decided:
+def simulated(seed, goal, levels, tasks, success, repeats=1):
+    """A run of tasks of random difficulty, up to the one after which its goal is decided."""
+    chance, monitor = random.Random(seed), Monitor([goal])
+    for task in range(tasks):
+        difficulty = chance.betavariate(1, 1)
+        for level in levels:
+            likely = success(level, difficulty)
+            monitor.add(level, task, [float(chance.random() < likely) for _ in range(repeats)])
+        if monitor.decisions()[0].is_decided:
             break
-        if monitor.wants(item.id):
-            base = difficulty.setdefault(item.prompt, chance.betavariate(1, 1))
-            likely = success(item.model, base)
-            monitor.finished(ended(item, "success" if chance.random() < likely else "fail"))
     return monitor
 
 
-def test_six_identical_models_are_told_apart_in_at_most_five_percent_of_runs(proctor_store):
-    names = [f"model-{number}" for number in range(6)]
-    runs = 25
-    wrong = sum(
-        any(
-            low > 1
-            for low, _ in simulated(
-                proctor_store, seed, names, 30, lambda _, base: base, 1, StopRule(ranks=0)
-            )
-            ._monitor.ranks()
-            .values()
-        )
-        for seed in range(runs)
-    )
+def test_six_identical_models_are_told_apart_in_at_most_five_percent_of_runs():
+    names = tuple(f"model-{number}" for number in range(6))
+    wrong = 0
+    for seed in range(60):
+        monitor = simulated(seed, RankGoal(cells=names), names, 30, lambda _, difficulty: difficulty)
+        wrong += any(low > 1 for low, _ in monitor.ranks().values())
 
     # The bound is 5 %; measured: none in a thousand. Ordinary tests after each task give most of them.
     assert wrong <= 1
 
 
-def test_a_true_difference_of_a_fifth_takes_some_forty_tasks(proctor_store):
+def test_a_true_difference_of_a_fifth_takes_some_forty_tasks():
     """Facts: median 44 tasks with three repeats, decided by 100 tasks in 98 %."""
 
-    def success(model, base):
-        return 0.8 * base + (0.2 if model == "b" else 0.0)
+    def success(level, difficulty):
+        return 0.8 * difficulty + (0.2 if level == "b" else 0.0)
 
-    monitors = [
-        simulated(proctor_store, seed, ["a", "b"], 150, success, 3, StopRule(decided=True))
-        for seed in range(30)
-    ]
+    goal = DifferenceGoal(baseline="a", candidate="b")
+    monitors = [simulated(seed, goal, "ab", 150, success, repeats=3) for seed in range(60)]
 
-    taken = sorted(monitor.document()["intervals"][0]["tasks"] for monitor in monitors)
-    outcomes = {monitor.decisions()[0].outcome for monitor in monitors if monitor.is_decided}
-    assert 25 <= taken[15] <= 65
-    assert sum(monitor.is_decided for monitor in monitors) >= 28
-    assert outcomes == {"better"}
+    decisions = [monitor.decisions()[0] for monitor in monitors]
+    assert sum(decision.is_decided for decision in decisions) >= 57
+    assert {decision.outcome for decision in decisions if decision.is_decided} == {"better"}
+    assert 30 <= sorted(monitor.estimate("a", "b").n for monitor in monitors)[30] <= 60
