@@ -333,6 +333,7 @@ async def check_scenarios(runs: Runs) -> None:
 
     assert local == far
     assert [item["status"] for item in far["items"]] == ["success"] * 2
+    assert [label for *_, label in far["scores"]] == ["Very Helpful"] * 8
     assert files_of(runs.folder / "local") == files_of(runs.folder / "far")
 
 

@@ -2,49 +2,35 @@
 
 from work_items import item
 
-from proctor.batch.create import Extension, diff, extend, what_changed
-from proctor.store import Store
+from proctor.batch.create import Extension, diff, extend
 
 
-def test_the_fields_in_which_an_item_is_new_are_those_of_the_most_similar():
-    new = item("p", model="m", details={"n": 1})
-    base = dict(new.inputs)
-    assert what_changed(new, []) == []
-    assert what_changed(new, [base | {"model": "x", "prompt": "y"}, base | {"model": "x"}]) == ["model"]
-    assert what_changed(new, [base | {"model": "x"}, base | {"prompt": "y"}]) == ["model"]
-    assert what_changed(new, [base | {"model": "x"}, base]) == ["runs"]
-    assert what_changed(new, [base | {"more": None}]) == ["more"]
-    del base["n"]
-    assert what_changed(new, [base]) == ["n"]
-
-
-def test_an_extension_counts_what_is_new_dropped_and_kept(tmp_path):
-    with Store(str(tmp_path / "a.db")) as store:
-        row = {"runId": "run", "createdAt": "t", "job": "coding", "status": "running"}
-        old = [item(name) for name in ("done", "gone", "queued", "dropped")]
-        store.create_batch(row, old)
-        writer = store.writer()
-        for each in old[:2]:
-            writer.change("batch_items", ("run", each.id), {"status": "success"})
-        writer.close()
-        plan = [old[0], old[2], item("new"), item("done", model="other")]
-        expected = Extension(
-            added=2, reasons={"prompt": 1, "model": 1}, dropped=1, retained=1, done=1, new=plan[2:]
-        )
-        assert diff(store.read, "run", plan) == expected
-        assert diff(store.read, "run", plan, derived_fields=frozenset({"model"})).reasons == {
-            "prompt": 1,
-            "repeat": 1,
-        }
-        assert len(store.read.items("run")) == 4
-        assert extend(store, "run", {}, plan) == expected
-        assert [each["prompt"] for each in store.read.items("run")] == [
-            "done",
-            "gone",
-            "queued",
-            "new",
-            "done",
-        ]
+def test_an_extension_counts_what_is_new_dropped_and_kept(store):
+    row = {"runId": "run", "createdAt": "t", "job": "coding", "status": "running"}
+    old = [item(name) for name in ("done", "gone", "queued", "dropped")]
+    store.create_batch(row, old)
+    writer = store.writer()
+    for each in old[:2]:
+        writer.change("batch_items", ("run", each.id), {"status": "success"})
+    writer.close()
+    plan = [old[0], old[2], item("new"), item("done", model="other")]
+    expected = Extension(
+        added=2, reasons={"prompt": 1, "model": 1}, dropped=1, retained=1, done=1, new=plan[2:]
+    )
+    assert diff(store.read, "run", plan) == expected
+    assert diff(store.read, "run", plan, derived_fields=frozenset({"model"})).reasons == {
+        "prompt": 1,
+        "repeat": 1,
+    }
+    assert len(store.read.items("run")) == 4
+    assert extend(store, "run", {}, plan) == expected
+    assert [each["prompt"] for each in store.read.items("run")] == [
+        "done",
+        "gone",
+        "queued",
+        "new",
+        "done",
+    ]
     assert expected.sentences("task") == [
         "2 new tasks since the last run (new because of 1 task: prompt; 1 task: model)",
         "no longer in the plan: 1 dropped from the queue, 1 with results kept",

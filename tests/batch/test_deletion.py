@@ -12,18 +12,12 @@ from proctor.errors import UsageError
 from proctor.git import Git
 from proctor.item import Item
 from proctor.session import Message, Session
-from proctor.store import Recorder, Store, timestamp
+from proctor.store import Recorder, timestamp
 from proctor.testing import make_git_repository
 from proctor.workspace.worktree import session_folder
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)
-
-
-@pytest.fixture
-def store(tmp_path):
-    with Store(str(tmp_path / "a.db")) as opened:
-        yield opened
 
 
 def add_run(store, run_id="run", home=None, status="completed", branches=("",), repo="", **more):

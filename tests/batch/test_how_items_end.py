@@ -6,6 +6,7 @@ import pytest
 from stand_ins import call, doing, echo
 
 from proctor.errors import AgentError, EvaluatorError, ModelError, RateLimited, WorkspaceError
+from proctor.model import Request
 from proctor.runner import Outcome
 from proctor.session import Message, ToolCall
 
@@ -156,12 +157,9 @@ async def test_a_model_is_not_asked_once_another_call_would_pass_the_limit(works
     asked = []
 
     async def spend(item, services):
-        from proctor.model import Request
-
+        request = Request(model=item.model, messages=[{"role": "user", "content": "x"}])
         while True:
-            answer = await services.models.answer(
-                Request(model=item.model, messages=[{"role": "user", "content": "x"}])
-            )
+            answer = await services.models.answer(request)
             asked.append(answer.call.cost_usd)
             services.record(answer.call)
 

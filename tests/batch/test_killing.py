@@ -14,7 +14,7 @@ from proctor.testing import eventually
 from waiting import TIME_LIMIT_SECONDS, while_running
 
 CONCURRENCY = 12
-ITEMS = 240
+ITEMS = 160
 
 
 def wait_for(what, process):

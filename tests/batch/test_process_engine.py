@@ -96,7 +96,8 @@ async def test_failed_attempts_are_retried_in_whichever_worker_is_free(runs):
     await check_retries(runs)
 
 
-DEAR = "{latency_seconds: 0.002, rules: [{reply: ok, usage: {input_tokens: 1, output_tokens: 1}}]}"
+LATENCY = 0.2
+DEAR = f"{{latency_seconds: {LATENCY}, rules: [{{reply: ok, usage: {{input_tokens: 1, output_tokens: 1}}}}]}}"
 
 
 async def test_one_budget_holds_for_all_workers_and_is_spent_to_the_end(runs):
@@ -259,9 +260,6 @@ async def test_programs_of_a_worker_do_not_see_the_store(runs):
     assert git(repository, "show", f"{row['branch']}:seen.txt") == "total = 1\n"
 
 
-LATENCY = 0.2
-
-
 class KillingWorker(lifecycle.Observer):
     """Kills a worker process after the tenth item, when each has been given more."""
 
@@ -283,7 +281,7 @@ class KillingWorker(lifecycle.Observer):
 
 
 async def test_the_items_of_a_killed_worker_run_again_in_a_new_one(runs):
-    (runs.folder / "dear.yaml").write_text(DEAR.replace("0.002", str(LATENCY)))
+    (runs.folder / "dear.yaml").write_text(DEAR)
     killing = KillingWorker()
 
     far = await runs.run(dear_calls(30, concurrency=8), runs.far, "far", observer=killing)

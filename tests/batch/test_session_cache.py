@@ -5,28 +5,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from filled import NOW
 from proctor.batch import executor
 from proctor.batch.executor import SessionCache
 from proctor.cache import LruCache
 from proctor.errors import NotFound
 from proctor.evaluator import Reference
 from proctor.session import Iteration, Message
-from proctor.store import Recorder, Store
+from stocked import record
 
 
 @pytest.fixture
-def store(tmp_path):
-    with Store(str(tmp_path / "a.db")) as opened:
-        writer = opened.writer()
-        for number in range(40):
-            row = {"job": "coding", "status": "running", "startedAt": "2026-01-02T12:00:00.000Z"}
-            recorder = Recorder(writer, f"s{number}", row, lambda: NOW)
-            recorder.record(Message(role="user", content=f"question {number}"))
-            recorder.record(Iteration())
-            recorder.end("success", "completed", "", work_seconds=1.0, waiting_seconds=0.0)
-        writer.close()
-        yield opened
+def store(proctor_store):
+    for number in range(40):
+        record(proctor_store, f"s{number}", Message(role="user", content=f"question {number}"), Iteration())
+    return proctor_store
 
 
 def counted(store):

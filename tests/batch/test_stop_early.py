@@ -282,7 +282,7 @@ def simulated(seed, goal, levels, tasks, success, repeats=1):
         for level in levels:
             likely = success(level, difficulty)
             monitor.add(level, task, [float(chance.random() < likely) for _ in range(repeats)])
-        if monitor.decisions()[0].is_decided:
+        if task % 5 == 4 and monitor.decisions()[0].is_decided:
             break
     return monitor
 
@@ -290,7 +290,7 @@ def simulated(seed, goal, levels, tasks, success, repeats=1):
 def test_six_identical_models_are_told_apart_in_at_most_five_percent_of_runs():
     names = tuple(f"model-{number}" for number in range(6))
     wrong = 0
-    for seed in range(60):
+    for seed in range(25):
         monitor = simulated(seed, RankGoal(cells=names), names, 30, lambda _, difficulty: difficulty)
         wrong += any(low > 1 for low, _ in monitor.ranks().values())
 

@@ -11,8 +11,6 @@ from stand_ins import call, doing, echo, forever
 
 from proctor.batch.lifecycle import abort_run
 from proctor.errors import OwnershipLost, StoreError, UsageError
-from proctor.store import RetrySelection
-from proctor.store.writer import this_process
 from proctor.testing import eventually_async
 from waiting import TIME_LIMIT_SECONDS
 
@@ -53,14 +51,6 @@ async def test_aborting_what_has_ended_is_refused(workshop):
 
     with pytest.raises(UsageError, match="already completed"):
         abort_run(workshop.store, "run", now=now, pause=time.sleep)
-
-
-async def test_aborting_a_batch_whose_process_died_ends_it_here(workshop):
-    workshop.launch(echo(3))
-    workshop.store.change_batch("run", {"owner": "gone:1:1:x", "heartbeatAt": None})
-
-    assert abort_run(workshop.store, "run", now=now, pause=time.sleep) == "aborted"
-    assert workshop.outcomes() == [("error", "aborted")] * 3
 
 
 async def test_an_interrupt_puts_items_back_and_resuming_does_nothing_twice(workshop):
@@ -135,15 +125,6 @@ async def test_runners_have_cleaned_up_before_the_batch_ends(workshop):
     await task
 
     assert len(cleaned) == 3
-
-
-async def test_two_cannot_carry_out_one_batch(workshop):
-    executor, task = await running_batch(workshop)
-
-    with pytest.raises(UsageError, match="is already running in process"):
-        workshop.store.resume_batch("run", this_process(), RetrySelection(), now())
-    executor.interrupt()
-    await task
 
 
 async def test_one_whose_batch_was_taken_over_stops_and_writes_nothing_more(workshop):

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from ledgers import Purse, worst
+from ledgers import Purse
 
 from databases import query
 from proctor.budget.allocation import BatchBudget, LedgerClient
@@ -46,67 +46,108 @@ class StoreLedger:
         await asyncio.to_thread(self.store.return_money, self.run_id, holder, usd, now())
 
 
-class Spender:
-    """One batch of attempts that cost what chance says."""
+PRICE_USD = 1e-4
+"""Of one token of output."""
 
-    def __init__(self, store: Store, run_id: str, limits: MoneyLimits, chance: random.Random) -> None:
-        self.store, self.run_id, self.chance, self.owner = store, run_id, chance, this_process()
-        row = {"runId": run_id, "job": "coding", "status": "running", "owner": self.owner}
-        store.create_batch({**row, "createdAt": timestamp(now()), "heartbeatAt": timestamp(now())}, [])
-        told = {"aborted": lambda: None, "failed": lambda error: None}
-        self.writer = store.writer(Ownership(run_id=run_id, owner=self.owner, **told))
-        ledger = LedgerClient(StoreLedger(store, run_id, limits), self.owner, is_limited=True)
-        self.places = chance.choice([1, 3, 8])
-        self.budget = BatchBudget(ledger, run_id=run_id, concurrency=self.places, rows=self.writer, now=now)
-        self.left = chance.choice([5, 20])
-        self.spent = 0.0
 
-    async def spend(self) -> None:
-        """Work until all is done or money is short."""
-        await asyncio.gather(*(self._work() for _ in range(self.places)))
-        await self.budget.idle()
-        await asyncio.wrap_future(self.writer.submit(self._close))
-        self.writer.close()
+class Provider:
+    """A model that bills a random part of what a call may cost, and now and then more than that."""
 
-    def _close(self, connection) -> None:
-        ledger.close(connection, self.run_id, self.owner, now())
+    def __init__(self, rng: random.Random, overbills: float) -> None:
+        self.rng, self.overbills = rng, overbills
+        self.billed = self.overbilled = 0.0
 
-    async def _work(self) -> None:
-        while self.left > 0:
-            self.left -= 1
-            if not await self._attempt(f"{self.run_id}-{self.left}"):
-                self.left = 0
+    async def answer(self, request: Request) -> Answer:
+        tokens = request.parameters["max_tokens"]
+        used = self.rng.choice([tokens, tokens, self.rng.randint(0, tokens)])
+        cost = used * PRICE_USD
+        if self.rng.random() < self.overbills:
+            cost = tokens * PRICE_USD * 1.5
+            self.overbilled += cost - tokens * PRICE_USD
+        # The provider bills a call that its client cuts off all the same.
+        self.billed += cost
+        for _ in range(self.rng.randint(0, 8)):
+            await asyncio.sleep(0)
+        call = ModelCall(model="m", usage=Usage(output_tokens=used), cost_usd=cost)
+        return Answer(text="", call=call, finish_reason="length" if used == tokens else "stop")
 
-    async def _attempt(self, name: str) -> bool:
-        chance = self.chance
-        reservation = await self.budget.open(
-            name,
-            name,
-            kind=chance.choice("ab"),
-            cap_usd=chance.choice([None, None, None, 0.05]),
-            asks_first=chance.random() < 0.85,
-        )
-        if reservation is None:
-            return False
-        costs, enough = list[float](), True
-        while enough and len(costs) < 6 and chance.random() < 0.8:
-            calls = [self._call(reservation, costs) for _ in range(chance.choice([1, 1, 3]))]
-            enough = all(await asyncio.gather(*calls))
-        reservation.close(sum(costs))
-        self.spent += sum(costs)
-        return enough
 
-    async def _call(self, reservation, costs: list[float]) -> bool:
-        most = self.chance.choice([0.01, 0.05, 0.3])
-        try:
-            hold = await reservation.hold(worst(most))
-        except CostLimit:
-            return False
-        await asyncio.sleep(self.chance.random() * 0.003)
-        costs.append(min(hold.usd, most * self.chance.choice([0.05, 0.3, 1.0])))
-        reservation.settle(hold, costs[-1], is_recorded=False)
-        reservation.charge(sum(costs))
-        return True
+def bound(request: Request) -> SpendingRequest:
+    return SpendingRequest(
+        model="m",
+        input_tokens=0,
+        output_tokens=request.parameters["max_tokens"],
+        input_usd=0.0,
+        output_usd_per_token=PRICE_USD,
+    )
+
+
+async def attempt_with(budget: BatchBudget, provider: Provider, rng: random.Random, name: str) -> bool:
+    """One attempt of several calls, some at once, some cut off; whether there was money for all of it."""
+    cap = rng.choice([None, None, 0.5])
+    asks_first = rng.random() < 0.85
+    reservation = await budget.open(name, name, kind=rng.choice("ab"), cap_usd=cap, asks_first=asks_first)
+    if reservation is None:
+        return False
+    total, stopped = 0.0, list[CostLimit]()
+    reservation.stop = stopped.append
+
+    def record(event: Any) -> None:
+        nonlocal total
+        total += event.cost_usd
+        reservation.charge(total)
+
+    model = BudgetedModel(provider, reservation, worst_case=bound, record=record)
+
+    async def one_call() -> None:
+        tokens = rng.choice([300, 1000, 4000])
+        record((await model.answer(Request(model="m", messages=[], parameters={"max_tokens": tokens}))).call)
+
+    enough = True
+    for _ in range(rng.randint(1, 4)):
+        calls = [asyncio.create_task(one_call()) for _ in range(rng.choice([1, 1, 3]))]
+        if rng.random() < 0.15:
+            await asyncio.sleep(0)
+            calls[0].cancel()
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        failures = [error for error in outcomes if error is not None]
+        assert all(isinstance(error, CostLimit | asyncio.CancelledError) for error in failures)
+        enough = not stopped and not any(isinstance(error, CostLimit) for error in failures)
+        if not enough:
+            break
+    reservation.close(total)
+    return enough or cap is not None
+
+
+async def spend(budget: BatchBudget, provider: Provider, rng: random.Random, places: int, name: str) -> None:
+    """Make random attempts until thirty are made or money is short."""
+    left = 30
+
+    async def work() -> None:
+        nonlocal left
+        while left > 0:
+            left -= 1
+            if not await attempt_with(budget, provider, rng, f"{name}-{left}"):
+                left = 0
+
+    async with asyncio.timeout(TIME_LIMIT_SECONDS):
+        await asyncio.gather(*(work() for _ in range(places)))
+        await budget.idle()
+
+
+@pytest.mark.parametrize("overbills", [0.0, 0.05])
+async def test_the_budget_is_exceeded_by_nothing_but_what_the_provider_overbills(overbills: float) -> None:
+    for seed in range(100):
+        rng = random.Random(seed)
+        limit, places = rng.choice([0.05, 0.4, 2.0]), rng.choice([1, 4, 16])
+        purse, provider = Purse(limit, concurrency=places, exact=False), Provider(rng, overbills)
+
+        await spend(purse.budget, provider, rng, places, f"{seed}")
+
+        assert provider.billed <= limit + provider.overbilled + 1e-9, f"seed {seed}"
+        assert purse.rows.most_committed <= limit + provider.overbilled + 1e-9, f"seed {seed}"
+        assert purse.rows.reserved == pytest.approx(0, abs=1e-9), f"seed {seed}"
+        assert purse.ledger.drawn_usd <= limit + 1e-9, f"seed {seed}"
 
 
 def drawn(store: Store) -> float:
@@ -125,33 +166,45 @@ async def watch(store: Store, seen: list[float]) -> None:
         await asyncio.sleep(0.002)
 
 
-@pytest.mark.parametrize("seed", range(12))
+async def spend_in(store: Store, run_id: str, limits: MoneyLimits, provider: Provider) -> None:
+    """Spend as one batch of a store, and return what is left."""
+    rng, owner = provider.rng, this_process()
+    row = {"runId": run_id, "job": "coding", "status": "running", "owner": owner}
+    store.create_batch({**row, "createdAt": timestamp(now()), "heartbeatAt": timestamp(now())}, [])
+    callbacks = {"aborted": lambda: None, "failed": lambda error: None}
+    writer = store.writer(Ownership(run_id=run_id, owner=owner, **callbacks))
+    client = LedgerClient(StoreLedger(store, run_id, limits), owner, is_limited=True)
+    places = rng.choice([1, 3, 8])
+    budget = BatchBudget(client, run_id=run_id, concurrency=places, rows=writer, now=now)
+    await spend(budget, provider, rng, places, run_id)
+    closed = writer.submit(lambda connection: ledger.close(connection, run_id, owner, now()))
+    await asyncio.wrap_future(closed)
+    writer.close()
+
+
+@pytest.mark.parametrize("seed", range(8))
 async def test_two_batches_on_one_store_spend_to_the_limit_and_not_beyond(store: Store, seed: int) -> None:
-    chance = random.Random(seed)
-    limit = chance.choice([0.2, 0.5, 1.0])
-    spenders = [
-        Spender(
-            store,
-            run_id,
-            MoneyLimits(store_usd=limit, run_usd=chance.choice([None, limit * 0.7])),
-            chance,
-        )
-        for run_id in ("one", "two")
-    ]
+    rng = random.Random(seed)
+    limit = rng.choice([0.2, 0.5, 1.0])
+    providers = {run_id: Provider(random.Random(f"{seed} {run_id}"), 0.0) for run_id in ("one", "two")}
 
     seen = [0.0]
     watching = asyncio.create_task(watch(store, seen))
-    async with asyncio.timeout(TIME_LIMIT_SECONDS):
-        await asyncio.gather(*(spender.spend() for spender in spenders))
+    await asyncio.gather(
+        *(
+            spend_in(store, name, MoneyLimits(store_usd=limit, run_usd=rng.choice([None, limit * 0.7])), each)
+            for name, each in providers.items()
+        )
+    )
     watching.cancel()
 
-    spent = sum(spender.spent for spender in spenders)
-    assert spent <= limit + 1e-9
+    settled = [store.read.reserved_and_spent(run_id) for run_id in providers]
+    spent = sum(paid for _, paid in settled)
+    assert sum(provider.billed for provider in providers.values()) <= spent + 1e-9
+    assert 0.3 * limit < spent <= limit + 1e-9
     assert max(seen) <= limit + 1e-9
     assert drawn(store) == pytest.approx(spent), "at the end nothing is held that was not spent"
-    settled = [store.read.reserved_and_spent(spender.run_id) for spender in spenders]
     assert [reserved for reserved, _ in settled] == [pytest.approx(0, abs=1e-9)] * 2
-    assert sum(paid for _, paid in settled) == pytest.approx(spent)
 
 
 def client_of(store: Store, limit: float = 0.8) -> LedgerClient:
@@ -211,105 +264,3 @@ async def test_money_drawn_for_someone_who_has_gone_meanwhile_is_not_forgotten(s
 
         assert client.drawn_usd == pytest.approx(0.1)
         assert drawn(slow) == pytest.approx(0.1)
-
-
-PRICE_USD = 1e-4
-"""Of one token of output."""
-
-
-class Provider:
-    """A model that bills a random part of what a call may cost, and now and then more than that."""
-
-    def __init__(self, rng: random.Random, overbills: float) -> None:
-        self.rng, self.overbills = rng, overbills
-        self.billed = self.overbilled = 0.0
-
-    async def answer(self, request: Request) -> Answer:
-        tokens = request.parameters["max_tokens"]
-        used = self.rng.choice([tokens, tokens, self.rng.randint(0, tokens)])
-        cost = used * PRICE_USD
-        if self.rng.random() < self.overbills:
-            cost = tokens * PRICE_USD * 1.5
-            self.overbilled += cost - tokens * PRICE_USD
-        # The provider bills a call that its client cuts off all the same.
-        self.billed += cost
-        for _ in range(self.rng.randint(0, 8)):
-            await asyncio.sleep(0)
-        call = ModelCall(model="m", usage=Usage(output_tokens=used), cost_usd=cost)
-        return Answer(text="", call=call, finish_reason="length" if used == tokens else "stop")
-
-
-def bound(request: Request) -> SpendingRequest:
-    return SpendingRequest(
-        model="m",
-        input_tokens=0,
-        output_tokens=request.parameters["max_tokens"],
-        input_usd=0.0,
-        output_usd_per_token=PRICE_USD,
-    )
-
-
-async def attempt_with(budget: BatchBudget, provider: Provider, rng: random.Random, name: str) -> bool:
-    """One attempt of several calls, some at once, some cut off; whether there was money for all of it."""
-    cap = rng.choice([None, None, 0.5])
-    reservation = await budget.open(name, name, kind=rng.choice("ab"), cap_usd=cap, asks_first=True)
-    if reservation is None:
-        return False
-    total, stopped = 0.0, list[CostLimit]()
-    reservation.stop = stopped.append
-
-    def record(event: Any) -> None:
-        nonlocal total
-        total += event.cost_usd
-        reservation.charge(total)
-
-    model = BudgetedModel(provider, reservation, worst_case=bound, record=record)
-
-    async def one_call() -> None:
-        tokens = rng.choice([300, 1000, 4000])
-        record((await model.answer(Request(model="m", messages=[], parameters={"max_tokens": tokens}))).call)
-
-    enough = True
-    for _ in range(rng.randint(1, 4)):
-        calls = [asyncio.create_task(one_call()) for _ in range(rng.choice([1, 1, 3]))]
-        if rng.random() < 0.15:
-            await asyncio.sleep(0)
-            calls[0].cancel()
-        outcomes = await asyncio.gather(*calls, return_exceptions=True)
-        failures = [error for error in outcomes if error is not None]
-        assert all(isinstance(error, CostLimit | asyncio.CancelledError) for error in failures)
-        enough = not stopped and not any(isinstance(error, CostLimit) for error in failures)
-        if not enough:
-            break
-    reservation.close(total)
-    return enough or cap is not None
-
-
-async def spend(seed: int, overbills: float) -> None:
-    """One batch of random attempts against a provider that bills at random."""
-    rng = random.Random(seed)
-    limit, concurrency, left = rng.choice([0.05, 0.4, 2.0]), rng.choice([1, 4, 16]), 30
-    purse, provider = Purse(limit, concurrency=concurrency, exact=False), Provider(rng, overbills)
-    budget, rows = purse.budget, purse.rows
-
-    async def work() -> None:
-        nonlocal left
-        while left > 0:
-            left -= 1
-            if not await attempt_with(budget, provider, rng, f"{seed}-{left}"):
-                left = 0
-
-    async with asyncio.timeout(TIME_LIMIT_SECONDS):
-        await asyncio.gather(*(work() for _ in range(concurrency)))
-        await budget.idle()
-
-    assert provider.billed <= limit + provider.overbilled + 1e-9, f"seed {seed}"
-    assert rows.most_committed <= limit + provider.overbilled + 1e-9, f"seed {seed}"
-    assert rows.reserved == pytest.approx(0, abs=1e-9), f"seed {seed}"
-    assert purse.ledger.drawn_usd <= limit + 1e-9, f"seed {seed}"
-
-
-@pytest.mark.parametrize("overbills", [0.0, 0.05])
-async def test_the_budget_is_exceeded_by_nothing_but_what_the_provider_overbills(overbills: float) -> None:
-    for seed in range(200):
-        await spend(seed, overbills)

@@ -29,7 +29,16 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from chaos.provider import INPUT_USD, OUTPUT_USD, Bill, Provider, Rule, running_provider
+from chaos.provider import (
+    INPUT_USD,
+    OUTPUT_USD,
+    Bill,
+    Provider,
+    Rule,
+    clock_variables,
+    running_provider,
+)
+from proctor.testing import make_git_repository
 
 LIMIT = 400
 """Tokens that requests allow, where they say so."""
@@ -405,12 +414,7 @@ def _plan(case: MoneyCase, side: str, model: str, run: str, folder: Path) -> dic
             "settings": {**limit, **case.settings},
         }
         return plan | {"matrix": [item]}
-    repository = folder / f"repository-{run}"
-    repository.mkdir()
-    git = ["git", "-C", str(repository), "-c", "user.name=T", "-c", "user.email=t@localhost"]
-    (repository / "agent.py").write_text(AGENT)
-    for command in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-q", "-m", "Start"]):
-        subprocess.run([*git, *command], check=True, capture_output=True)
+    repository = make_git_repository(folder / f"repository-{run}", {"agent.py": AGENT})
     body: dict[str, Any] = {"model": "m", **case.body}
     if not {"messages", "input"} & set(body):
         body["messages"] = [{"role": "user", "content": case.prompt}]
@@ -443,20 +447,6 @@ def _kill_while_calling(
         process.send_signal(signal.SIGKILL)
     with suppress(subprocess.TimeoutExpired):
         process.communicate(timeout=20)
-
-
-def clock_variables(file: Path) -> dict[str, str]:
-    """Variables with which a process reads its clock from a file; none where libfaketime is missing."""
-    library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
-    file.write_text("+0")
-    if library is None:
-        return {}
-    return {
-        "LD_PRELOAD": str(library),
-        "FAKETIME_TIMESTAMP_FILE": str(file),
-        "FAKETIME_NO_CACHE": "1",
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-    }
 
 
 Figures = dict[tuple[str, str, str], float]

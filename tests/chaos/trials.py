@@ -21,10 +21,12 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from chaos.provider import Provider, running_provider
+from chaos.provider import Provider, clock_variables, running_provider
 from command_server import CommandServer, StartedCommand
 from databases import query
+from proctor.processes.warden import children_of
 from proctor.store import Store
+from proctor.testing import make_git_repository
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MOST_WAITING_SECONDS = 3.0
@@ -125,7 +127,7 @@ class Job:
 def _write_prompts(folder: Path) -> None:
     (folder / "plan.yaml").write_text(
         "{runId: chaos, concurrency: 8, defaults: {settings: {max_tokens: 30}, retries: 2},"
-        " matrix: [{prompt: Say something., model: openai/chaos, runs: 40}]}"
+        " matrix: [{prompt: Say something., model: openai/chaos, runs: 24}]}"
     )
 
 
@@ -161,7 +163,7 @@ def _write_coding(folder: Path) -> None:
         "{runId: chaos, concurrency: 3,"
         " defaults: {settings: {gateway: true}, retries: 2, timeoutSec: 60},"
         f" matrix: [{{repo: {folder / 'repository'}, prompt: Work., agent: command, model: openai/chaos,"
-        " command: 'python3 agent.py work', scriptCommand: 'test -f done.txt', runs: 9}]}"
+        " command: 'python3 agent.py work', scriptCommand: 'test -f done.txt', runs: 6}]}"
     )
 
 
@@ -174,19 +176,14 @@ def _write_merging(folder: Path) -> None:
         + "".join(
             f"{{repo: {folder / 'repository'}, prompt: Work., agent: command, model: openai/chaos,"
             f" command: python3 agent.py item-{number}, scriptCommand: test -f done.txt}},"
-            for number in range(6)
+            for number in range(4)
         )
         + "]}"
     )
 
 
 def _write_agent(folder: Path) -> None:
-    repository = folder / "repository"
-    repository.mkdir()
-    git = ["git", "-C", str(repository), "-c", "user.name=T", "-c", "user.email=t@localhost"]
-    (repository / "agent.py").write_text(AGENT)
-    for words in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-q", "-m", "Start"]):
-        subprocess.run([*git, *words], check=True, capture_output=True)
+    make_git_repository(folder / "repository", {"agent.py": AGENT})
 
 
 def _write_benchmark(folder: Path) -> None:
@@ -203,7 +200,7 @@ actors: [port, ferry]
 EXPERIMENT = """
 experiment_name: Fee study
 base_scenario: scenarios/harbour
-runs_per_variation: 6
+runs_per_variation: 4
 max_parallel: 3
 retries: 2
 variations: []
@@ -234,17 +231,17 @@ def _write_evaluation(folder: Path) -> None:
     plan.write_text(plan.read_text().replace("scripted/judge", "openai/chaos"))
 
 
-BENCH = "bench --task benchmark/tasks/smoke/add_comment.md --models openai/chaos --runs 5 --parallel 3"
+BENCH = "bench --task benchmark/tasks/smoke/add_comment.md --models openai/chaos --runs 3 --parallel 3"
 SIMULATE = (
-    "simulate --num-runs 8 --max-turns 2 --max-workers 4 --seed 1 --model openai/chaos --output-dir out"
+    "simulate --num-runs 6 --max-turns 2 --max-workers 4 --seed 1 --model openai/chaos --output-dir out"
 )
 JOBS = (
-    Job("prompts", _write_prompts, ("batch", "plan.yaml"), 40, 8),
-    Job("coding", _write_coding, ("batch", "plan.yaml"), 9, 3, True),
-    Job("merging", _write_merging, ("batch", "plan.yaml"), 6, 3, True),
-    Job("benchmark", _write_benchmark, BENCH.split(), 5, 3, True),
-    Job("scenario", _write_scenario, ("experiment", "experiment.yaml"), 6, 3),
-    Job("dialogue", _write_dialogue, SIMULATE.split(), 8, 4),
+    Job("prompts", _write_prompts, ("batch", "plan.yaml"), 24, 8),
+    Job("coding", _write_coding, ("batch", "plan.yaml"), 6, 3, True),
+    Job("merging", _write_merging, ("batch", "plan.yaml"), 4, 3, True),
+    Job("benchmark", _write_benchmark, BENCH.split(), 3, 3, True),
+    Job("scenario", _write_scenario, ("experiment", "experiment.yaml"), 4, 3),
+    Job("dialogue", _write_dialogue, SIMULATE.split(), 6, 4),
     Job("evaluation", _write_evaluation, ("evaluate", "start", "evaluation/evaluation.yaml"), 18, 4, True),
 )
 
@@ -272,6 +269,7 @@ class Trial:
         self._home = folder / "home"
         self._store = store or str(self._home / "proctor.db")
         self._is_file = not store
+        self._clock_file = folder / "clock"
         self._environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(folder),
@@ -321,32 +319,13 @@ class Trial:
         return subprocess.Popen(
             [sys.executable, "-m", "proctor", *words],
             cwd=self.folder,
-            env=self._environment | (self._clock_variables() if clock else {}),
+            env=self._environment | (clock_variables(self._clock_file) if clock else {}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
             preexec_fn=limit_files,
-        )
-
-    @property
-    def _clock_file(self) -> Path:
-        return self.folder / "clock"
-
-    def _clock_variables(self) -> dict[str, str]:
-        """Variables with which a process reads its clock from a file; none where libfaketime is missing."""
-        library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
-        self._clock_file.write_text("+0")
-        return (
-            {}
-            if library is None
-            else {
-                "LD_PRELOAD": str(library),
-                "FAKETIME_TIMESTAMP_FILE": str(self._clock_file),
-                "FAKETIME_NO_CACHE": "1",
-                "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            }
         )
 
     def _run_and_kill(self, provider: Provider, words: Sequence[str]) -> None:
@@ -592,25 +571,18 @@ def _victims_of(driver: int, kind: str) -> list[int]:
     """The running processes of a kind below a driver."""
     if kind == "workers":
         # A driver with two workers first forks the process that forks them.
-        launchers = sorted(_children(driver))[:1]
+        launchers = sorted(children_of(driver))[:1]
         launchers = [pid for pid in launchers if _words_of(pid) == _words_of(driver)]
-        return [*launchers, *(pid for launcher in launchers for pid in _children(launcher))]
+        return [*launchers, *(pid for launcher in launchers for pid in children_of(launcher))]
     found, parents = list[int](), [driver]
     while parents:
-        for child in _children(parents.pop()):
+        for child in children_of(parents.pop()):
             parents.append(child)
             # Not all: a sandbox has the command of the agent among its own arguments.
             start = " ".join([*_words_of(child)[:4], ""])
             if any(mark in start for mark in VICTIMS[kind]):
                 found.append(child)
     return found
-
-
-def _children(pid: int) -> list[int]:
-    with suppress(OSError):
-        tasks = list(Path(f"/proc/{pid}/task").iterdir())
-        return [int(each) for task in tasks for each in (task / "children").read_text().split()]
-    return []
 
 
 def _words_of(pid: int) -> list[str]:

@@ -24,6 +24,7 @@ from proctor.store.annotations import (
 from proctor.store.keys import Keys, LocalKey
 from stocked import NOW, owned, session
 
+DATABASES = ["sqlite"]
 LATER = NOW + timedelta(hours=1)
 
 
@@ -38,6 +39,7 @@ def stock(store: Store) -> None:
         writer.close()
 
 
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 def test_a_tag_is_stored_once_and_a_star_once_for_each_author(store):
     stock(store)
     for author in ("ada", "bob", "ada"):
@@ -103,6 +105,7 @@ def test_several_sessions_are_annotated_together_or_not_at_all(store):
     assert annotations(store.read, ["one-1"]) == []
 
 
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 def test_tags_of_an_encrypted_store_are_encrypted_and_still_compared(url):
     with Store(url, Keys(own=LocalKey(secret=bytes(range(32))))) as store:
         stock(store)
@@ -116,6 +119,7 @@ def test_tags_of_an_encrypted_store_are_encrypted_and_still_compared(url):
         assert len(store.read.rows(dict, with_tag, ("secret",))) == 3
 
 
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 def test_labels_replace_those_of_the_same_person_and_target(store):
     def label(**values: Any) -> Label:
         return Label(**{"session_id": "s", "evaluator": "tidy", "who": "ann", "label": "good"} | values)

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from databases import query
-from proctor.errors import Contradiction, KeyUnusable, NotFound
+from proctor.errors import Contradiction, NotFound
 from proctor.store import Store, timestamp
 from proctor.store.definitions import Token
 from proctor.store.keys import Keys, LocalKey
@@ -95,23 +95,6 @@ def test_a_deleted_dataset_leaves_no_examples_versions_tokens_and_keys(store):
         assert {row["id"].partition("/")[0] for row in rows} == {"ds-1x-1"}, table
 
 
-def test_examples_are_encrypted_with_the_key_of_their_dataset(file, store):
-    create(store, kmsKeyArn=ARN)
-    store.datasets.add("ds-1", {"c": {"text": "short-secret"}}, token(), LATER)
-    store.datasets.replace("ds-1", {"a": {"text": "other-secret"}}, token(), LATER)
-    store.datasets.publish("ds-1", token(), LATER)
-    contents = [each["content"]["text"][:6] for each in store.datasets.examples("ds-1", 1)]
-    assert contents == ["other-", "b long", "short-"]
-    with Store(str(file)) as without_key:
-        rows = query(without_key, 'SELECT "exampleId" FROM "dataset_examples"')
-        assert len(rows) == 6
-        assert without_key.datasets.dataset("ds-1")["examples"] == 3
-    store.purge()
-    assert b"secret" not in file.read_bytes()
-    with pytest.raises(KeyUnusable):
-        create(store, "nobody", kmsKeyArn="arn:unknown")
-
-
 def advice(store, number=1, client_token="", **more):
     at = timestamp(NOW + timedelta(seconds=number))
     row = {"id": f"r-{number}", "name": "r", "type": "T", "createdAt": at, "updatedAt": at}
@@ -137,19 +120,6 @@ def test_a_recommendation_is_claimed_by_one_live_process(store):
     store.recommendations.finish("r-1", "COMPLETED", {}, late)
     assert store.recommendations.get("r-1")["watchedBy"] == ""
     assert claim(this_process(), late + timedelta(hours=1)) == "r-2"
-
-
-def test_a_recommendation_with_a_key_of_its_own_is_encrypted_and_deleted_with_it(file, store):
-    for number in (1, 2):
-        advice(store, number, f"t{number}", kmsKeyArn=ARN)
-    store.recommendations.finish("r-1", "COMPLETED", {"text": "result-secret"}, LATER)
-    assert "result-secret" in store.recommendations.get("r-1")["resultJson"]
-    store.purge()
-    assert b"-secret" not in file.read_bytes()
-    assert advice(store, 1, "t1", kmsKeyArn=ARN)["status"] == "COMPLETED"
-    store.recommendations.delete("r-1")
-    assert [row["scope"] for row in store.data_keys.rows] == ["r-2"]
-    assert advice(store, 1, "t1")["status"] == "PENDING"
 
 
 def test_versions_may_have_any_number(store):

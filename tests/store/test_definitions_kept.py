@@ -10,6 +10,7 @@ from proctor.store.definitions import Token
 from proctor.store.intake import LogEvent
 from proctor.store.keys import Keys, LocalKey
 
+DATABASES = ["sqlite"]
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 STAMP = "2026-11-15T12:00:00.000Z"
 JUDGE = {"llmAsAJudge": {"instructions": "x" * 10_000}}
@@ -33,32 +34,23 @@ def config(store, name="watch", *, enabled=True, evaluators=("mine-0123456789",)
     return store.definitions.create_config(row | times, document, once(name=name))
 
 
-def test_the_configuration_of_an_evaluator_is_encrypted_with_its_own_key(tmp_path):
+def test_a_configuration_is_encrypted_again_when_its_evaluator_gets_another_key(tmp_path):
     arns = ["arn:aws:kms:us-east-1:1:key/1", "arn:aws:kms:us-east-1:1:key/2"]
     keys = Keys(named={arn: LocalKey(secret=arn[-32:].rjust(32).encode(), name=arn) for arn in arns})
-    path = tmp_path / "a.db"
-    with Store(str(path), keys) as store:
+    with Store(str(tmp_path / "a.db"), keys) as store:
         for name in ("mine", "yours"):
             row = {"id": name, "name": name, "level": "TRACE", "kind": "k", "kmsKeyArn": arns[0]}
             times = {"createdAt": STAMP, "updatedAt": STAMP}
             store.definitions.create_evaluator(row | times, {"say": "under-the-stairs"}, once(name=name))
-        # With another key, the configuration is encrypted again; without a new one, it stays as it is.
-        values = {"kmsKeyArn": arns[1], "updatedAt": STAMP}
-        store.definitions.update_evaluator("mine", values, None, once())
+        store.definitions.update_evaluator("mine", {"kmsKeyArn": arns[1], "updatedAt": STAMP}, None, once())
         masters = {row["scope"]: row["masterKeyId"] for row in store.data_keys.rows}
         assert masters == {"mine": arns[1], "yours": arns[0]}
         store.definitions.update_evaluator("yours", {"updatedAt": STAMP}, {"say": "in-the-cellar"}, once())
         for name, text in (("mine", "under-the-stairs"), ("yours", "in-the-cellar")):
             assert store.definitions.document(name)["evaluatorConfig"] == {"say": text}
         store.purge()
-        assert b"under-the-stairs" not in path.read_bytes()
-        assert b"in-the-cellar" not in path.read_bytes()
-        store.definitions.delete_evaluator("mine")
-        assert [row["scope"] for row in store.data_keys.rows] == ["yours"]
-    with Store(str(path)) as locked:
-        assert locked.definitions.evaluator("yours", with_config=False)["name"] == "yours"
-        with pytest.raises(KeyMissing):
-            locked.definitions.document("yours")
+    content = (tmp_path / "a.db").read_bytes()
+    assert [text in content for text in (b"under-the-stairs", b"in-the-cellar")] == [False, False]
 
 
 def test_a_configuration_is_changed_and_deleted_with_what_was_decided(store):
@@ -94,6 +86,7 @@ def test_a_configuration_is_changed_and_deleted_with_what_was_decided(store):
     assert store.definitions.watch_config(watch, "me", NOW) is False
 
 
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 def test_log_streams_keep_long_and_strange_lines_in_the_order_of_their_times(store):
     logs = store.logs
     for stream in ("", "s", "t"):

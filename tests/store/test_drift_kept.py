@@ -11,6 +11,7 @@ from proctor.jobs.evaluation.drift import DriftWatch
 from proctor.store import timestamp
 from proctor.store.drift import LineKey
 
+DATABASES = ["sqlite"]
 LINE = LineKey("c1", "tidy", "")
 
 

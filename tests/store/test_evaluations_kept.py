@@ -17,6 +17,7 @@ from proctor.store.keys import Keys, LocalKey
 from proctor.store.scores import JudgedFilter
 from stocked import LONG, NOW, finish_item, record
 
+DATABASES = ["sqlite"]
 SESSIONS = {
     "fine of shop": {"tidy": 0.9, "Refuses": 0.1},
     "poor of shop": {"tidy": 0.2, "Refuses": 0.0},
@@ -64,6 +65,7 @@ def listed(store, job, order="lowest", *, descending=False, **wanted):
     return [row["sessionId"] for row in rows], total
 
 
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 def test_the_lowest_scores_come_first_and_what_is_not_judged_last(store, job):
     assert listed(store, job) == (["poor", "fine", "100%_odd", "open"], 4)
     assert listed(store, job, "mean", descending=True)[0][-1] == "open"
@@ -74,6 +76,7 @@ def test_where_a_high_value_is_bad_it_counts_as_low(store, job):
     assert listed(store, job, evaluator="Refuses", reversed_=("Refuses",))[0][0] == "100%_odd"
 
 
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 def test_search_takes_signs_of_the_database_for_what_they_are(store, job):
     assert listed(store, job, search="100%_ODD") == (["100%_odd"], 1)
     assert listed(store, job, search="%") == (["100%_odd"], 1)
@@ -151,6 +154,7 @@ def test_an_evaluation_is_named_by_its_id_arn_or_an_unambiguous_beginning(store)
     assert row("other", with_deleted=True)["deletedAt"] == timestamp(NOW)
 
 
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 def test_evaluations_of_a_run_are_those_that_name_it(store):
     for number in range(7):
         create(store, f"job-{number}", number, request={"runs": ["run", f"x{number}"]})
@@ -185,30 +189,19 @@ def test_a_changed_request_is_discovered_again(store):
     assert store.evaluations.metadata("job-1") == [{"n": 1}]
 
 
-def test_metadata_and_copied_definitions_are_encrypted_with_the_key_of_the_evaluation(tmp_path):
+def test_what_is_said_of_the_sessions_of_an_evaluation_is_encrypted_with_its_key(tmp_path):
     file = tmp_path / "a.db"
     with Store(str(file), KEYS) as store:
-        check_encryption(store)
+        create(store, kms_key_arn=ARN, metadata=[{"secret": LONG}])
+        assert store.evaluations.metadata("job-1") == [{"secret": LONG}]
+        record(store, "judged", run_id="job-1")
+        for kind, text in (("note", "behind the door"), ("tag", "a tag")):
+            store.annotate(Annotation(session_ids=["judged"], kind=kind, text=text), NOW)
+        said = TimedEvent(event=Message(role="user", content="behind the wall"))
+        imported = Session(external_id="e", source="otlp", steps=[Step(trace_id="t", events=[said])])
+        imported_id = store.save_imported(imported, NOW, "job-1")
+        assert store.read.of_session("messages", imported_id)[0]["content"] == "behind the wall"
+        store.purge()
     content = file.read_bytes()
-    hidden = {text: text.encode() not in content for text in ("under-the-stairs", "in-the-cellar", "behind")}
-    assert hidden == dict.fromkeys(hidden, True)
+    assert b"behind" not in content
     assert b"a tag" in content, "tags are compared across runs"
-
-
-def check_encryption(store):
-    metadata = [{"secret": "under-the-stairs"}]
-    create(store, kms_key_arn=ARN, metadata=metadata, definitions={"e": {"text": "in-the-cellar"}})
-    create(store, "job-2", metadata=[{"secret": LONG}], kms_key_arn=ARN)
-    assert store.evaluations.metadata("job-1") == metadata
-    assert store.evaluations.metadata("job-2") == [{"secret": LONG}]
-    assert "in-the-cellar" in store.evaluations.row("job-1")["definitionsJson"]
-    assert {row["scope"] for row in store.data_keys.rows} == {"job-1", "job-2"}
-    # What is said of its sessions, and what is imported into it.
-    record(store, "judged", run_id="job-1")
-    for kind, text in (("note", "behind the door"), ("tag", "a tag")):
-        store.annotate(Annotation(session_ids=["judged"], kind=kind, text=text), NOW)
-    said = TimedEvent(event=Message(role="user", content="behind the wall"))
-    imported = Session(external_id="e", source="otlp", steps=[Step(trace_id="t", events=[said])])
-    imported_id = store.save_imported(imported, NOW, "job-1")
-    assert store.read.of_session("messages", imported_id)[0]["content"] == "behind the wall"
-    store.purge()

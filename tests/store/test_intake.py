@@ -1,11 +1,8 @@
 """Sessions of other tools, received spans and logs: saved, searched and built into sessions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from databases import query
 from proctor.score import Score
@@ -15,13 +12,8 @@ from proctor.store.intake import DOCUMENTS_IN_PAGE, compressed, decompressed
 from proctor.telemetry.documents import SessionMark, SessionName
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+DATABASES = ["sqlite"]
 NANO = 1_000_000
-
-
-@pytest.fixture
-def plain(tmp_path: Path) -> Iterator[Store]:
-    with Store(str(tmp_path / "proctor.db")) as store:
-        yield store
 
 
 def rows(store: Store, table: str, columns: str) -> list[tuple[object, ...]]:
@@ -52,8 +44,8 @@ def session(**values: Any) -> Session:
     return Session(**known | values)
 
 
-def test_an_imported_session_has_the_times_of_its_source(plain: Store) -> None:
-    session_id = plain.save_imported(session(), NOW + timedelta(days=1))
+def test_an_imported_session_has_the_times_of_its_source(store: Store) -> None:
+    session_id = store.save_imported(session(), NOW + timedelta(days=1))
 
     def stamp(seconds: int) -> str:
         return timestamp(NOW + timedelta(seconds=seconds))
@@ -62,59 +54,59 @@ def test_an_imported_session_has_the_times_of_its_source(plain: Store) -> None:
         "id job name agent model standIn status source externalId startedAt finishedAt workSeconds notes"
     )
     expected = (session_id, "imported", "n", "amp", "m", 1, "success", "phoenix", "e1")
-    assert rows(plain, "sessions", columns) == [(*expected, stamp(0), stamp(4), 4.0, '["odd"]')]
-    assert rows(plain, "messages", "position step timestamp content") == [
+    assert rows(store, "sessions", columns) == [(*expected, stamp(0), stamp(4), 4.0, '["odd"]')]
+    assert rows(store, "messages", "position step timestamp content") == [
         (1, 1, stamp(1), "hi"),
         (3, 2, stamp(3), "yo"),
     ]
-    assert rows(plain, "model_calls", "position step timestamp costUsd") == [(2, 1, stamp(1), 0.5)]
-    assert rows(plain, "iterations", "step startTime endTime model traceId") == [
+    assert rows(store, "model_calls", "position step timestamp costUsd") == [(2, 1, stamp(1), 0.5)]
+    assert rows(store, "iterations", "step startTime endTime model traceId") == [
         (1, stamp(0), stamp(2), "m", "t1"),
         (2, stamp(2), stamp(3), "", "t2"),
     ]
-    assert rows(plain, "scores", "position timestamp evaluator value") == [(4, stamp(3), "tidy", 0.5)]
+    assert rows(store, "scores", "position timestamp evaluator value") == [(4, stamp(3), "tidy", 0.5)]
 
 
-def test_a_session_without_times_has_that_of_its_import_and_no_duration(plain: Store) -> None:
-    plain.save_imported(session(started_at=None, finished_at=None, steps=[]), NOW)
-    assert rows(plain, "sessions", "startedAt finishedAt workSeconds waitingSeconds") == [
+def test_a_session_without_times_has_that_of_its_import_and_no_duration(store: Store) -> None:
+    store.save_imported(session(started_at=None, finished_at=None, steps=[]), NOW)
+    assert rows(store, "sessions", "startedAt finishedAt workSeconds waitingSeconds") == [
         (timestamp(NOW), timestamp(NOW), None, 0.0)
     ]
-    plain.save_imported(session(finished_at=NOW - timedelta(seconds=9), steps=[]), NOW)
-    assert rows(plain, "sessions", "workSeconds") == [(0.0,)], "not negative"
+    store.save_imported(session(finished_at=NOW - timedelta(seconds=9), steps=[]), NOW)
+    assert rows(store, "sessions", "workSeconds") == [(0.0,)], "not negative"
 
 
-def test_importing_again_replaces_a_session_and_another_run_gets_a_copy(plain: Store) -> None:
-    first = plain.save_imported(session(), NOW)
-    assert plain.save_imported(session(name="new"), NOW) == first
-    assert rows(plain, "sessions", "name") == [("new",)] and len(rows(plain, "messages", "content")) == 2
-    plain.imported_runs.begin("one", NOW, "1")
-    plain.imported_runs.begin("two", NOW, "1")
-    assert plain.save_imported(session(task="sum", repeat=3), NOW, "one") == first
-    copy = plain.save_imported(session(), NOW, "two")
-    assert copy != first and plain.save_imported(session(), NOW, "two") == copy
-    assert rows(plain, "batch_items", "runId prompt repeat sessionId") == [
+def test_importing_again_replaces_a_session_and_another_run_gets_a_copy(store: Store) -> None:
+    first = store.save_imported(session(), NOW)
+    assert store.save_imported(session(name="new"), NOW) == first
+    assert rows(store, "sessions", "name") == [("new",)] and len(rows(store, "messages", "content")) == 2
+    store.imported_runs.begin("one", NOW, "1")
+    store.imported_runs.begin("two", NOW, "1")
+    assert store.save_imported(session(task="sum", repeat=3), NOW, "one") == first
+    copy = store.save_imported(session(), NOW, "two")
+    assert copy != first and store.save_imported(session(), NOW, "two") == copy
+    assert rows(store, "batch_items", "runId prompt repeat sessionId") == [
         ("one", "sum", 3, first),
         ("two", "n", 1, copy),
     ]
-    plain.save_imported(session(status="fail"), NOW)
-    assert rows(plain, "batch_items", "runId status") == [("one", "fail"), ("two", "success")]
-    assert rows(plain, "sessions", "status runId") == [("fail", "one"), ("success", "two")]
+    store.save_imported(session(status="fail"), NOW)
+    assert rows(store, "batch_items", "runId status") == [("one", "fail"), ("two", "success")]
+    assert rows(store, "sessions", "status runId") == [("fail", "one"), ("success", "two")]
 
 
-def test_the_task_of_a_session_is_named_or_that_of_its_title_or_its_id(plain: Store) -> None:
-    plain.imported_runs.begin("run", NOW, "1")
+def test_the_task_of_a_session_is_named_or_that_of_its_title_or_its_id(store: Store) -> None:
+    store.imported_runs.begin("run", NOW, "1")
     for number, values in enumerate(({"task": "t"}, {"name": "title"}, {"name": ""})):
-        plain.save_imported(session(external_id=f"e{number}", **values), NOW, "run")
-    assert {prompt for (prompt,) in rows(plain, "batch_items", "prompt")} == {"t", "title", "e2"}
+        store.save_imported(session(external_id=f"e{number}", **values), NOW, "run")
+    assert {prompt for (prompt,) in rows(store, "batch_items", "prompt")} == {"t", "title", "e2"}
 
 
-def test_deleting_an_imported_session_leaves_nothing_of_it_and_all_of_the_others(plain: Store) -> None:
-    first, second = plain.save_imported(session(), NOW), plain.save_imported(session(external_id="e2"), NOW)
-    plain.delete_imported([first])
-    assert rows(plain, "sessions", "id") == [(second,)]
+def test_deleting_an_imported_session_leaves_nothing_of_it_and_all_of_the_others(store: Store) -> None:
+    first, second = store.save_imported(session(), NOW), store.save_imported(session(external_id="e2"), NOW)
+    store.delete_imported([first])
+    assert rows(store, "sessions", "id") == [(second,)]
     for table in ("messages", "model_calls", "iterations", "scores"):
-        assert {owner for (owner,) in rows(plain, table, "sessionId")} == {second}
+        assert {owner for (owner,) in rows(store, table, "sessionId")} == {second}
 
 
 # Spans
@@ -136,34 +128,34 @@ def found(store: Store, first: int = 0, last: int = 99, log_group: str = "", **m
     return list(store.arrivals.search(log_group=log_group, first_ms=first, last_ms=last, **more))
 
 
-def test_spans_are_found_by_the_milliseconds_in_which_they_began(plain: Store) -> None:
+def test_spans_are_found_by_the_milliseconds_in_which_they_began(store: Store) -> None:
     starts = {"a": 5 * NANO, "b": 6 * NANO - 1, "c": 6 * NANO, "d": 4 * NANO + 999_999}
-    plain.arrivals.save([(mark(name, started=at), {"n": name}) for name, at in starts.items()], NOW)
-    assert found(plain, 5, 5) == [(("a", "s", "span"), 5, {"n": "a"}), (("b", "s", "span"), 5, {"n": "b"})]
-    assert [key[0] for key, _, _ in found(plain)] == ["d", "a", "b", "c"]
-    assert found(plain, 7, 9) == []
+    store.arrivals.save([(mark(name, started=at), {"n": name}) for name, at in starts.items()], NOW)
+    assert found(store, 5, 5) == [(("a", "s", "span"), 5, {"n": "a"}), (("b", "s", "span"), 5, {"n": "b"})]
+    assert [key[0] for key, _, _ in found(store)] == ["d", "a", "b", "c"]
+    assert found(store, 7, 9) == []
     # More than are read at once.
     many = [f"{number:05}" for number in range(DOCUMENTS_IN_PAGE + 3)]
-    plain.arrivals.save([(mark(name, started=9 * NANO), {}) for name in many], NOW)
-    assert [key[0] for key, _, _ in found(plain, 9, 9)] == many
+    store.arrivals.save([(mark(name, started=9 * NANO), {}) for name in many], NOW)
+    assert [key[0] for key, _, _ in found(store, 9, 9)] == many
 
 
-def test_spans_and_records_of_a_group_are_found_apart_and_by_session_or_trace(plain: Store) -> None:
+def test_spans_and_records_of_a_group_are_found_apart_and_by_session_or_trace(store: Store) -> None:
     marks = [
         mark("a"),
         mark("a", part="log 1"),
         mark("b", part="log 2", log_group="h"),
         mark("c", session_key="k"),
     ]
-    plain.arrivals.save([(each, {}) for each in marks], NOW)
-    assert [key for key, _, _ in found(plain)] == [("a", "s", "span"), ("c", "s", "span")]
-    assert [key for key, _, _ in found(plain, log_group="g")] == [("a", "s", "log 1")]
-    assert [key[0] for key, _, _ in found(plain, session_keys=["k", ""])] == ["c"]
-    assert [key[0] for key, _, _ in found(plain, trace_ids=["a"])] == ["a"]
+    store.arrivals.save([(each, {}) for each in marks], NOW)
+    assert [key for key, _, _ in found(store)] == [("a", "s", "span"), ("c", "s", "span")]
+    assert [key for key, _, _ in found(store, log_group="g")] == [("a", "s", "log 1")]
+    assert [key[0] for key, _, _ in found(store, session_keys=["k", ""])] == ["c"]
+    assert [key[0] for key, _, _ in found(store, trace_ids=["a"])] == ["a"]
 
 
-def test_a_span_that_comes_again_is_new_only_if_it_has_changed(plain: Store) -> None:
-    arrivals = plain.arrivals
+def test_a_span_that_comes_again_is_new_only_if_it_has_changed(store: Store) -> None:
+    arrivals = store.arrivals
     assert not arrivals.has_new() and arrivals.oldest_new() is None
     arrivals.save([], NOW)
     arrivals.save([(mark("a"), {"n": 1})], NOW)
@@ -184,14 +176,14 @@ def test_a_span_that_comes_again_is_new_only_if_it_has_changed(plain: Store) -> 
     assert arrivals.oldest_new() == timestamp(NOW + timedelta(hours=1))
 
 
-def test_sessions_that_later_spans_belong_to_others_are_removed(plain: Store) -> None:
+def test_sessions_that_later_spans_belong_to_others_are_removed(store: Store) -> None:
     sizes: list[tuple[str, int, int]] = []
 
     def build(name: SessionName, documents: Sequence[Any], left_out: int) -> Session | None:
         sizes.append((name.external_id, len(documents), left_out))
         return session_named(name)
 
-    arrivals = plain.arrivals
+    arrivals = store.arrivals
     arrivals.save([(mark("a"), {}), (mark("b"), {})], NOW)
     first = arrivals.build_sessions(build, NOW)
     assert sorted(sizes) == [("a", 1, 0), ("b", 1, 0)]
@@ -202,10 +194,10 @@ def test_sessions_that_later_spans_belong_to_others_are_removed(plain: Store) ->
 
     assert sizes == [("k", 4, 0)]
     assert (len(first.sessions), len(again.sessions), again.removed) == (2, 1, 2)
-    assert rows(plain, "sessions", "externalId") == [("k",)]
+    assert rows(store, "sessions", "externalId") == [("k",)]
 
 
-def test_only_sessions_whose_spans_are_new_or_were_of_another_one_are_built_again(plain: Store) -> None:
+def test_only_sessions_whose_spans_are_new_or_were_of_another_one_are_built_again(store: Store) -> None:
     built: list[tuple[str, str, int]] = []
 
     def build(name: SessionName, documents: Sequence[Any], left_out: int) -> Session | None:
@@ -214,8 +206,8 @@ def test_only_sessions_whose_spans_are_new_or_were_of_another_one_are_built_agai
 
     def arrived(*marks: SessionMark) -> tuple[list[tuple[str, str, int]], int]:
         built.clear()
-        plain.arrivals.save([(each, {}) for each in marks], NOW)
-        removed = plain.arrivals.build_sessions(build, NOW).removed
+        store.arrivals.save([(each, {}) for each in marks], NOW)
+        removed = store.arrivals.build_sessions(build, NOW).removed
         return sorted(built), removed
 
     one, two = {"service": "one"}, {"service": "two"}
@@ -224,19 +216,19 @@ def test_only_sessions_whose_spans_are_new_or_were_of_another_one_are_built_agai
         0,
     )
     assert arrived(mark("a", "d", **two)) == ([("a", "two", 2)], 0)
-    assert len(rows(plain, "sessions", "externalId service")) == 3
-    plain.imported_runs.begin("run", NOW, "0")
-    for (session_id,) in rows(plain, "sessions", "id"):
-        assert not plain.imported_runs.adopt("run", str(session_id))
+    assert len(rows(store, "sessions", "externalId service")) == 3
+    store.imported_runs.begin("run", NOW, "0")
+    for (session_id,) in rows(store, "sessions", "id"):
+        assert not store.imported_runs.adopt("run", str(session_id))
     # The span of another service names the session of the whole trace.
     assert arrived(mark("a", "e", session_key="k", service="three", started=0)) == (
         [("k", "one", 1), ("k", "three", 1), ("k", "two", 2)],
         2,
     )
-    assert rows(plain, "sessions", "externalId service") == [
+    assert rows(store, "sessions", "externalId service") == [
         *(("c", "one"), ("k", "one"), ("k", "three"), ("k", "two"))
     ]
-    assert len(plain.read.items("run")) == 1
+    assert len(store.read.items("run")) == 1
 
 
 def test_a_document_is_stored_whole_whatever_its_text() -> None:
@@ -245,26 +237,26 @@ def test_a_document_is_stored_whole_whatever_its_text() -> None:
     assert decompressed(compressed({"a": "\ud800"})) == {"a": "?"}
 
 
-def test_a_session_whose_spans_tell_nothing_leaves_its_run(plain):
+def test_a_session_whose_spans_tell_nothing_leaves_its_run(store):
     def build(name, documents, left_out):
         return None if documents[0].get("gone") else session_named(name)
 
-    plain.arrivals.save([(mark("t"), {"a": 1})], NOW)
-    (session_id,) = plain.arrivals.build_sessions(build, NOW).sessions
-    plain.imported_runs.begin("run", NOW, "0")
-    assert not plain.imported_runs.adopt("run", session_id)
-    assert len(plain.read.items("run")) == 1
-    plain.arrivals.save([(mark("t"), {"gone": True})], NOW)
-    assert plain.arrivals.build_sessions(build, NOW).sessions == []
-    assert plain.read.items("run") == []
-    assert query(plain, 'SELECT "id" FROM "sessions"') == []
+    store.arrivals.save([(mark("t"), {"a": 1})], NOW)
+    (session_id,) = store.arrivals.build_sessions(build, NOW).sessions
+    store.imported_runs.begin("run", NOW, "0")
+    assert not store.imported_runs.adopt("run", session_id)
+    assert len(store.read.items("run")) == 1
+    store.arrivals.save([(mark("t"), {"gone": True})], NOW)
+    assert store.arrivals.build_sessions(build, NOW).sessions == []
+    assert store.read.items("run") == []
+    assert query(store, 'SELECT "id" FROM "sessions"') == []
 
 
-def test_ids_of_imported_sessions_stay_what_they_were(plain):
+def test_ids_of_imported_sessions_stay_what_they_were(store):
     """Stores of earlier versions hold them."""
     one = Session(external_id="x", source="s", log_group="g", service="v")
-    own = plain.save_imported(one, NOW)
+    own = store.save_imported(one, NOW)
     for run_id in ("one", "two"):
-        plain.imported_runs.begin(run_id, NOW, "0")
-        copy = plain.save_imported(one, NOW, run_id)
+        store.imported_runs.begin(run_id, NOW, "0")
+        copy = store.save_imported(one, NOW, run_id)
     assert (own, copy) == ("b1d0295adecf74adee870b5dcf0f09bf", "1279c8db1530636b40f4bd18ebfc1d20")

@@ -1,8 +1,6 @@
 """Draws on the budget of a batch and of the store, entry by entry, and rate limits that processes share."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,9 +53,8 @@ class Books:
 
 
 @pytest.fixture
-def books(tmp_path: Path) -> Iterator[Books]:
-    with Store(str(tmp_path / "proctor.db")) as store:
-        yield Books(store)
+def books(proctor_store: Store) -> Books:
+    return Books(proctor_store)
 
 
 # Draws

@@ -23,6 +23,7 @@ from proctor.store.tables import COLUMNS
 from proctor.store.writer import this_process
 from stocked import add_batch, finish_item
 
+DATABASES = ["sqlite"]
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 KEYS = Keys(own=LocalKey(secret=bytes(32)))
 LONG = "a long text " * 1000
@@ -43,11 +44,11 @@ def fill(store: Store, run_id: str = "run") -> None:
 
 
 @pytest.fixture
-def filled(tmp_path: Path) -> str:
+def filled(url: str) -> str:
     """The address of a store with one run."""
-    with Store(str(tmp_path / "proctor.db")) as store:
+    with Store(url) as store:
         fill(store)
-    return str(tmp_path / "proctor.db")
+    return url
 
 
 def content(url: str, keys: Keys = Keys()) -> dict[str, list[str]]:  # noqa: B008
@@ -55,6 +56,7 @@ def content(url: str, keys: Keys = Keys()) -> dict[str, list[str]]:  # noqa: B00
         return {table: sorted(map(repr, query(store, f'SELECT * FROM "{table}"'))) for table in COLUMNS}
 
 
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 def test_the_check_finds_damaged_texts_and_results_of_others(url, tmp_path):
     keys = Keys(signing=SigningKeyFile(tmp_path / "signing.key"))
     with Store(url, keys) as store:
@@ -70,13 +72,14 @@ def test_the_check_finds_damaged_texts_and_results_of_others(url, tmp_path):
     assert len(check_store(url, keys, NOW, texts=False).problems) == 1
 
 
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 def test_every_table_has_a_primary_key(store):
     for table in COLUMNS:
         names = ", ".join(f'"{name}"' for name in primary_key(table))
         assert query(store, f'SELECT {names} FROM "{table}"') == []
 
 
-@pytest.mark.parametrize("keys", [Keys(), KEYS], ids=["plain", "encrypted"])
+@pytest.mark.parametrize(("url", "keys"), [("sqlite", KEYS), ("postgresql", Keys())], indirect=["url"])
 def test_a_sound_store_has_no_problems_and_its_backup_is_restored_with_every_row(url, keys, tmp_path):
     with Store(url, keys) as store:
         fill(store)
@@ -98,8 +101,7 @@ def test_a_sound_store_has_no_problems_and_its_backup_is_restored_with_every_row
         back_up(url, backup)
 
 
-def test_a_backup_of_a_store_that_is_being_written_holds_whole_transactions(tmp_path):
-    url = str(tmp_path / "proctor.db")
+def test_a_backup_of_a_store_that_is_being_written_holds_whole_transactions(url, tmp_path):
     with Store(url) as store:
         fill(store, "first")
         stop = threading.Event()
@@ -123,8 +125,7 @@ def test_a_backup_of_a_store_that_is_being_written_holds_whole_transactions(tmp_
             assert check_store(str(tmp_path / f"copy{number}.db"), Keys(), NOW).is_ok
 
 
-def test_restoring_keeps_the_old_store_and_must_be_forced(tmp_path):
-    url = str(tmp_path / "proctor.db")
+def test_restoring_keeps_the_old_store_and_must_be_forced(url, tmp_path):
     with Store(url) as store:
         fill(store, "old")
     back_up(url, tmp_path / "copy.db")
@@ -141,21 +142,18 @@ def test_restoring_keeps_the_old_store_and_must_be_forced(tmp_path):
 
 
 def test_a_damaged_backup_is_refused_and_leaves_the_store(tmp_path, filled):
-    url = filled
-    back_up(url, tmp_path / "copy.db")
+    back_up(filled, tmp_path / "copy.db")
     os.truncate(tmp_path / "copy.db", (tmp_path / "copy.db").stat().st_size // 2)
 
     with pytest.raises(StoreError, match=r"copy\.db is damaged"):
-        restore(tmp_path / "copy.db", url, NOW, force=True)
+        restore(tmp_path / "copy.db", filled, NOW, force=True)
 
-    assert check_store(url, Keys(), NOW).is_ok
+    assert check_store(filled, Keys(), NOW).is_ok
 
 
-@pytest.mark.parametrize("keys", [Keys(), KEYS], ids=["plain", "encrypted"])
-def test_a_store_is_copied_to_the_other_database_and_back(server, tmp_path, keys):
+def test_a_store_is_copied_to_the_other_database_and_back(server, tmp_path):
     first, second = str(tmp_path / "first.db"), str(tmp_path / "second.db")
-    signing = SigningKeyFile(tmp_path / "signing.key")
-    keys = Keys(own=keys.own, signing=signing)
+    keys = Keys(own=KEYS.own, signing=SigningKeyFile(tmp_path / "signing.key"))
     with Store(first, keys) as store:
         fill(store)
     middle = new_database(server)
@@ -173,8 +171,7 @@ def test_a_store_is_copied_to_the_other_database_and_back(server, tmp_path, keys
     assert back_up(middle, tmp_path / "backup.db").rows["messages"] == 3
 
 
-def test_readable_rows_of_a_damaged_file_are_saved(tmp_path):
-    url = str(tmp_path / "proctor.db")
+def test_readable_rows_of_a_damaged_file_are_saved(url, tmp_path):
     with Store(url) as store:
         for number in range(60):
             fill(store, f"run{number:02}")
@@ -228,6 +225,7 @@ def test_the_commands_check_back_up_and_restore(tmp_path, filled, proctor: Comma
     assert not (tmp_path / "nothing.db").exists()
 
 
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 def test_old_runs_are_pruned_or_only_their_texts(url, tmp_path, proctor: Command):
     keys = Keys(signing=SigningKeyFile(tmp_path / "home" / "signing.key"))
     with Store(url, keys) as store:
@@ -263,16 +261,15 @@ def test_old_runs_are_pruned_or_only_their_texts(url, tmp_path, proctor: Command
 
 
 def test_a_store_is_not_restored_from_itself_or_from_another_database(tmp_path, filled):
-    url = filled
     with pytest.raises(UsageError, match="is the store itself"):
-        restore(tmp_path / "proctor.db", url, NOW, force=True)
+        restore(tmp_path / "proctor.db", filled, NOW, force=True)
     with sqlite3.connect(tmp_path / "other.db") as raw:
         raw.execute("CREATE TABLE t (a)")
     raw.close()
     with pytest.raises(StoreError, match=r"other\.db is not a store of this version"):
         restore(tmp_path / "other.db", str(tmp_path / "new.db"), NOW)
     newer = tmp_path / "newer.db"
-    back_up(url, newer)
+    back_up(filled, newer)
     with sqlite3.connect(newer) as raw:
         raw.execute('UPDATE "schema_version" SET "version" = 1000')
     raw.close()
@@ -303,8 +300,7 @@ def test_a_missing_store_whose_log_is_there_is_set_aside_with_it(tmp_path):
     assert check_store(str(url), Keys(), NOW).is_ok
 
 
-def test_a_run_that_is_writing_prevents_a_restore_and_one_of_a_dead_process_does_not(tmp_path):
-    url = str(tmp_path / "proctor.db")
+def test_a_run_that_is_writing_prevents_a_restore_and_one_of_a_dead_process_does_not(url, tmp_path):
     with Store(url) as store:
         fill(store)
         back_up(url, tmp_path / "copy.db")
@@ -321,8 +317,7 @@ def test_a_run_that_is_writing_prevents_a_restore_and_one_of_a_dead_process_does
     assert restore(tmp_path / "copy.db", url, NOW, force=True).rows["batches"] == 1
 
 
-def test_a_check_that_cannot_open_or_read_the_store_says_why(tmp_path):
-    url = str(tmp_path / "proctor.db")
+def test_a_check_that_cannot_open_or_read_the_store_says_why(url, tmp_path):
     (tmp_path / "proctor.db").write_text("text " * 1000)
     (problem,) = check_store(url, Keys(), NOW).problems
     assert "is not a SQLite database" in problem.what and "restore" in problem.remedy
@@ -344,8 +339,7 @@ def test_a_check_that_cannot_open_or_read_the_store_says_why(tmp_path):
     assert (saved.rows["questions"], saved.rows["messages"]) == (0, 3)
 
 
-def test_what_a_locked_store_could_not_be_checked_for_is_remarked(tmp_path):
-    url = str(tmp_path / "proctor.db")
+def test_what_a_locked_store_could_not_be_checked_for_is_remarked(url):
     with Store(url, KEYS) as store:
         fill(store)
         writer = store.writer()
@@ -357,6 +351,7 @@ def test_what_a_locked_store_could_not_be_checked_for_is_remarked(tmp_path):
     assert check_store(url, KEYS, NOW).remarks == []
 
 
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 def test_the_check_names_missing_texts_sessions_and_unreadable_json_with_some_examples(url):
     with Store(url) as store:
         for number in range(3):

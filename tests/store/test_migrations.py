@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import proctor
-from databases import query
+from databases import new_database, query
 from proctor.errors import StoreError
 from proctor.store import Store, postgres
 from proctor.store.database import migrate, open_database
@@ -21,6 +21,13 @@ from waiting import TIME_LIMIT_SECONDS
 STORES = sorted((Path(__file__).parent / "stores").glob("version-*.db.gz"))
 """One file for each earlier version of the schema."""
 MIGRATIONS = Path(proctor.__file__).parent / "store" / "migrations"
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where there is no store yet."""
+    is_file = request.param == "sqlite"
+    return str(tmp_path / "new.db") if is_file else new_database(request.getfixturevalue("server"))
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path):

@@ -10,6 +10,7 @@ from proctor.item import Item
 from proctor.store import Store
 from proctor.store.batches import LONGEST_ANSWER
 
+DATABASES = ["sqlite"]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TIME = "2026-01-01T00:00:00.000Z"
 
@@ -55,6 +56,7 @@ def test_an_answer_has_some_text_and_not_too_much_and_belongs_to_a_question(stor
     assert store.answer_of("run", question_id) == "x" * LONGEST_ANSWER
 
 
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 def test_who_was_cut_off_and_asks_again_gets_the_answer_or_has_one_question_open(store, asked):
     item_id, first = asked
     again = store.ask_question("run", item_id, "ferry", "What does the Ferry Line do?", NOW)

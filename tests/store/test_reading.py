@@ -1,8 +1,6 @@
 """Every question one can ask: pages, filters, totals, and exactly the rows of a scope."""
 
 import os
-import subprocess
-import sys
 import threading
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +13,6 @@ from proctor.item import Item
 from proctor.session import Iteration, Message, ModelCall
 from proctor.store import Scope, Store, item_of, timestamp
 from stocked import NOW, add_batch, at, change_items, items, record, session
-from waiting import TIME_LIMIT_SECONDS
 
 
 @pytest.fixture
@@ -117,19 +114,6 @@ def test_a_scope_gives_exactly_its_rows_of_every_table(two_batches, name):
     assert len(list(read.table("batch_items", scope))) == item_count
     for table in ("messages", "model_calls", "iterations"):
         assert sorted(row["sessionId"] for row in read.table(table, scope)) == sessions
-
-
-def test_a_batch_whose_process_died_is_interrupted_at_once(store, url):
-    program = (
-        "import os, sys; from proctor.store import Store; from proctor.store.writer import this_process; "
-        "store = Store(sys.argv[1]); row = {'runId': 'run', 'createdAt': 'x', 'job': 'coding', "
-        "'status': 'running', 'owner': this_process()}; store.create_batch(row, []); os._exit(0)"
-    )
-    subprocess.run([sys.executable, "-c", program, url], check=True, timeout=TIME_LIMIT_SECONDS)
-
-    found = store.read.batch("run", NOW)
-    assert (found["status"], found["reason"]) == ("interrupted", "its process died")
-    assert [row["status"] for row in store.read.batches(NOW)] == ["interrupted"]
 
 
 def test_two_stores_may_read_while_one_is_written(store, url):

@@ -31,8 +31,8 @@ from stocked import NOW, at, session
 from waiting import TIME_LIMIT_SECONDS
 from whole_events import CALL, SCORE, TOOL_CALL
 
+DATABASES = ["sqlite"]
 ENDED = {"work_seconds": 1.0, "waiting_seconds": 0.0}
-SURROGATE = "half \ud800 of a pair"
 HUGE = 10**30
 
 
@@ -71,28 +71,37 @@ def test_long_text_is_kept_once_however_often_it_is_said(store, writer):
     assert all(len(row["data"]) < row["size"] / 10 for row in kept)
 
 
-@pytest.mark.parametrize("text", ["nul \0 inside", SURROGATE, "\ud83d", "ünïcödé \U0001f600 \x07 \u202e"])
-def test_hostile_text_is_kept_wherever_it_occurs(store, writer, text):
-    recorder = session(writer, "s1")
-    recorder.record(Message(role="assistant", content=text, name=text))
-    recorder.record(ToolCall(name=text, args={"text": text, text: [text]}, result=text + "x" * 5000))
-    recorder.record(
-        ModelCall(model=text, provider=text, error=text, request=text, response=text, status=text)
-    )
-    recorder.record(Metric(name=text, value=text))
-    recorder.record(Note(text=text))
-    recorder.record(Iteration(output=text, test_output=text, model=text))
-    recorder.record(Workspace(name=text, branch=text, thread=text))
-    recorder.record(Merge(base_branch=text, result="error", message=text, error=text, conflict_files=(text,)))
+def record_everywhere(recorder, text):
+    """Events and a score with this text wherever there may be one; then the session ends with it."""
+    merge = Merge(base_branch=text, result="error", message=text, error=text, conflict_files=(text,))
+    for event in (
+        Message(role="assistant", content=text, name=text),
+        ToolCall(name=text, args={"text": text, text: [text]}, result=text + "x" * 5000),
+        ModelCall(model=text, provider=text, error=text, request=text, response=text, status=text),
+        Metric(name=text, value=text),
+        Note(text=text),
+        Iteration(output=text, test_output=text, model=text),
+        Workspace(name=text, branch=text, thread=text),
+        merge,
+    ):
+        recorder.record(event)
     recorder.score(Score(evaluator=text, label=text, explanation=text, error=text, target=text))
     recorder.end("error", "internal_error", text, **ENDED)
 
-    kept = text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
-    assert rows(store, writer, "messages")[0]["content"] == kept
-    assert the_session(store, writer)["error"] == kept
-    assert rows(store, writer, "scores")[0]["target"] == kept
+
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
+def test_hostile_text_is_kept_wherever_it_occurs(store, writer):
+    texts = ["nul \0 inside", "half \ud800 of a pair", "\ud83d", "ünïcödé \U0001f600 \x07 \u202e"]
+    for number, text in enumerate(texts):
+        record_everywhere(session(writer, f"s{number}"), text)
+    for number, text in enumerate(texts):
+        kept = text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+        assert rows(store, writer, "messages", f"s{number}")[0]["content"] == kept
+        assert the_session(store, writer, f"s{number}")["error"] == kept
+        assert rows(store, writer, "scores", f"s{number}")[0]["target"] == kept
 
 
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 def test_ten_megabytes_are_kept_whole_in_a_transcript_and_short_in_a_line(store, writer):
     text = "0123456789" * 1_000_000
     recorder = session(writer, "s1")
@@ -140,19 +149,10 @@ def test_secrets_are_blotted_out_of_everything_that_is_kept(tmp_path: Path):
     with Store(str(tmp_path / "proctor.db")) as store:
         writer = store.writer()
         blot = redactor({"OPENAI_API_KEY": secret, "PATH": "/usr/bin"})
-        recorder = session(writer, "s1", redact=blot)
-        said = f"the key is {secret}!"
-        recorder.record(Message(role="assistant", content=said, name=said))
-        recorder.record(ToolCall(name=said, args={"key": secret}, result=said))
-        recorder.record(ModelCall(model=said, provider=said, error=said, request=said, response=said))
-        recorder.record(Metric(name=said, value=said))
-        recorder.record(Note(text=said))
-        recorder.record(Iteration(output=said, test_output=said))
-        recorder.record(Workspace(name=said, branch=said))
-        merge = Merge(base_branch="main", result="error", message=said, error=said, conflict_files=(secret,))
-        recorder.record(merge)
-        recorder.score(Score(evaluator=said, label=said, explanation=said, error=said, target=said))
-        recorder.end("error", "internal_error", "x" * 4090 + said + "x" * 9000, **ENDED)
+        record_everywhere(session(writer, "s1", redact=blot), f"the key is {secret}!")
+        session(writer, "s2", redact=blot).end(
+            "error", "internal_error", "x" * 4090 + secret + "x" * 9000, **ENDED
+        )
         writer.close()
 
         (message,) = store.read.of_session("messages", "s1")
@@ -188,6 +188,7 @@ def recorded(writer, *events, times=(0,)):
     return recorder
 
 
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 def test_every_value_of_an_event_is_in_its_column_and_all_share_one_running_number(store, writer):
     metrics = [(2, 7), ("calm", 8), (None, 9), (True, 10)]
     recorded(
@@ -313,21 +314,24 @@ def test_what_is_known_of_a_workspace_is_added_to_its_session(store, writer):
     assert found == ("n", "c", "w", "r", "main", "s", "1", "t", "x", "pass")
 
 
-@pytest.mark.parametrize(
-    ("claimed", "kept"), [(HUGE, MOST), (-HUGE, 0), (math.nan, 0), (math.inf, 0), (-1, 0), (2.9, 2)]
-)
-def test_token_counts_that_cannot_be_are_kept_as_something_that_adds_up(store, writer, claimed, kept):
-    others = {"cached_tokens": claimed, "reasoning_tokens": claimed, "output_tokens": claimed}
-    for name, rest in (("s1", {"output_tokens": 7}), ("s2", others)):
-        recorder = session(writer, name)
-        recorder.record(ModelCall(model="m", usage=Usage(input_tokens=claimed, **rest)))
-        recorder.end("success", "completed", "", **ENDED)
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
+def test_token_counts_that_cannot_be_are_kept_as_something_that_adds_up(store, writer):
+    claims = {HUGE: MOST, -HUGE: 0, math.nan: 0, math.inf: 0, -1: 0, 2.9: 2}
+    for number, claimed in enumerate(claims):
+        others = {"cached_tokens": claimed, "reasoning_tokens": claimed, "output_tokens": claimed}
+        for name, rest in (("a", {"output_tokens": 7}), ("b", others)):
+            recorder = session(writer, f"{number}{name}")
+            recorder.record(ModelCall(model="m", usage=Usage(input_tokens=claimed, **rest)))
+            recorder.end("success", "completed", "", **ENDED)
     writer.flush().result(TIME_LIMIT_SECONDS)
 
     columns = '"promptTokens", "cachedTokens", "completionTokens", "reasoningTokens"'
-    rows = query(store, f'SELECT {columns} FROM "sessions" ORDER BY "id"')
-    assert [tuple(row.values()) for row in rows] == [(kept, 0, 7, 0), (kept, kept, kept, kept)]
-    assert query(store, 'SELECT SUM("promptTokens") AS "n" FROM "sessions"') == [{"n": 2 * kept}]
+    found = query(store, f'SELECT {columns} FROM "sessions" ORDER BY "id"')
+    assert [tuple(row.values()) for row in found] == [
+        row for kept in claims.values() for row in ((kept, 0, 7, 0), (kept, kept, kept, kept))
+    ]
+    total = query(store, 'SELECT SUM("promptTokens") AS "n" FROM "sessions"')
+    assert total == [{"n": 2 * sum(claims.values())}]
 
 
 @pytest.mark.parametrize("claimed", [math.nan, math.inf, -math.inf, 10**400, -5.0])
@@ -345,6 +349,7 @@ def test_a_cost_or_a_duration_that_cannot_be_is_unknown(store, writer, claimed):
     assert the_session(store, writer)["unpricedCalls"] == 1
 
 
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 def test_true_and_false_are_numbers_however_many_there_are(store, writer):
     """PostgreSQL copies rows from eight on."""
     recorder = session(writer, "s1")

@@ -24,6 +24,7 @@ from proctor.store.sealer import DETERMINISTIC, ENCRYPTED
 from proctor.store.tables import COLUMNS
 from stocked import NOW, add_batch, session
 
+DATABASES = ["sqlite"]
 KEYS = Keys(own=LocalKey(secret=bytes(range(32))))
 OTHER = Keys(own=LocalKey(secret=b"another key of thirty-two bytes!"))
 
@@ -79,6 +80,7 @@ def sealed(url):
         yield opened
 
 
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 def test_what_anybody_said_is_nowhere_on_the_disk_and_reads_back_with_the_key(url, tmp_path, sealed):
     fill(sealed)
 
@@ -208,6 +210,7 @@ def test_a_wrong_key_is_told_before_anything_starts(url, sealed):
         Store(url, OTHER)
 
 
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 def test_everything_is_sealed_anew_and_nothing_of_before_is_left(url, tmp_path):
     with Store(url) as plain:
         fill(plain)
@@ -275,6 +278,7 @@ def test_a_new_master_key_opens_everything_and_the_old_one_nothing(url, sealed):
         Store(url, KEYS)
 
 
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 def test_items_are_filtered_and_listed_by_what_is_sealed(sealed):
     fill(sealed)
 

@@ -14,6 +14,8 @@ from proctor.store.sessions import evidence_of_session, tools_of_request
 from stocked import LONG, NOW
 from whole_events import CALL, SCORE, TOOL_CALL, whole_session
 
+DATABASES = ["sqlite"]
+
 
 def said(role: str, content: str) -> Message:
     return Message(role=role, content=content)
@@ -68,6 +70,7 @@ def timed(number: int, *events: Event) -> Step:
     return Step(trace_id=f"t{number}", events=happened, started_at=moments[0], finished_at=moments[10])
 
 
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 def test_a_session_comes_back_from_the_store_as_the_record_it_was_made_from(store):
     used = replace(TOOL_CALL, success=False, result=LONG)
     # What only sessions of our own have is not part of the record.

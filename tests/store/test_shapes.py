@@ -325,9 +325,6 @@ def evaluation_queries(store: Store) -> tuple[Any, ...]:
         scores.judged_sessions(read, "run", ["s1", "s2"]),
         *(scores.result_targets(read, "run", which, key, limit=5) for which in ("lowest", "highest")),
         scores.insight_rows(read, "run", "tidy"),
-        *(results.result_columns(read, ["run"]), results.metric_columns(read, results.of_runs(["run"])[0])),
-        results.timed_score_columns(read, results.of_runs(["run"])[0], of_evaluations=True),
-        results.timed_score_columns(read, results.of_runs(["run"])[0], of_evaluations=False),
         results.own_score_columns(read, results.of_runs(["run"])[0]),
         *(results.has_evaluations(read), results.has_metrics(read)),
     )

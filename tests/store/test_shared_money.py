@@ -18,6 +18,7 @@ from proctor.testing import eventually
 from stocked import NOW, add_batch, owned, session
 from waiting import TIME_LIMIT_SECONDS, while_running
 
+DATABASES = ["sqlite"]
 DEAR = "{{latency_seconds: {latency}, rules: [{{reply: ok, usage: {{input_tokens: 1, output_tokens: 1}}}}]}}"
 PLAN = """
 runId: {run_id}
@@ -73,6 +74,7 @@ def total(store, kinds="'draw', 'close'", column="reservedUsd") -> float:
     return float(row["usd"])
 
 
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 def test_two_batches_started_at_once_never_pass_the_budget_of_their_store(shop):
     allow(shop, 0.25)
     with Store(shop.url) as store:
@@ -116,7 +118,7 @@ def test_what_a_killed_process_had_drawn_is_there_for_the_next_one(shop):
 
 
 def test_a_batch_waits_for_what_another_process_may_yet_give_back(shop):
-    (shop.folder / "slow.yaml").write_text(DEAR.format(latency=1.5))
+    (shop.folder / "slow.yaml").write_text(DEAR.format(latency=1))
     allow(shop, 0.25)
     first = shop.start("batch", write(shop, "first", runs=1, model="slow", more=", budget: 0.2"))
     with Store(shop.url) as store:
@@ -129,6 +131,7 @@ def test_a_batch_waits_for_what_another_process_may_yet_give_back(shop):
         assert total(store) == pytest.approx(0.03)
 
 
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 def test_several_processes_that_spend_for_one_batch_never_pass_its_budget(url):
     with Store(url) as store:
         add_batch(store, count=1)
@@ -181,6 +184,7 @@ def test_money_that_is_returned_while_another_process_asks_is_not_missed(server)
         assert total(store) == pytest.approx(drawn.usd)
 
 
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 @pytest.mark.parametrize("has_ended", [False, True])
 def test_a_process_that_was_taken_for_dead_settles_what_its_calls_came_to(store, has_ended):
     """It was cut off from the store: another has resumed its batch meanwhile, and estimated its calls."""
@@ -219,7 +223,6 @@ def test_a_process_that_was_taken_for_dead_settles_what_its_calls_came_to(store,
     assert drawn.usd == pytest.approx(0.1 - spent)
 
 
-@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 def test_the_document_of_a_run_names_the_budget_of_the_store(shop):
     allow(shop, 0.02)
     ran = shop("batch", write(shop, "a", runs=5), "--json")
@@ -229,7 +232,6 @@ def test_the_document_of_a_run_names_the_budget_of_the_store(shop):
     assert document["successCount"] == 2
 
 
-@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 def test_with_a_budget_for_the_store_a_model_needs_a_known_price(shop):
     allow(shop, 5)
     plan = shop.folder / "plan.yaml"

@@ -17,6 +17,7 @@ from proctor.store.evaluations import EvaluationRecord
 from proctor.store.keys import Keys, LocalKey, SigningKeyFile
 from proctor.store.signatures import SignatureCheck
 
+DATABASES = ["sqlite"]
 PLAN = (
     "matrix: [{prompt: [one, two, three], model: scripted/echo, expect: {contains: one}}]\nconcurrency: 1\n"
 )
@@ -26,11 +27,11 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-@pytest.fixture(params=["file", "encrypted"])
+@pytest.fixture
 def keys(request: pytest.FixtureRequest, tmp_path: Path) -> Keys:
-    signing = SigningKeyFile(tmp_path / "home" / "signing.key")
-    own = LocalKey(secret=bytes(32)) if request.param == "encrypted" else None
-    return Keys(own=own, signing=signing)
+    is_encrypted = getattr(request, "param", "") == "encrypted"
+    own = LocalKey(secret=bytes(32)) if is_encrypted else None
+    return Keys(own=own, signing=SigningKeyFile(tmp_path / "home" / "signing.key"))
 
 
 @pytest.fixture
@@ -64,6 +65,8 @@ class Recording:
         return Outcome()
 
 
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
+@pytest.mark.parametrize("keys", ["plain", "encrypted"], indirect=True)
 async def test_numbers_are_signed_as_the_store_returns_them(workshop):
     plan = PLAN.replace("expect: {contains: one}", "retries: 2")
 
@@ -89,7 +92,6 @@ FORGERIES = {
 }
 
 
-@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("forgery", FORGERIES)
 async def test_a_result_that_somebody_changed_is_named(workshop, forgery):
     await workshop.run(PLAN)
@@ -155,7 +157,7 @@ async def test_signatures_cut_off_at_the_end_are_noticed(workshop):
 
 
 async def test_results_signed_with_a_key_that_is_elsewhere_cannot_be_checked_until_they_are_signed_anew(
-    workshop, url, tmp_path, keys
+    workshop, url, tmp_path
 ):
     await workshop.run(PLAN)
     victim = workshop.items()[1]["id"]
@@ -165,9 +167,6 @@ async def test_results_signed_with_a_key_that_is_elsewhere_cannot_be_checked_unt
         assert not result.is_forged
         assert "which is not available here" in result.notes()[0]
 
-        if keys.own:
-            # Without the key of the store no item can be executed.
-            return
         workshop.store = store
         store.requeue("run", [victim])
         await workshop.resume()
@@ -188,6 +187,7 @@ async def test_a_resumed_run_continues_its_signatures(workshop):
     assert result.notes() == []
 
 
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 async def test_an_aborted_run_and_a_changed_plan_are_signed(workshop):
     await workshop.run(PLAN)
     workshop.take_over()

@@ -10,7 +10,7 @@ from proctor.store import Store
 from proctor.testing import eventually
 from waiting import while_running
 
-PLAN = "{runId: full, concurrency: 4, matrix: [{prompt: hello, model: scripted/echo, runs: 1500}]}"
+PLAN = "{runId: full, concurrency: 4, matrix: [{prompt: hello, model: scripted/echo, runs: 600}]}"
 
 
 def test_a_full_disk_is_named_with_what_to_do_and_the_run_resumes(proctor):
