@@ -198,46 +198,6 @@ async def test_the_first_of_its_kind_starts_alone():
         reservation.close(0.0)
 
 
-async def test_an_attempt_that_does_not_ask_first_reserves_twice_what_its_kind_has_cost():
-    purse = Purse(10.0, concurrency=1_000, exact=False)
-    first = await purse.open("first", asks_first=False)
-    first.charge(0.25)
-    await purse.budget.idle()
-    first.close(0.25)
-
-    await purse.open("second", asks_first=False)
-
-    assert purse.rows.rows[-1][:3] == ("second", 1, "reserve")
-    assert purse.rows.rows[-1][3] == pytest.approx(0.5)
-
-
-async def test_an_attempt_that_does_not_ask_first_is_stopped_when_it_has_spent_all():
-    purse = Purse(0.5)
-    blind = await purse.open("blind", asks_first=False)
-    stopped: list[CostLimit] = []
-    blind.stop = stopped.append
-    assert blind.charge(0.4) is None
-    await purse.budget.idle()
-    assert stopped == []
-
-    assert blind.charge(0.7) is None
-    await purse.budget.idle()
-
-    assert [str(error) for error in stopped] == ["the budget is spent"]
-
-
-async def test_a_budget_that_is_spent_opens_nothing():
-    purse = Purse(0.5)
-    first = await purse.open("first")
-    first.settle(await first.hold(worst(0.5)), 0.5)
-    first.charge(0.5)
-    first.close(0.5)
-
-    assert await purse.budget.open("second", "second", kind="a", cap_usd=None) is None
-    assert await purse.budget.open("third", "third", kind="b", cap_usd=0.1) is None
-    assert purse.budget.short_of == "budget"
-
-
 @pytest.mark.parametrize(
     ("cap_usd", "spent_usd", "request_", "expected"),
     [

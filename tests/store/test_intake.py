@@ -176,27 +176,6 @@ def test_a_span_that_comes_again_is_new_only_if_it_has_changed(store: Store) -> 
     assert arrivals.oldest_new() == timestamp(NOW + timedelta(hours=1))
 
 
-def test_sessions_that_later_spans_belong_to_others_are_removed(store: Store) -> None:
-    sizes: list[tuple[str, int, int]] = []
-
-    def build(name: SessionName, documents: Sequence[Any], left_out: int) -> Session | None:
-        sizes.append((name.external_id, len(documents), left_out))
-        return session_named(name)
-
-    arrivals = store.arrivals
-    arrivals.save([(mark("a"), {}), (mark("b"), {})], NOW)
-    first = arrivals.build_sessions(build, NOW)
-    assert sorted(sizes) == [("a", 1, 0), ("b", 1, 0)]
-    sizes.clear()
-    arrivals.save([(mark(trace, "root", session_key="k", started=1), {}) for trace in "ab"], NOW)
-
-    again = arrivals.build_sessions(build, NOW)
-
-    assert sizes == [("k", 4, 0)]
-    assert (len(first.sessions), len(again.sessions), again.removed) == (2, 1, 2)
-    assert rows(store, "sessions", "externalId") == [("k",)]
-
-
 def test_only_sessions_whose_spans_are_new_or_were_of_another_one_are_built_again(store: Store) -> None:
     built: list[tuple[str, str, int]] = []
 

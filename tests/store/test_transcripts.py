@@ -6,7 +6,7 @@ import pytest
 
 from proctor.errors import NotFound
 from proctor.score import Score
-from proctor.session import Iteration, Message, Metric, ModelCall, ToolCall, Usage
+from proctor.session import Iteration, Message, Metric, ModelCall, ToolCall
 from proctor.store import transcripts
 from stocked import LONG, record
 
@@ -64,6 +64,8 @@ def test_events_and_steps_have_the_columns_of_their_types(store):
     required = transcripts.OutlineEvent.__required_keys__
     assert all(required <= set(row) <= set(get_type_hints(transcripts.OutlineEvent)) for row in outline)
     assert set(step) == set(get_type_hints(transcripts.TranscriptStep))
+    assert [row["position"] for row in transcripts.outline(store.read, "s1", limit=2)] == [1, 2]
+    assert transcripts.extent(store.read, "none") == (0, 0)
 
 
 def test_a_session_has_the_scores_that_were_given_in_it_and_to_it(store):
@@ -87,27 +89,6 @@ def test_a_search_goes_on_where_it_stopped_at_its_limit(store):
     assert (short.before, short.match, short.behind, short.offset) == ("a ", "needle", " 1", 2)
     around = transcripts.AROUND_CHARACTERS
     assert (long.before, long.match, long.behind) == (LONG[-around:], "NEEDLE", LONG[:around])
-
-
-def test_an_outline_tells_what_each_event_is_about(store):
-    record(
-        store,
-        "s1",
-        Message(role="user", content="a" * 200),
-        Message(role="assistant", content="b" * 9000),
-        ToolCall(name="run", args={"text": "c" * 9000}),
-        ModelCall(model="m", usage=Usage(input_tokens=3), cost_usd=0.5),
-    )
-    rows = transcripts.outline(store.read, "s1")
-    assert [(row["kind"], len(row["text"])) for row in rows] == [
-        *(("message", 160), ("message", 160), ("tool_call", 160), ("model_call", 0)),
-    ]
-    assert [row["text"][:1] for row in rows] == ["a", "b", "{", ""]
-    assert (rows[3]["promptTokens"], rows[3]["costUsd"]) == (3, 0.5)
-    assert [row["position"] for row in transcripts.outline(store.read, "s1", limit=2)] == [1, 2]
-    assert transcripts.head_of_blob(store.read, "none").text == ""
-    assert transcripts.extent(store.read, "s1") == (4, 4)
-    assert transcripts.extent(store.read, "none") == (0, 0)
 
 
 def test_heads_and_pieces_of_texts_say_whether_they_go_on(store):
