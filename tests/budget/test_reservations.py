@@ -198,6 +198,19 @@ async def test_the_first_of_its_kind_starts_alone():
         reservation.close(0.0)
 
 
+async def test_an_attempt_that_does_not_ask_first_reserves_twice_what_its_kind_has_cost():
+    purse = Purse(10.0, concurrency=1_000, exact=False)
+    first = await purse.open("first", asks_first=False)
+    first.charge(0.25)
+    await purse.budget.idle()
+    first.close(0.25)
+
+    await purse.open("second", asks_first=False)
+
+    assert purse.rows.rows[-1][:3] == ("second", 1, "reserve")
+    assert purse.rows.rows[-1][3] == pytest.approx(0.5)
+
+
 @pytest.mark.parametrize(
     ("cap_usd", "spent_usd", "request_", "expected"),
     [

@@ -1,5 +1,6 @@
 """Runs of imported outcomes: each row of a table is an item with a session, however often it is imported."""
 
+import dataclasses
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -135,6 +136,15 @@ def test_rows_that_are_no_longer_in_their_file_are_removed_and_those_of_others_s
 
     store.imported_runs.save_table("run", see, NOW, "1.2")
     assert known == [FIRST, OTHER]
+
+
+def test_equal_results_have_one_digest_and_others_another() -> None:
+    first = outcome(cost_usd=0.5, seconds=1.0, tokens=2, error="e", scores=[("a", 1.0)])
+    assert first.digest == dataclasses.replace(first, place="b.csv:7", task="x").digest
+    assert len(first.digest) == 16
+    changes = ({"cost_usd": 0.6}, {"seconds": 2.0}, {"tokens": 3}, {"error": ""}, {"scores": []})
+    changes += ({"status": "fail"}, {"reason": "loop"})
+    assert len({first.digest, *(dataclasses.replace(first, **change).digest for change in changes)}) == 8
 
 
 def test_a_table_that_is_empty_leaves_no_run(store: Store) -> None:

@@ -65,6 +65,8 @@ def test_events_and_steps_have_the_columns_of_their_types(store):
     assert all(required <= set(row) <= set(get_type_hints(transcripts.OutlineEvent)) for row in outline)
     assert set(step) == set(get_type_hints(transcripts.TranscriptStep))
     assert [row["position"] for row in transcripts.outline(store.read, "s1", limit=2)] == [1, 2]
+    two = transcripts.events(store.read, "s1", after=0, limit=2)
+    assert [row["position"] for row in two] == [1, 2], "of all tables together"
     assert transcripts.extent(store.read, "none") == (0, 0)
 
 
