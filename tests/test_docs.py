@@ -4,16 +4,20 @@ import importlib.util
 import json
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from proctor import __version__
+from proctor.agent import Assignment
 from proctor.agents import agent_names
+from proctor.agents.command import OWN_EVENTS
 from proctor.agents.scripted import KINDS
 from proctor.cli.main import COMMANDS
-from proctor.config import ENCRYPTION, EVALUATION, SECTIONS, SERVE, TOKEN, WATCH
+from proctor.config import ENCRYPTION, EVALUATION, SECTIONS, SERVE, TOKEN, WATCH, read_config
 from proctor.dialogue import steps
 from proctor.evaluators.judging import rubric_names
 from proctor.jobs.coding.plan import read_plan
@@ -26,6 +30,7 @@ from proctor.jobs.evaluation.ground_truth import read_dataset
 from proctor.jobs.evaluation.request import EvaluationPlan, EvaluationRequest, read_evaluation
 from proctor.metric import METRICS
 from proctor.models.providers import PROVIDERS
+from proctor.models.scripted import parse_script
 from proctor.plan.validate import names_of
 from proctor.stats.results import PAIRINGS
 from proctor.store.tables import COLUMNS
@@ -62,29 +67,71 @@ def test_the_command_manual_is_what_the_commands_say_now() -> None:
         assert path.read_text(encoding="utf-8") == text, "run: make docs"
 
 
-def test_each_command_is_in_the_manual_and_in_the_readme() -> None:
-    manual, readme = _text("docs/commands.md"), _text("README.md")
-
-    assert COMMANDS
-    assert [name for name in COMMANDS if f"## proctor {name}\n" not in manual] == []
-    assert [name for name in COMMANDS if not re.search(rf"`(proctor )?{name}\b", readme)] == []
-
-
 def _plan_keys(schema: Any) -> Iterator[str]:
     if isinstance(schema, dict):
         yield from schema.get("properties", {})
-        for part in schema.values():
-            yield from _plan_keys(part)
-    elif isinstance(schema, list):
-        for part in schema:
-            yield from _plan_keys(part)
+    parts = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
+    for part in parts:
+        yield from _plan_keys(part)
 
 
-def test_each_key_of_a_plan_is_in_its_reference() -> None:
-    reference, keys = _text("docs/plans.md"), sorted(set(_plan_keys(json_schema())))
+def _reasons() -> list[str]:
+    """Every reason that the code itself gives for the end of an attempt."""
+    source = "\n".join(path.read_text("utf-8") for path in (ROOT / "src" / "proctor").rglob("*.py"))
+    given = re.findall(r'\bOutcome\(status=\w+, reason="(\w+)"', source)
+    return given + re.findall(r'^    reason = "(\w+)"', source, re.MULTILINE)
 
-    assert keys
-    assert [key for key in keys if f"`{key}`" not in reference] == []
+
+def _part(page: str, start: str, end: str) -> str:
+    """What stands on a page between two texts."""
+    return _text(page).partition(start)[2].partition(end)[0]
+
+
+def _extras() -> set[str]:
+    return set(tomllib.loads(_text("pyproject.toml"))["project"]["optional-dependencies"]) - {"dev"}
+
+
+SETTINGS = {
+    **SECTIONS,
+    "serve": (*SERVE, "access_keys", "tokens", *TOKEN),
+    "evaluation": EVALUATION,
+    "[watch]": WATCH,
+    "encryption": ENCRYPTION,
+    "budget": ("usd",),
+}
+DIALOGUE_NAMES = (*CONFIG_KEYS, *ROLE_KEYS, *steps.KINDS, *Roles().names(), *rubric_names())
+STATES = (*evaluation.TERMINAL, evaluation.PENDING, evaluation.IN_PROGRESS)
+MENTIONED: dict[str, tuple[Callable[[], Iterable[str]], str, Callable[[], str]]] = {
+    "commands": (lambda: COMMANDS, "## proctor {}\n", lambda: _text("docs/commands.md")),
+    "keys of a plan": (lambda: _plan_keys(json_schema()), "`{}`", lambda: _text("docs/plans.md")),
+    "reasons": (_reasons, "`{}`", lambda: _text("docs/record.md")),
+    "runners": (lambda: RUNNERS, "`{}`", lambda: _part("docs/record.md", "\n| `runner` |", "\n")),
+    "extras": (_extras, "`{}`", lambda: _part("README.md", "## Install", "\n## ")),
+    "agents": (
+        lambda: [name for name in agent_names() if ":" not in name],
+        "| `{}` |",
+        lambda: _text("docs/agents.md"),
+    ),
+    "steps of a script": (lambda: KINDS, "| `{}: ", lambda: _text("docs/agents.md")),
+    "names of dialogues": (lambda: DIALOGUE_NAMES, "`{}`", lambda: _text("docs/dialogues.md")),
+    "keys of an evaluation": (lambda: names_of(EvaluationPlan), "`{}`", lambda: _text("docs/evaluation.md")),
+    "states of an evaluation": (lambda: STATES, "| `{}` |", lambda: _text("docs/evaluation.md")),
+    "metrics and pairings": (lambda: (*METRICS, *PAIRINGS), "`{}`", lambda: _text("docs/comparing.md")),
+}
+"""Names in the code, how they are written, and the text that has them."""
+
+
+@pytest.mark.parametrize("names", MENTIONED)
+def test_each_name_of_the_code_is_in_the_manual(names: str) -> None:
+    find, form, text = MENTIONED[names]
+    found = sorted(set(find()))
+    assert found
+    assert [name for name in found if form.format(name) not in text()] == []
+
+
+def test_each_command_is_in_the_readme() -> None:
+    readme = _text("README.md")
+    assert [name for name in COMMANDS if not re.search(rf"`(proctor )?{name}\b", readme)] == []
 
 
 def test_each_table_and_column_is_in_the_record() -> None:
@@ -100,69 +147,20 @@ def test_each_table_and_column_is_in_the_record() -> None:
         assert missing == [], table
 
 
-def _reasons() -> Iterator[str]:
-    """Every reason that the code itself gives for the end of an attempt."""
-    source = "\n".join(path.read_text("utf-8") for path in (ROOT / "src" / "proctor").rglob("*.py"))
-    yield from re.findall(r'\bOutcome\(status=\w+, reason="(\w+)"', source)
-    yield from re.findall(r'^    reason = "(\w+)"', source, re.MULTILINE)
-
-
-def test_each_reason_an_item_ends_for_is_in_the_record() -> None:
-    record, reasons = _text("docs/record.md"), sorted(set(_reasons()))
-
-    assert reasons
-    assert [reason for reason in reasons if f"`{reason}`" not in record] == []
-
-
-def test_each_runner_is_in_the_record() -> None:
-    row = re.search(r"^\| `runner` \|.*", _text("docs/record.md"), re.MULTILINE)[0]
-    assert RUNNERS and [runner for runner in RUNNERS if f"`{runner}`" not in row] == []
-
-
-@pytest.mark.parametrize(
-    ("section", "settings"),
-    [
-        *SECTIONS.items(),
-        ("serve", (*SERVE, "access_keys", "tokens", *TOKEN)),
-        ("evaluation", EVALUATION),
-        ("[watch]", WATCH),
-        ("encryption", ENCRYPTION),
-        ("budget", ("usd",)),
-    ],
-)
-def test_each_section_of_the_settings_file_is_in_one_table(section: str, settings: tuple[str, ...]) -> None:
-    table = _text("docs/models.md").partition("| section | setting |")[2].partition("\n\n")[0]
+@pytest.mark.parametrize("section", SETTINGS)
+def test_each_section_of_the_settings_file_is_in_one_table(section: str) -> None:
+    table = _part("docs/models.md", "| section | setting |", "\n\n")
     rows = table.partition(f"| `[{section}")[2].partition("\n| `[")[0]
 
-    assert [name for name in settings if f"`{name}`" not in rows] == []
+    assert [name for name in SETTINGS[section] if f"`{name}`" not in rows] == []
 
 
-def test_each_extra_that_users_may_install_is_in_the_readme() -> None:
-    extras = tomllib.loads(_text("pyproject.toml"))["project"]["optional-dependencies"]
-    install = _text("README.md").partition("## Install")[2].partition("\n## ")[0]
-
-    assert [name for name in extras if name != "dev" and f"`{name}`" not in install] == []
-
-
-def test_each_agent_is_in_the_manual() -> None:
-    manual, agents = _text("docs/agents.md"), [name for name in agent_names() if ":" not in name]
-
-    assert agents
-    assert [agent for agent in agents if f"| `{agent}` |" not in manual] == []
-
-
-def test_each_step_of_a_script_is_in_the_manual() -> None:
-    manual = _text("docs/agents.md")
-    assert [step for step in KINDS if f"| `{step}: " not in manual] == []
-
-
-@pytest.mark.parametrize("provider", PROVIDERS)
-def test_each_provider_is_in_the_manual_with_the_variables_it_reads(provider: str) -> None:
-    row = re.search(rf"^\| `{provider}` \|.*$", _text("docs/models.md"), re.MULTILINE)
-
-    assert row is not None
-    for variable in (*PROVIDERS[provider].key_variables, *PROVIDERS[provider].base_variables):
-        assert f"`{variable}`" in row[0]
+def test_each_provider_is_in_the_manual_with_the_variables_it_reads() -> None:
+    for name, provider in PROVIDERS.items():
+        row = _part("docs/models.md", f"\n| `{name}` |", "\n")
+        assert row, name
+        variables = (*provider.key_variables, *provider.base_variables)
+        assert [variable for variable in variables if f"`{variable}`" not in row] == []
 
 
 @pytest.mark.parametrize("page", NAMES)
@@ -182,17 +180,11 @@ def test_the_grid_in_the_manual_comes_to_the_items_it_says(tmp_path: Path) -> No
 
 
 def test_the_scripted_model_in_the_manual_answers() -> None:
-    import yaml
-
-    from proctor.models.scripted import parse_script
-
     (script,) = _fenced(_text("docs/models.md"), "yaml")
     assert len(parse_script("scripted/manual", yaml.safe_load(script)).rules) == 3
 
 
 def test_the_settings_file_in_the_manual_can_be_read(tmp_path: Path) -> None:
-    from proctor.config import read_config
-
     (settings,) = _fenced(_text("docs/models.md"), "toml")
     (tmp_path / "proctor.toml").write_text(settings)
 
@@ -207,8 +199,6 @@ def test_the_settings_file_in_the_manual_can_be_read(tmp_path: Path) -> None:
 
 
 async def test_the_agent_in_the_manual_works(tmp_path: Path) -> None:
-    from proctor.agent import Assignment
-
     (source,) = _fenced(_text("docs/agents.md"), "python")
     module: dict[str, Any] = {"__name__": "parrot"}
     exec(compile(source, "docs/agents.md", "exec"), module)
@@ -225,8 +215,6 @@ async def test_the_agent_in_the_manual_works(tmp_path: Path) -> None:
 
 
 def test_event_lines_in_the_manual_are_the_ones_that_are_read() -> None:
-    from proctor.agents.command import OWN_EVENTS
-
     (lines,) = _fenced(_text("docs/agents.md"), "json")
     assert [json.loads(line)["type"] for line in lines.splitlines()] == list(OWN_EVENTS)
 
@@ -257,19 +245,8 @@ def test_every_page_is_in_the_index() -> None:
 
 
 def test_the_version_is_the_same_everywhere() -> None:
-    import yaml
-
-    from proctor import __version__
-
     assert yaml.safe_load(_text("CITATION.cff"))["version"] == __version__
     assert tomllib.loads(_text("pyproject.toml"))["project"]["version"] == __version__
-
-
-def test_each_name_of_dialogues_is_on_their_page() -> None:
-    page = _text("docs/dialogues.md")
-    for names in (CONFIG_KEYS, ROLE_KEYS, steps.KINDS, Roles().names(), rubric_names()):
-        assert names
-        assert [name for name in names if f"`{name}`" not in page] == []
 
 
 def test_the_simulations_in_the_manual_can_be_read(tmp_path: Path) -> None:
@@ -292,11 +269,3 @@ def test_the_evaluation_and_the_dataset_in_the_manual_can_be_read() -> None:
 
     assert (request.name, request.votes, request.retries) == ("nightly", 3, 1)
     assert read_dataset(dataset, file="manual").name == "travel@3"
-
-
-def test_each_name_of_evaluations_and_comparisons_is_in_the_manual() -> None:
-    manual, comparing = _text("docs/evaluation.md"), _text("docs/comparing.md")
-    states = [*evaluation.TERMINAL, evaluation.PENDING, evaluation.IN_PROGRESS]
-    assert [key for key in names_of(EvaluationPlan) if f"`{key}`" not in manual] == []
-    assert [state for state in states if f"| `{state}` |" not in manual] == []
-    assert [name for name in (*METRICS, *PAIRINGS) if f"`{name}`" not in comparing] == []

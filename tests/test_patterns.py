@@ -1,16 +1,13 @@
 """Regular expressions and schemas of others mean what they mean to `re`, and are given up in time."""
 
-import ast
 import json
 import os
 import re
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-import proctor
 from proctor.agents.answer import completed
 from proctor.evaluators.expect import AnswerFacts, check_answer, check_group, problems_of
 from proctor.formatting import count_words
@@ -37,7 +34,6 @@ UNEVALUATED: dict[str, object] = {"type": "object"}
 for _ in range(40):
     UNEVALUATED = {"anyOf": [UNEVALUATED], "unevaluatedProperties": False}
 HOSTILE = "a" * 40 + "!"
-SOURCE = Path(proctor.__file__).parent
 
 TEXTS = ["12 apples", "", "héllo wörld", 'say "hi"', "aaa", "x\ny", "foo{e} [:alpha:]", "नमस्ते \x1c", "\udc80"]
 PATTERNS = [
@@ -171,55 +167,6 @@ def test_a_schema_with_an_expression_is_checked(value: str, holds: bool) -> None
 def test_the_expression_of_a_query_is_given_up() -> None:
     with pytest.raises(MalformedQuery, match="takes longer than 1 s"):
         search_in(safe_regex(r"(a|a)*(a|a)*$"), HOSTILE)
-
-
-RE_CALLS = {"compile", "search", "match", "fullmatch", "findall", "finditer", "sub", "subn", "split"}
-OWN = {
-    # Expressions of ours, put together from constants and escaped words.
-    "cli/output.py",
-    "models/prices.py",
-    "models/providers.py",
-    "agentcore/shapes.py",
-    "evaluators/judging.py",
-    "models/key_filter.py",
-    "models/recording.py",
-    "models/worst_case.py",
-    "scenario/metrics.py",
-    "scenario/prompts.py",
-    "secrets.py",
-    "store/search.py",
-    "tasks/history.py",
-    "tasks/statement.py",
-    "workspace/source_repository.py",
-    "workspace/test_reports.py",
-}
-
-
-def is_constant(node: ast.expr) -> bool:
-    """Whether an expression is written in the code, apart from escaped words and named constants."""
-    if isinstance(node, ast.JoinedStr):
-        return all(is_constant(part.value) for part in node.values if isinstance(part, ast.FormattedValue))
-    if isinstance(node, ast.BinOp):
-        return is_constant(node.left) and is_constant(node.right)
-    if isinstance(node, ast.Name):
-        return node.id.isupper()
-    if isinstance(node, ast.Call):
-        return ast.unparse(node.func) == "re.escape"
-    return isinstance(node, ast.Constant)
-
-
-def test_expressions_of_others_are_compiled_in_one_place() -> None:
-    places = set()
-    for file in SOURCE.rglob("*.py"):
-        text = file.read_text()
-        for node in ast.walk(ast.parse(text)) if "re." in text else ():
-            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not node.args:
-                continue
-            is_call = ast.unparse(node.func.value) == "re" and node.func.attr in RE_CALLS
-            if is_call and not is_constant(node.args[0]):
-                places.add(file.relative_to(SOURCE).as_posix())
-    assert places - OWN == {"patterns.py"}
-    assert places >= OWN, "remove those that are gone"
 
 
 @pytest.mark.parametrize(
