@@ -1,29 +1,27 @@
 """Run `proctor` on the examples, and compare ids, digests and requests with recorded files.
 
 Nothing here depends on how the package is laid out: commands go through the entry point, the store is
-read with `sqlite3`. Only `run_command` imports `proctor`.
+read with `sqlite3`.
 """
 
 import contextlib
 import hashlib
-import io
 import json
-import os
 import re
 import shutil
 import sqlite3
-import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from commands import Command
+from proctor.testing import make_git_repository
+from proctor.testing.model_server import ModelServer, ServerReply, reply
 from recorded_files import check
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = ROOT / "examples"
 RECORDED = Path(__file__).parent / "recorded"
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T _]\d\d[:-]\d\d(?:[:-]\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?")
@@ -46,52 +44,38 @@ _VOLATILE = (
 class Desk:
     """A folder with a copy of the examples, a home of its own, and the `proctor` command."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder.resolve()
-        self.environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(self.folder),
-            "PROCTOR_HOME": str(self.folder / "home"),
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "TZ": "UTC",
-        }
+    def __init__(self, proctor: Command) -> None:
+        self.folder = proctor.folder
+        proctor.environment |= {"TZ": "UTC"}
+        self._proctor = proctor
 
     def copy(self, *names: str, to: str = "") -> None:
-        """Copy folders of `examples/` (with `/*`: the files in them) to the folder `to`."""
+        """Copy folders of `examples/` (with `/*`: what is in them) to the folder `to`."""
+        ignored = shutil.ignore_patterns("__pycache__", "results")
         for name in names:
-            if name.endswith("/*"):
-                for file in sorted((EXAMPLES / name[:-2]).glob("*.yaml")):
-                    (self.folder / to).mkdir(parents=True, exist_ok=True)
-                    shutil.copy(file, self.folder / to / file.name)
-            else:
-                ignored = shutil.ignore_patterns("__pycache__", "results")
-                shutil.copytree(EXAMPLES / name, self.folder / to / name, ignore=ignored)
+            source, is_content = name.removesuffix("/*"), name.endswith("/*")
+            target = self.folder / to / ("" if is_content else source)
+            shutil.copytree(EXAMPLES / source, target, ignore=ignored, dirs_exist_ok=True)
 
-    def make_repositories(self) -> None:
-        """Commit the demo's repositories to `repos/`."""
-        identity = {
-            f"GIT_{who}_{what}": "test" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
-        }
-        for files in sorted((EXAMPLES / "demo" / "repos").iterdir()):
-            folder = self.folder / "repos" / files.name
-            shutil.copytree(files, folder, ignore=shutil.ignore_patterns("__pycache__"))
-            (folder / ".gitignore").write_text("__pycache__/\n")
-            for words in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-q", "-m", "initial")):
-                subprocess.run(("git", *words), cwd=folder, check=True, env=self.environment | identity)
+    def copy_demo(self) -> None:
+        """Copy the plans, and commit the demo's repositories to `repos/`."""
+        self.copy("plans/*", "demo/*")
+        for folder in sorted((self.folder / "repos").iterdir()):
+            make_git_repository(folder, {".gitignore": "__pycache__/\n"})
 
-    def run(self, *words: str) -> tuple[int, str]:
-        """Run a command in this process; its exit code and standard output."""
-        return run_command(words, folder=self.folder, environment=self.environment)
+    def run(self, *words: str) -> int:
+        """Run a command; its exit code."""
+        done = self._proctor(*words)
+        print(done.stderr, file=sys.stderr)
+        return done.returncode
 
     def document(self, *words: str) -> Any:
         """The JSON document that a command prints with `--json`."""
-        code, output = self.run(*words, "--json")
-        assert output, f"`proctor {' '.join(words)}` exited with {code} and printed no document"
-        return json.loads(output)
+        return self._proctor.json(*words)
 
     def query(self, statement: str, *values: Any) -> list[dict[str, Any]]:
         """Rows of the store."""
-        with contextlib.closing(sqlite3.connect(self.folder / "home" / "proctor.db")) as connection:
+        with contextlib.closing(sqlite3.connect(self.folder / "proctor-home" / "proctor.db")) as connection:
             connection.row_factory = sqlite3.Row
             return [dict(row) for row in connection.execute(statement, values)]
 
@@ -121,28 +105,21 @@ class Desk:
                 requests.setdefault(asked, []).append(masked.text(text))
         return {asked: _digest_of_all(texts) for asked, texts in sorted(requests.items())}
 
-    @contextlib.contextmanager
-    def model_server(self) -> Iterator["ModelServer"]:
-        """A server of models on loopback, which the command finds as `openai/NAME`."""
-        server = ModelServer(("127.0.0.1", 0), _ModelHandler)
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
-        address = f"http://127.0.0.1:{server.server_address[1]}/v1"
-        self.environment |= {"OPENAI_BASE_URL": address, "OPENAI_API_KEY": "sk-loopback-0123456789"}
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            server.server_close()
-            thread.join()
+    def ask(self, server: ModelServer) -> None:
+        """The server answers for `openai/NAME`, every request alike."""
+        server.answers = _answer
+        self._proctor.environment |= {
+            "OPENAI_BASE_URL": server.url,
+            "OPENAI_API_KEY": "sk-loopback-0123456789",
+        }
 
-    def sent_requests(self, server: "ModelServer") -> dict[str, str]:
-        """Of each path, model and set of keys that a server got: how many requests, and a digest of all."""
+    def sent_requests(self, server: ModelServer) -> dict[str, str]:
+        """Of each model and set of keys that a server got: how many requests, and a digest of all."""
         masked = self._masking()
         requests: dict[str, list[str]] = {}
-        for path, body in server.requests:
+        for body in server.requests:
             text = masked.text(json.dumps(body, sort_keys=True))
-            requests.setdefault(f"{path} {body['model']} {','.join(sorted(body))}", []).append(text)
+            requests.setdefault(f"{body['model']} {','.join(sorted(body))}", []).append(text)
         return {asked: _digest_of_all(texts) for asked, texts in sorted(requests.items())}
 
     def recorded_requests(self, file: str) -> dict[str, str]:
@@ -165,7 +142,7 @@ class Desk:
 
     def _masking(self) -> "Masking":
         texts = {str(self.folder): "<folder>", str(ROOT): "<repository>", sys.executable: "<python>"}
-        if (self.folder / "home" / "proctor.db").exists():
+        if (self.folder / "proctor-home" / "proctor.db").exists():
             for row in self.query('SELECT "id", "name" FROM "evaluations"'):
                 texts[row["id"]] = f"<evaluation {row['name']}>"
             for row in self.query('SELECT "id", "itemId", "attempt", "externalId" FROM "sessions"'):
@@ -195,39 +172,10 @@ def _digest_of_all(texts: Sequence[str]) -> str:
     return f"{len(texts)} {whole[:32]}"
 
 
-class ModelServer(ThreadingHTTPServer):
-    """Speaks OpenAI's chat completions, answers every request alike, and keeps what it was sent."""
-
-    daemon_threads = True
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.requests: list[tuple[str, dict[str, Any]]] = []
-
-
-class _ModelHandler(BaseHTTPRequestHandler):
-    server: ModelServer
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_: object) -> None:
-        return None
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.requests.append((self.path, body))
-        form = body.get("response_format", {}).get("json_schema", {}).get("schema")
-        content = (
-            json.dumps(_example_of(form)) if form else "ACTION: wait\nUPDATED STATE: cooperation level: 5"
-        )
-        choice = {"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "stop"}
-        usage = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
-        answer = {"id": "1", "object": "chat.completion", "choices": [choice], "usage": usage}
-        data = json.dumps(answer).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+def _answer(body: Mapping[str, Any]) -> ServerReply:
+    form = body.get("response_format", {}).get("json_schema", {}).get("schema")
+    text = json.dumps(_example_of(form)) if form else "ACTION: wait\nUPDATED STATE: cooperation level: 5"
+    return reply(text, input_tokens=100, output_tokens=20)
 
 
 def _example_of(schema: Mapping[str, Any]) -> Any:
@@ -238,30 +186,6 @@ def _example_of(schema: Mapping[str, Any]) -> Any:
     if kind == "object":
         return {name: _example_of(part) for name, part in schema.get("properties", {}).items()}
     return {"boolean": True, "integer": 3, "number": 3.0, "array": []}.get(str(kind), "because")
-
-
-def run_command(words: Sequence[str], *, folder: Path, environment: Mapping[str, str]) -> tuple[int, str]:
-    """Run `proctor WORDS` in this process with this environment and working folder."""
-    from proctor.cli.main import main
-
-    output, errors = io.StringIO(), io.StringIO()
-    with _replaced_environment(environment), contextlib.chdir(folder):
-        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
-            code = main(list(words))
-    print(errors.getvalue(), file=sys.stderr)
-    return code, output.getvalue()
-
-
-@contextlib.contextmanager
-def _replaced_environment(environment: Mapping[str, str]) -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ.clear()
-    os.environ.update(environment)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def check_snapshot(name: str, document: Any) -> None:

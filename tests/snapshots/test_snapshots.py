@@ -5,20 +5,20 @@ scores incomparable. What commands print is in `tests/cli/recorded`, what the se
 `tests/web/recorded`.
 """
 
-from pathlib import Path
-
 import pytest
 from snapshot_tools import EXAMPLES, Desk, check_snapshot
 
+from commands import Command
+from proctor.testing.model_server import ModelServer
+
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
+def desk(proctor: Command) -> Desk:
+    return Desk(proctor)
 
 
 def test_plans_keep_their_ids(desk: Desk) -> None:
-    desk.copy("plans/*", "demo/*")
-    desk.make_repositories()
+    desk.copy_demo()
     plans = [
         path.name for path in sorted((EXAMPLES / "plans").glob("*.yaml")) if "matrix:" in path.read_text()
     ]
@@ -29,10 +29,9 @@ def test_plans_keep_their_ids(desk: Desk) -> None:
 
 
 def test_a_batch_through_the_gateway_keeps_its_ids_and_requests(desk: Desk) -> None:
-    desk.copy("plans/*", "demo/*")
-    desk.make_repositories()
+    desk.copy_demo()
 
-    code, _ = desk.run("batch", "through-the-gateway.yaml")
+    code = desk.run("batch", "through-the-gateway.yaml")
 
     assert code == 1
     check_snapshot("batch", {"items": desk.items(), "requests": desk.request_digests()})
@@ -43,7 +42,7 @@ def test_a_simulation_keeps_its_ids_and_requests(desk: Desk) -> None:
     file = desk.folder / "judged.yaml"
     file.write_text(file.read_text() + "\nrecord: traffic.ndjson\n")
 
-    code, _ = desk.run("simulate", "--config", "judged.yaml", "--output-dir", "out")
+    code = desk.run("simulate", "--config", "judged.yaml", "--output-dir", "out")
 
     assert code == 0
     snapshot = {
@@ -58,7 +57,7 @@ def test_a_simulation_keeps_its_ids_and_requests(desk: Desk) -> None:
 def test_every_role_of_a_rehearsal_keeps_its_requests(desk: Desk) -> None:
     desk.copy("dialogues/*")
 
-    code, _ = desk.run("simulate", "--config", "rehearsal.yaml", "--output-dir", "out")
+    code = desk.run("simulate", "--config", "rehearsal.yaml", "--output-dir", "out")
 
     assert code == 0
     check_snapshot("roles", desk.request_digests())
@@ -73,7 +72,7 @@ def test_rubrics_keep_their_digests_and_requests(desk: Desk) -> None:
         f"judge_model: scripted/judge\nevaluators: [{rubrics}, signs_of_distress]\n"
     )
 
-    code, _ = desk.run("simulate", "--config", "rubrics.yaml", "--output-dir", "out")
+    code = desk.run("simulate", "--config", "rubrics.yaml", "--output-dir", "out")
 
     assert code == 0
     check_snapshot("rubrics", {"scores": desk.score_digests(), "requests": desk.request_digests()})
@@ -82,7 +81,7 @@ def test_rubrics_keep_their_digests_and_requests(desk: Desk) -> None:
 def test_an_experiment_keeps_its_ids_and_requests(desk: Desk) -> None:
     desk.copy("scenarios", "experiments", to="examples")
 
-    code, _ = desk.run("experiment", "examples/experiments/harbour-fee.yaml")
+    code = desk.run("experiment", "examples/experiments/harbour-fee.yaml")
 
     assert code == 0
     check_snapshot("experiment", desk.items())
@@ -95,7 +94,7 @@ def test_a_benchmark_keeps_its_ids_and_requests(desk: Desk) -> None:
     desk.copy("benchmark")
 
     planned = desk.document("bench", "--task", "benchmark/tasks", "--oracle", "--dry-run")
-    code, _ = desk.run(*BENCH, "--models=scripted/echo", "--record", "traffic.ndjson")
+    code = desk.run(*BENCH, "--models=scripted/echo", "--record", "traffic.ndjson")
 
     assert code == 1
     snapshot = {
@@ -117,7 +116,7 @@ def test_an_evaluation_keeps_its_ids_and_digests(desk: Desk) -> None:
     check_snapshot("evaluation", {"items": desk.items(), "scores": desk.score_digests()})
 
 
-def test_builtin_evaluators_keep_their_digests_and_requests(desk: Desk) -> None:
+def test_builtin_evaluators_keep_their_digests_and_requests(desk: Desk, model_server: ModelServer) -> None:
     desk.copy("evaluation")
     sessions = (desk.folder / "evaluation" / "sessions.jsonl").read_text()
     skilled = sessions.replace("search_flights", "load_skill").replace('\\"to\\"', '\\"skill\\"')
@@ -126,22 +125,22 @@ def test_builtin_evaluators_keep_their_digests_and_requests(desk: Desk) -> None:
     names = [name for name in listed if name.startswith("Builtin.")]
     given = ("--ground-truth", "evaluation/truth.yaml", "--judge", "openai/judge")
 
-    with desk.model_server() as server:
-        desk.document(
-            *("evaluate", "start", "--name", "all", "--files", "evaluation/sessions.jsonl", *given),
-            *(f"--evaluator={name}" for name in names),
-        )
-        desk.document(
-            *("evaluate", "start", "--name", "skills", "--files", "skills.jsonl", *given, "--votes", "2"),
-            *("--evaluator=Builtin.SkillSelectionAccuracy", "--evaluator=Builtin.SkillInstructionFollowing"),
-        )
+    desk.ask(model_server)
+    desk.document(
+        *("evaluate", "start", "--name", "all", "--files", "evaluation/sessions.jsonl", *given),
+        *(f"--evaluator={name}" for name in names),
+    )
+    desk.document(
+        *("evaluate", "start", "--name", "skills", "--files", "skills.jsonl", *given, "--votes", "2"),
+        *("--evaluator=Builtin.SkillSelectionAccuracy", "--evaluator=Builtin.SkillInstructionFollowing"),
+    )
 
     scores = desk.score_digests()
     assert set(scores) == set(names)
-    check_snapshot("builtin-evaluators", {"scores": scores, "sent": desk.sent_requests(server)})
+    check_snapshot("builtin-evaluators", {"scores": scores, "sent": desk.sent_requests(model_server)})
 
 
-def test_runners_keep_the_requests_they_send(desk: Desk) -> None:
+def test_runners_keep_the_requests_they_send(desk: Desk, model_server: ModelServer) -> None:
     desk.copy("scenarios", "benchmark", "plans/*", "dialogues/*")
     members = ("actors.port.llm_model", "actors.ferry.llm_model", "world_state_model")
     commands = {
@@ -160,11 +159,11 @@ def test_runners_keep_the_requests_they_send(desk: Desk) -> None:
     plan.write_text(plan.read_text().replace("scripted/geography", "openai/geography"))
 
     snapshot = {}
-    with desk.model_server() as server:
-        for job, words in commands.items():
-            server.requests.clear()
-            code, _ = desk.run(*words)
-            snapshot[job] = {"exitCode": code, "sent": desk.sent_requests(server)}
+    desk.ask(model_server)
+    for job, words in commands.items():
+        model_server.requests.clear()
+        code = desk.run(*words)
+        snapshot[job] = {"exitCode": code, "sent": desk.sent_requests(model_server)}
 
     check_snapshot("requests", snapshot)
 
