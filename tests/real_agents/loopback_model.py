@@ -3,7 +3,7 @@
 It speaks OpenAI chat completions and responses, Anthropic messages and Gemini, streaming or not. Its
 first answer has the agent run one command with whatever tool for commands the agent offers; when the
 command's result is there, it says that it is done. An agent without tools is answered with an edit in
-the form it asks for.
+the form it asks for. Every call counts the same, so that totals can be checked.
 
 Knows no agent by name.
 """
@@ -17,7 +17,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
-from wire_answers import WIRES, Asked, Said
+
+from proctor.model import Request, ToolRequest, WireAnswer
+from proctor.models.gateway.call import DIALECTS
+from proctor.models.gateway.dialect import Frame
+from proctor.session import Usage
+
+USAGE = Usage(input_tokens=1234, cached_tokens=200, output_tokens=56)
+WIRES = {
+    r"/chat/completions$": "chat",
+    r"/responses$": "responses",
+    r"/messages$": "messages",
+    r":(streamGenerateContent|generateContent)$": "gemini",
+}
+"""By the end of the path."""
 
 EDIT = "printf 'edited by the agent\\n' >> hello.txt"
 DONE = "Done: one line was added to hello.txt."
@@ -94,14 +107,15 @@ class LoopbackModel:
         if self.status != 200:
             problem = {"type": "error", "message": f"scripted failure {self.status}", "code": self.status}
             return web.json_response({"type": "error", "error": problem}, status=self.status)
-        asked = wire.read(body)
-        said = self._answer(asked)
-        if not (asked.streams or "stream" in path):
-            return web.json_response(wire.whole(said, asked))
+        dialect = DIALECTS[wire]
+        answer = self._answer(dialect.parse_request(body, "edit").request)
+        frame = Frame(id="answer-1", model=body.get("model", "edit"), created=1, body=body)
+        if not (body.get("stream") or "stream" in path):
+            return web.json_response(dialect.answer(answer, frame))
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
-        for line in wire.streamed(said, asked):
-            await response.write(line.encode())
+        for event in dialect.stream(answer, frame):
+            await response.write(event)
         return response
 
     def _note_key(self, request: web.Request) -> None:
@@ -109,19 +123,24 @@ class LoopbackModel:
             if value := request.headers.get(header):
                 self.keys.add(value.removeprefix("Bearer "))
 
-    def _answer(self, asked: Asked) -> Said:
-        shell = next((tool for tool in asked.tools if SHELLS.match(tool["name"])), None)
+    def _answer(self, request: Request) -> WireAnswer:
+        said = json.dumps(list(request.messages))
+        tools = {tool["function"]["name"]: tool["function"] for tool in request.tools if "function" in tool}
+        shell = next((tool for name, tool in tools.items() if SHELLS.match(name)), None)
         if shell is None:
-            wants_edit = "SEARCH/REPLACE" in asked.text and "edited by the agent" not in asked.text
-            return Said(text=SEARCH_REPLACE if wants_edit else DONE)
-        if not asked.results:
-            return Said(tool=shell["name"], arguments=_arguments(shell["schema"], self.command))
-        if "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT" in asked.text:
+            wants_edit = "SEARCH/REPLACE" in said and "edited by the agent" not in said
+            return WireAnswer(SEARCH_REPLACE if wants_edit else DONE, USAGE)
+        if not any(message["role"] == "tool" for message in request.messages):
+            return _calling(shell["name"], _arguments(shell.get("parameters", {}), self.command))
+        if "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT" in said:
             ending = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
-            return Said(tool=shell["name"], arguments=_arguments(shell["schema"], ending))
-        if any(tool["name"] == "finish" for tool in asked.tools):
-            return Said(tool="finish", arguments={"message": DONE})
-        return Said(text=DONE)
+            return _calling(shell["name"], _arguments(shell.get("parameters", {}), ending))
+        return _calling("finish", {"message": DONE}) if "finish" in tools else WireAnswer(DONE, USAGE)
+
+
+def _calling(name: str, arguments: Mapping[str, Any]) -> WireAnswer:
+    call = ToolRequest(id="call_1", name=name, arguments=json.dumps(arguments))
+    return WireAnswer("", USAGE, (call,), "tool_calls")
 
 
 def _arguments(schema: Mapping[str, Any], command: str) -> dict[str, Any]:

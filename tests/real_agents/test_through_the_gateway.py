@@ -3,8 +3,7 @@
 import asyncio
 
 import pytest
-from loopback_model import DONE, LoopbackModel
-from wire_answers import TOKENS_CACHED, TOKENS_IN, TOKENS_OUT
+from loopback_model import DONE, USAGE, LoopbackModel
 
 from proctor.agent import records_transcript
 from proctor.models.gateway.access import Caller
@@ -39,10 +38,7 @@ async def test_its_calls_are_counted_exactly_and_what_it_did_is_told_once(desk, 
     assert (desk.folder / "hello.txt").read_text() == "hello\nedited by the agent\n"
     calls = desk.recorded(ModelCall)
     assert len(calls) == len(model.requests) >= 1
-    counted = {
-        (call.usage.input_tokens, call.usage.cached_tokens, call.usage.output_tokens) for call in calls
-    }
-    assert counted == {(TOKENS_IN, TOKENS_CACHED, TOKENS_OUT)}
+    assert {call.usage for call in calls} == {USAGE}
     edits = [tool for tool in desk.recorded(ToolCall) if "hello.txt" in str(tool.args)]
     assert len(edits) == 1
     said = [message.content for message in desk.recorded(Message) if message.role == "assistant"]
