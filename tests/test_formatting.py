@@ -1,12 +1,12 @@
 """Figures, durations, money and texts as people read them."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
 from proctor import formatting
 
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 CASES: dict[str, list[tuple[object, object]]] = {
     "figure": [
         (None, "–"),
@@ -111,85 +111,43 @@ CASES: dict[str, list[tuple[object, object]]] = {
         ("HTML", "HTML"),
         ("run2Id", "run2_id"),
     ],
-}
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_a_value_in_words(name: str) -> None:
-    function = getattr(formatting, name)
-    assert {str(value): function(value) for value, _ in CASES[name]} == {
-        str(value): text for value, text in CASES[name]
-    }
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "text"),
-    [
-        (None, 0.5, "–"),
-        (0.5, None, "–"),
-        (0.48, 0.72, "48% to 72%"),
-        (0.5, 0.52, "50% to 52%"),
-        (0.736, 0.741, "73.6% to 74.1%"),
-        (0.5, 0.5015, "50.00% to 50.15%"),
-        (0.5, 0.5, "50.000% to 50.000%"),
+    "interval": [
+        ((None, 0.5), "–"),
+        ((0.5, None), "–"),
+        ((0.48, 0.72), "48% to 72%"),
+        ((0.5, 0.52), "50% to 52%"),
+        ((0.736, 0.741), "73.6% to 74.1%"),
+        ((0.5, 0.5015), "50.00% to 50.15%"),
+        ((0.5, 0.5), "50.000% to 50.000%"),
     ],
-)
-def test_an_interval_has_the_digits_that_tell_its_ends_apart(low: Any, high: Any, text: str) -> None:
-    assert formatting.interval(low, high) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (-5, "0 s"),
-        (59, "59 s"),
-        (60, "1 min"),
-        (3599, "59 min"),
-        (3600, "1 h"),
-        (86_399, "23 h"),
-        (86_400, "1 d"),
-        (86_400_000, "1,000 d"),
+    "age": [
+        (timedelta(seconds=-5), "0 s"),
+        (timedelta(seconds=59), "59 s"),
+        (timedelta(seconds=60), "1 min"),
+        (timedelta(seconds=3599), "59 min"),
+        (timedelta(hours=1), "1 h"),
+        (timedelta(seconds=86_399), "23 h"),
+        (timedelta(days=1), "1 d"),
+        (timedelta(days=1000), "1,000 d"),
     ],
-)
-def test_how_long_ago_something_was(seconds: int, text: str) -> None:
-    assert formatting.age(timedelta(seconds=seconds)) == text
-
-
-def test_ranks_and_counts() -> None:
-    assert (formatting.rank(2, 2, 2), formatting.rank(2, 1, 3)) == ("2", "2 (1 to 3)")
-    assert [formatting.plural(number, "item") for number in (0, 1, 2000)] == [
-        "0 items",
-        "1 item",
-        "2,000 items",
-    ]
-    assert (
-        formatting.plural(2, "entry", "entries") == "2 entries"
-        and formatting.plural(1, "entry", "entries") == "1 entry"
-    )
-
-
-def test_seconds_between_two_times() -> None:
-    began = datetime(2026, 1, 1, tzinfo=UTC)
-    assert formatting.elapsed(began, began + timedelta(seconds=1.5)) == 1.5
-    assert formatting.elapsed(began, began) == 0
-    assert formatting.elapsed(began, began - timedelta(seconds=1)) is None
-    assert formatting.elapsed(None, began) is None and formatting.elapsed(began, None) is None
-
-
-def test_texts_are_cut_to_their_width() -> None:
-    assert (
-        formatting.printable("abcd", width=4) == "abcd" and formatting.printable("abcde", width=4) == "abc…"
-    )
-    assert (
-        formatting.printable("a\nb\x1b") == "a b " and formatting.printable("a\nb\x1b", lines=True) == "a\nb�"
-    )
-    assert formatting.one_line("  a\n\n b ", 5) == "a b" and formatting.one_line("abcdef", 5) == "abcd…"
-    assert formatting.one_line("abcde", 5) == "abcde"
-
-
-@pytest.mark.parametrize(
-    ("text", "safe"),
-    [
+    "rank": [((2, 2, 2), "2"), ((2, 1, 3), "2 (1 to 3)")],
+    "plural": [
+        ((0, "item"), "0 items"),
+        ((1, "item"), "1 item"),
+        ((2000, "item"), "2,000 items"),
+        ((2, "entry", "entries"), "2 entries"),
+        ((1, "entry", "entries"), "1 entry"),
+    ],
+    "printable": [("a\nb\x1b", "a b ")],
+    "one_line": [(("  a\n\n b ", 5), "a b"), (("abcdef", 5), "abcd…"), (("abcde", 5), "abcde")],
+    "elapsed": [
+        ((BEGAN, BEGAN + timedelta(seconds=1.5)), 1.5),
+        ((BEGAN, BEGAN), 0),
+        ((BEGAN, BEGAN - timedelta(seconds=1)), None),
+        ((None, BEGAN), None),
+        ((BEGAN, None), None),
+    ],
+    "in_markdown": [
         ("a|b*c", r"a\|b\*c"),
         ("# a #", r"\# a #"),
         ("1. a", "&#8288;1. a"),
@@ -199,9 +157,23 @@ def test_texts_are_cut_to_their_width() -> None:
         ("a@b", r"a\@b"),
         ("www.x.y", r"www\.x.y"),
     ],
-)
-def test_markdown_means_nothing_but_itself(text: str, safe: str) -> None:
-    assert formatting.in_markdown(text) == safe
+}
+"""Of each function: its argument, or several in a tuple, and what it returns."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_value_in_words(name: str) -> None:
+    function = getattr(formatting, name)
+    shown = [
+        (given, function(*given) if isinstance(given, tuple) else function(given)) for given, _ in CASES[name]
+    ]
+    assert shown == CASES[name]
+
+
+def test_texts_are_cut_to_their_width() -> None:
+    assert formatting.printable("abcd", width=4) == "abcd"
+    assert formatting.printable("abcde", width=4) == "abc…"
+    assert formatting.printable("a\nb\x1b", lines=True) == "a\nb�"
 
 
 @pytest.mark.parametrize("pieces", [1, 3, 50])

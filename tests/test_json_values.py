@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor import json_values
@@ -154,6 +154,7 @@ plain = st.recursive(
 )
 
 
+@settings(max_examples=30)
 @given(plain)
 def test_sound_json_is_read_as_it_is(value):
     assert parse_json(json.dumps(value)) == value

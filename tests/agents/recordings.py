@@ -15,7 +15,7 @@ from proctor.agent import Access
 RECORDED = Path(__file__).parent / "recorded"
 ACCESS = Access(url="http://127.0.0.1:8099", token="token-of-this-attempt-0123456789abcdef")
 
-PROGRAM = """#!{python}
+PROGRAM = """#!{python} -IS
 import json, os, sys, time
 if sys.argv[1:] in (['--version'], ['--help']):
     print({offered!r} if sys.argv[1] == '--help' else '1.2.3')

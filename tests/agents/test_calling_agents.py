@@ -31,17 +31,16 @@ def name(request):
     return request.param
 
 
-async def call(place, stage, name, prompt="Add a line.", settings=None, **more):
-    more = {"model": "openrouter/some/gpt-x", "access": ACCESS, **more}
-    stage.play(PROGRAMS[name], "")
-    await place.work(find_agent(name, settings or {}), prompt, **more)
+async def call(place, stage, name, prompt="Add a line.", **more):
+    stage.play(PROGRAMS[name])
+    await place.work(find_agent(name, {}), prompt, **{"access": ACCESS, **more})
     return stage.called()
 
 
-def configured(place):
-    """All that was written into the home, as one text."""
+def configuration(place):
+    """The files that were written into the home."""
     files = [file for file in place.home.rglob("*") if file.is_file() and file.name != "called.json"]
-    return "\n".join(file.read_text() for file in files if "bin" not in file.parts)
+    return [file for file in files if "bin" not in file.parts]
 
 
 def test_each_works_over_the_gateway_and_is_no_stand_in(name):
@@ -50,12 +49,16 @@ def test_each_works_over_the_gateway_and_is_no_stand_in(name):
     assert records_transcript(agent) is (name not in ("aider", "continue", "mini-swe-agent"))
 
 
-async def test_it_is_pointed_at_the_gateway_with_the_attempts_token_and_nothing_of_it_in_the_tree(
-    place, stage, name
-):
-    called = await call(place, stage, name)
+async def test_it_is_pointed_at_the_gateway_with_the_attempts_token_which_nothing_tells(place, stage, name):
+    printed = f"my key is {ACCESS.token}\n"
+    stage.play(PROGRAMS[name], printed=printed, stderr=printed)
+    done = await place.work(find_agent(name, {}), model="openrouter/some/gpt-x", access=ACCESS)
+    called = stage.called()
 
-    given = configured(place) + "\n".join(called.environment.values())
+    assert "[key]" in done.output
+    assert ACCESS.token not in repr(done) and ACCESS.token not in repr(place.events)
+    files = configuration(place)
+    given = "\n".join([*(file.read_text() for file in files), *called.environment.values()])
     url = ACCESS.url if name in ("claude", "gemini") else OPENAI
     assert url in given and ACCESS.token in given
     # Anyone on the machine can read arguments.
@@ -65,7 +68,6 @@ async def test_it_is_pointed_at_the_gateway_with_the_attempts_token_and_nothing_
     assert called.folder == str(place.folder)
     assert list(place.folder.iterdir()) == []
     # A file with the token is for nobody else to read.
-    files = [file for file in place.home.rglob("*") if file.is_file() and file.name != "called.json"]
     rights = {file.stat().st_mode & 0o077 for file in files if ACCESS.token in file.read_text()}
     is_in_environment = ACCESS.token in " ".join(called.environment.values())
     assert rights == (set() if is_in_environment else {0})
@@ -113,13 +115,6 @@ async def test_without_the_gateway_it_does_not_start(place, stage, name):
     assert not stage.note.exists()
 
 
-async def test_the_token_is_struck_out_of_all_that_it_prints(place, stage, name):
-    stage.play(PROGRAMS[name], printed=f"my key is {ACCESS.token}\n", stderr=f"{ACCESS.token}\n")
-    done = await place.work(find_agent(name, {}), access=ACCESS)
-    assert "[key]" in done.output
-    assert ACCESS.token not in repr(done) and ACCESS.token not in repr(place.events)
-
-
 async def test_one_that_is_not_installed_says_how_to_get_a_version_that_works(place, stage, name):
     agent = find_agent(name, {})
     bare = {"PATH": str(place.home / "bin")}
@@ -129,17 +124,17 @@ async def test_one_that_is_not_installed_says_how_to_get_a_version_that_works(pl
     assert missing.remedy.rpartition("@" if "npm" in missing.remedy else "==")[2][0].isdigit()
     with pytest.raises(WorkspaceError, match="install it with"):
         await place.work(agent, environment=bare, access=ACCESS)
-    stage.play(PROGRAMS[name])
-    found = agent.availability(place.environment)
-    assert (found.ready, found.version) == (True, "1.2.3")
 
 
 async def test_another_program_can_be_chosen(place, stage, name):
     stage.play(PROGRAMS[name])
+    agent = find_agent(name, {})
+    found = agent.availability(place.environment)
+    assert (found.ready, found.version) == (True, "1.2.3")
     elsewhere = (place.home / "bin" / PROGRAMS[name]).rename(place.home / "another")
     variable = f"{name.upper().replace('-', '_')}_BIN"
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(place.home), variable: str(elsewhere)}
-    await place.work(find_agent(name, {}), environment=environment, access=ACCESS)
+    await place.work(agent, environment=environment, access=ACCESS)
     assert stage.called().folder == str(place.folder)
 
 

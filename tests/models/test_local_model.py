@@ -195,28 +195,6 @@ def test_once_installed_it_needs_no_network(proctor, tmp_path):
 
 @pytest.mark.slow
 @installed
-def test_a_dialogue_is_really_held_between_two_roles_of_one_small_model(proctor, tmp_path):
-    words = "simulate --clients patientPsi --therapists CBT --num_runs 1 --max_turns 2 --seed 7"
-    (tmp_path / "short.yaml").write_text("max_tokens: 24\n")
-    ran = proctor(
-        *words.split(), "--config", "short.yaml", "--model", "local/smollm2", "--output_dir", "out", "--json"
-    )
-
-    assert ran.returncode == 0, ran.stderr
-    session = json.loads((tmp_path / "out" / "patientPsi_CBT_run0.json").read_text())
-    assert [message["role"] for message in session["messages"]] == ["therapist", "client"] * 2
-    assert all(message["content"].strip() for message in session["messages"])
-    assert session["stand_in"] is False
-    with proctor.open_store() as store:
-        calls = query(store, 'SELECT * FROM "model_calls"')
-    assert len(calls) == 4
-    assert all(1 <= call["completionTokens"] <= 24 and call["provider"] == "local" for call in calls)
-    assert [call["costUsd"] for call in calls] == [0.0] * 4
-    assert servers(tmp_path) == []
-
-
-@pytest.mark.slow
-@installed
 def test_the_server_ends_with_a_command_that_is_killed(proctor, tmp_path):
     (tmp_path / "plan.yaml").write_text(
         "defaults: {model: local/smollm2, settings: {max_tokens: 8000, ignore_eos: true}}\n"

@@ -76,6 +76,30 @@ def event(name: str, at: float = 0, **attributes: Any) -> dict[str, Any]:
     return {"name": name, "timeUnixNano": START + int(at * SECOND), "attributes": attributes}
 
 
+def agent(name: str = "A", *, asked: str = "", answered: str = "", **more: Any) -> dict[str, Any]:
+    """The span of an agent, with what it was asked and answered."""
+    if asked:
+        more["gen_ai__input__messages"] = as_json([text("user", asked)])
+    if answered:
+        more["gen_ai__output__messages"] = as_json([text("assistant", answered)])
+    return span(f"invoke_agent {name}", gen_ai__operation__name="invoke_agent", **more)
+
+
+def chat(name: str, asked: Any = (), answered: Any = (), **more: Any) -> dict[str, Any]:
+    """The span of a call of a model; `asked` and `answered` are messages."""
+    if asked:
+        more["gen_ai__input__messages"] = as_json(asked)
+    if answered:
+        more["gen_ai__output__messages"] = as_json(answered)
+    return span(name, gen_ai__operation__name="chat", **more)
+
+
+def tool(name: str, **more: Any) -> dict[str, Any]:
+    """The span of a tool."""
+    more = {"gen_ai__operation__name": "execute_tool", "gen_ai__tool__name": name} | more
+    return span(f"execute_tool {name}", **more)
+
+
 def text(role: str, content: str) -> dict[str, Any]:
     return {"role": role, "parts": [{"type": "text", "content": content}]}
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import boto3
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
-from spans_by_hand import as_json, record, span, text
+from spans_by_hand import agent, record, text
 
 from databases import query
 from proctor.batch.ingest import import_log_groups
@@ -41,15 +41,8 @@ def put(logs, group, *documents, stream="spans", at=NOW):
     logs.put_log_events(logGroupName=group, logStreamName=stream, logEvents=events)
 
 
-def agent(session="s-1", **more):
-    return span(
-        "invoke_agent A",
-        trace=session,
-        session=session,
-        gen_ai__operation__name="invoke_agent",
-        gen_ai__input__messages=as_json([text("user", f"hello from {session}")]),
-        **more,
-    )
+def agent_of(session="s-1", **more):
+    return agent(trace=session, session=session, asked=f"hello from {session}", **more)
 
 
 def found(store):
@@ -58,7 +51,7 @@ def found(store):
 
 
 def test_spans_with_their_content_are_read_from_the_agents_own_group(logs, store):
-    put(logs, RUNTIME, agent("s-1"), "started listening", '{"level": "info"}', agent("s-2"))
+    put(logs, RUNTIME, agent_of("s-1"), "started listening", '{"level": "info"}', agent_of("s-2"))
 
     done = import_log_groups(store, logs, LogGroupQuery(names=[RUNTIME]), NOW)
 
@@ -67,9 +60,9 @@ def test_spans_with_their_content_are_read_from_the_agents_own_group(logs, store
 
 
 def test_spans_that_stand_apart_are_joined_with_their_records(logs, store):
-    apart = span("invoke_agent A", gen_ai__operation__name="invoke_agent")
+    apart = agent()
     apart["resource"]["attributes"]["aws.log.group.names"] = RUNTIME
-    foreign = agent("other")
+    foreign = agent_of("other")
     foreign["resource"]["attributes"]["aws.log.group.names"] = "/aws/another"
     body = {"input": {"messages": [text("user", "hi")]}, "output": {"messages": [text("assistant", "ho")]}}
     put(logs, "aws/spans", apart, foreign)
@@ -82,8 +75,8 @@ def test_spans_that_stand_apart_are_joined_with_their_records(logs, store):
 
 
 def test_only_the_service_sessions_and_time_that_were_asked_for_are_read(logs, store):
-    put(logs, RUNTIME, agent("mine"), agent("theirs", service="Else.DEFAULT"), agent("another"))
-    put(logs, RUNTIME, agent("old"), at=NOW - timedelta(days=2))
+    put(logs, RUNTIME, agent_of("mine"), agent_of("theirs", service="Else.DEFAULT"), agent_of("another"))
+    put(logs, RUNTIME, agent_of("old"), at=NOW - timedelta(days=2))
 
     import_log_groups(
         store,
@@ -102,9 +95,9 @@ def test_only_the_service_sessions_and_time_that_were_asked_for_are_read(logs, s
 
 
 def test_groups_may_be_named_by_their_beginning(logs, store):
-    put(logs, f"{RUNTIME}-a", agent("s-1"))
-    put(logs, f"{RUNTIME}-b", agent("s-2"))
-    put(logs, "/elsewhere", agent("s-3"))
+    put(logs, f"{RUNTIME}-a", agent_of("s-1"))
+    put(logs, f"{RUNTIME}-b", agent_of("s-2"))
+    put(logs, "/elsewhere", agent_of("s-3"))
 
     import_log_groups(store, logs, LogGroupQuery(prefixes=[RUNTIME]), NOW)
 
@@ -113,7 +106,7 @@ def test_groups_may_be_named_by_their_beginning(logs, store):
 
 def test_every_page_is_read(logs, store):
     for start in range(0, 240, 40):
-        put(logs, RUNTIME, *(agent(f"s-{number:03}") for number in range(start, start + 40)))
+        put(logs, RUNTIME, *(agent_of(f"s-{number:03}") for number in range(start, start + 40)))
 
     done = import_log_groups(store, logs, LogGroupQuery(names=[RUNTIME]), NOW)
 
@@ -157,7 +150,7 @@ def test_a_service_that_refuses_or_is_gone_is_told(store, error, message):
 
 
 def test_the_command_reads_a_group(logs, aws, proctor):
-    put(logs, RUNTIME, agent("s-1"))
+    put(logs, RUNTIME, agent_of("s-1"))
 
     done = proctor(
         *("import", "cloudwatch", "--log-group", RUNTIME, "--service", "Calc.DEFAULT"),
@@ -170,7 +163,7 @@ def test_the_command_reads_a_group(logs, aws, proctor):
 
 
 def test_log_groups_are_fetched_and_judged_in_one_command(aws, logs, proctor):
-    put(logs, RUNTIME, agent("s-1"), agent("s-2"))
+    put(logs, RUNTIME, agent_of("s-1"), agent_of("s-2"))
     proctor.environment |= KEYS | {"AWS_ENDPOINT_URL": aws, "AWS_DEFAULT_REGION": "us-east-1"}
     asked = ["--name", "fetched", "--evaluator", "Builtin.TrajectoryAnyOrderMatch", "--log-group", RUNTIME]
 

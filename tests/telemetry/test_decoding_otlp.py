@@ -13,79 +13,43 @@ from proctor.telemetry.documents import any_value
 from proctor.telemetry.otlp import TooLarge, decode_json, decode_protobuf, unpacked
 
 TRACE, SPAN = "69e9cc4771d7cabe0d8e8cea33b6b338", "d24936b8989b6d42"
-SPANS = {
-    "resourceSpans": [
-        {
-            "resource": {"attributes": [{"key": "service.name", "value": {"stringValue": "Calc"}}]},
-            "scopeSpans": [
-                {
-                    "scope": {"name": "my.agent", "version": "1"},
-                    "spans": [
-                        {
-                            "traceId": TRACE.upper(),
-                            "spanId": SPAN.upper(),
-                            "parentSpanId": "",
-                            "name": "chat",
-                            "kind": 3,
-                            "startTimeUnixNano": "1776929864011990383",
-                            "endTimeUnixNano": "1776929869634304466",
-                            "attributes": [
-                                {"key": "count", "value": {"intValue": "983"}},
-                                {
-                                    "key": "list",
-                                    "value": {"arrayValue": {"values": [{"boolValue": True}, {}]}},
-                                },
-                            ],
-                            "events": [
-                                {"timeUnixNano": "1776929864011990383", "name": "e", "attributes": []}
-                            ],
-                            "status": {"code": 2, "message": "broken"},
-                        }
-                    ],
-                }
-            ],
-        }
-    ]
+SPAN_FIELDS = {
+    "traceId": TRACE.upper(),
+    "spanId": SPAN.upper(),
+    "parentSpanId": "",
+    "name": "chat",
+    "kind": 3,
+    "startTimeUnixNano": "1776929864011990383",
+    "endTimeUnixNano": "1776929869634304466",
+    "attributes": [
+        {"key": "count", "value": {"intValue": "983"}},
+        {"key": "list", "value": {"arrayValue": {"values": [{"boolValue": True}, {}]}}},
+    ],
+    "events": [{"timeUnixNano": "1776929864011990383", "name": "e", "attributes": []}],
+    "status": {"code": 2, "message": "broken"},
 }
+CALC = {"attributes": [{"key": "service.name", "value": {"stringValue": "Calc"}}]}
+SCOPE = {"name": "my.agent", "version": "1"}
+SPANS = {
+    "resourceSpans": [{"resource": CALC, "scopeSpans": [{"scope": SCOPE, "spans": [SPAN_FIELDS]}]}],
+}
+
+
+def keyed(name, value):
+    """A map of one member, as OTLP writes it."""
+    return {"kvlistValue": {"values": [{"key": name, "value": value}]}}
+
+
+OF_A_SPAN = {"timeUnixNano": "1776929869634304466", "traceId": TRACE, "spanId": SPAN}
+RECORDS = [
+    OF_A_SPAN | {"body": keyed("input", keyed("n", {"intValue": "1"}))},
+    {"timeUnixNano": "1", "body": {"stringValue": "just a line"}},
+    OF_A_SPAN | {"body": {"stringValue": "a line"}},
+]
 LOGS = {
     "resourceLogs": [
-        {
-            "resource": {"attributes": []},
-            "scopeLogs": [
-                {
-                    "scope": {"name": "my.agent"},
-                    "logRecords": [
-                        {
-                            "timeUnixNano": "1776929869634304466",
-                            "traceId": TRACE,
-                            "spanId": SPAN,
-                            "body": {
-                                "kvlistValue": {
-                                    "values": [
-                                        {
-                                            "key": "input",
-                                            "value": {
-                                                "kvlistValue": {
-                                                    "values": [{"key": "n", "value": {"intValue": "1"}}]
-                                                }
-                                            },
-                                        }
-                                    ]
-                                }
-                            },
-                        },
-                        {"timeUnixNano": "1", "body": {"stringValue": "just a line"}},
-                        {
-                            "timeUnixNano": "1",
-                            "traceId": TRACE,
-                            "spanId": SPAN,
-                            "body": {"stringValue": "a line"},
-                        },
-                    ],
-                }
-            ],
-        }
-    ]
+        {"resource": {"attributes": []}, "scopeLogs": [{"scope": SCOPE, "logRecords": RECORDS}]},
+    ],
 }
 
 

@@ -1,13 +1,12 @@
 """Spans as frameworks write them: each message and tool call is told once, and only speech as speech."""
 
-from spans_by_hand import as_json, evidence, record, said, session, span
+from spans_by_hand import as_json, chat, evidence, record, said, session, span, text, tool
 
 from proctor.session import Message, ModelCall, ToolCall
 
 AGENTS_TRACELOOP = "opentelemetry.instrumentation.openai_agents"
 AGENTS_OPENINFERENCE = "openinference.instrumentation.openai_agents"
 LANGCHAIN = "opentelemetry.instrumentation.langchain"
-ADK = "gcp.vertex.agent"
 
 
 def events_of(*documents, kind):
@@ -19,120 +18,55 @@ def calls_of(*documents):
     return [(call.name, dict(call.args), call.result) for call in events_of(*documents, kind=ToolCall)]
 
 
-def call_part(name, arguments, call_id):
-    return {"type": "tool_call", "id": call_id, "name": name, "arguments": arguments}
+def calling(*calls):
+    """A message with calls of tools: name, arguments and ID of each."""
+    named = [{"type": "tool_call", "name": name, "arguments": given, "id": at} for name, given, at in calls]
+    return {"role": "assistant", "parts": named}
 
 
-def result_part(text, call_id):
-    return {"type": "tool_call_response", "id": call_id, "response": text}
+def returning(result, call_id):
+    return {"role": "tool", "parts": [{"type": "tool_call_response", "id": call_id, "response": result}]}
 
 
-def response(name, *, parent, at, inputs, outputs, scope=AGENTS_TRACELOOP):
-    return span(
-        name,
-        parent=parent,
-        at=at,
-        seconds=0.5,
-        scope=scope,
-        gen_ai__operation__name="chat",
-        gen_ai__input__messages=as_json(inputs),
-        gen_ai__output__messages=as_json(outputs),
-    )
+def traceloop(kind, name, **more):
+    return span(name, scope=AGENTS_TRACELOOP, traceloop__span__kind=kind, **more)
 
 
-def tool(name, *, parent, at, seconds=0.4, arguments, result, scope=AGENTS_TRACELOOP):
-    return span(
-        name,
-        parent=parent,
-        at=at,
-        seconds=seconds,
-        scope=scope,
-        traceloop__span__kind="tool",
-        traceloop__entity__name=name.removesuffix(".tool").split("#")[0],
-        traceloop__entity__input=as_json(arguments),
-        traceloop__entity__output=result,
-    )
+def response(number, parent, at, asked, answered):
+    of = {"parent": parent, "at": at, "seconds": 0.5, "scope": AGENTS_TRACELOOP}
+    return chat(f"openai.response {number}", asked, [answered], **of)
+
+
+def traced_tool(name, parent, at, arguments, result, *, seconds=0.4):
+    asked = {"traceloop__entity__input": as_json(arguments), "traceloop__entity__output": result}
+    named = {"traceloop__entity__name": name.removesuffix(".tool").split("#")[0]}
+    return traceloop("tool", name, parent=parent, at=at, seconds=seconds, **named, **asked)
 
 
 def agent_as_tool():
     """A planner asks an expert, who adds three times in parallel; nested agents stand below the workflow."""
-    question, inner = "What are the sums?", "Add 1 and 2, 3 and 4, 5 and 6."
+    inner = "Add 1 and 2, 3 and 4, 5 and 6."
+    first, asks = text("user", "What are the sums?"), text("user", inner)
+    given = as_json({"input": inner})
     sums = [({"a": 1, "b": 2}, "3"), ({"a": 3, "b": 4}, "7"), ({"a": 5, "b": 6}, "11")]
-    asks = [{"role": "user", "parts": [{"type": "text", "content": inner}]}]
-    calls = [call_part("add", as_json(given), f"call_{at}") for at, (given, _) in enumerate(sums)]
-    history = [
-        {"role": "assistant", "parts": [call_part("add", as_json(given), f"fc_{at}")]}
-        for at, (given, _) in enumerate(sums)
-    ]
-    results = [
-        {"role": "tool", "parts": [result_part(total, f"call_{at}")]} for at, (_, total) in enumerate(sums)
-    ]
-    first = [{"role": "user", "parts": [{"type": "text", "content": question}]}]
-    ask = call_part("ask_expert", as_json({"input": inner}), "call_ask")
-    answer = {"role": "assistant", "parts": [{"type": "text", "content": "3, 7 and 11."}]}
+    calls = [("add", as_json(numbers), f"call_{at}") for at, (numbers, _) in enumerate(sums)]
+    history = [calling(("add", as_json(numbers), f"fc_{at}")) for at, (numbers, _) in enumerate(sums)]
+    results = [returning(total, f"call_{at}") for at, (_, total) in enumerate(sums)]
+    asked_before = [first, calling(("ask_expert", given, "fc_ask")), returning("3, 7, 11", "call_ask")]
+    below = {"parent": "Agent Workflow"}
     return [
-        span("Agent Workflow", seconds=20, scope=AGENTS_TRACELOOP, traceloop__span__kind="workflow"),
-        span(
-            "Planner.agent",
-            parent="Agent Workflow",
-            seconds=19,
-            scope=AGENTS_TRACELOOP,
-            traceloop__span__kind="agent",
-            gen_ai__agent__name="Planner",
-        ),
-        response(
-            "openai.response",
-            parent="Planner.agent",
-            at=1,
-            inputs=first,
-            outputs=[{"role": "assistant", "parts": [ask]}],
-        ),
-        tool(
-            "ask_expert.tool",
-            parent="Planner.agent",
-            at=2,
-            seconds=10,
-            arguments={"input": inner},
-            result="3, 7, 11",
-        ),
-        span(
-            "Expert.agent",
-            parent="Agent Workflow",
-            at=3,
-            seconds=8,
-            scope=AGENTS_TRACELOOP,
-            traceloop__span__kind="agent",
-            gen_ai__agent__name="Expert",
-        ),
-        response(
-            "openai.response 2",
-            parent="Expert.agent",
-            at=3.5,
-            inputs=asks,
-            outputs=[{"role": "assistant", "parts": calls}],
-        ),
+        traceloop("workflow", "Agent Workflow", seconds=20),
+        traceloop("agent", "Planner.agent", seconds=19, gen_ai__agent__name="Planner", **below),
+        response(1, "Planner.agent", 1, [first], calling(("ask_expert", given, "call_ask"))),
+        traced_tool("ask_expert.tool", "Planner.agent", 2, {"input": inner}, "3, 7, 11", seconds=10),
+        traceloop("agent", "Expert.agent", at=3, seconds=8, gen_ai__agent__name="Expert", **below),
+        response(2, "Expert.agent", 3.5, [asks], calling(*calls)),
         *(
-            tool(f"add#{at}.tool", parent="Expert.agent", at=5, arguments=given, result=total)
-            for at, (given, total) in enumerate(sums)
+            traced_tool(f"add#{at}.tool", "Expert.agent", 5, numbers, total)
+            for at, (numbers, total) in enumerate(sums)
         ),
-        response(
-            "openai.response 3",
-            parent="Expert.agent",
-            at=7,
-            inputs=[*asks, *history, *results],
-            outputs=[{"role": "assistant", "parts": [{"type": "text", "content": "3, 7, 11"}]}],
-        ),
-        response(
-            "openai.response 4",
-            parent="Planner.agent",
-            at=14,
-            inputs=[
-                *first,
-                {"role": "assistant", "parts": [{**ask, "id": "fc_ask"}]},
-                {"role": "tool", "parts": [result_part("3, 7, 11", "call_ask")]},
-            ],
-            outputs=[answer],
-        ),
+        response(3, "Expert.agent", 7, [asks, *history, *results], text("assistant", "3, 7, 11")),
+        response(4, "Planner.agent", 14, asked_before, text("assistant", "3, 7 and 11.")),
     ]
 
 
@@ -197,25 +131,15 @@ def test_what_an_earlier_turn_said_is_not_told_again_from_history():
     greeting, first, second = "Hello! How can I help?", "It is 3.", "It is 4."
 
     def turn(trace, at, inputs, output):
-        return span(
-            f"chat {trace}",
-            trace=trace,
-            at=at,
-            gen_ai__operation__name="chat",
-            gen_ai__input__messages=as_json(
-                [{"role": role, "parts": [{"type": "text", "content": text}]} for role, text in inputs]
-            ),
-            gen_ai__output__messages=as_json(
-                [{"role": "assistant", "parts": [{"type": "text", "content": output}]}]
-            ),
-        )
+        asked = [text(role, words) for role, words in inputs]
+        return chat(f"chat {trace}", asked, [text("assistant", output)], trace=trace, at=at)
 
     one = [("assistant", greeting), ("user", "1 + 2?")]
     # The framework writes the earlier answer in another way: with its reasoning before it.
     two = [*one, ("assistant", f"(thinking) {first}"), ("user", "2 + 2?")]
     told = evidence(turn("a", 0, one, first), turn("b", 10, two, second))
 
-    assert [text for _, text in said(told)] == [greeting, "1 + 2?", first, "2 + 2?", second]
+    assert [words for _, words in said(told)] == [greeting, "1 + 2?", first, "2 + 2?", second]
 
 
 def test_langgraph_payloads_are_unwrapped_to_arguments_and_result():
@@ -228,13 +152,11 @@ def test_langgraph_payloads_are_unwrapped_to_arguments_and_result():
     }
     spans = [
         span("graph.workflow", scope=LANGCHAIN, seconds=9, traceloop__span__kind="workflow"),
-        span(
-            "execute_tool search",
+        tool(
+            "search",
             parent="graph.workflow",
             at=1,
             scope=LANGCHAIN,
-            gen_ai__operation__name="execute_tool",
-            gen_ai__tool__name="search",
             gen_ai__tool__call__arguments=as_json(wrapped),
             gen_ai__tool__call__result=as_json({"output": message, "kwargs": {"color": "red"}}),
         ),
@@ -262,85 +184,6 @@ def test_a_failed_tool_message_is_a_failed_call():
     assert (call.success, call.result, dict(call.args)) == (False, "no such page", {"q": "a"})
 
 
-def adk_run():
-    request = {
-        "model": "gemini-2.0-flash",
-        "config": {
-            "system_instruction": "Be brief.",
-            "tools": [{"function_declarations": [{"name": "weather", "description": "Looks out."}]}],
-        },
-        "contents": [{"role": "user", "parts": [{"text": "How is Bonn?"}]}],
-    }
-    call = {"role": "model", "parts": [{"function_call": {"name": "weather", "args": {"city": "Bonn"}}}]}
-    result = {
-        "role": "user",
-        "parts": [{"function_response": {"name": "weather", "response": {"result": "sunny"}}}],
-    }
-    answer = {"role": "model", "parts": [{"text": "hmm", "thought": True}, {"text": "Sunny."}]}
-    usage = {"gen_ai.usage.input_tokens": 10, "gen_ai.usage.output_tokens": 2}
-
-    def call_llm(name, at, contents, content):
-        return span(
-            name,
-            parent="invoke_agent guide",
-            at=at,
-            scope=ADK,
-            **usage,
-            **{
-                "gen_ai.request.model": "gemini-2.0-flash",
-                "gcp.vertex.agent.llm_request": as_json({**request, "contents": contents}),
-                "gcp.vertex.agent.llm_response": as_json({"content": content}),
-            },
-        )
-
-    return [
-        span("invocation", seconds=20, scope=ADK),
-        span(
-            "invoke_agent guide",
-            parent="invocation",
-            seconds=19,
-            scope=ADK,
-            gen_ai__operation__name="invoke_agent",
-            gen_ai__agent__name="guide",
-        ),
-        call_llm("call_llm", 1, request["contents"], call),
-        span(
-            "generate_content gemini",
-            parent="call_llm",
-            at=1.2,
-            seconds=0.5,
-            scope=ADK,
-            gen_ai__operation__name="generate_content",
-            **usage,
-        ),
-        span(
-            "execute_tool weather",
-            parent="call_llm",
-            at=3,
-            scope=ADK,
-            gen_ai__operation__name="execute_tool",
-            gen_ai__tool__name="weather",
-            **{
-                "gcp.vertex.agent.tool_call_args": as_json({"city": "Bonn"}),
-                "gcp.vertex.agent.tool_response": as_json({"result": "sunny"}),
-                "gcp.vertex.agent.llm_request": "{}",
-            },
-        ),
-        span("(merged tools)", parent="call_llm", at=4, scope=ADK, gen_ai__operation__name="execute_tool"),
-        call_llm("call_llm 2", 6, [*request["contents"], call, result], answer),
-    ]
-
-
-def test_the_own_spans_of_google_adk_are_read_with_their_content():
-    told = evidence(*adk_run())
-
-    assert said(told) == [("system", "Be brief."), ("user", "How is Bonn?"), ("assistant", "Sunny.")]
-    assert calls_of(*adk_run()) == [("weather", {"city": "Bonn"}, "sunny")]
-    models = events_of(*adk_run(), kind=ModelCall)
-    assert [(call.model, call.usage.input_tokens) for call in models] == [("gemini-2.0-flash", 10)] * 2
-    assert [tool["name"] for tool in session(*adk_run()).tools] == ["weather"]
-
-
 def test_objects_in_the_notation_of_python_are_calls_or_nothing_but_never_speech():
     call = (
         "[ResponseFunctionToolCall(arguments='{\"a\":1}', call_id='call_9', name='add', "
@@ -352,19 +195,13 @@ def test_objects_in_the_notation_of_python_are_calls_or_nothing_but_never_speech
     )
     broken = "[ChatMessage(role=<MessageRole.USER: 'user'>, blocks=[])]"
     spans = [
-        span(
-            f"chat {position}",
-            at=position,
-            gen_ai__operation__name="chat",
-            gen_ai__output__messages=text,
-        )
-        for position, text in enumerate((call, message, broken))
+        chat(f"chat {position}", at=position, gen_ai__output__messages=written)
+        for position, written in enumerate((call, message, broken))
     ]
 
-    assert [(role, text) for role, text in said(evidence(*spans))] == [("assistant", "It is 2.")]
+    assert said(evidence(*spans)) == [("assistant", "It is 2.")]
     assert [(name, args) for name, args, _ in calls_of(*spans)] == [("add", {"a": 1})]
-    asked = as_json([{"role": "user", "content": "Point(x=1) fails, why?"}])
-    person = span("chat", gen_ai__operation__name="chat", gen_ai__input__messages=asked)
+    person = chat("chat", [{"role": "user", "content": "Point(x=1) fails, why?"}])
     assert said(evidence(person)) == [("user", "Point(x=1) fails, why?")], "what a person writes is speech"
 
 
@@ -395,9 +232,7 @@ def test_retrieved_documents_are_kept_as_steps_and_are_no_tool_calls():
 
 
 def test_a_cost_that_a_span_states_is_its_cost():
-    made = span(
-        "chat", gen_ai__operation__name="chat", gen_ai__output__messages="hi", **{"operation.cost": 0.25}
-    )
+    made = chat("chat", gen_ai__output__messages="hi", **{"operation.cost": 0.25})
 
     (call,) = events_of(made, kind=ModelCall)
     assert (call.cost_usd, call.price_source) == (0.25, "agent")

@@ -4,33 +4,18 @@ import json
 from datetime import UTC, datetime
 
 import pytest
-from spans_by_hand import as_json, span, text
+from spans_by_hand import agent, span
 
 from proctor.batch.ingest import import_paths
 from proctor.store import Store
 from proctor.telemetry.otlp import encode_spans
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
-PROMPT = as_json([text("user", "two and two?")])
-ANSWER = as_json([text("assistant", "four")])
 
 
 def line(session="s-1", **more):
-    return json.dumps(
-        encode_spans(
-            [
-                span(
-                    "invoke_agent A",
-                    session=session,
-                    trace=session,
-                    gen_ai__operation__name="invoke_agent",
-                    gen_ai__input__messages=PROMPT,
-                    gen_ai__output__messages=ANSWER,
-                    **more,
-                )
-            ]
-        )
-    )
+    told = agent(session=session, trace=session, asked="two and two?", answered="four", **more)
+    return json.dumps(encode_spans([told]))
 
 
 def test_sessions_in_files_and_folders_come_into_the_store(proctor, tmp_path):

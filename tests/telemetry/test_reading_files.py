@@ -6,17 +6,15 @@ import json
 import pytest
 from google.protobuf.json_format import Parse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from spans_by_hand import as_json, record, span, text
+from spans_by_hand import agent, chat, record, text
 
 from proctor.session import Unreadable
 from proctor.telemetry import sources
 from proctor.telemetry.otlp import encode_spans
 from proctor.telemetry.sources import files_in, read_documents, recognises
 
-ONE = span("invoke_agent A", gen_ai__operation__name="invoke_agent")
-TWO = span(
-    "chat", trace="t2", gen_ai__operation__name="chat", gen_ai__input__messages=as_json([text("user", "hi")])
-)
+ONE = agent()
+TWO = chat("chat", [text("user", "hi")], trace="t2")
 OTLP = json.dumps(encode_spans([ONE]))
 OTHER = json.dumps(encode_spans([TWO]))
 FLAT = json.dumps(ONE)

@@ -65,7 +65,7 @@ def told(evidence: Evidence):
     )
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(evidences())
 def test_what_an_evaluator_sees_survives_being_written_as_spans_and_sent(session):
     evidence = evidence_of_session(session)

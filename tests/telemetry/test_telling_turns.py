@@ -1,21 +1,9 @@
 """A session is told once, in the order in which things happened, however often its parts were sent."""
 
 import pytest
-from spans_by_hand import as_json, event, evidence, record, said, session, span, text
+from spans_by_hand import agent, chat, event, evidence, record, said, session, span, text, tool
 
 from proctor.telemetry.span import span_of, usage_of
-
-CHAT, AGENT, TOOL = "chat", "invoke_agent", "execute_tool"
-
-
-def chat(name, asked, answered, **more):
-    return span(
-        name,
-        gen_ai__operation__name=CHAT,
-        gen_ai__input__messages=as_json(asked),
-        gen_ai__output__messages=as_json(answered),
-        **more,
-    )
 
 
 @pytest.mark.parametrize("words", [("one", "ONE", "two", "TWO"), ("yes", "sure?", "yes", "done")])
@@ -34,15 +22,7 @@ def test_a_conversation_that_is_sent_again_with_each_request_is_told_once(words)
 
 def test_a_repeated_request_to_an_agent_that_remembers_is_told_in_each_turn():
     def turn(trace, at):
-        asked, answered = as_json([text("user", "again")]), as_json([text("assistant", "as before")])
-        return span(
-            "invoke_agent A",
-            trace=trace,
-            at=at,
-            gen_ai__operation__name=AGENT,
-            gen_ai__input__messages=asked,
-            gen_ai__output__messages=answered,
-        )
+        return agent(trace=trace, at=at, asked="again", answered="as before")
 
     found = evidence(turn("t1", 0), turn("t2", 5))
 
@@ -79,13 +59,7 @@ def test_a_tool_whose_span_has_no_content_gets_it_from_the_conversation():
     asked, call, result = looking({"where": "out"})
     found = evidence(
         chat("a", [asked], [call], at=0),
-        span(
-            "execute_tool look",
-            at=2,
-            gen_ai__operation__name=TOOL,
-            gen_ai__tool__name="look",
-            gen_ai__tool__call__id="c1",
-        ),
+        tool("look", at=2, gen_ai__tool__call__id="c1"),
         chat("b", [asked, call, result], [text("assistant", "sunny")], at=5),
     )
 
@@ -96,23 +70,15 @@ def test_a_tool_whose_span_has_no_content_gets_it_from_the_conversation():
 
 def test_an_agent_within_an_agent_speaks_under_its_own_name_and_asks_nothing_of_the_user():
     found = evidence(
-        span(
-            "invoke_agent Boss",
-            gen_ai__operation__name=AGENT,
-            gen_ai__agent__name="Boss",
-            gen_ai__input__messages=as_json([text("user", "write a poem")]),
-            gen_ai__output__messages=as_json([text("assistant", "here it is")]),
-            seconds=9,
-        ),
-        span("execute_tool poet", parent="invoke_agent Boss", at=1, seconds=5, gen_ai__operation__name=TOOL),
-        span(
-            "invoke_agent Poet",
+        agent("Boss", seconds=9, gen_ai__agent__name="Boss", asked="write a poem", answered="here it is"),
+        tool("poet", parent="invoke_agent Boss", at=1, seconds=5),
+        agent(
+            "Poet",
             parent="execute_tool poet",
             at=2,
             seconds=3,
-            gen_ai__operation__name=AGENT,
             gen_ai__agent__name="Poet",
-            gen_ai__input__messages=as_json([text("user", "rhyme for me")]),
+            asked="rhyme for me",
         ),
         chat(
             "c",
@@ -153,9 +119,7 @@ def test_a_model_that_two_instrumentations_watched_is_counted_once():
 
 def test_tokens_that_only_the_agent_knows_of_are_counted():
     found = evidence(
-        span(
-            "invoke_agent A",
-            gen_ai__operation__name=AGENT,
+        agent(
             gen_ai__request__model="large",
             gen_ai__usage__input_tokens=10,
             gen_ai__usage__cache_read_input_tokens=90,
@@ -178,15 +142,15 @@ def test_thoughts_are_not_said_and_pictures_are_named():
 
 
 def test_an_agent_that_failed_makes_a_session_that_failed():
-    found = session(span("invoke_agent A", gen_ai__operation__name=AGENT, status="ERROR", message="no model"))
+    found = session(agent(status="ERROR", message="no model"))
 
     assert (found.status, found.end_reason, found.error) == ("fail", "agent_failed", "no model")
 
 
 def test_a_tool_that_failed_does_not_make_the_session_fail():
     found = session(
-        span("invoke_agent A", gen_ai__operation__name=AGENT, seconds=5),
-        span("execute_tool t", parent="invoke_agent A", at=1, gen_ai__operation__name=TOOL, status="ERROR"),
+        agent(seconds=5),
+        tool("t", parent="invoke_agent A", at=1, status="ERROR"),
     )
 
     assert found.status == "success"
@@ -206,15 +170,7 @@ def test_traces_are_steps_in_the_order_of_their_beginning():
 
 
 def test_what_was_said_is_in_the_transcript_and_not_among_the_attributes():
-    found = session(
-        span(
-            "invoke_agent A",
-            gen_ai__operation__name=AGENT,
-            gen_ai__task__input="a secret plan",
-            user__id="u-7",
-            gen_ai__agent__version="3",
-        )
-    )
+    found = session(agent(gen_ai__task__input="a secret plan", user__id="u-7", gen_ai__agent__version="3"))
 
     assert "secret" not in str(found.attributes)
     assert found.attributes["user.id"] == "u-7"
@@ -222,15 +178,15 @@ def test_what_was_said_is_in_the_transcript_and_not_among_the_attributes():
 
 def test_a_record_that_arrives_before_its_span_is_joined_to_it():
     body = {"input": {"messages": [text("user", "hi")]}, "output": {"messages": [text("assistant", "ho")]}}
-    found = evidence(record("chat a", body=body), span("chat a", gen_ai__operation__name=CHAT))
+    found = evidence(record("chat a", body=body), chat("chat a"))
 
     assert said(found) == [("user", "hi"), ("assistant", "ho")]
 
 
 def test_spans_that_are_each_others_parents_do_not_hang_the_reader():
     found = session(
-        span("a", parent="b", gen_ai__operation__name=AGENT, gen_ai__task__input="hi"),
-        span("b", parent="a", gen_ai__operation__name=AGENT),
+        agent("a", parent="invoke_agent b", gen_ai__task__input="hi"),
+        agent("b", parent="invoke_agent a"),
     )
 
     assert len(found.steps) == 1
@@ -245,9 +201,7 @@ def test_nonsense_in_every_place_is_kept_as_text():
         "\ud800",
     ):
         found = evidence(
-            span(
-                "invoke_agent A",
-                gen_ai__operation__name=AGENT,
+            agent(
                 gen_ai__input__messages=nonsense,
                 gen_ai__output__messages=nonsense,
                 gen_ai__tool__definitions=nonsense,
@@ -301,9 +255,9 @@ def test_results_in_a_history_belong_to_their_calls_once():
 
 def test_events_on_a_span_count_only_where_no_record_says_anything():
     told = event("gen_ai.user.message", content="from the event")
-    choice = record("a", event="gen_ai.choice", body={"message": {"content": "answer"}})
-    asked = record("a", event="gen_ai.user.message", body={"content": "recorded"})
-    one = span("a", gen_ai__operation__name=AGENT, events=[told])
+    choice = record("invoke_agent A", event="gen_ai.choice", body={"message": {"content": "answer"}})
+    asked = record("invoke_agent A", event="gen_ai.user.message", body={"content": "recorded"})
+    one = agent(events=[told])
 
     assert said(evidence(one)) == [("user", "from the event")]
     assert said(evidence(one, asked)) == [("user", "recorded")]
@@ -313,32 +267,15 @@ def test_events_on_a_span_count_only_where_no_record_says_anything():
 # Agents that tools run
 
 
-def agent(name, at, seconds, *, parent="", question=""):
-    asked = {"gen_ai__input__messages": as_json([text("user", question)])} if question else {}
-    return span(
-        name,
-        parent=parent,
-        at=at,
-        seconds=seconds,
-        gen_ai__operation__name=AGENT,
-        gen_ai__agent__name=name,
-        **asked,
-    )
+def asking(at, seconds):
+    return tool("ask", parent="invoke_agent planner", at=at, seconds=seconds)
 
 
-def asking(name, at, seconds, *, parent="planner", **arguments):
-    return span(
-        name,
-        parent=parent,
-        at=at,
-        seconds=seconds,
-        gen_ai__operation__name=TOOL,
-        gen_ai__tool__name=name,
-        gen_ai__tool__call__arguments=as_json(arguments),
-    )
+def expert(at, seconds):
+    return agent("expert", at=at, seconds=seconds, gen_ai__agent__name="expert", asked="how far?")
 
 
-PLANNER = agent("planner", 0, 100, question="plan it")
+PLANNER = agent("planner", seconds=100, gen_ai__agent__name="planner", asked="plan it")
 
 
 @pytest.mark.parametrize(
@@ -346,17 +283,16 @@ PLANNER = agent("planner", 0, 100, question="plan it")
     [(20, 20, True), (10, 40, True), (9, 31, False), (20, 31, False), (9, 42, False), (50, 10, False)],
 )
 def test_a_tool_runs_an_agent_that_works_within_its_time(at, seconds, is_inside):
-    expert = agent("expert", at, seconds, question="how far?")
-    found = evidence(PLANNER, asking("ask", 10, 40), expert)
+    found = evidence(PLANNER, asking(10, 40), expert(at, seconds))
 
     questions = [content for role, content in said(found) if role == "user"]
     assert questions == (["plan it"] if is_inside else ["plan it", "how far?"])
 
 
 def test_a_tool_whose_end_is_not_known_or_that_the_agent_called_itself_runs_no_agent():
-    instant = evidence(PLANNER, asking("ask", 20, 0), agent("expert", 20, 0, question="how far?"))
+    instant = evidence(PLANNER, asking(20, 0), expert(20, 0))
     assert [content for _, content in said(instant)] == ["plan it", "how far?"]
-    assert [content for _, content in said(evidence(asking("ask", 0, 100), PLANNER))] == ["plan it"]
+    assert [content for _, content in said(evidence(asking(0, 100), PLANNER))] == ["plan it"]
 
 
 # Members of sessions
@@ -380,7 +316,7 @@ def test_a_tool_whose_end_is_not_known_or_that_the_agent_called_itself_runs_no_a
     ],
 )
 def test_short_attributes_are_kept_without_messages_and_figures(key, value, is_kept):
-    found = session(span("invoke_agent A", gen_ai__operation__name=AGENT, **{key: value}))
+    found = session(agent(**{key: value}))
 
     assert found.attributes.get(key) == (value if is_kept else None)
 
@@ -389,9 +325,9 @@ def test_short_attributes_are_kept_without_messages_and_figures(key, value, is_k
 def test_a_hundred_attributes_are_kept_of_the_first_span_that_has_each(count, is_later_kept):
     many = {f"a{number}": number for number in range(count)}
     found = session(
-        span("invoke_agent A", gen_ai__operation__name=AGENT, a0="first"),
-        span("invoke_agent B", at=1, gen_ai__operation__name=AGENT, **many),
-        span("invoke_agent C", at=2, gen_ai__operation__name=AGENT, later="x"),
+        agent("A", a0="first"),
+        agent("B", at=1, **many),
+        agent("C", at=2, later="x"),
     )
 
     assert len(found.attributes) == 100 and found.attributes["a0"] == "first"
@@ -408,14 +344,7 @@ def test_a_hundred_attributes_are_kept_of_the_first_span_that_has_each(count, is
     ],
 )
 def test_the_error_of_an_agent_is_the_first_that_is_named(status, events, attributes, error):
-    failed = span(
-        "invoke_agent A",
-        gen_ai__operation__name=AGENT,
-        status="ERROR",
-        message=status,
-        events=events,
-        **attributes,
-    )
+    failed = agent(status="ERROR", message=status, events=events, **attributes)
 
     assert session(failed).error == error
 

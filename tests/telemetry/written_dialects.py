@@ -1,6 +1,6 @@
 """One conversation as frameworks without a recording write it: a question, a tool, an answer."""
 
-from spans_by_hand import STRANDS, as_json, event, record, span, text
+from spans_by_hand import STRANDS, agent, as_json, chat, event, record, span, text, tool
 
 ASKED, ANSWERED = "How is the weather in Bonn?", "It is sunny in Bonn."
 TOOL = {"name": "weather", "description": "Looks out of the window.", "parameters": {"type": "object"}}
@@ -8,21 +8,19 @@ TOOL = {"name": "weather", "description": "Looks out of the window.", "parameter
 
 def genai_inline():
     return [
-        span(
-            "invoke_agent Forecaster",
-            gen_ai__operation__name="invoke_agent",
+        agent(
+            "Forecaster",
+            asked=ASKED,
+            answered=ANSWERED,
             gen_ai__agent__name="Forecaster",
-            gen_ai__input__messages=as_json([text("user", ASKED)]),
-            gen_ai__output__messages=as_json([text("assistant", ANSWERED)]),
             gen_ai__system_instructions=as_json([{"type": "text", "content": "Be brief."}]),
             gen_ai__tool__definitions=as_json([{"type": "function", **TOOL}]),
             seconds=9,
         ),
-        span(
+        chat(
             "chat one",
             parent="invoke_agent Forecaster",
             at=1,
-            gen_ai__operation__name="chat",
             gen_ai__provider__name="acme",
             gen_ai__request__model="large",
             gen_ai__response__model="large-2026",
@@ -36,13 +34,17 @@ def genai_inline():
 
 def weather_tool(**more):
     given = {
-        "gen_ai.operation.name": "execute_tool",
-        "gen_ai.tool.name": "weather",
         "gen_ai.tool.call.id": "call_1",
         "gen_ai.tool.call.arguments": as_json({"city": "Bonn"}),
         "gen_ai.tool.call.result": "sunny",
     }
-    return span("execute_tool weather", parent="invoke_agent Forecaster", at=3, **{**given, **more})
+    return tool("weather", parent="invoke_agent Forecaster", at=3, **{**given, **more})
+
+
+def details(asked, answered):
+    """The event with both messages that newer instrumentations write."""
+    written = {"gen_ai.input.messages": as_json(asked), "gen_ai.output.messages": as_json(answered)}
+    return [event("gen_ai.client.inference.operation.details", **written)]
 
 
 def genai_details_as_records():
@@ -52,8 +54,8 @@ def genai_details_as_records():
         "gen_ai.output.messages": [text("assistant", ANSWERED)],
     }
     return [
-        span("invoke_agent Forecaster", gen_ai__operation__name="invoke_agent", seconds=9),
-        span("chat one", parent="invoke_agent Forecaster", at=4, gen_ai__operation__name="chat"),
+        agent("Forecaster", seconds=9),
+        chat("chat one", parent="invoke_agent Forecaster", at=4),
         record("chat one", event="gen_ai.client.inference.operation.details", **asked),
         weather_tool(),
     ]
@@ -61,21 +63,12 @@ def genai_details_as_records():
 
 def genai_details_as_span_event():
     return [
-        span("invoke_agent Forecaster", gen_ai__operation__name="invoke_agent", seconds=9),
-        span(
+        agent("Forecaster", seconds=9),
+        chat(
             "chat one",
             parent="invoke_agent Forecaster",
             at=4,
-            gen_ai__operation__name="chat",
-            events=[
-                event(
-                    "gen_ai.client.inference.operation.details",
-                    **{
-                        "gen_ai.input.messages": as_json([text("user", ASKED)]),
-                        "gen_ai.output.messages": as_json([text("assistant", ANSWERED)]),
-                    },
-                )
-            ],
+            events=details([text("user", ASKED)], [text("assistant", ANSWERED)]),
         ),
         weather_tool(),
     ]
@@ -84,7 +77,7 @@ def genai_details_as_span_event():
 def genai_message_records():
     """The older events, one for each message, with their fields in the body of the log record."""
     return [
-        span("chat one", at=4, gen_ai__operation__name="chat"),
+        chat("chat one", at=4),
         record("chat one", event="gen_ai.user.message", body={"content": ASKED}),
         record(
             "chat one",
@@ -98,7 +91,7 @@ def genai_message_records():
 def strands_split():
     """Spans in one place, their content in event records in another."""
     return [
-        span("invoke_agent Forecaster", scope=STRANDS, gen_ai__operation__name="invoke_agent", seconds=9),
+        agent("Forecaster", scope=STRANDS, seconds=9),
         record(
             "invoke_agent Forecaster",
             event=STRANDS,
@@ -111,14 +104,7 @@ def strands_split():
                 },
             },
         ),
-        span(
-            "execute_tool weather",
-            scope=STRANDS,
-            parent="invoke_agent Forecaster",
-            at=3,
-            gen_ai__operation__name="execute_tool",
-            gen_ai__tool__name="weather",
-        ),
+        tool("weather", scope=STRANDS, parent="invoke_agent Forecaster", at=3),
         record(
             "execute_tool weather",
             event=STRANDS,
@@ -140,32 +126,20 @@ def strands_split():
 
 def strands_parts():
     """What Strands writes under `gen_ai_latest_experimental`."""
-
-    def details(asked, answered):
-        return [
-            event(
-                "gen_ai.client.inference.operation.details",
-                **{"gen_ai.input.messages": as_json(asked), "gen_ai.output.messages": as_json(answered)},
-            )
-        ]
-
     call = {"type": "tool_call", "name": "weather", "id": "call_1", "arguments": {"city": "Bonn"}}
     response = {"type": "tool_call_response", "id": "call_1", "response": [{"text": "sunny"}]}
     return [
-        span(
-            "invoke_agent Forecaster",
+        agent(
+            "Forecaster",
             scope=STRANDS,
-            gen_ai__operation__name="invoke_agent",
             seconds=9,
             events=details([text("user", ASKED)], [text("assistant", ANSWERED)]),
         ),
-        span(
-            "execute_tool weather",
+        tool(
+            "weather",
             scope=STRANDS,
             parent="invoke_agent Forecaster",
             at=3,
-            gen_ai__operation__name="execute_tool",
-            gen_ai__tool__name="weather",
             events=details([{"role": "tool", "parts": [call]}], [{"role": "tool", "parts": [response]}]),
         ),
     ]
