@@ -11,6 +11,10 @@ from proctor.telemetry.span import Span
 
 SECOND = 1_000_000_000
 ID = "0123456789abcdef0123456789abcdef0123"
+MODEL, AGENT, OPERATION = "gen_ai.request.model", "gen_ai.agent.name", "gen_ai.operation.name"
+INPUT, OUTPUT = "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"
+ANSWER, TOOLS = "gen_ai.output.messages", "gen_ai.tool.definitions"
+SESSION, COST = "session.id", "operation.cost"
 
 
 def attributes_of(value, place=0):
@@ -62,28 +66,6 @@ def test_an_observation_is_a_span():
             },
         }
     ]
-
-
-@pytest.mark.parametrize(
-    ("more", "key", "expected"),
-    [
-        ({"providedModelName": "m"}, "gen_ai.request.model", "m"),
-        ({"model": "a", "providedModelName": "b"}, "gen_ai.request.model", "a"),
-        ({"promptTokens": 5}, "gen_ai.usage.input_tokens", 5),
-        ({"usage": {"input": 6}, "promptTokens": 5}, "gen_ai.usage.input_tokens", 6),
-        ({"usageDetails": {"input": 7}, "usage": {"input": 6}}, "gen_ai.usage.input_tokens", 7),
-        ({"completionTokens": 5}, "gen_ai.usage.output_tokens", 5),
-        ({"usage": {"output": 6}, "completionTokens": 5}, "gen_ai.usage.output_tokens", 6),
-        ({"usage": {"cache_read_input_tokens": 3}}, "gen_ai.usage.cache_read.input_tokens", 3),
-        ({"totalCost": 0, "calculatedTotalCost": 2}, "operation.cost", 0.0),
-        ({"calculatedTotalCost": 2, "costDetails": {"total": 3}}, "operation.cost", 2.0),
-        ({"costDetails": {"total": 3}}, "operation.cost", 3.0),
-        ({"tools": []}, "gen_ai.tool.definitions", None),
-        ({"model": ""}, "gen_ai.request.model", None),
-    ],
-)
-def test_where_the_figures_of_an_observation_come_from(more, key, expected):
-    assert attributes_of(observation(**more)).get(key) == expected
 
 
 @pytest.mark.parametrize(
@@ -168,8 +150,15 @@ def test_the_observations_of_a_trace_are_below_it_and_of_its_session():
 # LangSmith
 
 
+NAMED = {"metadata": {"lc_agent_name": "a"}}
+
+
 def run(kind="llm", **more):
     return {"run_type": kind, "id": "r", "start_time": 1, "end_time": 2, **more}
+
+
+def used(**tokens):
+    return {"metadata": {"usage_metadata": tokens}}
 
 
 def test_a_run_is_a_span_and_so_are_those_below_it():
@@ -215,56 +204,48 @@ def test_a_run_is_a_span_and_so_are_those_below_it():
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (run(extra={"invocation_params": {"model": "m"}}), {"gen_ai.request.model": "m"}),
-        (run(extra={"metadata": {"usage_metadata": {"input_tokens": 3}}}), {"gen_ai.usage.input_tokens": 3}),
-        (
-            run(extra={"metadata": {"usage_metadata": {"output_tokens": 3}}}),
-            {"gen_ai.usage.output_tokens": 3},
-        ),
-        (
-            run(prompt_tokens=4, extra={"metadata": {"usage_metadata": {"input_tokens": 3}}}),
-            {"gen_ai.usage.input_tokens": 4},
-        ),
-        (run(extra={"metadata": {"session_id": "", "conversation_id": "c"}}), {"session.id": "c"}),
-        (run(extra={"metadata": {"session_id": "s", "thread_id": "t"}}), {"session.id": "s"}),
-        (run(session_id="project"), {"session.id": None}),
+        (observation(providedModelName="m"), {MODEL: "m"}),
+        (observation(model="a", providedModelName="b"), {MODEL: "a"}),
+        (observation(model=""), {MODEL: None}),
+        (observation(promptTokens=5), {INPUT: 5}),
+        (observation(usage={"input": 6}, promptTokens=5), {INPUT: 6}),
+        (observation(usageDetails={"input": 7}, usage={"input": 6}), {INPUT: 7}),
+        (observation(completionTokens=5), {OUTPUT: 5}),
+        (observation(usage={"output": 6}, completionTokens=5), {OUTPUT: 6}),
+        (observation(usage={"cache_read_input_tokens": 3}), {"gen_ai.usage.cache_read.input_tokens": 3}),
+        (observation(totalCost=0, calculatedTotalCost=2), {COST: 0.0}),
+        (observation(calculatedTotalCost=2, costDetails={"total": 3}), {COST: 2.0}),
+        (observation(costDetails={"total": 3}), {COST: 3.0}),
+        (observation(tools=[]), {TOOLS: None}),
+        (run(extra={"invocation_params": {"model": "m"}}), {MODEL: "m"}),
+        (run(extra=used(input_tokens=3)), {INPUT: 3}),
+        (run(extra=used(output_tokens=3)), {OUTPUT: 3}),
+        (run(extra=used(input_tokens=3), prompt_tokens=4), {INPUT: 4}),
+        (run(extra={"metadata": {"session_id": "", "conversation_id": "c"}}), {SESSION: "c"}),
+        (run(extra={"metadata": {"session_id": "s", "thread_id": "t"}}), {SESSION: "s"}),
+        (run(session_id="project"), {SESSION: None}),
         (run("tool", inputs={"input": 1}), {"gen_ai.tool.call.arguments": 1}),
         (run("tool", inputs={"input": 1, "b": 2}), {"gen_ai.tool.call.arguments": {"input": 1, "b": 2}}),
         (run("llm", inputs={"input": 1}), {"gen_ai.input.messages": {"input": 1}}),
-        (run("tool", total_cost=1), {"operation.cost": None}),
-        (run("tool", extra={"invocation_params": {"tools": [1]}}), {"gen_ai.tool.definitions": None}),
+        (run("tool", total_cost=1), {COST: None}),
+        (run("tool", extra={"invocation_params": {"tools": [1]}}), {TOOLS: None}),
         (run("retriever", inputs={"q": 1}), {"input.value": {"q": 1}}),
-        (
-            run("chain", extra={"metadata": {"lc_agent_name": "a"}}),
-            {"gen_ai.operation.name": "invoke_workflow", "gen_ai.agent.name": "a"},
-        ),
-        (
-            run("chain", parent_run_id="p", extra={"metadata": {"lc_agent_name": "a"}}),
-            {"gen_ai.operation.name": None, "gen_ai.agent.name": None},
-        ),
-        (run("llm", extra={"metadata": {"lc_agent_name": "a"}}), {"gen_ai.agent.name": None}),
+        (run("chain", extra=NAMED), {OPERATION: "invoke_workflow", AGENT: "a"}),
+        (run("chain", parent_run_id="p", extra=NAMED), {OPERATION: None, AGENT: None}),
+        (run("llm", extra=NAMED), {AGENT: None}),
+        (run(outputs={"choices": [{"message": "m"}, {"message": "n"}]}), {ANSWER: "m"}),
+        (run(outputs={"choices": [{"text": "t"}]}), {ANSWER: {"text": "t"}}),
+        (run(outputs={"generations": [[{"message": "m"}, {"message": "n"}]]}), {ANSWER: "m"}),
+        (run(outputs={"generations": [{"text": "t"}]}), {ANSWER: "t"}),
+        (run(outputs={"generations": []}), {ANSWER: {"generations": []}}),
+        (run(outputs={"output": "o", "other": 1}), {ANSWER: "o"}),
+        (run(outputs={"other": 1}), {ANSWER: {"other": 1}}),
+        (run(outputs={}), {ANSWER: None}),
     ],
 )
-def test_where_the_figures_of_a_run_come_from(value, expected):
+def test_where_the_figures_of_an_observation_or_a_run_come_from(value, expected):
     found = attributes_of(value)
     assert {key: found.get(key) for key in expected} == expected
-
-
-@pytest.mark.parametrize(
-    ("outputs", "answer"),
-    [
-        ({"choices": [{"message": "m"}, {"message": "n"}]}, "m"),
-        ({"choices": [{"text": "t"}]}, {"text": "t"}),
-        ({"generations": [[{"message": "m"}, {"message": "n"}]]}, "m"),
-        ({"generations": [{"text": "t"}]}, "t"),
-        ({"generations": []}, {"generations": []}),
-        ({"output": "o", "other": 1}, "o"),
-        ({"other": 1}, {"other": 1}),
-        ({}, None),
-    ],
-)
-def test_what_a_run_returned(outputs, answer):
-    assert attributes_of(run(outputs=outputs)).get("gen_ai.output.messages") == answer
 
 
 @pytest.mark.parametrize(
