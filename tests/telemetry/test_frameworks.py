@@ -1,11 +1,12 @@
 """Spans as frameworks write them: each message and tool call is told once, and only speech as speech."""
 
-from spans_by_hand import as_json, chat, evidence, record, said, session, span, text, tool
+from spans_by_hand import agent, as_json, chat, evidence, record, said, session, span, text, tool
 
 from proctor.session import Message, ModelCall, ToolCall
 
 AGENTS_TRACELOOP = "opentelemetry.instrumentation.openai_agents"
 AGENTS_OPENINFERENCE = "openinference.instrumentation.openai_agents"
+ADK = "gcp.vertex.agent"
 LANGCHAIN = "opentelemetry.instrumentation.langchain"
 
 
@@ -182,6 +183,49 @@ def test_a_failed_tool_message_is_a_failed_call():
 
     (call,) = events_of(*spans, kind=ToolCall)
     assert (call.success, call.result, dict(call.args)) == (False, "no such page", {"q": "a"})
+
+
+def adk_run():
+    """As it wrote its spans at first: requests and answers of models as JSON in attributes of its own."""
+    function = {"name": "weather", "description": "Looks out."}
+    config = {"system_instruction": "Be brief.", "tools": [{"function_declarations": [function]}]}
+    asked = {"role": "user", "parts": [{"text": "How is Bonn?"}]}
+    call = {"role": "model", "parts": [{"function_call": {"name": "weather", "args": {"city": "Bonn"}}}]}
+    response = {"name": "weather", "response": {"result": "sunny"}}
+    result = {"role": "user", "parts": [{"function_response": response}]}
+    answer = {"role": "model", "parts": [{"text": "hmm", "thought": True}, {"text": "Sunny."}]}
+    tokens = {"gen_ai.usage.input_tokens": 10, "gen_ai.usage.output_tokens": 2}
+    of_tool = {"tool_call_args": as_json({"city": "Bonn"}), "tool_response": as_json({"result": "sunny"})}
+
+    def own(**values):
+        return {"scope": ADK, **{f"gcp.vertex.agent.{name}": value for name, value in values.items()}}
+
+    def call_llm(name, at, contents, content):
+        request = as_json({"config": config, "contents": contents})
+        sent = own(llm_request=request, llm_response=as_json({"content": content}))
+        model = {"gen_ai.request.model": "gemini-2.0-flash"}
+        return span(name, parent="invoke_agent guide", at=at, **tokens, **model, **sent)
+
+    below = {"parent": "call_llm", "scope": ADK}
+    return [
+        span("invocation", seconds=20, scope=ADK),
+        agent("guide", parent="invocation", seconds=19, scope=ADK, gen_ai__agent__name="guide"),
+        call_llm("call_llm", 1, [asked], call),
+        span("generate", at=1.2, seconds=0.5, gen_ai__operation__name="generate_content", **tokens, **below),
+        tool("weather", parent="call_llm", at=3, **own(llm_request="{}", **of_tool)),
+        span("(merged tools)", at=4, gen_ai__operation__name="execute_tool", **below),
+        call_llm("call_llm 2", 6, [asked, call, result], answer),
+    ]
+
+
+def test_the_own_spans_of_google_adk_are_read_with_their_content():
+    told = evidence(*adk_run())
+
+    assert said(told) == [("system", "Be brief."), ("user", "How is Bonn?"), ("assistant", "Sunny.")]
+    assert calls_of(*adk_run()) == [("weather", {"city": "Bonn"}, "sunny")]
+    models = events_of(*adk_run(), kind=ModelCall)
+    assert [(call.model, call.usage.input_tokens) for call in models] == [("gemini-2.0-flash", 10)] * 2
+    assert [offered["name"] for offered in session(*adk_run()).tools] == ["weather"]
 
 
 def test_objects_in_the_notation_of_python_are_calls_or_nothing_but_never_speech():
