@@ -1,6 +1,5 @@
 """The manual says what the product is: each name in the one is in the other."""
 
-import importlib.util
 import json
 import re
 import tomllib
@@ -34,6 +33,7 @@ from proctor.models.scripted import parse_script
 from proctor.plan.validate import names_of
 from proctor.stats.results import PAIRINGS
 from proctor.store.tables import COLUMNS
+from project_tools import load_tool
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -54,16 +54,8 @@ def _fenced(text: str, kind: str) -> list[str]:
     return re.findall(rf"^```{kind}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
-def _manual() -> Any:
-    spec = importlib.util.spec_from_file_location("manual", ROOT / "tools" / "write_command_manual.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_command_manual_is_what_the_commands_say_now() -> None:
-    for path, text in _manual().generated().items():
+    for path, text in load_tool("write_command_manual").generated().items():
         assert path.read_text(encoding="utf-8") == text, "run: make docs"
 
 

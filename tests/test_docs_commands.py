@@ -1,10 +1,8 @@
 """Commands in the manual work: all are run, but for a short list of those that cannot; these are parsed."""
 
-import importlib.util
 import re
 import shlex
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from importlib import import_module
@@ -17,22 +15,13 @@ import yaml
 
 from command_server import CommandServer
 from proctor.cli.main import COMMANDS, _normalized
+from project_tools import load_tool
 from waiting import TIME_LIMIT_SECONDS
 
 ROOT = Path(__file__).parents[1]
 
 
-def _tool() -> Any:
-    spec = importlib.util.spec_from_file_location("run_docs", ROOT / "tools" / "run_docs.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses look their module up.
-    sys.modules["run_docs"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-TOOL = _tool()
+TOOL = load_tool("run_docs")
 
 
 @pytest.fixture(scope="module")
@@ -208,14 +197,10 @@ def test_commands_within_the_text_that_need_only_the_examples_are_run(programs: 
         assert len(page.splitlines()) > 3
 
 
-def _workflow(title: str) -> Any:
+def _titled(title: str) -> str:
+    """The text of the file of this title on the page about continuous integration."""
     text = (ROOT / "docs" / "howto" / "ci.md").read_text("utf-8")
-    return yaml.safe_load(re.search(rf'^```yaml title="{re.escape(title)}"\n(.*?)^```', text, re.M | re.S)[1])
-
-
-def _plan_of_the_page() -> str:
-    text = (ROOT / "docs" / "howto" / "ci.md").read_text("utf-8")
-    return re.search(r'^```yaml title="plan.yaml"\n(.*?)^```', text, re.M | re.S)[1]
+    return re.search(rf'^```yaml title="{re.escape(title)}"\n(.*?)^```', text, re.M | re.S)[1]
 
 
 def _run_steps(steps: list[str], folder: Path, programs: Path, variables: dict[str, str]) -> list[int]:
@@ -234,10 +219,10 @@ def _run_steps(steps: list[str], folder: Path, programs: Path, variables: dict[s
 
 
 def test_the_workflow_for_github_gates_a_pull_request(programs: Path, tmp_path: Path) -> None:
-    (tmp_path / "plan.yaml").write_text(_plan_of_the_page())
+    (tmp_path / "plan.yaml").write_text(_titled("plan.yaml"))
     steps = {
         step.get("name"): step["run"]
-        for step in _workflow(".github/workflows/agents.yml")["jobs"]["compare"]["steps"]
+        for step in yaml.safe_load(_titled(".github/workflows/agents.yml"))["jobs"]["compare"]["steps"]
         if "run" in step
     }
     summary = str(tmp_path / "summary.md")
@@ -245,7 +230,7 @@ def test_the_workflow_for_github_gates_a_pull_request(programs: Path, tmp_path: 
     pushed = _run_steps([steps["Run"]], tmp_path, programs, {"RUN": "main-1"})
     variables = {"RUN": "pr-1", "BASELINE": "main-1", "GITHUB_STEP_SUMMARY": summary}
     same = _run_steps([steps["Run"], steps["Compare"]], tmp_path, programs, variables)
-    (tmp_path / "plan.yaml").write_text(_plan_of_the_page().replace('regex: "."', 'equals: "nothing"'))
+    (tmp_path / "plan.yaml").write_text(_titled("plan.yaml").replace('regex: "."', 'equals: "nothing"'))
     worse = _run_steps([steps["Run"], steps["Compare"]], tmp_path, programs, {**variables, "RUN": "pr-2"})
 
     assert (pushed, same) == ([0], [0, 4])
@@ -254,8 +239,8 @@ def test_the_workflow_for_github_gates_a_pull_request(programs: Path, tmp_path: 
 
 
 def test_the_job_for_gitlab_gates_a_merge_request(programs: Path, tmp_path: Path) -> None:
-    (tmp_path / "plan.yaml").write_text(_plan_of_the_page())
-    install, *script = _workflow(".gitlab-ci.yml")["agents"]["script"]
+    (tmp_path / "plan.yaml").write_text(_titled("plan.yaml"))
+    install, *script = yaml.safe_load(_titled(".gitlab-ci.yml"))["agents"]["script"]
 
     pushed = _run_steps(script, tmp_path, programs, {"RUN": "main-1"})
     merge = _run_steps(script, tmp_path, programs, {"RUN": "mr-1", "BASELINE": "main-1"})

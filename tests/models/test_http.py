@@ -3,10 +3,10 @@
 import asyncio
 import gzip
 import ssl
+import subprocess
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -369,48 +369,16 @@ async def test_a_name_is_resolved_once_and_a_dead_address_is_passed_over() -> No
         assert server.requests[0].split(b"\r\n")[1] == b"Host: models.test:%d" % server.port
 
 
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate authority of our own, and a certificate for `localhost`."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import NameOID
-
-    folder = tmp_path_factory.mktemp("certificates")
-    now = datetime.now(UTC)
-
-    def issue(name: str, issuer: str, key: object, signer: object, *, authority: bool) -> bytes:
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
-            .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(days=1))
-            .not_valid_after(now + timedelta(days=1))
-            .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
-        )
-        if not authority:
-            builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        return builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-
-    root, leaf = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    (folder / "ca.pem").write_bytes(issue("Test CA", "Test CA", root, root, authority=True))
-    private = leaf.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    certificate = issue("localhost", "Test CA", leaf, root, authority=False)
-    (folder / "server.pem").write_bytes(private + certificate)
-    return folder
-
-
-async def test_tls_checks_the_certificate_and_the_name(certificates: Path) -> None:
+async def test_tls_checks_the_certificate_and_the_name(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    made = "openssl req -x509 -nodes -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -subj /CN=localhost"
+    files = ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*made.split(), *files], check=True, capture_output=True)
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    tls.load_cert_chain(certificates / "server.pem")
+    tls.load_cert_chain(certificate, key)
     names = list[str | None]()
     tls.sni_callback = lambda _, name, __: names.append(name)
-    trusting = ssl.create_default_context(cafile=certificates / "ca.pem")
+    trusting = ssl.create_default_context(cafile=certificate)
     async with raw_server(OK, tls=tls) as server:
         there = PostTarget(f"https://localhost:{server.port}/", {})
         async with http_client(tls=trusting) as client:
