@@ -16,6 +16,11 @@ PRICES = {
 }
 
 
+COMPLETIONS, GEMINI = "/v1/chat/completions", "/v1beta/models/tiny:generateContent"
+PATHS = {"chat": COMPLETIONS, "responses": "/v1/responses", "messages": "/v1/messages", "gemini": GEMINI}
+CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "Capital of France?"}]}
+
+
 class Attempt:
     """Someone with access: asks the gateway, and keeps what is recorded of it."""
 
@@ -89,6 +94,11 @@ def streaming(*chunks: bytes, pause: asyncio.Event | None = None):
         return response
 
     return handle
+
+
+def anthropic_answer(*blocks: Any, **usage: int) -> web.Response:
+    """A whole answer as Anthropic writes it."""
+    return web.json_response({"content": blocks, "usage": {"input_tokens": 3, "output_tokens": 2} | usage})
 
 
 def counts(call: ModelCall) -> tuple[int, int, int, int]:

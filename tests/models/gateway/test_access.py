@@ -6,15 +6,12 @@ import socket
 
 import pytest
 from aiohttp import ClientError, ClientSession, web
-from loopback import Attempt, sse, streaming
+from loopback import CHAT, COMPLETIONS, GEMINI, PATHS, Attempt, sse, streaming
 from openai_calls import completion
 
 from proctor.models.gateway.server import LARGEST_REQUEST_BYTES
 from proctor.testing import eventually_async
 from waiting import TIME_LIMIT_SECONDS
-
-CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "Capital of France?"}]}
-GEMINI = "/v1beta/models/tiny:generateContent"
 
 
 @pytest.mark.parametrize(
@@ -30,13 +27,13 @@ async def test_a_token_counts_wherever_clients_put_their_keys(provider, begin, h
     provider.answers = [completion()]
     attempt = begin()
     sent = {name: value.format(attempt.access.token) for name, value in headers.items()}
-    assert (await attempt.post("/v1/chat/completions", CHAT, **sent))[0] == 200
+    assert (await attempt.post(COMPLETIONS, CHAT, **sent))[0] == 200
 
 
 @pytest.mark.parametrize(
     ("path", "shape"),
     [
-        ("/v1/chat/completions", lambda said: said["error"]["type"] == "authentication_error"),
+        (COMPLETIONS, lambda said: said["error"]["type"] == "authentication_error"),
         ("/v1/responses", lambda said: said["error"]["type"] == "authentication_error"),
         ("/v1/messages", lambda said: said["type"] == "error"),
         (GEMINI, lambda said: said["error"]["status"] == "UNAUTHENTICATED"),
@@ -53,11 +50,11 @@ async def test_a_wrong_token_is_refused_in_the_client_s_format(provider, begin, 
 async def test_an_access_that_was_shut_is_worth_nothing(provider, begin):
     provider.answers = [completion()]
     attempt, other = begin(), begin()
-    await attempt.asked("/v1/chat/completions", CHAT)
+    await attempt.asked(COMPLETIONS, CHAT)
     attempt.gateway.shut(attempt.access.token)
     attempt.gateway.shut(attempt.access.token)
-    assert (await attempt.post("/v1/chat/completions", CHAT))[0] == 401
-    assert (await other.post("/v1/chat/completions", CHAT))[0] == 200
+    assert (await attempt.post(COMPLETIONS, CHAT))[0] == 401
+    assert (await other.post(COMPLETIONS, CHAT))[0] == 200
     assert len(attempt.calls) == len(other.calls) == 1
 
 
@@ -71,7 +68,7 @@ async def test_every_call_is_recorded_under_its_own_attempt(provider, begin):
 
     async def ask(attempt: Attempt, text: str) -> str:
         body = {"model": "tiny", "messages": [{"role": "user", "content": text}]}
-        answer = await attempt.asked("/v1/chat/completions", body)
+        answer = await attempt.asked(COMPLETIONS, body)
         return answer["choices"][0]["message"]["content"]
 
     asked = [(attempt, f"{number}-{n}") for number, attempt in enumerate(attempts) for n in range(5)]
@@ -87,7 +84,7 @@ async def test_paths_are_understood_with_and_without_their_version(provider, beg
     provider.answers = [completion()]
     attempt = begin()
     for path in (
-        "/v1/chat/completions",
+        COMPLETIONS,
         "/chat/completions",
         "/v1/v1/chat/completions",
         "/v1/v1/chat/completions/",
@@ -122,7 +119,7 @@ async def test_a_client_can_see_that_it_is_there_and_which_models_it_has(begin):
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b"7", b"\xff\xfe", b"[" * 100_000, b'{"a":' * 100_000, b'{"model": 1e999}']
 )
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages", GEMINI])
+@pytest.mark.parametrize("path", PATHS.values())
 async def test_what_makes_no_sense_is_refused_in_the_client_s_format(begin, path, body):
     attempt = begin(model="scripted/echo")
     status, raw = await attempt.post(path, body)
@@ -142,12 +139,12 @@ async def test_what_makes_no_sense_is_refused_in_the_client_s_format(begin, path
         {"contents": 3, "tools": [3]},
     ],
 )
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages", GEMINI])
+@pytest.mark.parametrize("path", PATHS.values())
 async def test_requests_of_no_known_shape_never_break_the_gateway(begin, path, body):
     attempt = begin(model="scripted/echo", reads_traffic=True)
     status, raw = await attempt.post(path, body)
     # An unknown part of a message is passed on to OpenAI-compatible models, which know more parts than we do.
-    is_passed_on = path == "/v1/chat/completions" and "max_tokens" in body
+    is_passed_on = path == COMPLETIONS and "max_tokens" in body
     assert status == (200 if is_passed_on else 400)
     assert ("error" in json.loads(raw)) is not is_passed_on
 
@@ -164,7 +161,7 @@ async def test_a_giant_request_is_refused_without_being_read(provider, begin):
         assert status == 413 and json.loads(raw)["error"]["type"] == "request_too_large"
     assert (provider.bodies, attempt.calls) == ([], []), "nobody was asked"
     provider.answers = [completion()]
-    assert (await attempt.post("/v1/chat/completions", CHAT))[0] == 200, "the gateway goes on"
+    assert (await attempt.post(COMPLETIONS, CHAT))[0] == 200, "the gateway goes on"
 
 
 async def test_hostile_text_passes_and_is_recorded(provider, begin):
@@ -172,7 +169,7 @@ async def test_hostile_text_passes_and_is_recorded(provider, begin):
     provider.answers = [completion(text)]
     attempt = begin(reads_traffic=True)
     raw = b'{"model":"tiny","messages":[{"role":"user","content":"half \\ud83d and \\u0000"}]}'
-    status, answer = await attempt.post("/v1/chat/completions", raw)
+    status, answer = await attempt.post(COMPLETIONS, raw)
     assert status == 200 and "🦜" in json.loads(answer)["choices"][0]["message"]["content"]
     assert len(attempt.calls) == 1 and len(attempt.told) == 2
 
@@ -183,7 +180,7 @@ async def test_without_a_model_of_its_own_a_caller_gets_one_that_was_allowed(
 ):
     provider.answers = [completion()]
     attempt = begin(await open_gateway(agent_models=["openai/tiny", "openai/other"]), model="")
-    await attempt.asked("/v1/chat/completions", CHAT | {"model": name})
+    await attempt.asked(COMPLETIONS, CHAT | {"model": name})
     assert provider.bodies[0]["model"] == "other"
     assert attempt.calls[0].model == "openai/other" and attempt.notes == []
     url, bearer = attempt.access.url, {"Authorization": f"Bearer {attempt.access.token}"}
@@ -200,7 +197,7 @@ NOT_ALLOWED = ["python/sys:exit", "scripted/echo", "replay/x.ndjson", "litellm/o
 async def test_no_other_model_can_be_requested(provider, begin, open_gateway, allowed, name):
     """`python/sys:exit` would be imported and called, and end the batch as if it had succeeded."""
     attempt = begin(await open_gateway(agent_models=allowed), model="")
-    for path in ("/v1/chat/completions", "/v1/responses", "/v1/messages"):
+    for path in (COMPLETIONS, "/v1/responses", "/v1/messages"):
         status, raw = await attempt.post(path, CHAT | {"model": name, "input": "?"})
         assert (status, json.loads(raw)["error"]["type"]) == (403, "permission_error")
     assert provider.bodies == []
@@ -218,7 +215,7 @@ async def test_whatever_is_asked_for_the_item_s_model_answers_and_that_is_said_o
     provider.answers = [completion()]
     attempt = begin()
     for name in ("openai/tiny", "tiny", "gpt-9-mini", "gpt-9-mini"):
-        await attempt.asked("/v1/chat/completions", CHAT | {"model": name})
+        await attempt.asked(COMPLETIONS, CHAT | {"model": name})
     assert {body["model"] for body in provider.bodies} == {"tiny"}
     assert attempt.notes == ["asked for the model `gpt-9-mini`, was given `openai/tiny`"]
 
@@ -231,7 +228,7 @@ async def never(request):
 async def test_a_client_that_goes_away_ends_the_provider_s_call(provider, begin):
     provider.answers = [never]
     attempt = begin()
-    call = asyncio.create_task(attempt.post("/v1/chat/completions", CHAT))
+    call = asyncio.create_task(attempt.post(COMPLETIONS, CHAT))
     await eventually_async(lambda: provider.bodies)
     call.cancel()
 
@@ -243,7 +240,7 @@ async def test_shutting_an_access_records_and_ends_what_is_under_way(provider, b
     raw = sse({"choices": [{"index": 0, "delta": {"content": "Par"}}]})
     provider.answers = [streaming(raw, b"never", pause=asyncio.Event())]
     attempt = begin(reads_traffic=True)
-    response = await attempt.open("/v1/chat/completions", CHAT | {"stream": True})
+    response = await attempt.open(COMPLETIONS, CHAT | {"stream": True})
     await response.content.readuntil(b"\n\n")
 
     attempt.gateway.shut(attempt.access.token)
@@ -263,7 +260,7 @@ async def test_a_client_that_leaves_after_the_last_word_has_had_a_whole_answer(p
     tokens = {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 2}}
     provider.answers = [streaming(sse(last, tokens), b": bye\n\n", pause=asyncio.Event())]
     attempt = begin()
-    response = await attempt.open("/v1/chat/completions", CHAT | {"stream": True})
+    response = await attempt.open(COMPLETIONS, CHAT | {"stream": True})
     await response.content.readuntil(b"\n\n")
     attempt.gateway.shut(attempt.access.token)
     response.close()
@@ -273,7 +270,7 @@ async def test_a_client_that_leaves_after_the_last_word_has_had_a_whole_answer(p
 async def test_closing_the_gateway_ends_everything(provider, begin):
     provider.answers = [never]
     attempt = begin()
-    calls = [asyncio.create_task(attempt.post("/v1/chat/completions", CHAT)) for _ in range(5)]
+    calls = [asyncio.create_task(attempt.post(COMPLETIONS, CHAT)) for _ in range(5)]
     await eventually_async(lambda: len(provider.bodies) >= 5)
 
     await asyncio.wait_for(attempt.gateway.close(), TIME_LIMIT_SECONDS)
@@ -317,7 +314,7 @@ def _as_sent(headers):
 @pytest.mark.parametrize("host", ["localhost:1", "127.0.0.1", "[::1]:80", "host.docker.internal"])
 async def test_programs_may_call_it_by_every_local_name(provider, begin, host):
     provider.answers = [completion()]
-    assert (await begin().post("/v1/chat/completions", CHAT, Host=host))[0] == 200
+    assert (await begin().post(COMPLETIONS, CHAT, Host=host))[0] == 200
 
 
 async def test_the_gateway_also_answers_on_a_socket_that_it_is_given(open_gateway):

@@ -6,13 +6,12 @@ from urllib.parse import quote
 
 import pytest
 from aiohttp import web
-from loopback import sse, streaming
+from loopback import CHAT, COMPLETIONS, sse, streaming
 from openai_calls import KEY, completion
 
 from proctor.models.key_filter import FilteredStream, KeyFilter
 from proctor.models.recording import Recording
 
-CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "Capital?"}]}
 MESSAGES = CHAT | {"max_tokens": 9}
 LONG_KEY = 'sk-ant/api03+é"_0123456789abcdef'
 FORMS = {
@@ -40,7 +39,7 @@ async def test_a_key_in_headers_of_a_response_does_not_reach_the_agent(provider,
     told = {"x-ratelimit-remaining": "7", "retry-after": "1", "openai-organization": "org-of-the-user"}
     for status in (200, 400):
         provider.answers = [web.json_response({"choices": []}, status=status, headers=echoed | told)]
-        async with begin().open("/v1/chat/completions", CHAT) as response:
+        async with begin().open(COMPLETIONS, CHAT) as response:
             assert response.status == status
             assert hidden(repr(response.headers))
             assert {name.lower() for name in response.headers} & {*echoed, *told} == {
@@ -62,7 +61,7 @@ async def test_a_key_in_a_body_reaches_neither_the_agent_nor_a_record(
     recording = Recording(file, str)
     attempt = begin(await open_gateway(recording=recording), item_id="i", reads_traffic=True)
 
-    got = await attempt.post("/v1/chat/completions", CHAT)
+    got = await attempt.post(COMPLETIONS, CHAT)
 
     recording.close()
     assert got[0] == status and b"[key]" in got[1]
@@ -89,7 +88,7 @@ async def test_a_key_that_is_cut_in_two_by_a_stream_is_found(provider, begin, at
     cut = raw.index(KEY.encode()) + at
     provider.answers = [streaming(raw[:cut], raw[cut:])]
     attempt = begin()
-    status, got = await attempt.post("/v1/chat/completions", CHAT | {"stream": True})
+    status, got = await attempt.post(COMPLETIONS, CHAT | {"stream": True})
     assert (status, got) == (200, raw.replace(KEY.encode(), b"[key]"))
     assert KEY not in repr(attempt.events)
 
@@ -114,20 +113,20 @@ def test_every_form_is_found_however_a_stream_is_cut(key, size):
 async def test_the_rest_of_a_stream_without_its_last_line_end_is_passed_on(provider, begin):
     raw = sse({"choices": [{"index": 0, "delta": {"content": "Paris"}}]}) + b"data: " + KEY[:9].encode()
     provider.answers = [streaming(raw)]
-    assert await begin().post("/v1/chat/completions", CHAT | {"stream": True}) == (200, raw)
+    assert await begin().post(COMPLETIONS, CHAT | {"stream": True}) == (200, raw)
 
 
 async def test_a_placeholder_is_not_taken_for_a_key(provider, begin, open_gateway):
     provider.answers = [completion("any answer")]
     environment = {"ACME_BASE_URL": f"{provider.url}/v1", "ACME_API_KEY": "any"}
     attempt = begin(await open_gateway(environment=environment), model="acme/tiny")
-    answer = await attempt.asked("/v1/chat/completions", CHAT)
+    answer = await attempt.asked(COMPLETIONS, CHAT)
     assert answer["choices"][0]["message"]["content"] == "any answer"
 
 
 async def test_an_agent_s_own_headers_are_not_recorded_or_returned(provider, begin):
     provider.answers = [web.json_response({"error": {"message": "no"}}, status=400)]
     attempt = begin()
-    status, raw = await attempt.post("/v1/chat/completions", CHAT, x_secret="of-the-agent")
+    status, raw = await attempt.post(COMPLETIONS, CHAT, x_secret="of-the-agent")
     assert (status, b"of-the-agent" in raw) == (400, False)
     assert attempt.access.token not in repr(attempt.events) + repr(provider.headers)

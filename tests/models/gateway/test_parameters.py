@@ -7,19 +7,12 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
+from loopback import CHAT, COMPLETIONS, PATHS
 from openai_calls import KEY, completion
 
 from proctor.models.gateway.access import MOST_NOTES
 from proctor.models.gateway.parameters import ParameterRefused, allowed, passed_up
 
-MESSAGES = [{"role": "user", "content": "Capital?"}]
-CHAT = {"model": "tiny", "messages": MESSAGES}
-PATHS = {
-    "chat": "/v1/chat/completions",
-    "responses": "/v1/responses",
-    "messages": "/v1/messages",
-    "gemini": "/v1beta/models/tiny:generateContent",
-}
 PROMPTS = {
     "chat": CHAT,
     "responses": {"model": "tiny", "input": "Capital?"},
@@ -66,7 +59,7 @@ async def test_no_address_or_setting_of_an_agent_reaches_a_client_library(provid
     harmless = {"temperature": 0, "top_p": 1, "max_tokens": 9}
 
     answer = await attempt.asked(
-        "/v1/chat/completions", CHAT | harmless | CLIENT_SETTINGS | {"api_base": f"{provider.url}/stolen"}
+        COMPLETIONS, CHAT | harmless | CLIENT_SETTINGS | {"api_base": f"{provider.url}/stolen"}
     )
 
     sent = ["max_retries", "max_tokens", "messages", "model", "num_retries", "temperature", "top_p"]
@@ -206,8 +199,8 @@ def test_a_header_that_is_not_plain_is_not_passed_on():
 async def test_an_agent_cannot_flood_the_record_with_notes(provider, begin):
     provider.answers = [completion()]
     attempt = begin()
-    await attempt.asked("/v1/chat/completions", CHAT | {f"odd{number}": 1 for number in range(1000)})
-    await attempt.asked("/v1/chat/completions", CHAT | {"x" * 10_000: 1})
+    await attempt.asked(COMPLETIONS, CHAT | {f"odd{number}": 1 for number in range(1000)})
+    await attempt.asked(COMPLETIONS, CHAT | {"x" * 10_000: 1})
     assert len(attempt.notes) == MOST_NOTES + 1
     assert attempt.notes[-1] == "further notes on this agent's calls are not recorded"
 
@@ -215,7 +208,7 @@ async def test_an_agent_cannot_flood_the_record_with_notes(provider, begin):
 async def test_an_agent_cannot_write_to_the_terminal_by_a_name(provider, begin):
     provider.answers = [completion()]
     attempt = begin()
-    await attempt.asked("/v1/chat/completions", CHAT | {"model": "\x1b]0;x\x07\u202e", "\x1b[2J": 1})
+    await attempt.asked(COMPLETIONS, CHAT | {"model": "\x1b]0;x\x07\u202e", "\x1b[2J": 1})
     assert attempt.notes == [
         "asked for the model `?]0;x??`, was given `openai/tiny`",
         "openai/tiny was not sent `?[2J`: the gateway does not pass it on",
@@ -234,10 +227,10 @@ async def test_a_key_is_sent_to_nobody_that_a_provider_points_at(provider, begin
     provider.answers = [elsewhere]
     attempt = begin()
     for body in (CHAT, CHAT | {"stream": True}):
-        async with attempt.open("/v1/chat/completions", body) as response:
+        async with attempt.open(COMPLETIONS, body) as response:
             assert response.status == 502 and "Location" not in response.headers
             assert KEY not in await response.text()
-    assert seen == ["/v1/chat/completions"] * 2
+    assert seen == [COMPLETIONS] * 2
 
 
 NAMES = st.sampled_from(

@@ -5,14 +5,13 @@ import json
 
 import pytest
 from aiohttp import ClientError, web
-from loopback import counts, sse, streaming
+from loopback import CHAT, COMPLETIONS, anthropic_answer, counts, sse, streaming
 from openai_calls import KEY, completion
 
 from proctor.errors import StoreError
 from proctor.session import ToolCall
 from waiting import TIME_LIMIT_SECONDS
 
-CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "Capital of France?"}]}
 MESSAGES = CHAT | {"max_tokens": 50}
 
 CHAT_CHUNKS = (
@@ -76,7 +75,7 @@ RESPONSE = {
 async def test_a_call_is_recorded_with_tokens_price_time_and_both_bodies(provider, begin):
     provider.answers = [completion()]
     attempt = begin()
-    await attempt.asked("/v1/chat/completions", CHAT | {"temperature": 0})
+    await attempt.asked(COMPLETIONS, CHAT | {"temperature": 0})
 
     (call,) = attempt.calls
     assert (call.model, call.provider, call.status, call.error) == ("openai/tiny", "openai", "ok", "")
@@ -98,7 +97,7 @@ async def test_the_provider_gets_its_key_and_its_own_name_for_the_model_and_no_m
         "Cookie": "a=b",
         "User_Agent": "agent/1",
     }
-    await attempt.asked("/v1/chat/completions", CHAT | {"model": "openai/tiny"}, **headers)
+    await attempt.asked(COMPLETIONS, CHAT | {"model": "openai/tiny"}, **headers)
 
     assert provider.bodies[0]["model"] == "tiny"
     sent = provider.headers[0]
@@ -110,8 +109,7 @@ async def test_the_provider_gets_its_key_and_its_own_name_for_the_model_and_no_m
 
 
 async def test_known_anthropic_betas_and_versions_are_kept(provider, begin):
-    answer = {"content": [{"type": "text", "text": "hi"}], "usage": {"input_tokens": 3, "output_tokens": 2}}
-    provider.answers = [web.json_response(answer)]
+    provider.answers = [anthropic_answer({"type": "text", "text": "hi"})]
     attempt = begin(model="anthropic/tiny")
     token = attempt.access.token
     betas = "effort-2025-11-24, files-api-2025-04-14,claude-code-20250219"
@@ -147,7 +145,7 @@ async def test_the_first_chunk_arrives_before_the_provider_has_finished(provider
     provider.answers = [streaming(first, last, pause=go_on)]
     attempt = begin()
 
-    async with attempt.open("/v1/chat/completions", CHAT | {"stream": True}) as response:
+    async with attempt.open(COMPLETIONS, CHAT | {"stream": True}) as response:
         assert await asyncio.wait_for(response.content.readuntil(b"\n\n"), TIME_LIMIT_SECONDS) == first
         assert attempt.calls == []
         go_on.set()
@@ -161,7 +159,7 @@ async def test_tokens_of_a_chat_stream_are_known_and_reach_a_client_that_asked(p
     attempt = begin()
     more = {"stream_options": {"include_usage": True}} if asks else {}
 
-    answer = await attempt.post("/v1/chat/completions", CHAT | {"stream": True} | more)
+    answer = await attempt.post(COMPLETIONS, CHAT | {"stream": True} | more)
 
     assert answer == (200, counted if asks else sse(*CHAT_CHUNKS, "[DONE]"))
     assert provider.bodies[0]["stream_options"] == {"include_usage": True}
@@ -197,7 +195,7 @@ async def test_gemini_passes_through_to_gemini(provider, begin, operation):
 
 async def test_a_provider_that_turns_out_not_to_speak_a_format_is_asked_in_its_usual_one(provider, begin):
     async def only_chat(request):
-        if request.path != "/v1/chat/completions":
+        if request.path != COMPLETIONS:
             return web.Response(status=404)
         return completion()
 
@@ -224,7 +222,7 @@ async def test_short_limits_are_sat_out_and_the_client_sees_nothing_of_them(prov
     told = []
     attempt = begin(waited=told.append)
 
-    await attempt.asked("/v1/chat/completions", CHAT)
+    await attempt.asked(COMPLETIONS, CHAT)
 
     assert len(provider.bodies) == 3 and len(told) == 2
     (call,) = attempt.calls
@@ -237,7 +235,7 @@ async def test_a_limit_that_lasts_is_handed_on_with_the_provider_s_own_words(pro
     provider.answers = [web.Response(body=said, status=429, headers=headers, content_type="application/json")]
     attempt = begin()
 
-    async with attempt.open("/v1/chat/completions", CHAT) as response:
+    async with attempt.open(COMPLETIONS, CHAT) as response:
         assert (response.status, await response.read()) == (429, said)
         assert response.headers["Retry-After"] == "86400"
     assert [call.status for call in attempt.calls] == ["429"]
@@ -265,7 +263,7 @@ async def test_a_stream_that_breaks_off_does_not_look_whole_and_its_tokens_are_e
     provider.answers = [breaks]
     attempt = begin()
     with pytest.raises(ClientError, match=r"payload|closed|disconnected"):
-        await attempt.post("/v1/chat/completions", CHAT | {"stream": True})
+        await attempt.post(COMPLETIONS, CHAT | {"stream": True})
 
     (call,) = attempt.calls
     assert call.status == "cut_off" and "Par" in call.response
@@ -279,7 +277,7 @@ async def test_a_server_that_knows_no_counting_in_streams_is_asked_without(provi
     refusal = web.json_response({"error": {"message": "unknown field stream_options"}}, status=400)
     provider.answers = [refusal, streaming(raw)]
     attempt = begin()
-    assert await attempt.post("/v1/chat/completions", CHAT | {"stream": True}) == (200, raw)
+    assert await attempt.post(COMPLETIONS, CHAT | {"stream": True}) == (200, raw)
     assert "stream_options" not in provider.bodies[1]
 
 
@@ -309,7 +307,7 @@ async def test_an_answer_whose_tokens_nobody_counts_is_not_free(provider, begin)
     provider.answers = [web.json_response({"id": "x", "choices": [choice]})]
     attempt = begin()
     for _ in range(2):
-        await attempt.asked("/v1/chat/completions", CHAT)
+        await attempt.asked(COMPLETIONS, CHAT)
     assert [(call.status, call.usage.output_tokens) for call in attempt.calls] == [("ok", 1000)] * 2
     assert all(call.cost_usd > 0.01 for call in attempt.calls)
     assert attempt.notes == ["openai/tiny does not say how many tokens it used: they are estimated"]
@@ -319,7 +317,7 @@ async def test_an_answer_whose_tokens_nobody_counts_is_not_free(provider, begin)
 async def test_what_is_no_answer_is_handed_on_and_not_recorded_as_one(provider, begin, raw):
     provider.answers = [web.Response(body=raw, content_type="application/json")]
     attempt = begin()
-    assert await attempt.post("/v1/chat/completions", CHAT) == (200, raw)
+    assert await attempt.post(COMPLETIONS, CHAT) == (200, raw)
     (call,) = attempt.calls
     assert (call.status, call.error) == ("cut_off", "what came is no answer")
 
@@ -343,7 +341,7 @@ async def test_a_tool_call_written_as_an_object_is_recorded_like_any_other(provi
     whole = web.json_response({"choices": [end | {"message": said}]})
     provider.answers = [streaming(raw) if streams else whole]
     attempt = begin(reads_traffic=True)
-    await attempt.post("/v1/chat/completions", CHAT | {"stream": streams})
+    await attempt.post(COMPLETIONS, CHAT | {"stream": streams})
     attempt.gateway.shut(attempt.access.token)
     assert [recorded.status for recorded in attempt.calls] == ["ok"]
     assert [(used.name, used.args) for used in attempt.of(ToolCall)] == [("run", {"command": "ls"})]
@@ -356,16 +354,16 @@ async def test_an_answer_that_cannot_be_recorded_is_an_error_and_a_stream_is_cut
     provider.answers = [completion("Paris")]
     attempt = begin(record=record, reads_traffic=True)
     for model in ("tiny", "other"):
-        status, raw = await attempt.post("/v1/chat/completions", CHAT | {"model": model})
+        status, raw = await attempt.post(COMPLETIONS, CHAT | {"model": model})
         assert (status, json.loads(raw)["error"]["message"]) == (500, "the disk is full")
     provider.answers = [streaming(*map(sse, CHAT_CHUNKS))]
     with pytest.raises(ClientError):
-        await begin(record=record).post("/v1/chat/completions", CHAT | {"stream": True})
+        await begin(record=record).post(COMPLETIONS, CHAT | {"stream": True})
 
 
 async def test_a_fault_of_the_gateway_ends_one_call_and_is_told_by_its_kind_only(provider, begin):
     async def spend(request):
         raise ZeroDivisionError("secret")
 
-    status, raw = await begin(spend=spend).post("/v1/chat/completions", CHAT)
+    status, raw = await begin(spend=spend).post(COMPLETIONS, CHAT)
     assert (status, json.loads(raw)["error"]["message"]) == (500, "the gateway failed: ZeroDivisionError")

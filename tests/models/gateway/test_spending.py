@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from aiohttp import web
-from loopback import sse, streaming
+from loopback import COMPLETIONS, GEMINI, sse, streaming
 from openai_calls import QUICK, completion
 
 from proctor.models.client import Client
@@ -17,7 +17,6 @@ from proctor.testing import eventually_async
 PROMPT = "Tell me everything you know. " * 100
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": PROMPT}], "max_tokens": 1000}
 CONTENTS = {"contents": [{"parts": [{"text": PROMPT}]}]}
-COMPLETIONS, GEMINI = "/v1/chat/completions", "/v1beta/models/tiny:generateContent"
 
 
 class Purse:

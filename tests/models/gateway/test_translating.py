@@ -4,6 +4,7 @@ import json
 
 import pytest
 from aiohttp import web
+from loopback import COMPLETIONS, PATHS, anthropic_answer
 from openai_calls import completion
 
 from proctor.models.gateway.call import DIALECTS
@@ -103,28 +104,24 @@ GEMINI = {
         {"role": "user", "parts": [{"text": "Again."}]},
     ],
 }
-ASKED = {
-    "/v1/chat/completions": CHAT,
-    "/v1/messages": MESSAGES,
-    "/v1/responses": RESPONSES,
-    "/v1beta/models/tiny:generateContent": GEMINI,
-}
-EACH_CLIENT = pytest.mark.parametrize("path", ASKED)
+ASKED = {"chat": CHAT, "messages": MESSAGES, "responses": RESPONSES, "gemini": GEMINI}
+EACH_CLIENT = pytest.mark.parametrize("wire", ASKED)
 
 
-def as_stream(path):
+def as_stream(wire):
     """The same request for a stream."""
-    if path.startswith("/v1beta"):
-        return path.replace("generate", "streamGenerate") + "?alt=sse", GEMINI
-    return path, ASKED[path] | {"stream": True}
+    if wire == "gemini":
+        return PATHS[wire].replace("generate", "streamGenerate") + "?alt=sse", GEMINI
+    counting = {"stream_options": {"include_usage": True}} if wire == "chat" else {}
+    return PATHS[wire], ASKED[wire] | {"stream": True} | counting
 
 
 @EACH_CLIENT
-async def test_a_conversation_with_tools_reaches_a_chat_provider_whole(provider, begin, path):
+async def test_a_conversation_with_tools_reaches_a_chat_provider_whole(provider, begin, wire):
     provider.answers = [completion()]
     attempt = begin(model="acme/tiny")
 
-    await attempt.asked(path, ASKED[path])
+    await attempt.asked(PATHS[wire], ASKED[wire])
 
     sent = provider.bodies[0]
     assert (sent["model"], sent["max_tokens"], sent["temperature"]) == ("tiny", 50, 0.5)
@@ -134,15 +131,11 @@ async def test_a_conversation_with_tools_reaches_a_chat_provider_whole(provider,
 
 
 @EACH_CLIENT
-async def test_a_conversation_with_tools_reaches_anthropic_whole(provider, begin, path):
-    answer = {
-        "content": [{"type": "text", "text": "Paris"}],
-        "usage": {"input_tokens": 3, "output_tokens": 2},
-    }
-    provider.answers = [web.json_response(answer)]
+async def test_a_conversation_with_tools_reaches_anthropic_whole(provider, begin, wire):
+    provider.answers = [anthropic_answer({"type": "text", "text": "Paris"})]
     attempt = begin(model="anthropic/tiny")
 
-    await attempt.asked(path, ASKED[path])
+    await attempt.asked(PATHS[wire], ASKED[wire])
 
     sent = provider.bodies[0]
     assert (sent["model"], sent["max_tokens"], sent["temperature"]) == ("tiny", 50, 0.5)
@@ -157,20 +150,14 @@ async def test_a_conversation_with_tools_reaches_anthropic_whole(provider, begin
 
 
 @EACH_CLIENT
-async def test_a_stream_says_the_same_as_a_whole_answer(begin, tmp_path, path):
+async def test_a_stream_says_the_same_as_a_whole_answer(begin, tmp_path, wire):
     tokens = "{input_tokens: 100, cached_tokens: 40, output_tokens: 20, reasoning_tokens: 7}"
     rule = f"{{reply: I try – ✓, tool: {{name: run, arguments: {{command: make}}}}, usage: {tokens}}}"
     (tmp_path / "both.yaml").write_text(f"[{rule}]")
     attempt = begin(model="scripted/both")
-    wire = {"/v1/chat/completions": "chat", "/v1/messages": "messages", "/v1/responses": "responses"}.get(
-        path, "gemini"
-    )
-    stream_path, body = as_stream(path)
-    if wire == "chat":
-        body = body | {"stream_options": {"include_usage": True}}
 
-    whole = DIALECTS[wire].read((await attempt.post(path, ASKED[path]))[1], streamed=False)
-    streamed = DIALECTS[wire].read((await attempt.post(stream_path, body))[1], streamed=True)
+    whole = DIALECTS[wire].read((await attempt.post(PATHS[wire], ASKED[wire]))[1], streamed=False)
+    streamed = DIALECTS[wire].read((await attempt.post(*as_stream(wire)))[1], streamed=True)
 
     assert streamed == whole
     assert (whole.text, whole.finish_reason, whole.usage.input_tokens) == ("I try – ✓", "tool_calls", 100)
@@ -207,11 +194,10 @@ async def test_what_is_said_to_a_freeform_tool_in_no_known_form_comes_as_it_is(p
 
 
 async def test_what_a_provider_does_not_take_is_said_once(provider, begin):
-    answer = {"content": [], "usage": {"input_tokens": 3, "output_tokens": 2}}
-    provider.answers = [web.json_response(answer)]
+    provider.answers = [anthropic_answer()]
     attempt = begin(model="anthropic/tiny")
     for _ in range(3):
-        await attempt.asked("/v1/chat/completions", CHAT | {"seed": 7, "logit_bias": {}})
+        await attempt.asked(COMPLETIONS, CHAT | {"seed": 7, "logit_bias": {}})
     assert "seed" not in provider.bodies[0] and "logit_bias" not in provider.bodies[0]
     assert attempt.notes == [
         "anthropic/tiny was not sent `logit_bias`: anthropic does not take it",
@@ -225,7 +211,7 @@ async def test_ids_of_answers_and_tool_calls_are_new_to_the_conversation(begin, 
     body = {"model": "x", "messages": [{"role": "user", "content": "Go."}]}
     ids = []
     for _ in range(3):
-        answer = await attempt.asked("/v1/chat/completions", body)
+        answer = await attempt.asked(COMPLETIONS, body)
         message = answer["choices"][0]["message"]
         ids += [answer["id"], message["tool_calls"][0]["id"]]
         body["messages"] += [message, {"role": "tool", "tool_call_id": ids[-1], "content": "ok"}]
