@@ -4,7 +4,6 @@ import asyncio
 import json
 import subprocess
 import time
-from datetime import UTC, datetime
 from urllib.request import Request, urlopen
 
 import pytest
@@ -41,10 +40,6 @@ def test_a_user_gets_the_fixtures_by_naming_the_plugin(pytester):
     pytester.makepyfile(TESTS_OF_A_USER)
 
     pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
-
-
-def test_the_store_is_empty_and_can_be_written(proctor_store):
-    assert proctor_store.read.batches(datetime.now(UTC)) == []
 
 
 def test_the_model_server_answers_in_turn_and_keeps_the_requests(model_server):

@@ -150,19 +150,23 @@ async def test_a_refused_tool_is_an_intervention_once(place, amp):
 
 
 @pytest.mark.parametrize(
-    ("model", "offered", "switches"),
+    ("settings", "model", "offered", "switches"),
     [
-        ("", HELP, []),
-        ("default", OLD_HELP, []),
-        ("ultra", HELP, ["--mode", "ultra"]),
-        ("High", HELP, ["--mode", "high"]),
-        ("gpt-5", OLD_HELP, ["--try-gpt5"]),
+        ({}, "", HELP, []),
+        ({}, "default", OLD_HELP, []),
+        ({}, "ultra", HELP, ["--mode", "ultra"]),
+        ({}, "High", HELP, ["--mode", "high"]),
+        ({}, "gpt-5", OLD_HELP, ["--try-gpt5"]),
+        # A mode of a plugin.
+        ({"mode": "reviewer"}, "anything", HELP, ["--mode", "reviewer"]),
     ],
 )
-async def test_a_mode_of_the_installed_version_is_asked_for(place, stage, amp, model, offered, switches):
+async def test_a_mode_of_the_installed_version_is_asked_for(
+    place, stage, amp, settings, model, offered, switches
+):
     amp(result(), offered=offered)
-    assert Amp().refusal(model, place.environment) == ""
-    await place.work(Amp(), model=model)
+    assert Amp(**settings).refusal(model, place.environment) == ""
+    await place.work(Amp(**settings), model=model)
     assert stage.called().args == ["-x", *switches, "--stream-json"]
 
 
@@ -177,12 +181,6 @@ async def test_what_the_installed_version_cannot_be_asked_for_is_refused_and_not
     with pytest.raises(WorkspaceError, match="cannot be asked for"):
         await place.work(Amp(), model=model)
     assert not stage.note.exists()
-
-
-async def test_a_mode_of_a_plugin_is_a_setting(place, stage, amp):
-    amp(result())
-    await place.work(Amp(mode="reviewer"), model="anything")
-    assert stage.called().args == ["-x", "--mode", "reviewer", "--stream-json"]
 
 
 def test_a_mode_of_a_plugin_needs_a_version_with_modes(place, amp):

@@ -199,11 +199,6 @@ def test_values_nested_without_end_are_refused_by_the_wire_itself():
         decode_protobuf(request, "traces")
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
-def test_what_was_packed_is_unpacked(pack):
-    assert unpacked(pack(b"hello " * 1000), most=10_000) == b"hello " * 1000
-
-
 def test_several_members_of_gzip_are_one_text_and_data_is_unpacked_up_to_a_size():
     assert unpacked(gzip.compress(b"one ") + gzip.compress(b"two"), most=100) == b"one two"
     assert unpacked(zlib.compress(b"x" * 100), most=100) == b"x" * 100

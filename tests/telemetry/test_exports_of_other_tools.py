@@ -109,16 +109,6 @@ def test_every_shape_of_one_conversation_tells_the_same(tmp_path, shape, packed)
     assert (model.model, model.usage.input_tokens, model.usage.output_tokens) == ("large-2026", 100, 20)
 
 
-def test_output_that_breaks_off_is_named_by_its_line(tmp_path):
-    file = tmp_path / "spans.log"
-    file.write_text(console_output(genai_inline()) + '{\n    "name": "cut')
-
-    *_, last = list(read_documents(file))
-
-    assert isinstance(last, Unreadable)
-    assert last.line > 1 and "breaks off" in last.problem
-
-
 def test_tables_of_spans_are_found_in_a_folder_and_other_tables_are_left_alone(tmp_path):
     header = "context.trace_id,context.span_id,name,start_time,attributes.openinference.span.kind\n"
     row = f"{'ab' * 16},{'cd' * 8},run,2026-04-23 07:37:44.011000+00:00,AGENT\n"

@@ -1,6 +1,5 @@
 """Files of spans as collectors and CloudWatch write them; what cannot be read is named."""
 
-import gzip
 import json
 
 import pytest
@@ -73,14 +72,6 @@ def test_every_form_of_file_is_read(tmp_path, content, found):
     file.write_text(content)
 
     assert names(file) == found
-
-
-def test_a_packed_file_is_unpacked_whatever_it_is_called(tmp_path):
-    file = tmp_path / "spans.jsonl"
-    file.write_bytes(gzip.compress(f"{OTLP}\n{OTHER}\n".encode()))
-
-    assert names(file) == ["invoke_agent A", "chat"]
-    assert recognises(file)
 
 
 def protobuf():

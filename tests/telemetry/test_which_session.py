@@ -18,12 +18,6 @@ def steps(*documents):
     return {session.external_id: len(session.steps) for session in sessions_of(documents)}
 
 
-def test_spans_of_several_traces_with_one_session_id_are_one_session():
-    spans = [span("a", trace="t1", **AGENT), span("b", trace="t2", at=5, **AGENT)]
-
-    assert steps(*spans) == {"s-1": 2}
-
-
 def test_a_conversation_id_will_do_and_a_session_id_is_better():
     assert names(span("a", session=None, gen_ai__conversation__id="c-1", **AGENT))[0][0] == "c-1"
     assert names(span("a", gen_ai__conversation__id="c-1", **AGENT))[0][0] == "s-1"
@@ -80,10 +74,6 @@ def test_the_log_group_is_the_one_a_resource_names_first():
     for named, first in (("/x,/y", "/x"), ("/x&/y", "/x"), (["/x", "/y"], "/x"), ("", "/else")):
         document["resource"]["attributes"]["aws.log.group.names"] = named
         assert names(document, log_group="/else")[0][2] == first
-
-
-def test_a_span_that_comes_twice_counts_once():
-    assert steps(span("a", **AGENT), span("a", **AGENT)) == {"s-1": 1}
 
 
 def test_ids_are_the_same_in_capitals():
