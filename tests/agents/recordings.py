@@ -15,6 +15,9 @@ from proctor.agent import Access
 RECORDED = Path(__file__).parent / "recorded"
 ACCESS = Access(url="http://127.0.0.1:8099", token="token-of-this-attempt-0123456789abcdef")
 
+PROGRAMS = {"continue": "cn", "mini-swe-agent": "mini"}
+"""Where the program of an agent has another name than the agent."""
+
 PROGRAM = """#!{python} -IS
 import json, os, sys, time
 if sys.argv[1:] in (['--version'], ['--help']):
@@ -59,7 +62,7 @@ class Stage:
 
     def play(
         self,
-        program: str,
+        agent: str,
         recording: str = "",
         *,
         printed: str = "",
@@ -69,11 +72,11 @@ class Stage:
         then: str = "",
         offered: str = "1.2.3",
     ) -> None:
-        """Put a program on the PATH that prints a recording. `files`: what it writes, by the flag that
-        names the file; a text, or a recording's name. `offered`: its help."""
+        """Put an agent's program on the PATH that prints a recording. `files`: what it writes, by the flag
+        that names the file; a text, or a recording's name. `offered`: its help."""
         stdout = read(recording) if recording else printed
         self.place.program(
-            program,
+            PROGRAMS.get(agent, agent),
             PROGRAM.format(
                 python=f"{sys.base_prefix}/bin/python3",
                 note=str(self.note),

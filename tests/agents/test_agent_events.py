@@ -9,7 +9,6 @@ from proctor.agents import find_agent
 from proctor.errors import ModelError
 from proctor.session import Intervention, Message, ToolCall, Workspace
 
-PROGRAMS = {"continue": "cn", "mini-swe-agent": "mini"}
 TEXT = [{"type": "text", "text": "hi"}]
 CONTENT = {"content": TEXT}
 
@@ -324,7 +323,7 @@ def copilot_error(**data):
 async def test_how_an_agent_says_that_it_failed(place, stage, name, events, failure, reason):
     files = {"--analytics-log": printed(*events)} if name == "aider" else {}
     shown = "" if name == "aider" else printed(*events)
-    stage.play(PROGRAMS.get(name, name), printed=shown, files=files)
+    stage.play(name, printed=shown, files=files)
     working = place.work(find_agent(name, {}), access=ACCESS)
     if reason is None:
         done = await working

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from recordings import ACCESS
+from recordings import ACCESS, PROGRAMS
 
 from proctor.agent import model_access_of, records_transcript
 from proctor.agents import find_agent
@@ -14,25 +14,22 @@ from proctor.errors import RateLimited, WorkspaceError
 from proctor.session import Message
 from proctor.workspace.beneath import write_private
 
-PROGRAMS = {
-    **{name: name for name in ("claude", "codex", "gemini", "opencode", "qwen", "pi", "copilot", "cline")},
-    "aider": "aider",
-    "openhands": "openhands",
-    "continue": "cn",
-    "mini-swe-agent": "mini",
-}
+NAMES = (
+    *("claude", "codex", "gemini", "opencode", "qwen", "pi", "copilot", "cline", "aider", "openhands"),
+    *("continue", "mini-swe-agent"),
+)
 TYPED = ("claude", "codex", "gemini", "opencode", "qwen")
 """Those that are given the prompt on standard input."""
 OPENAI = f"{ACCESS.url}/v1"
 
 
-@pytest.fixture(params=PROGRAMS)
+@pytest.fixture(params=NAMES)
 def name(request):
     return request.param
 
 
 async def call(place, stage, name, prompt="Add a line.", **more):
-    stage.play(PROGRAMS[name])
+    stage.play(name)
     await place.work(find_agent(name, {}), prompt, **{"access": ACCESS, **more})
     return stage.called()
 
@@ -51,7 +48,7 @@ def test_each_works_over_the_gateway_and_is_no_stand_in(name):
 
 async def test_it_is_pointed_at_the_gateway_with_the_attempts_token_which_nothing_tells(place, stage, name):
     printed = f"my key is {ACCESS.token}\n"
-    stage.play(PROGRAMS[name], printed=printed, stderr=printed)
+    stage.play(name, printed=printed, stderr=printed)
     done = await place.work(find_agent(name, {}), model="openrouter/some/gpt-x", access=ACCESS)
     called = stage.called()
 
@@ -76,8 +73,8 @@ async def test_it_is_pointed_at_the_gateway_with_the_attempts_token_which_nothin
 @pytest.mark.parametrize(
     ("name", "prompt"),
     [
-        *((name, "- one\n- é") for name in PROGRAMS),
-        *((name, "@notes") for name in PROGRAMS if name not in TYPED),
+        *((name, "- one\n- é") for name in NAMES),
+        *((name, "@notes") for name in NAMES if name not in TYPED),
         ("aider", "/src is wrong"),
         ("aider", "!ls"),
     ],
@@ -119,7 +116,7 @@ async def test_one_that_is_not_installed_says_how_to_get_a_version_that_works(pl
     agent = find_agent(name, {})
     bare = {"PATH": str(place.home / "bin")}
     missing = agent.availability(bare)
-    assert not missing.ready and f"`{PROGRAMS[name]}`" in missing.problem
+    assert not missing.ready and f"`{PROGRAMS.get(name, name)}`" in missing.problem
     assert missing.remedy.startswith(("npm install -g ", "uv tool install "))
     assert missing.remedy.rpartition("@" if "npm" in missing.remedy else "==")[2][0].isdigit()
     with pytest.raises(WorkspaceError, match="install it with"):
@@ -127,11 +124,11 @@ async def test_one_that_is_not_installed_says_how_to_get_a_version_that_works(pl
 
 
 async def test_another_program_can_be_chosen(place, stage, name):
-    stage.play(PROGRAMS[name])
+    stage.play(name)
     agent = find_agent(name, {})
     found = agent.availability(place.environment)
     assert (found.ready, found.version) == (True, "1.2.3")
-    elsewhere = (place.home / "bin" / PROGRAMS[name]).rename(place.home / "another")
+    elsewhere = (place.home / "bin" / PROGRAMS.get(name, name)).rename(place.home / "another")
     variable = f"{name.upper().replace('-', '_')}_BIN"
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(place.home), variable: str(elsewhere)}
     await place.work(agent, environment=environment, access=ACCESS)
@@ -155,7 +152,7 @@ async def test_lines_that_are_no_events_do_no_harm(place, stage, name):
             *("agent_event", "run_result", "error", "assistant", "user", "session"),
         )
     ]
-    stage.play(PROGRAMS[name], printed="\n".join(strange) + "\n")
+    stage.play(name, printed="\n".join(strange) + "\n")
     try:
         await place.work(find_agent(name, {}), access=ACCESS)
     finally:

@@ -15,7 +15,6 @@ DONE = "Done: one line was added to hello.txt."
 EDIT = "printf 'edited by scripted answer\\n' >> hello.txt"
 AIDER_LOG, MINI_FILE = "--analytics-log", "-o"
 
-PROGRAMS = {"continue": "cn", "mini-swe-agent": "mini"}
 FILES = {
     "aider.txt": {AIDER_LOG: "aider.jsonl"},
     "aider.http401.txt": {AIDER_LOG: "aider.http401.jsonl"},
@@ -31,7 +30,7 @@ def run(stage, place):
 
     async def run_recording(name, recording, settings=None, **played):
         played.setdefault("files", FILES.get(recording))
-        stage.play(PROGRAMS.get(name, name), recording, **played)
+        stage.play(name, recording, **played)
         agent = find_agent(name, settings or {})
         return await place.work(agent, "Add a line.", model="openai/gpt-x", access=ACCESS)
 

@@ -11,7 +11,7 @@ import re
 import shutil
 import sqlite3
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -97,13 +97,12 @@ class Desk:
             'LEFT JOIN "blobs" b ON b."digest" = c."requestBlob"'
         )
         masked = self._masking()
-        requests: dict[str, list[str]] = {}
-        for row in rows:
-            text = row["request"] if row["data"] is None else row["data"].decode()
-            if text:
-                asked = f"{masked.text(row['itemId'])} {row['provider']}/{row['model']}"
-                requests.setdefault(asked, []).append(masked.text(text))
-        return {asked: _digest_of_all(texts) for asked, texts in sorted(requests.items())}
+        texts = [row["request"] if row["data"] is None else row["data"].decode() for row in rows]
+        return _digests(
+            (f"{masked.text(row['itemId'])} {row['provider']}/{row['model']}", masked.text(text))
+            for row, text in zip(rows, texts, strict=True)
+            if text
+        )
 
     def ask(self, server: ModelServer) -> None:
         """The server answers for `openai/NAME`, every request alike."""
@@ -116,20 +115,16 @@ class Desk:
     def sent_requests(self, server: ModelServer) -> dict[str, str]:
         """Of each model and set of keys that a server got: how many requests, and a digest of all."""
         masked = self._masking()
-        requests: dict[str, list[str]] = {}
-        for body in server.requests:
-            text = masked.text(json.dumps(body, sort_keys=True))
-            requests.setdefault(f"{body['model']} {','.join(sorted(body))}", []).append(text)
-        return {asked: _digest_of_all(texts) for asked, texts in sorted(requests.items())}
+        return _digests(
+            (f"{body['model']} {','.join(sorted(body))}", masked.text(json.dumps(body, sort_keys=True)))
+            for body in server.requests
+        )
 
     def recorded_requests(self, file: str) -> dict[str, str]:
         """Of each item, wire and model in a recording: how many requests, and a digest of their digests."""
-        masked = self._masking()
-        requests: dict[str, list[str]] = {}
-        for line in map(json.loads, (self.folder / file).read_text().splitlines()):
-            asked = " ".join(line[member] for member in ("item", "wire", "operation", "model"))
-            requests.setdefault(masked.text(asked), []).append(line["digest"])
-        return {asked: _digest_of_all(digests) for asked, digests in sorted(requests.items())}
+        masked, members = self._masking(), ("item", "wire", "operation", "model")
+        lines = map(json.loads, (self.folder / file).read_text().splitlines())
+        return _digests((masked.text(" ".join(map(line.get, members))), line["digest"]) for line in lines)
 
     def score_digests(self) -> dict[str, str]:
         """Of each evaluator that scored, with its dimension: its digest and its level."""
@@ -167,9 +162,13 @@ class Masking:
         return text
 
 
-def _digest_of_all(texts: Sequence[str]) -> str:
-    whole = hashlib.sha256("\n".join(sorted(texts)).encode()).hexdigest()
-    return f"{len(texts)} {whole[:32]}"
+def _digests(texts: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Under each name: how many texts it has, and a digest of all of them."""
+    named: dict[str, list[str]] = {}
+    for name, text in texts:
+        named.setdefault(name, []).append(text)
+    wholes = {name: hashlib.sha256("\n".join(sorted(named[name])).encode()) for name in sorted(named)}
+    return {name: f"{len(named[name])} {whole.hexdigest()[:32]}" for name, whole in wholes.items()}
 
 
 def _answer(body: Mapping[str, Any]) -> ServerReply:
