@@ -16,7 +16,7 @@ from proctor.agents import agent_names
 from proctor.agents.command import OWN_EVENTS
 from proctor.agents.scripted import KINDS
 from proctor.cli.main import COMMANDS
-from proctor.config import ENCRYPTION, EVALUATION, SECTIONS, SERVE, TOKEN, WATCH, read_config
+from proctor.config import ENCRYPTION, EVALUATION, OUTAGE_PATIENCE, SECTIONS, SERVE, TOKEN, WATCH, read_config
 from proctor.dialogue import steps
 from proctor.evaluators.judging import rubric_names
 from proctor.jobs.coding.plan import read_plan
@@ -85,6 +85,7 @@ def _extras() -> set[str]:
 
 SETTINGS = {
     **SECTIONS,
+    "limits]": (OUTAGE_PATIENCE,),
     "serve": (*SERVE, "access_keys", "tokens", *TOKEN),
     "evaluation": EVALUATION,
     "[watch]": WATCH,

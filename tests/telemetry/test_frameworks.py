@@ -226,6 +226,8 @@ def test_the_own_spans_of_google_adk_are_read_with_their_content():
     models = events_of(*adk_run(), kind=ModelCall)
     assert [(call.model, call.usage.input_tokens) for call in models] == [("gemini-2.0-flash", 10)] * 2
     assert [offered["name"] for offered in session(*adk_run()).tools] == ["weather"]
+    alone = next(document for document in adk_run() if document["name"] == "execute_tool weather")
+    assert calls_of(alone) == [("weather", {"city": "Bonn"}, "sunny")], "without the model's call"
 
 
 def test_objects_in_the_notation_of_python_are_calls_or_nothing_but_never_speech():
