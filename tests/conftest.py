@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from cloud import aws as aws
 from command_server import GC_THRESHOLD, CommandServer
@@ -40,7 +41,8 @@ from proctor.store.writer import this_process
 from proctor.testing import make_git_repository
 
 # Failures in what test files share say what they compared, too.
-_SHARED = {path.stem for path in Path(__file__).parent.rglob("*.py")} - sys.modules.keys()
+_FILES = {path.stem for path in Path(__file__).parent.rglob("*.py")}
+_SHARED = {name for name in _FILES if not name.startswith("test_")} - sys.modules.keys()
 pytest.register_assert_rewrite(*sorted(_SHARED))
 
 pytest_plugins = ["proctor.testing.fixtures", "pytester"]
@@ -117,9 +119,12 @@ _interpreter = tempfile.TemporaryDirectory(prefix="proctor-python-")
 os.environ["PATH"] = os.pathsep.join([str(_make_interpreter(Path(_interpreter.name))), os.environ["PATH"]])
 
 # The same examples each time, however slow the machine is.
-settings.register_profile("proctor", derandomize=True, deadline=None)
+settings.register_profile("proctor", derandomize=True, deadline=None, max_examples=50)
 settings.register_profile("long", deadline=None, max_examples=1000)
 settings.load_profile("proctor")
+# Hypothesis would parse all of our modules in each process, and try the constants that it finds there: four
+# seconds, and other examples after each change of the code.
+providers._get_local_constants = lambda: providers._local_constants
 
 
 def _system_folder(controller: int) -> Path:
