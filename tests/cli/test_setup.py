@@ -102,7 +102,7 @@ def test_a_wrong_answer_is_an_error_that_names_the_remedy_and_nothing_is_written
 def test_five_questions_are_asked_on_a_terminal(proctor: Command, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "proctor", "init"],
+        [*proctor.program, "init"],
         cwd=tmp_path, env=proctor.environment, stdin=theirs, stdout=theirs, stderr=theirs, close_fds=True,
     )  # fmt: skip
     os.close(theirs)

@@ -393,8 +393,7 @@ def test_what_is_wrong_is_said_at_its_place_before_anything_starts(
     assert not (proctor.folder / "proctor-home").exists()
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("words", [["--help"], ["runs", "--json"]])
+@pytest.mark.parametrize(("words", "unbuffered"), [(["--help"], "1"), (["runs", "--json"], "")])
 def test_a_reader_who_has_gone_is_no_problem(proctor, words, unbuffered):
     reads, writes = os.pipe()
     os.close(reads)

@@ -21,6 +21,7 @@ from command_server import CommandServer
 from waiting import TIME_LIMIT_SECONDS
 
 ROOT = Path(__file__).parents[2]
+PROGRAM = [sys.executable, str(ROOT / "examples" / "demo" / "run.py"), "demo"]
 
 
 class SmallModel(BaseHTTPRequestHandler):
@@ -63,10 +64,24 @@ def _run(
     )
 
 
+def _forks(folder: Path, command_server: CommandServer, *, more: str = "") -> dict[str, str]:
+    """Variables with which `proctor` and `python -m proctor` are forks of a process that has loaded it."""
+    (folder / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        f"_, *words = sys.orig_argv\n{more}"
+        "if words[:2] == ['-m', 'proctor'] or words[0].endswith('/proctor'):\n"
+        f"    program = {command_server.program}\n"
+        "    os.execv(program[0], [*program, *words[1 + (words[0] == '-m') :]])\n"
+    )
+    return {"PYTHONPATH": str(folder)}
+
+
+Demo = tuple[Path, "subprocess.CompletedProcess[str]", dict[str, str]]
+
+
 @pytest.fixture(scope="module")
-def demo(
-    tmp_path_factory: pytest.TempPathFactory, small_model: str
-) -> "tuple[Path, subprocess.CompletedProcess[str]]":
+def demo(tmp_path_factory: pytest.TempPathFactory, small_model: str, command_server: CommandServer) -> Demo:
+    """The folder, what was printed, and the variables of the commands."""
     folder = tmp_path_factory.mktemp("demo")
     # What an earlier run left is replaced.
     (folder / "demo" / "home").mkdir(parents=True)
@@ -74,15 +89,15 @@ def demo(
     shutil.copy(ROOT / "examples" / "demo" / "plan.yaml", folder / "demo")
     shutil.copytree(ROOT / "examples" / "demo" / "repos", folder / "demo" / "repos")
     (folder / "demo" / "repos" / "slugs" / "left.py").touch()
-    program = [sys.executable, str(ROOT / "examples" / "demo" / "run.py"), "demo"]
-    done = _run(program, folder, {"LOCAL_BASE_URL": small_model})
+    variables = _forks(tmp_path_factory.mktemp("forks"), command_server)
+    done = _run(PROGRAM, folder, {**variables, "LOCAL_BASE_URL": small_model})
     assert done.returncode == 0, done.stderr
     assert not list(folder.rglob("left*"))
-    return folder, done
+    return folder, done, variables
 
 
 def test_the_demonstration_ends_well_and_says_why_the_batch_did_not(demo) -> None:
-    folder, done = demo
+    folder, done, _ = demo
 
     assert "3 of 6 items succeeded, 3 failed" in done.stderr
     assert "exit code 1" in done.stdout
@@ -99,19 +114,11 @@ def test_the_demonstration_ends_well_and_says_why_the_batch_did_not(demo) -> Non
 def test_where_the_model_cannot_be_installed_it_says_so_and_goes_on(
     tmp_path: Path, command_server: CommandServer
 ) -> None:
-    # As in an environment without the runtime of the model, whatever is installed here. All other commands
-    # load nothing again: how they start, the other demo shows.
-    (tmp_path / "sitecustomize.py").write_text(
-        "import os, sys\n"
-        "sys.modules['xllamacpp'] = None\n"
-        "_, *start, command = sys.orig_argv[:4]\n"
-        "if start == ['-m', 'proctor'] and command != 'models':\n"
-        f"    program = {command_server.program}\n"
-        "    os.execv(program[0], [*program, *sys.orig_argv[3:]])\n"
-    )
+    # As in an environment without the runtime of the model, whatever is installed here.
+    missing = "if 'models' in words:\n    sys.modules['xllamacpp'], words = None, ['']\n"
+    variables = _forks(tmp_path, command_server, more=missing)
 
-    program = [sys.executable, str(ROOT / "examples" / "demo" / "run.py"), "demo"]
-    done = _run(program, tmp_path, {"PYTHONPATH": str(tmp_path)})
+    done = _run(PROGRAM, tmp_path, variables)
 
     assert done.returncode == 0, done.stderr
     assert "`local/smollm2` needs xllamacpp" in done.stdout
@@ -123,7 +130,7 @@ def test_where_the_model_cannot_be_installed_it_says_so_and_goes_on(
 
 
 def test_it_touches_neither_the_checkouts_nor_their_branches(demo) -> None:
-    folder, _ = demo
+    folder, *_ = demo
     for repository in ("slugs", "shares", "dates"):
         checkout = folder / "demo" / "repos" / repository
         assert _run(["git", "status", "--porcelain"], checkout).stdout == ""
@@ -132,7 +139,7 @@ def test_it_touches_neither_the_checkouts_nor_their_branches(demo) -> None:
 
 
 def test_every_command_it_ends_with_works(demo) -> None:
-    folder, done = demo
+    folder, done, variables = demo
     told = dict(re.findall(r"^(\S[^:\n]+):  +(.+)$", done.stdout, re.MULTILINE))
     report, served = told.pop("Open the report"), told.pop("All of it in the browser")
     exported = told.pop("To type the commands that Proctor proposes below")
@@ -142,19 +149,21 @@ def test_every_command_it_ends_with_works(demo) -> None:
     assert served.endswith(" serve")
     assert len(commands) == 6
     for command in commands:
-        shown = _run(command, folder)
+        shown = _run(command, folder, variables)
         assert shown.returncode == 0, (command, shown.stderr)
         # What an export wrote is a note; everything else prints what was asked for.
         assert shown.stderr if " export " in command else shown.stdout, command
 
 
 def test_the_web_app_it_points_to_shows_the_run(demo) -> None:
-    folder, done = demo
+    folder, done, variables = demo
     command = re.search(r"PROCTOR_HOME=.* serve$", done.stdout, re.MULTILINE)
     assert command is not None
     # Another program may listen at the usual port of the machine that tests this.
     words = ["env", *shlex.split(command[0]), "--port", "0"]
-    with subprocess.Popen(words, cwd=folder, stderr=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        words, cwd=folder, env=os.environ | variables, stderr=subprocess.PIPE, text=True
+    ) as server:
         try:
             assert server.stderr is not None
             address = re.search(r"(http://[\d.]+:\d+)/\?token=(\S+)", server.stderr.readline())
@@ -168,24 +177,22 @@ def test_the_web_app_it_points_to_shows_the_run(demo) -> None:
             server.terminate()
 
 
-def test_it_refuses_to_replace_a_folder_that_holds_something_else(tmp_path: Path) -> None:
-    (tmp_path / "demo").mkdir()
-    (tmp_path / "demo" / "thesis.txt").write_text("mine")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("demo", "is a file, and the demo needs a folder"),
+        ("demo/thesis.txt", "contains something else"),
+    ],
+)
+def test_it_refuses_to_replace_what_is_not_its_own(tmp_path: Path, name: str, said: str) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("mine")
 
-    done = _run([sys.executable, str(ROOT / "examples" / "demo" / "run.py"), "demo"], tmp_path)
+    done = _run(PROGRAM, tmp_path)
 
-    assert done.returncode == 2
-    assert (tmp_path / "demo" / "thesis.txt").read_text() == "mine"
-
-
-def test_it_says_that_a_file_is_in_the_way_of_its_folder(tmp_path: Path) -> None:
-    (tmp_path / "demo").write_text("mine")
-
-    done = _run([sys.executable, str(ROOT / "examples" / "demo" / "run.py"), "demo"], tmp_path)
-
-    assert done.returncode == 2
-    assert "is a file, and the demo needs a folder" in done.stderr and "Traceback" not in done.stderr
-    assert (tmp_path / "demo").read_text() == "mine"
+    assert (done.returncode, path.read_text()) == (2, "mine")
+    assert said in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("code", [130, 1])
@@ -204,7 +211,7 @@ def test_ctrl_c_ends_it_after_its_command_has_stopped(tmp_path: Path, code: int)
         f"        os._exit({code})\n"
     )
     program = subprocess.Popen(
-        [sys.executable, str(ROOT / "examples" / "demo" / "run.py"), "demo"],
+        PROGRAM,
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         stdout=subprocess.PIPE,

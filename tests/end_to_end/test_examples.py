@@ -133,14 +133,14 @@ def test_the_calls_of_a_program_on_the_gateway_are_in_its_session(desk: Desk) ->
 @pytest.mark.parametrize("script", ["engine_loop.py", "bare_script.py"])
 def test_both_sides_of_the_benchmark_carry_out_every_item(script: str, tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.json"
-    prompts.write_text(json.dumps(["say hello"] * 400))
+    prompts.write_text(json.dumps(["say hello"] * 200))
     path = str(EXAMPLES.parent / "benchmarks" / script)
     if script == "engine_loop.py":
-        command = [sys.executable, path, str(tmp_path), "400", "8", "scripted/echo"]
+        command = [sys.executable, path, str(tmp_path), "200", "8", "scripted/echo"]
     else:
         command = [sys.executable, path, str(tmp_path), str(prompts), "8"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT_SECONDS)
 
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    assert told["items"] == told["passed"] == 400
+    assert told["items"] == told["passed"] == 200

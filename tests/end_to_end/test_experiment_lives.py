@@ -6,7 +6,6 @@ import pty
 import re
 import signal
 import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 
 from harbours import SCENARIO, in_the_harbour, write_config
@@ -134,7 +133,7 @@ async def test_a_terminal_shows_what_is_done_failed_left_and_paid(harbour):
     config = write_config(harbour.folder, runs=8, parallel=2, more=f"{ONE}\nbudget_limit: 5")
     ours, theirs = pty.openpty()
     running = subprocess.Popen(
-        [sys.executable, "-m", "proctor", "experiment", config],
+        [*harbour.proctor.program, "experiment", config],
         cwd=harbour.folder,
         env=harbour.proctor.environment | {"TERM": "xterm", "COLUMNS": "160", "LINES": "40"},
         stdin=subprocess.DEVNULL,
