@@ -2,9 +2,11 @@
 
 import json
 import os
+import pty
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -59,6 +61,26 @@ class Command:
             environment=self.environment | environment,
             separate_errors=separate_errors,
         )
+
+    def on_terminal(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Run it to its end on a terminal with 160 columns; `stdout` is all that is shown there."""
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen(
+            [*self.program, *words],
+            cwd=self.folder,
+            env=self.environment | {"TERM": "xterm", "COLUMNS": "160", "LINES": "40"},
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=theirs,
+        )
+        os.close(theirs)
+        shown = bytearray()
+        # Reading fails once nobody has the other side.
+        with suppress(OSError), os.fdopen(ours, "rb", buffering=0) as terminal:
+            while part := terminal.read(65536):
+                shown += part
+        code = process.wait(TIME_LIMIT_SECONDS)
+        return subprocess.CompletedProcess(["proctor", *words], code, shown.decode(errors="replace"), "")
 
     def json(self, *words: str) -> Any:
         """What it prints with `--json`, read."""

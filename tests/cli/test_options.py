@@ -212,7 +212,8 @@ def worked(desk: Command) -> tuple[Command, dict[str, str]]:
         {"run": "git add . && git commit -qm own"},
         {"write": {"path": "c.txt", "content": "c\n"}},
     ]
-    other = {"repo": "shop", "prompt": "Other", "script": [{"write": {"path": "d.txt", "content": "d\n"}}]}
+    hostile = {"write": {"path": "d.txt", "content": "d\x1b[31m\n"}}
+    other = {"repo": "shop", "prompt": "Other", "script": [hostile]}
     plan = {"runId": "two", "defaults": {"agent": "scripted", "keep": "always"}}
     plan["matrix"] = [{"repo": "shop", "prompt": "Fix it", "script": script}, other]
     (desk.folder / "two.yaml").write_text(json.dumps(plan))
@@ -237,6 +238,10 @@ def test_sessions_are_shown_squashed_rebased_and_merged(worked: tuple[Command, d
     assert "\n+++ b/b.txt\n@@ -0,0 +1 @@\n+b\n" in patch
     assert patch in desk.json("sessions", "diff", fix).values()
     assert "Fix it" in desk("sessions", "log", fix).stdout
+    # A patch is written unchanged, but on a terminal no text of an agent may control it.
+    assert "\n+d\x1b[31m\n" in desk("sessions", "diff", sessions["Other"]).stdout
+    shown = desk.on_terminal("sessions", "diff", sessions["Other"]).stdout
+    assert "\n+d" in shown and "\x1b" not in shown
 
     squashed = desk("sessions", "squash", fix, "--message", "All of it", "--json")
     document = json.loads(squashed.stdout)

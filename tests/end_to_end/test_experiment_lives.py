@@ -2,10 +2,8 @@
 
 import asyncio
 import os
-import pty
 import re
 import signal
-import subprocess
 from datetime import UTC, datetime, timedelta
 
 from harbours import SCENARIO, in_the_harbour, write_config
@@ -131,20 +129,11 @@ async def test_a_terminal_shows_what_is_done_failed_left_and_paid(harbour):
 
     harbour.answers["how"] = now_and_then
     config = write_config(harbour.folder, runs=8, parallel=2, more=f"{ONE}\nbudget_limit: 5")
-    ours, theirs = pty.openpty()
-    running = subprocess.Popen(
-        [*harbour.proctor.program, "experiment", config],
-        cwd=harbour.folder,
-        env=harbour.proctor.environment | {"TERM": "xterm", "COLUMNS": "160", "LINES": "40"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=theirs,
-    )
-    os.close(theirs)
 
-    seen = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", await asyncio.to_thread(_all_of, ours))
+    done = await asyncio.to_thread(harbour.proctor.on_terminal, "experiment", config)
 
-    assert await asyncio.to_thread(running.wait) == 1
+    seen = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", done.stdout)
+    assert done.returncode == 1
     assert "8 of 8 items" in seen
     assert re.search(r"[1-7] success  [1-7] error", seen), "done and failed"
     assert re.search(r"[1-7] queued  [1-7] running", seen), "what remains"
@@ -234,18 +223,3 @@ async def question(harbour, *, turn):
         return next((one for one in questions if f"in turn {turn}." in one["prompt"]), None)
 
     return await eventually_async(look)
-
-
-def _all_of(terminal):
-    """Everything that is written to a terminal until it is left."""
-    parts = []
-    while True:
-        try:
-            part = os.read(terminal, 65536)
-        except OSError:
-            break
-        if not part:
-            break
-        parts.append(part)
-    os.close(terminal)
-    return b"".join(parts).decode(errors="replace")

@@ -111,8 +111,36 @@ def test_a_second_run_validates_nothing_again(mined):
 def test_a_dry_run_runs_nothing_and_names_the_command(mined):
     done = mined["proctor"](*mined["words"][:-4], "--out", "other", "--check", "touch ran", "--dry-run")
     assert done.returncode == 0
-    assert "touch ran" in done.stderr
+    assert "Tests: touch ran\n" in done.stderr
     assert not (mined["folder"] / "other").exists()
+    newest_first = [mined["commits"][name][:10] for name in ("flaky", "same", "fix")]
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["COMMIT", *newest_first]
+    assert done.stderr.endswith("3 candidates, 0 tasks, 0 flaky. Dry run: nothing was run.\n")
+
+
+def test_what_was_mined_is_printed_with_the_reasons_of_what_was_not(mined):
+    done = mined["proctor"](*mined["words"])
+
+    [task] = mined["document"]["tasks"]
+    heading, row = done.stdout.splitlines()
+    assert heading.split() == ["TASK", "TO", "FIX", "TO", "KEEP", "TITLE"]
+    assert row.split()[:3] == [task["folder"], "1", "1"] and row.endswith("wrong in shop.py (#12)")
+    assert "\n    1 not taken: first commit\n" in done.stderr
+    assert "The tests did not run" not in done.stderr
+    assert done.stderr.endswith(
+        "3 candidates, 1 task, 1 flaky.\nReport:  tasks/report.html\n"
+        "Try them:  proctor bench --task tasks --oracle --noop\n"
+    )
+
+
+def test_a_command_with_which_no_test_passes_is_said_to_run_none(mined):
+    done = mined["proctor"](*mined["words"][:-4], "--out", "none", "--check", "false")
+
+    assert done.returncode == 1
+    commit = mined["commits"]["fix"][:10]
+    assert f"\n{commit} rejected: no test passes after it" in done.stderr
+    assert "\nThe tests did not run. Try the command in a fresh clone." in done.stderr
+    assert (mined["folder"] / "none" / "report.html").is_file() and "Try them" not in done.stderr
 
 
 def test_mined_tasks_can_be_checked(mined):
