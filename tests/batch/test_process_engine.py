@@ -302,9 +302,10 @@ def start_stuck(proctor, repository) -> tuple[Any, Path]:
     """A run with two workers whose agents have started more processes, and do not end by themselves."""
     go, agent = proctor.folder / "go", proctor.folder / "agent.sh"
     usage = {"type": "usage", "model": "m", "input_tokens": 5, "output_tokens": 5, "cost_usd": 0.01}
+    tool = {"type": "tool", "name": "sleep", "success": True}
     wait = f"until test -e {go}; do sleep 0.05; done"
     agent.write_text(
-        f"echo '{json.dumps(usage)}'\nsetsid sleep 301 & sleep 302 &\n"
+        f"echo '{json.dumps(tool)}'\necho '{json.dumps(usage)}'\nsetsid sleep 301 & sleep 302 &\n"
         f"echo started > started.txt; {wait}; echo fixed > shop.py\n"
     )
     (proctor.folder / "plan.yaml").write_text(
@@ -354,7 +355,7 @@ def test_what_agents_of_a_killed_worker_had_started_ends_and_its_item_runs_again
     reasons = Counter((row["status"], row["endReason"]) for row in sessions)
     assert reasons == {("error", "interrupted"): 1, ("success", "unchecked"): 3}
     # What the attempt that was cut off used is used.
-    assert [row["tokensTotal"] for row in items] == [10, 10, 20]
+    assert [(row["tokensTotal"], row["toolCalls"]) for row in items] == [(10, 1), (10, 1), (20, 2)]
     assert [row["costUsd"] for row in items] == pytest.approx([0.01, 0.01, 0.02])
     first = next(row for row in sessions if row["itemId"] == items[-1]["id"])
     assert items[-1]["startedAt"] == first["startedAt"]

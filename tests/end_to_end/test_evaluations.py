@@ -159,7 +159,9 @@ def test_flags_that_choose_sessions_narrow_the_source_of_a_plan_or_are_refused(p
             # The plan names sessions there are none of: flags that narrow it down find none either.
             assert proctor.json("evaluate", "start", "plan.json", *flags, "--dry-run")["sessions"] == 0
 
-    named = ["--name", "x", "--evaluator", "Builtin.Refusal", "--dry-run"]
+    named = ["--name", "x", "--evaluator", "Builtin.Refusal", "--judge", "scripted/ok", "--dry-run"]
+    for service, sessions in (("travel.DEFAULT", 6), ("elsewhere", 0)):
+        assert proctor.json("evaluate", "start", *named, "--service", service)["sessions"] == sessions
     whole = proctor("evaluate", "start", *named, "--files", "evaluation", "--session-id", "oslo-1")
     planned = proctor("evaluate", "start", PLAN, "--end", "2030-01-01", "--dry-run")
     for refused in (whole, planned):

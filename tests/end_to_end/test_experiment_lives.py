@@ -6,6 +6,7 @@ import re
 import signal
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from harbours import SCENARIO, in_the_harbour, write_config
 
 from databases import new_database, query
@@ -171,6 +172,9 @@ async def test_a_person_elsewhere_is_asked_through_the_store_and_no_time_limit_r
     with harbour.proctor.open_store() as store:
         (session, _) = query(store, 'SELECT * FROM "sessions" ORDER BY "waitingSeconds" DESC')
     assert session["waitingSeconds"] > 3 and session["workSeconds"] < 3
+    began, ended = (datetime.fromisoformat(session[name]) for name in ("startedAt", "finishedAt"))
+    spent = session["waitingSeconds"] + session["workSeconds"]
+    assert spent == pytest.approx((ended - began).total_seconds(), abs=0.5)
 
 
 async def test_what_a_person_has_answered_is_not_asked_again_after_a_kill(harbour):

@@ -230,6 +230,7 @@ def test_labels_of_sessions_turns_and_tool_calls_come_from_a_file_as_from_the_co
 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["levels"] == {"session": 1, "trace": 2, "tool_call": 1}
+    assert done.stderr == "saved 4 labels: 1 of sessions, 2 of traces, 1 of tool calls\n"
     with desk.open_store() as store:
         saved = {(each["level"], each["target"]): each for each in store.labels()}
     assert saved["session", ""]["value"] == 0.5 and saved["session", ""]["note"] == "whole"
