@@ -150,11 +150,8 @@ def test_models_are_chosen_by_part_of_a_name_and_run_in_their_own_copies(desk: D
     ("words", "said"),
     [
         (("--models", "solvr"), "Did you mean `ollama/solver"),
-        (("--models", "sol"), "may be several models: ollama/solver-mini:latest, ollama/solver:7b"),
-        (("--models", "ollama/nobody"), "there is no model `ollama/nobody`"),
         (("--models", "gpt-4"), "gpt-4 needs a key, and OPENAI_API_KEY is not set"),
         (("--models", "all", "--agent", "nobody"), "there is no agent `nobody`"),
-        (("--parallel", "many"), "--parallel takes a number"),
         (("--resume", "batch_1"), "there is no benchmark batch_1"),
     ],
 )
@@ -250,17 +247,9 @@ def _holders_of(secret: str, folder: Path) -> list[Path]:
 
 
 def test_a_configured_model_that_lacks_its_key_is_refused(desk: Desk) -> None:
-    desk.configure(
-        "models:\n  - {name: big, provider: openai, api_key: '${BIG_KEY}'}\n"
-        "  - {name: off, provider: openai, enabled: false}\n"
-    )
-
+    desk.configure("models:\n  - {name: big, provider: openai, api_key: '${BIG_KEY}'}\n")
     assert "big needs a key, and BIG_KEY is not set" in desk.bench("--models", "big").stderr
-    # What is not enabled is not among all, and is asked when it is named.
-    assert "off needs a key, and OPENAI_API_KEY is not set" in desk.bench("--models", "off").stderr
-    assert "openai" not in desk.bench("--dry-run", BIG_KEY="x" * 20).stdout.replace("openai/big", "")
-    written_out = f"models:\n  - name: big\n    provider: openai\n    api_key: {KEY}\n"
-    desk.configure(written_out)
+    desk.configure(f"models:\n  - name: big\n    provider: openai\n    api_key: {KEY}\n")
     done = desk.bench("--models", "big")
     assert done.returncode == 2 and "models_config.yaml:4:14" in done.stderr
     assert KEY not in done.stderr
@@ -360,7 +349,7 @@ def test_a_folder_from_another_machine_is_gone_on_with(desk: Desk) -> None:
 
 
 def test_a_damaged_result_file_is_named_set_aside_and_run_again(desk: Desk) -> None:
-    damages = ["", "{", "[]", '{"runs": [{"item_id": 7}]}', '{"model": "x"}']
+    damages = ["{", '{"runs": [{"item_id": 7}]}']
     desk.ollama.models = [*(f"solver:{number}" for number in range(len(damages))), "idler:latest"]
     desk.bench("--models", ",".join(desk.ollama.models))
     names = [f"ollama_solver_{number}_result.json" for number in range(len(damages))]
@@ -433,33 +422,23 @@ def test_a_task_that_nothing_checks_says_so_in_its_results(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("content", "said"),
     [
-        ("big.md", "# Task: x\n" + "y" * (11 * 1024 * 1024), "larger than 10 MiB"),
-        ("task.exe", "# Task: x\n", "is no task"),
-        ("bad.md", "---\ncheck: [\n---\n# Task: x\n\nDo it.\n", "bad.md:3:1"),
-        ("name.md", "---\nchekc: make\n---\n# Task: x\n\nDo it.\n", "Did you mean `check`?"),
-        ("out.md", "---\nstart: ../..\n---\n# Task: x\n\nDo it.\n", "leads out of the task's folder"),
-        ("none.md", "---\nstart: nowhere\n---\n# Task: x\n\nDo it.\n", "there is no folder"),
-        (
-            "prog.md",
-            "---\nempty: true\ncheck: no-such-program\n---\n# Task: x\n\nDo it.\n",
-            "there is no program",
-        ),
-        ("nothing.md", "---\ncheck: 'true'\n---\n# Task: x\n\nDo it.\n", "begin with an empty folder"),
-        ("empty.md", "", "asks for nothing"),
+        ("# Task: x\n" + "y" * (11 * 1024 * 1024), "larger than 10 MiB"),
+        ("---\nstart: ../..\n---\n# Task: x\n\nDo it.\n", "leads out of the task's folder"),
+        ("---\nempty: true\ncheck: no-such-program\n---\n# Task: x\n\nDo it.\n", "there is no program"),
     ],
+    ids=["large", "outside", "program"],
 )
 def test_a_hostile_or_broken_task_is_refused_before_anything_starts(
-    desk: Desk, name: str, content: str, said: str
+    desk: Desk, content: str, said: str
 ) -> None:
-    (desk.folder / name).write_text(content)
+    (desk.folder / "task.md").write_text(content)
 
-    done = desk.bench(task=name)
+    done = desk.bench(task="task.md")
 
-    assert done.returncode == 2
+    assert (done.returncode, desk.ollama.asked) == (2, [])
     assert said in done.stderr
-    assert desk.ollama.asked == []
 
 
 def test_a_task_that_is_a_link_out_of_its_folder_is_refused(desk: Desk) -> None:

@@ -118,7 +118,6 @@ def test_a_dry_run_of_a_resume_names_the_dialogues_that_would_be_new(proctor, ta
     ("entry", "said"),
     [
         ({"scale": "scalar", "range": [1, 5], "passes_at": 6}, "no session can pass the evaluator `warmth`"),
-        ({"scale": "binary", "passes_at": 2}, "no session can pass the evaluator `warmth`"),
         ({"scale": "categorical", "labels": ["a", "b"], "passes_at": 1}, "has no number to compare with"),
         ({"paradigm": "extracton"}, "has no scale `extracton`"),
     ],

@@ -12,10 +12,8 @@ from proctor import (
     aggregate_results,
     load_sessions,
     run_batch,
-    sessions_to_dataframe,
     turns_to_dataframe,
 )
-from proctor.jobs.dialogue.tables import session_row
 
 
 def test_the_documented_python_runs_as_printed(talking_desk) -> None:
@@ -51,31 +49,6 @@ def test_the_documented_pandas_and_matplotlib_run_as_printed(talking_desk) -> No
     )
 
     assert (talking_desk / "turns_comparison.png").stat().st_size > 1000
-
-
-async def test_a_notebook_may_run_a_batch_inside_its_own_loop(talking_desk) -> None:
-    assert len(run_batch(config(output_dir="out"))) == 2
-
-
-def test_sessions_of_the_original_framework_are_read_whether_one_or_a_list(talking_desk) -> None:
-    folder = talking_desk / "theirs"
-    folder.mkdir()
-    session = {
-        "profile": {"profile": {"name": "Cannot be identified"}, "persona": {"name": "Ann"}},
-        "messages": [{"role": "therapist", "content": "你好"}, {"role": "client", "content": "我很累。"}],
-        "num_turns": 1,
-        "usage": {"client": {"total_tokens": 5}, "therapist": {}, "total_cost": 0.5},
-    }
-    (folder / "a.json").write_text(json.dumps(session))
-    (folder / "b.json").write_text(json.dumps([session, session]))
-    (folder / "c.json").write_text('{"other": 1}')
-
-    frame = sessions_to_dataframe(load_sessions(folder))
-
-    assert len(frame) == 3
-    assert frame["patient_name"].tolist() == ["Ann"] * 3
-    assert frame["client_words"].tolist() == [3] * 3
-    assert frame["cost_usd"].tolist() == [0.5] * 3
 
 
 def test_the_documented_exports_have_the_documented_columns_first(proctor, talking_desk) -> None:
@@ -219,12 +192,3 @@ def test_states_and_scores_of_each_message_are_in_the_table_of_turns(proctor, ta
     frame = turns_to_dataframe(load_sessions("out"))
     assert list(frame[frame.role == "client"]["state.control"]) == [2, 2]
     assert set(frame.client) == {"simPatient"}
-
-
-def test_parameters_that_a_model_does_not_take_are_a_column_of_every_session() -> None:
-    note = "anthropic/claude was not sent `seed`: anthropic does not take it"
-    record = {"notes": [note, note, "anthropic/claude was not sent `top_k`: anthropic does not take it"]}
-    session = {"messages": [], "num_turns": 0, "record": record}
-
-    assert session_row(session)["parameters_not_sent"] == "anthropic/claude: seed, top_k"
-    assert session_row({**session, "record": {"notes": []}})["parameters_not_sent"] is None

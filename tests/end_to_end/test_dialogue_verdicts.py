@@ -146,8 +146,6 @@ def test_any_evaluator_of_the_product_judges_a_dialogue(proctor, talking_desk) -
     ("entry", "said"),
     [
         ("Builtin.Helpfulnes", "Did you mean `Builtin.Helpfulness`?"),
-        ("nowhere:judge", "there is no module `nowhere`"),
-        ("missing.yaml", "there is no evaluator `missing.yaml`"),
         ("{name: Builtin.Helpfulness, scale: binary}", "has its own instructions, and no setting `scale`"),
     ],
 )

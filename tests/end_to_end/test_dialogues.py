@@ -101,8 +101,6 @@ def test_a_run_that_fails_is_recorded_and_the_batch_goes_on(proctor, talking_des
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--clients", "nobody"], "there is no role called `nobody`"),
-        (["--therapists", "eeyore"], "does not play a therapist"),
         (["--model", "scripted/gone"], "there is no script `gone`"),
         ([], "OPENAI_API_KEY is not set"),
         (["--config", "gone.yaml"], "cannot read the config"),
@@ -198,19 +196,6 @@ def test_a_counselor_that_meets_a_client_without_a_goal_says_which_goal_it_takes
 
     assert "takes `goal` and `behavior` from its own profile" in notes("patientPsi")
     assert "own profile" not in notes("consistentMI")
-
-
-def test_what_is_not_in_the_language_is_said_before_the_start(proctor, talking_desk) -> None:
-    (talking_desk / "c.yaml").write_text("clients: [patientPsi]\nevaluators: [safety]\nnum_runs: 1\n")
-    words = "simulate --config c.yaml --model scripted/talking --dry-run --lang"
-
-    german, french = (proctor(*f"{words} {language}".split()).stderr for language in ("de", "fr"))
-
-    assert "these profiles of patientPsi are not in `de`, but in `en`: jonah, marta, wei" in german
-    assert "these rubrics are not in `de`, but in `en`: safety" in german
-    assert "moderator" not in german
-    assert "patientPsi has no templates in `fr`" in french
-    assert "the moderator does not speak `fr`" in french
 
 
 def test_a_profile_in_the_language_is_used(proctor, talking_desk) -> None:

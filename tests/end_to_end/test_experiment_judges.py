@@ -83,15 +83,12 @@ def test_a_run_below_a_pass_mark_has_failed_and_is_no_error_of_ours(judged, proc
     assert read(folder / "runs" / "var-001-run-001", "scenario-state.json")["completed_turns"] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("name", ["Builtin.Nope", "nonsense", "nowhere:gone@session"])
-def test_a_judge_that_is_not_there_is_refused_before_the_first_call(judged, proctor, name):
-    (proctor.folder / "config.yaml").write_text(
-        CONFIG.replace("Builtin.Helpfulness", f'"{name}"').replace("PASSES_AT", "0.5")
-    )
+def test_a_judge_that_is_not_there_is_refused_before_the_first_call(judged, proctor):
+    text = CONFIG.replace("Builtin.Helpfulness", '"nowhere:gone@session"').replace("PASSES_AT", "0.5")
+    (proctor.folder / "config.yaml").write_text(text)
 
     for words in ((), ("--dry-run",)):
         done = proctor("experiment", "config.yaml", *words)
 
-        assert done.returncode == 2
-        assert name.partition(":")[0] in done.stderr
+        assert done.returncode == 2 and "nowhere" in done.stderr
     assert not (proctor.folder / "judged").exists()

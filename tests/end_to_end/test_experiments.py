@@ -288,23 +288,6 @@ async def test_a_price_nobody_knows_is_refused_before_the_first_call(harbour):
     assert harbour.server.requests == []
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        "variations: [{type: actor_model, actor: mayor, values: [a]}]",
-        "variations: [{type: turn_count, values: [1]}]",
-        "variations: [{type: scenario_parameter, parameter: actors.port.hat, values: [a]}]",
-    ],
-)
-async def test_what_the_scenario_does_not_have_is_refused_before_the_first_call(harbour, more):
-    config = write_config(harbour.folder, more=more)
-
-    told = await harbour.run("experiment", config, code=2)
-
-    assert told["problems"][0]["line"] > 1
-    assert harbour.server.requests == []
-
-
 async def test_a_run_that_takes_too_long_is_stopped(harbour):
     harbour.answers["how"] = lambda _: reply("ACTION: waits", delay_seconds=3600)
     config = write_config(harbour.folder, more="variations: []\ntimeout_per_run: 0.3")
