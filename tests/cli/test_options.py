@@ -309,15 +309,28 @@ def test_a_quick_check_of_the_store_reads_no_texts(desk: Command) -> None:
     assert desk("store", "check", "--quick").returncode == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_gateway_answers_with_its_model_until_it_is_told_to_stop(desk: Command, number: int) -> None:
-    started = desk.start(
-        "gateway", "--model", "scripted/two", "--record", "calls.jsonl", separate_errors=True
-    )
-    variables = {}
-    while len(variables) < 2 or not {"OPENAI_BASE_URL", "OPENAI_API_KEY"} <= variables.keys():
+def access_of(started: Any, *, as_json: bool) -> dict[str, str]:
+    """The variables that a gateway prints when it can be called."""
+    if as_json:
+        document = json.loads("".join(iter(started.stdout.readline, "}\n")) + "}")
+        assert document["url"] in document["variables"]["OPENAI_BASE_URL"] and document["token"]
+        return dict(document["variables"])
+    variables = dict[str, str]()
+    while not {"OPENAI_BASE_URL", "OPENAI_API_KEY"} <= variables.keys():
         name, value = started.stdout.readline().removeprefix("export ").strip().split("=", 1)
         variables[name] = value
+    return variables
+
+
+@pytest.mark.parametrize(
+    ("number", "as_json"), [(signal.SIGINT, False), (signal.SIGTERM, False), (signal.SIGHUP, True)]
+)
+def test_a_gateway_answers_with_its_model_until_it_is_told_to_stop(
+    desk: Command, number: int, as_json: bool
+) -> None:
+    words = ("gateway", "--model", "scripted/two", "--record", "calls.jsonl", *["--json"][:as_json])
+    started = desk.start(*words, separate_errors=True)
+    variables = access_of(started, as_json=as_json)
     request = urllib.request.Request(
         f"{variables['OPENAI_BASE_URL']}/chat/completions",
         data=json.dumps({"model": "any", "messages": [{"role": "user", "content": "1+1?"}]}).encode(),
@@ -330,11 +343,15 @@ def test_a_gateway_answers_with_its_model_until_it_is_told_to_stop(desk: Command
         assert json.load(response)["choices"][0]["message"]["content"] == "2"
 
     started.send_signal(number)
-    started.communicate(timeout=TIME_LIMIT_SECONDS)
+    _, notes = started.communicate(timeout=TIME_LIMIT_SECONDS)
 
     assert started.returncode == 0
     assert (desk.folder / "calls.jsonl").stat().st_size > 0
-    ((tokens, status),) = [
-        (session["totalTokens"], session["status"]) for session in desk.json("sessions", "list")["sessions"]
-    ]
-    assert status == "success" and tokens > 0
+    (session,) = desk.json("sessions", "list")["sessions"]
+    assert (session["status"], session["totalTokens"]) == ("success", 3)
+    listening, other, call, total, following = notes.splitlines()[-5:]
+    assert listening.startswith("Listening. Set these variables for an agent.")
+    assert other == "note: asked for the model `any`, was given `scripted/two`"
+    assert call.startswith("scripted/two  2 in (0 cached), 1 out  $0.00  ")
+    assert total == "1 call, 2 tokens in (0 cached), 1 out, $0.00"
+    assert following == f"Next:  proctor show {session['id']}"

@@ -81,6 +81,7 @@ def test_the_analysis_says_where_the_variance_comes_from(proctor, talking_desk) 
     words = next(each for each in document["measures"] if each["measure"] == "therapist_words")
     shares = {each["source"]: each["share"] for each in words["components"]}
     assert (document["sessions"], document["left_out"]) == (36, 0)
+    assert read(talking_desk / "out" / "analysis" / "variance.json")["sessions"] == 36
     assert len(words["cells"]) == 12
     # Three dialogues of a combination carry no interval, and that is said.
     assert all(cell["mean"]["low"] is None and cell["mean"]["note"] for cell in words["cells"])
