@@ -1,4 +1,4 @@
-"""What single commands print: roles, and a valid scenario."""
+"""What `proctor roles` prints."""
 
 import json
 from pathlib import Path
@@ -24,30 +24,3 @@ def test_roles_are_a_table_and_a_broken_one_hides_no_other(folder: Path, capsys:
     listed = {each["name"]: each for each in json.loads(capsys.readouterr().out)["roles"]}
     assert set(listed["broken"]) == {"name", "error"} and listed["broken"]["error"].startswith(str(broken))
     assert listed["eeyore"]["builtIn"] is True and listed["eeyore"]["plays"] == ["client"]
-
-
-def test_a_valid_scenario_is_counted(folder: Path, capsys: Printed) -> None:
-    (folder / "s" / "actors").mkdir(parents=True)
-    (folder / "s" / "scenario.yaml").write_text(
-        "name: Harbor\ninitial_world_state: Spring\nturns: 2\nworld_state_model: scripted/w\nodd_key: 1\n"
-    )
-    (folder / "s" / "actors" / "port.yaml").write_text("name: P\ncontrol: human\n")
-    assert main(["scenario", "validate", "s", "--json"]) == 0
-    printed = capsys.readouterr()
-    document = json.loads(printed.out)
-    assert document == {
-        "scenario": "Harbor",
-        "turns": 2,
-        "actors": {"port": "human"},
-        "metrics": [],
-        "events": [],
-        "checks": [],
-        "prompts": [],
-        "models": ["scripted/w"],
-        "remarks": ["s/scenario.yaml:5:1: a scenario has no `odd_key`; it is not used."],
-        "valid": True,
-    }
-    assert printed.err == (
-        "note: s/scenario.yaml:5:1: a scenario has no `odd_key`; it is not used.\n"
-        "Harbor is valid: 1 actor, 2 turns, 0 metrics, 0 events.\n"
-    )

@@ -1,6 +1,5 @@
 """How a command line is read before its command is loaded."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -28,24 +27,6 @@ def test_global_options_may_stand_anywhere_before_two_dashes(
 
     assert done.returncode == (1 if "search" in words else 0), done.stderr
     assert [str(path.relative_to(proctor.folder)) for path in Path(proctor.folder).rglob("*.db")] == [store]
-
-
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (("rnus",), "there is no command `rnus`"),
-        (("--store", "s.db"), "there is no command"),
-        (("runs", "--store"), "No such option: --store"),
-        (("runs", "--nonsense"), "No such option: --nonsense"),
-    ],
-)
-def test_what_is_no_command_or_option_is_named(
-    proctor: Command, words: tuple[str, ...], problem: str
-) -> None:
-    done = proctor(*words, "--json")
-
-    assert (done.returncode, problem in done.stderr) == (2, True), done.stderr
-    assert problem in json.loads(done.stdout)["error"]
 
 
 def test_help_and_version_load_no_command(capsys: pytest.CaptureFixture[str]) -> None:

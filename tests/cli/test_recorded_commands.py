@@ -52,6 +52,11 @@ FILES = {
     "runs_per_variation: 3\nmax_parallel: 1\nseed: 7\noutput_dir: small\nvariations:\n"
     "- {type: actor_model, actor: port, values: [scripted/models/patient, scripted/models/stubborn]}\n"
     "- {type: scenario_parameter, parameter: turns, values: [2, 3]}\n",
+    "jury.yaml": "num_runs: 1\nmodel_name: scripted/echo\nevaluators: [Builtin.Helpfulnes]\n",
+    "never.yaml": "stop_when: {by: therapist}\n",
+    "port/scenario.yaml": "name: Harbor\ninitial_world_state: Spring\nturns: 2\n"
+    "world_state_model: scripted/w\nodd_key: 1\n",
+    "port/actors/port.yaml": "name: P\ncontrol: human\n",
     "truth.yaml": "expectedTrajectory: [look]\nassertions: [it looked]\n",
     "labels.csv": "session,target,label,rater\n"
     + "".join(f"s{number % 4}.json,turn-1,{label}\n" for number, label in enumerate(LABELS)),
@@ -78,6 +83,7 @@ def contents(tmp_path_factory: pytest.TempPathFactory) -> Path:
         add_batch(store, "going", items()[:2])
         store.resume_batch("going", this_process(), RetrySelection(), NOW)
     for name, text in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     for number, answer in enumerate(ANSWERS):
         turn = {"prompt": "Please.", "answer": answer, "events": [{"tool": "look", "result": "x"}]}

@@ -42,15 +42,6 @@ def test_nobody_at_the_terminal_is_a_failure_of_that_side(proctor, talking_desk:
     assert (session["reason"], session["caused_by"]) == ("nobody_answered", "simulated_other")
 
 
-def test_dialogues_without_a_person_run_in_several_worker_processes(proctor, talking_desk: Path) -> None:
-    words = "simulate --clients patientPsi --therapists CBT --num-runs 2 --max-turns 1 --workers 2"
-
-    done = proctor(*words.split(), "--model", "scripted/talking", "--output-dir", "out")
-
-    assert done.returncode == 0, done.stderr
-    assert "one worker process" not in done.stderr
-
-
 async def test_a_person_elsewhere_answers_through_the_store_and_repeated_words_are_new_questions(
     proctor, talking_desk: Path
 ) -> None:

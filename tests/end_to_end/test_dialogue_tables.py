@@ -112,20 +112,6 @@ def test_the_analysis_of_a_column_there_is_none_of_names_those_there_are(proctor
     assert "num_turns" in done.stderr
 
 
-def test_a_role_without_a_model_is_compared_with_those_that_have_one(proctor, talking_desk) -> None:
-    clients = [{"role": "patientPsi", "profile": "all"}, "scripted"]
-    run_batch(config(output_dir="out", clients=clients, therapists=["CBT", "MI", "eliza"], num_runs=1))
-    run_id = read(talking_desk / "out" / "patientPsi_CBT_run0.json")["record"]["batch_id"]
-
-    done = proctor("compare", run_id, "--by", "therapist", "--against", "CBT", "--format", "json")
-
-    tokens = [each for each in json.loads(done.stdout)["contrasts"] if each["metric"] == "success"]
-    assert [(each["candidate"], each["pairs"], each["unpaired"]) for each in tokens] == [
-        ("MI", 4, 0),
-        ("eliza", 4, 0),
-    ]
-
-
 def test_dialogues_that_were_broken_off_count_nowhere(proctor, talking_desk) -> None:
     """One rule in summary, table and analysis: what came to its end, also if it failed or ended in a loop."""
     run_batch(config(output_dir="out", num_runs=6, max_turns=2))

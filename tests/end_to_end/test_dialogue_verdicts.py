@@ -1,6 +1,5 @@
 """What becomes of a dialogue: verdicts of judges, and who is to blame when it came to nothing."""
 
-import pytest
 from conversations import EXAMPLES, config, read, rows, said
 
 from databases import query
@@ -140,26 +139,6 @@ def test_any_evaluator_of_the_product_judges_a_dialogue(proctor, talking_desk) -
     exported = proctor("export", "--input_dir", "out", "--output", "out.csv")
     assert exported.returncode == 0, exported.stderr
     assert "score.warmth" in (talking_desk / "out.csv").read_text().splitlines()[0]
-
-
-@pytest.mark.parametrize(
-    ("entry", "said"),
-    [
-        ("Builtin.Helpfulnes", "Did you mean `Builtin.Helpfulness`?"),
-        ("{name: Builtin.Helpfulness, scale: binary}", "has its own instructions, and no setting `scale`"),
-    ],
-)
-def test_an_evaluator_there_is_none_of_is_said_before_anything_starts(
-    proctor, talking_desk, entry: str, said: str
-) -> None:
-    (talking_desk / "judge.yaml").write_text(JUDGE)
-    text = f"num_runs: 1\nmodel_name: scripted/talking\nevaluators: [{entry}]\n"
-    (talking_desk / "jury.yaml").write_text(text)
-
-    for words in (["--dry-run"], ["--output-dir", "out"]):
-        refused = proctor("simulate", "--config", "jury.yaml", *words)
-        assert refused.returncode == 2 and said in refused.stderr, refused.stderr
-    assert proctor.json("runs")["runs"] == []
 
 
 SCORED = 'rules: [{reply: \'{"score": 4, "label": "yes", "reasoning": "so", "answer": 4}\'}]\n'

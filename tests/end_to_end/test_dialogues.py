@@ -4,7 +4,6 @@ import json
 import time
 from pathlib import Path
 
-import pytest
 from conversations import EXAMPLES, config, read, said, split
 
 from databases import query
@@ -96,23 +95,6 @@ def test_a_run_that_fails_is_recorded_and_the_batch_goes_on(proctor, talking_des
     assert list(failed[0])[:5] == ["status", "client", "therapist", "run_id", "error"]
     assert "answered 500" in failed[0]["error"]
     assert failed[0]["caused_by"] == "infrastructure"
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--model", "scripted/gone"], "there is no script `gone`"),
-        ([], "OPENAI_API_KEY is not set"),
-        (["--config", "gone.yaml"], "cannot read the config"),
-        (["--resume", "--model", "scripted/talking"], "no earlier run"),
-    ],
-)
-def test_what_cannot_be_had_is_said_before_anything_starts(proctor, talking_desk, words, said) -> None:
-    done = proctor("simulate", *words)
-
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert not (talking_desk / "outputs").exists()
 
 
 def test_a_dialogue_is_held_in_the_language_that_is_wanted(proctor, talking_desk) -> None:

@@ -199,20 +199,6 @@ async def test_a_key_that_is_missing_is_told_by_its_variable(patient):
     assert "OPENAI_API_KEY is not set" in found(told, "model openai/gpt-4o")[1]
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--model", "opnai/gpt-4o"), "did you mean `openai`"),
-        (("--agent", "claud"), "Did you mean `claude`?"),
-        (("--agent", "claude"), "needs a model"),
-    ],
-)
-async def test_what_nobody_knows_is_bad_usage(patient, words, said):
-    code, told = await patient.asked(*words)
-    assert code == 2
-    assert said in told["error"]
-
-
 # An agent
 
 

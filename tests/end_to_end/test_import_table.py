@@ -104,21 +104,3 @@ def test_the_sessions_of_the_run_can_be_evaluated_and_the_evaluation_is_no_succe
     assert done.returncode == 0, done.stderr
     report = desk("report", "--start-date", "2020-01-01").stdout
     assert f"{run['counts']['success']} of 144 evaluated items" in report
-
-
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (("results.csv",), "there is no column `task`\nName it: --column task=instance_id."),
-        (("results.csv", "--column", "task"), "task does not map a column"),
-        (("results.csv", *MAPPED, "--column", "cost=resolved"), "results.csv:2: column `resolved`"),
-        (("gone.csv",), "there is no file or folder gone.csv"),
-    ],
-)
-def test_what_is_wrong_is_said_with_its_place_and_nothing_is_stored(proctor, words, problem):
-    shutil.copytree(EXAMPLE, proctor.folder, dirs_exist_ok=True)
-
-    done = proctor("import", "table", *words, "--run", "models")
-
-    assert (done.returncode, problem in done.stderr) == (2, True), done.stderr
-    assert proctor.json("runs")["runs"] == []

@@ -93,18 +93,6 @@ def test_ranking_by_cost_puts_the_cheaper_one_first(proctor: Command) -> None:
     assert [(row["name"], row["rankHigh"]) for row in ranked] == [("cheap", 1), ("dear", 2)]
 
 
-def test_what_is_not_there_is_refused_in_words(proctor: Command, table: str) -> None:
-    for words, message in (
-        (("rank", table, "--by", "color"), "no factor color"),
-        (("rank", table, "--metric", "beauty"), "no"),
-        (("rank", "nowhere.csv"), "nowhere.csv"),
-        (("power", "--baseline", table, "--detect", "0"), "--detect"),
-    ):
-        done = proctor(*words)
-        assert done.returncode == 2, (words, done.stdout)
-        assert message in done.stderr
-
-
 def test_power_says_the_tasks_that_a_difference_needs(proctor: Command, table: str, imported: str) -> None:
     answer = document(proctor("power", "--baseline", table, "--detect", "0.2", "--json"))
     of_run = document(proctor("power", "--baseline", imported, "--detect", "0.2", "--json"))

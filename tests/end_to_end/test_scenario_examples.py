@@ -85,18 +85,3 @@ def test_each_key_of_a_config_and_a_scenario_is_in_the_manual():
 
     assert names
     assert [name for name in names if f"`{name}`" not in manual and f"`{name}:" not in manual] == []
-
-
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        ("run", "nowhere is no scenario: it has no scenario.yaml"),
-        ("validate", "nowhere is no scenario: it has no scenario.yaml"),
-        ("estimate", "there is no nowhere"),
-    ],
-)
-def test_a_scenario_that_is_not_there_is_told_of_its_folder(proctor, command, said):
-    done = proctor("scenario", command, "nowhere")
-
-    assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
