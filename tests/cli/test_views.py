@@ -289,16 +289,6 @@ ROWS = [
 ]
 
 
-def test_a_table_in_a_pipe_is_whole(capsys: Any, monkeypatch: Any) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
-    print_table(HEADS, ROWS)
-    printed = capsys.readouterr().out
-
-    assert "AGENT" in printed
-    assert "the answer does not contain what was expected" in printed
-    assert "\x1b" not in printed
-
-
 @pytest.mark.parametrize("columns", [40, 60, 80, 200])
 def test_no_line_of_a_table_is_wider_than_the_terminal(columns: int, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))

@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 import shutil
-import sys
 from xml.etree import ElementTree
 
 import pytest
@@ -51,7 +50,9 @@ async def test_the_files_of_the_document_say_what_the_store_says(harbour):
     assert state["variations"][1]["modifications"]["actor_models"] == {"port": "openai/rash"}
 
 
-async def test_an_analysis_is_written_with_its_plots_and_read_by_the_documents_own_snippet(harbour):
+async def test_an_analysis_is_written_with_its_plots_and_read_by_the_documents_own_snippet(
+    harbour, monkeypatch, capsys
+):
     config = write_config(harbour.folder, runs=4, parallel=4)
     await harbour.run("experiment", config)
     stale = harbour.output / "analysis" / "plots" / "99-stale.svg"
@@ -93,11 +94,9 @@ print("Best variation:", comparison[0])
 patterns = analyzer.identify_patterns()
 print(f"Success rate: {patterns['success_rate']*100:.1f}%", patterns['total_runs'])
 """
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", snippet, cwd=harbour.folder, stdout=asyncio.subprocess.PIPE
-    )
-    out, _ = await process.communicate()
-    assert out.decode().splitlines() == [
+    monkeypatch.chdir(harbour.folder)
+    exec(snippet, {})
+    assert capsys.readouterr().out.splitlines() == [
         "Average cooperation_level: 5.00",
         "Best variation: (1, 8.0)",
         "Success rate: 100.0% 8",
@@ -136,21 +135,6 @@ async def test_a_run_whose_calls_all_fail_has_failed(harbour):
     assert "no such model" in (harbour.output / "runs" / "var-001-run-001" / "scenario.log").read_text()
     patterns = (await harbour.run("analyze", "experiments/fees"))["patterns"]
     assert (patterns["success_rate_if_errors_failed"], patterns["errors"]) == (0.0, 1)
-
-
-async def test_a_failed_run_goes_on_behind_its_last_turn_when_it_is_resumed(harbour):
-    harbour.answers["how"] = failing_after(7)
-    config = write_config(harbour.folder, more="variations: []")
-    await harbour.run("experiment", config, code=1)
-    asked = len(harbour.server.requests)
-    harbour.answers["how"] = in_the_harbour
-
-    await harbour.run("experiment", config, "--resume")
-
-    assert len(harbour.server.requests) - asked == 3, "only the third turn is played"
-    costs = harbour.file("runs/var-001-run-001/costs.json")
-    assert costs["total_cost"] == pytest.approx(harbour.file("batch-costs.json")["summary"]["total_spent"])
-    assert costs["unfinished_turns"]["cost"] == pytest.approx(0.01)
 
 
 async def test_a_run_whose_folder_is_gone_is_not_taken_over(harbour):
@@ -307,15 +291,20 @@ async def test_runs_are_really_parallel(harbour):
     assert harbour.server.most_at_once > 6
 
 
-async def test_the_general_commands_know_experiments_too(harbour):
+async def test_the_general_commands_know_experiments_and_go_on_behind_the_last_turn(harbour):
     harbour.answers["how"] = failing_after(7)
     config = write_config(harbour.folder, more="variations: []")
     told = await harbour.run("experiment", config, code=1)
+    asked = len(harbour.server.requests)
     harbour.answers["how"] = in_the_harbour
 
     resumed = await harbour.run("resume", told["runId"], "--retry-errors")
 
     assert resumed["successCount"] == 1
+    assert len(harbour.server.requests) - asked == 3, "only the third turn is played"
+    costs = harbour.file("runs/var-001-run-001/costs.json")
+    assert costs["total_cost"] == pytest.approx(harbour.file("batch-costs.json")["summary"]["total_spent"])
+    assert costs["unfinished_turns"]["cost"] == pytest.approx(0.01)
     assert harbour.file("batch-state.json")["completed_runs"] == ["var-001-run-001"]
     shown = await harbour.run("show", told["runId"])
     assert shown["items"][0]["factors"] == {"variation": "var-001"}

@@ -113,6 +113,8 @@ def test_a_dry_run_runs_nothing_and_names_the_command(mined):
     assert done.returncode == 0
     assert "Tests: touch ran\n" in done.stderr
     assert not (mined["folder"] / "other").exists()
+    nobody = mined["proctor"](*mined["words"], "--statement-model", "scripted/nobody", "--dry-run")
+    assert nobody.returncode == 2 and "there is no script `nobody`" in nobody.stderr
     newest_first = [mined["commits"][name][:10] for name in ("flaky", "same", "fix")]
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["COMMIT", *newest_first]
     assert done.stderr.endswith("3 candidates, 0 tasks, 0 flaky. Dry run: nothing was run.\n")
