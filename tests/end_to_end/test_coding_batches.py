@@ -270,7 +270,8 @@ def test_runs_items_and_sessions_can_be_shown(done):
     assert session["branch"].startswith("batch/mend-the-total/")
     assert [message["role"] for message in session["messages"]] == ["user", "assistant"]
     assert session["iterations"][0]["testResult"] == "pass"
-    assert "on it" in done("show", item["sessionId"]).stdout
+    shown = done("show", item["sessionId"]).stdout
+    assert "on it" in shown and "\n  mock session (scripted or replayed)\n" in shown
     assert done("show", "nightly", "--status", "fail").stdout.count("checks_failed") == 1
 
 

@@ -150,6 +150,12 @@ def test_flags_that_choose_sessions_narrow_the_source_of_a_plan_or_are_refused(p
         for flags in (["--session-id", "oslo-1"], ["--start", "2020-01-01"]):
             # The plan names sessions there are none of: flags that narrow it down find none either.
             assert proctor.json("evaluate", "start", "plan.json", *flags, "--dry-run")["sessions"] == 0
+    everything = {"cloudWatchLogs": {"logGroupNames": ["/agents/travel"]}}
+    (desk / "plan.json").write_text(
+        json.dumps(plan | {"dataSourceConfig": everything, "judge": "scripted/ok"})
+    )
+    for flags, sessions in (([], 6), (["--session-id", "oslo-1"], 1), (["--end", "2020-01-01"], 0)):
+        assert proctor.json("evaluate", "start", "plan.json", *flags, "--dry-run")["sessions"] == sessions
 
     named = ["--name", "x", "--evaluator", "Builtin.Refusal", "--judge", "scripted/ok", "--dry-run"]
     for service, sessions in (("travel.DEFAULT", 6), ("elsewhere", 0)):

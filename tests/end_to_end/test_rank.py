@@ -159,7 +159,6 @@ def test_degenerate_results_give_words_and_no_interval_without_width(proctor: Co
     is_comparable = kind != "one item"
 
     for words, code in (
-        (["compare", "odd", "--by", "model"], 0 if is_comparable else 2),
         (["compare", "odd", "--by", "model", "--gate", "success>=-0.05"], 4 if is_comparable else 2),
         (["rank", "odd"], 0),
         (["rank", "odd", "--metric", "cost"], 0),

@@ -244,6 +244,7 @@ def test_drift_of_online_evaluation_is_shown_with_bounds_and_crossings(served, p
         {**crossing, "configId": "c1", "evaluator": "tidy", "dimension": "", "nextAt": None}
     ]
     words = proctor("evaluate", "drift").stdout
+    assert "\nSESSIONS  UNTIL " in words and "\n150       2026-03-01 12:02 UTC  0.000  0.000 to" in words
     assert "support  tidy  Went down" in words and f"down at session {crossing['position']}" in words
     assert "There are no scores" in proctor("evaluate", "drift", "other").stderr
 
