@@ -170,6 +170,7 @@ def test_other_shells_have_the_same_words(proctor: Command) -> None:
     fish = proctor("completion", "fish").stdout
     assert "complete -c proctor -n __fish_use_subcommand -a compare -d" in fish
     assert "-n '__fish_seen_subcommand_from compare' -l gate" in fish
+    assert "-n '__fish_seen_subcommand_from tasks' -a 'from-history list" in fish
     assert proctor("completion", "zsh").stdout.startswith("#compdef proctor\n")
     assert proctor("completion", "tcsh").returncode == 2
 

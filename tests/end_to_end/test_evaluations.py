@@ -167,6 +167,11 @@ def test_flags_that_choose_sessions_narrow_the_source_of_a_plan_or_are_refused(p
     kind = proctor("evaluate", "start", *named, "--session-id", "oslo-1", "--kind", "otlp")
     assert kind.returncode == 2 and "--kind is the import format of files" in kind.stderr
 
+    unsure = proctor("sessions", "delete", "--log-group", "/agents/travel")
+    assert unsure.returncode == 2 and "confirmation required: Delete 6 imported sessions?" in unsure.stderr
+    assert proctor("sessions", "delete", "--log-group", "/agents/travel", "--yes").returncode == 0
+    assert proctor.json("sessions", "list")["sessions"] == []
+
 
 def test_more_evaluators_extend_a_finished_job_and_repeat_nothing(proctor, desk):
     first = proctor.json("evaluate", "start", PLAN)
