@@ -42,7 +42,7 @@ def test_a_first_plan_is_written_for_the_repository_and_can_be_run(
 
     assert done.returncode == 0, done.stderr
     commands = "Next:  proctor batch proctor-plan.yaml --dry-run\n       proctor batch proctor-plan.yaml\n"
-    assert done.stderr.endswith(commands)
+    assert done.stderr.endswith(commands) and "nothing checks the work" not in done.stderr
     text = (repository / "proctor-plan.yaml").read_text()
     assert text.startswith("# yaml-language-server: $schema=.proctor/coding.schema.json\n")
     plan = yaml.safe_load(text)
