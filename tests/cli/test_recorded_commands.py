@@ -53,6 +53,10 @@ FILES = {
     "- {type: actor_model, actor: port, values: [scripted/models/patient, scripted/models/stubborn]}\n"
     "- {type: scenario_parameter, parameter: turns, values: [2, 3]}\n",
     "jury.yaml": "num_runs: 1\nmodel_name: scripted/echo\nevaluators: [Builtin.Helpfulnes]\n",
+    "foreign.yaml": "clients: [patientPsi]\nevaluators: [safety]\nnum_runs: 1\nmodel_name: scripted/echo\n",
+    "unknown.yaml": "experiment_name: Unknown\nbase_scenario: examples/scenarios/harbour-fee\n"
+    "output_dir: unknown\nvariations:\n- {type: actor_model, actor: mayor, values: [scripted/w]}\n"
+    "- {type: scenario_parameter, parameter: actors.port.hat, values: [a]}\n",
     "never.yaml": "stop_when: {by: therapist}\n",
     "port/scenario.yaml": "name: Harbor\ninitial_world_state: Spring\nturns: 2\n"
     "world_state_model: scripted/w\nodd_key: 1\n",

@@ -298,6 +298,8 @@ def test_all_live_runs_are_shown_with_what_their_items_do(proctor, sleepers):
     assert len(live["running"]) == 2
     assert proctor.json("watch")["runs"][0]["runId"] == "long"
     assert proctor("top").stdout.splitlines()[1].startswith("long ")
+    refused = proctor("sessions", "cleanup", "--run", "long")
+    assert refused.returncode == 2 and "the run is still running" in refused.stderr
     assert proctor("abort-run", "long").stderr == "long aborted\n"
     assert running.wait(TIME_LIMIT_SECONDS) == 3
 
