@@ -306,6 +306,8 @@ def test_a_quick_check_of_the_store_reads_no_texts(desk: Command) -> None:
 
     checked = desk("store", "check")
     assert (checked.returncode, "long texts that are damaged" in checked.stdout) == (1, True)
+    (example,) = desk.json("store", "check")["problems"][0]["examples"]
+    assert f"\n         {example}\n" in checked.stdout
     assert desk("store", "check", "--quick").returncode == 0
 
 
