@@ -5,7 +5,7 @@ from JSON. Renderers know no job, and jobs no renderer. Charts are SVG with numb
 hovering one shows its figures, and a click opens the items they are computed from.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -103,7 +103,23 @@ class Chart:
     """Its marks have the attribute `data-mark`: an index in `marks`."""
     marks: Sequence[Figure] = ()
     caption: str = ""
+    file: str = ""
+    """Name of its files beside a page, without suffix; empty: there are none."""
     kind: Literal["chart"] = "chart"
+
+
+def numeric(*titles: str) -> list[Column]:
+    """Columns of figures."""
+    return [Column(title=title, is_numeric=True) for title in titles]
+
+
+def table(columns: Sequence[Column | str], rows: Iterable[Sequence[object]], title: str = "") -> Table:
+    """A table of texts; a column may be given by its title alone."""
+    return Table(
+        title=title,
+        columns=[Column(title=column) if isinstance(column, str) else column for column in columns],
+        rows=[[Cell(text=str(text)) for text in row] for row in rows],
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

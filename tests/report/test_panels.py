@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_recorded_charts import BARS, DRAWINGS, LONG
 
+from proctor.document import Chart, Document
 from proctor.report.charts import Bar, Box, Point, bars, forest, scatter
 from proctor.report.panels import dots
-from proctor.report.render import filed, method_text, sample_text
+from proctor.report.render import method_text, sample_text, with_files
 from proctor.report.text_layout import SPACIOUS, text_width, wrapped
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -98,9 +99,10 @@ def test_wrapped_lines_have_all_of_a_text(text, width):
 def test_each_figure_is_filed_for_screens_and_for_print():
     caption = "trust by variation. Mean of the last value of each run; n = 8 runs per variation."
 
-    named, files = filed({"": [(caption, dots("t", {"": BARS}))]}, methods="We ran it.")
+    charts = [Chart(title=caption, svg=dots("t", {"": BARS}))]
+    named, files = with_files(Document(sections=charts), methods="We ran it.")
 
-    assert named == {"": [(caption, "plots/01-trust-by-variation.svg")]}
+    assert [chart.file for chart in named.sections] == ["01-trust-by-variation"]
     assert sorted(files) == [
         "figures/01-trust-by-variation.svg",
         "figures/captions.md",

@@ -12,8 +12,10 @@ from dataclasses import replace
 import pytest
 
 import batch_analyzer
-from proctor.jobs.scenario.analysis import BatchAnalyzer, experiment_html, experiment_markdown, write_reports
+from proctor.jobs.scenario.analysis import BatchAnalyzer
 from proctor.jobs.scenario.figures import figures_of, methods_paragraph, results_view
+from proctor.jobs.scenario.report import experiment_html, report_document, write_reports
+from proctor.report import as_markdown
 from proctor.stats.experiment import (
     RunData,
     Study,
@@ -210,7 +212,7 @@ def test_a_metric_that_was_never_extracted_is_missing_in_all_runs(tmp_path):
         (run / "metrics.json").write_text(json.dumps(document))
 
     statistics = analyzer.calculate_metric_statistics()
-    report, _ = experiment_markdown(analyzer)
+    report = as_markdown.render(report_document(analyzer))
 
     assert list(statistics) == ["calm.port", "mood", "trust"]
     assert (statistics["mood"]["n"], statistics["mood"]["missing"]) == (0, 6)
@@ -342,7 +344,7 @@ def test_every_figure_says_what_it_shows_with_n_and_method_and_pages_link_to_it(
     assert len(links) == 6
     assert "href" not in experiment_html(analyzer), "there are no files"
     methods = methods_paragraph(analyzer)
-    assert methods in html.unescape(page) and "## Methods" in experiment_markdown(analyzer)[0]
+    assert methods in html.unescape(page) and "## Methods" in as_markdown.render(report_document(analyzer))
     assert methods.startswith(
         "We varied 2 factors of a multi-actor scenario: port (calm, rash); ferry (old, new), which makes 4 "
     )

@@ -27,7 +27,8 @@ from proctor.cli.output import (
 )
 from proctor.cli.run import terminal_context
 from proctor.errors import UsageError
-from proctor.report.render import FIGURES, PLOTS
+from proctor.report.as_markdown import PLOTS
+from proctor.report.render import FIGURES
 
 report_app = typer.Typer(add_completion=False)
 

@@ -42,7 +42,7 @@ from proctor.errors import UsageError
 from proctor.formatting import chance, figure, interval, percent
 from proctor.item import Item
 from proctor.job import PlanText
-from proctor.jobs.scenario.analysis import BatchAnalyzer, analysis_folder, around, write_reports
+from proctor.jobs.scenario.analysis import BatchAnalyzer, analysis_folder, around
 from proctor.jobs.scenario.experiment import CONFIG, ExperimentOverrides, read_config
 from proctor.jobs.scenario.job import JOB, ScenarioPlan
 from proctor.jobs.scenario.reader import read_scenario
@@ -462,6 +462,8 @@ def analyze_experiment(folder: Path, request: AnalyzeRequest) -> AnalysisOutput:
     target = analysis_folder(folder, request.metric)
     files = analyzer.save(target)
     if request.report:
+        from proctor.jobs.scenario.report import write_reports
+
         files += write_reports(analyzer, target)
     document = {
         name.removesuffix(".json").replace("-", "_"): part for name, part in analyzer.documents().items()

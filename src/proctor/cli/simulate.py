@@ -283,7 +283,7 @@ def analyze_simulation(folder: Path, request: "AnalyzeRequest") -> "AnalysisOutp
     """Analyze a simulation and write its files."""
     # Late: simulating loads none of these.
     from proctor.cli.report import AnalysisOutput
-    from proctor.jobs.dialogue.report import dialogue_html, dialogue_markdown, dialogue_text
+    from proctor.jobs.dialogue.report import dialogue_files, dialogue_text
     from proctor.jobs.dialogue.tables import Skipped, analysis_document, each_session
     from proctor.jobs.scenario.analysis import analysis_folder
     from proctor.report.render import write_pages
@@ -300,9 +300,5 @@ def analyze_simulation(folder: Path, request: "AnalyzeRequest") -> "AnalysisOutp
     files = [target / "variance.json"]
     write_json(files[0], document)
     if request.report:
-        markdown, figures = dialogue_markdown(document)
-        html = dialogue_html(document, files=True)
-        files += write_pages(
-            target, {"analysis-report.md": markdown, "analysis-report.html": html, **figures}
-        )
+        files += write_pages(target, dialogue_files(document))
     return AnalysisOutput(document=document, text=dialogue_text(document), files=files)

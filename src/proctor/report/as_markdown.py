@@ -1,12 +1,14 @@
-"""Documents as Markdown. Charts are left out; the HTML page has them."""
+"""Documents as Markdown. Charts are images where they have files; the HTML page has all of them."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from proctor.document import Details, Document, Matrix, Section, Sentence, Table
+from proctor.document import Chart, Details, Document, Matrix, Section, Sentence, Table
 from proctor.formatting import in_markdown, plural
 
 LONGEST_CELL = 400
+PLOTS = "plots"
+"""The folder beside a report with its plots."""
 
 
 def render(document: Document) -> str:
@@ -17,16 +19,19 @@ def render(document: Document) -> str:
     parts.append(", ".join(f"{in_markdown(f'{fact.value} {fact.text}', 300)}" for fact in document.facts))
     parts += _sections(document.sections, level=2)
     parts.append("\n".join(f"- {in_markdown(remark, 600)}" for remark in document.remarks))
-    parts.append(in_markdown(document.method, 2000))
+    parts += ["## Methods", in_markdown(document.method, 8000)] if document.method else []
     return re.sub(r"\n{3,}", "\n\n", "\n\n".join(parts)).strip() + "\n"
 
 
 def _sections(sections: Sequence[Section], level: int) -> Iterator[str]:
     for section in sections:
         if isinstance(section, Sentence):
-            yield " ".join(in_markdown(text, 1000) for text in (section.text, section.note) if text)
+            yield " ".join(in_markdown(text, 2000) for text in (section.text, section.note) if text)
             continue
-        if isinstance(section, Details):
+        if isinstance(section, Chart):
+            caption = in_markdown(section.title, 2000)
+            yield f"![{caption}]({PLOTS}/{section.file}.svg)\n\n{caption}" if section.file else ""
+        elif isinstance(section, Details):
             yield _heading(section.title, level)
             yield from _sections(section.sections, level + 1)
         elif isinstance(section, Table) and section.rows:

@@ -12,8 +12,8 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from functools import cache
 from html import escape
@@ -24,9 +24,11 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from proctor import formatting
+from proctor.document import Chart, Details, Document, Section
 from proctor.formatting import printable
 from proctor.json_values import JsonObject
-from proctor.report import charts
+from proctor.report import as_markdown, charts
+from proctor.report.as_markdown import PLOTS
 from proctor.report.charts import COLOURS, STYLE, as_file
 from proctor.report.text_layout import wrapped
 from proctor.stats.intervals import Estimate
@@ -39,21 +41,15 @@ from proctor.store.tables import ItemRow
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from proctor.document import Document
     from proctor.stats.figures import FactorFigures, Figures, PassAtK
     from proctor.stats.ranking import Rank
 
 _TEMPLATES = (
-    "figures.html.j2",
     "report.html.j2",
     "report.md.j2",
     "report.css",
     "benchmark.html.j2",
-    "dialogue.html.j2",
-    "dialogue.md.j2",
     "document.html.j2",
-    "experiment.html.j2",
-    "experiment.md.j2",
 )
 
 
@@ -76,7 +72,7 @@ TONES = {"good": "success", "bad": "fail", "open": "timeout"}
 """The class of a status in the style sheet, by tone."""
 
 
-def document_html(document: "Document") -> str:
+def document_html(document: Document) -> str:
     """A document as one HTML file that needs nothing else."""
     return page("document.html.j2", d=document, tones=TONES)
 
@@ -195,58 +191,49 @@ def sample_text(counts: Sequence[int], unit: str, group: str, *, total: bool = T
     return f"n = {number} per {group}{everything}"
 
 
-PLOTS, FIGURES = "plots", "figures"
-"""The folders beside a report with its plots, and with the same figures for print."""
+FIGURES = "figures"
+"""The folder beside a report with its plots for print."""
 Drawn = tuple[str, str]
-"""The caption of a plot, and the plot, or its file."""
+"""The caption of a plot, and the plot."""
 PageFiles = dict[str, str]
 """Contents of files by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class PagePlot:
-    """A plot of an HTML page."""
+def with_files(document: Document, *, methods: str = "") -> tuple[Document, PageFiles]:
+    """A document whose charts have files, numbered in order, and these files by name.
 
-    caption: str
-    plot: Markup
-    file: str = ""
-    """Path of its print version without suffix; empty: there is none."""
-
-
-def plots_in_page(plots: Mapping[str, Sequence[Drawn]], *, files: bool) -> dict[str, list[PagePlot]]:
-    """The plots of an HTML page; with `files`, with the paths of their print versions."""
-    names = _file_names(plots)
-    return {
-        part: [
-            PagePlot(caption, Markup(plot), f"{FIGURES}/{names[part, number]}" if files else "")
-            for number, (caption, plot) in enumerate(drawn)
-        ]
-        for part, drawn in plots.items()
-    }
-
-
-def filed(
-    plots: Mapping[str, Sequence[Drawn]], *, methods: str = ""
-) -> tuple[dict[str, list[Drawn]], PageFiles]:
-    """The same plots by the names of their files, and the files by name, numbered in order.
-
-    Each is there as a plot for screens and as SVG for print; `captions.md` has the captions.
+    Each chart is there as a plot for screens and as SVG for print; `captions.md` has the captions.
     """
-    named: dict[str, list[Drawn]] = {}
     files: PageFiles = {}
-    names, captions = _file_names(plots), list[str]()
-    for part, drawn in plots.items():
-        named[part] = []
-        for number, (caption, plot) in enumerate(drawn):
-            name = names[part, number]
-            files[f"{PLOTS}/{name}.svg"] = as_file(plot)
-            files[f"{FIGURES}/{name}.svg"] = print_svg(plot, caption)
-            captions.append(f"**{name}**: {formatting.in_markdown(caption, 2000)}\n")
-            named[part].append((caption, f"{PLOTS}/{name}.svg"))
+    captions = list[str]()
+
+    def named(sections: Sequence[Section]) -> list[Section]:
+        return [_named(section) for section in sections]
+
+    def _named(section: Section) -> Section:
+        if isinstance(section, Details):
+            return replace(section, sections=named(section.sections))
+        if not isinstance(section, Chart):
+            return section
+        caption = section.title
+        name = f"{len(captions) + 1:02d}-{_slug(caption.partition('. ')[0])}"
+        files[f"{PLOTS}/{name}.svg"] = as_file(section.svg)
+        files[f"{FIGURES}/{name}.svg"] = print_svg(section.svg, caption)
+        captions.append(f"**{name}**: {formatting.in_markdown(caption, 2000)}\n")
+        return replace(section, file=name)
+
+    filed = replace(document, sections=named(document.sections))
     if captions:
         about = [f"## Methods\n\n{formatting.in_markdown(methods, 5000)}\n"] if methods else []
         files[f"{FIGURES}/captions.md"] = "\n".join(["# Captions\n", *captions, *about])
-    return named, files
+    return filed, files
+
+
+def report_files(document: Document, *, methods: str) -> PageFiles:
+    """The report of an analysis in Markdown and HTML, and the figures beside it."""
+    filed, files = with_files(document, methods=methods)
+    reports = {"analysis-report.md": as_markdown.render(filed), "analysis-report.html": document_html(filed)}
+    return {**reports, **files}
 
 
 MM_PER_UNIT = 0.25
@@ -306,17 +293,6 @@ def write_pages(target: Path, pages: PageFiles) -> list[Path]:
     for name, content in pages.items():
         (target / name).write_text(content, encoding="utf-8")
     return [target / name for name in pages]
-
-
-def _file_names(plots: Mapping[str, Sequence[Drawn]]) -> dict[tuple[str, int], str]:
-    """The name of the file of each plot, by part and position."""
-    places = [
-        (part, number, drawn[number][0]) for part, drawn in plots.items() for number in range(len(drawn))
-    ]
-    return {
-        (part, number): f"{index:02d}-{_slug(caption.partition('. ')[0])}"
-        for index, (part, number, caption) in enumerate(places, start=1)
-    }
 
 
 def _slug(caption: str) -> str:

@@ -3,7 +3,7 @@
 import html
 import re
 
-from proctor.jobs.dialogue.report import dialogue_html, dialogue_markdown, dialogue_text, methods_paragraph
+from proctor.jobs.dialogue.report import dialogue_files, dialogue_html, dialogue_text, methods_paragraph
 
 
 def document(settings=({},)):
@@ -69,6 +69,6 @@ def test_the_methods_are_in_the_reports_and_not_at_the_terminal():
         "We simulated dialogues of 2 clients with 3 therapists (n = 6 dialogues per combination, 36 in all; "
     )
     assert methods in html.unescape(dialogue_html(document()))
-    text, files = dialogue_markdown(document())
-    assert "## Methods" in text and "## Methods" not in dialogue_text(document())
+    files = dialogue_files(document())
+    assert "## Methods" in files["analysis-report.md"] and "## Methods" not in dialogue_text(document())
     assert "figures/01-alliance-by-client-and-therapist.svg" in files

@@ -18,10 +18,12 @@ from proctor.cli.scenario import present
 from proctor.errors import NotFound, PlanError, UsageError
 from proctor.job import PlanText, make_overrides
 from proctor.jobs import recognize
-from proctor.jobs.scenario.analysis import BatchAnalyzer, experiment_html, experiment_markdown
+from proctor.jobs.scenario.analysis import BatchAnalyzer
 from proctor.jobs.scenario.experiment import ExperimentOverrides
 from proctor.jobs.scenario.job import JOB
+from proctor.jobs.scenario.report import experiment_html, report_document
 from proctor.jobs.scenario.single import find_branch_point
+from proctor.report import as_markdown
 
 CONFIG = """\
 experiment_name: Fee study
@@ -251,7 +253,7 @@ async def test_verdicts_that_cannot_be_read_are_counted_wherever_the_run_is_repo
     analyzer = BatchAnalyzer(folder / "out")
     assert analyzer.identify_patterns()["checks"] == counts
     assert f"Checks of the scenario: {words}." in experiment_html(analyzer)
-    assert f"Checks of the scenario: {words}." in experiment_markdown(analyzer)[0]
+    assert f"Checks of the scenario: {words}." in as_markdown.render(report_document(analyzer))
     resumed = await lifecycle.resume(JOB, result.run_id, ctx)
     assert resumed.summary["checks"] == counts
 

@@ -1,24 +1,34 @@
 """The analysis of a simulation as text, Markdown and HTML, and its figures on the page of a run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
-from proctor.document import Chart, Document, Figure, FigureList, Section
-from proctor.formatting import chance, figure, percent, plural
+from proctor.document import (
+    Chart,
+    Column,
+    Details,
+    Document,
+    Figure,
+    FigureList,
+    Section,
+    Sentence,
+    numeric,
+    table,
+)
+from proctor.formatting import UNKNOWN, chance, figure, percent, plural
 from proctor.item import FINISHED
 from proctor.json_values import JsonMap
+from proctor.report import as_markdown
 from proctor.report.charts import Bar, bars
 from proctor.report.panels import HeatCell, TableRow, dot_table, heat_map
 from proctor.report.render import (
     Drawn,
     PageFiles,
-    filed,
+    document_html,
     method_text,
-    page,
-    plots_in_page,
+    report_files,
     sample_text,
-    text,
 )
 from proctor.stats.dialogue import cells_of, measure_rows, measures_of, runs_of
 from proctor.store import StoreReader
@@ -30,28 +40,98 @@ DRAWN_MAPS = 6
 """Maximum number of heat maps for each measure."""
 
 
-def dialogue_html(document: JsonMap, *, files: bool = False) -> str:
-    """The analysis as one self-contained HTML file; with `files`, it links to the figures beside it."""
-    plots = plots_in_page(_plots(document), files=files)
-    return page(
-        "dialogue.html.j2", document=document, plots=plots, methods=methods_paragraph(document), **_WORDS
-    )
+def dialogue_html(document: JsonMap) -> str:
+    """The analysis as one self-contained HTML file."""
+    return document_html(analysis_report(document))
 
 
-def dialogue_markdown(document: JsonMap) -> tuple[str, PageFiles]:
-    """The analysis as Markdown, and the files of its figures by name."""
-    methods = methods_paragraph(document)
-    plots, files = filed(_plots(document), methods=methods)
-    return _markdown(document, plots, methods=methods), files
+def dialogue_files(document: JsonMap) -> PageFiles:
+    """The analysis in Markdown and HTML, and the files of its figures by name."""
+    return report_files(analysis_report(document), methods=methods_paragraph(document))
 
 
 def dialogue_text(document: JsonMap) -> str:
     """The analysis as text for a terminal, without plots."""
-    return _markdown(document, {}, methods="")
+    return as_markdown.render(replace(analysis_report(document), method=""))
 
 
-def _markdown(document: JsonMap, plots: Mapping[str, Sequence[Drawn]], *, methods: str) -> str:
-    return text("dialogue.md.j2", document=document, plots=plots, methods=methods, **_WORDS)
+def analysis_report(analysis: Mapping[str, Any]) -> Document:
+    """The analysis as a document: each measure with its plots, means, sources of variance and effects."""
+    left_out, mocks = analysis["left_out"], ", ".join(analysis["stand_ins"])
+    excluded = f", {left_out} broken off and excluded" if left_out else ""
+    mock = f"Mock data: uses scripted or replayed models ({mocks}). Draw no conclusions about real models."
+    return Document(
+        title=f"Dialogues: {analysis['name']}",
+        subtitle=f"{plural(analysis['sessions'], 'session')}{excluded}",
+        warnings=[mock] if mocks else [],
+        sections=[
+            *(_measure(each) for each in analysis["measures"]),
+            Sentence(text=str(analysis["rule"])),
+        ],
+        method=methods_paragraph(analysis),
+    )
+
+
+def _measure(each: Mapping[str, Any]) -> Details:
+    overall, cells = each["overall"], each["cells"]
+    missing = f", missing in {each['missing']}" if each["missing"] else ""
+    notes = " ".join(text for text in (overall["note"], each["note"] and f"{each['note']}.") if text)
+    figures = f"{figure(overall['value'])} (95% CI {around(overall)}, n = {overall['n']}{missing})"
+    drawn = [
+        *_heat_map(each["measure"], cells),
+        *_means(each["measure"], cells),
+        *_shares(each["measure"], each["components"], overall["n"]),
+    ]
+    return Details(
+        title=each["measure"],
+        sections=[
+            Sentence(text=f"Overall {figures}. {notes}".strip()),
+            *(Chart(title=caption, svg=svg) for caption, svg in drawn),
+            table(
+                ["Client", "Therapist", *cells[0]["settings"], *numeric("n", "Mean", "95% CI", "Std")],
+                (
+                    (
+                        *(cell["client"], cell["therapist"], *cell["settings"].values(), cell["mean"]["n"]),
+                        *(figure(cell["mean"]["value"]), around(cell["mean"]), figure(cell["std"])),
+                    )
+                    for cell in cells
+                ),
+            ),
+            table(
+                [
+                    "Source of variance",
+                    *numeric("Levels", "Estimate", "95% CI", "Share"),
+                    Column(title="Note", is_prose=True),
+                ],
+                (
+                    (
+                        one["source"],
+                        one["levels"] or UNKNOWN,
+                        "not enough data" if one["variance"] is None else figure(one["variance"]),
+                        around(one),
+                        UNKNOWN if one["share"] is None else f"{one['share']:.0%}",
+                        one["note"],
+                    )
+                    for one in each["components"]
+                ),
+            ),
+            table(
+                [
+                    str(each.get("by", "")),
+                    *numeric("Difference", "95% CI", "p (Bonferroni)"),
+                    "Method",
+                    Column(title="Note", is_prose=True),
+                ],
+                (
+                    (
+                        *(effect["contrast"], figure(effect["value"]), around(effect)),
+                        *(chance(effect["p_corrected"]), effect["method"], effect["note"]),
+                    )
+                    for effect in each["effects"]
+                ),
+            ),
+        ],
+    )
 
 
 def around(estimate: Mapping[str, Any]) -> str:
@@ -60,22 +140,6 @@ def around(estimate: Mapping[str, Any]) -> str:
         needs = estimate.get("needs")
         return f"none; needs {needs} dialogues" if needs else "none"
     return f"{figure(estimate['low'])} to {figure(estimate['high'])}"
-
-
-_WORDS = {"figure": figure, "around": around, "chance": chance}
-"""Functions of the templates."""
-
-
-def _plots(document: Mapping[str, Any]) -> dict[str, list[Drawn]]:
-    """The plots by measure."""
-    return {
-        each["measure"]: [
-            *_heat_map(each["measure"], each["cells"]),
-            *_means(each["measure"], each["cells"]),
-            *_shares(each["measure"], each["components"], each["overall"]["n"]),
-        ]
-        for each in document["measures"]
-    }
 
 
 def results_view(read: StoreReader, run_id: str) -> Document:

@@ -1,4 +1,4 @@
-"""Analysis of an experiment: statistics, comparisons, effects of factors, patterns, and its reports.
+"""Analysis of an experiment: statistics, comparisons, effects of factors, and patterns.
 
     analyzer = BatchAnalyzer("experiments/my-experiment")
     analyzer.collect_run_data()
@@ -21,11 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from proctor.errors import UsageError
 from proctor.export.tables import write_csv
-from proctor.formatting import chance, elapsed, figure, usd
+from proctor.formatting import elapsed, figure, usd
 from proctor.jobs.scenario.experiment import slug_of
-from proctor.jobs.scenario.figures import figures_of, methods_paragraph
 from proctor.json_values import as_datetime
-from proctor.report.render import PageFiles, filed, page, plots_in_page, text, write_pages
 from proctor.scenario.run_files import OF_VARIABLES
 from proctor.scenario.state import CheckCounts
 from proctor.stats import experiment
@@ -668,59 +666,6 @@ def analysis_folder(folder: Path, metric: str) -> Path:
     target = folder / FOLDER / f"only-{slug_of(metric)}" if metric else folder / FOLDER
     target.mkdir(parents=True, exist_ok=True)
     return target
-
-
-def write_reports(analyzer: BatchAnalyzer, target: Path) -> list[Path]:
-    """Write the report in Markdown and HTML, and its figures for print; the files."""
-    markdown, files = experiment_markdown(analyzer)
-    html = experiment_html(analyzer, files=True)
-    return write_pages(target, {"analysis-report.md": markdown, "analysis-report.html": html, **files})
-
-
-def experiment_html(analyzer: BatchAnalyzer, *, files: bool = False) -> str:
-    """The report as one self-contained HTML file; with `files`, it links to the figures beside it."""
-    plots = plots_in_page(figures_of(analyzer), files=files)
-    return page("experiment.html.j2", plots=plots, **_chart_values(analyzer))
-
-
-def experiment_markdown(analyzer: BatchAnalyzer) -> tuple[str, PageFiles]:
-    """The report as Markdown, and the files of its figures by name."""
-    plots, files = filed(figures_of(analyzer), methods=methods_paragraph(analyzer))
-    return text("experiment.md.j2", plots=plots, **_chart_values(analyzer)), files
-
-
-def _chart_values(analyzer: BatchAnalyzer) -> dict[str, Any]:
-    documents = analyzer.documents()
-    metrics, by_number = analyzer.metrics, documents["variation-statistics.json"]
-    return {
-        "name": analyzer.study.name,
-        "description": analyzer.study.description,
-        "planned": analyzer.study.planned,
-        "metrics": documents["metrics-analysis.json"],
-        "variations": list(documents["variation-statistics.json"].values()),
-        "patterns": documents["patterns.json"],
-        "comparisons": documents["comparisons.json"],
-        "effects": documents["effects.json"],
-        "ranked": {
-            name: [
-                (number, value, by_number[str(number)]["metrics"][name]["n"])
-                for number, value in analyzer.compare_variations(name)
-            ]
-            for name in metrics
-        },
-        "turns": {name: analyzer.turns_of(name) for name in metrics},
-        "descriptions": analyzer.study.descriptions,
-        "levels": {
-            name: [one for one in documents["patterns.json"]["tested_metric_levels"] if one["metric"] == name]
-            for name in metrics
-        },
-        "methods": methods_paragraph(analyzer),
-        "checks": analyzer.checks if analyzer.checks.run else None,
-        "figure": figure,
-        "chance": chance,
-        "around": around,
-        "cost_limits": cost_limits,
-    }
 
 
 def around(one: Mapping[str, Any]) -> str:

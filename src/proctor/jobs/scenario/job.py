@@ -355,7 +355,8 @@ class ScenarioJob(Job):
 
     def analysis(self, run_id: str, ctx: RunContext) -> str:
         """The report of the experiment: effects of its variations. Its folder must exist."""
-        from proctor.jobs.scenario.analysis import BatchAnalyzer, experiment_html
+        from proctor.jobs.scenario.analysis import BatchAnalyzer
+        from proctor.jobs.scenario.report import experiment_html
 
         folder = _output_of(run_id, ctx)
         if not folder.is_dir():
