@@ -75,24 +75,6 @@ def test_one_run_alone_is_nothing_to_compare(compared):
     assert "There are: model" in reply.json["error"]["remedy"]
 
 
-def test_the_tasks_they_disagree_on_are_searched_and_lead_to_both_sessions(compared):
-    every = compared.get("/api/compare/items?run=before&run=after&metric=success&limit=5").json
-    assert every["total"] == 14
-    assert len(every["items"]) == 5
-    first = every["items"][0]
-    assert (first["baselineSaid"], first["candidateSaid"]) == ("0%", "100%")
-    left, right = first["baselineItems"][0]["sessionId"], first["candidateItems"][0]["sessionId"]
-    assert compared.get(f"/api/sessions/{left}").json["status"] == "success"
-    assert right.startswith("after-")
-
-    only = compared.get(
-        "/api/compare/items?run=before&run=after&metric=success&search=TASK 13".replace(" ", "%20")
-    )
-    assert [item["words"] for item in only.json["items"]] == ["task 13"]
-    worse = compared.get("/api/compare/items?run=before&run=after&metric=success&direction=lower").json
-    assert worse["total"] == 0
-
-
 def test_a_run_that_changes_is_compared_anew(served, site):
     compared_run(site.store, "before", WORSE)
     compared_run(site.store, "after", BETTER)
@@ -145,14 +127,6 @@ def test_gates_say_whether_the_difference_is_what_it_must_be(compared):
     )
 
 
-def test_a_gate_that_cannot_be_read_says_what_one_looks_like(compared):
-    refused = compared.get("/api/compare?run=before&run=after&gate=faster")
-
-    assert refused.status == 400
-    assert refused.json["error"]["problem"] == "`faster` is no gate"
-    assert "cost<=10%" in refused.json["error"]["remedy"]
-
-
 def test_trends_list_plans_that_ran_twice_and_mark_what_changed(shared):
     store = shared.site.store
     for number in range(3):
@@ -187,21 +161,3 @@ def test_trends_list_plans_that_ran_twice_and_mark_what_changed(shared):
     assert costs["metric"] == "cost" and costs["changes"] == []
     assert shared.get("/api/trends/line?key=nothing").status == 404
     assert shared.get(f"/api/trends/line?key={quote(line['key'])}&metric=luck").status == 404
-
-
-def test_a_comparison_is_summed_up_in_one_sentence_with_figures_behind_its_marks(shared):
-    add_duel(shared.site.store, "worse", 60, lambda n, _: n % 10 < 4)
-    add_duel(shared.site.store, "better", 60, lambda n, _: n % 10 < 9)
-    answer = shared.get("/api/compare?run=worse&run=better&metric=success").json
-    assert answer["summary"].startswith("better succeeds more often than worse: +50.0 pp (95% CI ")
-    assert answer["isBetter"] is True
-    (chart,) = answer["charts"]
-    (mark,) = chart["marks"]
-    assert (mark["label"], mark["n"], mark["unit"]) == ("better", 120, "paired task")
-    assert 'data-mark="0"' in chart["svg"]
-    listed = shared.get("/api/compare/items?run=worse&run=better&metric=success&direction=all&limit=5").json
-    assert (listed["total"], len(listed["items"])) == (120, 5)
-    several = shared.get("/api/compare?run=worse&by=model&metric=success").json
-    assert several["summary"].startswith("cheap/model and dear/model do not differ significantly in success")
-    paired = shared.get("/api/compare/items?run=worse&by=model&metric=success&direction=all").json
-    assert paired["total"] == 60

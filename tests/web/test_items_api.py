@@ -197,27 +197,6 @@ def stock_matrix(site):
     return tasks, models, made
 
 
-def test_a_matrix_has_tasks_as_rows_and_the_levels_of_a_factor_as_columns(served, site):
-    tasks, models, made = stock_matrix(site)
-
-    whole = served.get("/api/runs/grid/matrix").json
-    differing = served.get("/api/runs/grid/matrix?by=model&disagree=true&limit=1").json
-    searched = served.get("/api/runs/grid/matrix?search=TW&characters=0").json
-
-    assert (whole["by"], whole["levels"], whole["total"], whole["tasks"]) == ("model", list(models), 3, 3)
-    assert [row["task"] for row in whole["rows"]] == tasks
-    first, second = whole["rows"][1]["cells"]
-    assert (first["items"], first["decided"], first["passed"], first["answer"]) == (2, 2, 2, "answer 4")
-    assert (second["passed"], second["status"], second["sessionId"]) == (0, "fail", "g6")
-    assert second["costUsd"] == pytest.approx(0.65)
-    assert (second["itemIds"], whole["isCurrent"]) == ([made[6].id, made[7].id], True)
-    assert whole["rows"][2]["cells"][1]["items"] == 1
-    assert (differing["total"], [row["task"] for row in differing["rows"]]) == (2, ["two"])
-    assert [(row["task"], row["cells"][0]["answer"]) for row in searched["rows"]] == [("two", "")]
-    assert served.get("/api/runs/grid/matrix?by=weather").status == 404
-    assert served.get("/api/runs/grid/matrix?score=weather&disagree=true").status == 404
-
-
 def test_all_repeats_of_a_cell_can_be_read(served, site):
     _, _, made = stock_matrix(site)
 
@@ -246,16 +225,3 @@ def test_the_first_tasks_of_a_large_run_are_there_while_all_items_are_read(serve
     assert (charts["isCurrent"], charts["charts"]) == (False, [])
     assert (whole["isCurrent"], [row["task"] for row in whole["rows"]]) == (True, tasks)
     assert served.get("/api/runs/grid/charts?by=model&wait=0").json["charts"]
-
-
-def test_groups_are_counted_before_they_are_compared(served, site):
-    _, models, _ = stock_matrix(site)
-    stock(site.store, count=20)
-
-    groups = served.get("/api/compare/counts?run=grid&by=model").json["groups"]
-
-    assert {tuple(one.values()) for one in groups} == {(models[0], 6, 6, 6), (models[1], 5, 5, 2)}
-    by_agent = served.get("/api/compare/counts?run=stocked&by=agent").json["groups"]
-    assert [tuple(one.values()) for one in by_agent] == [("claude", 18, 15, 8)]
-    assert served.get("/api/compare/counts?run=grid&by=task").json["groups"] == []
-    assert served.get("/api/compare/counts?run=grid").status == 400

@@ -1,6 +1,5 @@
 """What people do on the pages, from the first page to the last, with the keyboard alone."""
 
-import json
 import re
 
 import pytest
@@ -187,32 +186,6 @@ def test_a_wide_grid_is_scrolled_sideways_with_the_arrow_keys(answered, open_pag
     page.wait_for_function("() => document.querySelector('.grid-scroll').scrollLeft >= 100")
     page.keyboard.press("ArrowLeft")
     page.wait_for_function("() => document.querySelector('.grid-scroll').scrollLeft === 0")
-
-
-def test_a_question_is_asked_and_its_answer_saved_as_a_test_case(answered, open_page):
-    rules = {"rules": [{"reply": "It is odd."}]}
-    (answered.site.context.settings.folders[0] / "teller.yaml").write_text(json.dumps(rules))
-    page = open_page(f"{answered.url}/playground")
-    tab_to(page, "#prompt")
-    page.keyboard.type("Even or odd, 7?")
-    tab_to(page, "#models")
-    page.keyboard.type("scripted/teller")
-    page.keyboard.press("Control+Enter")
-    expect(page.get_by_role("group", name="Answer of scripted/teller")).to_have_text("It is odd.")
-    page.get_by_text("completed ·").wait_for()
-    page.get_by_role("button", name="Save as test case").wait_for()
-    tab_to(page, "#answers button")
-    expect(page.get_by_role("button", name="Save as test case")).to_be_focused()
-    page.keyboard.press("Enter")
-    page.get_by_role("dialog", name="Save as test case").wait_for()
-    tab_to(page, "dialog textarea")
-    page.keyboard.press("Control+a")
-    page.keyboard.type("odd")
-    tab_to(page, "dialog .primary")
-    page.keyboard.press("Enter")
-    page.get_by_text("Saved. test_cases has 1 test case.").wait_for()
-    (dataset,) = answered.get("/api/datasets").json["datasets"]
-    assert (dataset["name"], dataset["examples"]) == ("test_cases", 1)
 
 
 def test_single_keys_switch_tabs_annotate_a_session_and_lead_back_to_the_list(answered, open_page):

@@ -8,7 +8,6 @@ from playwright.sync_api import expect
 from stocked_runs import HOSTILE, add_run, change_items, stock
 
 from proctor.item import Item
-from proctor.testing import eventually
 from waiting import TIME_LIMIT_SECONDS
 
 pytestmark = pytest.mark.browser
@@ -106,6 +105,14 @@ def test_a_run_that_stopped_early_shows_valid_intervals_and_runs_the_rest(served
         (proctor.folder / f"{name}.yaml").write_text(f"rules: [{{reply: {reply}}}]\nlatency_seconds: 0.03\n")
     (proctor.folder / "plan.yaml").write_text(EARLY)
     assert proctor("batch", "plan.yaml").returncode == 1
+    run = served.get("/api/runs/early").json
+    assert (run["status"], run["reason"], run["stopWhen"]["isDecided"]) == ("completed", "decided", True)
+    bad, good = run["stopWhen"]["intervals"]
+    assert bad["high"] < good["low"] and not bad["isUndecided"]
+    # It is decided: nothing runs, and its end stays where it was.
+    assert served.post("/api/runs/early/resume").status == 200
+    again = served.wait_for("early", "completed")
+    assert (again["counts"], again["finishedAt"]) == (run["counts"], run["finishedAt"])
     page = open_page(f"{served.url}/runs/early#items")
 
     table = page.get_by_role("table", name="Decisions")
@@ -121,6 +128,8 @@ def test_a_run_that_stopped_early_shows_valid_intervals_and_runs_the_rest(served
     page.get_by_role("dialog").get_by_role("button", name=re.compile(r"^Run \d+ items$")).click()
     expect(page.locator("#done")).to_have_text("80 of 80 items")
     expect(page.get_by_role("button", name="Run the rest")).to_be_hidden()
+    rest = served.wait_for("early", "completed")["counts"]
+    assert (rest["success"], rest["fail"]) == (40, 40)
 
 
 def test_thousands_of_items_are_searched_filtered_and_sorted(stocked, open_page):
@@ -158,23 +167,6 @@ def test_thousands_of_items_are_searched_filtered_and_sorted(stocked, open_page)
     # What has no price comes last, whichever way.
     expect(page.locator(".grid-row.active:not(.pending)")).to_contain_text("–")
     expect(page.locator(".grid-row.active")).to_have_attribute("aria-rowindex", "2001")
-
-
-def test_columns_are_chosen_and_stay_chosen(stocked, open_page):
-    page = open_page(f"{stocked.url}/runs/stocked#items")
-    expect(page.get_by_role("columnheader", name="Model")).to_be_visible()
-
-    page.get_by_role("button", name="Columns").click()
-    page.get_by_label("Model", exact=True).uncheck()
-    page.get_by_label("temper", exact=True).check()
-    page.keyboard.press("Escape")
-
-    expect(page.get_by_role("columnheader", name="Model")).to_have_count(0)
-    page.reload()
-    expect(page.get_by_role("columnheader", name="temper")).to_be_visible()
-    expect(page.get_by_role("columnheader", name="Model")).to_have_count(0)
-    page.get_by_role("button", name="temper").click()
-    eventually(lambda: cells(page, "temper") == sorted(cells(page, "temper")))
 
 
 def test_files_and_reports_are_downloaded_and_opened(stocked, open_page):

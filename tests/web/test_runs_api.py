@@ -5,31 +5,6 @@ from stocked_runs import add_run
 from typed import PROMPTS, SLOW
 
 
-def started_on_the_command_line(proctor, text, *words):
-    (proctor.folder / "plan.yaml").write_text(text)
-    done = proctor("batch", "plan.yaml", *words)
-    assert done.returncode == 1, done.stderr
-
-
-def test_a_run_of_the_command_line_is_in_the_list(served, proctor):
-    started_on_the_command_line(proctor, f"runId: nightly\n{PROMPTS}")
-
-    (run,) = served.get("/api/runs").json["runs"]
-
-    assert run["runId"] == "nightly"
-    assert (run["job"], run["status"], run["itemCount"], run["finishedCount"]) == (
-        "coding",
-        "completed",
-        4,
-        4,
-    )
-    assert run["counts"] == {"queued": 0, "running": 0, "success": 3, "fail": 1, "timeout": 0, "error": 0}
-    assert run["planPath"] == str(proctor.folder / "plan.yaml")
-    checked = [item for item in proctor.json("show", "nightly")["items"] if item["reason"] != "unchecked"]
-    passed = sum(item["status"] == "success" for item in checked)
-    assert run["successRate"] == (passed / len(checked))
-
-
 def test_runs_are_filtered_and_paged_by_the_store(served, workshop_of_many):
     page = served.get("/api/runs?limit=2&offset=2").json
     assert ([run["runId"] for run in page["runs"]], page["total"], page["all"]) == (["run-3", "run-2"], 6, 6)

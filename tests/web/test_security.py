@@ -376,14 +376,6 @@ def test_errors_have_one_shape(shared, method, path, body, status, problem, reme
         assert "; query.offset: " in refused.json["error"]["problem"]
 
 
-def test_a_page_that_is_not_there_is_told_as_a_page(shared):
-    reply = shared.get("/nowhere", accept="text/html")
-
-    assert reply.status == 404
-    assert "Not found" in reply.text and "That did not work" not in reply.text
-    assert 'href="/"' in reply.text
-
-
 def test_no_key_is_shown_anywhere(serve, site):
     secret = "sk-do-not-show-this-1234567890"
     environment = {
