@@ -1,6 +1,7 @@
 """A server over a store in the test's folder, someone who calls it, and a real browser."""
 
 import asyncio
+import json
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from threaded_server import ThreadedServer
 from command_server import CommandServer
 from commands import Command
 from proctor.stats.results import load_results
+from proctor.testing import make_git_repository
 from proctor.web.app import create_app
 from proctor.web.state import AppState
 from waiting import TIME_LIMIT_SECONDS
@@ -110,6 +112,35 @@ def serve_shared(shared_proctor: Command, empty_store_file: Path) -> Iterator[Ca
 def shared(serve_shared: Callable[..., Served]) -> Served:
     """A server over an empty store, for all tests of a module that change nothing."""
     return serve_shared()
+
+
+MENDED = ("read", "merged", "conflicting", "discarded")
+
+
+def _mending(name: str) -> dict[str, Any]:
+    """An entry of a plan that mends one file, and prints colors and markup when it is checked."""
+    script = [
+        {"say": "It should add."},
+        {"run": f"cat {name}.py"},
+        {"usage": {"input": 900, "output": 40, "cost": 0.002}},
+        {"write": {"path": f"{name}.py", "content": "# Adds.\ntotal = 1 + 1\n"}},
+    ]
+    check = f"printf '\\033[31mred\\033[0m and <b>bold</b>'; grep -q + {name}.py"
+    return {"repo": "shop", "prompt": f"Mend {name}", "scriptCommand": check, "script": script}
+
+
+@pytest.fixture(scope="module")
+def mended(shared: Served, shared_proctor: Command) -> dict[str, str]:
+    """Sessions of a coding batch that went well, by the file of `shop` that each has changed."""
+    folder = shared_proctor.folder
+    make_git_repository(folder / "shop", {f"{name}.py": "total = 1 - 1\n" for name in MENDED})
+    (folder / "mend.yaml").write_text(
+        json.dumps({"runId": "mend", "matrix": [_mending(name) for name in MENDED]})
+    )
+    done = shared_proctor("batch", "mend.yaml")
+    assert done.returncode == 0, done.stderr
+    items = shared.get("/api/runs/mend/items").json["items"]
+    return {name: item["sessionId"] for name, item in zip(MENDED, items, strict=True)}
 
 
 @pytest.fixture

@@ -16,18 +16,6 @@ from waiting import TIME_LIMIT_SECONDS
 pytestmark = pytest.mark.browser
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-CODING = """
-runId: mend
-matrix:
-  - repo: shop
-    prompt: Mend the sum
-    scriptCommand: "printf '\\\\033[31mred\\\\033[0m and <b>bold</b>'; grep -q + shop.py"
-    script:
-      - {say: It should add.}
-      - {run: cat shop.py}
-      - {usage: {input: 900, output: 40, cost: 0.002}}
-      - {write: {path: shop.py, content: "# Adds.\\ntotal = 1 + 1\\n"}}
-"""
 
 
 def session_of(served, run_id):
@@ -39,17 +27,12 @@ def carried_out(proctor, *words):
     assert done.returncode == 0, done.stderr
 
 
-def test_a_coding_session_shows_what_was_said_done_changed_and_checked(
-    served, proctor, repository, open_page
-):
-    (proctor.folder / "plan.yaml").write_text(CODING)
-    carried_out(proctor, "batch", "plan.yaml")
-
-    page = open_page(f"{served.url}/sessions/{session_of(served, 'mend')}")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Mend the sum")
+def test_a_coding_session_shows_what_was_said_done_changed_and_checked(shared, mended, open_page):
+    page = open_page(f"{shared.url}/sessions/{mended['merged']}")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Mend merged")
     expect(page.get_by_role("log")).to_contain_text("It should add.")
     expect(page.get_by_text("$0.0020").first).to_be_visible()
-    call = page.locator(".tool-call", has_text="cat shop.py")
+    call = page.locator(".tool-call", has_text="cat merged.py")
     expect(call.get_by_text("total = 1 - 1")).to_have_count(0)
     call.locator("summary").click()
     expect(call.get_by_text("total = 1 - 1")).to_be_visible()
@@ -72,14 +55,11 @@ def test_a_coding_session_shows_what_was_said_done_changed_and_checked(
     page.get_by_role("dialog").get_by_role("button", name="Merge").click()
     expect(page.get_by_text("onto main as")).to_be_visible()
     expect(page.get_by_role("button", name="Discard")).to_have_count(0)
-    assert (repository / "shop.py").read_text() == "# Adds.\ntotal = 1 + 1\n"
+    merged = shared.site.folder / "shop" / "merged.py"
+    assert merged.read_text() == "# Adds.\ntotal = 1 + 1\n"
 
-
-def test_work_is_discarded_after_asking(served, proctor, repository, open_page):
-    (proctor.folder / "plan.yaml").write_text(CODING)
-    carried_out(proctor, "batch", "plan.yaml")
-    page = open_page(f"{served.url}/sessions/{session_of(served, 'mend')}#changes")
-
+    # Of another session, the work is discarded.
+    page.goto(f"{shared.url}/sessions/{mended['discarded']}#changes")
     page.get_by_role("button", name="Discard").click()
     page.get_by_role("dialog").get_by_role("button", name="Discard").click()
 

@@ -25,6 +25,7 @@ def inline(*examples):
 
 
 TWO = (scenario("book"), scenario("cancel"))
+ACTED = {"scenario_id": "a", "input": "hi"}
 
 
 def create(served, name="travel", examples=TWO, **members):
@@ -124,10 +125,8 @@ def test_the_link_gives_every_example_of_its_version_for_five_minutes(at_noon, c
     assert httpx.get(link).status_code == 200
     clock.forward(seconds=1)
     answer = httpx.get(link)
-    assert (answer.status_code, answer.json()["message"]) == (
-        403,
-        "The link has expired; GetDataset returns a new one.",
-    )
+    expired = "The link has expired; GetDataset returns a new one."
+    assert (answer.status_code, answer.json()["message"]) == (403, expired)
 
 
 def test_examples_are_added_replaced_and_removed_all_or_none(served):
@@ -138,9 +137,8 @@ def test_examples_are_added_replaced_and_removed_all_or_none(served):
     added = served.control.add_dataset_examples(datasetId=dataset_id, source=inline(scenario("pay")))
     assert (added["addedCount"], len(added["exampleIds"])) == (1, 1)
     changed = {**scenario("book a flight"), "exampleId": first}
-    assert (
-        served.control.update_dataset_examples(datasetId=dataset_id, examples=[changed])["updatedCount"] == 1
-    )
+    updated = served.control.update_dataset_examples(datasetId=dataset_id, examples=[changed])
+    assert updated["updatedCount"] == 1
     assert scenarios(served, dataset_id) == ["book a flight", "cancel", "pay"]
 
     wrong = {"datasetId": dataset_id, "exampleIds": [first, "nobody"]}
@@ -211,10 +209,8 @@ def test_a_version_stays_as_it_was_published(served):
             refusal = refused(call, datasetId=dataset_id, datasetVersion=version)
             assert refusal.code == "ResourceNotFoundException"
     refusal = refused(served.control.delete_dataset, datasetId=dataset_id, datasetVersion="DRAFT")
-    assert (refusal.message, list(refusal.fields)) == (
-        "The draft cannot be deleted alone.",
-        ["datasetVersion"],
-    )
+    assert refusal.message == "The draft cannot be deleted alone."
+    assert list(refusal.fields) == ["datasetVersion"]
 
 
 def test_pages_of_examples_stay_with_their_version(served):
@@ -247,10 +243,8 @@ def test_a_repeated_request_with_the_same_token_changes_nothing(served):
     assert answers[0]["exampleIds"] == answers[1]["exampleIds"]
     assert scenarios(served, dataset_id) == ["book", "cancel", "pay"]
     version = {"datasetId": dataset_id, "clientToken": tokens[2]}
-    assert [served.control.create_dataset_version(**version)["datasetVersion"] for _ in range(2)] == [
-        "1",
-        "1",
-    ]
+    versions = [served.control.create_dataset_version(**version)["datasetVersion"] for _ in range(2)]
+    assert versions == ["1", "1"]
     remove = {"datasetId": dataset_id, "exampleIds": answers[0]["exampleIds"], "clientToken": tokens[3]}
     assert [served.control.delete_dataset_examples(**remove)["deletedCount"] for _ in range(2)] == [1, 1]
 
@@ -266,22 +260,9 @@ def test_a_repeated_request_with_the_same_token_changes_nothing(served):
         (PREDEFINED, {"scenario_id": "a", "turns": [{"expected_response": "x"}]}, "turns.1.member.input"),
         (PREDEFINED, {**scenario("a"), "expected_trajectory": "search"}, "expected_trajectory"),
         (PREDEFINED, {**scenario("a"), "assertions": [3]}, "assertions.1.member"),
-        (SIMULATED, {"scenario_id": "a", "input": "hi"}, "actor_profile"),
-        (
-            SIMULATED,
-            {"scenario_id": "a", "input": "hi", "actor_profile": {"context": "c"}},
-            "actor_profile.goal",
-        ),
-        (
-            SIMULATED,
-            {
-                "scenario_id": "a",
-                "input": {"x": 1},
-                "actor_profile": {"context": "", "goal": ""},
-                "max_turns": 0,
-            },
-            "max_turns",
-        ),
+        (SIMULATED, ACTED, "actor_profile"),
+        (SIMULATED, {**ACTED, "actor_profile": {"context": "c"}}, "actor_profile.goal"),
+        (SIMULATED, {**ACTED, "actor_profile": {"context": "", "goal": ""}, "max_turns": 0}, "max_turns"),
         (OTHER, "text", ""),
     ],
 )

@@ -12,7 +12,6 @@ from test_wire_jobs import EXACT, arrive, ended, start, truth
 from wire_server import refused
 from wire_spans import spans
 
-from proctor.store.keys import Keys, LocalKey
 from proctor.testing import eventually
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
@@ -107,20 +106,6 @@ def test_a_key_that_cannot_be_used_is_refused_at_the_start(serve, there):
     assert refusal.code == "ValidationException" and NOBODYS in refusal.message
     assert held.data.list_batch_evaluations()["batchEvaluations"] == []
     assert held.store.data_keys.rows == []
-
-
-def test_a_key_of_kms_can_be_stood_in_for(tmp_path, serve, there):
-    held = serve(command=["true"], environment=there)
-    mine = Keys(named={NOBODYS: LocalKey(secret=b"k" * 32, name=NOBODYS)})
-    # White box: a key of another provider comes in where the server is put together.
-    held.store._sealer.keys = mine
-
-    job_id = start(held.data, kmsKeyArn=NOBODYS, evaluationMetadata=truth("s", tools=["unheard-of"]))[
-        "batchEvaluationId"
-    ]
-
-    assert held.store.evaluations.metadata(job_id)[0]["sessionId"] == "s"
-    assert b"unheard-of" not in on_disk(held)
 
 
 def test_an_evaluator_with_a_key_of_its_own_lies_open_nowhere(serve, there, aws, key):

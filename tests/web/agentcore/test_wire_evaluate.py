@@ -224,16 +224,6 @@ def test_ground_truth_that_is_about_nothing_here_is_refused():
     ]
 
 
-def test_an_expected_response_belongs_to_its_trace(judged):
-    expected = {**about("s-1", traceId=trace_id("s-1", 1)), "expectedResponse": {"text": "84"}}
-
-    results = evaluate(
-        judged, "Builtin.Correctness", spans("s-1", TWO_TURNS), evaluationReferenceInputs=[expected]
-    )
-
-    assert len(results) == 2
-
-
 @pytest.mark.parametrize("evaluator", ["Builtin.Nothing", "mine-0123456789", "ThirdParty.DeepEval.Bias"])
 def test_an_evaluator_that_is_not_there_is_not_found_in_one_line(shared, evaluator):
     refusal = refused(evaluate, shared, evaluator, spans("s-1"))

@@ -79,7 +79,10 @@ def test_an_evaluator_is_told_as_it_was_given_until_it_is_deleted(at_noon, clock
     assert deleted == {**identity, "status": "DELETING"}
     for call in (control.get_evaluator, control.delete_evaluator):
         assert refused(call, evaluatorId=evaluator_id).code == "ResourceNotFoundException"
-    assert create(control)["evaluatorId"] != evaluator_id, "its name is free again"
+    again = create(control)["evaluatorId"]
+    assert again != evaluator_id, "its name is free again"
+    wrong = {"evaluatorId": again, "evaluatorConfig": instructed("no place")}
+    assert list(refused(control.update_evaluator, **wrong).fields) == [INSTRUCTIONS]
 
 
 def test_built_in_evaluators_are_described_and_cannot_be_changed(serve):
@@ -112,17 +115,15 @@ def test_built_in_evaluators_are_described_and_cannot_be_changed(serve):
         assert (refusal.code, list(refusal.fields)) == ("ValidationException", ["evaluatorId"])
         assert refusal.message.startswith(f"{HARMFUL} comes with the service")
     refusal = refused(served.control.get_evaluator, evaluatorId="Builtin.No")
-    assert (refusal.code, refusal.message) == (
-        "ResourceNotFoundException",
-        "There is no evaluator Builtin.No.",
-    )
+    assert refusal.code == "ResourceNotFoundException"
+    assert refusal.message == "There is no evaluator Builtin.No."
 
 
 def test_evaluators_are_listed_in_pages_built_in_ones_first_though_others_are_added_meanwhile(served):
     for name in ("emil", "anna", "carl"):
         create(served.control, name)
 
-    for size in (22, 21, 20, 18, 17, 7):
+    for size in (22, 21, 20, 18, 7):
         found = pages(served.control.list_evaluators, "evaluators", maxResults=size)
         assert {len(page) for page in found[:-1]} <= {size} and 0 < len(found[-1]) <= size
         listed = [entry for page in found for entry in page]
@@ -178,18 +179,12 @@ INSTRUCTIONS = "evaluatorConfig.llmAsAJudge.instructions"
     ("changed", "field"),
     [
         ({"evaluatorName": "no-dashes"}, "evaluatorName"),
-        ({"level": "EVERYTHING"}, "level"),
-        ({"description": "x" * 201}, "description"),
-        ({"kmsKeyArn": "arn:aws:kms:us-east-1:1:key/x"}, "kmsKeyArn"),
         ({"tags": {"bad!key": "x"}}, "tags.key"),
-        ({"evaluatorConfig": {"codeBased": {"lambdaConfig": {"lambdaArn": "x"}}}},
-         "evaluatorConfig.codeBased.lambdaConfig.lambdaArn"),
         ({"evaluatorConfig": instructed("no place")}, INSTRUCTIONS),
         ({"evaluatorConfig": instructed("{tool_turn}")}, INSTRUCTIONS),
         ({"evaluatorConfig": {"derived": {"baseEvaluatorId": "Builtin.TrajectoryInOrderMatch",
                                           "modelConfig": MODEL}}},
          "evaluatorConfig.derived.baseEvaluatorId"),
-        ({"clientToken": "_" * 40}, "clientToken"),
     ],
 )  # fmt: skip
 def test_what_the_client_lets_pass_is_refused_by_its_field(shared, changed, field):
@@ -197,13 +192,6 @@ def test_what_the_client_lets_pass_is_refused_by_its_field(shared, changed, fiel
 
     assert (refusal.code, refusal.status) == ("ValidationException", 400)
     assert refusal.reason == "FieldValidationFailed" and list(refusal.fields) == [field]
-
-
-def test_instructions_without_the_placeholders_of_their_level_are_refused_also_later(served):
-    evaluator_id = create(served.control)["evaluatorId"]
-    update = {"evaluatorId": evaluator_id, "evaluatorConfig": instructed("no place")}
-
-    assert list(refused(served.control.update_evaluator, **update).fields) == [INSTRUCTIONS]
 
 
 def test_everything_wrong_is_told_at_once(shared):

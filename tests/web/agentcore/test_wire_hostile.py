@@ -48,7 +48,7 @@ JSON = some.recursive(
     max_leaves=15,
 )
 PRINTABLE = some.characters(min_codepoint=33, max_codepoint=126, exclude_characters="#")
-FEW = settings(max_examples=60, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 
 
 class Caller:
@@ -214,29 +214,21 @@ def test_a_number_of_a_query_has_eighteen_digits_at_most(caller, text):
     assert json.loads(said)["fieldList"] == [{"name": "maxResults", "message": "Member must be an integer"}]
 
 
-def test_nul_which_no_database_stores_is_replaced_and_members_of_the_path_win(caller, calm):
+def test_hostile_text_is_kept_but_for_nul_which_no_database_stores_and_members_of_the_path_win(caller, calm):
+    text = "<script>alert(1)</script> \u202e \x1b[31m ' OR 1=1 --"
     made = calm.control.create_evaluator(evaluatorName="nul", level="TRACE", evaluatorConfig=JUDGE)
-    body = json.dumps({"description": "a\0b", "evaluatorId": "other-0123456789"}).encode()
+    body = json.dumps({"description": f"{text}\0b", "evaluatorId": "other-0123456789"}).encode()
 
     assert caller.status("PUT", f"/evaluators/{made['evaluatorId']}", body) == 202
 
     found = calm.control.get_evaluator(evaluatorId=made["evaluatorId"])
-    assert found["description"] == "a\ufffdb"
+    assert found["description"] == f"{text}\ufffdb"
 
 
 def test_a_giant_body_is_refused(caller):
     body = b'{"description": "' + b"x" * 1_500_000 + b'"}'
 
     assert caller.status("POST", "/evaluations/batch-evaluate", body) == 413
-
-
-def test_hostile_text_is_kept_and_told_as_it_is(calm):
-    text = "<script>alert(1)</script> \u202e \x1b[31m ' OR 1=1 --"
-    made = calm.control.create_evaluator(
-        evaluatorName="hostile", level="TRACE", evaluatorConfig=JUDGE, description=text
-    )
-
-    assert calm.control.get_evaluator(evaluatorId=made["evaluatorId"])["description"] == text
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])

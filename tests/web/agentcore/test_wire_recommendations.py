@@ -16,6 +16,8 @@ from proctor.testing.model_server import ModelServer, failure, reply
 
 PROMPT, TOOLS = "SYSTEM_PROMPT_RECOMMENDATION", "TOOL_DESCRIPTION_RECOMMENDATION"
 GROUP = "/agents/calc"
+SOURCE = {"cloudWatchLogs": {"serviceNames": ["Calc.DEFAULT"], "logGroupNames": [GROUP]}}
+GOAL = {"evaluatorId": "Builtin.GoalSuccessRate"}
 NEW_PROMPT = '{"explanation": "It never checks.", "recommended_system_prompt": "Check every sum."}'
 NEW_TOOL = '{"explanation": "It is called for words.", "recommended_description": "Adds numbers only."}'
 NO = '{"reasoning": "The sum is wrong.", "score": "No"}'
@@ -77,18 +79,6 @@ def ended(served, recommendation_id):
     return got if got["status"] in ("COMPLETED", "FAILED") else None
 
 
-def test_a_prompt_is_recommended_from_spans(judged):
-    got = finished(judged, prompt_config(), description="a try", tags={"team": "a"})
-
-    assert got["status"] == "COMPLETED", got
-    result = got["recommendationResult"]["systemPromptRecommendationResult"]
-    assert result == {"recommendedSystemPrompt": "Check every sum.", "explanation": "It never checks."}
-    prompt = got["recommendationConfig"]["systemPromptRecommendationConfig"]["systemPrompt"]
-    assert (prompt, got["description"]) == ({"text": "You add numbers."}, "a try")
-    tags = judged.control.list_tags_for_resource(resourceArn=got["recommendationArn"])["tags"]
-    assert tags == {"team": "a"}
-
-
 def test_each_tool_gets_a_description(judged):
     got = finished(judged, tool_config("add", "print"), kind=TOOLS)
 
@@ -132,20 +122,12 @@ async def test_a_model_that_fails_is_named_without_its_key(serve):
 
 def test_sessions_of_a_batch_evaluation_come_with_their_results(judged):
     job = judged.data.start_batch_evaluation(
-        batchEvaluationName="sums",
-        evaluators=[{"evaluatorId": "Builtin.GoalSuccessRate"}],
-        dataSourceConfig={"cloudWatchLogs": {"serviceNames": ["Calc.DEFAULT"], "logGroupNames": [GROUP]}},
+        batchEvaluationName="sums", evaluators=[GOAL], dataSourceConfig=SOURCE
     )
-    eventually(
-        lambda: (
-            judged.data.get_batch_evaluation(batchEvaluationId=job["batchEvaluationId"])["status"]
-            not in ("PENDING", "IN_PROGRESS")
-        )
-    )
+    arn, about = job["batchEvaluationArn"], {"batchEvaluationId": job["batchEvaluationId"]}
+    eventually(lambda: judged.data.get_batch_evaluation(**about)["status"].startswith("COMPLETED"))
 
-    got = finished(
-        judged, prompt_config(traces={"batchEvaluation": {"batchEvaluationArn": job["batchEvaluationArn"]}})
-    )
+    got = finished(judged, prompt_config(traces={"batchEvaluation": {"batchEvaluationArn": arn}}))
 
     assert got["status"] == "COMPLETED", got
 
@@ -255,13 +237,11 @@ def test_a_repeated_start_returns_the_first(judged):
     token = str(uuid.uuid4())
     first = start(judged, prompt_config(), clientToken=token)
 
-    again = judged.data.start_recommendation(
-        name="better", type=PROMPT, recommendationConfig=prompt_config(), clientToken=token
-    )
+    again = start(judged, prompt_config(), clientToken=token)
 
     assert again["recommendationId"] == first["recommendationId"]
-    other = {"name": "other", "type": PROMPT, "recommendationConfig": prompt_config(), "clientToken": token}
-    assert refused(judged.data.start_recommendation, **other).code == "ConflictException"
+    other = refused(start, judged, prompt_config(), name="other", clientToken=token)
+    assert other.code == "ConflictException"
 
 
 BUNDLE = {
@@ -273,6 +253,8 @@ NOBODYS = {"evaluatorArn": "arn:aws:bedrock-agentcore:::evaluator/Builtin.NoSuch
 IN_PROMPT = "recommendationConfig.systemPromptRecommendationConfig"
 IN_TOOLS = "recommendationConfig.toolDescriptionRecommendationConfig"
 NO_EVALUATION = "Member must be the ARN of an evaluation that is there"
+NO_EVALUATOR = "Member must be the ARN of an evaluator that is there"
+NO_BATCH = f"{ACCOUNT}:batch-evaluate/none-0123456789"
 
 
 @pytest.mark.parametrize(
@@ -289,9 +271,7 @@ NO_EVALUATION = "Member must be the ARN of an evaluation that is there"
         ),
         (
             prompt_config(
-                traces={
-                    "batchEvaluation": {"batchEvaluationArn": f"{ACCOUNT}:batch-evaluate/none-0123456789"}
-                },
+                traces={"batchEvaluation": {"batchEvaluationArn": NO_BATCH}},
                 evaluationConfig={"evaluators": [NOBODYS]},
                 systemPrompt={"configurationBundle": BUNDLE},
             ),
@@ -300,31 +280,25 @@ NO_EVALUATION = "Member must be the ARN of an evaluation that is there"
                     "Member must contain the text: configuration bundles are not kept by this server"
                 ),
                 f"{IN_PROMPT}.agentTraces.batchEvaluation.batchEvaluationArn": NO_EVALUATION,
-                f"{IN_PROMPT}.evaluationConfig.evaluators.1.member.evaluatorArn": (
-                    "Member must be the ARN of an evaluator that is there"
-                ),
+                f"{IN_PROMPT}.evaluationConfig.evaluators.1.member.evaluatorArn": NO_EVALUATOR,
             },
         ),
     ],
 )
 def test_what_cannot_be_recommended_is_refused_at_the_start(judged, config, violations):
-    refusal = refused(
-        judged.data.start_recommendation, name="wrong", type=PROMPT, recommendationConfig=config
-    )
+    refusal = refused(start, judged, config)
 
     assert (refusal.code, refusal.fields) == ("ValidationException", violations)
 
 
 def test_traces_are_of_an_evaluation_of_their_own_kind(judged):
     batch = judged.data.start_batch_evaluation(
-        batchEvaluationName="traced",
-        evaluators=[{"evaluatorId": "Builtin.GoalSuccessRate"}],
-        dataSourceConfig={"cloudWatchLogs": {"serviceNames": ["Calc.DEFAULT"], "logGroupNames": [GROUP]}},
+        batchEvaluationName="traced", evaluators=[GOAL], dataSourceConfig=SOURCE
     )["batchEvaluationArn"]
     online = judged.control.create_online_evaluation_config(
         onlineEvaluationConfigName="traced",
         rule={"samplingConfig": {"samplingPercentage": 100.0}},
-        dataSourceConfig={"cloudWatchLogs": {"serviceNames": ["Calc.DEFAULT"], "logGroupNames": [GROUP]}},
+        dataSourceConfig=SOURCE,
         evaluators=[{"evaluatorId": "Builtin.Helpfulness"}],
         evaluationExecutionRoleArn="arn:aws:iam::123456789012:role/evaluations",
         enableOnCreate=False,

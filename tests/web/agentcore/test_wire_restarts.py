@@ -5,13 +5,13 @@ import os
 import re
 import signal
 import sqlite3
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import boto3
 import pytest
 from botocore.config import Config
-from wire_server import KEY, SECRET
+from wire_server import KEY, SECRET, refused
 from wire_spans import spans
 
 from proctor.testing import eventually
@@ -121,31 +121,22 @@ def with_gated_judge(folder):
 
 
 @pytest.mark.slow
-def test_a_server_killed_in_mid_job_goes_on_with_it_when_started_again(tmp_path, serving):
+@pytest.mark.parametrize("is_server_killed", [True, False], ids=["server and job", "job"])
+def test_a_job_whose_process_dies_is_taken_up_by_its_server_or_the_next_one(
+    tmp_path, serving, is_server_killed
+):
     gate = with_gated_judge(tmp_path)
-    sessions = [f"s-{number}" for number in range(10)]
-    with serving(tmp_path) as (server, url):
+    sessions = [f"s-{number}" for number in range(6)]
+    with ExitStack() as servers:
+        server, url = servers.enter_context(serving(tmp_path))
         job_id = begun(url, sessions)
-        server.kill()
+        if is_server_killed:
+            server.kill()
         assert kill_owner(tmp_path, job_id), "the job was to be in mid-course"
         gate.touch()
-
-    with serving(tmp_path) as (_, url):
-        job, judged = outcome(url, job_id)
-
-    assert job["status"] == "COMPLETED"
-    assert sorted(judged) == sorted(sessions), "none lost, none doubled"
-
-
-@pytest.mark.slow
-def test_a_job_whose_process_dies_is_taken_up_by_the_server_that_started_it(tmp_path, serving):
-    gate = with_gated_judge(tmp_path)
-    sessions = [f"s-{number}" for number in range(10)]
-    with serving(tmp_path) as (_, url):
-        job_id = begun(url, sessions)
-        assert kill_owner(tmp_path, job_id), "the job was to be in mid-course"
-        gate.touch()
-
+        if is_server_killed:
+            servers.close()
+            _, url = servers.enter_context(serving(tmp_path))
         job, judged = outcome(url, job_id)
 
     assert job["status"] == "COMPLETED"
@@ -158,20 +149,13 @@ def test_access_keys_and_limits_come_from_the_configuration(tmp_path, serving):
         f'[serve.access_keys]\n{KEY} = "{SECRET}"\n[serve]\nregion = "eu-central-1"\n'
         "[evaluation.limits]\nevaluators = 0\n"
     )
-    config = {
-        "codeBased": {"lambdaConfig": {"lambdaArn": "arn:aws:lambda:us-east-1:123456789012:function:f"}}
-    }
+    arn = "arn:aws:lambda:us-east-1:123456789012:function:f"
+    config = {"codeBased": {"lambdaConfig": {"lambdaArn": arn}}}
     with serving(tmp_path) as (_, url):
         control = client("bedrock-agentcore-control", url)
-        listed = control.list_evaluators(maxResults=1)["evaluators"]
-        try:
-            control.create_evaluator(evaluatorName="mine", level="SESSION", evaluatorConfig=config)
-            code = ""
-        except control.exceptions.ServiceQuotaExceededException as error:
-            code = error.response["Error"]["Code"]
-
-    assert len(listed) == 1
-    assert code == "ServiceQuotaExceededException"
+        assert len(control.list_evaluators(maxResults=1)["evaluators"]) == 1
+        made = {"evaluatorName": "mine", "level": "SESSION", "evaluatorConfig": config}
+        assert refused(control.create_evaluator, **made).code == "ServiceQuotaExceededException"
 
 
 def test_a_lambda_is_what_the_configuration_says_it_is(tmp_path, serving):
