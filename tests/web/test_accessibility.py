@@ -40,3 +40,12 @@ def test_every_text_can_be_told_from_what_it_stands_on(theme):
     poor = {pair: contrast(colours[pair[0]][theme], colours[pair[1]][theme]) for pair in PAIRS}
 
     assert {pair: ratio for pair, ratio in poor.items() if ratio < ENOUGH} == {}
+
+
+def test_no_table_of_a_report_has_an_empty_header_cell():
+    templates = list(files("proctor.report").joinpath("templates").iterdir())
+
+    empty = [one.name for one in templates if re.search(r"<th\b[^>]*>\s*</th>", one.read_text())]
+
+    assert empty == []
+    assert len(templates) > 5

@@ -11,24 +11,36 @@ from waiting import TIME_LIMIT_SECONDS
 
 pytestmark = pytest.mark.browser
 
+LONG_NAME = "a-run-whose-name-is-longer-than-most-20260301-120000-0123"
+
 
 def row_of(page, run_id):
     return page.get_by_role("row").filter(has=page.get_by_role("link", name=run_id, exact=True))
 
 
-def test_a_run_in_the_list_is_exported_and_reported(served, site, open_page):
-    stock(site.store)
-    page = open_page(served.url)
-    row = row_of(page, "stocked")
+@pytest.fixture(scope="module")
+def listed(shared):
+    """A server with sixty runs, of which three have items, for tests that change nothing."""
+    for number in range(57):
+        created = f"2026-01-01T00:00:{number:02d}.000000+00:00"
+        add_run(shared.site.store, f"run-{number:02d}", createdAt=created)
+    for name in ("apples", "pears", LONG_NAME):
+        stock(shared.site.store, name)
+    return shared
 
-    assert row.get_by_role("link", name="Report of stocked").get_attribute("href") == (
-        "/api/runs/stocked/report?format=html"
+
+def test_a_run_in_the_list_is_exported_and_reported(listed, open_page):
+    page = open_page(listed.url)
+    row = row_of(page, "apples")
+
+    assert row.get_by_role("link", name="Report of apples").get_attribute("href") == (
+        "/api/runs/apples/report?format=html"
     )
-    row.get_by_role("button", name="Export stocked").press("Enter")
+    row.get_by_role("button", name="Export apples").press("Enter")
     assert page.evaluate("document.activeElement.textContent") == "JSON"
     with page.expect_download() as download:
         page.get_by_role("link", name="CSV").click()
-    assert download.value.suggested_filename.endswith("stocked-csv.zip")
+    assert download.value.suggested_filename.endswith("apples-csv.zip")
     assert page.get_by_role("link", name="CSV").is_hidden()
 
 
@@ -74,10 +86,8 @@ def test_a_run_of_the_command_line_shows_live_and_is_stopped_and_deleted_after_a
     assert served.get("/api/runs").json["all"] == 0
 
 
-def test_runs_are_looked_for_by_name_and_status_and_the_address_keeps_it(served, open_page):
-    for name in ("apples", "pears"):
-        stock(served.site.store, name)
-    page = open_page(served.url)
+def test_runs_are_looked_for_by_name_and_status_and_the_address_keeps_it(listed, open_page):
+    page = open_page(listed.url)
     row_of(page, "pears").wait_for()
 
     page.keyboard.press("/")
@@ -96,31 +106,28 @@ def test_runs_are_looked_for_by_name_and_status_and_the_address_keeps_it(served,
     assert row_of(page, "apples").is_visible()
 
 
-def test_many_runs_are_turned_over_page_by_page(served, open_page, site):
-    for number in range(60):
-        add_run(site.store, f"run-{number:02d}", createdAt=f"2026-01-01T00:00:{number:02d}.000000+00:00")
-    page = open_page(served.url)
+def test_many_runs_are_turned_over_page_by_page(listed, open_page):
+    page = open_page(listed.url)
 
-    row_of(page, "run-59").wait_for()
+    row_of(page, "pears").wait_for()
     assert page.locator("#range").inner_text() == "1 – 50 of 60"
     page.get_by_role("button", name="Older").click()
     row_of(page, "run-00").wait_for()
     assert page.locator("#range").inner_text() == "51 – 60 of 60"
     page.get_by_role("button", name="Newer").click()
-    row_of(page, "run-59").wait_for()
+    row_of(page, "pears").wait_for()
 
 
-def test_pages_are_as_dark_as_the_machine_and_fit_a_phone(served, open_page):
-    stock(served.site.store, "a-run-with-rather-a-long-name-2026")
-    page = open_page(served.url, viewport=PHONE)
-    row_of(page, "a-run-with-rather-a-long-name-2026").wait_for()
+def test_pages_are_as_dark_as_the_machine_and_fit_a_phone(listed, open_page):
+    page = open_page(listed.url, viewport=PHONE)
+    row_of(page, LONG_NAME).wait_for()
 
     # Each is loaded in one of the schemes and changes to the other.
     schemes = ["light", "dark"]
     for path in ("/", "/new", "/settings", "/api/docs", "/models"):
         schemes.reverse()
         page.emulate_media(color_scheme=schemes[0])
-        page.goto(served.url + path)
+        page.goto(listed.url + path)
         page.get_by_role("heading", level=1).wait_for()
         for scheme in schemes:
             page.emulate_media(color_scheme=scheme)
@@ -131,28 +138,25 @@ def test_pages_are_as_dark_as_the_machine_and_fit_a_phone(served, open_page):
     page.wait_for_url("**/settings")
 
 
-def test_the_theme_that_is_chosen_stays(served, open_page):
-    page = open_page(served.url, color_scheme="light")
+def test_the_theme_that_is_chosen_stays(shared, open_page):
+    page = open_page(shared.url, color_scheme="light")
     page.get_by_role("button", name="Theme").click()
 
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
-    page.goto(f"{served.url}/settings")
+    page.goto(f"{shared.url}/settings")
     assert page.get_by_label("Dark").is_checked()
     page.get_by_label("System").check()
     page.reload()
     assert page.evaluate("document.documentElement.dataset.theme ?? ''") == ""
 
 
-def test_a_run_that_ends_before_the_page_watches_it_is_shown_at_its_end(served, open_page, site):
-    stock(site.store, "quick")
+def test_a_run_that_ends_before_the_page_watches_it_is_shown_at_its_end(listed, open_page):
     page = open_page("about:blank")
-    under_way = {"status": "running"}
-    before_it_ended(
-        page, r"/api/runs\?", lambda found: {**found, "runs": [{**found["runs"][0], **under_way}]}
-    )
-    page.goto(served.url)
+    (run,) = listed.get("/api/runs?search=apples").json["runs"]
+    before_it_ended(page, r"/api/runs\?", lambda found: {**found, "runs": [{**run, "status": "running"}]})
+    page.goto(listed.url)
 
-    row_of(page, "quick").get_by_text("completed", exact=True).wait_for()
+    row_of(page, "apples").get_by_text("completed", exact=True).wait_for()
 
 
 def test_a_page_whose_server_went_away_says_so_and_catches_up(serve, open_page):
@@ -170,7 +174,7 @@ def test_a_page_whose_server_went_away_says_so_and_catches_up(serve, open_page):
     row_of(page, "after-all").wait_for()
 
 
-def test_a_lost_connection_is_told_after_two_seconds_however_often_it_is_tried_again(served, open_page):
+def test_a_lost_connection_is_told_after_two_seconds_however_often_it_is_tried_again(shared, open_page):
     page = open_page("about:blank")
     tries = []
 
@@ -180,7 +184,7 @@ def test_a_lost_connection_is_told_after_two_seconds_however_often_it_is_tried_a
 
     page.route_web_socket("**/api/live", refuse)
     page.clock.install(time=0)
-    page.goto(served.url)
+    page.goto(shared.url)
     # From here on, time passes only where it is made to.
     page.clock.pause_at(3_600_000)
     said = page.get_by_text("Reconnecting…")
@@ -215,8 +219,8 @@ def test_who_asked_for_it_is_told_by_the_browser_when_a_run_ends(served, slow_mo
         assert eventually(lambda page=page: page.evaluate("window.told")) == ["told: aborted"]
 
 
-def test_models_agents_and_providers_are_shown_and_tried(served, open_page):
-    page = open_page(f"{served.url}/models")
+def test_models_agents_and_providers_are_shown_and_tried(shared, open_page):
+    page = open_page(f"{shared.url}/models")
 
     echo = page.get_by_role("row").filter(has_text="scripted/echo")
     echo.get_by_role("button", name="Check").click()
@@ -261,10 +265,9 @@ def test_a_person_who_plays_an_actor_answers_on_the_runs_page(served, site, open
     assert site.store.answer_of("play", asked) == "Nine hundred."
 
 
-def test_no_window_is_so_narrow_that_the_list_is_scrolled_sideways(served, site, open_page):
-    stock(site.store, "a-run-whose-name-is-longer-than-most-20260301-120000-0123")
-    page = open_page(served.url)
-    page.get_by_role("link", name="View").wait_for()
+def test_no_window_is_so_narrow_that_the_list_is_scrolled_sideways(listed, open_page):
+    page = open_page(listed.url)
+    row_of(page, LONG_NAME).wait_for()
 
     for width in (1101, 1024, 961, 761, 390):
         page.set_viewport_size({"width": width, "height": 800})

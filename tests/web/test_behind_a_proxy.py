@@ -148,10 +148,8 @@ def test_live_updates_come_through_a_proxy_below_the_path(below):
 
     with below.live(path, additional_headers=headers, origin="https://team.example") as live:
         assert live.watch(("runs", ""))["topic"] == "runs"
-    with (
-        pytest.raises(InvalidStatus),
-        below.live(path, additional_headers=headers, origin="https://evil.example"),
-    ):
+    evil = {"additional_headers": headers, "origin": "https://evil.example"}
+    with pytest.raises(InvalidStatus), below.live(path, **evil):
         pass
 
 

@@ -36,22 +36,19 @@ def test_two_runs_are_paired_by_task_with_interval_and_plain_words(compared):
     assert success["isBetter"] is True
     assert success["words"].startswith("Significant: after succeeds more often, +70.0 pp (95% CI ")
     assert "score:tidy" in answer["metrics"]
-    assert [chart["caption"] for chart in answer["charts"]] == [
-        "success",
-        "cost",
-        "time",
-        "tokens",
-        "score:tidy",
-    ]
+    expected = ["success", "cost", "time", "tokens", "score:tidy"]
+    assert [chart["caption"] for chart in answer["charts"]] == expected
     assert all("<script" not in chart["svg"] for chart in answer["charts"])
 
 
-def test_what_is_inconclusive_is_called_so_and_says_what_would_settle_it(served, site):
+def test_what_is_inconclusive_is_called_so_and_says_what_would_settle_it(shared):
     # Of 30 tasks, six are won and one is lost.
-    compared_run(site.store, "before", {f"task {n}": "success" if n == 6 else "fail" for n in range(30)})
-    compared_run(site.store, "after", {f"task {n}": "success" if n < 6 else "fail" for n in range(30)})
+    compared_run(
+        shared.site.store, "thirty", {f"task {n}": "success" if n == 6 else "fail" for n in range(30)}
+    )
+    compared_run(shared.site.store, "close", {f"task {n}": "success" if n < 6 else "fail" for n in range(30)})
 
-    success = of(served.get("/api/compare?run=before&run=after&metric=success").json, "success")
+    success = of(shared.get("/api/compare?run=thirty&run=close&metric=success").json, "success", "close")
 
     assert success["isSignificant"] is False
     assert success["isBetter"] is None
@@ -62,10 +59,8 @@ def test_what_is_inconclusive_is_called_so_and_says_what_would_settle_it(served,
 
 def test_one_run_alone_is_nothing_to_compare(compared):
     reply = compared.get("/api/compare?run=before")
-    assert (reply.status, reply.json["error"]["remedy"]) == (
-        400,
-        "Pass two runs, or one run and the factor that divides it.",
-    )
+    expected = (400, "Pass two runs, or one run and the factor that divides it.")
+    assert (reply.status, reply.json["error"]["remedy"]) == expected
     assert compared.get("/api/compare?run=before&run=nobody").status == 404
     assert compared.get("/api/compare").status == 422
     # Its items have one model, and no color.
@@ -86,21 +81,21 @@ def test_a_run_that_changes_is_compared_anew(served, site):
     assert before["difference"]["value"] > 0 > after["difference"]["value"]
 
 
-def test_errors_of_ours_are_counted_and_left_out(served, site):
-    compared_run(site.store, "before", BETTER)
-    compared_run(site.store, "after", {**BETTER, "task 0": "error"})
+def test_errors_of_ours_are_counted_and_left_out(shared):
+    compared_run(shared.site.store, "whole", BETTER)
+    compared_run(shared.site.store, "broken", {**BETTER, "task 0": "error"})
 
-    success = of(served.get("/api/compare?run=before&run=after&metric=success").json, "success")
+    success = of(shared.get("/api/compare?run=whole&run=broken&metric=success").json, "success", "broken")
 
     assert success["errors"] == [0, 1]
     assert success["difference"]["value"] == 0
     assert success["ifErrorsFailed"] == pytest.approx(-0.05)
 
 
-def test_the_report_of_a_comparison_is_a_page_of_nobody(served, site):
-    compared_run(site.store, "before", {HOSTILE: "fail", "other": "success"})
-    compared_run(site.store, "after", {HOSTILE: "success", "other": "success"})
-    reply = served.get("/api/compare/report?run=before&run=after")
+def test_the_report_of_a_comparison_is_a_page_of_nobody(shared):
+    compared_run(shared.site.store, "harm", {HOSTILE: "fail", "other": "success"})
+    compared_run(shared.site.store, "harmless", {HOSTILE: "success", "other": "success"})
+    reply = shared.get("/api/compare/report?run=harm&run=harmless")
     assert reply.status == 200
     assert "sandbox" in reply.headers["content-security-policy"]
     assert "<script>window" not in reply.text
@@ -112,10 +107,8 @@ def test_gates_say_whether_the_difference_is_what_it_must_be(compared):
     answer = compared.get(f"{asked}&gate=success%3E%3D0.1&gate=success%3C0").json
 
     assert (plain["verdict"], plain["gates"]) == (None, [])
-    assert [(each["gate"], each["verdict"]) for each in answer["gates"]] == [
-        ("success>=0.1", "pass"),
-        ("success<0", "fail"),
-    ]
+    expected = [("success>=0.1", "pass"), ("success<0", "fail")]
+    assert [(each["gate"], each["verdict"]) for each in answer["gates"]] == expected
     assert answer["verdict"] == "fail"
     assert [each["metric"] for each in answer["contrasts"]] == [each["metric"] for each in plain["contrasts"]]
     # The gates' metric is the family now: its interval is corrected for one comparison.

@@ -93,16 +93,6 @@ def test_levels_of_a_run_have_the_baseline_that_is_chosen(served, site, open_pag
     expect(again.get_by_role("table", name="Differences")).to_contain_text(first)
 
 
-def test_metrics_are_chosen_and_stay_in_the_address(compared, open_page):
-    page = open_page(f"{compared.url}/compare?run=before&run=after")
-    table = page.get_by_role("table", name="Differences")
-    expect(table.locator("tbody tr")).to_have_count(4)
-    page.get_by_role("button", name="Cost", pressed=True).click()
-    expect(table.locator("tbody tr")).to_have_count(3)
-    assert "metric=success" in page.url
-    assert "metric=cost" not in page.url
-
-
 def test_hostile_names_and_long_sessions_do_nothing_and_a_phone_shows_all(served, site, open_page):
     task = f"{HOSTILE} and {'w' * 400}"
     left = compared_run(site.store, "before", {task: "fail", "b": "success"}, model="<img src=x>")
@@ -123,7 +113,7 @@ def test_hostile_names_and_long_sessions_do_nothing_and_a_phone_shows_all(served
     assert page.locator("#pair script, #pair img").count() == 0
 
 
-def test_gates_are_added_and_removed_and_stand_in_the_address(compared, open_page):
+def test_metrics_and_gates_are_chosen_and_stand_in_the_address(compared, open_page):
     page = open_page(f"{compared.url}/compare?run=before&run=after")
     field = page.get_by_role("textbox", name="Gate")
     gates = page.get_by_role("list", name="Gates")
@@ -142,6 +132,12 @@ def test_gates_are_added_and_removed_and_stand_in_the_address(compared, open_pag
     again.get_by_role("button", name="Remove success>=0.1").click()
     expect(again.get_by_role("list", name="Gates")).to_have_count(0)
     assert "gate" not in again.url
+
+    table = again.get_by_role("table", name="Differences")
+    expect(table.locator("tbody tr")).to_have_count(4)
+    again.get_by_role("button", name="Cost", pressed=True).click()
+    expect(table.locator("tbody tr")).to_have_count(3)
+    assert "metric=success" in again.url and "metric=cost" not in again.url
 
 
 def test_no_window_is_so_narrow_that_a_comparison_is_scrolled_sideways(compared, open_page):

@@ -5,22 +5,21 @@ import sys
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from typed import PROMPTS
+from stocked_runs import stock
 
 from waiting import TIME_LIMIT_SECONDS
 
 # Of each operation; ten times as many with the profile `long` of `make chaos`.
-LIMITS = settings(max_examples=settings.default.max_examples // 20, suppress_health_check=list(HealthCheck))
+LIMITS = settings(max_examples=settings.default.max_examples // 33, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture
-def interface(serve):
+def interface(serve, site):
     """The interface of a server with a run in it, whose commands say that they cannot."""
     # Here, not above: it takes a second to load, in each worker.
     import schemathesis
 
-    first = serve()
-    first.wait_for(first.start(PROMPTS, overrides={"runId": "known"}), "completed")
+    stock(site.store, "known", count=5)
     server = serve(command=[sys.executable, "-c", 'print(\'{"error": "not here"}\')'])
     document = schemathesis.openapi.from_url(f"{server.url}/api/openapi.json", timeout=TIME_LIMIT_SECONDS)
     return document.include(path_regex="^/api/")
@@ -33,17 +32,14 @@ def test_no_request_brings_the_server_down_and_every_answer_is_as_described(inte
     checks = [not_a_server_error, response_schema_conformance, status_code_conformance]
     tried = set()
 
-    def attempt(case):
-        tried.add(f"{case.method} {case.path}")
-        case.validate_response(case.call(timeout=TIME_LIMIT_SECONDS), checks=checks)
-
     for found in interface.get_all_operations():
         operation = found.ok()
 
         @LIMITS
         @given(case=operation.as_strategy())
         def attempts(case):
-            attempt(case)
+            tried.add(f"{case.method} {case.path}")
+            case.validate_response(case.call(timeout=TIME_LIMIT_SECONDS), checks=checks)
 
         attempts()
 

@@ -35,11 +35,8 @@ def sessions_of(served, job, **query):
 
 def test_a_source_is_counted_before_anything_is_judged(travelled):
     (arrived,) = travelled.get("/api/evaluations/sources").json["arrived"]
-    assert (arrived["logGroup"], arrived["service"], arrived["sessions"]) == (
-        "/agents/travel",
-        "travel.DEFAULT",
-        6,
-    )
+    expected = ("/agents/travel", "travel.DEFAULT", 6)
+    assert (arrived["logGroup"], arrived["service"], arrived["sessions"]) == expected
 
     def count(**source):
         return travelled.post("/api/evaluations/preview", {"kind": "arrived", **source}).json
@@ -68,16 +65,6 @@ def test_the_evaluators_are_told_with_level_scale_and_what_they_need(served, pro
     assert found["broken"]["problem"]
 
 
-def test_ground_truth_is_checked_at_its_line_while_it_is_typed(shared):
-    typed = "sessionMetadata:\n  - sessionId: a\n    groundTrut: {}\n"
-    (problem,) = shared.post("/api/evaluations/truth", {"text": typed}).json["problems"]
-    assert problem["line"] == 3
-    assert "groundTruth" in problem["remedy"]
-    good = shared.post("/api/evaluations/truth", {"text": wanted()["groundTruth"]}).json
-    assert (good["problems"], good["name"], good["entries"]) == ([], "travel@1", 3)
-    assert good["scenarios"] == ["book-a-flight", "find-a-hotel", "ask-for-a-refund"]
-
-
 def test_a_check_says_what_a_job_takes_and_starts_nothing(travelled):
     before = travelled.get("/api/evaluations").json["all"]
     found = travelled.post("/api/evaluations/check", wanted()).json
@@ -103,11 +90,8 @@ def test_what_cannot_be_started_is_refused_with_reasons(travelled):
 def test_a_job_tells_what_each_evaluator_found_and_the_lowest_sessions_first(travelled, job):
     found = travelled.get(f"/api/evaluations/{job}").json
     match, check = found["averages"]
-    assert (match["evaluator"], match["average"]["value"], match["labels"]) == (
-        MATCH,
-        0.5,
-        {"Yes": 3, "No": 3},
-    )
+    expected = (MATCH, 0.5, {"Yes": 3, "No": 3})
+    assert (match["evaluator"], match["average"]["value"], match["labels"]) == expected
     assert (check["evaluator"], check["evaluated"], check["failed"]) == (CHECK, 8, 0)
     assert match["average"]["low"] < 0.5 < match["average"]["high"]
     assert "<svg" in match["labelsChart"]
@@ -143,7 +127,7 @@ def test_a_job_is_told_with_what_was_asked_of_it(travelled, job):
     assert verdicts[0]["votes"] == [verdicts[0]["value"]] * 3
     listed = travelled.get("/api/evaluations?search=FUL").json
     assert [one["id"] for one in listed["evaluations"]] == [full["id"]]
-    assert (listed["total"], listed["all"]) == (1, 2)
+    assert listed["total"] == 1 < listed["all"]
 
 
 def test_results_and_reports_are_taken_away(travelled, job):
@@ -156,30 +140,30 @@ def test_results_and_reports_are_taken_away(travelled, job):
     assert travelled.get(f"/api/evaluations/{job}/report?format=md").text.startswith("#")
 
 
-def test_a_finished_job_is_not_stopped_and_a_deleted_one_is_gone(served, proctor):
-    bring_sessions(proctor)
-    job = served.post("/api/evaluations", wanted(evaluators=[CHECK], groundTruth="")).json["id"]
-    ended(served, job)
-    assert served.post(f"/api/evaluations/{job}/stop").status >= 400
-    assert served.ask("DELETE", f"/api/evaluations/{job[:-1]}").status == 404
-    assert served.ask("DELETE", f"/api/evaluations/{job}").status == 200
-    assert served.get(f"/api/evaluations/{job}").status == 404
-    assert served.get("/api/evaluations").json == {"evaluations": [], "total": 0, "all": 0}
+def test_a_finished_job_is_not_stopped_and_a_deleted_one_is_gone(travelled):
+    job = travelled.post("/api/evaluations", wanted(name="brief", evaluators=[CHECK], groundTruth="")).json[
+        "id"
+    ]
+    ended(travelled, job)
+    assert travelled.post(f"/api/evaluations/{job}/stop").status == 400
+    assert travelled.ask("DELETE", f"/api/evaluations/{job[:-1]}").status == 404
+    assert travelled.ask("DELETE", f"/api/evaluations/{job}").status == 200
+    assert travelled.get(f"/api/evaluations/{job}").status == 404
+    assert travelled.get("/api/evaluations?search=brief").json["evaluations"] == []
 
 
-def test_files_that_are_sent_are_judged_where_they_were_put(served, proctor):
-    bring_sessions(proctor)
-    text = (proctor.folder / "sessions.jsonl").read_text()
-    path = served.post("/api/evaluations/files", {"name": "../../etc/passwd", "text": text}).json["path"]
+def test_files_that_are_sent_are_judged_where_they_were_put(travelled):
+    text = (travelled.site.folder / "sessions.jsonl").read_text()
+    path = travelled.post("/api/evaluations/files", {"name": "../../etc/passwd", "text": text}).json["path"]
     assert path.endswith("/passwd")
     for name, safe in (("a b.jsonl", "a-b.jsonl"), (".hidden.", "hidden"), ("ü", "records")):
-        sent = served.post("/api/evaluations/files", {"name": name, "text": "ä"}).json["path"]
+        sent = travelled.post("/api/evaluations/files", {"name": name, "text": "ä"}).json["path"]
         assert (Path(sent).name, Path(sent).read_text("utf-8")) == (safe, "ä")
-    assert str(proctor.folder / "proctor-home" / "serve" / "uploads") in path
+    assert str(travelled.site.home / "serve" / "uploads") in path
     source = {"kind": "files", "paths": [path], "fileKind": "otlp"}
-    reply = served.post("/api/evaluations", wanted(source=source, name="sent"))
+    reply = travelled.post("/api/evaluations", wanted(source=source, name="sent"))
     assert reply.status == 201, reply.text
-    assert ended(served, reply.json["id"])["sessions"] == 6
+    assert ended(travelled, reply.json["id"])["sessions"] == 6
 
 
 def test_labels_are_kept_on_the_scale_and_say_how_good_the_judge_is(travelled, job):
@@ -240,9 +224,8 @@ def test_drift_of_online_evaluation_is_shown_with_bounds_and_crossings(served, p
     assert served.get("/api/drift?name=other").json == {"lines": []}
 
     told = proctor("evaluate", "drift", "support", "--json")
-    assert json.loads(told.stdout)["lines"][0]["crossings"] == [
-        {**crossing, "configId": "c1", "evaluator": "tidy", "dimension": "", "nextAt": None}
-    ]
+    expected = [{**crossing, "configId": "c1", "evaluator": "tidy", "dimension": "", "nextAt": None}]
+    assert json.loads(told.stdout)["lines"][0]["crossings"] == expected
     words = proctor("evaluate", "drift").stdout
     assert "\nSESSIONS  UNTIL " in words and "\n150       2026-03-01 12:02 UTC  0.000  0.000 to" in words
     assert "support  tidy  Went down" in words and f"down at session {crossing['position']}" in words

@@ -26,12 +26,8 @@ def test_a_table_becomes_a_run_and_importing_it_again_replaces(served):
     again = upload(served, CSV)
     changed = upload(served, CSV.replace("t9,small,0", "t9,small,1"))
 
-    assert (first.status, first.json["runId"], first.json["rows"], first.json["added"]) == (
-        201,
-        "board",
-        20,
-        20,
-    )
+    expected = (201, "board", 20, 20)
+    assert (first.status, first.json["runId"], first.json["rows"], first.json["added"]) == expected
     assert (again.json["added"], again.json["unchanged"]) == (0, 20)
     assert (changed.json["replaced"], changed.json["unchanged"]) == (1, 19)
     assert served.get("/api/runs/board").json["counts"]["success"] == 12

@@ -202,10 +202,8 @@ def test_all_repeats_of_a_cell_can_be_read(served, site):
 
     reply = served.get(f"/api/runs/grid/matrix/items?item={made[7].id}&item={made[6].id}&item=none").json
 
-    assert [(one["id"], one["repeat"], one["status"]) for one in reply["items"]] == [
-        (made[6].id, 1, "fail"),
-        (made[7].id, 2, "fail"),
-    ]
+    expected = [(made[6].id, 1, "fail"), (made[7].id, 2, "fail")]
+    assert [(one["id"], one["repeat"], one["status"]) for one in reply["items"]] == expected
     assert reply["items"][0]["outcome"]["answer"] == "answer 6"
     assert served.get("/api/runs/grid/matrix/items").status == 422
 

@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from looks import PHONE
 from playwright.sync_api import expect
-from stocked_runs import HOSTILE, MODELS, NOW, add_score, add_session, stock
+from stocked_runs import HOSTILE, MODELS, NOW, add_run, add_score, add_session, stock
 
 from proctor.item import Item
 from proctor.session import Message
@@ -39,8 +39,7 @@ def listed(shared):
         Item(runner="prompt", prompt=task, model=model, factors={"task": task, "model": model})
         for task, model in pairs
     ]
-    row = {"runId": "small", "createdAt": timestamp(NOW), "finishedAt": timestamp(NOW), "job": "benchmark"}
-    store.create_batch({**row, "status": "completed"}, small)
+    add_run(store, "small", small, finishedAt=timestamp(NOW), job="benchmark")
     for (task, model), item in zip(pairs, small, strict=True):
         answer = ANSWERS[task][MODELS.index(model)]
         session = f"{task}-{MODELS.index(model)}"
@@ -275,8 +274,7 @@ def test_the_drawer_of_a_cell_has_all_its_repeats_also_while_a_large_run_is_read
         Item(runner="prompt", prompt="capital", model=MODELS[0], factors={"model": MODELS[0]}, repeat=repeat)
         for repeat in (1, 2, 3)
     ]
-    row = {"runId": "repeated", "createdAt": timestamp(NOW), "finishedAt": timestamp(NOW), "job": "benchmark"}
-    store.create_batch({**row, "status": "completed"}, made)
+    add_run(store, "repeated", made, finishedAt=timestamp(NOW), job="benchmark")
     writer = store.writer()
     for item, status in zip(made, ("success", "fail", "success"), strict=True):
         session = f"repeat-{item.repeat}"

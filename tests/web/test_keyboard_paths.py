@@ -4,7 +4,7 @@ import re
 
 import pytest
 from playwright.sync_api import expect
-from stocked_runs import NOW, add_session
+from stocked_runs import NOW, add_run, add_session
 
 from proctor.item import Item
 from proctor.session import Message
@@ -26,8 +26,7 @@ def answered(serve_shared):
         for task in TASKS
         for model in MODELS
     ]
-    row = {"runId": "answers", "createdAt": timestamp(NOW), "finishedAt": timestamp(NOW), "job": "benchmark"}
-    store.create_batch({**row, "status": "completed"}, items)
+    add_run(store, "answers", items, finishedAt=timestamp(NOW), job="benchmark")
     writer = store.writer()
     for number, item in enumerate(items):
         said = [

@@ -24,10 +24,8 @@ def test_a_comparison_of_large_runs_tells_how_many_items_are_read_and_comes_late
     whole = served.get(address).json
 
     assert (first["isCurrent"], first["contrasts"], first["groups"]) == (False, [], [])
-    assert [(one["name"], one["finished"], one["succeeded"]) for one in counts] == [
-        ("before", 20, 6),
-        ("after", 20, 6),
-    ]
+    expected = [("before", 20, 6), ("after", 20, 6)]
+    assert [(one["name"], one["finished"], one["succeeded"]) for one in counts] == expected
     assert (whole["isCurrent"], whole["reading"], whole["contrasts"][0]["pairs"]) == (True, None, 20)
 
 

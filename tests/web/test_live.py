@@ -61,34 +61,32 @@ def test_a_page_that_was_away_is_told_only_what_it_missed(served):
             assert live.watch(again | wrong)["full"] is True
 
 
-def test_who_watches_what_is_not_there_is_told_so(served):
-    with served.live() as live:
+def test_who_watches_what_is_not_there_is_told_so(shared):
+    with shared.live() as live:
         told = [live.watch(("weather", "x"), ("run", "none")), live.next()]
 
-    assert [each["error"]["problem"] for each in told] == [
-        "there is no topic weather",
-        "there is no run none",
-    ]
+    expected = ["there is no topic weather", "there is no run none"]
+    assert [each["error"]["problem"] for each in told] == expected
 
 
-def test_who_watches_a_run_that_is_deleted_is_told_so(served, site):
-    add_run(site.store, "brief")
-    with served.live() as live:
+def test_who_watches_a_run_that_is_deleted_is_told_so(shared):
+    add_run(shared.site.store, "brief")
+    with shared.live() as live:
         live.watch(("run", "brief"))
-        served.ask("DELETE", "/api/runs/brief")
+        shared.ask("DELETE", "/api/runs/brief")
         assert live.next()["error"]["problem"] == "there is no run brief"
 
 
 @pytest.mark.parametrize(
     "message", ["{", "[]", '{"watch": 1}', '{"watch": [' + "1," * 30 + "1]}", "x" * 30_000, b"\xff\xfe"]
 )
-def test_a_message_that_makes_no_sense_ends_the_channel_and_nothing_else(served, message):
-    with served.live() as live:
+def test_a_message_that_makes_no_sense_ends_the_channel_and_nothing_else(shared, message):
+    with shared.live() as live:
         live.socket.send(message)
         with pytest.raises(ConnectionClosedError, match="4400"):
             live.next()
 
-    assert served.get("/api/runs").status == 200
+    assert shared.get("/api/runs").status == 200
 
 
 class FailingClock:

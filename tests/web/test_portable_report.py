@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from stocked_runs import add_session, change_items
 
 from filled import NOW, new_store
 from proctor.item import Item
@@ -32,22 +33,13 @@ def filled(tmp_path):
         ]
         row = {"runId": "nightly", "createdAt": timestamp(NOW), "finishedAt": timestamp(NOW), "job": "coding"}
         store.create_batch({**row, "status": "completed"}, items)
-        writer = store.writer()
         for number, item in enumerate(items):
-            status = "fail" if number % 3 == 0 else "success"
-            session = f"s{number:03}"
-            writer.add(
-                "sessions",
-                (session,),
-                {"id": session, "runId": "nightly", "itemId": item.id, "status": status, "job": "coding"},
-            )
-            message = Message(role="assistant", content=f"answer {number} {HOSTILE}")
-            columns = {"position": 1, "role": message.role, "content": message.content}
-            writer.add("messages", (session, "1"), {"sessionId": session, **columns})
+            status, session = "success" if number % 3 else "fail", f"s{number:03}"
+            said = [Message(role="assistant", content=f"answer {number} {HOSTILE}")]
+            add_session(store, session, said, "nightly", itemId=item.id)
             values = {"status": status, "sessionId": session, "error": HIDDEN if status == "fail" else ""}
             times = {"startedAt": timestamp(NOW), "finishedAt": timestamp(NOW), "costUsd": 0.01 * number}
-            writer.change("batch_items", ("nightly", item.id), {**values, **times})
-        writer.close()
+            change_items(store, "nightly", {item.id: {**values, **times}})
         yield store
 
 

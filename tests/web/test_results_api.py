@@ -122,11 +122,8 @@ def test_a_large_run_has_counts_at_once_and_intervals_later(serve, site, monkeyp
     first = served.get("/api/runs/large/results").json
     assert first["isCurrent"] is False
     (table,) = of_kind(first, "table")
-    assert [[cell["text"] for cell in row] for row in table["rows"]] == [
-        ["dear/model", "100%", "30"],
-        ["cheap/model", "0%", "30"],
-        ["a/late", "–", "0"],
-    ]
+    expected = [["dear/model", "100%", "30"], ["cheap/model", "0%", "30"], ["a/late", "–", "0"]]
+    assert [[cell["text"] for cell in row] for row in table["rows"]] == expected
     assert table["caption"] == "Confidence intervals are being computed."
     assert of_kind(results(served, "large"), "matrix")
 
@@ -148,12 +145,12 @@ def test_every_job_shows_what_it_measures(served, proctor):
     """Examples of the repository: an experiment, dialogues, an evaluation and a benchmark."""
     for folder in ("scenarios", "experiments", "dialogues", "evaluation"):
         shutil.copytree(EXAMPLES / folder, proctor.folder / "examples" / folder)
-    assert proctor("experiment", "examples/experiments/harbour-fee.yaml").returncode == 0
-    assert (
-        proctor("simulate", "--config", "examples/dialogues/judged.yaml", "--output-dir", "out").returncode
-        == 0
-    )
-    assert proctor("evaluate", "start", "examples/evaluation/evaluation.yaml").returncode == 0
+    for words in (
+        ("experiment", "examples/experiments/harbour-fee.yaml"),
+        ("simulate", "--config", "examples/dialogues/judged.yaml", "--output-dir", "out"),
+        ("evaluate", "start", "examples/evaluation/evaluation.yaml"),
+    ):
+        assert proctor(*words).returncode == 0
     runs = {run["job"]: run["runId"] for run in served.get("/api/runs").json["runs"]}
 
     experiment = results(served, runs["scenario"])

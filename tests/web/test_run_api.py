@@ -174,14 +174,14 @@ def test_a_report_is_a_page_that_may_run_nothing_or_markdown(stocked):
     assert stocked.get("/api/runs/stocked/analysis").status == 404
 
 
-def test_an_item_leads_to_its_last_session(served, site):
-    made = stock(site.store)
-    change_items(site.store, "stocked", {made[0].id: {"sessionId": "s1"}})
+def test_an_item_leads_to_its_last_session(shared):
+    made = stock(shared.site.store, "leading")
+    change_items(shared.site.store, "leading", {made[0].id: {"sessionId": "s1"}})
 
-    assert served.get(f"/runs/stocked/items/{made[0].id}").headers["location"] == "/sessions/s1"
-    assert served.get(f"/runs/stocked/items/{made[59].id}").status == 404
-    assert served.get("/runs/stocked/items/none").status == 404
-    assert served.get("/runs/stock").headers["location"] == "/runs/stocked"
+    assert shared.get(f"/runs/leading/items/{made[0].id}").headers["location"] == "/sessions/s1"
+    assert shared.get(f"/runs/leading/items/{made[59].id}").status == 404
+    assert shared.get("/runs/leading/items/none").status == 404
+    assert shared.get("/runs/lead").headers["location"] == "/runs/leading"
 
 
 def test_a_run_is_aborted_resumed_and_what_failed_is_tried_again(served, proctor):
@@ -242,16 +242,16 @@ def test_a_run_whose_plan_is_not_in_the_store_is_not_resumed(shared, run, job, r
     assert shared.get(f"/api/runs/{run}").json["status"] == "halted"
 
 
-def test_who_watches_a_run_is_told_the_items_that_changed_and_no_others(served, site):
+def test_who_watches_a_run_is_told_the_items_that_changed_and_no_others(shared):
     one, two, three = made = list(items(3))
-    under_way = {"status": "running", "owner": this_process(), "heartbeatAt": timestamp(site.now())}
-    add_run(site.store, "watched", made, **under_way)
+    under_way = {"status": "running", "owner": this_process(), "heartbeatAt": timestamp(shared.site.now())}
+    add_run(shared.site.store, "watched", made, **under_way)
 
     def change(item, status, **values):
-        change_items(site.store, "watched", {item.id: {"status": status, **values}})
+        change_items(shared.site.store, "watched", {item.id: {"status": status, **values}})
 
     def begin(item):
-        change(item, "running", startedAt=timestamp(site.now()))
+        change(item, "running", startedAt=timestamp(shared.site.now()))
 
     def next_items(live):
         """The ids and statuses in the next message with any; a run under way is also told without."""
@@ -261,46 +261,43 @@ def test_who_watches_a_run_is_told_the_items_that_changed_and_no_others(served, 
             if told["changes"]["items"]:
                 return told, {item["id"]: item["status"] for item in told["changes"]["items"]}
 
-    with served.live() as live:
+    with shared.live() as live:
         first = live.watch(("run", "watched"))
         assert (first["full"], first["changes"]["items"]) == (True, [])
         assert first["changes"]["run"]["counts"]["queued"] == 3
         for item in (one, two):
             begin(item)
             assert next_items(live)[1] == {item.id: "running"}
-        change(one, "success", finishedAt=timestamp(site.now()))
+        change(one, "success", finishedAt=timestamp(shared.site.now()))
         told, changed = next_items(live)
         assert changed == {one.id: "success"}
         assert told["changes"]["run"]["counts"]["success"] == 1
 
-    with served.live() as live:
+    with shared.live() as live:
         again = {"topic": "run", "id": "watched", "version": told["version"], "epoch": told["epoch"]}
         live.socket.send(json.dumps({"watch": [again]}))
         begin(three)
         assert next_items(live)[1] == {three.id: "running"}, "what was told before is not told again"
 
 
-def test_a_page_is_told_to_look_again_when_everything_changed_at_once(served, site):
-    made = stock(site.store)
-    with served.live() as live:
-        assert live.watch(("run", "stocked"))["changes"]["reset"] is False
+def test_a_page_is_told_to_look_again_when_everything_changed_at_once(shared):
+    made = stock(shared.site.store, "requeued")
+    with shared.live() as live:
+        assert live.watch(("run", "requeued"))["changes"]["reset"] is False
 
-        site.store.requeue("stocked", [item.id for item in made[:40]])
+        shared.site.store.requeue("requeued", [item.id for item in made[:40]])
 
         changes = live.next()["changes"]
         assert (changes["reset"], changes["items"], changes["run"]["counts"]["queued"]) == (True, [], 46)
 
 
-def test_a_run_in_which_stand_ins_took_part_says_so(served, site):
-    stock(site.store)
-    add_session(
-        site.store, "s9", [Message(role="user", content="hi")], "stocked", agent="scripted", model="careful",
-        standIn=1,
-    )  # fmt: skip
+def test_a_run_in_which_stand_ins_took_part_says_so(shared):
+    stock(shared.site.store, "acted")
+    by = {"agent": "scripted", "model": "careful", "standIn": 1}
+    add_session(shared.site.store, "s9", [Message(role="user", content="hi")], "acted", **by)
 
-    assert served.get("/api/runs/stocked").json["standIns"] == [
-        {"agent": "scripted", "model": "careful", "sessions": 1}
-    ]
+    expected = [{"agent": "scripted", "model": "careful", "sessions": 1}]
+    assert shared.get("/api/runs/acted").json["standIns"] == expected
 
 
 def test_what_is_asked_of_each_provider_is_told(served, site):

@@ -57,11 +57,8 @@ def test_questions_to_people_are_shown_and_answered_once(served, site):
 
     with served.live() as live:
         (question,) = live.watch(("questions", "play"))["changes"]["questions"]
-        assert (question["id"], question["actor"], question["prompt"]) == (
-            asked,
-            "port",
-            "What do you charge?",
-        )
+        expected = (asked, "port", "What do you charge?")
+        assert (question["id"], question["actor"], question["prompt"]) == expected
         assert served.get("/api/runs/play/questions").json["questions"] == [question]
 
         assert served.post(f"/api/runs/play/questions/{asked}", {"answer": "Nine."}).status == 200

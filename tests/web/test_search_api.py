@@ -24,12 +24,8 @@ def test_runs_sessions_and_transcripts_are_found_with_marks(served, site, procto
     assert "<script>" in hit["snippet"][1]["text"]
 
     first, second = (served.get(f"/api/search?text=zebra&limit=3&offset={at}").json for at in (0, 3))
-    assert (len(first["hits"]), first["hasMore"], len(second["hits"]), second["hasMore"]) == (
-        3,
-        True,
-        1,
-        False,
-    )
+    expected = (3, True, 1, False)
+    assert (len(first["hits"]), first["hasMore"], len(second["hits"]), second["hasMore"]) == expected
     assert (second["runs"], second["sessions"]) == ([], [])
     assert [row["runId"] for row in served.get("/api/search?text=nigh").json["runs"]] == ["nightly"]
     assert {hit["runId"] for hit in served.get("/api/search?text=zebra&run=nightly").json["hits"]} == {

@@ -19,6 +19,7 @@ from waiting import TIME_LIMIT_SECONDS
 
 KEY = bytes(range(32))
 TOKEN = "seven-horses-and-a-half"
+FORM = {"content-type": "application/x-www-form-urlencoded"}
 PAGES = ("/", "/new", "/models", "/settings", "/api/docs", "/compare", "/evaluations", "/nowhere")
 
 
@@ -67,10 +68,8 @@ def test_the_servers_own_page_may_act_also_behind_a_proxy_that_ends_tls(shared):
 def test_a_name_that_was_pointed_here_opens_nothing(shared, host):
     refused = shared.ask("GET", "/api/settings", headers={"host": host})
 
-    assert (refused.status, refused.json["error"]["problem"]) == (
-        403,
-        "this server is not known by that name",
-    )
+    expected = (403, "this server is not known by that name")
+    assert (refused.status, refused.json["error"]["problem"]) == expected
 
 
 def test_the_names_of_this_machine_and_of_the_server_are_known(serve_shared):
@@ -129,13 +128,13 @@ def test_without_the_token_only_the_way_to_give_it_can_be_seen(locked, shared):
         "problem": "this server wants a token",
         "remedy": "Send it: Authorization: Bearer TOKEN.",
     }
-    for method, path in (
-        ("GET", "/api/runs"),
-        ("GET", "/api/openapi.json"),
-        ("POST", "/api/runs"),
-        ("POST", "/new"),
+    for path, body in (
+        ("/api/runs", None),
+        ("/api/openapi.json", None),
+        ("/api/runs", b"{}"),
+        ("/new", b"{}"),
     ):
-        refused = locked.ask(method, path, b"{}" if method == "POST" else None)
+        refused = locked.ask("POST" if body else "GET", path, body)
         assert (refused.status, refused.json["error"]) == (401, wants_a_token), path
     page = locked.get("/settings?x=1")
     assert (page.status, page.headers["location"]) == (303, "/login?next=%2Fsettings%3Fx%3D1")
@@ -148,17 +147,13 @@ def test_without_the_token_only_the_way_to_give_it_can_be_seen(locked, shared):
         pass
 
 
-def test_a_program_shows_the_token_as_bearer(serve_shared):
-    locked = serve_shared(token=TOKEN)
-
+def test_a_program_shows_the_token_as_bearer(locked):
     assert locked.get("/api/runs", authorization=f"Bearer {TOKEN}").status == 200
     for wrong in (f"Bearer {TOKEN}x", "Bearer", f"Basic {TOKEN}", "Bearer é"):
         assert locked.ask("GET", "/api/runs", headers={"authorization": wrong}).status == 401
 
 
-def test_the_token_in_an_address_lets_a_browser_in_and_is_gone_from_the_address(serve_shared):
-    locked = serve_shared(token=TOKEN)
-
+def test_the_token_in_an_address_lets_a_browser_in_and_is_gone_from_the_address(locked, serve_shared):
     entered = locked.get(f"/settings?token={TOKEN}&x=1")
 
     assert (entered.status, entered.headers["location"]) == (303, "/settings?x=1")
@@ -166,12 +161,8 @@ def test_the_token_in_an_address_lets_a_browser_in_and_is_gone_from_the_address(
     assert set(attributes) == {"HttpOnly", "Max-Age=2592000", "Path=/", "SameSite=strict"}
     assert TOKEN not in held
     assert locked.get("/api/settings", cookie=f"a=b; {held}").status == 200
-    for wrong in (
-        held[:-1] + "0",
-        held.partition("=")[0] + "=",
-        f"other={held.partition('=')[2]}",
-        "\x01=;;",
-    ):
+    name, _, value = held.partition("=")
+    for wrong in (held[:-1] + "0", f"{name}=", f"other={value}", "\x01=;;"):
         assert locked.get("/api/settings", cookie=wrong).status == 401
     wrong = locked.get("/settings?token=wrong&x=1")
     assert "set-cookie" not in wrong.headers
@@ -180,17 +171,13 @@ def test_the_token_in_an_address_lets_a_browser_in_and_is_gone_from_the_address(
     # Another token makes another cookie, under another name: browsers share cookies between ports.
     other = serve_shared(token=f"{TOKEN}!")
     assert other.get("/api/settings", cookie=held).status == 401
-    name = other.get(f"/?token={TOKEN}!").headers["set-cookie"].partition("=")[0]
-    assert name.startswith("proctor-") and name != held.partition("=")[0]
+    cookie = other.get(f"/?token={TOKEN}!").headers["set-cookie"]
+    assert cookie.startswith("proctor-") and cookie.partition("=")[0] != name
 
 
-def test_whoever_signs_in_with_the_token_comes_to_the_page_they_wanted(serve_shared):
-    locked = serve_shared(token=TOKEN)
-
+def test_whoever_signs_in_with_the_token_comes_to_the_page_they_wanted(locked):
     def sign_in(form):
-        return locked.ask(
-            "POST", "/login", form.encode(), {"content-type": "application/x-www-form-urlencoded"}
-        )
+        return locked.ask("POST", "/login", form.encode(), FORM)
 
     entered = sign_in(f"next=%2Fmodels&token=+{TOKEN}+")
     wrong = sign_in("next=%2Fmodels&token=wrong")
@@ -216,7 +203,7 @@ OFF_SITE = (
 def test_signing_in_leads_to_no_other_site(locked, target):
     form = urlencode({"next": target, "token": TOKEN}).encode()
 
-    entered = locked.ask("POST", "/login", form, {"content-type": "application/x-www-form-urlencoded"})
+    entered = locked.ask("POST", "/login", form, FORM)
     shown = locked.get(f"/login?{urlencode({'next': target})}")
 
     assert entered.headers["location"] == "/"
@@ -346,20 +333,14 @@ def test_a_body_without_end_is_not_read(shared, headers, status, problem):
     assert (refused.status, refused.json["error"]["problem"]) == (status, problem)
 
 
+LISTING = "`proctor runs` lists the runs there are."
 DOCUMENTED = "The HTTP interface is documented at /api/docs."
 
 
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "problem", "remedy"),
     [
-        (
-            "GET",
-            "/api/runs/none",
-            None,
-            404,
-            "there is no run none",
-            "`proctor runs` lists the runs there are.",
-        ),
+        ("GET", "/api/runs/none", None, 404, "there is no run none", LISTING),
         ("GET", "/api/nowhere", None, 404, "there is nothing at /api/nowhere", DOCUMENTED),
         ("PUT", "/api/runs", None, 405, "/api/runs does not take PUT", DOCUMENTED),
         ("GET", "/api/evaluations?limit=x&offset=-1", None, 422, "query.limit: ", ""),
@@ -390,12 +371,8 @@ def test_no_key_is_shown_anywhere(serve, site):
 
     assert secret not in told.text
     providers = {each["name"]: each for each in told.json["providers"]}
-    assert providers["openai"] | {"address": ""} == {
-        "name": "openai",
-        "address": "",
-        "keyVariable": "OPENAI_API_KEY",
-        "key": "present",
-    }
+    expected = {"name": "openai", "address": "", "keyVariable": "OPENAI_API_KEY", "key": "present"}
+    assert providers["openai"] | {"address": ""} == expected
     assert providers["anthropic"]["key"] == "missing"
     assert providers["ollama"]["key"] == "not needed"
     assert providers["acme"]["address"] == "https://acme.test/v1"

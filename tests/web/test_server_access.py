@@ -1,7 +1,6 @@
 """Tokens, roles, guesses and the audit log of a server that several people share."""
 
 import hashlib
-import json
 import stat
 from datetime import UTC, datetime
 from ipaddress import ip_network
@@ -15,8 +14,7 @@ from websockets.exceptions import InvalidStatus
 from proctor import agentcore
 from proctor.agentcore import logs
 from proctor.agentcore.operation import operation_role
-from proctor.config import ServeToken, read_config, serve_tokens
-from proctor.errors import UsageError
+from proctor.config import ServeToken
 from proctor.session import Message
 from proctor.web import access
 from proctor.web.access import GuessLimiter, check_roles, stored_token
@@ -97,15 +95,9 @@ def test_every_operation_of_the_aws_interface_has_a_role():
     names = {each.name for each in (*agentcore.OPERATIONS, *logs.OPERATIONS)}
     roles = {name: operation_role(name) for name in names}
 
-    reading = (
-        "GetBatchEvaluation",
-        "ListEvaluators",
-        "DescribeLogGroups",
-        "FilterLogEvents",
-        "StartQuery",
-        "StopQuery",
-    )
-    assert {roles[name] for name in reading} == {"view"}
+    reading = {name for name, role in roles.items() if role == "view"}
+    assert {"GetBatchEvaluation", "ListEvaluators", "DescribeLogGroups", "FilterLogEvents"} < reading
+    assert {"StartQuery", "StopQuery"} < reading
     assert roles["StartBatchEvaluation"] == roles["CreateEvaluator"] == roles["PutLogEvents"] == "run"
     assert {name for name, role in roles.items() if role == "admin"} == {
         name for name in names if name.startswith("Delete")
@@ -179,11 +171,8 @@ def test_an_act_that_fails_inside_the_server_is_in_the_audit_log(serve, monkeypa
     failed = server.post("/api/runs/none/questions/1", {"answer": "yes"})
 
     entry = server.get("/api/audit").json["entries"][0]
-    assert (failed.status, entry["act"], entry["status"]) == (
-        500,
-        "POST /api/runs/{run_id}/questions/{question_id}",
-        500,
-    )
+    expected = (500, "POST /api/runs/{run_id}/questions/{question_id}", 500)
+    assert (failed.status, entry["act"], entry["status"]) == expected
 
 
 def test_the_audit_log_begins_a_second_file_and_survives_a_line_that_was_cut_short(serve, monkeypatch):
@@ -210,11 +199,8 @@ def test_the_audit_log_begins_a_second_file_and_survives_a_line_that_was_cut_sho
     path.write_text(path.read_text() + '{"at": "2026')
 
     newest, older, oldest = entries()
-    assert (newest["target"], older["target"], oldest) == (
-        "/api/runs/three/abort",
-        "/api/runs/two/abort",
-        first,
-    )
+    expected = ("/api/runs/three/abort", "/api/runs/two/abort", first)
+    assert (newest["target"], older["target"], oldest) == expected
 
 
 def test_an_audit_log_that_cannot_be_written_stops_nothing(serve, site):
@@ -239,10 +225,8 @@ def test_whoever_tries_tokens_has_to_wait_and_nobody_else(serve):
     # Even the right token, or a guess could be told from another.
     blocked = called_by(guesser, **right)
     assert (blocked.status, blocked.headers["retry-after"]) == (429, "1")
-    assert blocked.json["error"] == {
-        "problem": "too many wrong tokens from this address",
-        "remedy": "Wait 1 s.",
-    }
+    expected = {"problem": "too many wrong tokens from this address", "remedy": "Wait 1 s."}
+    assert blocked.json["error"] == expected
     login = called_by(guesser, "POST", "/login", f"token={TOKEN}".encode(), **FORM)
     assert (login.status, login.headers["retry-after"]) == (429, "1")
     assert "Too many wrong tokens. Wait 1 s." in login.text
@@ -283,12 +267,8 @@ def test_who_counts_as_a_guesser(monkeypatch):
     # All addresses of an IPv6 network are one machine.
     guesses = [limiter.fail(f"2001:db8::{number:x}", f"guess {number}") for number in range(6)]
     assert (guesses, limiter.seconds_to_wait("2001:db8::ffff")) == ([1, 2, 3, 4, 5, 6], 1)
-    assert (
-        limiter.fail("2001:db8:0:1::1", "x")
-        == limiter.fail("1.2.3.4", "x")
-        == limiter.fail("1.2.3.5", "x")
-        == 1
-    )
+    others = ("2001:db8:0:1::1", "1.2.3.4", "1.2.3.5")
+    assert [limiter.fail(address, "x") for address in others] == [1, 1, 1]
     # Of too many addresses, those are forgotten that have been quiet longest.
     monkeypatch.setattr(access, "MOST_ADDRESSES", 2)
     limiter = GuessLimiter(lambda: 1000.0)
@@ -367,26 +347,3 @@ def test_a_server_that_could_not_be_trusted_does_not_start(proctor, options, env
     assert refused.returncode == 2
     assert message in refused.stderr
     assert "Traceback" not in refused.stderr
-
-
-def test_named_tokens_are_read_from_variables_files_and_hashes(tmp_path):
-    (tmp_path / "secret").write_text(f"{TOKEN}\n")
-    digest = hashlib.sha256(b"x").hexdigest()
-    (tmp_path / "proctor.toml").write_text(
-        "[serve.tokens]\n"
-        'ci = {token_env = "CI_TOKEN", role = "run"}\n'
-        'file = {token_file = "secret", role = "label"}\n'
-        f'hash = {{sha256 = "{digest.upper()}", role = "view"}}\n'
-    )
-    config = read_config([tmp_path], {})
-
-    tokens = serve_tokens(config.tokens, {"CI_TOKEN": "c" * 16})
-
-    assert [(each.name, each.role, each.token, each.sha256) for each in tokens] == [
-        ("ci", "run", "c" * 16, ""),
-        ("file", "label", TOKEN, ""),
-        ("hash", "view", "", digest),
-    ]
-    assert TOKEN not in json.dumps([repr(each) for each in tokens])
-    with pytest.raises(UsageError, match="CI_TOKEN is not set"):
-        serve_tokens(config.tokens, {})

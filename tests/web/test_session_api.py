@@ -78,9 +78,8 @@ def test_notes_interventions_merges_metrics_and_scores_of_everywhere_belong_to_a
     assert session["interventions"] == 1
     assert session["merges"][0]["conflictFiles"] == ["a.py"]
     assert session["metrics"] == [{"name": "mood", "step": 2, "value": None, "label": "calm"}]
-    assert [(score["evaluator"], score["sessionId"]) for score in session["scores"]] == [
-        ("helpful", "judging")
-    ]
+    expected = [("helpful", "judging")]
+    assert [(score["evaluator"], score["sessionId"]) for score in session["scores"]] == expected
     assert session["steps"][0]["testOutput"]["isCut"] is True
     assert shared.get("/api/sessions/noted/steps/1/testOutput").json["text"] == "x" * 9000
     assert shared.get("/api/sessions/judging").json["scores"][0]["judgedSessionId"] == "noted"
@@ -218,9 +217,8 @@ def test_people_write_notes_stars_tags_and_ratings_about_any_session(served, sit
 
     assert add("star").status == add("star").status == 200
     assert add("note", hostile).status == 200
-    assert served.post("/api/annotations", {"kind": "tag", "text": "odd", "sessionIds": ids}).json == {
-        "sessions": len(ids)
-    }
+    expected = {"sessions": len(ids)}
+    assert served.post("/api/annotations", {"kind": "tag", "text": "odd", "sessionIds": ids}).json == expected
     rating = {"evaluator": "Human.Rating", "who": "ada", "value": 4}
     assert served.post(f"/api/sessions/{ids[0]}/labels", rating).status == 200
     assert served.post(f"/api/sessions/{ids[0]}/labels", rating | {"value": 6}).status == 400

@@ -81,24 +81,6 @@ def test_a_prompt_shows_question_answer_and_score(served, proctor, open_page):
     expect(page.get_by_role("row", name=re.compile("contains"))).to_contain_text("pass")
 
 
-def test_a_benchmark_session_shows_its_checks_as_scores(served, proctor, open_page):
-    tasks = EXAMPLES / "benchmark" / "tasks" / "smoke" / "find_port.md"
-    done = proctor("bench", "--task", str(tasks), "--models", "scripted/echo", "--oracle")
-    assert done.returncode == 1, done.stderr
-    (run,) = served.get("/api/runs").json["runs"]
-    items = {item["status"]: item for item in served.get(f"/api/runs/{run['runId']}/items").json["items"]}
-
-    page = open_page(f"{served.url}/sessions/{items['fail']['sessionId']}")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Which port does the server listen on?")
-    expect(page.locator(".role-assistant").first).to_be_visible()
-    page.get_by_role("tab", name=re.compile("Scores")).click()
-    expect(page.get_by_role("table", name="Scores").locator(".status.s-fail").first).to_contain_text("fail")
-    page.goto(f"{served.url}/sessions/{items['success']['sessionId']}#scores")
-    verdicts = page.get_by_role("table", name="Scores").locator(".status")
-    expect(verdicts.first).to_be_visible()
-    assert {words.split(" · ")[-1] for words in verdicts.all_inner_texts()} == {"pass"}
-
-
 def test_a_transcript_is_searched_by_keyboard_and_hits_come_into_sight(shared, open_page):
     said = [
         Message(role="user", content=f"number {n}, {'a lighthouse' if n in (3, 700) else 'the sea'}")

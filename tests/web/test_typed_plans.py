@@ -99,10 +99,8 @@ def test_a_pipe_is_not_waited_for_as_a_plan(proctor, words, name):
 
 
 def test_what_a_plan_names_is_looked_up_when_it_is_validated(shared):
-    text = (
-        "matrix:\n  - {repo: /nowhere/at/all, prompt: x, agent: nobody}\n  - {prompt: y, model: acme/one}\n"
-    )
-
+    entries = "  - {repo: /nowhere/at/all, prompt: x, agent: nobody}\n  - {prompt: y, model: acme/one}\n"
+    text = f"matrix:\n{entries}"
     before = shared.get("/api/runs").json["all"]
     assert shared.post("/api/plans/check", {"text": text}).json["problems"] == []
     problems = shared.post("/api/plans/validate", {"text": text}).json["problems"]
@@ -139,18 +137,14 @@ def test_the_cost_of_a_plan_is_never_that_of_another_plans_prices(served):
 
 
 def test_an_evaluation_is_estimated_from_its_sessions_and_imports_nothing(served):
-    text = next(
-        each["text"] for each in served.get("/api/plans/examples").json if each["job"] == "evaluation"
-    )
+    examples = {each["job"]: each["text"] for each in served.get("/api/plans/examples").json}
+    text = examples["evaluation"]
 
     reply = served.post("/api/plans/validate", {"text": text}).json
 
     assert (reply["problems"], reply["itemCount"], reply["concurrency"]) == ([], 12, 4)
-    assert reply["forecast"] == {
-        "costUsd": 0.0,
-        "seconds": None,
-        "basis": "Based on the length of the sessions.",
-    }
+    expected = {"costUsd": 0.0, "seconds": None, "basis": "Based on the length of the sessions."}
+    assert reply["forecast"] == expected
     assert served.get("/api/evaluations/sources").json["arrived"] == []
 
     run_id = served.start(text)

@@ -78,10 +78,8 @@ def test_the_toolkit_finds_the_latest_session_and_evaluates_it(results):
     toolkit = results["starter_toolkit"]
 
     assert toolkit["session"] == "calc-session-1"
-    assert [(each["evaluator"], each["error"]) for each in toolkit["results"]] == [
-        ("Builtin.TrajectoryExactOrderMatch", None),
-        ("Builtin.Helpfulness", None),
-    ]
+    expected = [("Builtin.TrajectoryExactOrderMatch", None), ("Builtin.Helpfulness", None)]
+    assert [(each["evaluator"], each["error"]) for each in toolkit["results"]] == expected
     assert toolkit["evaluators"] == 18
 
 

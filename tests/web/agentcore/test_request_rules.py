@@ -97,10 +97,8 @@ def test_a_member_that_is_not_as_it_should_be_is_told_in_the_services_words(shap
 
 
 def test_members_are_named_by_their_path() -> None:
-    assert violations(Many(of=Flag(), most=2), [True, 1, 1]) == [
-        ("it", "have length less than or equal to 2"),
-        ("it.2.member", "be a boolean"),
-    ]
+    expected = [("it", "have length less than or equal to 2"), ("it.2.member", "be a boolean")]
+    assert violations(Many(of=Flag(), most=2), [True, 1, 1]) == expected
     assert violations(Many(of=Text()), [None]) == [("it.1.member", "not be null")]
     assert violations(Many(of=Anything()), [None]) == []
     shape = MapShape(key=Text(most=1), value=Text(most=1), most=2)
@@ -152,9 +150,8 @@ def test_ids_and_arns_name_resources() -> None:
         arn.replace("batch-evaluate", "x"),
     ):
         assert read_arn(wrong) is None
-    assert [is_managed(each) for each in ("Builtin.X", "ThirdParty.X.Y", "mine-1", "builtin.X")] == [
-        *(True, True, False, False)
-    ]
+    expected = [*(True, True, False, False)]
+    assert [is_managed(each) for each in ("Builtin.X", "ThirdParty.X.Y", "mine-1", "builtin.X")] == expected
     made = new_id("name")
     assert made.startswith("name-") and len(made) == 15 and made[5:].isalnum() and new_id("name") != made
     assert set(new_id("name", "AB")[5:]) <= set("AB")

@@ -75,12 +75,8 @@ def test_a_dataset_is_told_as_it_was_given_until_it_is_deleted(at_noon, clock):
     got = told(control.get_dataset(**about))
     link = got.pop("downloadUrl")
     expires = NOON + timedelta(minutes=5)
-    assert got == {
-        **summary,
-        "datasetVersion": "DRAFT",
-        "downloadUrlExpiresAt": expires,
-        "tags": {"team": "a"},
-    }
+    expected = {**summary, "datasetVersion": "DRAFT", "downloadUrlExpiresAt": expires, "tags": {"team": "a"}}
+    assert got == expected
     seconds = int(expires.timestamp())
     path = rf"/dataset-files/{dataset_id}/DRAFT\?expires={seconds}&signature=[0-9a-f]{{64}}"
     assert re.fullmatch(re.escape(at_noon.url) + path, link)
@@ -169,12 +165,10 @@ def test_examples_that_cannot_replace_others_are_refused(served):
         "examples.2.member.scenario_id": "Member must have length greater than or equal to 1",
         "examples.2.member.turns": "Member must not be null",
     }
-    assert violations({**scenario("x"), "exampleId": book}, {**scenario("y"), "exampleId": book}) == {
-        "examples": "Member must not name an example twice"
-    }
-    assert violations({**scenario("cancel"), "exampleId": book}) == {
-        "scenario_id": "Member must be unique within the dataset"
-    }
+    expected = {"examples": "Member must not name an example twice"}
+    assert violations({**scenario("x"), "exampleId": book}, {**scenario("y"), "exampleId": book}) == expected
+    expected = {"scenario_id": "Member must be unique within the dataset"}
+    assert violations({**scenario("cancel"), "exampleId": book}) == expected
     # Its own scenario it may keep.
     kept = [{**scenario("book"), "exampleId": book}]
     assert served.control.update_dataset_examples(datasetId=dataset_id, examples=kept)["updatedCount"] == 1
@@ -343,10 +337,8 @@ def test_a_bucket_is_a_folder_of_the_settings(serve, tmp_path):
         **dict.fromkeys(("none.jsonl", "folder", "../secret.jsonl", "out.jsonl", "x" * 300), no_file),
     }.items():
         assert refused(created_from, name).fields == {"source.s3Source.s3Uri": constraint}
-    assert list(refused(created_from, "wrong.jsonl").fields) == [
-        "source.s3Source.2.member.scenario_id",
-        "source.s3Source.2.member.turns",
-    ]
+    expected = ["source.s3Source.2.member.scenario_id", "source.s3Source.2.member.turns"]
+    assert list(refused(created_from, "wrong.jsonl").fields) == expected
     assert refused(created_from, "x", "elsewhere").fields == {
         "source.s3Source.s3Uri": (
             "Member must be in a bucket that proctor.toml maps to a folder: "

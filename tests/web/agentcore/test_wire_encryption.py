@@ -48,7 +48,9 @@ def on_disk(served):
     return Path(path).read_bytes() + b"".join(zlib.decompress(blob) for blob in blobs if blob[:1] == b"x")
 
 
-def test_the_results_of_a_job_with_a_key_of_its_own_are_sealed_under_it(serve, there, key):
+def test_the_results_of_a_job_with_a_key_are_sealed_under_it_and_left_out_when_it_is_gone(
+    serve, there, aws, key
+):
     served = serve(environment=there)
     arrive(served, "s-1", "s-2")
 
@@ -70,16 +72,9 @@ def test_the_results_of_a_job_with_a_key_of_its_own_are_sealed_under_it(serve, t
     )["events"]
     assert len(events) == 2
 
-
-def test_a_job_whose_key_is_gone_is_told_without_its_results(serve, there, aws, key):
-    served = serve(environment=there)
-    arrive(served, "s-1")
-    started = start(served.data, kmsKeyArn=key, evaluationMetadata=truth("s-1"))
-    job_id = started["batchEvaluationId"]
-    assert "evaluationResults" in ended(served.data, job_id)
     lose(aws)
 
-    served = serve(environment=there)
+    served, job_id = serve(environment=there), job["batchEvaluationId"]
     job = served.data.get_batch_evaluation(batchEvaluationId=job_id)
 
     assert (job["status"], job["kmsKeyArn"], job["evaluators"]) == ("COMPLETED", key, [EXACT])

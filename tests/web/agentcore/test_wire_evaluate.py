@@ -25,9 +25,8 @@ def about(session, **trace):
 
 
 def evaluate(served, evaluator, documents, **members):
-    answer = served.data.evaluate(
-        evaluatorId=evaluator, evaluationInput={"sessionSpans": documents}, **members
-    )
+    spans_of_session = {"sessionSpans": documents}
+    answer = served.data.evaluate(evaluatorId=evaluator, evaluationInput=spans_of_session, **members)
     return answer["evaluationResults"]
 
 
@@ -283,13 +282,15 @@ def test_a_result_has_what_the_evaluator_said_and_never_a_secret(serve, tmp_path
     assert failed["errorCode"] == "z" * 1000
 
 
+def judged_by(serve, models, **evaluation):
+    environment = {"OPENAI_BASE_URL": models.url, "OPENAI_API_KEY": "sk-test"}
+    return serve(evaluation={"judge": "openai/judge", **evaluation}, environment=environment)
+
+
 @pytest.mark.parametrize(("status", "code"), [(400, "ValidationException"), (401, "InternalServerException")])
 async def test_a_judge_that_fails_is_a_result_with_the_code_of_its_reason(serve, status, code):
     async with ModelServer([failure(status, "no")] * 3) as models:
-        served = serve(
-            evaluation={"judge": "openai/judge"},
-            environment={"OPENAI_BASE_URL": models.url, "OPENAI_API_KEY": "sk-test"},
-        )
+        served = judged_by(serve, models)
         (result,) = await asyncio.to_thread(evaluate, served, FOLLOWING, spans("s-1"))
 
     assert result["errorCode"] == code and "value" not in result
@@ -305,10 +306,7 @@ def test_a_body_beyond_the_limit_is_refused(serve):
 
 async def test_what_is_not_judged_in_time_says_so(serve):
     async with ModelServer([reply(YES, delay_seconds=30)]) as models:
-        served = serve(
-            evaluation={"judge": "openai/slow", "limits": {"evaluate_seconds": 0.5}},
-            environment={"OPENAI_BASE_URL": models.url, "OPENAI_API_KEY": "sk-test"},
-        )
+        served = judged_by(serve, models, limits={"evaluate_seconds": 0.5})
         (result,) = await asyncio.to_thread(evaluate, served, "Builtin.InstructionFollowing", spans("s-1"))
 
     assert result["errorCode"] == "TimeoutException"
@@ -317,18 +315,14 @@ async def test_what_is_not_judged_in_time_says_so(serve):
 
 async def test_the_same_request_sent_again_while_it_is_under_way_is_judged_once(serve):
     async with ModelServer([reply(YES, delay_seconds=0.5)]) as models:
-        served = serve(
-            evaluation={"judge": "openai/slow"},
-            environment={"OPENAI_BASE_URL": models.url, "OPENAI_API_KEY": "sk-test"},
-        )
-        client = served.data
+        served = judged_by(serve, models)
         barrier = threading.Barrier(3)
+        # Made here: three threads would each make one.
+        assert served.data
 
         def call():
             barrier.wait()
-            return client.evaluate(
-                evaluatorId="Builtin.InstructionFollowing", evaluationInput={"sessionSpans": spans("s-1")}
-            )["evaluationResults"]
+            return evaluate(served, FOLLOWING, spans("s-1"))
 
         answers = await asyncio.gather(*(asyncio.to_thread(call) for _ in range(3)))
 

@@ -117,10 +117,8 @@ def test_metrics_are_listed_by_name_and_dimensions() -> None:
     assert len(listed()) == len(set(listed())) == 8
     assert listed(MetricName="calm") == [("calm", ("shop",))]
     assert listed(Namespace="other") == []
-    assert listed(Dimensions=[{"Name": "label", "Value": "bad"}]) == [
-        ("warm", ("bad", "shop")),
-        ("warm", ("bad", "shop", "c1")),
-    ]
+    expected = [("warm", ("bad", "shop")), ("warm", ("bad", "shop", "c1"))]
+    assert listed(Dimensions=[{"Name": "label", "Value": "bad"}]) == expected
     assert len(listed(Dimensions=[{"Name": "label"}])) == 4
 
 

@@ -87,11 +87,8 @@ def test_sessions_that_failed_alike_are_put_together_with_what_shows_it(serve):
         ],
     }
     (result,) = job["insightResults"]
-    assert (result["type"], result["name"], result["affectedSessionCount"]) == (
-        "FAILURE",
-        "execution error: tool schema",
-        2,
-    )
+    expected = ("FAILURE", "execution error: tool schema", 2)
+    assert (result["type"], result["name"], result["affectedSessionCount"]) == expected
     samples = {each["sessionId"]: each["findings"] for each in result["sampleSessions"]}
     assert set(samples) == {"s-1", "s-2"} and samples["s-1"] == [
         {
@@ -160,9 +157,8 @@ def test_what_users_wanted_and_how_it_was_gone_about_is_told_beside_scores(serve
     sessions = sorted(summary.pop("affectedSessions"), key=lambda each: each["sessionId"])
     assert {**head, "name": "Call a calculator"}.items() <= summary.items()
     assert sessions[0] == {"sessionId": "s-1", "approachTaken": "One call.", "finalOutcome": "A sum."}
-    assert [each["evaluatorId"] for each in job["evaluationResults"]["evaluatorSummaries"]] == [
-        "Builtin.Refusal"
-    ]
+    expected = ["Builtin.Refusal"]
+    assert [each["evaluatorId"] for each in job["evaluationResults"]["evaluatorSummaries"]] == expected
     assert "failureAnalysisResult" not in job
 
 

@@ -83,10 +83,8 @@ def test_each_tool_gets_a_description(judged):
     got = finished(judged, tool_config("add", "print"), kind=TOOLS)
 
     tools = got["recommendationResult"]["toolDescriptionRecommendationResult"]["tools"]
-    assert [(each["toolName"], each["recommendedToolDescription"]) for each in tools] == [
-        ("add", "Adds numbers only."),
-        ("print", "Adds numbers only."),
-    ]
+    expected = [("add", "Adds numbers only."), ("print", "Adds numbers only.")]
+    assert [(each["toolName"], each["recommendedToolDescription"]) for each in tools] == expected
 
 
 async def test_an_evaluator_judges_the_sessions_first(serve):
@@ -313,9 +311,8 @@ def test_traces_are_of_an_evaluation_of_their_own_kind(judged):
     for place, arn in ((in_batch, batch), (in_online, online)):
         assert start(judged, config(*place, arn))["status"] == "PENDING"
     for place, arn in ((in_batch, online), (in_online, f"{online[:-10]}0123456789")):
-        assert refused(start, judged, config(*place, arn)).fields == {
-            f"{IN_PROMPT}.agentTraces.{'.'.join(place)}": NO_EVALUATION
-        }
+        expected = {f"{IN_PROMPT}.agentTraces.{'.'.join(place)}": NO_EVALUATION}
+        assert refused(start, judged, config(*place, arn)).fields == expected
 
 
 def test_without_a_model_the_start_says_what_is_needed(serve):

@@ -32,26 +32,35 @@ def sent(served, method="GET", path="/evaluations/batch-evaluate", body=b"", hea
     return response.status, response.headers.get("x-amzn-ErrorType")
 
 
-def signed(
-    served, *, body=b"", key=KEY, secret=SECRET, service="bedrock-agentcore", path="/evaluators/create"
-):
-    request = AWSRequest(
-        "POST", f"{served.url}{path}", data=body, headers={"Content-Type": "application/json"}
-    )
-    SigV4Auth(Credentials(key, secret), service, "us-east-1").add_auth(request)
+class Undated(SigV4Auth):
+    """Signs everything but the date."""
+
+    def headers_to_sign(self, request):
+        headers = super().headers_to_sign(request)
+        del headers["x-amz-date"]
+        return headers
+
+
+def signed(served, *, body=b"", service="bedrock-agentcore", signer=SigV4Auth):
+    headers = {"Content-Type": "application/json"}
+    request = AWSRequest("POST", f"{served.url}/evaluators/create", data=body, headers=headers)
+    signer(Credentials(KEY, SECRET), service, "us-east-1").add_auth(request)
     return dict(request.headers.items())
 
 
 @pytest.fixture
 def keyed(serve):
+    """A server that checks signatures. After a few wrong ones it lets their sender wait."""
     return serve(access_keys={KEY: SECRET})
 
 
-def test_where_nothing_is_configured_everybody_on_this_machine_may_call(served):
-    unsigned = served.client("bedrock-agentcore", config={"signature_version": UNSIGNED})
+def test_where_nothing_is_configured_everybody_on_this_machine_may_call_but_no_page_of_another_site(shared):
+    unsigned = shared.client("bedrock-agentcore", config={"signature_version": UNSIGNED})
+    headers = {"Origin": "http://evil.example", "Content-Type": "text/plain"}
 
     assert unsigned.list_batch_evaluations()["batchEvaluations"] == []
-    assert served.data.list_batch_evaluations()["batchEvaluations"] == []
+    assert sent(shared, "POST", "/evaluators/create", b"{}", headers)[0] == 403
+    assert shared.data.list_batch_evaluations()["batchEvaluations"] == []
 
 
 def test_a_right_signature_is_let_in_on_both_planes_and_the_logs(keyed):
@@ -63,10 +72,8 @@ def test_a_right_signature_is_let_in_on_both_planes_and_the_logs(keyed):
 def test_what_is_encoded_in_a_path_or_query_is_signed_as_it_was_sent(keyed):
     arn = "arn:aws:bedrock-agentcore:us-east-1:000000000000:evaluator/mine-0123456789"
 
-    assert refusal(keyed.control.list_tags_for_resource, resourceArn=arn) == (
-        "ResourceNotFoundException",
-        404,
-    )
+    missing = refusal(keyed.control.list_tags_for_resource, resourceArn=arn)
+    assert missing == ("ResourceNotFoundException", 404)
     assert refusal(keyed.data.get_batch_evaluation, batchEvaluationId="x y/z?é")[0] == "ValidationException"
     assert refusal(keyed.data.list_batch_evaluations, nextToken="a+b/c== ~é")[0] == "ValidationException"
     assert refusal(keyed.control.untag_resource, resourceArn=arn, tagKeys=["a b", "c/d"])[1] == 404
@@ -91,14 +98,12 @@ def test_a_wrong_secret_an_unknown_key_and_no_signature_are_refused(keyed, servi
         return refusal(getattr(keyed.client(service, **options), calls[service]))
 
     assert code(aws_access_key_id=KEY, aws_secret_access_key="wrong") == ("InvalidSignatureException", 403)
-    assert code(aws_access_key_id="OTHER", aws_secret_access_key=SECRET) == (
-        "UnrecognizedClientException",
-        403,
-    )
+    unknown = code(aws_access_key_id="OTHER", aws_secret_access_key=SECRET)
+    assert unknown == ("UnrecognizedClientException", 403)
     assert code(config={"signature_version": UNSIGNED}) == ("MissingAuthenticationTokenException", 403)
 
 
-def test_an_altered_body_path_or_header_is_refused(keyed):
+def test_an_altered_body_path_or_method_is_refused(keyed):
     body = b'{"evaluatorName": "a"}'
     headers = signed(keyed, body=body)
 
@@ -112,13 +117,16 @@ def test_an_altered_body_path_or_header_is_refused(keyed):
         assert sent(keyed, method, path, altered, headers) == (403, "InvalidSignatureException")
 
 
-def test_a_payload_that_is_declared_unsigned_is_still_compared(keyed):
-    headers = signed(keyed, body=b"{}") | {"x-amz-content-sha256": "UNSIGNED-PAYLOAD"}
-
-    assert sent(keyed, "POST", "/evaluators/create", b'{"a": 1}', headers) == (
-        403,
-        "InvalidSignatureException",
-    )
+def test_an_unsigned_payload_a_missing_date_and_another_service_are_refused(keyed):
+    headers = signed(keyed, body=b"{}")
+    for wrong, body in (
+        # A payload that is declared unsigned is still compared.
+        (headers | {"x-amz-content-sha256": "UNSIGNED-PAYLOAD"}, b'{"a": 1}'),
+        (signed(keyed, body=b"{}", signer=Undated), b"{}"),
+        (signed(keyed, body=b"{}", service="s3"), b"{}"),
+    ):
+        answer = sent(keyed, "POST", "/evaluators/create", body, wrong)
+        assert answer == (403, "InvalidSignatureException")
 
 
 @pytest.mark.parametrize("minutes", [-16, 16])
@@ -126,12 +134,6 @@ def test_a_signature_of_another_time_is_refused(serve, minutes):
     served = serve(access_keys={KEY: SECRET}, now=lambda: datetime.now(UTC) + timedelta(minutes=minutes))
 
     assert refusal(served.data.list_batch_evaluations) == ("InvalidSignatureException", 403)
-
-
-def test_a_signature_for_another_service_is_refused(keyed):
-    headers = signed(keyed, service="s3")
-
-    assert sent(keyed, "POST", "/evaluators/create", b"", headers) == (403, "InvalidSignatureException")
 
 
 @pytest.mark.parametrize(
@@ -147,13 +149,6 @@ def test_what_is_no_signature_is_refused(keyed, authorization):
     assert sent(keyed, headers={"Authorization": authorization}) == (403, "IncompleteSignatureException")
 
 
-def test_a_signature_that_leaves_out_the_date_is_refused(keyed):
-    headers = signed(keyed)
-    headers["Authorization"] = headers["Authorization"].replace("host;x-amz-date", "host")
-
-    assert sent(keyed, "POST", "/evaluators/create", b"", headers) == (403, "InvalidSignatureException")
-
-
 def test_a_server_with_a_token_wants_it_as_bearer_or_as_the_secret_of_its_own_key(serve):
     served = serve(token=TOKEN)
     own = served.client("bedrock-agentcore", aws_access_key_id="proctor", aws_secret_access_key=TOKEN)
@@ -161,10 +156,8 @@ def test_a_server_with_a_token_wants_it_as_bearer_or_as_the_secret_of_its_own_ke
     assert own.list_batch_evaluations()["batchEvaluations"] == []
     assert sent(served, headers={"Authorization": f"Bearer {TOKEN}"})[0] == 200
     assert sent(served, headers={"Authorization": "Bearer wrong"}) == (401, "UnauthorizedException")
-    assert sent(served, "POST", "/evaluators", headers={"Authorization": "Bearer wrong"}) == (
-        403,
-        "AccessDeniedException",
-    )
+    expected = (403, "AccessDeniedException")
+    assert sent(served, "POST", "/evaluators", headers={"Authorization": "Bearer wrong"}) == expected
     assert sent(served) == (403, "MissingAuthenticationTokenException")
     assert refusal(served.data.list_batch_evaluations) == ("UnrecognizedClientException", 403)
 
@@ -175,12 +168,6 @@ def test_a_caller_who_is_refused_uses_up_nobodys_rate(serve):
         sent(served)
 
     assert served.data.list_batch_evaluations()["batchEvaluations"] == []
-
-
-def test_a_page_of_another_site_cannot_call(served):
-    headers = {"Origin": "http://evil.example", "Content-Type": "text/plain"}
-
-    assert sent(served, "POST", "/evaluators/create", b"{}", headers)[0] == 403
 
 
 def bearer(token):
