@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from app_states import changed_state, make_state
 from calling import Served
+from looks import WINDOW
 from threaded_server import ThreadedServer
 
 from command_server import CommandServer
@@ -187,9 +188,6 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     monkeypatch.setattr("proctor.web.state.LARGE", 0)
     yield gate
     gate.set()
-
-
-WINDOW = {"width": 1280, "height": 800}
 
 
 class Chromium:

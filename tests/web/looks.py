@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-PHONE = {"width": 390, "height": 844}
+WINDOW, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 
 
 def sideways(page: Any, place: str = "html") -> int:

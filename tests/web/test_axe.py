@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
-from looks import PHONE
+from looks import PHONE, WINDOW
 from stocked_judgements import bring_sessions, compared_run, ended, wanted
 from stocked_runs import add_session, stock
 
@@ -21,13 +21,14 @@ IS_LOADED = """async () => {
   for (let count = 0; count < 3; count++) await new Promise(requestAnimationFrame);
   return ![...document.querySelectorAll(".loading")].some((one) => one.checkVisibility());
 }"""
-FINDINGS = """async (only) => {
+FINDINGS = """async ([only, part]) => {
   const isSerious = ({ impact }) => ["serious", "critical"].includes(impact);
   // Rules for less are not executed: they take a seventh of the time.
   const others = axe._audit.rules.filter((rule) => !isSerious(rule));
   const lesser = others.map(({ id }) => [id, { enabled: false }]);
   const options = only ? { runOnly: { type: "rule", values: only } } : { rules: Object.fromEntries(lesser) };
-  const { violations } = await axe.run(document, { resultTypes: ["violations"], ...options });
+  const shown = document.querySelector(part);
+  const { violations } = await axe.run(shown, { resultTypes: ["violations"], ...options });
   const words = ({ target, html, failureSummary }) => [target.join(" "), html.slice(0, 160), failureSummary];
   return violations.filter(isSerious).map(({ id, nodes }) => [id, ...nodes.slice(0, 3).map(words)]);
 }"""
@@ -103,9 +104,9 @@ def names(shared, shared_proctor):
     store, folder = shared.site.store, shared_proctor.folder
     items = stock(store)
     line = "a line of output that is longer than a phone is wide, and wider than most tables\n"
-    output = "\x1b[31mred\x1b[32m" + line * 200
+    output = "\x1b[31mred\x1b[32m" + line * 60
     answer = f"# Done\n```python\n{'wide ' * 200}\n```\n| a | b |\n|---|---|\n| 1 | 2|"
-    calls = [ToolCall(name="run", args={"command": "ls"}, success=False, result=output[:3000])] * 5
+    calls = [ToolCall(name="run", args={"command": "ls"}, success=False, result=output[:3000])] * 2
     said = [
         Message(role="user", content="Mend the **tests**: `make test`"),
         *calls,
@@ -113,7 +114,7 @@ def names(shared, shared_proctor):
         Message(role="assistant", content=answer),
         Iteration(changed_files=1, test_result="fail", test_exit_code=1, test_output=output),
     ]
-    add_session(store, "talk", said, "stocked", itemId=items[2].id)
+    add_session(store, "talk", said[:1] + said[-3:], "stocked", itemId=items[2].id)
     add_session(store, "long", said)
     compared_run(store, "before", {f"task {n}": "success" if n % 3 else "fail" for n in range(12)})
     compared_run(store, "after", {f"task {n}": "success" for n in range(12)}, score="tone")
@@ -142,7 +143,7 @@ class Visitor:
 
     def __init__(self, page, served, seen):
         self.page, self.served, self.seen = page, served, seen
-        self.found = []
+        self.found, self.part = [], "html"
         self._requests = set()
         page.on("request", lambda request: self._requests.add(request))
         for end in ("requestfinished", "requestfailed"):
@@ -151,12 +152,16 @@ class Visitor:
         page.emulate_media(reduced_motion="no-preference")
 
     def load(self, where):
+        """Open an address; of a page that is open already, with another fragment, it shows another tab."""
+        is_tab = (
+            "#" in where and self.page.url.partition("#")[0] == f"{self.served.url}{where}".partition("#")[0]
+        )
+        self.part = "[role=tabpanel]:not([hidden])" if is_tab else "html"
         if "/report" in where:
             # The server has browsers run no script of a report, which includes axe.
             self.page.goto("about:blank")
             self.page.set_content(self.served.get(where).text)
         else:
-            # Only the fragment is new: a tab of the same page.
             self.page.goto(self.served.url + where)
         quiet = 0
         while quiet < 2:
@@ -167,17 +172,21 @@ class Visitor:
             self.found.append([*key, findings])
 
     def examine(self, where, rules=None):
-        """What axe finds: all that is serious, or what breaks these rules."""
-        if not rules or "color-contrast" in rules:
-            self.seen.update(self.page.evaluate(MARK_EQUAL_TEXTS, list(self.seen)))
-        self.note(self.page.evaluate(FINDINGS, rules), where, rules)
+        """What axe finds in what is new on the page: all that is serious, or what breaks these rules."""
+        self.note(self.page.evaluate(FINDINGS, [rules, self.part]), where, rules)
+
+    def has_new_colors(self):
+        kinds = self.page.evaluate(MARK_EQUAL_TEXTS, list(self.seen))
+        self.seen.update(kinds)
+        return bool(kinds)
 
     def examine_both_themes(self, where):
         self.page.evaluate(AXE_SCRIPT)
+        self.has_new_colors()
         self.examine(where)
         self.page.emulate_media(color_scheme="dark")
-        self.page.evaluate(IS_LOADED)
-        self.examine(where, ["color-contrast"])
+        if self.has_new_colors():
+            self.examine(where, ["color-contrast"])
         self.page.emulate_media(color_scheme="light")
 
     def check_names(self, where):
@@ -185,16 +194,18 @@ class Visitor:
         for check in (NAMELESS, REPEATED):
             self.note(self.page.evaluate(check), where, check)
 
-    def check_steadiness(self, where):
-        page = self.page
-        if not where.startswith(MOVING) and page.evaluate("window.shifted") >= MOST_SHIFTED:
-            self.note(page.evaluate("[window.shifted, ...window.shifting]"), where, "moves")
-        page.evaluate(OPEN_FOLDS)
-        # Content of folds is made after they open, which the reader has asked for.
-        page.evaluate(IS_LOADED)
-        self.note(page.evaluate(UNREACHABLE), where, "not reached by keyboard")
-        page.evaluate("window.shifted = 0")
-        levels = page.evaluate(HEADINGS)
+    def check_shifts(self, where):
+        if not where.startswith(MOVING) and self.page.evaluate("window.shifted") >= MOST_SHIFTED:
+            self.note(self.page.evaluate("[window.shifted, ...window.shifting]"), where, "moves")
+
+    def check_folds(self, where):
+        """What the keyboard reaches, and headings, also of what is folded."""
+        self.page.evaluate(OPEN_FOLDS)
+        # Content of folds is made after they open, which is no shift that nobody asked for.
+        self.page.evaluate(IS_LOADED)
+        self.page.evaluate("window.shifted = 0")
+        self.note(self.page.evaluate(UNREACHABLE), where, "not reached by keyboard")
+        levels = self.page.evaluate(HEADINGS)
         is_ordered = levels[:1] == [1] and all(later <= earlier + 1 for earlier, later in pairwise(levels))
         self.note([] if is_ordered else levels, where, "order of headings")
 
@@ -209,12 +220,12 @@ def visitor(shared, names, seen, open_page):
 PAGES = {
     "batches": [
         *("/", "/?status=halted", "/new", "/models", "/settings", "/playground", "/tasks", "/api/docs"),
-        *("/sessions/long#check", "/sessions/long", "/sessions/long#calls", "/sessions/long#details"),
+        *("/sessions/long", "/sessions/long#check", "/sessions/long#calls", "/sessions/long#details"),
         *("/compare/sessions?left=talk&right={left}", "/sessions/{answer}?from=order%3Dposition"),
         "/sessions/talk",
     ],
     "runs": [
-        *("/runs/stocked?status=fail#items", "/runs/stocked?status=fail#matrix", "/runs/stocked?status=fail"),
+        *("/runs/stocked?status=fail", "/runs/stocked?status=fail#items", "/runs/stocked?status=fail#matrix"),
         *("/runs/stocked?status=fail#charts", "/runs/stocked?status=fail#plan", "/runs/stop-early"),
         *(
             "/runs/before#matrix",
@@ -247,18 +258,27 @@ def test_pages_stay_in_place_have_names_and_headings_and_no_serious_finding(visi
         visitor.load(where)
         visitor.note(visitor.page.evaluate(EMPTY_HEADERS), where, "empty headers")
         if "/report" not in where:
+            visitor.check_shifts(where)
             visitor.check_names(where)
-            visitor.check_steadiness(where)
         visitor.page.evaluate(KEEP_ONE_OF_EACH_KIND)
         visitor.examine_both_themes(where)
-    visitor.page.set_viewport_size(PHONE)
-    for template in PAGES[part]:
-        where = template.format(**names)
-        visitor.load(where)
         if "/report" not in where:
-            visitor.check_steadiness(where)
-        visitor.page.evaluate(AXE_SCRIPT)
+            visitor.check_folds(where)
+        visitor.page.set_viewport_size(PHONE)
+        visitor.page.evaluate(IS_LOADED)
+        visitor.note(visitor.page.evaluate(UNREACHABLE), where, "not reached by keyboard on a phone")
         visitor.examine(where, RULES_OF_A_PHONE)
+        visitor.page.set_viewport_size(WINDOW)
+
+
+def test_pages_stay_in_place_on_a_phone(visitor, names):
+    visitor.page.set_viewport_size(PHONE)
+    for template in (
+        *("/", "/new", "/compare?run=prompts", "/models", "/evaluations", "/evaluations/{job}", "/settings"),
+        *("/runs/prompts", "/sessions/long#check", "/compare/sessions?left=long&right=long"),
+    ):
+        visitor.load(template.format(**names))
+        visitor.check_shifts(template)
 
 
 @pytest.mark.parametrize("key", ["Control+k", "?"], ids=["palette", "keys"])

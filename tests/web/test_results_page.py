@@ -6,7 +6,7 @@ import re
 from itertools import product
 
 import pytest
-from looks import PHONE, sideways
+from looks import PHONE, WINDOW, sideways
 from playwright.sync_api import expect
 from stocked_judgements import ended
 from stocked_runs import add_duel, stock
@@ -161,7 +161,7 @@ def test_no_label_is_clipped_and_no_page_scrolls_sideways(stocked, open_page):
         assert sideways(page) <= 0, look
 
     # Charts are drawn for the width that a page is loaded with; their colors follow the theme at any time.
-    for size, path in product(({"width": 1280, "height": 800}, PHONE), paths):
+    for size, path in product((WINDOW, PHONE), paths):
         page.goto("about:blank")
         page.set_viewport_size(size)
         page.goto(f"{stocked.url}{path}")
