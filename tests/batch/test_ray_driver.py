@@ -221,7 +221,7 @@ async def test_evaluators_that_the_driver_has_evaluate_on_nodes_and_code_is_copi
         "far",
     )
 
-    assert [item["status"] for item in end["items"]] == ["success"] * 6
+    assert [(item["status"], item["error"]) for item in end["items"]] == [("success", "")] * 6
     scores = sorted((name, value, label) for name, _, value, label in end["scores"])
     assert scores == [("checks:short", 1.0, "short")] * 3 + [("polite", 1.0, "Good")] * 3
     assert len([content for content in cluster.calls if isinstance(content, bytes)]) == 1

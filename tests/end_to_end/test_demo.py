@@ -103,7 +103,7 @@ def test_the_demonstration_ends_well_and_says_why_the_batch_did_not(demo) -> Non
     assert "exit code 1" in done.stdout
     assert done.stderr.count("1 of 10 items succeeded, 9 failed") == 2
     assert "customer_support: 1 of 1 successful" in done.stderr
-    assert "Baseline: questions · paired by item · varies: system" in done.stdout + done.stderr
+    assert "Baseline: questions; paired by item; varies: system" in done.stdout + done.stderr
     report = (folder / "demo" / "report.html").read_text()
     assert "careful" in report and "hasty" in report and "scripted or replayed models" in report
     assert not re.search(r"(src|href)=[\"']https?:", report), "it needs nothing else"

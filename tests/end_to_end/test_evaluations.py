@@ -288,9 +288,9 @@ def test_a_regression_fails_a_gate_in_every_format(proctor, desk):
     better = proctor(*gated, "--against", "scripted/silent", "--gate", "success>=-2")
     junit = proctor(*gated, "--format", "junit", "--out", "gates.xml")
 
-    assert worse.returncode == 1 and "FAIL  success>=-0.1" in worse.stdout
+    assert worse.returncode == 1 and "FAIL     success>=-0.1" in worse.stdout
     # Eight tasks cannot show that at most one in ten collapses.
-    assert better.returncode == 4 and "PASS  success>=-2" in better.stdout
+    assert better.returncode == 4 and "PASS          success>=-2" in better.stdout
     assert junit.returncode == 1
     suite = ElementTree.parse(desk / "gates.xml").getroot()
     assert (suite.get("tests"), suite.get("failures")) == ("1", "1")

@@ -5,6 +5,7 @@ import fcntl
 import os
 import shutil
 import threading
+from contextlib import suppress
 
 import pytest
 from coding_sessions import attempt, git, repository
@@ -180,8 +181,13 @@ async def test_commits_the_user_makes_meanwhile_are_never_lost(tmp_path, repo):
 
 def open_files(path):
     """The descriptors of this process for a file."""
-    files = [(entry.name, entry.path) for entry in os.scandir("/proc/self/fd")]
-    return [number for number, link in files if os.path.realpath(link) == str(path)]
+    # Other threads close theirs meanwhile.
+    return [link for link in Path("/proc/self/fd").iterdir() if _target(link) == path]
+
+
+def _target(link):
+    with suppress(FileNotFoundError):
+        return link.readlink()
 
 
 async def test_merging_waits_for_whoever_else_merges_to_the_same_repository(tmp_path, repo):

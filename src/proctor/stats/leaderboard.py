@@ -346,7 +346,8 @@ def compare(read: StoreReader, run_id: str, now: datetime) -> Leaderboard:
     return Leaderboard(
         batch_id=batch["runId"],
         status=batch["status"],
-        task=json.loads(batch["optionsJson"]).get("task") or ", ".join({run.task for run in runs}),
+        task=json.loads(batch["optionsJson"]).get("task")
+        or ", ".join(dict.fromkeys(run.task for run in runs)),
         created_at=moment(batch["createdAt"]) or now,
         finished_at=moment(batch["finishedAt"]),
         runs=tuple(runs),

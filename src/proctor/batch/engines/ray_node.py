@@ -11,6 +11,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -93,8 +94,10 @@ class NodeActor:
     async def deliver(self, frames: bytes) -> None:
         """Pass messages on to the worker."""
         self._called_at = time.monotonic()
-        self._writer.write(frames)
-        await self._writer.drain()
+        # That the worker has died, `collect` says.
+        with suppress(ConnectionError):
+            self._writer.write(frames)
+            await self._writer.drain()
 
     async def collect(self) -> tuple[bytes, bool]:
         """The messages of the worker since the last call, and whether they were its last ones."""
