@@ -6,6 +6,7 @@ import os
 import shutil
 import threading
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from coding_sessions import attempt, git, repository
