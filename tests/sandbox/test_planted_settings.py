@@ -6,18 +6,15 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
-from proctor.batch.create import create
-from proctor.jobs.benchmark.models import Candidate
-from proctor.jobs.benchmark.plan import BenchmarkDefinition, agent_choices
 from proctor.sandbox import problem_of
-from proctor.store.writer import this_process
 from proctor.tasks.markdown import read_task
 from proctor.tasks.task import Task, TaskCheck, TaskStep, texts_of
 from proctor.testing import make_git_repository
+from scripted_benchmarks import run_scripted
 
 SET = 'git config -f "$G/config"'
 """Every trick is planted with `RUN`, a command that leaves a file outside of the sandbox if it runs there."""
@@ -43,7 +40,7 @@ PROGRAMS = {
     "textconv": f"{SET} diff.e.textconv \"$RUN; cat\"; echo '*.py diff=e' >> .gitattributes",
     "diff command": f"{SET} diff.f.command \"$RUN\"; echo '*.txt diff=f' >> .gitattributes",
     "merge driver": f"{SET} merge.g.driver \"$RUN\"; echo '*.py merge=g' >> .gitattributes",
-    "alias": f'for name in status add commit diff reset clean checkout; do {SET} alias.$name "!$RUN"; done',
+    "alias": f'for name in status add commit diff; do {SET} alias.$name "!$RUN"; done',
     "pack hook": f'{SET} uploadpack.packObjectsHook "$RUN"',
     "trailer": f'{SET} trailer.x.command "$RUN"',
     "diff filter": f'{SET} interactive.diffFilter "$RUN"',
@@ -62,6 +59,7 @@ PROGRAMS = {
     "modules": 'git config -f .gitmodules submodule.s.update "!$RUN"; git config -f .gitmodules submodule.s.path s',  # noqa: E501
 }
 """Programs for git to start, planted at once."""
+LOCKS = {"locks": 'touch "$A/index.lock" "$G/config.lock" "$A/HEAD.lock"'}
 STATE = {
     # Other repositories.
     "nested": "git init -q nested; cp ~/more nested/.git/config; hook nested/.git/hooks; echo 1 > nested/file",  # noqa: E501
@@ -81,7 +79,6 @@ STATE = {
     "untracked cache": "git update-index --untracked-cache",
     "index fsmonitor": "git update-index --fsmonitor; git update-index --fsmonitor-valid shop.py",
     "sparse": f'{SET} core.sparseCheckout true; echo none > "$G/info/sparse-checkout"',
-    "locks": 'touch "$A/index.lock" "$G/config.lock" "$A/HEAD.lock"',
     # Files that are not what they seem.
     "file link": 'ln -sfn "$OUTSIDE/.bashrc" link.txt; ln -sfn "$OUTSIDE/.ssh/authorized_keys" key.txt',
     "folder link": 'ln -sfn "$OUTSIDE/.ssh" checks; ln -sfn "$OUTSIDE" files',
@@ -91,17 +88,15 @@ STATE = {
     "program": "cp ~/canary.sh git; cp ~/canary.sh git-lfs; chmod +x git git-lfs",
 }
 """Repositories, objects, references and files that are not what git expects, planted at once."""
+# Hooks of the programs would stop what changes references, and locks what changes settings.
+TOGETHER = {**STATE, **PROGRAMS, **LOCKS}
 ALONE = {
     "core.worktree": f'{SET} core.worktree "$OUTSIDE"; {SET} core.bare false',
     "format": f"{SET} core.repositoryFormatVersion 99; {SET} extensions.refStorage evil",
     "commondir": 'cp -r "$G" ~/evil; cp ~/more ~/evil/config; echo ~/evil > "$A/commondir"',
     "gitdir": 'git init -q ~/evil; cp ~/more ~/evil/.git/config; echo "gitdir: $HOME/evil/.git" > .git',
     "own repository": "rm -f .git; git init -q; cp ~/more .git/config; hook .git/hooks",
-    "linked tree": 'cd ..; mv "$T" ~/aside; ln -s "$OUTSIDE" "$T"',
-    "linked home": 'cd ..; mv home aside; ln -s "$OUTSIDE" home',
-    "linked logs": 'rm -rf ../logs; ln -s "$OUTSIDE" ../logs',
     "linked link": 'rm -f .git; ln -s "$OUTSIDE/shop/.git" .git',
-    "linked repository": 'mv "$G" ~/aside; ln -s "$OUTSIDE/shop/.git" "$G"',
     "linked index": 'rm "$A/index"; ln -s "$OUTSIDE/.bashrc" "$A/index"',
     "linked objects": 'mv "$G/objects" ~/aside; ln -s "$OUTSIDE/shop/.git/objects" "$G/objects"',
     "linked references": 'rm -rf "$G/refs/heads"; ln -s "$OUTSIDE" "$G/refs/heads"',
@@ -111,13 +106,20 @@ ALONE = {
     "piped index": 'rm "$A/index"; mkfifo "$A/index"; rm "$G/config"; mkfifo "$G/config"',
     "huge head": 'head -c 20000000 /dev/zero > "$A/HEAD"',
     "broken index": 'echo broken > "$A/index"; echo broken > "$G/packed-refs"',
-    "no repository": 'rm -rf "$G"',
-    "no tree": 'cd ..; rm -rf "$T"',
-    "file for a tree": 'cd ..; rm -rf "$T"; echo x > "$T"',
     "unreadable": "chmod 000 . shop.py",
     "other branch": 'echo "$SECRET" > "$A/HEAD"; echo "$SECRET" > "$G/refs/heads/main"',
 }
 """Tricks that would undo others."""
+UNCONFINED = {
+    "linked tree": 'cd ..; mv "$T" ~/aside; ln -s "$OUTSIDE" "$T"',
+    "linked home": 'cd ..; mv home aside; ln -s "$OUTSIDE" home',
+    "linked logs": 'rm -rf ../logs; ln -s "$OUTSIDE" ../logs',
+    "linked repository": 'mv "$G" ~/aside; ln -s "$OUTSIDE/shop/.git" "$G"',
+    "no repository": 'rm -rf "$G"',
+    "no tree": 'cd ..; rm -rf "$T"',
+    "file for a tree": 'cd ..; rm -rf "$T"; echo x > "$T"',
+}
+"""Tricks with folders that a confined program can neither rename nor remove."""
 PLANT = """
 OUTSIDE=%(outside)s; SECRET=%(secret)s
 mkdir -p ~; cat > ~/canary.sh <<'END'
@@ -126,9 +128,9 @@ touch %(canaries)s/%(name)s
 END
 chmod +x ~/canary.sh; RUN="sh $HOME/canary.sh"; T="$(basename "$PWD")"
 G="$(git rev-parse --path-format=absolute --git-common-dir)"; A="$(git rev-parse --path-format=absolute --git-dir)"
-hook() { mkdir -p "$1"; for h in pre-commit post-checkout post-index-change reference-transaction fsmonitor-watchman \\
- post-merge pre-auto-gc commit-msg prepare-commit-msg post-commit proc-receive update post-rewrite; \\
- do cp ~/canary.sh "$1/$h"; done; }
+hook() { mkdir -p "$1" && (cd "$1" && tee pre-commit post-checkout post-index-change reference-transaction \\
+ fsmonitor-watchman post-merge pre-auto-gc commit-msg prepare-commit-msg post-commit proc-receive update \\
+ post-rewrite < ~/canary.sh && chmod -R +x .); }
 printf "[core]\\n\\tfsmonitor = \\"$RUN; false\\"\\n[filter \\"a\\"]\\n\\tclean = \\"$RUN; cat\\"\\n" > ~/more
 { %(tricks)s
 } > /dev/null 2>&1
@@ -209,7 +211,7 @@ def user(tmp_path: Path) -> User:
 @pytest.fixture
 def kind(request: pytest.FixtureRequest, workshop: Any, user: User) -> str:
     """A kind of sandbox, for a workshop of that user whose PATH has a relative folder."""
-    if problem := problem_of(request.param):
+    if request.param != "none" and (problem := problem_of(request.param)):
         pytest.skip(problem)
     environment = {"PATH": f"{os.environ['PATH']}:.", "HOME": str(user.home)}
     workshop.context = replace(workshop.context, environment=environment)
@@ -217,7 +219,7 @@ def kind(request: pytest.FixtureRequest, workshop: Any, user: User) -> str:
 
 
 def coding_item(user: User, sandbox: str, phase: str, name: str, tricks: Mapping[str, str]) -> dict[str, Any]:
-    """An item in which one phase plants tricks; the check runs before the agent, too."""
+    """An item in which one phase plants tricks; of all, the check runs before the agent, too."""
     script = {phase: f"{user.script(f'{phase}-{name}'.replace(' ', '-'), tricks)}\ntrue"}
     return {
         "repo": str(user.repository),
@@ -225,28 +227,19 @@ def coding_item(user: User, sandbox: str, phase: str, name: str, tricks: Mapping
         "setup": script.get("setup", "true"),
         "scriptCommand": script.get("check", "true"),
         "command": script.get("agent", "true") + "\necho 1 > work.o; echo 2 > work.txt",
-        "baseline": True,
+        "baseline": name == "all",
         "sandbox": sandbox,
         "keep": "always",
     }
 
 
 @pytest.mark.parametrize(
-    ("kind", "phase", "tricks"),
-    [
-        ("bubblewrap", "setup", PROGRAMS),
-        ("landlock", "setup", STATE),
-        ("landlock", "check", PROGRAMS),
-        ("bubblewrap", "check", STATE),
-        ("bubblewrap", "agent", PROGRAMS),
-        ("landlock", "agent", STATE),
-    ],
+    ("kind", "phase"),
+    [("bubblewrap", "setup"), ("landlock", "agent"), ("bubblewrap", "check")],
     indirect=["kind"],
 )
-async def test_settings_start_no_program(
-    workshop: Any, user: User, kind: str, phase: str, tricks: Mapping[str, str]
-) -> None:
-    await workshop.run(json.dumps({"matrix": [coding_item(user, kind, phase, "all", tricks)]}))
+async def test_settings_start_no_program(workshop: Any, user: User, kind: str, phase: str) -> None:
+    await workshop.run(json.dumps({"matrix": [coding_item(user, kind, phase, "all", TOGETHER)]}))
 
     user.check()
     [item] = workshop.items()
@@ -280,15 +273,26 @@ def use_git(user: User, tree: Path) -> None:
             user.git("status", folder=folder, check=False)
 
 
+def every_second(tricks: Mapping[str, str], first: int) -> dict[str, str]:
+    return {name: tricks[name] for name in list(tricks)[first::2]}
+
+
+# Half of them in each phase: setup comes before every other use of the tree, an agent before the commit.
 @pytest.mark.parametrize(
-    ("kind", "phase"), [("bubblewrap", "setup"), ("landlock", "agent")], indirect=["kind"]
+    ("kind", "phase", "tricks"),
+    [
+        ("bubblewrap", "setup", every_second(ALONE, 0)),
+        ("landlock", "agent", every_second(ALONE, 1)),
+        ("none", "setup", every_second(UNCONFINED, 0)),
+        ("none", "agent", every_second(UNCONFINED, 1)),
+    ],
+    ids=["setup", "agent", "unconfined setup", "unconfined agent"],
+    indirect=["kind"],
 )
 async def test_what_replaces_a_repository_or_tree_leads_nowhere(
-    workshop: Any, user: User, kind: str, phase: str
+    workshop: Any, user: User, kind: str, phase: str, tricks: Mapping[str, str]
 ) -> None:
-    # Half of them with each: setup comes before every other use of the tree, an agent before the commit.
-    chosen = [name for number, name in enumerate(ALONE) if number % 2 == (phase == "agent")]
-    items = [coding_item(user, kind, phase, name, {name: ALONE[name]}) for name in chosen]
+    items = [coding_item(user, kind, phase, name, {name: trick}) for name, trick in tricks.items()]
     await workshop.run(json.dumps({"matrix": items, "concurrency": 4}))
 
     user.check()
@@ -302,14 +306,10 @@ async def test_what_replaces_a_repository_or_tree_leads_nowhere(
     user.check()
 
 
-@pytest.mark.parametrize(
-    ("kind", "tricks"), [("bubblewrap", PROGRAMS), ("landlock", STATE)], indirect=["kind"]
-)
-async def test_a_check_cannot_turn_a_merge(
-    workshop: Any, user: User, kind: str, tricks: Mapping[str, str]
-) -> None:
+@pytest.mark.parametrize("kind", ["landlock"], indirect=True)
+async def test_a_check_cannot_turn_a_merge(workshop: Any, user: User, kind: str) -> None:
     """The second of two merges is checked again, in a worktree of its own."""
-    items = [coding_item(user, kind, "check", f"merge-{number}", tricks) for number in range(2)]
+    items = [coding_item(user, kind, "check", f"merge-{number}", TOGETHER) for number in range(2)]
     for number, item in enumerate(items):
         more = {"command": f"echo {number} > work{number}.txt", "mergeOnPass": True, "baseline": False}
         items[number] = {**item, **more}
@@ -318,45 +318,26 @@ async def test_a_check_cannot_turn_a_merge(
     assert [item["status"] for item in workshop.items()] == ["success", "success"]
     assert {"work0.txt", "work1.txt"} <= {path.name for path in user.repository.iterdir()}
     assert [path.name for path in user.canaries.iterdir()] == []
-    merged = {
-        "shop/work0.txt",
-        "shop/work1.txt",
-        "shop/.git/refs/heads/main",
-        "shop/.git/index",
-        "shop/.git/ORIG_HEAD",
-    }
+    added = {"work0.txt", "work1.txt", ".git/refs/heads/main", ".git/index", ".git/ORIG_HEAD"}
     changed = {name for name, _ in set(user.files().items()) ^ set(user.before.items())}
-    assert changed <= merged
-
-
-class _Scripted(BenchmarkDefinition):
-    """Items that are done by a script instead of a model."""
-
-    steps: ClassVar[list[dict[str, Any]]] = [{"write": {"path": "work.txt", "content": "2"}}]
-
-    def _details(self, *arguments: Any) -> dict[str, Any]:
-        return {**super()._details(*arguments), "script": self.steps}
-
-
-TRIES = {"programs": PROGRAMS, "state": STATE, **{name: {name: trick} for name, trick in ALONE.items()}}
+    assert changed <= {f"shop/{name}" for name in added}
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"),
+    ("kind", "tricks"),
     [
-        ("bubblewrap", "programs"),
-        ("landlock", "state"),
-        ("bubblewrap", "linked tree"),
-        ("bubblewrap", "linked logs"),
-        ("landlock", "gitdir"),
+        ("landlock", TOGETHER),
+        ("none", {"linked tree": UNCONFINED["linked tree"]}),
+        ("none", {"gitdir": ALONE["gitdir"], "linked logs": UNCONFINED["linked logs"]}),
     ],
+    ids=["together", "linked tree", "gitdir and linked logs"],
     indirect=["kind"],
 )
 async def test_a_check_cannot_turn_the_second_try_or_the_next_step(
-    workshop: Any, user: User, kind: str, name: str
+    workshop: Any, user: User, kind: str, tricks: Mapping[str, str]
 ) -> None:
     (user.home.parent / "task.md").write_text(f"---\nsandbox: {kind}\n---\n# Task: Escape\n\nDo it.\n")
-    command = f"{user.script('check', TRIES[name])}\nexit 1"
+    command = f"{user.script('check', tricks)}\nexit 1"
     checks = (TaskCheck(criterion="one", command=command), TaskCheck(criterion="two", command="false"))
     reward = TaskCheck(criterion="r", command=command, verdict="reward")
     files = texts_of({".bashrc": "planted", "checks/authorized_keys": "planted", "files/.bashrc": "planted"})
@@ -366,25 +347,9 @@ async def test_a_check_cannot_turn_the_second_try_or_the_next_step(
         checks=checks,
         check_files=files,
         retry_with_output=True,
-        steps=(TaskStep(prompt="More", checks=(reward, *checks), check_files=files, files=files),),
+        steps=(TaskStep(prompt="More", checks=(reward,), check_files=files, files=files),),
     )
-    benchmark = _Scripted(
-        tasks=(task,), models=(Candidate(name="m", model="m"),), agents=agent_choices("scripted")
-    )
-    owner = this_process()
-    now = workshop.context.now()
-    items = benchmark.items()
-    create(
-        workshop.store,
-        "benchmark",
-        {"concurrency": 1},
-        items,
-        run_id="run",
-        owner=owner,
-        version="0",
-        now=now,
-    )
-    await workshop.executor(owner, "run").run()
+    await run_scripted(workshop, task, [{"write": {"path": "work.txt", "content": "2"}}])
 
     user.check()
     [item] = workshop.items("run")
