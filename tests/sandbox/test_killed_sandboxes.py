@@ -23,13 +23,10 @@ from proctor.processes import Confinement, ProgramResult, run, warden
 from proctor.sandbox import Sandbox, problem_of
 from proctor.testing import eventually_async
 
-KINDS = ("bubblewrap", "landlock", "none")
-VICTIMS = {
-    "bubblewrap": ("warden", "sandbox", "first process"),
-    "landlock": ("warden",),
-    "none": ("warden",),
-}
-"""The processes around a program, from the outermost."""
+CONFINING = ("bubblewrap", "landlock")
+KINDS = (*CONFINING, "none")
+VICTIMS = ("warden", "sandbox", "first process")
+"""The processes around a program in bubblewrap, from the outermost; the other kinds have the first."""
 
 
 @pytest.fixture(params=KINDS)
@@ -59,7 +56,7 @@ async def kill(seconds: str, victim: str, number: int = signal.SIGKILL) -> None:
     """Kill a process around the program that sleeps so long, once it does."""
     await eventually_async(lambda: chain_of(seconds))
     chain = chain_of(seconds)
-    index = -1 if victim == "program" else ("warden", "sandbox", "first process").index(victim)
+    index = -1 if victim == "program" else VICTIMS.index(victim)
     os.kill(chain[index], number)
 
 
@@ -87,15 +84,22 @@ def confined(tmp_path: Path, kind: str) -> Callable[..., Any]:
     return run_confined
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-@pytest.mark.parametrize("victim", ["warden", "sandbox", "first process"])
+@pytest.mark.parametrize(
+    ("kind", "victim", "number"),
+    [
+        ("bubblewrap", "warden", signal.SIGTERM),
+        ("bubblewrap", "sandbox", signal.SIGTERM),
+        ("bubblewrap", "sandbox", signal.SIGKILL),
+        # The kernel does not deliver it another signal.
+        ("bubblewrap", "first process", signal.SIGKILL),
+        ("landlock", "warden", signal.SIGKILL),
+        ("none", "warden", signal.SIGKILL),
+    ],
+    indirect=["kind"],
+)
 async def test_a_killed_supervisor_or_sandbox_is_no_end_of_the_program(
     confined: Any, kind: str, victim: str, number: int
 ) -> None:
-    if victim not in VICTIMS[kind]:
-        pytest.skip("this kind has no such process")
-    if victim == "first process" and number == signal.SIGTERM:
-        pytest.skip("the kernel does not deliver it")
     seconds = unlike_any_other()
 
     killing = asyncio.create_task(kill(seconds, victim, number))
@@ -152,19 +156,20 @@ OWN_ENDS = {
 }
 
 
-@pytest.mark.parametrize("way", OWN_ENDS)
+@pytest.mark.parametrize("kind", CONFINING, indirect=True)
 async def test_a_program_cannot_present_its_own_end_as_one_of_its_sandbox(
-    confined: Any, kind: str, tmp_path: Path, way: str
+    confined: Any, kind: str, tmp_path: Path
 ) -> None:
-    if kind == "none":
-        pytest.skip("an unconfined program can kill its supervisor")
     if kind == "landlock" and warden_can_be_signalled():
         pytest.skip("Landlock keeps signals inside from Linux 6.12")
     damaged = tmp_path / "proctor" / "worktrees" / "one" / "tree" / "damaged"
     damaged.write_text("#!/nonexistent/interpreter\n")
     damaged.chmod(0o755)
-    command, code = OWN_ENDS[way]
-    assert (await confined(command)).exit_code == code
+
+    ends = await asyncio.gather(*(confined(command) for command, _ in OWN_ENDS.values()))
+
+    codes = {way: end.exit_code for way, end in zip(OWN_ENDS, ends, strict=True)}
+    assert codes == {way: code for way, (_, code) in OWN_ENDS.items()}
 
 
 def warden_can_be_signalled() -> bool:
@@ -196,18 +201,17 @@ os._exit(5)
 """
 
 
+@pytest.mark.parametrize("kind", CONFINING, indirect=True)
 async def test_a_program_cannot_reach_the_first_process_of_its_namespace(confined: Any, kind: str) -> None:
     """It reports the exit code, and its death would be an error."""
-    if kind == "none":
-        pytest.skip("there is no namespace")
     assert (await confined([sys.executable, "-c", TRACE])).exit_code == 5
 
 
+@pytest.mark.parametrize("kind", ["bubblewrap"], indirect=True)
 async def test_a_sandbox_that_cannot_be_made_is_not_a_failure(
     confined: Any, kind: str, tmp_path: Path
 ) -> None:
-    if kind != "bubblewrap":
-        pytest.skip("only this kind mounts folders")
+    """Only this kind mounts folders."""
     place = tmp_path / "proctor" / "worktrees" / "one"
     gone = tmp_path / "gone"
     sandbox = Sandbox(hidden=(), user_home=tmp_path / "user")
@@ -225,10 +229,8 @@ async def test_a_sandbox_that_cannot_be_made_is_not_a_failure(
     ("kind", "phase", "victims"),
     [
         ("bubblewrap", "setup", ["sandbox"]),
-        ("bubblewrap", "agent", VICTIMS["bubblewrap"]),
-        ("bubblewrap", "check", ["first process"]),
+        ("bubblewrap", "agent", ["warden", "first process"]),
         ("landlock", "check", ["warden"]),
-        ("none", "agent", ["warden"]),
     ],
     indirect=["kind"],
 )
