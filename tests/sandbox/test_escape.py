@@ -18,6 +18,7 @@ import pytest
 
 from commands import Command
 from proctor.sandbox import problem_of
+from proctor.store import Scope
 from proctor.testing import make_git_repository
 from waiting import TIME_LIMIT_SECONDS
 
@@ -45,6 +46,22 @@ NOT_STOPPED = {
     },
 }
 """Probes that a kind of sandbox does not stop, as docs/isolation.md says."""
+CERTAIN = """
+alter_its_result bind_another_process_to_a_core change_the_limits_of_another_process
+change_the_priority_of_another_process connect_by_fast_open exchange_a_file_of_the_user
+follow_a_link_to_the_home link_a_file_of_the_user make_a_folder_in_the_home_of_the_user
+make_a_pipe_in_the_home_of_the_user make_a_socket_in_the_home_of_the_user
+queue_a_signal_for_another_process reach_a_message_queue reach_an_abstract_socket
+reach_another_port_on_loopback reach_shared_memory read_another_tree read_files_beside_its_program
+read_ssh_keys read_the_home_by_a_program_in_memory read_the_home_by_a_relative_path
+read_the_home_by_openat2 read_the_home_from_the_root_of_its_parents read_the_plan
+read_the_project_behind_a_link_on_the_path read_the_screen_of_the_user read_the_store
+read_the_terminal_of_the_user remove_a_file_of_the_user rename_its_session send_to_an_abstract_socket
+shorten_a_file_of_the_user signal_a_sibling signal_another_process_by_a_descriptor
+signal_another_process_by_input signal_its_supervisor write_a_hook_of_the_user write_beside_its_session
+write_to_the_terminal_of_the_user
+"""
+"""Further probes that succeed without a sandbox on every machine."""
 LIBC = ctypes.CDLL(None, use_errno=True)
 IPC_CREAT, IPC_RMID = 0o1000, 0
 
@@ -189,8 +206,6 @@ def targets(tmp_path: Path, user: User, request: pytest.FixtureRequest) -> Itera
             "system_secret": str(secret),
             "marker": "batch",
             "daemon": f"{DAEMON}-{os.getpid()}",
-            # Ignoring the request to end costs the grace period.
-            "ignores": not user.popen,
         }
 
 
@@ -216,26 +231,27 @@ def processes_with(text: str) -> list[str]:
     return found
 
 
-def run_escape(proctor: Command, user: User, targets: dict[str, Any], sandbox: object) -> dict[str, str]:
-    """Run the agent in a batch of its own; how each probe ended."""
+def run_escape(proctor: Command, user: User, targets: dict[str, Any], *kinds: str) -> list[dict[str, str]]:
+    """Run the agent in each kind of sandbox, in one batch; how each probe ended."""
     starter = (
         "import json, os, subprocess, sys; t = json.loads(sys.argv[1]); t['proctor'] = int(sys.argv[2]);"
         " subprocess.run([sys.executable, sys.argv[3], json.dumps(t), 'report.json'], check=True)"
     )
     agent = str(Path(targets["home"]) / "agent" / AGENT.name)
-    # Proctor's own id is known only when it runs: its command line is found by this process.
-    plan = {
-        "runId": "escape",
-        "matrix": [
-            {
-                "repo": targets["repository"],
-                "prompt": "Escape.",
-                "command": [user.python, "-c", starter, json.dumps(targets), "PID", agent],
-                "sandbox": sandbox,
-                "keep": "always",
-            }
-        ],
-    }
+
+    def item(kind: str) -> dict[str, Any]:
+        # Ignoring the request to end costs the grace period.
+        own = {**targets, "ignores": kind == "landlock" and not user.popen}
+        return {
+            "repo": targets["repository"],
+            "prompt": f"Escape from {kind}.",
+            # Proctor's own id is known only when it runs: its command line is found by this process.
+            "command": [user.python, "-c", starter, json.dumps(own), "PID", agent],
+            "sandbox": {"kind": kind, "network": "gateway"},
+            "keep": "always",
+        }
+
+    plan = {"runId": "escape", "concurrency": len(kinds), "matrix": [item(kind) for kind in kinds]}
     environment = {
         **proctor.environment,
         "HOME": targets["home"],
@@ -262,26 +278,32 @@ def run_escape(proctor: Command, user: User, targets: dict[str, Any], sandbox: o
         **user.popen,
     )
     assert ended.returncode == 0, ended.stderr
-    report = next((proctor.folder / "proctor-home" / "worktrees").glob("*/work/shop/report.json"))
-    tries, process = json.loads(report.read_text())
-    assert not process or sandbox == "none", f"it read the environment of: {process}"
-    return dict(tries)
+    with proctor.open_store() as store:
+        rows = {row["sandbox"]: row for row in store.read.table("sessions", Scope(run_id="escape"))}
+    reports = list[dict[str, str]]()
+    for kind in kinds:
+        tries, process = json.loads(Path(rows[kind]["worktree"], "report.json").read_text())
+        assert not process or kind == "none", f"it read the environment of: {process}"
+        reports.append(tries)
+    return reports
 
 
-@pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])
-def test_an_agent_cannot_escape(proctor: Command, user: User, targets: dict[str, Any], kind: str) -> None:
-    if problem := problem_of(kind):
-        pytest.skip(problem)
+def test_an_agent_cannot_escape(proctor: Command, user: User, targets: dict[str, Any]) -> None:
+    problems = {kind: problem_of(kind) for kind in NOT_STOPPED}
+    kinds = [kind for kind, problem in problems.items() if not problem]
 
-    report = run_escape(proctor, user, targets, {"kind": kind, "network": "gateway"})
+    reports = run_escape(proctor, user, targets, *kinds)
 
-    assert len(report) == 132
-    succeeded = {name for name, end in report.items() if end == "succeeded"}
-    assert succeeded == NOT_STOPPED[kind], json.dumps(report, indent=1)
+    for kind, report in zip(kinds, reports, strict=True):
+        assert len(report) == 132
+        succeeded = {name for name, end in report.items() if end == "succeeded"}
+        assert succeeded == NOT_STOPPED[kind], json.dumps(report, indent=1)
     assert not processes_with(targets["daemon"])
     home = Path(targets["home"])
     assert (home / "notes.txt").read_text() == "mine"
     assert not (home / "shop" / ".git" / "hooks" / "post-commit").exists()
+    if missing := "; ".join(filter(None, problems.values())):
+        pytest.skip(missing)
 
 
 def test_the_manual_lists_what_is_not_stopped() -> None:
@@ -290,44 +312,14 @@ def test_the_manual_lists_what_is_not_stopped() -> None:
     assert {name for name in NOT_STOPPED["landlock"] if f"`{name}`" not in manual} == set()
 
 
+@pytest.mark.parametrize("user", ["user" if os.geteuid() else "root"], indirect=True)
 def test_without_a_sandbox_the_same_probes_succeed(
     proctor: Command, targets: dict[str, Any], user: User
 ) -> None:
     """So the probes above prove something."""
-    if user.popen:
-        pytest.skip("once is enough")
-    report = run_escape(proctor, user, targets, "none")
+    [report] = run_escape(proctor, user, targets, "none")
 
     succeeded = {name for name, end in report.items() if end == "succeeded"}
-    certain = {
-        *("read_the_store", "read_ssh_keys", "reach_another_port_on_loopback", "write_a_hook_of_the_user"),
-        *("read_another_tree", "alter_its_result", "connect_by_fast_open", "read_the_terminal_of_the_user"),
-        *(
-            "write_to_the_terminal_of_the_user",
-            "reach_shared_memory",
-            "reach_a_message_queue",
-            "read_the_plan",
-        ),
-        *(
-            "read_files_beside_its_program",
-            "read_the_project_behind_a_link_on_the_path",
-            "rename_its_session",
-        ),
-        *("signal_its_supervisor", "signal_a_sibling", "change_the_limits_of_another_process"),
-        *(
-            "change_the_priority_of_another_process",
-            "bind_another_process_to_a_core",
-            "write_beside_its_session",
-        ),
-        *("read_the_home_by_a_program_in_memory", "read_the_home_from_the_root_of_its_parents"),
-        *("read_the_home_by_a_relative_path", "read_the_home_by_openat2", "exchange_a_file_of_the_user"),
-        *("remove_a_file_of_the_user", "make_a_folder_in_the_home_of_the_user"),
-        *("make_a_pipe_in_the_home_of_the_user", "make_a_socket_in_the_home_of_the_user"),
-        *("send_to_an_abstract_socket", "signal_another_process_by_a_descriptor"),
-        *("queue_a_signal_for_another_process", "signal_another_process_by_input"),
-        *("read_the_screen_of_the_user", "reach_an_abstract_socket"),
-        *("link_a_file_of_the_user", "follow_a_link_to_the_home", "shorten_a_file_of_the_user"),
-        *NOT_STOPPED["landlock"],
-    }
+    certain = {*CERTAIN.split(), *NOT_STOPPED["landlock"]}
     assert certain - succeeded == set(), json.dumps(report, indent=1)
     assert not processes_with(targets["daemon"])
