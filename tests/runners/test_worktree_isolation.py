@@ -1,6 +1,7 @@
 """Whatever an agent does with git, the user's repository and the sessions beside it do not notice."""
 
 import asyncio
+import shutil
 
 import pytest
 from coding_sessions import attempt, git, repository, snapshot
@@ -9,19 +10,30 @@ from proctor.errors import WorkspaceError
 from proctor.testing import eventually_async
 
 
-@pytest.fixture
-def repo(tmp_path):
-    """A repository in use: a dirty checkout, staged changes, a stash, a remote, a hook, settings."""
-    repo = repository(tmp_path / "project")
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    """A repository in use: a dirty checkout, staged changes, a stash, a remote."""
+    folder = tmp_path_factory.mktemp("used")
+    repo = repository(folder / "project")
     git(repo, "branch", "develop")
-    git(tmp_path, "clone", "--quiet", "--bare", str(repo), "origin.git")
-    git(repo, "remote", "add", "origin", str(tmp_path / "origin.git"))
+    git(folder, "clone", "--quiet", "--bare", str(repo), "origin.git")
+    git(repo, "remote", "add", "origin", "../origin.git")
     (repo / "hello.txt").write_text("stashed\n")
     git(repo, "stash", "--quiet")
     (repo / "hello.txt").write_text("edited by hand\n")
     (repo / "staged.txt").write_text("staged\n")
     git(repo, "add", "staged.txt")
     (repo / "untracked.txt").write_text("untracked\n")
+    return folder
+
+
+@pytest.fixture
+def repo(tmp_path, template):
+    """A copy of it, with hooks that say when they run."""
+    for name in ("project", "origin.git"):
+        shutil.copytree(template / name, tmp_path / name)
+    repo = tmp_path / "project"
+    git(repo, "status")
     hooks = "post-checkout pre-commit commit-msg post-commit reference-transaction post-merge"
     for name in hooks.split():
         hook = repo / ".git/hooks" / name
@@ -138,27 +150,27 @@ async def test_sessions_side_by_side_share_neither_branches_nor_stash_nor_settin
     assert seen.split() == [second.branch, "*", "fix", "main", "Proctor", "agent", "first"]
 
 
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        ("echo oops >> $REPO/hello.txt", "hello.txt changed"),
-        ("echo new > $REPO/stray.txt", "stray.txt is new"),
-        ("git -C $REPO -c core.hooksPath=/dev/null branch agents-own", "refs/heads/agents-own is new"),
-        ("git -C $REPO config a.b c", "its config changed"),
-        ("git -C $REPO reset -q staged.txt", "its index changed"),
-        ("git -C $REPO symbolic-ref HEAD refs/heads/develop", "HEAD changed"),
-        ("touch $REPO/.git/hooks/update", "its hooks changed"),
-    ],
-)
-async def test_what_an_agent_does_to_the_users_checkout_is_said(tmp_path, repo, command, said):
-    work = attempt(tmp_path, repo, f"echo x > a; {command}")
+TOUCHED = {
+    "echo oops >> $REPO/hello.txt": "hello.txt changed",
+    "echo new > $REPO/stray.txt": "stray.txt is new",
+    "git -C $REPO -c core.hooksPath=/dev/null branch agents-own": "refs/heads/agents-own is new",
+    "git -C $REPO config a.b c": "its config changed",
+    "git -C $REPO reset -q staged.txt": "its index changed",
+    "git -C $REPO symbolic-ref HEAD refs/heads/develop": "HEAD changed",
+    "touch $REPO/.git/hooks/update": "its hooks changed",
+}
+
+
+async def test_what_an_agent_does_to_the_users_checkout_is_said(tmp_path, repo):
+    work = attempt(tmp_path, repo, "echo x > a; " + "; ".join(TOUCHED))
 
     outcome = await work.run(env={"REPO": str(repo)})
 
     assert outcome.status == "success"
-    (note,) = [note for note in work.notes if "while this ran" in note]
-    assert str(repo) in note
-    assert said in note
+    (note,) = work.notes
+    begin, _, changes = note.partition(" changed: ")
+    assert begin == f"while this ran, the repository at {repo}"
+    assert set(changes.split("; ")) >= {*TOUCHED.values()}
 
 
 # Whatever state it leaves

@@ -148,7 +148,7 @@ async def test_a_conflict_is_no_failure_of_the_work_names_its_files_and_leaves_t
 async def test_a_queue_of_many_sessions_loses_none_and_breaks_nothing(tmp_path, repo):
     works = [
         attempt(tmp_path, repo, f"echo {n} > n{n}; echo {n} > {'same' if n % 2 == 0 else f'm{n}'}")
-        for n in range(6)
+        for n in range(4)
     ]
 
     outcomes = await asyncio.gather(
@@ -160,7 +160,7 @@ async def test_a_queue_of_many_sessions_loses_none_and_breaks_nothing(tmp_path, 
 
     merged = [n for n, outcome in enumerate(outcomes) if outcome.result["merge"] == "success"]
     assert {(outcome.status, outcome.reason) for outcome in outcomes} == {("success", "completed")}
-    assert [outcome.result["merge"] for outcome in outcomes].count("conflict") == 2
+    assert [outcome.result["merge"] for outcome in outcomes].count("conflict") == 1
     assert sorted(git(repo, "log", "--format=%s", "main").splitlines()[:-1]) == [f"Task {n}" for n in merged]
     assert {f"n{n}" for n in merged} < set(git(repo, "ls-tree", "--name-only", "main").split())
     assert git(repo, "log", "--merges", "main") == ""

@@ -55,11 +55,6 @@ PLANS = {
 }
 
 
-@pytest.fixture(params=PLANS)
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def write_plan(proctor: Command, kind: str, more: str) -> list[str]:
     """Write a plan with further settings, its evaluator and a private file; the command that runs it."""
     work = proctor.folder / "work"
@@ -74,7 +69,10 @@ def write_plan(proctor: Command, kind: str, more: str) -> list[str]:
     return [word.replace("plan.yaml", str(work / "plan.yaml")) for word in command]
 
 
-@pytest.mark.parametrize(("sandbox", "label"), [("landlock", "hidden"), ("none", "read")])
+@pytest.mark.parametrize(
+    ("kind", "sandbox", "label"),
+    [("simulate", "none", "read"), *((kind, "landlock", "hidden") for kind in PLANS)],
+)
 def test_a_plan_sets_how_its_evaluators_are_confined(
     proctor: Command, kind: str, sandbox: str, label: str
 ) -> None:
@@ -83,9 +81,8 @@ def test_a_plan_sets_how_its_evaluators_are_confined(
     command = write_plan(proctor, kind, f"sandbox: {{kind: {sandbox}}}\noutage_patience: 45\n")
     note = "are NOT confined" if sandbox == "none" else f"are confined by {sandbox}; network: none"
 
-    if sandbox == "landlock":
-        dry = proctor(*command, "--dry-run")
-        assert f"functions and programs of evaluators {note}" in dry.stderr, dry.stderr
+    dry = proctor(*command, "--dry-run")
+    assert f"functions and programs of evaluators {note}" in dry.stderr, dry.stderr
     ended = proctor(*command)
     assert ended.returncode == 0, ended.stderr
     assert f"functions and programs of evaluators {note}" in ended.stderr
@@ -104,11 +101,11 @@ def test_a_plan_sets_how_its_evaluators_are_confined(
 
 
 @pytest.mark.parametrize(
-    ("setting", "problem"),
+    ("kind", "setting", "problem"),
     [
-        ("sandbox: firejail", "`kind` should be one of auto, bubblewrap"),
-        ("sandbox: {network: sometimes}", "`network` should be one of gateway, none, full"),
-        ("outage_patience: -1", "should be more than 0, not the number -1"),
+        ("simulate", "sandbox: firejail", "`kind` should be one of auto, bubblewrap"),
+        ("experiment", "sandbox: {network: sometimes}", "`network` should be one of gateway, none, full"),
+        ("evaluate", "outage_patience: -1", "should be more than 0, not the number -1"),
     ],
 )
 def test_a_wrong_value_is_refused_at_its_place(
