@@ -5,18 +5,15 @@ import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
-from proctor.batch.create import create
-from proctor.jobs.benchmark.models import Candidate
-from proctor.jobs.benchmark.plan import BenchmarkDefinition, agent_choices
 from proctor.runners import benchmark
-from proctor.store.writer import this_process
 from proctor.tasks.markdown import read_task
 from proctor.tasks.task import Task, TaskCheck, TaskStep, texts_of
 from proctor.workspace.test_reports import REWARD_VARIABLE
+from scripted_benchmarks import run_scripted
 from waiting import TIME_LIMIT_SECONDS
 
 HEAD = "# Task: Fix the sum\n\n## Success Criteria\n- [ ] The sum is right\n- [ ] The tests pass\n"
@@ -39,21 +36,8 @@ class Bench:
     async def run(self, task: Task, steps: list[dict[str, Any]], *, models: int = 1) -> dict[str, Any]:
         """The one session's rows, whatever it came to; the items' with several models."""
         self.count += 1
-        run_id, owner = f"run{self.count}", this_process()
-        candidates = tuple(Candidate(name=f"m{n}", model=f"m{n}") for n in range(models))
-        benchmark = _Scripted(tasks=(task,), models=candidates, agents=agent_choices("scripted"))
-        _Scripted.steps = steps
-        create(
-            self.workshop.store,
-            "benchmark",
-            {"concurrency": models},
-            benchmark.items(),
-            run_id=run_id,
-            owner=owner,
-            version="0",
-            now=self.workshop.context.now(),
-        )
-        await self.workshop.executor(owner, run_id).run()
+        run_id = f"run{self.count}"
+        await run_scripted(self.workshop, task, steps, run_id=run_id, models=models)
         items = self.workshop.items(run_id)
         read = self.workshop.store.read
         session = read.session(items[0]["sessionId"])
@@ -67,15 +51,6 @@ class Bench:
         }
 
 
-class _Scripted(BenchmarkDefinition):
-    """The same items, done by a script instead of a model."""
-
-    steps: ClassVar[list[dict[str, Any]]] = []
-
-    def _details(self, *arguments: Any) -> dict[str, Any]:
-        return {**super()._details(*arguments), "script": self.steps}
-
-
 @pytest.fixture
 def bench(workshop: Any, tmp_path: Path) -> Bench:
     return Bench(workshop, tmp_path)
@@ -84,8 +59,26 @@ def bench(workshop: Any, tmp_path: Path) -> Bench:
 CHECKED = "start: start\ncheck:\n  The sum is right: grep -q '1 + 1' sum.py\n  The tests pass: python3 sum.py"
 
 
-async def test_all_checks_pass_and_each_criterion_has_its_score(bench: Bench) -> None:
-    seen = await bench.run(bench.task(CHECKED), FIX)
+async def test_one_check_that_does_not_pass_is_told_by_its_criterion_unless_the_agent_gave_up(
+    bench: Bench,
+) -> None:
+    seen = await bench.run(bench.task(CHECKED), [{"say": "Done!"}])
+    gave_up = await bench.run(bench.task(CHECKED), [{"fail": "too hard"}])
+
+    assert seen["outcome"] == ("fail", "checks_failed")
+    assert "The sum is right: exited with 1" in seen["error"]
+    assert {name: (row["label"], row["explanation"]) for name, row in seen["scores"].items()} == {
+        "check: The sum is right": ("fail", "The sum is right: exited with 1"),
+        "check: The tests pass": ("pass", "exited with 0"),
+    }
+    assert seen["steps"][0]["testResult"] == "fail"
+    assert (gave_up["outcome"], gave_up["scores"]) == (("fail", "agent_failed"), {})
+
+
+async def test_each_criterion_that_passes_has_its_score_for_every_model_in_a_tree_of_its_own(
+    bench: Bench,
+) -> None:
+    seen = await bench.run(bench.task(CHECKED), FIX, models=3)
 
     assert seen["outcome"] == ("success", "completed")
     assert {name: row["value"] for name, row in seen["scores"].items()} == {
@@ -96,22 +89,6 @@ async def test_all_checks_pass_and_each_criterion_has_its_score(bench: Bench) ->
     assert (step["changedFiles"], step["linesAdded"], step["linesRemoved"]) == (1, 1, 1)
     assert (step["testResult"], step["testExitCode"]) == ("pass", 0)
     assert "$ python3 sum.py" in step["testOutput"]
-
-
-async def test_one_check_that_does_not_pass_is_told_by_its_criterion(bench: Bench) -> None:
-    seen = await bench.run(bench.task(CHECKED), [{"say": "Done!"}])
-
-    assert seen["outcome"] == ("fail", "checks_failed")
-    assert "The sum is right: exited with 1" in seen["error"]
-    assert {name: (row["label"], row["explanation"]) for name, row in seen["scores"].items()} == {
-        "check: The sum is right": ("fail", "The sum is right: exited with 1"),
-        "check: The tests pass": ("pass", "exited with 0"),
-    }
-    assert seen["steps"][0]["testResult"] == "fail"
-
-
-async def test_every_model_begins_from_the_same_commit_in_a_tree_of_its_own(bench: Bench) -> None:
-    seen = await bench.run(bench.task(CHECKED), FIX, models=3)
 
     sessions = bench.workshop.rows("sessions")
     assert [item["status"] for item in seen["items"]] == ["success"] * 3
@@ -179,13 +156,6 @@ async def test_litter_is_not_counted_as_work_and_a_permission_nobody_gave_is_an_
     assert "May I?" in json.loads(seen["session"]["notes"])[0]
 
 
-async def test_an_agent_that_gives_up_without_a_change_has_failed(bench: Bench) -> None:
-    seen = await bench.run(bench.task(CHECKED), [{"fail": "too hard"}])
-
-    assert seen["outcome"] == ("fail", "agent_failed")
-    assert seen["scores"] == {}
-
-
 async def test_a_check_that_does_not_end_is_ended_and_is_a_timeout(bench: Bench) -> None:
     task = bench.task("start: start\ncheck_timeout: 0.5\ncheck: sleep 60")
 
@@ -195,21 +165,19 @@ async def test_a_check_that_does_not_end_is_ended_and_is_a_timeout(bench: Bench)
     assert seen["error"] == "`sleep 60`: still running when its time was over"
 
 
-async def test_files_that_changed_after_planning_are_an_error_of_ours(bench: Bench) -> None:
+async def test_starting_files_that_changed_after_planning_are_an_error_of_ours_unless_they_are_kept(
+    bench: Bench,
+) -> None:
     task = bench.task(CHECKED)
     (bench.folder / "start/sum.py").write_text("total = 7\n")
 
-    seen = await bench.run(task, FIX)
-
-    assert seen["outcome"] == ("error", "setup_failed")
-    assert "have changed since" in seen["error"]
-
-
-async def test_once_kept_the_starting_files_are_no_longer_needed(bench: Bench) -> None:
-    task = bench.task(CHECKED)
+    changed = await bench.run(task, FIX)
+    (bench.folder / "start/sum.py").write_text("total = 1 - 1\n")
     await bench.run(task, FIX)
     (bench.folder / "start/sum.py").unlink()
 
+    assert changed["outcome"] == ("error", "setup_failed")
+    assert "have changed since" in changed["error"]
     assert (await bench.run(task, FIX))["outcome"] == ("success", "completed")
 
 
