@@ -11,7 +11,7 @@ import pytest
 from plain_services import GivenScores, plain_services
 
 from proctor.dialogue.conversation import Checkpoint, ConversationCheckpoint, Side, parse_conversation
-from proctor.dialogue.participant import BrokenRole, Role
+from proctor.dialogue.participant import Role
 from proctor.errors import CostLimit, ModelError, NotFound, WorkspaceError
 from proctor.evaluators.judging import criterion_of
 from proctor.item import Item
@@ -174,23 +174,6 @@ async def test_a_role_that_does_not_speak_the_language_is_noted(
     assert played.notes() == ([text] if noted else [])
 
 
-async def test_both_sides_repeating_themselves_is_a_failure_of_both(tmp_path: Path) -> None:
-    same = replace(CLIENT, steps=[{"say": "a"}], templates={"a": "Hm."})
-    other = replace(THERAPIST, templates={"q": "Go on."})
-    played = Played(tmp_path, same, other, maxTurns=9, loopTurns=3)
-    outcome = await played.run()
-    assert (outcome.status, outcome.reason) == ("fail", "loop")
-    assert played.metric("caused_by") == "both" and played.metric("num_turns") == 3.0
-
-
-async def test_a_broken_role_ends_the_dialogue_with_its_cause(tmp_path: Path) -> None:
-    played = Played(tmp_path, replace(CLIENT, templates={"a": " "}))
-    with pytest.raises(BrokenRole):
-        await played.run()
-    assert played.metric("caused_by") == "simulated_other"
-    assert played.metric("end_reason") == "empty_reply" and played.metric("num_turns") == 0.0
-
-
 async def test_a_fault_of_a_template_and_a_role_that_is_not_stored_are_faults_of_the_plan(
     tmp_path: Path,
 ) -> None:
@@ -200,21 +183,6 @@ async def test_a_fault_of_a_template_and_a_role_that_is_not_stored_are_faults_of
     del played.resources["visitor"]
     with pytest.raises(WorkspaceError, match=r"the role visitor \(visitor\) is not stored with the run"):
         await played.run()
-
-
-async def test_steps_after_the_conversation_hear_the_other_side_and_record_what_changed(
-    tmp_path: Path,
-) -> None:
-    role = replace(
-        CLIENT,
-        after=[{"set": {"mood": "mood + 10 * turn + turns_left", "last": "heard"}}],
-        state={"mood": 0, "calm": False, "last": 0},
-        metrics=("mood", "calm", "last"),
-    )
-    played = Played(tmp_path, role)
-    await played.run()
-    assert played.metrics()[-5:-3] == [("client.mood", 22, 3), ("client.last", "Tell me more, 2.", 3)]
-    assert [each for each in played.metrics() if each[2] == 3][2:] == []
 
 
 async def test_a_persons_answer_is_redacted(tmp_path: Path) -> None:
@@ -291,13 +259,6 @@ async def test_a_task_changes_the_initial_state_of_its_world(tmp_path: Path) -> 
     played = Played(tmp_path, therapist=ACTING, settings={"checks": checks}, world="world", task=task)
     assert (await played.run()).status == "success"
     assert [each.label for each in played.scores] == ["pass", "pass"]
-
-
-async def test_a_check_that_the_user_failed_is_the_simulations_fault(tmp_path: Path) -> None:
-    checks = {"user": {"says": ["please"]}}
-    played = Played(tmp_path, therapist=ACTING, settings={"checks": checks}, world="world")
-    assert (await played.run()).status == "fail"
-    assert played.metric("caused_by") == "simulated_other"
 
 
 @pytest.mark.parametrize(
@@ -456,18 +417,6 @@ def resumed(**changes: Any) -> Checkpoint:
     ]
     metrics = [{"name": "client.mood", "value": 5, "step": 1}]
     return Checkpoint(conversation=standing, messages=messages, metrics=metrics, **changes)
-
-
-async def test_an_interrupted_dialogue_resumes_after_its_last_turn(tmp_path: Path) -> None:
-    played = Played(tmp_path, checkpoint=resumed())
-    assert (await played.run()).status == "success"
-    assert played.notes() == ["resumed after turn 1"]
-    assert [each.content for each in played.of(Message)] == [
-        "begin", "Earlier question", "Earlier answer", "Tell me more, 2.", "I feel 6."
-    ]  # fmt: skip
-    assert played.metric("seed") == 99.0 and ("client.mood", 5, 1) in played.metrics()
-    assert [parse_conversation(each.output).turns for each in played.of(Iteration)] == [1, 2]
-    assert played.metric("num_turns") == 2.0
 
 
 async def test_a_finished_dialogue_is_only_judged_again(tmp_path: Path) -> None:

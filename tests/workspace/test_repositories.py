@@ -19,7 +19,6 @@ from proctor.workspace.source_repository import (
     address_problem,
     default_branch,
     fingerprint,
-    open_repository,
     open_source,
     own_references,
 )
@@ -162,22 +161,12 @@ def test_a_folder_that_is_no_repository_is_refused(tmp_path: Path) -> None:
         open_source(tmp_path, {"PATH": "/nonexistent"})
 
 
-async def test_an_address_is_mirrored_once(source: SourceRepository, tmp_path: Path) -> None:
+def test_what_is_wrong_with_an_address_is_said(source: SourceRepository) -> None:
     address = f"file://{source.root}"
     assert address_problem(address, ENVIRONMENT, "main") == ""
     assert address_problem(address, ENVIRONMENT, "0123456") == ""
     assert address_problem(address, ENVIRONMENT, "012345").endswith("has no branch or tag `012345`")
     assert "cannot be read" in address_problem(f"{address}-none", ENVIRONMENT, "main")
-
-    home = tmp_path / "home"
-    mirror = await open_repository(address, ENVIRONMENT, home)
-    assert mirror.name == "shop" and mirror.root == mirror.common
-    assert mirror.base_commit("main") == source.base_commit("main")
-    assert mirror.git("remote").strip() == ""
-    commit(source.root, c="c")
-    again = await open_repository(address, ENVIRONMENT, home)
-    assert again.base_commit("main") == mirror.base_commit("main")
-    assert [path.name for path in mirror.root.parent.iterdir()] == ["shop.git"]
 
 
 # --- Copies for other machines ---
