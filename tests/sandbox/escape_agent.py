@@ -93,16 +93,6 @@ def list_the_home_of_the_user(targets):
         raise FileNotFoundError("nothing of the user's is there")
 
 
-def read_passwords(targets):
-    if not Path("/etc/shadow").read_text():
-        raise PermissionError("it is empty")
-
-
-def write_to_the_home_of_the_user(targets):
-    with (Path(targets["home"]) / "notes.txt").open("r+") as file:
-        file.write("escaped")
-
-
 def write_to_the_system(targets):
     file = Path("/usr/local/escaped")
     file.write_text("x")
@@ -117,13 +107,6 @@ def remount_the_system_writable(targets):
         if not LIBC.mount(b"none", os.fsencode(place), None, MS_REMOUNT | MS_BIND | flags, None):
             return
     raise OSError(ctypes.get_errno(), "mount")
-
-
-def name_a_program_for_the_kernel_to_run(targets):
-    """It runs this program outside of every sandbox when a process crashes."""
-    file = Path("/proc/sys/kernel/core_pattern")
-    # Unchanged: the control without a sandbox succeeds, and must leave nothing on the machine.
-    file.write_text(file.read_text())
 
 
 def system_call(name, *arguments):
@@ -157,24 +140,6 @@ def in_a_child(work):
         raise OSError(abs(failure), "in a child")
 
 
-def make_a_namespace_by_clone(targets):
-    def clone():
-        if LIBC.syscall(NUMBERS["clone"][os.uname().machine == "aarch64"], CLONE_NEWUSER, 0, 0, 0, 0) < 0:
-            raise OSError(ctypes.get_errno(), "clone")
-
-    in_a_child(clone)
-
-
-def make_a_namespace_by_clone3(targets):
-    arguments = struct.pack("11Q", CLONE_NEWUSER, *[0] * 10)
-    in_a_child(lambda: system_call("clone3", arguments, len(arguments)))
-
-
-def enter_a_namespace_of_another_process(targets):
-    with open(f"/proc/{targets['sibling']}/ns/mnt") as file:
-        in_a_child(lambda: system_call("setns", file.fileno(), 0))
-
-
 def mount_a_file_system(targets):
     def mount():
         if LIBC.mount(b"none", os.fsencode(os.getcwd()), b"tmpfs", 0, None):
@@ -184,25 +149,10 @@ def mount_a_file_system(targets):
     in_a_child(mount)
 
 
-def load_data_into_the_kernel(targets):
-    """A map of `bpf`: type, size of keys, size of values, number."""
-    system_call("bpf", 0, (ctypes.c_uint32 * 32)(1, 4, 4, 1), 128)
-
-
 def send_datagrams(targets):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
         udp.sendto(b"escaped", ("127.0.0.1", targets["datagram_port"]))
         udp.connect(("192.0.2.1", 53))
-
-
-def reach_an_abstract_socket(targets):
-    with socket.socket(socket.AF_UNIX) as link:
-        link.connect(targets["abstract_socket"])
-
-
-def reach_a_socket_in_a_folder(targets):
-    with socket.socket(socket.AF_UNIX) as link:
-        link.connect(targets["socket"])
 
 
 def signal_proctor(targets):
@@ -266,45 +216,10 @@ def inherit_descriptors(targets):
         raise FileNotFoundError("none but the usual")
 
 
-def find_keys_in_its_own_environment(targets):
-    if not any(targets["secret"] in value for value in os.environ.values()):
-        raise KeyError("none has the secret")
-
-
-def connect_by_fast_open(targets):
-    with socket.socket() as link:
-        link.sendto(b"escaped", 0x20000000, ("127.0.0.1", targets["port"]))
-
-
-def connect_by_fast_open_with_a_message(targets):
-    with socket.socket() as link:
-        link.sendmsg([b"escaped"], [], 0x20000000, ("127.0.0.1", targets["port"]))
-
-
-def connect_by_multipath_tcp(targets):
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262) as link:
-        link.connect(("127.0.0.1", targets["port"]))
-
-
-def connect_by_sctp(targets):
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 132) as link:
-        link.connect(("127.0.0.1", targets["port"]))
-
-
 def connect_over_ipv6(targets):
     with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as link:
         link.settimeout(3)
         link.connect((f"::ffff:{targets['address']}", targets["port"]))
-
-
-def reach_a_socket_of_another_attempt(targets):
-    with socket.socket(socket.AF_UNIX) as link:
-        link.connect(targets["other_socket"])
-
-
-def restart_the_machine(targets):
-    """With a wrong number: whoever may do it is told so."""
-    reach("reboot", 0, 0, 0, None)
 
 
 def make_calls_of_32_bits(targets):
@@ -333,22 +248,6 @@ def type_for_the_user(targets):
     os.close(near)
 
 
-def read_the_console(targets):
-    for name in ("console", "tty1", "vcs1", "vcsa1", "fb0", "input/event0"):
-        with contextlib.suppress(FileNotFoundError):
-            os.close(os.open(f"/dev/{name}", os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK))
-            return
-    raise FileNotFoundError("there is none")
-
-
-def read_the_disk(targets):
-    for line in Path("/proc/partitions").read_text().splitlines()[2:]:
-        with contextlib.suppress(FileNotFoundError):
-            os.close(os.open(f"/dev/{line.split()[3]}", os.O_RDONLY))
-            return
-    raise FileNotFoundError("there is none")
-
-
 def make_a_device(targets):
     os.mknod("device", 0o20600, os.makedev(1, 5))
     Path("device").unlink()
@@ -367,11 +266,6 @@ def read_messages_of_the_kernel(targets):
         os.close(os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK))
         return
     reach("syslog", 3, None, 0)
-
-
-def change_settings_of_the_kernel(targets):
-    file = Path("/proc/sys/vm/swappiness")
-    file.write_text(file.read_text())
 
 
 def make_a_control_group(targets):
@@ -457,11 +351,6 @@ def write_beside_its_session(targets):
     file.unlink()
 
 
-def read_private_files_of_installed_programs(targets):
-    if not Path(targets["system_secret"]).read_text():
-        raise PermissionError("it is empty")
-
-
 def plant_a_job_for_later(targets):
     places = (
         "/var/spool/cron/crontabs",
@@ -492,11 +381,6 @@ def read_the_home_from_the_root_of_its_parents(targets):
     raise PermissionError("it is in none")
 
 
-def read_the_home_by_openat2(targets):
-    file = os.fsencode(f"{targets['home']}/notes.txt")
-    system_call("openat2", -100, file, struct.pack("3Q", os.O_RDONLY, 0, 0), 24)
-
-
 def read_the_home_by_a_handle(targets):
     handle, mount = ctypes.create_string_buffer(struct.pack("Ii", 128, 0), 136), ctypes.c_int()
     file = os.fsencode(f"{targets['home']}/notes.txt")
@@ -513,36 +397,10 @@ def exchange_a_file_of_the_user(targets):
         system_call("renameat2", -100, own, -100, file, 2)
 
 
-def make_a_folder_in_the_home_of_the_user(targets):
-    (Path(targets["home"]) / "notes.txt").stat()
-    os.mkdir(f"{targets['home']}/escaped-folder")
-
-
-def make_a_pipe_in_the_home_of_the_user(targets):
-    (Path(targets["home"]) / "notes.txt").stat()
-    os.mkfifo(f"{targets['home']}/escaped-pipe")
-
-
 def make_a_socket_in_the_home_of_the_user(targets):
     (Path(targets["home"]) / "notes.txt").stat()
     with socket.socket(socket.AF_UNIX) as link:
         link.bind(f"{targets['home']}/escaped-socket")
-
-
-def change_settings_of_a_device(targets):
-    for name in ("kernel/mm/transparent_hugepage/enabled", "power/state", "module/printk/parameters/time"):
-        with contextlib.suppress(FileNotFoundError):
-            os.close(os.open(f"/sys/{name}", os.O_WRONLY))
-            return
-    raise FileNotFoundError("there is none")
-
-
-def open_a_device_of_the_machine(targets):
-    for name in ("net/tun", "kvm", "fuse", "loop-control", "uinput", "vhost-vsock", "hwrng"):
-        with contextlib.suppress(FileNotFoundError):
-            os.close(os.open(f"/dev/{name}", os.O_RDWR))
-            return
-    raise FileNotFoundError("there is none")
 
 
 def read_the_screen_of_the_user(targets):
@@ -552,17 +410,6 @@ def read_the_screen_of_the_user(targets):
     except OSError as error:
         if error.errno != errno.ENOTTY:
             raise
-
-
-def write_memory_of_its_supervisor(targets):
-    """Or of the first process of its sandbox: the parent of the program that started this one."""
-    with open(f"/proc/{parents()[1]}/mem", "r+b"):
-        pass
-
-
-def send_to_an_abstract_socket(targets):
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as link:
-        link.sendto(b"escaped", targets["abstract_datagrams"])
 
 
 def queue_a_signal_for_another_process(targets):
@@ -582,6 +429,56 @@ def signal_another_process_by_input(targets):
             return
         time.sleep(0.01)
     raise PermissionError("it has not ended")
+
+
+def connect(address, family=socket.AF_INET, protocol=0):
+    with socket.socket(family, socket.SOCK_STREAM, protocol) as link:
+        link.connect(address)
+
+
+def send(message, *address):
+    """Send with flags to an address of TCP, which connects to it."""
+    with socket.socket() as link:
+        getattr(link, message)(*address)
+
+
+def open_one(names, flags):
+    """Open the first of some files that is there."""
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):
+            os.close(os.open(name, flags | os.O_NOCTTY | os.O_NONBLOCK))
+            return
+    raise FileNotFoundError("there is none")
+
+
+def disks():
+    return [f"/dev/{line.split()[3]}" for line in Path("/proc/partitions").read_text().splitlines()[2:]]
+
+
+def read_something(file):
+    if not Path(file).read_text():
+        raise PermissionError("it is empty")
+
+
+def write_unchanged(file):
+    """The control without a sandbox succeeds, and must leave nothing on the machine."""
+    Path(file).write_text(Path(file).read_text())
+
+
+def with_notes(targets, work):
+    """Do something in the user's HOME, if that is the user's: a sandbox may have an empty folder there."""
+    (Path(targets["home"]) / "notes.txt").stat()
+    work()
+
+
+def enter_mounts_of(process):
+    with open(f"/proc/{process}/ns/mnt") as file:
+        in_a_child(lambda: system_call("setns", file.fileno(), 0))
+
+
+def has_the_secret(targets):
+    if not any(targets["secret"] in value for value in os.environ.values()):
+        raise KeyError("none has the secret")
 
 
 def parents():
@@ -615,7 +512,70 @@ if os.fork() == 0:
     os._exit(0)
 """
 
+FAST_OPEN = 0x20000000
 SHORT = {
+    "reach_an_abstract_socket": lambda t: connect(t["abstract_socket"], socket.AF_UNIX),
+    "reach_a_socket_in_a_folder": lambda t: connect(t["socket"], socket.AF_UNIX),
+    "reach_a_socket_of_another_attempt": lambda t: connect(t["other_socket"], socket.AF_UNIX),
+    "connect_by_multipath_tcp": lambda t: connect(("127.0.0.1", t["port"]), protocol=262),
+    "connect_by_sctp": lambda t: connect(("127.0.0.1", t["port"]), protocol=132),
+    "connect_by_fast_open": lambda t: send("sendto", b"escaped", FAST_OPEN, ("127.0.0.1", t["port"])),
+    "connect_by_fast_open_with_a_message": lambda t: send(
+        "sendmsg", [b"escaped"], [], FAST_OPEN, ("127.0.0.1", t["port"])
+    ),
+    "send_to_an_abstract_socket": lambda t: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(
+        b"escaped", t["abstract_datagrams"]
+    ),
+    "read_the_console": lambda t: open_one(
+        [f"/dev/{name}" for name in ("console", "tty1", "vcs1", "vcsa1", "fb0", "input/event0")], os.O_RDONLY
+    ),
+    "read_the_disk": lambda t: open_one(disks(), os.O_RDONLY),
+    "change_settings_of_a_device": lambda t: open_one(
+        [
+            "/sys/kernel/mm/transparent_hugepage/enabled",
+            "/sys/power/state",
+            "/sys/module/printk/parameters/time",
+        ],
+        os.O_WRONLY,
+    ),
+    "open_a_device_of_the_machine": lambda t: open_one(
+        [
+            f"/dev/{name}"
+            for name in ("net/tun", "kvm", "fuse", "loop-control", "uinput", "vhost-vsock", "hwrng")
+        ],
+        os.O_RDWR,
+    ),
+    "read_passwords": lambda t: read_something("/etc/shadow"),
+    "read_private_files_of_installed_programs": lambda t: read_something(t["system_secret"]),
+    "find_keys_in_its_own_environment": has_the_secret,
+    "make_a_folder_in_the_home_of_the_user": lambda t: with_notes(
+        t, lambda: os.mkdir(f"{t['home']}/escaped-folder")
+    ),
+    "make_a_pipe_in_the_home_of_the_user": lambda t: with_notes(
+        t, lambda: os.mkfifo(f"{t['home']}/escaped-pipe")
+    ),
+    "write_to_the_home_of_the_user": lambda t: os.write(
+        os.open(f"{t['home']}/notes.txt", os.O_RDWR), b"escaped"
+    ),
+    "change_settings_of_the_kernel": lambda t: write_unchanged("/proc/sys/vm/swappiness"),
+    # The kernel runs it outside of every sandbox when a process crashes.
+    "name_a_program_for_the_kernel_to_run": lambda t: write_unchanged("/proc/sys/kernel/core_pattern"),
+    # A map of `bpf`: type, size of keys, size of values, number.
+    "load_data_into_the_kernel": lambda t: system_call("bpf", 0, (ctypes.c_uint32 * 32)(1, 4, 4, 1), 128),
+    # With a wrong number: whoever may do it is told so.
+    "restart_the_machine": lambda t: reach("reboot", 0, 0, 0, None),
+    "enter_a_namespace_of_another_process": lambda t: enter_mounts_of(t["sibling"]),
+    "make_a_namespace_by_clone": lambda t: in_a_child(
+        lambda: system_call("clone", CLONE_NEWUSER, 0, 0, 0, 0)
+    ),
+    "make_a_namespace_by_clone3": lambda t: in_a_child(
+        lambda: system_call("clone3", struct.pack("11Q", CLONE_NEWUSER, *[0] * 10), 88)
+    ),
+    "read_the_home_by_openat2": lambda t: system_call(
+        "openat2", -100, os.fsencode(f"{t['home']}/notes.txt"), struct.pack("3Q", os.O_RDONLY, 0, 0), 24
+    ),
+    # Or of the first process of its sandbox: the parent of the program that started this one.
+    "write_memory_of_its_supervisor": lambda t: open(f"/proc/{parents()[1]}/mem", "r+b").close(),
     "read_the_store": lambda t: Path(t["store"]).read_bytes(),
     "read_ssh_keys": lambda t: Path(t["home"], ".ssh/id_ed25519").read_text(),
     "read_another_tree": lambda t: Path(t["other_tree"]).read_text(),
@@ -708,14 +668,18 @@ SHORT = {
 }
 """Probes of one call each."""
 
-HELPERS = ("main", "parents", "plant", "reach", "system_call", "in_a_child")
+HELPERS = """
+main parents plant reach system_call in_a_child connect send open_one disks read_something write_unchanged
+with_notes enter_mounts_of has_the_secret
+"""
 
 
 def main():
     targets = json.loads(sys.argv[1])
     report = {}
     functions = {name: value for name, value in globals().items() if hasattr(value, "__code__")}
-    probes = SHORT | {name: probe for name, probe in functions.items() if name not in HELPERS}
+    helpers = set(HELPERS.split())
+    probes = SHORT | {name: probe for name, probe in functions.items() if name not in helpers}
     # Others leave descriptors open, and need the process that one of them kills.
     order = {
         "inherit_descriptors": 0,
