@@ -264,11 +264,7 @@ async def test_a_task_changes_the_initial_state_of_its_world(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("answer", "cause", "note"),
     [
-        (
-            '{"reason": "left early", "cause": "user"}',
-            "simulated_other",
-            "attributed to the user: left early",
-        ),
+        ('{"reason": "left", "cause": "user"}', "simulated_other", "attributed to the user: left"),
         ('{"reason": "rude", "cause": "agent"}', "role_under_test", "attributed to the agent: rude"),
         ('{"reason": "stuck", "cause": "world"}', "world", "attributed to the world: stuck"),
         ("no idea", "role_under_test", "the judge named no cause"),
@@ -289,19 +285,12 @@ async def test_a_judge_names_the_cause_of_a_failed_task(
     (request,) = model.requests
     text = str(request.messages[0]["content"])
     assert request.model == "judge/x" and request.parameters == {"temperature": 0.0}
-    for part in (
-        "LIGHT",
-        "Save light.",
-        "Agent: Tell me more, 1.\nUser: I feel 1.",
-        "(none)",
-        "lamp == 'on'",
-    ):
+    spoken = "Agent: Tell me more, 1.\nUser: I feel 1."
+    for part in ("LIGHT", "Save light.", spoken, "(none)", "lamp == 'on'"):
         assert part in text
     if answer != "raise":
-        assert played.metric("usage.evaluators.prompt_tokens") == 10.0
-        assert played.metric("usage.evaluators.completion_tokens") == 2.0
-        assert played.metric("usage.evaluators.total_tokens") == 12.0
-        assert played.metric("usage.evaluators.total_cost") == 0.5
+        usage = {"prompt_tokens": 10.0, "completion_tokens": 2.0, "total_tokens": 12.0, "total_cost": 0.5}
+        assert {name: played.metric(f"usage.evaluators.{name}") for name in usage} == usage
 
 
 # --- Evaluators ---

@@ -75,7 +75,8 @@ async def test_ignored_files_are_no_work_binary_ones_are_and_a_moved_file_counts
 
 
 async def test_the_check_decides_and_its_output_is_kept_and_not_what_it_leaves_in_the_tree(tmp_path, repo):
-    work = attempt(tmp_path, repo, "echo x > done")
+    # The word of the agent does not count.
+    work = attempt(tmp_path, repo, "echo x > done; exit 9")
 
     outcome = await work.run(
         scriptCommand="echo testing; test -f done; echo junk > coverage.xml; echo all well"
@@ -83,54 +84,44 @@ async def test_the_check_decides_and_its_output_is_kept_and_not_what_it_leaves_i
 
     assert (outcome.status, outcome.reason, outcome.error) == ("success", "completed", "")
     assert (work.iteration.test_result, work.iteration.test_exit_code) == ("pass", 0)
-    assert work.iteration.test_output == "testing\nall well\n"
+    assert (work.iteration.exit_code, work.iteration.test_output) == (9, "testing\nall well\n")
     assert work.iteration.test_duration_ms > 0
     assert git(repo, "diff", "--name-only", f"main...{work.branch}") == "done"
 
 
-async def test_a_check_that_does_not_pass_fails_the_item_and_says_what_it_said_last(tmp_path, repo):
-    work = attempt(tmp_path, repo, "echo x > done")
-
-    outcome = await work.run(scriptCommand="echo one; echo '2 tests failed'; exit 3")
-
-    assert (outcome.status, outcome.reason) == ("fail", "checks_failed")
-    assert outcome.error == "`echo one; echo '2 tests failed'; exit 3` exited with 3: 2 tests failed"
-    assert (work.iteration.test_result, work.iteration.test_exit_code) == ("fail", 3)
-    assert git(repo, "diff", "--name-only", f"main...{work.branch}") == "done"
-
-
-async def test_a_check_passes_work_of_an_agent_that_says_it_failed(tmp_path, repo):
-    work = attempt(tmp_path, repo, "echo x > done; exit 9")
-
-    outcome = await work.run(scriptCommand="test -f done")
-
-    assert outcome.status == "success"
-    assert work.iteration.exit_code == 9
-
-
-async def test_an_agent_that_says_it_failed_and_changed_nothing_has_failed_whatever_the_check_says(
-    tmp_path, repo
-):
-    work = attempt(tmp_path, repo, "echo no idea; exit 9")
-
-    outcome = await work.run(scriptCommand="true")
-
-    assert (outcome.status, outcome.reason) == ("fail", "agent_failed")
-    assert work.iteration.output == "no idea\n"
-    assert work.iteration.test_result == ""
+ENDS = {
+    # What the agent does, the check, and what follows.
+    "the check fails": (
+        "echo x > done",
+        "echo one; echo '2 tests failed'; exit 3",
+        ("checks_failed", "`echo one; echo '2 tests failed'; exit 3` exited with 3: 2 tests failed"),
+    ),
+    "nothing was changed, and the agent has failed": (
+        "echo no idea; exit 9",
+        "true",
+        ("agent_failed", "exited with 9"),
+    ),
+    "no check, and the agent has failed": ("echo x > a; exit 2", "", ("agent_failed", "exited with 2")),
+    "no check and no change": (
+        "true",
+        "",
+        ("no_changes", "the agent made no changes, and the plan has no scriptCommand to check the result"),
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("command", "reason"),
-    [("echo x > a; exit 2", "agent_failed"), ("true", "no_changes"), ("echo x > a", "unchecked")],
-)
-async def test_without_a_check_the_agents_word_and_the_changes_decide(tmp_path, repo, command, reason):
-    outcome = await attempt(tmp_path, repo, command).run()
+@pytest.mark.parametrize("case", ENDS)
+async def test_a_session_fails_for_one_reason(tmp_path, repo, case):
+    command, check, end = ENDS[case]
+    work = attempt(tmp_path, repo, command)
 
-    assert outcome.reason == reason
-    assert outcome.status == ("success" if reason == "unchecked" else "fail")
-    if reason == "no_changes":
-        assert "no scriptCommand" in outcome.error
+    outcome = await work.run(scriptCommand=check)
+
+    assert (outcome.status, outcome.reason, outcome.error) == ("fail", *end)
+    result = ("fail", 3) if end[0] == "checks_failed" else ("", None)
+    assert (work.iteration.test_result, work.iteration.test_exit_code) == result
+    changed = git(repo, "diff", "--name-only", f"main...{work.branch}")
+    assert changed == command.partition("> ")[2].partition(";")[0]
 
 
 async def test_a_check_that_takes_too_long_is_ended_and_is_a_timeout(tmp_path, repo):
@@ -155,21 +146,18 @@ class Raises:
         raise self.error
 
 
-async def test_an_agent_that_gives_up_is_judged_by_what_it_left(tmp_path, repo):
-    work = Attempt(tmp_path / "home", repo, Raises(AgentError("too hard")))
-
-    outcome = await work.run()
-
-    assert (outcome.status, outcome.reason, outcome.error) == ("fail", "agent_failed", "too hard")
-    assert work.iteration.changed_files == 1
-
-
-@pytest.mark.parametrize("error", [ModelError("no answer"), RuntimeError("a bug")])
-async def test_other_errors_pass_after_what_was_done_has_been_kept(tmp_path, repo, error):
+@pytest.mark.parametrize("error", [AgentError("too hard"), ModelError("no answer"), RuntimeError("a bug")])
+async def test_what_was_done_is_kept_when_an_agent_gives_up_and_before_other_errors_pass(
+    tmp_path, repo, error
+):
     work = Attempt(tmp_path / "home", repo, Raises(error))
 
-    with pytest.raises(type(error)):
-        await work.run()
+    if isinstance(error, AgentError):
+        outcome = await work.run()
+        assert (outcome.status, outcome.reason, outcome.error) == ("fail", "agent_failed", "too hard")
+    else:
+        with pytest.raises(type(error)):
+            await work.run()
 
     assert git(repo, "diff", "--name-only", f"main...{work.branch}") == "half.txt"
     assert work.iteration.changed_files == 1

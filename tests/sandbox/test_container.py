@@ -24,39 +24,6 @@ def place_of(folder: Path) -> Path:
     return place
 
 
-async def test_the_command_line_of_a_container(engine_calls: Path, tmp_path: Path) -> None:
-    place, user = place_of(tmp_path), tmp_path / "user"
-    (user / ".npm").mkdir(parents=True)
-    sandbox = Sandbox(user_home=user)
-    settings = {"container": "image:1", "limits": {"memory": "2G"}, "cache": ["~/.npm"]}
-    confinement = sandbox.confine("check", settings, folders=[place], home=place / "home")
-    ended = await run(
-        ["sh", "-c", "echo $SECRET $HOME; pwd; exit 4"],
-        folder=place / "tree",
-        environment={"PATH": os.environ["PATH"], "HOME": str(place / "home"), "SECRET": "two\nlines"},
-        attempt="the-attempt",
-        confinement=confinement,
-    )
-
-    assert ended.exit_code == 4
-    assert ended.output.split() == ["two", "lines", str(place / "home"), str(place / "tree")]
-    [info, ran, removed] = [json.loads(line) for line in engine_calls.read_text().splitlines()]
-    assert info[0] == ["info"]
-    line = ran[0]
-    pairs = list(pairwise(line))
-    name = line[line.index("--name") + 1]
-    for pair in (
-        ("--network", "none"),
-        ("--memory", str(2 << 30)),
-        ("--volume", f"{user}/.npm:{place}/home/.npm:ro"),
-        ("--env", "SECRET"),
-    ):
-        assert pair in pairs
-    assert not any("two\nlines" in word for word in line)
-    assert "PATH" not in line
-    assert removed[0] == ["rm", "--force", name]
-
-
 @asynccontextmanager
 async def answering(listener: socket.socket) -> AsyncIterator[None]:
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -73,27 +40,36 @@ async def answering(listener: socket.socket) -> AsyncIterator[None]:
         server.close()
 
 
-async def test_a_container_without_network_reaches_the_gateway(engine_calls: Path, tmp_path: Path) -> None:
+ASK = "import os, socket; print(os.environ['SECRET'], os.environ['HOME'], os.getcwd());"
+ASK += " print(socket.create_connection(('127.0.0.1', 34567)).makefile().read()); os._exit(4)"
+
+
+async def test_a_program_in_a_container_reaches_the_gateway_without_network(
+    engine_calls: Path, tmp_path: Path
+) -> None:
     place = place_of(tmp_path)
+    settings = {"container": "image:1", "limits": {"memory": "2G"}}
     confinement = Sandbox(user_home=tmp_path).confine(
-        "agent",
-        {"container": "image:1"},
-        folders=[place],
-        home=place / "home",
-        serve={34567: answering},
+        "agent", settings, folders=[place], home=place / "home", serve={34567: answering}
     )
-    script = "import socket; print(socket.create_connection(('127.0.0.1', 34567)).makefile().read())"
     ended = await run(
-        ["python3", "-c", script],
+        ["python3", "-uc", ASK],
         folder=place / "tree",
-        environment={"PATH": os.environ["PATH"]},
-        attempt="one",
+        environment={"PATH": os.environ["PATH"], "HOME": str(place / "home"), "SECRET": "two\nlines"},
+        attempt="the-attempt",
         confinement=confinement,
     )
 
-    assert ended.output == "from the gateway\n", ended.output
-    line = json.loads(engine_calls.read_text().splitlines()[1])[0]
-    assert ("--network", "none") in list(pairwise(line))
+    assert ended.exit_code == 4, ended.output
+    expected = ["two", "lines", str(place / "home"), str(place / "tree"), "from", "the", "gateway"]
+    assert ended.output.split() == expected
+    [info, ran, removed] = [json.loads(line) for line in engine_calls.read_text().splitlines()]
+    line = ran[0]
+    assert info[0] == ["info"]
+    assert {("--network", "none"), ("--memory", str(2 << 30)), ("--env", "SECRET")} <= {*pairwise(line)}
+    assert not any("two\nlines" in word for word in line)
+    assert "PATH" not in line
+    assert removed[0] == ["rm", "--force", line[line.index("--name") + 1]]
 
 
 def launch_in(folder: Path, **environment: str) -> Launch:

@@ -195,17 +195,6 @@ def test_work_is_judged_without_its_changes_of_tests_settings_and_runners(
     assert hidden_tests.lines_about_runner(judged) == ["shop.py: import os; os._exit(0)"]
 
 
-def test_work_that_only_removes_files_is_judged_without_them(
-    tmp_path: Path, source: SourceRepository
-) -> None:
-    tree, judged = tree_in(tmp_path / "a", source), tree_in(tmp_path / "b", source)
-    (tree.folder / "old.py").unlink()
-    commit_changes(tree, "work")
-
-    assert hidden_tests.carry_work(tree, judged, []) == []
-    assert not (judged.folder / "old.py").exists() and (judged.folder / "shop.py").exists()
-
-
 def test_hidden_tests_replace_those_in_the_tree(tmp_path: Path, source: SourceRepository) -> None:
     tree = tree_in(tmp_path / "a", source)
     hidden_tests.lay_tests(archive(tmp_path), tree)
