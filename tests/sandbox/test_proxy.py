@@ -208,6 +208,12 @@ async def test_a_connection_through_a_proxy_ends_with_the_proxy() -> None:
 
     async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
+        # Not only its own half is closed.
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(b"x")
+                await writer.drain()
+                await asyncio.sleep(0)
         writer.close()
         ended.set()
 

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import struct
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,6 +34,11 @@ LAYOUTS = {
         [".npm-x/lib/node_modules/pkg/cli.js", ".npm-x/lib/node_modules/pkg/node_modules/inner/x.js"],
         ".npm-x/lib/node_modules/pkg/cli.js",
         [".npm-x/lib/node_modules"],
+    ),
+    "programs deep in a package": (
+        ["app/node_modules/pkg/dist/x/y/bin/tool", "app/.env"],
+        "app/node_modules/pkg/dist/x/y/bin/tool",
+        ["app/node_modules"],
     ),
     "nvm": (
         [".nvm/versions/node/v20/bin/node", ".nvm/versions/node/v20/lib/x", ".nvm/alias/default"],
@@ -200,6 +206,39 @@ def test_settings_that_only_their_owner_may_read(tmp_path: Path) -> None:
     assert sorted(path.name for path in files) == ["inner", "own", "shadow"]
     assert sorted(path.name for path in folders) == ["closed", "entered", "listed"]
     assert all(path.is_absolute() and path.exists() for path in (*files, *folders))
+
+
+# White-box: the search of the system itself takes long, and its place is the machine's own.
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has files that others may not read")
+@pytest.mark.parametrize(
+    ("age", "mode", "change", "is_used"),
+    [
+        (0, 0o600, "", True),
+        (550, 0o600, "", True),
+        (650, 0o600, "", False),
+        (-50, 0o600, "", False),
+        (0, 0o640, "", False),
+        (0, 0o600, "system/a/b/new", False),
+        (0, 0o600, "search.json", False),
+    ],
+)
+def test_a_stored_search_of_the_system_is_used_if_it_is_roots_own_and_recent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, age: float, mode: int, change: str, is_used: bool
+) -> None:
+    file = tmp_path / "search.json"
+    monkeypatch.setattr(paths, "_SEARCH_FILE", file)
+    monkeypatch.setattr(paths, "SYSTEM", (str(tmp_path / "system"),))
+    search = paths.unreadable_system.__wrapped__
+    first = made(tmp_path / "system/a/b/c/secret", mode=0o600)
+    assert first in search()[0] and file.stat().st_mode & 0o777 == 0o600
+
+    # It is deeper than the folders whose changes are looked at.
+    later = made(first.with_name("later"), mode=0o600)
+    if change:
+        made(tmp_path / change, "{")
+    file.chmod(mode)
+    os.utime(file, (time.time() - age, time.time() - age))
+    assert (later not in search()[0]) is is_used
 
 
 # --- What a launcher makes of it ---
