@@ -590,6 +590,7 @@ async def test_an_agent_may_use_a_copy_of_the_users_login_which_the_check_does_n
     users = tmp_path / "home/of-the-user/.tool"
     users.mkdir(parents=True)
     (users / "login.json").write_text("secret")
+    (users / "other.json").mkdir()
     command = f'test "$(cat ~/.tool/login.json)" = secret && echo x > a; {trick.format(users)}'
     work = Attempt(tmp_path / "home", repo, WithLogin(command))
 

@@ -29,11 +29,11 @@ def repo(tmp_path):
     return repo
 
 
-async def overtaken(tmp_path, repo, first, second, **details):
+async def overtaken(tmp_path, repo, first, second, *, settings=ON_PASS, **details):
     """Two sessions, the first of which is merged while the second works; both, and how the second ended."""
     wait = f"while [ ! -e {tmp_path}/go ]; do sleep 0.01; done"
     one, two = attempt(tmp_path, repo, first), attempt(tmp_path, repo, f"{wait}; {second}")
-    running = asyncio.ensure_future(two.run("second", item_settings=ON_PASS, **details))
+    running = asyncio.ensure_future(two.run("second", item_settings=settings, **details))
     await eventually_async(lambda: two.events[1:])
     await one.run("first", item_settings=ON_PASS, **details)
     (tmp_path / "go").touch()
@@ -122,13 +122,27 @@ async def test_when_the_base_has_moved_the_check_runs_again_on_the_result(tmp_pa
     assert one.notes == two.notes == []
 
 
-async def test_work_that_passes_alone_but_not_on_the_moved_base_is_not_merged(tmp_path, repo):
-    check = "if [ -e one -a -e two ]; then echo together they break; exit 3; fi"
+@pytest.mark.parametrize(
+    ("together", "end", "error"),
+    [
+        ("echo they break; exit 3", ("fail", "checks_failed_after_rebase"), "exited with 3: they break"),
+        ("sleep 60", ("timeout", "timeout"), "was still running after 5 s"),
+    ],
+)
+async def test_work_that_passes_alone_but_not_on_the_moved_base_is_not_merged(
+    tmp_path, repo, together, end, error
+):
+    one, two, outcome = await overtaken(
+        tmp_path,
+        repo,
+        "touch one",
+        "touch two",
+        settings={**ON_PASS, "checkTimeoutSec": 5},
+        scriptCommand=f"if [ -e one -a -e two ]; then {together}; fi",
+    )
 
-    one, two, outcome = await overtaken(tmp_path, repo, "touch one", "touch two", scriptCommand=check)
-
-    assert (outcome.status, outcome.reason) == ("fail", "checks_failed_after_rebase")
-    assert "together they break" in outcome.error
+    assert (outcome.status, outcome.reason) == end
+    assert outcome.error.endswith(error)
     assert git(repo, "rev-parse", "main") == one.merges[-1].after_sha
     assert two.merges[-1].result == "error"
 

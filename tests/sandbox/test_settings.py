@@ -15,13 +15,14 @@ from proctor.tasks.markdown import read_task
 
 def test_the_nearer_place_takes_precedence() -> None:
     everywhere = {"container": "python:3.12", "network": {"check": "full"}, "limits": {"processes": 9}}
-    item = {"kind": "bubblewrap", "network": {"agent": "none"}}
+    item = {"kind": "bubblewrap", "network": {"agent": "none"}, "limits": {"memory": 1}}
 
     assert merge_settings(everywhere, item) == {
         "kind": "bubblewrap",
         "network": {"check": "full", "agent": "none"},
-        "limits": {"processes": 9},
+        "limits": {"processes": 9, "memory": 1},
     }
+    assert merge_settings("landlock", {"container": "python:3.12"}) == {"container": "python:3.12"}
     assert merge_settings(everywhere, None, "none") == {
         "kind": "none",
         "network": {"check": "full"},
