@@ -102,10 +102,11 @@ async def test_each_criterion_that_passes_has_its_score_for_every_model_in_a_tre
 
 async def test_check_files_lie_over_whatever_the_agent_made_of_them(bench: Bench) -> None:
     (bench.folder / "checks").mkdir()
-    (bench.folder / "checks/test.sh").write_text("grep -q '1 + 1' sum.py\n")
-    task = bench.task("start: start\ncheck: sh test.sh\ncheck_files: checks")
+    (bench.folder / "checks/test.sh").write_text("#!/bin/sh\ngrep -q '1 + 1' sum.py\n")
+    (bench.folder / "checks/test.sh").chmod(0o755)
+    task = bench.task("start: start\ncheck: ./test.sh\ncheck_files: checks")
 
-    cheating = [{"write": {"path": "test.sh", "content": "exit 0\n"}}]
+    cheating = [{"write": {"path": "test.sh", "content": "#!/bin/sh\nexit 0\n"}}]
 
     assert (await bench.run(task, cheating))["outcome"] == ("fail", "checks_failed")
     through_a_link = [{"run": "ln -s /dev/null test.sh"}]
@@ -157,12 +158,15 @@ async def test_litter_is_not_counted_as_work_and_a_permission_nobody_gave_is_an_
 
 
 async def test_a_check_that_does_not_end_is_ended_and_is_a_timeout(bench: Bench) -> None:
-    task = bench.task("start: start\ncheck_timeout: 0.5\ncheck: sleep 60")
+    checks = "{The sum is right: sleep 60, The tests pass: sleep 61}"
+    task = bench.task(f"start: start\ncheck_timeout: 0.5\ncheck: {checks}")
 
     seen = await asyncio.wait_for(bench.run(task, FIX), TIME_LIMIT_SECONDS)
 
     assert seen["outcome"] == ("timeout", "timeout")
-    assert seen["error"] == "`sleep 60`: still running when its time was over"
+    late = "still running when its time was over"
+    assert seen["error"] == f"The sum is right: {late}; The tests pass: {late}"
+    assert seen["steps"][0]["testDurationMs"] >= 1000
 
 
 async def test_starting_files_that_changed_after_planning_are_an_error_of_ours_unless_they_are_kept(
@@ -187,12 +191,16 @@ HIDDEN = {"test_sum.sh": "grep -q '1 + 1' sum.py || { echo expected a plus; exit
 async def test_the_second_try_sees_the_output_of_the_hidden_tests_but_not_the_tests(bench: Bench) -> None:
     task = replace(
         bench.task("start: start"),
-        checks=(TaskCheck(criterion="", command="sh test_sum.sh"),),
+        checks=(
+            TaskCheck(criterion="", command="echo passed"),
+            TaskCheck(criterion="", command="sh test_sum.sh"),
+        ),
         check_files=texts_of(HIDDEN),
         retry_with_output=True,
     )
     fix = [{"run": "ls"}, *FIX]
-    script: Any = {"rules": [{"match": "expected a plus", "steps": fix}], "steps": [{"say": "Nothing."}]}
+    rules = [{"match": "passed\n", "steps": []}, {"match": "expected a plus", "steps": fix}]
+    script: Any = {"rules": rules, "steps": [{"say": "Nothing."}]}
 
     ran = await bench.run(task, script)
 
@@ -222,6 +230,7 @@ async def test_steps_run_one_after_the_other_in_the_same_folder_and_give_their_m
     assert ran["scores"]["reward"]["value"] == 1
     assert half["outcome"] == ("fail", "checks_failed")
     assert half["scores"]["reward"]["value"] == 0.5
+    assert half["items"][0]["iterSha"] == half["steps"][0]["commitSha"] != ""
 
 
 async def test_an_agent_sees_nothing_that_a_check_wrote_and_a_check_nothing_of_another(bench: Bench) -> None:
@@ -269,13 +278,15 @@ async def test_a_step_does_not_run_below_the_least_reward_of_the_one_before(benc
         steps=(TaskStep(prompt="Never", checks=(zero,)),),
     )
 
+    steps = (TaskStep(prompt="Two", checks=(zero,), min_reward=0.1), TaskStep(prompt="Never", checks=(zero,)))
     ran = await bench.run(task, FIX)
-    enough = await bench.run(replace(task, min_reward=0.5), FIX)
+    enough = await bench.run(replace(task, min_reward=0.5, steps=steps), FIX)
 
     assert len(ran["steps"]) == 1
     assert ran["outcome"] == ("fail", "checks_failed")
     assert ran["scores"]["reward"]["value"] == 0.25
     assert json.loads(ran["session"]["notes"])[-1] == "step 2 was not run: reward 0.5 is below 0.6"
+    assert json.loads(enough["session"]["notes"])[-1] == "step 3 was not run: reward 0 is below 0.1"
     assert len(enough["steps"]) == 2
 
 

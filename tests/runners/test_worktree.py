@@ -374,6 +374,14 @@ async def make_shallow(tmp_path, repo):
     return tmp_path / "shallow"
 
 
+async def make_partial(tmp_path, repo):
+    git(repo, "config", "uploadpack.allowFilter", "true")
+    (repo / "hello.txt").write_text("changed\n")
+    git(repo, "commit", "--quiet", "-a", "-m", "changed")
+    git(tmp_path, "clone", "--quiet", "--filter=blob:none", f"file://{repo}", "partial")
+    return tmp_path / "partial"
+
+
 async def make_sha256(tmp_path, repo):
     return repository(tmp_path / "sha256", flags=["--object-format=sha256"])
 
@@ -383,7 +391,7 @@ async def make_strange(tmp_path, repo):
 
 
 @pytest.mark.parametrize(
-    "make", [make_bare, make_linked, make_borrowing, make_shallow, make_sha256, make_strange]
+    "make", [make_bare, make_linked, make_borrowing, make_shallow, make_partial, make_sha256, make_strange]
 )
 async def test_every_kind_of_repository_can_be_worked_on(tmp_path, repo, make):
     kind = await make(tmp_path, repo)

@@ -65,6 +65,10 @@ HOSTILE = {
     ),
     "a rewritten history": "git commit -q --amend -m other; git checkout -q --orphan new",
     "no branch": "git checkout -q --detach; git commit -q --allow-empty -m x",
+    "a graft": (
+        "echo y > b; git add b; git commit -qm b;"
+        'echo "$(git rev-parse HEAD) $(printf %040d 1)" > "$(git rev-parse --git-common-dir)/info/grafts"'
+    ),
     "a link as repository": "mv ../git ../old; mkdir ../new; ln -s a ../new/a; ln -s new ../git",
     "pipes that git reads": "rm src/app.py; mkfifo .gitignore src/.gitattributes src/app.py",
     "pipes in the repository": 'mkfifo "$(git rev-parse --git-dir)/MERGE_HEAD"',
@@ -92,6 +96,7 @@ CHANGED = {
     "another branch": "A a M hello.txt",
     "a stash": "A a A b",
     "a filter": "A .gitattributes A a",
+    "a graft": "A a A b",
     "hidden files": "A a M hello.txt D src/app.py",
     "pipes that git reads": "A a D src/app.py",
 }
@@ -114,15 +119,6 @@ async def test_the_users_repository_is_the_same_byte_for_byte(tmp_path, repo, tr
     assert changed == CHANGED.get(trick, "A a").split()
     assert work.notes == NOTES.get(trick, [])
     git(repo, "fsck", "--connectivity-only")
-
-
-async def test_a_session_begins_from_the_commit_and_not_from_the_dirty_checkout(tmp_path, repo):
-    work = attempt(tmp_path, repo, "cat hello.txt > seen; ls > listing")
-
-    await work.run()
-
-    assert git(repo, "show", f"{work.branch}:seen") == "hello"
-    assert "untracked.txt" not in git(repo, "show", f"{work.branch}:listing")
 
 
 async def test_sessions_side_by_side_share_neither_branches_nor_stash_nor_settings(tmp_path, repo):

@@ -245,6 +245,32 @@ async def test_references_that_come_and_go_meanwhile_disturb_no_merge(tmp_path, 
     assert (outcome.status, git(repo, "show", "main:a.txt")) == ("success", "better")
 
 
+KILLED = """#!/bin/sh
+case "$*" in *"merge --ff-only"*) if mkdir {mark}; then
+  for after; do :; done
+  {git} checkout -q "$after" -- a.txt; touch .git/index.lock; kill -9 $$
+fi;; esac
+exec {git} "$@"
+"""
+
+
+async def test_a_merge_whose_git_was_killed_in_the_users_checkout_is_made_again(tmp_path, repo):
+    git(repo, "checkout", "--quiet", "main")
+    program = tmp_path / "bin/git"
+    program.parent.mkdir()
+    program.write_text(KILLED.format(mark=tmp_path / "killed", git=shutil.which("git")))
+    program.chmod(0o755)
+    work = attempt(tmp_path, repo, "echo better > a.txt; echo new > n.txt")
+
+    outcome = await work.run(
+        item_settings=ON_PASS, environment={"PATH": f"{program.parent}:{os.environ['PATH']}"}
+    )
+
+    assert (tmp_path / "killed").is_dir() and outcome.result["merge"] == "success", outcome.error
+    assert git(repo, "status", "--porcelain") == ""
+    assert ((repo / "a.txt").read_text(), (repo / "n.txt").read_text()) == ("better\n", "new\n")
+
+
 async def test_nothing_to_merge_is_no_empty_commit(tmp_path, repo):
     before = git(repo, "rev-parse", "main")
 
@@ -333,11 +359,12 @@ async def test_a_merge_is_signed_where_the_repository_says_so_and_not_made_if_th
     assert git(repo, "rev-parse", "main") == signed
 
 
-async def test_hooks_that_a_merge_by_hand_would_run_are_named(tmp_path, repo):
-    identify(repo)
-    (repo / ".git/hooks").mkdir(exist_ok=True)
-    (repo / ".git/hooks/pre-commit").write_text("#!/bin/sh\nexit 1\n")
-    (repo / ".git/hooks/pre-commit").chmod(0o755)
+@pytest.mark.parametrize("folder", [".git/hooks", ".githooks"])
+async def test_hooks_that_a_merge_by_hand_would_run_are_named(tmp_path, repo, folder):
+    identify(repo, **({"core__hooksPath": folder} if folder == ".githooks" else {}))
+    (repo / folder).mkdir(exist_ok=True)
+    (repo / folder / "pre-commit").write_text("#!/bin/sh\nexit 1\n")
+    (repo / folder / "pre-commit").chmod(0o755)
     work = attempt(tmp_path, repo, "echo 1 > n")
 
     outcome = await work.run(scriptCommand="true", item_settings=ON_PASS)

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -238,16 +239,6 @@ async def test_a_folder_that_a_program_replaced_by_a_link_is_not_mounted(room: R
         await room.run("cat /app/key", bubblewrap, mounts={"/app": room.tree})
 
 
-async def test_a_script_finds_its_modules_and_its_interpreter(room: Room, kind: str, tmp_path: Path) -> None:
-    program = tmp_path / "agent" / "main.py"
-    program.parent.mkdir()
-    program.write_text("import helper; print(helper.word)")
-    (program.parent / "helper.py").write_text("word = 'found'")
-
-    command = [sys.executable, str(program)]
-    assert (await room.run(command, kind, named=command)).output == "found\n"
-
-
 @asynccontextmanager
 async def answering(listener: socket.socket) -> AsyncIterator[None]:
     """Answers each connection with one line."""
@@ -300,6 +291,17 @@ async def test_only_the_hosts_of_the_plan_are_reached(room: Room, bubblewrap: st
     assert "200" in allowed.output
     assert "served from outside" in allowed.output
     assert refused.output.startswith("HTTP/1.1 403")
+
+
+async def test_an_agent_whose_command_names_its_repository_does_not_see_the_history(
+    workshop: Any, repository: Path, kind: str
+) -> None:
+    command = f'cd {repository} && cat shop.py > "$OLDPWD/seen" && ! cat .git/HEAD'
+    item = {"repo": str(repository), "prompt": "Look.", "command": command, "sandbox": kind}
+    await workshop.run(json.dumps({"matrix": [item]}))
+
+    assert workshop.outcomes() == [("success", "unchecked")]
+    assert [row["sandbox"] for row in workshop.rows("sessions")] == [kind]
 
 
 async def test_paths_in_commands_open_nothing_unless_the_plan_names_them(

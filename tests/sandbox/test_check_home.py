@@ -84,6 +84,7 @@ def test_setup_may_remove_or_replace_what_is_in_home(proctor: Command) -> None:
         for setup, check in (
             ("rm ~/.gitconfig; mkfifo ~/.gitconfig", "test -p ~/.gitconfig"),
             ("rm -r ~/.local", "test ! -e ~/.local"),
+            ("git config --global user.name Setup", 'test "$(git config user.name)" = Setup'),
         )
     ]
 

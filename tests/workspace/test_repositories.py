@@ -25,7 +25,6 @@ from proctor.workspace.source_repository import (
 from proctor.workspace.worktree import (
     Worktree,
     fill,
-    make_home,
     make_tree,
     remove_home,
     session_folder,
@@ -265,25 +264,6 @@ def test_a_folder_is_placed_once_as_it_was(tmp_path: Path) -> None:
 # --- Starting files ---
 
 
-def test_files_replace_what_an_agent_left_in_their_place(tmp_path: Path) -> None:
-    files, tree, outside = tmp_path / "files", tmp_path / "tree", tmp_path / "outside"
-    starting_files.write_texts({"a/b.txt": "new", "c": "file", "d.txt": "plain", "e/f": "deep"}, files)
-    outside.mkdir()
-    tree.mkdir()
-    (tree / "a").symlink_to(outside)
-    (tree / "c").mkdir()
-    (tree / "c" / "x").write_text("x")
-    (tree / "d.txt").symlink_to(outside / "y")
-    (tree / "e").write_text("a file")
-    starting_files.copy_over(files, tree)
-
-    assert (tree / "a" / "b.txt").read_text() == "new" and not (tree / "a").is_symlink()
-    assert (tree / "c").read_text() == "file"
-    assert (tree / "d.txt").read_text() == "plain" and not (tree / "d.txt").is_symlink()
-    assert (tree / "e" / "f").read_text() == "deep"
-    assert list(outside.iterdir()) == []
-
-
 async def test_a_repository_of_a_tasks_files_is_made_once_and_is_the_same_everywhere(tmp_path: Path) -> None:
     texts = {"a.txt": "a", ".gitignore": "b.txt\n", "b.txt": "b"}
     digest = starting_files.digest_of_texts(texts)
@@ -324,16 +304,6 @@ def test_a_home_with_worktrees_is_kept(tmp_path: Path, folders: list[str], is_re
         (home / folder).mkdir(parents=True)
     remove_home(home)
     assert home.exists() is not is_removed
-
-
-def test_a_home_of_a_session(tmp_path: Path) -> None:
-    for _ in range(2):
-        make_home(tmp_path / "home")
-    folders = {
-        str(path.relative_to(tmp_path / "home")) for path in (tmp_path / "home").rglob("*") if path.is_dir()
-    }
-    assert folders == {".config", ".local", ".local/share", ".local/state", ".cache", "tmp"}
-    assert "[user]" in (tmp_path / "home/.gitconfig").read_text()
 
 
 def test_a_session_names_only_the_ends_of_its_own_shallow_history(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from proctor.errors import WorkspaceError
 from proctor.git import Git, GitError
 from proctor.testing import make_git_repository
 from proctor.workspace import commit, large_files, merge_queue, source_repository, starting_files, worktree
-from proctor.workspace.base_objects import remove_unused_bases
+from proctor.workspace.base_objects import base_objects, remove_unused_bases
 from proctor.workspace.source_repository import SourceRepository, open_source
 from proctor.workspace.test_reports import _common_folder, _report_cargo, _report_go
 from proctor.workspace.worktree import Worktree, fill, make_tree
@@ -210,6 +210,9 @@ def test_a_store_of_a_base_is_shared_continued_and_removed(source: SourceReposit
     one, same, later = (tree.base for tree in trees)
     assert one == same and later.folders[1:] == one.folders
     assert [*one.tags] == ["refs/tags/v1"] and [*later.tags] == ["refs/tags/v1", "refs/tags/v2"]
+    os.utime(one.place, (1, 1))
+    used = base_objects(home / "bases", source, first, source.references())
+    assert used == one and one.place.stat().st_mtime > 1
     old = Git(trees[0].repository, ENVIRONMENT)
     assert not old.commit_of(second) and old.commit_of("v1") == first
 
