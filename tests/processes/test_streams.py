@@ -2,13 +2,21 @@
 
 import asyncio
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from proctor.processes import Launch
 from proctor.processes import program as programs
-from proctor.processes.streams import LINE_LIMIT, ClippedStreamReader, LineSplitter
+from proctor.processes.streams import (
+    HELD_BYTES,
+    LINE_LIMIT,
+    READ_BYTES,
+    ClippedStreamReader,
+    LineSplitter,
+    StreamReader,
+)
 
 
 def launch(command=("tool", "x"), **more):
@@ -68,6 +76,40 @@ async def test_a_pipe_is_read_to_its_end_and_closed():
     await asyncio.wait_for(reader.closed(), 30)
     assert reader.clip.text == "aé\ufffd" and pipe.closed
     reader.close()
+
+
+async def test_a_program_waits_for_a_slow_reader():
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    reader = StreamReader()
+    reader.connect(os.fdopen(reading, "rb", buffering=0))
+    written = 0
+
+    async def fill():
+        nonlocal written
+        for _ in range(100):
+            with suppress(BlockingIOError):
+                written += os.write(writing, b"x" * READ_BYTES)
+            await asyncio.sleep(0)
+
+    await fill()
+    assert HELD_BYTES < written < HELD_BYTES + 4 * READ_BYTES
+    held = written
+    while held > HELD_BYTES // 2:
+        held -= len(await reader.chunk())
+    await fill()
+    assert written > HELD_BYTES + 8 * READ_BYTES
+    os.close(writing)
+    reader.close()
+
+
+async def test_the_supervisor_has_none_of_the_programs_variables_but_where_libraries_are(tmp_path):
+    environment = {"PATH": os.environ["PATH"], "KEY": "secret", "LD_LIBRARY_PATH": "/no/such"}
+    ended = await programs.run(
+        "tr '\\0' '\\n' < /proc/$PPID/environ", folder=tmp_path, environment=environment, attempt="a1"
+    )
+    names = {line.partition("=")[0] for line in ended.output.splitlines()}
+    assert "LD_LIBRARY_PATH" in names and "KEY" not in names
 
 
 @pytest.mark.parametrize(

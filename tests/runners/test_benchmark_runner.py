@@ -108,10 +108,16 @@ async def test_check_files_lie_over_whatever_the_agent_made_of_them(bench: Bench
 
     cheating = [{"write": {"path": "test.sh", "content": "#!/bin/sh\nexit 0\n"}}]
 
-    assert (await bench.run(task, cheating))["outcome"] == ("fail", "checks_failed")
+    cheated = await bench.run(task, cheating)
+    assert cheated["outcome"] == ("fail", "checks_failed")
     through_a_link = [{"run": "ln -s /dev/null test.sh"}]
     assert (await bench.run(task, through_a_link))["outcome"] == ("fail", "checks_failed")
-    assert (await bench.run(task, FIX))["outcome"] == ("success", "completed")
+    with (bench.folder / "checks/test.sh").open("a") as check:
+        check.write("# changed\n")
+    fixed = await bench.run(bench.task("start: start\ncheck: ./test.sh\ncheck_files: checks"), FIX)
+    assert fixed["outcome"] == ("success", "completed")
+    digests = {run["scores"]["check: ./test.sh"]["evaluatorDigest"] for run in (cheated, fixed)}
+    assert len(digests) == 2
 
 
 async def test_an_answer_is_checked_for_what_is_expected_of_it(bench: Bench) -> None:
@@ -280,14 +286,14 @@ async def test_a_step_does_not_run_below_the_least_reward_of_the_one_before(benc
 
     steps = (TaskStep(prompt="Two", checks=(zero,), min_reward=0.1), TaskStep(prompt="Never", checks=(zero,)))
     ran = await bench.run(task, FIX)
-    enough = await bench.run(replace(task, min_reward=0.5, steps=steps), FIX)
+    enough = await bench.run(replace(task, min_reward=0.5, steps=steps, reward="final"), FIX)
 
     assert len(ran["steps"]) == 1
     assert ran["outcome"] == ("fail", "checks_failed")
     assert ran["scores"]["reward"]["value"] == 0.25
     assert json.loads(ran["session"]["notes"])[-1] == "step 2 was not run: reward 0.5 is below 0.6"
     assert json.loads(enough["session"]["notes"])[-1] == "step 3 was not run: reward 0 is below 0.1"
-    assert len(enough["steps"]) == 2
+    assert (len(enough["steps"]), enough["scores"]["reward"]["value"]) == (2, 0)
 
 
 @pytest.mark.parametrize(

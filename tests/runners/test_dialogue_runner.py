@@ -415,18 +415,20 @@ async def test_a_finished_dialogue_is_only_judged_again(tmp_path: Path) -> None:
     task = Score(evaluator="task", value=0.0, label="fail", explanation="lamp is off")
     part = Score(evaluator="task.state", value=0.0, label="fail", explanation="of the part")
     broken = Score(evaluator="Builtin.Help", error="no judge")
+    kept = Score(evaluator="Builtin.Kind", evaluator_digest="d", value=0.9)
     finished = resumed(
         standing={"end_reason": "max_turns", "ended_by": "moderator"},
         is_finished=True,
-        scores=[valid, task, part, broken],
+        scores=[valid, task, part, broken, kept],
     )
     after = replace(CLIENT, after=[{"set": {"mood": "100"}}])
-    settings = {"evaluators": [{"criterion": criterion, "model": "j"}]}
+    kind = {"name": "Builtin.Kind", "judging": {}, "passes_at": 0.5}
+    settings = {"evaluators": [{"criterion": criterion, "model": "j"}, {"evaluator": kind}]}
     played = Played(tmp_path, after, checkpoint=finished, settings=settings)
     outcome = await played.run()
     assert played.notes() == ["judged again"]
     assert outcome.error == "lamp is off; warm is 2, below its pass mark 3"
-    assert played.scores == [task, part, valid]
+    assert played.scores == [task, part, valid, kept]
     assert ("client.mood", 100, 2) not in played.metrics()
     assert played.metric("end_reason") == "max_turns"
 

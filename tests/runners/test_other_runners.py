@@ -116,6 +116,7 @@ async def test_the_scenario_of_an_item_must_be_what_it_was_made_from() -> None:
 async def test_issues_that_end_a_run_fail_it() -> None:
     plain = {
         **PLAIN,
+        "max_tokens": 77,
         "validation": {
             "checks": {"world_state_coherence": {"severity": "critical"}},
             "halt_on_critical": True,
@@ -132,6 +133,7 @@ async def test_issues_that_end_a_run_fail_it() -> None:
     outcome = await ScenarioRunner().run(scenario_item(plain), attempt.services)
     assert (outcome.status, outcome.reason) == ("fail", "validation_failed") and "critical" in outcome.error
     assert [each.text for each in attempt.of(Note)] == ["turn 1: world_state_coherence (critical): odd"]
+    assert {request.parameters["max_tokens"] for request in attempt.requests} == {77}
 
 
 async def test_people_answer_for_actors_and_secrets_are_removed() -> None:

@@ -244,6 +244,7 @@ async def test_the_agent_has_a_home_a_port_and_a_temporary_folder_of_its_own(tmp
         "GIT_DIR": "/elsewhere",
         "XDG_RUNTIME_DIR": "/run",
         "LANG": "C.UTF-8",
+        "PROCTOR_STORE": "/the/store",
     }
     work = attempt(tmp_path, repo, 'env -0 > "$TMPDIR/../../seen"; echo x > a')
 
@@ -268,12 +269,14 @@ async def test_the_agent_has_a_home_a_port_and_a_temporary_folder_of_its_own(tmp
     assert seen["GREETING"] == "C.UTF-8!"
     assert (int(seen["PROCTOR_PORT"]), seen["PORT"]) == (int(seen["PROCTOR_PORT"]), "1")
     assert not any(name.startswith(("GIT_", "SSH_")) or name == "XDG_RUNTIME_DIR" for name in seen)
+    own = {name.removeprefix("PROCTOR_") for name in seen if name.startswith("PROCTOR_")}
+    assert own == {"PORT", "PROMPT", "MODEL", "ATTEMPT", "PROGRAM"}
 
 
-async def test_a_prompt_too_long_for_the_environment_does_not_keep_the_agent_from_starting(tmp_path, repo):
+async def test_a_prompt_that_no_variable_can_have_does_not_keep_the_agent_from_starting(tmp_path, repo):
     work = attempt(tmp_path, repo, 'printf %s "$PROCTOR_PROMPT" | wc -c > size')
 
-    await work.run("é" * 300_000)
+    await work.run("Say\0 é" + "é" * 300_000)
 
     assert int(git(repo, "show", f"{work.branch}:size")) == 100_000
 
@@ -409,13 +412,16 @@ async def test_line_ends_and_filters_are_those_of_the_users_repository(tmp_path)
     attributes = "*.up filter=upper\n*.safe filter=safe\n"
     files = {".gitattributes": attributes, "a.up": "quiet\n", "b.up": "still\n", "c.safe": "open\n"}
     repo = repository(tmp_path / "project", files)
+    (repo / "a.up").chmod(0o755)
+    git(repo, "commit", "--quiet", "-a", "-m", "a program")
     git(repo, "config", "filter.upper.smudge", 'tr a-z A-Z | sed "s/\\\\$/!/"')
     git(repo, "config", "filter.upper.clean", "tr A-Z a-z")
     git(repo, "config", "filter.safe.smudge", "cat")
     (tmp_path / "key").write_text("of the user")
     git(repo, "config", "filter.safe.clean", f"cat {tmp_path}/key > /dev/null && cat")
     git(repo, "config", "filter.safe.required", "true")
-    command = "cp a.up seen.txt; echo MORE >> b.up; echo NEW > c.up; echo more >> c.safe; touch a.up"
+    command = "test -x a.up && cat a.up > seen.txt; echo MORE >> b.up; echo NEW > c.up; echo more >> c.safe"
+    command += "; touch a.up"
     work = attempt(tmp_path, repo, command)
 
     outcome = await work.run(scriptCommand="echo x > a.up; cat b.up", item_settings={"baseline": True})
@@ -524,9 +530,13 @@ async def test_submodules_are_filled_in_from_the_users_checkout(tmp_path):
     repo = repository(tmp_path / "project")
     git(repo, *allowed, "submodule", "--quiet", "add", str(library), "vendor/lib")
     git(repo, *allowed, "submodule", "--quiet", "add", str(inner), "absent")
+    git(repo, *allowed, "submodule", "--quiet", "add", str(inner), "far/linked")
     git(repo, "commit", "-qm", "library")
     git(repo, *allowed, "submodule", "--quiet", "update", "--init", "--recursive")
     git(repo, "submodule", "--quiet", "deinit", "--force", "absent")
+    # A link to files that the user has elsewhere is not followed.
+    (repo / "far").rename(tmp_path / "far")
+    (repo / "far").symlink_to(tmp_path / "far")
     work = attempt(
         tmp_path, repo, "cat vendor/lib/lib.py vendor/lib/inner/deep.txt > seen; echo x >> vendor/lib/lib.py"
     )
@@ -537,7 +547,7 @@ async def test_submodules_are_filled_in_from_the_users_checkout(tmp_path):
     assert git(repo, "show", f"{work.branch}:seen") == "lib = 1\ndeep"
     assert git(repo, "diff", "--name-only", f"main...{work.branch}") == "seen"
     assert (repo / "vendor/lib/lib.py").read_text() == "lib = 1\n"
-    assert "submodules whose files your checkout does not have are empty: absent" in work.notes
+    assert "submodules whose files your checkout does not have are empty: absent, far/linked" in work.notes
 
 
 async def test_a_repository_may_be_an_address_and_is_mirrored_once(tmp_path, repo):

@@ -125,15 +125,18 @@ async def test_sessions_side_by_side_share_neither_branches_nor_stash_nor_settin
     first = attempt(
         tmp_path,
         repo,
-        "git checkout -q -b fix; git config user.name First; echo 1 > a; git add a; git stash -q;"
-        " touch ../ready; while [ ! -e ../go ]; do sleep 0.01; done; git stash pop -q",
+        "echo $PORT > port; git checkout -q -b fix; git config user.name First; echo 1 > a;"
+        " git add a; git stash -q; touch ../ready; while [ ! -e ../go ]; do sleep 0.01; done;"
+        " git stash pop -q",
     )
     second = attempt(
         tmp_path,
         repo,
-        "git checkout -q -b fix &&"
+        "echo $PORT > port; git checkout -q -b fix &&"
         " (git branch -a; git stash list; git config user.name; git log --all --format=%s) > seen",
     )
+    # Their ports are looked for from the same number.
+    first.id, second.id = "session-12", "session-21"
     running = asyncio.ensure_future(first.run("one"))
     await eventually_async(lambda: (first.folder / "ready").exists())
 
@@ -142,6 +145,7 @@ async def test_sessions_side_by_side_share_neither_branches_nor_stash_nor_settin
     assert (await running).status == "success"
 
     assert git(repo, "show", f"{first.branch}:a") == "1"
+    assert git(repo, "show", f"{first.branch}:port") != git(repo, "show", f"{second.branch}:port")
     seen = git(repo, "show", f"{second.branch}:seen")
     assert seen.split() == [second.branch, "*", "fix", "main", "Proctor", "agent", "first"]
 
@@ -152,12 +156,13 @@ TOUCHED = {
     "git -C $REPO -c core.hooksPath=/dev/null branch agents-own": "refs/heads/agents-own is new",
     "git -C $REPO config a.b c": "its config changed",
     "git -C $REPO reset -q staged.txt": "its index changed",
-    "git -C $REPO symbolic-ref HEAD refs/heads/develop": "HEAD changed",
+    "git -C $REPO -c core.hooksPath=/dev/null update-ref --no-deref HEAD stash": "HEAD changed",
     "touch $REPO/.git/hooks/update": "its hooks changed",
 }
 
 
 async def test_what_an_agent_does_to_the_users_checkout_is_said(tmp_path, repo):
+    git(repo, "-c", "core.hooksPath=/dev/null", "checkout", "--quiet", "--detach")
     work = attempt(tmp_path, repo, "echo x > a; " + "; ".join(TOUCHED))
 
     outcome = await work.run(env={"REPO": str(repo)})

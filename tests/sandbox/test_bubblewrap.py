@@ -71,10 +71,10 @@ def room(tmp_path: Path) -> Room:
 async def test_a_program_changes_its_tree_and_reports_its_exit_code_and_what_it_left_running(
     room: Room, kind: str
 ) -> None:
-    ended = await room.run("echo done > file; cat file; sleep 987 & exit 7", kind)
+    ended = await room.run("echo done > file; cat file; sleep 987 & sleep 986 & exit 7", kind)
 
     assert (ended.exit_code, ended.output) == (7, "done\n")
-    assert ended.leftovers == ("sleep 987",)
+    assert ended.leftovers == ("sleep 986", "sleep 987")
     assert (room.tree / "file").read_text() == "done\n"
 
 

@@ -121,7 +121,7 @@ UNCONFINED = {
 }
 """Tricks with folders that a confined program can neither rename nor remove."""
 PLANT = """
-OUTSIDE=%(outside)s; SECRET=%(secret)s
+PATH="${PATH#.:}"; OUTSIDE=%(outside)s; SECRET=%(secret)s
 mkdir -p ~; cat > ~/canary.sh <<'END'
 #!/bin/sh
 touch %(canaries)s/%(name)s
@@ -213,7 +213,7 @@ def kind(request: pytest.FixtureRequest, workshop: Any, user: User) -> str:
     """A kind of sandbox, for a workshop of that user whose PATH has a relative folder."""
     if request.param != "none" and (problem := problem_of(request.param)):
         pytest.skip(problem)
-    environment = {"PATH": f"{os.environ['PATH']}:.", "HOME": str(user.home)}
+    environment = {"PATH": f".:{os.environ['PATH']}", "HOME": str(user.home)}
     workshop.context = replace(workshop.context, environment=environment)
     return str(request.param)
 

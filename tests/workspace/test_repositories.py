@@ -244,7 +244,9 @@ def test_a_repository_that_can_have_no_session_branches_is_not_copied(tmp_path: 
         transfer.copy_repository(repository, "main", (), ENVIRONMENT)
 
 
-def test_a_folder_is_placed_once_as_it_was(tmp_path: Path) -> None:
+def test_a_folder_is_placed_once_as_it_was_unless_it_is_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source, there = tmp_path / "data", tmp_path / "there"
     (source / "__pycache__").mkdir(parents=True)
     (source / "__pycache__" / "x.pyc").write_bytes(b"x")
@@ -259,6 +261,10 @@ def test_a_folder_is_placed_once_as_it_was(tmp_path: Path) -> None:
     assert transfer.place_files(copied, there) == placed and len(list(there.iterdir())) == 1
     os.utime(source / "a.txt", (1, 1))
     assert transfer.copy_files(source).digest == copied.digest, "times do not matter"
+    # The real limit is 1 GiB.
+    monkeypatch.setattr(transfer, "MAX_FOLDER_BYTES", 2)
+    with pytest.raises(WorkspaceError, match="is too large for another machine"):
+        transfer.copy_files(source)
 
 
 # --- Starting files ---
@@ -285,6 +291,12 @@ async def test_a_repository_of_a_tasks_files_is_made_once_and_is_the_same_everyw
     starting_files.write_texts(texts, folder)
     named = await starting_files.starting_repository(tmp_path / "three", folder, digest, ENVIRONMENT)
     assert named.name == "my-files" and Git(named, ENVIRONMENT).commit_of("main") in commits
+    (tmp_path / "files").mkdir()
+    starting_files.write_texts(texts, tmp_path / "files")
+    place = await starting_files.starting_repository(
+        tmp_path / "five", tmp_path / "files", digest, ENVIRONMENT
+    )
+    assert place.name == "task", "beside the files themselves"
     with pytest.raises(WorkspaceError, match="have changed since this was planned"):
         await starting_files.starting_repository(tmp_path / "four", folder, "f" * 64, ENVIRONMENT)
     with pytest.raises(WorkspaceError, match="there is no folder"):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from proctor.errors import WorkspaceError
-from proctor.workspace import test_reports
+from proctor.workspace import starting_files, test_reports
 from proctor.workspace.starting_files import digest_of_folder, digest_of_texts, text_files
 from proctor.workspace.test_reports import Verdict, grade, read_junit, verdict_by_report, verdict_by_reward
 
@@ -201,6 +201,16 @@ def test_the_digest_of_a_folder_is_of_names_contents_and_executable_bits(tmp_pat
     (folder / "link").symlink_to("../elsewhere")
     with pytest.raises(WorkspaceError):
         digest_of_folder(folder)
+
+
+@pytest.mark.parametrize("limit", ["MAX_FILES", "MAX_BYTES"])
+def test_a_folder_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: Any, limit: str) -> None:
+    for name in "abc":
+        (tmp_path / name).write_text("x")
+    # The real limits are 20,000 files and 512 MiB.
+    monkeypatch.setattr(starting_files, limit, 2)
+    with pytest.raises(WorkspaceError, match="is too large for a task: 3 files, 3 bytes"):
+        digest_of_folder(tmp_path)
 
 
 def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:

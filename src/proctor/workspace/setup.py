@@ -109,7 +109,8 @@ def session_name(prompt: str, at: datetime, item_id: str, number: int, used: Col
 
 def title_of(prompt: str) -> str:
     """The first line of a prompt, short enough for the subject of a commit."""
-    lines = (line.strip() for line in prompt.splitlines())
+    # git takes no NUL in a message.
+    lines = (line.strip() for line in prompt.replace("\0", "").splitlines())
     first = next((line for line in lines if line), "Changes by the agent")
     return first if len(first) <= 72 else first[:71].rstrip() + "…"
 
