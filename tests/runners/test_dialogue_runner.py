@@ -20,7 +20,7 @@ from proctor.model_client import ModelClient
 from proctor.runner import Outcome
 from proctor.runners import _judging
 from proctor.runners import dialogue as runner
-from proctor.runners._judging import Judges, below, dialogue_evidence_of
+from proctor.runners._judging import below, dialogue_evidence_of
 from proctor.score import Score
 from proctor.session import Iteration, Message, Metric, ModelCall, Note, Usage
 
@@ -158,20 +158,6 @@ async def test_whether_a_role_used_its_own_weights_is_recorded(
     kind = {"own": "its own weights", "other": "weights it was not trained on"}.get(weights or "")
     expected = [f"visitor was played by {model}: {kind}"] if weights else []
     assert [note for note in played.notes() if "played by" in note] == expected
-
-
-@pytest.mark.parametrize(
-    ("spoken", "wanted", "noted"), [("en", "en-GB", False), ("de", "en", True), ("de-CH", "de", False)]
-)
-async def test_a_role_that_does_not_speak_the_language_is_noted(
-    tmp_path: Path, spoken: str, wanted: str, noted: bool
-) -> None:
-    played = Played(
-        tmp_path, replace(CLIENT, language=spoken), replace(THERAPIST, language=wanted), lang=wanted
-    )
-    await played.run()
-    text = f"visitor has no templates in {wanted} and was played in {spoken}"
-    assert played.notes() == ([text] if noted else [])
 
 
 async def test_a_fault_of_a_template_and_a_role_that_is_not_stored_are_faults_of_the_plan(
@@ -361,18 +347,6 @@ def test_a_dialogue_as_evidence_has_a_trace_for_each_reply_of_the_side_under_tes
     assert [each.role for each in evidence.messages] == ["assistant", "user", "user", "assistant", "user"]
     assert evidence.attributes == {"profiles": {"client": {"n": 1}}} and evidence.session_id == "s1"
     assert not dialogue_evidence_of(history, "therapist", {}, services).tool_calls
-
-
-async def test_an_evaluator_of_the_store_scores_the_dialogue_and_its_usage_is_counted(tmp_path: Path) -> None:
-    played = Played(tmp_path)
-    given = Score(evaluator="Builtin.Help", value=0.2, input_tokens=7, output_tokens=3, cost_usd=0.25)
-    free = Score(evaluator="Builtin.Help", value=0.9)
-    services = replace(played.services, evaluator=lambda name, judging: GivenScores([given, free]))  # type: ignore[arg-type,return-value]
-    judges = Judges(services, 1)
-    settings = {"name": "Builtin.Help", "judging": {}, "passes_at": 0.5}
-    assert await judges.ask(settings, None) == ["Builtin.Help is 0.2, below its pass mark 0.5"]  # type: ignore[arg-type]
-    assert played.scores == [given, free]
-    assert (judges.client.calls, judges.client.cost_usd, judges.client.usage.total_tokens) == (1, 0.25, 10)
 
 
 async def test_a_failed_evaluator_is_a_score_and_a_cost_limit_is_not(tmp_path: Path) -> None:

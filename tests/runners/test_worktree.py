@@ -313,14 +313,6 @@ async def test_a_setup_that_fails_or_takes_too_long_is_our_error_and_the_agent_d
     assert not (work.folder / "started").exists()
 
 
-async def test_the_agent_is_given_the_settings_of_the_plan(tmp_path, repo):
-    work = attempt(tmp_path, repo, "echo x > a")
-
-    await work.run(settings={"effort": "high"}, command="make")
-
-    assert work.settings == {"effort": "high", "command": "make"}
-
-
 # Where it starts from
 
 

@@ -4,7 +4,6 @@ import hashlib
 import io
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,8 +14,7 @@ import pytest
 
 from proctor.errors import WorkspaceError
 from proctor.git import Git, GitError
-from proctor.testing import make_git_repository
-from proctor.workspace import commit, large_files, merge_queue, source_repository, starting_files, worktree
+from proctor.workspace import commit, large_files, merge_queue, source_repository, worktree
 from proctor.workspace.base_objects import base_objects, remove_unused_bases
 from proctor.workspace.source_repository import SourceRepository, open_source
 from proctor.workspace.test_reports import _common_folder, _report_cargo, _report_go
@@ -24,17 +22,6 @@ from proctor.workspace.worktree import Worktree, fill, make_tree
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
 MISSING = "f" * 40
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_git_repository(tmp_path_factory.mktemp("shop") / "shop", {"a.txt": "one\n"})
-
-
-@pytest.fixture
-def source(template: Path, tmp_path: Path) -> SourceRepository:
-    subprocess.run(["cp", "-r", str(template), str(tmp_path / "shop")], check=True)
-    return open_source(tmp_path / "shop", ENVIRONMENT)
 
 
 @pytest.fixture
@@ -276,14 +263,6 @@ async def test_a_mirror_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> No
     with pytest.raises(WorkspaceError, match=f"^mirroring {address}: "):
         await source_repository.open_repository(address, ENVIRONMENT, tmp_path / "home")
     assert [path for path in (tmp_path / "home").rglob("*") if path.name.startswith("making-")] == []
-
-
-@pytest.mark.parametrize(
-    ("setting", "files"),
-    [({"a": 1}, {"a": "1"}), ("/x", Path("/x")), ("", None), (None, None), ({}, {})],
-)
-def test_a_setting_names_files_or_has_them(setting: object, files: object) -> None:
-    assert starting_files.files_of(setting) == files
 
 
 async def test_a_scratch_clone_that_cannot_be_made_leaves_nothing(
