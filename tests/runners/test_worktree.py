@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 from dataclasses import dataclass
 from datetime import timedelta, timezone
 from typing import ClassVar
@@ -527,8 +528,9 @@ async def test_submodules_are_filled_in_from_the_users_checkout(tmp_path):
     git(repo, *allowed, "submodule", "--quiet", "update", "--init", "--recursive")
     git(repo, "submodule", "--quiet", "deinit", "--force", "absent")
     # A link to files that the user has elsewhere is not followed.
-    (repo / "far").rename(tmp_path / "far")
-    (repo / "far").symlink_to(tmp_path / "far")
+    git(tmp_path, "clone", "--quiet", str(inner), "elsewhere/linked")
+    shutil.rmtree(repo / "far")
+    (repo / "far").symlink_to(tmp_path / "elsewhere")
     work = attempt(
         tmp_path, repo, "cat vendor/lib/lib.py vendor/lib/inner/deep.txt > seen; echo x >> vendor/lib/lib.py"
     )

@@ -248,7 +248,8 @@ async def test_references_that_come_and_go_meanwhile_disturb_no_merge(tmp_path, 
 KILLED = """#!/bin/sh
 case "$*" in *"merge --ff-only"*) if mkdir {mark}; then
   for after; do :; done
-  {git} checkout -q "$after" -- a.txt; touch .git/index.lock; kill -9 $$
+  for name in a.txt n.txt; do {git} show "$after:$name" > $name; done
+  touch .git/index.lock; kill -9 $$
 fi;; esac
 exec {git} "$@"
 """
