@@ -339,7 +339,8 @@ async def test_a_check_cannot_turn_the_second_try_or_the_next_step(
     (user.home.parent / "task.md").write_text(f"---\nsandbox: {kind}\n---\n# Task: Escape\n\nDo it.\n")
     command = f"{user.script('check', tricks)}\nexit 1"
     checks = (TaskCheck(criterion="one", command=command), TaskCheck(criterion="two", command="false"))
-    reward = TaskCheck(criterion="r", command=command, verdict="reward")
+    # Its folder is emptied just after the check before it, which has planted the tricks.
+    reward = TaskCheck(criterion="r", command="exit 1", verdict="reward")
     files = texts_of({".bashrc": "planted", "checks/authorized_keys": "planted", "files/.bashrc": "planted"})
     task: Task = replace(
         read_task(user.home.parent / "task.md"),
@@ -347,7 +348,7 @@ async def test_a_check_cannot_turn_the_second_try_or_the_next_step(
         checks=checks,
         check_files=files,
         retry_with_output=True,
-        steps=(TaskStep(prompt="More", checks=(reward,), check_files=files, files=files),),
+        steps=(TaskStep(prompt="More", checks=(checks[0], reward), check_files=files, files=files),),
     )
     await run_scripted(workshop, task, [{"write": {"path": "work.txt", "content": "2"}}])
 
