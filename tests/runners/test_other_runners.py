@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from plain_services import GivenScores, plain_services
 
-from proctor.errors import AttemptError, ModelError, NotFound, WorkspaceError
+from proctor.errors import AttemptError, CostLimit, ModelError, NotFound, WorkspaceError
 from proctor.item import Item
 from proctor.model import Answer, Request
 from proctor.runners import _judging, find_runner
@@ -98,6 +98,14 @@ async def test_a_scenario_runs_to_its_last_turn_and_records_each() -> None:
     assert turns[0].decisions["port"].action == "hidden" and turns[0].started_at == "2026-01-02T03:04:05.678Z"
     assert {request.parameters.get("temperature") for request in attempt.requests} == {0.5}
     assert not any("max_tokens" in request.parameters for request in attempt.requests)
+
+
+async def test_a_spent_budget_fails_the_run() -> None:
+    def spent(request: Request) -> str:
+        raise CostLimit("all is spent")
+
+    outcome = await ScenarioRunner().run(scenario_item(), Attempt(spent).services)
+    assert (outcome.status, outcome.reason, outcome.error) == ("fail", "cost_limit", "all is spent")
 
 
 async def test_the_scenario_of_an_item_must_be_what_it_was_made_from() -> None:
