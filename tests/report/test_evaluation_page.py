@@ -104,8 +104,8 @@ def test_a_job_that_ended_early_is_not_in_progress():
 def test_the_same_in_markdown_is_one_table_row_for_each_thing():
     text = as_markdown.render(report_document(page()))
 
-    assert "| tone | trace | 9 | 1 | 0.600 | 0.400 to 0.800 | 0.540 | 0 | – |" in text
-    assert "| kind | session | 0 | 0 | – | – | – | 0 | – |" in text
+    assert "| tone | trace | 0.600 | 0.400 to 0.800 | 9 | 1 | 0.540 | " in text
+    assert "| kind | session | – | – | 0 | 0 | – | – | 0 | – |" in text
     assert "<script>" not in text
     (row,) = [line for line in text.splitlines() if line.startswith("| s1 ")]
     assert len(re.findall(r"(?<!\\)\|", row)) == 6

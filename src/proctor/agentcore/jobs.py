@@ -321,7 +321,7 @@ def _judge_violations(service: Service, request: Members) -> Iterator[ShapeProbl
 
 def get(service: Service, request: Members) -> JsonMap:
     """Get an evaluation, with its results so far."""
-    job = evaluation.evaluation(service.context, request["batchEvaluationId"])
+    job = evaluation.batch_evaluation(service.context, request["batchEvaluationId"])
     source = as_map(job.document, "dataSourceConfig")
     return {
         **_summary(job),
@@ -337,7 +337,7 @@ def list_all(service: Service, request: Members) -> JsonMap:
     limit = request.get("maxResults", paging.PAGE)
     key = paging.key_of("jobs", request.get("nextToken"), str, str)
     after = (key[0], key[1]) if key else None
-    jobs = evaluation.evaluations_page(service.context, after=after, limit=limit + 1)
+    jobs = evaluation.evaluations_page(service.context, after=after, limit=limit + 1, with_online=False)
     answer: JsonObject = {"batchEvaluations": [_summary(job) for job in jobs[:limit]]}
     if len(jobs) > limit:
         answer["nextToken"] = paging.page_token_of("jobs", evaluation.page_mark(jobs[limit - 1]))
@@ -346,7 +346,8 @@ def list_all(service: Service, request: Members) -> JsonMap:
 
 def stop(service: Service, request: Members) -> JsonMap:
     """Stop an evaluation. Results so far are kept."""
-    job = evaluation.stop_evaluation(service.context, request["batchEvaluationId"])
+    job = evaluation.batch_evaluation(service.context, request["batchEvaluationId"])
+    job = evaluation.stop_evaluation(service.context, job.id)
     return {
         **_identity(job),
         "status": job.state,
@@ -356,7 +357,8 @@ def stop(service: Service, request: Members) -> JsonMap:
 
 def delete(service: Service, request: Members) -> JsonMap:
     """Remove a finished evaluation from the list. Its results stay readable."""
-    job = evaluation.delete_evaluation(service.context, request["batchEvaluationId"])
+    job = evaluation.batch_evaluation(service.context, request["batchEvaluationId"])
+    job = evaluation.delete_evaluation(service.context, job.id)
     return {**_identity(job), "status": job.state}
 
 

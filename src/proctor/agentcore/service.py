@@ -19,14 +19,13 @@ from starlette.concurrency import run_in_threadpool
 from proctor.agentcore.errors import ThrottlingException, validation_error
 from proctor.agentcore.shapes import ALPHABET, Members, Names, ShapeProblem, new_id
 from proctor.api.definitions import Datasets, Definitions, NewResource, Recommendations, Token
-from proctor.api.evaluation import JUDGE, EvaluationWatch, ModelRouter
+from proctor.api.evaluation import JUDGE, EvaluationWatch, ModelRouter, detach_evaluation
 from proctor.api.launch import LaunchedProcess
 from proctor.config import WatchSection
 from proctor.context import RunContext
 from proctor.errors import UsageError
 from proctor.json_values import JsonMap, JsonObject, parse_json
 from proctor.secrets import redactor
-from proctor.web.actions import execute_evaluation
 from proctor.web.state import AppState
 
 
@@ -205,7 +204,7 @@ class Service:
 
     def start(self, evaluation_id: str) -> LaunchedProcess:
         """Execute an evaluation in a process that outlives the server."""
-        return execute_evaluation(self.site, evaluation_id)
+        return detach_evaluation(self.context, evaluation_id, launcher=self.site.launcher)
 
     async def close(self) -> None:
         """Close the models if they were opened."""

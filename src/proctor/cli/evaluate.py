@@ -1,15 +1,13 @@
 """`proctor evaluate`: evaluate recorded sessions of any source."""
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from proctor.batch import lifecycle
-from proctor.batch.lifecycle import RunResult
+from proctor.api import evaluation as api
 from proctor.cli import output as codes
 from proctor.cli.output import (
     Engine,
@@ -20,6 +18,7 @@ from proctor.cli.output import (
     money,
     print_json,
     print_note,
+    print_result,
     print_table,
     printable,
 )
@@ -36,38 +35,7 @@ from proctor.cli.run import (
 from proctor.context import EngineOptions, RunContext
 from proctor.errors import UsageError
 from proctor.formatting import moment
-from proctor.jobs.evaluation.job import JOB, EvaluationJobPlan
-from proctor.jobs.evaluation.prepare import (
-    EvaluationEstimate,
-    PendingEvaluationRequest,
-    estimate,
-    extend_evaluation,
-    import_cloudwatch,
-    open_prepared,
-    pending_request,
-    prepare,
-)
-from proctor.jobs.evaluation.request import read_evaluation
-from proctor.jobs.evaluation.results import (
-    all_insights,
-    evaluation_document,
-    results_of,
-    results_without_key,
-    write_results,
-)
-from proctor.jobs.evaluation.state import (
-    COMPLETED,
-    PENDING,
-    EvaluationState,
-    delete_evaluation,
-    evaluation_of,
-    evaluations_page,
-    stop_evaluation,
-)
-from proctor.json_values import JsonMap, JsonObject, as_map, without_none
-from proctor.plan.source import bytes_of
-from proctor.stats.evaluation import EvaluationResults, EvaluatorResult, Insight
-from proctor.store import Store
+from proctor.json_values import JsonObject
 
 evaluate_app = typer.Typer(add_completion=False, no_args_is_help=True)
 apps = {"evaluate": evaluate_app}
@@ -75,8 +43,6 @@ Texts = list[str] | None
 Id = Annotated[
     str, typer.Argument(metavar="ID", help="Evaluation ID, its ARN, or an unambiguous prefix of the ID.")
 ]
-LOGS = "evaluations"
-"""Folder below the home for the output of detached evaluations."""
 PATIENCE_SECONDS = 30
 """How long `watch` waits for the process of a pending evaluation."""
 
@@ -88,25 +54,18 @@ def get(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
     Example:  proctor evaluate get nightly-a1B2c3D4e5 --json
     """
     with terminal_context(context.obj) as ctx:
-        row = evaluation_of(ctx.store, evaluation, ctx.now())
-        results = results_of(ctx.store, row.id)
-        insights = all_insights(ctx.store, results)
+        report = api.evaluation_report(ctx, evaluation, with_targets=False)
+    row = report.evaluation
     if as_json:
-        print_json(evaluation_document(row, results) | _insight_members(insights))
-        return codes.SUCCEEDED
-    print(f"{printable(row.id)}  {row.state}  {row.created_at:%Y-%m-%d %H:%M} UTC")
-    parts = [f"{results.total} sessions", f"{results.completed} completed", f"{results.failed} failed"]
-    waiting = "not evaluated" if row.is_finished else "in progress"
-    parts += [f"{results.in_progress} {waiting}"] if results.in_progress else []
-    parts += [f"{results.ignored} ignored"] if results.ignored else []
-    print("  ".join(parts))
-    for text in (*row.error_details, *results.remarks):
-        print(printable(text))
-    if results.summaries:
-        print()
-        print_results(results)
-    print_insights(insights)
+        print_json(_document(report))
+    else:
+        print(f"{printable(row.id)}  {row.state}  {row.created_at:%Y-%m-%d %H:%M} UTC")
+        print_result(replace(api.report_document(report), subtitle=""))
     return codes.SUCCEEDED
+
+
+def _document(report: api.EvaluationReport) -> JsonObject:
+    return api.evaluation_document(report.evaluation, report.results, report.insights)
 
 
 @evaluate_app.command("list")
@@ -122,13 +81,10 @@ def list_jobs(
     Example:  proctor evaluate list
     """
     with terminal_context(context.obj) as ctx:
-        page = evaluations_page(ctx.store, ctx.now(), limit=limit, allow_locked=True)
-        rows = [
-            (each, (results_without_key if each.is_locked else results_of)(ctx.store, each.id))
-            for each in page
-        ]
+        page = api.evaluations_page(ctx, limit=limit, allow_locked=True)
+        rows = [(each, api.results_of(ctx, each)) for each in page]
     if as_json:
-        print_json({"batchEvaluations": [evaluation_document(*each) for each in rows]})
+        print_json({"batchEvaluations": [api.evaluation_document(*each) for each in rows]})
     elif not rows:
         print_note("There are no evaluations yet. Start one:  proctor evaluate start --help")
     else:
@@ -150,11 +106,11 @@ def watch(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
     from proctor.cli.runs import watch as watch_run
 
     with terminal_context(context.obj) as ctx:
-        row = evaluation_of(ctx.store, evaluation, ctx.now())
+        row = api.find_evaluation(ctx, evaluation)
         deadline = ctx.monotonic() + PATIENCE_SECONDS
-        while row.state == PENDING and ctx.monotonic() < deadline:
+        while row.state == api.PENDING and ctx.monotonic() < deadline:
             time.sleep(0.1)
-            row = evaluation_of(ctx.store, row.id, ctx.now())
+            row = api.find_evaluation(ctx, row.id)
     return watch_run(context, row.run_id, as_json)
 
 
@@ -170,11 +126,8 @@ def drift(
 
     Example:  proctor evaluate drift support --json
     """
-    # Loads statistics and plots, which other commands do without.
-    from proctor.jobs.evaluation.drift import drift_lines
-
     with terminal_context(context.obj) as ctx:
-        lines = drift_lines(ctx.store, name)
+        lines = api.drift_lines(ctx, name)
     if as_json:
         print_json({"lines": [asdict(line) | {"state": line.state} for line in lines]})
     elif not lines:
@@ -219,28 +172,20 @@ def results(
     Example:  proctor evaluate results nightly-a1B2c3D4e5 --output results
     """
     with terminal_context(context.obj) as ctx:
-        row = evaluation_of(ctx.store, evaluation, ctx.now())
-        outcome = results_of(ctx.store, row.id)
-        insights = all_insights(ctx.store, outcome)
-        written = write_results(ctx.store, row.id, outcome, output) if output else []
+        report = api.evaluation_report(ctx, evaluation, with_targets=False)
+        written = api.write_results(ctx, report.results, output) if output else []
     if as_json:
-        document = evaluation_document(row, outcome) | _insight_members(insights)
-        print_json(document | ({"files": [str(path) for path in written]} if written else {}))
+        print_json(_document(report) | ({"files": [str(path) for path in written]} if written else {}))
+        for text in report.results.remarks:
+            print_note(f"note: {printable(text)}")
     else:
-        print_results(outcome)
-        print_insights(insights)
-    for text in outcome.remarks:
-        print_note(f"note: {printable(text)}")
+        print_result(api.report_document(report))
     for path in written:
         print_note(f"wrote {printable(path)}")
     return codes.SUCCEEDED
 
 
-def _insight_members(insights: Sequence[Insight]) -> JsonObject:
-    return {"insightsFound": [asdict(each) for each in insights]} if insights else {}
-
-
-def _listed(evaluation: EvaluationState, results: EvaluationResults) -> tuple[str, ...]:
+def _listed(evaluation: api.EvaluationState, results: api.EvaluationResults) -> tuple[str, ...]:
     return (
         evaluation.id,
         evaluation.state,
@@ -321,7 +266,7 @@ def start(
 
     Example:  proctor evaluate start --name nightly --run nightly-42 --evaluator Builtin.Helpfulness
     """
-    flags = Flags(
+    flags = api.RequestFlags(
         top={
             "batchEvaluationName": name,
             "maxSessions": max_sessions,
@@ -357,25 +302,24 @@ def start(
     with terminal_context(context.obj) as ctx:
         ctx.engine = EngineOptions(engine, ray_address)
         if resume:
-            earlier = evaluation_of(ctx.store, resume, ctx.now())
-            pending = _extension(earlier, plan, flags, ctx)
-            evaluation = extend_evaluation(earlier, pending, ctx)
-            return _execute_or_detach(ctx, evaluation, pending.folder, output, workers, detach=detach)
-        pending = read_request(plan, flags, ctx.store)
-        if dry:
-            estimated = estimate(pending, ctx)
-            forecast = predict_cost_and_time(
-                JOB.name, EvaluationJobPlan(pending), ctx, work=estimated.workload
-            )
-            return _print_estimate(estimated, forecast, as_json=as_json)
-        prepared = prepare(pending, ctx)
-        if cloudwatch:
-            import_cloudwatch(prepared.request, ctx)
-        evaluation = open_prepared(prepared, ctx, is_detached=detach)
-        if not evaluation.is_new:
-            print_note(f"{printable(evaluation.id)} was started with this token before")
-            return _print_state(evaluation, as_json)
-        return _execute_or_detach(ctx, evaluation, pending.folder, output, workers, detach=detach)
+            evaluation = api.extend_evaluation(ctx, resume, flags, plan)
+        else:
+            request = api.read_request(ctx, flags, plan)
+            if dry:
+                estimated = api.estimate(ctx, request)
+                forecast = predict_cost_and_time(
+                    api.JOB.name, api.EvaluationJobPlan(request), ctx, work=estimated.workload
+                )
+                return _print_estimate(estimated, forecast, as_json=as_json)
+            evaluation = api.open_request(ctx, request, is_detached=detach, from_cloudwatch=cloudwatch)
+            if not evaluation.is_new:
+                print_note(f"{printable(evaluation.id)} was started with this token before")
+                return _print_state(evaluation, as_json)
+        if not detach:
+            return _execute(ctx, evaluation, output, workers)
+        api.detach_evaluation(ctx, evaluation.id, workers=workers)
+        print_note(f"Status:  proctor evaluate get {printable(evaluation.id)}")
+        return _print_state(evaluation, as_json)
 
 
 @evaluate_app.command("run")
@@ -393,10 +337,10 @@ def run_job(
     """
     with terminal_context(context.obj) as ctx:
         ctx.engine = EngineOptions(engine, ray_address)
-        row = evaluation_of(ctx.store, evaluation, ctx.now())
+        row = api.find_evaluation(ctx, evaluation)
         if row.is_finished:
             print_note(f"{printable(row.id)} is {row.state}; `proctor resume` resumes it")
-            return codes.SUCCEEDED if row.state == COMPLETED else codes.SOME_DID_NOT
+            return codes.SUCCEEDED if row.state == api.COMPLETED else codes.SOME_DID_NOT
         return _execute(ctx, row, OutputOptions(as_json=as_json), workers)
 
 
@@ -407,7 +351,7 @@ def stop(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
     Example:  proctor evaluate stop nightly-a1B2c3D4e5
     """
     with terminal_context(context.obj) as ctx:
-        stopped = stop_evaluation(ctx.store, evaluation, ctx.now)
+        stopped = api.stop_evaluation(ctx, evaluation)
     return _print_state(stopped, as_json)
 
 
@@ -418,69 +362,40 @@ def delete(context: typer.Context, evaluation: Id, as_json: Json = False) -> int
     Example:  proctor evaluate delete nightly-a1B2c3D4e5
     """
     with terminal_context(context.obj) as ctx:
-        deleted = delete_evaluation(ctx.store, evaluation, ctx.now())
+        deleted = api.delete_evaluation(ctx, evaluation)
     return _print_state(deleted, as_json)
 
 
-def _execute_or_detach(
-    ctx: RunContext,
-    evaluation: EvaluationState,
-    folder: Path,
-    output: OutputOptions,
-    workers: int | None,
-    *,
-    detach: bool,
+def _execute(
+    ctx: RunContext, evaluation: api.EvaluationState, output: OutputOptions, workers: int | None
 ) -> int:
-    if not detach:
-        return _execute(ctx, evaluation, output, workers)
-    from proctor.api.launch import Launcher, LaunchRequest
-
-    settings = ctx.settings
-    # The address of the store may hold a password: other users cannot read the environment.
-    located = {"PROCTOR_STORE": settings.store_url, "PROCTOR_HOME": str(ctx.home)}
-    launcher = Launcher(
-        environment={**settings.user_environment, **located},
-        folder=folder,
-        logs=ctx.home / LOGS,
-        is_encrypted=ctx.store.data_keys.is_encrypted,
-    )
-    request = LaunchRequest(
-        job=JOB.name, run_id=evaluation.id, workers=workers, engine=ctx.engine, only_unfinished=True
-    )
-    launcher.launch(request, evaluation.id)
-    print_note(f"Status:  proctor evaluate get {printable(evaluation.id)}")
-    return _print_state(evaluation, output.as_json)
-
-
-def _execute(ctx: RunContext, evaluation: EvaluationState, output: OutputOptions, workers: int | None) -> int:
     observer = TerminalObserver(ctx, output)
-    resumed = lifecycle.resume(JOB, evaluation.id, ctx, workers=workers, observer=observer)
-    return run_command(ctx, resumed, output, present=present)
+    executed = api.execute_evaluation(ctx, evaluation.id, workers=workers, observer=observer)
+    return run_command(ctx, executed, output, present=present)
 
 
-def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None:
+def present(ctx: RunContext, finished: api.RunResult, output: OutputOptions) -> None:
     """Print the outcome of an evaluation: its JSON document, or its results by evaluator."""
-    store, run_id = ctx.store, finished.run_id
-    evaluation = evaluation_of(store, run_id, ctx.now(), with_deleted=True)
-    results = results_of(store, run_id)
-    print_document(evaluation_document(evaluation, results) | {"run": finished.summary}, output)
-    print_summary(finished.summary, store=store)
-    if not (output.as_json or output.as_jsonl) and results.summaries:
-        print_results(results)
-        print_insights(all_insights(store, results))
-    for text in (*evaluation.error_details, *results.remarks):
-        print_note(f"note: {printable(text)}")
+    report = api.evaluation_report(ctx, finished.run_id, with_targets=False, with_deleted=True)
+    evaluation, results = report.evaluation, report.results
+    print_document(api.evaluation_document(evaluation, results) | {"run": finished.summary}, output)
+    print_summary(finished.summary, store=ctx.store)
+    if output.as_json or output.as_jsonl:
+        for text in (*evaluation.error_details, *results.remarks):
+            print_note(f"note: {printable(text)}")
+    else:
+        print_result(replace(api.report_document(report), subtitle=""))
 
 
-def _print_state(evaluation: EvaluationState, as_json: bool) -> int:
+def _print_state(evaluation: api.EvaluationState, as_json: bool) -> int:
     if as_json:
-        print_json(evaluation_document(evaluation, None))
+        print_json(api.evaluation_document(evaluation, None))
     else:
         print(f"{printable(evaluation.id)}  {evaluation.state}")
     return codes.SUCCEEDED
 
 
-def _print_estimate(estimate: EvaluationEstimate, forecast: CostAndTime, *, as_json: bool) -> int:
+def _print_estimate(estimate: api.EvaluationEstimate, forecast: CostAndTime, *, as_json: bool) -> int:
     if as_json:
         print_json({**estimate.document, "estimate": forecast.document})
         return codes.SUCCEEDED
@@ -495,159 +410,3 @@ def _print_estimate(estimate: EvaluationEstimate, forecast: CostAndTime, *, as_j
     items = count(estimate.item_count, "item")
     print_note(f"{count(estimate.sessions, 'session')}{ignored}, {items}. Dry run: nothing was started.")
     return codes.SUCCEEDED
-
-
-def print_results(results: EvaluationResults) -> None:
-    """Print the average and interval of each evaluator."""
-    heads = ("EVALUATOR", "LEVEL", "AVERAGE", "95% CI", "RESULTS", "FAILED", "LABELS", "COST")
-    print_table(heads, [_cells(result) for result in results.summaries])
-    for result in results.summaries:
-        if result.correction:
-            print(f"{printable(result.title)}: {printable(result.correction)}")
-
-
-def print_insights(insights: Sequence[Insight]) -> None:
-    """Print the findings of insights: failures, intents, approaches."""
-    rows = [
-        (each.insight, each.found, len(each.sessions), ", ".join(each.sessions), each.example)
-        for each in insights
-    ]
-    if rows:
-        print()
-        print_table(("INSIGHT", "FINDING", "COUNT", "SESSIONS", "EXAMPLE"), rows)
-
-
-def _cells(result: EvaluatorResult) -> tuple[str, ...]:
-    average = result.average
-    around = "" if average.low is None else f"{average.low:.3f} to {average.high:.3f}"
-    labels = ", ".join(f"{label} {number}" for label, number in list(result.labels.items())[:3])
-    return (
-        result.title,
-        result.level,
-        "–" if average.value is None else f"{average.value:.3f}",
-        around,
-        f"{result.evaluated:,}",
-        f"{result.failed:,}" if result.failed else "",
-        labels,
-        "" if result.cost_usd is None else money(result.cost_usd),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flags:
-    """The request on the command line. None or empty: not given."""
-
-    top: JsonMap = field(default_factory=dict)
-    """Members of the request itself."""
-    evaluators: Sequence[str] = ()
-    log_groups: Sequence[str] = ()
-    log_group_prefixes: Sequence[str] = ()
-    services: Sequence[str] = ()
-    session_ids: Sequence[str] = ()
-    runs: Sequence[str] = ()
-    jobs: Sequence[str] = ()
-    roles: Sequence[str] = ()
-    models: Sequence[str] = ()
-    files: Sequence[str] = ()
-    kind: str = ""
-    start: str = ""
-    end: str = ""
-    ground_truth: Sequence[Path] = ()
-
-
-def read_request(plan: Path | None, flags: Flags, store: Store) -> PendingEvaluationRequest:
-    """The request of a plan, of flags, or of both; flags take precedence. Raises with every problem."""
-    document, text, folder = JsonObject(), b"", Path.cwd()
-    if plan is not None:
-        text = bytes_of(plan, "the plan", remedy="Give a YAML or JSON file.")
-        folder = plan.resolve().parent
-        document = read_evaluation(text, file=str(plan))
-    document |= without_none(flags.top)
-    if flags.evaluators:
-        document["evaluators"] = list(flags.evaluators)
-    if source := _source(flags, as_map(document, "dataSourceConfig")):
-        document["dataSourceConfig"] = source
-    return pending_request(
-        document,
-        folder=folder,
-        plan_path=str(plan.resolve()) if plan else "",
-        plan_text=text.decode(errors="replace"),
-        ground_truth=flags.ground_truth,
-        files_folder=Path.cwd() if flags.files else folder,
-        store=store,
-    )
-
-
-def _extension(
-    evaluation: EvaluationState, plan: Path | None, flags: Flags, ctx: RunContext
-) -> PendingEvaluationRequest:
-    """The new request of an evaluation: the plan's, or its earlier one with what the flags add."""
-    if plan is None:
-        metadata = ctx.store.evaluations.metadata(evaluation.id)
-        before = {**evaluation.document, "evaluationMetadata": {"sessionMetadata": metadata}}
-        settings = without_none(flags.top)
-        names = list(dict.fromkeys([*evaluation.evaluators, *flags.evaluators]))
-        extended = replace(flags, top={**before, **settings}, evaluators=names)
-        pending = read_request(None, extended, ctx.store)
-    else:
-        pending = read_request(plan, flags, ctx.store)
-    return replace(pending, folder=JOB.restore(ctx.store.read.batch(evaluation.id, ctx.now()), ctx).folder)
-
-
-def _source(flags: Flags, planned: JsonMap) -> JsonObject:
-    """The source of sessions on the command line; filters alone narrow the source of the plan."""
-    period = {name: value for name, value in (("startTime", flags.start), ("endTime", flags.end)) if value}
-    places = {"logGroupNames": list(flags.log_groups), "logGroupNamePrefixes": list(flags.log_group_prefixes)}
-    own = {"runIds": flags.runs, "jobs": flags.jobs, "roles": flags.roles, "models": flags.models}
-    kinds = [
-        name
-        for name, is_set in (
-            ("log groups", any(places.values()) or flags.services),
-            ("runs of this store", any(own.values())),
-            ("files", flags.files),
-        )
-        if is_set
-    ]
-    if len(kinds) > 1:
-        raise UsageError(f"sessions come from one source, not from {' and '.join(kinds)}")
-    if flags.kind and not flags.files:
-        raise UsageError("--kind is the import format of files\nGive them with --files.")
-    if flags.files or (not kinds and "files" in planned):
-        if flags.session_ids or period:
-            raise UsageError(
-                "files are evaluated whole: --session-id, --start and --end select sessions of the store\n"
-                "Import them first:  proctor import auto PATH"
-            )
-        return {"files": {"paths": list(flags.files), "kind": flags.kind or "auto"}} if flags.files else {}
-    if not kinds and planned:
-        return _narrowed(planned, list(flags.session_ids), period)
-    if kinds == ["log groups"]:
-        filters = {"sessionIds": list(flags.session_ids) or None, "timeRange": period or None}
-        named = {**places, "serviceNames": list(flags.services)}
-        named_places = {name: value for name, value in named.items() if value}
-        filter_config = {name: value for name, value in filters.items() if value}
-        return {"cloudWatchLogs": named_places | ({"filterConfig": filter_config} if filter_config else {})}
-    chosen = {name: list(values) for name, values in own.items() if values}
-    if flags.session_ids:
-        chosen["sessionIds"] = list(flags.session_ids)
-    if not chosen and not period:
-        return {}
-    return {"store": chosen | ({"timeRange": period} if period else {})}
-
-
-def _narrowed(planned: JsonMap, session_ids: list[str], period: Mapping[str, str]) -> JsonObject:
-    """The source of a plan, narrowed by flags; empty when there are none."""
-    ((kind, planned_source),) = planned.items()
-    source = as_map(planned_source)
-    if not session_ids and not period:
-        return {}
-    if session_ids and kind == "onlineEvaluationConfigSource":
-        raise UsageError("--session-id does not apply to an online configuration")
-    inside = dict(as_map(source, "filterConfig")) if kind == "cloudWatchLogs" else dict(source)
-    if session_ids:
-        inside["sessionIds"] = session_ids
-        # Either list would do; the flag means these alone.
-        inside.pop("sessionTraceIds", None)
-    if period:
-        inside["timeRange"] = {**as_map(inside, "timeRange"), **period}
-    return {kind: {**source, "filterConfig": inside} if kind == "cloudWatchLogs" else inside}

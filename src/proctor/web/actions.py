@@ -15,12 +15,11 @@ from typing import Annotated, Any, TypeVar
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from proctor.api.launch import LaunchedProcess, LaunchRequest
+from proctor.api.launch import LaunchRequest
 from proctor.batch.lifecycle import abort_run
 from proctor.errors import ProctorError, UsageError
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT
 from proctor.job import BatchChanges
-from proctor.jobs import job_of_evaluations
 from proctor.store import RetrySelection, items
 from proctor.store.batches import LONGEST_ANSWER
 from proctor.store.tables import BatchRow, QuestionRow
@@ -263,12 +262,6 @@ async def run_in_thread(make: Callable[[], Coroutine[Any, Any, T]], *, seconds: 
         # Everything it started has stopped when the request ends.
         await asyncio.wait([work])
         raise
-
-
-def execute_evaluation(site: AppState, evaluation_id: str) -> LaunchedProcess:
-    """Execute an opened evaluation in a process that outlives the server, unless it is stopped before."""
-    request = LaunchRequest(job=job_of_evaluations().name, run_id=evaluation_id, only_unfinished=True)
-    return site.launcher.launch(request, f"evaluate-{evaluation_id}")
 
 
 def error_message(document: Mapping[str, Any], messages: str) -> str:

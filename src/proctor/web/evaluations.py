@@ -3,44 +3,23 @@
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
+from proctor.api import evaluation as api
+from proctor.api.calibration import Estimate, Rate
 from proctor.cache import LruCache
 from proctor.errors import NotFound
-from proctor.jobs import jobs
-from proctor.jobs.evaluation.drift import drift_chart, drift_lines
-from proctor.jobs.evaluation.online import is_online
-from proctor.jobs.evaluation.results import (
-    EvaluationReport as ReportPage,
-)
-from proctor.jobs.evaluation.results import (
-    all_insights,
-    averages_chart,
-    failed_targets,
-    labels_chart,
-    records_of,
-    report_document,
-    results_of,
-    worst_targets,
-)
-from proctor.jobs.evaluation.state import EvaluationState, delete_evaluation, evaluation_of, stop_evaluation
-from proctor.json_values import as_map, as_whole_number, maps_in
+from proctor.json_values import JsonMap, as_map, as_whole_number, maps_in
 from proctor.report import as_markdown
 from proctor.report.render import document_html
-from proctor.stats.evaluation import EvaluationResults, EvaluatorResult, high_is_bad
-from proctor.stats.intervals import Estimate, Rate
-from proctor.store import evaluations, timestamp
-from proctor.store.scores import JudgedFilter, scores_by_session, sessions_page, verdicts_of
 from proctor.web.evaluation_schemas import (
     DriftAnswer,
-    DriftCrossingShape,
     DriftLineShape,
-    DriftPointShape,
     EstimateShape,
     EvaluationAnswer,
     EvaluationLine,
@@ -73,19 +52,20 @@ class EvaluationLines:
     def __init__(self, site: AppState) -> None:
         self._site = site
         self._runs = RunLines(site)
-        self._cache: LruCache[str, tuple[tuple[str, str], float, EvaluationResults]] = LruCache(MOST_CACHED)
+        self._cache: LruCache[str, tuple[tuple[str, str], float, api.EvaluationResults]] = LruCache(
+            MOST_CACHED
+        )
         """By ID: state and change of a finished evaluation, expiry of a running one, and results."""
         self._lock = threading.Lock()
 
-    def of(self, ids: Sequence[str]) -> list[EvaluationLine]:
+    def of(self, jobs: Sequence[api.EvaluationState]) -> list[EvaluationLine]:
         """The lines of these evaluations."""
-        jobs = [evaluation_of(self._site.store, id_, self._site.now()) for id_ in ids]
-        runs = {run.runId: run for run in self._runs.named(ids)}
+        runs = {run.runId: run for run in self._runs.named([job.id for job in jobs])}
         return [EvaluationLine(**self._line(job, runs.get(job.id), plots=False)) for job in jobs]
 
     def answer(self, evaluation: str) -> EvaluationAnswer:
         """A complete evaluation, by ID or prefix."""
-        job = evaluation_of(self._site.store, evaluation, self._site.now())
+        job = api.find_evaluation(self._site.context, evaluation)
         results = self.results(job)
         run = next(iter(self._runs.named([job.id])), None)
         document = job.document
@@ -104,43 +84,37 @@ class EvaluationLines:
             ignored=results.ignored,
             tokens=results.tokens,
             remarks=list(results.remarks),
-            chart=averages_chart(results.summaries) if _have_averages(results.summaries) else "",
-            insights=self._insights(results),
+            chart=api.averages_chart(results.summaries) if _have_averages(results.summaries) else "",
+            insights=[
+                InsightShape.model_validate(each)
+                for each in api.insights(self._site.context, results)[:MOST_INSIGHTS]
+            ],
         )
 
-    def _insights(self, results: EvaluationResults) -> list[InsightShape]:
-        insights = all_insights(self._site.store, results)[:MOST_INSIGHTS]
-        return [
-            InsightShape(
-                insight=each.insight, found=each.found, example=each.example, sessions=[*each.sessions]
-            )
-            for each in insights
-        ]
-
-    def results(self, job: EvaluationState) -> EvaluationResults:
+    def results(self, job: api.EvaluationState) -> api.EvaluationResults:
         """The results of an evaluation so far."""
-        state, began = (job.state, timestamp(job.updated_at)), time.monotonic()
+        state, began = (job.state, api.timestamp(job.updated_at)), time.monotonic()
         with self._lock:
             cached = self._cache.get(job.id)
         if cached is not None and (cached[0] == state if job.is_finished else began < cached[1]):
             return cached[2]
-        results = results_of(self._site.store, job.id)
+        results = api.results_of(self._site.context, job)
         ended = time.monotonic()
         until = 0.0 if job.is_finished else ended + REST * (ended - began)
         with self._lock:
             self._cache.put(job.id, (state, until, results))
         return results
 
-    def _line(self, job: EvaluationState, run: RunLine | None, *, plots: bool) -> dict[str, Any]:
+    def _line(self, job: api.EvaluationState, run: RunLine | None, *, plots: bool) -> dict[str, Any]:
         results = self.results(job)
         return {
             "id": job.id,
             "name": job.name,
             "state": job.state,
-            "created_at": timestamp(job.created_at),
-            "updated_at": timestamp(job.updated_at),
+            "created_at": api.timestamp(job.created_at),
+            "updated_at": api.timestamp(job.updated_at),
             "evaluators": list(job.evaluators),
-            "is_online": is_online(job.document),
+            "is_online": api.is_online(job.document),
             "sessions": results.total or job.sessions_found,
             "counts": run.counts if run else NO_COUNTS,
             "item_count": run.itemCount if run else 0,
@@ -152,17 +126,17 @@ class EvaluationLines:
         }
 
 
-def find_job(site: AppState, evaluation: str) -> EvaluationState:
+def find_job(site: AppState, evaluation: str) -> api.EvaluationState:
     """An evaluation by its full ID, for changes."""
-    job = evaluation_of(site.store, evaluation, site.now())
+    job = api.find_evaluation(site.context, evaluation)
     if job.id != evaluation:
         raise NotFound(f"there is no evaluation {evaluation}\nIt may have been deleted already.")
     return job
 
 
-def summary_shape(result: EvaluatorResult, *, plots: bool) -> EvaluatorSummary:
+def summary_shape(result: api.EvaluatorResult, *, plots: bool) -> EvaluatorSummary:
     """The response shape of an evaluator's results."""
-    drawn = labels_chart(result) if plots and result.labels else ""
+    drawn = api.labels_chart(result) if plots and result.labels else ""
     return EvaluatorSummary(
         **{name: value for name, value in asdict(result).items() if name in _SAME},
         average=estimate_shape(result.average),
@@ -185,7 +159,7 @@ _SAME = (
 )
 
 
-def _have_averages(results: Sequence[EvaluatorResult]) -> bool:
+def _have_averages(results: Sequence[api.EvaluatorResult]) -> bool:
     return any(result.average.value is not None for result in results)
 
 
@@ -204,19 +178,19 @@ def router(site: AppState) -> APIRouter:
     """The Evaluations pages and their routes."""
     routes = APIRouter(tags=["evaluations"], responses=ERRORS)
     lines = EvaluationLines(site)
-    evaluation_jobs = " ".join(job.name for job in jobs() if job.evaluates_sessions)
+    job_names = " ".join(api.evaluation_jobs())
 
     @routes.get("/evaluations", include_in_schema=False)
     def listed_page(request: Request) -> Response:
-        return page(request, "evaluations.html", title="Evaluations", evaluation_jobs=evaluation_jobs)
+        return page(request, "evaluations.html", title="Evaluations", evaluation_jobs=job_names)
 
     @routes.get("/evaluations/new", include_in_schema=False)
     def new_page(request: Request) -> Response:
-        return page(request, "evaluation_new.html", title="New Evaluation", evaluation_jobs=evaluation_jobs)
+        return page(request, "evaluation_new.html", title="New Evaluation", evaluation_jobs=job_names)
 
     @routes.get("/evaluations/{evaluation_id}", include_in_schema=False)
     def one_page(request: Request, evaluation_id: EvaluationId) -> Response:
-        job = evaluation_of(site.store, evaluation_id, site.now())
+        job = api.find_evaluation(site.context, evaluation_id)
         if job.id != evaluation_id:
             return RedirectResponse(f"/evaluations/{job.id}")
         is_sealed = site.store.data_keys.is_encrypted
@@ -235,11 +209,9 @@ def router(site: AppState) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=200)] = 50,
         offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
     ) -> EvaluationPage:
-        ids, total = evaluations.jobs_page(
-            site.store.read, search.replace("\0", ""), limit=limit, offset=offset
-        )
-        all_ = evaluations.jobs_page(site.store.read, "", limit=1, offset=0)[1] if search else total
-        return EvaluationPage(evaluations=lines.of(ids), total=total, all=all_)
+        text = search.replace("\0", "")
+        found, total, count = api.search_evaluations(site.context, text, limit=limit, offset=offset)
+        return EvaluationPage(evaluations=lines.of(found), total=total, all=count)
 
     @routes.get("/api/drift", summary="Scores of online evaluation over time, with bounds and crossings")
     def drift(
@@ -248,19 +220,10 @@ def router(site: AppState) -> APIRouter:
         """One line per online configuration, evaluator and dimension. Computed as sessions are evaluated."""
         return DriftAnswer(
             lines=[
-                DriftLineShape(
-                    config_id=line.config_id,
-                    name=line.name,
-                    evaluator=line.evaluator,
-                    dimension=line.dimension,
-                    sessions=line.sessions,
-                    updated_at=line.updated_at,
-                    state=line.state,
-                    points=[DriftPointShape.model_validate(point) for point in line.points],
-                    crossings=[DriftCrossingShape.model_validate(each) for each in line.crossings],
-                    chart=drift_chart(line),
+                DriftLineShape.model_validate(
+                    {**asdict(line), "state": line.state, "chart": api.drift_chart(line)}
                 )
-                for line in drift_lines(site.store, name.replace("\0", ""))
+                for line in api.drift_lines(site.context, name.replace("\0", ""))
             ]
         )
 
@@ -283,34 +246,39 @@ def router(site: AppState) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=200)] = 50,
     ) -> JudgedSessions:
         """Sorted by the store. Where high values are bad, 1 − value counts."""
-        job = evaluation_of(site.store, evaluation_id, site.now())
-        filter_ = JudgedFilter(
+        job = api.find_evaluation(site.context, evaluation_id)
+        found, total = api.judged_sessions(
+            site.context,
+            job,
             evaluator=evaluator.replace("\0", ""),
             dimension=dimension.replace("\0", ""),
             search=search.replace("\0", ""),
-            reversed_=high_is_bad(job.document),
+            order=order,
+            descending=descending,
+            offset=offset,
+            limit=limit,
         )
-        return _sessions(site, job.id, filter_, order, descending=descending, offset=offset, limit=limit)
+        return JudgedSessions(sessions=[_judged(*each) for each in found], offset=offset, total=total)
 
     @routes.get(
         "/api/evaluations/{evaluation_id}/sessions/{session_id}", summary="The results of one session"
     )
     def verdicts(evaluation_id: EvaluationId, session_id: SessionId) -> Verdicts:
-        job = evaluation_of(site.store, evaluation_id, site.now())
-        rows = verdicts_of(site.store.read, job.id, session_id.replace("\0", ""))
+        job = api.find_evaluation(site.context, evaluation_id)
+        rows = api.scores_of_session(site.context, job, session_id.replace("\0", ""))
         return Verdicts(session_id=session_id, verdicts=[verdict_shape(row) for row in rows])
 
     @routes.post(
         "/api/evaluations/{evaluation_id}/stop", summary="Stop an evaluation; results so far are kept"
     )
     def stop(evaluation_id: EvaluationId) -> ChangedEvaluation:
-        job = stop_evaluation(site.store, find_job(site, evaluation_id).id, site.now)
+        job = api.stop_evaluation(site.context, find_job(site, evaluation_id).id)
         return ChangedEvaluation(id=job.id, state=job.state)
 
     @routes.delete("/api/evaluations/{evaluation_id}", summary="Remove a finished evaluation from the list")
     def delete(evaluation_id: EvaluationId) -> ChangedEvaluation:
         """Its results stay readable in the log group."""
-        job = delete_evaluation(site.store, find_job(site, evaluation_id).id, site.now())
+        job = api.delete_evaluation(site.context, find_job(site, evaluation_id).id)
         return ChangedEvaluation(id=job.id, state=job.state)
 
     @routes.get(
@@ -320,9 +288,13 @@ def router(site: AppState) -> APIRouter:
         responses={200: {"content": {"application/x-ndjson": {}}, "description": "The file."}},
     )
     def records(evaluation_id: EvaluationId) -> Response:
-        job = evaluation_of(site.store, evaluation_id, site.now())
+        job = api.find_evaluation(site.context, evaluation_id)
         headers = {"content-disposition": f'attachment; filename="{job.id}.jsonl"'}
-        return StreamingResponse(_lines(site, job.id), media_type="application/x-ndjson", headers=headers)
+        return StreamingResponse(
+            _lines(api.evaluation_records(site.context, job)),
+            media_type="application/x-ndjson",
+            headers=headers,
+        )
 
     @routes.get(
         "/api/evaluations/{evaluation_id}/report",
@@ -340,9 +312,9 @@ def router(site: AppState) -> APIRouter:
         format_: Annotated[Literal["html", "md"], Query(alias="format")] = "html",
         download: Annotated[bool, Query(description="Send as an attachment.")] = False,
     ) -> Response:
-        job = evaluation_of(site.store, evaluation_id, site.now())
+        job = api.find_evaluation(site.context, evaluation_id)
         headers = {"content-disposition": f'attachment; filename="{job.id}.{format_}"'} if download else {}
-        document = report_document(_report(site, lines, job.id))
+        document = api.report_document(api.evaluation_report(site.context, job.id, known=lines.results(job)))
         if format_ == "md":
             kind = "text/markdown" if download else "text/plain"
             text = as_markdown.render(document)
@@ -366,51 +338,16 @@ def verdict_shape(row: Mapping[str, Any]) -> VerdictShape:
     )
 
 
-def _sessions(
-    site: AppState,
-    run_id: str,
-    filter_: JudgedFilter,
-    order: str,
-    *,
-    descending: bool,
-    offset: int,
-    limit: int,
-) -> JudgedSessions:
-    read = site.store.read
-    rows, total = sessions_page(
-        read, run_id, filter_, order=order, descending=descending, limit=limit, offset=offset
-    )
-    by_words: dict[str, list[SessionScore]] = {row["prompt"]: [] for row in rows}
-    for score in scores_by_session(read, run_id, list(by_words)):
-        label = score["label"] if score["labels"] == 1 else ""
-        by_words[score["prompt"]].append(SessionScore.model_validate({**score, "label": label or ""}))
-    sessions = [
-        JudgedSession(
-            session_id=row["sessionId"],
-            words=row["prompt"],
-            lowest=row["lowest"],
-            mean=row["mean"],
-            results=row["results"],
-            failed=row["failed"],
-            is_open=bool(row["open"]),
-            scores=by_words[row["prompt"]],
-        )
-        for row in rows
+def _judged(row: Mapping[str, Any], scores: Sequence[Mapping[str, Any]]) -> JudgedSession:
+    shown = [
+        SessionScore.model_validate({**score, "label": (score["labels"] == 1 and score["label"]) or ""})
+        for score in scores
     ]
-    return JudgedSessions(sessions=sessions, offset=offset, total=total)
-
-
-def _lines(site: AppState, run_id: str) -> Iterator[bytes]:
-    for record in records_of(site.store, run_id):
-        yield json.dumps(record, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"
-
-
-def _report(site: AppState, lines: EvaluationLines, run_id: str) -> ReportPage:
-    job = evaluation_of(site.store, run_id, site.now())
-    results, read = lines.results(job), site.store.read
-    return ReportPage(
-        evaluation=job,
-        results=results,
-        worst=[worst_targets(read, run_id, each) for each in results.summaries],
-        failed=[failed_targets(read, run_id, each) for each in results.summaries],
+    return JudgedSession.model_validate(
+        {**row, "words": row["prompt"], "isOpen": bool(row["open"]), "scores": shown}
     )
+
+
+def _lines(found: Iterable[JsonMap]) -> Iterator[bytes]:
+    for record in found:
+        yield json.dumps(record, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"

@@ -12,24 +12,10 @@ from typing import Annotated, Literal
 from fastapi import APIRouter
 from pydantic import Field
 
-from proctor.batch.ingest import build_sessions, import_kinds
+from proctor.api import evaluation as api
 from proctor.errors import UsageError
-from proctor.jobs.evaluation.ground_truth import read_dataset
-from proctor.jobs.evaluation.prepare import (
-    PendingEvaluationRequest,
-    SessionDiscovery,
-    discover,
-    estimate,
-    open_prepared,
-    pending_request,
-    prepare,
-    select_sessions,
-)
-from proctor.jobs.evaluation.request import NAME, EvaluationRequest
 from proctor.json_values import JsonMap, JsonObject
 from proctor.plan.source import MOST_BYTES
-from proctor.store import evaluations
-from proctor.web.actions import execute_evaluation
 from proctor.web.evaluation_schemas import EvaluatorsAnswer
 from proctor.web.labels import evaluator_shapes
 from proctor.web.plans import GROUND_TRUTH, PlanProblem, problems_of
@@ -91,7 +77,7 @@ def _without_empty(values: JsonMap) -> JsonObject:
 class NewEvaluation(RowModel, extra="forbid"):
     """An evaluation as entered on the page."""
 
-    name: Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
+    name: Annotated[str, Field(pattern=f"^{api.NAME.pattern}$")]
     source: SessionSource
     evaluators: Annotated[list[Word], Field(min_length=1, max_length=50)]
     judge: Annotated[str, Field(max_length=300, pattern=r"^[^\x00-\x1f\x7f]*$")] = ""
@@ -104,7 +90,7 @@ class NewEvaluation(RowModel, extra="forbid"):
         default="", description="YAML or JSON, in the format of a ground-truth file."
     )
 
-    def pending(self, folder: Path) -> PendingEvaluationRequest:
+    def pending(self, folder: Path) -> api.PendingEvaluationRequest:
         """The request; relative paths begin in `folder`. Raises with every problem of the ground truth."""
         members = {
             "batchEvaluationName": self.name,
@@ -118,10 +104,10 @@ class NewEvaluation(RowModel, extra="forbid"):
             "description": self.description,
         }
         if self.ground_truth.strip():
-            dataset = read_dataset(self.ground_truth, file=GROUND_TRUTH)
+            dataset = api.read_dataset(self.ground_truth, file=GROUND_TRUTH)
             members["groundTruth"] = [dataset.mention]
             members["evaluationMetadata"] = {"sessionMetadata": dataset.metadata}
-        return pending_request(_without_empty(members), folder=folder)
+        return api.pending_request(_without_empty(members), folder=folder)
 
 
 class ReceivedTraces(RowModel):
@@ -217,10 +203,9 @@ def router(site: AppState) -> APIRouter:
 
     @routes.get("/sources", summary="List sources of received sessions")
     def sources() -> SourcesAnswer:
-        build_sessions(site.store, site.now())
-        rows = evaluations.log_groups(site.store.read)
+        rows = api.received_sessions(site.context)
         return SourcesAnswer(
-            arrived=[ReceivedTraces.model_validate(row) for row in rows], file_kinds=import_kinds()
+            arrived=[ReceivedTraces.model_validate(row) for row in rows], file_kinds=api.import_kinds()
         )
 
     @routes.post("/preview", summary="Preview the sessions of a source")
@@ -257,16 +242,15 @@ def router(site: AppState) -> APIRouter:
     @routes.post("", status_code=201, summary="Start an evaluation")
     def start(new: NewEvaluation) -> StartedEvaluation:
         """Responds as soon as the evaluation is in the store and its process has started."""
-        prepared = prepare(new.pending(site.folder), site.context)
-        evaluation = open_prepared(prepared, site.context, is_detached=True)
-        execute_evaluation(site, evaluation.id)
+        evaluation = api.open_request(site.context, new.pending(site.folder), is_detached=True)
+        api.detach_evaluation(site.context, evaluation.id, launcher=site.launcher)
         return StartedEvaluation(id=evaluation.id)
 
     return routes
 
 
 def _check(site: AppState, new: NewEvaluation) -> CheckedEvaluation:
-    result = estimate(new.pending(site.folder), site.context)
+    result = api.estimate(site.context, new.pending(site.folder))
     return CheckedEvaluation(
         problems=[],
         sessions=result.sessions,
@@ -278,7 +262,7 @@ def _check(site: AppState, new: NewEvaluation) -> CheckedEvaluation:
 
 def _check_truth(text: str) -> GroundTruthCheck:
     try:
-        dataset = read_dataset(text, file=GROUND_TRUTH)
+        dataset = api.read_dataset(text, file=GROUND_TRUTH)
     except UsageError as error:
         return GroundTruthCheck(problems=problems_of(error))
     return GroundTruthCheck(
@@ -299,18 +283,10 @@ def _preview(site: AppState, source: SessionSource) -> SessionPreview:
         problem = f"there is no {missing[0]} on the server's machine" if missing else ""
         return SessionPreview(sessions=0, ignored=0, examples=[], problem=problem)
     try:
-        discovery = _discover(site, source)
+        discovery, named = api.preview_sessions(site.context, source.document, most_named=SHOWN)
     except UsageError as error:
         return SessionPreview(sessions=0, ignored=0, examples=[], problem=str(error))
-    named = [each.external_id for each in select_sessions(site.store.read, discovery.ids[:SHOWN])]
     problem = "" if discovery.ids else "no session fits"
     return SessionPreview(
         sessions=len(discovery.ids), ignored=discovery.ignored, examples=named, problem=problem
     )
-
-
-def _discover(site: AppState, source: SessionSource) -> SessionDiscovery:
-    document = {"batchEvaluationName": "preview", "dataSourceConfig": source.document}
-    if source.kind == "arrived":
-        build_sessions(site.store, site.now())
-    return discover(site.store.read, EvaluationRequest.from_document(document).sessions)

@@ -2,17 +2,15 @@
 
 A record is one `gen_ai.evaluation.result` event per evaluated target, in the shape that readers of the
 service's log streams know; members that have no key there are under `proctor.…`. Nothing here is stored:
-everything is computed from the rows of the evaluation. The functions that draw or render load what does: an
-evaluation prints its averages without it.
+everything is computed from the rows of the evaluation. The functions that draw or render load what does.
 """
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from itertools import count
-from pathlib import Path
 
 from proctor.document import Cell, Chart, Column, Details, Document, Fact, Figure, Section, Sentence, Table
 from proctor.evaluators.model_judge import FIELDS
@@ -67,7 +65,6 @@ SHOWN_TARGETS, SHOWN_EQUAL = 10, 3
 """Results listed per evaluator: the worst, and those of an evaluator whose results are all equal."""
 SHOWN_EVALUATORS, LONGEST_EXPLANATION = 8, 300
 """On the page of a run: evaluators with a list of their worst results, and letters of an explanation."""
-RECORDS, SUMMARY = "records.jsonl", "summary.json"
 LEVELS = {"session": "Session", "trace": "Trace", "tool_call": "Span"}
 BUILT_IN = "arn:aws:bedrock-agentcore:::evaluator/"
 SHOWN = ("description", "dataSourceConfig", "kmsKeyArn", "insights", "judge", "votes", "groundTruth", "tags")
@@ -348,7 +345,9 @@ def summary_document(results: EvaluationResults) -> JsonObject:
     }
 
 
-def evaluation_document(evaluation: EvaluationState, results: EvaluationResults | None) -> JsonObject:
+def evaluation_document(
+    evaluation: EvaluationState, results: EvaluationResults | None, insights: Sequence[Insight] = ()
+) -> JsonObject:
     """An evaluation as JSON: members of the AWS Get operation, and our own."""
     document = dict(evaluation.document)
     place = {"logGroupName": evaluation.output_group, "logStreamName": evaluation.output_stream}
@@ -364,6 +363,7 @@ def evaluation_document(evaluation: EvaluationState, results: EvaluationResults 
         "errorDetails": list(evaluation.error_details),
         **({} if results is None else {"evaluationResults": summary_document(results)}),
         **{name: value for name, value in document.items() if name in SHOWN},
+        **({"insightsFound": [asdict(each) for each in insights]} if insights else {}),
     }
 
 
@@ -394,18 +394,6 @@ def evaluator_summary(result: EvaluatorResult) -> JsonObject:
         },
         "costUsd": result.cost_usd,
     }
-
-
-def write_results(store: Store, run_id: str, results: EvaluationResults, folder: Path) -> list[Path]:
-    """Write the records and the summary of an evaluation below `folder`; returns the files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    records, summary = folder / RECORDS, folder / SUMMARY
-    with records.open("w", encoding="utf-8") as file:
-        for record in records_of(store, run_id):
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
-    document = {"batchEvaluationId": run_id, **summary_document(results)}
-    summary.write_text(json.dumps(document, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-    return [records, summary]
 
 
 def _page(store: Store, job: ListedEvaluation, position: int) -> list[JsonObject] | None:
@@ -524,31 +512,50 @@ class EvaluationReport:
 
     evaluation: EvaluationState
     results: EvaluationResults
+    insights: Sequence[Insight] = ()
     worst: Sequence[Sequence[JudgedTarget]] = field(default=())
     """The worst results of each evaluator, in the order of the results."""
     failed: Sequence[Sequence[JudgedTarget]] = field(default=())
     """Failed results of each evaluator."""
 
 
+def load_report(
+    store: Store, evaluation: EvaluationState, known: EvaluationResults | None = None, *, with_targets: bool
+) -> EvaluationReport:
+    """The report of an evaluation; `known` are its results, if they were loaded before. Not `with_targets`:
+    without the worst and the failed results."""
+    results = known or results_of(store, evaluation.id)
+    targets = [
+        (worst_targets(store.read, evaluation.id, each), failed_targets(store.read, evaluation.id, each))
+        if with_targets
+        else ([], [])
+        for each in results.summaries
+    ]
+    return EvaluationReport(
+        evaluation=evaluation,
+        results=results,
+        insights=all_insights(store, results),
+        worst=[worst for worst, _ in targets],
+        failed=[failed for _, failed in targets],
+    )
+
+
 def evaluation_report(store: Store, run_id: str, format_: str, now: datetime) -> str:
     """The report of an evaluation, as `md` or `html`."""
-    results = results_of(store, run_id)
-    report = EvaluationReport(
-        evaluation=evaluation_of(store, run_id, now, with_deleted=True),
-        results=results,
-        worst=[worst_targets(store.read, run_id, each) for each in results.summaries],
-        failed=[failed_targets(store.read, run_id, each) for each in results.summaries],
-    )
     # Loads templates.
     from proctor.report import as_markdown
     from proctor.report.render import document_html
 
+    evaluation = evaluation_of(store, run_id, now, with_deleted=True)
     render = document_html if format_ == "html" else as_markdown.render
-    return render(report_document(report))
+    return render(report_document(load_report(store, evaluation, with_targets=True)))
 
 
 def report_document(report: EvaluationReport) -> Document:
-    """The report as a document: averages, then each evaluator with its worst and its failed results."""
+    """The report as a document: averages and insights, then each evaluator with its worst and failed results.
+
+    The terminal shows the same without charts and without the part of each evaluator.
+    """
     job, results = report.evaluation, report.results
     # Counts and shares need separate plots: their scales differ.
     shares = [result for result in results.summaries if is_share(result)]
@@ -560,6 +567,7 @@ def report_document(report: EvaluationReport) -> Document:
         ("Averages of evaluators whose values fall outside 0 to 1", averages_chart(others)),
     ]
     scope, description = scopes(results), str(job.document.get("description") or "")
+    corrected = [f"{each.title}: {each.correction}" for each in results.summaries if each.correction]
     parts = zip(results.summaries, report.worst, report.failed, strict=True)
     return Document(
         title=f"Evaluation: {job.name}",
@@ -570,7 +578,8 @@ def report_document(report: EvaluationReport) -> Document:
             *([Sentence(text=description)] if description else []),
             *(Chart(title=title, svg=svg) for title, svg in titled if svg),
             _evaluators_table(results.summaries),
-            *([Sentence(text=scope)] if scope else []),
+            *(Sentence(text=text) for text in (*corrected, scope) if text),
+            _insights_table(report.insights),
             *(_details(*part) for part in parts),
         ],
         method="Averages are over results. CIs are clustered by session: Student's t, or Wilson for one "
@@ -584,38 +593,63 @@ def _facts(results: EvaluationResults) -> list[Fact]:
     return [
         Fact(whole(results.total), f"sessions{older}"),
         Fact(whole(results.completed), "fully evaluated"),
-        Fact(whole(results.failed), "partially evaluated; failed evaluations are excluded from averages"),
+        Fact(whole(results.failed), "partially evaluated (averages exclude failed results)"),
         Fact(usd(results.cost_usd), f"evaluation cost, {short(results.tokens)} tokens"),
     ]
 
 
 def _evaluators_table(summaries: Sequence[EvaluatorResult]) -> Table:
-    titles = ("Results", "Failed", "Average", "95% CI", "If failures score 0", "Tokens", "Cost")
-    return Table(
-        title="Evaluators",
-        columns=[
-            Column(title="Evaluator"),
-            Column(title="Level"),
-            *(Column(title=title, is_numeric=True) for title in titles),
-        ],
-        rows=[
-            [
-                Cell(text=text)
-                for text in (
-                    name_of(one),
-                    one.level.replace("_", " "),
-                    whole(one.evaluated),
-                    whole(one.failed),
-                    figure(one.average.value),
-                    around(one),
-                    figure(one.if_failures_were_zero if one.failed else None),
-                    short(one.input_tokens + one.output_tokens),
-                    usd(one.cost_usd),
-                )
-            ]
-            for one in summaries
-        ],
-    )
+    columns = [
+        Column(title="Evaluator"),
+        Column(title="Level"),
+        *(Column(title=title, is_numeric=True) for title in ("Average", "95% CI", "Results", "Failed")),
+        Column(title="If failures score 0", is_numeric=True, narrow=""),
+        Column(title="Labels"),
+        Column(title="Tokens", is_numeric=True, narrow=""),
+        Column(title="Cost", is_numeric=True),
+    ]
+    rows = [
+        (
+            one.title,
+            one.level.replace("_", " "),
+            figure(one.average.value),
+            around(one),
+            whole(one.evaluated),
+            whole(one.failed),
+            figure(one.if_failures_were_zero if one.failed else None),
+            _labels(one, LISTED_LABELS) or UNKNOWN,
+            short(one.input_tokens + one.output_tokens),
+            usd(one.cost_usd),
+        )
+        for one in summaries
+    ]
+    return _text_table("Evaluators", columns, rows)
+
+
+def _text_table(title: str, columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Table:
+    return Table(title=title, columns=columns, rows=[[Cell(text=text) for text in row] for row in rows])
+
+
+def _labels(one: EvaluatorResult, most: int | None = None) -> str:
+    return ", ".join(f"{label} {number:,}" for label, number in list(one.labels.items())[:most])
+
+
+def _insights_table(insights: Sequence[Insight]) -> Table:
+    columns = [
+        *(Column(title=title) for title in ("Insight", "Finding", "Count", "Sessions")),
+        Column(title="Example", is_prose=True),
+    ]
+    rows = [
+        (
+            each.insight,
+            each.found,
+            whole(len(each.sessions)),
+            ", ".join(each.sessions),
+            one_line(each.example, LONGEST_EXPLANATION),
+        )
+        for each in insights
+    ]
+    return _text_table("Insights", columns, rows)
 
 
 def _details(one: EvaluatorResult, worst: Sequence[JudgedTarget], failed: Sequence[JudgedTarget]) -> Details:
@@ -625,11 +659,11 @@ def _details(one: EvaluatorResult, worst: Sequence[JudgedTarget], failed: Sequen
         calibrated = one.noise_from == "calibration"
         source = "repeated results in the calibration" if calibrated else "votes on the same target"
         parts.append(f"judge noise (SD of {source}): {figure(one.wavering)}")
-    labels = ", ".join(f"{label} {number:,}" for label, number in one.labels.items())
+    labels = _labels(one)
     title = "Highest first" if one.high_is_bad else "Lowest first"
-    texts = [" · ".join(parts), one.correction, f"Labels: {labels}" if labels else ""]
+    texts = [" · ".join(parts), f"Labels: {labels}" if labels else ""]
     return Details(
-        title=name_of(one),
+        title=one.title,
         sections=[
             *(Sentence(text=text) for text in texts if text),
             *([Chart(title="Label counts", svg=labels_chart(one))] if labels else []),
@@ -644,21 +678,14 @@ UNITS = {"trace": "Turn", "tool_call": "Call"}
 
 
 def _failed_table(failed: Sequence[JudgedTarget]) -> Table:
-    return Table(
-        title="Failed evaluations",
-        columns=[Column(title="Session"), Column(title="Error", is_prose=True)],
-        rows=[
-            [Cell(text=str(each.session)), Cell(text=one_line(each.error, LONGEST_ERROR))] for each in failed
-        ],
-    )
+    columns = [Column(title="Session"), Column(title="Error", is_prose=True)]
+    rows = [(str(each.session), one_line(each.error, LONGEST_ERROR)) for each in failed]
+    return _text_table("Failed evaluations", columns, rows)
 
 
 LONGEST_ERROR = 400
-
-
-def name_of(result: EvaluatorResult) -> str:
-    """Label of a result: evaluator, dimension, and version if there are several."""
-    return result.title
+LISTED_LABELS = 3
+"""The most frequent labels of an evaluator, in the table of all."""
 
 
 def is_share(result: EvaluatorResult) -> bool:
@@ -691,7 +718,7 @@ def averages_chart(results: Sequence[EvaluatorResult]) -> str:
 
     entries = [
         Bar(
-            label=name_of(result).removeprefix("Builtin.").rpartition(":")[2],
+            label=result.title.removeprefix("Builtin.").rpartition(":")[2],
             value=result.average.value,
             low=result.average.low,
             high=result.average.high,
@@ -718,4 +745,4 @@ def labels_chart(result: EvaluatorResult) -> str:
         Bar(label=label, value=number, kind=KINDS[place % len(KINDS)])
         for place, (label, number) in enumerate(parts)
     ]
-    return stacked(f"Labels of {name_of(result)}", entries)
+    return stacked(f"Labels of {result.title}", entries)
