@@ -590,11 +590,13 @@ def report_document(report: EvaluationReport) -> Document:
 
 def _facts(results: EvaluationResults) -> list[Fact]:
     older = f"; {results.ignored:,} older sessions skipped" if results.ignored else ""
+    partially = Fact(whole(results.failed), "partially evaluated (averages exclude failed results)")
+    cost = Fact(usd(results.cost_usd), f"evaluation cost, {short(results.tokens)} tokens")
     return [
         Fact(whole(results.total), f"sessions{older}"),
         Fact(whole(results.completed), "fully evaluated"),
-        Fact(whole(results.failed), "partially evaluated (averages exclude failed results)"),
-        Fact(usd(results.cost_usd), f"evaluation cost, {short(results.tokens)} tokens"),
+        *([partially] if results.failed else []),
+        *([cost] if results.cost_usd is not None or results.tokens else []),
     ]
 
 
@@ -603,9 +605,9 @@ def _evaluators_table(summaries: Sequence[EvaluatorResult]) -> Table:
         Column(title="Evaluator"),
         Column(title="Level"),
         *(Column(title=title, is_numeric=True) for title in ("Average", "95% CI", "Results", "Failed")),
-        Column(title="If failures score 0", is_numeric=True, narrow=""),
+        Column(title="If failures score 0", is_numeric=True, is_optional=True),
         Column(title="Labels"),
-        Column(title="Tokens", is_numeric=True, narrow=""),
+        Column(title="Tokens", is_numeric=True, is_optional=True),
         Column(title="Cost", is_numeric=True),
     ]
     rows = [
