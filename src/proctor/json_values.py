@@ -133,6 +133,11 @@ def without_none(values: Mapping[str, Value | None]) -> dict[str, Value]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def without_empty(values: JsonMap) -> JsonObject:
+    """The members that have a value other than an empty text, list or object."""
+    return {name: value for name, value in values.items() if value not in (None, "", [], (), {})}
+
+
 def member(value: object, *path: str) -> object:
     """The value at the end of a path of names; None when there is none."""
     for name in path:

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 
 from proctor.jobs.evaluation.results import EvaluationReport, report_document
 from proctor.jobs.evaluation.state import EvaluationState
-from proctor.report import as_markdown
+from proctor.report import as_markdown, as_text
 from proctor.report.comparison import comparison_document
 from proctor.report.render import document_html
 from proctor.stats.comparison import Comparison, Contrast, Disagreement, GateResult, Mean
 from proctor.stats.differences import difference
-from proctor.stats.evaluation import EvaluationResults, EvaluatorResult, JudgedTarget
+from proctor.stats.evaluation import EvaluationResults, EvaluatorResult, Insight, JudgedTarget
 from proctor.stats.intervals import Estimate
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -109,6 +109,23 @@ def test_the_same_in_markdown_is_one_table_row_for_each_thing():
     assert "<script>" not in text
     (row,) = [line for line in text.splitlines() if line.startswith("| s1 ")]
     assert len(re.findall(r"(?<!\\)\|", row)) == 6
+
+
+def test_a_terminal_shows_the_averages_and_insights_of_the_report_and_not_its_details():
+    found = Insight(
+        insight="Builtin.Insight.UserIntent", found="refund", example="paid twice", sessions=("s1",)
+    )
+    document = report_document(replace(page(), insights=[found]))
+
+    lines = as_text.body(document)
+
+    assert lines[0] == "3 sessions; 4 older sessions skipped, 2 fully evaluated, " + (
+        "1 partially evaluated (averages exclude failed results), – evaluation cost, 1.23 k tokens"
+    )
+    assert [line.split()[:3] for line in lines if line.startswith("tone ")] == [["tone", "trace", "0.600"]]
+    assert lines[-1].split() == ["Builtin.Insight.UserIntent", "refund", "1", "s1", "paid", "twice"]
+    row = "| Builtin.Insight.UserIntent | refund | 1 | s1 | paid twice |"
+    assert row in as_markdown.render(document)
 
 
 def comparison():

@@ -41,7 +41,7 @@ from proctor.jobs.evaluation.results import (
     report_document,
 )
 from proctor.jobs.evaluation.state import COMPLETED, FAILED, PENDING, EvaluationState, page_mark
-from proctor.json_values import JsonMap, JsonObject, as_map, without_none
+from proctor.json_values import JsonMap, JsonObject, as_map, without_empty, without_none
 from proctor.models import ModelRouter
 from proctor.plan.source import bytes_of
 from proctor.stats.evaluation import (
@@ -173,24 +173,26 @@ def read_request(ctx: RunContext, flags: RequestFlags, plan: Path | None = None)
 
 def _source(flags: RequestFlags, planned: JsonMap) -> JsonObject:
     """The source of sessions on the command line; filters alone narrow the source of the plan."""
-    period = {name: value for name, value in (("startTime", flags.start), ("endTime", flags.end)) if value}
-    places = {"logGroupNames": list(flags.log_groups), "logGroupNamePrefixes": list(flags.log_group_prefixes)}
-    own = {"runIds": flags.runs, "jobs": flags.jobs, "roles": flags.roles, "models": flags.models}
-    kinds = [
-        name
-        for name, is_set in (
-            ("log groups", any(places.values()) or flags.services),
-            ("runs of this store", any(own.values())),
-            ("files", flags.files),
-        )
-        if is_set
-    ]
+    period = without_empty({"startTime": flags.start, "endTime": flags.end})
+    filters = without_empty({"sessionIds": flags.session_ids, "timeRange": period})
+    groups = without_empty(
+        {
+            "logGroupNames": flags.log_groups,
+            "logGroupNamePrefixes": flags.log_group_prefixes,
+            "serviceNames": flags.services,
+        }
+    )
+    own = without_empty(
+        {"runIds": flags.runs, "jobs": flags.jobs, "roles": flags.roles, "models": flags.models}
+    )
+    sources = {"log groups": groups, "runs of this store": own, "files": flags.files}
+    kinds = [name for name, members in sources.items() if members]
     if len(kinds) > 1:
         raise UsageError(f"sessions come from one source, not from {' and '.join(kinds)}")
     if flags.kind and not flags.files:
         raise UsageError("--kind is the import format of files\nGive them with --files.")
     if flags.files or (not kinds and "files" in planned):
-        if flags.session_ids or period:
+        if filters:
             raise UsageError(
                 "files are evaluated whole: --session-id, --start and --end select sessions of the store\n"
                 "Import them first:  proctor import auto PATH"
@@ -198,21 +200,12 @@ def _source(flags: RequestFlags, planned: JsonMap) -> JsonObject:
         return {"files": {"paths": list(flags.files), "kind": flags.kind or "auto"}} if flags.files else {}
     if not kinds and planned:
         return _narrowed(planned, list(flags.session_ids), period)
-    if kinds == ["log groups"]:
-        filters = {"sessionIds": list(flags.session_ids) or None, "timeRange": period or None}
-        named = {**places, "serviceNames": list(flags.services)}
-        named_places = {name: value for name, value in named.items() if value}
-        filter_config = {name: value for name, value in filters.items() if value}
-        return {"cloudWatchLogs": named_places | ({"filterConfig": filter_config} if filter_config else {})}
-    chosen = {name: list(values) for name, values in own.items() if values}
-    if flags.session_ids:
-        chosen["sessionIds"] = list(flags.session_ids)
-    if not chosen and not period:
-        return {}
-    return {"store": chosen | ({"timeRange": period} if period else {})}
+    if groups:
+        return {"cloudWatchLogs": groups | without_empty({"filterConfig": filters})}
+    return without_empty({"store": own | filters})
 
 
-def _narrowed(planned: JsonMap, session_ids: list[str], period: Mapping[str, str]) -> JsonObject:
+def _narrowed(planned: JsonMap, session_ids: list[str], period: JsonMap) -> JsonObject:
     """The source of a plan, narrowed by flags; empty when there are none."""
     ((kind, planned_source),) = planned.items()
     source = as_map(planned_source)
@@ -438,7 +431,7 @@ def delete_evaluation(ctx: RunContext, evaluation_id: str) -> EvaluationState:
 
 def results_of(ctx: RunContext, of: EvaluationState) -> EvaluationResults:
     """Results of an evaluation so far; without its key, only counts and cost."""
-    return (results.results_without_key if of.is_locked else results.results_of)(ctx.store, of.id)
+    return results.results_of(ctx.store, of.id, has_key=not of.is_locked)
 
 
 def results_so_far(ctx: RunContext, of: EvaluationState) -> EvaluationResults | None:

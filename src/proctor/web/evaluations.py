@@ -136,27 +136,20 @@ def find_job(site: AppState, evaluation: str) -> api.EvaluationState:
 
 def summary_shape(result: api.EvaluatorResult, *, plots: bool) -> EvaluatorSummary:
     """The response shape of an evaluator's results."""
-    drawn = api.labels_chart(result) if plots and result.labels else ""
-    return EvaluatorSummary(
-        **{name: value for name, value in asdict(result).items() if name in _SAME},
-        average=estimate_shape(result.average),
-        scope=result.average.scope,
-        correction=result.correction,
-        high_is_bad=result.high_is_bad,
-        labels_chart=drawn,
-    )
+    members = {
+        **asdict(result),
+        "average": estimate_shape(result.average),
+        "scope": result.average.scope,
+        "correction": result.correction,
+        "labels_chart": api.labels_chart(result) if plots and result.labels else "",
+    }
+    return EvaluatorSummary.model_validate(members)
 
 
 def estimate_shape(estimate: Estimate | Rate) -> EstimateShape:
     """The response shape of an estimate."""
     n = estimate.n if isinstance(estimate, Estimate) else estimate.trials
     return EstimateShape(value=estimate.value, low=estimate.low, high=estimate.high, n=n)
-
-
-_SAME = (
-    *("evaluator", "asked_as", "digest", "level", "dimension", "evaluated", "failed", "sessions", "labels"),
-    *("if_failures_were_zero", "wavering", "noise_from", "cost_usd"),
-)
 
 
 def _have_averages(results: Sequence[api.EvaluatorResult]) -> bool:
@@ -328,14 +321,8 @@ def router(site: AppState) -> APIRouter:
 
 def verdict_shape(row: Mapping[str, Any]) -> VerdictShape:
     """The response shape of a score."""
-    return VerdictShape(
-        **{name: row[name] for name in ("evaluator", "level", "target", "dimension", "value", "label")},
-        digest=row["evaluatorDigest"],
-        explanation=row["explanation"],
-        error=row["error"],
-        votes=json.loads(row["votes"] or "[]"),
-        cost_usd=row["costUsd"],
-    )
+    votes = json.loads(row["votes"] or "[]")
+    return VerdictShape.model_validate({**row, "digest": row["evaluatorDigest"], "votes": votes})
 
 
 def _judged(row: Mapping[str, Any], scores: Sequence[Mapping[str, Any]]) -> JudgedSession:

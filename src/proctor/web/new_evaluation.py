@@ -14,7 +14,7 @@ from pydantic import Field
 
 from proctor.api import evaluation as api
 from proctor.errors import UsageError
-from proctor.json_values import JsonMap, JsonObject
+from proctor.json_values import JsonObject, without_empty
 from proctor.plan.source import MOST_BYTES
 from proctor.web.evaluation_schemas import EvaluatorsAnswer
 from proctor.web.labels import evaluator_shapes
@@ -55,23 +55,19 @@ class SessionSource(RowModel, extra="forbid"):
             if not self.paths:
                 raise UsageError("name a file or a folder\nOr choose another source.")
             return {"files": {"paths": self.paths, "kind": self.file_kind or "auto"}}
-        filters = _without_empty(
+        filters = without_empty(
             {
                 "sessionIds": self.session_ids,
-                "timeRange": _without_empty({"startTime": self.start, "endTime": self.end}),
+                "timeRange": without_empty({"startTime": self.start, "endTime": self.end}),
             }
         )
         if self.kind == "runs":
             own = {"runIds": self.run_ids, "jobs": self.jobs, "models": self.models}
-            return {"store": _without_empty(own) | filters}
+            return {"store": without_empty(own) | filters}
         groups = {"logGroupNames": self.log_groups, "serviceNames": self.services}
         # Every log group has the empty prefix.
-        named = _without_empty(groups) or {"logGroupNamePrefixes": [""]}
+        named = without_empty(groups) or {"logGroupNamePrefixes": [""]}
         return {"cloudWatchLogs": named | ({"filterConfig": filters} if filters else {})}
-
-
-def _without_empty(values: JsonMap) -> JsonObject:
-    return {name: value for name, value in values.items() if value not in (None, "", [], {})}
 
 
 class NewEvaluation(RowModel, extra="forbid"):
@@ -107,7 +103,7 @@ class NewEvaluation(RowModel, extra="forbid"):
             dataset = api.read_dataset(self.ground_truth, file=GROUND_TRUTH)
             members["groundTruth"] = [dataset.mention]
             members["evaluationMetadata"] = {"sessionMetadata": dataset.metadata}
-        return api.pending_request(_without_empty(members), folder=folder)
+        return api.pending_request(without_empty(members), folder=folder)
 
 
 class ReceivedTraces(RowModel):
@@ -203,10 +199,8 @@ def router(site: AppState) -> APIRouter:
 
     @routes.get("/sources", summary="List sources of received sessions")
     def sources() -> SourcesAnswer:
-        rows = api.received_sessions(site.context)
-        return SourcesAnswer(
-            arrived=[ReceivedTraces.model_validate(row) for row in rows], file_kinds=api.import_kinds()
-        )
+        arrived = api.received_sessions(site.context)
+        return SourcesAnswer.model_validate({"arrived": arrived, "fileKinds": api.import_kinds()})
 
     @routes.post("/preview", summary="Preview the sessions of a source")
     def preview(source: SessionSource) -> SessionPreview:
@@ -251,13 +245,7 @@ def router(site: AppState) -> APIRouter:
 
 def _check(site: AppState, new: NewEvaluation) -> CheckedEvaluation:
     result = api.estimate(site.context, new.pending(site.folder))
-    return CheckedEvaluation(
-        problems=[],
-        sessions=result.sessions,
-        item_count=result.item_count,
-        cost_usd=result.cost_usd,
-        evaluators=[EvaluatorForecast.model_validate(each.document) for each in result.evaluators],
-    )
+    return CheckedEvaluation.model_validate({**result.document, "problems": []})
 
 
 def _check_truth(text: str) -> GroundTruthCheck:

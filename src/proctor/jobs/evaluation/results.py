@@ -71,10 +71,22 @@ SHOWN = ("description", "dataSourceConfig", "kmsKeyArn", "insights", "judge", "v
 """Members of a request that are part of the document."""
 
 
-def results_of(store: Store, run_id: str) -> EvaluationResults:
-    """The results of an evaluation so far."""
+def results_of(store: Store, run_id: str, *, has_key: bool = True) -> EvaluationResults:
+    """The results of an evaluation so far; without the key of its texts, only counts and cost."""
     read = store.read
     sessions, totals = session_counts(read, run_id), read.totals(run_id)
+    counts = EvaluationResults(
+        run_id=run_id,
+        completed=sessions["completed"],
+        in_progress=sessions["in_progress"],
+        failed=sessions["failed"],
+        ignored=0,
+        summaries=(),
+        tokens=totals["tokens"],
+        cost_usd=totals["costUsd"],
+    )
+    if not has_key:
+        return counts
     header = result_header(read, run_id)
     summaries = evaluator_results(
         score_sums(read, run_id),
@@ -86,33 +98,8 @@ def results_of(store: Store, run_id: str) -> EvaluationResults:
         definitions=json.loads(header["definitionsJson"]),
         calibrations=lambda key: _calibration(read, run_id, key),
     )
-    return EvaluationResults(
-        run_id=run_id,
-        completed=sessions["completed"],
-        in_progress=sessions["in_progress"],
-        failed=sessions["failed"],
-        ignored=header["sessionsIgnored"],
-        summaries=summaries,
-        tokens=totals["tokens"],
-        cost_usd=totals["costUsd"],
-        remarks=tuple(_remarks(read, run_id, summaries)),
-    )
-
-
-def results_without_key(store: Store, run_id: str) -> EvaluationResults:
-    """What is known of an evaluation without the key of its texts: counts and cost."""
-    sessions, totals = session_counts(store.read, run_id), store.read.totals(run_id)
-    return EvaluationResults(
-        run_id=run_id,
-        completed=sessions["completed"],
-        in_progress=sessions["in_progress"],
-        failed=sessions["failed"],
-        ignored=0,
-        summaries=(),
-        tokens=totals["tokens"],
-        cost_usd=totals["costUsd"],
-        remarks=(),
-    )
+    remarks = tuple(_remarks(read, run_id, summaries))
+    return replace(counts, ignored=header["sessionsIgnored"], summaries=summaries, remarks=remarks)
 
 
 def _calibration(read: StoreReader, run_id: str, key: Key) -> StoredCalibration | None:
