@@ -128,7 +128,7 @@ def test_what_insights_found_is_told_with_the_sessions_it_was_found_in(proctor, 
     assert failure["found"] == "orchestration related errors: premature termination"
     assert (intent["found"], len(intent["sessions"]), intent["example"]) == ("Travel", 6, "Away.")
     for told in (done, proctor("evaluate", "get", job), proctor("evaluate", "results", job)):
-        assert "\n\nINSIGHT " in told.stdout, "a table of its own"
+        assert "\n\nInsights\nINSIGHT " in told.stdout, "a table of its own"
         assert "premature termination" in told.stdout and "It gave up." in told.stdout
     assert proctor.json("evaluate", "results", job)["insightsFound"] == [failure, intent]
 
