@@ -25,9 +25,9 @@ from databases import query
 from databases import server as server
 from engines import engine_calls as engine_calls
 from proctor.agents import find_agent
-from proctor.batch.create import Extension, create, extend
 from proctor.batch.executor import Executor
-from proctor.batch.lifecycle import clear_leftovers
+from proctor.batch.extend import Extension, extend
+from proctor.batch.lifecycle import clear_leftovers, create
 from proctor.context import AttemptContext, ItemRetryPolicy
 from proctor.evaluator import FindReference
 from proctor.job import BatchEnd, ItemFinished

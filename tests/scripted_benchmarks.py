@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from proctor.batch.create import create
+from proctor.batch.lifecycle import create
 from proctor.jobs.benchmark.models import Candidate
 from proctor.jobs.benchmark.plan import BenchmarkDefinition, agent_choices
 from proctor.store.writer import this_process

@@ -69,9 +69,8 @@ JOBS = {"coding", "benchmark", "scenario", "dialogue", "evaluation"}
 DOOR = {"jobs", "stats", "store", "batch", "models"}
 """Parts that commands and pages reach through `api` alone."""
 PAST_THE_DOOR = {
-    "cli": "batch bench evaluators import_export inventory live main output resume run runs "
-    "scenario serve sessions setup simulate store tasks",
-    "web": "access actions inventory items labels library live otlp plans "
+    "cli": "evaluators import_export inventory live main output runs serve sessions store",
+    "web": "access inventory items labels library live otlp "
     "results run_views runs search sessions state",
 }
 """Modules that still import one of them. The list only gets shorter."""

@@ -12,9 +12,9 @@ from typing import Any
 
 import typer
 
+from proctor.api.plans import generated_schema
 from proctor.cli import main
 from proctor.cli.output import placeholder
-from proctor.cli.setup import generated_schema
 from proctor.jobs import jobs
 
 ROOT = Path(__file__).resolve().parents[1]

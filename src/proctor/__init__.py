@@ -15,7 +15,9 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from proctor.agents._function import AgentContext
-    from proctor.api import (
+    from proctor.api.dialogues import BatchConfig, aggregate_results, run_batch
+    from proctor.api.handles import Run, RunItem, RunSession, Table
+    from proctor.api.library import (
         ComparisonResult,
         ItemsPlan,
         PowerAnalysis,
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
         run,
         run_async,
     )
-    from proctor.api.dialogues import BatchConfig, aggregate_results, run_batch
-    from proctor.api.handles import Run, RunItem, RunSession, Table
     from proctor.errors import NotFound, PlanError, ProctorError, StoreError, UsageError
     from proctor.evaluator import Evidence
     from proctor.item import Item
@@ -91,7 +91,7 @@ if not TYPE_CHECKING:
     # Hidden from type checkers, which would otherwise accept any misspelled name.
     _HOMES = {
         "proctor.agents._function": ("AgentContext",),
-        "proctor.api": (
+        "proctor.api.library": (
             *("ComparisonResult", "ItemsPlan", "PowerAnalysis", "ProctorStore", "compare", "evaluate"),
             *("evaluate_async", "power", "rank"),
             *("import_table", "open_store", "resume", "run", "run_async"),

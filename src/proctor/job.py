@@ -8,7 +8,7 @@ import json
 import re
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
@@ -45,6 +45,11 @@ class PlanText:
     def file(self) -> str:
         """Its name in error messages."""
         return str(self.path) if self.path else "plan"
+
+    @property
+    def decoded(self) -> str:
+        """The text, with a replacement for what is not UTF-8."""
+        return self.text if isinstance(self.text, str) else self.text.decode("utf-8", "replace")
 
     @property
     def stored_path(self) -> str:
@@ -309,6 +314,11 @@ class JobPlan:
         """An error about the plan's setting at `path`, with its place where the plan is a file."""
         return error
 
+    @property
+    def imported_ids(self) -> Collection[str] | None:
+        """Items whose results a new run begins with; None: it begins with none."""
+        return None
+
     def for_new_run(self, run_id: str) -> "JobPlan":  # noqa: ARG002
         """The plan with what depends on its run, such as the output folder, which is created here.
 
@@ -443,6 +453,19 @@ class Job:
         """Read and check a plan. Raises `PlanError` with every problem; starts nothing."""
         raise self._missing("read")
 
+    def read_to_resume(self, source: PlanText, overrides: Any, ctx: RunContext, run_id: str) -> "ReadPlan":
+        """Read a plan with the run that it resumes: `run_id`; empty: the latest run of the plan.
+
+        Raises `UsageError` when there is none.
+        """
+        plan = self.read(source, overrides, ctx)
+        earlier = str(ctx.store.read.batch(run_id, ctx.now())["runId"]) if run_id else self.earlier(plan, ctx)
+        if earlier is None:
+            raise UsageError(
+                "there is no earlier run of this plan to resume\nRun it without --resume, or name the run."
+            )
+        return ReadPlan(job=self, plan=plan, earlier=earlier)
+
     def restore(self, batch: BatchRow, ctx: RunContext) -> JobPlan:  # noqa: ARG002
         """The plan of a run, from its row in the store alone, to resume it."""
         raise self._missing("restore")
@@ -538,6 +561,18 @@ class Job:
     def turns(self, item: ItemRow, store: Store) -> Sequence[Mapping[str, object]] | None:  # noqa: ARG002
         """The turns of an item over all of its attempts, as plain data; None: the job has no turns."""
         return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPlan:
+    """A plan that was read and checked by itself, and the run that it becomes."""
+
+    job: Job
+    plan: JobPlan
+    earlier: str = ""
+    """The run that it extends and resumes; empty: a new run."""
+    run_id: str = ""
+    """Name of the new run; empty: the plan's own, or a new one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

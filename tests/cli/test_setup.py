@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from commands import Command
-from proctor.cli.setup import generated_schema, schema_text
+from proctor.api.plans import generated_schema, schema_text
 from proctor.jobs import jobs
 from proctor.testing import eventually
 from waiting import TIME_LIMIT_SECONDS

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import pytest
 from histories import FIXED, TEST_FILE, TOKEN, make_history
 
-from proctor.batch.create import create
+from proctor.batch.lifecycle import create
 from proctor.jobs.benchmark.job import commits_of
 from proctor.jobs.benchmark.models import Candidate
 from proctor.jobs.benchmark.plan import OWN_MODEL, BenchmarkDefinition, agent_choices

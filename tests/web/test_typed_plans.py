@@ -11,6 +11,7 @@ import pytest
 from stocked_runs import add_run
 from typed import PROMPTS
 
+from proctor.api import launch
 from proctor.jobs import recognize
 from proctor.testing import eventually
 from proctor.web import plans
@@ -219,7 +220,7 @@ def test_a_command_that_fails_is_told_with_its_error(serve, site, script, proble
 
 
 def test_a_run_that_has_not_started_in_time_may_still_start(serve, monkeypatch):
-    monkeypatch.setattr(plans, "START_SECONDS", 0.1)
+    monkeypatch.setattr(launch, "START_SECONDS", 0.1)
     refused = serve(command=["sh", "-c", "sleep 1"]).post("/api/runs", {"text": PROMPTS})
 
     assert refused.json["error"]["problem"] == "the run has not started within 0.1 s"

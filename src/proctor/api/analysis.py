@@ -12,7 +12,7 @@ from proctor.api.handles import Run, Table
 from proctor.errors import UsageError
 
 if TYPE_CHECKING:
-    from proctor.api import ProctorStore
+    from proctor.api.library import ProctorStore
     from proctor.context import RunContext
     from proctor.stats.comparison import Comparison
     from proctor.stats.power import TasksNeeded
@@ -153,7 +153,7 @@ def _names(sources: Sequence[Source]) -> tuple[str, ...]:
 
 
 def _context(store: "str | ProctorStore | None", home: str | Path | None) -> "RunContext":
-    # The package imports this module.
-    from proctor.api import opened_store
+    # `library` imports this module.
+    from proctor.api.library import opened_store
 
     return opened_store(store, home).context

@@ -1,4 +1,4 @@
-"""The Python interface to simulations: `BatchConfig`, `run_batch`, `aggregate_results`.
+"""Simulations: read one, write its tables, and `BatchConfig`, `run_batch`, `aggregate_results` for Python.
 
 config = BatchConfig(clients=["patientPsi"], therapists=["CBT"], num_runs=5, seed=42)
 results = run_batch(config)
@@ -9,15 +9,25 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from statistics import stdev
+from typing import Any
 
-from proctor.api import outside_of_any_loop
-from proctor.batch import lifecycle
+from proctor.api.runs import ReadPlan, outside_of_any_loop, read_plan, start
 from proctor.bootstrap import now, open_context
+from proctor.context import RunContext
+from proctor.errors import UsageError
+from proctor.job import PlanText
 from proctor.jobs.dialogue.files import SUMMARY, write_json
 from proctor.jobs.dialogue.job import JOB, DialogueOverrides, default_output
-from proctor.jobs.dialogue.tables import each_session
+from proctor.jobs.dialogue.tables import (
+    Skipped,
+    each_session,
+    session_row,
+    write_session_csv,
+    write_turn_csv,
+)
 from proctor.json_values import JsonMap, JsonObject
-from proctor.stats.dialogue import run_of_result, summary_of
+from proctor.stats.dialogue import measure_estimate, measures_of, run_of_result, summary_of
 
 
 @dataclass(kw_only=True)
@@ -62,10 +72,10 @@ class BatchConfig:
     home: str | None = None
     """Home folder; None: as for the commands."""
 
-    def overrides(self) -> DialogueOverrides:
+    def overrides(self) -> JsonObject:
         """The simulation as overrides of an empty config."""
         names = [each.name for each in fields(self) if each.name not in ("resume", "home")]
-        return DialogueOverrides(**{name: getattr(self, name) for name in names})
+        return {name: getattr(self, name) for name in names}
 
 
 def run_batch(config: BatchConfig) -> list[JsonObject]:
@@ -94,8 +104,72 @@ def aggregate_results(results: Iterable[JsonMap], output_dir: str | Path) -> Jso
 
 async def _run(config: BatchConfig) -> None:
     with open_context([Path.cwd()], home=config.home or "") as ctx:
-        plan = JOB.read_overrides(config.overrides(), ctx, caller="BatchConfig")
-        if config.resume:
-            await lifecycle.resume(JOB, lifecycle.find_earlier(JOB, plan, ctx), ctx, plan=plan)
-        else:
-            await lifecycle.start(JOB, plan, ctx)
+        read = read_simulation(ctx, None, config.overrides(), resume=config.resume, caller="BatchConfig")
+        await start(ctx, read)
+
+
+def read_simulation(
+    ctx: RunContext,
+    config: PlanText | None,
+    overrides: Mapping[str, object],
+    *,
+    resume: bool = False,
+    caller: str = "",
+) -> ReadPlan:
+    """Read a simulation from its config, or from overrides alone; with `resume`, with its earlier run.
+
+    `caller` is the class or function of Python whose arguments the overrides are; empty: flags.
+    """
+    if config is not None:
+        return read_plan(ctx, config, job=JOB.name, overrides=overrides, resume="" if resume else None)
+    plan = JOB.read_overrides(DialogueOverrides(**overrides), ctx, caller=caller)  # type: ignore[arg-type]
+    return ReadPlan(job=JOB, plan=plan, earlier=JOB.earlier(plan, ctx) or "" if resume else "")
+
+
+LEVELS = ("session", "turn")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DialogueTable:
+    """A table of dialogues that was written."""
+
+    rows: int
+    skipped: Mapping[str, str]
+    """Why files could not be read, by path."""
+    statistics: Sequence[JsonObject] = ()
+    """Mean, deviation, range and interval of each numeric column of sessions."""
+
+
+def write_table(
+    folder: Path, output: Path, *, level: str = "session", statistics: bool = False
+) -> DialogueTable:
+    """Write the dialogues of a folder as a CSV file, with a row for each `session` or `turn`."""
+    if level not in LEVELS:
+        raise UsageError(f"there is no level `{level}`\nThere are: {', '.join(LEVELS)}.")
+    skipped = Skipped()
+    if level == "turn":
+        written, rows = write_turn_csv(folder, output, skipped), None
+    else:
+        rows = write_session_csv(folder, output, skipped)
+        written = len(rows)
+    figures: list[JsonObject] = []
+    if statistics:
+        if rows is None:
+            rows = [session_row(session) for session in each_session(folder, skipped=skipped)]
+        figures = [_statistics(rows, name) for name in measures_of(rows)]
+    return DialogueTable(rows=written, skipped=skipped.files, statistics=figures)
+
+
+def _statistics(rows: Sequence[Mapping[str, Any]], name: str) -> JsonObject:
+    values = [row[name] for row in rows if row.get(name) is not None]
+    estimate = measure_estimate(rows, name)
+    return {
+        "column": name,
+        "n": estimate.n,
+        "mean": estimate.value,
+        "std": stdev(values) if len(values) > 1 else None,
+        "min": min(values),
+        "max": max(values),
+        "low": estimate.low,
+        "high": estimate.high,
+    }

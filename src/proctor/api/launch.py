@@ -7,25 +7,31 @@ of the machine can read arguments. Ownership and progress of the run are in the 
 import asyncio
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, Self
 
+from proctor.api import runs
 from proctor.batch import lifecycle
 from proctor.batch.lifecycle import SILENT, Observer, RunResult
 from proctor.context import EngineOptions, RunContext
-from proctor.job import BatchChanges, BatchEnd, PlanText, make_overrides
+from proctor.errors import Place, PlanError, Problem, UsageError
+from proctor.item import RUNNING
+from proctor.job import BatchChanges, BatchEnd, PlanText
 from proctor.jobs import find_job
-from proctor.json_values import JsonMap, JsonObject
+from proctor.json_values import JsonMap, JsonObject, as_text, as_whole_number, maps_in
 from proctor.secrets import open_private, private_folder
 from proctor.store import RetrySelection
+from proctor.store.runs import batch_of_plan_file
 from proctor.store.tables import BatchRow
 
 COMMAND = "launched"
@@ -34,6 +40,13 @@ CHECK_COMMAND = "check-plan"
 """The internal command that checks the plan on standard input."""
 SERVER_SECRETS = ("PROCTOR_TOKEN", "PROCTOR_ACCESS_KEYS")
 """Variables that only a server needs."""
+START_SECONDS = 30
+"""How long a started process may take until its run is in the store."""
+RESUME_SECONDS = 20
+"""Longer than the slowest start measured on a busy machine."""
+POLL_SECONDS = 0.05
+BAD_USAGE = 2
+"""Exit code of a command that started nothing."""
 MOST_LOG_BYTES = 1_000_000
 """How much of the end of a log is read to explain why a run did not start."""
 
@@ -42,7 +55,8 @@ MOST_LOG_BYTES = 1_000_000
 class LaunchRequest:
     """A run to start, or, without a plan, to resume."""
 
-    job: str
+    job: str = ""
+    """Of a new run; empty: that of the run to resume."""
     run_id: str = ""
     """The run to resume, or the name of the new run; empty: the plan or the job names it."""
     plan_text: str | None = None
@@ -86,7 +100,6 @@ class LaunchRequest:
 
 async def execute(request: LaunchRequest, ctx: RunContext, observer: Observer = SILENT) -> RunResult:
     """Start or resume the run of a request in this process, and execute it to its end."""
-    job = find_job(request.job)
     ctx.engine = request.engine
     if request.plan_text is None:
         batch = ctx.store.read.batch(request.run_id, ctx.now())
@@ -94,10 +107,9 @@ async def execute(request: LaunchRequest, ctx: RunContext, observer: Observer = 
             end = BatchEnd(status=batch["status"], reason=batch["reason"])
             summary = lifecycle.run_summary(ctx.store, batch, ctx.now())
             return RunResult(run_id=batch["runId"], end=end, summary=summary, executed=False)
-        return await lifecycle.resume(
-            job,
-            request.run_id,
+        return await runs.resume(
             ctx,
+            request.run_id,
             changes=request.changes,
             retry=request.retry,
             workers=request.workers,
@@ -105,10 +117,8 @@ async def execute(request: LaunchRequest, ctx: RunContext, observer: Observer = 
         )
     path = Path(request.plan_path) if request.plan_path else None
     source = PlanText(text=request.plan_text, path=path, folder=Path(request.folder))
-    plan = job.read(source, make_overrides(job, request.overrides), ctx)
-    return await lifecycle.start(
-        job, plan, ctx, run_id=request.run_id, workers=request.workers, observer=observer
-    )
+    read = runs.read_plan(ctx, source, job=request.job, overrides=request.overrides, run_id=request.run_id)
+    return await runs.start(ctx, read, workers=request.workers, observer=observer)
 
 
 def _has_ended(batch: BatchRow) -> bool:
@@ -138,6 +148,21 @@ class LaunchedProcess:
     def document(self) -> JsonObject:
         """The JSON document it printed; empty when there is none."""
         return parse_document(_tail(self.stdout))
+
+    @property
+    def error(self) -> UsageError:
+        """Why it ended before its run started."""
+        problems = [
+            Problem(
+                at=Place(
+                    as_text(each["file"]), as_whole_number(each["line"]), as_whole_number(each["column"])
+                ),
+                problem=as_text(each["problem"]),
+                remedy=as_text(each["remedy"]),
+            )
+            for each in maps_in(self.document.get("problems"))
+        ]
+        return PlanError(problems) if problems else UsageError(error_message(self.document, self.messages))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +236,76 @@ class Launcher:
 
     def _child_environment(self) -> dict[str, str]:
         return without_server_secrets(self.environment)
+
+
+async def start_plan(ctx: RunContext, launcher: Launcher, request: LaunchRequest, plans: Path) -> str:
+    """Start the plan of a request in a process of its own; the ID of its run, as soon as it is in the store.
+
+    The text is kept as a file in `plans`, so that the run can be resumed like any other.
+    """
+    name = f"{ctx.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+    path = plans / f"{name}{find_job(request.job).plan_suffix}"
+    await asyncio.to_thread(_write, path, request.plan_text or "")
+    launched = await asyncio.to_thread(launcher.launch, replace(request, plan_path=str(path)), name)
+    run_id = await _wait_for_run(ctx, path, launched)
+    if launcher.is_encrypted:
+        # The store has the text, encrypted.
+        path.unlink(missing_ok=True)
+    return run_id
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8", errors="replace")
+
+
+async def _wait_for_run(ctx: RunContext, path: Path, launched: LaunchedProcess) -> str:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        has_ended = launched.process.poll() is not None
+        if run_id := await asyncio.to_thread(batch_of_plan_file, ctx.store.read, str(path)):
+            return run_id
+        if has_ended:
+            raise launched.error
+        await asyncio.sleep(POLL_SECONDS)
+    raise UsageError(
+        f"the run has not started within {START_SECONDS} s\n"
+        f"It may still start: see the list of runs, and {launched.log}."
+    )
+
+
+async def resume_run(
+    ctx: RunContext,
+    launcher: Launcher,
+    run_id: str,
+    *,
+    retry: RetrySelection | None = None,
+    changes: BatchChanges | None = None,
+) -> None:
+    """Resume a run in a process of its own; returns when the process owns the run, or has ended."""
+    request = LaunchRequest(run_id=run_id, retry=retry or RetrySelection(), changes=changes or BatchChanges())
+    name = f"resume-{run_id}-{secrets.token_hex(3)}"
+    launched = await asyncio.to_thread(launcher.launch, request, name)
+    process, deadline = launched.process, time.monotonic() + RESUME_SECONDS
+
+    def is_owner() -> bool:
+        batch = ctx.store.read.batch(run_id, ctx.now())
+        return batch["status"] == RUNNING and f":{process.pid}:" in batch["owner"]
+
+    while time.monotonic() < deadline:
+        if process.poll() == BAD_USAGE:
+            raise UsageError(error_message(launched.document, launched.messages))
+        if process.poll() is not None or await asyncio.to_thread(is_owner):
+            break
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def error_message(document: Mapping[str, object], messages: str) -> str:
+    """Why a command failed: the error in its document, or the last one among its messages."""
+    if error := document.get("error"):
+        return str(error)
+    _, marker, message = messages.rpartition("proctor: ")
+    return (message if marker else messages).strip()[:2000] or "the command failed without a message"
 
 
 def without_server_secrets(environment: Mapping[str, str]) -> dict[str, str]:

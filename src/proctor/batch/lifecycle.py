@@ -8,12 +8,11 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NotRequired, Protocol, TypedDict
 
 from proctor import __version__
-from proctor.batch.create import Extension, create, diff, extend
 from proctor.batch.engines import Engine, automatic_workers
 from proctor.batch.executor import Executor, clear_leftovers
 from proctor.context import ModelOptions, RunContext
@@ -33,14 +32,16 @@ from proctor.job import (
     StopState,
     check_run_id,
 )
+from proctor.json_values import JsonMap
 from proctor.models import ModelRouter
-from proctor.store import ItemFilter, Resource, RetrySelection, Scope, Store, StoreReader
+from proctor.store import ItemFilter, Resource, RetrySelection, Scope, Store, StoreReader, timestamp
 from proctor.store.batches import ABORTED, moment
 from proctor.store.tables import BatchRow
 
 if TYPE_CHECKING:
     from proctor.batch.engines.processes import ProcessEngine
     from proctor.batch.engines.ray import RayEngine
+    from proctor.batch.extend import Extension
     from proctor.stats.stopping import StopMonitor
 
 MOST_FAILURES = 1000
@@ -123,8 +124,10 @@ class RunResult:
 class Preview:
     """What starting a plan, or resuming a run with it, would do."""
 
+    plan: JobPlan
+    """As it would be executed: in a resumed run, with what depends on that run."""
     remarks: Sequence[str] = ()
-    extension: Extension | None = field(default=None)
+    extension: "Extension | None" = None
     """The changes of a resume; None: a new run."""
 
 
@@ -166,6 +169,35 @@ async def start(
         )
         execution = _Execution(job, plan, run_id, ctx, models, engine, workers, observer)
         return await execution.run(resumed=False)
+
+
+def create(
+    store: Store,
+    job: str,
+    columns: JsonMap,
+    items: Iterable[Item],
+    *,
+    resources: Iterable[Resource] = (),
+    run_id: str,
+    owner: str,
+    version: str,
+    now: datetime,
+) -> int:
+    """Write a new batch with all its items and their resources; how many items those are.
+
+    `columns` record the plan: its text and path, and the options.
+    """
+    row = {
+        "runId": run_id,
+        "createdAt": timestamp(now),
+        "job": job,
+        "status": RUNNING,
+        "owner": owner,
+        "heartbeatAt": timestamp(now),
+        "proctorVersion": version,
+        **columns,
+    }
+    return store.create_batch(row, items, resources)
 
 
 def _in_order(plan: JobPlan, rule: StopRule | None) -> tuple[Iterable[Item], Iterable[Resource]]:
@@ -214,6 +246,9 @@ async def resume(
             add_lost(interrupted)
         ctx.store.add_resources(run_id, restored.resources())
         if plan is not None and not plan.is_unchanged(ctx.store.read.batch(run_id, ctx.now())):
+            # Most resumed runs have the plan that they began with.
+            from proctor.batch.extend import extend
+
             extension = extend(
                 ctx.store, run_id, plan.columns(), plan.items(), derived_fields=plan.derived_fields
             )
@@ -253,6 +288,8 @@ def _check_rule(
         )
     if plan is None:
         return
+    from proctor.batch.extend import diff
+
     change = diff(read, run_id, plan.items(), derived_fields=plan.derived_fields)
     changes = []
     if change.added:
@@ -289,23 +326,16 @@ def preview(plan: JobPlan, ctx: RunContext, *, run_id: str = "") -> Preview:
             models.recording.close()
     _check_levels(plan, plan.stop_rule)
     extension = None
+    # Started runs load none of this.
+    from proctor.batch.extend import diff, importing
+
     if run_id:
         plan = plan.for_run(ctx.store.read.batch(run_id, ctx.now()), ctx)
         _check_rule(ctx.store.read, run_id, plan)
         extension = diff(ctx.store.read, run_id, plan.items(), derived_fields=plan.derived_fields)
-    return Preview(remarks=remarks, extension=extension)
-
-
-def find_earlier(job: Job, plan: JobPlan, ctx: RunContext, requested: str = "") -> str:
-    """The run that a plan resumes: `requested`, or the latest run of the plan when that is empty."""
-    if requested:
-        return str(ctx.store.read.batch(requested, ctx.now())["runId"])
-    run_id = job.earlier(plan, ctx)
-    if run_id is None:
-        raise UsageError(
-            "there is no earlier run of this plan to resume\nRun it without --resume, or name the run."
-        )
-    return run_id
+    elif plan.imported_ids is not None:
+        extension = importing(plan.items(), plan.imported_ids)
+    return Preview(plan=plan, remarks=remarks, extension=extension)
 
 
 def _checked_models(plan: JobPlan, ctx: RunContext, rule: StopRule | None = None) -> ModelRouter:

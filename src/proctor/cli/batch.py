@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from proctor.batch import lifecycle
+from proctor.api.runs import DryRun, RetrySelection, dry_run, read_file, read_plan, start
 from proctor.cli.output import (
     Engine,
     JsonAtEnd,
@@ -21,11 +21,10 @@ from proctor.cli.output import (
     printable,
 )
 from proctor.cli.run import (
-    CostAndTime,
     OutputOptions,
     TerminalObserver,
-    predict_cost_and_time,
-    preview_document,
+    forecast_of,
+    preview_member,
     print_preview,
     run_command,
     terminal_context,
@@ -33,12 +32,8 @@ from proctor.cli.run import (
 from proctor.context import EngineOptions
 from proctor.errors import UsageError
 from proctor.item import Item
-from proctor.job import JobPlan, PlanText, check_run_id
-from proctor.jobs.coding.job import JOB
-from proctor.jobs.coding.plan import Overrides
+from proctor.job import PlanText, check_run_id
 from proctor.json_values import JsonObject
-from proctor.plan.source import bytes_of
-from proctor.store import RetrySelection
 
 batch_app = typer.Typer(add_completion=False)
 apps = {"batch": batch_app}
@@ -48,7 +43,7 @@ apps = {"batch": batch_app}
 def batch(
     context: typer.Context,
     plan: Annotated[Path, typer.Argument(help="The plan, a YAML file.", metavar="PLAN")],
-    dry_run: Annotated[
+    dry: Annotated[
         bool,
         typer.Option("--dry-run", help="Validate the plan and list its items; run nothing."),
     ] = False,
@@ -104,50 +99,38 @@ def batch(
 
     Example:  proctor batch plans/compare.yaml --concurrency 4
     """
-    overrides = Overrides(
-        concurrency=concurrency,
-        model=model,
-        agent=agent,
-        budget_usd=budget,
-        timeout_sec=timeout_sec,
-        retries=retries,
-        merge_on_pass=merge_on_pass,
-        json_logs=json_logs,
-    )
     if run_id:
         check_run_id(run_id)
     base = (folder or plan.parent).resolve()
-    text = bytes_of(plan, "the plan", remedy="Give the path of a YAML file.")
+    text = read_file(plan)
+    source = PlanText(text=text, path=plan, folder=base)
     output = OutputOptions(as_json=as_json, as_jsonl=as_jsonl)
+    overrides = {
+        "concurrency": concurrency,
+        "model": model,
+        "agent": agent,
+        "budget_usd": budget,
+        "timeout_sec": timeout_sec,
+        "retries": retries,
+        "merge_on_pass": merge_on_pass,
+        "json_logs": json_logs,
+    }
     with terminal_context(context.obj, [base, Path.cwd()]) as ctx:
         ctx.engine = EngineOptions(engine, ray_address)
         if _has_tasks(text):
             # Loaded here: most plans have none.
             from proctor.cli.bench import run_task_plan
-            from proctor.jobs.benchmark.plan import TaskPlanOverrides
 
             if resume:
                 raise UsageError("a plan with `tasks` is resumed by its run ID\nUse: proctor resume RUN")
-            chosen = TaskPlanOverrides(
-                model=model, agent=agent, concurrency=concurrency, budget=budget, timeout_seconds=timeout_sec
-            )
-            source = PlanText(text=text, path=plan, folder=base)
-            return run_task_plan(ctx, source, chosen, output, dry_run=dry_run, run_id=run_id)
-        read = JOB.read(PlanText(text=text, path=plan, folder=base), overrides, ctx)
+            return run_task_plan(ctx, source, overrides, output, dry=dry, run_id=run_id)
+        earlier = _run_to_resume(resume, run_id) if resume else None
+        read = read_plan(ctx, source, job="coding", overrides=overrides, resume=earlier, run_id=run_id)
         retry = RetrySelection(errors=retry_errors, failures=retry_failed)
-        earlier = lifecycle.find_earlier(JOB, read, ctx, _run_to_resume(resume, run_id)) if resume else ""
-        if dry_run:
-            preview = lifecycle.preview(read, ctx, run_id=earlier)
-            forecast = predict_cost_and_time(JOB.name, read, ctx, run_id=earlier, retry=retry)
-            return _dry_run(read, preview, forecast, as_json=as_json)
-        observer = TerminalObserver(ctx, output)
-        if not resume:
-            started = lifecycle.start(JOB, read, ctx, run_id=run_id, workers=workers, observer=observer)
-            return run_command(ctx, started, output)
-        resumed = lifecycle.resume(
-            JOB, earlier, ctx, plan=read, retry=retry, workers=workers, observer=observer
-        )
-        return run_command(ctx, resumed, output)
+        if dry:
+            return _dry_run(dry_run(ctx, read, retry=retry), as_json=as_json)
+        run = start(ctx, read, retry=retry, workers=workers, observer=TerminalObserver(ctx, output))
+        return run_command(ctx, run, output)
 
 
 def _run_to_resume(resume: str, run_id: str) -> str:
@@ -162,23 +145,23 @@ def _has_tasks(text: bytes) -> bool:
     return re.search(rb"""^(?:\{\s*)?["']?tasks["']?\s*:""", text, re.MULTILINE) is not None
 
 
-def _dry_run(plan: JobPlan, preview: lifecycle.Preview, forecast: CostAndTime, *, as_json: bool) -> int:
-    remarks, extension = preview.remarks, preview.extension
+def _dry_run(expected: DryRun, *, as_json: bool) -> int:
+    plan, forecast = expected.plan, forecast_of(expected)
     if as_json:
         print_json(
             {
                 "runId": plan.run_id,
                 "dryRun": True,
                 "itemCount": plan.item_count,
-                "items": [_document(item) for item in plan.items()],
+                "items": [_document(item) for item in expected.items],
                 "concurrency": plan.concurrency,
-                "remarks": list(remarks),
+                "remarks": list(expected.remarks),
                 "estimate": forecast.document,
-                **({"resume": preview_document(extension, lambda item: item.id)} if extension else {}),
+                **preview_member(expected, lambda item: item.id),
             }
         )
         return 0
-    for item in plan.items():
+    for item in expected.items:
         cells = [
             item.id,
             str(item.details.get("repository", "–")),
@@ -188,10 +171,9 @@ def _dry_run(plan: JobPlan, preview: lifecycle.Preview, forecast: CostAndTime, *
             item.prompt,
         ]
         print("  ".join(printable(cell, width=72) for cell in cells))
-    for remark in remarks:
+    for remark in expected.remarks:
         print_note(f"note: {printable(remark)}")
-    if extension is not None:
-        print_preview(extension, JOB.noun, lambda item: item.id)
+    print_preview(expected, lambda item: item.id)
     forecast.print()
     items = count(plan.item_count or 0, "item")
     print_note(f"Plan is valid: {items}, concurrency {plan.concurrency}. Dry run: nothing was started.")

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from proctor.batch import lifecycle
-from proctor.batch.lifecycle import RunResult
+from proctor.api.benchmarks import BenchmarkPlan, read_benchmark, read_task_plan
+from proctor.api.runs import RunResult, dry_run, start
 from proctor.cli.live import BenchView
 from proctor.cli.output import (
     Engine,
@@ -30,21 +30,16 @@ from proctor.cli.run import (
     Present,
     TerminalObserver,
     View,
-    predict_cost_and_time,
+    forecast_of,
     print_document,
     print_summary,
     run_command,
     terminal_context,
 )
 from proctor.context import EngineOptions, RunContext
-from proctor.errors import UsageError
 from proctor.formatting import interval, percent
 from proctor.job import PlanText
-from proctor.jobs.benchmark.job import JOB, BenchmarkJobPlan
-from proctor.jobs.benchmark.models import BatchSettings
-from proctor.jobs.benchmark.plan import BenchmarkOverrides, TaskPlanOverrides, read_task_plan
-from proctor.jobs.benchmark.results import find_earlier
-from proctor.tasks.task import MARKDOWN, NO_OVERRIDES, ReadOverrides, commands_of
+from proctor.tasks.task import NO_OVERRIDES, ReadOverrides
 
 READING = "reading"
 """The parameter of a command that gets the options of reading tasks."""
@@ -156,14 +151,14 @@ def bench(
         str,
         typer.Option("--repo", help="Repository of tasks that name neither files nor one.", metavar="PATH"),
     ] = "",
-    start: Annotated[
+    start_folder: Annotated[
         str, typer.Option("--start", help="Folder with the files of tasks that name none.", metavar="PATH")
     ] = "",
     predictions: Annotated[
         Path | None,
         typer.Option("--predictions", help="Write the patches as SWE-bench predictions.", metavar="FILE"),
     ] = None,
-    dry_run: Annotated[
+    dry: Annotated[
         bool,
         typer.Option("--dry-run", help="Validate the benchmark and list its runs; start nothing."),
     ] = False,
@@ -173,73 +168,75 @@ def bench(
 
     Example:  proctor bench --task benchmark/tasks/easy/fix_typo.md --models "llama3,gpt-4" --runs 3
     """
-    overrides = BenchmarkOverrides(
-        models=models,
-        output=output,
-        parallel=parallel,
-        timeout=timeout,
-        runs=runs,
-        budget=budget,
-        record=None if dry_run else record,
-        replay=replay,
-        agent=agent[0] if agent and len(agent) == 1 else agent or "",
-        models_config=models_config,
-        oracle=oracle,
-        noop=noop,
-        task_network=task_network,
-        stop_when=stop_when,
-        repo=repo,
-        start=start,
-    ).with_reading(reading.texts())
-    printed = OutputOptions(as_json=as_json)
+    options = {
+        **reading.texts(),
+        "models": models,
+        "output": output,
+        "parallel": parallel,
+        "timeout": timeout,
+        "runs": runs,
+        "budget": budget,
+        "record": None if dry else record,
+        "replay": replay,
+        "agent": agent[0] if agent and len(agent) == 1 else agent or "",
+        "models_config": models_config,
+        "oracle": oracle,
+        "noop": noop,
+        "task_network": task_network,
+        "stop_when": stop_when,
+        "repo": repo,
+        "start": start_folder,
+    }
     with terminal_context(context.obj) as ctx:
         ctx.engine = EngineOptions(engine, ray_address)
-        if not resume:
-            plan = _read(task, overrides, ctx)
-            if dry_run:
-                return _dry_run(plan, ctx, as_json=as_json)
-            run = lifecycle.start(JOB, plan, ctx, workers=workers, observer=_observer(ctx, printed, plan))
-            return run_command(ctx, run, printed, present=_presenting(predictions))
-        earlier = find_earlier(ctx.store, resume, output)
-        stored_task = earlier.options.get("taskPath")
-        overrides = overrides.with_defaults(earlier.options)
-        plan = _read(task or (Path(stored_task) if stored_task else None), overrides, ctx)
-        plan.output = earlier.path
-        plan.imports_results = True
-        if dry_run:
-            known = earlier.run_id if earlier.is_known else ""
-            return _dry_run(plan, ctx, as_json=as_json, earlier=known)
-        observer = _observer(ctx, printed, plan)
-        if earlier.is_known:
-            run = lifecycle.resume(JOB, earlier.run_id, ctx, plan=plan, workers=workers, observer=observer)
-        else:
-            run = lifecycle.start(JOB, plan, ctx, run_id=earlier.run_id, workers=workers, observer=observer)
-        return run_command(ctx, run, printed, present=_presenting(predictions))
+        plan = read_benchmark(ctx, task, options, resume=resume)
+        printed = OutputOptions(as_json=as_json)
+        return _execute(ctx, plan, printed, dry=dry, workers=workers, predictions=predictions)
 
 
-def _read(task: Path | None, overrides: BenchmarkOverrides, ctx: RunContext) -> BenchmarkJobPlan:
-    if task is None:
-        raise UsageError("no task is given\nGive one:  proctor bench --task benchmark/tasks/easy/fix_typo.md")
-    return JOB.read(PlanText(text="", path=task, folder=task.parent), overrides, ctx)
+def run_task_plan(
+    ctx: RunContext,
+    source: PlanText,
+    options: Mapping[str, object],
+    output: OutputOptions,
+    *,
+    dry: bool,
+    run_id: str,
+) -> int:
+    """Run a plan of `proctor batch` that has `tasks`."""
+    return _execute(ctx, read_task_plan(ctx, source, options, run_id=run_id), output, dry=dry)
+
+
+def _execute(
+    ctx: RunContext,
+    plan: BenchmarkPlan,
+    output: OutputOptions,
+    *,
+    dry: bool,
+    workers: int | None = None,
+    predictions: Path | None = None,
+) -> int:
+    if dry:
+        return _dry_run(ctx, plan, as_json=output.as_json)
+    observer = JobObserver(ctx, output)
+    observer.plan = plan
+    run = start(ctx, plan, workers=workers, observer=observer)
+    return run_command(ctx, run, output, present=_presenting(predictions))
 
 
 class JobObserver(TerminalObserver):
     """Shows a benchmark at the terminal: a table of its models, or a line for each run."""
 
-    settings = BatchSettings()
+    plan: BenchmarkPlan | None = None
+    """None: it resumes from the store alone."""
 
     def make_view(self, run_id: str) -> View:
         """The view of a benchmark."""
         if self._output.as_jsonl:
             return super().make_view(run_id)
-        quiet = self._output.as_json or not self.settings.show_progress
-        return BenchView(self._ctx.store, run_id, quiet=quiet, verbose=self.settings.verbose)
-
-
-def _observer(ctx: RunContext, output: OutputOptions, plan: BenchmarkJobPlan) -> JobObserver:
-    observer = JobObserver(ctx, output)
-    observer.settings = plan.settings
-    return observer
+        quiet = self._output.as_json or bool(self.plan and not self.plan.shows_progress)
+        is_verbose = bool(self.plan and self.plan.is_verbose)
+        return BenchView(self._ctx.store, run_id, quiet=quiet, verbose=is_verbose)
 
 
 def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None:
@@ -267,24 +264,6 @@ def _presenting(predictions: Path | None) -> Present:
         print_note(f"Predictions:  {printable(file)}: {count(number, 'patch', 'patches')}")
 
     return both
-
-
-def run_task_plan(
-    ctx: RunContext,
-    text: PlanText,
-    overrides: TaskPlanOverrides,
-    output: OutputOptions,
-    *,
-    dry_run: bool,
-    run_id: str,
-) -> int:
-    """Run a plan of `proctor batch` that has `tasks`."""
-    path, settings, name = read_task_plan(text, overrides)
-    plan = _read(path, settings, ctx)
-    if dry_run:
-        return _dry_run(plan, ctx, as_json=output.as_json)
-    run = lifecycle.start(JOB, plan, ctx, run_id=run_id or name, observer=_observer(ctx, output, plan))
-    return run_command(ctx, run, output, present=present)
 
 
 def _show(comparison: Mapping[str, Any]) -> None:
@@ -335,23 +314,19 @@ def _figure(value: float | None) -> str:
     return "–" if value is None else f"{value:g}" if value == int(value) else f"{value:.1f}"
 
 
-def _dry_run(plan: BenchmarkJobPlan, ctx: RunContext, *, as_json: bool, earlier: str = "") -> int:
-    """`earlier` is the run that would be resumed; empty: none in the store."""
-    preview = lifecycle.preview(plan, ctx)
-    forecast = predict_cost_and_time(JOB.name, plan, ctx, run_id=earlier)
-    items = list(plan.items())
-    commands = commands_of(plan.tasks, with_solutions=plan.overrides.oracle)
+def _dry_run(ctx: RunContext, plan: BenchmarkPlan, *, as_json: bool) -> int:
+    expected = dry_run(ctx, plan)
+    items, forecast = expected.items, forecast_of(expected)
     if as_json:
         listed = [{"id": item.id, **item.factors, "asked": item.model, "run": item.repeat} for item in items]
-        remarks = list(preview.remarks)
         document: dict[str, object] = {
             "dryRun": True,
             "itemCount": len(items),
             "items": listed,
-            "remarks": remarks,
+            "remarks": list(expected.remarks),
         }
-        if plan.task_set.formats.keys() - {MARKDOWN}:
-            document |= {"commands": commands}
+        if plan.has_foreign_tasks:
+            document |= {"commands": plan.commands}
         print_json({**document, "estimate": forecast.document})
         return 0
     print_table(
@@ -361,11 +336,13 @@ def _dry_run(plan: BenchmarkJobPlan, ctx: RunContext, *, as_json: bool, earlier:
             for item in items
         ],
     )
-    for command in commands:
+    for command in plan.commands:
         print_note(f"would run: {printable(command)}")
-    for remark in preview.remarks:
+    for remark in expected.remarks:
         print_note(f"note: {printable(remark)}")
     forecast.print()
     runs = count(len(items), "run")
-    print_note(f"Benchmark is valid: {runs}, concurrency {plan.concurrency}. Dry run: nothing was started.")
+    print_note(
+        f"Benchmark is valid: {runs}, concurrency {expected.plan.concurrency}. Dry run: nothing was started."
+    )
     return 0

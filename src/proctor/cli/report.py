@@ -1,14 +1,14 @@
 """`proctor report` and `proctor analyze`: reports of runs, and analyses of output folders."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from importlib import import_module
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from proctor.api.output_folders import AnalysisOptions
+from proctor.api.output_folders import analyze as analyze_folder
 from proctor.api.reports import FORMATS, make_report
 from proctor.cli import output
 from proctor.cli.output import (
@@ -85,36 +85,6 @@ def _format_of(out: Path | None) -> str:
 analyze_app = typer.Typer(add_completion=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnalyzeRequest:
-    """Options of `proctor analyze`."""
-
-    report: bool
-    metric: str
-    as_json: bool
-    by: str = ""
-    against: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnalysisOutput:
-    """The result of an analysis."""
-
-    document: object
-    """All of it, for `--json`."""
-    text: str
-    """The summary that is printed."""
-    files: Sequence[Path] = ()
-
-
-Analyze = Callable[[Path, AnalyzeRequest], AnalysisOutput]
-ANALYSES: dict[str, tuple[Sequence[str], str]] = {
-    "experiment": (("runs/var-*", "batch-state.json"), "proctor.cli.scenario:analyze_experiment"),
-    "simulation": (("batch_summary.json", "*_run[0-9]*.json"), "proctor.cli.simulate:analyze_simulation"),
-}
-"""Each kind of folder: files that only such a folder has, and the function that analyzes it."""
-
-
 @analyze_app.command()
 def analyze(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of an experiment or a simulation.")],
@@ -135,11 +105,10 @@ def analyze(
 
     Example:  proctor analyze experiments/my-experiment --report
     """
-    if not folder.is_dir():
-        raise UsageError(f"there is no folder {folder}\nGive the folder of an experiment or a simulation.")
-    request = AnalyzeRequest(report=report, metric=metric, as_json=as_json, by=by, against=against)
+    options = AnalysisOptions(report=report, metric=metric, by=by, against=against)
     with Working("analyzing"):
-        analysis = _find_analysis(folder)(folder, request)
+        analysis = analyze_folder(folder, options)
+    print_skipped(analysis.skipped)
     if as_json:
         print_json(analysis.document)
     else:
@@ -153,14 +122,16 @@ def analyze(
     return output.SUCCEEDED
 
 
-def _find_analysis(folder: Path) -> Analyze:
-    for patterns, function in ANALYSES.values():
-        if any(next(folder.glob(pattern), None) for pattern in patterns):
-            # Each kind needs libraries of its own; only the one in use is loaded.
-            module, _, name = function.partition(":")
-            analysis: Analyze = getattr(import_module(module), name)
-            return analysis
-    raise UsageError(f"{folder} holds nothing to analyze\nIt must be the folder of: {', '.join(ANALYSES)}.")
+NAMED = 10
+"""Unreadable files that are named; the others are only counted."""
+
+
+def print_skipped(skipped: Mapping[str, str]) -> None:
+    """Print which files could not be read."""
+    for path, why in list(skipped.items())[:NAMED]:
+        print_note(f"skipped {printable(path)}: {printable(why, width=200)}")
+    if skipped:
+        print_note(f"{count(len(skipped), 'file')} in the folder could not be read and were skipped.")
 
 
 apps = {"report": report_app, "analyze": analyze_app}

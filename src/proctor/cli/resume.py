@@ -12,15 +12,14 @@ from typing import Annotated
 import typer
 
 from proctor.api.launch import COMMAND, LaunchRequest, execute
-from proctor.batch import lifecycle
+from proctor.api.runs import RetrySelection, job_of
+from proctor.api.runs import resume as resume_run
 from proctor.cli.main import COMMANDS
 from proctor.cli.output import Engine, JsonAtEnd, Jsonl, RayAddress, RetryErrors, RetryFailed, Run, Workers
 from proctor.cli.run import OutputOptions, TerminalObserver, run_command, terminal_context
 from proctor.context import EngineOptions
 from proctor.job import BatchChanges, Job
-from proctor.jobs import find_job
 from proctor.lazy_import import load
-from proctor.store import RetrySelection
 
 launched_app = typer.Typer(add_completion=False)
 
@@ -67,14 +66,11 @@ def resume(
     output = OutputOptions(as_json=as_json, as_jsonl=as_jsonl)
     with terminal_context(context.obj) as ctx:
         ctx.engine = EngineOptions(engine, ray_address)
-        batch = ctx.store.read.batch(run, ctx.now())
-        job = find_job(batch["job"])
-        command = _command_of(job)
+        command = _command_of(job_of(ctx, run))
         observer: type[TerminalObserver] = getattr(command, "JobObserver", TerminalObserver)
-        resumed = lifecycle.resume(
-            job,
-            str(batch["runId"]),
+        resumed = resume_run(
             ctx,
+            run,
             changes=BatchChanges(concurrency=concurrency, budget_usd=budget, stops_early=not no_stop),
             retry=RetrySelection(errors=retry_errors, failures=retry_failed),
             workers=workers,

@@ -12,11 +12,10 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from proctor.batch.create import Extension
-from proctor.batch.engines import loop_factory
-from proctor.batch.lifecycle import UNFINISHED, Observer, RunControl, RunResult
+from proctor.api import runs
+from proctor.api.runs import DryRun, Observer, RunControl, RunResult, Store
 from proctor.bootstrap import open_context
 from proctor.cli import output
 from proctor.cli.output import count, money, print_json, print_next, print_note, printable, seconds
@@ -24,7 +23,9 @@ from proctor.context import Notice, RunContext
 from proctor.item import SUCCESS, Item, shown_status
 from proctor.job import BatchEnd, ItemFinished, JobPlan, Work
 from proctor.json_values import JsonMap, JsonObject, as_map
-from proctor.store import RetrySelection, Store
+
+if TYPE_CHECKING:
+    from proctor.api.runs import Forecast
 
 LINE_EACH = 2000
 """In larger runs, only items that did not succeed get a line, and every hundredth item."""
@@ -43,17 +44,17 @@ class View(Protocol):
     ) -> None: ...
 
 
-def view_for(store: Store, run_id: str, *, as_json: bool, as_jsonl: bool) -> View:
+def view_for(ctx: RunContext, run_id: str, *, as_json: bool, as_jsonl: bool) -> View:
     """JSON records if requested, a live view on a terminal, otherwise lines."""
+    items, finished = runs.progress_of(ctx, run_id)
     if as_jsonl:
-        return JsonLines(run_id, store.read.totals(run_id)["items"])
+        return JsonLines(run_id, items)
     if sys.stderr.isatty():
         # The live view needs libraries that a run in a script does not load.
         from proctor.cli.live import LiveView
 
-        return LiveView(store, run_id)
-    totals = store.read.totals(run_id)
-    return LineView(run_id, totals["items"], totals["finished"], quiet=as_json)
+        return LiveView(ctx.store, run_id)
+    return LineView(run_id, items, finished, quiet=as_json)
 
 
 def beginning(run_id: str, all_of_it: str, finished: int) -> str:
@@ -168,7 +169,7 @@ class TerminalObserver(Observer):
 
     def make_view(self, run_id: str) -> View:
         """The view of a run; commands with a view of their own override this."""
-        return view_for(self._ctx.store, run_id, as_json=self._output.as_json, as_jsonl=self._output.as_jsonl)
+        return view_for(self._ctx, run_id, as_json=self._output.as_json, as_jsonl=self._output.as_jsonl)
 
     def watch(self, run_id: str, control: RunControl) -> AbstractAsyncContextManager[object]:
         """Open the view; the first signal stops the run cleanly, the second at once."""
@@ -238,15 +239,13 @@ def run_command(
 
     `present` prints the finished run in place of the document and summary that every run has.
     """
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        finished = runner.run(result)
+    finished = runs.wait(result)
     if present:
         present(ctx, finished, output)
     else:
         print_document(finished.summary, output)
         print_summary(finished.summary, executed=finished.executed, store=ctx.store)
-    options = json.loads(ctx.store.read.batch(finished.run_id, ctx.now())["optionsJson"] or "{}")
-    notify(options.get("notify"), finished.summary)
+    notify(runs.options_of(ctx, finished.run_id).get("notify"), finished.summary)
     return exit_code(finished.end, finished.summary)
 
 
@@ -280,9 +279,9 @@ def has_failures(document: JsonMap) -> bool:
     )
 
 
-def notify(command: str | None, document: JsonMap) -> None:
+def notify(command: object, document: JsonMap) -> None:
     """Notify the user that a run has ended: by the command they set, or on the desktop."""
-    if not command:
+    if not command or not isinstance(command, str):
         return
     message = (
         f"{document['runId']}: {document['status']}, {document['successCount']} of {document['itemCount']}"
@@ -400,29 +399,24 @@ class CostAndTime:
             print_note(printable(line, width=400))
 
 
-def predict_cost_and_time(
-    job: str,
-    plan: JobPlan,
-    ctx: RunContext,
-    *,
-    work: Mapping[Work, int] | None = None,
-    run_id: str = "",
-    retry: RetrySelection = UNFINISHED,
-) -> CostAndTime:
-    """Predict a plan from like sessions in the store.
+def forecast_of(expected: DryRun) -> CostAndTime:
+    """The prediction of a dry run."""
+    return _in_words(expected.forecast, resumes=bool(expected.earlier))
 
-    `work`: its items, where they are known already. `run_id`: the run that would be resumed; only what is
-    left of it is predicted.
-    """
+
+def predict_cost_and_time(
+    job: str, plan: JobPlan, ctx: RunContext, *, work: Mapping[Work, int]
+) -> CostAndTime:
+    """The prediction of a plan whose items are known."""
+    return _in_words(runs.forecast(ctx, runs.ReadPlan(job=runs.find_job(job), plan=plan), work=work))
+
+
+def _in_words(forecast: "Forecast", *, resumes: bool = False) -> CostAndTime:
     # Loaded by dry runs only.
     from proctor.report.estimate import forecast_document, forecast_lines
-    from proctor.stats.estimate import forecast_plan, remaining_work
 
-    if run_id:
-        work = remaining_work(plan, run_id, ctx, retry)
-    forecast = forecast_plan(job, plan, ctx, work=work)
     lines = forecast_lines(forecast) if forecast.items else []
-    if run_id:
+    if resumes:
         lines = [f"left to run: {count(forecast.items, 'item')}", *lines]
     return CostAndTime(lines, forecast_document(forecast))
 
@@ -431,8 +425,11 @@ LISTED = 20
 """New items that a dry run lists; `--json` has them all."""
 
 
-def print_preview(extension: Extension, noun: str, name: Callable[[Item], str]) -> None:
-    """Print what resuming a run with a changed plan would change."""
+def print_preview(expected: DryRun, name: Callable[[Item], str]) -> None:
+    """Print what resuming a run with a changed plan would change; nothing for a new run."""
+    extension, noun = expected.extension, expected.job.noun
+    if extension is None:
+        return
     if not extension.added:
         print_note(f"--resume would add no {noun}: all of them are in the earlier run.")
     else:
@@ -448,12 +445,16 @@ def print_preview(extension: Extension, noun: str, name: Callable[[Item], str]) 
         )
 
 
-def preview_document(extension: Extension, name: Callable[[Item], str]) -> JsonObject:
-    """The same as a JSON document."""
+def preview_member(expected: DryRun, name: Callable[[Item], str]) -> JsonObject:
+    """The same as the member `resume` of a JSON document."""
+    if (extension := expected.extension) is None:
+        return {}
     return {
-        "new": [name(item) for item in extension.new],
-        "reasons": dict(extension.reasons),
-        "dropped": extension.dropped,
-        "kept": extension.retained,
-        "done": extension.done,
+        "resume": {
+            "new": [name(item) for item in extension.new],
+            "reasons": dict(extension.reasons),
+            "dropped": extension.dropped,
+            "kept": extension.retained,
+            "done": extension.done,
+        }
     }

@@ -2,15 +2,23 @@
 
 import asyncio
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from proctor.batch import lifecycle
-from proctor.batch.create import Extension
-from proctor.batch.lifecycle import RunResult
+from proctor.api import scenarios
+from proctor.api.runs import (
+    DryRun,
+    ReadPlan,
+    RetrySelection,
+    RunResult,
+    answer_question,
+    dry_run,
+    open_questions,
+    start,
+    status_of,
+)
 from proctor.cli import output as codes
 from proctor.cli.output import (
     Engine,
@@ -25,12 +33,11 @@ from proctor.cli.output import (
     print_table,
     printable,
 )
-from proctor.cli.report import AnalysisOutput, AnalyzeRequest
 from proctor.cli.run import (
     OutputOptions,
     TerminalObserver,
-    predict_cost_and_time,
-    preview_document,
+    forecast_of,
+    preview_member,
     print_document,
     print_preview,
     print_summary,
@@ -38,31 +45,11 @@ from proctor.cli.run import (
     terminal_context,
 )
 from proctor.context import EngineOptions, RunContext
-from proctor.errors import UsageError
-from proctor.formatting import chance, figure, interval, percent
 from proctor.item import Item
-from proctor.job import PlanText
-from proctor.jobs.scenario.analysis import BatchAnalyzer, analysis_folder, around
-from proctor.jobs.scenario.experiment import CONFIG, ExperimentOverrides, read_config
-from proctor.jobs.scenario.job import JOB, ScenarioPlan
-from proctor.jobs.scenario.reader import read_scenario
-from proctor.jobs.scenario.single import (
-    as_experiment,
-    branch_plan,
-    config_of,
-    estimates,
-    find_branch_point,
-    parse_changes,
-    summed_costs,
-    summed_expectations,
-)
 from proctor.scenario.state import CheckCounts
-from proctor.stats.estimate import as_document, earlier_runs, experience
-from proctor.store import RetrySelection
 
 LISTED = 200
 """Variations that a dry run lists; `--json` has them all."""
-RETRY_ERRORS = RetrySelection(errors=True)
 experiment_app = typer.Typer(add_completion=False)
 scenario_app = typer.Typer(add_completion=False)
 apps = {"experiment": experiment_app, "scenario": scenario_app}
@@ -93,7 +80,7 @@ def experiment(
         bool,
         typer.Option("--resume", help="Resume: finished runs are kept, others continue at their checkpoint."),
     ] = False,
-    dry_run: Annotated[
+    dry: Annotated[
         bool, typer.Option("--dry-run", help="Validate the config and list its variations; run nothing.")
     ] = False,
     max_parallel: Annotated[
@@ -119,19 +106,14 @@ def experiment(
 
     Example:  proctor experiment experiments/fees/batch-config.yaml --max-parallel 8
     """
-    path = (config / CONFIG if config.is_dir() else config).absolute()
-    overrides = ExperimentOverrides(max_parallel=max_parallel, budget_usd=budget, human=human)
+    overrides = {"max_parallel": max_parallel, "budget_usd": budget, "human": human}
     with terminal_context(context.obj) as ctx:
         ctx.engine = EngineOptions(engine, ray_address)
-        source = PlanText(text=read_config(config), path=path, folder=Path.cwd())
-        plan = JOB.read(source, overrides, ctx)
-        if dry_run:
-            return _dry_run(plan, ctx, resume=resume, as_json=as_json)
+        read = scenarios.read_experiment(ctx, config, overrides, resume=resume)
+        if dry:
+            return _dry_run(dry_run(ctx, read), as_json=as_json)
         output = OutputOptions(as_json=as_json, as_jsonl=as_jsonl)
-        retry = RetrySelection(errors=True, failures=retry_failed)
-        if resume:
-            return _resume(plan, ctx, output, retry, workers=workers)
-        return _start(plan, ctx, output, workers=workers)
+        return _execute(ctx, read, output, workers=workers, retry_failed=retry_failed)
 
 
 def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None:
@@ -145,77 +127,49 @@ def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None
     print_note(f"Results:  {folder}  ·  proctor analyze {folder} --report")
 
 
-def _start(plan: ScenarioPlan, ctx: RunContext, output: OutputOptions, *, workers: int | None = None) -> int:
-    started = lifecycle.start(JOB, plan, ctx, workers=workers, observer=TerminalObserver(ctx, output))
-    return run_command(ctx, started, output, present=present)
-
-
-def _resume(
-    plan: ScenarioPlan,
+def _execute(
     ctx: RunContext,
+    read: ReadPlan,
     output: OutputOptions,
-    retry: RetrySelection = RETRY_ERRORS,
     *,
     workers: int | None = None,
+    retry_failed: bool = False,
 ) -> int:
-    run_id = JOB.earlier(plan, ctx)
-    if run_id is None:
-        # The store does not know the experiment: its folder comes from elsewhere.
-        return _start(plan.continuing_folder(), ctx, output, workers=workers)
-    observer = TerminalObserver(ctx, output)
-    resumed = lifecycle.resume(JOB, run_id, ctx, plan=plan, retry=retry, workers=workers, observer=observer)
-    return run_command(ctx, resumed, output, present=present)
+    retry = RetrySelection(errors=True, failures=retry_failed)
+    run = start(ctx, read, retry=retry, workers=workers, observer=TerminalObserver(ctx, output))
+    return run_command(ctx, run, output, present=present)
 
 
-def _preview(
-    plan: ScenarioPlan, ctx: RunContext, *, resume: bool
-) -> tuple[ScenarioPlan, Sequence[str], Extension | None, str]:
-    """The plan with the numbers its variations would get, the remarks, what a resume would add, and the
-    run that it would resume; empty: none in the store."""
-    if not resume:
-        return plan, lifecycle.preview(plan, ctx).remarks, None, ""
-    run_id = JOB.earlier(plan, ctx)
-    if run_id is None:
-        plan = plan.continuing_folder()
-        return plan, lifecycle.preview(plan, ctx).remarks, plan.import_preview(), ""
-    preview = lifecycle.preview(plan, ctx, run_id=run_id)
-    numbered = plan.for_run(ctx.store.read.batch(run_id, ctx.now()), ctx)
-    return numbered, preview.remarks, preview.extension, run_id
-
-
-def _dry_run(plan: ScenarioPlan, ctx: RunContext, *, resume: bool, as_json: bool) -> int:
-    plan, remarks, extension, earlier = _preview(plan, ctx, resume=resume)
-    read = plan.experiment.renumbered(plan.numbers) if resume else plan.experiment
-    forecast = predict_cost_and_time(JOB.name, plan, ctx, run_id=earlier)
+def _dry_run(expected: DryRun, *, as_json: bool) -> int:
+    read, forecast = scenarios.experiment_of(expected), forecast_of(expected)
     if as_json:
         variations = [
             {"variation_id": v.number, "description": v.description, "changes": dict(v.changes)}
             for v in read.variations
         ]
-        document = {
-            "experiment": read.name,
-            "dryRun": True,
-            "itemCount": read.run_count,
-            "runsPerVariation": read.runs_per_variation,
-            "maxParallel": read.max_parallel,
-            "budgetUsd": read.budget_usd,
-            "output": str(read.output),
-            "variations": variations,
-            "remarks": list(remarks),
-            "estimate": forecast.document,
-        }
-        if extension is not None:
-            document["resume"] = preview_document(extension, _label)
-        print_json(document)
+        print_json(
+            {
+                "experiment": read.name,
+                "dryRun": True,
+                "itemCount": read.run_count,
+                "runsPerVariation": read.runs_per_variation,
+                "maxParallel": read.max_parallel,
+                "budgetUsd": read.budget_usd,
+                "output": str(read.output),
+                "variations": variations,
+                "remarks": list(expected.remarks),
+                "estimate": forecast.document,
+                **preview_member(expected, _label),
+            }
+        )
         return codes.SUCCEEDED
     rows = [(f"var-{v.number:03d}", v.description, read.runs_per_variation) for v in read.variations[:LISTED]]
     print_table(("VARIATION", "CHANGES", "RUNS"), rows)
     if len(read.variations) > LISTED:
         print(f"… and {len(read.variations) - LISTED:,} more (--json)")
-    for remark in remarks:
+    for remark in expected.remarks:
         print_note(f"note: {printable(remark)}")
-    if extension is not None:
-        print_preview(extension, JOB.noun, _label)
+    print_preview(expected, _label)
     forecast.print()
     budget = "no budget" if read.budget_usd is None else f"budget {money(read.budget_usd)}"
     runs = f"{count(len(read.variations), 'variation')}, {count(read.run_count, 'run')}"
@@ -261,25 +215,22 @@ def run(
 
     Example:  proctor scenario run examples/scenarios/harbour-fee --runs 3 --set turns=5
     """
-    overrides = ExperimentOverrides(max_parallel=max_parallel, budget_usd=budget, human=human)
+    overrides = {"max_parallel": max_parallel, "budget_usd": budget, "human": human}
     with terminal_context(context.obj) as ctx:
         ctx.engine = EngineOptions(engine, ray_address)
-        target = (output or Path("runs") / f"{folder.resolve().name}-{ctx.now():%Y%m%d-%H%M%S}").absolute()
-        path = target / CONFIG
-        if resume:
-            if output is None:
-                raise UsageError("--resume needs --output\nGive the folder of the runs to resume.")
-            text: str | bytes = read_config(path)
-        else:
-            # Read first, so that errors name the scenario's own files and not the generated config.
-            read_scenario(folder)
-            changed = parse_changes(changes) | ({"turns": max_turns} if max_turns else {})
-            text = config_of(folder.resolve(), target, changed, runs=runs, seed=seed, timeout=timeout)
-        plan = JOB.read(PlanText(text=text, path=path, folder=Path.cwd()), overrides, ctx)
-        output_options = OutputOptions(as_json=as_json)
-        if resume:
-            return _resume(plan, ctx, output_options, workers=workers)
-        return _start(plan, ctx, output_options, workers=workers)
+        read = scenarios.read_single(
+            ctx,
+            folder,
+            overrides,
+            output=output,
+            changes=changes or (),
+            max_turns=max_turns,
+            runs=runs,
+            seed=seed,
+            timeout_seconds=timeout,
+            resume=resume,
+        )
+        return _execute(ctx, read, OutputOptions(as_json=as_json), workers=workers)
 
 
 @scenario_app.command()
@@ -288,7 +239,7 @@ def validate(folder: Folder, as_json: Json = False) -> int:
 
     Example:  proctor scenario validate examples/scenarios/harbour-fee
     """
-    loaded = read_scenario(folder)
+    loaded = scenarios.read_scenario(folder)
     scenario = loaded.scenario
     document = {
         "scenario": scenario.name,
@@ -324,28 +275,17 @@ def estimate(
 
     Example:  proctor scenario estimate experiments/fees/batch-config.yaml
     """
-    read = as_experiment(target)
-    name = read.loaded.scenario.name
     with terminal_context(context.obj) as ctx:
-        models = ctx.models(ScenarioPlan(experiment=read).model_options())
-        known = experience(ctx.store.read, name)
-        rows = asyncio.run(estimates(read, models, earlier_runs(ctx.store.read, name)))
-    runs = read.runs_per_variation
-    total: dict[str, Any] = {
-        "runs": read.run_count,
-        "calls": [sum(row["calls"][side] for row in rows) * runs for side in (0, 1)],
-        "tokens": [sum(row["tokens"][side] for row in rows) * runs for side in (0, 1)],
-        "cost_usd": summed_costs(rows, runs),
-        "from_earlier_runs": summed_expectations(rows),
-    }
+        document = asyncio.run(scenarios.estimate(ctx, target))
     if as_json:
-        print_json({"scenario": name, "variations": rows, "total": total, "earlier_runs": as_document(known)})
+        print_json(document)
         return codes.SUCCEEDED
+    rows, total = document["variations"], document["total"]
     heads = ("VARIATION", "CALLS PER RUN", "TOKENS PER RUN", "COST PER RUN")
     cells = [(row["description"], _range(row["calls"]), _range(row["tokens"]), _cost(row)) for row in rows]
     print_table(heads, cells)
     print(
-        f"{count(read.run_count, 'run')}: {_range(total['calls'])} calls, {_range(total['tokens'])} tokens, "
+        f"{count(total['runs'], 'run')}: {_range(total['calls'])} calls, {_range(total['tokens'])} tokens, "
         f"{_cost(total)} (from prompt sizes and answers of typical length)"
     )
     expected = total["from_earlier_runs"]
@@ -373,8 +313,7 @@ def questions(
     Example:  proctor scenario questions
     """
     with terminal_context(context.obj) as ctx:
-        run_id = str(ctx.store.read.batch(run, ctx.now())["runId"]) if run else ""
-        rows = ctx.store.open_questions(run_id)
+        rows = open_questions(ctx, status_of(ctx, run)[0] if run else "")
     if as_json:
         print_json(rows)
         return codes.SUCCEEDED
@@ -402,9 +341,8 @@ def answer(
     Example:  proctor scenario answer fees-20260101-120000-ab12 3f2a91c07be54d10-1 "ACTION: we sail at dawn"
     """
     with terminal_context(context.obj) as ctx:
-        run_id = str(ctx.store.read.batch(run, ctx.now())["runId"])
-        content = sys.stdin.read() if text == "-" else text
-        ctx.store.answer_question(run_id, question, content, ctx.now())
+        run_id, _ = status_of(ctx, run)
+        answer_question(ctx, run_id, question, sys.stdin.read() if text == "-" else text)
     print_note(f"Answered {printable(question)}.")
     return codes.SUCCEEDED
 
@@ -428,11 +366,8 @@ def branch(
     Example:  proctor scenario branch experiments/fees/runs/var-001-run-002 --at-turn 2 --set turns=8
     """
     with terminal_context(context.obj) as ctx:
-        point = find_branch_point(ctx.store, source)
-        name = f"{point.run.label}-branch-{ctx.now():%Y%m%d-%H%M%S}"
-        target = (output or Path("runs") / name).absolute()
-        plan = branch_plan(point, target, turn=at_turn, changes=parse_changes(changes), seed=seed)
-        return _start(plan, ctx, OutputOptions(as_json=as_json))
+        read = scenarios.branch(ctx, source, turn=at_turn, output=output, changes=changes or (), seed=seed)
+        return _execute(ctx, read, OutputOptions(as_json=as_json))
 
 
 def _range(values: list[int]) -> str:
@@ -454,51 +389,3 @@ def _cost(row: dict[str, Any]) -> str:
         return "price unknown"
     low, high = row["cost_usd"]
     return money(low) if low == high else f"{money(low)} to {money(high)}"
-
-
-def analyze_experiment(folder: Path, request: AnalyzeRequest) -> AnalysisOutput:
-    """Analyze an experiment, write the files of the analysis, and summarize it."""
-    analyzer = BatchAnalyzer(folder, metric=request.metric)
-    target = analysis_folder(folder, request.metric)
-    files = analyzer.save(target)
-    if request.report:
-        from proctor.jobs.scenario.report import write_reports
-
-        files += write_reports(analyzer, target)
-    document = {
-        name.removesuffix(".json").replace("-", "_"): part for name, part in analyzer.documents().items()
-    }
-    return AnalysisOutput(document=document, text="\n".join(_analysis_lines(document)), files=files)
-
-
-def _analysis_lines(document: dict[str, Any]) -> list[str]:
-    patterns = document["patterns"]
-    low, high = patterns["success_rate_interval"]
-    lines = [
-        f"{patterns['successful_runs']} of {patterns['total_runs']} runs completed: "
-        f"{percent(patterns['success_rate'])} (95% CI {interval(low, high)})"
-    ]
-    if patterns["errors"]:
-        lower_bound = percent(patterns["success_rate_if_errors_failed"])
-        lines.append(
-            f"{patterns['errors']} excluded: ended in an infrastructure error; "
-            f"counted as failures, the success rate is {lower_bound}."
-        )
-    if patterns["stand_ins"]:
-        lines.append("Mock models took part: these results say nothing about real models.")
-    for name, statistics in document["metrics_analysis"].items():
-        if statistics["n"]:
-            lines.append(
-                f"{name}: {figure(statistics['mean'])} (95% CI {around(statistics)}, n = {statistics['n']})"
-            )
-        if statistics["note"]:
-            lines.append(f"{name}: {statistics['note']}")
-        for pair in document["comparisons"].get(name, ())[:10]:
-            first, second = pair["descriptions"]
-            p = chance(pair["p_corrected"])
-            p_value = f"p {p}" if p.startswith("<") else f"p = {p}"
-            lines.append(
-                f"  {first} − {second}: {figure(pair['value'])} ({p_value}, corrected; {pair['test']})"
-            )
-    statements = [*patterns["success_factors"], *patterns["failure_modes"], *patterns["metric_effects"]]
-    return [*lines, *(each["statement"] for each in statements[:20]), *patterns["notes"]]

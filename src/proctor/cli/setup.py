@@ -1,11 +1,9 @@
 """`proctor init`, `schema` and `completion`: a first plan, and help for editors and shells."""
 
-import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,6 +12,8 @@ import yaml
 
 from proctor.agents import agent_names
 from proctor.api.inventory import check_agent
+from proctor.api.plans import FIRST, job_names, recognize, schema_text
+from proctor.api.runs import read_plan
 from proctor.cli import main, output
 from proctor.cli.output import (
     Json,
@@ -27,8 +27,7 @@ from proctor.cli.output import (
 from proctor.cli.run import terminal_context
 from proctor.errors import ProctorError, UsageError
 from proctor.git import Git
-from proctor.job import PlanText, make_overrides
-from proctor.jobs import FIRST, find_job, job_names, recognize
+from proctor.job import PlanText
 from proctor.json_values import JsonMap, JsonObject
 from proctor.lazy_import import load
 from proctor.secrets import visible
@@ -225,10 +224,9 @@ def _text(plan: JsonMap, out: Path, git: Git | None) -> str:
 
 def _check(text: str, out: Path, options: Mapping[str, str] | None) -> None:
     """Read the plan as a run would. Raises for every problem."""
-    job = recognize(text)
     folder = out.resolve().parent
     with terminal_context(options, [folder, Path.cwd()]) as ctx:
-        job.read(PlanText(text=text, path=None, folder=folder), make_overrides(job, {}), ctx)
+        read_plan(ctx, PlanText(text=text, folder=folder))
 
 
 # `proctor schema`
@@ -255,23 +253,6 @@ def schema(
         write_file(out, text)
         print_note(f"wrote {printable(out)}")
     return output.SUCCEEDED
-
-
-def schema_text(job: str) -> str:
-    """The schema of a job's plans, as the package has it; of a job of another package, made now."""
-    file = resources.files("proctor") / "schemas" / f"{job}.schema.json"
-    return file.read_text(encoding="utf-8") if file.is_file() else generated_schema(job)
-
-
-def generated_schema(job: str) -> str:
-    """The schema of a job's plans, from its models."""
-    implementation = find_job(job)
-    document = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **implementation.schema(),
-        "title": f"Proctor: {implementation.title}",
-    }
-    return json.dumps(document, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 # `proctor completion`

@@ -1,14 +1,13 @@
 """`proctor simulate`: dialogues of every client with every therapist; tables and analysis of their files."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from statistics import stdev
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from proctor.batch import lifecycle
-from proctor.batch.lifecycle import RunResult
+from proctor.api.dialogues import read_simulation, write_table
+from proctor.api.runs import DryRun, RetrySelection, RunResult, dry_run, read_file, start
 from proctor.cli import output as codes
 from proctor.cli.output import (
     Engine,
@@ -24,11 +23,10 @@ from proctor.cli.output import (
     printable,
 )
 from proctor.cli.run import (
-    CostAndTime,
     OutputOptions,
     TerminalObserver,
-    predict_cost_and_time,
-    preview_document,
+    forecast_of,
+    preview_member,
     print_document,
     print_preview,
     print_summary,
@@ -39,17 +37,8 @@ from proctor.context import EngineOptions, RunContext
 from proctor.errors import UsageError
 from proctor.formatting import figure
 from proctor.item import Item
-from proctor.job import JobPlan, PlanText
-from proctor.jobs.dialogue.files import write_json
-from proctor.jobs.dialogue.job import JOB, DialogueOverrides
+from proctor.job import PlanText
 from proctor.json_values import JsonObject
-from proctor.plan.source import bytes_of
-from proctor.stats.dialogue import measure_estimate, measures_of
-from proctor.store import RetrySelection
-
-if TYPE_CHECKING:
-    from proctor.cli.report import AnalysisOutput, AnalyzeRequest
-    from proctor.jobs.dialogue.tables import Skipped
 
 simulate_app = typer.Typer(add_completion=False)
 apps = {"simulate": simulate_app}
@@ -105,7 +94,7 @@ def simulate_command(
     folder: Annotated[
         Path | None, typer.Option(help="Base folder for relative paths (default: the config's folder).")
     ] = None,
-    dry_run: Annotated[
+    dry: Annotated[
         bool, typer.Option("--dry-run", help="Validate the config and list its dialogues; start nothing.")
     ] = False,
     as_json: JsonAtEnd = False,
@@ -115,52 +104,42 @@ def simulate_command(
 
     Example:  proctor simulate --clients patientPsi,consistentMI --therapists CBT --num-runs 10
     """
-    overrides = DialogueOverrides(
-        clients=clients,
-        therapists=therapists,
-        num_runs=num_runs,
-        max_turns=max_turns,
-        max_workers=max_workers,
-        output_dir=output_dir,
-        seed=seed,
-        model=model,
-        client_model=client_model,
-        therapist_model=therapist_model,
-        temperature=temperature,
-        language=lang,
-        budget_limit=budget,
-        human=human,
-    )
+    overrides = {
+        "clients": clients,
+        "therapists": therapists,
+        "num_runs": num_runs,
+        "max_turns": max_turns,
+        "max_workers": max_workers,
+        "output_dir": output_dir,
+        "seed": seed,
+        "model": model,
+        "client_model": client_model,
+        "therapist_model": therapist_model,
+        "temperature": temperature,
+        "language": lang,
+        "budget_limit": budget,
+        "human": human,
+    }
     base = folder or (config.parent if config else None)
     folders = [*([base.resolve()] if base else []), Path.cwd()]
-    text = bytes_of(config, "the config", remedy="Give the path of a YAML file.") if config else None
+    source = (
+        PlanText(text=read_file(config, "the config"), path=config, folder=folders[0]) if config else None
+    )
     output = OutputOptions(as_json=as_json, as_jsonl=as_jsonl)
     with terminal_context(context.obj, folders) as ctx:
         ctx.engine = EngineOptions(engine, ray_address)
-        if text is None:
-            plan = JOB.read_overrides(overrides, ctx)
-        else:
-            plan = JOB.read(PlanText(text=text, path=config, folder=folders[0]), overrides, ctx)
+        read = read_simulation(ctx, source, overrides, resume=resume)
         retry = RetrySelection(errors=retry_errors, failures=retry_failed)
-        earlier = lifecycle.find_earlier(JOB, plan, ctx) if resume else ""
-        if dry_run:
-            preview = lifecycle.preview(plan, ctx, run_id=earlier)
-            forecast = predict_cost_and_time(JOB.name, plan, ctx, run_id=earlier, retry=retry)
-            return _dry_run(plan, preview, forecast, as_json=as_json)
-        observer = TerminalObserver(ctx, output)
-        if resume:
-            run = lifecycle.resume(
-                JOB, earlier, ctx, plan=plan, retry=retry, workers=workers, observer=observer
-            )
-        else:
-            run = lifecycle.start(JOB, plan, ctx, workers=workers, observer=observer)
+        if dry:
+            return _dry_run(dry_run(ctx, read, retry=retry), as_json=as_json)
+        run = start(ctx, read, retry=retry, workers=workers, observer=TerminalObserver(ctx, output))
         return run_command(ctx, run, output, present=present)
 
 
-def _dry_run(plan: JobPlan, preview: lifecycle.Preview, forecast: CostAndTime, *, as_json: bool) -> int:
-    for remark in preview.remarks:
+def _dry_run(expected: DryRun, *, as_json: bool) -> int:
+    items, forecast = expected.items, forecast_of(expected)
+    for remark in expected.remarks:
         print_note(f"note: {printable(remark)}")
-    items = list(plan.items())
     if as_json:
         listed = [
             {"id": item.id, "file": item.settings["file"], "model": item.model or None, **item.factors}
@@ -172,15 +151,12 @@ def _dry_run(plan: JobPlan, preview: lifecycle.Preview, forecast: CostAndTime, *
             "items": listed,
             "estimate": forecast.document,
         }
-        if preview.extension is not None:
-            document["resume"] = preview_document(preview.extension, _file)
-        print_json(document)
+        print_json(document | preview_member(expected, _file))
         return 0
     for item in items:
         cells = [item.id, item.settings["file"], item.factors.get("profile", ""), item.model or "no model"]
         print("  ".join(printable(cell, width=72) for cell in cells))
-    if preview.extension is not None:
-        print_preview(preview.extension, JOB.noun, _file)
+    print_preview(expected, _file)
     forecast.print()
     print_note(f"Plan is valid: {count(len(items), 'dialogue')}. Dry run: nothing was started.")
     return 0
@@ -204,101 +180,26 @@ def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None
     print_note(f"files: {printable(summary['outputDir'])}")
 
 
-LEVELS = ("session", "turn")
-NAMED = 10
-"""Unreadable files that are named; the others are only counted."""
-
-
 def export_dialogues(folder: Path, output: Path | None, *, level: str, stats: bool, as_json: bool) -> int:
     """Write the CSV file, and print statistics on request."""
+    # Loads the renderers of reports, which simulating does without.
+    from proctor.cli.report import print_skipped
+
     if output is None:
         raise UsageError("no output file is given\nGive one: --output results.csv.")
-    if level not in LEVELS:
-        raise UsageError(f"there is no level `{level}`\nThere are: {', '.join(LEVELS)}.")
-    from proctor.jobs.dialogue.tables import (
-        Skipped,
-        each_session,
-        session_row,
-        write_session_csv,
-        write_turn_csv,
-    )
-
-    skipped = Skipped()
-    if level == "turn":
-        written, rows = write_turn_csv(folder, output, skipped), None
-    else:
-        rows = write_session_csv(folder, output, skipped)
-        written = len(rows)
-    figures: list[JsonObject] = []
-    if stats:
-        if rows is None:
-            rows = [session_row(session) for session in each_session(folder, skipped=skipped)]
-        figures = _statistics(rows)
+    table = write_table(folder, output, level=level, statistics=stats)
     if as_json:
-        document = {"files": [str(output)], "rows": written, "skipped": skipped.files}
-        print_json({**document, **({"statistics": figures} if stats else {})})
+        document = {"files": [str(output)], "rows": table.rows, "skipped": table.skipped}
+        print_json({**document, **({"statistics": table.statistics} if stats else {})})
     elif stats:
         heads = ("COLUMN", "N", "MEAN", "STD", "MIN", "MAX", "95% CI")
-        print_table(heads, [_cells(each) for each in figures])
-    print_skipped(skipped)
-    print_note(f"wrote {count(written, 'row')} to {printable(output)}")
+        print_table(heads, [_cells(each) for each in table.statistics])
+    print_skipped(table.skipped)
+    print_note(f"wrote {count(table.rows, 'row')} to {printable(output)}")
     return codes.SUCCEEDED
-
-
-def print_skipped(skipped: "Skipped") -> None:
-    """Print which files could not be read."""
-    for path, why in list(skipped.files.items())[:NAMED]:
-        print_note(f"skipped {printable(path)}: {printable(why, width=200)}")
-    if skipped.files:
-        print_note(f"{count(len(skipped.files), 'file')} in the folder could not be read and were skipped.")
-
-
-def _statistics(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    figures = []
-    for name in measures_of(rows):
-        values = [row[name] for row in rows if row.get(name) is not None]
-        estimate = measure_estimate(rows, name)
-        figures.append(
-            {
-                "column": name,
-                "n": estimate.n,
-                "mean": estimate.value,
-                "std": stdev(values) if len(values) > 1 else None,
-                "min": min(values),
-                "max": max(values),
-                "low": estimate.low,
-                "high": estimate.high,
-            }
-        )
-    return figures
 
 
 def _cells(each: Mapping[str, Any]) -> tuple[str, ...]:
     around = "–" if each["low"] is None else f"{figure(each['low'])} to {figure(each['high'])}"
     figures = (figure(each[name]) for name in ("mean", "std", "min", "max"))
     return (each["column"], str(each["n"]), *figures, around)
-
-
-def analyze_simulation(folder: Path, request: "AnalyzeRequest") -> "AnalysisOutput":
-    """Analyze a simulation and write its files."""
-    # Late: simulating loads none of these.
-    from proctor.cli.report import AnalysisOutput
-    from proctor.jobs.dialogue.report import dialogue_files, dialogue_text
-    from proctor.jobs.dialogue.tables import Skipped, analysis_document, each_session
-    from proctor.jobs.scenario.analysis import analysis_folder
-    from proctor.report.render import write_pages
-
-    skipped = Skipped()
-    sessions = each_session(folder, failed=True, skipped=skipped)
-    document = analysis_document(
-        sessions, folder.resolve().name, request.metric, skipped, by=request.by, against=request.against
-    )
-    if document is None:
-        raise UsageError(f"there is no finished session in {folder}\nFinish it first, with --resume.")
-    print_skipped(skipped)
-    target = analysis_folder(folder, request.metric)
-    files = [target / "variance.json"]
-    write_json(files[0], document)
-    if request.report:
-        files += write_pages(target, dialogue_files(document))
-    return AnalysisOutput(document=document, text=dialogue_text(document), files=files)

@@ -2,39 +2,29 @@
 
 import asyncio
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from proctor.api.tasks import TaskChecks, check_tasks, prepare_mining
 from proctor.cli import output
 from proctor.cli.bench import reads_tasks
 from proctor.cli.output import Json, JsonAtEnd, count, print_json, print_note, print_table, printable
 from proctor.cli.run import terminal_context
-from proctor.context import ModelOptions
 from proctor.errors import NotFound
-from proctor.jobs.benchmark.checking import TaskChecks, check_tasks
-from proctor.jobs.benchmark.plan import BenchmarkOverrides
-from proctor.model import Request
-from proctor.models import ModelRouter
-from proctor.secrets import visible
 from proctor.tasks.formats import read_task_set, write_task_set
 from proctor.tasks.history import (
     CommitCandidate,
     CommitValidation,
-    HistoryMiner,
     MiningOptions,
     MiningResult,
     Progress,
     Rejection,
-    Rewrite,
 )
-from proctor.tasks.history_page import history_page
 from proctor.tasks.task import (
     NO_OVERRIDES,
     ReadOverrides,
@@ -98,25 +88,16 @@ def from_history(
         parallel=parallel,
     )
     with terminal_context(context.obj) as ctx:
-        settings = ctx.settings
-        models = ctx.models(ModelOptions(folders=(Path.cwd(),))) if statement_model else None
-        miner = HistoryMiner(
-            options,
-            home=settings.home,
-            environment=visible(settings.user_environment, named={"HOME"}),
-            sandbox=settings.confinement,
-            now=datetime.now(UTC),
-            rewrite=_rewriter(models, statement_model) if models else None,
-        )
+        mining = prepare_mining(ctx, options, statement_model=statement_model)
+        miner = mining.miner
         source = "" if check else f" (guessed from {miner.check_source}; --check sets another)"
         print_note(f"Tests: {printable(miner.check)}{source}")
-        print_note(f"{settings.confinement.summary(None)}.")
+        print_note(f"{ctx.settings.confinement.summary(None)}.")
         if dry_run:
             result = miner.preview()
         else:
             with _progress(len(miner.candidates), most, quiet=as_json) as report:
-                result = asyncio.run(_mine(miner, report, models))
-            (out / "report.html").write_text(history_page(result), encoding="utf-8")
+                result = asyncio.run(mining.mine(report))
     if as_json:
         print_json({**({"dryRun": True} if dry_run else {}), **result.document()})
     else:
@@ -126,24 +107,6 @@ def from_history(
         if result.tasks:
             print_note(f"Try them:  proctor bench --task {printable(out)} --oracle --noop")
     return 0 if dry_run or result.tasks else 1
-
-
-async def _mine(miner: HistoryMiner, report: Progress | None, models: ModelRouter | None) -> MiningResult:
-    try:
-        return await miner.mine(report)
-    finally:
-        if models:
-            await models.close()
-
-
-def _rewriter(models: ModelRouter, model: str) -> Rewrite:
-    models.check(model)
-
-    async def rewrite(prompt: str) -> str:
-        answer = await models.answer(Request(model=model, messages=[{"role": "user", "content": prompt}]))
-        return answer.text
-
-    return rewrite
 
 
 @contextmanager
@@ -305,16 +268,10 @@ def check(
 
     Example:  proctor tasks check tasks/ --runs 3
     """
-    with terminal_context(context.obj) as ctx, tempfile.TemporaryDirectory(prefix="proctor-check-") as folder:
-        overrides = BenchmarkOverrides(
-            oracle=True,
-            noop=True,
-            runs=runs,
-            parallel=parallel,
-            output=Path(folder),
-            task_network=task_network,
-        ).with_reading(reading.texts())
-        result = check_tasks(path, overrides, ctx)
+    with terminal_context(context.obj) as ctx:
+        result = check_tasks(
+            ctx, path, repeats=runs, parallel=parallel, task_network=task_network, reading=reading.texts()
+        )
     if as_json:
         print_json(result.document())
     else:

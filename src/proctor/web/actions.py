@@ -5,9 +5,7 @@ is a call of the library, in a thread where it blocks.
 """
 
 import asyncio
-import secrets
-import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Annotated, Any, TypeVar
@@ -15,27 +13,19 @@ from typing import Annotated, Any, TypeVar
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from proctor.api.launch import LaunchRequest
-from proctor.batch.lifecycle import abort_run
+from proctor.api import runs
+from proctor.api.launch import LaunchedProcess, LaunchRequest, resume_run
 from proctor.errors import ProctorError, UsageError
-from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT
 from proctor.job import BatchChanges
-from proctor.store import RetrySelection, items
-from proctor.store.batches import LONGEST_ANSWER
-from proctor.store.tables import BatchRow, QuestionRow
 from proctor.web.responses import ERRORS
 from proctor.web.run_schemas import RunId, SteeringAnswer
 from proctor.web.state import AppState
 
 T = TypeVar("T")
-BAD_USAGE = 2
 ABORT_SECONDS = 5
 """How long a request waits for a run to stop; it stops in any case, and the page shows it."""
-POLL_SECONDS = 0.05
 MOST_ITEMS = 500
 """In one request."""
-RESUME_SECONDS = 20
-"""Longer than the slowest start measured on a busy machine."""
 
 
 class PendingQuestion(BaseModel):
@@ -61,7 +51,7 @@ class QuestionAnswer(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    answer: Annotated[str, Field(min_length=1, max_length=LONGEST_ANSWER)]
+    answer: Annotated[str, Field(min_length=1, max_length=runs.LONGEST_ANSWER)]
 
 
 class AcceptedAnswer(BaseModel):
@@ -76,13 +66,13 @@ def router(site: AppState) -> APIRouter:
 
     @routes.get("/api/runs/{run_id}/questions", summary="Open questions to people", responses=ERRORS)
     def listed(run_id: str) -> Questions:
-        return Questions(questions=_open_questions(site, site.store.read.batch(run_id, site.now())["runId"]))
+        return Questions(questions=_open_questions(site, runs.status_of(site.context, run_id)[0]))
 
     @routes.post(
         "/api/runs/{run_id}/questions/{question_id}", summary="Answer a question, once", responses=ERRORS
     )
     def answered(run_id: str, question_id: str, body: QuestionAnswer) -> AcceptedAnswer:
-        site.store.answer_question(run_id, question_id, body.answer, site.now())
+        runs.answer_question(site.context, run_id, question_id, body.answer)
         return AcceptedAnswer(id=question_id)
 
     return routes
@@ -93,7 +83,7 @@ class QuestionsTopic:
 
     def __init__(self, site: AppState, run_id: str) -> None:
         self._site = site
-        self._run_id = site.store.read.batch(run_id, site.now())["runId"]
+        self._run_id, _ = runs.status_of(site.context, run_id)
         self._version = 1
         self._known: list[PendingQuestion] = []
 
@@ -108,18 +98,17 @@ class QuestionsTopic:
 
 
 def _open_questions(site: AppState, run_id: str) -> list[PendingQuestion]:
-    return [_question(row) for row in site.store.open_questions(run_id)]
-
-
-def _question(row: QuestionRow) -> PendingQuestion:
-    return PendingQuestion(
-        id=row["id"],
-        itemId=row["itemId"],
-        sessionId=row["sessionId"] or "",
-        actor=row["actor"],
-        prompt=row["prompt"],
-        askedAt=row["askedAt"],
-    )
+    return [
+        PendingQuestion(
+            id=row["id"],
+            itemId=row["itemId"],
+            sessionId=row["sessionId"] or "",
+            actor=row["actor"],
+            prompt=row["prompt"],
+            askedAt=row["askedAt"],
+        )
+        for row in runs.open_questions(site.context, run_id)
+    ]
 
 
 def steering_router(site: AppState) -> APIRouter:
@@ -130,19 +119,17 @@ def steering_router(site: AppState) -> APIRouter:
     @routes.post("/{run_id}/abort", summary="Stop a run, including one started by another process")
     async def abort(run_id: RunId) -> SteeringAnswer:
         """Running items stop within seconds, queued ones never start."""
-        batch = await asyncio.to_thread(site.store.read.batch, run_id, site.now())
-        run_id = batch["runId"]
-        if batch["status"] in ("completed", "aborted"):
-            raise UsageError(f"run {run_id} is already {batch['status']}\nThere is nothing left to stop.")
-        work = asyncio.to_thread(abort_run, site.store, run_id, now=site.now, pause=time.sleep)
-        task = asyncio.create_task(work)
+        run_id, status = await asyncio.to_thread(runs.status_of, site.context, run_id)
+        if status in ("completed", "aborted"):
+            raise UsageError(f"run {run_id} is already {status}\nThere is nothing left to stop.")
+        task = asyncio.create_task(asyncio.to_thread(runs.abort, site.context, run_id))
         # Referenced, so that it is not garbage-collected once the request has been answered.
         stopping.add(task)
         task.add_done_callback(stopping.discard)
         await asyncio.wait([task], timeout=ABORT_SECONDS)
         if task.done():
             task.result()
-        return await asyncio.to_thread(_answer, site, run_id)
+        return await _answer(site, run_id)
 
     @routes.post("/{run_id}/resume", summary="Resume a run that was stopped, halted, or killed")
     async def resume(
@@ -156,14 +143,10 @@ def steering_router(site: AppState) -> APIRouter:
         ] = None,
     ) -> SteeringAnswer:
         """Finished items are not repeated. Responds as soon as a process owns the run."""
-        batch = await asyncio.to_thread(_stopped_batch, site, run_id)
-        counts = await asyncio.to_thread(items.status_counts, site.store.read, batch["runId"])
-        if batch["status"] == "completed" and not counts[QUEUED]:
-            # Resuming would end at once and only change its duration.
-            raise UsageError(f"run {batch['runId']} is completed\nRetry its failed items instead.")
-        return await _resume(
-            site, batch, RetrySelection(), BatchChanges(budget_usd=budget, stops_early=stop_early)
-        )
+        run_id = await asyncio.to_thread(runs.resumable_run, site.context, run_id)
+        changes = BatchChanges(budget_usd=budget, stops_early=stop_early)
+        await resume_run(site.context, site.launcher, run_id, changes=changes)
+        return await _answer(site, run_id)
 
     @routes.post("/{run_id}/retry", summary="Retry items that did not succeed")
     async def retry(
@@ -176,54 +159,19 @@ def steering_router(site: AppState) -> APIRouter:
         ] = None,
     ) -> SteeringAnswer:
         """Adds an attempt to each of these items, and resumes the unfinished ones."""
-        batch = await asyncio.to_thread(_stopped_batch, site, run_id)
-        if item:
-            ids = [one.replace("\0", "") for one in item]
-            results = await asyncio.to_thread(items.item_results, site.store.read, batch["runId"], ids)
-            retried = tuple(row["id"] for row in results if row["status"] in (ERROR, FAIL, TIMEOUT))
-            if not retried:
-                raise UsageError("none of these items can be retried\nSuccessful items stay as they are.")
-            return await _resume(site, batch, RetrySelection(item_ids=retried), BatchChanges())
-        counts = await asyncio.to_thread(items.status_counts, site.store.read, batch["runId"])
-        if not counts[ERROR] * errors + (counts[FAIL] + counts[TIMEOUT]) * failed:
-            raise UsageError(f"{batch['runId']} has no items to retry\nSuccessful items stay as they are.")
-        return await _resume(site, batch, RetrySelection(errors=errors, failures=failed), BatchChanges())
+        ids = [one.replace("\0", "") for one in item or ()]
+        run_id, selection = await asyncio.to_thread(
+            runs.items_to_retry, site.context, run_id, errors=errors, failures=failed, item_ids=ids
+        )
+        await resume_run(site.context, site.launcher, run_id, retry=selection)
+        return await _answer(site, run_id)
 
     return routes
 
 
-def _stopped_batch(site: AppState, run_id: str) -> BatchRow:
-    batch = site.store.read.batch(run_id, site.now())
-    if batch["status"] == RUNNING:
-        raise UsageError(f"run {batch['runId']} is already running\nWait for it, or abort it first.")
-    return batch
-
-
-async def _resume(
-    site: AppState, batch: BatchRow, retry: RetrySelection, changes: BatchChanges
-) -> SteeringAnswer:
-    """Start a process that resumes a run; wait until it owns the run, or has ended."""
-    run_id, name = batch["runId"], f"resume-{batch['runId']}-{secrets.token_hex(3)}"
-    request = LaunchRequest(job=batch["job"], run_id=run_id, retry=retry, changes=changes)
-    launched = await asyncio.to_thread(site.launcher.launch, request, name)
-    process, deadline = launched.process, time.monotonic() + RESUME_SECONDS
-    while time.monotonic() < deadline:
-        if process.poll() == BAD_USAGE:
-            message = error_message(launched.document, launched.messages)
-            raise UsageError(message or "the command failed without a message")
-        if process.poll() is not None or await asyncio.to_thread(_is_owned_by, site, run_id, process.pid):
-            break
-        await asyncio.sleep(POLL_SECONDS)
-    return await asyncio.to_thread(_answer, site, run_id)
-
-
-def _is_owned_by(site: AppState, run_id: str, pid: int) -> bool:
-    batch = site.store.read.batch(run_id, site.now())
-    return batch["status"] == RUNNING and f":{pid}:" in batch["owner"]
-
-
-def _answer(site: AppState, run_id: str) -> SteeringAnswer:
-    return SteeringAnswer(run_id=run_id, status=site.store.read.batch(run_id, site.now())["status"])
+async def _answer(site: AppState, run_id: str) -> SteeringAnswer:
+    run_id, status = await asyncio.to_thread(runs.status_of, site.context, run_id)
+    return SteeringAnswer(run_id=run_id, status=status)
 
 
 @contextmanager
@@ -264,9 +212,3 @@ async def run_in_thread(make: Callable[[], Coroutine[Any, Any, T]], *, seconds: 
         raise
 
 
-def error_message(document: Mapping[str, Any], messages: str) -> str:
-    """Why a command failed: the error in its document, or the last one among its messages."""
-    if error := document.get("error"):
-        return str(error)
-    _, marker, message = messages.rpartition("proctor: ")
-    return (message if marker else messages).strip()[:2000]

@@ -6,10 +6,8 @@ resumed like any other.
 """
 
 import asyncio
-import secrets
 from collections.abc import Mapping
-from dataclasses import fields
-from importlib.resources import files
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated
 
@@ -17,24 +15,19 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from proctor import jobs
-from proctor.api.launch import LaunchedProcess, LaunchRequest
-from proctor.batch import lifecycle
+from proctor.api import plans, runs
+from proctor.api.launch import LaunchRequest, error_message, start_plan
 from proctor.context import EngineName, EngineOptions, RunContext
-from proctor.errors import Place, PlanError, Problem, UsageError
-from proctor.job import Job, JobPlan, PlanEstimate, PlanText, make_overrides
-from proctor.json_values import JsonMap, JsonObject, as_text, as_whole_number, maps_in
+from proctor.errors import PlanError, Problem, UsageError
+from proctor.job import Job, PlanText, make_overrides
+from proctor.json_values import JsonMap, JsonObject
 from proctor.plan.source import MOST_BYTES
 from proctor.plan.yaml_loader import read_source
 from proctor.report.estimate import basis
-from proctor.stats.estimate import forecast_plan
-from proctor.store import runs as listing
-from proctor.web.actions import error_message
 from proctor.web.responses import ERRORS, page
 from proctor.web.state import AppState
 
 CHECK_SECONDS, VALIDATION_SECONDS = 20, 120
-START_SECONDS = 30
 SMALL_PLAN_CHARACTERS = 64_000
 """Larger plans are checked in a process, killed after `CHECK_SECONDS`: 400,000 entries take a minute.
 A process takes half a second longer than a thread, too long for every pause in typing."""
@@ -54,28 +47,6 @@ class Example(BaseModel):
     text: str
     overrides: JsonObject
     """Overrides it needs."""
-
-
-def examples() -> list[Example]:
-    """The example plans of every job."""
-    return [
-        Example(name=each.title, job=job.name, text=_text(job, each.file), overrides=dict(each.overrides))
-        for job in jobs.jobs()
-        for each in job.starters
-    ]
-
-
-def _text(job: Job, file: str) -> str:
-    package = type(job).__module__.rpartition(".")[0]
-    text = files(package).joinpath("starters", file).read_text(encoding="utf-8")
-    # Two runs of one example must not write to the same folder.
-    return text.replace("{examples}", str(_examples())).replace("{unique}", f"harbour-{secrets.token_hex(2)}")
-
-
-def _examples() -> Path:
-    """The folder of examples: inside the installed package, or at the top of the source tree."""
-    installed = Path(str(files("proctor").joinpath("examples")))
-    return installed if installed.is_dir() else Path(__file__).parents[3] / "examples"
 
 
 class Override(BaseModel):
@@ -176,7 +147,7 @@ def router(site: AppState) -> APIRouter:
 
     @routes.get("/api/plans/examples", summary="An example plan for every job")
     def begin() -> list[Example]:
-        return examples()
+        return [Example.model_validate(asdict(each)) for each in plans.examples()]
 
     @routes.get(
         "/api/plans/jobs",
@@ -186,8 +157,7 @@ def router(site: AppState) -> APIRouter:
     def list_jobs() -> list[JobKind]:
         return [
             JobKind(name=job.name, title=job.title, overrides=_override_names(job), schema=dict(job.schema()))
-            for job in jobs.jobs()
-            if job.has_plans
+            for job in plans.jobs_with_plans()
         ]
 
     processes = asyncio.Semaphore(AT_ONCE)
@@ -232,7 +202,7 @@ async def check_in_process(
     """The check or validation of a plan, by a process that is killed when it takes too long."""
     if typed.job:
         # Raises for a job that does not exist.
-        jobs.find_job(typed.job)
+        plans.find_job(typed.job)
     request = {"plan": typed.model_dump(mode="json"), "isValidation": is_validation}
     try:
         async with asyncio.timeout(seconds), processes:
@@ -240,7 +210,7 @@ async def check_in_process(
     except TimeoutError:
         raise UsageError(f"checking the plan took more than {seconds:g} s\nMake it smaller.") from None
     if code or not document or "error" in document:
-        raise UsageError(error_message(document, messages) or "the command failed without a message")
+        raise UsageError(error_message(document, messages))
     return document
 
 
@@ -276,7 +246,7 @@ class TypedPlan:
 
     def __init__(self, site: AppState, request: PlanRequest) -> None:
         self._site, self._text = site, request.text
-        self.job = jobs.find_job(request.job) if request.job else jobs.recognize(request.text)
+        self.job = plans.find_job(request.job) if request.job else plans.recognize(request.text)
         self._values = request.overrides.model_dump(exclude_none=True)
         self._workers: int | None = self._values.pop("workers", None)
         self._engine = EngineOptions(self._values.pop("engine", "local"))
@@ -287,24 +257,25 @@ class TypedPlan:
             # People answer on the page: a detached process has no terminal.
             self._values["human"] = "web"
 
-    def read(self) -> JobPlan:
+    def read(self) -> runs.ReadPlan:
         """Read and check the text. Raises for every problem, and for a run ID that is in use."""
         source = PlanText(text=self._text, folder=self._site.folder)
-        plan = self.job.read(source, make_overrides(self.job, self._values), self._site.context)
-        run_id = self._run_id or plan.run_id
-        if run_id and listing.batches_by_id(self._site.store.read, [run_id], self._site.now()):
+        context = self._site.context
+        read = runs.read_plan(context, source, job=self.job.name, overrides=self._values)
+        run_id = self._run_id or read.plan.run_id
+        if run_id and runs.is_known(context, run_id):
             problem = f"there is already a run called {run_id}"
             remedy = "Choose another run ID under Overrides, or set `runId` in the plan."
             if self._run_id:
                 raise UsageError(f"{problem}\n{remedy}")
             at = read_source(self._text, file=source.file).place(("runId",), of_key=True)
             raise PlanError([Problem(at=at, problem=problem, remedy=remedy)])
-        return plan
+        return read
 
     def check(self) -> PlanCheck:
         """Check the text."""
         try:
-            count = self.read().item_count
+            count = self.read().plan.item_count
         except UsageError as error:
             return PlanCheck(job=self.job.name, title=self.job.title, problems=problems_of(error))
         return PlanCheck(job=self.job.name, title=self.job.title, problems=[], itemCount=count)
@@ -317,59 +288,45 @@ class TypedPlan:
             return PlanValidation(job=self.job.name, title=self.job.title, problems=problems_of(error))
 
     def _validate(self) -> PlanValidation:
-        plan = self.read()
-        preview = lifecycle.preview(plan, self._site.context)
-        estimate = plan.estimate(self._site.context)
-        count = estimate.item_count if estimate else plan.item_count
+        expected = runs.dry_run(self._site.context, self.read())
         return PlanValidation(
             job=self.job.name,
             title=self.job.title,
             problems=[],
-            itemCount=sum(1 for _ in plan.items()) if count is None else count,
-            concurrency=plan.concurrency,
-            remarks=list(preview.remarks),
-            forecast=self._forecast(plan, estimate),
+            itemCount=expected.item_count,
+            concurrency=expected.plan.concurrency,
+            remarks=list(expected.remarks),
+            forecast=_planned(expected),
         )
-
-    def _forecast(self, plan: JobPlan, estimate: PlanEstimate | None) -> PlannedChanges | None:
-        """Cost and duration, from earlier sessions of the same agents and models; the cost from the plan
-        alone where some of them are missing."""
-        work = estimate.workload if estimate else None
-        forecast = forecast_plan(self.job.name, plan, self._site.context, work=work)
-        cost, time = forecast.cost_usd, forecast.seconds
-        if estimate and (cost.unknown or not forecast.items):
-            return PlannedChanges(
-                costUsd=estimate.cost_usd,
-                seconds=None if time.unknown else time.value,
-                basis=estimate.basis,
-            )
-        if not forecast.items:
-            return None
-        return PlannedChanges(costUsd=cost.value, seconds=time.value, basis=basis(forecast))
 
     async def start(self) -> str:
         """Start a detached run; its ID, as soon as it is in the store."""
-        site, job = self._site, self.job
-        name = f"{site.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
-        path = await asyncio.to_thread(
-            _write, site.data_folder / "plans", f"{name}{job.plan_suffix}", self._text
-        )
         request = LaunchRequest(
-            job=job.name,
+            job=self.job.name,
             run_id=self._run_id,
             plan_text=self._text,
-            plan_path=str(path),
-            folder=str(site.folder),
+            folder=str(self._site.folder),
             overrides=self._values,
             workers=self._workers,
             engine=self._engine,
         )
-        process = await asyncio.to_thread(site.launcher.launch, request, name)
-        run_id = await _wait_for_run(site, path, process)
-        if site.store.data_keys.is_encrypted:
-            # The store has the text, encrypted.
-            path.unlink(missing_ok=True)
-        return run_id
+        site = self._site
+        return await start_plan(site.context, site.launcher, request, site.data_folder / "plans")
+
+
+def _planned(expected: runs.DryRun) -> PlannedChanges | None:
+    """Cost and duration, from earlier sessions of the same agents and models; the cost from the plan alone
+    where some of them are missing."""
+    cost, time, estimate = expected.forecast.cost_usd, expected.forecast.seconds, expected.estimate
+    if estimate and (cost.unknown or not expected.forecast.items):
+        return PlannedChanges(
+            costUsd=estimate.cost_usd,
+            seconds=None if time.unknown else time.value,
+            basis=estimate.basis,
+        )
+    if not expected.forecast.items:
+        return None
+    return PlannedChanges(costUsd=cost.value, seconds=time.value, basis=basis(expected.forecast))
 
 
 def problems_of(error: UsageError) -> list[PlanProblem]:
@@ -386,41 +343,3 @@ def _plan_problem(each: Problem) -> PlanProblem:
     if Path(at.file).name in TYPED_NAMES or "/serve/" in at.file:
         return PlanProblem(problem=each.problem, remedy=each.remedy, line=at.line, column=at.column)
     return PlanProblem(problem=each.problem, remedy=each.remedy, file=f"{at.file}:{at.line}")
-
-
-async def _wait_for_run(site: AppState, path: Path, launched: LaunchedProcess) -> str:
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + START_SECONDS
-    while loop.time() < deadline:
-        has_ended = launched.process.poll() is not None
-        if run_id := await asyncio.to_thread(listing.batch_of_plan_file, site.store.read, str(path)):
-            return run_id
-        if has_ended:
-            raise _start_error(launched.document, launched.messages)
-        await asyncio.sleep(0.05)
-    raise UsageError(
-        f"the run has not started within {START_SECONDS} s\n"
-        f"It may still start: see the list of runs, and {launched.log}."
-    )
-
-
-def _start_error(document: JsonMap, messages: str) -> UsageError:
-    """Why a process ended before its run started."""
-    problems = [
-        Problem(
-            at=Place(as_text(each["file"]), as_whole_number(each["line"]), as_whole_number(each["column"])),
-            problem=as_text(each["problem"]),
-            remedy=as_text(each["remedy"]),
-        )
-        for each in maps_in(document.get("problems"))
-    ]
-    if problems:
-        return PlanError(problems)
-    return UsageError(error_message(document, messages) or "the command failed without a message")
-
-
-def _write(folder: Path, name: str, text: str) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / name
-    path.write_text(text, encoding="utf-8", errors="replace")
-    return path

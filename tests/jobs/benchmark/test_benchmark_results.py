@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proctor.batch.create import create
+from proctor.batch.lifecycle import create
 from proctor.errors import NotFound, UsageError
 from proctor.item import Item
 from proctor.jobs.benchmark import results

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.batch.create import what_changed
+from proctor.batch.extend import what_changed
 from proctor.errors import PlanError
 from proctor.item import Item
 from proctor.jobs.coding.plan import Overrides, read_plan

@@ -230,7 +230,7 @@ def test_variations_keep_the_numbers_they_had(tmp_path: Path) -> None:
 
 
 def test_changes_are_paths_and_values() -> None:
-    assert single.parse_changes(None) == {}
+    assert single.parse_changes(()) == {}
     changes = {"turns": 5, "name": "a=b", "system_prompt": "", "tags": [1, "x"]}
     assert single.parse_changes([" turns =5", "name=a=b", "system_prompt=", "tags=[1, x]"]) == changes
     for argument in ("turns", "=5", " =5"):

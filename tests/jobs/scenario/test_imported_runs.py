@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proctor.batch.create import create
+from proctor.batch.lifecycle import create
 from proctor.item import Item
 from proctor.jobs.scenario.folder import ImportedRuns, import_runs, run_from_store
 from proctor.scenario.run_files import turn_as_plain

@@ -24,7 +24,7 @@ from proctor.batch.preflight import (
 from proctor.context import AttemptContext, ModelOptions, RunContext
 from proctor.errors import UsageError, WorkspaceError
 from proctor.item import Item, digest_of
-from proctor.job import Job, JobPlan, PlanText, Starter, StopRule, read_stop_rule
+from proctor.job import Job, JobPlan, PlanText, ReadPlan, Starter, StopRule, read_stop_rule
 from proctor.jobs.benchmark.models import (
     EVERYTHING,
     BatchSettings,
@@ -47,7 +47,7 @@ from proctor.jobs.benchmark.plan import (
     is_stand_in,
     stand_in,
 )
-from proctor.jobs.benchmark.results import RESULTS, ResultFolder, new_run_id, write_about
+from proctor.jobs.benchmark.results import RESULTS, ResultFolder, find_earlier, new_run_id, write_about
 from proctor.json_values import JsonObject
 from proctor.models import ModelRouter
 from proctor.sandbox import MOUNTING
@@ -464,6 +464,23 @@ class BenchmarkJob(Job):
             task = replace(read_task(file), file=source.folder / file.name)
         return BenchmarkJobPlan(TaskSet(tasks=(task,)), overrides, ctx, path=None)
 
+    def read_to_resume(
+        self, source: PlanText, overrides: BenchmarkOverrides, ctx: RunContext, run_id: str
+    ) -> ReadPlan:
+        """Read a benchmark with its earlier run, by its ID or folder; what is not set is as it was there.
+
+        The folder of a benchmark that is not in the store becomes a new run.
+        """
+        earlier = find_earlier(ctx.store, run_id, _as_path(overrides.output))
+        path = source.path or _as_path(earlier.options.get("taskPath"))
+        if path is None:
+            raise no_task()
+        plan = self.read(replace(source, path=path), overrides.with_defaults(earlier.options), ctx)
+        plan.output, plan.imports_results = earlier.path, True
+        if earlier.is_known:
+            return ReadPlan(job=self, plan=plan, earlier=earlier.run_id)
+        return ReadPlan(job=self, plan=plan, run_id=earlier.run_id)
+
     def restore(self, batch: BatchRow, ctx: RunContext) -> BenchmarkJobPlan:
         """The benchmark of a run; its task is checked again if it still exists."""
         options = json.loads(batch["optionsJson"])
@@ -510,6 +527,11 @@ class BenchmarkJob(Job):
 
 
 JOB = BenchmarkJob()
+
+
+def no_task() -> UsageError:
+    """The error for a benchmark without a path."""
+    return UsageError("no task is given\nGive one:  proctor bench --task benchmark/tasks/easy/fix_typo.md")
 
 
 def _concurrency(parallel: int | str | None, default: int) -> int:

@@ -15,7 +15,6 @@ from typing import Any
 
 from proctor.errors import Problem
 from proctor.frozen import fast_init
-from proctor.git import is_address
 from proctor.item import Item
 from proctor.jobs.coding.schema import (
     DEFAULT_AGENT,
@@ -451,6 +450,7 @@ class _LayoutBuilder:
         if is_named or repos[0] is None:
             return {}
         # Loaded here: plans of plain prompts have no repository.
+        from proctor.git import is_address
         from proctor.workspace.source_repository import default_branch
 
         for repo in repos:
@@ -475,6 +475,9 @@ class _LayoutBuilder:
         return AXES.index(name), values
 
     def _path(self, written: str) -> str:
+        # As above.
+        from proctor.git import is_address
+
         if is_address(written):
             return written
         return resolved(written, folder=self.folder, home=self.home)

@@ -19,7 +19,6 @@ from proctor.batch.preflight import (
 )
 from proctor.context import ModelOptions, RunContext
 from proctor.errors import PlanError, UsageError, WorkspaceError
-from proctor.git import is_address
 from proctor.item import Item
 from proctor.job import (
     Job,
@@ -83,6 +82,7 @@ class ItemCheck:
 
     def _repository(self, repo: str, base: str) -> Iterator[Finding]:
         # Loaded here: plans of plain prompts have no repository.
+        from proctor.git import is_address
         from proctor.workspace.source_repository import address_problem, open_source
 
         if is_address(repo):

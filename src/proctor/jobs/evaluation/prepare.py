@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from proctor import __version__
-from proctor.batch.create import Extension, extend
+from proctor.batch.extend import Extension, extend
 from proctor.batch.ingest import ImportResult, build_sessions, import_log_groups, import_paths
 from proctor.batch.preflight import check_evaluators
 from proctor.context import ModelOptions, RunContext

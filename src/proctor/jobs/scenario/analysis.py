@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from proctor.errors import UsageError
 from proctor.export.tables import write_csv
-from proctor.formatting import elapsed, figure, usd
+from proctor.formatting import chance, elapsed, figure, interval, percent, usd
 from proctor.jobs.scenario.experiment import slug_of
 from proctor.json_values import as_datetime
 from proctor.scenario.run_files import OF_VARIABLES
@@ -666,6 +666,40 @@ def analysis_folder(folder: Path, metric: str) -> Path:
     target = folder / FOLDER / f"only-{slug_of(metric)}" if metric else folder / FOLDER
     target.mkdir(parents=True, exist_ok=True)
     return target
+
+
+def experiment_text(document: Mapping[str, Any]) -> str:
+    """The analysis of an experiment in a few lines."""
+    patterns = document["patterns"]
+    low, high = patterns["success_rate_interval"]
+    lines = [
+        f"{patterns['successful_runs']} of {patterns['total_runs']} runs completed: "
+        f"{percent(patterns['success_rate'])} (95% CI {interval(low, high)})"
+    ]
+    if patterns["errors"]:
+        lower_bound = percent(patterns["success_rate_if_errors_failed"])
+        lines.append(
+            f"{patterns['errors']} excluded: ended in an infrastructure error; "
+            f"counted as failures, the success rate is {lower_bound}."
+        )
+    if patterns["stand_ins"]:
+        lines.append("Mock models took part: these results say nothing about real models.")
+    for name, statistics in document["metrics_analysis"].items():
+        if statistics["n"]:
+            lines.append(
+                f"{name}: {figure(statistics['mean'])} (95% CI {around(statistics)}, n = {statistics['n']})"
+            )
+        if statistics["note"]:
+            lines.append(f"{name}: {statistics['note']}")
+        for pair in document["comparisons"].get(name, ())[:10]:
+            first, second = pair["descriptions"]
+            p = chance(pair["p_corrected"])
+            p_value = f"p {p}" if p.startswith("<") else f"p = {p}"
+            lines.append(
+                f"  {first} − {second}: {figure(pair['value'])} ({p_value}, corrected; {pair['test']})"
+            )
+    statements = [*patterns["success_factors"], *patterns["failure_modes"], *patterns["metric_effects"]]
+    return "\n".join([*lines, *(each["statement"] for each in statements[:20]), *patterns["notes"]])
 
 
 def around(one: Mapping[str, Any]) -> str:

@@ -2,12 +2,11 @@
 
 import json
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from proctor.batch.create import Extension
 from proctor.batch.preflight import check_evaluators, check_model, mock_model_remark
 from proctor.context import AttemptContext, ModelOptions, People, RunContext, people_of_run
 from proctor.document import Document
@@ -18,6 +17,7 @@ from proctor.job import (
     Job,
     JobPlan,
     PlanText,
+    ReadPlan,
     Starter,
     StopRule,
     StoredPlan,
@@ -112,6 +112,11 @@ class ScenarioPlan(JobPlan):
         """The runs, variation by variation."""
         return self.experiment.items(self.numbers)
 
+    @property
+    def imported_ids(self) -> Collection[str] | None:
+        """The runs that are imported; None: none are."""
+        return self.imported.runs.keys() if self.imported else None
+
     def for_new_run(self, run_id: str) -> "ScenarioPlan":  # noqa: ARG002
         """The plan with the runs it imports. Its folder must not hold another experiment."""
         experiment = self.experiment
@@ -141,12 +146,6 @@ class ScenarioPlan(JobPlan):
             )
         folder = experiment.resume_from or experiment.output
         return replace(self._importing(runs, folder), continues_folder=True)
-
-    def import_preview(self) -> Extension:
-        """What is left to run besides the imported runs."""
-        imported = self.imported.runs if self.imported else {}
-        new = [item for item in self.items() if item.id not in imported]
-        return Extension(added=len(new), reasons={"not started there": len(new)} if new else {}, new=new)
 
     def check(self, models: ModelRouter, ctx: RunContext) -> Sequence[str]:
         """Check that models, keys, prices and evaluators exist."""
@@ -249,6 +248,18 @@ class ScenarioJob(Job):
             file="" if source.path else source.file,
         )
         return ScenarioPlan(experiment=experiment)
+
+    def read_to_resume(
+        self,
+        source: PlanText,
+        overrides: ExperimentOverrides,
+        ctx: RunContext,
+        run_id: str,  # noqa: ARG002
+    ) -> ReadPlan:
+        """Read a config with the run of its folder. A folder of another store becomes a new run."""
+        plan = self.read(source, overrides, ctx)
+        earlier = self.earlier(plan, ctx)
+        return ReadPlan(job=self, plan=plan if earlier else plan.continuing_folder(), earlier=earlier or "")
 
     def restore(self, batch: Mapping[str, Any], ctx: RunContext) -> StoredExperiment:
         """The plan of a run, from the store and the scenario that its folder keeps."""

@@ -4,7 +4,7 @@ An estimate counts the calls of a run with a mock model, and uses earlier runs w
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -70,10 +70,10 @@ def config_of(
     return yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
 
 
-def parse_changes(arguments: list[str] | None) -> dict[str, Any]:
+def parse_changes(arguments: Sequence[str]) -> dict[str, Any]:
     """The changes of `PATH=VALUE` arguments, by path; values are read as YAML."""
     changes: dict[str, Any] = {}
-    for argument in arguments or ():
+    for argument in arguments:
         path, equals, value = argument.partition("=")
         if not equals or not path.strip():
             raise UsageError(f"`{argument}` is not a change\nWrite PATH=VALUE, such as turns=5.")

@@ -1,4 +1,4 @@
-"""Create a batch from items, extend an earlier one to the items a plan has now, or show the difference.
+"""Extend a batch to the items that its plan has now, or show the difference.
 
 An item is identified by its inputs, so a changed plan extends its batch: unchanged items keep their
 results, new ones are added with the field that made them new, and queued items the plan no longer has are
@@ -7,14 +7,13 @@ dropped. The same for every job.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from proctor.formatting import plural
-from proctor.item import FINISHED, QUEUED, RUNNING, Item
+from proctor.item import FINISHED, QUEUED, Item
 from proctor.json_values import JsonMap
-from proctor.store import Resource, Store, StoreReader, timestamp
+from proctor.store import Store, StoreReader
 from proctor.store.reader import ItemInput
 
 _ABSENT = object()
@@ -76,35 +75,6 @@ class Extension:
         return f"new because of {'; '.join(numbers)}"
 
 
-def create(
-    store: Store,
-    job: str,
-    columns: JsonMap,
-    items: Iterable[Item],
-    *,
-    resources: Iterable[Resource] = (),
-    run_id: str,
-    owner: str,
-    version: str,
-    now: datetime,
-) -> int:
-    """Write a new batch with all its items and their resources; how many items those are.
-
-    `columns` record the plan: its text and path, and the options.
-    """
-    row = {
-        "runId": run_id,
-        "createdAt": timestamp(now),
-        "job": job,
-        "status": RUNNING,
-        "owner": owner,
-        "heartbeatAt": timestamp(now),
-        "proctorVersion": version,
-        **columns,
-    }
-    return store.create_batch(row, items, resources)
-
-
 def extend(
     store: Store,
     run_id: str,
@@ -122,6 +92,12 @@ def extend(
         run_id, columns, add=difference.new, settle=difference.known.values(), drop=difference.dropped
     )
     return difference.extension(derived_fields)
+
+
+def importing(items: Iterable[Item], imported: Collection[str]) -> Extension:
+    """What is left to run of a plan whose new run begins with results from elsewhere."""
+    new = [item for item in items if item.id not in imported]
+    return Extension(added=len(new), reasons={"not started there": len(new)} if new else {}, new=new)
 
 
 def diff(

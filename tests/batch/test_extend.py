@@ -2,7 +2,7 @@
 
 from work_items import item
 
-from proctor.batch.create import Extension, diff, extend
+from proctor.batch.extend import Extension, diff, extend
 
 
 def test_an_extension_counts_what_is_new_dropped_and_kept(store):

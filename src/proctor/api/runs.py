@@ -1,0 +1,329 @@
+"""Runs: read a plan, preview and start it, resume and abort runs, and answer their questions to people."""
+
+import asyncio
+import contextvars
+import json
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from proctor.batch import lifecycle
+from proctor.batch.engines import loop_factory
+from proctor.batch.lifecycle import (
+    NO_CHANGES,
+    SILENT,
+    UNFINISHED,
+    Observer,
+    RunControl,
+    RunResult,
+    RunSummary,
+)
+from proctor.context import RunContext
+from proctor.errors import UsageError
+from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT, Item
+from proctor.job import (
+    BatchChanges,
+    Job,
+    JobPlan,
+    PlanEstimate,
+    PlanText,
+    ReadPlan,
+    StopRule,
+    Work,
+    make_overrides,
+)
+from proctor.jobs import find_job, recognize
+from proctor.json_values import JsonObject
+from proctor.plan.source import bytes_of
+from proctor.store import RetrySelection, Store
+from proctor.store.batches import LONGEST_ANSWER
+from proctor.store.tables import QuestionRow
+
+if TYPE_CHECKING:
+    from proctor.batch.extend import Extension
+    from proctor.stats.estimate import Forecast
+
+__all__ = [
+    "LONGEST_ANSWER",
+    "SILENT",
+    "DryRun",
+    "Forecast",
+    "Observer",
+    "QuestionRow",
+    "ReadPlan",
+    "RetrySelection",
+    "RunControl",
+    "RunResult",
+    "RunSummary",
+    "Store",
+    "find_job",
+]
+T = TypeVar("T")
+NO_OVERRIDES: Mapping[str, object] = MappingProxyType({})
+
+
+def read_file(path: Path, what: str = "the plan", *, remedy: str = "Give the path of a YAML file.") -> bytes:
+    """The text of a plan's file. Raises `UsageError` for one that cannot be read, or is too large."""
+    return bytes_of(path, what, remedy=remedy)
+
+
+def read_plan(
+    ctx: RunContext,
+    source: PlanText,
+    *,
+    job: str = "",
+    overrides: Mapping[str, object] = NO_OVERRIDES,
+    resume: str | None = None,
+    run_id: str = "",
+) -> ReadPlan:
+    """Read and check a plan. Raises `PlanError` or `UsageError` with every problem; starts nothing.
+
+    `job` is its job; empty: recognized by its keys. `overrides` are settings of the job that take precedence,
+    by any of their names; None: not set. `resume` is the run that the plan extends; empty: its latest run;
+    None: a new run, called `run_id`.
+    """
+    kind = find_job(job) if job else recognize(source.decoded)
+    values = make_overrides(kind, overrides)
+    if resume is not None:
+        return kind.read_to_resume(source, values, ctx, resume)
+    return ReadPlan(job=kind, plan=kind.read(source, values, ctx), run_id=run_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRun:
+    """What starting a plan, or resuming a run with it, would do."""
+
+    job: Job
+    plan: JobPlan
+    """As it would be executed: in a resumed run, with what depends on that run."""
+    earlier: str
+    """The run that would be resumed; empty: none in the store."""
+    remarks: Sequence[str]
+    """Remarks on the plan that do not prevent a start."""
+    extension: "Extension | None"
+    """What resuming would change; None: a new run without earlier results."""
+    estimate: PlanEstimate | None
+    """Size and cost from the plan alone; None: unknown."""
+    forecast: "Forecast"
+    """Cost and time, from like sessions in the store; in a resumed run, of what is left."""
+
+    @property
+    def items(self) -> Sequence[Item]:
+        """The items of the plan, in order."""
+        return list(self.plan.items())
+
+    @property
+    def item_count(self) -> int:
+        """Number of items."""
+        count = self.estimate.item_count if self.estimate else self.plan.item_count
+        return sum(1 for _ in self.plan.items()) if count is None else count
+
+
+def dry_run(ctx: RunContext, read: ReadPlan, *, retry: RetrySelection = UNFINISHED) -> DryRun:
+    """Check everything that a plan names, and predict its run; writes nothing and calls no model."""
+    preview = lifecycle.preview(read.plan, ctx, run_id=read.earlier)
+    estimate = read.plan.estimate(ctx)
+    return DryRun(
+        job=read.job,
+        plan=preview.plan,
+        earlier=read.earlier,
+        remarks=preview.remarks,
+        extension=preview.extension,
+        estimate=estimate,
+        forecast=forecast(ctx, read, work=estimate.workload if estimate else None, retry=retry),
+    )
+
+
+def forecast(
+    ctx: RunContext,
+    read: ReadPlan,
+    *,
+    work: Mapping[Work, int] | None = None,
+    retry: RetrySelection = UNFINISHED,
+) -> "Forecast":
+    """Predict cost and time of a plan, or of what is left of its earlier run, from like sessions.
+
+    `work`: its items, where they are known already.
+    """
+    # Loaded by dry runs only.
+    from proctor.stats.estimate import forecast_plan, remaining_work
+
+    if read.earlier:
+        work = remaining_work(read.plan, read.earlier, ctx, retry)
+    return forecast_plan(read.job.name, read.plan, ctx, work=work)
+
+
+async def start(
+    ctx: RunContext,
+    read: ReadPlan,
+    *,
+    retry: RetrySelection = UNFINISHED,
+    workers: int | None = None,
+    observer: Observer = SILENT,
+    rule: StopRule | None = None,
+) -> RunResult:
+    """Create the run of a plan, or extend the earlier one it was read for, and execute it to its end.
+
+    `workers`: how many processes execute its items; None: as the plan says, or as many as are worth it.
+    `retry`: finished items of an earlier run to repeat. `rule`: when a new run stops early; None: as the plan
+    says.
+    """
+    job, plan = read.job, read.plan
+    if read.earlier:
+        return await lifecycle.resume(
+            job, read.earlier, ctx, plan=plan, retry=retry, workers=workers, observer=observer
+        )
+    return await lifecycle.start(
+        job, plan, ctx, run_id=read.run_id, workers=workers, observer=observer, rule=rule
+    )
+
+
+async def resume(
+    ctx: RunContext,
+    run_id: str,
+    *,
+    changes: BatchChanges = NO_CHANGES,
+    retry: RetrySelection = UNFINISHED,
+    workers: int | None = None,
+    observer: Observer = SILENT,
+) -> RunResult:
+    """Execute what is left of a run of any job, from the store alone. `workers`: as in `start`."""
+    batch = ctx.store.read.batch(run_id, ctx.now())
+    return await lifecycle.resume(
+        find_job(batch["job"]),
+        batch["runId"],
+        ctx,
+        changes=changes,
+        retry=retry,
+        workers=workers,
+        observer=observer,
+    )
+
+
+def wait(result: Coroutine[Any, Any, RunResult]) -> RunResult:
+    """Execute a run to its end, in an event loop of its own."""
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(result)
+
+
+def outside_of_any_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine to its end; inside a running event loop in a thread with a loop of its own."""
+    if not _is_in_loop():
+        return asyncio.run(make())
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def in_thread() -> None:
+        try:
+            results.append(asyncio.run(make()))
+        except BaseException as error:
+            errors.append(error)
+
+    # With the context of the caller: a notebook knows by it which cell shows the output.
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(in_thread,), name="proctor")
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+def _is_in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+# Runs in the store
+
+
+def job_of(ctx: RunContext, run_id: str) -> Job:
+    """The job of a run."""
+    return find_job(ctx.store.read.batch(run_id, ctx.now())["job"])
+
+
+def options_of(ctx: RunContext, run_id: str) -> JsonObject:
+    """The options that a run was started with."""
+    options: JsonObject = json.loads(ctx.store.read.batch(run_id, ctx.now())["optionsJson"] or "{}")
+    return options
+
+
+def progress_of(ctx: RunContext, run_id: str) -> tuple[int, int]:
+    """The number of items of a run, and of those that are finished."""
+    totals = ctx.store.read.totals(run_id)
+    return totals["items"], totals["finished"]
+
+
+def status_of(ctx: RunContext, run_id: str) -> tuple[str, str]:
+    """The whole ID of a run, and its status."""
+    batch = ctx.store.read.batch(run_id, ctx.now())
+    return batch["runId"], batch["status"]
+
+
+def is_known(ctx: RunContext, run_id: str) -> bool:
+    """Whether a run has exactly this ID."""
+    # Commands that run a plan load no queries of runs, here and below.
+    from proctor.store.runs import batches_by_id
+
+    return bool(batches_by_id(ctx.store.read, [run_id], ctx.now()))
+
+
+def resumable_run(ctx: RunContext, run_id: str) -> str:
+    """The whole ID of a run with items left. Raises `UsageError` for one that is running, or has none."""
+    from proctor.store.items import status_counts
+
+    run_id, status = _stopped_run(ctx, run_id)
+    if status == "completed" and not status_counts(ctx.store.read, run_id)[QUEUED]:
+        # Resuming would end at once and only change its duration.
+        raise UsageError(f"run {run_id} is completed\nRetry its failed items instead.")
+    return run_id
+
+
+def items_to_retry(
+    ctx: RunContext, run_id: str, *, errors: bool, failures: bool, item_ids: Sequence[str] = ()
+) -> tuple[str, RetrySelection]:
+    """The whole ID of a run, and its items to execute again: of `item_ids`, or all that ended so.
+
+    Raises `UsageError` when there are none, or the run is running.
+    """
+    from proctor.store.items import item_results, status_counts
+
+    run_id, _ = _stopped_run(ctx, run_id)
+    if item_ids:
+        results = item_results(ctx.store.read, run_id, item_ids)
+        retried = tuple(row["id"] for row in results if row["status"] in (ERROR, FAIL, TIMEOUT))
+        if not retried:
+            raise UsageError("none of these items can be retried\nSuccessful items stay as they are.")
+        return run_id, RetrySelection(item_ids=retried)
+    counts = status_counts(ctx.store.read, run_id)
+    if not counts[ERROR] * errors + (counts[FAIL] + counts[TIMEOUT]) * failures:
+        raise UsageError(f"{run_id} has no items to retry\nSuccessful items stay as they are.")
+    return run_id, RetrySelection(errors=errors, failures=failures)
+
+
+def _stopped_run(ctx: RunContext, run_id: str) -> tuple[str, str]:
+    run_id, status = status_of(ctx, run_id)
+    if status == RUNNING:
+        raise UsageError(f"run {run_id} is already running\nWait for it, or abort it first.")
+    return run_id, status
+
+
+def abort(ctx: RunContext, run_id: str) -> str:
+    """Stop a run for good, wherever it is executed, and wait for its process; its status afterwards."""
+    return lifecycle.abort_run(ctx.store, run_id, now=ctx.now, pause=time.sleep)
+
+
+def open_questions(ctx: RunContext, run_id: str = "") -> Sequence[QuestionRow]:
+    """The open questions to people who play an actor, oldest first; empty `run_id`: of all runs."""
+    return ctx.store.open_questions(run_id)
+
+
+def answer_question(ctx: RunContext, run_id: str, question_id: str, text: str) -> None:
+    """Answer a question, once."""
+    ctx.store.answer_question(run_id, question_id, text, ctx.now())

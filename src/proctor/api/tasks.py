@@ -1,0 +1,92 @@
+"""Tasks: check them with their reference solutions, and mine them from the history of a repository."""
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from proctor.context import ModelOptions, RunContext
+from proctor.jobs.benchmark import checking
+from proctor.jobs.benchmark.checking import TaskChecks
+from proctor.jobs.benchmark.plan import BenchmarkOverrides
+from proctor.model import Request
+from proctor.models import ModelRouter
+from proctor.secrets import visible
+from proctor.tasks.history import HistoryMiner, MiningOptions, MiningResult, Progress, Rewrite
+
+__all__ = ["TaskChecks"]
+
+
+def check_tasks(
+    ctx: RunContext,
+    path: Path,
+    *,
+    repeats: int = 3,
+    parallel: int = 2,
+    task_network: bool = False,
+    reading: Mapping[str, str] | None = None,
+) -> TaskChecks:
+    """Run the reference solution and a no-op on each task at a path: one must pass, the other must fail.
+
+    `reading` are options of reading tasks, as fields of `ReadOverrides`.
+    """
+    with tempfile.TemporaryDirectory(prefix="proctor-check-") as folder:
+        overrides = BenchmarkOverrides(
+            oracle=True,
+            noop=True,
+            runs=repeats,
+            parallel=parallel,
+            output=Path(folder),
+            task_network=task_network,
+        ).with_reading(reading or {})
+        return checking.check_tasks(path, overrides, ctx)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mining:
+    """The candidates in a repository's history, on their way to tasks."""
+
+    miner: HistoryMiner
+    models: ModelRouter | None
+    """Those that rewrite task descriptions; None: none do."""
+    folder: Path
+    """Of the tasks."""
+
+    async def mine(self, report: Progress | None = None) -> MiningResult:
+        """Validate the candidates and write the tasks, and the report `report.html`."""
+        # Loads templates, which a preview does without.
+        from proctor.tasks.history_page import history_page
+
+        try:
+            result = await self.miner.mine(report)
+        finally:
+            if self.models:
+                await self.models.close()
+        (self.folder / "report.html").write_text(history_page(result), encoding="utf-8")
+        return result
+
+
+def prepare_mining(ctx: RunContext, options: MiningOptions, *, statement_model: str = "") -> Mining:
+    """Find the candidates in a repository's history; `statement_model` rewrites task descriptions."""
+    settings = ctx.settings
+    models = ctx.models(ModelOptions(folders=(Path.cwd(),))) if statement_model else None
+    miner = HistoryMiner(
+        options,
+        home=settings.home,
+        environment=visible(settings.user_environment, named={"HOME"}),
+        sandbox=settings.confinement,
+        now=datetime.now(UTC),
+        rewrite=_rewriter(models, statement_model) if models else None,
+    )
+    return Mining(miner=miner, models=models, folder=options.out)
+
+
+def _rewriter(models: ModelRouter, model: str) -> Rewrite:
+    models.check(model)
+
+    async def rewrite(prompt: str) -> str:
+        answer = await models.answer(Request(model=model, messages=[{"role": "user", "content": prompt}]))
+        return answer.text
+
+    return rewrite
