@@ -123,7 +123,7 @@ def _empty_store(path: Path) -> None:
 
 def _load() -> None:
     """Load what every child needs, once."""
-    import proctor.api
+    import proctor.api.library
     import proctor.models.client
     import proctor.models.gateway.server
     import proctor.testing.model_server

@@ -37,6 +37,7 @@ from proctor.job import BatchChanges, ItemFinished, JobPlan, PlanText, read_stop
 from proctor.jobs import job_of_evaluations, job_of_items
 from proctor.lazy_import import load
 from proctor.models import ModelRouter
+from proctor.plan.source import bytes_of
 from proctor.runners import find_runner
 from proctor.store import RetrySelection, Scope
 
@@ -303,7 +304,7 @@ async def run_async(
         read = ReadPlan(job=job_of_items(), plan=plan, run_id=run_id)
     elif plan is not None:
         path = Path(plan)
-        text = runs.read_file(path, remedy="Give the path of a plan file.")
+        text = bytes_of(path, "the plan", remedy="Give the path of a plan file.")
         named = {"agent": agent_name(agent, functions.agents), "model": model_name(model, functions.models)}
         values = {**changes, **{name: value for name, value in named.items() if value}, **overrides}
         source = PlanText(text=text, path=path, folder=folder, caller="proctor.run")

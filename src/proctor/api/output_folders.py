@@ -8,20 +8,6 @@ from proctor.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnalysisOptions:
-    """What is analyzed and written."""
-
-    report: bool = False
-    """Also write a report in Markdown and HTML."""
-    metric: str = ""
-    """Only this metric; empty: all."""
-    by: str = ""
-    """Factor of dialogues whose effect is estimated; empty: the therapist."""
-    against: str = ""
-    """Its baseline level; empty: the first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FolderAnalysis:
     """The analysis of a folder."""
 
@@ -35,26 +21,32 @@ class FolderAnalysis:
     """Why files of the folder could not be read, by path."""
 
 
-def analyze(folder: Path, options: AnalysisOptions) -> FolderAnalysis:
-    """Analyze the folder of an experiment or a simulation; the files are written to its folder `analysis`."""
+def analyze(
+    folder: Path, *, report: bool = False, metric: str = "", by: str = "", against: str = ""
+) -> FolderAnalysis:
+    """Analyze the folder of an experiment or a simulation; the files are written to its folder `analysis`.
+
+    `report`: also write a report; `metric`: only this one; `by`, `against`: the factor of dialogues whose
+    effect is estimated, and its baseline level.
+    """
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}\nGive the folder of an experiment or a simulation.")
     for patterns, analysis in _ANALYSES.values():
         if any(next(folder.glob(pattern), None) for pattern in patterns):
-            return analysis(folder, options)
+            return analysis(folder, report, metric, by, against)
     raise UsageError(f"{folder} holds nothing to analyze\nIt must be the folder of: {', '.join(_ANALYSES)}.")
 
 
 # Each kind needs libraries of its own; only the one in use is loaded.
 
 
-def _experiment(folder: Path, options: AnalysisOptions) -> FolderAnalysis:
+def _experiment(folder: Path, report: bool, metric: str, *_: str) -> FolderAnalysis:
     from proctor.jobs.scenario.analysis import BatchAnalyzer, analysis_folder, experiment_text, write_reports
 
-    analyzer = BatchAnalyzer(folder, metric=options.metric)
-    target = analysis_folder(folder, options.metric)
+    analyzer = BatchAnalyzer(folder, metric=metric)
+    target = analysis_folder(folder, metric)
     files = analyzer.save(target)
-    if options.report:
+    if report:
         files += write_reports(analyzer, target)
     document = {
         name.removesuffix(".json").replace("-", "_"): part for name, part in analyzer.documents().items()
@@ -62,7 +54,7 @@ def _experiment(folder: Path, options: AnalysisOptions) -> FolderAnalysis:
     return FolderAnalysis(document=document, text=experiment_text(document), files=files)
 
 
-def _simulation(folder: Path, options: AnalysisOptions) -> FolderAnalysis:
+def _simulation(folder: Path, report: bool, metric: str, by: str, against: str) -> FolderAnalysis:
     from proctor.jobs.dialogue.files import write_json
     from proctor.jobs.dialogue.report import dialogue_html, dialogue_markdown, dialogue_text
     from proctor.jobs.dialogue.tables import Skipped, analysis_document, each_session
@@ -71,15 +63,13 @@ def _simulation(folder: Path, options: AnalysisOptions) -> FolderAnalysis:
 
     skipped = Skipped()
     sessions = each_session(folder, failed=True, skipped=skipped)
-    document = analysis_document(
-        sessions, folder.resolve().name, options.metric, skipped, by=options.by, against=options.against
-    )
+    document = analysis_document(sessions, folder.resolve().name, metric, skipped, by=by, against=against)
     if document is None:
         raise UsageError(f"there is no finished session in {folder}\nFinish it first, with --resume.")
-    target = analysis_folder(folder, options.metric)
+    target = analysis_folder(folder, metric)
     files = [target / "variance.json"]
     write_json(files[0], document)
-    if options.report:
+    if report:
         markdown, figures = dialogue_markdown(document)
         html = dialogue_html(document, files=True)
         files += write_pages(
@@ -88,7 +78,7 @@ def _simulation(folder: Path, options: AnalysisOptions) -> FolderAnalysis:
     return FolderAnalysis(document=document, text=dialogue_text(document), files=files, skipped=skipped.files)
 
 
-_ANALYSES: dict[str, tuple[Sequence[str], Callable[[Path, AnalysisOptions], FolderAnalysis]]] = {
+_ANALYSES: dict[str, tuple[Sequence[str], Callable[[Path, bool, str, str, str], FolderAnalysis]]] = {
     "experiment": (("runs/var-*", "batch-state.json"), _experiment),
     "simulation": (("batch_summary.json", "*_run[0-9]*.json"), _simulation),
 }

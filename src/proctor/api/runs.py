@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -38,7 +37,6 @@ from proctor.job import (
 )
 from proctor.jobs import find_job, recognize
 from proctor.json_values import JsonObject
-from proctor.plan.source import bytes_of
 from proctor.store import RetrySelection, Store
 from proctor.store.batches import LONGEST_ANSWER
 from proctor.store.tables import QuestionRow
@@ -51,6 +49,7 @@ __all__ = [
     "LONGEST_ANSWER",
     "SILENT",
     "DryRun",
+    "Extension",
     "Forecast",
     "Observer",
     "QuestionRow",
@@ -64,11 +63,6 @@ __all__ = [
 ]
 T = TypeVar("T")
 NO_OVERRIDES: Mapping[str, object] = MappingProxyType({})
-
-
-def read_file(path: Path, what: str = "the plan", *, remedy: str = "Give the path of a YAML file.") -> bytes:
-    """The text of a plan's file. Raises `UsageError` for one that cannot be read, or is too large."""
-    return bytes_of(path, what, remedy=remedy)
 
 
 def read_plan(

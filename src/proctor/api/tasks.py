@@ -1,46 +1,17 @@
 """Tasks: check them with their reference solutions, and mine them from the history of a repository."""
 
-import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from proctor.context import ModelOptions, RunContext
-from proctor.jobs.benchmark import checking
-from proctor.jobs.benchmark.checking import TaskChecks
-from proctor.jobs.benchmark.plan import BenchmarkOverrides
+from proctor.jobs.benchmark.checking import TaskChecks, check_tasks
 from proctor.model import Request
 from proctor.models import ModelRouter
 from proctor.secrets import visible
 from proctor.tasks.history import HistoryMiner, MiningOptions, MiningResult, Progress, Rewrite
 
-__all__ = ["TaskChecks"]
-
-
-def check_tasks(
-    ctx: RunContext,
-    path: Path,
-    *,
-    repeats: int = 3,
-    parallel: int = 2,
-    task_network: bool = False,
-    reading: Mapping[str, str] | None = None,
-) -> TaskChecks:
-    """Run the reference solution and a no-op on each task at a path: one must pass, the other must fail.
-
-    `reading` are options of reading tasks, as fields of `ReadOverrides`.
-    """
-    with tempfile.TemporaryDirectory(prefix="proctor-check-") as folder:
-        overrides = BenchmarkOverrides(
-            oracle=True,
-            noop=True,
-            runs=repeats,
-            parallel=parallel,
-            output=Path(folder),
-            task_network=task_network,
-        ).with_reading(reading or {})
-        return checking.check_tasks(path, overrides, ctx)
+__all__ = ["TaskChecks", "check_tasks"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from proctor.api.runs import DryRun, RetrySelection, dry_run, read_file, read_plan, start
+from proctor.api.runs import DryRun, RetrySelection, dry_run, read_plan, start
 from proctor.cli.output import (
     Engine,
     JsonAtEnd,
@@ -16,16 +16,12 @@ from proctor.cli.output import (
     RetryFailed,
     Workers,
     count,
-    print_json,
-    print_note,
     printable,
 )
 from proctor.cli.run import (
     OutputOptions,
     TerminalObserver,
-    forecast_of,
-    preview_member,
-    print_preview,
+    print_dry_run,
     run_command,
     terminal_context,
 )
@@ -34,6 +30,7 @@ from proctor.errors import UsageError
 from proctor.item import Item
 from proctor.job import PlanText, check_run_id
 from proctor.json_values import JsonObject
+from proctor.plan.source import bytes_of
 
 batch_app = typer.Typer(add_completion=False)
 apps = {"batch": batch_app}
@@ -102,7 +99,7 @@ def batch(
     if run_id:
         check_run_id(run_id)
     base = (folder or plan.parent).resolve()
-    text = read_file(plan)
+    text = bytes_of(plan, "the plan", remedy="Give the path of a YAML file.")
     source = PlanText(text=text, path=plan, folder=base)
     output = OutputOptions(as_json=as_json, as_jsonl=as_jsonl)
     overrides = {
@@ -146,38 +143,30 @@ def _has_tasks(text: bytes) -> bool:
 
 
 def _dry_run(expected: DryRun, *, as_json: bool) -> int:
-    plan, forecast = expected.plan, forecast_of(expected)
-    if as_json:
-        print_json(
-            {
-                "runId": plan.run_id,
-                "dryRun": True,
-                "itemCount": plan.item_count,
-                "items": [_document(item) for item in expected.items],
-                "concurrency": plan.concurrency,
-                "remarks": list(expected.remarks),
-                "estimate": forecast.document,
-                **preview_member(expected, lambda item: item.id),
-            }
-        )
-        return 0
-    for item in expected.items:
-        cells = [
-            item.id,
-            str(item.details.get("repository", "–")),
-            item.agent or "prompt",
-            item.model or "–",
-            f"run {item.repeat}",
-            item.prompt,
-        ]
-        print("  ".join(printable(cell, width=72) for cell in cells))
-    for remark in expected.remarks:
-        print_note(f"note: {printable(remark)}")
-    print_preview(expected, lambda item: item.id)
-    forecast.print()
-    items = count(plan.item_count or 0, "item")
-    print_note(f"Plan is valid: {items}, concurrency {plan.concurrency}. Dry run: nothing was started.")
-    return 0
+    plan = expected.plan
+    document: JsonObject = {
+        "runId": plan.run_id,
+        "dryRun": True,
+        "itemCount": plan.item_count,
+        "items": [_document(item) for item in expected.items] if as_json else (),
+        "concurrency": plan.concurrency,
+        "remarks": list(expected.remarks),
+    }
+    summary = f"Plan is valid: {count(plan.item_count or 0, 'item')}, concurrency {plan.concurrency}."
+
+    def print_items() -> None:
+        for item in plan.items():
+            cells = [
+                item.id,
+                str(item.details.get("repository", "–")),
+                item.agent or "prompt",
+                item.model or "–",
+                f"run {item.repeat}",
+                item.prompt,
+            ]
+            print("  ".join(printable(cell, width=72) for cell in cells))
+
+    return print_dry_run(expected, document, print_items, summary, name=lambda item: item.id, as_json=as_json)
 
 
 def _document(item: Item) -> JsonObject:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from proctor.api.benchmarks import BenchmarkPlan, read_benchmark, read_task_plan
+from proctor.api.benchmarks import BatchSettings, BenchmarkPlan, read_benchmark, read_task_plan
 from proctor.api.runs import RunResult, dry_run, start
 from proctor.cli.live import BenchView
 from proctor.cli.output import (
@@ -19,7 +19,6 @@ from proctor.cli.output import (
     Workers,
     count,
     money,
-    print_json,
     print_note,
     print_table,
     printable,
@@ -30,8 +29,8 @@ from proctor.cli.run import (
     Present,
     TerminalObserver,
     View,
-    forecast_of,
     print_document,
+    print_dry_run,
     print_summary,
     run_command,
     terminal_context,
@@ -39,7 +38,8 @@ from proctor.cli.run import (
 from proctor.context import EngineOptions, RunContext
 from proctor.formatting import interval, percent
 from proctor.job import PlanText
-from proctor.tasks.task import NO_OVERRIDES, ReadOverrides
+from proctor.json_values import JsonObject
+from proctor.tasks.task import MARKDOWN, NO_OVERRIDES, ReadOverrides, commands_of
 
 READING = "reading"
 """The parameter of a command that gets the options of reading tasks."""
@@ -219,7 +219,7 @@ def _execute(
     if dry:
         return _dry_run(ctx, plan, as_json=output.as_json)
     observer = JobObserver(ctx, output)
-    observer.plan = plan
+    observer.settings = plan.plan.settings
     run = start(ctx, plan, workers=workers, observer=observer)
     return run_command(ctx, run, output, present=_presenting(predictions))
 
@@ -227,16 +227,16 @@ def _execute(
 class JobObserver(TerminalObserver):
     """Shows a benchmark at the terminal: a table of its models, or a line for each run."""
 
-    plan: BenchmarkPlan | None = None
-    """None: it resumes from the store alone."""
+    settings: BatchSettings | None = None
+    """None: the defaults, of a run that resumes from the store alone."""
 
     def make_view(self, run_id: str) -> View:
         """The view of a benchmark."""
         if self._output.as_jsonl:
             return super().make_view(run_id)
-        quiet = self._output.as_json or bool(self.plan and not self.plan.shows_progress)
-        is_verbose = bool(self.plan and self.plan.is_verbose)
-        return BenchView(self._ctx.store, run_id, quiet=quiet, verbose=is_verbose)
+        settings = self.settings
+        quiet = self._output.as_json or bool(settings and not settings.show_progress)
+        return BenchView(self._ctx.store, run_id, quiet=quiet, verbose=bool(settings and settings.verbose))
 
 
 def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None:
@@ -314,35 +314,28 @@ def _figure(value: float | None) -> str:
     return "–" if value is None else f"{value:g}" if value == int(value) else f"{value:.1f}"
 
 
-def _dry_run(ctx: RunContext, plan: BenchmarkPlan, *, as_json: bool) -> int:
-    expected = dry_run(ctx, plan)
-    items, forecast = expected.items, forecast_of(expected)
-    if as_json:
-        listed = [{"id": item.id, **item.factors, "asked": item.model, "run": item.repeat} for item in items]
-        document: dict[str, object] = {
-            "dryRun": True,
-            "itemCount": len(items),
-            "items": listed,
-            "remarks": list(expected.remarks),
-        }
-        if plan.has_foreign_tasks:
-            document |= {"commands": plan.commands}
-        print_json({**document, "estimate": forecast.document})
-        return 0
-    print_table(
-        ("ITEM", "TASK", "MODEL", "AGENT", "RUN"),
-        [
-            (item.id, item.factors["task"], item.factors["model"], item.factors["agent"], item.repeat)
-            for item in items
-        ],
-    )
-    for command in plan.commands:
-        print_note(f"would run: {printable(command)}")
-    for remark in expected.remarks:
-        print_note(f"note: {printable(remark)}")
-    forecast.print()
-    runs = count(len(items), "run")
-    print_note(
-        f"Benchmark is valid: {runs}, concurrency {expected.plan.concurrency}. Dry run: nothing was started."
-    )
-    return 0
+def _dry_run(ctx: RunContext, read: BenchmarkPlan, *, as_json: bool) -> int:
+    expected, plan = dry_run(ctx, read), read.plan
+    items, commands = expected.items, commands_of(plan.tasks, with_solutions=plan.overrides.oracle)
+    document: JsonObject = {
+        "dryRun": True,
+        "itemCount": len(items),
+        "items": [{"id": item.id, **item.factors, "asked": item.model, "run": item.repeat} for item in items],
+        "remarks": list(expected.remarks),
+    }
+    if plan.task_set.formats.keys() - {MARKDOWN}:
+        document |= {"commands": commands}
+
+    def print_items() -> None:
+        print_table(
+            ("ITEM", "TASK", "MODEL", "AGENT", "RUN"),
+            [
+                (item.id, item.factors["task"], item.factors["model"], item.factors["agent"], item.repeat)
+                for item in items
+            ],
+        )
+        for command in commands:
+            print_note(f"would run: {printable(command)}")
+
+    summary = f"Benchmark is valid: {count(len(items), 'run')}, concurrency {plan.concurrency}."
+    return print_dry_run(expected, document, print_items, summary, as_json=as_json)

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from proctor.api.output_folders import AnalysisOptions
-from proctor.api.output_folders import analyze as analyze_folder
+from proctor.api import output_folders
 from proctor.api.reports import FORMATS, make_report
 from proctor.cli import output
 from proctor.cli.output import (
@@ -105,9 +104,8 @@ def analyze(
 
     Example:  proctor analyze experiments/my-experiment --report
     """
-    options = AnalysisOptions(report=report, metric=metric, by=by, against=against)
     with Working("analyzing"):
-        analysis = analyze_folder(folder, options)
+        analysis = output_folders.analyze(folder, report=report, metric=metric, by=by, against=against)
     print_skipped(analysis.skipped)
     if as_json:
         print_json(analysis.document)

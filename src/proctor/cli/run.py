@@ -25,7 +25,7 @@ from proctor.job import BatchEnd, ItemFinished, JobPlan, Work
 from proctor.json_values import JsonMap, JsonObject, as_map
 
 if TYPE_CHECKING:
-    from proctor.api.runs import Forecast
+    from proctor.api.runs import Extension, Forecast
 
 LINE_EACH = 2000
 """In larger runs, only items that did not succeed get a line, and every hundredth item."""
@@ -399,11 +399,6 @@ class CostAndTime:
             print_note(printable(line, width=400))
 
 
-def forecast_of(expected: DryRun) -> CostAndTime:
-    """The prediction of a dry run."""
-    return _in_words(expected.forecast, resumes=bool(expected.earlier))
-
-
 def predict_cost_and_time(
     job: str, plan: JobPlan, ctx: RunContext, *, work: Mapping[Work, int]
 ) -> CostAndTime:
@@ -425,11 +420,42 @@ LISTED = 20
 """New items that a dry run lists; `--json` has them all."""
 
 
-def print_preview(expected: DryRun, name: Callable[[Item], str]) -> None:
-    """Print what resuming a run with a changed plan would change; nothing for a new run."""
-    extension, noun = expected.extension, expected.job.noun
-    if extension is None:
-        return
+def print_dry_run(
+    expected: DryRun,
+    document: JsonObject,
+    print_items: Callable[[], None],
+    summary: str,
+    *,
+    name: Callable[[Item], str] | None = None,
+    as_json: bool,
+) -> int:
+    """Print a dry run: the document with its estimate, or items, remarks, estimate and summary.
+
+    `name` names the items that a changed plan would add to its run; None: these are not printed.
+    """
+    forecast = _in_words(expected.forecast, resumes=bool(expected.earlier))
+    extension = expected.extension if name else None
+    if as_json:
+        changes = {"resume": _preview_document(extension, name)} if extension and name else {}
+        print_json({**document, "estimate": forecast.document, **changes})
+        return output.SUCCEEDED
+    print_items()
+    print_remarks(expected)
+    if extension and name:
+        _print_preview(extension, expected.job.noun, name)
+    forecast.print()
+    print_note(f"{summary} Dry run: nothing was started.")
+    return output.SUCCEEDED
+
+
+def print_remarks(expected: DryRun) -> None:
+    """Print the remarks on a plan."""
+    for remark in expected.remarks:
+        print_note(f"note: {printable(remark)}")
+
+
+def _print_preview(extension: "Extension", noun: str, name: Callable[[Item], str]) -> None:
+    """Print what resuming a run with a changed plan would change."""
     if not extension.added:
         print_note(f"--resume would add no {noun}: all of them are in the earlier run.")
     else:
@@ -445,16 +471,11 @@ def print_preview(expected: DryRun, name: Callable[[Item], str]) -> None:
         )
 
 
-def preview_member(expected: DryRun, name: Callable[[Item], str]) -> JsonObject:
-    """The same as the member `resume` of a JSON document."""
-    if (extension := expected.extension) is None:
-        return {}
+def _preview_document(extension: "Extension", name: Callable[[Item], str]) -> JsonObject:
     return {
-        "resume": {
-            "new": [name(item) for item in extension.new],
-            "reasons": dict(extension.reasons),
-            "dropped": extension.dropped,
-            "kept": extension.retained,
-            "done": extension.done,
-        }
+        "new": [name(item) for item in extension.new],
+        "reasons": dict(extension.reasons),
+        "dropped": extension.dropped,
+        "kept": extension.retained,
+        "done": extension.done,
     }

@@ -36,16 +36,15 @@ from proctor.cli.output import (
 from proctor.cli.run import (
     OutputOptions,
     TerminalObserver,
-    forecast_of,
-    preview_member,
     print_document,
-    print_preview,
+    print_dry_run,
     print_summary,
     run_command,
     terminal_context,
 )
 from proctor.context import EngineOptions, RunContext
 from proctor.item import Item
+from proctor.json_values import JsonObject
 from proctor.scenario.state import CheckCounts
 
 LISTED = 200
@@ -141,42 +140,33 @@ def _execute(
 
 
 def _dry_run(expected: DryRun, *, as_json: bool) -> int:
-    read, forecast = scenarios.experiment_of(expected), forecast_of(expected)
-    if as_json:
-        variations = [
+    read = scenarios.experiment_of(expected)
+    document: JsonObject = {
+        "experiment": read.name,
+        "dryRun": True,
+        "itemCount": read.run_count,
+        "runsPerVariation": read.runs_per_variation,
+        "maxParallel": read.max_parallel,
+        "budgetUsd": read.budget_usd,
+        "output": str(read.output),
+        "variations": [
             {"variation_id": v.number, "description": v.description, "changes": dict(v.changes)}
             for v in read.variations
-        ]
-        print_json(
-            {
-                "experiment": read.name,
-                "dryRun": True,
-                "itemCount": read.run_count,
-                "runsPerVariation": read.runs_per_variation,
-                "maxParallel": read.max_parallel,
-                "budgetUsd": read.budget_usd,
-                "output": str(read.output),
-                "variations": variations,
-                "remarks": list(expected.remarks),
-                "estimate": forecast.document,
-                **preview_member(expected, _label),
-            }
-        )
-        return codes.SUCCEEDED
-    rows = [(f"var-{v.number:03d}", v.description, read.runs_per_variation) for v in read.variations[:LISTED]]
-    print_table(("VARIATION", "CHANGES", "RUNS"), rows)
-    if len(read.variations) > LISTED:
-        print(f"… and {len(read.variations) - LISTED:,} more (--json)")
-    for remark in expected.remarks:
-        print_note(f"note: {printable(remark)}")
-    print_preview(expected, _label)
-    forecast.print()
+        ],
+        "remarks": list(expected.remarks),
+    }
+
+    def print_items() -> None:
+        shown = read.variations[:LISTED]
+        rows = [(f"var-{v.number:03d}", v.description, read.runs_per_variation) for v in shown]
+        print_table(("VARIATION", "CHANGES", "RUNS"), rows)
+        if len(read.variations) > LISTED:
+            print(f"… and {len(read.variations) - LISTED:,} more (--json)")
+
     budget = "no budget" if read.budget_usd is None else f"budget {money(read.budget_usd)}"
     runs = f"{count(len(read.variations), 'variation')}, {count(read.run_count, 'run')}"
-    print_note(
-        f"Config is valid: {runs}, concurrency {read.max_parallel}, {budget}. Dry run: nothing was started."
-    )
-    return codes.SUCCEEDED
+    summary = f"Config is valid: {runs}, concurrency {read.max_parallel}, {budget}."
+    return print_dry_run(expected, document, print_items, summary, name=_label, as_json=as_json)
 
 
 def _label(item: Item) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from proctor.api.dialogues import read_simulation, write_table
-from proctor.api.runs import DryRun, RetrySelection, RunResult, dry_run, read_file, start
+from proctor.api.runs import DryRun, RetrySelection, RunResult, dry_run, start
 from proctor.cli import output as codes
 from proctor.cli.output import (
     Engine,
@@ -25,10 +25,9 @@ from proctor.cli.output import (
 from proctor.cli.run import (
     OutputOptions,
     TerminalObserver,
-    forecast_of,
-    preview_member,
     print_document,
-    print_preview,
+    print_dry_run,
+    print_remarks,
     print_summary,
     run_command,
     terminal_context,
@@ -39,6 +38,7 @@ from proctor.formatting import figure
 from proctor.item import Item
 from proctor.job import PlanText
 from proctor.json_values import JsonObject
+from proctor.plan.source import bytes_of
 
 simulate_app = typer.Typer(add_completion=False)
 apps = {"simulate": simulate_app}
@@ -122,9 +122,8 @@ def simulate_command(
     }
     base = folder or (config.parent if config else None)
     folders = [*([base.resolve()] if base else []), Path.cwd()]
-    source = (
-        PlanText(text=read_file(config, "the config"), path=config, folder=folders[0]) if config else None
-    )
+    text = bytes_of(config, "the config", remedy="Give the path of a YAML file.") if config else b""
+    source = PlanText(text=text, path=config, folder=folders[0]) if config else None
     output = OutputOptions(as_json=as_json, as_jsonl=as_jsonl)
     with terminal_context(context.obj, folders) as ctx:
         ctx.engine = EngineOptions(engine, ray_address)
@@ -137,29 +136,26 @@ def simulate_command(
 
 
 def _dry_run(expected: DryRun, *, as_json: bool) -> int:
-    items, forecast = expected.items, forecast_of(expected)
-    for remark in expected.remarks:
-        print_note(f"note: {printable(remark)}")
+    items = expected.items
     if as_json:
-        listed = [
+        print_remarks(expected)
+    document: JsonObject = {
+        "dryRun": True,
+        "itemCount": len(items),
+        "items": [
             {"id": item.id, "file": item.settings["file"], "model": item.model or None, **item.factors}
             for item in items
-        ]
-        document: JsonObject = {
-            "dryRun": True,
-            "itemCount": len(items),
-            "items": listed,
-            "estimate": forecast.document,
-        }
-        print_json(document | preview_member(expected, _file))
-        return 0
-    for item in items:
-        cells = [item.id, item.settings["file"], item.factors.get("profile", ""), item.model or "no model"]
-        print("  ".join(printable(cell, width=72) for cell in cells))
-    print_preview(expected, _file)
-    forecast.print()
-    print_note(f"Plan is valid: {count(len(items), 'dialogue')}. Dry run: nothing was started.")
-    return 0
+        ],
+    }
+
+    def print_items() -> None:
+        for item in items:
+            profile = item.factors.get("profile", "")
+            cells = [item.id, item.settings["file"], profile, item.model or "no model"]
+            print("  ".join(printable(cell, width=72) for cell in cells))
+
+    summary = f"Plan is valid: {count(len(items), 'dialogue')}."
+    return print_dry_run(expected, document, print_items, summary, name=_file, as_json=as_json)
 
 
 def _file(item: Item) -> str:

@@ -269,9 +269,7 @@ def check(
     Example:  proctor tasks check tasks/ --runs 3
     """
     with terminal_context(context.obj) as ctx:
-        result = check_tasks(
-            ctx, path, repeats=runs, parallel=parallel, task_network=task_network, reading=reading.texts()
-        )
+        result = check_tasks(ctx, path, reading, repeats=runs, parallel=parallel, task_network=task_network)
     if as_json:
         print_json(result.document())
     else:

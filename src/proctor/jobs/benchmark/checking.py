@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from proctor.jobs.benchmark.job import JOB, BenchmarkJobPlan
 from proctor.jobs.benchmark.plan import NOOP, ORACLE, BenchmarkOverrides
 from proctor.json_values import JsonObject
 from proctor.tasks.formats import read_task_set
-from proctor.tasks.task import NotRead, Task
+from proctor.tasks.task import NotRead, ReadOverrides, Task
 
 PAGE = 500
 
@@ -82,13 +83,30 @@ class TaskChecks:
         }
 
 
-def check_tasks(path: Path, overrides: BenchmarkOverrides, ctx: RunContext) -> TaskChecks:
-    """Run the oracle and the no-op on every task, as often as `runs` says, and judge the results."""
-    task_set = read_task_set(path, overrides.reading())
-    # One without a solution has no oracle.
-    tasks = tuple(task if task.has_solution else replace(task, models=(NOOP,)) for task in task_set.tasks)
-    plan = BenchmarkJobPlan(replace(task_set, tasks=tasks), overrides, ctx, path=path)
-    finished = asyncio.run(lifecycle.start(JOB, plan, ctx))
+def check_tasks(
+    ctx: RunContext,
+    path: Path,
+    reading: ReadOverrides,
+    *,
+    repeats: int = 3,
+    parallel: int = 2,
+    task_network: bool = False,
+) -> TaskChecks:
+    """Run the reference solution and a no-op on every task: one must pass, the other must fail."""
+    with tempfile.TemporaryDirectory(prefix="proctor-check-") as folder:
+        overrides = BenchmarkOverrides(
+            oracle=True,
+            noop=True,
+            runs=repeats,
+            parallel=parallel,
+            output=Path(folder),
+            task_network=task_network,
+        ).with_reading(reading.texts())
+        task_set = read_task_set(path, overrides.reading())
+        # One without a solution has no oracle.
+        tasks = tuple(task if task.has_solution else replace(task, models=(NOOP,)) for task in task_set.tasks)
+        plan = BenchmarkJobPlan(replace(task_set, tasks=tasks), overrides, ctx, path=path)
+        finished = asyncio.run(lifecycle.start(JOB, plan, ctx))
     ends = _ends(ctx, finished.run_id)
     seen: dict[str, str] = {}
     return TaskChecks(

@@ -487,24 +487,16 @@ class TaskPlanFile(PlanModel):
     repos: Text | None = Field(None, description="Clones: a folder, or owner/name=PATH,….")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskPlanOverrides:
-    """Options of the command line that take precedence; None: not set."""
-
-    model: str | None = None
-    agent: str | None = None
-    concurrency: int | None = None
-    budget: float | None = None
-    timeout_seconds: float | None = None
-
-
 def vocabulary(path: KeyPath) -> SectionLabel | None:
     """The section of a plan."""
     return SectionLabel("the plan", "A plan with `tasks`", names_of(TaskPlanFile)) if not path else None
 
 
-def read_task_plan(plan: PlanText, overrides: TaskPlanOverrides) -> tuple[Path, BenchmarkOverrides, str]:
-    """The path of the tasks, the settings of their benchmark, and the name of the run. Raises `PlanError`."""
+def read_task_plan(plan: PlanText, options: Mapping[str, object]) -> tuple[Path, JsonObject, str]:
+    """The path of the tasks, the overrides of their benchmark, and the name of the run. Raises `PlanError`.
+
+    `options` are those of `proctor batch`, which take precedence.
+    """
     source = read_source(plan.text, file=plan.file)
     if problems := list(check_shape(source, TaskPlanFile, vocabulary).problems):
         refuse(problems)
@@ -517,15 +509,16 @@ def read_task_plan(plan: PlanText, overrides: TaskPlanOverrides) -> tuple[Path, 
     reading = {name: str(data.get(to_camel(name)) or "") for name in ReadOverrides().texts()}
     reading["repos"] = repos
     path = Path(resolved(data["tasks"], folder=plan.folder, home=Path.home()))
-    benchmark = BenchmarkOverrides(
-        models=overrides.model or names,
-        agent=overrides.agent or data.get("agent") or "",
-        runs=data.get("runs"),
-        task_network=bool(data.get("taskNetwork")),
-        parallel=overrides.concurrency or data.get("concurrency"),
-        timeout=overrides.timeout_seconds or data.get("timeoutSec"),
-        budget=data.get("budget") if overrides.budget is None else overrides.budget,
-    ).with_reading(reading)
+    benchmark = {
+        **reading,
+        "models": options.get("model") or names,
+        "agent": options.get("agent") or data.get("agent") or "",
+        "runs": data.get("runs"),
+        "task_network": bool(data.get("taskNetwork")),
+        "parallel": options.get("concurrency") or data.get("concurrency"),
+        "timeout": options.get("timeout_sec") or data.get("timeoutSec"),
+        "budget": options.get("budget_usd") or data.get("budget"),
+    }
     return path, benchmark, str(data.get("runId") or "")
 
 
