@@ -2,15 +2,16 @@
 
 import json
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
 from proctor.job import Job
 from proctor.jobs import FIRST, find_job, job_names, jobs, recognize
+from proctor.json_values import JsonObject
 
-__all__ = ["FIRST", "ExamplePlan", "find_job", "job_names", "recognize"]
+__all__ = ["FIRST", "Example", "find_job", "job_names", "recognize"]
 
 
 def jobs_with_plans() -> Iterator[Job]:
@@ -36,23 +37,22 @@ def generated_schema(job: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExamplePlan:
-    """An example plan, which runs with no key and no network."""
+class Example:
+    """An example plan."""
 
     name: str
     job: str
     text: str
-    overrides: Mapping[str, object]
+    overrides: JsonObject
     """Overrides it needs."""
 
 
-def examples() -> Iterator[ExamplePlan]:
-    """The example plans of every job."""
+def examples() -> Iterator[Example]:
+    """The example plans of every job. They run with no key and no network."""
     for job in jobs():
         for each in job.starters:
-            yield ExamplePlan(
-                name=each.title, job=job.name, text=_text(job, each.file), overrides=each.overrides
-            )
+            text, overrides = _text(job, each.file), dict(each.overrides)
+            yield Example(name=each.title, job=job.name, text=text, overrides=overrides)
 
 
 def _text(job: Job, file: str) -> str:

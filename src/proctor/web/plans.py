@@ -7,7 +7,7 @@ resumed like any other.
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated
 
@@ -37,16 +37,6 @@ GROUND_TRUTH = "ground truth"
 TYPED_NAMES = ("plan", "task.md", GROUND_TRUTH)
 """How problems name a text that was typed."""
 Name = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f\x7f]+$")]
-
-
-class Example(BaseModel):
-    """An example plan."""
-
-    name: str
-    job: str
-    text: str
-    overrides: JsonObject
-    """Overrides it needs."""
 
 
 class Override(BaseModel):
@@ -146,8 +136,8 @@ def router(site: AppState) -> APIRouter:
         return page(request, "new.html", title="New Batch")
 
     @routes.get("/api/plans/examples", summary="An example plan for every job")
-    def begin() -> list[Example]:
-        return [Example.model_validate(asdict(each)) for each in plans.examples()]
+    def begin() -> list[plans.Example]:
+        return list(plans.examples())
 
     @routes.get(
         "/api/plans/jobs",
