@@ -41,12 +41,14 @@ def analyze(
 
 
 def _experiment(folder: Path, report: bool, metric: str, *_: str) -> FolderAnalysis:
-    from proctor.jobs.scenario.analysis import BatchAnalyzer, analysis_folder, experiment_text, write_reports
+    from proctor.jobs.scenario.analysis import BatchAnalyzer, analysis_folder, experiment_text
 
     analyzer = BatchAnalyzer(folder, metric=metric)
     target = analysis_folder(folder, metric)
     files = analyzer.save(target)
     if report:
+        from proctor.jobs.scenario.report import write_reports
+
         files += write_reports(analyzer, target)
     document = {
         name.removesuffix(".json").replace("-", "_"): part for name, part in analyzer.documents().items()
@@ -56,7 +58,7 @@ def _experiment(folder: Path, report: bool, metric: str, *_: str) -> FolderAnaly
 
 def _simulation(folder: Path, report: bool, metric: str, by: str, against: str) -> FolderAnalysis:
     from proctor.jobs.dialogue.files import write_json
-    from proctor.jobs.dialogue.report import dialogue_html, dialogue_markdown, dialogue_text
+    from proctor.jobs.dialogue.report import dialogue_files, dialogue_text
     from proctor.jobs.dialogue.tables import Skipped, analysis_document, each_session
     from proctor.jobs.scenario.analysis import analysis_folder
     from proctor.report.render import write_pages
@@ -70,11 +72,7 @@ def _simulation(folder: Path, report: bool, metric: str, by: str, against: str) 
     files = [target / "variance.json"]
     write_json(files[0], document)
     if report:
-        markdown, figures = dialogue_markdown(document)
-        html = dialogue_html(document, files=True)
-        files += write_pages(
-            target, {"analysis-report.md": markdown, "analysis-report.html": html, **figures}
-        )
+        files += write_pages(target, dialogue_files(document))
     return FolderAnalysis(document=document, text=dialogue_text(document), files=files, skipped=skipped.files)
 
 

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from proctor.api import runs
-from proctor.api.launch import LaunchedProcess, LaunchRequest, resume_run
+from proctor.api.launch import resume_run
 from proctor.errors import ProctorError, UsageError
 from proctor.job import BatchChanges
 from proctor.web.responses import ERRORS
@@ -210,5 +210,3 @@ async def run_in_thread(make: Callable[[], Coroutine[Any, Any, T]], *, seconds: 
         # Everything it started has stopped when the request ends.
         await asyncio.wait([work])
         raise
-
-
