@@ -154,6 +154,16 @@ async def test_a_function_may_be_a_coroutine_in_a_package(tmp_path):
     assert score.label == "fine"
 
 
+async def test_temporary_folders_may_have_long_paths(tmp_path, monkeypatch):
+    temporary = tmp_path / ("t" * 120)
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+
+    (score,) = await function(tmp_path, "def grade(event):\n    return True\n").judge(weather())
+
+    assert score.value == 1
+
+
 async def test_functions_and_programs_see_no_variable_they_were_not_given(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     asked = "','.join(sorted(os.environ))"

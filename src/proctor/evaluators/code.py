@@ -29,7 +29,7 @@ from proctor.evaluators import function_worker
 from proctor.evaluators.rendering import EvaluationTarget, happened, targets_of, turns_of
 from proctor.item import digest_of
 from proctor.json_values import JsonMap, JsonObject, parse_json
-from proctor.processes import Confinement, CouldNotStart, Program, started
+from proctor.processes import Confinement, CouldNotStart, Program, listening_socket, started
 from proctor.processes.scratch import scratch_folder
 from proctor.sandbox import NOT_CONFINED, Sandbox
 from proctor.score import Level, Score
@@ -483,10 +483,11 @@ class FunctionProcess:
         """Own the process for the lifetime of this task: cancelling it ends the process."""
         job = self._job
         with scratch_folder("function") as folder:
-            address = f"{folder}/link"
-            server = await asyncio.start_unix_server(self._on_connect, address, limit=LONGEST_ANSWER)
+            address = Path(folder) / "link"
+            link = listening_socket(address)
+            server = await asyncio.start_unix_server(self._on_connect, sock=link, limit=LONGEST_ANSWER)
             # Without -B, a compiled file would hide a change within the same second.
-            command = [sys.executable, "-P", "-B", function_worker.__file__, address, job.function]
+            command = [sys.executable, "-P", "-B", function_worker.__file__, str(address), job.function]
             command += [str(job.folder.resolve()), str(job.megabytes)]
             confinement = _confinement(job.sandbox, job.folder, folder, command)
             async with server, _running(command, job, confinement) as program:

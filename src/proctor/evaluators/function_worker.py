@@ -12,6 +12,7 @@ import asyncio
 import importlib
 import inspect
 import json
+import os
 import resource
 import socket
 import sys
@@ -26,7 +27,12 @@ LONGEST_ANSWER = 1024 * 1024
 def main(address: str, name: str, folder: str, megabytes: int) -> None:
     """Serve until the other end closes."""
     link = socket.socket(socket.AF_UNIX)
-    link.connect(address)
+    # An address has at most 107 bytes, and a temporary folder can have more.
+    here, (place, link_name) = os.open(".", os.O_RDONLY), os.path.split(address)
+    os.chdir(place)
+    link.connect(link_name)
+    os.fchdir(here)
+    os.close(here)
     stream = link.makefile("rwb")
     sys.path.insert(0, folder)
     limit = megabytes * 1024 * 1024

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         ProgramResult,
         Serve,
         end_attempt,
+        listening_socket,
         run,
         started,
     )
@@ -32,6 +33,7 @@ __all__ = [
     "ProgramResult",
     "Serve",
     "end_attempt",
+    "listening_socket",
     "run",
     "started",
     "undisturbed",

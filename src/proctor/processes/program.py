@@ -302,10 +302,7 @@ async def _running(launch: Launch) -> AsyncIterator[Program]:
         if confinement and confinement.release:
             stack.push_async_callback(confinement.release)
         for path, serve in confinement.sockets.items() if confinement else ():
-            link = socket.socket(socket.AF_UNIX)
-            link.bind(str(path))
-            link.listen(1024)
-            await stack.enter_async_context(serve(link))
+            await stack.enter_async_context(serve(listening_socket(path)))
         ports = tuple(confinement.ports.values()) if confinement else ()
         near, channel = socket.socketpair() if ports else (None, None)
         if near:
@@ -329,6 +326,18 @@ async def _running(launch: Launch) -> AsyncIterator[Program]:
                 await undisturbed(program.end())
             finally:
                 program.close()
+
+
+def listening_socket(path: Path) -> socket.socket:
+    """A Unix socket that listens at a path of any length: an address has at most 107 bytes."""
+    link = socket.socket(socket.AF_UNIX)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        link.bind(f"/proc/self/fd/{folder}/{path.name}" if Path("/proc/self/fd").exists() else str(path))
+    finally:
+        os.close(folder)
+    link.listen(1024)
+    return link
 
 
 async def _listeners(near: socket.socket, count: int) -> list[socket.socket]:
