@@ -356,18 +356,6 @@ def tools_of(value: object) -> list[JsonObject]:
     ]
 
 
-def with_old_names(document: JsonMap, old: Mapping[str, str]) -> JsonObject:
-    """A document whose renamed members have their deprecated names, too, at any depth. `old`: by new name."""
-
-    def both(value: object) -> object:
-        if isinstance(value, list):
-            return [both(each) for each in value]
-        return with_old_names(value, old) if isinstance(value, dict) else value
-
-    members = {name: both(value) for name, value in document.items()}
-    return members | {old[name]: value for name, value in members.items() if name in old}
-
-
 def _part(part: object) -> str:
     if isinstance(part, str):
         return part

@@ -21,6 +21,7 @@ from typing import TypedDict
 
 from proctor.agent import Agent, Availability, Reach, model_access_of
 from proctor.agents import agent_names, find_agent
+from proctor.api.deprecated import with_old_names
 from proctor.api.inventory import check_agent
 from proctor.batch import lifecycle
 from proctor.batch.lifecycle import SILENT, Observer
@@ -32,7 +33,7 @@ from proctor.git import Git
 from proctor.item import SUCCESS
 from proctor.job import PlanText, make_overrides
 from proctor.jobs import recognize
-from proctor.json_values import JsonMap, JsonObject, with_old_names
+from proctor.json_values import JsonMap, JsonObject
 from proctor.model import Answer, Request
 from proctor.models import ModelRouter, is_stand_in, local
 from proctor.models.client import CallRetryPolicy, Client
