@@ -7,8 +7,10 @@ arguments of an accessor are the path of names to the value: `as_text(event, "er
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
-from typing import TypeVar
+from itertools import pairwise
+from typing import Any, ClassVar, TypeVar
 
 from proctor.session import Usage
 
@@ -18,6 +20,55 @@ JsonMap = Mapping[str, object]
 """A JSON object that we read: untrusted, so its members go through the accessors below."""
 
 Value = TypeVar("Value")
+
+
+def camel_case(name: str) -> str:
+    """The name in JSON of a field: `costUsd` of `cost_usd`."""
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def camel_document(value: object) -> Any:
+    """Dataclasses as JSON objects with members in camel case, at any depth; keys of mappings stay."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {camel_case(each.name): camel_document(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: camel_document(member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [camel_document(member) for member in value]
+    return value
+
+
+def _describe(schema: dict[str, Any], record: type) -> None:
+    """Add the texts below the fields of a dataclass to its schema, as descriptions."""
+    # Loaded by the manual of the HTTP interface alone. Pydantic would read the sources at each start.
+    import ast
+    import inspect
+
+    for base in record.__mro__:
+        if not is_dataclass(base):
+            continue
+        (tree,) = ast.parse(inspect.cleandoc(inspect.getsource(base))).body
+        assert isinstance(tree, ast.ClassDef)
+        for member, text in pairwise(tree.body):
+            match member, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
+                    if property_ := schema["properties"].get(camel_case(name)):
+                        property_.setdefault("description", " ".join(words.split()))
+
+
+class CamelJson:
+    """Base of dataclasses that the HTTP interface returns as they are: members in camel case, described by the
+    texts below the fields."""
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar[JsonMap] = {
+        "alias_generator": camel_case,
+        "populate_by_name": True,
+        "from_attributes": True,
+        "json_schema_extra": _describe,
+    }
+
 
 # No model reads a billion tokens; a column holds far more.
 MOST = 10**12
