@@ -58,8 +58,10 @@ def _describe(schema: dict[str, Any], record: type) -> None:
 
 
 class CamelJson:
-    """Base of dataclasses that the HTTP interface returns as they are: members in camel case, described by the
-    texts below the fields."""
+    """Base of dataclasses that the HTTP interface returns as they are.
+
+    Their members are in camel case, and described by the texts below the fields.
+    """
 
     __slots__ = ()
     __pydantic_config__: ClassVar[JsonMap] = {
