@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from proctor import patterns
 from proctor.agents.answer import completed
 from proctor.evaluators.expect import AnswerFacts, check_answer, check_group, problems_of
 from proctor.formatting import count_words
@@ -34,6 +35,14 @@ UNEVALUATED: dict[str, object] = {"type": "object"}
 for _ in range(40):
     UNEVALUATED = {"anyOf": [UNEVALUATED], "unevaluatedProperties": False}
 HOSTILE = "a" * 40 + "!"
+
+
+@pytest.fixture
+def short_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of the time, set inside: no option sets it, and each case would take a second."""
+    monkeypatch.setattr(patterns, "TIME_LIMIT_SECONDS", 0.1)
+    monkeypatch.setattr(patterns, "_process", patterns._BoundedProcess())
+
 
 TEXTS = ["12 apples", "", "héllo wörld", 'say "hi"', "aaa", "x\ny", "foo{e} [:alpha:]", "नमस्ते \x1c", "\udc80"]
 PATTERNS = [
@@ -107,6 +116,7 @@ def test_a_fork_has_a_process_of_its_own_and_a_killed_one_is_replaced() -> None:
     assert found() == [["aa"]]
 
 
+@pytest.mark.usefixtures("short_limit")
 @pytest.mark.parametrize(
     ("expect", "answer"),
     [
@@ -125,6 +135,7 @@ def test_an_answer_that_takes_too_long_to_check_does_not_pass(expect: dict[str, 
     assert not result.holds and "takes longer than 1 s on this text" in result.explanation
 
 
+@pytest.mark.usefixtures("short_limit")
 @pytest.mark.parametrize(
     ("schema", "answer"),
     [
