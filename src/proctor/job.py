@@ -11,11 +11,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar
+
+# Pydantic describes the states of stop rules over HTTP; those of `typing` only since Python 3.12.
+from typing_extensions import TypedDict
 
 from proctor.context import AttemptContext, ModelOptions, People, RunContext
 from proctor.errors import NotFound, UsageError
-from proctor.formatting import snake_case
+from proctor.formatting import plural, snake_case
 from proctor.frozen import fast_init
 from proctor.item import Item
 from proctor.json_values import without_none
@@ -227,6 +230,26 @@ class StopState(TypedDict):
     taskCount: int
     decisions: list[StopDecision]
     intervals: list[StopInterval]
+
+
+def stop_lines(state: StopState) -> list[str]:
+    """What `stop_when` has decided, for people: a line for each level, and one for each goal."""
+    width = max(len(each["name"]) for each in state["intervals"])
+    lines = [
+        f"{state['metric']} by {state['by']} with {100 * state['confidence']:g}% intervals that are valid at "
+        "any time:"
+    ]
+    for each in state["intervals"]:
+        low, high = each["low"], each["high"]
+        limits = "no interval yet" if low is None or high is None else f"{low:.3g} to {high:.3g}"
+        value = "–" if each["value"] is None else f"{each['value']:.3g}"
+        tasks = plural(each["tasks"], state["unit"])
+        lines.append(f"  {each['name']:<{width}}  {value}  ({limits}), {tasks}")
+    lines += [
+        f"{'undecided' if each['outcome'] == 'open' else 'decided'}: {each['reason']}"
+        for each in state["decisions"]
+    ]
+    return lines
 
 
 def make_stop_rule(settings: Mapping[str, object] | None) -> StopRule | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
-from proctor.cli.live import leaderboard_picture
+from proctor.cli.bench import leaderboard_picture
 from proctor.item import Item
 from proctor.stats.leaderboard import standing
 

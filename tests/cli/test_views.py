@@ -13,7 +13,8 @@ import pytest
 from rich.console import Console
 
 from filled import NOW, add_batch, carry_out, filled_store, items, new_store, task_items
-from proctor.bootstrap import now
+from proctor.api.run_state import RunFollower, RunningItem, RunState
+from proctor.bootstrap import now, open_context
 from proctor.cli import live, output, run
 from proctor.cli.live import LiveView, picture, top_picture
 from proctor.cli.output import Working, print_table
@@ -21,7 +22,6 @@ from proctor.cli.run import LineView, print_summary
 from proctor.item import STATUSES, Item
 from proctor.job import ItemFinished, StopState
 from proctor.runner import Outcome
-from proctor.stats.progress import Progress, RunningItem, progress
 from proctor.store import RetrySelection
 from proctor.store.writer import this_process
 
@@ -38,6 +38,17 @@ def test_a_run_begins_by_saying_what_is_to_be_done(items: int, finished: int, sa
     LineView("nightly", items, finished, quiet=False)
 
     assert capsys.readouterr().err == f"{said}\n"
+
+
+def run_state(run_id: str, **members: Any) -> RunState:
+    """A run of which little is known."""
+    unknown: dict[str, Any] = dict.fromkeys(
+        ("finished_at", "cost_usd", "budget_usd", "items_per_minute", "eta_seconds")
+    )
+    some = {"counts": dict.fromkeys(STATUSES, 1), "item_count": 6, "finished_count": 4, "tokens": 0}
+    some |= {"is_stopping": False, "cost_is_lower_bound": False, "spent_usd": 0.0, "reserved_usd": 0.0}
+    some |= {"status": "running", "reason": "", "elapsed_seconds": 3.0, "running": (), "pools": ()}
+    return RunState(run_id=run_id, **(unknown | some | members))
 
 
 def test_the_live_view_shows_the_intervals_of_a_run_that_may_stop_early() -> None:
@@ -57,20 +68,7 @@ def test_the_live_view_shows_the_intervals_of_a_run_that_may_stop_early() -> Non
         ],
     }
     console = Console(width=100, record=True, file=io.StringIO())
-    progress = Progress(
-        run_id="nightly",
-        status="running",
-        counts=dict.fromkeys(STATUSES, 1),
-        tokens=0,
-        cost_usd=None,
-        budget_usd=None,
-        elapsed_seconds=3.0,
-        items_per_second=None,
-        running=(),
-        pools=(),
-        stop_when=state,
-    )
-    console.print(picture(progress))
+    console.print(picture(run_state("nightly", stop_when=state)))
     text = console.export_text()
 
     assert "success by model with 95% intervals that are valid at any time:" in text
@@ -95,8 +93,9 @@ def finished(error: str = "", status: str = "fail", prompt: str = "Even or odd?"
 async def test_equal_failures_are_printed_once_and_counted_in_the_live_view(
     tmp_path: Path, capsys: Any
 ) -> None:
-    with filled_store(tmp_path, finished=12) as store:
-        view = LiveView(store, "compare", clock=lambda: NOW + timedelta(minutes=10))
+    filled_store(tmp_path, finished=12).close()
+    with open_context(home=str(tmp_path)) as ctx:
+        view = LiveView(ctx, "compare")
         for number in range(40):
             view.item(finished(f"answer {number} does not contain 'odd {number}'; see /tmp/x{number}/log"))
         view.item(finished("the server closed the connection", "error"))
@@ -116,25 +115,27 @@ def test_the_live_view_shows_models_with_intervals_and_what_each_item_is_doing(
     batch_items = items() if has_repeats else [each for each in items() if each.repeat == 1]
     with new_store(tmp_path, batch_items=batch_items) as store:
         carry_out(store, "compare", finished=12)
-        current = progress(store.read, "compare", NOW + timedelta(minutes=10), with_makers=True)
+        follower = RunFollower(store.read, "compare")
+        current = follower.look(NOW + timedelta(minutes=10))
+        rows = follower.agents_and_models(current, NOW)
     console = Console(width=160, record=True, file=io.StringIO())
-    console.print(picture(current))
+    console.print(picture(current, rows))
     text = console.export_text()
 
-    assert len(current.makers) > 1
-    for maker in current.makers:
-        line = next(line for line in text.splitlines() if line.startswith(maker.name))
-        assert f"{maker.finished} of {maker.items}" in line
+    assert len(rows) > 1
+    for row in rows:
+        line = next(line for line in text.splitlines() if line.startswith(row.name))
+        assert f"{row.finished} of {row.items}" in line
         # Repeats of a task are not independent, and no interval for every look is known for them.
-        assert (" to " in line) == (bool(maker.rate.trials) and not has_repeats)
-    assert sum(each.finished for each in current.makers) == 12
+        assert (" to " in line) == (bool(row.rate.trials) and not has_repeats)
+    assert sum(row.finished for row in rows) == 12
     (running,) = current.running
     assert running.item_id[:8] in text
     assert running.action
     assert running.action in text
 
 
-def _under_way(run_id: str) -> Progress:
+def _under_way(run_id: str) -> RunState:
     """A run with long names whose items wait for a model."""
     items = [
         RunningItem(
@@ -151,18 +152,18 @@ def _under_way(run_id: str) -> Progress:
         )
         for number in (1, 2)
     ]
-    return Progress(
-        run_id=run_id,
-        status="running",
+    return run_state(
+        run_id,
         counts=dict.fromkeys(STATUSES, 1200),
+        item_count=7200,
+        finished_count=4800,
         tokens=1_234_567,
         cost_usd=12.3456,
         budget_usd=50.0,
         elapsed_seconds=4000.0,
-        items_per_second=2.5,
-        running=tuple(items),
-        pools=(),
-        stop_when=None,
+        items_per_minute=150.0,
+        eta_seconds=960,
+        running=items,
     )
 
 

@@ -70,7 +70,7 @@ def test_renamed_functions_keep_their_old_names_with_a_warning():
 
 def test_a_plain_run_loads_neither_numpy_nor_scipy():
     code = (
-        "import sys, proctor.stats, proctor.stats.progress, proctor.stats.intervals;"
+        "import sys, proctor.stats, proctor.api.run_state, proctor.stats.intervals;"
         "from proctor.stats import Estimate, Rate, wilson; wilson(3, 4);"
         "print(sorted({'numpy', 'scipy'} & set(sys.modules)))"
     )

@@ -7,11 +7,11 @@ import pytest
 
 from databases import query
 from filled import NOW, add_batch, carry_out, items, new_store
+from proctor.api.run_state import RunFollower
 from proctor.errors import NotFound
 from proctor.item import Item
 from proctor.job import StopRule
 from proctor.session import ModelCall
-from proctor.stats import progress
 from proctor.stats.stopping import arranged, rule_resource, stop_document
 from proctor.stats.summary import Bin, SlowCall, durations, nice_step, summarize, tool_usage
 from proctor.store import Recorder, Scope, timestamp
@@ -118,8 +118,8 @@ def test_a_run_with_a_rule_that_stops_it_has_the_state_of_the_rule(tmp_path):
         (facts,) = summarize(store.read, Scope(run_id="stops"), LATER).batches
         assert facts.stop_when == stop_document(store.read, "stops")
         assert facts.stop_when is not None
-        assert progress(store.read, "stops", LATER).stop_when == facts.stop_when
-        assert progress(store.read, "compare", LATER).stop_when is None
+        assert RunFollower(store.read, "stops").look(LATER).stop_when == facts.stop_when
+        assert RunFollower(store.read, "compare").look(LATER).stop_when is None
 
 
 def test_a_run_may_be_named_by_its_beginning_and_must_exist(store):

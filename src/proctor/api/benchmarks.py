@@ -1,18 +1,22 @@
 """Benchmarks: read tasks and models as a plan, by themselves or as the `tasks` of a plan."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from proctor.api.runs import ReadPlan, read_plan
 from proctor.context import RunContext
+from proctor.item import Item
 from proctor.job import PlanText, make_overrides
 from proctor.jobs import job_of_items
 from proctor.jobs.benchmark import plan as task_plan
 from proctor.jobs.benchmark.job import JOB, BenchmarkJobPlan, no_task
 from proctor.jobs.benchmark.models import BatchSettings
+from proctor.stats.leaderboard import ModelStanding, models_with_agents, ranked_name, standing
+from proctor.store.items import benchmark_items
 
-__all__ = ["BatchSettings"]
+__all__ = ["BatchSettings", "ModelStanding"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,3 +48,20 @@ def read_task_plan(
     make_overrides(job_of_items(), options)
     path, settings, name = task_plan.read_task_plan(source, options)
     return read_benchmark(ctx, path, settings, run_id=run_id or name)
+
+
+class ModelStandings:
+    """The models of a benchmark while it is executed."""
+
+    def __init__(self, ctx: RunContext, run_id: str) -> None:
+        self._ctx, self._run_id = ctx, run_id
+        rows = benchmark_items(ctx.store.read, run_id)
+        self._models_with_agents = models_with_agents(json.loads(row["factors"]) for row in rows)
+
+    def look(self) -> list[ModelStanding]:
+        """Every model as it stands now, in the order in which they were listed."""
+        return standing(self._ctx.store.read, self._run_id, self._ctx.now())
+
+    def name_of(self, item: Item) -> str:
+        """The name under which an item is ranked: its model, with the agent if the model has several."""
+        return ranked_name(item.factors, self._models_with_agents)

@@ -13,7 +13,7 @@ import numpy as np
 from proctor.api.analysis import PowerAnalysis
 from proctor.context import RunContext
 from proctor.errors import NotFound, UsageError
-from proctor.job import StopState
+from proctor.job import StopState, stop_lines
 from proctor.jobs.evaluation.state import evaluation_of
 from proctor.jobs.imported.table import columns_of, load_sources
 from proctor.metric import find_metric
@@ -34,7 +34,6 @@ from proctor.stats.differences import FAIL, INCONCLUSIVE
 from proctor.stats.evaluation import high_is_bad
 from proctor.stats.figures import rank_levels, reliability_ranks, shared_tasks, unranked_items
 from proctor.stats.power import detectable, tasks_needed
-from proctor.stats.progress import stop_lines
 from proctor.stats.ranking import Rank
 from proctor.stats.results import Results
 from proctor.stats.stopping import stop_document

@@ -31,6 +31,7 @@ from proctor.job import (
     StopRule,
     StopState,
     check_run_id,
+    stop_lines,
 )
 from proctor.json_values import JsonMap
 from proctor.models import ModelRouter
@@ -396,8 +397,6 @@ class _Execution:
         extra = files.finish(end)
         summary = run_summary(ctx.store, ctx.store.read.batch(run_id, ctx.now()), ctx.now())
         if state := summary.get("stopWhen"):
-            from proctor.stats.progress import stop_lines
-
             for line in stop_lines(state):
                 ctx.info(line)
         is_executed = has_work or not resumed

@@ -1,17 +1,26 @@
 """`proctor bench`: run a task on many models, and rank them."""
 
-from collections.abc import Callable, Mapping
+import asyncio
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
-from proctor.api.benchmarks import BatchSettings, BenchmarkPlan, read_benchmark, read_task_plan
-from proctor.api.runs import RunResult, dry_run, start
-from proctor.cli.live import BenchView
+from proctor.api.benchmarks import (
+    BatchSettings,
+    BenchmarkPlan,
+    ModelStanding,
+    ModelStandings,
+    read_benchmark,
+    read_task_plan,
+)
+from proctor.api.runs import RunResult, dry_run, progress_of, start
 from proctor.cli.output import (
     Engine,
     JsonAtEnd,
@@ -29,6 +38,7 @@ from proctor.cli.run import (
     Present,
     TerminalObserver,
     View,
+    beginning,
     print_document,
     print_dry_run,
     print_summary,
@@ -37,10 +47,15 @@ from proctor.cli.run import (
 )
 from proctor.context import EngineOptions, RunContext
 from proctor.formatting import interval, percent
-from proctor.job import PlanText
+from proctor.item import SUCCESS, shown_status
+from proctor.job import ItemFinished, PlanText
 from proctor.json_values import JsonObject
 from proctor.tasks.task import MARKDOWN, NO_OVERRIDES, ReadOverrides, commands_of
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
+REFRESH_SECONDS = 0.25
 READING = "reading"
 """The parameter of a command that gets the options of reading tasks."""
 
@@ -236,7 +251,7 @@ class JobObserver(TerminalObserver):
             return super().make_view(run_id)
         settings = self.settings
         quiet = self._output.as_json or bool(settings and not settings.show_progress)
-        return BenchView(self._ctx.store, run_id, quiet=quiet, verbose=bool(settings and settings.verbose))
+        return BenchView(self._ctx, run_id, quiet=quiet, verbose=bool(settings and settings.verbose))
 
 
 def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None:
@@ -339,3 +354,100 @@ def _dry_run(ctx: RunContext, read: BenchmarkPlan, *, as_json: bool) -> int:
 
     summary = f"Benchmark is valid: {count(len(items), 'run')}, concurrency {plan.concurrency}."
     return print_dry_run(expected, document, print_items, summary, as_json=as_json)
+
+
+class BenchView:
+    """Shows a benchmark as a table of its models on a terminal, else as a line per run; writes its files."""
+
+    def __init__(
+        self,
+        ctx: RunContext,
+        run_id: str,
+        *,
+        quiet: bool = False,
+        verbose: bool = False,
+    ) -> None:
+        self._ctx = ctx
+        self._run_id = run_id
+        self._quiet = quiet
+        self._verbose = verbose
+        self._is_live = not quiet and sys.stderr.isatty()
+        self._task: asyncio.Task[None] | None = None
+        self._items, self._finished = progress_of(ctx, run_id)
+        self._standings = ModelStandings(ctx, run_id)
+
+    def item(self, end: ItemFinished) -> None:
+        """A run has finished and is committed."""
+        self._finished += 1
+        if not self._quiet and not self._is_live:
+            print_note(f"[{self._finished}/{self._items}] {self._line(end)}")
+        if self._verbose and not self._is_live:
+            for score in self._ctx.store.read.of_session("scores", end.session_id):
+                print_note(f"        {score['label'] or '–':<5}  {printable(score['evaluator'], width=100)}")
+
+    async def __aenter__(self) -> Self:
+        if self._is_live:
+            self._task = asyncio.create_task(self._draw())
+        elif not self._quiet:
+            print_note(beginning(self._run_id, count(self._items, "run"), self._finished))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._task:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def _line(self, end: ItemFinished) -> str:
+        outcome = end.outcome
+        status = shown_status(outcome.status, outcome.reason)
+        parts = [f"{status:<7}", self._standings.name_of(end.item), end.item.factors["task"]]
+        if end.item.repeat > 1:
+            parts.append(f"run {end.item.repeat}")
+        parts.append(seconds(end.work_seconds))
+        parts += [f"{end.tokens:,} tokens"] if end.tokens else []
+        parts += [money(end.cost_usd)] if end.cost_usd is not None else []
+        line = "  ".join(printable(part, width=60) for part in parts)
+        why = f"  {outcome.reason}: {printable(outcome.error, width=160)}"
+        return line if outcome.status == SUCCESS else line + why
+
+    async def _draw(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        with Live(console=Console(stderr=True), refresh_per_second=4) as live:
+            try:
+                while True:
+                    live.update(await asyncio.to_thread(self._picture))
+                    await asyncio.sleep(REFRESH_SECONDS)
+            finally:
+                live.update(self._picture())
+
+    def _picture(self) -> "Table":
+        return leaderboard_picture(self._standings.look(), printable(self._run_id))
+
+
+def leaderboard_picture(rows: Sequence[ModelStanding], title: str) -> "Table":
+    """A table of the models of a benchmark."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", expand=False)
+    for head, justify in (("Model", "left"), ("State", "left"), ("Elapsed", "right"), ("Tokens", "right")):
+        table.add_column(head, justify=justify, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
+    table.add_column("Cost", justify="right", no_wrap=True)
+    has_several = any(sum(row.counts.values()) > 1 for row in rows)
+    if has_several:
+        has_limits = not any(row.is_clustered for row in rows)
+        title = "Passed (95% interval)" if has_limits else "Passed"
+        table.add_column(title, justify="right", no_wrap=True)
+    for row in rows:
+        elapsed = seconds(row.elapsed_seconds) if row.elapsed_seconds else "–"
+        cost = money(row.cost_usd) if row.cost_usd is not None else "–"
+        tokens = f"{row.tokens:,}" if row.tokens else "–"
+        limits = f" ({interval(row.rate.low, row.rate.high)})" if row.rate.low is not None else ""
+        passed = [percent(row.rate.value) + limits] if has_several else []
+        cells = (row.model, row.state, elapsed, tokens, cost, *passed)
+        table.add_row(*(Text(printable(cell, width=60)) for cell in cells))
+    return table

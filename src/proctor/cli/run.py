@@ -53,7 +53,7 @@ def view_for(ctx: RunContext, run_id: str, *, as_json: bool, as_jsonl: bool) -> 
         # The live view needs libraries that a run in a script does not load.
         from proctor.cli.live import LiveView
 
-        return LiveView(ctx.store, run_id)
+        return LiveView(ctx, run_id)
     return LineView(run_id, items, finished, quiet=as_json)
 
 

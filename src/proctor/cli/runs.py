@@ -12,11 +12,14 @@ from typing import Annotated, Any
 
 import typer
 
+from proctor.api.failures import failures_of
+from proctor.api.run_state import RunningRuns, RunState, rates_over_tasks
+from proctor.api.runs import status_of
 from proctor.batch.deletion import delete_run
 from proctor.batch.lifecycle import abort_run, run_summary
 from proctor.bootstrap import now
 from proctor.cli import output
-from proctor.cli.live import REFRESH_SECONDS, TOP_HEADS, LiveView, TopView, top_cells
+from proctor.cli.live import REFRESH_SECONDS, TOP_HEADS, LiveView, show_running, top_cells
 from proctor.cli.output import (
     Json,
     Run,
@@ -32,16 +35,14 @@ from proctor.cli.output import (
     seconds,
 )
 from proctor.cli.run import has_failures, terminal_context
+from proctor.context import RunContext
 from proctor.errors import NotFound, UsageError
 from proctor.formatting import UNKNOWN, age, interval, percent, size
 from proctor.item import RUNNING, STATUSES, SUCCESS, UNCHECKED, shown_status
+from proctor.job import stop_lines
 from proctor.json_values import JsonObject
-from proctor.stats.intervals import Estimate
-from proctor.stats.outcomes import MESSAGE_CHARACTERS, group_failures
-from proctor.stats.progress import Progress, makers_of, stop_lines, task_rates
 from proctor.store import ItemFilter, Store
 from proctor.store.batches import ABORTED
-from proctor.store.item_lists import failure_texts
 from proctor.store.reader import BatchWithTotals
 from proctor.store.runs import cut_off_counts
 from proctor.store.tables import BatchRow, ItemRow, SessionRow
@@ -288,7 +289,7 @@ def _show_run(store: Store, batch: BatchRow, item_filter: ItemFilter, limit: int
     parts = (output.colored(f"{number} {name}", name if number else "") for name, number in counts.items())
     print("  ".join(parts))
     if not item_filter.search and not item_filter.statuses:
-        _print_makers(store, run_id, is_running=status == RUNNING)
+        _print_agents_and_models(store, run_id, is_running=status == RUNNING)
     if items:
         print()
         heads = ("ITEM", "STATUS", "REASON", "WHAT", "AGENT", "MODEL", "PROMPT", "ERROR")
@@ -302,15 +303,13 @@ def _show_run(store: Store, batch: BatchRow, item_filter: ItemFilter, limit: int
     _print_next_commands(store, run_id, status, counts)
 
 
-NO_RATE = Estimate(value=None)
 MOST_FAILURES = 5
 """Kinds of failures that `show` lists of a run with more items than it prints."""
 
 
 def _print_failures(store: Store, run_id: str) -> None:
     """The largest groups of failures with alike messages, each with an example."""
-    rows = failure_texts(store.read, run_id, characters=MESSAGE_CHARACTERS)
-    failures = group_failures((row["position"], row["reason"], row["error"]) for row in rows)
+    failures = failures_of(store.read, run_id)
     groups = failures.counts(failures.group_of)
     if not groups:
         return
@@ -321,27 +320,22 @@ def _print_failures(store: Store, run_id: str) -> None:
         print(f"… and {count(len(groups) - MOST_FAILURES, 'more kind')}")
 
 
-def _print_makers(store: Store, run_id: str, *, is_running: bool) -> None:
+def _print_agents_and_models(store: Store, run_id: str, *, is_running: bool) -> None:
     """The success rate of each agent and model over tasks, if there are several."""
-    makers = makers_of(store.read, run_id)
-    if len(makers) < 2:
+    rates = rates_over_tasks(store.read, run_id, is_running=is_running)
+    if len(rates) < 2:
         return
-    rates = task_rates(store.read, run_id)
-    rows = []
-    for each in makers:
-        rate = rates.get(each.name, NO_RATE)
-        # While a run is active, users look repeatedly: its intervals must be valid at any time.
-        limits = each.rate if is_running else rate
-        rows.append(
-            (
-                each.name,
-                f"{each.finished:,}/{each.items:,}",
-                f"{each.rate.successes:,}/{each.rate.trials:,}",
-                percent(rate.value),
-                interval(limits.low, limits.high) if limits.low is not None else UNKNOWN,
-                "" if each.cost_usd is None else money(each.cost_usd),
-            )
+    rows = [
+        (
+            progress.name,
+            f"{progress.finished:,}/{progress.items:,}",
+            f"{progress.rate.successes:,}/{progress.rate.trials:,}",
+            percent(rate.value),
+            interval(rate.low, rate.high) if rate.low is not None else UNKNOWN,
+            "" if progress.cost_usd is None else money(progress.cost_usd),
         )
+        for progress, rate in rates
+    ]
     print()
     print_table(("MODEL", "DONE", "PASSED", "RATE", "95% CI", "COST"), rows, drop=("COST", "DONE"))
 
@@ -507,9 +501,9 @@ def watch(
     """
     with terminal_context(context.obj) as ctx:
         if not run:
-            return _top(ctx.store, as_json=as_json)
+            return _top(ctx, as_json=as_json)
         run_id = ctx.store.read.batch(run, ctx.now())["runId"]
-        asyncio.run(_watch(ctx.store, run_id, as_json=as_json))
+        asyncio.run(_watch(ctx, run_id, as_json=as_json))
         batch = ctx.store.read.batch(run_id, ctx.now())
         document = run_summary(ctx.store, batch, ctx.now())
     if as_json:
@@ -524,12 +518,12 @@ def watch(
     return output.SOME_DID_NOT if has_failures(document) else output.SUCCEEDED
 
 
-async def _watch(store: Store, run_id: str, *, as_json: bool) -> None:
+async def _watch(ctx: RunContext, run_id: str, *, as_json: bool) -> None:
     if as_json or not sys.stderr.isatty():
-        while store.read.batch(run_id, now())["status"] == RUNNING:
+        while status_of(ctx, run_id)[1] == RUNNING:
             await asyncio.sleep(REFRESH_SECONDS)
         return
-    async with LiveView(store, run_id) as view:
+    async with LiveView(ctx, run_id) as view:
         while (await view.refresh()).status == RUNNING:
             await asyncio.sleep(REFRESH_SECONDS)
 
@@ -541,32 +535,32 @@ def top(context: typer.Context, as_json: Json = False) -> int:
     Example:  proctor top
     """
     with terminal_context(context.obj) as ctx:
-        return _top(ctx.store, as_json=as_json)
+        return _top(ctx, as_json=as_json)
 
 
-def _top(store: Store, *, as_json: bool) -> int:
-    view = TopView(store)
+def _top(ctx: RunContext, *, as_json: bool) -> int:
+    running = RunningRuns(ctx)
     if as_json:
-        print_json({"runs": [_live_document(each) for each in view.read()]})
+        print_json({"runs": [_live_document(run) for run in running.look()]})
     elif sys.stderr.isatty():
         with suppress(KeyboardInterrupt):
-            asyncio.run(view.show())
-    elif live := view.read():
+            asyncio.run(show_running(running))
+    elif live := running.look():
         print_table(TOP_HEADS, map(top_cells, live))
     else:
         print_note("No live runs. Start one:  proctor batch plan.yaml")
     return output.SUCCEEDED
 
 
-def _live_document(run: Progress) -> JsonObject:
+def _live_document(run: RunState) -> JsonObject:
     return {
         "runId": run.run_id,
         "status": run.status,
-        "itemCount": run.total,
+        "itemCount": run.item_count,
         "counts": dict(run.counts),
-        "itemsPerMinute": None if run.items_per_second is None else 60 * run.items_per_second,
+        "itemsPerMinute": run.items_per_minute,
         "etaSeconds": run.eta_seconds,
         "tokensTotal": run.tokens,
         "costUsd": run.cost_usd,
-        "running": [asdict(each) for each in run.running],
+        "running": [asdict(item) for item in run.running],
     }

@@ -10,9 +10,6 @@ Names are loaded when they are first used: numpy and scipy are no part of a plai
 
 from typing import TYPE_CHECKING
 
-# Not late, as the others are: a module of that name would take the place of the function.
-from proctor.stats.progress import Progress, progress
-
 if TYPE_CHECKING:
     from proctor.stats.agreement import alpha, kappa, rank_correlation
     from proctor.stats.classical import (
@@ -63,7 +60,6 @@ __all__ = [
     "LogConfidenceSequence",
     "MixedModel",
     "Monitor",
-    "Progress",
     "Rank",
     "Rate",
     "Summary",
@@ -91,7 +87,6 @@ __all__ = [
     "pass_hat",
     "per_success",
     "plus_interval",
-    "progress",
     "rank_correlation",
     "ranks",
     "ratio",

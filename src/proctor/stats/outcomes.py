@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from proctor.item import STATUSES
+from proctor.json_values import CamelJson
 from proctor.store.aggregates import FailedItem, MockSessions, OutcomeSums, SessionSums
 
 
@@ -30,7 +31,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MockUsage:
+class MockUsage(CamelJson):
     """A mock agent or model."""
 
     agent: str

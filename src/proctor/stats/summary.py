@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from proctor.item import ERROR, FAIL, TIMEOUT
-from proctor.job import STOP_RULE, StopState
+from proctor.job import STOP_RULE, StopState, stop_lines
 from proctor.stats.intervals import Estimate, sample_std
 from proctor.stats.outcomes import (
     AttemptCounts,
@@ -26,7 +26,6 @@ from proctor.stats.outcomes import (
     outcomes_of,
     stand_ins,
 )
-from proctor.stats.progress import stop_lines
 from proctor.store import Scope, StoreReader, aggregates
 from proctor.store.aggregates import (
     MergeCount,

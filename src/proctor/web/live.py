@@ -20,22 +20,22 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from fastapi import APIRouter
+from pydantic import TypeAdapter
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from proctor.api.run_state import RunFollower, RunState
 from proctor.errors import ProctorError, StoreError
 from proctor.item import QUEUED, RUNNING
 from proctor.json_values import JsonMap, JsonObject, parse_json
-from proctor.stats.progress import Progress
 from proctor.store import items as pages
 from proctor.store import runs, timestamp, transcripts
 from proctor.store.items import PageItem
-from proctor.web.run_schemas import RunState
-from proctor.web.run_views import Money, RunLine, RunLines, item_shape, money_of, run_state
+from proctor.web.run_views import RunLine, RunLines, item_shape
 from proctor.web.sessions import find_session
 from proctor.web.state import AppState
 
@@ -271,19 +271,12 @@ MOST_ITEMS = 300
 """Changed items that are sent one by one; a page shows fewer than a hundred."""
 MOST_LOOKED_AT = 1000
 """Items compared in each poll; beyond that, pages reload the items they show."""
-PASSING: Any = {
-    "elapsed_seconds": True,
-    "eta_seconds": True,
-    "items_per_minute": True,
-    "running": {"__all__": {"elapsed_seconds"}},
-}
-"""Members that pages update themselves."""
+RUN_STATE = TypeAdapter(RunState)
 AT_LEAST_EVERY = timedelta(seconds=5)
 """Interval of updates of an idle run, so that its rate and remaining time change."""
 MOST_VERSIONS = 200
 """Versions a page can catch up on: about a minute of a busy run."""
 BETWEEN_LOOKS = timedelta(milliseconds=150)
-BETWEEN_SUMS = timedelta(seconds=2)
 
 # Clocks of processes may differ, and a commit takes time.
 OVERLAP = timedelta(seconds=2)
@@ -295,13 +288,11 @@ class RunTopic:
     def __init__(self, site: AppState, run_id: str) -> None:
         self._site = site
         batch = site.store.read.batch(run_id, site.now())
-        self._run_id, self._budget = batch["runId"], batch["budgetUsd"]
-        self._money: Money = (0.0, 0.0)
-        self._counted = site.now()
+        self._run_id = batch["runId"]
+        self._follower = RunFollower(site.store.read, self._run_id)
         self._lock = asyncio.Lock()
         self._version = 0
         self._standing: RunState | None = None
-        self._progress: Progress | None = None
         self._known: dict[str, PageItem] = {}
         """Recently started and running items, as last seen."""
         self._checked_at = self._sent_at = site.now()
@@ -314,7 +305,7 @@ class RunTopic:
             if self._standing is None or abs(self._site.now() - self._checked_at) >= BETWEEN_LOOKS:
                 await asyncio.to_thread(self._look)
         assert self._standing is not None
-        changes: JsonObject = {"run": self._standing.model_dump(by_alias=True)}
+        changes: JsonObject = {"run": RUN_STATE.dump_python(self._standing, by_alias=True)}
         if version == self._version:
             return version, changes
         changed = self._changed_since(version)
@@ -339,9 +330,7 @@ class RunTopic:
         before, now = self._standing, self._site.now()
         # Read before the figures: a change in between is then noticed twice, not missed.
         changed = self._changed_items()
-        standing, self._progress = run_state(
-            self._site, self._run_id, self._progress, self._money_lately(now)
-        )
+        standing = self._follower.look(now)
         self._standing, self._checked_at = standing, now
         if before is None:
             self._version = 1
@@ -362,15 +351,6 @@ class RunTopic:
         self._known = {id_: row for id_, row in rows.items() if row["status"] == RUNNING or id_ in begun}
         return changed
 
-    def _money_lately(self, now: datetime) -> Money:
-        """What was set aside and spent, a sum over all attempts, asked for less often than the rest."""
-        standing = self._standing
-        if standing is None or standing.status != RUNNING or abs(now - self._counted) >= BETWEEN_SUMS:
-            self._counted = now
-            budget = self._budget if self._progress is None else self._progress.budget_usd
-            self._money = money_of(self._site, self._run_id, budget)
-        return self._money
-
     def _is_time(self, standing: RunState, now: datetime) -> bool:
         return standing.status == RUNNING and abs(now - self._sent_at) >= AT_LEAST_EVERY
 
@@ -385,8 +365,13 @@ def _changed_items(
 
 
 def _is_news(before: RunState, after: RunState) -> bool:
-    """Whether anything other than elapsed time differs."""
-    return before.model_dump(exclude=PASSING) != after.model_dump(exclude=PASSING)
+    """Whether anything other than elapsed time differs, which pages update themselves."""
+    return _without_time(before) != _without_time(after)
+
+
+def _without_time(state: RunState) -> RunState:
+    running = [replace(item, elapsed_seconds=0.0) for item in state.running]
+    return replace(state, elapsed_seconds=0.0, eta_seconds=None, items_per_minute=None, running=running)
 
 
 # Totals of large runs are slow: polling takes at most a tenth of the time.

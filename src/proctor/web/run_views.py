@@ -1,35 +1,21 @@
 """Views of runs for pages and API: state, and lines of the run list, with their caches."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from threading import Lock
 
 from pydantic import BaseModel
 
-from proctor.cache import LruCache, ResultCache
-from proctor.item import ERROR, RUNNING
-from proctor.jobs import job_of_run
-from proctor.stats.outcomes import stand_ins
-from proctor.stats.progress import Progress, progress
-from proctor.store import Scope, items, runs
-from proctor.store.aggregates import mock_sessions, select
+from proctor.cache import LruCache
+from proctor.item import RUNNING
+from proctor.store import runs
 from proctor.store.batches import ABORTED
 from proctor.store.database import Row, extended
-from proctor.store.evaluations import evaluations_of_run
 from proctor.store.items import PageItem
 from proctor.store.runs import ListedBatch, RunTotals
-from proctor.store.tables import BatchRow
 from proctor.web.run_schemas import (
-    AgentModelShape,
     ItemShape,
-    PoolShape,
     ReadingShape,
-    RunAnswer,
-    RunningShape,
-    RunState,
-    StandInShape,
-    StopWhenShape,
 )
 from proctor.web.state import AppState, Reading
 
@@ -43,120 +29,6 @@ def _seconds(start: str | None, end: str | None) -> float | None:
     if start is None or end is None:
         return None
     return max(0.0, (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds())
-
-
-Money = tuple[float, float]
-"""In USD: reserved, spent."""
-FIXED_HOLDS = timedelta(hours=1)
-
-
-def run_state(
-    site: AppState, run_id: str, before: Progress | None = None, money: Money | None = None
-) -> tuple[RunState, Progress]:
-    """State of a run. Pass the returned progress as `before` next time: faster, and with a current rate.
-
-    `money`: reserved and spent amounts, if already known.
-    """
-    current = progress(site.store.read, run_id, site.now(), before)
-    batch = site.store.read.batch(run_id, site.now())
-    reserved, spent = money_of(site, current.run_id, current.budget_usd) if money is None else money
-    rate = current.items_per_second if current.status == RUNNING else _overall_rate(current)
-    cut_off = runs.cut_off_counts(site.store.read, [current.run_id] if current.status == ABORTED else [])
-    state = RunState(
-        run_id=current.run_id,
-        status=current.status,
-        reason=batch["reason"],
-        finished_at=batch["finishedAt"],
-        is_stopping=bool(batch["abortRequestedAt"]) and current.status == RUNNING,
-        counts=dict(current.counts),
-        unchecked_count=current.unchecked,
-        item_count=current.total,
-        finished_count=current.finished,
-        cut_off_count=cut_off.get(current.run_id, 0),
-        tokens=current.tokens,
-        cost_usd=current.cost_usd,
-        cost_is_lower_bound=bool(batch["crashes"] and current.cost_usd),
-        budget_usd=current.budget_usd,
-        spent_usd=spent,
-        reserved_usd=reserved,
-        elapsed_seconds=round(current.elapsed_seconds, 3),
-        items_per_minute=None if rate is None else round(rate * 60, 2),
-        eta_seconds=None if current.eta_seconds is None else round(current.eta_seconds),
-        pools=[PoolShape.model_validate(pool) for pool in current.pools],
-        running=[RunningShape.model_validate(item) for item in current.running],
-        stop_when=current.stop_when and StopWhenShape.model_validate(current.stop_when),
-    )
-    return state, current
-
-
-def money_of(site: AppState, run_id: str, budget_usd: float | None) -> Money:
-    """Reserved and spent amounts of a run: sums over all attempts."""
-    return (0.0, 0.0) if budget_usd is None else site.store.read.reserved_and_spent(run_id)
-
-
-class RunAnswers:
-    """Complete responses for runs, with cached aggregates."""
-
-    def __init__(self, site: AppState) -> None:
-        self._site = site
-        self._ended = ResultCache[RunAnswer](site.now, while_running=timedelta(0))
-        self._fixed = ResultCache[_Fixed](site.now, while_running=FIXED_HOLDS)
-        self._progress = ResultCache[list[Progress]](site.now, while_running=timedelta(days=1))
-
-    def of(self, run_id: str) -> RunAnswer:
-        """A run, by its ID or an unambiguous prefix."""
-        batch = self._site.store.read.batch(run_id, self._site.now())
-        answer = self._ended.get(batch, "", lambda: self._answer(batch))
-        # An evaluation may start at any time, and changes nothing of the run.
-        return answer.model_copy(
-            update={"evaluations": evaluations_of_run(self._site.store.read, batch["runId"])}
-        )
-
-    def _answer(self, batch: BatchRow) -> RunAnswer:
-        run_id = batch["runId"]
-        # The progress of the last call, so that the next one is incremental.
-        last = self._progress.get(batch, "", list)
-        state, progressed = run_state(self._site, run_id, last[0] if last else None)
-        last[:] = [progressed]
-        fixed = self._fixed.get(batch, state.item_count, lambda: self._look_up(run_id))
-        return RunAnswer(
-            **state.model_dump(),
-            job=batch["job"],
-            created_at=batch["createdAt"],
-            plan_path=batch["planPath"],
-            concurrency=batch["concurrency"],
-            seed=batch["seed"],
-            proctor_version=batch["proctorVersion"],
-            makers=fixed.makers,
-            factors=fixed.factors,
-            stand_ins=self._stand_ins(run_id),
-            has_analysis=job_of_run(batch["job"]).has_analysis,
-        )
-
-    def _look_up(self, run_id: str) -> "_Fixed":
-        read = self._site.store.read
-        return _Fixed(
-            makers=[AgentModelShape.model_validate(row) for row in items.agent_model_counts(read, run_id)],
-            factors=items.factor_names(read, run_id),
-        )
-
-    def _stand_ins(self, run_id: str) -> list[StandInShape]:
-        mocks = stand_ins(mock_sessions(select(self._site.store.read, Scope(run_id=run_id))))
-        return [StandInShape.model_validate(one) for one in mocks]
-
-
-@dataclass(frozen=True, slots=True)
-class _Fixed:
-    """What stays the same as long as a run has the same items."""
-
-    makers: list[AgentModelShape]
-    factors: list[str]
-
-
-def _overall_rate(progress_: Progress) -> float | None:
-    """Average rate of a finished run, without items that an abort ended."""
-    done = progress_.finished - (progress_.counts[ERROR] if progress_.status == ABORTED else 0)
-    return done / progress_.elapsed_seconds if done and progress_.elapsed_seconds > 0 else None
 
 
 MOST_RUN_LISTS = 5000

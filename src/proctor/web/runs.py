@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
 from proctor.api.reports import make_report
+from proctor.api.run_state import RunDetails, RunDetailsCache
 from proctor.batch.deletion import delete_run
 from proctor.cache import ResultCache
 from proctor.document import Chart, FigureList
@@ -41,12 +42,11 @@ from proctor.web.run_schemas import (
     PlanAnswer,
     RankShape,
     ResultFigureShape,
-    RunAnswer,
     RunId,
     SignaturesAnswer,
     WaitSeconds,
 )
-from proctor.web.run_views import RunAnswers, RunLine, RunLines
+from proctor.web.run_views import RunLine, RunLines
 from proctor.web.state import AppState
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ LIVE_REMARK = (
 def router(site: AppState) -> APIRouter:
     """The page of a run and the routes it uses."""
     routes = APIRouter(responses=ERRORS)
-    answers = RunAnswers(site)
+    details = RunDetailsCache(site.context)
     checks = ResultCache[SignaturesAnswer](site.now, while_running=CHARTS_HOLD)
     drawn = ResultCache[ChartsAnswer](site.now, while_running=CHARTS_HOLD)
     by_level = ResultCache[ChartsAnswer](site.now, while_running=LEVELS_HOLD)
@@ -102,8 +102,8 @@ def router(site: AppState) -> APIRouter:
         return Response(report_charts.STYLE, media_type="text/css", headers={"cache-control": "no-cache"})
 
     @routes.get("/api/runs/{run_id}", tags=["runs"], summary="A run and its state")
-    def run(run_id: RunId) -> RunAnswer:
-        return answers.of(run_id)
+    def run(run_id: RunId) -> RunDetails:
+        return details.of(run_id)
 
     @routes.get("/api/runs/{run_id}/plan", tags=["runs"], summary="The plan a run was made from")
     def plan(run_id: RunId) -> PlanAnswer:

@@ -1,32 +1,36 @@
-"""How far a batch is, asked again and again."""
+"""The state of a run, looked at again and again."""
 
-import sys
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 import pytest
 
 from filled import AGENTS, MODELS, NOW, filled_store, new_store, task_items
-from proctor.job import StopState
+from proctor.api.run_state import PoolUse, RunFollower, RunState, agents_and_models, rates_over_tasks
+from proctor.job import StopState, stop_lines
 from proctor.stats.figures import factor_figures
-from proctor.stats.progress import PoolUse, Progress, makers_of, progress, stop_lines, task_rates
 from proctor.stats.results import load_results
 from proctor.store import Store, ledger, timestamp
 
 
+def look(store: Store, now: datetime) -> RunState:
+    """The state of the run at a first look."""
+    return RunFollower(store.read, "compare").look(now)
+
+
 def test_a_batch_under_way_says_how_far_it_is_and_what_runs(tmp_path):
     with filled_store(tmp_path, finished=12) as store:
-        found = progress(store.read, "compare", NOW + timedelta(minutes=10))
-        makers = makers_of(store.read, "compare")
-        dead = progress(store.read, "compare", NOW + timedelta(days=400))
+        found = look(store, NOW + timedelta(minutes=10))
+        rows = agents_and_models(store.read, "compare")
+        dead = look(store, NOW + timedelta(days=400))
 
-    assert (found.total, found.finished, found.counts["running"]) == (36, 12, 1)
-    by_maker = {each.name: (each.items, each.finished, each.tokens) for each in makers}
-    assert {name: counts[:2] for name, counts in by_maker.items()} == {
+    assert (found.item_count, found.finished_count, found.counts["running"]) == (36, 12, 1)
+    by_name = {row.name: (row.items, row.finished, row.tokens) for row in rows}
+    assert {name: counts[:2] for name, counts in by_name.items()} == {
         f"{agent} {model}": (6, 2) for agent in AGENTS for model in MODELS
     }
     # 1,100 tokens a session and one more for each item; errors were tried twice.
-    assert by_maker["amp gpt-5"][2] == 2 * 1100 + 0 + 1
+    assert by_name["amp gpt-5"][2] == 2 * 1100 + 0 + 1
     (running,) = found.running
     assert running.tokens == 1112
     assert running.elapsed_seconds > 300
@@ -43,29 +47,31 @@ def test_going_on_from_the_previous_answer_gives_the_same_sums(
     tmp_path, position, status, tokens, difference
 ):
     with filled_store(tmp_path, finished=9) as store:
-        first = progress(store.read, "compare", NOW)
+        follower = RunFollower(store.read, "compare")
+        first = follower.look(NOW)
         writer = store.writer()
         (row,) = store.read.items("compare", limit=1, offset=position)
         writer.change("batch_items", ("compare", row["id"]), {"status": status, "tokensTotal": tokens})
         writer.close()
 
-        again = progress(store.read, "compare", NOW, first)
+        again = follower.look(NOW)
 
-        assert again.tokens == progress(store.read, "compare", NOW).tokens == first.tokens + difference
+        assert again.tokens == look(store, NOW).tokens == first.tokens + difference
 
 
-def test_a_finished_batch_stands_still(store):
-    early = progress(store.read, "compare", NOW + timedelta(hours=1))
-    late = progress(store.read, "compare", NOW + timedelta(hours=2))
+def test_a_finished_batch_stands_still(tmp_path):
+    with filled_store(tmp_path) as store:
+        early = look(store, NOW + timedelta(hours=1))
+        late = look(store, NOW + timedelta(hours=2))
 
     assert early.elapsed_seconds == late.elapsed_seconds > 0
-    assert (early.running, early.eta_seconds) == ((), None)
+    assert (list(early.running), early.eta_seconds) == ([], None)
 
 
 def test_what_runs_is_timed_from_its_start_and_calls_of_pools_are_held_until_a_time(tmp_path):
     with filled_store(tmp_path, finished=0) as store:
-        (running,) = progress(store.read, "compare", NOW + timedelta(seconds=90)).running
-        (early,) = progress(store.read, "compare", NOW - timedelta(seconds=90)).running
+        (running,) = look(store, NOW + timedelta(seconds=90)).running
+        (early,) = look(store, NOW - timedelta(seconds=90)).running
         row = {"runId": "compare", "limit": 2.75, "inUse": 2, "waiting": 3, "calls": 9, "limited": 1}
         row |= {"waitedSeconds": 1.5, "cutAt": None}
         rows = [
@@ -80,7 +86,7 @@ def test_what_runs_is_timed_from_its_start_and_calls_of_pools_are_held_until_a_t
         writer.submit(partial(ledger.exchange, owner="elsewhere", rows=rows, now=NOW)).result()
         writer.close()
 
-        held, over, free = progress(store.read, "compare", NOW).pools
+        held, over, free = look(store, NOW).pools
 
     assert running.elapsed_seconds == 90.0
     assert early.elapsed_seconds == 0.0, "the clock of another machine may be behind"
@@ -92,52 +98,53 @@ def test_what_runs_is_timed_from_its_start_and_calls_of_pools_are_held_until_a_t
     assert (over.held_seconds, free.held_seconds) == (0.0, 0.0)
 
 
-def _look(
-    store: Store, seconds: float, previous: Progress | None = None, *, finished: int = 0, makers: bool = False
-) -> Progress:
-    """Progress so many seconds after the start, with so many items finished."""
+def _look(store: Store, seconds: float, follower: RunFollower, *, finished: int = 0) -> RunState:
+    """The state so many seconds after the start, with so many items finished."""
     writer = store.writer()
     moment = NOW + timedelta(seconds=seconds)
     writer.change("batches", ("compare",), {"owner": "elsewhere:1:1:x", "heartbeatAt": timestamp(moment)})
     for row in store.read.items("compare", limit=finished):
         writer.change("batch_items", ("compare", row["id"]), {"status": "success"})
     writer.close()
-    return progress(store.read, "compare", moment, previous, with_makers=makers)
+    return follower.look(moment)
 
 
 def test_at_first_the_rate_is_that_since_the_start(tmp_path):
     with new_store(tmp_path) as store:
-        first = _look(store, 10, finished=5)
-        soon = _look(store, 11, first, finished=11)
+        follower = RunFollower(store.read, "compare")
+        first = _look(store, 10, follower, finished=5)
+        soon = _look(store, 11, follower, finished=11)
 
-    assert first.items_per_second == 0.5
-    assert first.eta_seconds == 62.0
-    assert soon.items_per_second == 1.0, "a second is too short for a rate of its own"
+    assert first.items_per_minute == 30.0
+    assert first.eta_seconds == 62
+    assert soon.items_per_minute == 60.0, "a second is too short for a rate of its own"
     assert first.elapsed_seconds == 10.0
 
 
 def test_the_rate_is_that_of_the_last_half_minute(tmp_path):
     with new_store(tmp_path) as store:
-        looks = [_look(store, 100)]
-        looks.append(_look(store, 102, looks[-1], finished=4))
-        looks.append(_look(store, 130, looks[-1], finished=10))
-        looks.append(_look(store, 131, looks[-1], finished=10))
+        follower = RunFollower(store.read, "compare")
+        looks = [
+            _look(store, seconds, follower, finished=finished)
+            for seconds, finished in ((100, 0), (102, 4), (130, 10), (131, 10))
+        ]
 
-    assert looks[1].items_per_second == 2.0, "two seconds are enough"
-    assert looks[2].items_per_second == pytest.approx(10 / 30), "since the first look"
-    assert looks[3].items_per_second == pytest.approx(6 / 29), "since the second"
+    assert looks[1].items_per_minute == 120.0, "two seconds are enough"
+    assert looks[2].items_per_minute == 20.0, "since the first look"
+    assert looks[3].items_per_minute == 12.41, "since the second"
 
 
 def test_a_rate_is_not_negative_when_items_are_taken_up_again(tmp_path):
     with new_store(tmp_path) as store:
-        before = _look(store, 100, finished=2)
+        follower = RunFollower(store.read, "compare")
+        _look(store, 100, follower, finished=2)
         writer = store.writer()
         for row in store.read.items("compare", limit=2):
             writer.change("batch_items", ("compare", row["id"]), {"status": "queued"})
         writer.close()
-        after = _look(store, 110, before)
+        after = _look(store, 110, follower)
 
-    assert after.items_per_second == 0.0
+    assert after.items_per_minute == 0.0
     assert after.eta_seconds is None
 
 
@@ -186,8 +193,10 @@ def test_rates_by_agent_and_model_are_those_of_the_results_page(tmp_path):
         store.end_batch("compare", "completed", "", "", NOW)
         results = load_results(store.read, ["compare"], NOW)
         levels = {each.name: each.success for each in factor_figures(results, "model").levels}
-        rates = task_rates(store.read, "compare")
-        assert task_rates(store.read, "other") == {}
+        pairs = rates_over_tasks(store.read, "compare", is_running=False)
+        assert rates_over_tasks(store.read, "other", is_running=False) == []
+
+    rates = {progress.name: rate for progress, rate in pairs}
 
     assert rates.keys() == levels.keys()
     for name, rate in rates.items():
@@ -202,15 +211,15 @@ def test_agents_and_models_of_a_large_run_are_counted_anew_after_two_seconds(
     tmp_path, monkeypatch, large, seconds, tokens
 ):
     # White-box: a run is large from ten thousand items on.
-    monkeypatch.setattr(sys.modules[Progress.__module__], "LARGE", large)
+    monkeypatch.setattr("proctor.api.run_state.LARGE", large)
     with new_store(tmp_path) as store:
-        first = _look(store, 0, makers=True)
+        follower = RunFollower(store.read, "compare")
+        before = follower.agents_and_models(_look(store, 0, follower), NOW)
         writer = store.writer()
         (row,) = store.read.items("compare", limit=1)
         writer.change("batch_items", ("compare", row["id"]), {"status": "success", "tokensTotal": 500})
         writer.close()
-        unasked = _look(store, 0.5, first)
-        again = _look(store, seconds, unasked, makers=True)
+        again = follower.agents_and_models(_look(store, seconds, follower), NOW + timedelta(seconds=seconds))
 
-    assert sum(maker.tokens for maker in unasked.makers) == 0
-    assert sum(maker.tokens for maker in again.makers) == tokens
+    assert sum(row.tokens for row in before) == 0
+    assert sum(row.tokens for row in again) == tokens
