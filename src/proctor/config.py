@@ -19,7 +19,7 @@ from typing import Any, TypedDict
 from proctor.errors import UsageError
 from proctor.json_values import JsonMap, JsonObject, as_cost, as_map, as_text
 from proctor.sandbox import read_settings
-from proctor.secrets import KEY_VARIABLE
+from proctor.secrets import KEY_VARIABLE, is_loopback
 from proctor.store.keys import SOURCES, EncryptionSection
 
 FILE = "proctor.toml"
@@ -533,7 +533,7 @@ def redirected_keys(config: Config, trusted: Config) -> Iterator[str]:
     """Remarks on usual keys of providers that go to an address which only a working folder names."""
     if not config.providers:
         return
-    from proctor.models.providers import PROVIDERS, base_variable, is_loopback
+    from proctor.models.providers import PROVIDERS, base_variable
 
     usual = {key for provider in PROVIDERS.values() for key in provider.key_variables}
     for name, settings in config.providers.items():

@@ -423,3 +423,17 @@ def _part(part: object) -> str:
 def as_sequence(value: object) -> Sequence[object]:
     """The value if it is a list or a tuple, else an empty one."""
     return value if isinstance(value, list | tuple) else ()
+
+
+_latest: tuple[datetime | None, str] = (None, "")
+
+
+def timestamp(moment: datetime) -> str:
+    """A time as the store and our documents write it: UTC, in milliseconds, sortable as text."""
+    global _latest
+    latest = _latest
+    # The clock of a batch returns the same object within a millisecond.
+    if latest[0] is not moment:
+        text = moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        _latest = latest = (moment, text)
+    return latest[1]

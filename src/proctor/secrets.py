@@ -1,10 +1,12 @@
 """Keep secrets out of agents' environments and out of records, and files out of reach of other users."""
 
+import ipaddress
 import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 KEY_VARIABLE = "_KEY_VARIABLE"
 """Suffix of a variable that names the variable with a provider's key."""
@@ -109,3 +111,15 @@ def private_folder(folder: Path) -> Path:
 def open_private(path: str | Path, flags: int) -> int:
     """Open a file; one that this creates can be read by this user only. For `open(…, opener=…)` too."""
     return os.open(path, flags, 0o600)
+
+
+def is_loopback(url: str) -> bool:
+    """Whether `url` is on this machine, so that no key is needed and none leaves it."""
+    try:
+        host = urlsplit(url).hostname or ""
+        if host == "localhost" or host.endswith(".localhost"):
+            return True
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        # Not an IP address, or not an address at all, which the call will report.
+        return False

@@ -116,7 +116,7 @@ def test_agents_are_listed_with_what_they_lack(proctor):
     listed = {agent["name"]: agent for agent in proctor.json("agents")["agents"]}
     heading, *lines = proctor("agents").stdout.splitlines()
 
-    assert heading.split() == ["AGENT", "READY", "VERSION", "REMARK", "REMEDY"]
+    assert heading.split() == ["AGENT", "READY", "VERSION", "NOTE", "REMEDY"]
     by_name = {line.split()[0]: line for line in lines}
     assert by_name.keys() == listed.keys()
     assert "mock agent, for tests and demos" in by_name["scripted"] and " yes " in by_name["scripted"]

@@ -3,7 +3,8 @@
 import pytest
 
 from proctor.errors import NotFound
-from proctor.models.providers import find_endpoint, is_loopback
+from proctor.models.providers import find_endpoint
+from proctor.secrets import is_loopback
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_the_address_is_the_last_that_no_trusted_proxy_has(below, forwarded, add
     below.ask("POST", "/api/runs/none/abort", b"{}", headers)
 
     entry = below.get("/api/audit?limit=1", authorization=f"Bearer {TOKEN}").json["entries"][0]
-    assert (entry["act"], entry["from"]) == ("POST /api/runs/{run_id}/abort", address)
+    assert (entry["action"], entry["from"]) == ("POST /api/runs/{run_id}/abort", address)
 
 
 def test_headers_of_anybody_else_are_ignored(serve_shared):

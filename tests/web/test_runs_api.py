@@ -72,13 +72,10 @@ def test_models_and_agents_are_those_the_commands_list(served, proctor):
     models = served.get("/api/models").json
     agents = served.get("/api/agents").json
 
-    assert models["models"] == proctor.json("models")["models"]
-    assert {"name": "scripted", "ready": True, "standIn": True}.items() <= {
-        name: value
-        for agent in agents["agents"]
-        if agent["name"] == "scripted"
-        for name, value in agent.items()
-    }.items()
+    assert models == proctor.json("models")
+    assert models["silent"] == models["unavailableProviders"], "the deprecated name"
+    scripted = next(agent for agent in agents["agents"] if agent["name"] == "scripted")
+    assert {"name": "scripted", "ready": True, "mock": True, "standIn": True}.items() <= scripted.items()
 
 
 def test_a_model_is_tried_on_request(served):

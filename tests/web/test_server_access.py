@@ -148,7 +148,7 @@ def test_every_act_is_in_the_audit_log_and_nothing_that_only_reads(serve):
 
     entries = team.get("/api/audit", **as_role("admin")).json["entries"]
 
-    acts = [(each["who"], each["act"], each["target"], each["status"]) for each in reversed(entries)]
+    acts = [(each["who"], each["action"], each["target"], each["status"]) for each in reversed(entries)]
     assert acts == [
         ("the-run", "POST /api/runs/{run_id}/abort", "/api/runs/none/abort", 404),
         ("the-run", "DELETE /api/runs/{run_id}", "/api/runs/other", 403),
@@ -172,7 +172,7 @@ def test_an_act_that_fails_inside_the_server_is_in_the_audit_log(serve, monkeypa
 
     entry = server.get("/api/audit").json["entries"][0]
     expected = (500, "POST /api/runs/{run_id}/questions/{question_id}", 500)
-    assert (failed.status, entry["act"], entry["status"]) == expected
+    assert (failed.status, entry["action"], entry["status"]) == expected
 
 
 def test_the_audit_log_begins_a_second_file_and_survives_a_line_that_was_cut_short(serve, monkeypatch):
@@ -181,13 +181,13 @@ def test_the_audit_log_begins_a_second_file_and_survives_a_line_that_was_cut_sho
 
     def entries(limit=10):
         found = server.get(f"/api/audit?limit={limit}").json["entries"]
-        return [entry for entry in found if entry["act"] != "GET /api/audit"]
+        return [entry for entry in found if entry["action"] != "GET /api/audit"]
 
     server.post(f"/api/runs/{long_name}/abort")
     (first,) = entries()
-    act = {"act": "POST /api/runs/{run_id}/abort", "target": f"/api/runs/{long_name}"[:500], "status": 422}
+    act = {"action": "POST /api/runs/{run_id}/abort", "target": f"/api/runs/{long_name}"[:500], "status": 422}
     caller = {"at": "2026-01-02T12:00:00.000Z", "who": "local", "role": "admin", "from": "127.0.0.1"}
-    assert first == {**caller, **act, "guesses": 0}
+    assert first == {**caller, **act, "act": act["action"], "guesses": 0}
 
     path = server.site.home / "serve" / "audit.jsonl"
     monkeypatch.setattr(access, "MOST_AUDIT_BYTES", path.stat().st_size)
@@ -196,11 +196,13 @@ def test_the_audit_log_begins_a_second_file_and_survives_a_line_that_was_cut_sho
     server.post("/api/runs/three/abort")
     assert len(path.read_text().splitlines()) == 1
     monkeypatch.undo()
-    path.write_text(path.read_text() + '{"at": "2026')
+    of_an_earlier_release = path.read_text().replace(f'"action": "{act["action"]}", ', "")
+    path.write_text(of_an_earlier_release + '{"at": "2026')
 
     newest, older, oldest = entries()
     expected = ("/api/runs/three/abort", "/api/runs/two/abort", first)
     assert (newest["target"], older["target"], oldest) == expected
+    assert '"action"' not in of_an_earlier_release and newest["action"] == act["action"]
 
 
 def test_an_audit_log_that_cannot_be_written_stops_nothing(serve, site):
@@ -238,7 +240,7 @@ def test_whoever_tries_tokens_has_to_wait_and_nobody_else(serve):
     assert called_by("203.0.113.8", **right).status == 200
     entries = server.get("/api/audit", cookie=cookie).json["entries"]
     assert [each.get("guesses") for each in reversed(entries)] == [0, 1, 2, 3, 4, 5, 6]
-    assert {each["act"] for each in entries[:-1]} == {"token for /api/runs"}
+    assert {each["action"] for each in entries[:-1]} == {"token for /api/runs"}
 
 
 def test_each_new_guess_doubles_the_wait_up_to_a_minute_until_it_is_forgotten():

@@ -168,7 +168,7 @@ async def admitted_body(service: Service, request: Request, operation: Operation
         raise
     record.principal = principal
     if operation_role(operation.name) != VIEW:
-        record.act = operation.name
+        record.action = operation.name
     # After authentication: unauthenticated calls must not use up the rate limit.
     service.rates.take(operation.name)
     return body

@@ -4,6 +4,17 @@ from collections.abc import Mapping
 
 from proctor.json_values import JsonMap, JsonObject
 
+OLD_NAMES_OF_CHECKS = {"ok": "well", "message": "said", "checks": "findings", "mock": "standIn"}
+OLD_NAMES_OF_STORE_CHECKS = {"ok": "well", "notes": "remarks"}
+OLD_NAMES_OF_AGENTS = {"mock": "standIn"}
+OLD_NAMES_OF_MODELS = {
+    "available": "answers",
+    "note": "remark",
+    "mock": "standIn",
+    "unavailableProviders": "silent",
+}
+OLD_NAMES_OF_AUDIT_ENTRIES = {"action": "act"}
+
 
 def with_old_names(document: JsonMap, old: Mapping[str, str]) -> JsonObject:
     """A document whose renamed members also have their deprecated names, at any depth. `old`: by new name."""

@@ -19,9 +19,9 @@ from functools import partial
 from pathlib import Path
 from typing import TypedDict
 
-from proctor.agent import Agent, Availability, Reach, model_access_of
+from proctor.agent import Agent, Reach, model_access_of
 from proctor.agents import agent_names, find_agent
-from proctor.api.deprecated import with_old_names
+from proctor.api.deprecated import OLD_NAMES_OF_CHECKS, with_old_names
 from proctor.api.inventory import check_agent
 from proctor.batch import lifecycle
 from proctor.batch.lifecycle import SILENT, Observer
@@ -33,7 +33,7 @@ from proctor.git import Git
 from proctor.item import SUCCESS
 from proctor.job import PlanText, make_overrides
 from proctor.jobs import recognize
-from proctor.json_values import JsonMap, JsonObject
+from proctor.json_values import CamelJson, JsonMap, JsonObject
 from proctor.model import Answer, Request
 from proctor.models import ModelRouter, is_stand_in, local
 from proctor.models.client import CallRetryPolicy, Client
@@ -60,8 +60,8 @@ _PARALLEL_AGENTS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckResult:
-    """Result of one check. Field names are those of the JSON document."""
+class CheckResult(CamelJson):
+    """Result of one check."""
 
     name: str
     ok: bool | None
@@ -96,10 +96,9 @@ def check_keys_and_agents(settings: Settings) -> Iterator[CheckResult]:
     names = [name for name in agent_names() if name not in ("command", "scripted")]
     with ThreadPoolExecutor(_PARALLEL_AGENTS) as pool:
         for listed in pool.map(partial(check_agent, environment=settings.user_environment), names):
-            availability, ready = listed.availability, listed.availability.ready
-            message = f"ready, {availability.version}".removesuffix(", ") if ready else availability.problem
+            message = f"ready, {listed.version}".removesuffix(", ") if listed.ready else listed.problem
             yield CheckResult(
-                name=f"agent {listed.name}", ok=ready or None, message=message, remedy=availability.remedy
+                name=f"agent {listed.name}", ok=listed.ready or None, message=message, remedy=listed.remedy
             )
 
 
@@ -250,7 +249,7 @@ MOST_SHOWN = 300
 async def try_agent(
     name: str,
     agent: Agent,
-    availability: Availability,
+    version: str,
     settings: Settings,
     model: str,
     make_observer: MakeObserver,
@@ -261,9 +260,9 @@ async def try_agent(
         with Store(str(folder / "proctor.db")) as store:
             await _work(folder, store, settings, name, model, make_observer)
             outcome = _outcome_of(store)
-    document = {"name": name, "model": model, "version": availability.version, **outcome}
+    document = {"name": name, "model": model, "version": version, **outcome}
     reach = model_access_of(agent)
-    parts = [f"{availability.version or 'installed'}; {_outcome(outcome)}", _calls(outcome, reach)]
+    parts = [f"{version or 'installed'}; {_outcome(outcome)}", _calls(outcome, reach)]
     if outcome["message"]:
         parts.append(f"last message: {printable(outcome['message'], width=MOST_SHOWN)}")
     # An agent that did not call the gateway used another provider, on an unknown account.
@@ -310,7 +309,7 @@ class TrialOutcome(TypedDict):
     """How the attempt of an agent went."""
 
     status: str
-    standIn: bool
+    mock: bool
     reason: str
     error: str
     seconds: float | None
@@ -334,7 +333,7 @@ def _outcome_of(store: Store) -> TrialOutcome:
     )
     return {
         "status": session["status"],
-        "standIn": bool(session["standIn"]),
+        "mock": bool(session["standIn"]),
         "reason": session["endReason"],
         "error": session["error"],
         "seconds": session["workSeconds"],
@@ -350,7 +349,7 @@ def _outcome_of(store: Store) -> TrialOutcome:
 def _outcome(outcome: TrialOutcome) -> str:
     took = seconds(outcome["seconds"])
     if outcome["status"] == SUCCESS:
-        return f"completed the task in {took}{' (mock)' if outcome['standIn'] else ''}"
+        return f"completed the task in {took}{' (mock)' if outcome['mock'] else ''}"
     error = printable(outcome["error"], width=MOST_SHOWN)
     return f"{outcome['status']} ({outcome['reason']}) after {took}: {error}"
 
@@ -425,7 +424,7 @@ def _answered(name: str, answer: Answer) -> TrialResult:
     document = {
         "name": name,
         "answered": True,
-        "standIn": is_stand_in(name),
+        "mock": is_stand_in(name),
         "text": answer.text[:MOST_SHOWN],
         "latencyMs": call.latency_ms,
         "promptTokens": usage.input_tokens,
@@ -498,7 +497,7 @@ class Diagnosis:
         """The JSON document of the command."""
         trials = {name: result.document for name, result in self.trials.items()}
         document = {"ok": self.is_ok, "checks": [asdict(check) for check in self.checks], **trials}
-        return with_old_names(document, {"ok": "well", "message": "said", "checks": "findings"})
+        return with_old_names(document, OLD_NAMES_OF_CHECKS)
 
 
 async def diagnose(
@@ -552,14 +551,15 @@ class _Trials:
         return results
 
     async def _try_agent(self, agent: Agent, make_observer: MakeObserver) -> TrialResult:
-        availability = check_agent(self._name, self._settings.user_environment).availability
-        if availability.ready:
+        listed = check_agent(self._name, self._settings.user_environment)
+        if listed.ready:
             return await try_agent(
-                self._name, agent, availability, self._settings, self._model, make_observer
+                self._name, agent, listed.version, self._settings, self._model, make_observer
             )
-        problem, remedy = availability.problem, availability.remedy
-        check = CheckResult(name=f"agent {self._name}", ok=False, message=problem, remedy=remedy)
-        return TrialResult(check, {"name": self._name, "status": "missing", "error": problem})
+        check = CheckResult(
+            name=f"agent {self._name}", ok=False, message=listed.problem, remedy=listed.remedy
+        )
+        return TrialResult(check, {"name": self._name, "status": "missing", "error": listed.problem})
 
 
 def _skipped(name: str) -> TrialResult:

@@ -1,51 +1,51 @@
-"""Which agents and models can be used from here: for `proctor agents`, `models`, and the Models page.
+"""Which agents, models and providers can be used from here.
 
 Looking starts programs (`agent --version`) and asks servers for their models: it blocks for seconds.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import datetime
-from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 from proctor import secrets
-from proctor.agent import Availability
 from proctor.agents import agent_names, find_agent
 from proctor.context import Settings
-from proctor.errors import UsageError
+from proctor.errors import NotFound, UsageError
 from proctor.jobs.benchmark.models import ModelSupply, read_supply, with_discovered
-from proctor.json_values import JsonObject
+from proctor.json_values import CamelJson, JsonObject
 from proctor.models.prices import Price, price_of
+from proctor.models.providers import PROVIDERS, find_endpoint
 from proctor.models.router import is_stand_in
+from proctor.secrets import is_loopback
 
 # Required settings, which a plan would have.
 NEEDED: dict[str, JsonObject] = {"command": {"command": "true"}, "scripted": {"script": []}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListedAgent:
+class ListedAgent(CamelJson):
     """An agent, and whether it can be used."""
 
     name: str
-    availability: Availability
-    stand_in: bool = False
-    """Whether it is a mock."""
-
-    def document(self) -> JsonObject:
-        """As JSON."""
-        return {
-            "name": self.name,
-            "ready": self.availability.ready,
-            "version": self.availability.version,
-            "standIn": self.stand_in,
-            "problem": self.availability.problem,
-            "remedy": self.availability.remedy,
-        }
+    ready: bool
+    version: str = ""
+    mock: bool = False
+    problem: str = ""
+    """What is missing when it is not ready; otherwise a warning."""
+    remedy: str = ""
 
 
-def list_agents(environment: Mapping[str, str]) -> list[ListedAgent]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentList(CamelJson):
     """Every agent by name, whether it is installed or not."""
-    return [check_agent(name, environment) for name in agent_names()]
+
+    agents: Sequence[ListedAgent]
+
+
+def list_agents(environment: Mapping[str, str]) -> AgentList:
+    """The agents of Proctor and of installed packages."""
+    return AgentList(agents=[check_agent(name, environment) for name in agent_names()])
 
 
 def check_agent(name: str, environment: Mapping[str, str]) -> ListedAgent:
@@ -53,85 +53,125 @@ def check_agent(name: str, environment: Mapping[str, str]) -> ListedAgent:
     try:
         agent = find_agent(name, NEEDED.get(name, {}))
     except UsageError as error:
-        return ListedAgent(name=name, availability=Availability(ready=False, problem=str(error)))
+        return ListedAgent(name=name, ready=False, problem=str(error))
     variables = secrets.visible(environment, named={"HOME", *getattr(agent, "keys", ())})
-    return ListedAgent(name=name, availability=agent.availability(variables), stand_in=agent.stand_in)
+    return ListedAgent(name=name, mock=agent.stand_in, **asdict(agent.availability(variables)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListedModel:
+class TokenPrices(CamelJson):
+    """US dollars per million tokens."""
+
+    input: float
+    output: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedModel(CamelJson):
     """A model that a server lists, or that is configured."""
 
     name: str
     source: str
     """Its provider, or the file that configures it."""
-    answers: bool
+    available: bool
     """Whether its server lists it."""
-    remark: str = ""
-    price: Price | None
-    """None: unknown."""
-
-    @property
-    def stand_in(self) -> bool:
-        """Whether it is a mock."""
-        return is_stand_in(self.name)
-
-    def document(self) -> JsonObject:
-        """As JSON."""
-        rates = None if self.price is None else self.price.rates
-        return {
-            "name": self.name,
-            "source": self.source,
-            "answers": self.answers,
-            "remark": self.remark,
-            "standIn": self.stand_in,
-            "price": None if rates is None else {"input": rates.input, "output": rates.output},
-            "priceSource": "" if self.price is None else self.price.source,
-        }
+    note: str = ""
+    """Why it may not answer."""
+    mock: bool
+    price: TokenPrices | None
+    """Null: unknown."""
+    price_source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelList:
+class ModelList(CamelJson):
     """The models, and the providers that did not list theirs."""
 
     models: Sequence[ListedModel]
-    silent: Mapping[str, str] = field(default_factory=dict)
+    unavailable_providers: Mapping[str, str]
     """Why, by provider."""
 
-    def document(self) -> JsonObject:
-        """As JSON."""
-        return {"models": [each.document() for each in self.models], "silent": dict(self.silent)}
 
-
-def list_models(
-    settings: Settings, folders: Sequence[Path], moment: datetime, *, search: str = ""
-) -> ModelList:
-    """Models of `models_config.yaml` in the folders that no provider lists, then those that providers list;
-    with their price at a moment. Only those whose name contains `search`."""
-    supply = with_discovered(read_supply(settings, folders, None))
+def list_models(settings: Settings, moment: datetime, *, search: str = "") -> ModelList:
+    """Models of `models_config.yaml` in the folders of the settings that no provider lists, then those that
+    providers list; with their price at a moment. Only those whose name contains `search`."""
+    supply = with_discovered(read_supply(settings, settings.folders, None))
     prices = {**settings.prices, **supply.prices}
     discovered = supply.discovered.models if supply.discovered else ()
-    entries = [*_configured(supply), *((each.name, each.source, True, "") for each in discovered)]
+    entries = [*_configured(supply), *((model.name, model.source, True, "") for model in discovered)]
     models = [
-        ListedModel(
-            name=name,
-            source=source,
-            answers=answers,
-            remark=remark,
-            price=price_of(name, prices, at=moment),
-        )
-        for name, source, answers, remark in entries
+        _listed(name, source, available, note, price_of(name, prices, at=moment))
+        for name, source, available, note in entries
         if search.lower() in name.lower()
     ]
-    return ModelList(models=models, silent=supply.discovered.silent if supply.discovered else {})
+    unavailable = supply.discovered.silent if supply.discovered else {}
+    return ModelList(models=models, unavailable_providers=unavailable)
+
+
+def _listed(name: str, source: str, available: bool, note: str, price: Price | None) -> ListedModel:
+    return ListedModel(
+        name=name,
+        source=source,
+        available=available,
+        note=note,
+        mock=is_stand_in(name),
+        price=TokenPrices(input=price.rates.input, output=price.rates.output) if price else None,
+        price_source=price.source if price else "",
+    )
 
 
 def _configured(supply: ModelSupply) -> Iterator[tuple[str, str, bool, str]]:
-    """Name, source, and remark of configured models that no provider lists, and why they may not answer."""
-    known = {each.name for each in (supply.discovered.models if supply.discovered else ())}
-    for one in supply.config.models:
-        if not {one.model, f"{one.model}:latest"} & known:
-            remark = "" if one.enabled else "not enabled"
-            if one.key_variable and not supply.environment.get(one.key_variable):
-                remark = ", ".join(filter(None, (remark, f"{one.key_variable} is not set")))
-            yield one.model, str(supply.config_path), False, remark or "its provider does not list it"
+    """Configured models that no provider lists: name, source, False, and why they may not answer."""
+    listed = {model.name for model in (supply.discovered.models if supply.discovered else ())}
+    for model in supply.config.models:
+        if not {model.model, f"{model.model}:latest"} & listed:
+            note = "" if model.enabled else "not enabled"
+            if model.key_variable and not supply.environment.get(model.key_variable):
+                note = ", ".join(filter(None, (note, f"{model.key_variable} is not set")))
+            yield model.model, str(supply.config_path), False, note or "its provider does not list it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderSetting(CamelJson):
+    """A provider and whether its key is present."""
+
+    name: str
+    address: str = ""
+    """Empty: not configured."""
+    key_variable: str
+    """Environment variable of its key. Empty: needs none."""
+    key: str
+    """`present`, `missing`, or `not needed`. Never the key itself."""
+
+
+def list_providers(environment: Mapping[str, str]) -> list[ProviderSetting]:
+    """Known providers, then those the environment defines."""
+    suffix = "_BASE_URL"
+    usual = {variable for known in PROVIDERS.values() for variable in known.base_variables}
+    own = sorted(
+        name.removesuffix(suffix).lower()
+        for name, value in environment.items()
+        if name.endswith(suffix) and name not in usual and value
+    )
+    return [_provider(name, environment) for name in (*PROVIDERS, *own)]
+
+
+def _provider(name: str, environment: Mapping[str, str]) -> ProviderSetting:
+    try:
+        endpoint = find_endpoint(f"{name}/any", environment)
+    except NotFound:
+        known = PROVIDERS.get(name)
+        return ProviderSetting(name=name, key_variable=known.key_variables[0] if known else "", key="missing")
+    key = "present" if endpoint.key else "missing" if endpoint.missing_key else "not needed"
+    variable = "" if key == "not needed" and is_loopback(endpoint.base_url) else endpoint.key_variable
+    address = _without_secrets(endpoint.base_url)
+    return ProviderSetting(name=name, address=address, key_variable=variable, key=key)
+
+
+def _without_secrets(address: str) -> str:
+    """An address without user, password and query."""
+    try:
+        parts = urlsplit(address)
+        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    except ValueError:
+        return ""

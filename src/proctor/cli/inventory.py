@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from proctor.api.deprecated import OLD_NAMES_OF_AGENTS, OLD_NAMES_OF_MODELS, with_old_names
 from proctor.api.doctor import CheckResult, diagnose
 from proctor.api.inventory import ListedAgent, ListedModel, list_agents, list_models
 from proctor.bootstrap import load_settings, locate, now
@@ -16,7 +17,7 @@ from proctor.cli.output import Json, print_json, print_next, print_note, print_t
 from proctor.cli.run import LineView, OutputOptions, TerminalObserver, View
 from proctor.errors import PlanError, UsageError
 from proctor.jobs.dialogue.roles import BUILT_IN, RoleFolder, Roles, new_role
-from proctor.json_values import JsonObject
+from proctor.json_values import JsonObject, camel_document
 from proctor.models import local
 
 agents_app = typer.Typer(add_completion=False)
@@ -30,23 +31,17 @@ def agents(as_json: Json = False) -> int:
     """
     listed = list_agents(os.environ)
     if as_json:
-        print_json({"agents": [agent.document() for agent in listed]})
+        print_json(with_old_names(camel_document(listed), OLD_NAMES_OF_AGENTS))
     else:
-        print_table(("AGENT", "READY", "VERSION", "REMARK", "REMEDY"), map(_agent_cells, listed))
+        print_table(("AGENT", "READY", "VERSION", "NOTE", "REMEDY"), map(_agent_cells, listed.agents))
     return output.SUCCEEDED
 
 
 def _agent_cells(agent: ListedAgent) -> tuple[str, ...]:
-    availability = agent.availability
     # The remedy has its own column: a command to paste must not be cut off.
-    remark = "mock agent, for tests and demos" if agent.stand_in else availability.problem
-    return (
-        agent.name,
-        "yes" if availability.ready else "no",
-        availability.version,
-        remark,
-        "" if availability.ready else availability.remedy,
-    )
+    note = "mock agent, for tests and demos" if agent.mock else agent.problem
+    remedy = "" if agent.ready else agent.remedy
+    return (agent.name, "yes" if agent.ready else "no", agent.version, note, remedy)
 
 
 models_app = typer.Typer(add_completion=False)
@@ -65,15 +60,13 @@ def models(
     """
     if context.invoked_subcommand:
         return output.SUCCEEDED
-    folders = [Path.cwd()]
-    settings = load_settings(folders, **(context.obj or {}))
-    listed = list_models(settings, folders, now(), search=search)
+    listed = list_models(load_settings([Path.cwd()], **(context.obj or {})), now(), search=search)
     if as_json:
-        print_json(listed.document())
+        print_json(with_old_names(camel_document(listed), OLD_NAMES_OF_MODELS))
     else:
-        heads = ("MODEL", "FROM", "INPUT $/M", "OUTPUT $/M", "ANSWERS", "REMARK")
+        heads = ("MODEL", "FROM", "INPUT $/M", "OUTPUT $/M", "AVAILABLE", "NOTE")
         print_table(heads, map(_model_cells, listed.models))
-    for name, why in listed.silent.items():
+    for name, why in listed.unavailable_providers.items():
         print_note(f"note: {printable(name)} did not list its models: {printable(why)}")
     return output.SUCCEEDED
 
@@ -112,9 +105,9 @@ def install(
 def _model_cells(model: ListedModel) -> tuple[str, ...]:
     rates = ("unknown", "unknown")
     if model.price is not None:
-        rates = (f"{model.price.rates.input:g}", f"{model.price.rates.output:g}")
-    remark = "mock model" if model.stand_in else model.remark
-    return model.name, model.source, *rates, "yes" if model.answers else "no", remark
+        rates = (f"{model.price.input:g}", f"{model.price.output:g}")
+    note = "mock model" if model.mock else model.note
+    return model.name, model.source, *rates, "yes" if model.available else "no", note
 
 
 roles_app = typer.Typer(add_completion=False)

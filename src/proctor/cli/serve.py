@@ -41,10 +41,9 @@ from proctor.json_values import as_map, parse_json
 from proctor.models import ModelRouter, is_stand_in
 from proctor.models.gateway.access import Caller
 from proctor.models.gateway.server import Gateway
-from proctor.models.providers import is_loopback
 from proctor.models.rate_limits import RatePools
 from proctor.models.recording import Recording, RecordingOrReplay, Replay
-from proctor.secrets import open_private, private_folder, redactor
+from proctor.secrets import is_loopback, open_private, private_folder, redactor
 from proctor.session import Event, ModelCall, Note
 from proctor.store import Recorder, Store, timestamp
 from proctor.web.access import MAIN, stored_token

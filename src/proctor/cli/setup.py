@@ -145,9 +145,7 @@ def _defaults(git: Git | None) -> Answers:
             budget=1.0,
         )
     installed = [
-        name
-        for name in agent_names()
-        if name not in GENERAL_AGENTS and check_agent(name, os.environ).availability.ready
+        name for name in agent_names() if name not in GENERAL_AGENTS and check_agent(name, os.environ).ready
     ]
     try:
         check = guess_check(git)[0]

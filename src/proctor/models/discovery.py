@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from proctor.errors import NotFound
 from proctor.json_values import JsonMap, parse_json
 from proctor.models import anthropic, local, openai
-from proctor.models.providers import PROVIDERS, Endpoint, base_variable, find_endpoint, is_loopback
+from proctor.models.providers import PROVIDERS, Endpoint, base_variable, find_endpoint
 from proctor.models.scripted import BUILT_IN
+from proctor.secrets import is_loopback
 
 if TYPE_CHECKING:
     import aiohttp

@@ -9,17 +9,15 @@ Opens no connection, and reads no environment but the mapping it is given.
 """
 
 import difflib
-import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
-from urllib.parse import urlsplit
 
 from proctor.errors import NotFound
 from proctor.json_values import JsonMap, JsonObject
 from proctor.model import Request, WireAnswer
-from proctor.secrets import KEY_VARIABLE
+from proctor.secrets import KEY_VARIABLE, is_loopback
 
 
 class WireFormat(Protocol):
@@ -238,18 +236,6 @@ def _goes_over_openrouter(name: str, provider: Provider | None, environment: Map
         return False
     others = (each for each in PROVIDERS.values() if each is not router and each.needs_key)
     return not any(environment.get(variable) for each in others for variable in each.key_variables)
-
-
-def is_loopback(url: str) -> bool:
-    """Whether `url` is on this machine, so that no key is needed and none leaves it."""
-    try:
-        host = urlsplit(url).hostname or ""
-        if host == "localhost" or host.endswith(".localhost"):
-            return True
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        # Not an IP address, or not an address at all, which the call will report.
-        return False
 
 
 def base_variable(name: str) -> str:

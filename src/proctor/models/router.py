@@ -31,6 +31,7 @@ from proctor.models.routes import (
     request_body,
 )
 from proctor.models.scripted import ScriptedModel, find_script
+from proctor.secrets import is_loopback
 
 if TYPE_CHECKING:
     from proctor.agent import Access
@@ -330,7 +331,6 @@ class ModelRouter:
     def _remote(self, endpoint: Endpoint, find_price: Callable[[], Price | None]) -> RemoteRoute:
         from proctor.models import anthropic, openai
         from proctor.models.client import CallTarget
-        from proctor.models.providers import is_loopback
 
         wires: Mapping[str, WireFormat] = {"openai": openai, "anthropic": anthropic}
         wire = wires[endpoint.wire]

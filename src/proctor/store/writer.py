@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 from proctor.errors import OwnershipLost, StoreError
 from proctor.item import FINISHED
 from proctor.json_values import JsonObject
+from proctor.json_values import timestamp as timestamp
 from proctor.store.database import Connection, Database, in_transaction, insertion
 from proctor.store.signatures import sign_items
 
@@ -345,20 +346,6 @@ class Writer:
             answer.set_exception(self._failure)
         if self._ownership:
             self._ownership.failed(self._failure)
-
-
-_latest: tuple[datetime | None, str] = (None, "")
-
-
-def timestamp(moment: datetime) -> str:
-    """A time as the store writes it: UTC, in milliseconds, sortable as text."""
-    global _latest
-    latest = _latest
-    # The clock of a batch returns the same object within a millisecond.
-    if latest[0] is not moment:
-        text = moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        _latest = latest = (moment, text)
-    return latest[1]
 
 
 def _insert(table: str, columns: tuple[str, ...]) -> str:

@@ -22,10 +22,10 @@ from pathlib import Path
 
 from starlette.routing import BaseRoute
 
+from proctor.api.deprecated import OLD_NAMES_OF_AUDIT_ENTRIES, with_old_names
 from proctor.config import ROLES_IN_ORDER, SHORTEST_TOKEN, ServeToken
-from proctor.json_values import JsonObject, as_map, parse_json
+from proctor.json_values import JsonMap, JsonObject, as_map, parse_json, timestamp
 from proctor.secrets import open_private, private_folder
-from proctor.store import timestamp
 
 VIEW, LABEL, RUN, ADMIN = ROLES_IN_ORDER
 MAIN = "proctor"
@@ -136,7 +136,7 @@ class RequestRecord:
 
     address: str
     principal: Principal | None = None
-    act: str = ""
+    action: str = ""
     """Its entry in the audit log; empty: none."""
 
 
@@ -229,11 +229,11 @@ class AccessControl:
         text = json.dumps(["proctor cookie", *purpose])
         return hmac.new(self._token.encode(), text.encode(), hashlib.sha256).hexdigest()
 
-    def note_wrong(self, address: str, presented: str, act: str) -> None:
+    def note_wrong(self, address: str, presented: str, action: str) -> None:
         """Count a wrong token or signature."""
         guesses = self.guesses.fail(address, presented)
         if guesses:
-            self.audit.write(Principal("", ""), act=act, address=address, status=401, guesses=guesses)
+            self.audit.write(Principal("", ""), action=action, address=address, status=401, guesses=guesses)
 
 
 def _principal(token: ServeToken) -> Principal:
@@ -321,7 +321,14 @@ class AuditLog:
         self._lock = threading.Lock()
 
     def write(
-        self, principal: Principal, *, act: str, address: str, status: int, target: str = "", guesses: int = 0
+        self,
+        principal: Principal,
+        *,
+        action: str,
+        address: str,
+        status: int,
+        target: str = "",
+        guesses: int = 0,
     ) -> None:
         """Append a line. A log that cannot be written is reported, and stops nothing."""
         entry: JsonObject = {
@@ -329,7 +336,7 @@ class AuditLog:
             "who": principal.name,
             "role": principal.role,
             "from": address,
-            "act": act,
+            "action": action,
             "target": target[:LONGEST_TARGET],
             "status": status,
         }
@@ -337,7 +344,7 @@ class AuditLog:
             entry["guesses"] = guesses
         try:
             with self._lock:
-                self._append(json.dumps(entry).encode() + b"\n")
+                self._append(json.dumps(with_old_names(entry, OLD_NAMES_OF_AUDIT_ENTRIES)).encode() + b"\n")
         except OSError as error:
             _log.error("cannot write the audit log %s: %s", self._path, error.strerror)
 
@@ -348,13 +355,15 @@ class AuditLog:
         with open(self._path, "ab", opener=open_private) as file:
             file.write(line)
 
-    def latest(self, limit: int) -> list[JsonObject]:
+    def latest(self, limit: int) -> list[JsonMap]:
         """The newest entries, newest first."""
-        entries: list[JsonObject] = []
+        entries: list[JsonMap] = []
         for line in self._lines():
             # A line that was cut short by a full disk is skipped.
             with suppress(ValueError):
-                entries.append(dict(as_map(parse_json(line))))
+                entry = as_map(parse_json(line))
+                # Lines of earlier releases have no `action`.
+                entries.append({"action": entry.get("act"), **entry})
             if len(entries) >= limit:
                 break
         return entries

@@ -64,10 +64,10 @@ class RequestGuard:
         scope[RECORD] = record
 
         def audit(status: int) -> None:
-            if record.act and record.principal:
+            if record.action and record.principal:
                 self._access.audit.write(
                     record.principal,
-                    act=record.act,
+                    action=record.action,
                     address=record.address,
                     target=scope["path"],
                     status=status,
@@ -123,7 +123,7 @@ class RequestGuard:
         name = self._route_name(scope)
         role = ROLES.get(name, VIEW)
         if role != VIEW and name not in CHECKS:
-            record.act = name
+            record.action = name
         if record.principal.has(role):
             return None
         return refused(
@@ -170,7 +170,7 @@ class RequestGuard:
         if principal is None:
             self._access.note_wrong(record.address, presented, SIGN_IN)
             return RedirectResponse(f"/login?next={quote(here, safe='')}", status_code=303)
-        record.principal, record.act = principal, SIGN_IN
+        record.principal, record.action = principal, SIGN_IN
         response = RedirectResponse(here, status_code=303)
         set_cookie(response, self._site, principal, is_secure=scope["scheme"] == "https")
         return response
@@ -389,7 +389,7 @@ def router(site: AppState) -> APIRouter:
         if principal is None:
             site.access.note_wrong(record.address, presented, SIGN_IN)
             return again(401, "Invalid token.")
-        record.principal, record.act = principal, SIGN_IN
+        record.principal, record.action = principal, SIGN_IN
         response = RedirectResponse(target, status_code=303)
         set_cookie(response, site, principal, is_secure=request.scope["scheme"] == "https")
         return response

@@ -8,20 +8,31 @@ import asyncio
 import platform
 from collections.abc import Coroutine, Iterator, Mapping
 from typing import Annotated, Any, TypedDict, TypeVar
-from urllib.parse import urlsplit, urlunsplit
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from proctor import __version__
-from proctor.api.doctor import Diagnosis, diagnose
-from proctor.api.inventory import ListedAgent, ModelList, list_agents, list_models
-from proctor.errors import NotFound, ProctorError, UsageError
+from proctor.api.deprecated import (
+    OLD_NAMES_OF_AGENTS,
+    OLD_NAMES_OF_AUDIT_ENTRIES,
+    OLD_NAMES_OF_CHECKS,
+    OLD_NAMES_OF_MODELS,
+)
+from proctor.api.doctor import CheckResult, Diagnosis, diagnose
+from proctor.api.inventory import (
+    AgentList,
+    ModelList,
+    ProviderSetting,
+    list_agents,
+    list_models,
+    list_providers,
+)
+from proctor.errors import ProctorError, UsageError
 from proctor.json_values import JsonObject
-from proctor.models.providers import PROVIDERS, Endpoint, find_endpoint, is_loopback
 from proctor.web.actions import errors_of_request, run_in_thread
-from proctor.web.responses import ERRORS, page
+from proctor.web.responses import ERRORS, page, with_deprecated
 from proctor.web.state import AppState
 
 T = TypeVar("T")
@@ -30,53 +41,6 @@ TRYING_SECONDS = 240
 AT_ONCE = 2
 """Requests that start programs in parallel."""
 Name = Annotated[str, Field(min_length=1, max_length=300, pattern=r"^[^\x00-\x1f\x7f]+$")]
-
-
-class PriceShape(BaseModel):
-    """US dollars per million tokens."""
-
-    input: float
-    output: float
-
-
-class ModelFound(BaseModel):
-    """A reachable or configured model."""
-
-    name: str
-    source: str
-    """Its provider."""
-    answers: bool
-    """Whether its server lists it."""
-    remark: str
-    standIn: bool  # noqa: N815  names as the command prints them
-    price: PriceShape | None
-    """None: unknown."""
-    priceSource: str  # noqa: N815
-
-
-class ModelsFound(BaseModel):
-    """The models."""
-
-    models: list[ModelFound]
-    silent: dict[str, str]
-    """Providers whose list is unavailable, and why."""
-
-
-class AgentFound(BaseModel):
-    """An agent."""
-
-    name: str
-    ready: bool
-    version: str
-    standIn: bool  # noqa: N815
-    problem: str
-    remedy: str
-
-
-class AgentsFound(BaseModel):
-    """The agents."""
-
-    agents: list[AgentFound]
 
 
 class TrialRequest(BaseModel):
@@ -88,16 +52,6 @@ class TrialRequest(BaseModel):
     """Make one small call to it; with an agent, the model of the agent."""
     agent: Name | None = None
     """Run it on a small task in a temporary repository."""
-
-
-class TrialAnswer(BaseModel):
-    """The result of a trial."""
-
-    ok: bool
-    message: str
-    remedy: str = ""
-    well: bool = Field(description="Deprecated: `ok`.")
-    said: str = Field(description="Deprecated: `message`.")
 
 
 def router(site: AppState) -> APIRouter:
@@ -116,24 +70,33 @@ def router(site: AppState) -> APIRouter:
     def show_page(request: Request) -> Response:
         return page(request, "models.html", title="Models and agents")
 
-    @routes.get("/api/models", summary="List reachable models", responses=ERRORS)
-    async def models() -> ModelsFound:
-        def listed() -> ModelList:
-            return list_models(site.current_settings(), [site.folder], site.now())
+    @routes.get(
+        "/api/models",
+        summary="List reachable models",
+        responses=ERRORS,
+        response_class=with_deprecated(OLD_NAMES_OF_MODELS),
+    )
+    async def models() -> ModelList:
+        listing = asyncio.to_thread(lambda: list_models(site.current_settings(), site.now()))
+        return await limited(listing, LISTING_SECONDS)
 
-        listing = await limited(asyncio.to_thread(listed), LISTING_SECONDS)
-        return ModelsFound.model_validate(listing.document())
+    @routes.get(
+        "/api/agents",
+        summary="List agents and whether each is usable",
+        responses=ERRORS,
+        response_class=with_deprecated(OLD_NAMES_OF_AGENTS),
+    )
+    async def agents() -> AgentList:
+        listing = asyncio.to_thread(lambda: list_agents(site.current_settings().user_environment))
+        return await limited(listing, LISTING_SECONDS)
 
-    @routes.get("/api/agents", summary="List agents and whether each is usable", responses=ERRORS)
-    async def agents() -> AgentsFound:
-        def listed() -> list[ListedAgent]:
-            return list_agents(site.current_settings().user_environment)
-
-        listing = await limited(asyncio.to_thread(listed), LISTING_SECONDS)
-        return AgentsFound.model_validate({"agents": [agent.document() for agent in listing]})
-
-    @routes.post("/api/trials", summary="Try a model or an agent with a real call", responses=ERRORS)
-    async def try_out(trial: TrialRequest) -> TrialAnswer:
+    @routes.post(
+        "/api/trials",
+        summary="Try a model or an agent with a real call",
+        responses=ERRORS,
+        response_class=with_deprecated(OLD_NAMES_OF_CHECKS),
+    )
+    async def try_out(trial: TrialRequest) -> CheckResult:
         if not (trial.model or trial.agent):
             raise UsageError("name a model or an agent to be tried")
         settings = await asyncio.to_thread(site.current_settings)
@@ -143,9 +106,7 @@ def router(site: AppState) -> APIRouter:
                 return await diagnose(settings, agent=trial.agent or "", model=trial.model or "")
 
         diagnosis = await limited(run_in_thread(diagnosed, seconds=TRYING_SECONDS), TRYING_SECONDS)
-        check = diagnosis.main_check
-        is_ok, message = diagnosis.is_ok, check.message
-        return TrialAnswer(ok=is_ok, message=message, remedy=check.remedy, well=is_ok, said=message)
+        return diagnosis.main_check
 
     return routes
 
@@ -250,19 +211,27 @@ def _kind(schema: Mapping[str, Any]) -> str:
     return str(schema.get("type", "anything"))
 
 
-SUFFIX = "_BASE_URL"
+class AuditEntry(BaseModel):
+    """One action."""
+
+    at: str
+    who: str
+    """Name of the token; `local` on a server without tokens; empty: a wrong token."""
+    role: str
+    address: Annotated[str, Field(alias="from")]
+    """Network address of the caller."""
+    action: str
+    target: str
+    status: int
+    """HTTP status of the response."""
+    guesses: int = 0
+    """Wrong tokens of this address so far."""
 
 
-class ProviderSetting(BaseModel):
-    """A provider and whether its key is present."""
+class AuditAnswer(BaseModel):
+    """The newest actions, newest first."""
 
-    name: str
-    address: str
-    """Empty: not configured."""
-    keyVariable: str  # noqa: N815  names as in the API
-    """Environment variable of its key. Empty: needs none."""
-    key: str
-    """`present`, `missing`, or `not needed`. Never the key itself."""
+    entries: list[AuditEntry]
 
 
 class SettingsAnswer(BaseModel):
@@ -279,29 +248,6 @@ class SettingsAnswer(BaseModel):
     accessKeys: list[str]  # noqa: N815
     """IDs of access keys for signed requests."""
     providers: list[ProviderSetting]
-
-
-class AuditEntry(BaseModel):
-    """One act."""
-
-    at: str
-    who: str
-    """Name of the token; `local` on a server without tokens; empty: a wrong token."""
-    role: str
-    address: Annotated[str, Field(alias="from")]
-    """Network address of the caller."""
-    act: str
-    target: str
-    status: int
-    """HTTP status of the response."""
-    guesses: int = 0
-    """Wrong tokens of this address so far."""
-
-
-class AuditAnswer(BaseModel):
-    """The newest acts, newest first."""
-
-    entries: list[AuditEntry]
 
 
 def settings_router(site: AppState) -> APIRouter:
@@ -322,46 +268,16 @@ def settings_router(site: AppState) -> APIRouter:
             folder=str(site.folder),
             token=bool(site.token),
             accessKeys=sorted(site.access_keys),
-            providers=list(_providers(site.environment)),
+            providers=list_providers(site.environment),
         )
 
-    @routes.get("/api/audit", summary="Who did what, newest first", responses=ERRORS)
+    @routes.get(
+        "/api/audit",
+        summary="Who did what, newest first",
+        responses=ERRORS,
+        response_class=with_deprecated(OLD_NAMES_OF_AUDIT_ENTRIES),
+    )
     def audit(limit: Annotated[int, Query(ge=1, le=10_000)] = 200) -> AuditAnswer:
-        return AuditAnswer(
-            entries=[AuditEntry.model_validate(entry) for entry in site.access.audit.latest(limit)]
-        )
+        return AuditAnswer.model_validate({"entries": site.access.audit.latest(limit)})
 
     return routes
-
-
-def _providers(environment: Mapping[str, str]) -> Iterator[ProviderSetting]:
-    """Known providers, then those the environment defines."""
-    usual = {variable for known in PROVIDERS.values() for variable in known.base_variables}
-    own = sorted(
-        name.removesuffix(SUFFIX).lower()
-        for name, value in environment.items()
-        if name.endswith(SUFFIX) and name not in usual and value
-    )
-    for name in (*PROVIDERS, *own):
-        try:
-            yield _provider(name, find_endpoint(f"{name}/any", environment))
-        except NotFound:
-            known = PROVIDERS.get(name)
-            yield ProviderSetting(
-                name=name, address="", keyVariable=known.key_variables[0] if known else "", key="missing"
-            )
-
-
-def _provider(name: str, endpoint: Endpoint) -> ProviderSetting:
-    key = "present" if endpoint.key else "missing" if endpoint.missing_key else "not needed"
-    variable = "" if key == "not needed" and is_loopback(endpoint.base_url) else endpoint.key_variable
-    return ProviderSetting(name=name, address=_harmless(endpoint.base_url), keyVariable=variable, key=key)
-
-
-def _harmless(address: str) -> str:
-    """An address without user, password and query, which may be secret."""
-    try:
-        parts = urlsplit(address)
-        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-    except ValueError:
-        return ""

@@ -1,5 +1,6 @@
 """Responses: pages from templates, errors in one shape, security headers."""
 
+from collections.abc import Mapping
 from functools import cache
 
 from fastapi import FastAPI, Request
@@ -10,8 +11,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from proctor import __version__
+from proctor.api.deprecated import with_old_names
 from proctor.errors import NotFound, PlanError, ProctorError, StoreError, UsageError
-from proctor.json_values import JsonObject
+from proctor.json_values import JsonMap, JsonObject
 from proctor.web.access import RUN, VIEW, person_of, role_of
 
 POLICY = (
@@ -67,6 +69,16 @@ ERRORS: dict[int | str, JsonObject] = {
     503: {"description": "The store is unavailable, or its key is missing.", "content": _ERROR},
 }
 """`responses=` of routes that can fail."""
+
+
+def with_deprecated(old: Mapping[str, str]) -> type[JSONResponse]:
+    """`response_class=` of routes with renamed members, which also have their deprecated names."""
+
+    class Answer(JSONResponse):
+        def render(self, content: JsonMap) -> bytes:
+            return super().render(with_old_names(content, old))
+
+    return Answer
 
 
 def page(request: Request, template: str, *, title: str, status: int = 200, **values: object) -> HTMLResponse:

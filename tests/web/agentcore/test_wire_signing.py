@@ -184,7 +184,7 @@ def test_an_address_that_tries_many_tokens_is_throttled_and_noted(serve):
         assert sent(served, headers=bearer(f"wrong{number}")) == (401, "UnauthorizedException")
     assert sent(served, headers=bearer(TOKEN)) == (429, "ThrottlingException")
     lines = (served.site.data_folder / "audit.jsonl").read_text().splitlines()
-    assert {json.loads(line)["act"] for line in lines} == {"signature for ListBatchEvaluations"}
+    assert {json.loads(line)["action"] for line in lines} == {"signature for ListBatchEvaluations"}
 
 
 def test_an_operation_needs_its_role_and_a_missing_role_is_no_guess(serve):

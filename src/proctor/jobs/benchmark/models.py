@@ -30,7 +30,7 @@ from proctor.errors import NotFound, Problem, UsageError
 from proctor.json_values import JsonMap
 from proctor.models import ModelRouter
 from proctor.models.discovery import ModelDiscovery, discover
-from proctor.models.providers import PROVIDERS, find_endpoint, is_loopback
+from proctor.models.providers import PROVIDERS, find_endpoint
 from proctor.plan.source import KeyPath, PlanSource, bytes_of, refuse
 from proctor.plan.validate import (
     Anything,
@@ -44,6 +44,7 @@ from proctor.plan.validate import (
     names_of,
 )
 from proctor.plan.yaml_loader import read_source
+from proctor.secrets import is_loopback
 
 CONFIG_FILE = "models_config.yaml"
 ALIASES = {"google": "gemini", "azure_openai": "azure"}

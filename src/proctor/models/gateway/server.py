@@ -44,12 +44,13 @@ from proctor.models.gateway.dialect import CONTENT_TYPE, ClientRequest, Collecte
 from proctor.models.gateway.parameters import ParameterRefused, library_parameters, passed_up
 from proctor.models.key_filter import FilteredStream, KeyFilter
 from proctor.models.prices import ESTIMATED, FREE, Grant, positive
-from proctor.models.providers import Endpoint, is_loopback
+from proctor.models.providers import Endpoint
 from proctor.models.rate_limits import one_call, pause_before_retry
 from proctor.models.recording import NotRecorded, ReplayedTake
 from proctor.models.router import ModelRouter, short_names
 from proctor.models.routes import ReplayRoute, Route, encode
 from proctor.models.worst_case import BYTES_PER_TOKEN, estimated_tokens, with_tool_limits, worst_case_of
+from proctor.secrets import is_loopback
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter

@@ -5,7 +5,7 @@ import { breakable } from "./texts.js";
 
 const MOST = 300;
 let models = [];
-let silent = {};
+let unavailableProviders = {};
 
 const verdicts = new Map();
 const checking = new Set();
@@ -30,7 +30,7 @@ async function check(kind, name, redraw) {
     const model = kind === "agent" ? byId("agent-model").value.trim() : "";
     verdicts.set(key, await api.post("/api/trials", { [kind]: name, ...(model ? { model } : {}) }));
   } catch (error) {
-    verdicts.set(key, { well: false, said: error.message, remedy: error.remedy });
+    verdicts.set(key, { ok: false, message: error.message, remedy: error.remedy });
   }
   checking.delete(key);
   redraw();
@@ -40,7 +40,7 @@ const modelTable = new DataTable({
   label: "Models",
   rowKey: (model) => model.name,
   columns: [
-    { key: "name", title: "Model", class: "wide", cell: (model) => el("div", {}, el("span", { class: "name" }, breakable(model.name)), " ", model.standIn ? el("span", { class: "tag warn" }, "mock") : null, model.remark ? el("span", { class: "verdict-line soft" }, model.remark) : null, checkCell("model", model.name, "Check", drawModels).line) },
+    { key: "name", title: "Model", class: "wide", cell: (model) => el("div", {}, el("span", { class: "name" }, breakable(model.name)), " ", model.mock ? el("span", { class: "tag warn" }, "mock") : null, model.note ? el("span", { class: "verdict-line soft" }, model.note) : null, checkCell("model", model.name, "Check", drawModels).line) },
     { key: "from", title: "Source", class: "col-from", cell: (model) => model.source },
     { key: "price", title: "Price in / out, USD per 1M tokens", numeric: true, cell: (model) => (model.price ? `${figure(model.price.input)} / ${figure(model.price.output)}` : el("span", { class: "soft" }, "unknown")) },
     { key: "check", title: "Check", class: "actions-cell", cell: (model) => checkCell("model", model.name, "Check", drawModels).button },
@@ -51,10 +51,10 @@ const agentTable = new DataTable({
   label: "Agents",
   rowKey: (agent) => agent.name,
   columns: [
-    { key: "name", title: "Agent", class: "wide", cell: (agent) => el("div", {}, el("span", { class: "name" }, agent.name), " ", agent.standIn ? el("span", { class: "tag warn" }, "mock") : null, agent.ready ? null : el("span", { class: "verdict-line soft" }, `${agent.problem}. To install: `, el("code", {}, agent.remedy)), checkCell("agent", agent.name, "Check", drawAgents).line) },
+    { key: "name", title: "Agent", class: "wide", cell: (agent) => el("div", {}, el("span", { class: "name" }, agent.name), " ", agent.mock ? el("span", { class: "tag warn" }, "mock") : null, agent.ready ? null : el("span", { class: "verdict-line soft" }, `${agent.problem}. To install: `, el("code", {}, agent.remedy)), checkCell("agent", agent.name, "Check", drawAgents).line) },
     { key: "ready", title: "Status", cell: (agent) => (agent.ready ? el("span", { class: "ready" }, "ready") : el("span", { class: "soft" }, "not installed")) },
     { key: "version", title: "Version", class: "col-version", cell: (agent) => agent.version || "–" },
-    { key: "check", title: "Check", class: "actions-cell", cell: (agent) => (agent.ready && !agent.standIn && agent.name !== "command" ? checkCell("agent", agent.name, "Check", drawAgents).button : "") },
+    { key: "check", title: "Check", class: "actions-cell", cell: (agent) => (agent.ready && !agent.mock && agent.name !== "command" ? checkCell("agent", agent.name, "Check", drawAgents).button : "") },
   ],
 });
 
@@ -65,7 +65,7 @@ function drawModels() {
   const matches = models.filter((model) => model.name.toLowerCase().includes(search));
   modelTable.show(matches.slice(0, MOST));
   const parts = [];
-  for (const [name, why] of Object.entries(silent)) parts.push(el("div", { class: "notice warn" }, `Could not list the models of ${name}: ${why}`));
+  for (const [name, why] of Object.entries(unavailableProviders)) parts.push(el("div", { class: "notice warn" }, `Could not list the models of ${name}: ${why}`));
   parts.push(matches.length ? modelTable.element : el("div", { class: "empty" }, el("p", {}, "No matching models.")));
   if (matches.length > MOST) parts.push(el("p", { class: "soft small" }, `${format.number(matches.length - MOST)} more. Use the search to narrow the list.`));
   byId("models").replaceChildren(...parts);
@@ -103,7 +103,7 @@ function drawAgents() {
 async function load() {
   const showError = (id) => (error) => byId(id).replaceChildren(el("div", { class: "notice bad", role: "alert" }, error.message, " ", error.remedy));
   const modelsRequest = api.get("/api/models").then((response) => {
-    ({ models, silent } = response);
+    ({ models, unavailableProviders } = response);
     byId("model-names").replaceChildren(...models.slice(0, 1000).map((model) => el("option", { value: model.name })));
     drawModels();
   }, showError("models"));
