@@ -195,7 +195,7 @@ def test_keys_are_made_looked_at_and_changed_on_the_command_line(proctor, desk):
     assert status["tables"]["messages"]["plain"] > 0
     printed = proctor("encryption", "status").stdout
     assert printed.startswith(f"The store is encrypted with the key {made['keyId']} (available).\n")
-    assert "Encrypt it:  proctor encryption rotate --again" in printed
+    assert "Encrypt it:  proctor encryption rotate --re-encrypt" in printed
     assert proctor.json("encryption", "rotate", "--again")["rows"] > 10
     assert telling(home) == []
     assert report(proctor) == reported

@@ -210,7 +210,7 @@ def test_the_commands_check_back_up_and_restore(tmp_path, filled, proctor: Comma
     restored = proctor("store", "restore", "copy.db", "--force", "--json", *at)
     copied = proctor("store", "copy", store, "third.db", "--json")
 
-    assert (checked.returncode, json.loads(checked.stdout)["well"]) == (0, True)
+    assert (checked.returncode, json.loads(checked.stdout)["ok"]) == (0, True)
     assert (saved.returncode, refused.returncode) == (0, 2)
     assert broken.returncode == 1
     assert "is empty (0 bytes)" in broken.stdout
@@ -345,10 +345,10 @@ def test_what_a_locked_store_could_not_be_checked_for_is_remarked(url):
         writer = store.writer()
         writer.change("batches", ("run",), {"optionsJson": '{"a": 1}'})
         writer.close()
-    remarks = check_store(url, Keys(), NOW).remarks
-    assert "batches: encrypted with a key that is not available; JSON is not checked" in remarks
-    assert "blobs: encrypted with a key that is not available; long texts are not checked" in remarks
-    assert check_store(url, KEYS, NOW).remarks == []
+    notes = check_store(url, Keys(), NOW).notes
+    assert "batches: encrypted with a key that is not available; JSON is not checked" in notes
+    assert "blobs: encrypted with a key that is not available; long texts are not checked" in notes
+    assert check_store(url, KEYS, NOW).notes == []
 
 
 @pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
@@ -373,7 +373,7 @@ def test_the_check_names_missing_texts_sessions_and_unreadable_json_with_some_ex
     }
     assert problems["batches with unreadable JSON"].examples == ["run1"]
     assert all("proctor store restore" in problem.remedy for problem in check.problems)
-    assert check.remarks == ["3 runs with results that are not signed (older, or imported)"]
+    assert check.notes == ["3 runs with results that are not signed (older, or imported)"]
     for sql, what in (
         ('UPDATE "blobs" SET "size" = "size" - 1, "digest" = \'other\'', "long texts that are damaged"),
         ('DELETE FROM "blobs"', "messages without long text"),

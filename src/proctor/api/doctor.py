@@ -25,7 +25,7 @@ from proctor.api.deprecated import OLD_NAMES_OF_CHECKS, with_old_names
 from proctor.api.inventory import check_agent
 from proctor.batch import lifecycle
 from proctor.batch.lifecycle import SILENT, Observer
-from proctor.bootstrap import ignore_notice, now, store_keys
+from proctor.bootstrap import ignore_notice, now
 from proctor.context import RunContext, Settings
 from proctor.errors import ModelError, ProctorError, RateLimited, UsageError
 from proctor.formatting import plural, printable, seconds, usd
@@ -157,10 +157,10 @@ def _store(settings: Settings) -> CheckResult:
 def check_store(settings: Settings) -> Iterator[CheckResult]:
     """Whether the store is damaged, and whether others can read it."""
     # Loaded late: it knows every table.
-    from proctor.store.maintenance import check_store as check
+    from proctor.api import stores
 
     if store_exists(settings.store_url):
-        result = check(settings.store_url, store_keys(settings), now())
+        result = stores.check_store(settings)
         if result.is_ok:
             rows = plural(sum(result.rows.values()), "row")
             yield CheckResult(name="store check", ok=True, message=f"{rows}, nothing is damaged")
@@ -173,8 +173,8 @@ def check_store(settings: Settings) -> Iterator[CheckResult]:
                 message=f"{problem.what}{number}{examples}",
                 remedy=problem.remedy,
             )
-        for remark in result.remarks:
-            yield CheckResult(name="store check", ok=None, message=remark)
+        for note in result.notes:
+            yield CheckResult(name="store check", ok=None, message=note)
     home = settings.home
     if home.is_dir() and home.stat().st_mode & 0o077:
         mode = f"{home.stat().st_mode & 0o777:o}"

@@ -1,27 +1,36 @@
 """`proctor store`: check, back up, restore and copy a store; `proctor prune`: delete old runs;
 `proctor encryption`: encrypt it and manage its keys."""
 
-import os
 import re
 import sys
-from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated
 
 import typer
 
-from proctor.batch.deletion import PrunedRuns, prune_runs
-from proctor.bootstrap import load_settings, locate, now, store_keys
+from proctor.api import stores
+from proctor.api.deprecated import OLD_NAMES_OF_STORE_CHECKS, with_old_names
+from proctor.api.stores import (
+    EncryptionStatus,
+    PrunedRuns,
+    StoreCheck,
+    StoreCopy,
+    back_up,
+    check_store,
+    copy_store,
+    create_key,
+    encryption_status,
+    prune_runs,
+    rotate_keys,
+)
+from proctor.bootstrap import load_settings, locate
 from proctor.cli import output
 from proctor.cli.output import Json, Working, count, is_sure, print_json, print_note, print_table, printable
 from proctor.cli.run import terminal_context
-from proctor.errors import KeyMissing, UsageError
+from proctor.errors import UsageError
 from proctor.formatting import size
-from proctor.json_values import JsonObject
-from proctor.store import Store, maintenance
-from proctor.store.keys import KEY_BYTES, Keys, KmsKey, MasterKey, key_in, new_key_text, read_keys
-from proctor.store.maintenance import StoreCheck, StoreCopy
+from proctor.json_values import camel_document, without_none
 
 store_app = typer.Typer(add_completion=False, no_args_is_help=True)
 prune_app = typer.Typer(add_completion=False)
@@ -47,14 +56,12 @@ def check(
 
     Example:  proctor store check
     """
-    settings = load_settings(**(context.obj or {}))
-    _require_store(settings.store_url)
     with Working("checking the store"):
-        result = maintenance.check_store(settings.store_url, store_keys(settings), now(), texts=not quick)
+        result = check_store(load_settings(**(context.obj or {})), texts=not quick)
     if as_json:
-        print_json(result.document())
+        print_json(with_old_names(result.document(), OLD_NAMES_OF_STORE_CHECKS))
     else:
-        print_check(result)
+        _print_check(result)
     return output.SUCCEEDED if result.is_ok else output.SOME_DID_NOT
 
 
@@ -70,9 +77,8 @@ def backup(
     Example:  proctor store backup proctor-backup.db
     """
     _, url = locate(**(context.obj or {}))
-    _require_store(url)
     with Working("copying the store"):
-        copy = maintenance.back_up(url, file, force=force)
+        copy = back_up(url, file, force=force)
     return _print_copy(copy, f"wrote {printable(file)}", as_json=as_json)
 
 
@@ -91,7 +97,7 @@ def restore(
     """
     _, url = locate(**(context.obj or {}))
     with Working("restoring the store"):
-        copy = maintenance.restore(file, url, now(), force=force)
+        copy = stores.restore(file, url, force=force)
     return _print_copy(copy, f"restored {printable(copy.url)}", as_json=as_json)
 
 
@@ -109,12 +115,11 @@ def copy(
     Example:  proctor store copy proctor.db postgresql://db.example/proctor
     """
     with Working("copying tables") as working:
-        copied = maintenance.copy_store(source, target, skip_damaged=skip_damaged, on_progress=working.update)
+        copied = copy_store(source, target, skip_damaged=skip_damaged, on_progress=working.update)
     return _print_copy(copied, f"copied to {printable(copied.url)}", as_json=as_json)
 
 
-def print_check(result: StoreCheck) -> None:
-    """Print what a check of the store has shown."""
+def _print_check(result: StoreCheck) -> None:
     rows = sum(result.rows.values())
     if result.is_ok:
         print(f"ok     {printable(result.url)}: {count(rows, 'row')}, nothing is damaged")
@@ -124,8 +129,8 @@ def print_check(result: StoreCheck) -> None:
         for example in problem.examples:
             print(f"         {printable(example, width=100)}")
         print(f"       → {printable(problem.remedy)}")
-    for remark in result.remarks:
-        print(f"       {printable(remark)}")
+    for note in result.notes:
+        print(f"       {printable(note)}")
 
 
 def _print_copy(copied: StoreCopy, message: str, *, as_json: bool) -> int:
@@ -137,14 +142,6 @@ def _print_copy(copied: StoreCopy, message: str, *, as_json: bool) -> int:
     for table, problem in copied.skipped.items():
         print_note(f"note: rows of {table} were skipped: {printable(problem)}")
     return output.SOME_DID_NOT if copied.skipped else output.SUCCEEDED
-
-
-def _require_store(url: str) -> None:
-    path = Path(url.removeprefix("sqlite:///"))
-    if "://" not in str(url).removeprefix("sqlite:///") and not path.exists():
-        log = path.with_name(f"{path.name}-wal")
-        if not log.exists():
-            raise UsageError(f"there is no store at {path}\nName one with --store or --home.")
 
 
 @prune_app.command()
@@ -223,17 +220,10 @@ def new_key(
     Example:  proctor encryption new-key ~/.config/proctor/store.key
     """
     path = file.expanduser()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except OSError as error:
-        raise UsageError(f"no key was written: {error}\nUse a file that does not exist yet.") from error
-    with os.fdopen(descriptor, "w") as opened:
-        opened.write(new_key_text(os.urandom(KEY_BYTES)))
-    key = key_in(path)
+    key_id = create_key(path)
     if as_json:
-        print_json({"file": str(path), "keyId": key.id})
-    print_note(f"wrote the key {key.id} to {printable(path)}")
+        print_json({"file": str(path), "keyId": key_id})
+    print_note(f"wrote the key {key_id} to {printable(path)}")
     print_note("Without it, encrypted data cannot be recovered: keep a copy elsewhere.")
     print_note(
         f'To use it, write in section [encryption] of proctor.toml:  key_file = "{printable(path.resolve())}"'
@@ -247,12 +237,7 @@ def status(context: typer.Context, as_json: Json = False) -> int:
 
     Example:  proctor encryption status --json
     """
-    options = context.obj or {}
-    keys, problem = _keys(options)
-    _, url = locate(**options)
-    # Without keys: the status needs none, and must be shown when the wrong one is configured.
-    with Store(url) as store:
-        document = _status(store, keys, problem)
+    document = encryption_status(**(context.obj or {}))
     if as_json:
         print_json(document)
     else:
@@ -272,109 +257,43 @@ def rotate(
     new_kms_key: Annotated[
         str, typer.Option("--new-kms-key", help="New master key: the ARN of an AWS KMS key.", metavar="ARN")
     ] = "",
-    again: Annotated[
-        bool, typer.Option("--again", help="Create a new data key, and re-encrypt every row with it.")
+    re_encrypt: Annotated[
+        bool,
+        typer.Option(
+            "--re-encrypt", "--again", help="Create a new data key, and re-encrypt every row with it."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> int:
     """Rotate the master key of the store, its data key, or both.
 
-    A new master key takes a moment: only the data keys are re-encrypted. `--again` rewrites every row, and
-    resumes where it was killed.
+    A new master key takes a moment: only the data keys are re-encrypted. `--re-encrypt` rewrites every row,
+    and resumes where it was killed.
 
     Example:  proctor encryption rotate --new-key-file new.key
     """
-    new = _new_key(new_key_file, new_key_env, new_kms_key)
-    if new is None and not again:
-        raise UsageError("nothing to rotate\nPass --new-key-file FILE, --new-kms-key ARN, or --again.")
-    settings = load_settings(**(context.obj or {}))
-    keys = read_keys(settings.encryption, os.environ)
-    if keys.own is None:
-        raise UsageError(
-            "no key is configured\nSet key_file under [encryption] in proctor.toml; see docs/encryption.md."
+    with Working("re-encrypting") as working:
+
+        def advance(table: str, rows: int) -> None:
+            working.update(rows, title=f"re-encrypting rows of {table}")
+            _print_progress(table, rows)
+
+        rotation = rotate_keys(
+            load_settings(**(context.obj or {})),
+            file=new_key_file,
+            variable=new_key_env,
+            arn=new_kms_key,
+            re_encrypt=re_encrypt,
+            on_progress=advance,
         )
-    document: JsonObject = {"keyId": keys.own.id}
-    with Store(settings.store_url, keys) as store:
-        if again:
-            with Working("re-encrypting") as working:
-
-                def advance(table: str, done: int) -> None:
-                    working.update(done, title=f"re-encrypting rows of {table}")
-                    _print_progress(table, done)
-
-                rows = store.reencrypt(advance)
-            document["rows"] = rows
-            print_note(f"re-encrypted {count(rows, 'row')}")
-        if new is not None:
-            data_keys = store.data_keys.rewrap(new)
-            document |= {"dataKeys": data_keys, "keyId": new.id}
-            print_note(f"re-encrypted {count(data_keys, 'data key')} with {new.id}")
-            print_note("Set the new key in proctor.toml now: the old one no longer opens the store.")
+    if rotation.rows is not None:
+        print_note(f"re-encrypted {count(rotation.rows, 'row')}")
+    if rotation.data_keys is not None:
+        print_note(f"re-encrypted {count(rotation.data_keys, 'data key')} with {rotation.key_id}")
+        print_note("Set the new key in proctor.toml now: the old one no longer opens the store.")
     if as_json:
-        print_json(document)
+        print_json(without_none(camel_document(rotation)))
     return output.SUCCEEDED
-
-
-def _new_key(file: Path | None, variable: str, arn: str) -> MasterKey | None:
-    if sum(map(bool, (file, variable, arn))) > 1:
-        raise UsageError("more than one new key\nPass one of --new-key-file, --new-key-env, --new-kms-key.")
-    if file:
-        return key_in(file)
-    if variable:
-        return read_keys({"key_env": variable}, os.environ).own
-    return KmsKey(arn=arn) if arn else None
-
-
-def _keys(options: Mapping[str, Any]) -> tuple[Keys | None, str]:
-    """The configured keys, or None and why encrypted data cannot be read with them."""
-    try:
-        settings = load_settings(**options)
-        keys = read_keys(settings.encryption, os.environ)
-        Store(settings.store_url, keys).close()
-    except (KeyMissing, UsageError) as error:
-        return None, str(error)
-    return keys, ""
-
-
-class EncryptionStatus(TypedDict):
-    """The document of `proctor encryption status --json`."""
-
-    sealed: bool
-    keyId: str | None
-    isHere: bool
-    problem: str
-    dataKeys: list[JsonObject]
-    ownKeys: int
-    unfinished: bool
-    tables: dict[str, dict[str, int]]
-    """Numbers of values by table, then by how they are encrypted."""
-
-
-def _status(store: Store, keys: Keys | None, problem: str) -> EncryptionStatus:
-    counts = store.count_encrypted()
-    shared = [row for row in store.data_keys.rows if not row["scope"]]
-    living = [row for row in shared if not row["retiredAt"]]
-    return {
-        "sealed": bool(living),
-        "keyId": living[-1]["masterKeyId"] if living else None,
-        "isHere": bool(living) and keys is not None and keys.own is not None,
-        "problem": problem,
-        "dataKeys": [
-            {name: row[name] for name in ("id", "masterKeyId", "createdAt", "retiredAt", "emptiedAt")}
-            for row in shared
-        ],
-        "ownKeys": len(store.data_keys.rows) - len(shared),
-        "unfinished": store.data_keys.unfinished,
-        "tables": {
-            table: {
-                "sealed": number.current,
-                "retired": number.retired,
-                "own": number.own,
-                "plain": number.plain,
-            }
-            for table, number in counts.items()
-        },
-    }
 
 
 def _print_status(document: EncryptionStatus) -> None:
@@ -386,7 +305,7 @@ def _print_status(document: EncryptionStatus) -> None:
     if document["problem"]:
         print(document["problem"])
     if document["unfinished"]:
-        print("Re-encryption has not finished. Resume it:  proctor encryption rotate --again")
+        print("Re-encryption has not finished. Resume it:  proctor encryption rotate --re-encrypt")
     rows = [
         (table, counts["sealed"], counts["retired"], counts["own"], counts["plain"])
         for table, counts in document["tables"].items()
@@ -396,9 +315,8 @@ def _print_status(document: EncryptionStatus) -> None:
         print()
         print_table(("TABLE", "ENCRYPTED", "OLD KEY", "OWN KEY", "PLAIN"), rows)
     if document["sealed"] and any(counts["plain"] for counts in document["tables"].values()):
-        print(
-            "\nPlain text was written before there was a key. Encrypt it:  proctor encryption rotate --again"
-        )
+        print("\nPlain text was written before there was a key.")
+        print("Encrypt it:  proctor encryption rotate --re-encrypt")
 
 
 def _print_progress(table: str, rows: int) -> None:

@@ -81,7 +81,7 @@ class StoreCheck:
 
     url: str
     problems: list[StoreProblem] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     """What could not be checked, and what is worth knowing."""
     rows: dict[str, int] = field(default_factory=dict)
     """Rows by table."""
@@ -95,9 +95,9 @@ class StoreCheck:
         """The JSON document of `proctor store check`."""
         return {
             "store": self.url,
-            "well": self.is_ok,
+            "ok": self.is_ok,
             "problems": [asdict(problem) for problem in self.problems],
-            "remarks": self.remarks,
+            "notes": self.notes,
             "rows": self.rows,
         }
 
@@ -203,7 +203,7 @@ def _json_problems(connection: Connection, check: StoreCheck) -> Iterator[StoreP
             except ValueError:
                 unreadable.append("/".join(str(row[name]) for name in ids))
         if is_locked:
-            check.remarks.append(f"{table}: encrypted with a key that is not available; JSON is not checked")
+            check.notes.append(f"{table}: encrypted with a key that is not available; JSON is not checked")
         if unreadable:
             yield StoreProblem(
                 what=f"{table} with unreadable JSON",
@@ -227,7 +227,7 @@ def _text_problems(connection: Connection, check: StoreCheck) -> Iterator[StoreP
         if len(text) != row["size"] or not (is_keyed or hashlib.sha256(text).hexdigest() == row["digest"]):
             unreadable.append(row["digest"])
     if is_locked:
-        check.remarks.append("blobs: encrypted with a key that is not available; long texts are not checked")
+        check.notes.append("blobs: encrypted with a key that is not available; long texts are not checked")
     if unreadable:
         yield StoreProblem(
             what="long texts that are damaged", count=len(unreadable), examples=unreadable[:MOST_EXAMPLES]
@@ -245,12 +245,10 @@ def _signature_problems(store: Store, check: StoreCheck, now: datetime) -> Itera
                     remedy="Do not rely on this run: run it again, or restore a backup that you trust.",
                 )
         elif signatures.unknown_keys:
-            check.remarks += signatures.notes()
+            check.notes += signatures.notes()
         unsigned += bool(signatures.unsigned and not signatures.is_signed)
     if unsigned:
-        check.remarks.append(
-            f"{plural(unsigned, 'run')} with results that are not signed (older, or imported)"
-        )
+        check.notes.append(f"{plural(unsigned, 'run')} with results that are not signed (older, or imported)")
 
 
 # Copies.
