@@ -16,7 +16,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from proctor.agents._function import AgentContext
     from proctor.api.dialogues import BatchConfig, aggregate_results, run_batch
-    from proctor.api.handles import Run, RunItem, RunSession, Table
+    from proctor.api.handles import Run, Table
     from proctor.api.library import (
         ComparisonResult,
         ItemsPlan,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         run,
         run_async,
     )
+    from proctor.api.sessions import RunItem, RunSession
     from proctor.errors import NotFound, PlanError, ProctorError, StoreError, UsageError
     from proctor.evaluator import Evidence
     from proctor.item import Item
@@ -97,7 +98,8 @@ if not TYPE_CHECKING:
             *("import_table", "open_store", "resume", "run", "run_async"),
         ),
         "proctor.api.dialogues": ("BatchConfig", "aggregate_results", "run_batch"),
-        "proctor.api.handles": ("Run", "RunItem", "RunSession", "Table"),
+        "proctor.api.handles": ("Run", "Table"),
+        "proctor.api.sessions": ("RunItem", "RunSession"),
         "proctor.errors": ("NotFound", "PlanError", "ProctorError", "StoreError", "UsageError"),
         "proctor.evaluator": ("Evidence",),
         "proctor.item": ("Item",),

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from proctor.api import doctor
-from proctor.api.handles import Record, Table
+from proctor.api.handles import Table
+from proctor.api.sessions import Record
 from proctor.context import Settings
 from proctor.errors import NotFound, UsageError
 

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, NotRequired, TypedDict, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, Literal, NotRequired, TypedDict, get_args, get_origin, get_type_hints
 
 import pytest
+from typing_extensions import is_typeddict
 from whole_store import ITEM, LINE, TEXT, fill
 
 from databases import new_store

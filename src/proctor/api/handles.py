@@ -3,25 +3,20 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from proctor.api.sessions import RunItem, RunSession
 from proctor.batch.lifecycle import RunSummary, run_summary
 from proctor.context import Notice
 from proctor.errors import NotFound, UsageError
 from proctor.export import tables
 from proctor.export.tables import TABLES, columns
-from proctor.formatting import snake_case
 from proctor.item import STATUSES
 from proctor.json_values import JsonMap, JsonObject
-from proctor.session import Message, ModelCall, ToolCall
 from proctor.store import ItemFilter, Scope, Store
-from proctor.store.tables import BatchRow, ItemRow, SessionRow
-from proctor.store.transcripts import last_commit, scores
-from proctor.workspace import merge_queue
-from proctor.workspace.source_repository import open_source
+from proctor.store.tables import BatchRow
 
 if TYPE_CHECKING:
     import pandas
@@ -33,27 +28,6 @@ PAGE = 500
 Retry = Literal["errors", "failed", "all"]
 _TABLE_NAMES = {"items": "batch_items", "runs": "batches"}
 """Tables of the store by the names that they have here."""
-
-
-class Record:
-    """A row of the store with its columns as attributes: `costUsd` is `cost_usd`."""
-
-    def __init__(self, row: JsonMap) -> None:
-        self._row = row
-        self._names = {snake_case(name): name for name in row}
-
-    def __getattr__(self, name: str) -> Any:
-        # Only columns: names with an underscore in front are Python's own protocols.
-        if not name.startswith("_") and name in self._names:
-            return self._row[self._names[name]]
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-
-    def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *self._names})
-
-    def to_dict(self) -> JsonObject:
-        """The row as plain data, with the column names of the store."""
-        return dict(self._row)
 
 
 class Table(list[JsonObject]):
@@ -74,82 +48,6 @@ class Table(list[JsonObject]):
     def to_pandas(self) -> "pandas.DataFrame":
         """The rows as a pandas DataFrame."""
         return _library("pandas").DataFrame(list(self))
-
-
-class RunSession(Record):
-    """One session: the record of an attempt, or an imported one."""
-
-    _row: SessionRow
-
-    def __init__(self, store: Store, row: SessionRow, environment: Mapping[str, str]) -> None:
-        super().__init__(row)
-        self._store, self._environment = store, environment
-
-    def __repr__(self) -> str:
-        return f"<RunSession {self._row['id']} {self._row['status']}>"
-
-    @cached_property
-    def transcript(self) -> Sequence[Message | ToolCall | ModelCall]:
-        """Messages, tool calls and model calls in order."""
-        recorded = self._store.read.recorded(self._row["id"])
-        events = (each.event for step in recorded.steps for each in step.events)
-        return [event for event in events if isinstance(event, Message | ToolCall | ModelCall)]
-
-    @property
-    def messages(self) -> Sequence[Message]:
-        """The messages, oldest first."""
-        return [event for event in self.transcript if isinstance(event, Message)]
-
-    @property
-    def tool_uses(self) -> Sequence[ToolCall]:
-        """The tool calls, oldest first."""
-        return [event for event in self.transcript if isinstance(event, ToolCall)]
-
-    @property
-    def answer(self) -> str:
-        """The last message of the assistant; empty when there is none."""
-        return next((each.content for each in reversed(self.messages) if each.role == "assistant"), "")
-
-    @cached_property
-    def diff(self) -> str:
-        """The changes of a coding session as a unified diff; empty for sessions without a repository."""
-        return session_diff(self._store, self._row, self._environment)[0]
-
-    @property
-    def scores(self) -> Sequence[Record]:
-        """Every score about this session, of its own checks and of evaluations."""
-        return [Record(row) for row in scores(self._store.read, self._row["id"])]
-
-    @property
-    def steps(self) -> Sequence[Record]:
-        """The iterations of the session."""
-        return [Record(row) for row in self._store.read.of_session("iterations", self._row["id"])]
-
-
-class RunItem(Record):
-    """One item of a run."""
-
-    _row: ItemRow
-
-    def __init__(self, store: Store, row: ItemRow, environment: Mapping[str, str]) -> None:
-        super().__init__(row)
-        self._store, self._environment = store, environment
-
-    def __repr__(self) -> str:
-        return f"<RunItem {self._row['id']} {self._row['status']}>"
-
-    @cached_property
-    def session(self) -> RunSession:
-        """The session of its last attempt."""
-        if not self._row["sessionId"]:
-            raise NotFound(f"item {self._row['id']} has no session yet")
-        return RunSession(self._store, self._store.read.session(self._row["sessionId"]), self._environment)
-
-    @property
-    def attempts(self) -> Sequence[RunSession]:
-        """The sessions of all attempts, oldest first."""
-        rows = self._store.read.attempts(self._row["runId"], self._row["id"])
-        return [RunSession(self._store, row, self._environment) for row in rows]
 
 
 class Run:
@@ -275,24 +173,6 @@ class Run:
 
     def _columns(self, table: str) -> list[str]:
         return list(columns(_TABLE_NAMES.get(table, table)))
-
-
-def session_diff(store: Store, row: SessionRow, environment: Mapping[str, str]) -> tuple[str, bool]:
-    """The changes of a coding session as a unified diff, and whether its branch still exists.
-
-    Without the branch, the diff comes from its last commit, which git keeps for some weeks.
-    """
-    if not row["branch"]:
-        return "", False
-    source = open_source(Path(row["repo"]), environment)
-    if source.git.commit_of(f"refs/heads/{row['branch']}"):
-        return merge_queue.diff(source, row["branch"], row["baseBranch"]), True
-    last = last_commit(store.read, row["id"])
-    tip = source.git.commit_of(last) if last else ""
-    base = source.git.commit_of(row["baseSha"]) if row["baseSha"] else ""
-    if not tip or not base:
-        return "", False
-    return source.git("diff", "--no-ext-diff", "--no-textconv", "--no-color", base, tip, "--"), False
 
 
 def _cell(value: object) -> str:

@@ -26,8 +26,9 @@ from proctor.api.callables import (
     evaluator_names,
     model_name,
 )
-from proctor.api.handles import Retry, Run, RunItem, RunSession
+from proctor.api.handles import Retry, Run
 from proctor.api.runs import SILENT, Observer, ReadPlan, RunControl, RunResult, outside_of_any_loop
+from proctor.api.sessions import RunItem, RunSession, find_session
 from proctor.batch import lifecycle
 from proctor.bootstrap import now, open_context
 from proctor.context import EngineName, EngineOptions, Functions, ModelOptions, Notice, RunContext
@@ -504,8 +505,7 @@ class ProctorStore:
 
     def session(self, session_id: str) -> RunSession:
         """The session of this id, or of the beginning of one."""
-        row = self.context.store.read.session(session_id)
-        return RunSession(self.context.store, row, self.context.settings.user_environment)
+        return find_session(self.context, session_id)
 
     def handle(self, run_id: str) -> Run:
         """A handle on a run that exists."""

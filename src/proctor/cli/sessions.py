@@ -2,20 +2,13 @@
 
 import asyncio
 import sys
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from proctor.batch.deletion import delete_sessions, imported_sessions
-from proctor.batch.session_branch import (
-    SessionBranch,
-    clean_up_session,
-    find_branch,
-    merge_branch,
-    merge_problem,
-    sessions_to_clean,
-)
+from proctor.api.branches import SessionBranch, clean_up, find_branch, merge_problem
+from proctor.api.search import StoreSearch
+from proctor.api.sessions import RunSession, delete_imported, sessions
 from proctor.cli import output
 from proctor.cli.output import (
     Json,
@@ -30,18 +23,13 @@ from proctor.cli.output import (
 )
 from proctor.cli.run import terminal_context
 from proctor.cli.runs import show_session
-from proctor.context import RunContext
 from proctor.errors import UsageError
-from proctor.json_values import JsonObject
-from proctor.store import Scope
-from proctor.store.search import IndexState, SnippetPart, TranscriptHit, parse_query
-from proctor.store.tables import SessionRow
-from proctor.workspace import merge_queue
+from proctor.json_values import JsonObject, camel_document
 
 
 def delete(
     context: typer.Context,
-    sessions: Annotated[
+    session_ids: Annotated[
         list[str] | None,
         typer.Argument(help="Session IDs, prefixes, or names in their source.", metavar="SESSION…"),
     ] = None,
@@ -58,19 +46,21 @@ def delete(
 
     Example:  proctor sessions delete --log-group /agents/travel --before 2026-01-31
     """
-    if not (sessions or log_group or before):
+    if not (session_ids or log_group or before):
         raise UsageError("no sessions selected\nPass session IDs, --log-group NAME, or --before DATE.")
     with terminal_context(context.obj) as ctx:
-        session_ids = imported_sessions(
-            ctx.store, ctx.now(), session_ids=sessions or (), log_group=log_group, before=moment_of(before)
+        deleted = delete_imported(
+            ctx,
+            session_ids or (),
+            log_group=log_group,
+            before=moment_of(before),
+            is_sure=lambda number: yes or is_sure(f"Delete {count(number, 'imported session')}?"),
         )
-        imported = count(len(session_ids), "imported session")
-        if session_ids and not yes and not is_sure(f"Delete {imported}?"):
-            return output.SOME_DID_NOT
-        delete_sessions(ctx.store, session_ids)
+    if deleted is None:
+        return output.SOME_DID_NOT
     if as_json:
-        print_json({"sessions": session_ids})
-    print_note(f"deleted {imported}")
+        print_json({"sessions": deleted})
+    print_note(f"deleted {count(len(deleted), 'imported session')}")
     return output.SUCCEEDED
 
 
@@ -97,13 +87,12 @@ def list_sessions(
     Example:  proctor sessions list --run nightly-42
     """
     with terminal_context(context.obj) as ctx:
-        run_id = ctx.store.read.batch(run, ctx.now())["runId"] if run else ""
-        rows = ctx.store.read.sessions(Scope(run_id=run_id), limit=limit)
+        listed = sessions(ctx, run=run, limit=limit)
     if as_json:
-        print_json({"sessions": rows})
+        print_json({"sessions": [session.to_dict() for session in listed]})
     else:
         heads = ("SESSION", "STATUS", "REASON", "AGENT", "MODEL", "STARTED", "BRANCH", "NAME")
-        print_table(heads, map(_cells, rows))
+        print_table(heads, map(_cells, listed))
     return output.SUCCEEDED
 
 
@@ -137,9 +126,9 @@ def diff(
     """
     flags = [flag for flag, enabled in (("--name-only", name_only), ("--stat", stat)) if enabled]
     with terminal_context(context.obj) as ctx:
-        match = _find(ctx, session)
-        text = merge_queue.diff(match.source, match.branch, match.base_branch, *flags)
-    _print_text(text, {"sessionId": match.row["id"], "branch": match.branch, "diff": text}, as_json)
+        match = find_branch(ctx, session)
+        text = match.diff(*flags)
+    _print_text(text, {"sessionId": match.session_id, "branch": match.branch, "diff": text}, as_json)
     return output.SUCCEEDED
 
 
@@ -150,9 +139,9 @@ def log(context: typer.Context, session: Session, as_json: Json = False) -> int:
     Example:  proctor sessions log 019a8c
     """
     with terminal_context(context.obj) as ctx:
-        match = _find(ctx, session)
-        text = merge_queue.log(match.source, match.branch, match.base_branch)
-    _print_text(text, {"sessionId": match.row["id"], "branch": match.branch, "log": text}, as_json)
+        match = find_branch(ctx, session)
+        text = match.log()
+    _print_text(text, {"sessionId": match.session_id, "branch": match.branch, "log": text}, as_json)
     return output.SUCCEEDED
 
 
@@ -163,8 +152,8 @@ def squash(context: typer.Context, session: Session, message: Message = "", as_j
     Example:  proctor sessions squash 019a8c -m "Fix the parser"
     """
     with terminal_context(context.obj) as ctx:
-        match = _find(ctx, session)
-        sha = merge_queue.squash(match.source, match.branch, match.base_branch, message or match.title)
+        match = find_branch(ctx, session)
+        sha = match.squash(message)
     return _print_result(match, {"commitSha": sha}, f"{match.branch} is now one commit, {sha[:12]}", as_json)
 
 
@@ -182,9 +171,9 @@ def rebase(
     Example:  proctor sessions rebase 019a8c
     """
     with terminal_context(context.obj) as ctx:
-        match = _find(ctx, session)
+        match = find_branch(ctx, session)
     base = onto or match.base_branch
-    sha, conflicts = asyncio.run(merge_queue.rebase(match.source, match.branch, base, ctx.home))
+    sha, conflicts = asyncio.run(match.rebase(onto))
     if conflicts:
         message = f"{match.branch} conflicts with {base} in {', '.join(conflicts)}; nothing was changed"
         _print_result(match, {"conflictFiles": list(conflicts)}, message, as_json)
@@ -210,10 +199,8 @@ def merge(
     Example:  proctor sessions merge 019a8c
     """
     with terminal_context(context.obj) as ctx:
-        match = _find(ctx, session)
-        merged = asyncio.run(
-            merge_branch(ctx.store, ctx.settings, match, ctx.now, message=message, onto=onto, check=check)
-        )
+        match = find_branch(ctx, session)
+        merged = asyncio.run(match.merge(message=message, onto=onto, check=check))
     end = merged.result
     for text in merged.notes:
         print_note(f"note: {printable(text)}")
@@ -247,16 +234,19 @@ def cleanup(
     if bool(session) == bool(run):
         raise UsageError("nothing selected to clean up\nPass a session, or --run RUN.")
     with terminal_context(context.obj) as ctx:
-        rows = sessions_to_clean(ctx.store, ctx.now(), session=session, run=run)
-        if branches and not yes and not is_sure(f"Remove the branches of {len(rows)} sessions?"):
-            return output.SOME_DID_NOT
-        problems = [
-            problem for row in rows if (problem := clean_up_session(ctx.settings, row, branch=branches))
-        ]
+        cleaned = clean_up(
+            ctx,
+            session=session,
+            run=run,
+            branches=branches,
+            is_sure=lambda number: yes or is_sure(f"Remove the branches of {number} sessions?"),
+        )
+    if cleaned is None:
+        return output.SOME_DID_NOT
     if as_json:
-        print_json({"sessions": [row["id"] for row in rows], "kept": problems})
-    print_note(f"cleaned up {len(rows)} sessions")
-    for problem in problems:
+        print_json({"sessions": cleaned.session_ids, "kept": cleaned.problems})
+    print_note(f"cleaned up {len(cleaned.session_ids)} sessions")
+    for problem in cleaned.problems:
         print_note(f"note: {printable(problem)}")
     return output.SUCCEEDED
 
@@ -264,21 +254,17 @@ def cleanup(
 sessions_app.command("delete")(delete)
 
 
-def _find(ctx: RunContext, session: str) -> SessionBranch:
-    return find_branch(ctx.store, ctx.settings, session)
-
-
-def _cells(row: SessionRow) -> tuple[str, ...]:
-    started = (row["startedAt"] or "")[:19].replace("T", " ")
-    ended = (row["status"], row["endReason"])
+def _cells(session: RunSession) -> tuple[str, ...]:
+    started = (session.started_at or "")[:19].replace("T", " ")
     # Imported sessions show the name they have in their source.
-    named = row["externalId"] or ""
-    return row["id"], *ended, row["agent"], row["model"], started, row["branch"], named
+    name = session.external_id or ""
+    ended = (session.status, session.end_reason)
+    return session.id, *ended, session.agent, session.model, started, session.branch, name
 
 
 def _print_result(match: SessionBranch, document: JsonObject, message: str, as_json: bool) -> int:
     if as_json:
-        print_json({"sessionId": match.row["id"], "branch": match.branch, **document})
+        print_json({"sessionId": match.session_id, "branch": match.branch, **document})
     print_note(printable(message))
     return output.SUCCEEDED
 
@@ -319,23 +305,22 @@ def search(
     Example:  proctor search '"permission denied" pip*' --run nightly-42
     """
     query = " ".join(text)
-    if not parse_query(query):
-        raise UsageError("the search text has no words\nPass words, phrases in quotation marks, or begin*.")
     with terminal_context(context.obj) as ctx:
-        run_id = ctx.store.read.batch(run, ctx.now())["runId"] if run else ""
-        state = ctx.store.search_index.update(on_progress=_IndexingNotes())
-        page = ctx.store.search_index.search(query, run_id=run_id, offset=offset, limit=limit)
+        search = StoreSearch(ctx, on_progress=_IndexingNotes())
+        found = search.transcripts(query, run=run, offset=offset, limit=limit)
     if as_json:
-        hits = [_document(hit) for hit in page.hits]
-        print_json({"text": query, "hits": hits, "hasMore": page.has_more, "indexedSessions": state.indexed})
+        hits = camel_document(found.hits)
+        print_json({"text": query, "hits": hits, "hasMore": found.has_more, "indexedSessions": found.indexed})
     else:
-        for hit in page.hits:
-            print(_lines(hit))
-        if not page.hits:
-            print_note(f"No match in {count(state.indexed, 'session')}.")
-        elif page.has_more:
+        for hit in found.hits:
+            facts = (hit.session_id, hit.run_id, hit.status, hit.model, f"{hit.name} #{hit.position}")
+            print(" · ".join(printable(fact) for fact in facts if fact))
+            print("    " + "".join(_marked(part.text, part.is_match) for part in hit.snippet))
+        if not found.hits:
+            print_note(f"No match in {count(found.indexed, 'session')}.")
+        elif found.has_more:
             print_note(f"More:  --offset {offset + limit}")
-    return output.SUCCEEDED if page.hits else output.SOME_DID_NOT
+    return output.SUCCEEDED if found.hits else output.SOME_DID_NOT
 
 
 class _IndexingNotes:
@@ -344,28 +329,15 @@ class _IndexingNotes:
     def __init__(self) -> None:
         self._next = 0
 
-    def __call__(self, state: IndexState) -> None:
-        if state.pending and state.indexed >= self._next:
-            self._next = state.indexed + NOTE_EVERY
-            every = count(state.indexed + state.pending, "session")
-            print_note(f"indexing transcripts: {state.indexed:,} of {every}")
+    def __call__(self, indexed: int, sessions: int) -> None:
+        if indexed >= self._next:
+            self._next = indexed + NOTE_EVERY
+            print_note(f"indexing transcripts: {indexed:,} of {count(sessions, 'session')}")
 
 
-def _document(hit: TranscriptHit) -> JsonObject:
-    names = {"session_id": "sessionId", "run_id": "runId", "item_id": "itemId", "started_at": "startedAt"}
-    document: JsonObject = {names.get(name, name): value for name, value in asdict(hit).items()}
-    return document | {"snippet": [{"text": part.text, "isMatch": part.is_match} for part in hit.snippet]}
-
-
-def _lines(hit: TranscriptHit) -> str:
-    facts = (hit.session_id, hit.run_id, hit.status, hit.model, f"{hit.name} #{hit.position}")
-    head = " · ".join(printable(fact) for fact in facts if fact)
-    return f"{head}\n    {''.join(map(_marked, hit.snippet))}"
-
-
-def _marked(part: SnippetPart) -> str:
-    text = printable(part.text)
-    return f"{BOLD}{text}{PLAIN}" if part.is_match and sys.stdout.isatty() else text
+def _marked(text: str, is_match: bool) -> str:
+    text = printable(text)
+    return f"{BOLD}{text}{PLAIN}" if is_match and sys.stdout.isatty() else text
 
 
 apps = {"sessions": sessions_app, "search": search_app}

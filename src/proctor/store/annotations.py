@@ -8,7 +8,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, TypedDict
+from typing import Literal
+
+from typing_extensions import TypedDict
 
 from proctor.errors import NotFound, UsageError
 from proctor.score import Level

@@ -18,6 +18,7 @@ from functools import partial
 
 from proctor.errors import UsageError
 from proctor.item import RUNNING
+from proctor.json_values import CamelJson
 from proctor.store.database import Connection, Readers, Row, in_transaction, places, prefix_pattern
 from proctor.store.reader import StoreReader
 from proctor.store.sealer import MARK, MARK_BYTES, DataKeys
@@ -70,7 +71,7 @@ class IndexState:
 
 
 @dataclass(frozen=True, slots=True)
-class SnippetPart:
+class SnippetPart(CamelJson):
     """A piece of a text, and whether it matches the query."""
 
     text: str
@@ -78,11 +79,12 @@ class SnippetPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TranscriptHit:
-    """An event that matches a query."""
+class TranscriptHit(CamelJson):
+    """A message or a tool call that matches a query."""
 
     session_id: str
     run_id: str
+    """Empty: an imported session."""
     item_id: str
     job: str
     status: str

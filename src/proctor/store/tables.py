@@ -7,7 +7,10 @@ import json
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired
+
+# As in `typing`, where pydantic takes it from Python 3.12 on: rows are answers of the HTTP interface as well.
+from typing_extensions import TypedDict
 
 from proctor.formatting import clipped
 from proctor.item import QUEUED, Item, id_of

@@ -8,9 +8,12 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NotRequired, TypedDict, cast
+from typing import Literal, NotRequired, cast
+
+from typing_extensions import TypedDict
 
 from proctor.errors import NotFound
+from proctor.json_values import CamelJson
 from proctor.store.database import Row
 from proctor.store.reader import CountRow, StoreReader
 from proctor.store.tables import IterationRow, MetricRow, ScoreRow
@@ -97,8 +100,8 @@ class SessionSoFar(RunningTotals):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TranscriptPiece:
-    """A part of a long text."""
+class TranscriptPiece(CamelJson):
+    """A text, or a part of a long one."""
 
     text: str
     size: int
@@ -107,10 +110,18 @@ class TranscriptPiece:
     """Whether the text goes on after it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextPart(TranscriptPiece):
+    """A part of a long text."""
+
+    offset: int
+
+
 class _EventPlace(TypedDict):
+    # What can be None is left out of answers of the HTTP interface.
     position: int
     step: int
-    timestamp: str
+    timestamp: NotRequired[str | None]
 
 
 class MessageEvent(_EventPlace):
@@ -127,8 +138,8 @@ class ToolCallEvent(_EventPlace):
 
     kind: Literal["tool_call"]
     toolName: str
-    success: int | None
-    durationMs: float | None
+    success: NotRequired[bool | None]
+    durationMs: NotRequired[float | None]
     argsJson: NotRequired[TranscriptPiece]
     result: NotRequired[TranscriptPiece]
 
@@ -143,10 +154,10 @@ class ModelCallEvent(_EventPlace):
     cachedTokens: int
     completionTokens: int
     reasoningTokens: int
-    costUsd: float | None
+    costUsd: NotRequired[float | None]
     priceSource: str
-    latencyMs: float | None
-    waitingMs: float | None
+    latencyMs: NotRequired[float | None]
+    waitingMs: NotRequired[float | None]
     status: str
     error: str
     request: NotRequired[TranscriptPiece]
@@ -165,10 +176,10 @@ class OutlineEvent(_EventPlace):
     """The tool or the model; of a message, the name of who wrote it."""
     text: str
     """The beginning of the message or of the arguments; of a model call empty."""
-    role: NotRequired[str]
-    success: NotRequired[int | None]
-    promptTokens: NotRequired[int]
-    completionTokens: NotRequired[int]
+    role: str
+    success: NotRequired[bool | None]
+    promptTokens: int
+    completionTokens: int
     costUsd: NotRequired[float | None]
 
 
@@ -206,7 +217,7 @@ def events(read: StoreReader, session_id: str, *, after: int, limit: int) -> lis
 def calls(read: StoreReader, session_id: str, *, after: int, limit: int) -> list[CallEvent]:
     """The next model and tool calls after a position, without their texts."""
     rows = [
-        cast(CallEvent, row | {"kind": KINDS[table]})
+        cast(CallEvent, _with_kind(table, row))
         for table in ("tool_calls", "model_calls")
         for row in read.rows(
             Row,
@@ -220,6 +231,16 @@ def calls(read: StoreReader, session_id: str, *, after: int, limit: int) -> list
 
 OUTLINE_EVENTS = 3000
 TITLE_CHARACTERS = 160
+_BLANK: Row = {
+    **dict.fromkeys(("kind", "position", "step", "timestamp"), None),
+    "role": "",
+    "name": "",
+    "success": None,
+    "text": "",
+    "promptTokens": 0,
+    "completionTokens": 0,
+    "costUsd": None,
+}
 
 
 def outline(read: StoreReader, session_id: str, *, limit: int = OUTLINE_EVENTS) -> list[OutlineEvent]:
@@ -233,7 +254,7 @@ def outline(read: StoreReader, session_id: str, *, limit: int = OUTLINE_EVENTS) 
         '"completionTokens", "costUsd"',
     }
     rows = [
-        {"kind": KINDS[table]} | dict(row)
+        {**_BLANK, **_with_kind(table, row)}
         for table, columns in queries.items()
         for row in read.rows(
             Row,
@@ -334,7 +355,7 @@ def calls_after_step(read: StoreReader, session_id: str, step: int) -> list[Call
 
 def text_part(
     read: StoreReader, session_id: str, position: int, part: str, *, offset: int, limit: int
-) -> TranscriptPiece:
+) -> TextPart:
     """A piece of one long text of an event."""
     for table, parts in PARTS.items():
         if part in parts:
@@ -346,9 +367,14 @@ def text_part(
             )
             if rows:
                 whole = read.blob(rows[0]["blob"]) if rows[0]["blob"] else rows[0]["text"]
-                piece = whole[offset : offset + limit]
-                return TranscriptPiece(text=piece, size=len(whole), is_cut=offset + len(piece) < len(whole))
+                return part_of(whole, offset=offset, limit=limit)
     raise NotFound(f"session {session_id} has no {part} at {position}")
+
+
+def part_of(whole: str, *, offset: int, limit: int) -> TextPart:
+    """A piece of a long text."""
+    text = whole[offset : offset + limit]
+    return TextPart(text=text, size=len(whole), is_cut=offset + len(text) < len(whole), offset=offset)
 
 
 def steps(read: StoreReader, session_id: str) -> list[TranscriptStep]:
@@ -390,9 +416,13 @@ def _events(read: StoreReader, table: str, session_id: str, after: int, limit: i
         'WHERE "sessionId" = ? AND "position" > ? ORDER BY "position" LIMIT ?',
         (session_id, after, limit),
     )
-    return [
-        cast(TranscriptEvent, {"kind": KINDS[table]} | _with_heads(read, row, PARTS[table])) for row in rows
-    ]
+    return [cast(TranscriptEvent, _with_kind(table, _with_heads(read, row, PARTS[table]))) for row in rows]
+
+
+def _with_kind(table: str, row: Row) -> Row:
+    success = row.get("success")
+    ended = {"success": None if success is None else bool(success)} if table == "tool_calls" else {}
+    return {"kind": KINDS[table]} | row | ended
 
 
 def _with_heads(read: StoreReader, row: Row, parts: Sequence[str]) -> Row:
@@ -400,11 +430,12 @@ def _with_heads(read: StoreReader, row: Row, parts: Sequence[str]) -> Row:
     opened = dict(row)
     for part in parts:
         digest = opened.pop(f"{part}Blob")
-        opened[part] = head_of_blob(read, digest) if digest else _head_of_text(str(row[part]))
+        opened[part] = head_of_blob(read, digest) if digest else head_of_text(str(row[part]))
     return opened
 
 
-def _head_of_text(text: str) -> TranscriptPiece:
+def head_of_text(text: str) -> TranscriptPiece:
+    """The beginning of a text."""
     return TranscriptPiece(text=text[:HEAD_CHARACTERS], size=len(text), is_cut=len(text) > HEAD_CHARACTERS)
 
 
@@ -439,10 +470,11 @@ SEARCHED: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
+class Hit(CamelJson):
     """The first occurrence in one text of an event."""
 
     kind: str
+    """`message` or `tool_call`."""
     position: int
     name: str
     """The role or the tool."""
@@ -452,16 +484,18 @@ class Hit:
     """In characters."""
     before: str
     match: str
+    after: str
     behind: str
+    """Deprecated: `after`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class Search(CamelJson):
     """Result of one search request."""
 
     hits: tuple[Hit, ...]
     last_position: int
-    """Last searched position."""
+    """Position searched up to; continue after it."""
     has_more: bool
     """Whether there are events after that."""
 
@@ -503,6 +537,7 @@ def _texts(parts: Sequence[str]) -> str:
 
 def _hit(row: Row, part: str, whole: str, match: re.Match[str]) -> Hit:
     start, end = match.span()
+    after = whole[end : end + AROUND_CHARACTERS]
     return Hit(
         kind=KINDS[row["table"]],
         position=row["position"],
@@ -511,5 +546,6 @@ def _hit(row: Row, part: str, whole: str, match: re.Match[str]) -> Hit:
         offset=start,
         before=whole[max(0, start - AROUND_CHARACTERS) : start],
         match=whole[start:end],
-        behind=whole[end : end + AROUND_CHARACTERS],
+        after=after,
+        behind=after,
     )

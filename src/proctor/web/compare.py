@@ -27,6 +27,7 @@ from proctor.api.comparing import (
     gate_of,
     last_sessions,
 )
+from proctor.api.sessions import find_session
 from proctor.cache import LruCache
 from proctor.item import FAIL, FINISHED, SUCCESS, TIMEOUT
 from proctor.metric import METRICS_HELP
@@ -60,7 +61,6 @@ from proctor.web.responses import ERRORS, page
 from proctor.web.run_schemas import MOST_WAIT_SECONDS, ChartShape, ResultFigureShape, WaitSeconds
 from proctor.web.run_views import reading_shape
 from proctor.web.runs import REPORT_POLICY
-from proctor.web.sessions import find_session
 from proctor.web.state import MOST_RESULT_ITEMS, AppState, Reading
 
 MOST_RUNS = 12
@@ -97,7 +97,7 @@ def router(site: AppState) -> APIRouter:
 
     @routes.get("/compare/sessions", include_in_schema=False)
     def side_by_side(request: Request, left: Text = "", right: Text = "") -> Response:
-        ids = [find_session(site, one)["id"] if one else "" for one in (left, right)]
+        ids = [find_session(site.context, one).id if one else "" for one in (left, right)]
         title = "Two sessions"
         return page(request, "compare_sessions.html", title=title, left=ids[0], right=ids[1])
 

@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from proctor.api.labels import LabeledTarget, Rating, Verdict
 from proctor.json_values import JsonObject
 from proctor.web.run_schemas import ChartShape, ReadingShape, RowModel
 
@@ -201,13 +202,6 @@ class DisagreementsAnswer(RowModel):
     total: int
 
 
-class RatingShape(RowModel):
-    """One rating of a scale."""
-
-    label: str
-    value: float | None = Field(description="Null: categorical.")
-
-
 class EvaluatorShape(RowModel):
     """An evaluator."""
 
@@ -220,7 +214,7 @@ class EvaluatorShape(RowModel):
     judges: str
     reference: str = Field(default="", description="Ground truth it uses or needs.")
     needs_reference: bool = False
-    ratings: list[RatingShape] = Field(default=[])
+    ratings: list[Rating] = Field(default=[])
     problem: str = Field(default="", description="Why it cannot be used; empty: usable.")
 
 
@@ -350,56 +344,19 @@ class JudgedSessions(RowModel):
     total: int
 
 
-class VerdictShape(RowModel):
-    """One score with its explanation."""
-
-    evaluator: str
-    digest: str = ""
-    level: str
-    target: str
-    dimension: str
-    value: float | None
-    label: str
-    explanation: str
-    error: str
-    votes: list[float | str] = Field(default=[])
-    cost_usd: float | None = None
-
-
 class Verdicts(RowModel):
     """The scores of one session."""
 
     session_id: str
-    verdicts: list[VerdictShape]
-
-
-class LabelShape(RowModel):
-    """The label of one person."""
-
-    who: str
-    label: str
-    value: float | None
-    note: str
-    at: str
-
-
-class LabelledThing(RowModel):
-    """An evaluated target with its human labels."""
-
-    evaluator: str
-    dimension: str
-    level: str
-    target: str
-    verdict: VerdictShape | None = Field(description="Latest score; null: labeled but not evaluated.")
-    labels: list[LabelShape]
-    ratings: list[RatingShape] = Field(description="Rating scale; empty: free.")
+    verdicts: list[Verdict]
 
 
 class LabelsAnswer(RowModel):
     """Scores and labels of one session."""
 
     session_id: str
-    things: list[LabelledThing]
+    targets: list[LabeledTarget]
+    things: list[LabeledTarget] = Field(description="Deprecated: `targets`.")
 
 
 class ConfusionShape(RowModel):
@@ -417,7 +374,8 @@ class JudgeShape(RowModel):
     dimension: str
     level: str
     labels: int
-    things: int = Field(description="Targets with both label and score.")
+    targets: int = Field(description="Targets with both label and score.")
+    things: int = Field(description="Deprecated: `targets`.")
     sessions: int
     people: int
     agreement: EstimateShape

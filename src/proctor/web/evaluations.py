@@ -12,6 +12,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 
 from proctor.api import evaluation as api
 from proctor.api.calibration import Estimate, Rate
+from proctor.api.labels import verdict_of
 from proctor.cache import LruCache
 from proctor.errors import NotFound
 from proctor.json_values import JsonMap, as_map, as_whole_number, maps_in
@@ -30,7 +31,6 @@ from proctor.web.evaluation_schemas import (
     JudgedSessions,
     SessionScore,
     Verdicts,
-    VerdictShape,
 )
 from proctor.web.responses import ERRORS, page
 from proctor.web.run_schemas import RowModel, SessionId
@@ -259,7 +259,7 @@ def router(site: AppState) -> APIRouter:
     def verdicts(evaluation_id: EvaluationId, session_id: SessionId) -> Verdicts:
         job = api.find_evaluation(site.context, evaluation_id)
         rows = api.scores_of_session(site.context, job, session_id.replace("\0", ""))
-        return Verdicts(session_id=session_id, verdicts=[verdict_shape(row) for row in rows])
+        return Verdicts(session_id=session_id, verdicts=list(map(verdict_of, rows)))
 
     @routes.post(
         "/api/evaluations/{evaluation_id}/stop", summary="Stop an evaluation; results so far are kept"
@@ -317,12 +317,6 @@ def router(site: AppState) -> APIRouter:
         )
 
     return routes
-
-
-def verdict_shape(row: Mapping[str, Any]) -> VerdictShape:
-    """The response shape of a score."""
-    votes = json.loads(row["votes"] or "[]")
-    return VerdictShape.model_validate({**row, "digest": row["evaluatorDigest"], "votes": votes})
 
 
 def _judged(row: Mapping[str, Any], scores: Sequence[Mapping[str, Any]]) -> JudgedSession:

@@ -29,14 +29,14 @@ from pydantic import TypeAdapter
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from proctor.api.run_state import RunFollower, RunState
+from proctor.api.sessions import find_session
 from proctor.errors import ProctorError, StoreError
 from proctor.item import QUEUED, RUNNING
 from proctor.json_values import JsonMap, JsonObject, parse_json
 from proctor.store import items as pages
-from proctor.store import runs, timestamp, transcripts
+from proctor.store import runs, timestamp
 from proctor.store.items import PageItem
 from proctor.web.run_views import RunLine, RunLines, item_shape
-from proctor.web.sessions import find_session
 from proctor.web.state import AppState
 
 TICK_SECONDS = 0.3
@@ -428,25 +428,13 @@ class SessionTopic:
 
     def __init__(self, site: AppState, session_id: str) -> None:
         self._site = site
-        self._id = find_session(site, session_id)["id"]
+        self._session = find_session(site.context, session_id)
         self._version = 0
         self._state: JsonObject = {}
 
     async def state(self, version: int) -> tuple[int, Any]:
         """The complete state."""
-        current = await asyncio.to_thread(self._look)
+        current = await asyncio.to_thread(self._session.state)
         if current != self._state:
             self._state, self._version = current, max(self._version, version) + 1
         return self._version, self._state
-
-    def _look(self) -> JsonObject:
-        row = find_session(self._site, self._id)
-        last, count = transcripts.extent(self._site.store.read, self._id)
-        steps = transcripts.step_count(self._site.store.read, self._id)
-        return {
-            "status": row["status"],
-            "endReason": row["endReason"],
-            "lastPosition": last,
-            "eventCount": count,
-            "stepCount": steps,
-        }

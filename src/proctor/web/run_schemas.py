@@ -6,6 +6,7 @@ from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from proctor.api.sessions import SessionItem, TranscriptStep
 from proctor.json_values import JsonObject
 
 RunId = Annotated[str, Path(description="Run ID or an unambiguous prefix.", max_length=200)]
@@ -109,18 +110,6 @@ class ReadingShape(RowModel):
     total: int = Field(description="Items to read.")
 
 
-class TextShape(RowModel):
-    """A text, or the start of a long one."""
-
-    text: str
-    size: int = Field(description="Characters of the whole text; bytes if only the start was read.")
-    is_cut: bool = Field(description="Whether the text is truncated.")
-
-
-class TextAnswer(TextShape):
-    """Part of a long text."""
-
-    offset: int
 
 
 class SignaturesAnswer(RowModel):
@@ -298,28 +287,6 @@ class AttemptShape(RowModel):
     cost_usd: float | None
 
 
-class StepShape(RowModel):
-    """One step of a session: an agent iteration, turn or trace."""
-
-    step: int
-    start_time: str | None
-    end_time: str | None
-    commit_sha: str
-    changed_files: int
-    lines_added: int
-    lines_removed: int
-    test_result: str
-    test_exit_code: int | None
-    test_duration_ms: float | None
-    test_output: TextShape
-    model: str
-    exit_code: int | None
-    total_tokens: int
-    cost_usd: float | None
-    output: TextShape
-    trace_id: str
-
-
 class ScoreShape(RowModel):
     """One score."""
 
@@ -360,23 +327,12 @@ class MetricShape(RowModel):
     label: str | None
 
 
-class ItemOfSession(RowModel):
-    """The item of a session."""
-
-    id: str
-    prompt: TextShape
-    repeat: int
-    status: str
-    factors: JsonObject
-    details: JsonObject = Field(description="Further settings; empty if long.")
-
-
 class SessionAnswer(RowModel):
     """A session without its transcript."""
 
     id: str
     run_id: str | None
-    item: ItemOfSession | None
+    item: SessionItem | None
     attempt: int
     job: str
     name: str
@@ -418,117 +374,12 @@ class SessionAnswer(RowModel):
     interventions: int
     notes: list[str]
     attempts: list[AttemptShape]
-    steps: list[StepShape]
+    steps: list[TranscriptStep]
     scores: list[ScoreShape]
     merges: list[MergeShape]
     metrics: list[MetricShape] = Field(description="At most 2,000.")
     last_position: int
     event_count: int
-
-
-class EventShape(RowModel):
-    """A message, tool call or model call. Its members depend on `kind`."""
-
-    kind: str = Field(description="`message`, `tool_call` or `model_call`.")
-    position: int
-    step: int
-    timestamp: str | None
-    role: str | None = None
-    name: str | None = None
-    content: TextShape | None = None
-    tool_name: str | None = None
-    success: bool | None = None
-    duration_ms: float | None = None
-    args_json: TextShape | None = None
-    result: TextShape | None = None
-    provider: str | None = None
-    model: str | None = None
-    prompt_tokens: int | None = None
-    cached_tokens: int | None = None
-    completion_tokens: int | None = None
-    reasoning_tokens: int | None = None
-    cost_usd: float | None = None
-    price_source: str | None = None
-    latency_ms: float | None = None
-    waiting_ms: float | None = None
-    status: str | None = None
-    error: str | None = None
-    request: TextShape | None = None
-    response: TextShape | None = None
-
-
-class OutlineEntry(RowModel):
-    """An event in the outline of a session."""
-
-    kind: str = Field(description="`message`, `tool_call` or `model_call`.")
-    position: int
-    step: int
-    timestamp: str | None = None
-    role: str = ""
-    name: str = Field(description="Speaker, tool or model.")
-    success: bool | None = None
-    text: str = Field(description="Beginning of the message or of the arguments.")
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cost_usd: float | None = None
-
-
-class OutlineAnswer(RowModel):
-    """The events of a session in short."""
-
-    entries: list[OutlineEntry]
-    is_cut: bool = Field(description="Whether the session has more events.")
-
-
-class EventsAnswer(RowModel):
-    """The next events of a session."""
-
-    events: list[EventShape]
-    last_position: int = Field(description="Position of the last event; continue after it.")
-    has_more: bool
-
-
-class HitShape(RowModel):
-    """A search hit: the first occurrence in one text of an event."""
-
-    kind: str = Field(description="`message` or `tool_call`.")
-    position: int
-    name: str = Field(description="Speaker or tool.")
-    part: str = Field(description="Text of the event: `content`, `argsJson` or `result`.")
-    offset: int = Field(description="Offset in the text, in characters.")
-    before: str
-    match: str
-    behind: str
-
-
-class SearchAnswer(RowModel):
-    """Search hits in a session."""
-
-    hits: list[HitShape]
-    last_position: int = Field(description="Position searched up to; continue after it.")
-    has_more: bool
-
-
-class DiffAnswer(RowModel):
-    """The diff of a session and the state of its branch."""
-
-    state: str = Field(
-        description="`none` (no branch), `published`, `merged`, `gone` (discarded) or `unavailable`."
-    )
-    branch: str
-    base_branch: str
-    diff: str
-    is_cut: bool
-    files: int
-    problem: str = ""
-
-
-class BranchAnswer(RowModel):
-    """Result of a merge or discard."""
-
-    session_id: str
-    result: str
-    message: str = ""
 
 
 class TurnsAnswer(RowModel):

@@ -73,10 +73,10 @@ export class Annotations extends HTMLElement {
     this.star.setAttribute("aria-pressed", String(mine));
     this.star.setAttribute("aria-label", mine ? "Remove star" : "Star");
     this.star.textContent = `${mine ? "★" : "☆"}${stars.length > 1 ? ` ${stars.length}` : ""}`;
-    const own = ratings.find((one) => one.who === this.author)?.value;
+    const own = ratings.find((one) => one.author === this.author)?.value;
     for (const [at, button] of this.buttons.entries()) button.setAttribute("aria-pressed", String(own === at + 1));
-    const others = ratings.filter((one) => one.who !== this.author);
-    this.ratings.textContent = others.map((one) => `${visible(one.who)}: ${one.value}`).slice(0, 5).join(" · ");
+    const others = ratings.filter((one) => one.author !== this.author);
+    this.ratings.textContent = others.map((one) => `${visible(one.author)}: ${one.value}`).slice(0, 5).join(" · ");
     this.ratings.hidden = !others.length;
     const tags = kind("tag");
     this.tags.hidden = !tags.length;
@@ -131,7 +131,7 @@ export class Annotations extends HTMLElement {
 
   rate(button, value) {
     return attempt(button, async () => {
-      await api.post(`${this.address}/labels`, { evaluator: RATING, who: this.who.value.trim(), value });
+      await api.post(`${this.address}/labels`, { evaluator: RATING, author: this.who.value.trim(), value });
       await this.load();
     });
   }

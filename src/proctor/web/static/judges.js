@@ -25,7 +25,7 @@ function card(judge) {
   return el(
     "article",
     { class: "card judge", "aria-label": visible(`${judge.evaluator} ${judge.dimension}`.trim()) },
-    el("div", { class: "judge-head" }, el("h3", { title: visible(judge.evaluator) }, shortName(judge.evaluator), judge.dimension ? ` · ${visible(judge.dimension)}` : ""), el("span", { class: "soft small" }, `${plural(judge.things, "labeled target")}, ${plural(judge.sessions, "session")}, ${plural(judge.people, "labeler")}`)),
+    el("div", { class: "judge-head" }, el("h3", { title: visible(judge.evaluator) }, shortName(judge.evaluator), judge.dimension ? ` · ${visible(judge.dimension)}` : ""), el("span", { class: "soft small" }, `${plural(judge.targets, "labeled target")}, ${plural(judge.sessions, "session")}, ${plural(judge.people, "labeler")}`)),
     el("p", {}, judge.words),
     el("div", { class: "tiles judge-tiles" }, tiles),
     judge.confusion.length ? confusion(judge.confusion) : null,

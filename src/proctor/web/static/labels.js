@@ -46,7 +46,7 @@ export class Labels extends HTMLElement {
 
   update(response) {
     const only = this.getAttribute("evaluator");
-    this.targets = response.things.filter((thing) => !only || thing.evaluator === only);
+    this.targets = response.targets.filter((thing) => !only || thing.evaluator === only);
     this.draw();
     this.showAgreement();
   }
@@ -63,7 +63,7 @@ export class Labels extends HTMLElement {
   }
 
   row(thing) {
-    const ownLabel = thing.labels.find((label) => label.who === (this.who.value.trim() || "someone"));
+    const ownLabel = thing.labels.find((label) => label.author === (this.who.value.trim() || "someone"));
     const isHidden = this.blind.checked && !ownLabel;
     const verdict = thing.verdict;
     const result = !verdict ? el("span", { class: "soft" }, "not evaluated") : verdict.error ? el("span", { class: "status s-error" }, "failed") : isHidden ? el("span", { class: "soft" }, "hidden") : el("b", {}, [visible(verdict.label), rounded(verdict.value)].filter(Boolean).join(" · "));
@@ -79,7 +79,7 @@ export class Labels extends HTMLElement {
 
   labelLine(label, verdict) {
     const same = verdict && !verdict.error ? (label.label ? label.label === verdict.label : label.value === verdict.value) : null;
-    return el("div", { class: "said-line" }, el("b", {}, visible(label.who)), ": ", el("b", { class: same === null ? null : same ? "agrees" : "differs" }, [visible(label.label), label.label ? "" : rounded(label.value)].filter(Boolean).join("")), el("span", { class: "soft small" }, ` ${same === null ? "" : same ? "agrees with the judge · " : "differs from the judge · "}${ago(label.at)}`), label.note ? el("p", { class: "soft small", dir: "auto" }, visible(label.note)) : null);
+    return el("div", { class: "said-line" }, el("b", {}, visible(label.author)), ": ", el("b", { class: same === null ? null : same ? "agrees" : "differs" }, [visible(label.label), label.label ? "" : rounded(label.value)].filter(Boolean).join("")), el("span", { class: "soft small" }, ` ${same === null ? "" : same ? "agrees with the judge · " : "differs from the judge · "}${ago(label.at)}`), label.note ? el("p", { class: "soft small", dir: "auto" }, visible(label.note)) : null);
   }
 
   form(thing, ownLabel) {
@@ -94,7 +94,7 @@ export class Labels extends HTMLElement {
       event.preventDefault();
       const typed = choices.value.trim();
       const isNumber = !thing.ratings.length && typed !== "" && Number.isFinite(Number(typed));
-      const label = { evaluator: thing.evaluator, dimension: thing.dimension, target: thing.target, who: this.who.value.trim(), note: note.value.trim(), ...(isNumber ? { value: Number(typed) } : { label: typed }) };
+      const label = { evaluator: thing.evaluator, dimension: thing.dimension, target: thing.target, author: this.who.value.trim(), note: note.value.trim(), ...(isNumber ? { value: Number(typed) } : { label: typed }) };
       const response = await attempt(button, () => api.post(this.address, label));
       if (!response) return;
       form.reset();
@@ -113,7 +113,7 @@ export class Labels extends HTMLElement {
     for (const evaluator of labeled) {
       try {
         const { judges } = await api.get(`/api/judges${query({ evaluator })}`);
-        for (const judge of judges) if (judge.things) lines.push(`${shortName(judge.evaluator)}: judge and humans agree on ${judge.agreement.n ? `${Math.round(judge.agreement.value * judge.agreement.n)} of ${judge.agreement.n}` : "none"}${judge.kappa.value === null ? "" : `, kappa ${judge.kappa.value.toFixed(2)}`}`);
+        for (const judge of judges) if (judge.targets) lines.push(`${shortName(judge.evaluator)}: judge and humans agree on ${judge.agreement.n ? `${Math.round(judge.agreement.value * judge.agreement.n)} of ${judge.agreement.n}` : "none"}${judge.kappa.value === null ? "" : `, kappa ${judge.kappa.value.toFixed(2)}`}`);
       } catch {
         // The agreement line is optional.
       }

@@ -72,7 +72,7 @@ export class TranscriptSearch extends HTMLElement {
   line(hit, index) {
     const flat = (text) => visible(text).replaceAll(/\s+/g, " ");
     const where = [hit.name, PARTS[hit.part]].filter(Boolean).join(", ");
-    const words = el("span", { class: "one-line" }, flat(hit.before).slice(-60), el("mark", {}, flat(hit.match)), flat(hit.behind));
+    const words = el("span", { class: "one-line" }, flat(hit.before).slice(-60), el("mark", {}, flat(hit.match)), flat(hit.after));
     return el("li", {}, el("button", { type: "button", onclick: () => this.choose(index) }, el("span", { class: "soft figures" }, `#${hit.position}`), el("b", {}, visible(where)), words));
   }
 

@@ -1,0 +1,316 @@
+"""What people write about sessions: labels, ratings, notes, stars, tags; and how judges agree with labels."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+from proctor.api.calibration import level_of
+from proctor.cache import LruCache
+from proctor.context import RunContext
+from proctor.errors import UsageError
+from proctor.evaluators.builtins import JUDGED, PREFIX
+from proctor.evaluators.matchers import MATCHINGS
+from proctor.evaluators.registry import builtin_listing, definition_files, read_definition
+from proctor.evaluators.registry import ratings_of as definition_ratings
+from proctor.json_values import CamelJson, JsonMap
+from proctor.score import Level
+from proctor.stats.calibration import LabeledJudge
+from proctor.stats.calibration import judges as labeled_judges
+from proctor.store import transcripts
+from proctor.store.annotations import (
+    LONGEST_NOTE,
+    RATING,
+    RATINGS,
+    Annotation,
+    AnnotationKind,
+    Label,
+    TagCount,
+    labels_state,
+    tag_counts,
+)
+from proctor.store.annotations import annotations as annotation_rows
+from proctor.store.tables import AnnotationRow, LabelRow, ScoreRow
+
+__all__ = ["LONGEST_NOTE", "AnnotationKind", "LabeledJudge", "TagCount"]
+MOST_TARGETS = 400
+NOBODY = "someone"
+"""Author of what nobody has signed."""
+Key = tuple[str, str, str]
+"""An evaluator, a dimension, a target."""
+Ratings = Mapping[str, float | None]
+"""The labels of a scale and their values; None: categorical. Empty: unknown or free."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HumanLabel(CamelJson):
+    """The label of one person."""
+
+    author: str
+    who: str
+    """Deprecated: `author`."""
+    label: str
+    value: float | None
+    note: str
+    at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionAnnotations(CamelJson):
+    """What people have written about a session."""
+
+    session_id: str
+    annotations: Sequence[AnnotationRow]
+    """Oldest first."""
+    ratings: Sequence[HumanLabel]
+    """Ratings from 1 to 5, one per person."""
+
+
+def annotations(ctx: RunContext, session_id: str) -> SessionAnnotations:
+    """Notes, stars, tags and ratings of a session, by its whole ID."""
+    ratings = ctx.store.labels(evaluator=RATING, session_ids=[session_id])
+    return SessionAnnotations(
+        session_id=session_id,
+        annotations=annotation_rows(ctx.store.read, [session_id]),
+        ratings=list(map(_human_label, ratings)),
+    )
+
+
+def annotate(
+    ctx: RunContext, session_ids: Sequence[str], kind: AnnotationKind, text: str = "", *, author: str = ""
+) -> None:
+    """Add a note, a star or a tag to sessions, by their whole IDs: to all or none of them.
+
+    A session has a tag once, and a star once per author.
+    """
+    new = Annotation(session_ids=session_ids, kind=kind, text=text, author=author.strip() or NOBODY)
+    ctx.store.annotate(new, ctx.now())
+
+
+def delete_annotation(ctx: RunContext, session_id: str, annotation_id: str) -> None:
+    """Delete a note, a star or a tag of a session."""
+    ctx.store.delete_annotation(session_id, annotation_id)
+
+
+def tags(ctx: RunContext, run_id: str = "") -> list[TagCount]:
+    """The tags in use, in a run or in all, with the number of their sessions; most frequent first."""
+    return tag_counts(ctx.store.read, run_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rating(CamelJson):
+    """One rating of a scale."""
+
+    label: str
+    value: float | None
+    """Null: categorical."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict(CamelJson):
+    """One score with its explanation."""
+
+    evaluator: str
+    digest: str
+    level: str
+    target: str
+    dimension: str
+    value: float | None
+    label: str
+    explanation: str
+    error: str
+    votes: Sequence[float | str]
+    cost_usd: float | None
+
+
+def verdict_of(row: ScoreRow) -> Verdict:
+    """A stored score."""
+    return Verdict(
+        evaluator=row["evaluator"],
+        digest=row["evaluatorDigest"],
+        level=row["level"],
+        target=row["target"],
+        dimension=row["dimension"],
+        value=row["value"],
+        label=row["label"],
+        explanation=row["explanation"],
+        error=row["error"],
+        votes=json.loads(row["votes"] or "[]"),
+        cost_usd=row["costUsd"],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabeledTarget(CamelJson):
+    """An evaluated session, turn or tool call with its human labels."""
+
+    evaluator: str
+    dimension: str
+    level: str
+    target: str
+    verdict: Verdict | None
+    """Latest score; null: labeled but not evaluated."""
+    labels: Sequence[HumanLabel]
+    ratings: Sequence[Rating]
+    """Rating scale; empty: free."""
+
+
+def labeled_targets(ctx: RunContext, session_id: str) -> list[LabeledTarget]:
+    """Scores and human labels of a session, by its whole ID."""
+    rows = [
+        row
+        for row in transcripts.scores(ctx.store.read, session_id)
+        if (row["judgedSessionId"] or row["sessionId"]) == session_id
+    ]
+    # Ordered by time: later scores replace earlier ones.
+    scores: dict[Key, ScoreRow] = {_key(row): row for row in rows}
+    labels: dict[Key, list[LabelRow]] = {}
+    for label in ctx.store.labels(session_ids=[session_id]):
+        labels.setdefault(_key(label), []).append(label)
+
+    def place(key: Key) -> tuple[str, str, int, str]:
+        return key[0], key[1], scores[key]["position"] if key in scores else 0, key[2]
+
+    keys = sorted({*scores, *labels}, key=place)[:MOST_TARGETS]
+    scales = {name: ratings_of(ctx, *name) for name in {key[:2] for key in keys}}
+    return [
+        LabeledTarget(
+            evaluator=key[0],
+            dimension=key[1],
+            target=key[2],
+            level=(scores.get(key) or labels[key][0])["level"],
+            verdict=verdict_of(scores[key]) if key in scores else None,
+            labels=list(map(_human_label, labels.get(key, ()))),
+            ratings=[Rating(label=label, value=value) for label, value in scales[key[:2]].items()],
+        )
+        for key in keys
+    ]
+
+
+def label_session(
+    ctx: RunContext,
+    session_id: str,
+    evaluator: str,
+    *,
+    author: str = "",
+    label: str = "",
+    value: float | None = None,
+    target: str = "",
+    dimension: str = "",
+    note: str = "",
+) -> None:
+    """Label a session, by its whole ID, or one of its turns or tool calls; replaces the author's earlier one.
+
+    Label and value are completed from the rating scale of the evaluator.
+    """
+    label, value = _on_scale(ratings_of(ctx, evaluator, dimension), label.strip(), value)
+    if evaluator == RATING and label not in RATINGS:
+        raise UsageError("a rating is a whole number from 1 to 5")
+    new = Label(
+        session_id=session_id,
+        evaluator=evaluator,
+        who=author.strip() or NOBODY,
+        label=label,
+        value=value,
+        level=_level(ctx, session_id, target),
+        target=target,
+        dimension=dimension,
+        note=note,
+    )
+    ctx.store.save_label(new, ctx.now())
+
+
+def ratings_of(ctx: RunContext, evaluator: str, dimension: str = "") -> Ratings:
+    """The rating scale of an evaluator."""
+    if evaluator == RATING:
+        return RATINGS
+    if evaluator in MATCHINGS or evaluator in {PREFIX + name for name in JUDGED}:
+        return builtin_listing(evaluator).ratings
+    document: JsonMap | None = ctx.store.definitions.document(evaluator)
+    if document is None:
+        definitions = filter(None, map(_definition, definition_files(definition_folders(ctx))))
+        document = next((each for each in definitions if each.get("evaluatorName") == evaluator), None)
+    return definition_ratings(document, dimension) if document else {}
+
+
+def definition_folders(ctx: RunContext) -> list[Path]:
+    """The folders with definitions of evaluators."""
+    return [ctx.settings.folders[0] / "evaluators", ctx.home / "evaluators"]
+
+
+class JudgeCalibrations:
+    """Agreement of judges with human labels, cached until scores or labels change: intervals take a while."""
+
+    def __init__(self, ctx: RunContext) -> None:
+        self._ctx = ctx
+        self._lock = Lock()
+        self._cache: LruCache[str, tuple[object, list[LabeledJudge]]] = LruCache(MOST_TARGETS)
+
+    def of(self, evaluator: str = "") -> list[LabeledJudge]:
+        """The judges of an evaluator, or all, the most labeled first. Makes no model calls."""
+        state = tuple(labels_state(self._ctx.store.read, evaluator).values())
+        with self._lock:
+            cached = self._cache.get(evaluator)
+            if cached is None or cached[0] != state:
+                cached = (state, self._compute(evaluator))
+                self._cache.put(evaluator, cached)
+            return cached[1]
+
+    def _compute(self, evaluator: str) -> list[LabeledJudge]:
+        judges = labeled_judges(self._ctx.store.read, self._order, self._ends, evaluator=evaluator)
+        # No evaluator judges what ratings are about.
+        return [judge for judge in judges if judge.evaluator != RATING]
+
+    def _order(self, evaluator: str, dimension: str) -> list[str]:
+        """The labels, lowest first; empty when they have no order."""
+        values = ratings_of(self._ctx, evaluator, dimension)
+        numbers = {label: value for label, value in values.items() if value is not None}
+        return sorted(numbers, key=numbers.__getitem__) if len(numbers) == len(values) else []
+
+    def _ends(self, evaluator: str, dimension: str) -> tuple[float, float] | None:
+        values = [
+            value for value in ratings_of(self._ctx, evaluator, dimension).values() if value is not None
+        ]
+        return (min(values), max(values)) if len(set(values)) > 1 else None
+
+
+def _human_label(row: LabelRow) -> HumanLabel:
+    return HumanLabel(
+        author=row["who"],
+        who=row["who"],
+        label=row["label"],
+        value=row["value"],
+        note=row["note"],
+        at=row["at"],
+    )
+
+
+def _key(row: ScoreRow | LabelRow) -> Key:
+    return row["evaluator"], row["dimension"], row["target"]
+
+
+def _definition(path: Path) -> JsonMap | None:
+    try:
+        return read_definition(path)
+    except UsageError:
+        return None
+
+
+def _on_scale(ratings: Ratings, label: str, value: float | None) -> tuple[str, float | None]:
+    """Label and value on the rating scale; unchanged if there is none."""
+    for name, number in ratings.items():
+        if label and name.casefold() == label.casefold():
+            return name, number if value is None else value
+        if not label and value is not None and number == value:
+            return name, value
+    return label, value
+
+
+def _level(ctx: RunContext, session_id: str, target: str) -> Level:
+    if not target:
+        return "session"
+    for row in transcripts.scores(ctx.store.read, session_id):
+        if row["target"] == target:
+            return row["level"]
+    return level_of(ctx.store.read.evidence(session_id), target)
