@@ -5,14 +5,19 @@ from JSON. Renderers know no job, and jobs no renderer. Charts are SVG with numb
 hovering one shows its figures, and a click opens the items they are computed from.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 ItemSelection = Mapping[str, Sequence[str]]
 """Items of the run by the parameters of its item list: `{"factor": ["model=gpt-5"], "status": ["fail"]}`.
 Empty: all of them."""
 Tone = Literal["plain", "good", "open", "bad"]
+_STATUS_TONES: Mapping[str, Tone] = {
+    **dict.fromkeys(("success", "completed"), "good"),
+    **dict.fromkeys(("timeout", "halted"), "open"),
+    **dict.fromkeys(("fail", "error", "aborted", "interrupted"), "bad"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +66,11 @@ class Cell:
     """Drawn with its interval on the scale of the column."""
     session: str = ""
     """ID of the session that it links to."""
+
+    @classmethod
+    def of_status(cls, status: str) -> "Cell":
+        """The status of an item or of a run."""
+        return cls(text=status, tone=_STATUS_TONES.get(status, "plain"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,12 +124,30 @@ def numeric(*titles: str) -> list[Column]:
 
 
 def table(columns: Sequence[Column | str], rows: Iterable[Sequence[object]], title: str = "") -> Table:
-    """A table of texts; a column may be given by its title alone."""
+    """A table of texts and cells; a column may be given by its title alone."""
     return Table(
         title=title,
         columns=[Column(title=column) if isinstance(column, str) else column for column in columns],
-        rows=[[Cell(text=str(text)) for text in row] for row in rows],
+        rows=[[value if isinstance(value, Cell) else Cell(text=str(value)) for value in row] for row in rows],
     )
+
+
+def table_of(
+    rows: Sequence[Mapping[str, object]],
+    *,
+    title: str = "",
+    texts: Collection[str] = (),
+    prose: Collection[str] = (),
+    caption: str = "",
+    omitted: int = 0,
+) -> Table:
+    """A table of rows by column title. Columns that are neither `texts` nor `prose` have numbers."""
+    columns = [
+        Column(title=name, is_numeric=name not in texts and name not in prose, is_prose=name in prose)
+        for name in (rows[0] if rows else ())
+    ]
+    listed = table(columns, [list(row.values()) for row in rows], title)
+    return replace(listed, caption=caption, omitted=omitted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

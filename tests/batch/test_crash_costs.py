@@ -39,4 +39,4 @@ def test_the_cost_of_a_run_that_crashed_is_shown_as_a_lower_bound(killed):
     assert document["costIsLowerBound"] is True
     assert killed("report", "--run", "killed", "--out", "report.md").returncode == 0
     report = (killed.folder / "report.md").read_text()
-    assert "- Crashes: 1; calls that were in flight may have cost more" in report
+    assert "| Crashes | 1; calls that were in flight may have cost more |" in report

@@ -48,7 +48,7 @@ def test_the_report_counts_what_the_records_say_and_the_run_cannot_be_resumed(pr
     assert len(proctor.json("sessions", "list")["sessions"]) == 2
 
     report = proctor("report", "--run", "swe").stdout
-    assert "**Success rate: 50%**, 1 of 2 evaluated items" in report
+    assert "50% success rate (1 of 2 evaluated items" in report
     assert "| fail | checks_failed | swe-agent | gpt-4o |" in report
     assert "Unchecked" not in report
     # An unknown duration is not zero.
@@ -83,8 +83,8 @@ def test_sessions_of_no_run_are_counted_by_what_they_say_too(proctor, tmp_path):
     proctor("import", "auto", "exp", f"{SESSION}.jsonl")
 
     report = proctor("report", "--start-date", "2020-01-01").stdout
-    assert "**Success rate: 67%**, 2 of 3 evaluated items" in report
-    assert "**Unchecked:** 1 success of 2 is an imported session without a recorded score" in report
+    assert "67% success rate (2 of 3 evaluated items" in report
+    assert "1 success of 2 is an imported session without a recorded score" in report
     assert "| swe-agent | 2 (1 to 2) | 50% | 0% to 100% |" in report
     assert "| fail | checks_failed | swe-agent | gpt-4o |" in report
 

@@ -10,7 +10,10 @@ import pytest
 from filled import NOW, filled_store, new_store
 from proctor.formatting import figure, interval, usd
 from proctor.jobs.imported.table import import_table
-from proctor.report.render import html, limits, markdown
+from proctor.report import as_markdown
+from proctor.report.charts import limits
+from proctor.report.render import document_html
+from proctor.report.run_report import run_report
 from proctor.stats import summarize
 from proctor.stats.intervals import Estimate
 from proctor.store import Scope, Store
@@ -32,6 +35,14 @@ def store(tmp_path_factory):
 @pytest.fixture(scope="module")
 def summary(store):
     return summarize(store.read, Scope(run_id="compare"), LATER)
+
+
+def markdown(summary):
+    return as_markdown.render(run_report(summary))
+
+
+def html(summary):
+    return document_html(run_report(summary))
 
 
 def words(page):
@@ -60,7 +71,7 @@ def test_both_formats_have_every_section(summary):
 
 
 def test_errors_stand_ins_and_missing_prices_are_told(summary):
-    for text in (markdown(summary), words(html(summary)).replace("&nbsp;", " ")):
+    for text in (markdown(summary).replace("\\$", "$"), words(html(summary))):
         assert "60%" in text and "3 tasks" in text
         assert "95% CI 0% to 100% for tasks like these" in text
         assert "6 items ended in an infrastructure error and are excluded" in text
@@ -96,8 +107,8 @@ def test_hostile_text_stays_text(summary):
     assert r"\`rm -rf\`" in text and r"\*\*bold\*\*" in text and r"\[x\](javascript" in text
     assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e]", text)
     assert r"/projects/blog\|wiki" in text
-    failures = text[text.index("## Failures") :].splitlines()[2:22]
-    assert {len(re.findall(r"(?<!\\)\|", line)) for line in failures} == {10}
+    failures = [line for line in text[text.index("## Failures") :].splitlines() if line.startswith("| ")]
+    assert [len(re.findall(r"(?<!\\)\|", line)) for line in failures[:20]] == [10] * 20
     assert len(rows) > 40
 
 

@@ -8,7 +8,8 @@ from stocked_runs import add_session, change_items
 
 from filled import NOW, new_store
 from proctor.item import Item
-from proctor.report.render import html, items_table, portable
+from proctor.report.render import document_html, items_table, portable
+from proctor.report.run_report import run_report
 from proctor.session import Message
 from proctor.stats.summary import summarize
 from proctor.store import Scope, timestamp
@@ -47,7 +48,7 @@ def filled(tmp_path):
 def report(filled, tmp_path):
     """The file of the report."""
     path = tmp_path / "report.html"
-    page = html(summarize(filled.read, Scope(run_id="nightly"), NOW))
+    page = document_html(run_report(summarize(filled.read, Scope(run_id="nightly"), NOW)))
     path.write_text(portable(page, filled.read, "nightly"), encoding="utf-8")
     return path
 

@@ -5,7 +5,8 @@ import json
 from proctor.context import RunContext
 from proctor.errors import UsageError
 from proctor.jobs import job_of_run
-from proctor.report.render import html, markdown
+from proctor.report import as_markdown
+from proctor.report.render import document_html
 from proctor.stats.summary import summarize
 from proctor.store import Scope
 
@@ -39,5 +40,8 @@ def _page(ctx: RunContext, scope: Scope, format_: str) -> str:
         job = job_of_run(ctx.store.read.batch(scope.run_id, ctx.now())["job"])
         if (text := job.report(scope.run_id, format_, ctx)) is not None:
             return text
-    write = markdown if format_ == "md" else html
-    return write(summarize(ctx.store.read, scope, ctx.now()))
+    # Loads numpy, which reports of jobs may not need.
+    from proctor.report.run_report import run_report
+
+    render = as_markdown.render if format_ == "md" else document_html
+    return render(run_report(summarize(ctx.store.read, scope, ctx.now())))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from proctor.document import Chart, Figure, FigureList, ItemSelection
 from proctor.formatting import UNKNOWN, interval, one_line, percent, plural, seconds, short, usd
+from proctor.formatting import rank as rank_text
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT
 from proctor.report.text_layout import SPACIOUS, text_width, wrapped
 from proctor.stats.intervals import Estimate
@@ -23,6 +24,7 @@ from proctor.stats.summary import Durations, ModelUsage
 
 if TYPE_CHECKING:
     from proctor.stats.figures import FactorFigures, Figures
+    from proctor.stats.ranking import Rank
 
 _TEMPLATES = files("proctor.report").joinpath("templates")
 STYLE = _TEMPLATES.joinpath("charts.css").read_text(encoding="utf-8")
@@ -687,6 +689,28 @@ def estimate_figure(
         note=one.note,
         items=items,
     )
+
+
+def limits(estimate: Estimate, say: Callable[[float | None], str] = percent) -> str:
+    """The confidence interval of an estimate as text."""
+    if estimate.low is None and estimate.high is None:
+        return UNKNOWN
+    if estimate.high is None:
+        return f"from {say(estimate.low)}, no upper limit"
+    if say is percent:
+        return interval(estimate.low, estimate.high)
+    low, high = say(estimate.low), say(estimate.high)
+    if low == high and estimate.low is not None:
+        # No interval has zero width: not on the page either.
+        return f"{say(estimate.value)} ± {(estimate.high - estimate.low) / 2:.1g}"
+    return f"{low} to {high}"
+
+
+def places(rank: "Rank | None") -> str:
+    """A rank with its interval: `2`, or `2 (1 to 3)`."""
+    if rank is None or rank.value is None:
+        return UNKNOWN
+    return rank_text(rank.rank, rank.rank_low, rank.rank_high)
 
 
 # Charts of a report.

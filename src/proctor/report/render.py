@@ -1,4 +1,4 @@
-"""Renders a summary as Markdown, as JSON (`proctor report --format json`) or as one HTML file.
+"""Renders a document as one HTML file, and the figures of a summary as JSON (`proctor report --format json`).
 
 The HTML is self-contained: no script, no external resource, and a content security policy that forbids
 both. It follows the reader's light or dark mode, and prints.
@@ -12,9 +12,9 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -29,7 +29,7 @@ from proctor.formatting import printable
 from proctor.json_values import JsonObject
 from proctor.report import as_markdown, charts
 from proctor.report.as_markdown import PLOTS
-from proctor.report.charts import COLOURS, STYLE, as_file
+from proctor.report.charts import COLOURS, STYLE, as_file, limits, places
 from proctor.report.text_layout import wrapped
 from proctor.stats.intervals import Estimate
 from proctor.stats.summary import Summary
@@ -45,27 +45,10 @@ if TYPE_CHECKING:
     from proctor.stats.ranking import Rank
 
 _TEMPLATES = (
-    "report.html.j2",
-    "report.md.j2",
     "report.css",
     "benchmark.html.j2",
     "document.html.j2",
 )
-
-
-def html(summary: Summary) -> str:
-    """The report as one HTML file that needs nothing else."""
-    figures = summary.figures
-    plots = {
-        "outcomes": charts.outcome_bar(summary.counts),
-        "factors": {factor.name: Markup(charts.rates(factor)) for factor in figures.factors if factor.levels},
-        "repeats": charts.pass_curves(figures.overall),
-        "durations": charts.duration_histogram(summary.durations) if summary.durations.items else "",
-        "cost": charts.cost_against_success(figures.main) if figures.main else "",
-        "tokens": charts.tokens_by_model(summary.models) if summary.models else "",
-    }
-    safe = {name: Markup(plot) if isinstance(plot, str) else plot for name, plot in plots.items()}
-    return page("report.html.j2", s=summary, title=title(summary), plots=safe)
 
 
 TONES = {"good": "success", "bad": "fail", "open": "timeout"}
@@ -82,30 +65,6 @@ def page(template: str, **values: Any) -> str:
     style = f"{charts.COLOURS}{_template('report.css')}{charts.STYLE}"
     source = _environment(escaped=True).get_template(template)
     return source.render(style=Markup(style), digest=_sha256(style), **values)
-
-
-def markdown(summary: Summary) -> str:
-    """The report as Markdown."""
-    return text("report.md.j2", s=summary, title=title(summary))
-
-
-def text(template: str, **values: Any) -> str:
-    """Render a Markdown text with at most one empty line in a row."""
-    text = _environment(escaped=False).get_template(template).render(**values)
-    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
-
-
-def title(summary: Summary) -> str:
-    """Title of the report."""
-    scope = summary.scope
-    if scope.run_id:
-        return f"Run {scope.run_id}"
-    if scope.session_ids:
-        return formatting.plural(len(scope.session_ids), "session")
-    start = f"from {scope.start:%Y-%m-%d} " if scope.start else ""
-    # The end is exclusive; people expect the last day included.
-    end = f"until {scope.end - timedelta(microseconds=1):%Y-%m-%d}" if scope.end else ""
-    return f"Sessions {start}{end}".strip() if start or end else "All sessions"
 
 
 @cache
@@ -137,28 +96,6 @@ def _environment(*, escaped: bool) -> "Environment":
         "order": charts.ORDER,
     }
     return environment
-
-
-def limits(estimate: Estimate, say: Callable[[float | None], str] = formatting.percent) -> str:
-    """The confidence interval of an estimate as text."""
-    if estimate.low is None and estimate.high is None:
-        return formatting.UNKNOWN
-    if estimate.high is None:
-        return f"from {say(estimate.low)}, no upper limit"
-    if say is formatting.percent:
-        return formatting.interval(estimate.low, estimate.high)
-    low, high = say(estimate.low), say(estimate.high)
-    if low == high and estimate.low is not None:
-        # No interval has zero width: not on the page either.
-        return f"{say(estimate.value)} ± {(estimate.high - estimate.low) / 2:.1g}"
-    return f"{low} to {high}"
-
-
-def places(rank: "Rank | None") -> str:
-    """A rank with its interval: `2`, or `2 (1 to 3)`."""
-    if rank is None or rank.value is None:
-        return formatting.UNKNOWN
-    return formatting.rank(rank.rank, rank.rank_low, rank.rank_high)
 
 
 @cache
