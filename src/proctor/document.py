@@ -117,6 +117,11 @@ class Chart:
     """Name of its files beside a page, without suffix; empty: there are none."""
     kind: Literal["chart"] = "chart"
 
+    @property
+    def text(self) -> str:
+        """Title and caption, as below a figure in print."""
+        return f"{self.title}. {self.caption}" if self.caption else self.title
+
 
 def numeric(*titles: str) -> list[Column]:
     """Columns of figures."""

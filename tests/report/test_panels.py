@@ -98,8 +98,9 @@ def test_wrapped_lines_have_all_of_a_text(text, width):
 
 def test_each_figure_is_filed_for_screens_and_for_print():
     caption = "trust by variation. Mean of the last value of each run; n = 8 runs per variation."
+    title, _, rest = caption.partition(". ")
 
-    charts = [Chart(title=caption, svg=dots("t", {"": BARS}))]
+    charts = [Chart(title=title, caption=rest, svg=dots("t", {"": BARS}))]
     named, files = with_files(Document(sections=charts), methods="We ran it.")
 
     assert [chart.file for chart in named.sections] == ["01-trust-by-variation"]

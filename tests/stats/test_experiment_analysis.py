@@ -13,7 +13,7 @@ import pytest
 
 import batch_analyzer
 from proctor.jobs.scenario.analysis import BatchAnalyzer
-from proctor.jobs.scenario.figures import figures_of, methods_paragraph, results_view
+from proctor.jobs.scenario.figures import charts_of, methods_paragraph, results_view
 from proctor.jobs.scenario.report import experiment_html, report_document, write_reports
 from proctor.report import as_markdown
 from proctor.stats.experiment import (
@@ -322,10 +322,10 @@ def four_variations(folder, n=8):
 
 def test_every_figure_says_what_it_shows_with_n_and_method_and_pages_link_to_it(tmp_path):
     analyzer = four_variations(tmp_path)
-    figures = figures_of(analyzer)
-    captions = [caption for caption, _ in figures["trust"]]
+    charts = charts_of(analyzer)
+    captions = [chart.caption for chart in charts["trust"]]
 
-    assert [caption.partition(". ")[0] for caption in captions] == [
+    assert [chart.title for chart in charts["trust"]] == [
         "trust by variation",
         "trust: main effects",
         "trust: port by ferry",
@@ -335,7 +335,7 @@ def test_every_figure_says_what_it_shows_with_n_and_method_and_pages_link_to_it(
     assert "95% CI: Student's t; n = 8 runs per variation, 32 in all." in captions[0]
     assert "n = 16 runs per level. Dashed line: mean of all 32 runs." in captions[1]
     assert "n = 8 runs per combination, 32 in all." in captions[2] and "F test, p = " in captions[2]
-    assert "95% CI: Wilson; n = 8 runs per variation" in figures[""][0][0]
+    assert "95% CI: Wilson; n = 8 runs per variation" in charts[""][0].caption
 
     files = write_reports(analyzer, tmp_path / "analysis")
     page = (tmp_path / "analysis" / "analysis-report.html").read_text()

@@ -29,7 +29,7 @@ def _sections(sections: Sequence[Section], level: int) -> Iterator[str]:
             yield " ".join(in_markdown(text, 2000) for text in (section.text, section.note) if text)
             continue
         if isinstance(section, Chart):
-            caption = in_markdown(section.title, 2000)
+            caption = in_markdown(section.text, 2000)
             yield f"![{caption}]({PLOTS}/{section.file}.svg)\n\n{caption}" if section.file else ""
         elif isinstance(section, Details):
             yield _heading(section.title, level)

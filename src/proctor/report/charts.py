@@ -63,6 +63,18 @@ class Bar:
     mark: int | None = None
     """Its number among the marks of a page, which show their figures and open their items."""
 
+    @classmethod
+    def of(cls, one: Figure, marks: FigureList, *, label: str = "", note: str = "") -> "Bar":
+        """The bar of a figure, which is added to the marks. Without a note, it shows the value and n."""
+        return cls(
+            label=label or one.label,
+            value=one.value,
+            low=one.low,
+            high=one.high,
+            note=note or f"{one.text} (n = {one.n})",
+            mark=marks.add(one),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
@@ -77,6 +89,14 @@ class Point:
     """Drawn with a ring: on the Pareto front."""
     mark: int | None = None
     """Its number among the marks of a page, which show their figures and open their items."""
+
+    @classmethod
+    def of(cls, one: Figure, marks: FigureList, *, x: float, label: str = "") -> "Point":
+        """The point of a figure that has a value; the figure is added to the marks."""
+        assert one.value is not None
+        return cls(
+            label=label or one.label, x=x, y=one.value, low=one.low, high=one.high, mark=marks.add(one)
+        )
 
 
 def bars(title: str, entries: Sequence[Bar], *, top: float | None = None, say: Say = short) -> str:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from proctor.document import Figure, FigureList
 from proctor.formatting import short
 from proctor.report.charts import (
     LINE,
@@ -57,6 +58,12 @@ class HeatCell:
     n: int = 0
     mark: int | None = None
     """Its number among the marks of a page, which show their figures and open their items."""
+
+    @classmethod
+    def of(cls, one: Figure, marks: FigureList) -> "HeatCell":
+        """The cell of a figure that has a value; the figure is added to the marks."""
+        assert one.value is not None
+        return cls(value=one.value, low=one.low, high=one.high, n=one.n or 0, mark=marks.add(one))
 
 
 def dots(

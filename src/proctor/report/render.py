@@ -130,8 +130,6 @@ def sample_text(counts: Sequence[int], unit: str, group: str, *, total: bool = T
 
 FIGURES = "figures"
 """The folder beside a report with its plots for print."""
-Drawn = tuple[str, str]
-"""The caption of a plot, and the plot."""
 PageFiles = dict[str, str]
 """Contents of files by name."""
 
@@ -152,8 +150,8 @@ def with_files(document: Document, *, methods: str = "") -> tuple[Document, Page
             return replace(section, sections=named(section.sections))
         if not isinstance(section, Chart):
             return section
-        caption = section.title
-        name = f"{len(captions) + 1:02d}-{_slug(caption.partition('. ')[0])}"
+        caption = section.text
+        name = f"{len(captions) + 1:02d}-{_slug(section.title)}"
         files[f"{PLOTS}/{name}.svg"] = as_file(section.svg)
         files[f"{FIGURES}/{name}.svg"] = print_svg(section.svg, caption)
         captions.append(f"**{name}**: {formatting.in_markdown(caption, 2000)}\n")

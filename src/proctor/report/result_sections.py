@@ -270,10 +270,7 @@ def _between(score: str, low: float, high: float, *, is_last: bool) -> ItemSelec
 def mean_chart(title: str, axis: str, entries: Sequence[Figure]) -> Chart:
     """Means with intervals as bars."""
     marks = FigureList()
-    drawn = [
-        Bar(label=one.label, value=one.value, low=one.low, high=one.high, note=one.text, mark=marks.add(one))
-        for one in entries
-    ]
+    drawn = [Bar.of(one, marks, note=one.text) for one in entries]
     return Chart(title=title, svg=bars(f"{title}: {axis}", drawn, say=figure), marks=marks.figures)
 
 

@@ -13,7 +13,7 @@ def document(settings=({},)):
             "client": client,
             "therapist": therapist,
             "settings": setting,
-            "mean": {"value": 3.5, "low": 3.0, "high": 4.0, "n": 6, "method": "Student's t", "needs": None},
+            "mean": {"value": 3.5, "low": 3.0, "high": 4.0, "n": 6, "method": "Student's t", "note": ""},
             "std": 1.0,
         }
         for client in ("patientPsi", "annaAgent with a long history of insomnia")
@@ -44,9 +44,10 @@ def document(settings=({},)):
 def test_client_by_therapist_is_a_heat_map_with_intervals_n_and_method():
     page = dialogue_html(document())
 
+    assert "<figcaption>alliance by client and therapist</figcaption>" in page
     assert (
-        "alliance by client and therapist. Mean of the finished dialogues of a combination; 95% CI: "
-        "Student's t; n = 6 dialogues per combination, 36 in all."
+        "Mean of the finished dialogues of a combination; 95% CI: Student's t; n = 6 dialogues per "
+        "combination, 36 in all."
     ) in html.unescape(page)
     assert page.count('class="c-heat-') == 6
     assert page.count(">3 to 4</text>") == page.count(">n = 6</text>") == 6
@@ -55,7 +56,7 @@ def test_client_by_therapist_is_a_heat_map_with_intervals_n_and_method():
 
 def test_other_settings_have_a_map_each():
     captions = re.findall(
-        r"alliance by client and therapist: (\w+ = \w+)\.",
+        r"alliance by client and therapist: (\w+ = \w+)<",
         dialogue_html(document([{"cot": "on"}, {"cot": "off"}])),
     )
 

@@ -23,7 +23,6 @@ from proctor.report import as_markdown
 from proctor.report.charts import Bar, bars
 from proctor.report.panels import HeatCell, TableRow, dot_table, heat_map
 from proctor.report.render import (
-    Drawn,
     PageFiles,
     document_html,
     method_text,
@@ -78,7 +77,7 @@ def _measure(each: Mapping[str, Any]) -> Details:
     notes = " ".join(text for text in (overall["note"], each["note"] and f"{each['note']}.") if text)
     figures = f"{figure(overall['value'])} (95% CI {around(overall)}, n = {overall['n']}{missing})"
     drawn = [
-        *_heat_map(each["measure"], cells),
+        *_heat_maps(each["measure"], cells),
         *_means(each["measure"], cells),
         *_shares(each["measure"], each["components"], overall["n"]),
     ]
@@ -86,7 +85,7 @@ def _measure(each: Mapping[str, Any]) -> Details:
         title=each["measure"],
         sections=[
             Sentence(text=f"Overall {figures}. {notes}".strip()),
-            *(Chart(title=caption, svg=svg) for caption, svg in drawn),
+            *drawn,
             table(
                 ["Client", "Therapist", *cells[0]["settings"], *numeric("n", "Mean", "95% CI", "Std")],
                 (
@@ -156,16 +155,8 @@ def results_view(read: StoreReader, run_id: str) -> Document:
     scores = [name for name in measures_of(rows) if name != "num_turns"][:SHOWN_SCORES]
     sections: list[Section] = []
     for measure in scores or ["num_turns"]:
-        marks = FigureList()
         cells = [asdict(cell) for cell in cells_of(rows, measure)]
-        numbers = {
-            (cell["client"], cell["therapist"]): marks.add(_cell_figure(cell))
-            for cell in cells
-            if cell["mean"]["value"] is not None
-        }
-        for label, svg in _heat_map(measure.removeprefix("score."), cells, numbers):
-            title, _, caption = label.partition(". ")
-            sections.append(Chart(title=title, svg=svg, marks=marks.figures, caption=caption))
+        sections += _heat_maps(measure.removeprefix("score."), cells)
     for measure in (*scores, "num_turns"):
         values = np.asarray([row[measure] for row in rows if row.get(measure) is not None], dtype=np.float64)
         if len(np.unique(values)) > 1:
@@ -180,7 +171,7 @@ def results_view(read: StoreReader, run_id: str) -> Document:
 def _cell_figure(cell: Mapping[str, Any]) -> Figure:
     mean = cell["mean"]
     return Figure(
-        label=f"{cell['client']} × {cell['therapist']}",
+        label=" × ".join((cell["client"], cell["therapist"], *cell["settings"].values())),
         text=figure(mean["value"]),
         value=mean["value"],
         low=mean["low"],
@@ -192,11 +183,9 @@ def _cell_figure(cell: Mapping[str, Any]) -> Figure:
     )
 
 
-def _heat_map(
-    measure: str, cells: Sequence[Mapping[str, Any]], marks: Mapping[tuple[str, str], int] | None = None
-) -> list[Drawn]:
-    """Client by therapist, for each combination of the other settings; `marks` are the numbers of cells."""
-    drawn: list[Drawn] = []
+def _heat_maps(measure: str, cells: Sequence[Mapping[str, Any]]) -> list[Chart]:
+    """Client by therapist, for each combination of the other settings."""
+    charts: list[Chart] = []
     settings = list(dict.fromkeys(tuple(cell["settings"].items()) for cell in cells))
     for setting in settings[:DRAWN_MAPS]:
         chosen = [
@@ -210,27 +199,19 @@ def _heat_map(
             continue
         where = ", ".join(f"{name} = {value}" for name, value in setting)
         title = f"{measure} by client and therapist" + (f": {where}" if where else "")
-        caption = f"{title}. {_about(chosen)} Colour: the mean."
-        plot = heat_map(
+        marks = FigureList()
+        svg = heat_map(
             title,
-            {
-                (cell["client"], cell["therapist"]): HeatCell(
-                    value=cell["mean"]["value"],
-                    low=cell["mean"]["low"],
-                    high=cell["mean"]["high"],
-                    n=cell["mean"]["n"],
-                    mark=(marks or {}).get((cell["client"], cell["therapist"])),
-                )
-                for cell in chosen
-            },
+            {(cell["client"], cell["therapist"]): HeatCell.of(_cell_figure(cell), marks) for cell in chosen},
             rows=clients,
             columns=therapists,
             row_axis="client",
             column_axis="therapist",
             say=figure,
         )
-        drawn.append((caption, plot))
-    return drawn
+        caption = f"{_about(chosen)} Colour: the mean."
+        charts.append(Chart(title=title, svg=svg, marks=marks.figures, caption=caption))
+    return charts
 
 
 def _about(cells: Sequence[Mapping[str, Any]]) -> str:
@@ -240,27 +221,23 @@ def _about(cells: Sequence[Mapping[str, Any]]) -> str:
     return f"Mean of the finished dialogues of a combination; {method_text(methods)}; {sizes}."
 
 
-def _means(measure: str, cells: Sequence[Mapping[str, Any]]) -> list[Drawn]:
+def _means(measure: str, cells: Sequence[Mapping[str, Any]]) -> list[Chart]:
     known = [cell for cell in cells if cell["mean"]["value"] is not None]
     if not known:
         return []
+    marks = FigureList()
     rows = [
         TableRow(
             cells=[cell["client"], cell["therapist"], *map(str, cell["settings"].values())],
-            entry=Bar(
-                label=" × ".join((cell["client"], cell["therapist"], *cell["settings"].values())),
-                value=cell["mean"]["value"],
-                low=cell["mean"]["low"],
-                high=cell["mean"]["high"],
-                note=f"{figure(cell['mean']['value'])} (n = {cell['mean']['n']})",
-            ),
+            entry=Bar.of(_cell_figure(cell), marks),
         )
         for cell in known[:DRAWN_CELLS]
     ]
     title = f"{measure} by combination"
     more = f" The first {DRAWN_CELLS} of {len(known)} combinations." if len(known) > DRAWN_CELLS else ""
     headings = ["client", "therapist", *known[0]["settings"]]
-    return [(f"{title}. {_about(known)}{more}", dot_table(title, headings, rows, axis=measure))]
+    svg = dot_table(title, headings, rows, axis=measure)
+    return [Chart(title=title, svg=svg, marks=marks.figures, caption=f"{_about(known)}{more}")]
 
 
 def methods_paragraph(document: Mapping[str, Any]) -> str:
@@ -290,12 +267,12 @@ def methods_paragraph(document: Mapping[str, Any]) -> str:
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-def _shares(measure: str, components: Sequence[Mapping[str, Any]], n: int) -> list[Drawn]:
+def _shares(measure: str, components: Sequence[Mapping[str, Any]], n: int) -> list[Chart]:
     known = [
         Bar(label=each["source"], value=each["share"]) for each in components if each["share"] is not None
     ]
     if not known:
         return []
     title = f"{measure}: share of the variance"
-    caption = f"{title}. Variance components of a random-effects model; n = {plural(n, 'dialogue')}."
-    return [(caption, bars(title, known, top=1.0, say=percent))]
+    caption = f"Variance components of a random-effects model; n = {plural(n, 'dialogue')}."
+    return [Chart(title=title, svg=bars(title, known, top=1.0, say=percent), caption=caption)]

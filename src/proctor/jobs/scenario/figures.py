@@ -16,7 +16,7 @@ from proctor.document import (
 from proctor.formatting import figure, percent, plural, short, usd
 from proctor.report.charts import Bar, Point, estimate_figure, scatter
 from proctor.report.panels import HeatCell, Panel, TableRow, dot_table, dots, interaction, small_multiples
-from proctor.report.render import Drawn, method_text, sample_text
+from proctor.report.render import method_text, sample_text
 from proctor.stats import experiment
 from proctor.stats.experiment import RunData
 from proctor.stats.intervals import Estimate
@@ -41,19 +41,19 @@ SHOWN_METRICS, SHOWN_VARIABLES, SHOWN_EFFECTS = 6, 12, 4
 LAST_VALUE = "the last value of each completed run"
 
 
-def figures_of(analyzer: "BatchAnalyzer") -> dict[str, list[Drawn]]:
-    """The figures of each metric by its name; those of success rates under the empty name."""
+def charts_of(analyzer: "BatchAnalyzer") -> dict[str, list[Chart]]:
+    """The charts of each metric by its name; those of success rates under the empty name."""
     statistics = list(analyzer.calculate_variation_statistics().values())
-    drawn: dict[str, list[Drawn]] = {"": _success(statistics)}
+    charts = {"": _success(statistics)}
     for name in analyzer.metrics[:DRAWN_METRICS]:
-        drawn[name] = [
+        charts[name] = [
             *_by_variation(name, statistics),
             *_main_effects(name, analyzer),
             *_interactions(name, analyzer),
             *_over_turns(name, analyzer),
             *_against_cost(name, statistics),
         ]
-    return drawn
+    return charts
 
 
 def _label(one: StatisticsRow) -> str:
@@ -65,16 +65,14 @@ def _omission_note(number: int, most: int) -> str:
     return f" The first {most} of {number} variations." if number > most else ""
 
 
-def _success(statistics: Sequence[StatisticsRow], marks: FigureList | None = None) -> list[Drawn]:
+def _success(statistics: Sequence[StatisticsRow]) -> list[Chart]:
     known = [one for one in statistics if one["total_runs"]]
+    marks = FigureList()
     entries = [
-        Bar(
-            label=_label(one),
-            value=one["success_rate"],
-            low=one["success_rate_interval"][0],
-            high=one["success_rate_interval"][1],
+        Bar.of(
+            _figure(_label(one), _success_rate(one), say=percent, items=_of_variation(one)),
+            marks,
             note=f"{one['successful_runs']}/{one['judged_runs']}",
-            mark=None if marks is None else marks.add(_success_figure(one)),
         )
         for one in known[:DRAWN_VARIATIONS]
     ]
@@ -82,25 +80,29 @@ def _success(statistics: Sequence[StatisticsRow], marks: FigureList | None = Non
         return []
     title = "Completed runs by variation"
     caption = (
-        f"{title}. Share of the runs that completed, without infrastructure errors; 95% CI: Wilson; "
+        "Share of the runs that completed, without infrastructure errors; 95% CI: Wilson; "
         f"{sample_text([one['judged_runs'] for one in known], 'run', 'variation')}."
         f"{_omission_note(len(known), DRAWN_VARIATIONS)}"
     )
-    plot = _variation_plot(title, known, entries, say=percent, axis="completed", limits=(0.0, 1.0))
-    return [(caption, plot)]
+    svg = _variation_plot(title, known, entries, say=percent, axis="completed", limits=(0.0, 1.0))
+    return [Chart(title=title, svg=svg, marks=marks.figures, caption=caption)]
 
 
-def _success_figure(one: StatisticsRow) -> Figure:
-    return Figure(
-        label=_label(one),
-        text=percent(one["success_rate"]),
-        value=one["success_rate"],
-        low=one["success_rate_interval"][0],
-        high=one["success_rate_interval"][1],
-        n=one["judged_runs"],
-        unit="run",
-        items=_of_variation(one),
-    )
+def _success_rate(one: StatisticsRow) -> StatisticsRow:
+    low, high = one["success_rate_interval"]
+    return {"mean": one["success_rate"], "low": low, "high": high, "n": one["judged_runs"]}
+
+
+def _figure(
+    label: str,
+    one: StatisticsRow,
+    *,
+    say: Callable[[float], str] = figure,
+    items: ItemSelection | None = None,
+) -> Figure:
+    """A mean over runs as a figure."""
+    mean, low, high, n = (one[key] for key in ("mean", "low", "high", "n"))
+    return Figure(label=label, text=say(mean), value=mean, low=low, high=high, n=n, unit="run", items=items)
 
 
 def _of_variation(one: StatisticsRow) -> ItemSelection:
@@ -128,56 +130,40 @@ def _variation_plot(
     return dot_table(title, [*factors, "no."], rows, say=say, axis=axis, limits=limits)
 
 
-def _by_variation(
-    metric: str, statistics: Sequence[StatisticsRow], marks: FigureList | None = None
-) -> list[Drawn]:
+def _by_variation(metric: str, statistics: Sequence[StatisticsRow]) -> list[Chart]:
     known = [one for one in statistics if metric in one["metrics"]]
+    marks = FigureList()
     entries = [
-        Bar(
-            label=_label(one),
-            value=one["metrics"][metric]["mean"],
-            low=one["metrics"][metric]["low"],
-            high=one["metrics"][metric]["high"],
-            note=f"{figure(one['metrics'][metric]['mean'])} (n = {one['metrics'][metric]['n']})",
-            mark=None if marks is None else marks.add(_variation_figure(metric, one)),
-        )
+        Bar.of(_figure(_label(one), one["metrics"][metric], items=_of_variation(one)), marks)
         for one in known[:DRAWN_VARIATIONS]
     ]
     if not entries:
         return []
-    values = [one["metrics"][metric] for one in known]
     title = f"{metric} by variation"
     caption = (
-        f"{title}. Mean of {LAST_VALUE}; {method_text(each['method'] for each in values if _has_ci(each))}; "
-        f"{sample_text([each['n'] for each in values], 'run', 'variation')}."
+        f"Mean of {LAST_VALUE}; {_sample([one['metrics'][metric] for one in known])}."
         f"{_omission_note(len(known), DRAWN_VARIATIONS)}"
     )
-    return [(caption, _variation_plot(title, known, entries, say=short, axis=metric))]
+    svg = _variation_plot(title, known, entries, say=short, axis=metric)
+    return [Chart(title=title, svg=svg, marks=marks.figures, caption=caption)]
 
 
-def _variation_figure(metric: str, one: StatisticsRow) -> Figure:
-    values = one["metrics"][metric]
-    return Figure(
-        label=_label(one),
-        text=figure(values["mean"]),
-        value=values["mean"],
-        low=values["low"],
-        high=values["high"],
-        n=values["n"],
-        unit="run",
-        items=_of_variation(one),
-    )
+def _sample(means: Sequence[StatisticsRow]) -> str:
+    """The methods and the sample sizes of the means of variations."""
+    methods = method_text(one["method"] for one in means if _has_ci(one))
+    return f"{methods}; {sample_text([one['n'] for one in means], 'run', 'variation')}"
 
 
 def _has_ci(one: StatisticsRow) -> bool:
     return one["low"] is not None and one["high"] is not None
 
 
-def _main_effects(metric: str, analyzer: "BatchAnalyzer", marks: FigureList | None = None) -> list[Drawn]:
+def _main_effects(metric: str, analyzer: "BatchAnalyzer") -> list[Chart]:
     """The mean at each level of each factor."""
     study, runs = analyzer.study, _measured(metric, analyzer)
     groups: dict[str, list[Bar]] = {}
     estimates: list[Estimate] = []
+    marks = FigureList()
     for factor, levels in experiment.levels_of(study).items():
         for level in levels:
             chosen = [run for run in runs if experiment.level_of(study, run, factor) == level]
@@ -185,39 +171,26 @@ def _main_effects(metric: str, analyzer: "BatchAnalyzer", marks: FigureList | No
                 continue
             estimate = _estimate(metric, analyzer, chosen)
             estimates.append(estimate)
-            groups.setdefault(factor, []).append(
-                Bar(
-                    label=level or "(empty)",
-                    value=estimate.value,
-                    low=estimate.low,
-                    high=estimate.high,
-                    note=f"{figure(estimate.value)} (n = {len(chosen)})",
-                    mark=_marked(marks, f"{factor} = {level}", estimate, {"factor": [f"{factor}={level}"]}),
-                )
-            )
+            items = {"factor": [f"{factor}={level}"]}
+            mean = estimate_figure(f"{factor} = {level}", estimate, figure, items=items, unit="run")
+            groups.setdefault(factor, []).append(Bar.of(mean, marks, label=level or "(empty)"))
     if not groups:
         return []
     title = f"{metric}: main effects"
     overall = sum(run.metrics[metric] for run in runs) / len(runs)
     caption = (
-        f"{title}. Mean of {LAST_VALUE} at each level of each factor, over all levels of the other factors; "
+        f"Mean of {LAST_VALUE} at each level of each factor, over all levels of the other factors; "
         f"{method_text(one.method for one in estimates if one.low is not None)}; "
         f"{sample_text([one.runs for one in estimates], 'run', 'level', total=False)}. "
         f"Dashed line: mean of all {plural(len(runs), 'run')}. Differences are tested in the table of levels."
     )
-    return [(caption, dots(title, groups, say=short, axis=metric, reference=overall))]
+    svg = dots(title, groups, say=short, axis=metric, reference=overall)
+    return [Chart(title=title, svg=svg, marks=marks.figures, caption=caption)]
 
 
-def _marked(marks: FigureList | None, label: str, one: Estimate, items: ItemSelection | None) -> int | None:
-    """The number of the mark of an estimate; None: marks are not numbered."""
-    if marks is None:
-        return None
-    return marks.add(estimate_figure(label, one, figure, items=items, unit="run"))
-
-
-def _interactions(metric: str, analyzer: "BatchAnalyzer") -> list[Drawn]:
+def _interactions(metric: str, analyzer: "BatchAnalyzer") -> list[Chart]:
     """The means of the cells of two factors."""
-    study, runs, drawn = analyzer.study, _measured(metric, analyzer), list[Drawn]()
+    study, runs, charts = analyzer.study, _measured(metric, analyzer), list[Chart]()
     factors = experiment.levels_of(study)
     tested = {one["factor"]: one for one in analyzer.factor_effects(metric)}
     for first, second in list(combinations(factors, 2))[:DRAWN_PAIRS]:
@@ -248,26 +221,36 @@ def _interactions(metric: str, analyzer: "BatchAnalyzer") -> list[Drawn]:
         test = tested.get(f"{first} × {second}", {}).get("p_corrected")
         p = "" if test is None else f" Interaction: F test, p = {test:.2g} (Bonferroni)."
         caption = (
-            f"{title}. Mean of {LAST_VALUE} in each combination of levels; "
+            f"Mean of {LAST_VALUE} in each combination of levels; "
             f"{method_text(one.method for one in estimates if one.low is not None)}; "
             f"{sample_text([one.runs for one in estimates], 'run', 'combination')}. "
             f"Lines that are not parallel show an interaction.{p}"
         )
-        drawn.append((caption, interaction(title, rows, cells, by=by, axis=metric)))
-    return drawn
+        svg = interaction(title, rows, cells, by=by, axis=metric)
+        charts.append(Chart(title=title, svg=svg, caption=caption))
+    return charts
 
 
-def _over_turns(metric: str, analyzer: "BatchAnalyzer", marks: FigureList | None = None) -> list[Drawn]:
+def _over_turns(metric: str, analyzer: "BatchAnalyzer") -> list[Chart]:
     descriptions = analyzer.study.descriptions
     numbers = list(descriptions)
     rows = {number: analyzer.turns_of(metric, number) for number in numbers[:DRAWN_PANELS]}
     places = _places(analyzer, numbers)
+    marks = FigureList()
     panels = [
         Panel(
             row=places[number][0],
             column=places[number][1],
             label=f"{number}: {descriptions[number]}" if len(numbers) > 1 else "all runs",
-            points=_points(turns, f"{number}: {descriptions[number]}", marks),
+            points=[
+                Point.of(
+                    _figure(f"{number}: {descriptions[number]}, turn {one['turn']}", one),
+                    marks,
+                    x=one["turn"],
+                    label=f"turn {one['turn']}",
+                )
+                for one in turns
+            ],
         )
         for number, turns in rows.items()
         if len(turns) > 1
@@ -277,11 +260,12 @@ def _over_turns(metric: str, analyzer: "BatchAnalyzer", marks: FigureList | None
     counts = [turn["n"] for turns in rows.values() for turn in turns]
     title = f"{metric} over the turns"
     caption = (
-        f"{title}. Mean over the completed runs of a variation after each turn, with its 95% CI; "
+        "Mean over the completed runs of a variation after each turn, with its 95% CI; "
         f"{sample_text(counts, 'run', 'turn and variation', total=False)}. All panels have the same axes."
         f"{_omission_note(len(numbers), DRAWN_PANELS)}"
     )
-    return [(caption, small_multiples(title, panels, x_axis="turn", y_axis=metric))]
+    svg = small_multiples(title, panels, x_axis="turn", y_axis=metric)
+    return [Chart(title=title, svg=svg, marks=marks.figures, caption=caption)]
 
 
 def _places(analyzer: "BatchAnalyzer", numbers: Sequence[int]) -> dict[int, tuple[str, str]]:
@@ -302,32 +286,6 @@ def _places(analyzer: "BatchAnalyzer", numbers: Sequence[int]) -> dict[int, tupl
     return places if len(set(places.values())) == len(places) else dict.fromkeys(numbers, ("", ""))
 
 
-def _points(turns: Sequence[StatisticsRow], variation: str, marks: FigureList | None) -> list[Point]:
-    return [
-        Point(
-            label=f"turn {one['turn']}",
-            x=one["turn"],
-            y=one["mean"],
-            low=one["low"],
-            high=one["high"],
-            mark=None if marks is None else marks.add(_turn_figure(variation, one)),
-        )
-        for one in turns
-    ]
-
-
-def _turn_figure(variation: str, one: StatisticsRow) -> Figure:
-    return Figure(
-        label=f"{variation}, turn {one['turn']}",
-        text=figure(one["mean"]),
-        value=one["mean"],
-        low=one["low"],
-        high=one["high"],
-        n=one["n"],
-        unit="run",
-    )
-
-
 def results_view(analyzer: "BatchAnalyzer") -> Document:
     """Metrics by factor and over the turns, with the clearest effects as sentences."""
     patterns = analyzer.identify_patterns()
@@ -337,54 +295,38 @@ def results_view(analyzer: "BatchAnalyzer") -> Document:
     ]
     statistics = list(analyzer.calculate_variation_statistics().values())
     if patterns["successful_runs"] < patterns["judged_runs"]:
-        sections += _marked_charts(_success, statistics)
+        sections += _success(statistics)
     for name in analyzer.metrics[:SHOWN_METRICS]:
-        sections += _marked_charts(_main_effects, name, analyzer) or _marked_charts(
-            _by_variation, name, statistics
-        )
-        sections += _marked_charts(_over_turns, name, analyzer)
+        sections += _main_effects(name, analyzer) or _by_variation(name, statistics)
+        sections += _over_turns(name, analyzer)
     others = analyzer.metrics[SHOWN_METRICS:]
     # What becomes of the world is of interest, however many metrics there are.
     for name in [name for name in others if name in analyzer.study.variables][:SHOWN_VARIABLES]:
-        sections += _marked_charts(_over_turns, name, analyzer)
+        sections += _over_turns(name, analyzer)
     remarks = [f"The analysis has {plural(len(others), 'more metric')}."] if others else []
     return Document(sections=sections, remarks=[*patterns["notes"], *remarks])
 
 
-def _marked_charts(draw: Callable[..., list[Drawn]], *arguments: object) -> list[Chart]:
-    """Figures with numbered marks; the first sentence of a caption is the title."""
-    marks = FigureList()
-    return [
-        Chart(title=title, svg=svg, marks=marks.figures, caption=caption)
-        for text, svg in draw(*arguments, marks)
-        for title, _, caption in (text.partition(". "),)
-    ]
-
-
-def _against_cost(metric: str, statistics: Sequence[StatisticsRow]) -> list[Drawn]:
+def _against_cost(metric: str, statistics: Sequence[StatisticsRow]) -> list[Chart]:
     known = [one for one in statistics if metric in one["metrics"] and one["cost"]["mean"]]
+    marks = FigureList()
     points = [
-        Point(
-            label=_label(one),
+        Point.of(
+            _figure(_label(one), one["metrics"][metric], items=_of_variation(one)),
+            marks,
             x=one["cost"]["mean"],
-            y=one["metrics"][metric]["mean"],
-            low=one["metrics"][metric]["low"],
-            high=one["metrics"][metric]["high"],
         )
         for one in known[:DRAWN_PANELS]
     ]
     if len(points) < 2:
         return []
-    values = [one["metrics"][metric] for one in known]
     title = f"What a run costs against {metric}"
     caption = (
-        f"{title}. Mean of {LAST_VALUE} and mean cost of all runs, by variation; "
-        f"{method_text(each['method'] for each in values if _has_ci(each))}; "
-        f"{sample_text([each['n'] for each in values], 'run', 'variation')}."
-        f"{_omission_note(len(known), DRAWN_PANELS)}"
+        f"Mean of {LAST_VALUE} and mean cost of all runs, by variation; "
+        f"{_sample([one['metrics'][metric] for one in known])}.{_omission_note(len(known), DRAWN_PANELS)}"
     )
-    plot = scatter(title, points, x_axis="mean cost of a run", y_axis=metric, say_x=usd, say_y=short)
-    return [(caption, plot)]
+    svg = scatter(title, points, x_axis="mean cost of a run", y_axis=metric, say_x=usd, say_y=short)
+    return [Chart(title=title, svg=svg, marks=marks.figures, caption=caption)]
 
 
 def _measured(metric: str, analyzer: "BatchAnalyzer") -> list[RunData]:

@@ -8,7 +8,7 @@ from typing import Any
 from proctor.document import Chart, Column, Details, Document, Fact, Section, Sentence, Table, numeric, table
 from proctor.formatting import chance, figure, interval, percent, plural, usd, whole
 from proctor.jobs.scenario.analysis import BatchAnalyzer, around, cost_limits
-from proctor.jobs.scenario.figures import figures_of, methods_paragraph
+from proctor.jobs.scenario.figures import charts_of, methods_paragraph
 from proctor.report.render import document_html, report_files, write_pages
 
 MOCK_DATA = "Mock data: uses scripted or replayed models"
@@ -27,7 +27,7 @@ def experiment_html(analyzer: BatchAnalyzer) -> str:
 
 def report_document(analyzer: BatchAnalyzer) -> Document:
     """The report: success, metrics, variations, each metric in full, cost, and patterns."""
-    study, documents, plots = analyzer.study, analyzer.documents(), figures_of(analyzer)
+    study, documents, plots = analyzer.study, analyzer.documents(), charts_of(analyzer)
     patterns, metrics = documents["patterns.json"], documents["metrics-analysis.json"]
     variations = list(documents["variation-statistics.json"].values())
     mocks = "; ".join(patterns["stand_ins"])
@@ -49,7 +49,7 @@ def report_document(analyzer: BatchAnalyzer) -> Document:
         facts=_facts(patterns, metrics),
         sections=[
             *(Sentence(text=text) for text in texts if text),
-            *(Chart(title=caption, svg=svg) for caption, svg in plots[""]),
+            *plots[""],
             *_metrics_table(metrics),
             _variations_table(variations),
             *(_metric(name, analyzer, documents, plots.get(name, ())) for name in metrics),
@@ -116,7 +116,7 @@ def _variations_table(variations: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _metric(
-    name: str, analyzer: BatchAnalyzer, documents: Mapping[str, Any], plots: Sequence[tuple[str, str]]
+    name: str, analyzer: BatchAnalyzer, documents: Mapping[str, Any], plots: Sequence[Chart]
 ) -> Details:
     """Everything about one metric: plots, ranking, comparisons of variations, factors and levels."""
     descriptions = analyzer.study.descriptions
@@ -152,7 +152,7 @@ def _metric(
     return Details(
         title=name,
         sections=[
-            *(Chart(title=caption, svg=svg) for caption, svg in plots),
+            *plots,
             table([*numeric("No."), "Variation", *numeric("Mean", "n")], ranked if len(ranked) > 1 else ()),
             table(["Comparison", *change, "Test", *power, NOTE], compared),
             table(["Factor", *numeric("Variance explained", "p (Bonferroni)"), "Test", NOTE], factors),
