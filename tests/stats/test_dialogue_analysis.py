@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from proctor.errors import NotFound, UsageError
-from proctor.stats.dialogue import analysis, crossing, measure_estimate
+from proctor.jobs.dialogue.results import DESIGN, analysis
+from proctor.stats.crossing import crossing, measure_estimate
 
 VARIANCES = {"client": 1.0, "profile": 0.5, "client:therapist": 0.3, "repeat": 0.6}
 
@@ -47,7 +48,7 @@ def parts(result):
 def test_profiles_are_a_component_of_their_own_and_not_repeats():
     """Before, the variance of the profiles was part of the repeats: here that would be 1.1 and not 0.6."""
     rng = np.random.default_rng(4)
-    fitted = [parts(crossing(dialogues(rng), "turns")) for _ in range(30)]
+    fitted = [parts(crossing(DESIGN, dialogues(rng), "turns")) for _ in range(30)]
 
     means = {source: np.mean([each[source].variance for each in fitted]) for source in ("profile", "repeat")}
     assert means["repeat"] == pytest.approx(0.6, rel=0.1)
@@ -67,7 +68,7 @@ def test_intervals_of_dialogue_components_cover_what_was_put_in():
     sources = ("profile", "repeat", "client", "client:therapist")
     rng, covered, runs = np.random.default_rng(9), dict.fromkeys(sources, 0), 120
     for _ in range(runs):
-        found = parts(crossing(dialogues(rng, clients=6), "turns"))
+        found = parts(crossing(DESIGN, dialogues(rng, clients=6), "turns"))
         for source in covered:
             covered[source] += found[source].low <= VARIANCES[source] <= found[source].high
 
@@ -76,7 +77,9 @@ def test_intervals_of_dialogue_components_cover_what_was_put_in():
 
 def test_a_varied_setting_is_a_factor_and_not_pooled_as_repeats():
     """Temperatures differ by 5: pooled, the variance of the repeats would be above 6."""
-    result = crossing(dialogues(np.random.default_rng(2), temperatures=("0", "1")), "turns", by="temperature")
+    result = crossing(
+        DESIGN, dialogues(np.random.default_rng(2), temperatures=("0", "1")), "turns", by="temperature"
+    )
 
     found = parts(result)
     assert found["repeat"].variance < 1
@@ -91,7 +94,7 @@ def test_the_effect_of_a_therapist_is_about_clients_like_these(effect, runs, low
     """Clients differ in the effect of a therapist: over 96 independent dialogues, 30% would be found."""
     rng, found = np.random.default_rng(3), 0
     for _ in range(runs):
-        (one,) = crossing(dialogues(rng, effect=effect), "turns", by="therapist").effects
+        (one,) = crossing(DESIGN, dialogues(rng, effect=effect), "turns", by="therapist").effects
         found += one.is_significant
         assert (one.low > 0 or one.high < 0) == one.is_significant
 
@@ -119,7 +122,7 @@ def test_shares_of_yes_and_scores_stay_in_bounds_and_have_a_width():
         {"client": "c", "therapist": "t", "score.safe": 1.0, "score.warm": 0.9 + n % 2 / 10} for n in range(8)
     ]
 
-    safe, warm = (measure_estimate(rows, name) for name in ("score.safe", "score.warm"))
+    safe, warm = (measure_estimate(rows, name, "dialogue") for name in ("score.safe", "score.warm"))
 
     assert (safe.value, safe.high, safe.method) == (1, 1, "Wilson") and safe.low == pytest.approx(
         0.6756, abs=1e-4
@@ -134,7 +137,7 @@ def test_shares_of_yes_and_scores_stay_in_bounds_and_have_a_width():
 def test_data_that_tell_nothing_give_words_and_no_broken_numbers(values):
     rows = [{"client": "c", "therapist": f"t{n % 2}", "turns": value} for n, value in enumerate(values)]
 
-    document = [crossing(rows, "turns", by="therapist")] if rows else analysis(rows)
+    document = [crossing(DESIGN, rows, "turns", by="therapist")] if rows else analysis(rows)
 
     text = json.dumps([str(each) for each in document]) + json.dumps(analysis(rows), allow_nan=False)
     assert "nan" not in text.lower() and "infinity" not in text.lower()
@@ -149,13 +152,13 @@ def test_rounding_errors_of_equal_values_are_no_variance():
         for row in dialogues(np.random.default_rng(1), clients=2, profiles=3)
     ]
 
-    found = parts(crossing(rows, "turns"))
+    found = parts(crossing(DESIGN, rows, "turns"))
 
     assert found["therapist"].share == pytest.approx(1.0)
     for source in ("profile", "therapist:profile", "client:therapist", "repeat"):
         each = found[source]
         assert each.variance in (0.0, None) and each.low is None
-    (effect,) = crossing(rows, "turns", by="therapist").effects
+    (effect,) = crossing(DESIGN, rows, "turns", by="therapist").effects
     assert effect.value == pytest.approx(13 / 3)
     assert (effect.low, effect.p) == (None, None) and "do not vary within the levels" in effect.note
 
@@ -172,7 +175,7 @@ def test_an_effect_over_fewer_than_three_levels_of_another_factor_has_a_proviso(
         for therapist in range(2)
         for repeat in range(3)
     ]
-    (effect,) = crossing(rows, "turns", by="therapist").effects
+    (effect,) = crossing(DESIGN, rows, "turns", by="therapist").effects
     assert effect.value == pytest.approx(1.0)
     assert ("fewer than 3 levels of client" in effect.note) is is_few
 
@@ -182,7 +185,7 @@ def test_a_source_with_a_single_level_is_listed_without_a_variance():
         {"client": f"c{at // 3}", "therapist": "t", "profile": "p", "turns": value}
         for at, value in enumerate([3.0, 4.0, 5.0, 6.0, 7.0, 5.0, 2.0, 2.0, 3.0, 8.0, 7.0, 9.0])
     ]
-    found = parts(crossing(rows, "turns"))
+    found = parts(crossing(DESIGN, rows, "turns"))
     assert found["client"].variance == pytest.approx(5.75) and found["client"].levels == 4
     for name in ("therapist", "profile"):
         assert (found[name].levels, found[name].variance, found[name].share) == (1, None, None)
@@ -195,12 +198,12 @@ def test_a_combination_has_a_spread_from_two_dialogues_on():
         {"client": client, "therapist": "t", "turns": value}
         for client, value in (("a", 3.0), ("a", 7.0), ("b", 4.0), ("c", None))
     ]
-    cells = crossing(rows, "turns").cells
-    assert [(cell.client, cell.mean.value, cell.std) for cell in cells] == [
+    cells = crossing(DESIGN, rows, "turns").cells
+    assert [(cell.levels["client"], cell.mean.value, cell.std) for cell in cells] == [
         ("a", 5.0, pytest.approx(8**0.5)),
         ("b", 4.0, None),
     ]
-    assert crossing(rows, "turns").missing == 1
+    assert crossing(DESIGN, rows, "turns").missing == 1
 
 
 def test_limits_of_a_difference_end_at_the_width_of_the_scale():
@@ -209,7 +212,7 @@ def test_limits_of_a_difference_end_at_the_width_of_the_scale():
             {"client": f"c{place % 2}", "therapist": f"t{place // 2 % 2}", "score.warm": score}
             for place, score in enumerate(scores)
         ]
-        (found,) = crossing(rows, "score.warm", by="therapist").effects
+        (found,) = crossing(DESIGN, rows, "score.warm", by="therapist").effects
         return found
 
     few, many = effect([0.0, 0.2, 1.0, 0.7] * 2), effect([0.4, 0.41, 0.6, 0.61, 0.42, 0.4, 0.6, 0.59] * 4)

@@ -17,11 +17,11 @@ import pytest
 from benchmark_runs import run
 
 from comparisons import compare_runs, compare_within, groups_of_runs
+from proctor.jobs.dialogue.results import analysis
 from proctor.stats import (
     agreement,
     classical,
     comparison,
-    dialogue,
     differences,
     drift,
     evaluation,
@@ -776,10 +776,8 @@ OF_RUNS: dict[str, Callable[[StoreReader], object]] = {
     "disagreements": lambda read: comparison.disagreements(
         groups_of_runs(read, ["one", "two"], NOW), "success", "two"
     ),
-    "analysis of dialogues": lambda _: dialogue.analysis(DIALOGUES),
-    "analysis of dialogues by client": lambda _: dialogue.analysis(
-        DIALOGUES, "alliance", by="client", against="b"
-    ),
+    "analysis of dialogues": lambda _: analysis(DIALOGUES),
+    "analysis of dialogues by client": lambda _: analysis(DIALOGUES, "alliance", by="client", against="b"),
     "noise of judges": lambda _: evaluation.judge_noise(
         [[0.5, 0.7, 0.6], [0.1, 0.2], [1.0, 1.0], [0.3, 0.6]]
     ),

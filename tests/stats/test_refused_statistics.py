@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from proctor.errors import NotFound, UsageError
+from proctor.jobs.dialogue.results import analysis
 from proctor.stats import classical, differences, drift, intervals, power, samples, sequential, variance
-from proctor.stats.dialogue import analysis
 
 VALUES = [0.2, 0.5, 0.9, 0.4, 0.7, 0.1, 0.8]
 OTHERS = [0.3, 0.4, 0.8, 0.6, 0.9, 0.2, 0.7]

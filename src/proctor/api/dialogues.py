@@ -19,6 +19,7 @@ from proctor.errors import UsageError
 from proctor.job import PlanText
 from proctor.jobs.dialogue.files import SUMMARY, write_json
 from proctor.jobs.dialogue.job import JOB, DialogueOverrides, default_output
+from proctor.jobs.dialogue.results import DESIGN, measures, summary_of
 from proctor.jobs.dialogue.tables import (
     Skipped,
     each_session,
@@ -27,7 +28,7 @@ from proctor.jobs.dialogue.tables import (
     write_turn_csv,
 )
 from proctor.json_values import JsonMap, JsonObject
-from proctor.stats.dialogue import measure_estimate, measures_of, run_of_result, summary_of
+from proctor.stats.crossing import measure_estimate
 
 
 @dataclass(kw_only=True)
@@ -90,7 +91,7 @@ def run_batch(config: BatchConfig) -> list[JsonObject]:
 
 def aggregate_results(results: Iterable[JsonMap], output_dir: str | Path) -> JsonObject:
     """Summarize results; the summary is also written to `batch_summary.json` in the folder."""
-    summary = summary_of(map(run_of_result, results))
+    summary = summary_of(results)
     path = Path(output_dir) / SUMMARY
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -156,13 +157,13 @@ def write_table(
     if statistics:
         if rows is None:
             rows = [session_row(session) for session in each_session(folder, skipped=skipped)]
-        figures = [_statistics(rows, name) for name in measures_of(rows)]
+        figures = [_statistics(rows, name) for name in measures(rows)]
     return DialogueTable(rows=written, skipped=skipped.files, statistics=figures)
 
 
 def _statistics(rows: Sequence[Mapping[str, Any]], name: str) -> JsonObject:
     values = [row[name] for row in rows if row.get(name) is not None]
-    estimate = measure_estimate(rows, name)
+    estimate = measure_estimate(rows, name, DESIGN.unit)
     return {
         "column": name,
         "n": estimate.n,

@@ -63,10 +63,11 @@ SHORTEST_CUT, LONGEST_REST, SHOWN_REST = 80, 160, 40
 the part of it that is shown where names agree."""
 TREATMENT = ("agent", "model")
 """Inputs that identify the agent or model, not the task."""
-SIDES = ("client", "therapist")
-"""The two sides of a dialogue, each with inputs of its own."""
+SIDE_LABEL = "label"
+SIDE_INPUTS = (SIDE_LABEL, "model", "profileName")
+"""Inputs below the name of a side, where several agents or roles take part in an item."""
 OF_SIDES = ("combination", "model", "prompt")
-"""Inputs of a dialogue that only name its sides."""
+"""Inputs that only name the sides of an item."""
 INPUT_PATHS = ("runner", "agent", "model", "prompt")
 """Inputs that every item has."""
 PROMPT_PATH = INPUT_PATHS.index("prompt")
@@ -293,18 +294,15 @@ class Inputs:
     def varied(self, groups: Ints) -> set[str]:
         """The paths of which no two groups share a value; agent and model also where each group has one.
 
-        Where a side of a dialogue is compared, also its other inputs, unless all groups have the same values
+        Where a side of an item is compared, also its other inputs, unless all groups have the same values
         of them: a role without a model is compared with roles that share one.
         """
         if len(np.unique(groups)) < 2:
             return set()
         varied = {path for at, path in enumerate(self.paths) if _is_varied(self.digests[:, at], groups)}
         varied |= {path for path in TREATMENT if path in self.paths and self._is_of_groups(path, groups)}
-        compared = [
-            side
-            for side in SIDES
-            if varied & {f"{side}.{name}" for name in ("label", "model", "profileName")}
-        ]
+        sides = [side for side, _, name in (path.partition(".") for path in self.paths) if name == SIDE_LABEL]
+        compared = [side for side in sides if varied & {f"{side}.{name}" for name in SIDE_INPUTS}]
         if not compared:
             return varied
         prefixes = tuple(f"{side}." for side in compared)

@@ -14,10 +14,10 @@ from typing import Any
 from proctor.dialogue.conversation import Checkpoint, ConversationCheckpoint, Side, parse_conversation
 from proctor.dialogue.participant import CLIENT, SIDES, THERAPIST
 from proctor.item import ERROR, FINISHED, QUEUED, SUCCESS, TIMEOUT, Item
+from proctor.jobs.dialogue.results import is_data, results_of, summary_of
 from proctor.json_values import JsonMap, JsonObject, as_map, as_number, json_object
 from proctor.model_client import ClientTotals
 from proctor.score import LEVELS, Score
-from proctor.stats.dialogue import is_data, runs_of, summary_of
 from proctor.store import ItemFilter, StoreReader
 from proctor.store.items import mock_models
 from proctor.store.tables import (
@@ -286,7 +286,7 @@ def _attempt_in(path: Path) -> str:
 def write_summary(folder: Path, reader: StoreReader, batch: BatchRow) -> JsonObject:
     """Write the summary of the results so far, and return it."""
     totals = reader.totals(batch["runId"])
-    document = summary_of(runs_of(reader, batch["runId"])) | {
+    document = summary_of(results_of(reader, batch["runId"])) | {
         "batch_id": batch["runId"],
         "batch_status": batch["status"],
         "seed": batch["seed"],

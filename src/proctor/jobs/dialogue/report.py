@@ -18,6 +18,7 @@ from proctor.document import (
 )
 from proctor.formatting import UNKNOWN, chance, figure, percent, plural
 from proctor.item import FINISHED
+from proctor.jobs.dialogue.results import DESIGN, measure_rows, measures, plain_cell, results_of
 from proctor.json_values import JsonMap
 from proctor.report import as_markdown
 from proctor.report.charts import Bar, bars
@@ -29,7 +30,7 @@ from proctor.report.render import (
     report_files,
     sample_text,
 )
-from proctor.stats.dialogue import cells_of, measure_rows, measures_of, runs_of
+from proctor.stats.crossing import cells_of
 from proctor.store import StoreReader
 
 DRAWN_CELLS = 40
@@ -148,14 +149,14 @@ def results_view(read: StoreReader, run_id: str) -> Document:
 
     from proctor.report.result_sections import distribution
 
-    runs = list(runs_of(read, run_id))
-    rows = measure_rows(runs)
+    results = list(results_of(read, run_id))
+    rows = measure_rows(results)
     if not rows:
         return Document()
-    scores = [name for name in measures_of(rows) if name != "num_turns"][:SHOWN_SCORES]
+    scores = [name for name in measures(rows) if name != "num_turns"][:SHOWN_SCORES]
     sections: list[Section] = []
     for measure in scores or ["num_turns"]:
-        cells = [asdict(cell) for cell in cells_of(rows, measure)]
+        cells = [plain_cell(asdict(cell)) for cell in cells_of(DESIGN, rows, measure)]
         sections += _heat_maps(measure.removeprefix("score."), cells)
     for measure in (*scores, "num_turns"):
         values = np.asarray([row[measure] for row in rows if row.get(measure) is not None], dtype=np.float64)
@@ -163,7 +164,7 @@ def results_view(read: StoreReader, run_id: str) -> Document:
             name = measure.removeprefix("score.")
             score = name if measure.startswith("score.") else ""
             sections.append(distribution(name, values, unit="dialogue", score=score))
-    excluded = sum(run.status in FINISHED for run in runs) - len(rows)
+    excluded = sum(result["status"] in FINISHED for result in results) - len(rows)
     remarks = [f"{plural(excluded, 'dialogue')} broken off and excluded."] if excluded else []
     return Document(sections=sections, remarks=remarks)
 

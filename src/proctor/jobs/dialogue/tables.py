@@ -13,19 +13,17 @@ from pathlib import Path
 from statistics import mode
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from proctor.dialogue.participant import CLIENT, THERAPIST
+from proctor.dialogue.participant import CLIENT, SIDES, THERAPIST
 from proctor.errors import UsageError
 from proctor.export.tables import write_csv
 from proctor.formatting import count_words
 from proctor.item import SUCCESS
 from proctor.jobs.dialogue.files import SUMMARY
+from proctor.jobs.dialogue.results import DATA_RULE, analysis, counts, mean_scores, with_distinct_names
 from proctor.json_values import JsonMap, JsonObject, as_integer, as_map, as_number, as_text, maps_in, texts_in
-from proctor.stats.dialogue import DATA_RULE, analysis, is_data, mean_scores, with_distinct_names
 
 if TYPE_CHECKING:
     import pandas
-
-SIDES = ("client", "therapist")
 
 
 def misshapen(session: JsonMap) -> str:
@@ -126,13 +124,8 @@ def each_session(
             if wrong := misshapen(session):
                 if skipped is not None:
                     skipped.files[str(path)] = f"it is no session as simulations write them: {wrong}"
-            elif failed or _counts(session):
+            elif failed or counts(session):
                 yield {**session, "source_file": str(path)}
-
-
-def _counts(session: JsonMap) -> bool:
-    """Whether a session is data: of another tool, or a complete one."""
-    return is_data(str(session.get("status", SUCCESS)), str(session.get("reason") or ""))
 
 
 def session_row(session: JsonMap) -> JsonObject:
@@ -331,7 +324,7 @@ def _scored(session: JsonMap) -> JsonObject:
         if "value" not in score and score.get("label"):
             labels.setdefault(str(score["evaluator"]), []).append(str(score["label"]))
     # Labels of messages are summarized by their mode, as numbers by their mean.
-    return {**{name: mode(values) for name, values in labels.items()}, **mean_scores(scores)}
+    return {**{name: mode(values) for name, values in labels.items()}, **mean_scores(session)}
 
 
 def _turn_scores(session: JsonMap) -> dict[tuple[str, int], JsonObject]:
@@ -393,7 +386,7 @@ def analysis_document(
     """
     rows, excluded, mocks = list[dict[str, Any]](), 0, set[str]()
     for session in sessions:
-        if not _counts(session):
+        if not counts(session):
             excluded += 1
             continue
         rows.append(session_row(session))

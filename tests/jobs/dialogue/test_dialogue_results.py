@@ -3,36 +3,35 @@
 import pytest
 
 from proctor.item import Item
-from proctor.score import Score
-from proctor.stats.dialogue import (
-    DialogueRun,
-    Effect,
-    error_record,
+from proctor.jobs.dialogue.results import (
     is_data,
-    mean_scores,
     measure_rows,
-    measures_of,
-    run_of_result,
-    runs_of,
+    measures,
+    results_of,
     summary_of,
     with_distinct_names,
 )
+from proctor.score import Score
+from proctor.stats.crossing import Effect
 from stocked import add_batch, session
 
 
-def run(status: str = "success", **more: object) -> DialogueRun:
-    known = {"combination": "c_t", "client": "c", "therapist": "t", "status": status} | more
-    return DialogueRun(**known)  # type: ignore[arg-type]
+def run(status: str = "success", *, turns: int | None = None, **more: object) -> dict[str, object]:
+    return {"client": "c", "therapist": "t", "status": status, "num_turns": turns} | more
+
+
+def tone(*values: float | None) -> list[dict[str, object]]:
+    return [{"evaluator": "tone", "value": value} for value in values]
 
 
 def test_a_summary_counts_dialogues_by_combination() -> None:
     runs = [
-        run(turns=4, end_reason="done", scores={"tone": 1.0}),
-        run(turns=7, end_reason="done", scores={"tone": 2.0}),
-        run("fail", turns=3, reason="loop", end_reason="loop", run=3, caused_by="client", error="again"),
-        run("error", turns=9, reason="outage", run=4),
+        run(turns=4, end_reason="done", scores=tone(1.0)),
+        run(turns=7, end_reason="done", scores=tone(1.0, None, 3.0)),
+        run("fail", turns=3, reason="loop", end_reason="loop", run_id="3", caused_by="client", error="again"),
+        run("error", turns=9, reason="outage", run_id=4),
         run("queued"),
-        run(combination="d_t", turns=2, scores={"tone": 1 / 3}),
+        run(combination="d_t", turns=2, scores=tone(1 / 3)),
         run("timeout", combination="d_t", turns=None, reason="timeout"),
     ]
     summary = summary_of(runs)
@@ -65,7 +64,8 @@ def test_a_summary_counts_dialogues_by_combination() -> None:
         (4, "infrastructure", "outage"),
         (0, "infrastructure", "timeout"),
     ]
-    assert error_record(run("fail", error="e", reason="r"))["error"] == "e"
+    of_other_tools = summary_of([{"client": "c", "therapist": "t"}])
+    assert (of_other_tools["successful"], [*of_other_tools["by_combination"]]) == (1, ["c_t"])
     empty = summary_of([])
     assert (empty["total_runs"], empty["successful"], empty["failed"], empty["errors"]) == (0, 0, 0, [])
     (pending,) = summary_of([run("queued")])["by_combination"].values()
@@ -87,19 +87,7 @@ def test_a_summary_counts_dialogues_by_combination() -> None:
 def test_dialogues_that_came_to_their_end_are_data(status: str, reason: str, expected: bool) -> None:
     assert is_data(status, reason) is expected
     row = {"client": "c", "therapist": "t", "num_turns": 3, "score.tone": 0.5}
-    assert measure_rows([run(status, reason=reason, turns=3, scores={"tone": 0.5})]) == [row] * expected
-
-
-def test_a_dialogue_of_a_session_file_has_defaults() -> None:
-    sides = {"client": "c", "therapist": "t"}
-    assert run_of_result(sides) == run()
-    values = [("tone", 1.0), ("tone", 2.0), ("tone", None), ("depth", None)]
-    scores = [{"evaluator": name, "value": value} for name, value in values]
-    assert mean_scores(scores) == {"tone": 1.5}
-    about = {"combination": "x", "status": "fail", "end_reason": "loop", "caused_by": "client"}
-    about |= {"error": "e", "reason": "loop"}
-    whole = run_of_result(sides | about | {"run_id": "7", "num_turns": 5, "scores": scores})
-    assert whole == run(run=7, turns=5, scores={"tone": 1.5}, **about)
+    assert measure_rows([run(status, reason=reason, turns=3, scores=tone(0.5))]) == [row] * expected
 
 
 def test_sides_with_several_models_and_profiles_of_several_people_are_told_apart() -> None:
@@ -130,8 +118,8 @@ def test_measures_are_columns_of_numbers() -> None:
         },
         {"client": "c", "turns": None, "mixed": "x", "late": 0.5, "huge": 1e300},
     ]
-    assert measures_of(rows) == ["turns", "late"]
-    assert measures_of([*rows, {"huge": 1.0}]) == ["turns", "huge", "late"]
+    assert measures(rows) == ["turns", "late"]
+    assert measures([*rows, {"huge": 1.0}]) == ["turns", "huge", "late"]
 
 
 @pytest.mark.parametrize(("p", "expected"), [(None, False), (0.01, True), (1 - 0.95, True), (0.051, False)])
@@ -162,9 +150,10 @@ def test_the_dialogues_of_a_batch_have_their_turns_ends_and_scores(proctor_store
     writer.change("batch_items", ("run", items[0].id), {"status": "success", "sessionId": "s1"})
     writer.change("batch_items", ("run", items[1].id), {"status": "error", "reason": "outage", "error": "x"})
     writer.close()
-    ann, bob = runs_of(proctor_store.read, "run")
-    assert (ann.combination, ann.client, ann.therapist, ann.run) == ("ann_t", "ann", "t", 1)
-    assert (ann.status, ann.turns, ann.end_reason, ann.caused_by) == ("success", 7, "done", "client")
-    assert dict(ann.scores) == {"tone": 2.5}
-    assert (bob.turns, bob.end_reason, bob.caused_by, dict(bob.scores)) == (None, "", "", {})
-    assert (bob.status, bob.reason, bob.error) == ("error", "outage", "x")
+    ann, bob = results_of(proctor_store.read, "run")
+    assert ann == run(
+        turns=7, combination="ann_t", client="ann", run_id=1, end_reason="done", caused_by="client",
+        error="", reason="", scores=[{"evaluator": "tone", "value": 2.5}],
+    )  # fmt: skip
+    assert (bob["num_turns"], bob["end_reason"], bob["caused_by"], bob["scores"]) == (None, None, None, [])
+    assert (bob["status"], bob["reason"], bob["error"]) == ("error", "outage", "x")
