@@ -17,7 +17,6 @@ from proctor.stats.figures import run_figures
 from proctor.stats.intervals import mean
 from proctor.stats.results import load_results
 from proctor.store import Recorder, Resource, timestamp
-from proctor.store.database import insertion
 from proctor.store.tables import COLUMNS
 from stocked import add_batch, finish_item
 
@@ -271,9 +270,7 @@ def test_the_scale_of_a_later_evaluation_is_that_of_its_definition(either_store)
     evaluation = {**dict.fromkeys(columns, ""), "id": "judging", "sessionsFound": 0, "sessionsIgnored": 0}
     evaluation["definitionsJson"] = json.dumps({"kind.yaml": definition})
     writer = either_store.writer()
-    writer.submit(
-        lambda connection: connection.run(insertion("evaluations", columns), tuple(evaluation.values()))
-    ).result()
+    writer.submit(lambda connection: connection.insert("evaluations", evaluation)).result()
     for number, session_id in enumerate(f"{run}-{n}" for run in ("before", "after") for n in range(6)):
         row = {"runId": "judging", "itemId": item.id, "job": "evaluation", "status": "success"}
         recorder = Recorder(writer, f"later-{number}", {**row, "startedAt": timestamp(NOW)}, lambda: NOW)

@@ -12,7 +12,6 @@ from proctor.errors import StoreDisconnected, StoreError, StoreUnavailable
 from proctor.store.database import (
     SqliteDatabase,
     in_transaction,
-    insertion,
     open_database,
     store_errors,
     store_exists,
@@ -179,7 +178,7 @@ def test_statements_return_rows_in_every_form_and_failures_as_ours(url):
     connection.script('-- a comment; with a semicolon\nCREATE TABLE "t" ("a" BIGINT, "b" TEXT);\n\n')
     # PostgreSQL copies rows from eight on.
     for count in (7, 8):
-        connection.run_many(insertion("t", ["a", "b"]), [(number, "x") for number in range(count)])
+        connection.insert_many("t", [(number, "x") for number in range(count)], ("a", "b"))
     connection.commit()
     wanted = 'SELECT "a", SUM("a") AS "s" FROM "t" WHERE "a" < ? AND "b" = ? GROUP BY "a" ORDER BY "a"'
     rows = [{"a": 0, "s": 0}, {"a": 1, "s": 2}]

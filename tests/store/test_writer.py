@@ -13,7 +13,6 @@ from databases import query
 from proctor.errors import OwnershipLost, StoreError
 from proctor.store import RetrySelection, Store
 from proctor.store.database import open_database
-from proctor.store.tables import COLUMNS
 from proctor.store.writer import (
     RowGroups,
     Writer,
@@ -271,7 +270,7 @@ def test_a_commit_that_fails_is_undone_and_reaches_all_who_wait_and_all_who_come
 def test_a_database_that_cannot_be_opened_fails_everyone_who_waits(tmp_path):
     failures, path = list[Exception](), tmp_path / "file" / "a.db"
     path.parent.write_text("")
-    writer = Writer(open_database(str(path)), COLUMNS, owned("run", "me", failed=failures.append))
+    writer = Writer(open_database(str(path)), owned("run", "me", failed=failures.append))
     eventually(lambda: failures)
     with pytest.raises(StoreError, match="cannot open the store"):
         writer.flush().result(WAIT)

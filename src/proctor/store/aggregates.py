@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from proctor.item import ERROR, FAIL, FINISHED, QUEUED, RUNNING, SUCCESS, TIMEOUT, UNCHECKED
+from proctor.store.codec import cut, head
 from proctor.store.database import R, literals, places
 from proctor.store.items import SHOWN_CHARACTERS
 from proctor.store.reader import (
@@ -233,7 +234,7 @@ def tool_sums(selection: Selection) -> list[ToolSums]:
 
 
 class _Arguments(TypedDict):
-    args: str
+    argsJson: str
     blob: str | None
 
 
@@ -241,11 +242,11 @@ def call_arguments(read: StoreReader, session_id: str, position: int) -> str:
     """The first 200 characters of a tool call's arguments, as JSON."""
     (row,) = read.rows(
         _Arguments,
-        'SELECT SUBSTR("argsJson", 1, 200) AS "args", "argsJsonBlob" AS "blob" FROM "tool_calls" '
+        f'SELECT {head("argsJson", 200)}, "argsJsonBlob" AS "blob" FROM "tool_calls" '
         'WHERE "sessionId" = ? AND "position" = ?',
         (session_id, position),
     )
-    return str(read.blob(row["blob"])[:200] if row["blob"] else row["args"])
+    return (read.blob(row["blob"]) if row["blob"] else row["argsJson"])[:200]
 
 
 class StepSums(TypedDict):
@@ -310,8 +311,7 @@ class FailedItem(TypedDict):
 def failed_items(selection: Selection) -> list[FailedItem]:
     """The first of the items that did not succeed, in the order of the plan; loose sessions come last."""
     text = ", ".join(
-        f'SUBSTR(i."{name}", 1, {SHOWN_CHARACTERS}) AS "{name}"'
-        for name in ("repo", "prompt", "model", "agent", "error")
+        head(f"i.{name}", SHOWN_CHARACTERS) for name in ("repo", "prompt", "model", "agent", "error")
     )
     items = selection.of_items(
         FailedItem,
@@ -320,16 +320,16 @@ def failed_items(selection: Selection) -> list[FailedItem]:
         f'AND i."status" IN ({_NOT_PASSED}) ORDER BY i."runId", i."position" LIMIT {LISTED_FAILURES}',
     )
     if len(items) == LISTED_FAILURES:
-        return items
+        return list(cut(items, SHOWN_CHARACTERS, "prompt", "error"))
     loose = selection.of_loose_sessions(
         FailedItem,
         "'' AS \"id\", '' AS \"runId\", '' AS \"repo\", "
-        f'SUBSTR(s."name", 1, {SHOWN_CHARACTERS}) AS "prompt", '
-        f's."model" AS "model", s."agent" AS "agent", SUBSTR(s."error", 1, {SHOWN_CHARACTERS}) AS "error", '
+        f"{head('s.name', SHOWN_CHARACTERS, 'prompt')}, {head('s.error', SHOWN_CHARACTERS)}, "
+        's."model" AS "model", s."agent" AS "agent", '
         's."status" AS "status", s."endReason" AS "reason", s."id" AS "sessionId"',
         f'AND s."status" IN ({_NOT_PASSED}) ORDER BY s."startedAt", s."id" LIMIT {LISTED_FAILURES}',
     )
-    return [*items, *loose][:LISTED_FAILURES]
+    return list(cut([*items, *loose][:LISTED_FAILURES], SHOWN_CHARACTERS, "prompt", "error"))
 
 
 def unchecked_successes(selection: Selection) -> int:
@@ -551,9 +551,9 @@ def running_items(read: StoreReader, run_id: str) -> list[RunningItemRow]:
 
     speaker = 'CASE WHEN t."name" = \'\' THEN t."role" ELSE t."name" END'
     position, tool = 't."position"', 't."toolName"'
-    return read.rows(
+    rows = read.rows(
         RunningItemRow,
-        f'SELECT "id", "repo", SUBSTR("prompt", 1, {SHOWN_CHARACTERS}) AS "prompt", "model", "agent", '
+        f'SELECT "id", "repo", {head("prompt", SHOWN_CHARACTERS)}, "model", "agent", '
         '"repeat", "startedAt", "sessionId", '
         '(SELECT SUM(t."promptTokens" + t."completionTokens") FROM "model_calls" t '
         'WHERE t."sessionId" = i."sessionId") AS "tokens", '
@@ -563,6 +563,7 @@ def running_items(read: StoreReader, run_id: str) -> list[RunningItemRow]:
         f'WHERE "runId" = ? AND "status" = ? ORDER BY "startedAt", "position" LIMIT {SHOWN_RUNNING}',
         (run_id, RUNNING),
     )
+    return list(cut(rows, SHOWN_CHARACTERS, "prompt"))
 
 
 def maker_sums(read: StoreReader, run_id: str) -> list[MakerSums]:
@@ -639,23 +640,25 @@ class CallSums(TypedDict):
 
 def scenario_totals(read: StoreReader, scenario: str) -> list[ScenarioTotals]:
     """Tokens, cost and calls of the completed runs of a scenario."""
+    is_scenario, prompts = read.is_one_of("i.prompt", "batch_items.prompt", [scenario])
     return read.rows(
         ScenarioTotals,
         'SELECT i."tokensTotal", i."costUsd", '
         '(SELECT SUM(s."modelCalls") FROM "sessions" s WHERE s."runId" = i."runId" AND s."itemId" = i."id") '
         'AS "calls" FROM "batch_items" i JOIN "batches" b ON b."runId" = i."runId" '
-        'WHERE b."job" = ? AND i."status" = ? AND i."prompt" = ?',
-        ("scenario", SUCCESS, scenario),
+        f'WHERE b."job" = ? AND i."status" = ? AND {is_scenario}',
+        ("scenario", SUCCESS, *prompts),
     )
 
 
 def scenario_items(read: StoreReader, scenario: str) -> list[ItemKey]:
     """The completed runs of a scenario, the latest first."""
+    is_scenario, prompts = read.is_one_of("i.prompt", "batch_items.prompt", [scenario])
     return read.rows(
         ItemKey,
         'SELECT i."runId", i."id" FROM "batch_items" i JOIN "batches" b ON b."runId" = i."runId" '
-        'WHERE b."job" = ? AND i."status" = ? AND i."prompt" = ? ORDER BY i."finishedAt" DESC LIMIT ?',
-        ("scenario", SUCCESS, scenario, MOST_RUNS),
+        f'WHERE b."job" = ? AND i."status" = ? AND {is_scenario} ORDER BY i."finishedAt" DESC LIMIT ?',
+        ("scenario", SUCCESS, *prompts, MOST_RUNS),
     )
 
 
@@ -663,15 +666,16 @@ def past_sessions(
     read: StoreReader, job: str, models: Sequence[str], statuses: Sequence[str]
 ) -> list[PastSession]:
     """The latest sessions of a job with some models that ended in some statuses."""
-    return read.rows(
+    rows = read.rows(
         PastSession,
         'SELECT s."id", s."agent", s."model", s."standIn", s."workSeconds", '
-        f'SUBSTR(i."prompt", 1, {SHOWN_CHARACTERS}) AS "prompt", i."factors" FROM "sessions" s '
+        f'{head("i.prompt", SHOWN_CHARACTERS)}, i."factors" FROM "sessions" s '
         'LEFT JOIN "batch_items" i ON i."runId" = s."runId" AND i."id" = s."itemId" '
         f'WHERE s."job" = ? AND s."model" IN ({places(models)}) AND s."status" IN ({places(statuses)}) '
         f'ORDER BY s."startedAt" DESC LIMIT {MOST_SESSIONS}',
         (job, *models, *statuses),
     )
+    return list(cut(rows, SHOWN_CHARACTERS, "prompt"))
 
 
 def call_sums(read: StoreReader, session_ids: Sequence[str]) -> Iterator[CallSums]:

@@ -14,11 +14,11 @@ from typing_extensions import TypedDict
 
 from proctor.errors import NotFound, UsageError
 from proctor.score import Level
-from proctor.store.database import Connection, id_pages, insertion, places
+from proctor.store.database import KEEP, Connection, id_pages, places
 from proctor.store.reader import StoreReader
 from proctor.store.recorder import split_long_text
 from proctor.store.runs import last_change
-from proctor.store.tables import COLUMNS, AnnotationRow, CalibrationRow, LabelRow, clean, finite, short
+from proctor.store.tables import AnnotationRow, CalibrationRow, LabelRow, clean, finite, short
 from proctor.store.writer import timestamp
 
 
@@ -54,11 +54,9 @@ def save_label(connection: Connection, label: Label, now: datetime) -> None:
     )
     note, blob = split_long_text(clean(label.note))
     if blob is not None:
-        connection.run(
-            'INSERT INTO "blobs" ("digest", "size", "data") VALUES (?, ?, ?) ON CONFLICT DO NOTHING', blob
-        )
+        connection.insert("blobs", blob, KEEP)
     values = (finite(label.value), short(clean(label.label)), note, blob[0] if blob else None)
-    connection.run(insertion("labels", COLUMNS["labels"]), (*key, who, label.level, timestamp(now), *values))
+    connection.insert("labels", (*key, who, label.level, timestamp(now), *values))
 
 
 def labels(read: StoreReader, *, evaluator: str = "", session_ids: Sequence[str] = ()) -> list[LabelRow]:
@@ -198,7 +196,7 @@ def save_calibration(connection: Connection, calibration: CalibrationRecord, now
         key,
     )
     document = clean(json.dumps(dict(calibration.document), ensure_ascii=False, allow_nan=False))
-    connection.run(insertion("calibrations", COLUMNS["calibrations"]), (*key, calibration.things, document))
+    connection.insert("calibrations", (*key, calibration.things, document))
 
 
 def newest_calibration(
@@ -272,7 +270,7 @@ def save_annotation(connection: Connection, annotation: Annotation, now: datetim
             # A note may quote the session. Tags are compared across runs, so all have the store's key.
             connection.set_key_scope((runs[session_id] or "") if annotation.kind == NOTE else "")
             values = (session_id, os.urandom(8).hex(), annotation.kind, text, author, timestamp(now))
-            connection.run(insertion("annotations", COLUMNS["annotations"]), values)
+            connection.insert("annotations", values)
 
 
 def _existing(
@@ -281,11 +279,13 @@ def _existing(
     """The sessions that have this tag, or a star of this author."""
     if kind == NOTE:
         return set()
-    condition, value = ('"text" = ?', text) if kind == TAG else ('"author" = ?', author)
+    condition, values = '"author" = ?', list[object]([author])
+    if kind == TAG:
+        condition, values = connection.is_one_of("text", "annotations.text", [text])
     rows = connection.rows(
         f'SELECT "sessionId" FROM "annotations" WHERE "kind" = ? AND {condition} '
         f'AND "sessionId" IN ({places(session_ids)})',
-        (kind, value, *session_ids),
+        (kind, *values, *session_ids),
     )
     return {row["sessionId"] for row in rows}
 

@@ -15,7 +15,7 @@ from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT, Item
 from proctor.json_values import JsonMap
 from proctor.session import Merge
 from proctor.store import ledger
-from proctor.store.database import PAGE_ROWS, Connection, extended, id_pages, insertion, literals, places
+from proctor.store.database import KEEP, PAGE_ROWS, Connection, extended, id_pages, literals, places
 from proctor.store.recorder import FREE
 from proctor.store.signatures import sign_begin, sign_end, sign_items
 from proctor.store.tables import (
@@ -89,7 +89,7 @@ def create(
     if began := moment(str(batch.get("heartbeatAt") or "")):
         # By the clock that other hosts compare it with.
         batch = {**batch, "heartbeatAt": timestamp(connection.server_time(began))}
-    connection.run(insertion("batches", batch), tuple(batch.values()))
+    connection.insert("batches", batch)
     add_resources(connection, run_id, resources)
     sign_begin(connection, run_id)
     return add_items(connection, run_id, items)
@@ -98,20 +98,19 @@ def create(
 def add_resources(connection: Connection, run_id: str, resources: Iterable[Resource]) -> None:
     """Store the resources of a batch that it does not have yet."""
     connection.set_key_scope(run_id)
-    connection.run_many(
-        f"{insertion('run_resources', COLUMNS['run_resources'])} ON CONFLICT DO NOTHING",
-        [(run_id, each.kind, each.name, each.digest, each.content) for each in resources],
-    )
+    rows = [
+        (run_id, resource.kind, resource.name, resource.digest, resource.content) for resource in resources
+    ]
+    connection.insert_many("run_resources", rows, on_conflict=KEEP)
 
 
 def add_items(connection: Connection, run_id: str, items: Iterable[Item], *, first: int = 0) -> int:
     """Append items to a batch, starting at position `first`; return their number."""
-    statement = insertion("batch_items", COLUMNS["batch_items"])
     count = itertools.count(first)
     rows = (row_of(run_id, next(count), item) for item in items)
     # In pages, so that 100,000 items are never in memory at once.
     while page := list(itertools.islice(rows, PAGE_ROWS)):
-        connection.run_many(statement, page)
+        connection.insert_many("batch_items", page)
     return next(count) - first
 
 
@@ -119,8 +118,7 @@ def change(connection: Connection, run_id: str, values: Mapping[str, object]) ->
     """Change some columns of a batch."""
     connection.set_key_scope(run_id)
     if values:
-        columns = ", ".join(f'"{name}" = ?' for name in values)
-        connection.run(f'UPDATE "batches" SET {columns} WHERE "runId" = ?', (*values.values(), run_id))
+        connection.update("batches", values, '"runId" = ?', (run_id,))
 
 
 def extend(
@@ -140,13 +138,17 @@ def extend(
     mine = '"runId" = ? AND "id" = ?'
     dropped = [(run_id, item_id) for item_id in drop]
     connection.run_many(f'DELETE FROM "batch_items" WHERE {mine} AND "startedAt" IS NULL', dropped)
-    connection.run_many(
-        f'UPDATE "batch_items" SET "status" = ?, "reason" = ?, "error" = ? WHERE {mine}',
+    connection.update_many(
+        "batch_items",
+        ("status", "reason", "error"),
+        mine,
         [(ERROR, "removed", "the plan no longer has it", *which) for which in dropped],
     )
     sign_items(connection, run_id, [item_id for _, item_id in dropped])
-    connection.run_many(
-        f'UPDATE "batch_items" SET "settings" = ?, "factors" = ?, "repo" = ? WHERE {mine} AND "status" = ?',
+    connection.update_many(
+        "batch_items",
+        ("settings", "factors", "repo"),
+        f'{mine} AND "status" = ?',
         [(*changeable_columns(item), run_id, item.id, QUEUED) for item in settle],
     )
     (last,) = connection.rows(
@@ -203,6 +205,10 @@ def executed_again(again: RetrySelection) -> tuple[str, tuple[object, ...]]:
     return condition, tuple(parameters)
 
 
+_QUEUED: Mapping[str, object] = {"status": QUEUED, "reason": "", "error": "", "finishedAt": None}
+"""The columns of an item that is queued again."""
+
+
 def queue_unfinished(
     connection: Connection, run_id: str, again: RetrySelection, now: datetime, *, claimed: ClaimedBatch
 ) -> list[SessionRow]:
@@ -221,11 +227,7 @@ def queue_unfinished(
     ]
     _end_sessions(connection, run_id, INTERRUPTED, _KILLED, claimed.last_seen)
     condition, parameters = executed_again(again)
-    connection.run(
-        'UPDATE "batch_items" SET "status" = ?, "reason" = ?, "error" = ?, "finishedAt" = NULL '
-        f'WHERE "runId" = ? AND ({condition})',
-        (QUEUED, "", "", run_id, *parameters),
-    )
+    connection.update("batch_items", _QUEUED, f'"runId" = ? AND ({condition})', (run_id, *parameters))
     # Rows of earlier versions have no holder; a batch with several worker processes has one for each.
     for holder in ("", claimed.last_owner, *ledger.holders(connection, run_id)):
         ledger.release(connection, run_id, holder, now)
@@ -250,10 +252,11 @@ def queue_lost(
 
 def requeue(connection: Connection, run_id: str, item_ids: Iterable[str]) -> None:
     """Queue finished items again."""
-    connection.run_many(
-        'UPDATE "batch_items" SET "status" = ?, "reason" = ?, "error" = ?, "finishedAt" = NULL '
-        'WHERE "runId" = ? AND "id" = ?',
-        [(QUEUED, "", "", run_id, item_id) for item_id in item_ids],
+    connection.update_many(
+        "batch_items",
+        tuple(_QUEUED),
+        '"runId" = ? AND "id" = ?',
+        [(*_QUEUED.values(), run_id, item_id) for item_id in item_ids],
     )
 
 
@@ -271,10 +274,11 @@ def end_items(connection: Connection, run_id: str, reason: str, error: str, now:
     unfinished = connection.rows(
         'SELECT "id" FROM "batch_items" WHERE "runId" = ? AND "status" IN (?, ?)', (run_id, QUEUED, RUNNING)
     )
-    ended = connection.run(
-        'UPDATE "batch_items" SET "status" = ?, "reason" = ?, "error" = ?, "finishedAt" = ? '
-        'WHERE "runId" = ? AND "status" IN (?, ?)',
-        (ERROR, reason, error, timestamp(now), run_id, QUEUED, RUNNING),
+    ended = connection.update(
+        "batch_items",
+        {"status": ERROR, "reason": reason, "error": error, "finishedAt": timestamp(now)},
+        '"runId" = ? AND "status" IN (?, ?)',
+        (run_id, QUEUED, RUNNING),
     )
     sign_items(connection, run_id, [row["id"] for row in unfinished])
     return ended
@@ -297,7 +301,7 @@ def save_merge(connection: Connection, session_id: str, merge: Merge, now: datet
         'SELECT COALESCE(MAX("position"), 0) AS "n" FROM "merge_history" WHERE "sessionId" = ?', (session_id,)
     )
     row = merge_row(session_id, last["n"] + 1, timestamp(now), merge)
-    connection.run(insertion("merge_history", COLUMNS["merge_history"]), row)
+    connection.insert("merge_history", row)
 
 
 def delete(connection: Connection, run_id: str) -> None:
@@ -347,15 +351,16 @@ def _end_sessions(
         "unpricedCalls": f'COUNT(*) {calls} AND c."costUsd" IS NULL AND c."status" NOT IN ({free})',
         "toolCalls": f"COUNT(*) {tools}",
     }
-    summed = ", ".join(f'"{name}" = (SELECT {what})' for name, what in sums.items())
     cut_off = [
         row["itemId"]
         for row in connection.rows(f'SELECT "itemId" FROM "sessions" WHERE {are_running}', running)
     ]
-    connection.run(
-        f'UPDATE "sessions" SET {summed}, "status" = ?, "endReason" = ?, "error" = ?, "finishedAt" = ? '
-        f"WHERE {are_running}",
-        (ERROR, reason, error, timestamp(when), *running),
+    connection.update(
+        "sessions",
+        {"status": ERROR, "endReason": reason, "error": error, "finishedAt": timestamp(when)},
+        are_running,
+        running,
+        computed={name: f"(SELECT {selected})" for name, selected in sums.items()},
     )
     attempts = 'FROM "sessions" s WHERE s."runId" = "batch_items"."runId" AND s."itemId" = "batch_items"."id"'
     connection.run_many(
@@ -396,9 +401,10 @@ def ask(connection: Connection, run_id: str, item_id: str, actor: str, prompt: s
     A resumed run asks its questions again: one that was answered is reused, an unanswered one replaced.
     """
     mine = '"runId" = ? AND "itemId" = ? AND "actor" = ?'
+    is_asked, prompts = connection.is_one_of("prompt", "questions.prompt", [prompt])
     known = connection.rows(
-        f'SELECT "id" FROM "questions" WHERE {mine} AND "prompt" = ? AND "answeredAt" IS NOT NULL',
-        (run_id, item_id, actor, prompt),
+        f'SELECT "id" FROM "questions" WHERE {mine} AND {is_asked} AND "answeredAt" IS NOT NULL',
+        (run_id, item_id, actor, *prompts),
     )
     if known:
         return str(known[0]["id"])
@@ -414,7 +420,7 @@ def ask(connection: Connection, run_id: str, item_id: str, actor: str, prompt: s
     )
     session_id = (rows[0]["sessionId"] if rows else "") or ""
     row = (run_id, question_id, item_id, session_id, position, actor, prompt, timestamp(now), None, None)
-    connection.run(insertion("questions", COLUMNS["questions"]), row)
+    connection.insert("questions", row)
     return question_id
 
 
@@ -436,10 +442,11 @@ def answer(connection: Connection, run_id: str, question_id: str, text: str, now
     if len(text) > LONGEST_ANSWER:
         raise UsageError(f"the answer has {len(text):,} characters; the maximum is {LONGEST_ANSWER:,}")
     # Only if unanswered: of two simultaneous answers, the first counts.
-    written = connection.run(
-        'UPDATE "questions" SET "answer" = ?, "answeredAt" = ? '
-        'WHERE "runId" = ? AND "id" = ? AND "answeredAt" IS NULL',
-        (text.strip(), timestamp(now), run_id, question_id),
+    written = connection.update(
+        "questions",
+        {"answer": text.strip(), "answeredAt": timestamp(now)},
+        '"runId" = ? AND "id" = ? AND "answeredAt" IS NULL',
+        (run_id, question_id),
     )
     if not written:
         known = connection.rows(

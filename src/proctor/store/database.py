@@ -10,9 +10,11 @@ import re
 import sqlite3
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import lru_cache
 from importlib import resources
 from itertools import islice
 from pathlib import Path
@@ -21,8 +23,10 @@ from urllib.parse import quote
 
 from proctor.errors import StoreDisconnected, StoreError, StoreUnavailable
 from proctor.secrets import open_private, private_folder
+from proctor.store.tables import COLUMNS
 
 if TYPE_CHECKING:
+    from proctor.store.codec import Codec
     from proctor.store.signatures import SigningKey
 
 Row = dict[str, Any]
@@ -45,69 +49,172 @@ def extended(shape: type[R], row: Mapping[str, object], **more: object) -> R:  #
     return cast(R, cast(Row, row) | more)
 
 
-class Connection(Protocol):
+class Connection(ABC):
     """One connection, used by one thread at a time."""
+
+    codec: "Codec | None" = None
+    """Changes values when they are bound by `insert` or `update`, and when they come back; None: they are
+    written and read as they are."""
+    _key_scope = ""
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
         """All rows of a query, as dictionaries."""
+        rows = self._rows(sql, parameters)
+        codec = self._active_codec
+        return [codec.opened(row, sql) for row in rows] if codec else rows
 
     def stream(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Row]:
         """The rows of a query one by one, in memory that does not grow with their number."""
+        rows = self._stream(sql, parameters)
+        codec = self._active_codec
+        return (codec.opened(row, sql) for row in rows) if codec else rows
 
     def tuples(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
         """All rows of a query, as tuples: a third of the time of dictionaries."""
+        if self._active_codec:
+            return [tuple(row.values()) for row in self.rows(sql, parameters)]
+        return self._tuples(sql, parameters)
 
     def columns(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Columns]:
         """The rows of a query, `PAGE_ROWS` at a time, as columns: for computations over all of them."""
+        if self._active_codec:
+            return pages_of_columns(self.stream(sql, parameters))
+        return self._columns(sql, parameters)
 
-    def run(self, sql: str, parameters: Sequence[object] = ()) -> int:
-        """Run one statement; the number of rows it touched."""
+    def insert(self, table: str, row: Mapping[str, object] | Sequence[object], on_conflict: str = "") -> None:
+        """Insert a row: its values by column, or all of them in the order of the table."""
+        if isinstance(row, Mapping):
+            self.insert_many(table, [tuple(row.values())], tuple(row), on_conflict)
+        else:
+            self.insert_many(table, [row], on_conflict=on_conflict)
 
-    def run_many(self, sql: str, parameters: Iterable[Sequence[object]]) -> None:
-        """Run one statement for each set of parameters."""
+    def insert_many(
+        self,
+        table: str,
+        rows: Iterable[Sequence[object]],
+        columns: Sequence[str] = (),
+        on_conflict: str = "",
+    ) -> None:
+        """Insert rows with values of these columns, or of all; `on_conflict` ends the statement."""
+        columns = tuple(columns) or COLUMNS[table]
+        if codec := self._active_codec:
+            rows = codec.sealed(table, columns, rows, self._key_scope)
+        self._insert(table, columns, rows, on_conflict)
 
-    def script(self, sql: str) -> None:
-        """Run several statements, separated by semicolons, under a lock for scripts."""
+    def update(
+        self,
+        table: str,
+        values: Mapping[str, object],
+        where: str,
+        parameters: Sequence[object] = (),
+        *,
+        computed: Mapping[str, str] = {},
+    ) -> int:
+        """Change columns of rows, `computed` ones to an expression; return the number of rows."""
+        columns, row = tuple(values), (*values.values(), *parameters)
+        if codec := self._active_codec:
+            (row,) = map(tuple, codec.sealed(table, columns, [row], self._key_scope))
+        return self.run(updating(table, columns, where, computed), row)
 
-    def begin(self) -> None:
-        """Begin a write transaction."""
+    def update_many(
+        self, table: str, columns: Sequence[str], where: str, rows: Iterable[Sequence[object]]
+    ) -> None:
+        """Change the same columns of rows, for each set of their values and the parameters of `where`."""
+        if codec := self._active_codec:
+            rows = codec.sealed(table, columns, rows, self._key_scope)
+        self.run_many(updating(table, tuple(columns), where), rows)
 
-    def server_time(self, now: datetime) -> datetime:
-        """The time by which hosts that share the database agree, when the clock of this host says `now`."""
+    def is_one_of(self, column: str, place: str, texts: Iterable[str]) -> tuple[str, list[object]]:
+        """A condition: a column, which is `place`, `table.column`, has one of these texts; its parameters."""
+        codec = self._active_codec
+        values = [form for text in texts for form in (codec.forms(place, text) if codec else [text])]
+        return f"{quoted(column)} IN ({places(values)})", values
 
-    def data_version(self) -> int | None:
-        """Unchanged only if no other connection has committed since the last call; None: unknown."""
-
-    def lock_table(self, table: str) -> None:
-        """Lock a table for writing until the transaction ends."""
+    @property
+    def _active_codec(self) -> "Codec | None":
+        return self.codec if self.codec is not None and self.codec.is_active else None
 
     def set_key_scope(self, scope: str) -> None:
         """Encrypt what is written in this transaction with the key of a run or an evaluator."""
+        self._key_scope = scope
 
     def signing_key(self) -> "SigningKey | None":
         """The key that results are signed with; None: they are not signed."""
+        return self.codec.signing_key() if self.codec else None
 
     @property
     def is_encrypted(self) -> bool:
         """Whether rows are encrypted, so that digests in them are read otherwise than they were written."""
+        return self._active_codec is not None
 
+    @abstractmethod
+    def run(self, sql: str, parameters: Sequence[object] = ()) -> int:
+        """Run one statement; the number of rows it touched. It writes its parameters as they are."""
+
+    @abstractmethod
+    def run_many(self, sql: str, parameters: Iterable[Sequence[object]]) -> None:
+        """Run one statement for each set of parameters."""
+
+    @abstractmethod
+    def script(self, sql: str) -> None:
+        """Run several statements, separated by semicolons, under a lock for scripts."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Begin a write transaction."""
+
+    @abstractmethod
+    def server_time(self, now: datetime) -> datetime:
+        """The time by which hosts that share the database agree, when the clock of this host says `now`."""
+
+    @abstractmethod
+    def data_version(self) -> int | None:
+        """Unchanged only if no other connection has committed since the last call; None: unknown."""
+
+    @abstractmethod
+    def lock_table(self, table: str) -> None:
+        """Lock a table for writing until the transaction ends."""
+
+    @abstractmethod
     def purge(self) -> None:
         """Remove deleted and overwritten data from the disk. No other process may be writing."""
 
+    @abstractmethod
     def checkpoint(self) -> None:
         """Write what is committed to the main file, where it is kept beside; others may go on meanwhile."""
 
+    @abstractmethod
     def take_turn_lock(self) -> None:
         """Acquire a lock that only one transaction can have at a time."""
 
+    @abstractmethod
     def commit(self) -> None:
         """Make the changes since `begin` permanent. Raises if they are not."""
 
+    @abstractmethod
     def rollback(self) -> None:
         """Undo the changes since `begin`, unless a lost connection has undone them."""
 
+    @abstractmethod
     def close(self) -> None:
         """Close it for good: it does not connect again."""
+
+    @abstractmethod
+    def _rows(self, sql: str, parameters: Sequence[object]) -> list[Row]: ...
+
+    @abstractmethod
+    def _stream(self, sql: str, parameters: Sequence[object]) -> Iterator[Row]: ...
+
+    @abstractmethod
+    def _tuples(self, sql: str, parameters: Sequence[object]) -> list[tuple[object, ...]]: ...
+
+    @abstractmethod
+    def _columns(self, sql: str, parameters: Sequence[object]) -> Iterator[Columns]: ...
+
+    def _insert(
+        self, table: str, columns: tuple[str, ...], rows: Iterable[Sequence[object]], on_conflict: str
+    ) -> None:
+        self.run_many(f"{insertion(table, columns)} {on_conflict}", rows)
 
 
 class Database(Protocol):
@@ -312,7 +419,7 @@ def damage_text(path: Path, problem: str) -> str:
     )
 
 
-class SqliteConnection:
+class SqliteConnection(Connection):
     """A connection to a SQLite file."""
 
     def __init__(self, raw: sqlite3.Connection, path: Path, *, is_read_only: bool = False) -> None:
@@ -320,21 +427,21 @@ class SqliteConnection:
         self._path = path
         self._begin = "BEGIN" if is_read_only else "BEGIN IMMEDIATE"
 
-    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
-        return list(self.stream(sql, parameters))
+    def _rows(self, sql: str, parameters: Sequence[object]) -> list[Row]:
+        return list(self._stream(sql, parameters))
 
-    def stream(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Row]:
+    def _stream(self, sql: str, parameters: Sequence[object]) -> Iterator[Row]:
         with store_errors(self._path):
             cursor = self._raw.execute(sql, parameters)
             names = [column[0] for column in cursor.description or ()]
             for row in cursor:
                 yield dict(zip(names, row, strict=True))
 
-    def tuples(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
+    def _tuples(self, sql: str, parameters: Sequence[object]) -> list[tuple[object, ...]]:
         with store_errors(self._path):
             return self._raw.execute(sql, parameters).fetchall()
 
-    def columns(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Columns]:
+    def _columns(self, sql: str, parameters: Sequence[object]) -> Iterator[Columns]:
         with store_errors(self._path):
             cursor = self._raw.execute(sql, parameters)
             names = [column[0] for column in cursor.description or ()]
@@ -378,16 +485,6 @@ class SqliteConnection:
 
     def take_turn_lock(self) -> None:
         """Not needed, as above."""
-
-    def set_key_scope(self, scope: str) -> None:
-        """No encryption here."""
-
-    def signing_key(self) -> None:
-        """No keys here."""
-
-    @property
-    def is_encrypted(self) -> bool:
-        return False
 
     def purge(self) -> None:
         # Words of deleted texts remain in the search index until its parts are merged.
@@ -441,6 +538,8 @@ def in_transaction(connection: Connection, work: Callable[[], R]) -> R:
         except BaseException:
             connection.rollback()
             raise
+        finally:
+            connection.set_key_scope("")
     raise AssertionError("the last try returns or raises")
 
 
@@ -557,14 +656,31 @@ def store_errors(path: Path | None = None) -> Iterator[None]:
         raise
 
 
-def insertion(table: str, columns: Iterable[str]) -> str:
+@lru_cache(maxsize=512)
+def insertion(table: str, columns: tuple[str, ...]) -> str:
     """The statement that inserts one row."""
-    names = list(columns)
-    quoted = ", ".join(f'"{name}"' for name in names)
-    return f'INSERT INTO "{table}" ({quoted}) VALUES ({", ".join("?" * len(names))})'
+    names = ", ".join(f'"{name}"' for name in columns)
+    return f'INSERT INTO "{table}" ({names}) VALUES ({", ".join("?" * len(columns))})'
+
+
+def updating(table: str, columns: tuple[str, ...], where: str, computed: Mapping[str, str] = {}) -> str:
+    """The statement that changes columns, of which some are computed."""
+    assigned = [f'"{name}" = ?' for name in columns]
+    assigned += [f'"{name}" = {expression}' for name, expression in computed.items()]
+    return f'UPDATE "{table}" SET {", ".join(assigned)} WHERE {where}'
+
+
+KEEP = "ON CONFLICT DO NOTHING"
+"""Of an insertion: a row that is there already stays."""
 
 
 # Parts of SQL conditions.
+
+
+def quoted(column: str) -> str:
+    """A column in SQL: `i.prompt` is `i."prompt"`."""
+    table, dot, name = column.rpartition(".")
+    return f'{table}{dot}"{name}"'
 
 
 def places(values: Collection[object]) -> str:

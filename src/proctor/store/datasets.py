@@ -12,7 +12,7 @@ from typing import TypedDict
 from proctor.errors import Contradiction, NotFound
 from proctor.json_values import JsonMap, JsonObject, as_text
 from proctor.store.batches import moment
-from proctor.store.database import Connection, Transaction, extended, insertion, places
+from proctor.store.database import Connection, Transaction, extended, places
 from proctor.store.definitions import (
     Token,
     change_row,
@@ -23,7 +23,7 @@ from proctor.store.definitions import (
 )
 from proctor.store.reader import CountRow, StoreReader
 from proctor.store.sealer import DataKeys
-from proctor.store.tables import COLUMNS, DatasetExampleRow, DatasetRow, DatasetVersionRow, RecommendationRow
+from proctor.store.tables import DatasetExampleRow, DatasetRow, DatasetVersionRow, RecommendationRow
 from proctor.store.writer import is_alive, timestamp
 
 DATASETS, EXAMPLES, VERSIONS = "datasets", "dataset_examples", "dataset_versions"
@@ -160,7 +160,7 @@ class Datasets:
             if not rows or any(rows[0][name] != before[name] for name in ("lastVersion", "updatedAt")):
                 raise Contradiction(f"the dataset {dataset_id} was changed by another request\nTry again.")
             _insert(connection, dataset_id, 1, draft, number)
-            connection.run(insertion(VERSIONS, COLUMNS[VERSIONS]), (dataset_id, number, len(draft), at))
+            connection.insert(VERSIONS, (dataset_id, number, len(draft), at))
             values = {"lastVersion": number, "draftModified": 0, "updatedAt": at}
             change_row(connection, DATASETS, dataset_id, values)
 
@@ -254,10 +254,11 @@ class Datasets:
             connection.set_key_scope(dataset_id)
             for example_id, content in examples.items():
                 columns = long_json(connection, "contentJson", content)
-                changed = connection.run(
-                    f'UPDATE "{EXAMPLES}" SET "contentJson" = ?, "contentJsonBlob" = ? '
-                    f'WHERE "datasetId" = ? AND "version" = {DRAFT} AND "exampleId" = ?',
-                    (*columns.values(), dataset_id, example_id),
+                changed = connection.update(
+                    EXAMPLES,
+                    columns,
+                    f'"datasetId" = ? AND "version" = {DRAFT} AND "exampleId" = ?',
+                    (dataset_id, example_id),
                 )
                 if not changed:
                     raise NotFound(f"the draft of {dataset_id} has no example {example_id}")
@@ -298,10 +299,7 @@ def _insert(
     connection.set_key_scope(dataset_id)
     for position, (example_id, content) in enumerate(examples.items(), start=first):
         columns = long_json(connection, "contentJson", content)
-        connection.run(
-            insertion(EXAMPLES, COLUMNS[EXAMPLES]),
-            (dataset_id, version, position, example_id, *columns.values()),
-        )
+        connection.insert(EXAMPLES, (dataset_id, version, position, example_id, *columns.values()))
 
 
 class Recommendations:
@@ -320,8 +318,7 @@ class Recommendations:
         key = self._keys.make(new_id, arn, context, datetime.fromisoformat(at)) if arn else None
 
         def work(connection: Connection) -> None:
-            values = {**row, "status": PENDING, "requestJson": ""}
-            connection.run(insertion(RECOMMENDATIONS, values), tuple(values.values()))
+            connection.insert(RECOMMENDATIONS, {**row, "status": PENDING, "requestJson": ""})
             if key:
                 self._keys.write(connection, key)
             connection.set_key_scope(new_id)

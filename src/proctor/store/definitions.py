@@ -14,11 +14,11 @@ from proctor.errors import Contradiction, NotFound
 from proctor.item import digest_of
 from proctor.json_values import JsonMap, JsonObject, as_text
 from proctor.store.batches import moment
-from proctor.store.database import Connection, Row, Transaction, extended, insertion
+from proctor.store.database import KEEP, Connection, Row, Transaction, extended
 from proctor.store.reader import CountRow, StoreReader
 from proctor.store.recorder import split_long_text
 from proctor.store.sealer import DataKeys
-from proctor.store.tables import COLUMNS, EvaluatorDefinitionRow, OnlineConfigRow, clean
+from proctor.store.tables import EvaluatorDefinitionRow, OnlineConfigRow, clean
 from proctor.store.writer import is_alive, timestamp
 
 EVALUATORS, CONFIGS = "evaluator_definitions", "online_configs"
@@ -272,8 +272,9 @@ class Definitions:
     def record_decisions(self, config_id: str, decisions: Mapping[str, str], now: datetime) -> None:
         """Record the decisions of a configuration about sessions; each session is decided once."""
         rows = [(config_id, session, decision, timestamp(now)) for session, decision in decisions.items()]
-        statement = f"{insertion('online_sessions', COLUMNS['online_sessions'])} ON CONFLICT DO NOTHING"
-        self._transaction(lambda connection: connection.run_many(statement, rows))
+        self._transaction(
+            lambda connection: connection.insert_many("online_sessions", rows, on_conflict=KEEP)
+        )
 
     def sessions_of(self, config_id: str, decision: str) -> list[str]:
         """Ids of the sessions with a given decision of a configuration."""
@@ -317,7 +318,7 @@ class Definitions:
             for key, value in tags.items():
                 mine = (arn, clean(key))
                 connection.run('DELETE FROM "resource_tags" WHERE "arn" = ? AND "key" = ?', mine)
-                connection.run(insertion("resource_tags", COLUMNS["resource_tags"]), (*mine, clean(value)))
+                connection.insert("resource_tags", (*mine, clean(value)))
             (row,) = connection.rows('SELECT COUNT(*) AS "n" FROM "resource_tags" WHERE "arn" = ?', (arn,))
             if row["n"] > MOST_TAGS:
                 raise Contradiction(f"a resource has at most {MOST_TAGS} tags")
@@ -361,10 +362,7 @@ def once(
                         "Use the same parameters or a new token."
                     )
                 return str(row["resourceId"])
-            connection.run(
-                insertion("client_tokens", COLUMNS["client_tokens"]),
-                (token.operation, token.token, digest, resource_id, at),
-            )
+            connection.insert("client_tokens", (token.operation, token.token, digest, resource_id, at))
         work(connection)
         return resource_id
 
@@ -377,13 +375,12 @@ def insert_named(connection: Connection, table: str, row: JsonMap) -> None:
         raise Contradiction(
             f"the name {row['name']} is taken\nChoose another, or delete the one that has it."
         )
-    connection.run(insertion(table, row), tuple(row.values()))
+    connection.insert(table, row)
 
 
 def change_row(connection: Connection, table: str, resource_id: str, values: JsonMap) -> None:
     """Change columns of a resource. Raises `NotFound`."""
-    columns = ", ".join(f'"{name}" = ?' for name in values)
-    if not connection.run(f'UPDATE "{table}" SET {columns} WHERE "id" = ?', (*values.values(), resource_id)):
+    if not connection.update(table, values, '"id" = ?', (resource_id,)):
         raise NotFound(f"there is no {resource_id}")
 
 
@@ -415,7 +412,7 @@ def long_json(connection: Connection, column: str, value: JsonMap) -> dict[str, 
     """The columns of a JSON document that may be long; its blob is written."""
     text, blob = split_long_text(_json(value))
     if blob:
-        connection.run(f"{insertion('blobs', COLUMNS['blobs'])} ON CONFLICT DO NOTHING", blob)
+        connection.insert("blobs", blob, KEEP)
     return {column: text, f"{column}Blob": blob[0] if blob else None}
 
 

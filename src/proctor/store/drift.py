@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import TypedDict
 
 from proctor.item import FINISHED
-from proctor.store.database import Connection, Transaction, extended, insertion, literals
+from proctor.store.database import KEEP, Connection, Transaction, extended, literals
 from proctor.store.reader import StoreReader
 from proctor.store.tables import COLUMNS, DriftCrossingRow, DriftPointRow
 from proctor.store.writer import timestamp
@@ -116,14 +116,14 @@ class Drift:
         ]
 
         def work(connection: Connection) -> None:
-            connection.run_many(insertion("drift_scores", COLUMNS["drift_scores"]), rows)
+            connection.insert_many("drift_scores", rows)
             for table, added in (
                 ("drift_points", points),
                 ("drift_crossings", [crossing] if crossing else []),
             ):
                 columns = COLUMNS[table]
-                statement = f"{insertion(table, columns)} ON CONFLICT DO NOTHING"
-                connection.run_many(statement, [tuple(_values(row, columns)) for row in added])
+                values = [tuple(_values(row, columns)) for row in added]
+                connection.insert_many(table, values, on_conflict=KEEP)
 
         self._transaction(work)
 
@@ -192,11 +192,8 @@ _LINE = '"configId" = ? AND "evaluator" = ? AND "dimension" = ?'
 
 
 def _change(connection: Connection, row: DriftCrossingRow, values: Mapping[str, object]) -> None:
-    columns = ", ".join(f'"{name}" = ?' for name in values)
-    connection.run(
-        f'UPDATE "drift_crossings" SET {columns} WHERE {_LINE} AND "position" = ?',
-        (*values.values(), row["configId"], row["evaluator"], row["dimension"], row["position"]),
-    )
+    key = (row["configId"], row["evaluator"], row["dimension"], row["position"])
+    connection.update("drift_crossings", values, f'{_LINE} AND "position" = ?', key)
 
 
 def _values(row: Mapping[str, object], columns: Sequence[str]) -> list[object]:

@@ -14,7 +14,8 @@ from proctor.errors import Contradiction, NotFound
 from proctor.item import RUNNING
 from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.store import batches
-from proctor.store.database import Connection, Transaction, insertion, substring_pattern
+from proctor.store.codec import contains
+from proctor.store.database import KEEP, Connection, Transaction, substring_pattern
 from proctor.store.reader import CountRow, IdRow, StoreReader
 from proctor.store.recorder import split_long_text
 from proctor.store.sealer import DataKeys
@@ -125,7 +126,7 @@ class Evaluations:
                             "Use the same parameters or a new token."
                         )
                     return row["id"], False
-            connection.run(insertion("evaluations", COLUMNS["evaluations"]), _row(new, now))
+            connection.insert("evaluations", _row(new, now))
             if key:
                 self._keys.write(connection, key)
             batches.create(connection, batch, ())
@@ -191,11 +192,10 @@ class Evaluations:
         """Change the request of an evaluation: other evaluators, sessions or ground truth."""
 
         def work(connection: Connection) -> None:
-            values = dict(zip(COLUMNS["evaluations"], _row(changed, None), strict=True))
-            connection.run(
-                'UPDATE "evaluations" SET "requestJson" = ?, "discoveredAt" = NULL, "failure" = ? '
-                'WHERE "id" = ?',
-                (values["requestJson"], "", changed.id),
+            _update(
+                connection,
+                changed.id,
+                {"requestJson": _json(changed.request), "discoveredAt": None, "failure": ""},
             )
             self._write_content(connection, changed)
 
@@ -224,11 +224,8 @@ class Evaluations:
         connection.set_key_scope(new.id)
         metadata, blob = split_long_text(clean(json.dumps(list(new.metadata), ensure_ascii=False)))
         if blob:
-            connection.run(f"{insertion('blobs', COLUMNS['blobs'])} ON CONFLICT DO NOTHING", blob)
-        connection.run(
-            'UPDATE "evaluations" SET "metadataJson" = ?, "metadataJsonBlob" = ? WHERE "id" = ?',
-            (metadata, blob[0] if blob else None, new.id),
-        )
+            connection.insert("blobs", blob, KEEP)
+        _update(connection, new.id, {"metadataJson": metadata, "metadataJsonBlob": blob[0] if blob else None})
         # The copy of an evaluator that has its own key must not be stored in plain text.
         copied = [
             str(as_map(definition).get("evaluatorId", ""))
@@ -236,14 +233,14 @@ class Evaluations:
             if definition
         ]
         connection.set_key_scope(self._keys.first_with_own([new.id, *copied]))
-        connection.run(
-            'UPDATE "evaluations" SET "definitionsJson" = ? WHERE "id" = ?', (_json(new.definitions), new.id)
-        )
+        _update(connection, new.id, {"definitionsJson": _json(new.definitions)})
 
     def _change(self, evaluation_id: str, values: Mapping[str, object]) -> None:
-        columns = ", ".join(f'"{name}" = ?' for name in values)
-        statement = f'UPDATE "evaluations" SET {columns} WHERE "id" = ?'
-        self._transaction(lambda connection: connection.run(statement, (*values.values(), evaluation_id)))
+        self._transaction(lambda connection: _update(connection, evaluation_id, values))
+
+
+def _update(connection: Connection, evaluation_id: str, values: Mapping[str, object]) -> None:
+    connection.update("evaluations", values, '"id" = ?', (evaluation_id,))
 
 
 def _row(new: EvaluationRecord, now: datetime | None) -> tuple[object, ...]:
@@ -277,7 +274,8 @@ def evaluations_of_run(read: StoreReader, run_id: str, *, limit: int = 5) -> lis
     rows = read.rows(
         IdRow,
         'SELECT "id" FROM "evaluations" WHERE "deletedAt" IS NULL '
-        'AND LOWER("requestJson") LIKE ? ESCAPE \'!\' ORDER BY "createdAt" DESC, "id" DESC LIMIT ?',
+        f"AND {contains('requestJson')} "
+        'ORDER BY "createdAt" DESC, "id" DESC LIMIT ?',
         (substring_pattern(json.dumps(run_id)), limit),
     )
     return [row["id"] for row in rows]

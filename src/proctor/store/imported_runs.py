@@ -16,7 +16,7 @@ from itertools import islice
 from proctor.errors import UsageError
 from proctor.item import Item, id_of
 from proctor.json_values import as_map, as_name, as_text
-from proctor.store.database import Connection, Row, Transaction, insertion
+from proctor.store.database import Connection, Row, Transaction
 from proctor.store.tables import COLUMNS, IMPORTED, TABLE, amount, clean, finite, row_of, short, whole
 from proctor.store.writer import timestamp
 
@@ -153,20 +153,14 @@ def add_session(connection: Connection, run_id: str, session: Row, item: Item, r
         position = _next_position(connection, run_id)
     row = dict(zip(COLUMNS["batch_items"], row_of(run_id, position, item), strict=True))
     row |= {"id": id_of(item.digest, number), "repeat": number, **_result(session)}
-    connection.run(insertion("batch_items", row), tuple(row.values()))
-    connection.run(
-        'UPDATE "sessions" SET "runId" = ?, "itemId" = ? WHERE "id" = ?', (run_id, row["id"], session["id"])
-    )
+    connection.insert("batch_items", row)
+    connection.update("sessions", {"runId": run_id, "itemId": row["id"]}, '"id" = ?', (session["id"],))
 
 
 def update_item(connection: Connection, session: Row) -> None:
     """Give the item of a session that was imported again its result."""
-    result = _result(session)
-    columns = ", ".join(f'"{name}" = ?' for name in result)
-    connection.run(
-        f'UPDATE "batch_items" SET {columns} WHERE "runId" = ? AND "id" = ?',
-        (*result.values(), session["runId"], session["itemId"]),
-    )
+    item = (session["runId"], session["itemId"])
+    connection.update("batch_items", _result(session), '"runId" = ? AND "id" = ?', item)
 
 
 def delete_item_of(connection: Connection, session_id: str) -> None:
@@ -347,7 +341,7 @@ class _TableWriter:
 
     def _flush(self) -> None:
         for table, rows in self._pending.items():
-            self._connection.run_many(insertion(table, _WRITTEN[table]), rows)
+            self._connection.insert_many(table, rows, _WRITTEN[table])
         self._pending.clear()
 
 
@@ -436,9 +430,7 @@ def _begin(connection: Connection, run_id: str, now: datetime, version: str) -> 
         )
     status, reason = INCOMPLETE
     if rows:
-        connection.run(
-            'UPDATE "batches" SET "status" = ?, "reason" = ? WHERE "runId" = ?', (status, reason, run_id)
-        )
+        connection.update("batches", {"status": status, "reason": reason}, '"runId" = ?', (run_id,))
         return
     batch = {
         "runId": run_id,
@@ -448,7 +440,7 @@ def _begin(connection: Connection, run_id: str, now: datetime, version: str) -> 
         "reason": reason,
         "proctorVersion": version,
     }
-    connection.run(insertion("batches", batch), tuple(batch.values()))
+    connection.insert("batches", batch)
 
 
 def _finish(connection: Connection, run_id: str, now: datetime) -> int:
@@ -456,10 +448,8 @@ def _finish(connection: Connection, run_id: str, now: datetime) -> int:
     if not count["n"]:
         connection.run('DELETE FROM "batches" WHERE "runId" = ?', (run_id,))
         return 0
-    connection.run(
-        'UPDATE "batches" SET "status" = ?, "reason" = ?, "finishedAt" = ? WHERE "runId" = ?',
-        ("completed", "", timestamp(now), run_id),
-    )
+    values = {"status": "completed", "reason": "", "finishedAt": timestamp(now)}
+    connection.update("batches", values, '"runId" = ?', (run_id,))
     return int(count["n"])
 
 
@@ -485,4 +475,4 @@ def _files(connection: Connection, run_id: str) -> dict[str, ImportedFile]:
 
 def _save_files(connection: Connection, run_id: str, files: Iterable[ImportedFile]) -> None:
     options = {"files": {each.key: {"path": clean(each.path), "digest": each.digest} for each in files}}
-    connection.run('UPDATE "batches" SET "optionsJson" = ? WHERE "runId" = ?', (_json(options), run_id))
+    connection.update("batches", {"optionsJson": _json(options)}, '"runId" = ?', (run_id,))

@@ -16,7 +16,7 @@ from proctor.item import digest_of
 from proctor.json_values import JsonObject
 from proctor.session import Iteration, ModelCall, Note, Session, Step
 from proctor.store import imported_runs
-from proctor.store.database import Connection, Row, Transaction, id_pages, insertion, places
+from proctor.store.database import KEEP, Connection, Row, Transaction, id_pages, places
 from proctor.store.key_rotation import delete_unused_blobs
 from proctor.store.reader import StoreReader
 from proctor.store.recorder import Recorder, split_long_text
@@ -164,12 +164,11 @@ class _CollectedRows:
 
     def write(self, connection: Connection) -> None:
         """Insert the session and its rows; texts that are there already stay."""
-        connection.run(insertion("sessions", self.session), tuple(self.session.values()))
+        connection.insert("sessions", self.session)
         # Sorted: two processes that write the same texts in different orders could deadlock.
         self._appended.get("blobs", []).sort()
         for table, rows in self._appended.items():
-            again = " ON CONFLICT DO NOTHING" if table == "blobs" else ""
-            connection.run_many(insertion(table, COLUMNS[table]) + again, rows)
+            connection.insert_many(table, rows, on_conflict=KEEP if table == "blobs" else "")
 
 
 Document = JsonObject
@@ -232,7 +231,9 @@ class ReceivedSpans:
         """Save documents; committed on return. Known, unchanged ones are ignored."""
         rows = {mark.key: _row(mark, document, now) for mark, document in received}
         if rows:
-            self._transaction(lambda connection: connection.run_many(_UPSERT, _in_order(rows)))
+            self._transaction(
+                lambda connection: connection.insert_many("arrivals", _in_order(rows), on_conflict=_UPSERT)
+            )
 
     def has_new(self) -> bool:
         """Whether there are documents that belong to no session yet."""
@@ -456,7 +457,7 @@ def _in_order(rows: dict[tuple[str, str, str], tuple[object, ...]]) -> list[tupl
 
 _CHANGING = ("parentId", "sessionKey", "service", "logGroup", "logGroupSaid", "startedNano", "data")
 _UPSERT = (
-    f'{insertion("arrivals", COLUMNS["arrivals"])} ON CONFLICT ("traceId", "spanId", "part") DO UPDATE SET '
+    'ON CONFLICT ("traceId", "spanId", "part") DO UPDATE SET '
     + ", ".join(f'"{name}" = excluded."{name}"' for name in (*_CHANGING, "arrivedAt"))
     + ', "isNew" = 1 WHERE '
     + " OR ".join(f'"arrivals"."{name}" <> excluded."{name}"' for name in _CHANGING)
@@ -498,7 +499,7 @@ class Logs:
                 raise Contradiction(
                     "the log stream already exists" if stream else "the log group already exists"
                 )
-            connection.run(insertion("log_streams", COLUMNS["log_streams"]), (group, stream, timestamp(now)))
+            connection.insert("log_streams", (group, stream, timestamp(now)))
 
         self._transaction(work)
 
@@ -520,9 +521,9 @@ class Logs:
             for position, event in enumerate(events, start=last["n"] + 1):
                 text, blob = split_long_text(clean(event.message))
                 if blob:
-                    connection.run(f"{insertion('blobs', COLUMNS['blobs'])} ON CONFLICT DO NOTHING", blob)
+                    connection.insert("blobs", blob, KEEP)
                 row = (group, stream, position, event.timestamp_ms, ingested, text, blob[0] if blob else None)
-                connection.run(insertion("log_events", COLUMNS["log_events"]), row)
+                connection.insert("log_events", row)
 
         self._transaction(work)
 

@@ -9,6 +9,7 @@ from typing import TypedDict
 from proctor.errors import NotFound
 from proctor.item import ERROR, FAIL, STATUSES, TIMEOUT
 from proctor.store.annotations import NOTE, STAR, TAG, annotations
+from proctor.store.codec import cut, head
 from proctor.store.database import id_pages, literals, places
 from proctor.store.items import CUT, PLAIN, level_of
 from proctor.store.reader import ItemFilter, StoreReader, item_where, seconds_between, uses_postgres
@@ -169,10 +170,9 @@ def _where(read: StoreReader, run_id: str, query: ItemQuery, on_postgres: bool) 
             parts.append(f"{took} < ?")
             parameters.append(duration[1])
     if query.tags:
-        # Not `IN`: an encrypted store rewrites only `= ?`.
-        any_of = " OR ".join(['a."text" = ?'] * len(query.tags))
-        parts.append(_annotated(f"({any_of})"))
-        parameters += [TAG, *query.tags]
+        is_tag, tags = read.is_one_of("a.text", "annotations.text", query.tags)
+        parts.append(_annotated(is_tag))
+        parameters += [TAG, *tags]
     for kind, is_needed in ((NOTE, query.is_noted), (STAR, query.is_starred)):
         if is_needed:
             parts.append(_annotated("1 = 1"))
@@ -323,12 +323,13 @@ class FailureText(TypedDict):
 
 def failure_texts(read: StoreReader, run_id: str, *, characters: int) -> Iterator[FailureText]:
     """The reasons and messages of all items that did not succeed."""
-    return read.stream(
+    rows = read.stream(
         FailureText,
-        f'SELECT "position", "reason", SUBSTR("error", 1, {characters}) AS "error" FROM "batch_items" '
+        f'SELECT "position", "reason", {head("error", characters)} FROM "batch_items" '
         f'WHERE "runId" = ? AND "status" IN ({literals((FAIL, TIMEOUT, ERROR))})',
         (run_id,),
     )
+    return cut(rows, characters, "error")
 
 
 class OutcomeScore(TypedDict):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal, TypedDict
 
 from proctor.item import FINISHED, QUEUED, RUNNING, STATUSES
+from proctor.store.codec import cut, head
 from proctor.store.database import extended, id_pages, literals, places
 from proctor.store.reader import IdRow, StoreReader, uses_postgres
 
@@ -16,9 +17,7 @@ PLAIN = (
     *("finishedAt", "sessionId", "iterSha", "tokensTotal", "toolCalls", "costUsd"),
 )
 CUT = ("prompt", "error")
-PAGE_COLUMNS = ", ".join(
-    [f'"{name}"' for name in PLAIN] + [f'SUBSTR("{name}", 1, {SHOWN_CHARACTERS}) AS "{name}"' for name in CUT]
-)
+PAGE_COLUMNS = ", ".join([f'"{name}"' for name in PLAIN] + [head(name, SHOWN_CHARACTERS) for name in CUT])
 _IN_A_PATH = re.compile(r'[^"\\\x00-\x1f]+')
 """Names that can be quoted in a JSON path."""
 
@@ -300,7 +299,8 @@ def level_of(factor: str, *, is_postgres: bool, items: str = '"batch_items"') ->
 
 
 def _opened(row: _StoredPageItem) -> PageItem:
-    return extended(PageItem, row, factors=json.loads(row["factors"]))
+    (shown,) = cut([row], SHOWN_CHARACTERS, *CUT)
+    return extended(PageItem, shown, factors=json.loads(row["factors"]))
 
 
 class BenchmarkItem(TypedDict):

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from proctor.store.database import Connection, Row, insertion, literals, places
+from proctor.store.database import KEEP, Connection, Row, literals, places
 from proctor.store.sealer import (
     EMPTY,
     ENCRYPTED,
@@ -114,13 +114,14 @@ def _reencrypt_page(
             (*parameters, *after),
         )
         mine = " AND ".join(f'"{name}" = ?' for name in ids)
-        assigned = ", ".join(f'"{name}" = ?' for name in columns)
         # Blobs first: a concurrent reader of a row must find its blob.
         values = [
             [_reencrypted(connection, sealer, table, name, row[name]) for name in columns] for row in rows
         ]
-        connection.run_many(
-            f'UPDATE "{table}" SET {assigned} WHERE {mine}',
+        connection.update_many(
+            table,
+            columns,
+            mine,
             [(*new, *(row[name] for name in ids)) for new, row in zip(values, rows, strict=True)],
         )
         connection.commit()
@@ -154,10 +155,7 @@ def _reencrypted_blob(connection: Connection, sealer: Sealer, digest: str) -> st
     assert isinstance(plain, bytes)
     sha = hashlib.sha256(zlib.decompress(plain)).hexdigest()
     new = sealer.keyed(sealer.current, sha)
-    connection.run(
-        f"{insertion('blobs', COLUMNS['blobs'])} ON CONFLICT DO NOTHING",
-        (new, rows[0]["size"], sealer.encrypt_current("blobs.data", plain)),
-    )
+    connection.insert("blobs", (new, rows[0]["size"], sealer.encrypt_current("blobs.data", plain)), KEEP)
     return new
 
 

@@ -15,7 +15,7 @@ from typing import cast
 
 from proctor.errors import OwnershipLost
 from proctor.item import RUNNING
-from proctor.store.database import Connection, Row, insertion
+from proctor.store.database import Connection, Row
 from proctor.store.tables import COLUMNS, LedgerRow, ModelCallRow, PoolRow
 from proctor.store.writer import RowGroups, is_alive, timestamp
 
@@ -159,8 +159,8 @@ def settle_open_attempts(connection: Connection, run_id: str, holder: str, now: 
         )
         running = row["running"] if row["running"] > ROUNDING_USD else 0.0
         amounts = ("estimate", -row["reserved"], known["usd"] + running, holder)
-        connection.run(
-            insertion("ledger", COLUMNS["ledger"]),
+        connection.insert(
+            "ledger",
             (row["sessionId"], ESTIMATE_POSITION, run_id, row["itemId"], timestamp(now), *amounts),
         )
 
@@ -192,7 +192,7 @@ def settle_late(connection: Connection, rows: RowGroups, now: datetime) -> None:
             spent = settled[-1] if settled else estimate["spentUsd"] + sum(running) + sum(costs)
             amounts = ("settle", estimate["reservedUsd"], max(0.0, spent), estimate["holder"])
             row = (session_id, LATE_POSITION, estimate["runId"], estimate["itemId"], timestamp(now))
-            connection.run(insertion("ledger", COLUMNS["ledger"]), (*row, *amounts))
+            connection.insert("ledger", (*row, *amounts))
 
 
 def _check_not_closed(connection: Connection, run_id: str, holder: str, now: datetime) -> None:
@@ -292,7 +292,7 @@ def _enter(connection: Connection, run_id: str, holder: str, kind: str, usd: flo
         'SELECT COALESCE(MAX("position"), 0) AS "n" FROM "ledger" WHERE "sessionId" = ?', (session_id,)
     )
     row = (session_id, last["n"] + 1, run_id, "", timestamp(now), kind, usd, 0.0, holder)
-    connection.run(insertion("ledger", COLUMNS["ledger"]), row)
+    connection.insert("ledger", row)
 
 
 def _sum(connection: Connection, column: str, where: str, *parameters: str) -> float:
@@ -317,7 +317,7 @@ def exchange(
     )
     own = [{**row, "owner": owner, "heartbeatAt": timestamp(now)} for row in rows]
     columns = COLUMNS["pools"]
-    connection.run_many(insertion("pools", columns), [tuple(row[name] for name in columns) for row in own])
+    connection.insert_many("pools", [tuple(row[name] for name in columns) for row in own])
     others = connection.rows('SELECT * FROM "pools" WHERE "owner" <> ?', (owner,))
     return cast("list[PoolRow]", others)
 

@@ -19,10 +19,10 @@ from proctor.formatting import plural
 from proctor.json_values import JsonObject
 from proctor.secrets import private_folder
 from proctor.store.database import (
+    KEEP,
     Connection,
     Database,
     SqliteDatabase,
-    insertion,
     migrate,
     open_database,
     schema_versions,
@@ -397,7 +397,6 @@ def _copy_table(table: str, reading: Connection, writing: Connection, skipped: d
         assert skipped is not None
         skipped[table] = "the table is missing"
         return 0
-    statement = f"{insertion(table, columns)} ON CONFLICT DO NOTHING"
     query = f'SELECT {_quoted(columns)} FROM "{table}"'
     expected = _Digest()
     orders = [""] if skipped is None else ["", f" ORDER BY {_quoted(primary_key(table), ' DESC')}"]
@@ -405,7 +404,7 @@ def _copy_table(table: str, reading: Connection, writing: Connection, skipped: d
         rows = (tuple(row.values()) for row in reading.stream(query + order))
         try:
             for page in _pages(rows, expected):
-                writing.run_many(statement, page)
+                writing.insert_many(table, page, columns, KEEP)
             break
         except StoreError as error:
             if skipped is None:

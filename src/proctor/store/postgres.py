@@ -13,6 +13,7 @@ from proctor.errors import StoreDisconnected, StoreError, StoreUnavailable
 from proctor.store.database import (
     PAGE_ROWS,
     Columns,
+    Connection,
     R,
     Row,
     pages_of_columns,
@@ -35,7 +36,6 @@ TURN_LOCK = 5_077_629
 _PASSWORD = re.compile(r"(?<=[^:/@]):[^:/@]+(?=@)|(?<=[?&])password=[^&]*&?", re.IGNORECASE)
 ROWS_TO_COPY = 8
 """From this number on, inserting rows takes longer than copying them, which is two messages more."""
-_PLAIN_INSERT = re.compile(r'INSERT INTO ("\w+" \([^()]*\)) VALUES \([?, ]*\)')
 CHANNEL = "proctor_store"
 """Each commit that has written something sends one notification, which pages wait for."""
 _BEFORE_COMMIT = (
@@ -103,7 +103,7 @@ COMPARED_SECONDS = 60.0
 """Clocks are compared this often: they drift by milliseconds."""
 
 
-class PostgresConnection:
+class PostgresConnection(Connection):
     """A connection to a PostgreSQL server, in autocommit mode until `begin`.
 
     When the server restarts, queries outside of a transaction are repeated on a new connection; in a
@@ -121,10 +121,10 @@ class PostgresConnection:
         self._compared_at: tuple[float, float] | None = None
         """When they were compared: this host's clock, and its monotonic clock."""
 
-    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
+    def _rows(self, sql: str, parameters: Sequence[object]) -> list[Row]:
         return self._execute(sql, parameters, _as_rows, repeats=True)
 
-    def stream(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Row]:
+    def _stream(self, sql: str, parameters: Sequence[object]) -> Iterator[Row]:
         self._reconnect_if_lost()
         self._streams += 1
         with (
@@ -137,24 +137,30 @@ class PostgresConnection:
                 names = [column.name for column in cursor.description or ()]
                 yield from (_plain(names, row) for row in page)
 
-    def tuples(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
+    def _tuples(self, sql: str, parameters: Sequence[object]) -> list[tuple[object, ...]]:
         return self._execute(sql, parameters, lambda cursor: cursor.fetchall(), repeats=True)
 
-    def columns(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Columns]:
-        return pages_of_columns(self.stream(sql, parameters))
+    def _columns(self, sql: str, parameters: Sequence[object]) -> Iterator[Columns]:
+        return pages_of_columns(self._stream(sql, parameters))
 
     def run(self, sql: str, parameters: Sequence[object] = ()) -> int:
         return self._execute(sql, parameters, lambda cursor: int(cursor.rowcount), repeats=False)
 
     def run_many(self, sql: str, parameters: Iterable[Sequence[object]]) -> None:
         rows = list(parameters)
-        plain = _PLAIN_INSERT.fullmatch(sql) if len(rows) >= ROWS_TO_COPY else None
+        self._work(lambda cursor: cursor.executemany(_percent(sql), rows), repeats=False)
+
+    def _insert(
+        self, table: str, columns: tuple[str, ...], rows: Iterable[Sequence[object]], on_conflict: str
+    ) -> None:
+        rows = list(rows)
+        if on_conflict or len(rows) < ROWS_TO_COPY:
+            super()._insert(table, columns, rows, on_conflict)
+            return
+        names = ", ".join(f'"{name}"' for name in columns)
 
         def work(cursor: "psycopg.Cursor") -> None:
-            if plain is None:
-                cursor.executemany(_percent(sql), rows)
-                return
-            with cursor.copy(f"COPY {plain[1]} FROM STDIN") as copy:
+            with cursor.copy(f'COPY "{table}" ({names}) FROM STDIN') as copy:
                 for row in rows:
                     copy.write_row(row)
 
@@ -193,16 +199,6 @@ class PostgresConnection:
     def take_turn_lock(self) -> None:
         # Not a table lock: it could deadlock with writers that wait for each other's blobs.
         self.run(f"SELECT pg_advisory_xact_lock({TURN_LOCK})")
-
-    def set_key_scope(self, scope: str) -> None:
-        """No encryption here."""
-
-    def signing_key(self) -> None:
-        """No keys here."""
-
-    @property
-    def is_encrypted(self) -> bool:
-        return False
 
     def purge(self) -> None:
         self.run("VACUUM FULL")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, cast, overloa
 from proctor.errors import NotFound
 from proctor.item import QUEUED, RUNNING, STATUSES
 from proctor.store.batches import UNFINISHED_REASONS, with_current_status
+from proctor.store.codec import contains
 from proctor.store.database import (
     Connection,
     R,
@@ -191,6 +192,10 @@ class StoreReader:
     def rows(self, shape: type[R], sql: str, parameters: Sequence[object] = ()) -> list[R]:  # noqa: ARG002
         """The rows of a query, of which each has the keys of `shape`. For `store/` only."""
         return cast("list[R]", self._connection.rows(sql, parameters))
+
+    def is_one_of(self, column: str, place: str, texts: Iterable[str]) -> tuple[str, list[object]]:
+        """A condition on an encrypted column, and its parameters. For `store/` only."""
+        return self._connection.is_one_of(column, place, texts)
 
     def server_time(self, now: datetime) -> datetime:
         """The time by which hosts that share the store agree, when the clock of this host says `now`."""
@@ -373,13 +378,14 @@ class StoreReader:
     def session(self, session_id: str) -> SessionRow:
         """One session, by its id or an unambiguous prefix, its name, its branch, or its source's id; or the
         last attempt of an item, by the item's id or an unambiguous prefix."""
-        names = ("name", "branch", "externalId")
-        called = " OR ".join(f'"{name}" = ?' for name in names)
+        is_named, names = self.is_one_of("name", "sessions.name", [session_id])
         # The id first, which alone is found without reading all sessions; an exact match before a prefix.
         rows = (
             self.exact_session(session_id)
             or self.rows(
-                SessionRow, f'SELECT * FROM "sessions" WHERE {called} LIMIT 2', (session_id,) * len(names)
+                SessionRow,
+                f'SELECT * FROM "sessions" WHERE {is_named} OR "branch" = ? OR "externalId" = ? LIMIT 2',
+                (*names, session_id, session_id),
             )
             or self.rows(
                 SessionRow,
@@ -669,7 +675,7 @@ def item_where(run_id: str, selection: ItemFilter) -> tuple[str, list[object]]:
         parts.append(f'"reason" IN ({places(selection.reasons)})')
         parameters += selection.reasons
     if selection.search:
-        parts.append("(" + " OR ".join(f"LOWER(\"{name}\") LIKE ? ESCAPE '!'" for name in SEARCHED) + ")")
+        parts.append("(" + " OR ".join(contains(name) for name in SEARCHED) + ")")
         parameters += [substring_pattern(selection.search)] * len(SEARCHED)
     return " AND ".join(parts), parameters
 

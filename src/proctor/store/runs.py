@@ -14,6 +14,7 @@ from proctor.formatting import elapsed
 from proctor.item import ERROR, EVALUATION, FAIL, RUNNING, SUCCESS, TIMEOUT, UNCHECKED
 from proctor.json_values import as_map, as_text
 from proctor.store.batches import ABORTED, INTERRUPTED, moment, with_current_status
+from proctor.store.codec import contains
 from proctor.store.database import id_pages, places, substring_pattern
 from proctor.store.reader import CountRow, ItemTotals, RunIdRow, StatusSums, StoreReader, summed
 from proctor.store.tables import BatchRow
@@ -267,7 +268,7 @@ def _where(read: StoreReader, selection: RunFilter, now: datetime) -> tuple[str,
         parts.append(_is_one_of("job", selection.jobs))
         parameters += selection.jobs
     if selection.search:
-        parts.append("(" + " OR ".join(f"LOWER(\"{name}\") LIKE ? ESCAPE '!'" for name in SEARCHED) + ")")
+        parts.append("(" + " OR ".join(contains(name) for name in SEARCHED) + ")")
         parameters += [substring_pattern(selection.search)] * len(SEARCHED)
     return " AND ".join(parts), parameters
 

@@ -7,6 +7,7 @@ from typing import NotRequired, TypedDict
 
 from proctor.item import FINISHED, SUCCESS
 from proctor.score import Level
+from proctor.store.codec import contains
 from proctor.store.database import extended, id_pages, literals, places, substring_pattern
 from proctor.store.reader import CountRow, StoreReader
 from proctor.store.tables import ScoreRow
@@ -94,15 +95,15 @@ def sessions_page(
         'COUNT(sc."good") AS "valued", COUNT(sc."sessionId") AS "results", '
         "SUM(CASE WHEN i.\"status\" IN ('queued', 'running') THEN 1 ELSE 0 END) AS \"open\" "
         f'FROM "batch_items" i LEFT JOIN {joined} ON sc."sessionId" = i."sessionId" '
-        'WHERE i."runId" = ? AND LOWER(i."prompt") LIKE ? ESCAPE \'!\' GROUP BY i."prompt") s '
+        f'WHERE i."runId" = ? AND {contains("i.prompt")} GROUP BY i."prompt") s '
         f'ORDER BY CASE WHEN {column} IS NULL THEN 1 ELSE 0 END, {column} {turn}, "mean", "position" '
         "LIMIT ? OFFSET ?",
         (*parameters, run_id, substring_pattern(selection.search), limit, offset),
     )
     (counted,) = read.rows(
         CountRow,
-        'SELECT COUNT(DISTINCT "prompt") AS "n" FROM "batch_items" WHERE "runId" = ? '
-        "AND LOWER(\"prompt\") LIKE ? ESCAPE '!'",
+        'SELECT COUNT(DISTINCT "prompt") AS "n" FROM "batch_items" '
+        f'WHERE "runId" = ? AND {contains("prompt")}',
         (run_id, substring_pattern(selection.search)),
     )
     return [
@@ -114,17 +115,16 @@ def scores_by_session(read: StoreReader, run_id: str, prompts: Sequence[str]) ->
     """Results of each evaluator in these sessions: mean, number, failures, one label."""
     if not prompts:
         return []
-    # Not `IN`: an encrypted store rewrites only `= ?`.
-    among = " OR ".join(['i."prompt" = ?'] * len(prompts))
+    among, forms = read.is_one_of("i.prompt", "batch_items.prompt", prompts)
     return read.rows(
         SessionScores,
         'SELECT i."prompt" AS "prompt", sc."evaluator", sc."dimension", AVG(sc."value") AS "mean", '
         'COUNT(*) AS "results", SUM(CASE WHEN sc."error" <> \'\' THEN 1 ELSE 0 END) AS "failed", '
         'MIN(sc."label") AS "label", COUNT(DISTINCT sc."label") AS "labels" FROM "batch_items" i '
         'JOIN "scores" sc ON sc."sessionId" = i."sessionId" '
-        f'WHERE i."runId" = ? AND ({among}) '
+        f'WHERE i."runId" = ? AND {among} '
         'GROUP BY i."prompt", sc."evaluator", sc."dimension"',
-        (run_id, *prompts),
+        (run_id, *forms),
     )
 
 

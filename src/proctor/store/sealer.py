@@ -17,10 +17,9 @@ from typing import TypeGuard
 
 from proctor.errors import KeyMissing, KeyUnusable, StoreError
 from proctor.json_values import JsonMap
-from proctor.store.database import Connection, Database, Row, Transaction, insertion
+from proctor.store.database import Connection, Database, Row, Transaction
 from proctor.store.keys import KEY_BYTES, NONCE_BYTES, Keys, MasterKey, aes_gcm
 from proctor.store.signatures import SigningKey
-from proctor.store.tables import COLUMNS
 from proctor.store.writer import timestamp
 
 # Which columns are encrypted. `tests/store/test_sealing.py` lists the others, with the reasons.
@@ -313,15 +312,15 @@ class Sealer:
         """The keyed digest of a long text; one that is already keyed is not changed."""
         return digest if digest.startswith(KEYED) else self._key(key_id).digest(digest)
 
-    def encrypted_forms(self, places: tuple[str, ...], value: object) -> list[object]:
-        """All forms of a text in columns that are compared: plain, and encrypted with each known key."""
-        if not isinstance(value, str) or value in EMPTY:
+    def encrypted_forms(self, place: str, value: str) -> list[object]:
+        """All forms of a text in a deterministic column: plain, and encrypted with each known key."""
+        if value in EMPTY:
             return [value]
         with self._lock:
             known = [key for key in self._opened.values() if not self._rows[key.id]["scope"]]
         return [
             value,
-            *(self.encrypt(key.id, place, value, is_deterministic=True) for key in known for place in places),
+            *(self.encrypt(key.id, place, value, is_deterministic=True) for key in known),
         ]
 
     def decrypt(self, value: str | bytes, column: str, sql: str) -> str | bytes:
@@ -415,12 +414,6 @@ def rows_of(database: Database) -> list[Row]:
         connection.close()
 
 
-def insert(connection: Connection, row: JsonMap) -> None:
-    """Write a data key."""
-    columns = COLUMNS["data_keys"]
-    connection.run(insertion("data_keys", columns), tuple(row[name] for name in columns))
-
-
 class DataKeys:
     """Queries and changes of a store's data keys."""
 
@@ -490,7 +483,7 @@ class DataKeys:
     def write(self, connection: Connection, row: JsonMap) -> None:
         """Write the data key of a run or an evaluator, replacing its previous one."""
         connection.run('DELETE FROM "data_keys" WHERE "scope" = ?', (row["scope"],))
-        insert(connection, row)
+        connection.insert("data_keys", row)
         self._sealer.add(dict(row))
 
     def first_with_own(self, scopes: Iterable[str]) -> str:
@@ -514,7 +507,7 @@ class DataKeys:
             connection.run(
                 'UPDATE "data_keys" SET "retiredAt" = ? WHERE "scope" = ? AND "retiredAt" IS NULL', (now, "")
             )
-            insert(connection, row)
+            connection.insert("data_keys", row)
 
         self._transaction(work)
         self._sealer.reload()

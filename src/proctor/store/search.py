@@ -243,11 +243,12 @@ class SearchIndex:
         begins = ("\"id\" LIKE ? ESCAPE '!'", [prefix_pattern(text)])
         if not self._is_postgres:
             begins = ('"id" BETWEEN ? AND ?', [text, f"{text}\uffff"])
+        is_named, names = self._read.is_one_of("name", "sessions.name", [text])
         return self._read.rows(
             SessionRow,
-            f'SELECT * FROM "sessions" WHERE {begins[0]} OR "name" = ? OR "branch" = ? '
+            f'SELECT * FROM "sessions" WHERE {begins[0]} OR {is_named} OR "branch" = ? '
             'ORDER BY "startedAt" DESC LIMIT ?',
-            (*begins[1], text, text, limit),
+            (*begins[1], *names, text, limit),
         )
 
     def _prepare(self, connection: Connection) -> None:

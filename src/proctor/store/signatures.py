@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, cast
 
 from proctor.formatting import plural
 from proctor.item import FINISHED, RUNNING
-from proctor.store.database import Connection, id_pages, insertion, literals, places
+from proctor.store.database import Connection, id_pages, literals, places
 from proctor.store.tables import COLUMNS
 
 if TYPE_CHECKING:
     from proctor.store.writer import RowGroups
 
 _COLUMNS = ("runId", "position", "itemId", "digest", "keyId", "mac")
-_INSERT = insertion("signatures", _COLUMNS)
 _ITEM_COLUMNS = (
     'SELECT i."id", i."digest", i."status", i."reason", i."sessionId", i."iterSha", i."tokensTotal", '
     'i."toolCalls", i."costUsd", i."finishedAt"'
@@ -407,7 +406,7 @@ def _append(connection: Connection, run_id: str, entries: Sequence[tuple[str, st
     for position, (item_id, digest) in enumerate(entries, first):
         previous = _mac(key.secret, run_id, position, item_id, digest, previous)
         rows.append((run_id, position, item_id, digest, key.id, previous))
-    connection.run_many(_INSERT, rows)
+    connection.insert_many("signatures", rows)
 
 
 def _mac(secret: bytes, run_id: str, position: int, item_id: str, digest: str, previous: str) -> str:

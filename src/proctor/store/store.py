@@ -19,6 +19,7 @@ from proctor.item import RUNNING, Item
 from proctor.session import Merge
 from proctor.store import batches, ledger
 from proctor.store.batches import Resource, RetrySelection
+from proctor.store.codec import Codec, CodedDatabase
 from proctor.store.database import (
     ChangeMonitor,
     Connection,
@@ -30,9 +31,8 @@ from proctor.store.database import (
 from proctor.store.keys import Keys
 from proctor.store.ledger import Drawn, MoneyLimits
 from proctor.store.reader import StoreReader
-from proctor.store.sealed_database import SealedDatabase
 from proctor.store.sealer import DataKeys, Sealer, rows_of
-from proctor.store.tables import COLUMNS, LabelRow, QuestionRow, SessionRow
+from proctor.store.tables import LabelRow, QuestionRow, SessionRow
 from proctor.store.writer import Ownership, Writer, timestamp
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Store:
         self._plain = database = open_database(url)
         migrate(database)
         self._sealer = Sealer(keys, lambda: rows_of(database))
-        self._database = SealedDatabase(database, self._sealer)
+        self._database = CodedDatabase(database, Codec(self._sealer))
         self._readers = Readers(self._database)
         self._plain_readers = Readers(database)
         self.data_keys = DataKeys(self._transaction, self._sealer)
@@ -141,7 +141,7 @@ class Store:
         return self._database.url
 
     @property
-    def database(self) -> SealedDatabase:
+    def database(self) -> CodedDatabase:
         """The database, which decrypts what it reads. For `store/` only."""
         return self._database
 
@@ -154,7 +154,7 @@ class Store:
 
     def writer(self, ownership: Ownership | None = None) -> Writer:
         """A new writer; with an ownership, it fails as soon as another process owns the batch."""
-        return Writer(self._database, COLUMNS, ownership)
+        return Writer(self._database, ownership)
 
     def create_batch(
         self, batch: Mapping[str, object], items: Iterable[Item], resources: Iterable[Resource] = ()

@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 
 from proctor.errors import NotFound
 from proctor.json_values import CamelJson
+from proctor.store.codec import head
 from proctor.store.database import Row
 from proctor.store.reader import CountRow, StoreReader
 from proctor.store.tables import IterationRow, MetricRow, ScoreRow
@@ -246,10 +247,10 @@ _BLANK: Row = {
 def outline(read: StoreReader, session_id: str, *, limit: int = OUTLINE_EVENTS) -> list[OutlineEvent]:
     """The first events of a session in order: what each is about, and the tokens and cost of model calls."""
     queries = {
-        "messages": '"position", "step", "timestamp", "role", "name", SUBSTR("content", 1, 160) AS "text", '
-        '"contentBlob" AS "blob"',
+        "messages": '"position", "step", "timestamp", "role", "name", "contentBlob" AS "blob", '
+        + head("content", TITLE_CHARACTERS, "text"),
         "tool_calls": '"position", "step", "timestamp", "toolName" AS "name", "success", '
-        'SUBSTR("argsJson", 1, 160) AS "text", "argsJsonBlob" AS "blob"',
+        '"argsJsonBlob" AS "blob", ' + head("argsJson", TITLE_CHARACTERS, "text"),
         "model_calls": '"position", "step", "timestamp", "model" AS "name", "promptTokens", '
         '"completionTokens", "costUsd"',
     }

@@ -29,8 +29,9 @@ from proctor.errors import OwnershipLost, StoreError
 from proctor.item import FINISHED
 from proctor.json_values import JsonObject
 from proctor.json_values import timestamp as timestamp
-from proctor.store.database import Connection, Database, in_transaction, insertion
+from proctor.store.database import KEEP, Connection, Database, in_transaction
 from proctor.store.signatures import sign_items
+from proctor.store.tables import COLUMNS
 
 T = TypeVar("T")
 Key = tuple[str, ...]
@@ -108,11 +109,8 @@ class _Pending:
 class Writer:
     """Writes rows to the store. Safe to call from any thread."""
 
-    def __init__(
-        self, database: Database, columns: dict[str, tuple[str, ...]], ownership: Ownership | None = None
-    ) -> None:
+    def __init__(self, database: Database, ownership: Ownership | None = None) -> None:
         self._database = database
-        self._columns = columns
         self._ownership = ownership
         self._abort_reported = False
         self._checked_version: int | None = None
@@ -135,7 +133,6 @@ class Writer:
         self._answering: list[Future[Any]] = []
         """Futures of the commit under way that were not cancelled."""
         self._failure: StoreError | None = None
-        self._statements: dict[tuple[str, str, tuple[str, ...]], str] = {}
         self._thread = threading.Thread(target=self._work, name="store-writer", daemon=True)
         self._thread.start()
 
@@ -316,11 +313,16 @@ class Writer:
         # Sorted: two processes that write the same texts in different orders could deadlock.
         batch.appended.get("blobs", []).sort()
         for table, rows in batch.appended.items():
-            groups["insert", table, self._columns[table]].extend(rows)
+            groups["insert", table, COLUMNS[table]].extend(rows)
         for (table, key), values in batch.changed.items():
             groups["update", table, tuple(values)].append((*values.values(), *key))
-        for group, parameters in groups.items():
-            connection.run_many(self._statement(group), parameters)
+        for (kind, table, columns), parameters in groups.items():
+            if kind == "insert":
+                # Only texts can be passed twice.
+                connection.insert_many(table, parameters, columns, KEEP if table == "blobs" else "")
+            else:
+                where = " AND ".join(f'"{name}" = ?' for name in KEYS[table])
+                connection.update_many(table, columns, where, parameters)
 
     def _sign(self, connection: Connection, batch: RowGroups) -> None:
         ended = defaultdict[str, list[str]](list)
@@ -329,13 +331,6 @@ class Writer:
                 ended[key[0]].append(key[1])
         for run_id, item_ids in ended.items():
             sign_items(connection, run_id, item_ids, batch)
-
-    def _statement(self, group: tuple[str, str, tuple[str, ...]]) -> str:
-        if group not in self._statements:
-            kind, table, columns = group
-            make = _insert if kind == "insert" else _update
-            self._statements[group] = make(table, columns)
-        return self._statements[group]
 
     def _fail(self, error: Exception) -> None:
         with self._lock:
@@ -346,17 +341,6 @@ class Writer:
             answer.set_exception(self._failure)
         if self._ownership:
             self._ownership.failed(self._failure)
-
-
-def _insert(table: str, columns: tuple[str, ...]) -> str:
-    # Only texts can be passed twice.
-    return insertion(table, columns) + (" ON CONFLICT DO NOTHING" if table == "blobs" else "")
-
-
-def _update(table: str, columns: tuple[str, ...]) -> str:
-    values = ", ".join(f'"{name}" = ?' for name in columns)
-    where = " AND ".join(f'"{name}" = ?' for name in KEYS[table])
-    return f'UPDATE "{table}" SET {values} WHERE {where}'
 
 
 def _as_store_error(error: Exception) -> StoreError:

@@ -110,8 +110,6 @@ class ReadingShape(RowModel):
     total: int = Field(description="Items to read.")
 
 
-
-
 class SignaturesAnswer(RowModel):
     """Whether somebody else has written to the results of a run."""
 
