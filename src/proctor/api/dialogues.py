@@ -7,7 +7,8 @@ summary = aggregate_results(results, config.output_dir)
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from copy import deepcopy
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import stdev
 from typing import Any
@@ -20,6 +21,7 @@ from proctor.job import PlanText
 from proctor.jobs.dialogue.files import SUMMARY, write_json
 from proctor.jobs.dialogue.job import JOB, DialogueOverrides, default_output
 from proctor.jobs.dialogue.results import DESIGN, measures, summary_of
+from proctor.jobs.dialogue.schema import DEFAULTS
 from proctor.jobs.dialogue.tables import (
     Skipped,
     each_session,
@@ -32,51 +34,19 @@ from proctor.stats.crossing import measure_estimate
 
 
 @dataclass(kw_only=True)
-class BatchConfig:
+class BatchConfig(DialogueOverrides):
     """A simulation. Fields are named as in a config file; None: the default of the config."""
 
-    clients: Sequence[object] = ("patientPsi",)
-    therapists: Sequence[object] = ("CBT",)
-    num_runs: int = 5
-    max_turns: int = 20
-    max_workers: int = 4
     output_dir: str = field(default_factory=lambda: default_output(now()))
-    seed: int | None = None
-    model_type: str | None = None
-    model_name: str | Sequence[str] | None = None
-    temperature: float | Sequence[float] | None = None
-    max_tokens: int | None = None
-    client_model: str | Sequence[str] | None = None
-    therapist_model: str | Sequence[str] | None = None
-    judge_model: str | None = None
-    lang: str = "en"
-    language: str | None = None
-    opens: str | None = None
-    under_test: str = "therapist"
-    reminder_turns: int = 2
-    loop_turns: int = 3
-    timeout_sec: float | None = None
-    retries: int = 0
-    budget_limit: float | None = None
-    cost_per_run_limit: float | None = None
-    prices: Mapping[str, Mapping[str, float]] | None = None
-    evaluators: Sequence[object] | None = None
-    world: str | Mapping[str, object] | None = None
-    tasks: str | Sequence[Mapping[str, object]] | None = None
-    attribution_model: str | None = None
-    human: str | None = None
-    pairs: Sequence[Sequence[str]] | None = None
-    record: str | None = None
-    replay: str | None = None
     resume: bool = False
     """Resume the simulation in `output_dir`."""
     home: str | None = None
     """Home folder; None: as for the commands."""
 
-    def overrides(self) -> JsonObject:
-        """The simulation as overrides of an empty config."""
-        names = [each.name for each in fields(self) if each.name not in ("resume", "home")]
-        return {name: getattr(self, name) for name in names}
+    def __post_init__(self) -> None:
+        for name, default in DEFAULTS.items():
+            if getattr(self, name) is None:
+                setattr(self, name, deepcopy(default))
 
 
 def run_batch(config: BatchConfig) -> list[JsonObject]:
@@ -105,8 +75,7 @@ def aggregate_results(results: Iterable[JsonMap], output_dir: str | Path) -> Jso
 
 async def _run(config: BatchConfig) -> None:
     with open_context([Path.cwd()], home=config.home or "") as ctx:
-        read = read_simulation(ctx, None, config.overrides(), resume=config.resume, caller="BatchConfig")
-        await start(ctx, read)
+        await start(ctx, _without_config(ctx, config, resume=config.resume, caller="BatchConfig"))
 
 
 def read_simulation(
@@ -115,15 +84,17 @@ def read_simulation(
     overrides: Mapping[str, object],
     *,
     resume: bool = False,
-    caller: str = "",
 ) -> ReadPlan:
-    """Read a simulation from its config, or from overrides alone; with `resume`, with its earlier run.
-
-    `caller` is the class or function of Python whose arguments the overrides are; empty: flags.
-    """
+    """Read a simulation from its config, or from overrides alone; with `resume`, with its earlier run."""
     if config is not None:
         return read_plan(ctx, config, job=JOB.name, overrides=overrides, resume="" if resume else None)
-    plan = JOB.read_overrides(DialogueOverrides(**overrides), ctx, caller=caller)  # type: ignore[arg-type]
+    return _without_config(ctx, DialogueOverrides(**overrides), resume=resume)  # type: ignore[arg-type]
+
+
+def _without_config(
+    ctx: RunContext, overrides: DialogueOverrides, *, resume: bool, caller: str = ""
+) -> ReadPlan:
+    plan = JOB.read_overrides(overrides, ctx, caller=caller)
     return ReadPlan(job=JOB, plan=plan, earlier=JOB.earlier(plan, ctx) or "" if resume else "")
 
 

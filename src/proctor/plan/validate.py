@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -40,7 +40,7 @@ class OneOrMany:
         return {"anyOf": [many["items"], many]}
 
 
-def as_list(value: object) -> object:
+def as_list(value: object) -> list[Any]:
     """A single value as a list."""
     return value if isinstance(value, list) else [value]
 

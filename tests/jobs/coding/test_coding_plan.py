@@ -60,7 +60,7 @@ def wrong(text: str, folder: Path = Path("/plans")) -> list[str]:
 
 def test_the_schema_example_comes_to_two_items_with_their_own_settings():
     read = plan(SCHEMA_EXAMPLE)
-    assert (read.run_id, read.concurrency(), read.item_count()) == ("optional-string", 2, 2)
+    assert (read.setting("runId"), read.concurrency(), read.item_count()) == ("optional-string", 2, 2)
     first, second = read.items()
     assert first == Item(
         runner="worktree",
@@ -226,7 +226,12 @@ def test_what_the_plan_says_of_the_whole_batch():
         prices: {m: {input: 1, output: 2.5, cached: null}}
         matrix: [{repo: a, prompt: x}]
         """)
-    assert (read.budget_usd, read.seed, read.notify, read.run_id) == (12.5, 7, "desktop", None)
+    assert [read.setting(name) for name in ("budget", "seed", "notify", "runId")] == [
+        12.5,
+        7,
+        "desktop",
+        None,
+    ]
     assert read.prices == {"m": {"input": 1, "output": 2.5}}
     assert read.concurrency() == 4
     assert len(read.digest) == 64 and read.digest != plan("matrix: [{repo: a, prompt: y}]").digest

@@ -27,7 +27,7 @@ from proctor.jobs.coding.schema import (
 from proctor.json_values import JsonMap, JsonObject, compact_encoder
 from proctor.plan import source as sources
 from proctor.plan.source import PlanSource, repository_names, resolved
-from proctor.plan.validate import subject
+from proctor.plan.validate import as_list, subject
 
 AXES = (
     "repo",
@@ -156,11 +156,6 @@ def _values(settled: JsonMap, axis: str, is_prompt: bool) -> Sequence[Any]:
 def _single(value: object) -> Sequence[Any]:
     """One value as an axis. Shared: thousands of entries have the same model and time limit."""
     return (value,)
-
-
-def as_list(value: object) -> list[Any]:
-    """A single value as a list."""
-    return list(value) if isinstance(value, list) else [value]
 
 
 LONGEST_TASK = 80

@@ -31,8 +31,10 @@ from proctor.job import (
     top_level_keys,
 )
 from proctor.jobs.coding.plan import NO_OVERRIDES, CodingPlan, Overrides, read_plan
+from proctor.jobs.coding.schema import CodingPlanFile, json_schema
 from proctor.json_values import JsonMap, JsonObject
 from proctor.models import ModelRouter
+from proctor.plan.validate import as_list, names_of, stop_settings
 from proctor.runner import agent_settings
 from proctor.store.tables import BatchRow
 
@@ -216,7 +218,7 @@ class CodingJobPlan(JobPlan):
     @property
     def run_id(self) -> str:
         """The run id the plan sets; empty: none."""
-        return self.plan.run_id or ""
+        return self.plan.setting("runId") or ""
 
     @property
     def item_count(self) -> int:
@@ -231,12 +233,18 @@ class CodingJobPlan(JobPlan):
     @property
     def workers(self) -> int | None:
         """Processes that share the work; None: as many as are worth it."""
-        return self.plan.workers
+        workers: int | None = self.plan.setting("workers")
+        return workers
 
     @property
     def stop_rule(self) -> StopRule | None:
         """When the run stops early; None: it runs to its end."""
-        return make_stop_rule(self.plan.stop_when)
+        return make_stop_rule(stop_settings(self.plan.setting("stop_when")))
+
+    @property
+    def _agent_models(self) -> Sequence[str]:
+        """What agents without `model` may request from the gateway."""
+        return as_list(self.plan.setting("models") or [])
 
     def refusal(self, path: Sequence[str | int], error: UsageError) -> UsageError:
         """An error about a setting, at its place in the plan."""
@@ -247,16 +255,16 @@ class CodingJobPlan(JobPlan):
         return ModelOptions(
             folders=self.folders,
             prices=self.plan.prices,
-            agent_models=self.plan.agent_models,
-            record=self.plan.record,
-            replay=self.plan.replay,
-            outage_patience_seconds=self.plan.outage_patience,
+            agent_models=self._agent_models,
+            record=self.plan.file("record"),
+            replay=self.plan.file("replay"),
+            outage_patience_seconds=self.plan.setting("outage_patience"),
         )
 
     def columns(self) -> Mapping[str, object]:
         """The columns of the batch row that record the plan."""
         options = {
-            "notify": self.plan.notify,
+            "notify": self.plan.setting("notify"),
             **self.model_options().stored(),
             "folder": str(self.plan.folder),
             **({"workers": self.workers} if self.workers else {}),
@@ -268,7 +276,7 @@ class CodingJobPlan(JobPlan):
             "defaultsJson": json.dumps(self.plan.defaults_json(self.overrides), ensure_ascii=False),
             "optionsJson": json.dumps(options, ensure_ascii=False),
             "concurrency": self.concurrency,
-            "seed": self.plan.seed,
+            "seed": self.plan.setting("seed"),
             "budgetUsd": self.plan.budget(self.overrides),
         }
 
@@ -284,7 +292,7 @@ class CodingJobPlan(JobPlan):
             models=models,
             sandbox=ctx.settings.confinement,
         )
-        check = ItemCheck(context, self.plan.budget(self.overrides) is not None, self.plan.agent_models)
+        check = ItemCheck(context, self.plan.budget(self.overrides) is not None, self._agent_models)
         problems = [
             self.plan.problem(position, *finding)
             for position, item in self.plan.representatives(self.overrides)
@@ -319,15 +327,10 @@ class CodingJob(Job):
 
     def recognizes(self, text: str) -> int:
         """How many top-level keys of a coding plan a text has."""
-        from proctor.jobs.coding.schema import CodingPlanFile
-        from proctor.plan.validate import names_of
-
         return len(top_level_keys(text) & set(names_of(CodingPlanFile)))
 
     def schema(self) -> Mapping[str, object]:
         """JSON Schema of a coding plan."""
-        from proctor.jobs.coding.schema import json_schema
-
         return json_schema()
 
     def read(self, source: PlanText, overrides: Overrides, ctx: RunContext) -> CodingJobPlan:

@@ -7,7 +7,7 @@ import errno
 import hashlib
 import itertools
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from proctor.errors import Place, PlanError, Problem, UsageError
 from proctor.item import Item
 from proctor.job import check_limits
-from proctor.jobs.coding.grid import AXES, Layout, as_list, expand, lay_out, representatives
+from proctor.jobs.coding.grid import AXES, Layout, expand, lay_out, representatives
 from proctor.jobs.coding.schema import (
     BUILT_IN,
     DEFAULT_AGENT,
@@ -29,7 +29,7 @@ from proctor.jobs.coding.schema import (
 from proctor.json_values import JsonMap, JsonObject, without_none
 from proctor.plan import source as sources
 from proctor.plan.source import MOST_BYTES, PlanSource, resolved
-from proctor.plan.validate import check_shape, is_finite, stop_settings
+from proctor.plan.validate import as_list, check_shape, is_finite
 from proctor.plan.yaml_loader import read_source
 
 _ABOUT_AGENTS = ("agent", *IMPLIED_AGENTS)
@@ -298,79 +298,29 @@ class CodingPlan:
         """The SHA-256 of the text."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
-    @property
-    def run_id(self) -> str | None:
-        """Name of the batch; None: one is generated."""
-        value: str | None = self._setting("runId")
-        return value
+    def setting(self, name: str) -> Any:
+        """A setting of the whole plan; None: not set."""
+        return self.source.data.get(name)
 
-    @property
-    def budget_usd(self) -> float | None:
-        """USD of the whole batch; None: no limit."""
-        value: float | None = self._setting("budget")
-        return value
-
-    @property
-    def seed(self) -> int | None:
-        """None: not set."""
-        value: int | None = self._setting("seed")
-        return value
-
-    @property
-    def stop_when(self) -> dict[str, object] | None:
-        """Settings of the rule to stop early; None: it runs to its end."""
-        return stop_settings(self._setting("stop_when"))
-
-    @property
-    def notify(self) -> str | None:
-        """The command to run at the end, or `desktop`; None: no notification."""
-        value: str | None = self._setting("notify")
-        return value
-
-    @property
-    def record(self) -> str | None:
-        """File that records the traffic with models; None: not recorded."""
-        return self._file("record")
-
-    @property
-    def replay(self) -> str | None:
-        """Recording that answers in place of the models; None: they are called."""
-        return self._file("replay")
-
-    def _file(self, name: str) -> str | None:
-        value: str | None = self._setting(name)
+    def file(self, name: str) -> str | None:
+        """The absolute path in a setting; None: not set."""
+        value: str | None = self.setting(name)
         return None if value is None else resolved(value, folder=self.folder, home=self.home)
 
     @property
     def prices(self) -> Mapping[str, Mapping[str, float]]:
         """USD per million tokens by model: input, output, cached."""
-        prices = self._setting("prices") or {}
+        prices = self.setting("prices") or {}
         return {model: {k: v for k, v in price.items() if v is not None} for model, price in prices.items()}
-
-    @property
-    def agent_models(self) -> Sequence[str]:
-        """What agents without `model` may request from the gateway."""
-        return as_list(self._setting("models") or [])
-
-    @property
-    def outage_patience(self) -> float | None:
-        """Seconds that calls wait for a provider that cannot be reached; None: as `proctor.toml` says."""
-        value: float | None = self._setting("outage_patience")
-        return value
 
     def budget(self, overrides: Overrides = NO_OVERRIDES) -> float | None:
         """USD of the whole batch under these overrides; None: no limit."""
-        return self.budget_usd if overrides.budget_usd is None else overrides.budget_usd
+        budget: float | None = self.setting("budget")
+        return budget if overrides.budget_usd is None else overrides.budget_usd
 
     def concurrency(self, overrides: Overrides = NO_OVERRIDES) -> int:
         """Maximum items in parallel."""
-        return overrides.concurrency or self._setting("concurrency") or DEFAULT_CONCURRENCY
-
-    @property
-    def workers(self) -> int | None:
-        """Processes that share the work; None: as many as are worth it."""
-        workers: int | None = self._setting("workers")
-        return workers
+        return overrides.concurrency or self.setting("concurrency") or DEFAULT_CONCURRENCY
 
     def defaults_json(self, overrides: Overrides = NO_OVERRIDES) -> JsonObject:
         """The effective defaults as plain data, for the batch row."""
@@ -418,11 +368,8 @@ class CodingPlan:
             self._layouts[overrides] = lay_out(self.source, defaults, self.scripts, self.folder, self.home)
         return self._layouts[overrides]
 
-    def _setting(self, name: str) -> Any:
-        return self.source.data.get(name)
-
     def _defaults(self, overrides: Overrides) -> JsonObject:
-        return {**(self._setting("defaults") or {}), **overrides.as_defaults()}
+        return {**(self.setting("defaults") or {}), **overrides.as_defaults()}
 
     def _path(self, position: int, key: str, overrides: Overrides) -> sources.KeyPath:
         layout = self.layout(overrides)
@@ -432,7 +379,7 @@ class CodingPlan:
         at: sources.KeyPath = ("matrix", grid.entry)
         level, path = entry, (*at, key)
         if key not in entry:
-            level, path = self._setting("defaults") or {}, ("defaults", key)
+            level, path = self.setting("defaults") or {}, ("defaults", key)
             if level.get(key) is None or key in overrides.as_defaults():
                 return at
         if key in AXES and isinstance(level[key], list):

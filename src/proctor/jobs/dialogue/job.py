@@ -45,6 +45,7 @@ from proctor.jobs.dialogue.files import (
 )
 from proctor.jobs.dialogue.plan import DialoguePlan, read_simulation
 from proctor.jobs.dialogue.roles import Roles
+from proctor.jobs.dialogue.schema import CONFIG_KEYS, SimulationFile
 from proctor.jobs.dialogue.world import world_digest
 from proctor.json_values import JsonObject
 from proctor.models import ModelRouter
@@ -54,9 +55,9 @@ from proctor.store.runs import batches_of_job
 from proctor.store.tables import BatchRow
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class DialogueOverrides:
-    """Settings that take precedence over the config; names and values are those of the config."""
+    """Settings that take precedence over the config, named as there. None: not set."""
 
     clients: object = None
     therapists: object = None
@@ -91,12 +92,18 @@ class DialogueOverrides:
     attribution_model: str | None = None
     human: str | None = None
     pairs: Sequence[Sequence[str]] | None = None
+    stop_when: Mapping[str, object] | None = None
+    sandbox: str | Mapping[str, object] | None = None
+    outage_patience: float | None = None
+    resources: Mapping[str, object] | None = None
+    tags: Sequence[str] | None = None
+    notify: str | None = None
     record: str | None = None
     replay: str | None = None
 
     def settings(self) -> JsonObject:
         """The settings that are set, as a config has them."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        values = {each.name: getattr(self, each.name) for each in fields(DialogueOverrides)}
         model = values.pop("model")
         if model is not None:
             values["model_name"] = model
@@ -347,14 +354,10 @@ class DialogueJob(Job):
 
     def recognizes(self, text: str) -> int:
         """How many top-level keys of a config a text has."""
-        from proctor.jobs.dialogue.schema import CONFIG_KEYS
-
         return len(top_level_keys(text) & set(CONFIG_KEYS))
 
     def schema(self) -> Mapping[str, object]:
         """JSON Schema of a config."""
-        from proctor.jobs.dialogue.schema import SimulationFile
-
         return SimulationFile.model_json_schema()
 
     def read(self, source: PlanText, overrides: DialogueOverrides, ctx: RunContext) -> DialogueJobPlan:
