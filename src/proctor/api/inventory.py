@@ -3,7 +3,7 @@
 Looking starts programs (`agent --version`) and asks servers for their models: it blocks for seconds.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from urllib.parse import urlsplit, urlunsplit
@@ -12,13 +12,17 @@ from proctor import secrets
 from proctor.agents import agent_names, find_agent
 from proctor.context import Settings
 from proctor.errors import NotFound, UsageError
+from proctor.formatting import printable
 from proctor.jobs.benchmark.models import ModelSupply, read_supply, with_discovered
 from proctor.json_values import CamelJson, JsonObject
+from proctor.models import local
 from proctor.models.prices import Price, price_of
 from proctor.models.providers import PROVIDERS, find_endpoint
 from proctor.models.router import is_stand_in
 from proctor.secrets import is_loopback
 
+SMALL_MODEL = local.MODEL
+"""A model that runs on this machine and needs no key."""
 # Required settings, which a plan would have.
 NEEDED: dict[str, JsonObject] = {"command": {"command": "true"}, "scripted": {"script": []}}
 
@@ -175,3 +179,30 @@ def _without_secrets(address: str) -> str:
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
     except ValueError:
         return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstalledModel:
+    """A small model that needs no key."""
+
+    model: str
+    weights: str
+    """The file. Empty: a server has them."""
+    server: str
+    """Address of a server of the user; empty: Proctor starts one."""
+
+
+def install_model(
+    model: str, environment: Mapping[str, str], notify: Callable[[str], None]
+) -> InstalledModel:
+    """Download the weights of a small model, unless they are there or a server has them."""
+    if model != SMALL_MODEL:
+        raise UsageError(
+            f"`{printable(model)}` has no weights that Proctor installs\nOnly `{SMALL_MODEL}` has some."
+        )
+    server = environment.get(local.ADDRESS_VARIABLE, "")
+    if not server:
+        local.require(environment, notify)
+    return InstalledModel(
+        model=model, weights="" if server else str(local.weights_file(environment)), server=server
+    )

@@ -10,15 +10,20 @@ import typer
 
 from proctor.api.deprecated import OLD_NAMES_OF_AGENTS, OLD_NAMES_OF_MODELS, with_old_names
 from proctor.api.doctor import CheckResult, diagnose
-from proctor.api.inventory import ListedAgent, ListedModel, list_agents, list_models
+from proctor.api.inventory import (
+    SMALL_MODEL,
+    ListedAgent,
+    ListedModel,
+    install_model,
+    list_agents,
+    list_models,
+)
+from proctor.api.roles import ListedRole, UnreadableRole, create_role, find_role, list_roles
 from proctor.bootstrap import load_settings, locate, now
 from proctor.cli import output
 from proctor.cli.output import Json, print_json, print_next, print_note, print_table, printable
 from proctor.cli.run import LineView, OutputOptions, TerminalObserver, View
-from proctor.errors import PlanError, UsageError
-from proctor.jobs.dialogue.roles import BUILT_IN, RoleFolder, Roles, new_role
-from proctor.json_values import JsonObject, camel_document
-from proctor.models import local
+from proctor.json_values import camel_document
 
 agents_app = typer.Typer(add_completion=False)
 
@@ -74,7 +79,7 @@ def models(
 @models_app.command()
 def install(
     context: typer.Context,
-    model: Annotated[str, typer.Argument(help="The model: local/smollm2.", metavar="MODEL")] = local.MODEL,
+    model: Annotated[str, typer.Argument(help="The model: local/smollm2.", metavar="MODEL")] = SMALL_MODEL,
     as_json: Json = False,
 ) -> int:
     """Download the weights of the small model (93 MB) into the user's cache, unless they are there; then it
@@ -82,23 +87,14 @@ def install(
 
     Example:  proctor models install local/smollm2
     """
-    if model != local.MODEL:
-        raise UsageError(
-            f"`{printable(model)}` has no weights that Proctor installs\nOnly `{local.MODEL}` has some."
-        )
     environment = load_settings([Path.cwd()], **(context.obj or {})).environment
-    address = environment.get(local.ADDRESS_VARIABLE, "")
-    if not address:
-        local.require(environment, print_note)
-    weights = "" if address else str(local.weights_file(environment))
+    installed = install_model(model, environment, print_note)
     if as_json:
-        print_json({"model": model, "weights": weights, "server": address})
-    elif address:
-        print_note(
-            f"{model} is served at {printable(address)} ({local.ADDRESS_VARIABLE}): nothing to install"
-        )
+        print_json(camel_document(installed))
+    elif installed.server:
+        print_note(f"{model} is served at {printable(installed.server)}: nothing to install")
     else:
-        print_note(f"{model} is installed: {printable(weights)}")
+        print_note(f"{model} is installed: {printable(installed.weights)}")
     return output.SUCCEEDED
 
 
@@ -121,14 +117,12 @@ def roles(context: typer.Context, as_json: Json = False) -> int:
     """
     if context.invoked_subcommand:
         return output.SUCCEEDED
-    known_roles = _roles(context)
-    entries = [(name, _read(known_roles, name)) for name in known_roles.names()]
+    listed = list_roles(_home(context))
     if as_json:
-        print_json({"roles": [_roles_document(name, role) for name, role in entries]})
+        print_json({"roles": camel_document(listed)})
     else:
-        print_table(
-            ("ROLE", "PLAYS", "PROFILES", "LANGUAGES", "DESCRIPTION"), [_role_cells(n, r) for n, r in entries]
-        )
+        heads = ("ROLE", "PLAYS", "PROFILES", "LANGUAGES", "DESCRIPTION")
+        print_table(heads, map(_role_cells, listed))
     return output.SUCCEEDED
 
 
@@ -142,17 +136,17 @@ def show(
 
     Example:  proctor roles show consistentMI
     """
-    role = _roles(context).find(name)
+    role = find_role(_home(context), name)
     if as_json:
-        print_json(_roles_document(name, role))
+        print_json(camel_document(role))
         return output.SUCCEEDED
     print(f"{printable(role.name)}: plays {' or '.join(role.plays)}\n")
     print(f"{printable(role.description, lines=True)}\n")
-    for source in role.source.data.get("sources") or ():
+    for source in role.sources:
         print(f"  after {printable(source)}")
     print(f"\nprofiles: {', '.join(map(printable, role.profiles))}")
     for option, default in role.options.items():
-        choices = (role.source.data.get("choices") or {}).get(option)
+        choices = role.choices.get(option)
         among = f" (one of {', '.join(map(str, choices))})" if choices else ""
         print(f"option {printable(option)}: {printable(default)}{printable(among)}")
     print(f"folder: {printable(role.folder)}")
@@ -172,12 +166,12 @@ def new(
 
     Example:  proctor roles new landlord --plays client
     """
-    written = new_role(name, folder / name, plays=plays)
+    role = create_role(name, folder / name, plays=plays)
     if as_json:
-        print_json({"files": [str(path) for path in written]})
-    for path in written:
+        print_json({"files": [str(path) for path in role.files]})
+    for path in role.files:
         print_note(f"wrote {printable(path)}")
-    if (BUILT_IN / name).is_dir():
+    if role.replaces_built_in:
         print_note(f"note: this role replaces the built-in role {printable(name)} where its folder is used")
     other = "--therapists eliza" if plays == "client" else "--clients patientPsi"
     side = "--clients" if plays == "client" else "--therapists"
@@ -185,41 +179,16 @@ def new(
     return output.SUCCEEDED
 
 
-def _roles(context: typer.Context) -> Roles:
-    home, _ = locate(**(context.obj or {}))
-    return Roles([Path.cwd() / "roles", home / "roles"])
+def _home(context: typer.Context) -> Path:
+    return locate(**(context.obj or {}))[0]
 
 
-def _read(known_roles: Roles, name: str) -> RoleFolder | str:
-    """A role, or why it cannot be read: a broken role must not hide the others."""
-    try:
-        return known_roles.find(name)
-    except PlanError as error:
-        return error.problem
-
-
-def _role_cells(name: str, role: RoleFolder | str) -> tuple[str, ...]:
-    if isinstance(role, str):
-        return (name, "–", "–", "–", f"cannot be read: {role}")
+def _role_cells(role: ListedRole | UnreadableRole) -> tuple[str, ...]:
+    if isinstance(role, UnreadableRole):
+        return (role.name, "–", "–", "–", f"cannot be read: {role.error}")
     languages = ", ".join(role.languages) or "any"
-    owner = "" if role.is_built_in else " (yours)"
-    return (name + owner, ", ".join(role.plays), str(len(role.profiles)), languages, role.description)
-
-
-def _roles_document(name: str, role: RoleFolder | str) -> JsonObject:
-    if isinstance(role, str):
-        return {"name": name, "error": role}
-    return {
-        "name": name,
-        "plays": list(role.plays),
-        "description": role.description,
-        "sources": list(role.source.data.get("sources") or ()),
-        "profiles": list(role.profiles),
-        "options": dict(role.options),
-        "languages": list(role.languages),
-        "builtIn": role.is_built_in,
-        "folder": str(role.folder),
-    }
+    owner = "" if role.built_in else " (yours)"
+    return (role.name + owner, ", ".join(role.plays), str(len(role.profiles)), languages, role.description)
 
 
 doctor_app = typer.Typer(add_completion=False)

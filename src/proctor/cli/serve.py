@@ -5,18 +5,16 @@ import errno
 import json
 import os
 import re
-import secrets
 import shlex
 import signal
 import socket
 import ssl
 import sys
 import threading
-import time
 import webbrowser
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field
 from html import escape
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -28,24 +26,18 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from proctor.agent import Access
+from proctor.api.gateway import OpenGateway, open_gateway
 from proctor.api.launch import CHECK_COMMAND
-from proctor.bootstrap import now, open_context
+from proctor.bootstrap import open_context
 from proctor.cli import output
 from proctor.cli.output import count, money, print_json, print_next, print_note, printable
 from proctor.cli.run import protect_memory, terminal_context
 from proctor.config import checked_token, read_token_file, serve_tokens
 from proctor.context import Settings
 from proctor.errors import UsageError
-from proctor.item import RUNNING, SUCCESS
 from proctor.json_values import as_map, parse_json
-from proctor.models import ModelRouter, is_stand_in
-from proctor.models.gateway.access import Caller
-from proctor.models.gateway.server import Gateway
-from proctor.models.rate_limits import RatePools
-from proctor.models.recording import Recording, RecordingOrReplay, Replay
-from proctor.secrets import is_loopback, open_private, private_folder, redactor
+from proctor.secrets import is_loopback, open_private, private_folder
 from proctor.session import Event, ModelCall, Note
-from proctor.store import Recorder, Store, timestamp
 from proctor.web.access import MAIN, stored_token
 from proctor.web.app import create_app
 from proctor.web.auth import own_names
@@ -493,118 +485,36 @@ def gateway(
 
     Example:  proctor gateway --model anthropic/claude-sonnet-4-5 --record traffic.ndjson
     """
-    if model and models:
-        raise UsageError("--model and --models exclude each other: --model answers every call")
-    if record and replay:
-        raise UsageError("--record and --replay exclude each other: a replay is recorded already")
+    names = [name.strip() for name in models.split(",") if name.strip()]
     with terminal_context(context.obj, [Path.cwd()]) as ctx:
-        settings = ctx.settings
-        redact = redactor(settings.environment)
-        with _recording(record, replay, redact) as recording:
-            # Without the budget of the store: the gateway reserves nothing, so that prices are optional.
-            named = [each.strip() for each in models.split(",") if each.strip()]
-            router = ModelRouter(
-                settings.environment,
-                folders=settings.folders,
-                prices=settings.prices,
-                agent_models=named or None,
-                recording=recording,
-                pools=RatePools(most=settings.call_limits),
-            )
-            for each in named:
-                router.check_request(each)
-            if model:
-                router.check(model)
-            session = _GatewaySession(ctx.store, model, recording, redact)
-            return asyncio.run(_serve(router, session, port, as_json=as_json))
+        gateway = open_gateway(
+            ctx,
+            port=port,
+            model=model,
+            models=names,
+            record=record,
+            replay=replay,
+            observe=_print_event,
+        )
+        return asyncio.run(_serve(gateway, as_json=as_json))
 
 
-@contextmanager
-def _recording(
-    record: Path | None, replay: Path | None, redact: Callable[[str], str]
-) -> Iterator[RecordingOrReplay | None]:
-    recording: RecordingOrReplay | None = None
-    if record:
-        recording = Recording(record, redact)
-    elif replay:
-        recording = Replay(replay)
-    try:
-        yield recording
-    finally:
-        if recording:
-            recording.close()
-
-
-async def _serve(models: ModelRouter, session: "_GatewaySession", port: int, *, as_json: bool) -> int:
-    gateway = Gateway(models, now=now)
-    try:
-        await gateway.start(port=port)
-        session.begin()
-        access = gateway.open(Caller(record=session.record, model=session.model, item_id="gateway"))
-        _print_access(access, session.session_id, as_json=as_json)
+async def _serve(opening: AbstractAsyncContextManager[OpenGateway], *, as_json: bool) -> int:
+    async with opening as gateway:
+        _print_access(gateway.access, gateway.session_id, as_json=as_json)
         await _until_stopped()
-        gateway.shut(access.token)
-        session.end()
-    finally:
-        await gateway.close()
-        await models.close()
-        session.close()
+    totals, usage = gateway.totals, gateway.totals.usage
+    tokens = f"{usage.input_tokens:,} tokens in ({usage.cached_tokens:,} cached), {usage.output_tokens:,} out"
+    print_note(f"{count(totals.model_calls, 'call')}, {tokens}, {money(totals.cost_usd)}")
+    print_next([f"proctor show {gateway.session_id}"])
     return output.SUCCEEDED
 
 
-class _GatewaySession:
-    """The session that all calls are recorded in; prints a line for each."""
-
-    def __init__(
-        self, store: Store, model: str, recording: RecordingOrReplay | None, redact: Callable[[str], str]
-    ) -> None:
-        self.session_id = f"{int(now().timestamp() * 1000):012x}{secrets.token_hex(4)}"
-        self.model = model
-        self._stand_in = is_stand_in(model) or isinstance(recording, Replay)
-        self._redact = redact
-        self._writer = store.writer()
-        self._started = now()
-        self._began = time.monotonic()
-        self._calls = 0
-
-    def begin(self) -> None:
-        """Write the session, so that calls can be recorded with it."""
-        row = {
-            "attempt": 1,
-            "job": "gateway",
-            "name": "gateway",
-            "model": self.model,
-            "standIn": int(self._stand_in),
-            "status": RUNNING,
-            "source": "gateway",
-            "startedAt": timestamp(self._started),
-        }
-        self._recorder = Recorder(self._writer, self.session_id, row, now, self._redact)
-
-    def record(self, event: Event) -> None:
-        """Record an event; print a line for each call and note."""
-        self._recorder.record(event)
-        if isinstance(event, Note):
-            print_note(f"note: {printable(event.text)}")
-        elif isinstance(event, ModelCall):
-            self._calls += 1
-            print_note(_line(event))
-
-    def end(self) -> None:
-        """Write the totals of the session, and print them."""
-        seconds = time.monotonic() - self._began
-        self._recorder.end(SUCCESS, "completed", "", work_seconds=seconds, waiting_seconds=0.0)
-        totals = self._recorder.totals
-        usage = totals.usage
-        tokens = (
-            f"{usage.input_tokens:,} tokens in ({usage.cached_tokens:,} cached), {usage.output_tokens:,} out"
-        )
-        print_note(f"{count(self._calls, 'call')}, {tokens}, {money(totals.cost_usd)}")
-        print_next([f"proctor show {self.session_id}"])
-
-    def close(self) -> None:
-        """Wait until everything is written."""
-        self._writer.close()
+def _print_event(event: Event) -> None:
+    if isinstance(event, Note):
+        print_note(f"note: {printable(event.text)}")
+    elif isinstance(event, ModelCall):
+        print_note(_line(event))
 
 
 def _line(call: ModelCall) -> str:

@@ -11,7 +11,7 @@ import typer
 import yaml
 
 from proctor.agents import agent_names
-from proctor.api.inventory import check_agent
+from proctor.api.inventory import SMALL_MODEL, check_agent
 from proctor.api.plans import FIRST, job_names, recognize, schema_text
 from proctor.api.runs import read_plan
 from proctor.cli import main, output
@@ -47,8 +47,6 @@ FIRST_MODELS = {
     "GEMINI_API_KEY": "google/gemini-2.5-flash",
 }
 """A model of each provider, offered when its key is set."""
-NO_MODEL = "local/smollm2"
-"""The small model on this machine: it needs no key."""
 
 
 # `proctor init`
@@ -135,7 +133,7 @@ def _repository() -> Git | None:
 
 
 def _defaults(git: Git | None) -> Answers:
-    models = [model for variable, model in FIRST_MODELS.items() if os.environ.get(variable)] or [NO_MODEL]
+    models = [model for variable, model in FIRST_MODELS.items() if os.environ.get(variable)] or [SMALL_MODEL]
     if git is None:
         return Answers(
             who=",".join(models),
