@@ -182,6 +182,11 @@ def test_commands_and_pages_reach_the_library_through_its_door():
     assert past == {folder: names.split() for folder, names in PAST_THE_DOOR.items()}
 
 
+def test_statistics_know_no_runner_of_scenarios_or_dialogues():
+    known = {name_of(file): imported_parts(file) & {"scenario", "dialogue"} for file in FILES}
+    assert {name for name, parts in known.items() if parts and name.startswith("stats/")} == set()
+
+
 def test_no_job_imports_another():
     wrong = [
         f"{name_of(file)} imports {module}"

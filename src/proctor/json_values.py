@@ -4,6 +4,7 @@ A member that is missing, null or of another type has the same result: an empty 
 arguments of an accessor are the path of names to the value: `as_text(event, "error", "message")`.
 """
 
+import copy
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -189,6 +190,18 @@ def without_none(values: Mapping[str, Value | None]) -> dict[str, Value]:
 def without_empty(values: JsonMap) -> JsonObject:
     """The members that have a value other than an empty text, list or object."""
     return {name: value for name, value in values.items() if value not in (None, "", [], (), {})}
+
+
+def changed(document: Mapping[str, Any], changes: JsonMap) -> dict[str, Any]:
+    """A copy of a document with these values at these paths, whose steps are joined by dots."""
+    copied = copy.deepcopy(dict(document))
+    for path, value in changes.items():
+        *outer, last = path.split(".")
+        part = copied
+        for step in outer:
+            part = part.setdefault(step, {})
+        part[last] = value
+    return copied
 
 
 def member(value: object, *path: str) -> object:

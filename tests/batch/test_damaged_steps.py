@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from proctor.dialogue.conversation import ConversationCheckpoint, Side
 from proctor.item import Item
 from proctor.jobs.dialogue.files import count_interrupted, read_checkpoint
+from proctor.jobs.scenario.estimate import earlier_runs
 from proctor.jobs.scenario.folder import run_from_store
 from proctor.jobs.scenario.job import JOB as SCENARIO
 from proctor.scenario.state import ScenarioCall, ScenarioTurn, turn_as_plain
 from proctor.session import Iteration
-from proctor.stats.estimate import earlier_runs
 from proctor.store import Recorder, Store, timestamp
 
 NOON = datetime(2026, 1, 10, 12, 0, tzinfo=UTC)

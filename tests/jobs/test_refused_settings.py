@@ -11,7 +11,7 @@ from proctor.jobs.dialogue.world import read_policy, read_tasks, read_tools, rea
 from proctor.jobs.evaluation.prepare import stored_dataset
 from proctor.jobs.evaluation.request import named
 from proctor.jobs.imported.job import ImportedJob
-from proctor.jobs.scenario.single import summed_costs, summed_expectations
+from proctor.jobs.scenario.estimate import summed_costs, summed_expectations
 
 
 @pytest.mark.parametrize(

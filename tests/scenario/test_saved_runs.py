@@ -11,11 +11,11 @@ from pydantic import ValidationError
 from stage import PLAIN, Stage
 
 from proctor.errors import WorkspaceError
+from proctor.json_values import changed
 from proctor.scenario.definition import (
     NoSuchPath,
     Validation,
     Variable,
-    changed,
     check_path,
     flattened,
     scenario_of,

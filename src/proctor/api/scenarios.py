@@ -8,6 +8,7 @@ from proctor.api.runs import DryRun, ReadPlan, read_plan
 from proctor.context import RunContext
 from proctor.errors import UsageError
 from proctor.job import PlanText
+from proctor.jobs.scenario.estimate import estimate_document
 from proctor.jobs.scenario.experiment import CONFIG, Experiment, read_config
 from proctor.jobs.scenario.job import JOB, ScenarioPlan
 from proctor.jobs.scenario.reader import LoadedScenario, read_scenario
@@ -15,13 +16,9 @@ from proctor.jobs.scenario.single import (
     as_experiment,
     branch_plan,
     config_of,
-    estimates,
     find_branch_point,
     parse_changes,
-    summed_costs,
-    summed_expectations,
 )
-from proctor.stats.estimate import as_document, earlier_runs, experience
 
 __all__ = ["Experiment", "LoadedScenario", "read_scenario"]
 
@@ -100,15 +97,5 @@ def _new_folder(ctx: RunContext, name: str) -> Path:
 async def estimate(ctx: RunContext, target: Path) -> dict[str, Any]:
     """Calls, tokens and cost of a scenario's folder or an experiment's config, by variation and in total."""
     experiment = as_experiment(target)
-    name, runs = experiment.loaded.scenario.name, experiment.runs_per_variation
     models = ctx.models(ScenarioPlan(experiment=experiment).model_options())
-    known = experience(ctx.store.read, name)
-    rows = await estimates(experiment, models, earlier_runs(ctx.store.read, name))
-    total = {
-        "runs": experiment.run_count,
-        "calls": [sum(row["calls"][side] for row in rows) * runs for side in (0, 1)],
-        "tokens": [sum(row["tokens"][side] for row in rows) * runs for side in (0, 1)],
-        "cost_usd": summed_costs(rows, runs),
-        "from_earlier_runs": summed_expectations(rows),
-    }
-    return {"scenario": name, "variations": rows, "total": total, "earlier_runs": as_document(known)}
+    return await estimate_document(experiment, models, ctx.store.read)

@@ -11,10 +11,11 @@ from pydantic import ValidationError
 
 from proctor.errors import CostLimit, ModelError, NotFound, WorkspaceError, blame
 from proctor.item import FAIL, Item
+from proctor.json_values import changed
 from proctor.model import Answer, Request
 from proctor.runner import Outcome, Services
 from proctor.runners._judging import judge_scenario
-from proctor.scenario.definition import Plain, Scenario, changed, flattened, scenario_of
+from proctor.scenario.definition import Plain, Scenario, flattened, scenario_of
 from proctor.scenario.prompts import HUMAN, ScenarioModels, run_seed
 from proctor.scenario.simulation import ScenarioSimulation
 from proctor.scenario.state import ScenarioRun, ScenarioTurn, turn_as_plain

@@ -4,7 +4,6 @@ The same data has two forms: plain mappings, which can be varied by path, digest
 classes, which are validated and immutable.
 """
 
-import copy
 import json
 import re
 from collections.abc import Mapping
@@ -431,18 +430,6 @@ def check_path(plain: Plain, path: str) -> tuple[str, ...]:
 def _known(name: str, names: list[str], where: str) -> None:
     if name not in names:
         raise NoSuchPath(name, names, where)
-
-
-def changed(plain: Plain, changes: Mapping[str, Any]) -> Plain:
-    """A copy of a scenario with these values at these paths."""
-    copied = copy.deepcopy(plain)
-    for path, value in changes.items():
-        *outer, last = path.split(".")
-        part = copied
-        for step in outer:
-            part = part.setdefault(step, {})
-        part[last] = value
-    return copied
 
 
 def flattened(plain: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ counts.
 A prediction interval covers the total of the items to come: their own spread, and the uncertainty of the mean
 of the sessions it rests on. It encloses two predictive distributions. One draws means and spreads of
 lognormal values (Student's t and chi-squared on the log scale); the other is a bootstrap-t, for values that
-are not lognormal. A scenario is predicted from the calls and tokens that each role took per turn in earlier
-runs, priced by the model it has now.
+are not lognormal. Runs of several roles are predicted from the calls and tokens that each role took per turn
+in earlier runs, priced by the model it has now.
 """
 
 import json
@@ -22,9 +22,7 @@ from proctor.context import RunContext
 from proctor.item import FAIL, SUCCESS, TIMEOUT
 from proctor.job import JobPlan, Work, task_name, work_of
 from proctor.models.prices import Price, price_of
-from proctor.scenario.state import ScenarioCall, calls_of
 from proctor.session import Usage
-from proctor.stats.intervals import Estimate, mean_cost
 from proctor.store import RetrySelection, StoreReader, aggregates
 from proctor.store.aggregates import CallSums, PastSession
 from proctor.store.results import settled_items
@@ -451,40 +449,7 @@ def _bootstrap(
     return result
 
 
-# Scenarios, by role.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastUsage:
-    """Calls, tokens and cost of completed runs of a scenario."""
-
-    runs: int
-    calls: Estimate
-    tokens: Estimate
-    cost_usd: Estimate
-
-
-def experience(read: StoreReader, scenario: str) -> PastUsage:
-    """Usage of the completed runs of a scenario."""
-    rows = aggregates.scenario_totals(read, scenario)
-    return PastUsage(
-        runs=len(rows),
-        calls=mean_cost([float(row["calls"] or 0) for row in rows]),
-        tokens=mean_cost([float(row["tokensTotal"]) for row in rows]),
-        cost_usd=mean_cost([row["costUsd"] for row in rows if row["costUsd"] is not None]),
-    )
-
-
-def as_document(usage: PastUsage) -> dict[str, object]:
-    """Earlier runs as JSON."""
-    figures = {"calls": usage.calls, "tokens": usage.tokens, "cost_usd": usage.cost_usd}
-    return {
-        "runs": usage.runs,
-        **{
-            name: {"mean": one.value, "low": one.low, "high": one.high, "n": one.n}
-            for name, one in figures.items()
-        },
-    }
+# Runs of several roles that take turns.
 
 
 CallPrice = Callable[[str, float, float], float | None]
@@ -523,32 +488,6 @@ class Prediction:
     """By figure: `calls`, `tokens`, `cost_usd`."""
     everything: Mapping[str, Predicted]
     assumptions: tuple[RoleAssumption, ...] = field(default=())
-
-
-def earlier_runs(read: StoreReader, scenario: str) -> list[list[PromptShare]]:
-    """Usage by role of the completed runs of a scenario, latest first."""
-    rows = aggregates.scenario_items(read, scenario)
-    runs = [parts_of(_turns(read, row["runId"], row["id"])) for row in rows]
-    return [parts for parts in runs if parts]
-
-
-def parts_of(turns: Sequence[Sequence[ScenarioCall]]) -> list[PromptShare]:
-    """Average usage by role and turn. Turns without calls were replayed and are excluded."""
-    played = [calls for calls in turns if calls]
-    grouped: dict[tuple[str, str], list[ScenarioCall]] = defaultdict(list)
-    for calls in played:
-        for call in calls:
-            grouped[call.who, call.model].append(call)
-    return [
-        PromptShare(
-            who=who,
-            model=model,
-            calls=len(calls) / len(played),
-            input_tokens=sum(call.input_tokens for call in calls) / len(played),
-            output_tokens=sum(call.output_tokens for call in calls) / len(played),
-        )
-        for (who, model), calls in grouped.items()
-    ]
 
 
 def predict(
@@ -631,15 +570,3 @@ def _figure(name: str, part: PromptShare, model: str, price: CallPrice) -> float
         return 0.0
     one = price(model, part.input_tokens / part.calls, part.output_tokens / part.calls)
     return None if one is None else one * part.calls
-
-
-def _turns(read: StoreReader, run_id: str, item_id: str) -> list[Sequence[ScenarioCall]]:
-    turns: dict[int, Sequence[ScenarioCall]] = {}
-    for attempt in read.attempts(run_id, item_id):
-        for step in read.of_session("iterations", attempt["id"]):
-            try:
-                turn = json.loads(step["output"])
-                turns[int(turn["number"])] = calls_of(turn["calls"])
-            except (ValueError, KeyError, TypeError):
-                continue
-    return list(turns.values())

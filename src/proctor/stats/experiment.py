@@ -14,7 +14,6 @@ from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, Any
 
 from proctor.formatting import chance, figure, plural
-from proctor.scenario.state import CheckCounts
 from proctor.stats.intervals import FEWEST_TASKS, Estimate, mean, wilson
 
 if TYPE_CHECKING:
@@ -63,7 +62,8 @@ class RunData:
     turns: int = 0
     """Number of completed turns."""
     seed: int | None = None
-    checks: CheckCounts = field(default_factory=CheckCounts)
+    checks: Mapping[str, int] = field(default_factory=dict)
+    """How many checks of its turns were run, found issues, and could not be read."""
 
     @property
     def is_success(self) -> bool:

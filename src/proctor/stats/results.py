@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from proctor.errors import NotFound, UsageError
 from proctor.formatting import elapsed, plural
 from proctor.item import ERROR, EVALUATION, FINISHED, SCENARIO, SUCCESS, UNCHECKED
-from proctor.json_values import as_list, as_map, as_number, as_text, maps_in
+from proctor.json_values import as_list, as_map, as_number, as_text, changed, maps_in
 from proctor.metric import MEASURE, METRICS, SCORE
 from proctor.store import Scope, StoreReader
 from proctor.store.aggregates import select
@@ -963,9 +963,6 @@ def _declared_scale(
 
 def _scenario_metrics(read: StoreReader, run_id: str) -> Iterator[Mapping[str, object]]:
     """The metrics that the scenario of each variation of a run declares."""
-    # Loads pydantic, which results of other runs do not need.
-    from proctor.scenario.definition import changed
-
     scenarios = dict[str, dict[str, object]]()
     variations = {row["digest"]: row["settings"] for row in item_settings(read, run_id)}
     for text in variations.values():

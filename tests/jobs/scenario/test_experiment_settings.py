@@ -9,7 +9,7 @@ import pytest
 from scenario_folders import FERRY, SCENARIO, write_scenario
 
 from proctor.errors import PlanError, UsageError
-from proctor.jobs.scenario import single
+from proctor.jobs.scenario import estimate, single
 from proctor.jobs.scenario.experiment import (
     Experiment,
     ExperimentOverrides,
@@ -313,7 +313,7 @@ async def test_the_calls_of_a_run_are_counted_with_actors_that_talk_and_that_do_
 
     async def counted(talkative: bool) -> dict[str, tuple[int, int]]:
         """By purpose: how many calls there are, and the tokens of output of the last one."""
-        calls = await single.count_calls(scenario, talkative=talkative)
+        calls = await estimate.count_calls(scenario, talkative=talkative)
         numbers = Counter(call.purpose for call in calls)
         return {call.purpose: (numbers[call.purpose], call.output_tokens) for call in calls}
 

@@ -168,7 +168,7 @@ def _run(folder: Path, reasons: Mapping[str, Mapping[str, Any]], damaged: list[s
         seconds=_duration([_mapping(turn) for turn in _list(state.get("turns"))]),
         turns=len(_list(state.get("completed_turns"))) or len(by_turn),
         seed=seed if isinstance(seed, int) else None,
-        checks=sum((_checks(_mapping(turn)) for turn in _list(state.get("turns"))), CheckCounts()),
+        checks=asdict(sum((_checks(_mapping(turn)) for turn in _list(state.get("turns"))), CheckCounts())),
     )
 
 
@@ -474,7 +474,7 @@ class BatchAnalyzer:
     @property
     def checks(self) -> CheckCounts:
         """The number of checks in all runs."""
-        return sum((run.checks for run in self.study.runs), CheckCounts())
+        return sum((CheckCounts(**run.checks) for run in self.study.runs), CheckCounts())
 
     def turns_of(self, metric_name: str, number: int | None = None) -> list[dict[str, Any]]:
         """A metric's mean after each turn with its CI, for one variation or for all."""

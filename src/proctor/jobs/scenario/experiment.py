@@ -26,12 +26,13 @@ from proctor.job import check_limits
 from proctor.jobs.scenario.reader import LoadedScenario, read_scenario
 from proctor.jobs.scenario.schema import ExperimentConfig, vocabulary
 from proctor.jobs.scenario.variations import Variation, expand_variations, variation_problems
+from proctor.json_values import changed
 from proctor.plan import source as sources
 from proctor.plan.criteria import judge_models, judges_of
 from proctor.plan.source import PlanSource, bytes_of
 from proctor.plan.validate import check_shape, stop_settings
 from proctor.plan.yaml_loader import read_source
-from proctor.scenario.definition import changed, flattened, scenario_of
+from proctor.scenario.definition import flattened, scenario_of
 
 DEFAULT_TIMEOUT_SECONDS = 1800
 CONFIG, STATE = "batch-config.yaml", "batch-state.json"

@@ -21,8 +21,9 @@ from proctor.item import ERROR, FAIL, FINISHED, QUEUED, RUNNING, SUCCESS, Item
 from proctor.job import BatchEnd, ItemFinished, JobFiles, StepFinished
 from proctor.jobs.scenario.analysis import BatchAnalyzer
 from proctor.jobs.scenario.experiment import CONFIG, KEPT_SCENARIO, STAND_INS, STATE
+from proctor.json_values import changed
 from proctor.scenario import state
-from proctor.scenario.definition import Scenario, changed, scenario_of
+from proctor.scenario.definition import Scenario, scenario_of
 from proctor.scenario.prompts import run_seed
 from proctor.scenario.run_files import as_json, is_intact, read_run, write_run, write_whole
 from proctor.scenario.state import (

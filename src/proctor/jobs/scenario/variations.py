@@ -16,9 +16,10 @@ from proctor.errors import Problem
 from proctor.jobs.scenario.reader import ACTOR_ALIASES, ALIASES, LoadedScenario, check_world, faults_of
 from proctor.jobs.scenario.reader_rules import FolderReader
 from proctor.jobs.scenario.schema import Shorthand, VariationEntry, vocabulary
+from proctor.json_values import changed
 from proctor.plan.source import KeyPath, PlanSource, shortened
 from proctor.plan.validate import MessageWriter, did_you_mean
-from proctor.scenario.definition import Actor, NoSuchPath, changed, check_path, names_of, scenario_of
+from proctor.scenario.definition import Actor, NoSuchPath, check_path, names_of, scenario_of
 
 MOST_VARIATIONS = 100_000
 BASE = "Base configuration"
