@@ -55,7 +55,8 @@ _INVISIBLE = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f{_HIDING}]")
 _SPACE = re.compile(r"\s+")
 
 # Marks that mean something anywhere; those that do at the start of a line, between words, or in a link.
-_MARKDOWN = re.compile(r"[\\`*\[\]|~$]|(?<!\w)_|_(?!\w)|:(?=//)|(?<=www)\.|@", re.IGNORECASE)
+# A dollar sign before a digit is an amount: it can end no formula, and none can begin without an end.
+_MARKDOWN = re.compile(r"[\\`*\[\]|~]|\$(?!\d)|(?<!\w)_|_(?!\w)|:(?=//)|(?<=www)\.|@", re.IGNORECASE)
 _LINE_START = re.compile(r"\A(?:[#+=-]|\d+(?=[.)]))")
 _TERMINAL = re.compile(f"[\x00-\x1f\x7f-\x9f{_HIDING}]")
 _TERMINAL_BUT_LINES = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_HIDING}]")

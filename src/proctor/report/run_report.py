@@ -524,9 +524,7 @@ def _checks(summary: Summary) -> list[Section]:
     lines = f"{steps.lines_added:,} lines added, {steps.lines_removed:,} removed"
     merged = [f"{count:,} {result}" for result, count in summary.merges.items()]
     rows = {
-        "Checks": f"{passed} ({percent(steps.checks_passed / steps.checks)})"
-        if steps.checks
-        else "no checks ran",
+        "Checks": passed,
         "Changes": f"{plural(steps.changed_files, 'file')} changed, {lines}",
         "Merges": ", ".join(merged) or "none attempted",
         "Questions": f"{plural(attempts.interventions, 'question')} from agents to a human",
