@@ -58,6 +58,7 @@ class ListedBatch(_BatchState):
 class _RunStatusSums(StatusSums):
     runId: str
     judged: int | None
+    unchecked: int | None
 
 
 class RunTotals(ItemTotals):
@@ -67,6 +68,8 @@ class RunTotals(ItemTotals):
     """Items that succeeded, failed or timed out, unchecked ones and evaluations excluded."""
     passed: int
     """Of them, those that succeeded."""
+    unchecked: int
+    """Successes that nothing checked."""
 
 
 class _JobName(TypedDict):
@@ -136,7 +139,9 @@ def totals_of(read: StoreReader, run_ids: Sequence[str]) -> dict[str, RunTotals]
         _RunStatusSums,
         'SELECT "runId", "status", COUNT(*) AS "items", SUM("tokensTotal") AS "tokens", '
         f"""SUM("costUsd") AS "cost", SUM(CASE WHEN "status" IN ('{SUCCESS}', '{FAIL}', '{TIMEOUT}') """
-        f"""AND "reason" <> '{UNCHECKED}' AND "runner" <> '{EVALUATION}' THEN 1 ELSE 0 END) AS "judged" """
+        f"""AND "reason" <> '{UNCHECKED}' AND "runner" <> '{EVALUATION}' THEN 1 ELSE 0 END) AS "judged", """
+        f"""SUM(CASE WHEN "status" = '{SUCCESS}' AND "reason" = '{UNCHECKED}' THEN 1 ELSE 0 END) """
+        'AS "unchecked" '
         f'FROM "batch_items" WHERE {_is_one_of("runId", run_ids)} GROUP BY "runId", "status"',
         run_ids,
     )
@@ -151,6 +156,7 @@ def _run_totals(rows: Sequence[_RunStatusSums]) -> RunTotals:
         **summed(rows),
         "judged": sum(row["judged"] or 0 for row in rows),
         "passed": sum(row["judged"] or 0 for row in rows if row["status"] == SUCCESS),
+        "unchecked": sum(row["unchecked"] or 0 for row in rows),
     }
 
 

@@ -13,6 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from proctor.api import evaluation as api
 from proctor.api.calibration import Estimate, Rate
 from proctor.api.labels import verdict_of
+from proctor.api.run_list import RunLine, RunLines
 from proctor.cache import LruCache
 from proctor.errors import NotFound
 from proctor.json_values import JsonMap, as_map, as_whole_number, maps_in
@@ -34,7 +35,6 @@ from proctor.web.evaluation_schemas import (
 )
 from proctor.web.responses import ERRORS, page
 from proctor.web.run_schemas import RowModel, SessionId
-from proctor.web.run_views import RunLine, RunLines
 from proctor.web.runs import REPORT_POLICY
 from proctor.web.state import AppState
 
@@ -51,7 +51,7 @@ class EvaluationLines:
 
     def __init__(self, site: AppState) -> None:
         self._site = site
-        self._runs = RunLines(site)
+        self._runs = RunLines(site.context)
         self._cache: LruCache[str, tuple[tuple[str, str], float, api.EvaluationResults]] = LruCache(
             MOST_CACHED
         )
@@ -60,7 +60,7 @@ class EvaluationLines:
 
     def of(self, jobs: Sequence[api.EvaluationState]) -> list[EvaluationLine]:
         """The lines of these evaluations."""
-        runs = {run.runId: run for run in self._runs.named([job.id for job in jobs])}
+        runs = {run.run_id: run for run in self._runs.named([job.id for job in jobs])}
         return [EvaluationLine(**self._line(job, runs.get(job.id), plots=False)) for job in jobs]
 
     def answer(self, evaluation: str) -> EvaluationAnswer:
@@ -117,11 +117,11 @@ class EvaluationLines:
             "is_online": api.is_online(job.document),
             "sessions": results.total or job.sessions_found,
             "counts": run.counts if run else NO_COUNTS,
-            "item_count": run.itemCount if run else 0,
-            "finished_count": run.finishedCount if run else 0,
+            "item_count": run.item_count if run else 0,
+            "finished_count": run.finished_count if run else 0,
             "averages": [summary_shape(each, plots=plots) for each in results.summaries],
             "cost_usd": results.cost_usd,
-            "budget_usd": run.budgetUsd if run else None,
+            "budget_usd": run.budget_usd if run else None,
             "details": list(job.error_details),
         }
 

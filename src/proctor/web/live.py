@@ -28,15 +28,16 @@ from fastapi import APIRouter
 from pydantic import TypeAdapter
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from proctor.api.run_list import RunLine, RunLines
 from proctor.api.run_state import RunFollower, RunState
 from proctor.api.sessions import find_session
 from proctor.errors import ProctorError, StoreError
 from proctor.item import QUEUED, RUNNING
-from proctor.json_values import JsonMap, JsonObject, parse_json
+from proctor.json_values import JsonMap, JsonObject, camel_document, parse_json
 from proctor.store import items as pages
 from proctor.store import runs, timestamp
 from proctor.store.items import PageItem
-from proctor.web.run_views import RunLine, RunLines, item_shape
+from proctor.web.run_views import item_shape
 from proctor.web.state import AppState
 
 TICK_SECONDS = 0.3
@@ -383,7 +384,7 @@ class RunsTopic:
 
     def __init__(self, site: AppState, _: str) -> None:
         self._site = site
-        self._lines = RunLines(site)
+        self._lines = RunLines(site.context)
         self._lock = asyncio.Lock()
         self._version = 1
         self._standing: dict[str, tuple[str, str]] | None = None
@@ -399,7 +400,7 @@ class RunsTopic:
                 began = time.monotonic()
                 await asyncio.to_thread(self._look)
                 self._next_look = began + REST * (time.monotonic() - began)
-            changed = [line.model_dump() for since, line in self._changed.values() if since > version]
+            changed = [camel_document(line) for since, line in self._changed.values() if since > version]
             removed = [run_id for run_id, since in self._removed.items() if since > version]
             return self._version, {"changed": changed, "removed": removed, "total": len(self._standing or {})}
 
@@ -409,15 +410,15 @@ class RunsTopic:
         moved = [run_id for run_id, now in standing.items() if before.get(run_id) != now]
         under_way = [run_id for run_id, (status, _) in standing.items() if status == RUNNING]
         lines = self._lines.named(list(dict.fromkeys([*moved, *under_way])))
-        different = [line for line in lines if self._changed.get(line.runId, (0, None))[1] != line]
+        different = [line for line in lines if self._changed.get(line.run_id, (0, None))[1] != line]
         gone = before.keys() - standing.keys()
         self._standing = standing
         if not different and not gone:
             return
         self._version += 1
         for line in different:
-            self._changed[line.runId] = (self._version, line)
-            self._removed.pop(line.runId, None)
+            self._changed[line.run_id] = (self._version, line)
+            self._removed.pop(line.run_id, None)
         for run_id in gone:
             self._changed.pop(run_id, None)
             self._removed[run_id] = self._version

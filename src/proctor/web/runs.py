@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
 from proctor.api.reports import make_report
+from proctor.api.run_list import RunLine, RunLines
 from proctor.api.run_state import RunDetails, RunDetailsCache
 from proctor.batch.deletion import delete_run
 from proctor.cache import ResultCache
@@ -46,7 +47,6 @@ from proctor.web.run_schemas import (
     SignaturesAnswer,
     WaitSeconds,
 )
-from proctor.web.run_views import RunLine, RunLines
 from proctor.web.state import AppState
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ class Deleted(BaseModel):
 def batches_router(site: AppState) -> APIRouter:
     """The page, the run list, and deletion of runs."""
     routes = APIRouter(tags=["runs"])
-    lines = RunLines(site)
+    lines = RunLines(site.context)
 
     @routes.get("/", include_in_schema=False)
     def show_page(request: Request) -> Response:
