@@ -10,6 +10,8 @@ Level = Literal["session", "trace", "tool_call"]
 LEVELS: Mapping[str, Level] = {"session": "session", "trace": "trace", "tool_call": "tool_call"}
 """The levels by name."""
 
+CHECK, EXPECT = "check: ", "expect."
+"""How the names of scores begin that say whether a command, and what an item expects, passed."""
 LARGEST = 1e150
 """Values beyond it are not usable: their squares overflow."""
 

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from proctor.cli.bench import leaderboard_picture
 from proctor.item import Item
-from proctor.stats.leaderboard import standing
+from proctor.jobs.benchmark.leaderboard import standing
 
 
 def item(model: str, repeat: int = 1) -> Item:

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmark_runs import run
 
+from benchmark_runs import run
 from comparisons import compare_runs, compare_within, groups_of_runs
+from proctor.jobs.benchmark import leaderboard
 from proctor.jobs.dialogue.results import analysis
 from proctor.stats import (
     agreement,
@@ -28,7 +29,6 @@ from proctor.stats import (
     experiment,
     figures,
     intervals,
-    leaderboard,
     power,
     samples,
     sequential,
@@ -749,9 +749,15 @@ def of_study() -> list[object]:
     ]
 
 
+OWN = ("runs", "means")
 OF_RUNS: dict[str, Callable[[StoreReader], object]] = {
     "figures of models": lambda _: [
-        {field.name: getattr(model, field.name) for field in fields(model) if field.name != "runs"}
+        {
+            field.name: getattr(model, field.name)
+            for field in fields(model)
+            if field.name not in ("runs", "means")
+        }
+        | dict(model.means)
         | {"cost per run": model.cost_per_run_usd}
         for model in leaderboard.models_of(BENCHMARK)
     ],

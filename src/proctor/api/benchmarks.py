@@ -12,9 +12,10 @@ from proctor.job import PlanText, make_overrides
 from proctor.jobs import job_of_items
 from proctor.jobs.benchmark import plan as task_plan
 from proctor.jobs.benchmark.job import JOB, BenchmarkJobPlan, no_task
+from proctor.jobs.benchmark.leaderboard import ModelStanding, standing
 from proctor.jobs.benchmark.models import BatchSettings
-from proctor.stats.leaderboard import ModelStanding, models_with_agents, ranked_name, standing
 from proctor.store.items import benchmark_items
+from proctor.tasks.task import models_with_agents, ranked_name
 
 __all__ = ["BatchSettings", "ModelStanding"]
 

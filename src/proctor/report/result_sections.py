@@ -28,9 +28,9 @@ from proctor.formatting import UNKNOWN, figure, interval, one_line, percent, plu
 from proctor.item import ERROR, FAIL, FINISHED, SUCCESS, TIMEOUT
 from proctor.metric import SCORE
 from proctor.report.charts import Bar, bars, cost_against_success, estimate_figure, histogram
+from proctor.score import CHECK, EXPECT
 from proctor.stats.figures import FactorFigures, Figures, factor_figures, figures_of
 from proctor.stats.intervals import FEWEST_TASKS, Estimate
-from proctor.stats.leaderboard import CHECK, EXPECT
 from proctor.stats.results import Floats, Labels, Results
 from proctor.stats.stopping import Standing
 from proctor.store import StoreReader

@@ -7,9 +7,9 @@ from pathlib import Path
 from proctor.errors import ProctorError, UsageError
 from proctor.export.tables import file_name
 from proctor.json_values import JsonObject
-from proctor.stats.leaderboard import models_with_agents, ranked_name
 from proctor.store import Store
 from proctor.store.tables import ItemRow
+from proctor.tasks.task import models_with_agents, ranked_name
 from proctor.workspace.merge_queue import diff
 from proctor.workspace.source_repository import open_source
 

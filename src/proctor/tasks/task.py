@@ -1,7 +1,7 @@
 """Tasks, whatever format they were written in, sets of tasks, and the options of reading them."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -437,3 +437,20 @@ def commands_of(tasks: Sequence[Task], *, with_solutions: bool = False) -> list[
     if with_solutions:
         commands += [task.solution_script.partition("\n")[0] for task in tasks if task.solution_script]
     return list(dict.fromkeys(commands))
+
+
+# The names under which items of tasks are ranked.
+
+
+def models_with_agents(items: Iterable[Mapping[str, str]]) -> set[str]:
+    """The models that did the same task with several agents; `items` are the factors of items."""
+    agents: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for factors in items:
+        agents[factors["model"], factors["task"]].add(factors.get("agent", ""))
+    return {model for (model, _), names in agents.items() if len(names) > 1}
+
+
+def ranked_name(factors: Mapping[str, str], split: Collection[str]) -> str:
+    """The name under which an item is ranked: its model, with the agent if the model is in `split`."""
+    model = factors["model"]
+    return f"{model} ({factors['agent']})" if model in split else model

@@ -14,6 +14,7 @@ from proctor.batch.lifecycle import create
 from proctor.errors import NotFound, UsageError
 from proctor.item import Item
 from proctor.jobs.benchmark import results
+from proctor.jobs.benchmark.leaderboard import compare
 from proctor.jobs.benchmark.report import benchmark_html, grid_of, machine_info, machine_text, rank_text
 from proctor.jobs.benchmark.results import (
     document_of,
@@ -25,7 +26,6 @@ from proctor.jobs.benchmark.results import (
     result_of,
     write_comparison,
 )
-from proctor.stats.leaderboard import compare
 from proctor.store import Store
 from recorded_files import check
 

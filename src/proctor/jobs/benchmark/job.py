@@ -520,8 +520,8 @@ class BenchmarkJob(Job):
 
     def analysis(self, run_id: str, ctx: RunContext) -> str:
         """The leaderboard."""
+        from proctor.jobs.benchmark.leaderboard import compare
         from proctor.jobs.benchmark.report import benchmark_html
-        from proctor.stats.leaderboard import compare
 
         return benchmark_html(compare(ctx.store.read, run_id, ctx.now()), {}, ctx.now())
 

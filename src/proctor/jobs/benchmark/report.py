@@ -12,10 +12,10 @@ from pathlib import Path
 from markupsafe import Markup
 
 from proctor.formatting import UNKNOWN, interval, percent, seconds, short, usd
+from proctor.jobs.benchmark.leaderboard import Leaderboard, ModelFigures, Ranking
 from proctor.json_values import JsonMap, JsonObject, as_map, as_number
 from proctor.report.charts import Bar, Point, bars, scatter
 from proctor.report.render import page
-from proctor.stats.leaderboard import Leaderboard, ModelFigures, Ranking
 from proctor.stats.ranking import Rank, undominated
 
 PATIENCE_SECONDS = 5

@@ -21,23 +21,17 @@ from proctor.export.tables import write_csv
 from proctor.formatting import plural
 from proctor.item import ERROR, FAIL, FINISHED, QUEUED, SUCCESS, TIMEOUT
 from proctor.job import BatchEnd, ItemFinished, JobFiles
+from proctor.jobs.benchmark.leaderboard import BenchmarkRun, Leaderboard, ModelFigures, Ranking, compare
 from proctor.jobs.benchmark.report import benchmark_html, machine_info
 from proctor.json_values import JsonMap, JsonObject, as_datetime, maps_in, parse_json
 from proctor.report.render import estimate_document
+from proctor.score import CHECK, EXPECT
 from proctor.stats.intervals import Estimate
-from proctor.stats.leaderboard import (
-    BenchmarkRun,
-    Leaderboard,
-    ModelFigures,
-    Ranking,
-    compare,
-    models_with_agents,
-    ranked_name,
-)
 from proctor.store import Store, Writer, timestamp
 from proctor.store.batches import moment
 from proctor.store.runs import run_ids_of_job
 from proctor.store.tables import ItemRow
+from proctor.tasks.task import models_with_agents, ranked_name
 
 RESULTS = Path("benchmark/results")
 ABOUT, MACHINE = "batch.json", "machine_info.json"
@@ -45,9 +39,9 @@ LARGEST_BYTES = 4 * 1024 * 1024
 FORMAT = 1
 BEST = ("fastest", "most_efficient", "least_intervention", "best_value")
 """The documented members of `rankings`; `ranks` has more."""
+DOCUMENTED_MEANS = ("prompts_sent", "human_interventions", "files_modified", "lines_added", "lines_removed")
 COLUMNS = (
-    *("model", "task", "success", "completion_time", "prompts_sent", "human_interventions"),
-    *("files_modified", "lines_added", "lines_removed", "timestamp"),
+    *("model", "task", "success", "completion_time", *DOCUMENTED_MEANS, "timestamp"),
     *("run", "status", "reason", "error", "display_name", "asked", "agent", "wall_time", "tool_calls"),
     *("prompt_tokens", "completion_tokens", "total_tokens", "cost_usd", "checks_passed", "checks"),
     *("unchecked", "stand_in", "attempts", "item_id", "session_id"),
@@ -261,11 +255,7 @@ def _together(comparison: Leaderboard, figures: ModelFigures, ended: Sequence[Be
         "success": bool(ended) and not broken,
         "error": broken[0].error if broken else None,
         "completion_time": figures.work.value,
-        "prompts_sent": figures.prompts.value,
-        "human_interventions": figures.interventions.value,
-        "files_modified": figures.files.value,
-        "lines_added": figures.lines_added.value,
-        "lines_removed": figures.lines_removed.value,
+        **{name: figures.means[name].value for name in DOCUMENTED_MEANS},
         "timestamp": max((run.finished_at for run in ended), default=""),
         "display_name": figures.display_name,
         "total_tokens": figures.tokens,
@@ -328,13 +318,7 @@ def _model(figures: ModelFigures) -> JsonObject:
             if rate
         },
         "completion_time": _estimate(figures.work),
-        "wall_time": _estimate(figures.wall),
-        "prompts_sent": _estimate(figures.prompts),
-        "human_interventions": _estimate(figures.interventions),
-        "files_modified": _estimate(figures.files),
-        "lines_added": _estimate(figures.lines_added),
-        "lines_removed": _estimate(figures.lines_removed),
-        "tool_calls": _estimate(figures.tool_calls),
+        **{name: _estimate(estimate) for name, estimate in figures.means.items()},
         "total_tokens": figures.tokens,
         "cost_usd": figures.cost_usd,
         "cost_per_success": _estimate(figures.cost_per_success),
@@ -477,8 +461,16 @@ LARGEST_RESULT_BYTES = 64 * 1024 * 1024
 SESSION_ID = re.compile(r"[0-9a-f]{8,40}")
 TEXTS = ("item_id", "model", "task", "status", "reason", "timestamp", "session_id", "agent")
 COUNTS = (
-    *("run", "prompts_sent", "human_interventions", "files_modified", "lines_added", "lines_removed"),
-    *("tool_calls", "prompt_tokens", "completion_tokens", "total_tokens", "unpriced_calls", "attempts"),
+    *DOCUMENTED_MEANS,
+    *(
+        "run",
+        "tool_calls",
+        "prompt_tokens",
+        "completion_tokens",
+        "total_tokens",
+        "unpriced_calls",
+        "attempts",
+    ),
 )
 NUMBERS = ("completion_time", "wall_time", "cost_usd")
 
@@ -677,7 +669,7 @@ class _ImportedRun:
         for one in self.run["criteria"]:
             passed = one.get("passed") if isinstance(one, dict) else None
             if isinstance(passed, bool) and isinstance(name := one.get("criterion"), str):
-                evaluator = name if name.startswith("expect.") else f"check: {name}"
+                evaluator = name if name.startswith(EXPECT) else CHECK + name
                 yield {
                     "evaluator": evaluator,
                     "level": "session",

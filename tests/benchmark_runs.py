@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from proctor.stats.leaderboard import BenchmarkRun
+from proctor.jobs.benchmark.leaderboard import BenchmarkRun
 
 RUN = BenchmarkRun(
     item_id="i",

@@ -8,15 +8,17 @@ rate, mean and ratio is over tasks; with a single task it is about this task alo
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from statistics import fmean
+from operator import attrgetter
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Literal
 
 from proctor.formatting import elapsed
 from proctor.item import ERROR, FAIL, FINISHED, RUNNING, STATUSES, SUCCESS, TIMEOUT, UNCHECKED
+from proctor.score import CHECK, EXPECT
 from proctor.stats.intervals import (
     LIKE,
     THESE,
@@ -34,15 +36,12 @@ from proctor.store.batches import moment
 from proctor.store.database import Row
 from proctor.store.items import BenchmarkItem, benchmark_items
 from proctor.store.tables import ItemRow
+from proctor.tasks.task import models_with_agents, ranked_name
 
 if TYPE_CHECKING:
     from proctor.stats.ranking import Rank
 
 # Runs of a benchmark, from the rows of the store.
-
-
-CHECK, EXPECT, NOT_CHECKED = "check: ", "expect.", "unchecked"
-"""How the scores of a benchmark's runs are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,20 +105,6 @@ class BenchmarkRun:
     @property
     def is_finished(self) -> bool:
         return self.status in FINISHED
-
-
-def models_with_agents(items: Iterable[Mapping[str, str]]) -> set[str]:
-    """The models that did the same task with several agents; `items` are the factors of items."""
-    agents: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for factors in items:
-        agents[factors["model"], factors["task"]].add(factors.get("agent", ""))
-    return {model for (model, _), names in agents.items() if len(names) > 1}
-
-
-def ranked_name(factors: Mapping[str, str], split: Collection[str]) -> str:
-    """The name under which an item is ranked: its model, with the agent if the model is in `split`."""
-    model = factors["model"]
-    return f"{model} ({factors['agent']})" if model in split else model
 
 
 def runs_of(read: StoreReader, run_id: str) -> list[BenchmarkRun]:
@@ -217,10 +202,25 @@ def _criteria(expected: Sequence[str], scores: Sequence[Row]) -> tuple[tuple[Tas
     ]
     checked = {criterion.name for criterion in criteria}
     silent = [TaskCriterion(name=name, passed=None) for name in expected if name not in checked]
-    return (*criteria, *silent), any(row["evaluator"] == NOT_CHECKED for row in scores)
+    return (*criteria, *silent), any(row["evaluator"] == UNCHECKED for row in scores)
 
 
 # Figures and ranks of models.
+
+
+Number = Callable[["BenchmarkRun"], float | None]
+MEASURES: Mapping[str, Number] = {
+    "wall_time": attrgetter("wall_seconds"),
+    "prompts_sent": attrgetter("model_calls"),
+    "human_interventions": attrgetter("interventions"),
+    "files_modified": attrgetter("files"),
+    "lines_added": attrgetter("lines_added"),
+    "lines_removed": attrgetter("lines_removed"),
+    "tool_calls": attrgetter("tool_calls"),
+}
+"""What is averaged over the successful runs of a model, by its name in result files."""
+_WORK: Number = attrgetter("work_seconds")
+_SUCCESS: Number = attrgetter("succeeded")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,13 +236,8 @@ class ModelFigures:
     rate_with_errors: Estimate
     work: Estimate
     typical_work: Estimate
-    wall: Estimate
-    prompts: Estimate
-    interventions: Estimate
-    files: Estimate
-    lines_added: Estimate
-    lines_removed: Estimate
-    tool_calls: Estimate
+    means: Mapping[str, Estimate]
+    """Over successful runs, by the names of `MEASURES`."""
     tokens: int
     cost_usd: float | None
     """Of all runs; None when a price is missing."""
@@ -325,17 +320,16 @@ class Leaderboard:
     def summary_stats(self) -> dict[str, float]:
         """Figures over all successful runs; empty without any."""
         won = [run for run in self.runs if run.succeeded]
-        times = sorted(run.work_seconds for run in won if run.work_seconds is not None)
+        times = [run.work_seconds for run in won if run.work_seconds is not None]
         if not times:
             return {}
-        middle = (times[(len(times) - 1) // 2] + times[len(times) // 2]) / 2
         return {
             "avg_completion_time": fmean(times),
-            "median_completion_time": middle,
+            "median_completion_time": median(times),
             "avg_prompts": fmean(run.model_calls for run in won),
             "avg_interventions": fmean(run.interventions for run in won),
-            "min_completion_time": times[0],
-            "max_completion_time": times[-1],
+            "min_completion_time": min(times),
+            "max_completion_time": max(times),
         }
 
 
@@ -366,55 +360,43 @@ def models_of(runs: Sequence[BenchmarkRun]) -> tuple[ModelFigures, ...]:
 
 
 def _figures(name: str, runs: Sequence[BenchmarkRun], *, is_single: bool) -> ModelFigures:
-    def average(number: Callable[[BenchmarkRun], float | None]) -> Estimate:
-        values, tasks = _of_successes(runs, number)
-        return mean(values, tasks, lo=0.0, scope="these" if is_single else "like")
-
+    scope: Literal["these", "like"] = "these" if is_single else "like"
     judged = [run for run in runs if run.is_judged]
-    older = [run for run in judged if run.is_after_cutoff is False]
-    newer = [run for run in judged if run.is_after_cutoff is True]
-    failed = [run for run in runs if run.status == ERROR]
-    times, tasks = _of_successes(runs, lambda run: run.work_seconds)
+    won = [run for run in runs if run.succeeded]
+    work, tasks = _column(won, _WORK)
     return ModelFigures(
         name=name,
         display_name=runs[0].display_name,
         runs=tuple(runs),
         counts={status: sum(run.status == status for run in runs) for status in STATUSES},
-        rate=_rate(judged, is_single=is_single),
-        rate_with_errors=_rate([*judged, *failed], is_single=is_single),
-        rate_before_cutoff=_rate(older, is_single=len({run.task for run in older}) < 2) if older else None,
-        rate_after_cutoff=_rate(newer, is_single=len({run.task for run in newer}) < 2) if newer else None,
-        work=average(lambda run: run.work_seconds) if is_single else mean_cost(times, tasks),
-        typical_work=geometric_mean(times, tasks),
-        wall=average(lambda run: run.wall_seconds),
-        prompts=average(lambda run: run.model_calls),
-        interventions=average(lambda run: run.interventions),
-        files=average(lambda run: run.files),
-        lines_added=average(lambda run: run.lines_added),
-        lines_removed=average(lambda run: run.lines_removed),
-        tool_calls=average(lambda run: run.tool_calls),
+        rate=_rate(judged, scope),
+        rate_with_errors=_rate([*judged, *(run for run in runs if run.status == ERROR)], scope),
+        rate_before_cutoff=_rate_of_some([run for run in judged if run.is_after_cutoff is False]),
+        rate_after_cutoff=_rate_of_some([run for run in judged if run.is_after_cutoff]),
+        work=mean(work, tasks, lo=0.0, scope=scope) if is_single else mean_cost(work, tasks),
+        typical_work=geometric_mean(work, tasks),
+        means={name: mean(*_column(won, number), lo=0.0, scope=scope) for name, number in MEASURES.items()},
         tokens=sum(run.total_tokens for run in runs),
         cost_usd=_cost(runs),
         cost_per_success=_per_success(runs, is_single=is_single),
     )
 
 
-def _rate(runs: Sequence[BenchmarkRun], *, is_single: bool) -> Estimate:
-    return mean(
-        [run.succeeded for run in runs],
-        [run.task for run in runs],
-        lo=0.0,
-        hi=1.0,
-        scope="these" if is_single else "like",
-    )
+def _rate(runs: Sequence[BenchmarkRun], scope: Literal["these", "like"]) -> Estimate:
+    return mean(*_column(runs, _SUCCESS), lo=0.0, hi=1.0, scope=scope)
 
 
-def _of_successes(
-    runs: Sequence[BenchmarkRun], number: Callable[[BenchmarkRun], float | None]
-) -> tuple[list[float], list[str]]:
-    """The values of the successful runs, and their tasks."""
-    known = [(value, run.task) for run in runs if run.succeeded and (value := number(run)) is not None]
-    return [value for value, _ in known], [task for _, task in known]
+def _rate_of_some(runs: Sequence[BenchmarkRun]) -> Estimate | None:
+    return _rate(runs, "these" if len({run.task for run in runs}) < 2 else "like") if runs else None
+
+
+def _column(
+    runs: Sequence[BenchmarkRun], number: Number, *, is_single: bool = False
+) -> tuple[list[float], list[Hashable]]:
+    """The values of the runs that have one, and what varies at random: their tasks, or with `is_single` the
+    runs themselves."""
+    known = [(value, run) for run in runs if (value := number(run)) is not None]
+    return [value for value, _ in known], [run.number if is_single else run.task for _, run in known]
 
 
 def _cost(runs: Sequence[BenchmarkRun]) -> float | None:
@@ -428,17 +410,9 @@ def _per_success(runs: Sequence[BenchmarkRun], *, is_single: bool) -> Estimate:
     if _cost(runs) is None:
         return Estimate(value=None, note="Some prices are missing.")
     ended = [run for run in runs if run.is_finished]
-    estimate = per_success(
-        [run.cost_usd or 0.0 for run in ended],
-        [run.succeeded for run in ended],
-        [_unit(run, is_single=is_single) for run in ended],
-    )
+    passed, units = _column(ended, _SUCCESS, is_single=is_single)
+    estimate = per_success([run.cost_usd or 0.0 for run in ended], passed, units)
     return replace(estimate, scope=THESE) if is_single else estimate
-
-
-def _unit(run: BenchmarkRun, *, is_single: bool) -> Hashable:
-    """What varies at random: tasks; the runs of a single task."""
-    return run.number if is_single else run.task
 
 
 def _order(models: Sequence[ModelFigures], *, with_errors: bool) -> list[str]:
@@ -460,88 +434,50 @@ def rankings_of(models: Sequence[ModelFigures]) -> tuple[Ranking, ...]:
     Models are compared on the tasks that both have values of; with a single task, on its runs, and the ranks
     are about this task alone. Fewer than six of them tell nobody apart.
     """
+    # numpy; the live view of a run needs only what is below.
+    from proctor.stats.ranking import ranks_of_columns
+
     is_single = len({run.task for model in models for run in model.runs}) < 2
-    judged = {
-        model.name: _cells(
-            [run for run in model.runs if run.is_judged],
-            lambda run: float(run.succeeded),
-            is_single=is_single,
-        )
-        for model in models
-    }
-    has_success = any(run.succeeded for model in models for run in model.runs)
+    winners = {model.name: [run for run in model.runs if run.succeeded] for model in models}
+    judged = {model.name: [run for run in model.runs if run.is_judged] for model in models}
+
+    def ranked(
+        runs: Mapping[str, Sequence[BenchmarkRun]],
+        number: Number,
+        estimate: Callable[[ModelFigures], Estimate],
+        *,
+        is_rate: bool = False,
+        log: bool = False,
+    ) -> "list[Rank]":
+        """Those with values, with the estimates that the page shows."""
+        columns = {}
+        for name, chosen in runs.items():
+            values, units = _column(chosen, number, is_single=is_single)
+            if values:
+                columns[name] = units, values
+        lo, hi = (0.0, 1.0) if is_rate else (None, None)
+        placed = ranks_of_columns(columns, lo=lo, hi=hi, higher_is_better=is_rate, log=log)
+        estimates = {model.name: estimate(model) for model in models}
+        return [_with_estimate(row, estimates[row.name]) for row in placed if row.value is not None]
+
+    def of_means(name: str) -> "list[Rank]":
+        return ranked(winners, MEASURES[name], lambda model: model.means[name])
+
     # Where no run succeeded, no model is the most successful.
-    success = (
-        _ranked(judged, {model.name: model.rate for model in models}, kind="rate") if has_success else []
-    )
-    speed = _ranked(
-        _of_winners(models, lambda run: run.work_seconds, is_single=is_single),
-        {model.name: model.typical_work for model in models},
-        kind="time",
-    )
-    autonomy = _ranked(
-        _of_winners(models, lambda run: run.interventions, is_single=is_single),
-        {model.name: model.interventions for model in models},
-        kind="count",
-    )
-    prompts = _ranked(
-        _of_winners(models, lambda run: run.model_calls, is_single=is_single),
-        {model.name: model.prompts for model in models},
-        kind="count",
-    )
+    judged = judged if any(winners.values()) else {}
+    success = ranked(judged, _SUCCESS, lambda model: model.rate, is_rate=True)
+    speed = ranked(winners, _WORK, lambda model: model.typical_work, log=True)
     value = _ranked_by_value(models, is_single=is_single)
     rows = (
         ("most_successful", "Most Successful", "success rate", success),
         ("fastest", "Fastest", "typical completion time", speed),
         ("best_value", "Best Value", "cost per success", value),
-        ("least_intervention", "Most Autonomous", "human interventions", autonomy),
-        ("most_efficient", "Most Efficient", "prompts sent", prompts),
+        ("least_intervention", "Most Autonomous", "human interventions", of_means("human_interventions")),
+        ("most_efficient", "Most Efficient", "prompts sent", of_means("prompts_sent")),
     )
     return tuple(
         Ranking(key=key, title=title, what=what, places=tuple(places)) for key, title, what, places in rows
     )
-
-
-Cells = dict[Hashable, list[float]]
-"""The values of one model, by task."""
-
-
-def _cells(
-    runs: Sequence[BenchmarkRun], number: Callable[[BenchmarkRun], float | None], *, is_single: bool
-) -> Cells:
-    cells: Cells = {}
-    for run in runs:
-        if (value := number(run)) is not None:
-            cells.setdefault(_unit(run, is_single=is_single), []).append(value)
-    return cells
-
-
-def _of_winners(
-    models: Sequence[ModelFigures], number: Callable[[BenchmarkRun], float | None], *, is_single: bool
-) -> dict[str, Cells]:
-    """The values of the successful runs of each model."""
-    return {
-        model.name: _cells([run for run in model.runs if run.succeeded], number, is_single=is_single)
-        for model in models
-    }
-
-
-def _ranked(
-    table: Mapping[str, Cells],
-    estimates: Mapping[str, Estimate],
-    *,
-    kind: Literal["rate", "time", "count"],
-) -> "list[Rank]":
-    """Those with values, with the estimates that the page shows."""
-    # numpy; the live view of a run needs only what is above.
-    from proctor.stats.ranking import ranks
-
-    known = {name: cells for name, cells in table.items() if cells}
-    if kind == "rate":
-        placed = ranks(known, lo=0.0, hi=1.0)
-    else:
-        placed = ranks(known, higher_is_better=False, log=kind == "time")
-    return [_with_estimate(each, estimates[each.name]) for each in placed if each.value is not None]
 
 
 def _with_estimate(place: "Rank", estimate: Estimate) -> "Rank":
@@ -558,7 +494,7 @@ def _with_estimate(place: "Rank", estimate: Estimate) -> "Rank":
 
 def _ranked_by_value(models: Sequence[ModelFigures], *, is_single: bool) -> "list[Rank]":
     """By cost per success. A model whose interval has no upper limit is tied with all others."""
-    from proctor.stats.ranking import rank_row, ranks
+    from proctor.stats.ranking import rank_row, ranks_of_columns
 
     known = {
         model.name: model.cost_per_success for model in models if model.cost_per_success.value is not None
@@ -566,7 +502,7 @@ def _ranked_by_value(models: Sequence[ModelFigures], *, is_single: bool) -> "lis
     tested = [model for model in models if model.name in known and known[model.name].high is not None]
     placed = {
         each.name: each
-        for each in ranks(
+        for each in ranks_of_columns(
             {model.name: _linearized(model, is_single=is_single) for model in tested},
             higher_is_better=False,
             log=True,
@@ -583,20 +519,19 @@ def _ranked_by_value(models: Sequence[ModelFigures], *, is_single: bool) -> "lis
     return sorted(rows, key=lambda each: (each.rank, each.value or 0.0, each.name))
 
 
-def _linearized(model: ModelFigures, *, is_single: bool) -> Cells:
+def _linearized(model: ModelFigures, *, is_single: bool) -> tuple[list[Hashable], list[float]]:
     """One value per task whose geometric mean is the cost per success, and whose logs vary as its log does
     (first-order expansion of the ratio): so that ratios of two models can be compared by task."""
     ended = [run for run in model.runs if run.is_finished]
-    costs = _cells(ended, lambda run: run.cost_usd or 0.0, is_single=is_single)
-    passed = _cells(ended, lambda run: float(run.succeeded), is_single=is_single)
-    cost = math.fsum(sum(cell) for cell in costs.values()) / len(costs)
-    successes = math.fsum(sum(cell) for cell in passed.values()) / len(passed)
+    costs, passed = defaultdict[Hashable, float](float), defaultdict[Hashable, float](float)
+    for run, won, unit in zip(ended, *_column(ended, _SUCCESS, is_single=is_single), strict=True):
+        costs[unit] += run.cost_usd or 0.0
+        passed[unit] += won
+    cost, successes = (math.fsum(sums.values()) / len(sums) for sums in (costs, passed))
     if not cost:
-        return {}
-    return {
-        unit: [cost / successes * math.exp(sum(costs[unit]) / cost - sum(passed[unit]) / successes)]
-        for unit in costs
-    }
+        return [], []
+    values = [cost / successes * math.exp(costs[unit] / cost - passed[unit] / successes) for unit in costs]
+    return list(costs), values
 
 
 # How each model of a benchmark stands, cheaply enough to ask several times a second.

@@ -8,25 +8,24 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from benchmark_runs import run
 
+from benchmark_runs import run
 from filled import NOW, carry_out, new_store, task_items
 from proctor.item import Item
-from proctor.stats.intervals import LIKE, THESE, Rate, anytime_rate
-from proctor.stats.leaderboard import (
-    CHECK,
+from proctor.jobs.benchmark.leaderboard import (
     BenchmarkRun,
     Leaderboard,
     Ranking,
     TaskCriterion,
     compare,
     models_of,
-    models_with_agents,
-    ranked_name,
     rankings_of,
     runs_of,
     standing,
 )
+from proctor.score import CHECK
+from proctor.stats.intervals import LIKE, THESE, Rate, anytime_rate
+from proctor.tasks.task import models_with_agents, ranked_name
 
 
 def board(*runs: BenchmarkRun, finished_at: datetime | None = None) -> Leaderboard:
