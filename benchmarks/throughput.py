@@ -106,7 +106,11 @@ def _several(model: str, number: int, **environment: str) -> tuple[float, float]
         home = Path(name)
         result = script(
             "engine_loop.py",
-            *(home, MANY_ITEMS, CONCURRENCY, model, number),
+            home,
+            MANY_ITEMS,
+            CONCURRENCY,
+            model,
+            number,
             environment=settings(home, **environment),
         )
         started = MANY_ITEMS / _seconds(home / "engine.db", SESSION_TIMES, '"sessions"')

@@ -48,9 +48,17 @@ NEIGHBORS_KNOW_EACH_OTHER = (
 """Single files of one idea each; an import cycle among modules is still an error."""
 
 SPEAKS = {
-    *("cli", "web", "__main__", "bootstrap"),
-    *("processes/warden.py", "sandbox/launcher.py", "sandbox/relay.py", "models/local_server.py"),
-    *("evaluators/function_worker.py", "batch/engines/worker_process.py", "workspace/large_files.py"),
+    "cli",
+    "web",
+    "__main__",
+    "bootstrap",
+    "processes/warden.py",
+    "sandbox/launcher.py",
+    "sandbox/relay.py",
+    "models/local_server.py",
+    "evaluators/function_worker.py",
+    "batch/engines/worker_process.py",
+    "workspace/large_files.py",
     "batch/engines/ray_node.py",
 }
 """Who may print, read the environment and exit. Those after the first line are programs of their own."""
@@ -74,7 +82,7 @@ PAST_THE_DOOR = {
 }
 """Modules that still import one of them. The list only gets shorter."""
 
-EDGE = {*("os.environ", "os.environb", "os.getenv", "sys.exit", "os._exit", "sys.stdout", "sys.stderr")}
+EDGE = {"os.environ", "os.environb", "os.getenv", "sys.exit", "os._exit", "sys.stdout", "sys.stderr"}
 EDGE |= {"print()", "input()", "exit()", "quit()"}
 
 STARTS_PROCESSES = {"subprocess", "multiprocessing", "create_subprocess_exec", "create_subprocess_shell"}
@@ -85,10 +93,22 @@ RE_CALLS = {
     for name in ("compile", "search", "match", "fullmatch", "findall", "finditer", "sub", "subn", "split")
 }
 OWN_EXPRESSIONS = {
-    *("cli/output.py", "models/prices.py", "models/providers.py", "evaluators/judging.py"),
-    *("models/key_filter.py", "models/recording.py", "models/worst_case.py", "scenario/metrics.py"),
-    *("scenario/prompts.py", "secrets.py", "store/search.py", "tasks/history.py", "tasks/statement.py"),
-    *("agentcore/shapes.py", "workspace/source_repository.py", "workspace/test_reports.py"),
+    "cli/output.py",
+    "models/prices.py",
+    "models/providers.py",
+    "evaluators/judging.py",
+    "models/key_filter.py",
+    "models/recording.py",
+    "models/worst_case.py",
+    "scenario/metrics.py",
+    "scenario/prompts.py",
+    "secrets.py",
+    "store/search.py",
+    "tasks/history.py",
+    "tasks/statement.py",
+    "agentcore/shapes.py",
+    "workspace/source_repository.py",
+    "workspace/test_reports.py",
 }
 """Files that put expressions of ours together from constants and escaped words."""
 
@@ -201,7 +221,10 @@ def test_no_job_imports_another():
 def test_small_programs_know_nothing_of_proctor():
     """They start many times, or where nothing of it is installed."""
     programs = (
-        *("processes/warden.py", "sandbox/launcher.py", "sandbox/relay.py", "models/local_server.py"),
+        "processes/warden.py",
+        "sandbox/launcher.py",
+        "sandbox/relay.py",
+        "models/local_server.py",
         "workspace/large_files.py",
     )
 
@@ -388,7 +411,15 @@ def loaded(tmp_path: Path, *words: str, **variables: str) -> set[str]:
 
 def test_help_loads_nothing_that_takes_time(tmp_path):
     heavy = {
-        *("typer", "click", "rich", "pydantic", "yaml", "aiohttp", "sqlite3", "asyncio", "jinja2"),
+        "typer",
+        "click",
+        "rich",
+        "pydantic",
+        "yaml",
+        "aiohttp",
+        "sqlite3",
+        "asyncio",
+        "jinja2",
         "psycopg",
     }
 
@@ -405,7 +436,14 @@ async def test_a_batch_of_model_calls_loads_what_the_calls_need_and_no_more(tmp_
         modules = await asyncio.to_thread(loaded, tmp_path, "batch", str(plan), **variables)
 
     needed = {
-        *("client", "http", "openai", "anthropic", "prices", "providers", "rate_limits", "worst_case"),
+        "client",
+        "http",
+        "openai",
+        "anthropic",
+        "prices",
+        "providers",
+        "rate_limits",
+        "worst_case",
         "local",
     }
     needed |= {"local_server", "router", "routes", "scripted"}
@@ -423,7 +461,13 @@ def test_a_batch_loads_no_part_of_the_store_that_it_has_no_use_for(tmp_path):
     plan.write_text("runId: one\nmatrix: [{prompt: Say OK, model: scripted/ok}]\n")
     others = {"aiohttp", "genai_prices", "jinja2", "cryptography", "numpy", "fastapi", "tomllib"}
     parts = (
-        *("aggregates", "annotations", "definitions", "evaluations", "intake", "key_rotation", "scores"),
+        "aggregates",
+        "annotations",
+        "definitions",
+        "evaluations",
+        "intake",
+        "key_rotation",
+        "scores",
         "sessions",
     )
     parts += ("search", "session_selection", "transcripts")

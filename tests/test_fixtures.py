@@ -46,12 +46,18 @@ def test_the_model_server_answers_in_turn_and_keeps_the_requests(model_server):
     assert ask(model_server, "anything") == "OK."
     model_server.answers = [reply("Paris."), reply("Rome.")]
     assert [ask(model_server, words) for words in ("France?", "Italy?", "Again?")] == [
-        *("Paris.", "Rome.", "Rome.")
+        "Paris.",
+        "Rome.",
+        "Rome.",
     ]
     model_server.answers = [reply("Oslo."), reply("Bern.")]
     assert ask(model_server, "Norway?") == "Oslo."
     assert [body["messages"][0]["content"] for body in model_server.requests] == [
-        *("anything", "France?", "Italy?", "Again?", "Norway?")
+        "anything",
+        "France?",
+        "Italy?",
+        "Again?",
+        "Norway?",
     ]
 
 

@@ -46,8 +46,19 @@ def short_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 TEXTS = ["12 apples", "", "héllo wörld", 'say "hi"', "aaa", "x\ny", "foo{e} [:alpha:]", "नमस्ते \x1c", "\udc80"]
 PATTERNS = [
-    *(r"\d+ apples", r"(\w+)\s(\w+)?", r'(["\'])(.*?)\1', r"(?P<first>a)(?P<second>b)?", r"^x$"),
-    *(r"(a+)+", r"o{e}", r"[[:alpha:]]+", r"\b\w+\b", r"(?=.)(?!z).", r"(?:a|aa)+b?", r"\s", "\udc80"),
+    r"\d+ apples",
+    r"(\w+)\s(\w+)?",
+    r'(["\'])(.*?)\1',
+    r"(?P<first>a)(?P<second>b)?",
+    r"^x$",
+    r"(a+)+",
+    r"o{e}",
+    r"[[:alpha:]]+",
+    r"\b\w+\b",
+    r"(?=.)(?!z).",
+    r"(?:a|aa)+b?",
+    r"\s",
+    "\udc80",
 ]
 
 

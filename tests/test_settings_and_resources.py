@@ -170,7 +170,7 @@ def test_secrets_are_removed_as_text_and_as_json() -> None:
 def test_what_agents_and_machines_see_of_an_environment() -> None:
     names = ["PATH", "LC_ALL", "FOO_BIN", "MINE", "API_TOKEN", "HOME", "TERM"]
     environment = {name: f"of {name}" for name in names}
-    seen = {*("PATH", "LC_ALL", "FOO_BIN", "MINE", "TERM"), *({"HOME"} & set(visible({"HOME": ""})))}
+    seen = {"PATH", "LC_ALL", "FOO_BIN", "MINE", "TERM", *({"HOME"} & set(visible({"HOME": ""})))}
     assert set(visible(environment, named=["MINE"])) == seen
     assert set(machine_part(environment)) == {"PATH", "FOO_BIN", "HOME"}
     stay = {name: environment[name] for name in ("LC_ALL", "MINE", "API_TOKEN", "TERM")}

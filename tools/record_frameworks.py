@@ -43,7 +43,10 @@ INSTALL = {
     ],
     "phoenix": ["arize-phoenix", "pandas", "pyarrow"],
     "langgraph": [
-        *("langgraph", "langchain", "langchain-openai", "langfuse"),
+        "langgraph",
+        "langchain",
+        "langchain-openai",
+        "langfuse",
         "openinference-instrumentation-langchain",
         "opentelemetry-instrumentation-langchain",
     ],
@@ -52,13 +55,17 @@ INSTALL = {
     "smolagents": ["smolagents[openai]", "openinference-instrumentation-smolagents"],
     "google-adk": ["google-adk", "litellm", "mcp", "openinference-instrumentation-google-adk"],
     "llama-index": [
-        *("llama-index-core", "llama-index-llms-openai-like"),
+        "llama-index-core",
+        "llama-index-llms-openai-like",
         "openinference-instrumentation-llama-index",
         "opentelemetry-instrumentation-llamaindex",
     ],
     "crewai": [
-        *("crewai", "openinference-instrumentation-crewai", "opentelemetry-instrumentation-crewai"),
-        *("openinference-instrumentation-openai", "opentelemetry-instrumentation-openai"),
+        "crewai",
+        "openinference-instrumentation-crewai",
+        "opentelemetry-instrumentation-crewai",
+        "openinference-instrumentation-openai",
+        "opentelemetry-instrumentation-openai",
     ],
 }
 

@@ -455,7 +455,15 @@ class Job:
     column_titles: ClassVar[Mapping[str, str]] = {}
     """Titles of item columns that differ from those of other jobs, by key: `prompt`, `factor:model`."""
     item_columns: ClassVar[Sequence[str]] = (
-        *("status", "repo", "prompt", "agent", "model", "answer", "score:*", "seconds", "costUsd"),
+        "status",
+        "repo",
+        "prompt",
+        "agent",
+        "model",
+        "answer",
+        "score:*",
+        "seconds",
+        "costUsd",
     )
     """Columns of its lists of items, by key. `factor:*` and `score:*`: all; empty ones are left out."""
     narrow_item_columns: ClassVar[Sequence[str]] = ("status", "prompt", "seconds")

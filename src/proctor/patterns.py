@@ -34,8 +34,14 @@ MOST_STEPS = 2_000_000
 _UNBOUNDED = math.inf
 _LONG = frozenset(
     {
-        *("pattern", "patternProperties", "uniqueItems", "$ref", "$dynamicRef", "$recursiveRef"),
-        *("unevaluatedProperties", "unevaluatedItems"),
+        "pattern",
+        "patternProperties",
+        "uniqueItems",
+        "$ref",
+        "$dynamicRef",
+        "$recursiveRef",
+        "unevaluatedProperties",
+        "unevaluatedItems",
     }
 )
 _MOST_POWERS = 8

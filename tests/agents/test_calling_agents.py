@@ -15,8 +15,18 @@ from proctor.session import Message
 from proctor.workspace.beneath import write_private
 
 NAMES = (
-    *("claude", "codex", "gemini", "opencode", "qwen", "pi", "copilot", "cline", "aider", "openhands"),
-    *("continue", "mini-swe-agent"),
+    "claude",
+    "codex",
+    "gemini",
+    "opencode",
+    "qwen",
+    "pi",
+    "copilot",
+    "cline",
+    "aider",
+    "openhands",
+    "continue",
+    "mini-swe-agent",
 )
 TYPED = ("claude", "codex", "gemini", "opencode", "qwen")
 """Those that are given the prompt on standard input."""
@@ -148,8 +158,17 @@ async def test_lines_that_are_no_events_do_no_harm(place, stage, name):
     strange += [
         json.dumps({"type": kind, "item": 1, "part": [], "data": "x", "message": 2, "event": []})
         for kind in (
-            *("item.completed", "tool_use", "tool.execution_complete", "message_end", "result"),
-            *("agent_event", "run_result", "error", "assistant", "user", "session"),
+            "item.completed",
+            "tool_use",
+            "tool.execution_complete",
+            "message_end",
+            "result",
+            "agent_event",
+            "run_result",
+            "error",
+            "assistant",
+            "user",
+            "session",
         )
     ]
     stage.play(name, printed="\n".join(strange) + "\n")

@@ -17,8 +17,18 @@ from proctor.errors import WorkspaceError
 from recorded_files import check
 
 AGENTS = (
-    *("aider", "claude", "cline", "codex", "continue", "copilot", "gemini", "mini-swe-agent", "opencode"),
-    *("openhands", "pi", "qwen"),
+    "aider",
+    "claude",
+    "cline",
+    "codex",
+    "continue",
+    "copilot",
+    "gemini",
+    "mini-swe-agent",
+    "opencode",
+    "openhands",
+    "pi",
+    "qwen",
 )
 RECORDED = Path(__file__).with_name("command_lines.txt")
 VALUES: dict[str, Any] = {"int": 7, "float": 1.5, "str": "some", "bool": True, "list[str]": ["--more"]}

@@ -197,8 +197,13 @@ async def test_a_model_that_merely_says_that_it_failed_has_not(place, run):
 
 
 SLEEPING = [
-    *("claude.hang.jsonl", "codex.sleeptool.jsonl", "gemini.sleeptool.jsonl", "qwen.sleeptool.jsonl"),
-    *("pi.sleeptool.jsonl", "copilot.sleeptool.jsonl", "cline.sleeptool.jsonl"),
+    "claude.hang.jsonl",
+    "codex.sleeptool.jsonl",
+    "gemini.sleeptool.jsonl",
+    "qwen.sleeptool.jsonl",
+    "pi.sleeptool.jsonl",
+    "copilot.sleeptool.jsonl",
+    "cline.sleeptool.jsonl",
 ]
 
 

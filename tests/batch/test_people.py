@@ -31,7 +31,9 @@ async def test_a_person_is_announced_only_while_there_is_no_answer(store, asking
     await eventually_async(lambda: announced)
     (question,) = store.read.rows(dict, 'SELECT * FROM "questions"')
     assert (question["actor"], question["prompt"], question["askedAt"]) == (
-        *("mayor", "What now?", timestamp(NOW)),
+        "mayor",
+        "What now?",
+        timestamp(NOW),
     )
     assert announced == [ANNOUNCED.format(question["id"])]
     store.answer_question("run", question["id"], "yes", NOW)

@@ -24,13 +24,31 @@ QUICK = "benchmark/tasks/smoke/quick.md"
 KEY = "sk-do-not-write-me-down-0123456789"
 
 FIELDS = [
-    *("model", "task", "success", "error", "completion_time", "prompts_sent", "human_interventions"),
-    *("files_modified", "lines_added", "lines_removed", "timestamp"),
+    "model",
+    "task",
+    "success",
+    "error",
+    "completion_time",
+    "prompts_sent",
+    "human_interventions",
+    "files_modified",
+    "lines_added",
+    "lines_removed",
+    "timestamp",
 ]
 COLUMNS = [field for field in FIELDS if field != "error"]
 REPORT = [
-    *("batch_id", "task", "timestamp", "total_time", "models_tested", "successful", "failed"),
-    *("machine_info", "results", "rankings", "summary_stats"),
+    "batch_id",
+    "task",
+    "timestamp",
+    "total_time",
+    "models_tested",
+    "successful",
+    "failed",
+    "machine_info",
+    "results",
+    "rankings",
+    "summary_stats",
 ]
 
 
@@ -86,9 +104,14 @@ def test_every_model_of_a_running_ollama_is_compared_and_ranked(compared: Compar
     assert done.returncode == 1, done.stderr
     assert re.fullmatch(r"batch_\d{8}_\d{6}", desk.results.name)
     assert {path.name for path in desk.results.iterdir()} == {
-        *("comparison_report.json", "comparison_report.html", "comparison_report.csv", "machine_info.json"),
-        *("ollama_solver_7b_result.json", "ollama_solver-mini_latest_result.json"),
-        *("ollama_idler_latest_result.json", "batch.json"),
+        "comparison_report.json",
+        "comparison_report.html",
+        "comparison_report.csv",
+        "machine_info.json",
+        "ollama_solver_7b_result.json",
+        "ollama_solver-mini_latest_result.json",
+        "ollama_idler_latest_result.json",
+        "batch.json",
     }
     result = desk.read("ollama_solver_7b_result.json")
     assert list(result)[: len(FIELDS)] == FIELDS
@@ -116,8 +139,12 @@ def test_the_comparison_has_the_documented_fields_and_covers_all_models(compared
     # Once each, so nobody can say which of the two is faster.
     assert [place["rank"] for place in report["ranks"]["fastest"]] == [1, 1]
     assert set(report["summary_stats"]) == {
-        *("avg_completion_time", "median_completion_time", "avg_prompts", "avg_interventions"),
-        *("min_completion_time", "max_completion_time"),
+        "avg_completion_time",
+        "median_completion_time",
+        "avg_prompts",
+        "avg_interventions",
+        "min_completion_time",
+        "max_completion_time",
     }
     assert list(rows[0])[: len(COLUMNS)] == COLUMNS
     # Each began from the task's own files: both added the same single line.

@@ -179,8 +179,13 @@ def test_more_evaluators_extend_a_finished_job_and_repeat_nothing(proctor, desk)
         before = {row["id"] for row in store.read.sessions(Scope(run_id=first["batchEvaluationId"]))}
 
     done = proctor(
-        *("evaluate", "start", "--resume", first["batchEvaluationId"]),
-        *("--evaluator", "Builtin.TrajectoryExactOrderMatch", "--json"),
+        "evaluate",
+        "start",
+        "--resume",
+        first["batchEvaluationId"],
+        "--evaluator",
+        "Builtin.TrajectoryExactOrderMatch",
+        "--json",
     )
 
     again = json.loads(done.stdout)

@@ -97,8 +97,16 @@ def test_the_sessions_of_the_run_can_be_evaluated_and_the_evaluation_is_no_succe
     (run,) = desk.json("runs")["runs"]
 
     done = desk(
-        *("evaluate", "start", "--run", "models", "--evaluator", "mine:given", "--max-sessions", "3"),
-        *("--name", "check"),
+        "evaluate",
+        "start",
+        "--run",
+        "models",
+        "--evaluator",
+        "mine:given",
+        "--max-sessions",
+        "3",
+        "--name",
+        "check",
     )
 
     assert done.returncode == 0, done.stderr

@@ -54,8 +54,12 @@ def test_the_list_has_what_comes_with_proctor_and_what_stands_in_files(desk):
 @pytest.mark.parametrize(
     ("kind", "level"),
     [
-        *(("judge", "session"), ("judge", "trace"), ("judge", "tool_call")),
-        *(("function", "trace"), ("function", "session"), ("command", "tool_call")),
+        ("judge", "session"),
+        ("judge", "trace"),
+        ("judge", "tool_call"),
+        ("function", "trace"),
+        ("function", "session"),
+        ("command", "tool_call"),
     ],
 )
 def test_what_is_made_new_works_as_it_is(desk, kind, level):

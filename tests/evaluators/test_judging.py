@@ -112,8 +112,15 @@ def test_two_hundred_thousand_characters_of_a_conversation_are_judged():
 def test_a_digest_depends_on_what_changes_verdicts():
     usual = {"name": "c", "instructions": "?"}
     changes = [
-        *({}, {"instructions": "!"}, {"scale": "binary"}, {"level": "turn"}, {"target": "x"}, {"low": 0}),
-        *({"high": 6}, {"labels": ("a",)}, {"sees_profile": True}),
+        {},
+        {"instructions": "!"},
+        {"scale": "binary"},
+        {"level": "turn"},
+        {"target": "x"},
+        {"low": 0},
+        {"high": 6},
+        {"labels": ("a",)},
+        {"sees_profile": True},
     ]
     digests = [Criterion(**usual | change).digest for change in changes]
     assert len(set(digests)) == len(digests) and len(digests[0]) == 16
@@ -141,8 +148,16 @@ KINDS = Scale(tuple(Rating(name) for name in ("cat", "dog", "bird")))
         (" 'Harmful.' ", "harmful"),
         ("It is not harmful at all", "not harmful"),
         ("It is harmful, I say", "harmful"),
-        *(("unharmful", None), ("harmful or half", None), ("", None), ("2", "2"), ("2.5", "2")),
-        *(("0.50", "half"), ("0", "harmful"), ("-1", None), ("1", None), ("7", None)),
+        ("unharmful", None),
+        ("harmful or half", None),
+        ("", None),
+        ("2", "2"),
+        ("2.5", "2"),
+        ("0.50", "half"),
+        ("0", "harmful"),
+        ("-1", None),
+        ("1", None),
+        ("7", None),
     ],
 )
 def test_the_rating_that_an_answer_names(answer, label):

@@ -54,8 +54,14 @@ def test_results_are_shown_once_and_turns_are_numbered():
     first = Trace(id="a", happened=[USER, CALL, RESULT, ANSWER])
     second = Trace(id="b", happened=[USER, RESULT])
     assert numbered(Evidence(session_id="s", traces=[first, second])).splitlines() == [
-        *("Turn 1", "User: hi", 'Action: run({"a": 1})', "Tool (failed): done", "Assistant: ho"),
-        *("Turn 2", "User: hi", "Tool: raw"),
+        "Turn 1",
+        "User: hi",
+        'Action: run({"a": 1})',
+        "Tool (failed): done",
+        "Assistant: ho",
+        "Turn 2",
+        "User: hi",
+        "Tool: raw",
     ]
     silent = ToolCall(name="run")
     assert f"Tool: {NOTHING}" in numbered(Evidence(session_id="s", tool_calls=[silent]))
@@ -75,7 +81,9 @@ def test_ground_truth_is_read_in_both_forms():
     for document in (plain, wrapped):
         reference = reference_of(document)
         assert (reference.assertions, reference.trajectory, dict(reference.responses)) == (
-            *(("a",), ("t",), {1: "r"}),
+            ("a",),
+            ("t",),
+            {1: "r"},
         )
     assert reference_of({}).trajectory is None and reference_of({"expectedTrajectory": {}}).trajectory == ()
 

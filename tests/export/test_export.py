@@ -104,8 +104,15 @@ def test_csv_is_safe_to_open_in_a_spreadsheet(tmp_path):
         (path,) = export(store, tmp_path, "csv", ["batch_items"], Scope(run_id="sheet"), "sheet")
 
     assert [row["prompt"] for row in read_csv(path)] == [
-        *("'=cmd()", "'+1+1", "'-2*3", "'@SUM(A1)", "'\tx", "'\rx"),
-        *("-5", 'fine, "really"\nyes', "bell"),
+        "'=cmd()",
+        "'+1+1",
+        "'-2*3",
+        "'@SUM(A1)",
+        "'\tx",
+        "'\rx",
+        "-5",
+        'fine, "really"\nyes',
+        "bell",
     ]
     assert [row["position"] for row in read_csv(path)] == [str(index) for index in range(9)]
 

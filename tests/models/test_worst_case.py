@@ -122,8 +122,11 @@ def test_what_has_no_known_price_is_named(body, named):
 @pytest.mark.parametrize(
     "model",
     [
-        *("openai/gpt-4o-search-preview", "openai/o3-deep-research", "perplexity/sonar"),
-        *("openai/gpt-4o-audio-preview", "gemini/gemini-2.5-flash-image"),
+        "openai/gpt-4o-search-preview",
+        "openai/o3-deep-research",
+        "perplexity/sonar",
+        "openai/gpt-4o-audio-preview",
+        "gemini/gemini-2.5-flash-image",
     ],
 )
 def test_a_model_that_bills_more_than_tokens_needs_a_declared_price(model):

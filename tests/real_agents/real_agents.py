@@ -9,8 +9,18 @@ from proctor.agents import find_agent
 
 SETTINGS = {"aider": {"files": ["hello.txt"], "map_tokens": 0}}
 NAMES = (
-    *("claude", "codex", "gemini", "opencode", "aider", "mini-swe-agent", "continue", "qwen", "pi"),
-    *("copilot", "cline", "openhands"),
+    "claude",
+    "codex",
+    "gemini",
+    "opencode",
+    "aider",
+    "mini-swe-agent",
+    "continue",
+    "qwen",
+    "pi",
+    "copilot",
+    "cline",
+    "openhands",
 )
 NEED_ANOTHER_PYTHON = ("openhands",)
 """Those that a machine may be unable to install; what installs them says so, and here they are left out."""

@@ -120,14 +120,18 @@ def array(items, **more):
 
 
 CALL = members(
-    *("tool_call_id", "function_name", "arguments"),
+    "tool_call_id",
+    "function_name",
+    "arguments",
     tool_call_id=TEXT,
     function_name=TEXT,
     arguments=OBJECT,
     extra=OBJECT,
 )
 STEP = members(
-    *("step_id", "source", "message"),
+    "step_id",
+    "source",
+    "message",
     step_id={"type": "integer", "minimum": 1},
     timestamp=TEXT,
     source={"enum": ["system", "user", "agent"]},
@@ -146,15 +150,14 @@ STEP = members(
 TOTALS = ("total_prompt_tokens", "total_completion_tokens", "total_cached_tokens", "total_steps")
 NOT_EMPTY = {"type": "string", "minLength": 1}
 TRAJECTORY = members(
-    *("schema_version", "session_id", "agent", "steps"),
+    "schema_version",
+    "session_id",
+    "agent",
+    "steps",
     schema_version={"const": "ATIF-v1.7"},
     session_id=TEXT,
     agent=members(
-        *("name", "version"),
-        name=NOT_EMPTY,
-        version=NOT_EMPTY,
-        model_name=TEXT,
-        tool_definitions=array(OBJECT),
+        "name", "version", name=NOT_EMPTY, version=NOT_EMPTY, model_name=TEXT, tool_definitions=array(OBJECT)
     ),
     steps=array(STEP, minItems=1),
     final_metrics=members(**dict.fromkeys(TOTALS, WHOLE), total_cost_usd=NUMBER),

@@ -82,8 +82,13 @@ def test_values_and_differences_have_the_unit_of_their_metric(
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        *((1.25, "+25.0%"), (0.5, "−50.0%"), (1.0, "±0.0%"), (2.99, "+199.0%"), (3.0, "×3")),
-        *((12.345, "×12.3"), (None, "–")),
+        (1.25, "+25.0%"),
+        (0.5, "−50.0%"),
+        (1.0, "±0.0%"),
+        (2.99, "+199.0%"),
+        (3.0, "×3"),
+        (12.345, "×12.3"),
+        (None, "–"),
     ],
 )
 def test_a_ratio_is_a_relative_change(value: float | None, words: str) -> None:

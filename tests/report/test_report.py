@@ -20,8 +20,15 @@ from proctor.store import Scope, Store
 
 LATER = NOW + timedelta(hours=1)
 SECTIONS = (
-    *("Summary", "Model Usage", "Token Analysis", "Tool Usage", "Performance", "Batch Results"),
-    *("Cost", "Failures", "Checks, Changes, and Merges"),
+    "Summary",
+    "Model Usage",
+    "Token Analysis",
+    "Tool Usage",
+    "Performance",
+    "Batch Results",
+    "Cost",
+    "Failures",
+    "Checks, Changes, and Merges",
 )
 
 

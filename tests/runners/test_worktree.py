@@ -32,9 +32,12 @@ async def test_what_the_agent_changed_is_committed_on_a_branch_of_the_users_repo
 
     assert outcome.status == "success"
     assert git(repo, "diff", "--name-status", f"main...{work.branch}").split() == [
-        *("A", "added.txt"),
-        *("M", "hello.txt"),
-        *("D", "src/app.py"),
+        "A",
+        "added.txt",
+        "M",
+        "hello.txt",
+        "D",
+        "src/app.py",
     ]
     assert outcome.result == {"iterSha": git(repo, "rev-parse", work.branch)}
     assert git(repo, "log", "-1", "--format=%an <%ae>|%B", work.branch).splitlines() == [

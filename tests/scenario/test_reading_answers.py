@@ -47,8 +47,14 @@ def test_yes_is_yes(said, yes):
 @pytest.mark.parametrize(
     ("condition", "value", "expected"),
     [
-        *(("> 3 and < 7", 5, True), ("> 3 and < 7", 8, False), (">= 7", 7, True), ("> 7", 7, False)),
-        *(("!= war", "peace", True), ("== true", True, True), ("< 3", None, False), ("> 3", "many", False)),
+        ("> 3 and < 7", 5, True),
+        ("> 3 and < 7", 8, False),
+        (">= 7", 7, True),
+        ("> 7", 7, False),
+        ("!= war", "peace", True),
+        ("== true", True, True),
+        ("< 3", None, False),
+        ("> 3", "many", False),
     ],
 )
 def test_a_condition_holds_or_not_and_never_for_what_is_missing(condition, value, expected):

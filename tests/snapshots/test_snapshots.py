@@ -127,12 +127,27 @@ def test_builtin_evaluators_keep_their_digests_and_requests(desk: Desk, model_se
 
     desk.ask(model_server)
     desk.document(
-        *("evaluate", "start", "--name", "all", "--files", "evaluation/sessions.jsonl", *given),
+        "evaluate",
+        "start",
+        "--name",
+        "all",
+        "--files",
+        "evaluation/sessions.jsonl",
+        *given,
         *(f"--evaluator={name}" for name in names),
     )
     desk.document(
-        *("evaluate", "start", "--name", "skills", "--files", "skills.jsonl", *given, "--votes", "2"),
-        *("--evaluator=Builtin.SkillSelectionAccuracy", "--evaluator=Builtin.SkillInstructionFollowing"),
+        "evaluate",
+        "start",
+        "--name",
+        "skills",
+        "--files",
+        "skills.jsonl",
+        *given,
+        "--votes",
+        "2",
+        "--evaluator=Builtin.SkillSelectionAccuracy",
+        "--evaluator=Builtin.SkillInstructionFollowing",
     )
 
     scores = desk.score_digests()
@@ -146,11 +161,26 @@ def test_runners_keep_the_requests_they_send(desk: Desk, model_server: ModelServ
     commands = {
         "prompt": ("batch", "prompts.yaml"),
         "dialogue": (
-            *("simulate", "--model", "openai/talker", "--num-runs", "1", "--max-turns", "2"),
-            *("--seed", "3", "--output-dir", "out/dialogue"),
+            "simulate",
+            "--model",
+            "openai/talker",
+            "--num-runs",
+            "1",
+            "--max-turns",
+            "2",
+            "--seed",
+            "3",
+            "--output-dir",
+            "out/dialogue",
         ),
         "scenario": (
-            *("scenario", "run", "scenarios/harbour-fee", "--max-turns", "2", "--output", "out/scenario"),
+            "scenario",
+            "run",
+            "scenarios/harbour-fee",
+            "--max-turns",
+            "2",
+            "--output",
+            "out/scenario",
             *(f"--set={member}=openai/{member.split('.')[-2:][0]}" for member in members),
         ),
         "bench": (*BENCH[:3], "--models", "openai/worker", "--output=out/b"),

@@ -52,7 +52,9 @@ def fill(store, run_id, rows, settings=None, expect=None):
         cost = 0.01 * (number + 1)
         usage = Usage(input_tokens=100 + number, output_tokens=10)
         finish_item(
-            *(writer, item.id, f"{run_id}-{number}"),
+            writer,
+            item.id,
+            f"{run_id}-{number}",
             ModelCall(model=model, usage=usage, cost_usd=cost),
             Metric(name="risk", value=float(number)),
             *([] if tone is None else [Score(evaluator="tone", value=tone, evaluator_digest=digest)]),

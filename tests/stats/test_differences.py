@@ -439,7 +439,10 @@ def test_a_gate_at_its_limits(change, margin, expected):
 
 def test_a_gate_of_what_should_be_low_is_mirrored():
     for low, high, verdict in (
-        *((-0.2, 0.05, "pass"), (None, 0.05, "pass"), (0.05, 0.2, "fail"), (0.05, None, "fail")),
+        (-0.2, 0.05, "pass"),
+        (None, 0.05, "pass"),
+        (0.05, 0.2, "fail"),
+        (0.05, None, "fail"),
         *((low, high, "inconclusive") for low, high in ((-0.05, 0.2), (-0.2, 0.1), (0.0, 0.2))),
     ):
         mirrored = interval(None if high is None else -high, None if low is None else -low)

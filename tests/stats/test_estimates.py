@@ -297,9 +297,15 @@ def test_quantiles_of_t_and_tails_of_f_are_those_in_the_tables():
         for freedom, expected in quantiles.items():
             assert float(t_quantile(p, freedom)) == pytest.approx(expected, abs=6e-5), (p, freedom)
     for value, above, below, p in (
-        *((4.10282, 2, 10, 0.05), (3.09839, 3, 20, 0.05), (5.63633, 5, 10, 0.01), (161.4476, 1, 1, 0.05)),
-        *((5 * (0.95**-0.2 - 1), 2, 10, 0.95), (1 / 8.66019, 3, 20, 0.95), (1.0, 7, 7, 0.5)),
-        *((0.5, 2, 10, 1.1**-5), (0.0, 3, 20, 1.0)),
+        (4.10282, 2, 10, 0.05),
+        (3.09839, 3, 20, 0.05),
+        (5.63633, 5, 10, 0.01),
+        (161.4476, 1, 1, 0.05),
+        (5 * (0.95**-0.2 - 1), 2, 10, 0.95),
+        (1 / 8.66019, 3, 20, 0.95),
+        (1.0, 7, 7, 0.5),
+        (0.5, 2, 10, 1.1**-5),
+        (0.0, 3, 20, 1.0),
     ):
         assert f_tail(value, above, below) == pytest.approx(p, abs=1e-5), (value, above, below)
 

@@ -60,10 +60,7 @@ def judged(store, sessions, *, level="trace", digest="v1"):
         status = "error" if any(score.error for score in scores) else "success"
         scores = [replace(score, judged_session=f"id{number}") for score in scores]
         finish_item(
-            *(writer, item.id, f"a{number}", *scores),
-            run_id="job",
-            columns={"status": status},
-            job="evaluation",
+            writer, item.id, f"a{number}", *scores, run_id="job", columns={"status": status}, job="evaluation"
         )
     writer.close()
     return results_of(store, "job")
@@ -294,8 +291,10 @@ def test_each_evaluator_has_its_figures_in_the_order_of_the_request():
         {"evaluator": name, "evaluatorDigest": "v1", "dimension": dimension, "valued": valued}
         | {"total": total, "low": total / valued, "high": total / valued, "n": 1}
         for name, dimension, valued, total in (
-            *(("kind", "warmth", 1, 2.0), ("kind", "warmth", 2, 8.0)),
-            *(("extra", "", 1, 2.0), ("extra", "", 1, 5.0)),
+            ("kind", "warmth", 1, 2.0),
+            ("kind", "warmth", 2, 8.0),
+            ("extra", "", 1, 2.0),
+            ("extra", "", 1, 5.0),
         )
     ]
     key = {"evaluatorDigest": "v1", "dimension": "warmth"}

@@ -93,11 +93,39 @@ def test_a_row_becomes_an_item_a_session_a_call_and_scores(store: Store) -> None
     columns += " workSeconds promptTokens totalTokens costUsd unpricedCalls modelCalls"
     by_item = {row[1]: row for row in rows(store, "sessions", columns, '"id"')}
     assert by_item[ids[0]] == (
-        *(sessions[ids[0]], ids[0], "run", "imported", "sum", "amp", "m", "success", "completed", ""),
-        *("table", began, at, 90.0, 12, 12, 0.25, 0, 1),
+        sessions[ids[0]],
+        ids[0],
+        "run",
+        "imported",
+        "sum",
+        "amp",
+        "m",
+        "success",
+        "completed",
+        "",
+        "table",
+        began,
+        at,
+        90.0,
+        12,
+        12,
+        0.25,
+        0,
+        1,
     )
     assert by_item[ids[1]][7:] == (
-        *("fail", "checks_failed", "it fell", "table", at, at, None, 1, 1, None, 1, 1),
+        "fail",
+        "checks_failed",
+        "it fell",
+        "table",
+        at,
+        at,
+        None,
+        1,
+        1,
+        None,
+        1,
+        1,
     )
     assert [by_item[each][-3:] for each in ids[2:]] == [(None, 0, 0), (0.0, 0, 1)]
     columns = "sessionId position step timestamp model promptTokens costUsd priceSource status"

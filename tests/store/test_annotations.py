@@ -53,7 +53,9 @@ def test_a_tag_is_stored_once_and_a_star_once_for_each_author(store):
 
     assert sorted((row["kind"], row["text"], row["author"]) for row in rows) == [
         *(("note", "look", author) for author in ("ada", "ada", "bob")),
-        *(("star", "", "ada"), ("star", "", "bob"), ("tag", "wrong file", "ada")),
+        ("star", "", "ada"),
+        ("star", "", "bob"),
+        ("tag", "wrong file", "ada"),
     ]
     assert len({row["id"] for row in rows}) == 6
     assert tag_counts(store.read) == [{"text": "wrong file", "sessions": 2}]

@@ -88,8 +88,11 @@ def test_a_deleted_dataset_leaves_no_examples_versions_tokens_and_keys(store):
         store.datasets.update(f"{name}-1", {"updatedAt": timestamp(LATER)}, token(f"u {name}"))
     store.datasets.delete("ds-1")
     for table, column in (
-        *(("datasets", "id"), ("dataset_examples", "datasetId"), ("dataset_versions", "datasetId")),
-        *(("client_tokens", "resourceId"), ("data_keys", "scope")),
+        ("datasets", "id"),
+        ("dataset_examples", "datasetId"),
+        ("dataset_versions", "datasetId"),
+        ("client_tokens", "resourceId"),
+        ("data_keys", "scope"),
     ):
         rows = query(store, f'SELECT "{column}" AS "id" FROM "{table}"')
         assert {row["id"].partition("/")[0] for row in rows} == {"ds-1x-1"}, table

@@ -42,7 +42,9 @@ def job(store):
             continue
         missing = {"error": "no answer", "target": "t2", "ignored": ("goal",)}
         finish_item(
-            *(writer, item.id, f"j{number}"),
+            writer,
+            item.id,
+            f"j{number}",
             Score(evaluator=name, value=value, judged_session=about, explanation="so it is"),
             Score(evaluator=name, judged_session=about, **missing),
             run_id=new.id,

@@ -205,7 +205,10 @@ def test_only_sessions_whose_spans_are_new_or_were_of_another_one_are_built_agai
         2,
     )
     assert rows(store, "sessions", "externalId service") == [
-        *(("c", "one"), ("k", "one"), ("k", "three"), ("k", "two"))
+        ("c", "one"),
+        ("k", "one"),
+        ("k", "three"),
+        ("k", "two"),
     ]
     assert len(store.read.items("run")) == 1
 

@@ -340,7 +340,9 @@ def test_a_merge_after_the_end_is_numbered_after_the_others(store):
         store.save_merge("s1", merge, NOW + timedelta(seconds=5))
     rows = query(store, 'SELECT "position", "startedAt", "result" FROM "merge_history" ORDER BY 1')
     assert [tuple(row.values()) for row in rows] == [
-        *((1, at(0), "error"), (2, at(5), "conflict"), (3, at(5), "conflict")),
+        (1, at(0), "error"),
+        (2, at(5), "conflict"),
+        (3, at(5), "conflict"),
     ]
 
 

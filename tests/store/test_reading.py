@@ -175,7 +175,9 @@ def test_a_session_is_found_by_its_id_name_branch_or_item(two_batches):
     for session_id, more in (
         ("zz9", {"name": "batch/fix/1", "branch": "fix_1"}),
         ("zy1", {"name": "zx"}),
-        *(("zx", {}), ("zw1", {}), ("zw2", {"name": "zw"})),
+        ("zx", {}),
+        ("zw1", {}),
+        ("zw2", {"name": "zw"}),
     ):
         session(writer, session_id, "first", **more)
     for run_id in ("first", "second"):
@@ -187,9 +189,11 @@ def test_a_session_is_found_by_its_id_name_branch_or_item(two_batches):
     for word, expected in (
         *((word, "zz9") for word in ("zz9", "zz", "batch/fix/1", "fix_1")),
         # An id comes before a name, and a name before a beginning.
-        *(("zx", "zx"), ("zw", "zw2")),
+        ("zx", "zx"),
+        ("zw", "zw2"),
         # Of an item, the last attempt of the newest run.
-        *((first["id"], "second-0"), (second["id"][:12], "second-1")),
+        (first["id"], "second-0"),
+        (second["id"][:12], "second-1"),
     ):
         assert store.read.session(word)["id"] == expected
     with pytest.raises(NotFound, match="several sessions begin with first"):

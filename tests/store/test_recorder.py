@@ -205,16 +205,41 @@ def test_every_value_of_an_event_is_in_its_column_and_all_share_one_running_numb
     columns += " reasoningTokens costUsd priceSource price latencyMs waitingMs status error request response"
     (call,) = rows(store, writer, "model_calls")
     assert values(call, columns + " callId speaker purpose") == (
-        *(1, 1, at(0), "p", "m", 10, 2, 5, 1, 0.5, "plan", '{"input": 1.0}', 7.0, 8.0, "ok", "none"),
-        *("asked", "answered", "c1", "ann", "turn"),
+        1,
+        1,
+        at(0),
+        "p",
+        "m",
+        10,
+        2,
+        5,
+        1,
+        0.5,
+        "plan",
+        '{"input": 1.0}',
+        7.0,
+        8.0,
+        "ok",
+        "none",
+        "asked",
+        "answered",
+        "c1",
+        "ann",
+        "turn",
     )
     (message,) = rows(store, writer, "messages")
-    assert values(message, "position step timestamp role name content") == (
-        *(2, 1, at(0), "user", "ann", "hi"),
-    )
+    assert values(message, "position step timestamp role name content") == (2, 1, at(0), "user", "ann", "hi")
     (tool,) = rows(store, writer, "tool_calls")
     assert values(tool, "position step timestamp toolName argsJson success durationMs result callId") == (
-        *(3, 1, at(0), "bash", '{"a": 1}', 1, 3.0, "r", "c"),
+        3,
+        1,
+        at(0),
+        "bash",
+        '{"a": 1}',
+        1,
+        3.0,
+        "r",
+        "c",
     )
     columns = (
         "position timestamp evaluator evaluatorDigest level target value label explanation error costUsd"
@@ -222,16 +247,18 @@ def test_every_value_of_an_event_is_in_its_column_and_all_share_one_running_numb
     (score,) = rows(store, writer, "scores")
     assert values(
         score, columns + " dimension errorCode inputTokens outputTokens ignored judgedSessionId"
-    ) == (
-        *(4, at(0), "tidy", "d", "session", "t", 0.5, "good", "why", "e", 0.25, "x", "ec", 3, 4),
-        *('["i"]', "j"),
-    )
+    ) == (4, at(0), "tidy", "d", "session", "t", 0.5, "good", "why", "e", 0.25, "x", "ec", 3, 4, '["i"]', "j")
     assert json.loads(score["votes"]) == ["yes", 0.5, True]
     found = [values(row, "position step value label") for row in rows(store, writer, "metrics")]
     assert found == [(5, 7, 2.0, None), (6, 8, None, "calm"), (7, 9, None, None), (8, 10, 1.0, None)]
     (merge,) = rows(store, writer, "merge_history")
     assert values(merge, "position baseBranch mode result squashMessage conflictFiles") == (
-        *(9, "main", "squash", "conflict", "m", '["a.py"]'),
+        9,
+        "main",
+        "squash",
+        "conflict",
+        "m",
+        '["a.py"]',
     )
 
 
@@ -258,7 +285,25 @@ def test_a_step_has_its_own_sums_events_and_times_and_the_next_begins_anew(store
     columns = "step startTime endTime commitSha changedFiles linesAdded linesRemoved testResult testExitCode"
     columns += " testDurationMs testOutput model exitCode promptTokens completionTokens totalTokens costUsd"
     assert values(first, columns + " output traceId") == (
-        *(1, at(0), at(2), "sha", 1, 2, 3, "fail", 4, 5.0, "3 failed", "m", 6, 20, 10, 30, 1.0, "built", "t"),
+        1,
+        at(0),
+        at(2),
+        "sha",
+        1,
+        2,
+        3,
+        "fail",
+        4,
+        5.0,
+        "3 failed",
+        "m",
+        6,
+        20,
+        10,
+        30,
+        1.0,
+        "built",
+        "t",
     )
     assert values(second, "step startTime endTime costUsd") == (2, at(2), at(4), 0.5)
     assert values(third, "step startTime endTime totalTokens costUsd") == (3, at(5), at(6), 0, None)
@@ -274,7 +319,9 @@ def test_a_session_ends_with_the_sums_of_its_calls_and_its_times(store, writer):
     assert recorder.main_model == "m"
     phases = {"setup": 1.0}
     recorder.end(
-        *("fail", "loop", "it fell"),
+        "fail",
+        "loop",
+        "it fell",
         work_seconds=3.0,
         waiting_seconds=4.0,
         phase_seconds=phases,

@@ -287,7 +287,8 @@ def test_items_are_filtered_and_listed_by_what_is_sealed(sealed):
     assert positions(factors=[("task", SECRET)]) == [1]
     assert positions(factors=[("task", "another")]) == positions(tags=["another"]) == []
     assert item_lists.factor_levels(sealed.read, "run", "task") == [
-        *({"value": "fix", "items": 1}, {"value": SECRET, "items": 1}),
+        {"value": "fix", "items": 1},
+        {"value": SECRET, "items": 1},
     ]
     # Search passes over what is sealed, and never finds ciphertext.
     counts = [sealed.read.count_items("run", ItemFilter(search=text)) for text in ("sealed", "stairs", "m")]

@@ -80,8 +80,18 @@ def test_words_phrases_and_beginnings_are_found(filled):
 
 def test_no_text_is_an_error(filled):
     for text in (
-        *('"', "'; DROP TABLE sessions; --", "NEAR(a b)", "text: x", "a AND", "(", "^x", "a:*b & | !"),
-        *("½ ﷽ \u0301", "½*", "x" * 9999, "cat " * 500),
+        '"',
+        "'; DROP TABLE sessions; --",
+        "NEAR(a b)",
+        "text: x",
+        "a AND",
+        "(",
+        "^x",
+        "a:*b & | !",
+        "½ ﷽ \u0301",
+        "½*",
+        "x" * 9999,
+        "cat " * 500,
     ):
         assert isinstance(ids(filled, text), list), text
 
@@ -90,7 +100,12 @@ def test_hits_say_where_they_are_and_mark_what_matched(filled):
     filled.search_index.update()
     (hit,) = filled.search_index.search('cat "no CAT"').hits
     assert (hit.session_id, hit.run_id, hit.position, hit.kind, hit.name, hit.part) == (
-        *("b", "run", 1, "tool_call", "edit", "result"),
+        "b",
+        "run",
+        1,
+        "tool_call",
+        "edit",
+        "result",
     )
     assert marked(hit.snippet) == "the stairs, [no cat]"
     (long,) = filled.search_index.search("treppe").hits

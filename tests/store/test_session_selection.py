@@ -180,8 +180,14 @@ def test_the_digest_of_a_session_depends_on_each_of_its_parts(proctor_store):
         *(
             [ToolCall(**call | change)]
             for change in (
-                *({}, {"name": "run"}, {"args": {"a": 2}}, {"result": "no"}, {"result": LONG}),
-                *({"call_id": "d"}, {"success": False}, {"success": None}),
+                {},
+                {"name": "run"},
+                {"args": {"a": 2}},
+                {"result": "no"},
+                {"result": LONG},
+                {"call_id": "d"},
+                {"success": False},
+                {"success": None},
             )
         ),
     ]
@@ -190,7 +196,9 @@ def test_the_digest_of_a_session_depends_on_each_of_its_parts(proctor_store):
     assert len({each.digest for each in made}) == len(made)
     assert made[0].digest == content(*variants[0], name="same").digest
     assert [(each.characters, each.tool_calls, each.traces) for each in (made[0], made[4], made[5])] == [
-        *((2, 0, 1), (len(LONG), 0, 1), (2 + len('{"a": 1}'), 1, 1)),
+        (2, 0, 1),
+        (len(LONG), 0, 1),
+        (2 + len('{"a": 1}'), 1, 1),
     ]
     assert content(ToolCall(name="x", result=""), name="empty").characters == 2
     # Digests are kept with results: they do not change.

@@ -49,7 +49,13 @@ def test_a_session_that_is_not_stored_is_seen_by_traces_with_ids_for_all():
     assert seen.traces[1].tool_calls == seen.tool_calls and seen.traces[0].tool_calls == []
     assert [message.content for message in seen.messages] == [
         "Be brief.",
-        *["one", "two", "a", "three", "b", "four", "c"],
+        "one",
+        "two",
+        "a",
+        "three",
+        "b",
+        "four",
+        "c",
     ]
     assert seen.model_calls == [call]
     assert (seen.session_id, seen.system_prompt) == ("outside", "Be brief.")
@@ -85,7 +91,10 @@ def test_a_session_comes_back_from_the_store_as_the_record_it_was_made_from(stor
     assert store.read.recorded(session_id) == record
     seen, expected = store.read.evidence(session_id), evidence_of_session(record)
     assert (seen.traces, seen.model_calls, seen.session_id, seen.tools) == (
-        *(expected.traces, expected.model_calls, "outside", tools),
+        expected.traces,
+        expected.model_calls,
+        "outside",
+        tools,
     )
     assert seen.attributes == {**expected.attributes, "job": "imported", "name": "A title", "id": session_id}
     # Events without an id or a trace get one, and one that was written late is seen in its place.
@@ -98,7 +107,8 @@ def test_a_session_comes_back_from_the_store_as_the_record_it_was_made_from(stor
     assert [second.events[1].event.call_id, second.trace_id] == ["call-5", "turn-2"]
     traces = store.read.evidence(session_id).traces
     assert [(trace.id, trace.prompt, trace.answer) for trace in traces] == [
-        *(("turn-1", "hi", LONG), ("turn-2", "go", "")),
+        ("turn-1", "hi", LONG),
+        ("turn-2", "go", ""),
     ]
     assert traces[0].tool_calls == [replace(used, call_id="call-2")]
     changed = '"toolsJsonBlob" = NULL, "toolsJson" = \'[7, {"name": "b"}]\', "attributesJson" = \'[]\''
@@ -126,7 +136,9 @@ def test_the_task_of_a_recorded_session_is_that_of_its_item_in_its_run(proctor_s
     writer.close()
     recorded = [proctor_store.read.recorded(name) for name in ("s1", "s2", "s3")]
     assert [(each.external_id, each.source, each.task, each.factors) for each in recorded] == [
-        *(("s1", "coding", task, left), ("s2", "coding", "", {}), ("s3", "coding", "", {})),
+        ("s1", "coding", task, left),
+        ("s2", "coding", "", {}),
+        ("s3", "coding", "", {}),
     ]
     assert recorded[0].repeat == 4
 

@@ -99,7 +99,10 @@ def test_heads_and_pieces_of_texts_say_whether_they_go_on(store):
     record(store, "s1", *(Message(role="user", content=text) for text in texts))
     heads = [row["content"] for row in transcripts.events(store.read, "s1", after=0, limit=9)]
     assert [(len(head.text), head.size, head.is_cut) for head in heads] == [
-        *((4000, 4000, False), (4000, 4001, True), (4000, 10_000, True), (3, 3, False)),
+        (4000, 4000, False),
+        (4000, 4001, True),
+        (4000, 10_000, True),
+        (3, 3, False),
     ]
     assert [row["position"] for row in transcripts.events(store.read, "s1", after=1, limit=2)] == [2, 3]
 

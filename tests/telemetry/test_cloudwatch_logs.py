@@ -153,8 +153,17 @@ def test_the_command_reads_a_group(logs, aws, proctor):
     put(logs, RUNTIME, agent_of("s-1"))
 
     done = proctor(
-        *("import", "cloudwatch", "--log-group", RUNTIME, "--service", "Calc.DEFAULT"),
-        *("--region", "us-east-1", "--endpoint-url", aws, "--json"),
+        "import",
+        "cloudwatch",
+        "--log-group",
+        RUNTIME,
+        "--service",
+        "Calc.DEFAULT",
+        "--region",
+        "us-east-1",
+        "--endpoint-url",
+        aws,
+        "--json",
         environment=KEYS,
     )
 

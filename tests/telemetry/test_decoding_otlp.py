@@ -141,7 +141,13 @@ def test_a_span_without_ids_is_counted_and_the_others_are_kept():
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "[]", "nonsense", '{"a": 1}', "[" * 100_000, '{"a":' * 100_000, b"\xff\xfe"),
+        "",
+        "[]",
+        "nonsense",
+        '{"a": 1}',
+        "[" * 100_000,
+        '{"a":' * 100_000,
+        b"\xff\xfe",
         '{"resourceSpans": 7}',
         '{"resourceSpans": [7]}',
         '{"resourceSpans": [{"scopeSpans": [{"spans": "x"}]}]}',

@@ -50,7 +50,10 @@ def test_a_tool_without_a_span_is_told_from_the_conversation_in_one_trace_or_sev
 
     (used,) = found.tool_calls
     assert (used.name, dict(used.args), used.result, used.success) == (
-        *("look", {"where": "out"}, "sunny", True),
+        "look",
+        {"where": "out"},
+        "sunny",
+        True,
     )
     assert said(found) == [("user", "weather?"), ("assistant", "sunny")]
 

@@ -184,7 +184,12 @@ def test_work_is_judged_without_its_changes_of_tests_settings_and_runners(
     ignored = hidden_tests.carry_work(tree, judged, ["Makefile"])
 
     assert ignored == [
-        *("Makefile", "json.py", "pyproject.toml", "pytest.py", "tests/kept.log", "tests/test_shop.py"),
+        "Makefile",
+        "json.py",
+        "pyproject.toml",
+        "pytest.py",
+        "tests/kept.log",
+        "tests/test_shop.py",
     ]
     assert (judged.folder / "shop.py").read_text().startswith("total = 2\n")
     assert (judged.folder / "new: file.py").is_file() and (judged.folder / "Makefile").is_file()

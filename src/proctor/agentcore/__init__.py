@@ -26,16 +26,28 @@ from proctor.agentcore.service import Service, watched
 from proctor.web.state import AppState
 
 OPERATIONS = (
-    *(*jobs.OPERATIONS, *evaluate.OPERATIONS),
-    *(*evaluators.OPERATIONS, *online.OPERATIONS, *evaluators.TAG_OPERATIONS),
-    *(*datasets.OPERATIONS, *recommendations.OPERATIONS),
+    *jobs.OPERATIONS,
+    *evaluate.OPERATIONS,
+    *evaluators.OPERATIONS,
+    *online.OPERATIONS,
+    *evaluators.TAG_OPERATIONS,
+    *datasets.OPERATIONS,
+    *recommendations.OPERATIONS,
 )
 LOG_OPERATIONS = {operation.name: operation for operation in logs.OPERATIONS}
 PLACES = (
-    *("/evaluations/batch-evaluate", "/evaluations/batch-evaluate/{rest:path}"),
-    *("/evaluations/evaluate/{rest:path}", "/evaluators", "/evaluators/{rest:path}"),
-    *("/online-evaluation-configs", "/online-evaluation-configs/{rest:path}", "/tags/{rest:path}"),
-    *("/datasets", "/datasets/{rest:path}", "/recommendations", "/recommendations/{rest:path}"),
+    "/evaluations/batch-evaluate",
+    "/evaluations/batch-evaluate/{rest:path}",
+    "/evaluations/evaluate/{rest:path}",
+    "/evaluators",
+    "/evaluators/{rest:path}",
+    "/online-evaluation-configs",
+    "/online-evaluation-configs/{rest:path}",
+    "/tags/{rest:path}",
+    "/datasets",
+    "/datasets/{rest:path}",
+    "/recommendations",
+    "/recommendations/{rest:path}",
 )
 """Paths of the interface. Operations are matched against the raw path, so that encoded IDs stay intact."""
 METHODS = ["GET", "POST", "PUT", "DELETE"]

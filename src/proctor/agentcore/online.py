@@ -28,7 +28,12 @@ from proctor.evaluators.judging import places_in
 from proctor.json_values import JsonMap, JsonObject, as_map, as_text
 
 DOCUMENT = (
-    *("rule", "dataSourceConfig", "evaluators", "insights", "clusteringConfig", "outputConfig"),
+    "rule",
+    "dataSourceConfig",
+    "evaluators",
+    "insights",
+    "clusteringConfig",
+    "outputConfig",
     "evaluationExecutionRoleArn",
 )
 """Members of a configuration that are stored and returned unchanged."""

@@ -461,18 +461,30 @@ LITELLM_VARIABLES: Final = {
 
 _MODEL_ERRORS = frozenset(
     {
-        *("APIConnectionError", "APIError", "APIResponseValidationError", "AuthenticationError"),
-        *("BadGatewayError", "BadRequestError", "ContentPolicyViolationError", "ContextWindowExceededError"),
-        *("InternalServerError", "NotFoundError", "PermissionDeniedError", "RateLimitError"),
-        *("ServiceUnavailableError", "Timeout", "UnprocessableEntityError", "UnsupportedParamsError"),
+        "APIConnectionError",
+        "APIError",
+        "APIResponseValidationError",
+        "AuthenticationError",
+        "BadGatewayError",
+        "BadRequestError",
+        "ContentPolicyViolationError",
+        "ContextWindowExceededError",
+        "InternalServerError",
+        "NotFoundError",
+        "PermissionDeniedError",
+        "RateLimitError",
+        "ServiceUnavailableError",
+        "Timeout",
+        "UnprocessableEntityError",
+        "UnsupportedParamsError",
         # Names of the same errors in OpenHands.
-        *(
-            "LLMAuthenticationError",
-            "LLMBadRequestError",
-            "LLMContextWindowExceedError",
-            "LLMNoResponseError",
-        ),
-        *("LLMRateLimitError", "LLMServiceUnavailableError", "LLMTimeoutError"),
+        "LLMAuthenticationError",
+        "LLMBadRequestError",
+        "LLMContextWindowExceedError",
+        "LLMNoResponseError",
+        "LLMRateLimitError",
+        "LLMServiceUnavailableError",
+        "LLMTimeoutError",
     }
 )
 

@@ -55,8 +55,14 @@ class Claude(GatewayProgram):
         limit = [] if self.max_turns is None else ["--max-turns", str(self.max_turns)]
         return ProgramCall(
             arguments=[
-                *("-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions"),
-                *(*named, *limit, *self.arguments),
+                "-p",
+                "--output-format",
+                "stream-json",
+                "--verbose",
+                "--dangerously-skip-permissions",
+                *named,
+                *limit,
+                *self.arguments,
             ],
             variables={
                 "ANTHROPIC_BASE_URL": run.url,

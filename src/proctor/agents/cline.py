@@ -44,8 +44,17 @@ class Cline(GatewayProgram):
         write_json(run.home, ".cline/data/settings/providers.json", document)
         return ProgramCall(
             arguments=[
-                *("--json", "--auto-approve", "true", "-P", _PROVIDER, "-m", run.model),
-                *("--retries", str(self.max_mistakes), *self.arguments, as_argument(run.prompt)),
+                "--json",
+                "--auto-approve",
+                "true",
+                "-P",
+                _PROVIDER,
+                "-m",
+                run.model,
+                "--retries",
+                str(self.max_mistakes),
+                *self.arguments,
+                as_argument(run.prompt),
             ],
             variables={"CLINE_NO_AUTO_UPDATE": "1", "DO_NOT_TRACK": "1"},
         )

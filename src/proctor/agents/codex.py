@@ -49,8 +49,16 @@ class Codex(GatewayProgram):
         return ProgramCall(
             arguments=[
                 # Plugins cost five seconds of failing downloads when there is no network.
-                *("exec", "--json", "--disable", "plugins", "--dangerously-bypass-approvals-and-sandbox"),
-                *("--skip-git-repo-check", "-m", run.model, *self.arguments, "-"),
+                "exec",
+                "--json",
+                "--disable",
+                "plugins",
+                "--dangerously-bypass-approvals-and-sandbox",
+                "--skip-git-repo-check",
+                "-m",
+                run.model,
+                *self.arguments,
+                "-",
             ],
             variables={"CODEX_HOME": str(file.parent), "PROCTOR_GATEWAY_TOKEN": run.token},
             typed=run.prompt,

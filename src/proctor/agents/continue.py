@@ -59,8 +59,14 @@ class Continue(GatewayProgram):
         file = write_private(run.home, ".continue/config.yaml", document)
         return ProgramCall(
             arguments=[
-                *("-p", "--config", str(file), "--auto", "--format", "json"),
-                *(*self.arguments, as_argument(run.prompt)),
+                "-p",
+                "--config",
+                str(file),
+                "--auto",
+                "--format",
+                "json",
+                *self.arguments,
+                as_argument(run.prompt),
             ],
             variables={"CONTINUE_TELEMETRY_ENABLED": "0", "CONTINUE_GLOBAL_DIR": str(file.parent)},
         )

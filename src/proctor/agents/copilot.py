@@ -36,8 +36,14 @@ class Copilot(GatewayProgram):
     def call(self, run: ProgramRun) -> ProgramCall:
         return ProgramCall(
             arguments=[
-                *("-p", as_argument(run.prompt), "--allow-all-tools", "--output-format", "json"),
-                *("--no-ask-user", "--no-auto-update", *self.arguments),
+                "-p",
+                as_argument(run.prompt),
+                "--allow-all-tools",
+                "--output-format",
+                "json",
+                "--no-ask-user",
+                "--no-auto-update",
+                *self.arguments,
             ],
             variables={
                 "COPILOT_OFFLINE": "true",

@@ -43,7 +43,7 @@ class Gemini(GatewayProgram):
         }
         write_json(run.home, ".gemini/settings.json", settings)
         return ProgramCall(
-            arguments=[*("--yolo", "--skip-trust", "-m", run.model, "-o", "stream-json"), *self.arguments],
+            arguments=["--yolo", "--skip-trust", "-m", run.model, "-o", "stream-json", *self.arguments],
             variables={
                 "GEMINI_API_KEY": run.token,
                 "GOOGLE_GEMINI_BASE_URL": run.url,

@@ -48,10 +48,19 @@ class MiniSweAgent(GatewayProgram):
         limit = ["-c", "mini.yaml", "-c", f"agent.step_limit={self.max_turns}"] if self.max_turns else []
         return ProgramCall(
             arguments=[
-                *("-m", f"openai/{run.model}", "-t", as_argument(run.prompt)),
+                "-m",
+                f"openai/{run.model}",
+                "-t",
+                as_argument(run.prompt),
                 # Its own cost limit is off: it does not know the price, and the batch enforces the limit.
-                *("-y", "--exit-immediately", "-l", "0", "-o", str(_trajectory(run))),
-                *(*limit, *self.arguments),
+                "-y",
+                "--exit-immediately",
+                "-l",
+                "0",
+                "-o",
+                str(_trajectory(run)),
+                *limit,
+                *self.arguments,
             ],
             variables={
                 **LITELLM_VARIABLES,

@@ -41,7 +41,7 @@ class Opencode(GatewayProgram):
     def call(self, run: ProgramRun) -> ProgramCall:
         file = write_json(run.home, ".config/opencode/opencode.json", self._configuration(run))
         return ProgramCall(
-            arguments=[*("run", "--format", "json", "-m", f"proctor/{run.model}", *self.arguments)],
+            arguments=["run", "--format", "json", "-m", f"proctor/{run.model}", *self.arguments],
             variables={
                 "OPENCODE_CONFIG": str(file),
                 "OPENCODE_DISABLE_MODELS_FETCH": "1",

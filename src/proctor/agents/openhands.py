@@ -37,8 +37,12 @@ class Openhands(GatewayProgram):
         return ProgramCall(
             arguments=[
                 # From a file, the model would get it as the contents of a file.
-                *("--headless", "--json", "--override-with-envs", *self.arguments),
-                *("-t", as_argument(run.prompt)),
+                "--headless",
+                "--json",
+                "--override-with-envs",
+                *self.arguments,
+                "-t",
+                as_argument(run.prompt),
             ],
             variables={
                 **LITELLM_VARIABLES,

@@ -47,8 +47,15 @@ class Pi(GatewayProgram):
         write_json(run.home, ".pi/agent/settings.json", settings)
         return ProgramCall(
             arguments=[
-                *("--provider", "proctor", "--model", run.model, "--mode", "json"),
-                *(*self.arguments, "-p", as_argument(run.prompt)),
+                "--provider",
+                "proctor",
+                "--model",
+                run.model,
+                "--mode",
+                "json",
+                *self.arguments,
+                "-p",
+                as_argument(run.prompt),
             ],
             variables={"PI_OFFLINE": "1", "PI_TELEMETRY": "0", "PI_CODING_AGENT_DIR": str(folder)},
         )

@@ -38,10 +38,7 @@ class Qwen(GatewayProgram):
         write_json(run.home, ".qwen/settings.json", settings)
         limit = [] if self.max_turns is None else ["--max-session-turns", str(self.max_turns)]
         return ProgramCall(
-            arguments=[
-                *("--yolo", "-m", run.model, "--output-format", "stream-json"),
-                *(*limit, *self.arguments),
-            ],
+            arguments=["--yolo", "-m", run.model, "--output-format", "stream-json", *limit, *self.arguments],
             variables={"OPENAI_API_KEY": run.token, "OPENAI_BASE_URL": run.openai_url},
             typed=run.prompt,
         )

@@ -128,8 +128,15 @@ class _WorkLimit:
     """A time limit that pauses extend: as `asyncio.timeout`, which takes several times as long."""
 
     __slots__ = (
-        *("_before", "_is_expired", "_limits", "_seconds", "_task", "_timers", "_what"),
-        *("timer", "when"),
+        "_before",
+        "_is_expired",
+        "_limits",
+        "_seconds",
+        "_task",
+        "_timers",
+        "_what",
+        "timer",
+        "when",
     )
 
     def __init__(self, timers: SharedTimers, limits: "list[_WorkLimit]", seconds: float, what: str) -> None:

@@ -158,9 +158,22 @@ LONGEST_REPLY = 20_000
 """Maximum characters of an utterance."""
 RECENT = 8
 TEMPLATE_NAMES = (
-    *("profile", "options", "data", "heard", "turn", "turns_left"),
-    *("transcript", "recent", "excerpt", "said_by_me", "titles", "policy", "world", "previous"),
-    *("other", "own_weights"),
+    "profile",
+    "options",
+    "data",
+    "heard",
+    "turn",
+    "turns_left",
+    "transcript",
+    "recent",
+    "excerpt",
+    "said_by_me",
+    "titles",
+    "policy",
+    "world",
+    "previous",
+    "other",
+    "own_weights",
 )
 """Variables of templates and expressions, besides the state of the role."""
 

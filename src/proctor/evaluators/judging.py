@@ -138,13 +138,21 @@ def _mentions(label: str, text: str) -> bool:
 
 PLACEHOLDERS: Mapping[Level, tuple[str, ...]] = {
     "session": (
-        *("context", "available_tools"),
-        *("actual_tool_trajectory", "expected_tool_trajectory", "assertions"),
+        "context",
+        "available_tools",
+        "actual_tool_trajectory",
+        "expected_tool_trajectory",
+        "assertions",
     ),
     "trace": ("context", "assistant_turn", "expected_response"),
     "tool_call": (
-        *("context", "available_tools", "tool_turn"),
-        *("invoked_skill", "skill_content", "available_skills", "user_message"),
+        "context",
+        "available_tools",
+        "tool_turn",
+        "invoked_skill",
+        "skill_content",
+        "available_skills",
+        "user_message",
     ),
 }
 """Placeholders that instructions of each level may use."""

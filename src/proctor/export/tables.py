@@ -19,15 +19,36 @@ from proctor.store.tables import COLUMNS, OF_A_SESSION
 
 Row = JsonObject
 TABLES = (
-    *("sessions", "iterations", "tool_calls", "merge_history", "batches", "batch_items"),
-    *("messages", "model_calls", "metrics", "scores", "labels", "annotations"),
+    "sessions",
+    "iterations",
+    "tool_calls",
+    "merge_history",
+    "batches",
+    "batch_items",
+    "messages",
+    "model_calls",
+    "metrics",
+    "scores",
+    "labels",
+    "annotations",
 )
 """Everything that can be exported, in the order of the files."""
 DOCUMENTED = {
     "batches": ("runId", "createdAt", "defaultsJson"),
     "batch_items": (
-        *("id", "runId", "sessionId", "repo", "prompt", "status", "error", "startedAt", "finishedAt"),
-        *("model", "iterSha", "tokensTotal", "toolCalls"),
+        "id",
+        "runId",
+        "sessionId",
+        "repo",
+        "prompt",
+        "status",
+        "error",
+        "startedAt",
+        "finishedAt",
+        "model",
+        "iterSha",
+        "tokensTotal",
+        "toolCalls",
     ),
 }
 """Columns that come first, as the documents have them."""
@@ -89,14 +110,38 @@ def with_objects(row: Row) -> Row:
 
 
 WHOLE = (
-    *("position", "step", "repeat", "attempt", "concurrency", "seed", "changedFiles", "linesAdded"),
-    *("linesRemoved", "testExitCode", "exitCode", "promptTokens", "cachedTokens", "completionTokens"),
-    *("reasoningTokens", "totalTokens", "tokensTotal", "toolCalls", "modelCalls", "unpricedCalls"),
+    "position",
+    "step",
+    "repeat",
+    "attempt",
+    "concurrency",
+    "seed",
+    "changedFiles",
+    "linesAdded",
+    "linesRemoved",
+    "testExitCode",
+    "exitCode",
+    "promptTokens",
+    "cachedTokens",
+    "completionTokens",
+    "reasoningTokens",
+    "totalTokens",
+    "tokensTotal",
+    "toolCalls",
+    "modelCalls",
+    "unpricedCalls",
     "interventions",
 )
 REAL = (
-    *("budgetUsd", "costUsd", "workSeconds", "waitingSeconds", "testDurationMs", "durationMs"),
-    *("latencyMs", "waitingMs", "value"),
+    "budgetUsd",
+    "costUsd",
+    "workSeconds",
+    "waitingSeconds",
+    "testDurationMs",
+    "durationMs",
+    "latencyMs",
+    "waitingMs",
+    "value",
 )
 
 # Spreadsheets run text that begins so. A plain number may: nothing comes of it.

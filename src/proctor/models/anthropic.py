@@ -29,9 +29,25 @@ FINISH_REASONS = {
 """Anthropic's stop reason → Proctor's."""
 UNKNOWN_HERE = frozenset(
     {
-        *("frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "top_logprobs", "n", "seed"),
-        *("parallel_tool_calls", "reasoning_effort", "verbosity", "user", "store", "stream_options"),
-        *("prompt_cache_key", "safety_identifier", "modalities", "audio", "prediction", "functions"),
+        "frequency_penalty",
+        "presence_penalty",
+        "logit_bias",
+        "logprobs",
+        "top_logprobs",
+        "n",
+        "seed",
+        "parallel_tool_calls",
+        "reasoning_effort",
+        "verbosity",
+        "user",
+        "store",
+        "stream_options",
+        "prompt_cache_key",
+        "safety_identifier",
+        "modalities",
+        "audio",
+        "prediction",
+        "functions",
     }
 )
 """Parameters of OpenAI that Anthropic rejects; not sent, and reported."""

@@ -192,9 +192,12 @@ class CallRetryPolicy:
 
 QUOTA_HEADERS = frozenset(
     (
-        *("x-ratelimit-remaining-requests", "x-ratelimit-remaining-tokens"),
-        *("anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-tokens-remaining"),
-        *("ratelimit-remaining", "x-ratelimit-remaining"),
+        "x-ratelimit-remaining-requests",
+        "x-ratelimit-remaining-tokens",
+        "anthropic-ratelimit-requests-remaining",
+        "anthropic-ratelimit-tokens-remaining",
+        "ratelimit-remaining",
+        "x-ratelimit-remaining",
     )
 )
 """Checked before all headers are parsed: most responses have none of them."""

@@ -69,14 +69,42 @@ LONG_CONTEXT_TOKENS = 1_050_000
 
 TEXT_PARTS = frozenset(
     {
-        *("text", "input_text", "output_text", "summary_text", "reasoning_text", "refusal", "message"),
-        *("encrypted_content", "reasoning", "thinking", "redacted_thinking", "compaction"),
-        *("compaction_summary", "function_call", "function_call_output", "custom_tool_call"),
-        *("custom_tool_call_output", "local_shell_call", "local_shell_call_output", "shell_call"),
-        *("shell_call_output", "apply_patch_call", "apply_patch_call_output", "tool_search_call"),
-        *("tool_search_output", "web_search_call", "tool_use", "tool_result", "tool_reference"),
-        *("server_tool_use", "web_search_tool_result", "tool_search_tool_result", "search_result"),
-        *("web_fetch_tool_result", "computer_call", "computer_call_output"),
+        "text",
+        "input_text",
+        "output_text",
+        "summary_text",
+        "reasoning_text",
+        "refusal",
+        "message",
+        "encrypted_content",
+        "reasoning",
+        "thinking",
+        "redacted_thinking",
+        "compaction",
+        "compaction_summary",
+        "function_call",
+        "function_call_output",
+        "custom_tool_call",
+        "custom_tool_call_output",
+        "local_shell_call",
+        "local_shell_call_output",
+        "shell_call",
+        "shell_call_output",
+        "apply_patch_call",
+        "apply_patch_call_output",
+        "tool_search_call",
+        "tool_search_output",
+        "web_search_call",
+        "tool_use",
+        "tool_result",
+        "tool_reference",
+        "server_tool_use",
+        "web_search_tool_result",
+        "tool_search_tool_result",
+        "search_result",
+        "web_fetch_tool_result",
+        "computer_call",
+        "computer_call_output",
     }
 )
 """Kinds of content whose cost is that of their size."""
@@ -84,8 +112,16 @@ COMPACTIONS = ("compaction", "compaction_summary")
 IMAGE_PARTS = frozenset({"image_url", "input_image", "image", "computer_screenshot"})
 DOCUMENT_PARTS = frozenset({"file", "input_file", "document"})
 CALLED_HERE = (
-    *("function", "custom", "namespace", "local_shell", "apply_patch", "computer", "bash_", "text_editor_"),
-    *("memory_", "tool_search"),
+    "function",
+    "custom",
+    "namespace",
+    "local_shell",
+    "apply_patch",
+    "computer",
+    "bash_",
+    "text_editor_",
+    "memory_",
+    "tool_search",
 )
 """How the kinds of tools begin that the client itself runs; a `shell` is one unless it has an environment."""
 SEARCHES = ("web_search", "google_search")

@@ -364,7 +364,12 @@ _LOCAL = struct.Struct("<4s5H3I2H")
 _CHUNK = 1024 * 1024
 MOST_MEMBERS = 1_000_000
 _BROKEN = (
-    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OverflowError),
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    OverflowError,
     # Raised by zipfile for an unknown compression and for an encrypted member.
     RuntimeError,
 )

@@ -29,8 +29,13 @@ _ENVELOPES = (b'"session_meta"', b'"response_item"', b'"record_type"', b'"turn_c
 
 # Text that the program sends in the user's name.
 _INSTRUCTIONS = (
-    *("<environment_context>", "<user_instructions>", "<permissions instructions>", "<skills_instructions>"),
-    *("# AGENTS.md instructions", "<INSTRUCTIONS>", "<collaboration_mode>"),
+    "<environment_context>",
+    "<user_instructions>",
+    "<permissions instructions>",
+    "<skills_instructions>",
+    "# AGENTS.md instructions",
+    "<INSTRUCTIONS>",
+    "<collaboration_mode>",
 )
 _EXIT = re.compile(r"^(?:Process exited with code|Exit code:) (-?\d{1,10})\b", re.MULTILINE)
 _DESCRIBED = ("cwd", "originator", "model_provider")

@@ -88,10 +88,7 @@ async def copy_from_image(name: str, folder: str, target: Path) -> None:
 async def _call(*arguments: str, may_fail: bool = False) -> str:
     """The output of a call of the engine; empty: it failed, and may."""
     process = await asyncio.create_subprocess_exec(
-        *(engine(), *arguments),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        engine(), *arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     try:
         async with asyncio.timeout(IMAGE_SECONDS):
@@ -131,7 +128,9 @@ def confine(policy: Policy) -> Confinement:
         # A killed client leaves its container running.
         removal = await asyncio.create_subprocess_exec(
             engine(),
-            *("rm", "--force", name),
+            "rm",
+            "--force",
+            name,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -246,9 +246,21 @@ def _update(connection: Connection, evaluation_id: str, values: Mapping[str, obj
 def _row(new: EvaluationRecord, now: datetime | None) -> tuple[object, ...]:
     request = (new.client_token, new.request_digest, _json(new.request))
     return (
-        *(new.id, new.arn, new.name, timestamp(now) if now else "", *request),
-        *("[]", None, "{}", new.output_group, new.output_stream),
-        *(None, 0, 0, "", None),
+        new.id,
+        new.arn,
+        new.name,
+        timestamp(now) if now else "",
+        *request,
+        "[]",
+        None,
+        "{}",
+        new.output_group,
+        new.output_stream,
+        None,
+        0,
+        0,
+        "",
+        None,
     )
 
 

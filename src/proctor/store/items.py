@@ -13,8 +13,22 @@ from proctor.store.reader import IdRow, StoreReader, uses_postgres
 SHOWN_CHARACTERS = 300
 """Of a prompt or an error in a list."""
 PLAIN = (
-    *("id", "position", "repeat", "repo", "agent", "model", "factors", "status", "reason", "startedAt"),
-    *("finishedAt", "sessionId", "iterSha", "tokensTotal", "toolCalls", "costUsd"),
+    "id",
+    "position",
+    "repeat",
+    "repo",
+    "agent",
+    "model",
+    "factors",
+    "status",
+    "reason",
+    "startedAt",
+    "finishedAt",
+    "sessionId",
+    "iterSha",
+    "tokensTotal",
+    "toolCalls",
+    "costUsd",
 )
 CUT = ("prompt", "error")
 PAGE_COLUMNS = ", ".join([f'"{name}"' for name in PLAIN] + [head(name, SHOWN_CHARACTERS) for name in CUT])

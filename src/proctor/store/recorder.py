@@ -158,10 +158,19 @@ class Recorder:
         )
         votes = [self.line(vote) if isinstance(vote, str) else finite(vote) for vote in score.votes]
         columns = (
-            *(evaluator, score.evaluator_digest, score.level, target, finite(score.value), label),
+            evaluator,
+            score.evaluator_digest,
+            score.level,
+            target,
+            finite(score.value),
+            label,
             *self._text(score.explanation),
-            *(error, amount(score.cost_usd), dimension, error_code),
-            *(whole(score.input_tokens), whole(score.output_tokens)),
+            error,
+            amount(score.cost_usd),
+            dimension,
+            error_code,
+            whole(score.input_tokens),
+            whole(score.output_tokens),
             json.dumps(list(score.ignored)) if score.ignored else "[]",
             score.judged_session,
             json.dumps(votes) if votes else "[]",
@@ -290,12 +299,25 @@ class Recorder:
         request = self._text(event.request) if event.request else _NO_TEXT
         response = self._text(event.response) if event.response else _NO_TEXT
         row = (
-            *(*self._head(), provider, model),
-            *(usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens),
-            *(cost, source, _price_json(tuple(event.price.items()))),
-            *(finite(event.latency_ms), finite(event.waiting_ms) or 0.0),
-            *(status, self.line(event.error) if event.error else "", *request, *response),
-            *(self.line(event.call_id) if event.call_id else "", speaker, purpose),
+            *self._head(),
+            provider,
+            model,
+            usage.input_tokens,
+            usage.cached_tokens,
+            usage.output_tokens,
+            usage.reasoning_tokens,
+            cost,
+            source,
+            _price_json(tuple(event.price.items())),
+            finite(event.latency_ms),
+            finite(event.waiting_ms) or 0.0,
+            status,
+            self.line(event.error) if event.error else "",
+            *request,
+            *response,
+            self.line(event.call_id) if event.call_id else "",
+            speaker,
+            purpose,
         )
         self._writer.append("model_calls", row)
 
@@ -321,8 +343,14 @@ class Recorder:
         columns = known[1] if known else self._iteration_columns(event)
         tokens = (usage.input_tokens, usage.output_tokens, usage.input_tokens + usage.output_tokens)
         row = (
-            *(self.session_id, self._step, self._step_started, ended, *columns[:_BEFORE_TOKENS]),
-            *(*tokens, self._step_cost, *columns[_BEFORE_TOKENS:]),
+            self.session_id,
+            self._step,
+            self._step_started,
+            ended,
+            *columns[:_BEFORE_TOKENS],
+            *tokens,
+            self._step_cost,
+            *columns[_BEFORE_TOKENS:],
         )
         self._writer.append("iterations", row)
         self._step += 1

@@ -24,8 +24,17 @@ SEARCHED = ("runId", "planPath", "planText")
 SHOWN = ", ".join(
     f'"{name}"'
     for name in (
-        *("runId", "createdAt", "finishedAt", "job", "status", "reason", "planPath"),
-        *("budgetUsd", "crashes", "owner", "heartbeatAt"),
+        "runId",
+        "createdAt",
+        "finishedAt",
+        "job",
+        "status",
+        "reason",
+        "planPath",
+        "budgetUsd",
+        "crashes",
+        "owner",
+        "heartbeatAt",
     )
 )
 

@@ -53,7 +53,11 @@ ENCRYPTED: dict[str, tuple[str, ...]] = {
 """By table, in the order of its columns."""
 DETERMINISTIC = frozenset(
     {
-        *("batch_items.prompt", "sessions.name", "scores.label", "questions.prompt", "arrivals.data"),
+        "batch_items.prompt",
+        "sessions.name",
+        "scores.label",
+        "questions.prompt",
+        "arrivals.data",
         "annotations.text",
     }
 )

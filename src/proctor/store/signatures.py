@@ -35,7 +35,14 @@ _ITEMS = (
     'LEFT JOIN "sessions" s ON s."id" = i."sessionId" WHERE i."runId" = ?'
 )
 _OF_SCORE = (
-    *("sessionId", "evaluator", "evaluatorDigest", "level", "target", "value", "label", "dimension"),
+    "sessionId",
+    "evaluator",
+    "evaluatorDigest",
+    "level",
+    "target",
+    "value",
+    "label",
+    "dimension",
     "judgedSessionId",
 )
 _SCORES = "SELECT " + ", ".join(map('c."{}"'.format, _OF_SCORE)) + ' FROM "scores" c'
@@ -44,8 +51,17 @@ _ATTEMPTS = (
     's."modelCalls" FROM "sessions" s'
 )
 _OF_CALL = (
-    *("sessionId", "position", "provider", "model", "status", "promptTokens", "cachedTokens"),
-    *("completionTokens", "reasoningTokens", "costUsd", "priceSource"),
+    "sessionId",
+    "position",
+    "provider",
+    "model",
+    "status",
+    "promptTokens",
+    "cachedTokens",
+    "completionTokens",
+    "reasoningTokens",
+    "costUsd",
+    "priceSource",
 )
 _CALLS = "SELECT " + ", ".join(map('m."{}"'.format, _OF_CALL)) + ' FROM "model_calls" m'
 _CALL_ORDER = 'ORDER BY m."sessionId", m."position"'
@@ -245,8 +261,14 @@ class _WrittenAttempts:
         seconds = session.get("agentSeconds")
         seconds = session.get("workSeconds") if seconds is None else seconds
         attempt = (
-            *(session["id"], session["itemId"], session["attempt"], session["status"], session["endReason"]),
-            *(_real(session["costUsd"]), session["totalTokens"], session["modelCalls"]),
+            session["id"],
+            session["itemId"],
+            session["attempt"],
+            session["status"],
+            session["endReason"],
+            _real(session["costUsd"]),
+            session["totalTokens"],
+            session["modelCalls"],
         )
         calls = self.calls.get(session["id"], ())
         return _digest(

@@ -727,10 +727,30 @@ def row_of(run_id: str, position: int, item: Item) -> tuple[object, ...]:
     """The row of a new item, in the order of the columns of `batch_items`."""
     digest = item.digest
     return (
-        *(run_id, id_of(digest, item.repeat), position, digest, item.repeat, item.runner),
-        *(clean(str(item.settings.get("repo", ""))), clean(item.prompt), item.agent, item.model),
-        *(_json(item.factors), _json(item.details), _settings_json(item.settings), QUEUED, "", ""),
-        *(None, None, None, None, 0, 0, None, ""),
+        run_id,
+        id_of(digest, item.repeat),
+        position,
+        digest,
+        item.repeat,
+        item.runner,
+        clean(str(item.settings.get("repo", ""))),
+        clean(item.prompt),
+        item.agent,
+        item.model,
+        _json(item.factors),
+        _json(item.details),
+        _settings_json(item.settings),
+        QUEUED,
+        "",
+        "",
+        None,
+        None,
+        None,
+        None,
+        0,
+        0,
+        None,
+        "",
     )
 
 

@@ -24,8 +24,17 @@ from proctor.tasks.task import NotRead, ReadOptions, Task, TaskSet
 
 PROMPTFOO = "promptfoo"
 UNREAD_KEYS = (
-    *("scenarios", "extensions", "redteam", "tracing", "derivedMetrics", "nunjucksFilters", "outputPath"),
-    *("evaluateOptions", "commandLineOptions", "env", "sharing"),
+    "scenarios",
+    "extensions",
+    "redteam",
+    "tracing",
+    "derivedMetrics",
+    "nunjucksFilters",
+    "outputPath",
+    "evaluateOptions",
+    "commandLineOptions",
+    "env",
+    "sharing",
 )
 SCRIPTS = (".js", ".ts", ".mjs", ".cjs", ".py", ".rb")
 _ALIASES = {"google": "gemini", "togetherai": "together", "vertex": "gemini"}

@@ -17,10 +17,15 @@ Document = JsonObject
 KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
 STATUSES = ("UNSET", "OK", "ERROR")
 SESSION_KEYS = (
-    *("session.id", "gen_ai.conversation.id"),
-    *("traceloop.association.properties.session_id", "traceloop.association.properties.thread_id"),
-    *("ai.telemetry.metadata.sessionId", "gcp.vertex.agent.session_id", "langfuse.session.id"),
-    *("langsmith.metadata.session_id", "langsmith.metadata.thread_id"),
+    "session.id",
+    "gen_ai.conversation.id",
+    "traceloop.association.properties.session_id",
+    "traceloop.association.properties.thread_id",
+    "ai.telemetry.metadata.sessionId",
+    "gcp.vertex.agent.session_id",
+    "langfuse.session.id",
+    "langsmith.metadata.session_id",
+    "langsmith.metadata.thread_id",
 )
 """Attributes with the id of a session; the first that is set counts."""
 

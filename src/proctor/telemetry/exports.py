@@ -27,8 +27,16 @@ NESTED_DEEPEST = 20
 """How deep attributes may nest before the rest is kept as one value."""
 _LANGFUSE_TYPES = frozenset(
     (
-        *("GENERATION", "TOOL", "AGENT", "CHAIN", "RETRIEVER", "EMBEDDING", "EVALUATOR", "GUARDRAIL"),
-        *("SPAN", "EVENT"),
+        "GENERATION",
+        "TOOL",
+        "AGENT",
+        "CHAIN",
+        "RETRIEVER",
+        "EMBEDDING",
+        "EVALUATOR",
+        "GUARDRAIL",
+        "SPAN",
+        "EVENT",
     )
 )
 _LANGFUSE_OPERATIONS = {

@@ -35,8 +35,29 @@ from proctor.telemetry.log_query import (
 )
 
 _KEYWORDS = (
-    *("fields", "display", "filter", "parse", "stats", "sort", "dedup", "limit", "head"),
-    *("as", "by", "or", "and", "not", "like", "in", "asc", "desc", "is", "null", "true", "false", "exists"),
+    "fields",
+    "display",
+    "filter",
+    "parse",
+    "stats",
+    "sort",
+    "dedup",
+    "limit",
+    "head",
+    "as",
+    "by",
+    "or",
+    "and",
+    "not",
+    "like",
+    "in",
+    "asc",
+    "desc",
+    "is",
+    "null",
+    "true",
+    "false",
+    "exists",
 )
 _GRAMMAR = r"""
 query: command? (_BAR command?)*

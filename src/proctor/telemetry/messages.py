@@ -197,22 +197,36 @@ def literal_of(text: str) -> object:
 _REASONING_TYPES = frozenset(("reasoning", "thinking", "redacted_thinking"))
 _MEDIA_TYPES = frozenset(
     (
-        *("image", "image_url", "input_image", "input_file", "file", "blob", "uri", "audio", "input_audio"),
-        *("document", "video"),
+        "image",
+        "image_url",
+        "input_image",
+        "input_file",
+        "file",
+        "blob",
+        "uri",
+        "audio",
+        "input_audio",
+        "document",
+        "video",
     )
 )
 _CALL_TYPES = frozenset(("tool_use", "tool_call", "tool-call", "function_call", "server_tool_call"))
 _RESULT_TYPES = frozenset(
-    (
-        *("tool_result", "tool_call_response", "tool-result", "function_call_output"),
-        "server_tool_call_response",
-    )
+    ("tool_result", "tool_call_response", "tool-result", "function_call_output", "server_tool_call_response")
 )
 _TEXT_TYPES = frozenset(("text", "input_text", "output_text", "refusal"))
 _TYPES = _REASONING_TYPES | _MEDIA_TYPES | _CALL_TYPES | _RESULT_TYPES | _TEXT_TYPES
 _KEYS = (
-    *("toolUse", "toolResult", "reasoningContent", "functionCall", "function_call", "functionResponse"),
-    *("function_response", "inlineData", "cachePoint", "guardContent"),
+    "toolUse",
+    "toolResult",
+    "reasoningContent",
+    "functionCall",
+    "function_call",
+    "functionResponse",
+    "function_response",
+    "inlineData",
+    "cachePoint",
+    "guardContent",
 )
 ROLES: Mapping[str, Role] = {
     **dict.fromkeys(("user", "human", "humanmessage", "humanmessagechunk"), "user"),
@@ -225,8 +239,24 @@ _STEPS = frozenset(("tool-call", "tool-response"))
 DEEPEST = 24
 """Maximum nesting of shapes. The deepest observed is seven."""
 WRAPPERS = (
-    *("messages", "message", "new_message", "inputs", "outputs", "input", "output", "generations", "kwargs"),
-    *("user_msg", "query_str", "question", "prompt", "query", "response", "text", "result", "value"),
+    "messages",
+    "message",
+    "new_message",
+    "inputs",
+    "outputs",
+    "input",
+    "output",
+    "generations",
+    "kwargs",
+    "user_msg",
+    "query_str",
+    "question",
+    "prompt",
+    "query",
+    "response",
+    "text",
+    "result",
+    "value",
 )
 """Members in which frameworks wrap messages, the outermost first."""
 

@@ -23,9 +23,29 @@ SOURCE = "otlp"
 MOST_ATTRIBUTES = 100
 LONGEST_ATTRIBUTE = 200
 _CONTENT = (
-    *("message", "prompt", "completion", "input", "output", "content", "value", "instructions", "entity"),
-    *("arguments", "args", "result", "definitions", "text", "exception", "parameters", "description"),
-    *("json_schema", "query", "response", "body", "tools", "metadata"),
+    "message",
+    "prompt",
+    "completion",
+    "input",
+    "output",
+    "content",
+    "value",
+    "instructions",
+    "entity",
+    "arguments",
+    "args",
+    "result",
+    "definitions",
+    "text",
+    "exception",
+    "parameters",
+    "description",
+    "json_schema",
+    "query",
+    "response",
+    "body",
+    "tools",
+    "metadata",
 )
 """Parts of the names of attributes with message content, which belongs in the transcript only."""
 _FIGURES = ("usage", "token_count", "duration", "time")

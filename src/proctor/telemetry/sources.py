@@ -43,8 +43,16 @@ TABLE_SUFFIXES = (".csv", ".parquet")
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".log", ".pb", ".bin", ".binpb", ".otlp", ".gz")
 """Suffixes of files that are read from a folder."""
 _MARKERS = (
-    *(b"resourceSpans", b"resourceLogs", b"resource_spans", b"resource_logs", b"traceId"),
-    *(b'"trace_id"', b"raw_otel_json", b'"context.trace_id"', b'"observations"', b'"run_type"'),
+    b"resourceSpans",
+    b"resourceLogs",
+    b"resource_spans",
+    b"resource_logs",
+    b"traceId",
+    b'"trace_id"',
+    b"raw_otel_json",
+    b'"context.trace_id"',
+    b'"observations"',
+    b'"run_type"',
 )
 # A line with nothing but an opening brace: the output of a console exporter.
 _PRINTED = re.compile(rb"^\{\s*$", re.MULTILINE)

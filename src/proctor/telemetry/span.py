@@ -149,29 +149,47 @@ def _error(document: Document) -> str:
 
 _USAGE = {
     "input_tokens": (
-        *("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt"),
-        *("ai.usage.inputTokens", "ai.usage.promptTokens", "llm.usage.prompt_tokens"),
+        "gen_ai.usage.input_tokens",
+        "gen_ai.usage.prompt_tokens",
+        "llm.token_count.prompt",
+        "ai.usage.inputTokens",
+        "ai.usage.promptTokens",
+        "llm.usage.prompt_tokens",
     ),
     "output_tokens": (
-        *("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion"),
-        *("ai.usage.outputTokens", "ai.usage.completionTokens", "llm.usage.completion_tokens"),
+        "gen_ai.usage.output_tokens",
+        "gen_ai.usage.completion_tokens",
+        "llm.token_count.completion",
+        "ai.usage.outputTokens",
+        "ai.usage.completionTokens",
+        "llm.usage.completion_tokens",
     ),
     "cached_tokens": (
-        *("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens"),
-        *("llm.token_count.prompt_details.cache_read", "ai.usage.cachedInputTokens"),
+        "gen_ai.usage.cache_read.input_tokens",
+        "gen_ai.usage.cache_read_input_tokens",
+        "llm.token_count.prompt_details.cache_read",
+        "ai.usage.cachedInputTokens",
     ),
     "cache_write_tokens": (
-        *("gen_ai.usage.cache_creation.input_tokens", "gen_ai.usage.cache_creation_input_tokens"),
-        *("gen_ai.usage.cache_write_input_tokens", "llm.token_count.prompt_details.cache_write"),
+        "gen_ai.usage.cache_creation.input_tokens",
+        "gen_ai.usage.cache_creation_input_tokens",
+        "gen_ai.usage.cache_write_input_tokens",
+        "llm.token_count.prompt_details.cache_write",
     ),
     "reasoning_tokens": (
-        *("gen_ai.usage.reasoning.output_tokens", "gen_ai.usage.reasoning_tokens"),
-        *("llm.token_count.completion_details.reasoning", "ai.usage.reasoningTokens"),
+        "gen_ai.usage.reasoning.output_tokens",
+        "gen_ai.usage.reasoning_tokens",
+        "llm.token_count.completion_details.reasoning",
+        "ai.usage.reasoningTokens",
     ),
 }
 _MODEL = (
-    *("gen_ai.response.model", "gen_ai.request.model", "llm.model_name"),
-    *("ai.response.model", "ai.model.id", "llm.request.model"),
+    "gen_ai.response.model",
+    "gen_ai.request.model",
+    "llm.model_name",
+    "ai.response.model",
+    "ai.model.id",
+    "llm.request.model",
 )
 _COST = ("operation.cost", "llm.cost.total", "gen_ai.usage.cost")
 _PROVIDER = ("gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system", "ai.model.provider")

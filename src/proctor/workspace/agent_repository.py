@@ -367,7 +367,11 @@ def _send_objects(tree: "Worktree", sha: str, known: Sequence[str]) -> None:
     outgoing.mkdir(exist_ok=True)
     revisions = [sha, f"^{tree.base_sha}", *(f"^{each}" for each in known)]
     tree.git(
-        *("pack-objects", "--quiet", "--revs", "--delta-base-offset", str(outgoing / "pack")),
+        "pack-objects",
+        "--quiet",
+        "--revs",
+        "--delta-base-offset",
+        str(outgoing / "pack"),
         stdin="".join(f"{line}\n" for line in revisions),
     )
     # The index of a pack last: git takes a pack without one for none.

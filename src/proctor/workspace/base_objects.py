@@ -142,7 +142,12 @@ def _made(place: Path, source: SourceRepository, base_sha: str, tags: Mapping[st
         is_partial = any(_promised(folder) for folder in source.object_folders())
         missing = ["--missing=allow-any"] if is_partial else []
         git(
-            *("pack-objects", "--quiet", "--revs", "--delta-base-offset", *missing, "objects/pack/pack"),
+            "pack-objects",
+            "--quiet",
+            "--revs",
+            "--delta-base-offset",
+            *missing,
+            "objects/pack/pack",
             stdin="".join(f"{line}\n" for line in (*wanted, *known)),
         )
         borrows = [folder.parent.name for folder in earlier[0].folders] if earlier else []

@@ -216,7 +216,11 @@ def carry_work(tree: Worktree, judged: Worktree, part_of_work: Collection[str]) 
     paths = "".join(f"{path}\0" for path in carried if path in present)
     if paths:
         judged.git(
-            *("checkout", "--quiet", "refs/heads/work", "--pathspec-from-file=-", "--pathspec-file-nul"),
+            "checkout",
+            "--quiet",
+            "refs/heads/work",
+            "--pathspec-from-file=-",
+            "--pathspec-file-nul",
             stdin=paths,
             GIT_LITERAL_PATHSPECS="1",
         )

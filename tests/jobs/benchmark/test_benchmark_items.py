@@ -35,8 +35,10 @@ def test_there_is_an_item_for_each_task_model_and_run() -> None:
     items = list(BenchmarkDefinition(tasks=(TASK,), models=(GPT, LLAMA), runs=2).items())
 
     assert [(item.model, item.repeat) for item in items] == [
-        *(("openai/gpt-4", 1), ("ollama/llama3", 1)),
-        *(("openai/gpt-4", 2), ("ollama/llama3", 2)),
+        ("openai/gpt-4", 1),
+        ("ollama/llama3", 1),
+        ("openai/gpt-4", 2),
+        ("ollama/llama3", 2),
     ]
     assert len({item.id for item in items}) == 4
     assert items[0].factors == {"model": "gpt-4", "agent": "builtin", "task": "fix"}

@@ -181,8 +181,14 @@ def test_a_benchmark_is_read_from_the_store(tmp_path: Path) -> None:
         whole = compare(store.read, "bench", NOW + timedelta(hours=1))
         now = standing(store.read, "bench", datetime(2027, 1, 1, tzinfo=UTC))
     assert [f"{one.model} {one.task} {one.number} {one.status}" for one in runs] == [
-        *("a t 1 success", "a t 2 success", "b t 1 fail", "b t 2 success"),
-        *("a u 1 timeout", "a u 2 error", "b u 1 success", "b u 2 success"),
+        "a t 1 success",
+        "a t 2 success",
+        "b t 1 fail",
+        "b t 2 success",
+        "a u 1 timeout",
+        "a u 2 error",
+        "b u 1 success",
+        "b u 2 success",
     ]
     first, failed = runs[0], runs[5]
     assert (first.asked, first.display_name, first.agent) == ("p/a", "A", "Amp")

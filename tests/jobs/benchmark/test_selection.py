@@ -6,8 +6,12 @@ from proctor.errors import UsageError
 from proctor.jobs.benchmark.models import Candidate, ModelSupply, choose, read_models_config
 
 OLLAMA = [
-    *("ollama/llama3:latest", "ollama/llama3:70b", "ollama/mistral:7b", "ollama/mistral-nemo:latest"),
-    *("ollama/codellama:13b", "ollama/codellama:34b"),
+    "ollama/llama3:latest",
+    "ollama/llama3:70b",
+    "ollama/mistral:7b",
+    "ollama/mistral-nemo:latest",
+    "ollama/codellama:13b",
+    "ollama/codellama:34b",
 ]
 HERE = [
     Candidate(name="gpt-4", model="openai/gpt-4", display_name="GPT-4"),

@@ -14,8 +14,21 @@ from proctor.jobs.dialogue.roles import BUILT_IN, Roles, new_role, read_profiles
 
 NAMES = sorted(path.parent.name for path in BUILT_IN.glob("*/role.yaml"))
 CLIENTS = {
-    *("patientPsi", "consistentMI", "eeyore", "roleplayDoh", "simPatient", "cars", "saps", "psyche_patient"),
-    *("clientCast", "annaAgent", "talkDep", "adaptiveVP", "patientZero", "deprofile", "mindVoyager"),
+    "patientPsi",
+    "consistentMI",
+    "eeyore",
+    "roleplayDoh",
+    "simPatient",
+    "cars",
+    "saps",
+    "psyche_patient",
+    "clientCast",
+    "annaAgent",
+    "talkDep",
+    "adaptiveVP",
+    "patientZero",
+    "deprofile",
+    "mindVoyager",
     "patientAct",
 }
 THERAPISTS = {"CBT", "MI", "psyche", "eliza", "scripted"}

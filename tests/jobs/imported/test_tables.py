@@ -96,8 +96,11 @@ def test_success_is_read_from_the_usual_words(store, tmp_path):
             {},
             ("status", "reason"),
             [
-                *(("success", "completed"), ("fail", "checks_failed"), ("error", "internal_error")),
-                *(("timeout", "timeout"), ("timeout", "timeout")),
+                ("success", "completed"),
+                ("fail", "checks_failed"),
+                ("error", "internal_error"),
+                ("timeout", "timeout"),
+                ("timeout", "timeout"),
             ],
         ),
         # Repeats that nobody numbered are counted per task and factors, and others from one on.
@@ -335,8 +338,13 @@ def test_the_column_that_is_most_likely_meant_is_offered(store, tmp_path, names,
 @pytest.mark.parametrize(
     ("levels", "rows", "is_factor"),
     [
-        *((3, 3, True), (2, 4, True), (3, 4, False), (3, 6, True), (4, 6, False)),
-        *((50, 100, True), (51, 200, False)),
+        (3, 3, True),
+        (2, 4, True),
+        (3, 4, False),
+        (3, 6, True),
+        (4, 6, False),
+        (50, 100, True),
+        (51, 200, False),
     ],
 )
 def test_a_column_is_a_factor_if_its_values_group_the_rows(store, tmp_path, levels, rows, is_factor):
@@ -378,7 +386,7 @@ def test_what_is_no_table_or_contradicts_itself_is_refused_in_words(store, tmp_p
 @pytest.mark.parametrize(
     ("end", "line", "length"),
     # The last rows are longer than what is decoded at once.
-    [*(("\n", 2, 0), ("\r\n", 3, 9), ("\r", 40, 9)), *((end, 40, 30_000) for end in ("\n", "\r\n", "\r"))],
+    [("\n", 2, 0), ("\r\n", 3, 9), ("\r", 40, 9), *((end, 40, 30_000) for end in ("\n", "\r\n", "\r"))],
 )
 def test_the_line_that_is_no_text_is_named_though_the_file_is_decoded_ahead(
     store, tmp_path, end, line, length
@@ -529,8 +537,15 @@ def test_columns_of_scores_that_nobody_mapped_are_scores():
 @pytest.mark.parametrize(
     ("value", "figure"),
     [
-        *((3, 3.0), ("$ 0.42", 0.42), ("-1e3", -1000.0), ("1_000", None), ("\u0663", None)),
-        *(("x", None), (None, None), ([1], None), (10**400, None)),
+        (3, 3.0),
+        ("$ 0.42", 0.42),
+        ("-1e3", -1000.0),
+        ("1_000", None),
+        ("\u0663", None),
+        ("x", None),
+        (None, None),
+        ([1], None),
+        (10**400, None),
     ],
 )
 def test_numbers_of_cells(value, figure):

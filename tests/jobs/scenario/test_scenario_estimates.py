@@ -40,7 +40,12 @@ def played(proctor_store):
         values = {"status": "fail" if number == 2 else "success", "tokensTotal": 1000 * (number + 1)}
         values |= {"finishedAt": at(60 * number)} | ({"costUsd": 0.5} if number == 1 else {})
         finish_item(
-            *(writer, item.id, f"s{number}", *events[0], *events[1], Iteration(output="no turn")),
+            writer,
+            item.id,
+            f"s{number}",
+            *events[0],
+            *events[1],
+            Iteration(output="no turn"),
             columns=values,
             job="scenario",
         )

@@ -43,7 +43,8 @@ async def test_a_key_in_headers_of_a_response_does_not_reach_the_agent(provider,
             assert response.status == status
             assert hidden(repr(response.headers))
             assert {name.lower() for name in response.headers} & {*echoed, *told} == {
-                *("x-ratelimit-remaining", "retry-after")
+                "x-ratelimit-remaining",
+                "retry-after",
             }
 
 
@@ -98,7 +99,10 @@ async def test_a_key_that_is_cut_in_two_by_a_stream_is_found(provider, begin, at
 def test_every_form_is_found_however_a_stream_is_cut(key, size):
     raw = key.encode()
     forms = [
-        *(raw, json.dumps(key).encode(), quote(key, safe="").encode(), raw.hex().encode()),
+        raw,
+        json.dumps(key).encode(),
+        quote(key, safe="").encode(),
+        raw.hex().encode(),
         *(base64.b64encode(b"x" * before + raw + b"y") for before in range(4)),
         base64.urlsafe_b64encode(b"Bearer " + raw),
     ]

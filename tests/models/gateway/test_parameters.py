@@ -235,12 +235,32 @@ async def test_a_key_is_sent_to_nobody_that_a_provider_points_at(provider, begin
 
 NAMES = st.sampled_from(
     [
-        *("type", "model", "messages", "input", "contents", "parts", "content", "role", "tools", "function"),
-        *("source", "url", "image_url", "file_id", "data", "text", "generation_config", "generationConfig"),
-        *(
-            *("api_base", "server_url", "extra_body", "google", "system", "output", "container"),
-            "cached_content",
-        ),
+        "type",
+        "model",
+        "messages",
+        "input",
+        "contents",
+        "parts",
+        "content",
+        "role",
+        "tools",
+        "function",
+        "source",
+        "url",
+        "image_url",
+        "file_id",
+        "data",
+        "text",
+        "generation_config",
+        "generationConfig",
+        "api_base",
+        "server_url",
+        "extra_body",
+        "google",
+        "system",
+        "output",
+        "container",
+        "cached_content",
     ]
 )
 VALUES = st.recursive(

@@ -46,7 +46,12 @@ async def test_a_second_conversation_beside_the_first_does_not_repeat_it(provide
     for messages in (first, title, second):
         await attempt.asked("/v1/chat/completions", {"model": "tiny", "messages": messages})
     assert [content for _, content in map(said, attempt.told)] == [
-        *("Build it.", "One.", "Find a title.", "A title", "On.", "Two.")
+        "Build it.",
+        "One.",
+        "Find a title.",
+        "A title",
+        "On.",
+        "Two.",
     ]
 
 

@@ -150,7 +150,7 @@ def test_ids_and_arns_name_resources() -> None:
         arn.replace("batch-evaluate", "x"),
     ):
         assert read_arn(wrong) is None
-    expected = [*(True, True, False, False)]
+    expected = [True, True, False, False]
     assert [is_managed(each) for each in ("Builtin.X", "ThirdParty.X.Y", "mine-1", "builtin.X")] == expected
     made = new_id("name")
     assert made.startswith("name-") and len(made) == 15 and made[5:].isalnum() and new_id("name") != made

@@ -147,7 +147,10 @@ def token(*parts):
 @pytest.mark.parametrize(
     "token",
     [
-        *("", "nonsense", "bm8=", "W10="),
+        "",
+        "nonsense",
+        "bm8=",
+        "W10=",
         token("jobs", "a", "b"),
         token("evaluators", "a"),
         token("evaluators", "kept", 1),

@@ -432,7 +432,15 @@ class BenchmarkJob(Job):
         ),
     )
     item_columns: ClassVar = (
-        *("status", "factor:task", "model", "answer", "score:*", "repeat", "seconds", "toolCalls", "costUsd"),
+        "status",
+        "factor:task",
+        "model",
+        "answer",
+        "score:*",
+        "repeat",
+        "seconds",
+        "toolCalls",
+        "costUsd",
     )
     narrow_item_columns: ClassVar = ("status", "factor:task", "model")
     override_aliases: ClassVar = {

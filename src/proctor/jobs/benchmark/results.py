@@ -41,10 +41,32 @@ BEST = ("fastest", "most_efficient", "least_intervention", "best_value")
 """The documented members of `rankings`; `ranks` has more."""
 DOCUMENTED_MEANS = ("prompts_sent", "human_interventions", "files_modified", "lines_added", "lines_removed")
 COLUMNS = (
-    *("model", "task", "success", "completion_time", *DOCUMENTED_MEANS, "timestamp"),
-    *("run", "status", "reason", "error", "display_name", "asked", "agent", "wall_time", "tool_calls"),
-    *("prompt_tokens", "completion_tokens", "total_tokens", "cost_usd", "checks_passed", "checks"),
-    *("unchecked", "stand_in", "attempts", "item_id", "session_id"),
+    "model",
+    "task",
+    "success",
+    "completion_time",
+    *DOCUMENTED_MEANS,
+    "timestamp",
+    "run",
+    "status",
+    "reason",
+    "error",
+    "display_name",
+    "asked",
+    "agent",
+    "wall_time",
+    "tool_calls",
+    "prompt_tokens",
+    "completion_tokens",
+    "total_tokens",
+    "cost_usd",
+    "checks_passed",
+    "checks",
+    "unchecked",
+    "stand_in",
+    "attempts",
+    "item_id",
+    "session_id",
 )
 HEADLESS = (
     "Runs are headless: human_interventions counts the times an agent stopped to ask a permission or a "
@@ -462,15 +484,13 @@ SESSION_ID = re.compile(r"[0-9a-f]{8,40}")
 TEXTS = ("item_id", "model", "task", "status", "reason", "timestamp", "session_id", "agent")
 COUNTS = (
     *DOCUMENTED_MEANS,
-    *(
-        "run",
-        "tool_calls",
-        "prompt_tokens",
-        "completion_tokens",
-        "total_tokens",
-        "unpriced_calls",
-        "attempts",
-    ),
+    "run",
+    "tool_calls",
+    "prompt_tokens",
+    "completion_tokens",
+    "total_tokens",
+    "unpriced_calls",
+    "attempts",
 )
 NUMBERS = ("completion_time", "wall_time", "cost_usd")
 

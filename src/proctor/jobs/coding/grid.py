@@ -161,8 +161,20 @@ def _single(value: object) -> Sequence[Any]:
 LONGEST_TASK = 80
 _FIXED_DETAILS = ("env", "settings", "expect")
 _SETTINGS = (
-    *("timeoutSec", "retries", "retryOn", "mergeOnPass", "keep", "tags", "jsonLogs", "budget", "sandbox"),
-    *("setupTimeoutSec", "checkTimeoutSec", "baseline", "cache", "resources"),
+    "timeoutSec",
+    "retries",
+    "retryOn",
+    "mergeOnPass",
+    "keep",
+    "tags",
+    "jsonLogs",
+    "budget",
+    "sandbox",
+    "setupTimeoutSec",
+    "checkTimeoutSec",
+    "baseline",
+    "cache",
+    "resources",
 )
 _PROMPT_SETTINGS = ("timeoutSec", "retries", "retryOn", "tags", "jsonLogs", "budget", "resources")
 _OWN_SETTINGS = frozenset(_PROMPT_SETTINGS) - {"timeoutSec"}

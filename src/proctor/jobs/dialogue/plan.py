@@ -401,8 +401,14 @@ class DialoguePlan:
     def digest(self) -> str:
         """Digest of the settings, without output folder, concurrency and how programs are confined."""
         aside = {
-            *("output_dir", "max_workers", "notify", "record", "replay", "num_runs"),
-            *("sandbox", "outage_patience"),
+            "output_dir",
+            "max_workers",
+            "notify",
+            "record",
+            "replay",
+            "num_runs",
+            "sandbox",
+            "outage_patience",
             *(name for name in LATER_KEYS if self.config[name] is None),
         }
         return digest_of({name: value for name, value in self.config.items() if name not in aside})

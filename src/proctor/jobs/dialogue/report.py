@@ -91,8 +91,13 @@ def _measure(each: Mapping[str, Any]) -> Details:
                 ["Client", "Therapist", *cells[0]["settings"], *numeric("n", "Mean", "95% CI", "Std")],
                 (
                     (
-                        *(cell["client"], cell["therapist"], *cell["settings"].values(), cell["mean"]["n"]),
-                        *(figure(cell["mean"]["value"]), around(cell["mean"]), figure(cell["std"])),
+                        cell["client"],
+                        cell["therapist"],
+                        *cell["settings"].values(),
+                        cell["mean"]["n"],
+                        figure(cell["mean"]["value"]),
+                        around(cell["mean"]),
+                        figure(cell["std"]),
                     )
                     for cell in cells
                 ),
@@ -124,8 +129,12 @@ def _measure(each: Mapping[str, Any]) -> Details:
                 ],
                 (
                     (
-                        *(effect["contrast"], figure(effect["value"]), around(effect)),
-                        *(chance(effect["p_corrected"]), effect["method"], effect["note"]),
+                        effect["contrast"],
+                        figure(effect["value"]),
+                        around(effect),
+                        chance(effect["p_corrected"]),
+                        effect["method"],
+                        effect["note"],
                     )
                     for effect in each["effects"]
                 ),

@@ -66,16 +66,40 @@ def _is_figure(value: object) -> bool:
 
 
 SESSION_COLUMNS = (
-    *("source_file", "patient_name", "num_turns", "total_messages", "therapist_words", "client_words"),
-    *("client", "therapist", "run_id", "combination", "status", "end_reason", "caused_by"),
-    *("client_model", "therapist_model", "seed", "total_tokens", "cost_usd"),
-    *("profile", "therapist_profile", "temperature", "repeat", "parameters_not_sent"),
+    "source_file",
+    "patient_name",
+    "num_turns",
+    "total_messages",
+    "therapist_words",
+    "client_words",
+    "client",
+    "therapist",
+    "run_id",
+    "combination",
+    "status",
+    "end_reason",
+    "caused_by",
+    "client_model",
+    "therapist_model",
+    "seed",
+    "total_tokens",
+    "cost_usd",
+    "profile",
+    "therapist_profile",
+    "temperature",
+    "repeat",
+    "parameters_not_sent",
 )
 NUMBERS = ("num_turns", "total_messages", "therapist_words", "client_words", "total_tokens", "cost_usd")
 TURN_COLUMNS = ("session_file", "turn_idx", "role", "content", "word_count")
 NAMED_IN = (
-    *(("name",), ("persona", "name"), ("profile", "name"), ("basic_profile", "name")),
-    *(("patient_profile", "name"), ("profile", "demographics", "name"), ("clinical_profile", "name")),
+    ("name",),
+    ("persona", "name"),
+    ("profile", "name"),
+    ("basic_profile", "name"),
+    ("patient_profile", "name"),
+    ("profile", "demographics", "name"),
+    ("clinical_profile", "name"),
 )
 """Paths of the name in the profiles of different clients."""
 UNKNOWN_NAMES = ("", "cannot be identified", "n/a", "unknown")

@@ -168,12 +168,30 @@ ALIASES = {
     "summarisation_model": "summarization_model",
 }
 _OF_OTHER_FILES = (
-    *("actors", "metrics", "metrics_csv", "events", "validation", "prompts", "about", "stop_when"),
+    "actors",
+    "metrics",
+    "metrics_csv",
+    "events",
+    "validation",
+    "prompts",
+    "about",
+    "stop_when",
 )
 _OWN = [name for name in names_of(Scenario) if name not in _OF_OTHER_FILES]
 _ABOUT = (
-    *("background_information", "success_criteria", "schema_version", "created_date", "author", "tags"),
-    *("enable_black_swans", "black_swans", "features", "scenario_length", "actors", "version", "notes"),
+    "background_information",
+    "success_criteria",
+    "schema_version",
+    "created_date",
+    "author",
+    "tags",
+    "enable_black_swans",
+    "black_swans",
+    "features",
+    "scenario_length",
+    "actors",
+    "version",
+    "notes",
 )
 FEATURES: Mapping[str, tuple[str, ...]] = {
     "communications": ("enabled", "max_per_turn"),

@@ -82,7 +82,9 @@ def _metrics_table(metrics: Mapping[str, Any]) -> list[Section]:
     figures = ("mean", "95% CI", "stdev", "median", "min", "max")
     rows = [
         (
-            *(name, one["n"], one["missing"]),
+            name,
+            one["n"],
+            one["missing"],
             *(around(one) if column == "95% CI" else figure(one[column]) for column in figures),
             one["note"],
         )
@@ -129,7 +131,10 @@ def _metric(
     compared = [
         (
             " − ".join(one["descriptions"]),
-            *(figure(one["value"]), around(one), chance(one["p_corrected"]), _test(one)),
+            figure(one["value"]),
+            around(one),
+            chance(one["p_corrected"]),
+            _test(one),
             *(figure(one[key]) for key in ("effect_size", "smallest_detectable", "runs_needed")),
             one["note"],
         )
@@ -142,7 +147,11 @@ def _metric(
     levels = [
         (
             f"{one['factor']} = {one['level']}",
-            *(figure(one["value"]), around(one), chance(one["p_corrected"]), _test(one), one["note"]),
+            figure(one["value"]),
+            around(one),
+            chance(one["p_corrected"]),
+            _test(one),
+            one["note"],
         )
         for one in tested
     ]
@@ -173,8 +182,12 @@ def _cost_table(rows: Sequence[Mapping[str, Any]], descriptions: Mapping[int, st
     columns: list[Column | str] = [*numeric("No."), "Variation", *numeric(*titles)]
     texts = [
         (
-            *(one["variation_id"], descriptions[one["variation_id"]], usd(one["total_cost"])),
-            *(figure(one["runs_per_dollar"]), usd(one["cost_per_success"]), cost_limits(one)),
+            one["variation_id"],
+            descriptions[one["variation_id"]],
+            usd(one["total_cost"]),
+            figure(one["runs_per_dollar"]),
+            usd(one["cost_per_success"]),
+            cost_limits(one),
         )
         for one in rows
     ]

@@ -30,8 +30,19 @@ from proctor.session import Usage
 
 UNDERSTOOD = frozenset(
     {
-        *("model", "messages", "system", "tools", "tool_choice", "max_tokens", "temperature", "top_p"),
-        *("stop_sequences", "stream", "metadata", "output_config", "context_management"),
+        "model",
+        "messages",
+        "system",
+        "tools",
+        "tool_choice",
+        "max_tokens",
+        "temperature",
+        "top_p",
+        "stop_sequences",
+        "stream",
+        "metadata",
+        "output_config",
+        "context_management",
     }
 )
 STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}

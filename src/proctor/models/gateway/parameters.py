@@ -228,9 +228,21 @@ _CHAT_PART = ByKind(
 )
 _CHAT_CALL = members("id", "type", "index", "function", "custom", "extra_content", "provider_specific_fields")
 _CHAT_MESSAGE = members(
-    *("role", "name", "tool_call_id", "function_call", "refusal", "annotations", "prefix", "partial"),
-    *("reasoning", "reasoning_content", "reasoning_details", "reasoning_text", "reasoning_opaque"),
-    *("thinking_blocks", "provider_specific_fields"),
+    "role",
+    "name",
+    "tool_call_id",
+    "function_call",
+    "refusal",
+    "annotations",
+    "prefix",
+    "partial",
+    "reasoning",
+    "reasoning_content",
+    "reasoning_details",
+    "reasoning_text",
+    "reasoning_opaque",
+    "thinking_blocks",
+    "provider_specific_fields",
     content=Each(_CHAT_PART),
     tool_calls=Each(_CHAT_CALL),
     cache_control=CACHE,
@@ -250,12 +262,43 @@ _CHAT_TOOL = ByKind(
 _THINKING = members("type", "budget_tokens", "display")
 _TEMPLATE = members("enable_thinking", "thinking", "preserve_thinking", "reasoning_effort")
 CHAT = members(
-    *("model", "stream", "tool_choice", "parallel_tool_calls", "functions", "function_call"),
-    *("max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "min_p", "top_a", "stop"),
-    *("n", "best_of", "seed", "frequency_penalty", "presence_penalty", "repetition_penalty", "logit_bias"),
-    *("logprobs", "top_logprobs", "response_format", "reasoning_effort", "verbosity", "user", "metadata"),
-    *("safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier", "store"),
-    *("include_reasoning", "enable_thinking", "thinking_budget", "reasoning_split"),
+    "model",
+    "stream",
+    "tool_choice",
+    "parallel_tool_calls",
+    "functions",
+    "function_call",
+    "max_tokens",
+    "max_completion_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "top_a",
+    "stop",
+    "n",
+    "best_of",
+    "seed",
+    "frequency_penalty",
+    "presence_penalty",
+    "repetition_penalty",
+    "logit_bias",
+    "logprobs",
+    "top_logprobs",
+    "response_format",
+    "reasoning_effort",
+    "verbosity",
+    "user",
+    "metadata",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "service_tier",
+    "store",
+    "include_reasoning",
+    "enable_thinking",
+    "thinking_budget",
+    "reasoning_split",
     messages=Each(_CHAT_MESSAGE),
     tools=Each(_CHAT_TOOL),
     stream_options=members("include_usage", "include_obfuscation"),
@@ -264,7 +307,11 @@ CHAT = members(
     chat_template_kwargs=_TEMPLATE,
     usage=members("include"),
     extra_body=members(
-        *("enable_thinking", "thinking_budget", "top_k", "min_p", "repetition_penalty"),
+        "enable_thinking",
+        "thinking_budget",
+        "top_k",
+        "min_p",
+        "repetition_penalty",
         chat_template_kwargs=_TEMPLATE,
         google=members(
             thinking_config=members("thinking_budget", "thinking_level", "include_thoughts"),
@@ -311,7 +358,7 @@ _FOUND_TOOL = ByKind(
         "function": _FUNCTION,
         "custom": _FREEFORM,
         "namespace": members(
-            *("type", "name", "description"), tools=Each(ByKind({"function": _FUNCTION, "custom": _FREEFORM}))
+            "type", "name", "description", tools=Each(ByKind({"function": _FUNCTION, "custom": _FREEFORM}))
         ),
     }
 )
@@ -331,7 +378,7 @@ _RESPONSES_ITEM = ByKind(
         "apply_patch_call_output": PASS,
         "tool_search_call": PASS,
         "tool_search_output": members(
-            *("type", "id", "status", "call_id", "execution"), tools=Each(_FOUND_TOOL)
+            "type", "id", "status", "call_id", "execution", tools=Each(_FOUND_TOOL)
         ),
         "web_search_call": PASS,
         "reasoning": PASS,
@@ -345,8 +392,13 @@ _RESPONSES_ITEM = ByKind(
     sign="role",
 )
 _WEB_SEARCH = members(
-    *("type", "search_context_size", "user_location", "filters", "external_web_access"),
-    *("search_content_types", "indexed_web_access"),
+    "type",
+    "search_context_size",
+    "user_location",
+    "filters",
+    "external_web_access",
+    "search_content_types",
+    "indexed_web_access",
 )
 _RESPONSES_TOOLS: dict[str, MemberRule] = {
     **_FOUND_TOOL.kinds,
@@ -362,10 +414,26 @@ _RESPONSES_TOOLS: dict[str, MemberRule] = {
     "mcp": REACHES_OUT,
 }
 RESPONSES = members(
-    *("model", "instructions", "tool_choice", "parallel_tool_calls", "stream", "max_output_tokens"),
-    *("max_tool_calls", "temperature", "top_p", "top_logprobs", "store", "include", "metadata"),
-    *("client_metadata", "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
-    *("service_tier", "truncation"),
+    "model",
+    "instructions",
+    "tool_choice",
+    "parallel_tool_calls",
+    "stream",
+    "max_output_tokens",
+    "max_tool_calls",
+    "temperature",
+    "top_p",
+    "top_logprobs",
+    "store",
+    "include",
+    "metadata",
+    "client_metadata",
+    "user",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "service_tier",
+    "truncation",
     input=Each(_RESPONSES_ITEM),
     tools=Each(ByKind(_RESPONSES_TOOLS)),
     text=members("format", "verbosity"),
@@ -421,7 +489,7 @@ _BLOCK = ByKind(
         **_BLOCKS,
         "tool_use": members("type", "id", "name", "input", "caller", cache_control=CACHE),
         "tool_result": members(
-            *("type", "tool_use_id", "is_error"), content=Each(ByKind(_BLOCKS)), cache_control=CACHE
+            "type", "tool_use_id", "is_error", content=Each(ByKind(_BLOCKS)), cache_control=CACHE
         ),
         "thinking": PASS,
         "redacted_thinking": PASS,
@@ -433,9 +501,19 @@ _BLOCK = ByKind(
     }
 )
 _CLIENT_TOOL = members(
-    *("type", "name", "description", "input_schema", "strict", "defer_loading", "input_examples"),
-    *("eager_input_streaming", "max_characters", "display_width_px", "display_height_px"),
-    *("display_number", "enable_zoom"),
+    "type",
+    "name",
+    "description",
+    "input_schema",
+    "strict",
+    "defer_loading",
+    "input_examples",
+    "eager_input_streaming",
+    "max_characters",
+    "display_width_px",
+    "display_height_px",
+    "display_number",
+    "enable_zoom",
     cache_control=CACHE,
 )
 _MESSAGES_TOOLS: dict[str, MemberRule] = {
@@ -446,8 +524,7 @@ _MESSAGES_TOOLS: dict[str, MemberRule] = {
     "memory_*": _CLIENT_TOOL,
     "tool_search_tool_*": members("type", "name", cache_control=CACHE),
     "web_search_*": members(
-        *("type", "name", "max_uses", "allowed_domains", "blocked_domains", "user_location"),
-        cache_control=CACHE,
+        "type", "name", "max_uses", "allowed_domains", "blocked_domains", "user_location", cache_control=CACHE
     ),
     "web_fetch_*": REACHES_OUT,
     "mcp_toolset": REACHES_OUT,
@@ -455,8 +532,17 @@ _MESSAGES_TOOLS: dict[str, MemberRule] = {
     "advisor_*": UNPRICED,
 }
 MESSAGES = members(
-    *("model", "tool_choice", "max_tokens", "temperature", "top_p", "top_k", "stop_sequences", "stream"),
-    *("service_tier", "speed", "output_format"),
+    "model",
+    "tool_choice",
+    "max_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "stop_sequences",
+    "stream",
+    "service_tier",
+    "speed",
+    "output_format",
     messages=Each(members("role", content=Each(_BLOCK))),
     system=Each(ByKind({"text": members("type", "text", "citations", cache_control=CACHE)})),
     tools=Each(ByKind(_MESSAGES_TOOLS, usual="custom")),
@@ -491,10 +577,18 @@ def camel(*passing: str, **rules: MemberRule) -> Members:
 
 _INLINE_DATA = camel("mimeType", "displayName", data=INLINE)
 _GEMINI_PART = camel(
-    *("text", "thought", "thoughtSignature", "executableCode", "codeExecutionResult"),
+    "text",
+    "thought",
+    "thoughtSignature",
+    "executableCode",
+    "codeExecutionResult",
     functionCall=camel("id", "name", "args"),
     functionResponse=camel(
-        *("id", "name", "response", "willContinue", "scheduling"),
+        "id",
+        "name",
+        "response",
+        "willContinue",
+        "scheduling",
         parts=Each(camel(inlineData=_INLINE_DATA, fileData=Refuse(ADDRESS))),
     ),
     inlineData=_INLINE_DATA,
@@ -502,8 +596,7 @@ _GEMINI_PART = camel(
 )
 _CONTENT = camel("role", parts=Each(_GEMINI_PART))
 _DECLARATION = camel(
-    *("name", "description", "parameters", "parametersJsonSchema", "response", "responseJsonSchema"),
-    "behavior",
+    "name", "description", "parameters", "parametersJsonSchema", "response", "responseJsonSchema", "behavior"
 )
 _GEMINI_TOOL = camel(
     functionDeclarations=Each(_DECLARATION),
@@ -518,9 +611,20 @@ _GEMINI_TOOL = camel(
     retrieval=STORED,
 )
 _GENERATION = camel(
-    *("temperature", "topP", "topK", "candidateCount", "maxOutputTokens", "stopSequences", "seed"),
-    *("responseMimeType", "responseSchema", "responseJsonSchema", "presencePenalty", "frequencyPenalty"),
-    *("responseLogprobs", "logprobs"),
+    "temperature",
+    "topP",
+    "topK",
+    "candidateCount",
+    "maxOutputTokens",
+    "stopSequences",
+    "seed",
+    "responseMimeType",
+    "responseSchema",
+    "responseJsonSchema",
+    "presencePenalty",
+    "frequencyPenalty",
+    "responseLogprobs",
+    "logprobs",
     thinkingConfig=camel("includeThoughts", "thinkingBudget", "thinkingLevel"),
     responseModalities=UNPRICED,
     speechConfig=UNPRICED,
@@ -555,10 +659,29 @@ REQUESTS: Mapping[str, Members] = {
 """The rules of each format."""
 LIBRARY = frozenset(
     {
-        *("temperature", "top_p", "top_k", "n", "stop", "max_tokens", "max_completion_tokens", "seed"),
-        *("presence_penalty", "frequency_penalty", "logit_bias", "logprobs", "top_logprobs", "user"),
-        *("response_format", "tool_choice", "parallel_tool_calls", "functions", "function_call"),
-        *("reasoning_effort", "verbosity", "thinking", "service_tier"),
+        "temperature",
+        "top_p",
+        "top_k",
+        "n",
+        "stop",
+        "max_tokens",
+        "max_completion_tokens",
+        "seed",
+        "presence_penalty",
+        "frequency_penalty",
+        "logit_bias",
+        "logprobs",
+        "top_logprobs",
+        "user",
+        "response_format",
+        "tool_choice",
+        "parallel_tool_calls",
+        "functions",
+        "function_call",
+        "reasoning_effort",
+        "verbosity",
+        "thinking",
+        "service_tier",
     }
 )
 """Parameters of models in this process. A client library takes its own settings, such as the address, in the
@@ -570,12 +693,33 @@ PLAIN_HEADER = re.compile(r"[\w=.,;: -]{1,200}")
 DATE = re.compile(r"-\d{4}-?\d{2}-?\d{2}$")
 BETA_FEATURES = frozenset(
     {
-        *("claude-code", "interleaved-thinking", "thinking-token-count", "context-management", "effort"),
-        *("prompt-caching-scope", "prompt-caching", "extended-cache-ttl", "mid-conversation-system"),
-        *("fine-grained-tool-streaming", "token-efficient-tools", "output-128k", "context-1m"),
-        *("structured-outputs", "tool-examples", "advanced-tool-use", "tool-search-tool"),
-        *("adaptive-thinking", "redact-thinking", "token-counting", "dev-full-thinking", "fast-mode"),
-        *("computer-use", "web-search", "pdfs", "max-tokens-3-5-sonnet", "summarize-connector-text"),
+        "claude-code",
+        "interleaved-thinking",
+        "thinking-token-count",
+        "context-management",
+        "effort",
+        "prompt-caching-scope",
+        "prompt-caching",
+        "extended-cache-ttl",
+        "mid-conversation-system",
+        "fine-grained-tool-streaming",
+        "token-efficient-tools",
+        "output-128k",
+        "context-1m",
+        "structured-outputs",
+        "tool-examples",
+        "advanced-tool-use",
+        "tool-search-tool",
+        "adaptive-thinking",
+        "redact-thinking",
+        "token-counting",
+        "dev-full-thinking",
+        "fast-mode",
+        "computer-use",
+        "web-search",
+        "pdfs",
+        "max-tokens-3-5-sonnet",
+        "summarize-connector-text",
     }
 )
 """Features in `anthropic-beta` that pass, without their dates. Left out are those for stored files, code in

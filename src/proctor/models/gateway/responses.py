@@ -205,11 +205,31 @@ def _tool_request(item: JsonMap) -> ToolRequest:
 
 UNDERSTOOD = frozenset(
     {
-        *("model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "stream"),
-        *("max_output_tokens", "temperature", "top_p", "text", "reasoning"),
+        "model",
+        "input",
+        "instructions",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "stream",
+        "max_output_tokens",
+        "temperature",
+        "top_p",
+        "text",
+        "reasoning",
         # These do not affect the answer.
-        *("store", "include", "metadata", "user", "prompt_cache_key", "client_metadata", "stream_options"),
-        *("safety_identifier", "service_tier", "truncation", "prompt_cache_retention", "background"),
+        "store",
+        "include",
+        "metadata",
+        "user",
+        "prompt_cache_key",
+        "client_metadata",
+        "stream_options",
+        "safety_identifier",
+        "service_tier",
+        "truncation",
+        "prompt_cache_retention",
+        "background",
     }
 )
 FREEFORM = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}

@@ -14,7 +14,15 @@ from proctor.telemetry.messages import ParsedMessage
 from proctor.telemetry.span import Span, SpanDialect, SpanReading
 
 TRANSPORT = (
-    *("httpx", "urllib3", "urllib", "requests", "aiohttp_client", "starlette", "fastapi", "asgi", "mcp"),
+    "httpx",
+    "urllib3",
+    "urllib",
+    "requests",
+    "aiohttp_client",
+    "starlette",
+    "fastapi",
+    "asgi",
+    "mcp",
     "botocore",
 )
 """Instrumentations of what lies below an agent: they see requests, not turns."""

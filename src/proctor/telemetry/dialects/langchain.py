@@ -13,8 +13,10 @@ from proctor.telemetry.messages import parse_nested
 from proctor.telemetry.span import Span, SpanReading
 
 SCOPES = (
-    *("opentelemetry.instrumentation.langchain", "@traceloop/instrumentation-langchain"),
-    *("openinference.instrumentation.langchain", "@arizeai/openinference-instrumentation-langchain"),
+    "opentelemetry.instrumentation.langchain",
+    "@traceloop/instrumentation-langchain",
+    "openinference.instrumentation.langchain",
+    "@arizeai/openinference-instrumentation-langchain",
     "@aws/aws-distro-opentelemetry-instrumentation-langchain",
 )
 

@@ -21,8 +21,10 @@ OPERATIONS: Mapping[str, Kind] = {
     **{
         f"ai.{outer}.{inner}": "inference"
         for outer, inner in (
-            *(("generateText", "doGenerate"), ("streamText", "doStream")),
-            *(("generateObject", "doGenerate"), ("streamObject", "doStream")),
+            ("generateText", "doGenerate"),
+            ("streamText", "doStream"),
+            ("generateObject", "doGenerate"),
+            ("streamObject", "doStream"),
         )
     },
     "ai.toolCall": "tool",
