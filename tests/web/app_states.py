@@ -43,7 +43,7 @@ def make_state(
 
 def changed_state(state: AppState, **changes: Any) -> AppState:
     """The same with other fields, settings (`environment`), store or clocks (`now`, `monotonic`)."""
-    store = changes.pop("store", state.store)
+    store = changes.pop("store", state.context.store)
     clocks = changes.pop("now", state.now), changes.pop("monotonic", state.context.monotonic)
     names = {each.name for each in fields(Settings)} & set(changes) - {each.name for each in fields(AppState)}
     settings = replace(state.context.settings, **{name: changes.pop(name) for name in names})

@@ -185,7 +185,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
         return load_results(read, runs, now, waiting)
 
     monkeypatch.setattr("proctor.stats.results.load_results", load)
-    monkeypatch.setattr("proctor.web.state.LARGE", 0)
+    monkeypatch.setattr("proctor.api.loaded_results.LARGE", 0)
     yield gate
     gate.set()
 

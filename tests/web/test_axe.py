@@ -101,7 +101,7 @@ KEEP_ONE_OF_EACH_KIND = """() => {
 @pytest.fixture(scope="module")
 def names(shared, shared_proctor):
     """Runs and sessions for every page to show something; what addresses of them name."""
-    store, folder = shared.site.store, shared_proctor.folder
+    store, folder = shared.site.context.store, shared_proctor.folder
     items = stock(store)
     line = "a line of output that is longer than a phone is wide, and wider than most tables\n"
     output = "\x1b[31mred\x1b[32m" + line * 60

@@ -23,9 +23,9 @@ def listed(shared):
     """A server with sixty runs, of which three have items, for tests that change nothing."""
     for number in range(57):
         created = f"2026-01-01T00:00:{number:02d}.000000+00:00"
-        add_run(shared.site.store, f"run-{number:02d}", createdAt=created)
+        add_run(shared.site.context.store, f"run-{number:02d}", createdAt=created)
     for name in ("apples", "pears", LONG_NAME):
-        stock(shared.site.store, name)
+        stock(shared.site.context.store, name)
     return shared
 
 
@@ -251,10 +251,10 @@ def test_a_browser_signs_in_once(serve, open_page):
 
 
 def test_a_person_who_plays_an_actor_answers_on_the_runs_page(served, site, open_page):
-    add_run(site.store, "play", job="scenario", status="running", owner=this_process())
+    add_run(site.context.store, "play", job="scenario", status="running", owner=this_process())
     page = open_page(f"{served.url}/runs/play")
     page.get_by_role("heading", name="play").wait_for()
-    asked = site.store.ask_question("play", "item", "port", "<b>What</b> do you charge?", site.now())
+    asked = site.context.store.ask_question("play", "item", "port", "<b>What</b> do you charge?", site.now())
 
     question = page.get_by_label("Question to port")
     question.get_by_text("<b>What</b> do you charge?").wait_for()
@@ -262,7 +262,7 @@ def test_a_person_who_plays_an_actor_answers_on_the_runs_page(served, site, open
     question.get_by_role("button", name="Answer").click()
 
     question.wait_for(state="detached")
-    assert site.store.answer_of("play", asked) == "Nine hundred."
+    assert site.context.store.answer_of("play", asked) == "Nine hundred."
 
 
 def test_no_window_is_so_narrow_that_the_list_is_scrolled_sideways(listed, open_page):

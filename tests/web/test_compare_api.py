@@ -13,8 +13,8 @@ WORSE = {f"task {n}": "success" if n < 6 else "fail" for n in range(20)}
 @pytest.fixture(scope="module")
 def compared(shared):
     """A server with a run and one that is better, for tests that change nothing."""
-    compared_run(shared.site.store, "before", WORSE, score="tidy")
-    compared_run(shared.site.store, "after", BETTER, score="tidy")
+    compared_run(shared.site.context.store, "before", WORSE, score="tidy")
+    compared_run(shared.site.context.store, "after", BETTER, score="tidy")
     return shared
 
 
@@ -44,9 +44,11 @@ def test_two_runs_are_paired_by_task_with_interval_and_plain_words(compared):
 def test_what_is_inconclusive_is_called_so_and_says_what_would_settle_it(shared):
     # Of 30 tasks, six are won and one is lost.
     compared_run(
-        shared.site.store, "thirty", {f"task {n}": "success" if n == 6 else "fail" for n in range(30)}
+        shared.site.context.store, "thirty", {f"task {n}": "success" if n == 6 else "fail" for n in range(30)}
     )
-    compared_run(shared.site.store, "close", {f"task {n}": "success" if n < 6 else "fail" for n in range(30)})
+    compared_run(
+        shared.site.context.store, "close", {f"task {n}": "success" if n < 6 else "fail" for n in range(30)}
+    )
 
     success = of(shared.get("/api/compare?run=thirty&run=close&metric=success").json, "success", "close")
 
@@ -71,19 +73,19 @@ def test_one_run_alone_is_nothing_to_compare(compared):
 
 
 def test_a_run_that_changes_is_compared_anew(served, site):
-    compared_run(site.store, "before", WORSE)
-    compared_run(site.store, "after", BETTER)
+    compared_run(site.context.store, "before", WORSE)
+    compared_run(site.context.store, "after", BETTER)
     before = of(served.get("/api/compare?run=before&run=after&metric=success").json, "success")
-    items = site.store.read.items("after", limit=100)
-    change_items(site.store, "after", {item["id"]: {"status": "fail"} for item in items})
+    items = site.context.store.read.items("after", limit=100)
+    change_items(site.context.store, "after", {item["id"]: {"status": "fail"} for item in items})
 
     after = of(served.get("/api/compare?run=before&run=after&metric=success").json, "success")
     assert before["difference"]["value"] > 0 > after["difference"]["value"]
 
 
 def test_errors_of_ours_are_counted_and_left_out(shared):
-    compared_run(shared.site.store, "whole", BETTER)
-    compared_run(shared.site.store, "broken", {**BETTER, "task 0": "error"})
+    compared_run(shared.site.context.store, "whole", BETTER)
+    compared_run(shared.site.context.store, "broken", {**BETTER, "task 0": "error"})
 
     success = of(shared.get("/api/compare?run=whole&run=broken&metric=success").json, "success", "broken")
 
@@ -93,8 +95,8 @@ def test_errors_of_ours_are_counted_and_left_out(shared):
 
 
 def test_the_report_of_a_comparison_is_a_page_of_nobody(shared):
-    compared_run(shared.site.store, "harm", {HOSTILE: "fail", "other": "success"})
-    compared_run(shared.site.store, "harmless", {HOSTILE: "success", "other": "success"})
+    compared_run(shared.site.context.store, "harm", {HOSTILE: "fail", "other": "success"})
+    compared_run(shared.site.context.store, "harmless", {HOSTILE: "success", "other": "success"})
     reply = shared.get("/api/compare/report?run=harm&run=harmless")
     assert reply.status == 200
     assert "sandbox" in reply.headers["content-security-policy"]
@@ -121,7 +123,7 @@ def test_gates_say_whether_the_difference_is_what_it_must_be(compared):
 
 
 def test_trends_list_plans_that_ran_twice_and_mark_what_changed(shared):
-    store = shared.site.store
+    store = shared.site.context.store
     for number in range(3):
         add_duel(
             store,

@@ -20,8 +20,8 @@ WORSE = {f"task {n}": "success" if n < 10 else "fail" for n in range(30)}
 @pytest.fixture(scope="module")
 def compared(shared):
     """A server with a run and one that is better, for tests that change nothing."""
-    compared_run(shared.site.store, "before", WORSE)
-    compared_run(shared.site.store, "after", BETTER)
+    compared_run(shared.site.context.store, "before", WORSE)
+    compared_run(shared.site.context.store, "after", BETTER)
     return shared
 
 
@@ -76,7 +76,7 @@ def test_what_they_disagree_on_is_filtered_and_looked_at_side_by_side(compared, 
 
 
 def test_levels_of_a_run_have_the_baseline_that_is_chosen(served, site, open_page):
-    add_duel(site.store, "duel", 20, lambda n, item: item.model == "dear/model" or n % 2 == 0)
+    add_duel(site.context.store, "duel", 20, lambda n, item: item.model == "dear/model" or n % 2 == 0)
     page = open_page(f"{served.url}/compare?run=duel&by=model&metric=success")
     differences = page.get_by_role("table", name="Differences")
     baseline = page.get_by_role("combobox", name="Baseline")
@@ -95,9 +95,11 @@ def test_levels_of_a_run_have_the_baseline_that_is_chosen(served, site, open_pag
 
 def test_hostile_names_and_long_sessions_do_nothing_and_a_phone_shows_all(served, site, open_page):
     task = f"{HOSTILE} and {'w' * 400}"
-    left = compared_run(site.store, "before", {task: "fail", "b": "success"}, model="<img src=x>")
-    right = compared_run(site.store, "after", {task: "success", "b": "success"}, model="other")
-    add_session(site.store, "long", [Message(role="assistant", content=f"{HOSTILE} {n}") for n in range(250)])
+    left = compared_run(site.context.store, "before", {task: "fail", "b": "success"}, model="<img src=x>")
+    right = compared_run(site.context.store, "after", {task: "success", "b": "success"}, model="other")
+    add_session(
+        site.context.store, "long", [Message(role="assistant", content=f"{HOSTILE} {n}") for n in range(250)]
+    )
 
     page = open_page(f"{served.url}/compare?run=before&run=after", viewport=PHONE)
     expect(page.get_by_role("table", name="Tasks with different results")).to_contain_text("<script>window")
@@ -141,7 +143,7 @@ def test_metrics_and_gates_are_chosen_and_stand_in_the_address(compared, open_pa
 
 
 def test_no_window_is_so_narrow_that_a_comparison_is_scrolled_sideways(compared, open_page):
-    compared_run(compared.site.store, "later-and-with-a-longer-name", WORSE)
+    compared_run(compared.site.context.store, "later-and-with-a-longer-name", WORSE)
     for runs in ("run=before&run=after", "run=before&run=after&run=later-and-with-a-longer-name"):
         page = open_page(f"{compared.url}/compare?{runs}")
         words = page.get_by_role("table", name="Differences").get_by_text("after succeeds more often")
@@ -155,10 +157,10 @@ def test_no_window_is_so_narrow_that_a_comparison_is_scrolled_sideways(compared,
 
 def test_a_mean_without_an_upper_limit_is_shown(served, site, open_page):
     tasks = {f"task {n}": "success" if n % 3 else "fail" for n in range(12)}
-    compared_run(site.store, "before", tasks)
-    compared_run(site.store, "after", tasks)
-    writer = site.store.writer()
-    for number, item in enumerate(site.store.read.items("after", limit=12)):
+    compared_run(site.context.store, "before", tasks)
+    compared_run(site.context.store, "after", tasks)
+    writer = site.context.store.writer()
+    for number, item in enumerate(site.context.store.read.items("after", limit=12)):
         writer.change("batch_items", ("after", item["id"]), {"costUsd": 0.01 if number else 0.02})
     writer.close()
     (cost,) = served.get("/api/compare?run=before&run=after&metric=cost").json["contrasts"]

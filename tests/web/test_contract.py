@@ -19,7 +19,7 @@ def interface(serve, site):
     # Here, not above: it takes a second to load, in each worker.
     import schemathesis
 
-    stock(site.store, "known", count=5)
+    stock(site.context.store, "known", count=5)
     server = serve(command=[sys.executable, "-c", 'print(\'{"error": "not here"}\')'])
     document = schemathesis.openapi.from_url(f"{server.url}/api/openapi.json", timeout=TIME_LIMIT_SECONDS)
     return document.include(path_regex="^/api/")

@@ -209,9 +209,9 @@ def test_pages_know_which_jobs_evaluate_sessions(travelled, path):
 
 def test_drift_of_online_evaluation_is_shown_with_bounds_and_crossings(served, proctor):
     assert served.get("/api/drift").json == {"lines": []}
-    add_online_config(served.site.store)
-    judged(served.site.store, [1.0] * 80 + [0.0] * 80)
-    DriftWatch(served.site.store, []).look(NOW)
+    add_online_config(served.site.context.store)
+    judged(served.site.context.store, [1.0] * 80 + [0.0] * 80)
+    DriftWatch(served.site.context.store, []).look(NOW)
 
     (line,) = served.get("/api/drift").json["lines"]
 

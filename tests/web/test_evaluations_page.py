@@ -178,7 +178,7 @@ def test_verdicts_that_mean_harm_do_nothing_and_a_phone_shows_them(travelled, op
 
 
 def test_drift_is_a_plot_with_its_crossings_and_names_are_only_text(shared, open_page):
-    store = shared.site.store
+    store = shared.site.context.store
     add_online_config(store)
     for evaluator, values in (
         ("Builtin.Helpfulness", [1.0, 0.5, 1.0, 1.0] * 60 + [0.0, 0.5] * 60),

@@ -14,7 +14,7 @@ ANSWERS = ("It was Paris.", "It was\n\n  Rome.")
 @pytest.fixture(scope="module")
 def listed(shared):
     """A server with a run of sixty items, of which the first ten have sessions with scores."""
-    store = shared.site.store
+    store = shared.site.context.store
     made = stock(store)
     for number in range(10):
         session = f"s{number}"
@@ -30,7 +30,7 @@ def listed(shared):
 @pytest.fixture(scope="module")
 def judged(listed):
     """The same, with scores: of the sessions themselves, and of two evaluations of them."""
-    writer = listed.site.store.writer()
+    writer = listed.site.context.store.writer()
     for number in range(5):
         add_score(writer, f"s{number}", evaluator="tone", value=number / 10, label="kind")
         add_score(
@@ -79,7 +79,7 @@ def test_neighbors_of_a_session_are_those_of_the_same_filtered_list(listed):
 
 def test_neighbors_of_an_earlier_attempt_are_those_of_its_item(listed):
     item = listed.get("/api/runs/stocked/items?limit=2").json["items"][1]
-    add_session(listed.site.store, "s1-first", [], "stocked", itemId=item["id"])
+    add_session(listed.site.context.store, "s1-first", [], "stocked", itemId=item["id"])
 
     assert neighbors(listed, "s1-first") == ("s0", "s2", 2, 60)
 
@@ -136,10 +136,10 @@ def test_values_to_filter_by_are_listed_with_their_numbers_of_items(judged):
 
 
 def test_failures_are_grouped_by_reason_and_likeness_of_message(served, site):
-    made = stock(site.store, "messy")
+    made = stock(site.context.store, "messy")
     messages = [f"answer does not contain 'X{at}'; it began 'No {at}'" for at in range(11)]
     failed = zip(messages, made[2::5], strict=False)
-    change_items(site.store, "messy", {item.id: {"error": message} for message, item in failed})
+    change_items(site.context.store, "messy", {item.id: {"error": message} for message, item in failed})
 
     answer = served.get("/api/runs/messy/failures").json
     of_one_model = served.get(f"/api/runs/messy/failures?model={MODELS[2]}&status=success&limit=1").json
@@ -160,7 +160,7 @@ def test_failures_are_grouped_by_reason_and_likeness_of_message(served, site):
 
 
 def test_items_are_filtered_by_tags_notes_and_stars_of_their_sessions(listed):
-    save = listed.site.store.annotate
+    save = listed.site.context.store.annotate
     save(Annotation(session_ids=["s1", "s2"], kind="tag", text="odd"), NOW)
     save(Annotation(session_ids=["s3"], kind="tag", text="slow"), NOW)
     save(Annotation(session_ids=["s2"], kind="note", text="odd"), NOW)
@@ -185,15 +185,17 @@ def stock_matrix(site):
         for model in models
         for repeat in (1, 2)
     ]
-    add_run(site.store, "grid", made, finishedAt=timestamp(NOW), job="benchmark")
+    add_run(site.context.store, "grid", made, finishedAt=timestamp(NOW), job="benchmark")
     changes = {}
     # Both models pass the first; the second one fails the others, of which one repeat is missing.
     for number, (item, status) in enumerate(zip(made, "ssss ssff ssfq".replace(" ", ""), strict=True)):
         ends = {"s": "success", "f": "fail", "q": "queued"}
         session = f"g{number}"
-        add_session(site.store, session, [Message(role="assistant", content=f"answer {number}")], "grid")
+        add_session(
+            site.context.store, session, [Message(role="assistant", content=f"answer {number}")], "grid"
+        )
         changes[item.id] = {"status": ends[status], "sessionId": session, "costUsd": number / 10}
-    change_items(site.store, "grid", changes)
+    change_items(site.context.store, "grid", changes)
     return tasks, models, made
 
 

@@ -25,7 +25,7 @@ ANSWERS = {
 @pytest.fixture(scope="module")
 def listed(shared):
     """A server with a run of sixty items, of which ten have sessions, and a small one of two models."""
-    store = shared.site.store
+    store = shared.site.context.store
     made = stock(store)
     writer = store.writer()
     for number in range(10):
@@ -269,7 +269,7 @@ def test_a_matrix_shows_who_passed_what_where_they_differ_and_the_session_behind
 
 
 def test_the_drawer_of_a_cell_has_all_its_repeats_also_while_a_large_run_is_read(listed, open_page, gate):
-    store = listed.site.store
+    store = listed.site.context.store
     made = [
         Item(runner="prompt", prompt="capital", model=MODELS[0], factors={"model": MODELS[0]}, repeat=repeat)
         for repeat in (1, 2, 3)

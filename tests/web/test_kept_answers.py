@@ -10,13 +10,15 @@ from proctor.web.app import MOST_THREADS
 
 
 def test_the_page_of_a_run_shows_what_was_done_to_it_since(served, site):
-    items = stock(site.store)
+    items = stock(site.context.store)
     before = served.get("/api/runs/stocked").json
     drawn = served.get("/api/runs/stocked/charts").json
 
-    site.store.resume_batch("stocked", "host:1:x", RetrySelection(failures=True), site.now())
-    change_items(site.store, "stocked", {item.id: {"status": "success", "tokensTotal": 7} for item in items})
-    site.store.change_batch("stocked", {"status": "completed", "finishedAt": timestamp(site.now())})
+    site.context.store.resume_batch("stocked", "host:1:x", RetrySelection(failures=True), site.now())
+    change_items(
+        site.context.store, "stocked", {item.id: {"status": "success", "tokensTotal": 7} for item in items}
+    )
+    site.context.store.change_batch("stocked", {"status": "completed", "finishedAt": timestamp(site.now())})
 
     after = served.get("/api/runs/stocked").json
     assert (before["counts"]["success"], after["counts"]["success"]) == (22, 60)
@@ -25,7 +27,7 @@ def test_the_page_of_a_run_shows_what_was_done_to_it_since(served, site):
 
 
 def test_many_who_ask_for_the_same_order_at_once_all_get_it_over_a_few_connections_to_the_store(served, site):
-    stock(site.store, count=500)
+    stock(site.context.store, count=500)
     with ThreadPoolExecutor(30) as callers:
         replies = list(callers.map(lambda _: positions(served, "order=costUsd"), range(60)))
 

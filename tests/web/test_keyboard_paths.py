@@ -20,7 +20,7 @@ TASKS = [f"Question {number}" for number in range(6)]
 def answered(serve_shared):
     """A server over a run of two models, each of whose items has a session."""
     served = serve_shared()
-    store = served.site.store
+    store = served.site.context.store
     items = [
         Item(runner="prompt", prompt=task, model=model, factors={"task": task, "model": model})
         for task in TASKS

@@ -13,8 +13,8 @@ TASKS = {f"task {n}": "success" if n < 6 else "fail" for n in range(20)}
 
 
 def test_a_comparison_of_large_runs_tells_how_many_items_are_read_and_comes_later(served, site, gate):
-    compared_run(site.store, "before", TASKS)
-    compared_run(site.store, "after", TASKS)
+    compared_run(site.context.store, "before", TASKS)
+    compared_run(site.context.store, "after", TASKS)
     address = "/api/compare?run=before&run=after&metric=success"
 
     first = served.get(f"{address}&wait=0").json
@@ -31,7 +31,7 @@ def test_a_comparison_of_large_runs_tells_how_many_items_are_read_and_comes_late
 
 def test_a_matrix_and_the_results_tell_how_many_items_are_read(served, site, gate, monkeypatch):
     monkeypatch.setattr("proctor.web.results.LARGE", 0)
-    add_duel(site.store, "large", 30, lambda n, _: n % 2 == 0)
+    add_duel(site.context.store, "large", 30, lambda n, _: n % 2 == 0)
     done = {"read": 60, "total": 60}
 
     served.get("/api/runs/large/matrix?wait=0")
@@ -45,7 +45,7 @@ def test_a_matrix_and_the_results_tell_how_many_items_are_read(served, site, gat
 
 
 def test_loading_and_computing_end_with_the_server(serve, site, gate):
-    add_duel(site.store, "large", 30, lambda n, _: n % 2 == 0)
+    add_duel(site.context.store, "large", 30, lambda n, _: n % 2 == 0)
     # Those of servers that other tests share stay.
     before = set(threading.enumerate())
     served = serve()
@@ -67,8 +67,8 @@ def test_loading_and_computing_end_with_the_server(serve, site, gate):
 
 @pytest.mark.browser
 def test_the_compare_page_shows_counts_and_progress_before_the_comparison(served, site, gate, open_page):
-    compared_run(site.store, "before", TASKS)
-    compared_run(site.store, "after", TASKS)
+    compared_run(site.context.store, "before", TASKS)
+    compared_run(site.context.store, "after", TASKS)
 
     page = open_page(f"{served.url}/compare?run=before&run=after")
     expect(page.get_by_role("table", name="Success rates")).to_contain_text("30.0%")
@@ -81,7 +81,7 @@ def test_the_compare_page_shows_counts_and_progress_before_the_comparison(served
 
 @pytest.mark.browser
 def test_a_bar_of_durations_opens_its_items(served, site, open_page):
-    stock(site.store)
+    stock(site.context.store)
     page = open_page(f"{served.url}/runs/stocked#charts")
     bar = page.locator("figure", has_text="How long items took").locator("[data-mark]").last
     bar.focus()

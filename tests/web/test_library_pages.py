@@ -68,7 +68,7 @@ def test_a_dataset_of_another_kind_takes_no_test_cases(served, site):
     at = timestamp(site.now())
     row = {"id": "x-1", "name": "other", "schemaType": "THIRD_PARTY_EVALUATION_V1", "description": ""}
     row |= {"kmsKeyArn": "", "createdAt": at, "updatedAt": at}
-    site.store.datasets.create(row, {}, Token(operation="x", token="", request={}))
+    site.context.store.datasets.create(row, {}, Token(operation="x", token="", request={}))
 
     refused = served.post("/api/test-cases", {"prompt": "x", "dataset": "other"})
 
@@ -102,8 +102,10 @@ def test_tasks_have_their_results_of_all_runs_and_the_state_of_oracle_and_noop(s
     def add(run, model, status, task="sum"):
         item = Item(runner="benchmark", prompt="x", model=model, factors={"model": model, "task": task})
         run_id = f"{run}-{model}-{status}"
-        add_run(site.store, run_id, [item], createdAt=f"2026-11-1{run[-1]}T00:00:00.000Z", job="benchmark")
-        change_items(site.store, run_id, {item.id: {"status": status}})
+        add_run(
+            site.context.store, run_id, [item], createdAt=f"2026-11-1{run[-1]}T00:00:00.000Z", job="benchmark"
+        )
+        change_items(site.context.store, run_id, {item.id: {"status": status}})
 
     add("run1", "oracle", "fail")
     add("run2", "oracle", "success")
@@ -188,8 +190,8 @@ def test_the_last_run_of_a_task_opens_with_the_items_of_the_task(served, site, o
         Item(runner="benchmark", prompt=f"Do {task}.", model="gpt", factors={"task": task})
         for task in ("sum", "product")
     ]
-    add_run(site.store, "last", items, job="benchmark")
-    change_items(site.store, "last", {item.id: {"status": "success"} for item in items})
+    add_run(site.context.store, "last", items, job="benchmark")
+    change_items(site.context.store, "last", {item.id: {"status": "success"} for item in items})
 
     page = open_page(f"{served.url}/tasks")
     page.get_by_role("row", name="sum").get_by_role("link", name="last").click()

@@ -70,7 +70,7 @@ def test_who_watches_what_is_not_there_is_told_so(shared):
 
 
 def test_who_watches_a_run_that_is_deleted_is_told_so(shared):
-    add_run(shared.site.store, "brief")
+    add_run(shared.site.context.store, "brief")
     with shared.live() as live:
         live.watch(("run", "brief"))
         shared.ask("DELETE", "/api/runs/brief")

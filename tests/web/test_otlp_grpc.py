@@ -97,7 +97,7 @@ def test_traces_logs_and_metrics_arrive_by_the_stock_exporters(serve_grpc: Any, 
     plain, split = sessions(served, 2)
     assert (plain["externalId"], plain["service"], plain["toolCalls"]) == ("plain", "Calc.DEFAULT", 1)
     assert split["logGroup"] == "/aws/runtimes/calc"
-    (turn,) = served.site.store.read.evidence(split["id"]).traces
+    (turn,) = served.site.context.store.read.evidence(split["id"]).traces
     assert turn.prompt == "two and two?"
     for provider in (traces, logs, meters):
         provider.shutdown()
@@ -145,7 +145,7 @@ def test_what_is_broken_or_too_large_is_refused_and_the_server_goes_on(
         assert unknown.value.code() == grpc.StatusCode.UNIMPLEMENTED
     partial = ExportTraceServiceResponse.FromString(call(served, request.SerializeToString())).partial_success
     assert partial.rejected_spans == 1
-    assert query(served.site.store, 'SELECT 1 FROM "arrivals"') == []
+    assert query(served.site.context.store, 'SELECT 1 FROM "arrivals"') == []
 
 
 def test_callers_without_a_token_cannot_make_the_server_read(serve_grpc: Any) -> None:

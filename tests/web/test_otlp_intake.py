@@ -60,7 +60,7 @@ def served(serve: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def sessions(served: Any, count: int) -> list[dict[str, Any]]:
     """The sessions in the store, once there are so many."""
-    store = served.site.store
+    store = served.site.context.store
 
     def look() -> list[dict[str, Any]] | None:
         rows = query(store, 'SELECT * FROM "sessions" ORDER BY "externalId"')
@@ -99,7 +99,7 @@ def test_the_stock_exporter_sends_and_sessions_appear(served: Any, packing: Comp
     rows = sessions(served, 3)
     assert [row["externalId"] for row in rows] == ["s-0", "s-1", "s-2"]
     assert {(row["service"], row["logGroup"]) for row in rows} == {("Calc.DEFAULT", "/proctor/sessions")}
-    evidence = served.site.store.read.evidence(rows[0]["id"])
+    evidence = served.site.context.store.read.evidence(rows[0]["id"])
     assert evidence.traces[0].prompt == "hi"
     assert [call.name for call in evidence.tool_calls] == ["add"]
 
@@ -138,7 +138,7 @@ def test_content_may_come_apart_as_log_records_with_the_log_group_in_a_header(se
 
     row = eventually(in_its_group)
     assert row
-    (turn,) = served.site.store.read.evidence(row["id"]).traces
+    (turn,) = served.site.context.store.read.evidence(row["id"]).traces
     assert (turn.prompt, turn.answer) == ("two and two?", "four")
 
 
@@ -146,7 +146,7 @@ def test_an_answer_of_200_means_that_it_is_committed(served: Any) -> None:
     reply = served.post("/v1/traces", message(SPAN))
 
     assert (reply.status, reply.json) == (200, {})
-    assert query(served.site.store, 'SELECT "spanId" FROM "arrivals"') == [{"spanId": "cd" * 8}]
+    assert query(served.site.context.store, 'SELECT "spanId" FROM "arrivals"') == [{"spanId": "cd" * 8}]
 
 
 def test_answers_are_in_the_encoding_of_the_request(shared: Any) -> None:
@@ -236,7 +236,7 @@ def test_a_body_that_grows_without_end_is_refused(served: Any, monkeypatch: pyte
         connection.close()
     assert status == 413
     assert served.post("/v1/traces", message(SPAN)).status == 200
-    assert len(query(served.site.store, 'SELECT "spanId" FROM "arrivals"')) == 1
+    assert len(query(served.site.context.store, 'SELECT "spanId" FROM "arrivals"')) == 1
 
 
 def test_with_a_token_only_those_who_show_it_may_send(serve: Any) -> None:
@@ -247,7 +247,7 @@ def test_with_a_token_only_those_who_show_it_may_send(serve: Any) -> None:
 
     assert [refused.status, wrong.status, right.status] == [401, 401, 200]
     assert refused.json["code"] == 16
-    assert len(query(served.site.store, 'SELECT 1 FROM "arrivals"')) == 1
+    assert len(query(served.site.context.store, 'SELECT 1 FROM "arrivals"')) == 1
 
 
 def test_what_cannot_be_kept_now_is_to_be_sent_again(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,6 +288,6 @@ def test_many_who_send_at_once_lose_nothing(served: Any) -> None:
 
 
 def test_what_arrived_before_a_server_stopped_is_told_when_one_starts(site: Any, serve: Any) -> None:
-    keep_arrivals(site.store, decode_json(json.dumps(message(SPAN))).documents, site.now())
+    keep_arrivals(site.context.store, decode_json(json.dumps(message(SPAN))).documents, site.now())
 
     assert [row["externalId"] for row in sessions(serve(), 1)] == ["s-json"]

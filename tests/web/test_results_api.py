@@ -32,7 +32,7 @@ def of_kind(answer, kind):
 
 
 def test_the_models_of_a_run_are_ranked_with_their_intervals_and_costs(shared, serve_shared):
-    add_duel(shared.site.store, "duel", 60, lambda n, item: item.model == "dear/model" or n % 8 == 1)
+    add_duel(shared.site.context.store, "duel", 60, lambda n, item: item.model == "dear/model" or n % 8 == 1)
     answer = results(shared, "duel")
 
     (sentence,) = of_kind(answer, "sentence")
@@ -58,7 +58,7 @@ def test_the_models_of_a_run_are_ranked_with_their_intervals_and_costs(shared, s
 
 
 def test_a_running_run_names_the_leader_and_how_many_more_tasks_would_decide_it(shared):
-    store = shared.site.store
+    store = shared.site.context.store
     # 60% against 40%: after 40 tasks nothing is decided yet.
     add_duel(
         store,
@@ -87,11 +87,11 @@ def test_a_running_run_names_the_leader_and_how_many_more_tasks_would_decide_it(
 
 
 def test_results_follow_the_items_that_finish_and_tell_that_newer_ones_come(serve, site):
-    add_duel(site.store, "grows", 20, lambda *_: True, finished=5)
+    add_duel(site.context.store, "grows", 20, lambda *_: True, finished=5)
     served = serve()
     assert results(served, "grows")["finishedCount"] == 10
 
-    finish(site.store, "grows", duel(20)[10:20], lambda *_: False)
+    finish(site.context.store, "grows", duel(20)[10:20], lambda *_: False)
     # Nobody waits: the last results, which are not current.
     old = served.get("/api/runs/grows/results?wait=0").json
     # They may be computed by then.
@@ -101,11 +101,11 @@ def test_results_follow_the_items_that_finish_and_tell_that_newer_ones_come(serv
 
 def test_results_of_a_running_run_are_a_few_seconds_old_at_most(serve, site, monkeypatch):
     monkeypatch.setattr("proctor.web.results.REFRESH_SECONDS", 600)
-    add_duel(site.store, "grows", 20, lambda *_: True, finished=5, **UNDER_WAY)
+    add_duel(site.context.store, "grows", 20, lambda *_: True, finished=5, **UNDER_WAY)
     served = serve()
     assert results(served, "grows")["finishedCount"] == 10
 
-    finish(site.store, "grows", duel(20)[10:20], lambda *_: False)
+    finish(site.context.store, "grows", duel(20)[10:20], lambda *_: False)
     assert results(served, "grows")["finishedCount"] == 10
     monkeypatch.setattr("proctor.web.results.REFRESH_SECONDS", 0)
     monkeypatch.setattr("proctor.web.results.REFRESH_SHARE", 0)
@@ -114,8 +114,8 @@ def test_results_of_a_running_run_are_a_few_seconds_old_at_most(serve, site, mon
 
 def test_a_large_run_has_counts_at_once_and_intervals_later(serve, site, monkeypatch):
     late = Item(runner="prompt", prompt="Task 0", model="a/late", factors={"model": "a/late"})
-    add_run(site.store, "large", [*duel(30), late], finishedAt=timestamp(NOW))
-    finish(site.store, "large", duel(30), lambda n, _: n % 2 == 0)
+    add_run(site.context.store, "large", [*duel(30), late], finishedAt=timestamp(NOW))
+    finish(site.context.store, "large", duel(30), lambda n, _: n % 2 == 0)
     monkeypatch.setattr("proctor.web.results.LARGE", 10)
     served = serve()
 
@@ -129,7 +129,7 @@ def test_a_large_run_has_counts_at_once_and_intervals_later(serve, site, monkeyp
 
 
 def test_a_run_without_items_or_with_one_model_has_results_too(shared):
-    store = shared.site.store
+    store = shared.site.context.store
     items = [
         Item(runner="prompt", prompt=f"Task {n}", model="one", factors={"model": "one"}) for n in range(30)
     ]
@@ -180,7 +180,7 @@ def test_every_job_shows_what_it_measures(served, proctor):
 
 
 def test_bars_of_a_distribution_open_their_items_and_whole_numbers_have_bars_of_their_own(shared):
-    store = shared.site.store
+    store = shared.site.context.store
     add_duel(store, "graded", 20, lambda n, item: n % 3 == 0)
     writer = store.writer()
     items = duel(20)

@@ -29,7 +29,7 @@ CLIPPED = """() => [...document.querySelectorAll("svg.chart")].flatMap((chart) =
 @pytest.fixture(scope="module")
 def stocked(shared):
     """Runs of one plan, the last of which is worse; and one that is running."""
-    store = shared.site.store
+    store = shared.site.context.store
     for number in range(3):
         share = 8 if number < 2 else 2
         add_duel(
@@ -86,7 +86,7 @@ def test_results_come_first_and_every_figure_opens_its_items(stocked, open_page)
 def test_failures_are_grouped_on_results_a_group_opens_its_items_and_the_run_is_deleted_after_asking(
     stocked, open_page
 ):
-    stock(stocked.site.store, run_id="failing")
+    stock(stocked.site.context.store, run_id="failing")
     page = open_page(f"{stocked.url}/runs/failing")
     failures = page.locator(".result-failures")
     expect(failures).to_contain_text("failures, by kind")
@@ -108,7 +108,7 @@ def test_failures_are_grouped_on_results_a_group_opens_its_items_and_the_run_is_
 
 def test_a_run_that_was_stopped_is_not_said_to_have_died(stocked, open_page):
     row = {"status": "interrupted", "reason": "interrupted", "finishedAt": "2026-03-01T12:00:00+00:00"}
-    add_duel(stocked.site.store, "stopped", 10, lambda n, _: n % 2 == 0, finished=5, **row)
+    add_duel(stocked.site.context.store, "stopped", 10, lambda n, _: n % 2 == 0, finished=5, **row)
     page = open_page(f"{stocked.url}/runs/stopped")
     expect(page.locator("#notices")).to_contain_text("The run was stopped before its end.")
     expect(page.locator("#notices")).not_to_contain_text("died")

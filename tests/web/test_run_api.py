@@ -29,7 +29,7 @@ matrix:
 @pytest.fixture(scope="module")
 def stocked(shared):
     """A server with a run of sixty items, for tests that change nothing."""
-    stock(shared.site.store)
+    stock(shared.site.context.store)
     return shared
 
 
@@ -42,7 +42,7 @@ def guess(proctor, reply, seconds=0):
 
 
 def test_how_quick_a_run_was_is_told_to_the_millisecond_and_without_what_an_abort_left_undone(shared):
-    store = shared.site.store
+    store = shared.site.context.store
     stock(store, "quick", finishedAt=timestamp(NOW + timedelta(milliseconds=40)))
     stock(store, "halved", status="aborted", finishedAt=timestamp(NOW + timedelta(minutes=2)))
 
@@ -95,10 +95,10 @@ def test_items_are_searched_and_counted_by_status_whatever_is_filtered(stocked):
 
 
 def test_an_order_that_was_asked_for_follows_what_changes(served, site):
-    made = stock(site.store)
+    made = stock(site.context.store)
     assert positions(served, "status=queued&order=model")[:1] == [55]
 
-    change_items(site.store, "stocked", {made[55].id: {"status": "success"}})
+    change_items(site.context.store, "stocked", {made[55].id: {"status": "success"}})
 
     assert 55 not in positions(served, "status=queued&order=model")
 
@@ -114,7 +114,7 @@ def test_each_bar_of_a_plot_lists_the_items_that_it_counts(stocked):
 
 def test_a_running_run_says_that_its_intervals_are_for_one_look(shared):
     under_way = {"status": "running", "finishedAt": None, "owner": this_process()}
-    stock(shared.site.store, "going", **under_way, heartbeatAt=timestamp(shared.site.now()))
+    stock(shared.site.context.store, "going", **under_way, heartbeatAt=timestamp(shared.site.now()))
 
     assert shared.get("/api/runs/going").json["status"] == "running"
     assert "not for repeated looks" in shared.get("/api/runs/going/charts?by=model").json["remark"]
@@ -122,8 +122,8 @@ def test_a_running_run_says_that_its_intervals_are_for_one_look(shared):
 
 def test_a_factor_with_too_many_levels_is_not_drawn_but_said(shared):
     many = [Item(runner="prompt", prompt=f"{n}", factors={"task": f"t{n}"}) for n in range(60)]
-    add_run(shared.site.store, "many", many)
-    change_items(shared.site.store, "many", {item.id: {"status": "success"} for item in many})
+    add_run(shared.site.context.store, "many", many)
+    change_items(shared.site.context.store, "many", {item.id: {"status": "success"} for item in many})
 
     found = shared.get("/api/runs/many/charts?by=task").json
 
@@ -175,8 +175,8 @@ def test_a_report_is_a_page_that_may_run_nothing_or_markdown(stocked):
 
 
 def test_an_item_leads_to_its_last_session(shared):
-    made = stock(shared.site.store, "leading")
-    change_items(shared.site.store, "leading", {made[0].id: {"sessionId": "s1"}})
+    made = stock(shared.site.context.store, "leading")
+    change_items(shared.site.context.store, "leading", {made[0].id: {"sessionId": "s1"}})
 
     assert shared.get(f"/runs/leading/items/{made[0].id}").headers["location"] == "/sessions/s1"
     assert shared.get(f"/runs/leading/items/{made[59].id}").status == 404
@@ -233,7 +233,7 @@ def test_a_run_is_aborted_resumed_and_what_failed_is_tried_again(served, proctor
     ],
 )  # fmt: skip
 def test_a_run_whose_plan_is_not_in_the_store_is_not_resumed(shared, run, job, row):
-    add_run(shared.site.store, run, job=job, status="halted", **row)
+    add_run(shared.site.context.store, run, job=job, status="halted", **row)
 
     refused = shared.post(f"/api/runs/{run}/resume")
 
@@ -245,10 +245,10 @@ def test_a_run_whose_plan_is_not_in_the_store_is_not_resumed(shared, run, job, r
 def test_who_watches_a_run_is_told_the_items_that_changed_and_no_others(shared):
     one, two, three = made = list(items(3))
     under_way = {"status": "running", "owner": this_process(), "heartbeatAt": timestamp(shared.site.now())}
-    add_run(shared.site.store, "watched", made, **under_way)
+    add_run(shared.site.context.store, "watched", made, **under_way)
 
     def change(item, status, **values):
-        change_items(shared.site.store, "watched", {item.id: {"status": status, **values}})
+        change_items(shared.site.context.store, "watched", {item.id: {"status": status, **values}})
 
     def begin(item):
         change(item, "running", startedAt=timestamp(shared.site.now()))
@@ -281,29 +281,29 @@ def test_who_watches_a_run_is_told_the_items_that_changed_and_no_others(shared):
 
 
 def test_a_page_is_told_to_look_again_when_everything_changed_at_once(shared):
-    made = stock(shared.site.store, "requeued")
+    made = stock(shared.site.context.store, "requeued")
     with shared.live() as live:
         assert live.watch(("run", "requeued"))["changes"]["reset"] is False
 
-        shared.site.store.requeue("requeued", [item.id for item in made[:40]])
+        shared.site.context.store.requeue("requeued", [item.id for item in made[:40]])
 
         changes = live.next()["changes"]
         assert (changes["reset"], changes["items"], changes["run"]["counts"]["queued"]) == (True, [], 46)
 
 
 def test_a_run_in_which_stand_ins_took_part_says_so(shared):
-    stock(shared.site.store, "acted")
+    stock(shared.site.context.store, "acted")
     by = {"agent": "scripted", "model": "careful", "standIn": 1}
-    add_session(shared.site.store, "s9", [Message(role="user", content="hi")], "acted", **by)
+    add_session(shared.site.context.store, "s9", [Message(role="user", content="hi")], "acted", **by)
 
     expected = [{"agent": "scripted", "model": "careful", "sessions": 1}]
     assert shared.get("/api/runs/acted").json["standIns"] == expected
 
 
 def test_what_is_asked_of_each_provider_is_told(served, site):
-    stock(site.store, status="running", owner="nowhere:1:2:3", finishedAt=None)
+    stock(site.context.store, status="running", owner="nowhere:1:2:3", finishedAt=None)
     held = timestamp(site.now() + timedelta(seconds=60))
-    writer = site.store.writer()
+    writer = site.context.store.writer()
     told = ("openai/gpt-5", "nowhere:1:2:3", "stocked", 12.7, 9, 4, 310, 2, 8.5, held, None)
     writer.append("pools", (*told, timestamp(site.now())))
     writer.close()
@@ -327,7 +327,7 @@ def test_what_is_asked_of_each_provider_is_told(served, site):
     ],
 )
 def test_the_page_of_a_run_names_columns_as_its_job_does(shared, job, titles):
-    stock(shared.site.store, f"of-{job[:4]}", job=job, count=1)
+    stock(shared.site.context.store, f"of-{job[:4]}", job=job, count=1)
 
     text = shared.get(f"/runs/of-{job[:4]}").text
 
@@ -337,7 +337,7 @@ def test_the_page_of_a_run_names_columns_as_its_job_does(shared, job, titles):
 
 
 def test_items_that_an_abort_ended_are_not_counted_as_finished(shared):
-    store = shared.site.store
+    store = shared.site.context.store
     stock(store, "cut", count=60, status="aborted")
     aborted = {"status": "error", "reason": "aborted"}
     change_items(store, "cut", {item["id"]: aborted for item in store.read.items("cut", limit=20)})
@@ -350,8 +350,8 @@ def test_items_that_an_abort_ended_are_not_counted_as_finished(shared):
 
 def test_the_cost_of_a_run_whose_process_died_is_a_lower_bound(shared):
     for run_id, crashes in (("end-died", 1), ("end-lived", 0)):
-        stock(shared.site.store, run_id, count=5)
-        shared.site.store.change_batch(run_id, {"crashes": crashes})
+        stock(shared.site.context.store, run_id, count=5)
+        shared.site.context.store.change_batch(run_id, {"crashes": crashes})
 
     runs = shared.get("/api/runs?search=end-").json["runs"]
     assert {run["runId"]: run["costIsLowerBound"] for run in runs} == {"end-died": True, "end-lived": False}

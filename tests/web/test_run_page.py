@@ -42,7 +42,7 @@ matrix:
 @pytest.fixture(scope="module")
 def stocked(shared):
     """A server with a run of sixty items, for tests that change nothing."""
-    stock(shared.site.store)
+    stock(shared.site.context.store)
     return shared
 
 
@@ -133,7 +133,7 @@ def test_a_run_that_stopped_early_shows_valid_intervals_and_runs_the_rest(served
 
 
 def test_thousands_of_items_are_searched_filtered_and_sorted(stocked, open_page):
-    stock(stocked.site.store, "thousands", count=2000)
+    stock(stocked.site.context.store, "thousands", count=2000)
     page = open_page(f"{stocked.url}/runs/thousands#items")
     grid = page.get_by_role("grid", name="Items")
     expect(grid).to_have_attribute("aria-rowcount", "2001")
@@ -281,7 +281,7 @@ def test_an_answer_that_was_long_on_its_way_does_not_replace_what_is_newer(serve
 
 
 def test_a_run_without_items_and_one_that_is_not_there_say_so(shared, open_page):
-    add_run(shared.site.store, "bare")
+    add_run(shared.site.context.store, "bare")
 
     page = open_page(f"{shared.url}/runs/bare#items")
     expect(page.get_by_text("No items.")).to_be_visible()
@@ -294,7 +294,7 @@ def test_a_run_without_items_and_one_that_is_not_there_say_so(shared, open_page)
 
 def test_hostile_items_are_shown_as_text(shared, open_page):
     hostile = Item(runner="prompt", prompt=HOSTILE, model=HOSTILE, factors={HOSTILE: HOSTILE, "model": "<b>"})
-    store = shared.site.store
+    store = shared.site.context.store
     add_run(store, "hostile", [hostile], planText=HOSTILE, planPath=HOSTILE, reason=HOSTILE)
     change_items(store, "hostile", {hostile.id: {"status": "success"}})
 
@@ -377,7 +377,7 @@ def test_a_run_that_cannot_be_read_says_why_and_leaves_no_empty_frames(stocked, 
 
 def test_columns_have_the_titles_of_the_job(shared, open_page):
     """In an evaluation, the model column is the judge; the evaluated model is a factor of its own."""
-    stock(shared.site.store, "judging", job="evaluation", count=10)
+    stock(shared.site.context.store, "judging", job="evaluation", count=10)
 
     page = open_page(f"{shared.url}/runs/judging#items")
 

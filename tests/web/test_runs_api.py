@@ -34,7 +34,7 @@ def workshop_of_many(site):
     for number, status in enumerate(statuses):
         job, created = "dialogue" if number == 4 else "coding", f"2026-01-0{number + 1}T00:00:00.000000+00:00"
         row = {"status": status, "owner": "nowhere:1:2:3", "planText": "a plan"}
-        add_run(site.store, f"run-{number}", job=job, createdAt=created, **row)
+        add_run(site.context.store, f"run-{number}", job=job, createdAt=created, **row)
 
 
 def test_a_run_is_deleted_by_its_whole_name_and_only_when_it_has_ended(served, slow_model):
@@ -52,8 +52,8 @@ def test_a_run_is_deleted_by_its_whole_name_and_only_when_it_has_ended(served, s
 
 
 def test_questions_to_people_are_shown_and_answered_once(served, site):
-    add_run(site.store, "play", job="scenario", status="running", owner="nowhere:1:2:3")
-    asked = site.store.ask_question("play", "item", "port", "What do you charge?", site.now())
+    add_run(site.context.store, "play", job="scenario", status="running", owner="nowhere:1:2:3")
+    asked = site.context.store.ask_question("play", "item", "port", "What do you charge?", site.now())
 
     with served.live() as live:
         (question,) = live.watch(("questions", "play"))["changes"]["questions"]
@@ -63,7 +63,7 @@ def test_questions_to_people_are_shown_and_answered_once(served, site):
 
         assert served.post(f"/api/runs/play/questions/{asked}", {"answer": "Nine."}).status == 200
         assert live.next()["changes"] == {"questions": []}
-    assert site.store.answer_of("play", asked) == "Nine."
+    assert site.context.store.answer_of("play", asked) == "Nine."
     assert served.post(f"/api/runs/play/questions/{asked}", {"answer": "Ten."}).status == 400
     assert served.post("/api/runs/play/questions/none", {"answer": "Ten."}).status == 404
 

@@ -8,11 +8,13 @@ from proctor.session import Message, ToolCall
 
 
 def test_runs_sessions_and_transcripts_are_found_with_marks(served, site, proctor):
-    stock(site.store, "nightly", 2)
+    stock(site.context.store, "nightly", 2)
     for number in range(3):
         said = [Message(role="user", content="do it"), Message(role="assistant", content=f"zebra {HOSTILE}")]
-        add_session(site.store, f"zebra-{number}", said, run_id="nightly")
-    add_session(site.store, "other", [ToolCall(name="run", args={"command": "ls zebra"}, result="none")])
+        add_session(site.context.store, f"zebra-{number}", said, run_id="nightly")
+    add_session(
+        site.context.store, "other", [ToolCall(name="run", args={"command": "ls zebra"}, result="none")]
+    )
 
     answer = served.get("/api/search?text=zebra").json
     assert {hit["sessionId"] for hit in answer["hits"]} == {"zebra-0", "zebra-1", "zebra-2", "other"}
@@ -44,8 +46,8 @@ def test_runs_sessions_and_transcripts_are_found_with_marks(served, site, procto
 
 
 def test_what_is_deleted_is_not_found(served, site):
-    stock(site.store, "brief", 2)
-    add_session(site.store, "brief-1", [Message(role="assistant", content="okapi")], run_id="brief")
+    stock(site.context.store, "brief", 2)
+    add_session(site.context.store, "brief-1", [Message(role="assistant", content="okapi")], run_id="brief")
     assert len(served.get("/api/search?text=okapi").json["hits"]) == 1
 
     assert served.ask("DELETE", "/api/runs/brief").status == 200

@@ -418,7 +418,7 @@ def test_an_error_has_the_status_of_its_kind_and_a_mistake_of_the_server_tells_n
 
 
 def test_a_server_on_an_encrypted_store_keeps_no_copies_beside_it(serve, site):
-    with Store(site.store.url, Keys(own=LocalKey(secret=KEY))) as store:
+    with Store(site.context.store.url, Keys(own=LocalKey(secret=KEY))) as store:
         environment = {**site.environment, "PROCTOR_ENCRYPTION_KEY": KEY.hex()}
         server = serve(store=store, environment=environment, user_environment=environment)
         found = server.get("/api/search?text=okapi").json

@@ -69,7 +69,7 @@ def test_each_role_includes_the_ones_before_it(team, method, path, needed):
 
 
 def test_notes_and_labels_have_the_name_of_the_token(team):
-    add_session(team.site.store, "noted", [Message(role="assistant", content="hello")])
+    add_session(team.site.context.store, "noted", [Message(role="assistant", content="hello")])
     path, note = "/api/sessions/noted/annotations", {"kind": "note", "text": "odd", "author": "the-admin"}
     rating = {"evaluator": "Human.Rating", "who": "the-admin", "value": 4}
 
@@ -166,7 +166,7 @@ def test_every_act_is_in_the_audit_log_and_nothing_that_only_reads(serve):
 def test_an_act_that_fails_inside_the_server_is_in_the_audit_log(serve, monkeypatch):
     # White-box: no request is known that makes the server fail, and the clock is that of the log too.
     server = serve()
-    monkeypatch.setattr(type(server.site.store), "answer_question", lambda *_: 1 / 0)
+    monkeypatch.setattr(type(server.site.context.store), "answer_question", lambda *_: 1 / 0)
 
     failed = server.post("/api/runs/none/questions/1", {"answer": "yes"})
 

@@ -18,7 +18,7 @@ def events(served, session, **asked):
 
 def test_a_message_of_megabytes_comes_by_its_beginning_and_then_in_pieces(shared):
     long = "äöü 日本 " * 300_000
-    add_session(shared.site.store, "huge", [Message(role="user", content=long)])
+    add_session(shared.site.context.store, "huge", [Message(role="user", content=long)])
 
     (event,) = events(shared, "huge")["events"]
     assert event["content"]["isCut"] is True
@@ -55,7 +55,7 @@ def test_a_session_says_what_was_asked_how_it_went_and_what_it_cost(shared, mend
 
 def test_notes_interventions_merges_metrics_and_scores_of_everywhere_belong_to_a_session(shared):
     recorder = add_session(
-        shared.site.store,
+        shared.site.context.store,
         "noted",
         [
             Note(text="wrote outside its tree"),
@@ -66,7 +66,7 @@ def test_notes_interventions_merges_metrics_and_scores_of_everywhere_belong_to_a
         ],
     )
     assert recorder.session_id == "noted"
-    judge = shared.site.store.writer()
+    judge = shared.site.context.store.writer()
     about = {"job": "evaluation", "status": "running", "startedAt": timestamp(shared.site.now())}
     elsewhere = Recorder(judge, "judging", about, shared.site.now)
     elsewhere.score(Score(evaluator="helpful", value=0.5, explanation="so so", judged_session="noted"))
@@ -134,9 +134,9 @@ def test_a_session_is_discarded_and_its_record_stays(shared, mended):
 
 
 def test_what_has_no_branch_can_be_neither_merged_nor_discarded(shared):
-    add_session(shared.site.store, "plain", [])
+    add_session(shared.site.context.store, "plain", [])
     add_session(
-        shared.site.store, "lost", [], repo="/nowhere/at/all", branch="batch/x/y/z", baseBranch="main"
+        shared.site.context.store, "lost", [], repo="/nowhere/at/all", branch="batch/x/y/z", baseBranch="main"
     )
 
     assert shared.get("/api/sessions/plain/diff").json["state"] == "none"
@@ -151,7 +151,7 @@ def test_what_has_no_branch_can_be_neither_merged_nor_discarded(shared):
 
 
 def test_who_watches_a_session_is_told_when_there_is_more(shared):
-    writer = shared.site.store.writer()
+    writer = shared.site.context.store.writer()
     row = {"job": "coding", "status": "running", "startedAt": timestamp(shared.site.now())}
     recorder = Recorder(writer, "live", row, shared.site.now)
     writer.flush().result(TIME_LIMIT_SECONDS)
@@ -174,7 +174,7 @@ def test_a_text_is_found_wherever_it_was_said_or_done(shared):
         ModelCall(model="gpt-5", request="needle", response="needle"),
         Message(role="assistant", content="There was none."),
     ]
-    add_session(shared.site.store, "hay", said)
+    add_session(shared.site.context.store, "hay", said)
 
     found = shared.get("/api/sessions/hay/search?text=needle").json
 
@@ -194,7 +194,9 @@ def test_a_text_is_found_wherever_it_was_said_or_done(shared):
 
 def test_a_long_transcript_is_searched_in_parts(shared):
     add_session(
-        shared.site.store, "long", [Message(role="user", content=f"word {n % 2}") for n in range(1000)]
+        shared.site.context.store,
+        "long",
+        [Message(role="user", content=f"word {n % 2}") for n in range(1000)],
     )
     positions, after, has_more = [], 0, True
     while has_more:
@@ -206,10 +208,10 @@ def test_a_long_transcript_is_searched_in_parts(shared):
 
 
 def test_people_write_notes_stars_tags_and_ratings_about_any_session(served, site):
-    stock(site.store, "notes", 2)
+    stock(site.context.store, "notes", 2)
     ids, hostile = ["n1", "n2"], HOSTILE.replace("\0", "")
     for session_id in ids:
-        add_session(site.store, session_id, [], run_id="notes")
+        add_session(site.context.store, session_id, [], run_id="notes")
     path = f"/api/sessions/{ids[0]}/annotations"
 
     def add(kind, text="", author="ada"):
@@ -246,8 +248,8 @@ def test_a_session_shows_the_beginning_of_its_prompt_and_details_that_are_not_la
     for prompt, details in (("x" * 4000, "y" * 19_000), ("x" * 4001, "y" * 20_000)):
         item = Item(runner="prompt", prompt=prompt, details={"about": details}, factors={"a": "b"}, repeat=2)
         run_id = f"run-{len(prompt)}"
-        add_run(shared.site.store, run_id, [item])
-        add_session(shared.site.store, f"of-{run_id}", [], run_id, itemId=item.id)
+        add_run(shared.site.context.store, run_id, [item])
+        add_session(shared.site.context.store, f"of-{run_id}", [], run_id, itemId=item.id)
     whole, cut = (shared.get(f"/api/sessions/of-run-{size}").json["item"] for size in (4000, 4001))
 
     assert whole["prompt"] == {"text": "x" * 4000, "size": 4000, "isCut": False}
@@ -258,7 +260,7 @@ def test_a_session_shows_the_beginning_of_its_prompt_and_details_that_are_not_la
 
 def test_the_first_twelve_metrics_with_several_steps_are_drawn(shared):
     many = [Metric(name=f"m{name:02}", value=1.0, step=step) for name in range(13) for step in (1, 2)]
-    add_session(shared.site.store, "many", [Metric(name="a", value=1.0, step=1), *many])
+    add_session(shared.site.context.store, "many", [Metric(name="a", value=1.0, step=1), *many])
 
     charts = shared.get("/api/sessions/many/charts").json["charts"]
 

@@ -89,7 +89,7 @@ def test_a_transcript_is_searched_by_keyboard_and_hits_come_into_sight(shared, o
     said.append(
         ToolCall(name="look", args={"path": "coast.txt"}, success=True, result=f"a Lighthouse {HOSTILE}")
     )
-    add_session(shared.site.store, "coast", said)
+    add_session(shared.site.context.store, "coast", said)
     page = open_page(f"{shared.url}/sessions/coast#details")
     page.get_by_role("tab", name="Details").focus()
     # Within the search: among hundreds of messages, finding something by its role takes the browser long.
@@ -159,9 +159,9 @@ def test_a_dialogue_shows_both_sides_their_profiles_and_what_each_turn_was_worth
 
 
 def test_a_transcript_that_means_harm_does_nothing(shared, open_page):
-    made = stock(shared.site.store, "harmed", 1)
+    made = stock(shared.site.context.store, "harmed", 1)
     add_session(
-        shared.site.store,
+        shared.site.context.store,
         "harm",
         [
             Note(text=HOSTILE),
@@ -212,7 +212,7 @@ def test_a_transcript_that_means_harm_does_nothing(shared, open_page):
 
 def test_a_link_to_any_message_of_a_long_transcript_leads_there(shared, open_page):
     said = [Message(role="assistant", content=f"step number {n}") for n in range(1, 601)]
-    add_session(shared.site.store, "long", said)
+    add_session(shared.site.context.store, "long", said)
 
     page = open_page(f"{shared.url}/sessions/long#m450")
     pointed = page.locator("#m450")
@@ -233,7 +233,7 @@ def test_a_link_to_any_message_of_a_long_transcript_leads_there(shared, open_pag
 
 def test_a_session_under_way_grows_on_the_page(shared, open_page):
     site = shared.site
-    writer = site.store.writer()
+    writer = site.context.store.writer()
     row = {"job": "coding", "status": "running", "startedAt": timestamp(site.now()), "attempt": 1}
     recorder = Recorder(writer, "live", row, site.now)
     writer.flush().result(TIME_LIMIT_SECONDS)
@@ -251,7 +251,7 @@ def test_a_session_under_way_grows_on_the_page(shared, open_page):
 
 
 def test_an_answer_that_comes_late_does_not_take_back_what_was_added_meanwhile(shared, open_page):
-    add_session(shared.site.store, "late", [Message(role="user", content="hello")])
+    add_session(shared.site.context.store, "late", [Message(role="user", content="hello")])
     page = open_page(f"{shared.url}/sessions/late")
     tag = page.get_by_role("combobox", name="Add a tag")
     tag.wait_for()
@@ -282,14 +282,16 @@ def test_an_answer_that_comes_late_does_not_take_back_what_was_added_meanwhile(s
 
 
 def test_attempts_are_one_click_apart_and_a_phone_shows_them(shared, open_page):
-    made = stock(shared.site.store, "tried", 1)
+    made = stock(shared.site.context.store, "tried", 1)
     for attempt in (1, 2):
         said = [
             Message(role="user", content=f"attempt {attempt}"),
             ToolCall(name="run", args={"command": "x" * 300}, success=True, result="y"),
             Iteration(test_result="fail", test_exit_code=1, test_output="z" * 500),
         ]
-        add_session(shared.site.store, f"try-{attempt}", said, "tried", itemId=made[0].id, attempt=attempt)
+        add_session(
+            shared.site.context.store, f"try-{attempt}", said, "tried", itemId=made[0].id, attempt=attempt
+        )
 
     page = open_page(f"{shared.url}/sessions/try-2", viewport=PHONE)
     expect(page.get_by_role("log")).to_contain_text("attempt 2")

@@ -91,7 +91,7 @@ EDITS = [
 @pytest.fixture
 def run(site):
     """A run whose first items have sessions."""
-    made = stock(site.store, "reading", 20)
+    made = stock(site.context.store, "reading", 20)
     for number, item in enumerate(made[:6]):
         usage = Usage(input_tokens=100 * (number + 1), output_tokens=10)
         events = [
@@ -103,8 +103,8 @@ def run(site):
             Iteration(test_result="fail", test_exit_code=1, test_output="\x1b[31mred\x1b[0m"),
         ]
         status = {"status": "fail"} if number == 1 else {}
-        add_session(site.store, f"r{number}", events, "reading", itemId=item.id, **status)
-        change_items(site.store, "reading", {item.id: {"sessionId": f"r{number}", "status": "fail"}})
+        add_session(site.context.store, f"r{number}", events, "reading", itemId=item.id, **status)
+        change_items(site.context.store, "reading", {item.id: {"sessionId": f"r{number}", "status": "fail"}})
 
 
 def test_a_session_is_read_with_diffs_outline_check_neighbors_and_notes(served, run, open_page):
@@ -177,7 +177,7 @@ def thread_seconds(page):
 
 def test_no_text_does_harm_or_takes_long_when_it_is_formatted(served, site, open_page):
     add_session(
-        site.store,
+        site.context.store,
         "attack",
         [
             *(Message(role="assistant", content=text) for text in [*ATTACKS, HOSTILE]),

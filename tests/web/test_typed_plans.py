@@ -161,7 +161,7 @@ def test_a_typed_plan_becomes_a_run_that_can_be_resumed_by_its_file(served, proc
     assert run_id == "typed-in"
     run = served.wait_for(run_id, "completed")
     assert run["budgetUsd"] == 5
-    row = served.site.store.read.batch(run_id, served.site.now())
+    row = served.site.context.store.read.batch(run_id, served.site.now())
     assert row["planText"] == PROMPTS
     assert json.loads(row["defaultsJson"])["retries"] == 2
     assert proctor.json("batch", row["planPath"], "--resume", run_id)["itemCount"] == 4
@@ -178,7 +178,7 @@ def test_relative_paths_of_a_typed_plan_begin_where_the_server_was_started(serve
 
 def test_a_name_that_is_taken_is_found_while_typing_by_validating_and_before_anything_starts(served, site):
     text = f"# again\nrunId: twice\n{PROMPTS}"
-    add_run(site.store, "twice")
+    add_run(site.context.store, "twice")
 
     refused = served.post("/api/runs", {"text": PROMPTS, "overrides": {"runId": "twice"}})
     assert (refused.status, refused.json["error"]["problem"]) == (400, "there is already a run called twice")
@@ -211,7 +211,7 @@ def test_a_plan_that_is_wrong_is_not_started_and_says_where(shared):
     ],
 )
 def test_a_command_that_fails_is_told_with_its_error(serve, site, script, problem):
-    add_run(site.store, "cut", status="halted", planText=PROMPTS, planPath="/plan.yaml")
+    add_run(site.context.store, "cut", status="halted", planText=PROMPTS, planPath="/plan.yaml")
     server = serve(command=["sh", "-c", f"{script}; exit 2"])
 
     for path, typed in (("/api/runs", {"text": PROMPTS}), ("/api/runs/cut/resume", {})):

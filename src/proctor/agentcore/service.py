@@ -22,7 +22,7 @@ from proctor.api.definitions import Datasets, Definitions, NewResource, Recommen
 from proctor.api.evaluation import JUDGE, EvaluationWatch, ModelRouter, detach_evaluation
 from proctor.api.launch import LaunchedProcess
 from proctor.config import WatchSection
-from proctor.context import RunContext
+from proctor.context import ModelOptions, RunContext
 from proctor.errors import UsageError
 from proctor.json_values import JsonMap, JsonObject, parse_json
 from proctor.secrets import redactor
@@ -131,15 +131,15 @@ class Service:
 
     @property
     def definitions(self) -> Definitions:
-        return self.site.store.definitions
+        return self.context.store.definitions
 
     @property
     def datasets(self) -> Datasets:
-        return self.site.store.datasets
+        return self.context.store.datasets
 
     @property
     def recommendations(self) -> Recommendations:
-        return self.site.store.recommendations
+        return self.context.store.recommendations
 
     @property
     def now(self) -> datetime:
@@ -180,7 +180,7 @@ class Service:
     @cached_property
     def models(self) -> ModelRouter:
         """All reachable models; shared, so that all requests share their rate limits."""
-        return self.site.make_models()
+        return self.context.models(ModelOptions(folders=self.context.settings.folders))
 
     @cached_property
     def queries(self) -> dict[str, QueryAnswer]:

@@ -27,6 +27,7 @@ from proctor.api.comparing import (
     gate_of,
     last_sessions,
 )
+from proctor.api.loaded_results import MOST_RESULT_ITEMS, Reading
 from proctor.api.sessions import find_session
 from proctor.cache import LruCache
 from proctor.item import FAIL, FINISHED, SUCCESS, TIMEOUT
@@ -59,9 +60,8 @@ from proctor.web.evaluation_schemas import (
 )
 from proctor.web.responses import ERRORS, page
 from proctor.web.run_schemas import MOST_WAIT_SECONDS, ChartShape, ResultFigureShape, WaitSeconds
-from proctor.web.run_views import reading_shape
 from proctor.web.runs import REPORT_POLICY
-from proctor.web.state import MOST_RESULT_ITEMS, AppState, Reading
+from proctor.web.state import AppState
 
 MOST_RUNS = 12
 MOST_REPEATS = 10
@@ -291,7 +291,7 @@ class _RecentComparisons:
         with self._lock:
             prepared = self._prepared.get(query)
             if prepared is None or prepared.results is not results:
-                groups = query.groups(results, self._site.store.read)
+                groups = query.groups(results, self._site.context.store.read)
                 prepared = _Prepared(results, groups, LruCache(MOST_CACHED))
                 self._prepared.put(query, prepared, weight=len(results))
             return prepared
@@ -330,7 +330,7 @@ def _not_yet(reading: Reading | None) -> ComparisonAnswer:
         verdict=None,
         gates=[],
         is_current=False,
-        reading=reading_shape(reading),
+        reading=reading,
     )
 
 

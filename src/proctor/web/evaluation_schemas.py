@@ -3,8 +3,9 @@
 from pydantic import Field
 
 from proctor.api.labels import LabeledTarget, Rating, Verdict
+from proctor.api.loaded_results import Reading
 from proctor.json_values import JsonObject
-from proctor.web.run_schemas import ChartShape, ReadingShape, RowModel
+from proctor.web.run_schemas import ChartShape, RowModel
 
 
 class MeanShape(RowModel):
@@ -149,7 +150,7 @@ class ComparisonAnswer(RowModel):
     is_current: bool = Field(
         default=True, description="False: the items are being read, and nothing is compared yet. Ask again."
     )
-    reading: ReadingShape | None = Field(default=None, description="Progress of that. Null: nothing is read.")
+    reading: Reading | None = Field(default=None, description="Progress of that. Null: nothing is read.")
 
 
 class ComparedSide(RowModel):

@@ -186,7 +186,7 @@ def router(site: AppState) -> APIRouter:
         job = api.find_evaluation(site.context, evaluation_id)
         if job.id != evaluation_id:
             return RedirectResponse(f"/evaluations/{job.id}")
-        is_sealed = site.store.data_keys.is_encrypted
+        is_sealed = site.context.store.data_keys.is_encrypted
         return page(
             request,
             "evaluation.html",

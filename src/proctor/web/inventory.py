@@ -263,7 +263,7 @@ def settings_router(site: AppState) -> APIRouter:
         return SettingsAnswer(
             version=__version__,
             python=platform.python_version(),
-            store=site.store.url,
+            store=site.context.store.url,
             home=str(site.home),
             folder=str(site.folder),
             token=bool(site.token),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Depends, Query
 from pydantic import Field
 
+from proctor.api.loaded_results import Reading
 from proctor.cache import LruCache, ResultCache
 from proctor.errors import NotFound, UsageError
 from proctor.item import RUNNING, STATUSES
@@ -36,11 +37,10 @@ from proctor.web.run_schemas import (
     MatrixAnswer,
     MatrixRowShape,
     NeighborsAnswer,
-    ReadingShape,
     RunId,
     WaitSeconds,
 )
-from proctor.web.run_views import item_shape, reading_shape
+from proctor.web.run_views import item_shape
 from proctor.web.state import AppState
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def router(site: AppState) -> APIRouter:
         ],
     ) -> LevelsAnswer:
         """At most 500, with the number of items that have each. Scores have a lowest and highest value."""
-        batch = site.store.read.batch(run_id, site.now())
+        batch = site.context.store.read.batch(run_id, site.now())
         # Evaluations of its sessions leave the row of the run as it is.
         period = site.now().timestamp() // LIVE.total_seconds()
         return known_levels.get(batch, (of, period), lambda: _levels(site, batch["runId"], _clean(of)))
@@ -241,11 +241,11 @@ def router(site: AppState) -> APIRouter:
 
         All items of a large run are read before its tasks are known: until then, the first tasks.
         """
-        batch = site.store.read.batch(run_id, site.now())
+        batch = site.context.store.read.batch(run_id, site.now())
         table, is_current = matrices.get(batch, _clean(by), wait)
         if not is_current and (search or disagree or score):
             # The first tasks say nothing about all of them.
-            return _no_rows(table, reading_shape(site.results.reading(batch["runId"])))
+            return _no_rows(table, site.results.reading(batch["runId"]))
         metric = f"{item_lists.SCORE}{score}" if score else "success"
         tasks = table.tasks(search=_clean(search), metric=metric, disagree=disagree)
         rows = table.rows(tasks[offset : offset + limit], score)
@@ -259,7 +259,7 @@ def router(site: AppState) -> APIRouter:
             offset=offset,
             rows=_matrix_rows(site, batch["runId"], rows, characters),
             is_current=is_current,
-            reading=None if is_current else reading_shape(site.results.reading(batch["runId"])),
+            reading=None if is_current else site.results.reading(batch["runId"]),
         )
 
     @routes.get("/{run_id}/matrix/items", summary="Items of one cell of a matrix")
@@ -271,9 +271,9 @@ def router(site: AppState) -> APIRouter:
         ],
     ) -> CellItemsAnswer:
         """With their answers and scores."""
-        batch = site.store.read.batch(run_id, site.now())
+        batch = site.context.store.read.batch(run_id, site.now())
         ids = list(_cleaned(item))
-        shapes = [item_shape(row) for row in items.items_by_id(site.store.read, batch["runId"], ids)]
+        shapes = [item_shape(row) for row in items.items_by_id(site.context.store.read, batch["runId"], ids)]
         add_outcomes(site, shapes)
         return CellItemsAnswer(items=shapes)
 
@@ -311,13 +311,13 @@ class _Matrices:
         from proctor.stats.results import load_first_results
 
         def load() -> Matrix:
-            return Matrix(load_first_results(self._site.store.read, batch["runId"]), by)
+            return Matrix(load_first_results(self._site.context.store.read, batch["runId"]), by)
 
         # The page repeats the request until all items are loaded.
         return self._first_tasks.get(batch, by, load)
 
 
-def _no_rows(table: "Matrix", reading: ReadingShape | None) -> MatrixAnswer:
+def _no_rows(table: "Matrix", reading: Reading | None) -> MatrixAnswer:
     return MatrixAnswer(
         by=table.by,
         levels=list(table.levels),
@@ -337,7 +337,7 @@ def _matrix_rows(
 ) -> list[MatrixRowShape]:
     """The rows of a matrix with the answers of their first items."""
     ids = [cell.item_id for row in rows for cell in row.cells if cell]
-    parts = (items.items_by_id(site.store.read, run_id, part) for part in id_pages(ids))
+    parts = (items.items_by_id(site.context.store.read, run_id, part) for part in id_pages(ids))
     shapes = {row["id"]: item_shape(row) for part in parts for row in part}
     if characters:
         add_outcomes(site, list(shapes.values()), characters)
@@ -358,7 +358,7 @@ def _matrix_rows(
 
 
 def _levels(site: AppState, run_id: str, of: str) -> LevelsAnswer:
-    read = site.store.read
+    read = site.context.store.read
     if of == "score":
         rows: Sequence[LevelCount] = item_lists.score_extents(read, run_id)
     elif of == TAG:
@@ -395,7 +395,7 @@ class Listings:
         self, run_id: str, query: ItemQuery, *, offset: int, limit: int, with_outcomes: bool = False
     ) -> ItemsAnswer:
         """A window of a run's items."""
-        read = self._site.store.read
+        read = self._site.context.store.read
         batch = read.batch(run_id, self._site.now())
         run_id = batch["runId"]
         if query == ItemQuery():
@@ -413,7 +413,7 @@ class Listings:
 
     def failures(self, run_id: str, query: ItemQuery, limit: int) -> FailuresAnswer:
         """The largest groups of failures among the items that match."""
-        run_id = self._site.store.read.batch(run_id, self._site.now())["runId"]
+        run_id = self._site.context.store.read.batch(run_id, self._site.now())["runId"]
         positions = self._listing(run_id, replace(query, failure_group="", order="position")).positions
         counts = self._failure_groups(run_id).counts(positions)
         return FailuresAnswer(
@@ -432,16 +432,16 @@ class Listings:
         )
 
     def _failure_groups(self, run_id: str) -> FailureGroups:
-        batch = self._site.store.read.batch(run_id, self._site.now())
+        batch = self._site.context.store.read.batch(run_id, self._site.now())
         return self._groups.get(batch, self.state(run_id), lambda: self._read_failures(run_id))
 
     def _read_failures(self, run_id: str) -> FailureGroups:
-        rows = item_lists.failure_texts(self._site.store.read, run_id, characters=MESSAGE_CHARACTERS)
+        rows = item_lists.failure_texts(self._site.context.store.read, run_id, characters=MESSAGE_CHARACTERS)
         return group_failures((row["position"], row["reason"], row["error"]) for row in rows)
 
     def neighbors(self, run_id: str, query: ItemQuery, session_id: str) -> NeighborsAnswer:
         """The sessions before and after one, and its place in the list."""
-        read = self._site.store.read
+        read = self._site.context.store.read
         run_id = read.batch(run_id, self._site.now())["runId"]
         place = item_lists.position_of(read, run_id, _clean(session_id))
         if place is None:
@@ -461,7 +461,7 @@ class Listings:
     def _first_session(self, run_id: str, positions: Sequence[int]) -> str | None:
         for start in range(0, len(positions), SKIPPED):
             part = positions[start : start + SKIPPED]
-            for session in item_lists.sessions_at(self._site.store.read, run_id, part):
+            for session in item_lists.sessions_at(self._site.context.store.read, run_id, part):
                 if session:
                     return session
         return None
@@ -473,7 +473,7 @@ class Listings:
             state, now = self.state(run_id), self._site.now()
             cached = self._cache.get(key)
             if cached is None or not self._is_valid(cached, query, state, now):
-                listing = item_lists.listing(self._site.store.read, run_id, query)
+                listing = item_lists.listing(self._site.context.store.read, run_id, query)
                 if query.failure_group:
                     listing = listing.only(self._failure_groups(run_id).positions(query.failure_group))
                 cached = _CachedListing(listing, state, self._site.now())
@@ -489,7 +489,7 @@ class Listings:
 
     def state(self, run_id: str) -> tuple[object, ...]:
         """A value that changes whenever the items may have changed."""
-        read = self._site.store.read
+        read = self._site.context.store.read
         batch = read.batch(run_id, self._site.now())
         counts = self._site.item_counts.of(batch)
         return batch["status"], batch["finishedAt"], tuple(counts.values())
@@ -498,7 +498,7 @@ class Listings:
 def add_outcomes(site: AppState, shapes: Sequence[ItemShape], characters: int = SHOWN_CHARACTERS) -> None:
     """Add the outcomes of their sessions to items."""
     sessions = [shape.session_id for shape in shapes if shape.session_id]
-    outcomes = item_lists.outcomes(site.store.read, sessions, characters=characters)
+    outcomes = item_lists.outcomes(site.context.store.read, sessions, characters=characters)
     for shape in shapes:
         if shape.session_id:
             outcome = outcomes[shape.session_id]

@@ -25,7 +25,7 @@ from proctor.web.state import AppState
 
 def evaluator_shapes(site: AppState) -> list[EvaluatorShape]:
     """Every evaluator that can be named on the page."""
-    stored = site.store.definitions.all_evaluators()
+    stored = site.context.store.definitions.all_evaluators()
     return [_shape(listing) for listing in list_evaluators(definition_folders(site.context), stored)]
 
 

@@ -187,7 +187,9 @@ def router(site: AppState) -> APIRouter:
 
     @routes.get("/api/tasks/history", summary="Results by task, over the newest runs", responses=ERRORS)
     def history() -> HistoryAnswer:
-        return HistoryAnswer(tasks=_histories(store_items.task_results(site.store.read, _jobs_with_tasks())))
+        return HistoryAnswer(
+            tasks=_histories(store_items.task_results(site.context.store.read, _jobs_with_tasks()))
+        )
 
     @routes.get("/api/datasets", summary="The datasets of test cases", responses=ERRORS)
     def datasets(
@@ -202,8 +204,8 @@ def router(site: AppState) -> APIRouter:
         after: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     ) -> TestCasesAnswer:
-        dataset = site.store.datasets.dataset(dataset_id)
-        rows = site.store.datasets.examples(dataset["id"], after=after, limit=limit)
+        dataset = site.context.store.datasets.dataset(dataset_id)
+        rows = site.context.store.datasets.examples(dataset["id"], after=after, limit=limit)
         return TestCasesAnswer(examples=[_test_case(row) for row in rows])
 
     @routes.post("/api/test-cases", status_code=201, summary="Save a test case", responses=ERRORS)
@@ -214,9 +216,9 @@ def router(site: AppState) -> APIRouter:
         "/api/datasets/{dataset_id}/examples/{example_id}", summary="Delete a test case", responses=ERRORS
     )
     def delete(dataset_id: str, example_id: str) -> DatasetsAnswer:
-        dataset = site.store.datasets.dataset(dataset_id)
+        dataset = site.context.store.datasets.dataset(dataset_id)
         token = Token(operation="RemoveTestCase", token="", request={})
-        site.store.datasets.remove(dataset["id"], [example_id], token, site.now())
+        site.context.store.datasets.remove(dataset["id"], [example_id], token, site.now())
         return _datasets(site, 0, MOST_DATASETS)
 
     @routes.get("/api/datasets/{dataset_id}/plan", summary="A plan of all its test cases", responses=ERRORS)
@@ -224,8 +226,8 @@ def router(site: AppState) -> APIRouter:
         dataset_id: str,
         model: Annotated[list[str] | None, Query(max_length=50, description="Models to ask.")] = None,
     ) -> DatasetPlan:
-        dataset = site.store.datasets.dataset(dataset_id)
-        rows = islice(site.store.datasets.all_examples(dataset["id"]), MOST_CASES)
+        dataset = site.context.store.datasets.dataset(dataset_id)
+        rows = islice(site.context.store.datasets.all_examples(dataset["id"]), MOST_CASES)
         cases = [case for case in map(_test_case, rows) if case.prompt]
         omitted = max(0, dataset["examples"] - MOST_CASES)
         return DatasetPlan(text=plan_of(cases, model or []), cases=len(cases), omitted=omitted)
@@ -246,7 +248,7 @@ def _tasks(folder: Path, path: str) -> TasksAnswer:
 
 
 def _datasets(site: AppState, offset: int, limit: int) -> DatasetsAnswer:
-    rows = sorted(site.store.datasets.all_datasets(), key=lambda row: row["updatedAt"], reverse=True)
+    rows = sorted(site.context.store.datasets.all_datasets(), key=lambda row: row["updatedAt"], reverse=True)
     return DatasetsAnswer(
         datasets=[
             DatasetShape.model_validate({**row, "versions": row["lastVersion"]})
@@ -270,7 +272,7 @@ def _test_case(row: StoredExample) -> TestCaseShape:
 
 
 def _save(site: AppState, case: NewTestCase) -> SavedTestCase:
-    store, now = site.store, site.now()
+    store, now = site.context.store, site.now()
     example_id = f"case-{secrets.token_hex(6)}"
     turn = {"input": case.prompt, **({"expected_response": case.expected} if case.expected else {})}
     content: JsonObject = {"scenario_id": example_id, "turns": [turn]}

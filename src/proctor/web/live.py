@@ -118,7 +118,7 @@ class Hub:
 
     async def _read(self, watched: _WatchedTopic, tick: int, version: int) -> tuple[int, Any]:
         if self._commits is None or self._commits[0] != tick:
-            self._commits = tick, asyncio.create_task(asyncio.to_thread(self._site.store.commits))
+            self._commits = tick, asyncio.create_task(asyncio.to_thread(self._site.context.store.commits))
         # Read first: a commit while the topic is read is then noticed twice, not missed.
         commits, now = await self._commits[1], time.monotonic()
         is_quiet = commits == watched.commits and now < watched.read_at + QUIET_SECONDS
@@ -288,9 +288,9 @@ class RunTopic:
 
     def __init__(self, site: AppState, run_id: str) -> None:
         self._site = site
-        batch = site.store.read.batch(run_id, site.now())
+        batch = site.context.store.read.batch(run_id, site.now())
         self._run_id = batch["runId"]
-        self._follower = RunFollower(site.store.read, self._run_id)
+        self._follower = RunFollower(site.context.store.read, self._run_id)
         self._lock = asyncio.Lock()
         self._version = 0
         self._standing: RunState | None = None
@@ -341,7 +341,7 @@ class RunTopic:
 
     def _changed_items(self) -> dict[str, PageItem] | None:
         """The items that are no longer as they were seen last; None when there are too many to look at."""
-        read, since = self._site.store.read, timestamp(self._checked_at - OVERLAP)
+        read, since = self._site.context.store.read, timestamp(self._checked_at - OVERLAP)
         begun = pages.items_started_since(read, self._run_id, since, limit=MOST_LOOKED_AT)
         touched = begun | pages.running_ids(read, self._run_id, limit=MOST_LOOKED_AT) | set(self._known)
         if len(touched) >= MOST_LOOKED_AT:
@@ -405,7 +405,7 @@ class RunsTopic:
             return self._version, {"changed": changed, "removed": removed, "total": len(self._standing or {})}
 
     def _look(self) -> None:
-        standing = runs.batch_states(self._site.store.read, self._site.now())
+        standing = runs.batch_states(self._site.context.store.read, self._site.now())
         before = self._standing if self._standing is not None else dict(standing)
         moved = [run_id for run_id, now in standing.items() if before.get(run_id) != now]
         under_way = [run_id for run_id, (status, _) in standing.items() if status == RUNNING]

@@ -212,7 +212,7 @@ def router(site: AppState) -> APIRouter:
 
     @routes.post("/files", status_code=201, summary="Upload a file of sessions to evaluate")
     def upload(uploaded: Upload) -> Uploaded:
-        if site.store.data_keys.is_encrypted:
+        if site.context.store.data_keys.is_encrypted:
             raise UsageError(
                 "the store is encrypted, and an uploaded file would not be\n"
                 "Import it into the store:  proctor import auto FILE"

@@ -16,20 +16,19 @@ from fastapi import APIRouter, FastAPI
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from proctor.batch.ingest import build_sessions, keep_arrivals
-from proctor.errors import StoreError, UsageError
-from proctor.json_values import JsonObject
-from proctor.lazy_import import load
-from proctor.telemetry.otlp import (
+from proctor.api.intake import (
     LOGS,
     METRICS,
     SIGNALS,
     DecodedSpans,
     TooLarge,
-    decode_json,
-    decode_protobuf,
-    unpacked,
+    UnknownCompression,
+    build_sessions,
+    receive_telemetry,
 )
+from proctor.errors import StoreError, UsageError
+from proctor.json_values import JsonObject
+from proctor.lazy_import import load
 from proctor.web.access import RECORD, RUN
 from proctor.web.state import AppState
 
@@ -181,18 +180,25 @@ class Intake:
 
     def _store(self, body: bytes, headers: Mapping[str, str], signal: str, encoding: str) -> DecodedSpans:
         """Decode and commit; in a thread."""
-        decoded = _decode(body, headers.get("content-encoding", ""), signal, encoding)
         try:
-            keep_arrivals(
-                self._site.store,
-                decoded.documents,
-                self._site.now(),
+            return receive_telemetry(
+                self._site.context,
+                body,
+                signal,
+                is_json=encoding == JSON,
+                compression=headers.get("content-encoding", ""),
+                most_bytes=MOST_BODY_BYTES,
                 log_group=headers.get("x-aws-log-group", "").strip()[:LONGEST_LOG_GROUP],
                 fallback=self._site.log_group,
             )
+        except UnknownCompression as error:
+            raise RejectedRequest(415, _INVALID, str(error)) from error
+        except TooLarge as error:
+            raise RejectedRequest(413, _EXHAUSTED, str(error)) from error
+        except ValueError as error:
+            raise RejectedRequest(400, _INVALID, str(error)) from error
         except StoreError as error:
             raise RejectedRequest(503, _UNAVAILABLE, "it cannot be kept now; send it again") from error
-        return decoded
 
     async def _build(self) -> None:
         loop = asyncio.get_running_loop()
@@ -203,24 +209,11 @@ class Intake:
                 await asyncio.sleep(QUIET_SECONDS)
             self._arrived.clear()
             try:
-                await loop.run_in_executor(self._threads, build_sessions, self._site.store, self._site.now())
+                await loop.run_in_executor(self._threads, build_sessions, self._site.context)
             except StoreError:
                 # The store is locked: retry later.
                 await asyncio.sleep(PATIENCE_SECONDS)
                 self._arrived.set()
-
-
-def _decode(body: bytes, compression: str, signal: str, encoding: str) -> DecodedSpans:
-    try:
-        if compression.strip().lower() in ("gzip", "deflate", "x-gzip"):
-            body = unpacked(body, most=MOST_BODY_BYTES) if body else body
-        elif compression.strip().lower() not in ("", "identity"):
-            raise RejectedRequest(415, _INVALID, "the body may be packed with gzip")
-        return decode_json(body, signal) if encoding == JSON else decode_protobuf(body, signal)
-    except TooLarge as error:
-        raise RejectedRequest(413, _EXHAUSTED, str(error)) from error
-    except ValueError as error:
-        raise RejectedRequest(400, _INVALID, str(error)) from error
 
 
 def _media_type(request: Request) -> str:

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, FastAPI
 from pydantic import Field
 
+from proctor.api.loaded_results import LARGE, STOP_SECONDS, Reading, finished_count
 from proctor.cache import LruCache
 from proctor.document import (
     Cell,
@@ -32,10 +33,9 @@ from proctor.store import items as stored_items
 from proctor.store.runs import last_change
 from proctor.store.tables import BatchRow
 from proctor.web.responses import ERRORS
-from proctor.web.run_schemas import ReadingShape, ResultFigureShape, RowModel, RunId, WaitSeconds
-from proctor.web.run_views import reading_shape
+from proctor.web.run_schemas import ResultFigureShape, RowModel, RunId, WaitSeconds
 from proctor.web.runs import LIVE_REMARK
-from proctor.web.state import LARGE, STOP_SECONDS, AppState, finished_count
+from proctor.web.state import AppState
 
 WAIT_SECONDS = 0.3
 """How long a request waits for new results; it gets the last ones, or counts alone, if they take longer."""
@@ -139,7 +139,7 @@ class ResultsAnswer(RowModel):
     remarks: list[str] = Field(description="What limits the figures.")
     finished_count: int = Field(description="Finished items that they are computed from.")
     is_current: bool = Field(description="False: newer results are being computed; ask again.")
-    reading: ReadingShape | None = Field(
+    reading: Reading | None = Field(
         default=None, description="Progress of reading the items of a large run. Null: nothing is read."
     )
 
@@ -170,7 +170,7 @@ class RunResults:
 
     def of(self, run_id: str, wait: float) -> ResultsAnswer:
         """The results of a run: current ones if they come within `wait` seconds, else the last ones."""
-        batch = self._site.store.read.batch(run_id, self._site.now())
+        batch = self._site.context.store.read.batch(run_id, self._site.now())
         state = self._state(batch)
         pending = self._start(batch, state)
         if pending is not None:
@@ -186,9 +186,7 @@ class RunResults:
             answer = counted[1] if counted and counted[0] == state else self._counted(batch)
             with self._lock:
                 self._counts.put(batch["runId"], (state, answer))
-            return answer.model_copy(
-                update={"reading": reading_shape(self._site.results.reading(batch["runId"]))}
-            )
+            return answer.model_copy(update={"reading": self._site.results.reading(batch["runId"])})
         is_current = last.state == state or (last.state[0] == state[0] == RUNNING and pending is None)
         return last.answer.model_copy(update={"is_current": is_current})
 
@@ -260,7 +258,7 @@ class RunResults:
         # numpy is loaded with the first results, not with the server.
         from proctor.report.result_sections import change_finder, general_view
 
-        read, run_id = self._site.store.read, batch["runId"]
+        read, run_id = self._site.context.store.read, batch["runId"]
         job = job_of_run(batch["job"])
         view = job.results_view(run_id, self._site.context)
         if view is None:
@@ -273,7 +271,7 @@ class RunResults:
 
     def _counted(self, batch: BatchRow) -> ResultsAnswer:
         """Counts alone, which the store has at once."""
-        read, run_id = self._site.store.read, batch["runId"]
+        read, run_id = self._site.context.store.read, batch["runId"]
         levels: dict[str, dict[str, int]] = {}
         if not job_of_run(batch["job"]).evaluates_sessions:
             for row in stored_items.status_counts_by(read, run_id, "model"):
@@ -282,12 +280,12 @@ class RunResults:
         return answer.model_copy(update={"is_current": False})
 
     def _finished(self, run_id: str) -> int:
-        counts = self._site.item_counts.of(self._site.store.read.batch(run_id, self._site.now()))
+        counts = self._site.item_counts.of(self._site.context.store.read.batch(run_id, self._site.now()))
         return finished_count(counts)
 
     def _state(self, batch: BatchRow) -> State:
         """A value that changes whenever the results may have changed; the first part is the status."""
-        read = self._site.store.read
+        read = self._site.context.store.read
         counts = self._site.item_counts.of(batch)
         # Later evaluations add scores to a run that has ended.
         last = last_change(read) if batch["status"] != RUNNING else {"at": "", "end": ""}
@@ -308,7 +306,7 @@ class _Decisions:
         from proctor.report.result_sections import decision_sentence
         from proctor.stats.stopping import StopFollower, stored_rule
 
-        read, run_id = self._site.store.read, batch["runId"]
+        read, run_id = self._site.context.store.read, batch["runId"]
         counts = self._site.item_counts.of(batch)
         total, finished = sum(counts.values()), finished_count(counts)
         rule = own = stored_rule(read, run_id)
@@ -334,7 +332,7 @@ class _Decisions:
 
     def _varied(self, run_id: str) -> list[str]:
         """Which of agent and model vary, with few enough levels to compare every pair."""
-        pairs = stored_items.agent_model_counts(self._site.store.read, run_id)
+        pairs = stored_items.agent_model_counts(self._site.context.store.read, run_id)
         levels = {"agent": {row["agent"] for row in pairs}, "model": {row["model"] for row in pairs}}
         return [name for name, names in levels.items() if 1 < len(names - {""}) <= MOST_COMPARED]
 

@@ -6,6 +6,7 @@ from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from proctor.api.loaded_results import Reading
 from proctor.api.sessions import SessionItem, TranscriptStep
 from proctor.json_values import JsonObject
 
@@ -101,13 +102,6 @@ class ChartsAnswer(RowModel):
     levels: list[LevelShape] = Field(default=[], description="Of the factor, best success rate first.")
     ranks: list[RankShape] = Field(default=[], description="Of the factor's levels, by success.")
     is_current: bool = Field(default=True, description="False: being computed; ask again.")
-
-
-class ReadingShape(RowModel):
-    """Progress of reading the items of large runs."""
-
-    read: int = Field(description="Items that have been read.")
-    total: int = Field(description="Items to read.")
 
 
 class SignaturesAnswer(RowModel):
@@ -248,7 +242,7 @@ class MatrixAnswer(RowModel):
     is_current: bool = Field(
         description="False: all items are being read; these are some of the first tasks, or none. Ask again."
     )
-    reading: ReadingShape | None = Field(default=None, description="Progress of that. Null: nothing is read.")
+    reading: Reading | None = Field(default=None, description="Progress of that. Null: nothing is read.")
 
 
 class CellItemsAnswer(RowModel):

@@ -6,9 +6,7 @@ from proctor.store.database import Row, extended
 from proctor.store.items import PageItem
 from proctor.web.run_schemas import (
     ItemShape,
-    ReadingShape,
 )
-from proctor.web.state import Reading
 
 
 def item_shape(row: PageItem) -> ItemShape:
@@ -20,8 +18,3 @@ def _seconds(start: str | None, end: str | None) -> float | None:
     if start is None or end is None:
         return None
     return max(0.0, (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds())
-
-
-def reading_shape(reading: Reading | None) -> ReadingShape | None:
-    """Progress of reading items."""
-    return ReadingShape(read=reading.read, total=reading.total) if reading else None

@@ -73,7 +73,7 @@ def router(site: AppState) -> APIRouter:
 
     @routes.get("/runs/{run_id}", include_in_schema=False)
     def show_page(request: Request, run_id: RunId) -> Response:
-        batch = site.store.read.batch(run_id, site.now())
+        batch = site.context.store.read.batch(run_id, site.now())
         if batch["runId"] != run_id:
             return RedirectResponse(f"/runs/{batch['runId']}")
         job = job_of_run(batch["job"])
@@ -85,12 +85,14 @@ def router(site: AppState) -> APIRouter:
             job_name=batch["job"],
             job=job,
             results_page=job.results_page(run_id),
-            is_sealed=site.store.data_keys.is_encrypted,
+            is_sealed=site.context.store.data_keys.is_encrypted,
         )
 
     @routes.get("/runs/{run_id}/items/{item_id}", include_in_schema=False)
     def show_item(run_id: RunId, item_id: str) -> Response:
-        rows = site.store.read.item(item_id, site.store.read.batch(run_id, site.now())["runId"])
+        rows = site.context.store.read.item(
+            item_id, site.context.store.read.batch(run_id, site.now())["runId"]
+        )
         if len(rows) != 1:
             raise NotFound(f"run {run_id} has no item {item_id}\nIts items are on the page of the run.")
         if not rows[0]["sessionId"]:
@@ -107,7 +109,7 @@ def router(site: AppState) -> APIRouter:
 
     @routes.get("/api/runs/{run_id}/plan", tags=["runs"], summary="The plan a run was made from")
     def plan(run_id: RunId) -> PlanAnswer:
-        batch = site.store.read.batch(run_id, site.now())
+        batch = site.context.store.read.batch(run_id, site.now())
         return PlanAnswer(path=batch["planPath"], text=batch["planText"])
 
     @routes.get(
@@ -115,7 +117,7 @@ def router(site: AppState) -> APIRouter:
     )
     def signatures(run_id: RunId) -> SignaturesAnswer:
         """Checks the signatures of all results; a running run is not checked."""
-        batch = site.store.read.batch(run_id, site.now())
+        batch = site.context.store.read.batch(run_id, site.now())
         # Forging leaves the row of the run as it is: the check is repeated after a while.
         period = int(site.now().timestamp()) // CHECK_SECONDS
         return checks.get(batch, period, lambda: _signatures(site, batch["runId"]))
@@ -127,7 +129,7 @@ def router(site: AppState) -> APIRouter:
         wait: WaitSeconds = MOST_WAIT_SECONDS,
     ) -> ChartsAnswer:
         """Outcomes and durations of all items; by factor: success rate, cost and duration."""
-        batch = site.store.read.batch(run_id, site.now())
+        batch = site.context.store.read.batch(run_id, site.now())
         if by:
             results, _ = site.results.within([batch], wait)
             if results is None:
@@ -139,7 +141,7 @@ def router(site: AppState) -> APIRouter:
 
 
 def _charts(site: AppState, run_id: str) -> ChartsAnswer:
-    read = site.store.read
+    read = site.context.store.read
     marks = FigureList()
     outcomes = report_charts.outcome_bar(items.status_counts(read, run_id), marks)
     charts = [_chart(Chart(title="Outcomes", svg=outcomes, marks=marks.figures))]
@@ -209,7 +211,7 @@ def batches_router(site: AppState) -> APIRouter:
 
     @routes.get("/", include_in_schema=False)
     def show_page(request: Request) -> Response:
-        is_sealed = site.store.data_keys.is_encrypted
+        is_sealed = site.context.store.data_keys.is_encrypted
         return page(request, "batches.html", title="Batches", is_sealed=is_sealed)
 
     @routes.get("/api/runs", summary="List runs, newest first", responses=ERRORS)
@@ -220,7 +222,7 @@ def batches_router(site: AppState) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=500)] = 50,
         offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
     ) -> RunPage:
-        read, now = site.store.read, site.now()
+        read, now = site.context.store.read, site.now()
         filter_ = listing.RunFilter(statuses=status, jobs=job, search=search)
         rows = listing.page_of_batches(read, filter_, now, limit=limit, offset=offset)
         return RunPage(
@@ -236,12 +238,14 @@ def batches_router(site: AppState) -> APIRouter:
         keep_branches: Annotated[bool, Query(description="Keep the branches of its sessions.")] = False,
     ) -> Deleted:
         # Only by its full ID: deletion is final.
-        batches = listing.batches_by_id(site.store.read, [run_id], site.now())
+        batches = listing.batches_by_id(site.context.store.read, [run_id], site.now())
         if not batches:
             raise NotFound(f"there is no run {run_id}\nIt may have been deleted already.")
         if batches[0]["status"] == RUNNING:
             raise UsageError(f"run {run_id} is still running\nAbort it first.")
-        deletion = delete_run(site.store, run_id, site.home, site.environment, branches=not keep_branches)
+        deletion = delete_run(
+            site.context.store, run_id, site.home, site.environment, branches=not keep_branches
+        )
         return Deleted(runId=run_id, branches=deletion.branches, kept=list(deletion.problems))
 
     return routes
@@ -338,7 +342,7 @@ def _file(*types: str) -> dict[int | str, JsonObject]:
 
 
 def _batch(site: AppState, run_id: str) -> BatchRow:
-    return site.store.read.batch(run_id, site.now())
+    return site.context.store.read.batch(run_id, site.now())
 
 
 def _export(
@@ -348,7 +352,7 @@ def _export(
     run_id = _batch(site, run_id)["runId"]
     scope = Scope(run_id=run_id, session_ids=[one.replace("\0", "") for one in sessions])
     if sessions:
-        known = site.store.read.session_ids(scope)
+        known = site.context.store.read.session_ids(scope)
         if not known:
             raise NotFound(f"run {run_id} has none of these sessions\nThey may have been deleted.")
         # Without the run, which would add all of its items.
@@ -356,7 +360,7 @@ def _export(
     private_folder(site.data_folder)
     with tempfile.TemporaryDirectory(dir=site.data_folder, prefix="export-") as folder:
         written = export_tables(
-            site.store.read,
+            site.context.store.read,
             scope,
             out=FilePath(folder),
             format=form,
@@ -392,7 +396,7 @@ def _page(text: str, headers: dict[str, str] | None = None) -> HTMLResponse:
 
 
 def _signatures(site: AppState, run_id: str) -> SignaturesAnswer:
-    check = site.store.check_signatures(run_id, site.now())
+    check = site.context.store.check_signatures(run_id, site.now())
     return SignaturesAnswer(
         is_forged=check.is_forged, notes=check.notes(unsigned=False), foreign=check.foreign
     )
@@ -456,7 +460,7 @@ def _import_table(
     from proctor.jobs.imported.table import columns_of, import_table
 
     mapping = columns_of(columns)
-    if site.store.data_keys.is_encrypted:
+    if site.context.store.data_keys.is_encrypted:
         raise UsageError(
             "the store is encrypted, and an uploaded file would not be\n"
             "Import it on the server:  proctor import table FILE --run NAME"
@@ -465,7 +469,9 @@ def _import_table(
     path = folder / (re.sub(r"[^A-Za-z0-9._-]+", "-", FilePath(file).name).strip(".-") or "table")
     try:
         path.write_bytes(content)
-        done = import_table(site.store, [path], run, site.now(), columns=mapping, pass_score=pass_score)
+        done = import_table(
+            site.context.store, [path], run, site.now(), columns=mapping, pass_score=pass_score
+        )
     except UsageError as error:
         # The caller knows the file by its name alone.
         raise UsageError(str(error).replace(str(path), path.name)) from error

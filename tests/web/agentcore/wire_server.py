@@ -92,7 +92,7 @@ class Served:
 
     @property
     def store(self) -> Store:
-        return self.site.store
+        return self.site.context.store
 
     def client(self, service: str, **options: Any) -> Any:
         """The stock client, pointed here."""
