@@ -104,13 +104,50 @@ class Availability:
 
 
 class Agent(Protocol):
-    """Works on a prompt in a folder and reports its events."""
+    """Works on a prompt in a folder and reports its events.
 
-    stand_in: ClassVar[bool]
+    Adapters inherit what they do not declare; a plain dataclass gets it when it is found.
+    """
+
+    stand_in: ClassVar[bool] = False
     """True for a mock agent; reports mark its results."""
+    keys: ClassVar[tuple[str, ...]] = ()
+    """Environment variables with keys that it requires; no other agent sees them."""
+    longest_prompt: ClassVar[int | None] = None
+    """Bytes of a prompt that its program takes as an argument. None: any length."""
+    login: str = ""
+    """`mine`: it uses the user's login, from a copy of `login_files`."""
+    login_files: ClassVar[tuple[str, ...]] = ()
+    """Files of a login, in the user's HOME."""
 
-    def availability(self, environment: Mapping[str, str]) -> Availability:
+    @property
+    def reach(self) -> Reach:
+        """How it reaches its models."""
+        return "own"
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether an item must set a model."""
+        return False
+
+    @property
+    def needs_network(self) -> bool:
+        """Whether it talks to its own service, so that it gets no closed network."""
+        return False
+
+    @property
+    def records_transcript(self) -> bool:
+        """Whether its own events contain its messages and tool calls; otherwise they are read from gateway
+        traffic."""
+        return True
+
+    def availability(self, environment: Mapping[str, str]) -> Availability:  # noqa: ARG002
         """Whether it could work here; must not cost money."""
+        return Availability(ready=True)
+
+    def refusal(self, model: str, environment: Mapping[str, str]) -> str:  # noqa: ARG002
+        """Why it cannot use a model here, with the fix in a second line; must not cost money."""
+        return ""
 
     async def work(self, assignment: Assignment, record: Record) -> WorkDone:
         """Do the assignment, calling `record` with each event as it happens.
@@ -118,49 +155,22 @@ class Agent(Protocol):
         Raise `AgentError` when it gave up, `ModelError` when its model did, anything else when
         it broke. When cancelled, leave no process behind.
         """
+        raise NotImplementedError
 
+    def copied_logins(self) -> tuple[str, ...]:
+        """Files in the user's HOME to copy for it; empty: it does not use the user's login."""
+        return self.login_files if self.login == "mine" else ()
 
-def model_access_of(agent: Agent) -> Reach:
-    """How an agent reaches its models; `own` unless it declares otherwise."""
-    reach: Reach = getattr(agent, "reach", "own")
-    return reach
-
-
-def login_files(agent: Agent) -> tuple[str, ...]:
-    """Files in the user's HOME that an agent needs to use the user's login; empty: it does not use it."""
-    return tuple(getattr(agent, "login_files", ())) if getattr(agent, "login", "") == "mine" else ()
-
-
-def refusal_of(agent: Agent, model: str, environment: Mapping[str, str]) -> str:
-    """Why an agent cannot use a model here, with the remedy in a second line; empty: it can.
-
-    Agents that choose models by their own names declare it as `refusal`; it must not cost money.
-    """
-    refusal = getattr(agent, "refusal", None)
-    return str(refusal(model, environment)) if refusal else ""
-
-
-def problem_of(agent: Agent, name: str, prompt: str, model: str) -> tuple[str, str, str] | None:
-    """Why an agent cannot work on a prompt with a model: the setting, the problem and the remedy."""
-    if getattr(agent, "needs_model", False) and not model:
-        return "model", f"the agent {name} has no `model`", "Add `model`: what it calls over the gateway."
-    limit = getattr(agent, "longest_prompt", None)
-    if limit is not None and len(prompt.encode("utf-8", "replace")) > limit:
-        return (
-            "prompt",
-            f"the prompt is too long for the agent {name}, which takes it as an argument of its program: "
-            f"at most {limit:,} bytes",
-            "Put the long part into a file of the repository.",
-        )
-    return None
-
-
-def needs_network(agent: Agent) -> bool:
-    """Whether it talks to a service of its own (`needs_network`), so that it gets no closed network."""
-    return bool(getattr(agent, "needs_network", False))
-
-
-def records_transcript(agent: Agent) -> bool:
-    """Whether its own events contain its messages and tool calls; otherwise they are read from gateway
-    traffic. `tells_all` is its deprecated name in older adapters."""
-    return bool(getattr(agent, "tells_all", getattr(agent, "records_transcript", True)))
+    def problem(self, name: str, prompt: str, model: str) -> tuple[str, str, str] | None:
+        """Why it cannot work on a prompt with a model: the setting, the problem and the fix."""
+        if self.needs_model and not model:
+            return "model", f"the agent {name} has no `model`", "Add `model`: what it calls over the gateway."
+        limit = self.longest_prompt
+        if limit is not None and len(prompt.encode("utf-8", "replace")) > limit:
+            return (
+                "prompt",
+                f"the prompt is too long for the agent {name}, which takes it as an argument of its program: "
+                f"at most {limit:,} bytes",
+                "Put the long part into a file of the repository.",
+            )
+        return None

@@ -6,8 +6,7 @@ import time
 
 import pytest
 
-from proctor.agent import login_files, model_access_of, needs_network, refusal_of
-from proctor.agents import find_agent, keys_of, with_keys
+from proctor.agents import find_agent, with_keys
 from proctor.agents.amp import Amp
 from proctor.errors import WorkspaceError
 from proctor.session import Intervention, Message, ModelCall, ToolCall, Workspace
@@ -203,7 +202,7 @@ async def test_a_rejected_option_of_a_tool_is_no_bad_call(place, amp):
 async def test_its_key_reaches_it_and_nothing_else(place, stage, amp):
     amp(INIT, f"using {KEY}", assistant(text(f"my key is {KEY}")), stderr=f"oops {KEY}", exit_code=1)
     agent = find_agent("amp", {})
-    assert keys_of(agent) == ("AMP_API_KEY",)
+    assert agent.keys == ("AMP_API_KEY",)
 
     done = await place.work(with_keys(agent, {"AMP_API_KEY": KEY, "OTHER_KEY": "x"}))
 
@@ -215,7 +214,7 @@ async def test_its_key_reaches_it_and_nothing_else(place, stage, amp):
 async def test_without_a_key_to_hand_over_the_agent_stays_as_it_is(place, amp):
     agent = find_agent("amp", {})
     assert with_keys(agent, {}) is agent
-    assert keys_of(find_agent("builtin", {})) == ()
+    assert find_agent("builtin", {}).keys == ()
     wrapped = with_keys(agent, {"AMP_API_KEY": KEY})
     assert wrapped.stand_in is False and KEY not in repr(wrapped)
 
@@ -237,9 +236,9 @@ async def test_what_is_missing_is_said_with_its_remedy(place, amp):
 async def test_with_the_users_login_it_needs_no_key_and_with_a_key_it_still_has_its_network(place, amp):
     amp(result())
     assert Amp(login="mine").availability(place.environment).ready
-    assert login_files(Amp(login="mine")) and not login_files(Amp())
+    assert Amp(login="mine").copied_logins() and not Amp().copied_logins()
     keyed = with_keys(find_agent("amp", {}), {"AMP_API_KEY": KEY})
-    assert needs_network(keyed) and "cannot be asked for" in refusal_of(keyed, "gpt-5", place.environment)
+    assert keyed.needs_network and "cannot be asked for" in keyed.refusal("gpt-5", place.environment)
 
 
 async def test_claude_with_the_users_login_is_not_pointed_at_the_gateway(place, stage):
@@ -247,7 +246,7 @@ async def test_claude_with_the_users_login_is_not_pointed_at_the_gateway(place, 
     stage.play("claude", "")
     await place.work(agent, access=None, model="")
     called = stage.called()
-    assert model_access_of(agent) == "own" and needs_network(agent)
+    assert agent.reach == "own" and agent.needs_network
     assert "--model" not in called.args
     assert not {"ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"} & called.environment.keys()
-    assert model_access_of(find_agent("claude", {})) == "gateway"
+    assert find_agent("claude", {}).reach == "gateway"

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from recordings import ACCESS, PROGRAMS
 
-from proctor.agent import model_access_of, records_transcript
 from proctor.agents import find_agent
 from proctor.agents._program import model_failure, read_text
 from proctor.errors import RateLimited, WorkspaceError
@@ -52,8 +51,8 @@ def configuration(place):
 
 def test_each_works_over_the_gateway_and_is_no_stand_in(name):
     agent = find_agent(name, {})
-    assert model_access_of(agent) == "gateway" and not agent.stand_in
-    assert records_transcript(agent) is (name not in ("aider", "continue", "mini-swe-agent"))
+    assert agent.reach == "gateway" and not agent.stand_in
+    assert agent.records_transcript is (name not in ("aider", "continue", "mini-swe-agent"))
 
 
 async def test_it_is_pointed_at_the_gateway_with_the_attempts_token_which_nothing_tells(place, stage, name):
@@ -208,13 +207,6 @@ def test_what_an_agent_says_of_its_model_has_a_reason(said, status, reason):
     assert isinstance(error, RateLimited) is (reason == "rate_limit")
     details = said or "the model failed, without details"
     assert str(error) == f"the agent's model call failed: {details}"
-
-
-@pytest.mark.parametrize("tells_all", [True, False])
-def test_an_adapter_written_with_the_old_name_of_records_transcript_works(tells_all):
-    older = type("Older", (type(find_agent("codex", {})),), {"tells_all": tells_all})
-
-    assert records_transcript(older()) is tells_all
 
 
 def test_files_in_the_home_are_neither_written_nor_read_through_links(tmp_path):

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from proctor.agent import Access, model_access_of, records_transcript
+from proctor.agent import Access
 from proctor.agents.command import Command
 from proctor.errors import WorkspaceError
 from proctor.session import Message, ModelCall, Note, ToolCall
@@ -174,7 +174,7 @@ async def test_a_program_on_the_gateway_finds_it_where_it_looks_for_a_provider(p
 
     done = await place.work(program, access=access)
 
-    assert (model_access_of(program), records_transcript(program)) == ("gateway", False)
+    assert (program.reach, program.records_transcript) == ("gateway", False)
     for variable in ("OPENAI_BASE_URL", "OPENAI_API_BASE"):
         assert f"{variable}=http://127.0.0.1:9/v1\n" in done.output
     for variable in ("ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL"):
@@ -200,7 +200,7 @@ async def test_what_a_program_on_the_gateway_prints_is_not_counted_a_second_time
 async def test_a_program_that_has_its_own_way_is_not_told_of_the_gateway(place):
     done = await place.work(Command(command=["env"]), access=Access(url="http://127.0.0.1:9", token="t" * 9))
     assert "BASE_URL" not in done.output
-    assert model_access_of(Command(command=["env"])) == "own"
+    assert Command(command=["env"]).reach == "own"
 
 
 async def test_a_program_that_is_to_use_the_gateway_needs_access_to_it(place):

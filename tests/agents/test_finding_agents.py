@@ -49,6 +49,31 @@ def test_a_class_anywhere_can_be_named(tmp_path, monkeypatch):
             find_agent(wrong, {})
 
 
+def test_an_adapter_of_before_keeps_its_members_and_gets_defaults_for_the_rest(tmp_path, monkeypatch):
+    (tmp_path / "wrens.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from proctor.agents.codex import Codex\n"
+        "@dataclass(frozen=True, slots=True, kw_only=True)\n"
+        "class Wren:\n"
+        "    login: str = 'mine'\n"
+        "    login_files = ('.wren',)\n"
+        "    reach = 'gateway'\n"
+        "    tells_all = False\n"
+        "    def availability(self, environment): ...\n"
+        "    async def work(self, assignment, record): ...\n"
+        "class Heron(Codex):\n"
+        "    tells_all = False\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    wren, heron = find_agent("wrens:Wren", {}), find_agent("wrens:Heron", {})
+
+    assert (wren.reach, wren.records_transcript, wren.copied_logins()) == ("gateway", False, (".wren",))
+    assert (wren.stand_in, wren.keys, wren.needs_model, wren.needs_network) == (False, (), False, False)
+    assert wren.refusal("any", {}) == "" and wren.problem("wren", "x" * 999_999, "") is None
+    assert (heron.records_transcript, heron.needs_model) == (False, True)
+
+
 def test_an_installed_package_brings_an_agent_through_an_entry_point(tmp_path, monkeypatch):
     (tmp_path / "owls.py").write_text(
         "from dataclasses import dataclass\n@dataclass\nclass Owl:\n    async def work(self, a, r): ...\n"

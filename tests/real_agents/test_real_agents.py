@@ -6,7 +6,6 @@ import pytest
 from loopback_model import DONE, LoopbackModel
 from real_desk import TOKEN
 
-from proctor.agent import records_transcript
 from proctor.errors import ModelError, RateLimited
 from proctor.session import Message, ModelCall, ToolCall, Workspace
 from real_agents import ready_agent, ready_names
@@ -40,7 +39,7 @@ async def test_it_edits_the_file_and_tells_what_it_did(desk, name, agent):
     assert {each["body"].get("model", "edit") for each in model.requests} == {"edit"}
     assert TOKEN not in done.output and TOKEN not in repr(desk.events)
     assert desk.recorded(ModelCall) == []
-    if records_transcript(agent):
+    if agent.records_transcript:
         (tool,) = desk.recorded(ToolCall)
         assert "edited by the agent" in str(tool.args)
         assert tool.success in (True, None) and tool.duration_ms is not None
@@ -62,7 +61,7 @@ async def test_a_failure_of_its_model_is_told_from_its_own(desk, name, agent, st
     assert desk.left_running() == []
 
 
-@pytest.mark.parametrize("name", [name for name in ready_names() if records_transcript(ready_agent(name))])
+@pytest.mark.parametrize("name", [name for name in ready_names() if ready_agent(name).records_transcript])
 async def test_a_command_that_fails_is_never_told_as_a_success(desk, name, agent):
     async with LoopbackModel(command="sh -c 'echo oops; exit 3'") as model:
         await asyncio.wait_for(desk.work(agent, model, "Add a line to hello.txt"), 120)
@@ -85,5 +84,5 @@ async def test_stopping_it_in_the_middle_of_a_command_leaves_nothing_running(des
         with pytest.raises(asyncio.CancelledError):
             await working
     assert desk.left_running() == []
-    if records_transcript(agent) and name != "opencode":  # which tells a tool only when it has ended
+    if agent.records_transcript and name != "opencode":  # which tells a tool only when it has ended
         assert [tool.success for tool in desk.recorded(ToolCall)] == [None]

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 from loopback_model import DONE, USAGE, LoopbackModel
 
-from proctor.agent import records_transcript
 from proctor.models.gateway.access import Caller
 from proctor.models.gateway.server import Gateway
 from proctor.models.router import ModelRouter
@@ -24,7 +23,7 @@ async def test_its_calls_are_counted_exactly_and_what_it_did_is_told_once(desk, 
         await gateway.start()
         try:
             caller = Caller(
-                record=desk.events.append, model="openai/edit", reads_traffic=not records_transcript(agent)
+                record=desk.events.append, model="openai/edit", reads_traffic=not agent.records_transcript
             )
             access = gateway.open(caller)
             work = desk.work(agent, gateway, "Add a line to hello.txt", token=access.token)

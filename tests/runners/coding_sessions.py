@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from proctor.agent import Availability, WorkDone
+from proctor.agent import Agent, WorkDone
 from proctor.errors import TimeLimit
 from proctor.item import Item
 from proctor.processes import run
@@ -64,14 +64,11 @@ def snapshot(folder):
 
 
 @dataclass
-class Shell:
+class Shell(Agent):
     """An agent that does what a shell is told, and says how that ended."""
 
     command: str
     stand_in: ClassVar[bool] = True
-
-    def availability(self, environment):
-        return Availability(ready=True)
 
     async def work(self, assignment, record):
         finished = await run(

@@ -10,6 +10,7 @@ from typing import ClassVar
 import pytest
 from coding_sessions import NOW, Attempt, Shell, attempt, git, repository
 
+from proctor.agent import Agent
 from proctor.errors import AgentError, ModelError, TimeLimit, WorkspaceError
 from proctor.git import is_address
 from proctor.session import Workspace
@@ -139,7 +140,7 @@ async def test_a_check_that_takes_too_long_is_ended_and_is_a_timeout(tmp_path, r
 
 
 @dataclass
-class Raises:
+class Raises(Agent):
     """An agent that writes a file and then breaks off."""
 
     error: BaseException

@@ -12,17 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType, UnionType
+from types import ModuleType, UnionType, new_class
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from proctor.agent import Agent, Assignment, Availability, WorkDone
 from proctor.agents._function import FunctionAgent
 from proctor.errors import NotFound, UsageError
-from proctor.json_values import JsonMap
+from proctor.json_values import JsonMap, JsonObject
 from proctor.lazy_import import plugins
 from proctor.session import Record
 
-__all__ = ["agent_names", "find_agent", "keys_of", "with_keys"]
+__all__ = ["agent_names", "find_agent", "with_keys"]
 
 
 GROUP = "proctor.agents"
@@ -89,13 +89,24 @@ def _only_adapter(module: ModuleType) -> type:
     ]
     if len(adapters) != 1:
         raise TypeError(f"{module.__name__} holds {len(adapters)} adapters; an agent's file holds one")
-    return adapters[0]
+    return _with_defaults(adapters[0])
 
 
 def _as_adapter(name: str, loaded: object) -> type:
     if not (isinstance(loaded, type) and is_dataclass(loaded) and hasattr(loaded, "work")):
         raise NotFound(f"`{name}` is not an agent: an adapter is a dataclass with a method `work`")
-    return loaded
+    return _with_defaults(loaded)
+
+
+def _with_defaults(adapter: type) -> type:
+    """The adapter with the members of `Agent` that it does not declare."""
+    members: JsonObject = {"__module__": adapter.__module__, "__doc__": adapter.__doc__}
+    if hasattr(adapter, "tells_all"):
+        # The deprecated name in older adapters.
+        members["records_transcript"] = property(lambda agent: bool(agent.tells_all))
+    elif Agent in adapter.__mro__:
+        return adapter
+    return new_class(adapter.__name__, (adapter, Agent), exec_body=lambda body: body.update(members))
 
 
 def _check(name: str, adapter: type, settings: JsonMap) -> None:
@@ -147,14 +158,9 @@ def _near(name: str, names: Sequence[str]) -> str:
     return f"{hint}There is: {', '.join(names)}." if names else f"{hint}It has none."
 
 
-def keys_of(agent: Agent) -> tuple[str, ...]:
-    """The environment variables with keys that this agent requires; most require none."""
-    return tuple(getattr(agent, "keys", ()))
-
-
 def with_keys(agent: Agent, environment: Mapping[str, str]) -> Agent:
     """The same agent with the keys it declares, from the user's whole `environment`."""
-    keys = {name: environment[name] for name in keys_of(agent) if environment.get(name)}
+    keys = {name: environment[name] for name in agent.keys if environment.get(name)}
     # `stand_in` is a property of the wrapper, which the protocol declares as a class variable.
     return cast(Agent, _Keyed(agent, keys)) if keys else agent
 
@@ -176,7 +182,7 @@ class _Keyed:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        return keys_of(self.agent)
+        return self.agent.keys
 
     def availability(self, environment: Mapping[str, str]) -> Availability:
         return self.agent.availability(environment)

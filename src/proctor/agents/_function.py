@@ -3,12 +3,12 @@
 import asyncio
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from proctor.agent import Assignment, Availability, WorkDone
+from proctor.agent import Agent, Assignment, Reach, WorkDone
 from proctor.errors import AgentError, UsageError
 from proctor.json_values import JsonMap
 from proctor.model import Answer, Request
@@ -44,16 +44,11 @@ class AgentContext:
 
 
 @dataclass(frozen=True)
-class FunctionAgent:
+class FunctionAgent(Agent):
     """Calls `function(prompt)` or `function(prompt, context)`; what it returns is the answer."""
 
     function: Callable[..., object]
-    stand_in: ClassVar[bool] = False
-    reach: ClassVar[str] = "in_process"
-
-    def availability(self, environment: Mapping[str, str]) -> Availability:  # noqa: ARG002
-        """A function is always available."""
-        return Availability(ready=True)
+    reach: ClassVar[Reach] = "in_process"
 
     async def work(self, assignment: Assignment, record: Record) -> WorkDone:
         """Call the function; a synchronous one runs in a thread."""

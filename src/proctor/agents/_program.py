@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Final, Literal, Protocol
 
-from proctor.agent import Access, Assignment, Availability, Reach, WorkDone, login_files
+from proctor.agent import Access, Agent, Assignment, Availability, Reach, WorkDone
 from proctor.errors import ModelError, RateLimited, WorkspaceError
 from proctor.formatting import Clip, clipped
 from proctor.json_values import SHORT, JsonMap, json_object
@@ -554,7 +554,7 @@ class ProgramRun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GatewayProgram(ABC):
+class GatewayProgram(Agent, ABC):
     """A program that gets a base URL and a token, and whose output is recorded."""
 
     arguments: list[str] = field(default_factory=list)
@@ -562,13 +562,15 @@ class GatewayProgram(ABC):
     unanswered_seconds: float = UNANSWERED_SECONDS
     """How long it may wait for an answer to a question before it is ended."""
 
-    stand_in: ClassVar[bool] = False
-    reach: ClassVar[Reach] = "gateway"
-    records_transcript: ClassVar[bool] = True
-    needs_model: ClassVar[bool] = True
-    longest_prompt: ClassVar[int | None] = None
-    """Bytes of a prompt that is passed as an argument; None: it is not, and may have any length."""
     installable: ClassVar[Installable]
+
+    @property
+    def reach(self) -> Reach:
+        return "gateway"
+
+    @property
+    def needs_model(self) -> bool:
+        return True
 
     @abstractmethod
     def call(self, run: ProgramRun) -> ProgramCall:
@@ -585,7 +587,7 @@ class GatewayProgram(ABC):
     async def work(self, assignment: Assignment, record: Record) -> WorkDone:
         """Run the program with the prompt and record its events."""
         access = assignment.access
-        if access is None and login_files(self):
+        if access is None and self.copied_logins():
             access = Access(url="", token="")
         if access is None:
             raise WorkspaceError(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import ClassVar
 
-from proctor.agent import Assignment, Availability, WorkDone
+from proctor.agent import Agent, Assignment, Availability, WorkDone
 from proctor.agents._program import UNANSWERED_SECONDS, Installable, run_with_option, watch
 from proctor.agents._stream_json import StreamJson
 from proctor.errors import WorkspaceError
@@ -61,7 +61,7 @@ def _switches(program: str, path: str, home: str) -> Switches:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Amp:
+class Amp(Agent):
     """Sourcegraph's Amp, one prompt per run."""
 
     mode: str = ""
@@ -74,7 +74,6 @@ class Amp:
     unanswered_seconds: float = UNANSWERED_SECONDS
     """How long it may wait for an answer to a question before it is ended."""
 
-    stand_in: ClassVar[bool] = False
     keys: ClassVar[tuple[str, ...]] = ("AMP_API_KEY",)
     needs_network: ClassVar[bool] = True
     login_files: ClassVar[tuple[str, ...]] = (".local/share/amp/secrets.json", ".config/amp/settings.json")

@@ -1,11 +1,10 @@
 """One call of the model, whose answer becomes a file: for tasks that ask for a function."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from proctor.agent import Assignment, Availability, WorkDone
+from proctor.agent import Agent, Assignment, Reach, WorkDone
 from proctor.errors import AgentError, UsageError
 from proctor.model import Request
 from proctor.model_client import ModelClient
@@ -15,7 +14,7 @@ _FENCED = re.compile(r"(?<!`)```[ \t]*(\w*)[^\n]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnswerAgent:
+class AnswerAgent(Agent):
     """Calls the model once and writes the code of its answer to a file."""
 
     file: str = "solution.py"
@@ -25,13 +24,8 @@ class AnswerAgent:
     prefix: str = ""
     """The start of the file that the prompt shows: imports, helpers and the signature."""
 
-    stand_in: ClassVar[bool] = False
-    reach: ClassVar[str] = "in_process"
+    reach: ClassVar[Reach] = "in_process"
     needs_model: ClassVar[bool] = True
-
-    def availability(self, environment: Mapping[str, str]) -> Availability:  # noqa: ARG002
-        """Always available: it needs only a model."""
-        return Availability(ready=True)
 
     async def work(self, assignment: Assignment, record: Record) -> WorkDone:
         """Call the model, and write the file."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from proctor.agent import Assignment, Availability, Reach, WorkDone
+from proctor.agent import Agent, Assignment, Reach, WorkDone
 from proctor.errors import WorkspaceError
 from proctor.formatting import clipped
 from proctor.json_values import JsonMap, JsonObject, as_list, as_map, as_text, maps_in, parse_json
@@ -252,7 +252,7 @@ CUT_OFF = "Your last answer was cut off at its length limit. Go on in smaller st
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuiltinAgent:
+class BuiltinAgent(Agent):
     """A tool-using loop over any model."""
 
     max_steps: int = 50
@@ -264,13 +264,8 @@ class BuiltinAgent:
     parameters: JsonObject = field(default_factory=dict)
     """For the model: temperature, max_tokens and the like."""
 
-    stand_in: ClassVar[bool] = False
     reach: ClassVar[Reach] = "in_process"
     needs_model: ClassVar[bool] = True
-
-    def availability(self, environment: Mapping[str, str]) -> Availability:  # noqa: ARG002 (needs nothing)
-        """Always ready; its model is checked elsewhere."""
-        return Availability(ready=True)
 
     async def work(self, assignment: Assignment, record: Record) -> WorkDone:
         """Work until the model has finished."""

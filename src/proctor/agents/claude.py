@@ -31,7 +31,7 @@ class Claude(GatewayProgram):
     )
 
     @property
-    def reach(self) -> Reach:  # type: ignore[override]
+    def reach(self) -> Reach:
         """With a login of the user, it talks to its own service."""
         return "own" if self.login else "gateway"
 
@@ -40,7 +40,7 @@ class Claude(GatewayProgram):
         return bool(self.login)
 
     @property
-    def needs_model(self) -> bool:  # type: ignore[override]
+    def needs_model(self) -> bool:
         return not self.login
 
     def call(self, run: ProgramRun) -> ProgramCall:

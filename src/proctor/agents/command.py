@@ -19,9 +19,9 @@ import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, cast, get_args
+from typing import cast, get_args
 
-from proctor.agent import Assignment, Availability, Reach, WorkDone
+from proctor.agent import Agent, Assignment, Availability, Reach, WorkDone
 from proctor.agents._program import watch, with_loopback
 from proctor.agents._stream_json import StreamJson
 from proctor.errors import UsageError, WorkspaceError
@@ -34,15 +34,13 @@ _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
+class Command(Agent):
     """A program of the user."""
 
     command: str | list[str]
     """A list is a program and its arguments; text is for the shell."""
     gateway: bool = False
     """Whether it gets the gateway as base URL of OpenAI, Anthropic and Gemini."""
-
-    stand_in: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not self.command or self.command == [""]:

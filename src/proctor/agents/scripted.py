@@ -20,7 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from proctor.agent import Assignment, Availability, WorkDone
+from proctor.agent import Agent, Assignment, WorkDone
 from proctor.errors import AttemptError, ModelError, RateLimited, UsageError, WorkspaceError
 from proctor.item import digest_of
 from proctor.json_values import (
@@ -351,7 +351,7 @@ class _AgentRule:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScriptedAgent:
+class ScriptedAgent(Agent):
     """Follows its script. A mock: reports mark its results."""
 
     script: list[object] | JsonObject
@@ -362,10 +362,6 @@ class ScriptedAgent:
     def __post_init__(self) -> None:
         # A mistake in the script is found here, before anything starts.
         _ = self._rules, self._steps
-
-    def availability(self, environment: Mapping[str, str]) -> Availability:  # noqa: ARG002 (needs nothing)
-        """It is always there."""
-        return Availability(ready=True)
 
     async def work(self, assignment: Assignment, record: Record) -> WorkDone:
         """Perform the steps that the prompt calls for."""

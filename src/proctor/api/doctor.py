@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypedDict
 
-from proctor.agent import Agent, Reach, model_access_of
+from proctor.agent import Agent, Reach
 from proctor.agents import agent_names, find_agent
 from proctor.api.deprecated import OLD_NAMES_OF_CHECKS, with_old_names
 from proctor.api.inventory import check_agent
@@ -261,7 +261,7 @@ async def try_agent(
             await _work(folder, store, settings, name, model, make_observer)
             outcome = _outcome_of(store)
     document = {"name": name, "model": model, "version": version, **outcome}
-    reach = model_access_of(agent)
+    reach = agent.reach
     parts = [f"{version or 'installed'}; {_outcome(outcome)}", _calls(outcome, reach)]
     if outcome["message"]:
         parts.append(f"last message: {printable(outcome['message'], width=MOST_SHOWN)}")
@@ -531,7 +531,7 @@ class _Trials:
     def __init__(self, settings: Settings, agent: str, model: str) -> None:
         self._settings, self._model, self._name = settings, model, agent
         self._agent = find_agent(agent, {}) if agent else None
-        self._has_own_model = self._agent is not None and model_access_of(self._agent) == "own"
+        self._has_own_model = self._agent is not None and self._agent.reach == "own"
         if model and not self._has_own_model:
             ModelRouter(settings.environment, folders=settings.folders, prices=settings.prices).check(model)
         if self._agent and not model and not self._has_own_model:

@@ -58,7 +58,7 @@ def check_agent(name: str, environment: Mapping[str, str]) -> ListedAgent:
         agent = find_agent(name, NEEDED.get(name, {}))
     except UsageError as error:
         return ListedAgent(name=name, ready=False, problem=str(error))
-    variables = secrets.visible(environment, named={"HOME", *getattr(agent, "keys", ())})
+    variables = secrets.visible(environment, named={"HOME", *agent.keys})
     return ListedAgent(name=name, mock=agent.stand_in, **asdict(agent.availability(variables)))
 
 

@@ -392,9 +392,7 @@ class Attempt:
         return (str(self._context.home), self._session_id)
 
     async def _access(self, agent: "Agent") -> "Access | None":
-        from proctor.agent import model_access_of, records_transcript
-
-        if model_access_of(agent) != "gateway":
+        if agent.reach != "gateway":
             return None
         # Loaded for agents that use the gateway.
         from proctor.models.gateway.access import Caller
@@ -404,7 +402,7 @@ class Attempt:
             model=self._work.item.model,
             waited=self._clock.waited,
             spend=spend_guard(self._reservation, self._cut_off),
-            reads_traffic=not records_transcript(agent),
+            reads_traffic=not agent.records_transcript,
             item_id=self._work.id,
             volatile=self._volatile_texts(),
         )
@@ -418,12 +416,9 @@ class Attempt:
             self._task.cancel()
 
     def _agent(self, name: str, settings: JsonMap) -> "Agent":
-        # Loaded with the first agent; runs of plain prompts have none.
-        from proctor.agent import model_access_of
-
         self._agent_was_called = True
         agent = self._context.find_agent(name, settings)
-        self._reservation.is_blind = model_access_of(agent) == "own"
+        self._reservation.is_blind = agent.reach == "own"
         if agent.stand_in and not self._stand_in:
             self._stand_in = True
             self._support.rows.change("sessions", (self._session_id,), {"standIn": 1})

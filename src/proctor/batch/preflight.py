@@ -100,7 +100,7 @@ def check_agent(
     except UsageError as error:
         yield error.problem, error.remedy
         return
-    environment = secrets.visible(context.environment, named=getattr(agent, "keys", ()))
+    environment = secrets.visible(context.environment, named=agent.keys)
     availability = agent.availability(environment)
     if not availability.ready:
         yield f"the agent {name} cannot be used here: {availability.problem}", availability.remedy
@@ -112,15 +112,12 @@ def check_agents_model(
     name: str, model: str, settings: JsonMap, context: PreflightContext
 ) -> Iterator[Missing]:
     """An agent that chooses models itself must accept the model; nothing about an agent that is missing."""
-    # Loaded with the first agent.
-    from proctor.agent import refusal_of
-
     try:
         agent = context.find_agent(name, settings)
     except UsageError:
         return
-    environment = secrets.visible(context.environment, named={"HOME", *getattr(agent, "keys", ())})
-    problem, _, remedy = refusal_of(agent, model, environment).partition("\n")
+    environment = secrets.visible(context.environment, named={"HOME", *agent.keys})
+    problem, _, remedy = agent.refusal(model, environment).partition("\n")
     if problem:
         yield problem, remedy
 
@@ -158,31 +155,23 @@ def mock_model_remark(name: str) -> str:
 
 def has_own_models(name: str, settings: JsonMap, context: PreflightContext) -> bool:
     """Whether an agent reaches models by itself, so that its model cannot be checked here."""
-    # Loaded with the first agent.
-    from proctor.agent import model_access_of
-
     try:
-        return model_access_of(context.find_agent(name, settings)) == "own"
+        return context.find_agent(name, settings).reach == "own"
     except UsageError:
         return True
 
 
 def uses_gateway(name: str, settings: JsonMap, context: PreflightContext) -> bool:
     """Whether an agent reaches models through the gateway."""
-    # Loaded with the first agent.
-    from proctor.agent import model_access_of
-
     try:
-        return model_access_of(context.find_agent(name, settings)) == "gateway"
+        return context.find_agent(name, settings).reach == "gateway"
     except UsageError:
         return False
 
 
 def _needs_network(name: str, settings: JsonMap, context: PreflightContext) -> bool:
-    from proctor.agent import needs_network
-
     try:
-        return needs_network(context.find_agent(name, settings))
+        return context.find_agent(name, settings).needs_network
     except UsageError:
         return False
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from proctor.agent import Access, Agent, Assignment, WorkDone, login_files, needs_network
+from proctor.agent import Access, Agent, Assignment, WorkDone
 from proctor.errors import AgentError, ProctorError, WorkspaceError, blame, blame_agent
 from proctor.formatting import Clip, clipped
 from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, UNCHECKED, Item
@@ -141,7 +141,7 @@ async def run_agent(session: WorkSession, prompt: str = "", output: Clip | None 
         output=output or Clip(),
     )
     await in_thread(session.settle)
-    copied = await in_thread(_copy_login, login_files(agent), services.environment, session.home)
+    copied = await in_thread(_copy_login, agent.copied_logins(), services.environment, session.home)
     try:
         with services.phase("agent"):
             async with services.time_limit(session.time_limit, "the agent"):
@@ -181,7 +181,7 @@ def _agent_confinement(session: WorkSession, agent: Agent, access: Access | None
             named=[settings.get("command"), settings.get("arguments")],
             serve=access.ports if access else None,
             # Which hosts its service has is not known.
-            usual_network="full" if needs_network(agent) else None,
+            usual_network="full" if agent.needs_network else None,
             concealed=session.answers,
         )
 

@@ -114,14 +114,11 @@ class ItemCheck:
     def _agents_prompt(
         self, name: str, prompt: str, model: str, settings: "_ByValue[JsonObject]"
     ) -> Iterator[Finding]:
-        # Loaded with the first agent.
-        from proctor.agent import problem_of
-
         try:
             agent = self._context.find_agent(name, settings.value)
         except UsageError:
             return
-        if problem := problem_of(agent, name, prompt, model):
+        if problem := agent.problem(name, prompt, model):
             yield problem
 
     def _request(self, name: str, settings: "_ByValue[JsonObject]") -> Iterator[Finding]:
