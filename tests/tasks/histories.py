@@ -15,6 +15,10 @@ NEW = (
     "import unittest\nfrom shop import quokka_total\n\n\nclass Wombat(unittest.TestCase):\n"
     "    def test_two(self):\n        self.assertEqual(quokka_total([1, 2]), 3)\n"
 )
+FIX_TEST = (
+    "import unittest\nfrom shop import total\n\n\nclass Two(unittest.TestCase):\n"
+    "    def test_two(self):\n        self.assertEqual(total([1, 2]), 3)\n"
+)
 FLAKY = (
     "import os, pathlib, unittest\nfrom shop import total\n\n\nclass Flaky(unittest.TestCase):\n"
     "    def test_luck(self):\n        from shop import tax\n"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from histories import FIX_MESSAGE, OLD, TEST_FILE, TOKEN, History, make_history
+from histories import FIX_MESSAGE, FIX_TEST, OLD, TEST_FILE, TOKEN, History, make_history
 
 from proctor.errors import UsageError
 from proctor.git import Git
@@ -149,6 +149,26 @@ def test_mined_tasks_can_be_checked(mined):
     done = mined["proctor"]("tasks", "check", "tasks", "--runs", "1", "--json")
     [task] = json.loads(done.stdout)["tasks"]
     assert (task["oracle"], task["noop"], task["ok"]) == ("pass", "fail", True)
+
+
+def test_a_solution_that_breaks_one_of_very_many_tests_fails(proctor, tmp_path: Path):
+    history = History(tmp_path / "shop")
+    shop = "def total(items):\n    return items[0] if items else 0\n\n\ndef tail(items):\n    return items[-1]\n"
+    many = "".join(f"    def test_{n}(self):\n        self.assertEqual(total([]), 0)\n" for n in range(300))
+    tests = f"import unittest\nfrom shop import tail, total\n\n\nclass Totals(unittest.TestCase):\n{many}"
+    tests += "    def test_tail(self):\n        self.assertEqual(tail([1, 2]), 2)\n"
+    history.commit("Begin", shop_DOT_py=shop, tests__INIT="", tests__test_shop_DOT_py=tests)
+    fixed = shop.replace("items[0] if items else 0", "sum(items)")
+    history.commit("Totals of two items are wrong", shop_DOT_py=fixed, tests__test_wombat_DOT_py=FIX_TEST)
+    words = ("--since", "20y", "--check", "python3 -m unittest discover -t . -s tests")
+    assert proctor("tasks", "from-history", "shop", "--out", "tasks", *words).returncode == 0
+
+    break_tail = "sed -i -e 's/items.0. if items else 0/sum(items)/' -e 's/items.-1./None/' shop.py"
+    (tmp_path / "saboteur.sh").write_text(f"#!/bin/sh\n{break_tail}\n")
+    done = proctor("bench", "--task", "tasks", "--agent", f"saboteur=sh {tmp_path}/saboteur.sh", "--json")
+
+    [failure] = json.loads(done.stdout)["failures"]
+    assert failure["reason"] == "checks_failed" and "300 of 301" in failure["error"]
 
 
 ISSUES = [
