@@ -153,9 +153,10 @@ def test_mined_tasks_can_be_checked(mined):
 
 def test_a_solution_that_breaks_one_of_very_many_tests_fails(proctor, tmp_path: Path):
     history = History(tmp_path / "shop")
-    shop = "def total(items):\n    return items[0] if items else 0\n\n\ndef tail(items):\n    return items[-1]\n"
+    shop = "def total(items):\n    return items[0] if items else 0\n\n\n"
+    shop += "def tail(items):\n    return items[-1]\n"
     many = "".join(f"    def test_{n}(self):\n        self.assertEqual(total([]), 0)\n" for n in range(300))
-    tests = f"import unittest\nfrom shop import tail, total\n\n\nclass Totals(unittest.TestCase):\n{many}"
+    tests = f"import unittest\nfrom shop import tail, total\n\n\nclass Shop(unittest.TestCase):\n{many}"
     tests += "    def test_tail(self):\n        self.assertEqual(tail([1, 2]), 2)\n"
     history.commit("Begin", shop_DOT_py=shop, tests__INIT="", tests__test_shop_DOT_py=tests)
     fixed = shop.replace("items[0] if items else 0", "sum(items)")
