@@ -20,7 +20,7 @@ from proctor.report.render import print_svg
 from proctor.report.text_layout import SPACIOUS, text_width, wrapped
 from proctor.stats.figures import FactorFigures, Figures, PassAtK
 from proctor.stats.intervals import Estimate
-from proctor.stats.summary import Bin, Durations, ModelUsage
+from proctor.stats.summary import Bin, Durations
 from recorded_files import check, check_text
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -361,17 +361,7 @@ DRAWINGS |= {
     "cost-against-success": lambda: charts.cost_against_success(FACTOR, {"a": 1, "": 2}),
     "tokens": lambda: charts.tokens_by_model(
         [
-            ModelUsage(
-                model=f"m{n}",
-                calls=1,
-                failed_calls=0,
-                prompt_tokens=n * 1000,
-                cached_tokens=0,
-                completion_tokens=n,
-                reasoning_tokens=0,
-                cost_usd=None,
-                unpriced_calls=0,
-            )
+            {"model": f"m{n}", "total": n * 1001}  # type: ignore[typeddict-item]
             for n in range(17)
         ]
     ),

@@ -20,7 +20,8 @@ from proctor.formatting import rank as rank_text
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT
 from proctor.report.text_layout import SPACIOUS, text_width, wrapped
 from proctor.stats.intervals import Estimate
-from proctor.stats.summary import Durations, ModelUsage
+from proctor.stats.summary import Durations
+from proctor.store.aggregates import ModelSums
 
 if TYPE_CHECKING:
     from proctor.stats.figures import FactorFigures, Figures
@@ -884,9 +885,9 @@ def cost_against_success(factor: "FactorFigures", marks: Mapping[str, int] | Non
     )
 
 
-def tokens_by_model(models: Sequence[ModelUsage]) -> str:
+def tokens_by_model(models: Sequence[ModelSums]) -> str:
     """How many tokens each model used."""
-    entries = [Bar(label=usage.model, value=usage.total_tokens) for usage in models[:DRAWN_MODELS]]
+    entries = [Bar(label=usage["model"], value=usage["total"]) for usage in models[:DRAWN_MODELS]]
     return bars("Tokens by model", entries, say=short)
 
 

@@ -26,7 +26,7 @@ from markupsafe import Markup
 from proctor import formatting
 from proctor.document import Chart, Details, Document, Section
 from proctor.formatting import printable
-from proctor.json_values import JsonObject
+from proctor.json_values import JsonMap, JsonObject
 from proctor.report import as_markdown, charts
 from proctor.report.as_markdown import PLOTS
 from proctor.report.charts import COLOURS, STYLE, as_file, limits, places
@@ -328,19 +328,16 @@ def _seconds(row: ItemRow) -> float | None:
 def figures_document(summary: Summary) -> dict[str, object]:
     """The documented JSON of a report: overall, by factor, ranks, flaky tasks, and reasons of failures."""
     batch, figures = (summary.batches[0] if summary.batches else None), summary.figures
+    row: JsonMap = dict(batch.row) if batch else {}
     return {
-        "runId": batch.run_id if batch else None,
-        "job": batch.job if batch else None,
-        "status": batch.status if batch else None,
-        "createdAt": batch.created_at if batch else None,
-        "finishedAt": (batch.finished_at or None) if batch else None,
+        **{name: row.get(name) for name in ("runId", "job", "status", "createdAt", "finishedAt")},
         "unfinished": figures.unfinished,
         **({"stopWhen": batch.stop_when} if batch and batch.stop_when else {}),
         "standIns": list(figures.stand_ins),
         **({"otherModels": [asdict(each) for each in figures.answered]} if figures.answered else {}),
         "costUsd": summary.cost.known_usd,
         **({"costIsLowerBound": True} if summary.cost.crashes and summary.cost.known_usd else {}),
-        "tokensTotal": summary.tokens.total,
+        "tokensTotal": summary.tokens["total"],
         **level_document(figures.overall),
         "factors": {each.name: factor_document(each) for each in figures.factors},
         "flakyTaskCount": figures.flaky_count,

@@ -1,4 +1,4 @@
-"""The summary of some sessions: all figures of a report, as plain records.
+"""The summary of some sessions: all figures of a report, as sums of the store and plain records.
 
 Outcomes are of items, by their last attempt; tokens, tools, time and cost are of all sessions.
 """
@@ -16,22 +16,19 @@ from proctor.item import ERROR, FAIL, TIMEOUT
 from proctor.job import STOP_RULE, StopState, stop_lines
 from proctor.stats.intervals import Estimate, sample_std
 from proctor.stats.outcomes import (
-    AttemptCounts,
-    Failure,
     MockUsage,
-    ReasonCount,
-    attempts,
     counts_of,
-    failures,
     outcomes_of,
     stand_ins,
 )
 from proctor.store import Scope, StoreReader, aggregates
 from proctor.store.aggregates import (
-    MergeCount,
+    FailedItem,
     ModelSums,
+    OutcomeSums,
     RankedDuration,
     Selection,
+    SessionSums,
     StepSums,
     ToolSums,
     call_arguments,
@@ -146,46 +143,6 @@ def nice_step(rough: float) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelUsage:
-    """All calls of one model."""
-
-    model: str
-    calls: int
-    failed_calls: int
-    prompt_tokens: int
-    cached_tokens: int
-    completion_tokens: int
-    reasoning_tokens: int
-    cost_usd: float | None
-    """The sum of the calls whose price is known; None when none is."""
-    unpriced_calls: int
-
-    @property
-    def total_tokens(self) -> int:
-        return self.prompt_tokens + self.completion_tokens
-
-    @property
-    def average_tokens(self) -> float:
-        """Per call."""
-        return self.total_tokens / self.calls if self.calls else 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tokens:
-    """The tokens of all calls together."""
-
-    prompt: int
-    cached: int
-    completion: int
-    reasoning: int
-    calls: int
-
-    @property
-    def total(self) -> int:
-        return self.prompt + self.completion
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
     """The money spent on model calls."""
 
@@ -203,62 +160,21 @@ class Cost:
         return self.unpriced_calls == 0 and not (self.crashes and self.known_usd)
 
 
-def model_usage(rows: Iterable[ModelSums]) -> tuple[ModelUsage, ...]:
-    """The usage of each model, the one with most tokens first."""
-    used = [
-        ModelUsage(
-            model=row["model"],
-            calls=row["calls"],
-            failed_calls=row["failed"],
-            prompt_tokens=row["prompt"],
-            cached_tokens=row["cached"],
-            completion_tokens=row["completion"],
-            reasoning_tokens=row["reasoning"],
-            cost_usd=row["cost"],
-            unpriced_calls=row["unpriced"],
-        )
-        for row in rows
-    ]
-    return tuple(sorted(used, key=lambda usage: (-usage.total_tokens, usage.model)))
-
-
-def tokens_of(models: Sequence[ModelUsage]) -> Tokens:
-    """The tokens of all models together."""
-    return Tokens(
-        prompt=sum(usage.prompt_tokens for usage in models),
-        cached=sum(usage.cached_tokens for usage in models),
-        completion=sum(usage.completion_tokens for usage in models),
-        reasoning=sum(usage.reasoning_tokens for usage in models),
-        calls=sum(usage.calls for usage in models),
+def usage_of(models: Sequence[ModelSums]) -> ModelSums:
+    """The calls, tokens and money of all models together."""
+    known = [row["cost"] for row in models if row["cost"] is not None]
+    return ModelSums(
+        model="",
+        calls=sum(row["calls"] for row in models),
+        failed=sum(row["failed"] for row in models),
+        prompt=sum(row["prompt"] for row in models),
+        cached=sum(row["cached"] for row in models),
+        completion=sum(row["completion"] for row in models),
+        reasoning=sum(row["reasoning"] for row in models),
+        total=sum(row["total"] for row in models),
+        cost=sum(known) if known else None,
+        unpriced=sum(row["unpriced"] for row in models),
     )
-
-
-def cost_of(models: Sequence[ModelUsage], judging_usd: float | None, crashes: int = 0) -> Cost:
-    """The money of all models together; of runs whose processes have died so often."""
-    known = [usage.cost_usd for usage in models if usage.cost_usd is not None]
-    return Cost(
-        known_usd=sum(known) if known else None,
-        unpriced_calls=sum(usage.unpriced_calls for usage in models),
-        judging_usd=judging_usd,
-        crashes=crashes,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolUsage:
-    """All calls of one tool."""
-
-    tool: str
-    calls: int
-    succeeded: int
-    judged: int
-    """Calls of which it is known how they ended."""
-    average_ms: float | None
-    """Over the calls that were measured; None when none was."""
-
-    @property
-    def success_rate(self) -> float | None:
-        return self.succeeded / self.judged if self.judged else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,73 +189,24 @@ class SlowCall:
     """As JSON, the beginning."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Steps:
-    """The iterations of all sessions."""
-
-    iterations: int
-    checks: int
-    """How many were checked."""
-    checks_passed: int
-    changed_files: int
-    lines_added: int
-    lines_removed: int
-
-
-def tool_usage(
-    rows: Sequence[ToolSums], arguments: Callable[[str, int], str]
-) -> tuple[tuple[ToolUsage, ...], tuple[SlowCall, ...]]:
-    """How often each tool was used and succeeded, the most used first; and the slowest calls.
-
-    `arguments` returns those of the call at a position of a session.
-    """
-    usage = tuple(
-        ToolUsage(
-            tool=row["tool"],
-            calls=row["calls"],
-            succeeded=row["succeeded"] or 0,
-            judged=row["judged"],
-            average_ms=row["ms"] / row["measured"] if row["ms"] is not None else None,
-        )
-        for row in rows
-        if row["session"] is None
-    )
+def slow_calls(rows: Iterable[ToolSums], arguments: Callable[[str, int], str]) -> tuple[SlowCall, ...]:
+    """The slowest calls, longest first; `arguments` returns those of the call at a position of a session."""
     slow = [
         (row["ms"], row["session"], row["position"], row)
         for row in rows
         if row["ms"] is not None and row["session"] is not None and row["position"] is not None
     ]
     slow.sort(key=lambda call: (-call[0], call[1], call[2]))
-    return (
-        tuple(sorted(usage, key=lambda tool: (-tool.calls, tool.tool))),
-        tuple(
-            SlowCall(
-                tool=row["tool"],
-                duration_ms=ms,
-                success=bool(row["succeeded"]) if row["judged"] else None,
-                session_id=session,
-                arguments=arguments(session, position),
-            )
-            for ms, session, position, row in slow
-        ),
+    return tuple(
+        SlowCall(
+            tool=row["tool"],
+            duration_ms=ms,
+            success=bool(row["succeeded"]) if row["judged"] else None,
+            session_id=session,
+            arguments=arguments(session, position),
+        )
+        for ms, session, position, row in slow
     )
-
-
-def steps(sums: StepSums) -> Steps:
-    """The iterations, their checks and their changes."""
-    return Steps(
-        iterations=sums["n"],
-        checks=sums["checks"] or 0,
-        checks_passed=sums["passed"] or 0,
-        changed_files=sums["files"] or 0,
-        lines_added=sums["added"] or 0,
-        lines_removed=sums["removed"] or 0,
-    )
-
-
-def merges(rows: Iterable[MergeCount]) -> Mapping[str, int]:
-    """How many attempts to merge had each result."""
-    return {row["result"]: row["n"] for row in rows}
 
 
 # The summary
@@ -349,23 +216,9 @@ def merges(rows: Iterable[MergeCount]) -> Mapping[str, int]:
 class BatchFacts:
     """A batch as a whole."""
 
-    run_id: str
-    job: str
-    status: str
-    reason: str
-    created_at: str
-    finished_at: str
-    """Empty: not yet."""
-    plan_path: str
-    concurrency: int
-    seed: int | None
-    budget_usd: float | None
-    """None: it has none."""
+    row: BatchRow
     spent_usd: float | None
     """What was charged to the budget; None without one."""
-    proctor_version: str
-    crashes: int = 0
-    """How often a process of it died while it worked."""
     stop_when: StopState | None = None
     """What its rule to stop early has decided; None: it has none, or the report is of several batches."""
 
@@ -386,21 +239,24 @@ class Summary:
     batch_count: int
     counts: Mapping[str, int]
     """Items by status; every status is there."""
-    outcomes: tuple[ReasonCount, ...]
+    outcomes: Sequence[OutcomeSums]
     """Items by status and reason."""
     figures: "RunFigures"
     """Rates, means and ratios over tasks, of the finished items."""
-    attempts: AttemptCounts
-    steps: Steps
-    tokens: Tokens
-    models: tuple[ModelUsage, ...]
+    attempts: SessionSums
+    steps: StepSums
+    tokens: ModelSums
+    """Of all models together."""
+    models: Sequence[ModelSums]
+    """The one with most tokens first."""
     cost: Cost
     durations: Durations
-    tools: tuple[ToolUsage, ...]
+    tools: Sequence[ToolSums]
+    """The most used first."""
     slowest: tuple[SlowCall, ...]
     merges: Mapping[str, int]
     """By result."""
-    failures: tuple[Failure, ...]
+    failures: Sequence[FailedItem]
     stand_ins: tuple[MockUsage, ...]
     unchecked_successes: int = 0
     """Imported sessions without a score that count as successes, since their source reports no failure."""
@@ -424,7 +280,7 @@ class Summary:
     @property
     def average_tokens(self) -> float | None:
         """Per session; None without any."""
-        return self.tokens.total / self.attempts.sessions if self.attempts.sessions else None
+        return self.tokens["total"] / self.attempts["n"] if self.attempts["n"] else None
 
 
 def summarize(read: StoreReader, scope: Scope, now: datetime) -> Summary:
@@ -446,10 +302,11 @@ def summarize(read: StoreReader, scope: Scope, now: datetime) -> Summary:
     facts, batch_count = _batches(selection, scope, now)
     failed, merged = aggregates.failed_items(selection), aggregates.merge_counts(selection)
     judging_usd = aggregates.judging_cost(selection)
-    models, sessions = model_usage(model_rows.result()), attempts(session_sums.result())
+    models, sessions = model_rows.result(), session_sums.result()
+    usage = usage_of(models)
     figures = run_figures(load_scope(read, scope, now))
     ended = outcome_rows.result()
-    tools, slowest = tool_usage(tool_rows.result(), partial(call_arguments, read))
+    tools = tool_rows.result()
     return Summary(
         scope=scope,
         made_at=now,
@@ -459,24 +316,31 @@ def summarize(read: StoreReader, scope: Scope, now: datetime) -> Summary:
         outcomes=outcomes_of(ended),
         figures=figures,
         attempts=sessions,
-        steps=steps(step_sums.result()),
-        tokens=tokens_of(models),
+        steps=step_sums.result(),
+        tokens=usage,
         models=models,
-        cost=cost_of(models, judging_usd, sum(batch.crashes for batch in facts)),
+        cost=Cost(
+            known_usd=usage["cost"],
+            unpriced_calls=usage["unpriced"],
+            judging_usd=judging_usd,
+            crashes=sum(batch.row["crashes"] for batch in facts),
+        ),
         durations=durations(duration_rows.result()),
-        tools=tools,
-        slowest=slowest,
-        merges=merges(merged),
-        failures=failures(failed),
+        tools=sorted(
+            (row for row in tools if row["session"] is None), key=lambda row: (-row["calls"], row["tool"])
+        ),
+        slowest=slow_calls(tools, partial(call_arguments, read)),
+        merges={row["result"]: row["n"] for row in merged},
+        failures=failed,
         unchecked_successes=aggregates.unchecked_successes(selection),
-        stand_ins=stand_ins(aggregates.mock_sessions(selection)) if sessions.by_stand_ins else (),
+        stand_ins=stand_ins(aggregates.mock_sessions(selection)) if sessions["mocks"] else (),
     )
 
 
 def _batches(selection: Selection, scope: Scope, now: datetime) -> tuple[tuple[BatchFacts, ...], int]:
     if scope.run_id:
         facts = _facts(selection.read, selection.read.batch(scope.run_id, now))
-        return (replace(facts, stop_when=_stop_state(selection.read, facts.run_id)),), 1
+        return (replace(facts, stop_when=_stop_state(selection.read, facts.row["runId"])),), 1
     run_ids = aggregates.newest_run_ids(selection)
     newest = [selection.read.batch(run_id, now) for run_id in run_ids[:LISTED_BATCHES]]
     return tuple(_facts(selection.read, row) for row in newest), len(run_ids)
@@ -493,18 +357,4 @@ def _stop_state(read: StoreReader, run_id: str) -> StopState | None:
 
 def _facts(read: StoreReader, row: BatchRow) -> BatchFacts:
     has_budget = row["budgetUsd"] is not None
-    return BatchFacts(
-        run_id=row["runId"],
-        job=row["job"],
-        status=row["status"],
-        reason=row["reason"],
-        created_at=row["createdAt"],
-        finished_at=row["finishedAt"] or "",
-        plan_path=row["planPath"],
-        concurrency=row["concurrency"],
-        seed=row["seed"],
-        budget_usd=row["budgetUsd"],
-        spent_usd=read.reserved_and_spent(row["runId"])[1] if has_budget else None,
-        proctor_version=row["proctorVersion"],
-        crashes=row["crashes"],
-    )
+    return BatchFacts(row=row, spent_usd=read.reserved_and_spent(row["runId"])[1] if has_budget else None)

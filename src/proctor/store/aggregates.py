@@ -171,12 +171,15 @@ class ModelSums(TypedDict):
     cached: int
     completion: int
     reasoning: int
+    total: int
+    """Prompt and completion together."""
     cost: float | None
+    """Of the calls whose price is known; None when none is."""
     unpriced: int
 
 
 def model_sums(selection: Selection) -> list[ModelSums]:
-    """The calls, tokens and cost of each model."""
+    """The calls, tokens and cost of each model, the one with most tokens first."""
     return selection.of_events(
         ModelSums,
         "model_calls",
@@ -184,10 +187,10 @@ def model_sums(selection: Selection) -> list[ModelSums]:
         'SUM(CASE WHEN t."status" = \'ok\' THEN 0 ELSE 1 END) AS "failed", '
         'SUM(t."promptTokens") AS "prompt", SUM(t."cachedTokens") AS "cached", '
         'SUM(t."completionTokens") AS "completion", SUM(t."reasoningTokens") AS "reasoning", '
-        'SUM(t."costUsd") AS "cost", '
+        'SUM(t."promptTokens") + SUM(t."completionTokens") AS "total", SUM(t."costUsd") AS "cost", '
         f'SUM(CASE WHEN t."costUsd" IS NULL AND t."status" NOT IN ({literals(sorted(FREE))}) '
         'THEN 1 ELSE 0 END) AS "unpriced"',
-        'GROUP BY t."model"',
+        'GROUP BY t."model" ORDER BY "total" DESC, "model"',
     )
 
 
@@ -250,14 +253,14 @@ def call_arguments(read: StoreReader, session_id: str, position: int) -> str:
 
 
 class StepSums(TypedDict):
-    """The iterations of all sessions. A sum over no row is None."""
+    """The iterations of all sessions: how many were checked, and what they changed."""
 
     n: int
-    checks: int | None
-    passed: int | None
-    files: int | None
-    added: int | None
-    removed: int | None
+    checks: int
+    passed: int
+    files: int
+    added: int
+    removed: int
 
 
 def step_sums(selection: Selection) -> StepSums:
@@ -265,10 +268,10 @@ def step_sums(selection: Selection) -> StepSums:
     (row,) = selection.of_events(
         StepSums,
         "iterations",
-        'COUNT(*) AS "n", SUM(CASE WHEN t."testResult" = \'\' THEN 0 ELSE 1 END) AS "checks", '
-        'SUM(CASE WHEN t."testResult" = \'pass\' THEN 1 ELSE 0 END) AS "passed", '
-        'SUM(t."changedFiles") AS "files", SUM(t."linesAdded") AS "added", '
-        'SUM(t."linesRemoved") AS "removed"',
+        'COUNT(*) AS "n", COUNT(CASE WHEN t."testResult" <> \'\' THEN 1 END) AS "checks", '
+        'COUNT(CASE WHEN t."testResult" = \'pass\' THEN 1 END) AS "passed", '
+        'COALESCE(SUM(t."changedFiles"), 0) AS "files", COALESCE(SUM(t."linesAdded"), 0) AS "added", '
+        'COALESCE(SUM(t."linesRemoved"), 0) AS "removed"',
     )
     return row
 
@@ -361,27 +364,32 @@ def mock_sessions(selection: Selection) -> list[MockSessions]:
 
 
 class SessionSums(TypedDict):
-    """All sessions. A sum over no row is None."""
+    """All sessions, whatever their result."""
 
     n: int
-    work: float | None
-    waiting: float | None
-    interventions: int | None
-    noted: int | None
-    retried: int | None
-    mocks: int | None
+    work: float
+    waiting: float
+    """Seconds queued or paused for a rate limit."""
+    interventions: int
+    """How often an agent stopped to ask a human."""
+    noted: int
+    retried: int
+    """Items that needed more than one attempt."""
+    mocks: int
+    """Sessions of mock agents or models."""
 
 
 def session_sums(selection: Selection) -> SessionSums:
     """Sessions, their time, and how many were retried, noted or run by mocks."""
     (row,) = selection.of_sessions(
         SessionSums,
-        'COUNT(*) AS "n", SUM(s."workSeconds") AS "work", SUM(s."waitingSeconds") AS "waiting", '
-        'SUM(s."interventions") AS "interventions", '
-        'SUM(CASE WHEN s."notes" = \'[]\' THEN 0 ELSE 1 END) AS "noted", '
+        'COUNT(*) AS "n", COALESCE(SUM(s."workSeconds"), 0.0) AS "work", '
+        'COALESCE(SUM(s."waitingSeconds"), 0.0) AS "waiting", '
+        'COALESCE(SUM(s."interventions"), 0) AS "interventions", '
+        'COALESCE(SUM(CASE WHEN s."notes" = \'[]\' THEN 0 ELSE 1 END), 0) AS "noted", '
         # Attempts are numbered from 1, so each item that was retried has exactly one second attempt.
-        'SUM(CASE WHEN s."attempt" = 2 THEN 1 ELSE 0 END) AS "retried", '
-        'SUM(s."standIn") AS "mocks"',
+        'COUNT(CASE WHEN s."attempt" = 2 THEN 1 END) AS "retried", '
+        'COALESCE(SUM(s."standIn"), 0) AS "mocks"',
     )
     return row
 
