@@ -56,10 +56,10 @@ def test_groups_are_by_reason_and_pattern_and_count_the_items_of_a_list():
          (10, "setup_failed", "exited with 1")]
     )  # fmt: skip
 
-    assert [(group.reason, count) for group, count in groups.counts([0, 1, 4, 9])] == [
+    assert [(group.reason, group.items) for group in groups.of([0, 1, 4, 9])] == [
         ("checks_failed", 2), ("timeout", 1),
     ]  # fmt: skip
-    (largest, _), *_ = groups.counts(range(11))
+    largest, *_ = groups.of(range(11))
     assert groups.positions(largest.key) == {4, 9}
     assert groups.positions("") == set()
 

@@ -310,11 +310,11 @@ MOST_FAILURES = 5
 def _print_failures(store: Store, run_id: str) -> None:
     """The largest groups of failures with alike messages, each with an example."""
     failures = failures_of(store.read, run_id)
-    groups = failures.counts(failures.group_of)
+    groups = failures.of(failures.group_of)
     if not groups:
         return
     print()
-    cells = [(f"{items:,}", group.reason, group.example) for group, items in groups[:MOST_FAILURES]]
+    cells = [(f"{group.items:,}", group.reason, group.example) for group in groups[:MOST_FAILURES]]
     print_table(("FAILURES", "REASON", "FOR EXAMPLE"), cells)
     if len(groups) > MOST_FAILURES:
         print(f"… and {count(len(groups) - MOST_FAILURES, 'more kind')}")

@@ -34,7 +34,8 @@ from proctor.report.text_layout import wrapped
 from proctor.stats.intervals import Estimate
 from proctor.stats.summary import Summary
 from proctor.store import StoreReader
-from proctor.store.item_lists import ItemOutcome, outcomes
+from proctor.store.item_lists import outcomes
+from proctor.store.items import ItemOutcome
 from proctor.store.reader import ItemFilter
 from proctor.store.tables import ItemRow
 

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from proctor.errors import NotFound
 from proctor.item import SUCCESS
 from proctor.metric import SCORE
+from proctor.stats.outcomes import LevelCell, MatrixRow
 from proctor.stats.results import Floats, Ints, Results
 
 MOST_LEVELS = 24
@@ -16,33 +16,6 @@ MOST_LEVELS = 24
 MOST_CELL_ITEMS = 50
 PREFERRED = ("model", "agent", "variation", "therapist", "client")
 """Factors that are columns by default."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LevelCell:
-    """The finished items of one task and level."""
-
-    item_id: str
-    """The first of them, in plan order."""
-    item_ids: tuple[str, ...]
-    """At most `MOST_CELL_ITEMS`, in plan order."""
-    items: int
-    decided: int
-    """With a verdict: neither infrastructure errors nor unchecked items."""
-    passed: int
-    score: float | None
-    """Mean of the chosen score."""
-    cost_usd: float | None
-    """Mean."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatrixRow:
-    """One task."""
-
-    task: str
-    cells: tuple[LevelCell | None, ...]
-    """By level; None: no finished item."""
 
 
 def factor_of_columns(results: Results, by: str) -> str:

@@ -1,11 +1,11 @@
-"""How items ended: by status and reason, groups of failures, mock agents and models."""
+"""How items ended: by status and reason, by task and level; groups of failures, mock agents and models."""
 
 import hashlib
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from proctor.item import STATUSES
 from proctor.json_values import CamelJson
@@ -49,6 +49,39 @@ def outcomes_of(sums: Iterable[OutcomeSums]) -> list[OutcomeSums]:
     return [OutcomeSums(status=status, reason=reason, items=n) for (status, reason), n in ordered]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelCell(CamelJson):
+    """The finished items of one task and level."""
+
+    item_id: str
+    """The first of them, in plan order."""
+    item_ids: Sequence[str]
+    """At most 50, in plan order."""
+    items: int
+    decided: int
+    """Items with a verdict: neither infrastructure errors nor unchecked."""
+    passed: int
+    score: float | None
+    """Mean of the chosen evaluator."""
+    cost_usd: float | None
+    """Mean."""
+    session_id: str | None = None
+    """Of the first item, like status, reason and answer."""
+    status: str = ""
+    reason: str = ""
+    answer: str = ""
+    """The start of its answer, on one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixRow(CamelJson):
+    """One task."""
+
+    task: str
+    cells: Sequence[LevelCell | None]
+    """By level; null: no finished item."""
+
+
 MESSAGE_CHARACTERS = 200
 """Of a message that are compared: tails of outputs differ each time."""
 QUOTED = '"…"'
@@ -80,16 +113,18 @@ def message_pattern(message: str) -> str:
     return _SPACE.sub(" ", text).strip()
 
 
-@dataclass(frozen=True, slots=True)
-class FailureGroup:
-    """Failures with one reason and pattern of message."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureGroup(CamelJson):
+    """Failures with one reason and similar messages."""
 
     key: str
-    """The same in every run."""
+    """Parameter `group` of lists of items. The same in every run."""
     reason: str
     pattern: str
+    """The message, without what differs between the items."""
     example: str
-    """The message of the first of them."""
+    """The start of the message of the first of them."""
+    items: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,20 +140,22 @@ class FailureGroups:
         index = next((at for at, group in enumerate(self.groups) if group.key == key), None)
         return {position for position, at in self.group_of.items() if at == index}
 
-    def counts(self, positions: Iterable[int]) -> list[tuple[FailureGroup, int]]:
-        """The groups of the items at some positions with their numbers of items, the largest first."""
+    def of(self, positions: Iterable[int]) -> list[FailureGroup]:
+        """The groups with only the items at some positions, the largest first."""
         counts = array("q", bytes(8 * len(self.groups)))
         group_of = self.group_of
         for position in positions:
             if (at := group_of.get(position)) is not None:
                 counts[at] += 1
-        pairs = [(group, count) for group, count in zip(self.groups, counts, strict=True) if count]
-        return sorted(pairs, key=lambda pair: (-pair[1], pair[0].reason, pair[0].pattern))
+        groups = [
+            replace(group, items=count) for group, count in zip(self.groups, counts, strict=True) if count
+        ]
+        return sorted(groups, key=lambda group: (-group.items, group.reason, group.pattern))
 
 
 def group_failures(failures: Iterable[tuple[int, str, str]]) -> FailureGroups:
     """Group failures: the position, reason and message of each."""
-    groups: list[FailureGroup] = []
+    examples: list[str] = []
     known: dict[tuple[str, str], int] = {}
     patterns: dict[tuple[str, str], int] = {}
     group_of: dict[int, int] = {}
@@ -127,11 +164,18 @@ def group_failures(failures: Iterable[tuple[int, str, str]]) -> FailureGroups:
         at = known.get((reason, message))
         if at is None:
             pattern = message_pattern(message)
-            at = patterns.setdefault((reason, pattern), len(groups))
+            at = patterns.setdefault((reason, pattern), len(examples))
             known[reason, message] = at
-            if at == len(groups):
-                groups.append(FailureGroup(_key(reason, pattern), reason, pattern, message.strip()))
+            if at == len(examples):
+                examples.append(message.strip())
         group_of[position] = at
+    sizes = Counter(group_of.values())
+    groups = [
+        FailureGroup(
+            key=_key(reason, pattern), reason=reason, pattern=pattern, example=examples[at], items=sizes[at]
+        )
+        for (reason, pattern), at in patterns.items()
+    ]
     return FailureGroups(tuple(groups), group_of)
 
 

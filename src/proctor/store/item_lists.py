@@ -3,7 +3,7 @@
 from array import array
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypedDict
 
 from proctor.errors import NotFound
@@ -11,7 +11,7 @@ from proctor.item import ERROR, FAIL, STATUSES, TIMEOUT
 from proctor.store.annotations import NOTE, STAR, TAG, annotations
 from proctor.store.codec import cut, head
 from proctor.store.database import id_pages, literals, places
-from proctor.store.items import CUT, PLAIN, level_of
+from proctor.store.items import CUT, PLAIN, ItemOutcome, OutcomeScore, level_of
 from proctor.store.reader import ItemFilter, StoreReader, item_where, seconds_between, uses_postgres
 from proctor.store.transcripts import head_of_blob
 
@@ -330,30 +330,6 @@ def failure_texts(read: StoreReader, run_id: str, *, characters: int) -> Iterato
         (run_id,),
     )
     return cut(rows, characters, "error")
-
-
-class OutcomeScore(TypedDict):
-    """The result of one evaluator for an item."""
-
-    value: float | None
-    """Mean, if it gave several."""
-    label: str
-    """Empty: none, or several different ones."""
-
-
-@dataclass(slots=True)
-class ItemOutcome:
-    """The outcome of a session, for a row of a list."""
-
-    answer: str = ""
-    """The start of the last answer."""
-    check_output: str = ""
-    """The end of the output of the last check."""
-    scores: dict[str, OutcomeScore] = field(default_factory=dict)
-    """By evaluator, or evaluator/dimension."""
-    tags: list[str] = field(default_factory=list)
-    notes: int = 0
-    is_starred: bool = False
 
 
 class _LastText(TypedDict):

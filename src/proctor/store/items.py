@@ -3,9 +3,14 @@
 import json
 import re
 from collections.abc import Sequence
-from typing import Literal, TypedDict
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from typing_extensions import TypedDict
 
 from proctor.item import FINISHED, QUEUED, RUNNING, STATUSES
+from proctor.json_values import CamelJson, JsonObject
 from proctor.store.codec import cut, head
 from proctor.store.database import extended, id_pages, literals, places
 from proctor.store.reader import IdRow, StoreReader, uses_postgres
@@ -60,10 +65,39 @@ class _StoredPageItem(_ItemPageColumns):
     factors: str
 
 
+class OutcomeScore(TypedDict):
+    """The result of one evaluator for an item."""
+
+    value: float | None
+    """Mean, if it gave several."""
+    label: str
+    """Empty: none, or several different ones."""
+
+
+@dataclass(slots=True)
+class ItemOutcome(CamelJson):
+    """What came out of the last session of an item."""
+
+    answer: str = ""
+    """The start of the last answer."""
+    check_output: str = ""
+    """The end of the output of the last check."""
+    scores: dict[str, OutcomeScore] = field(default_factory=dict)
+    """By evaluator, or evaluator/dimension."""
+    tags: list[str] = field(default_factory=list)
+    notes: int = 0
+    """Number of notes."""
+    is_starred: bool = False
+
+
 class PageItem(_ItemPageColumns):
     """An item in a list: its factors read, its prompt and its error cut."""
 
-    factors: dict[str, object]
+    factors: JsonObject
+    seconds: float | None
+    """Duration."""
+    outcome: ItemOutcome | None
+    """Null: not requested, or not started."""
 
 
 class _ItemId(TypedDict):
@@ -314,7 +348,14 @@ def level_of(factor: str, *, is_postgres: bool, items: str = '"batch_items"') ->
 
 def _opened(row: _StoredPageItem) -> PageItem:
     (shown,) = cut([row], SHOWN_CHARACTERS, *CUT)
-    return extended(PageItem, shown, factors=json.loads(row["factors"]))
+    seconds = _seconds(row["startedAt"], row["finishedAt"])
+    return extended(PageItem, shown, factors=json.loads(row["factors"]), seconds=seconds, outcome=None)
+
+
+def _seconds(start: str | None, end: str | None) -> float | None:
+    if start is None or end is None:
+        return None
+    return max(0.0, (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds())
 
 
 class BenchmarkItem(TypedDict):

@@ -37,7 +37,6 @@ from proctor.json_values import JsonMap, JsonObject, camel_document, parse_json
 from proctor.store import items as pages
 from proctor.store import runs, timestamp
 from proctor.store.items import PageItem
-from proctor.web.run_views import item_shape
 from proctor.web.state import AppState
 
 TICK_SECONDS = 0.3
@@ -312,7 +311,7 @@ class RunTopic:
         changed = self._changed_since(version)
         if changed is None:
             return self._version, changes | {"items": [], "reset": version != 0}
-        items = [item_shape(row).model_dump(by_alias=True) for row in changed.values()]
+        items = list(changed.values())
         return self._version, changes | {"items": items, "reset": False}
 
     def _changed_since(self, version: int) -> dict[str, PageItem] | None:
