@@ -11,91 +11,51 @@ Names are loaded when they are first used: numpy and scipy are no part of a plai
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from proctor.stats.agreement import alpha, kappa, rank_correlation
-    from proctor.stats.classical import (
-        clopper_pearson,
-        cohen_h,
-        factor_test,
-        fisher,
-        mcnemar,
-        newcombe,
-        newcombe_paired,
-    )
-    from proctor.stats.differences import (
-        Difference,
-        Family,
-        GateVerdict,
-        difference,
-        family,
-        gate,
-        holm,
-        ratio,
-    )
-    from proctor.stats.intervals import (
-        Estimate,
-        Rate,
-        geometric_mean,
-        mean,
-        mean_cost,
-        pass_at,
-        pass_hat,
-        per_success,
-        wilson,
-    )
-    from proctor.stats.power import Detectable, TasksNeeded, detectable, tasks_for_gate, tasks_needed
-    from proctor.stats.ranking import Rank, ranks, table_of
-    from proctor.stats.samples import plus_interval
-    from proctor.stats.sequential import ConfidenceSequence, LogConfidenceSequence, Monitor
-    from proctor.stats.summary import Summary, summarize
-    from proctor.stats.variance import Components, MixedModel, components, mixed_model
-
-__all__ = [
-    "Components",
-    "ConfidenceSequence",
-    "Detectable",
-    "Difference",
-    "Estimate",
-    "Family",
-    "GateVerdict",
-    "LogConfidenceSequence",
-    "MixedModel",
-    "Monitor",
-    "Rank",
-    "Rate",
-    "Summary",
-    "TasksNeeded",
-    "alpha",
-    "clopper_pearson",
-    "cohen_h",
-    "components",
-    "detectable",
-    "difference",
-    "factor_test",
-    "family",
-    "fisher",
-    "gate",
-    "geometric_mean",
-    "holm",
-    "kappa",
-    "mcnemar",
-    "mean",
-    "mean_cost",
-    "mixed_model",
-    "newcombe",
-    "newcombe_paired",
-    "pass_at",
-    "pass_hat",
-    "per_success",
-    "plus_interval",
-    "rank_correlation",
-    "ranks",
-    "ratio",
-    "summarize",
-    "table_of",
-    "tasks_for_gate",
-    "tasks_needed",
-    "wilson",
-]
+    from proctor.stats.agreement import alpha as alpha
+    from proctor.stats.agreement import kappa as kappa
+    from proctor.stats.agreement import rank_correlation as rank_correlation
+    from proctor.stats.classical import clopper_pearson as clopper_pearson
+    from proctor.stats.classical import cohen_h as cohen_h
+    from proctor.stats.classical import factor_test as factor_test
+    from proctor.stats.classical import fisher as fisher
+    from proctor.stats.classical import mcnemar as mcnemar
+    from proctor.stats.classical import newcombe as newcombe
+    from proctor.stats.classical import newcombe_paired as newcombe_paired
+    from proctor.stats.differences import Difference as Difference
+    from proctor.stats.differences import Family as Family
+    from proctor.stats.differences import GateVerdict as GateVerdict
+    from proctor.stats.differences import difference as difference
+    from proctor.stats.differences import family as family
+    from proctor.stats.differences import gate as gate
+    from proctor.stats.differences import holm as holm
+    from proctor.stats.differences import ratio as ratio
+    from proctor.stats.intervals import Estimate as Estimate
+    from proctor.stats.intervals import Rate as Rate
+    from proctor.stats.intervals import geometric_mean as geometric_mean
+    from proctor.stats.intervals import mean as mean
+    from proctor.stats.intervals import mean_cost as mean_cost
+    from proctor.stats.intervals import pass_at as pass_at
+    from proctor.stats.intervals import pass_hat as pass_hat
+    from proctor.stats.intervals import per_success as per_success
+    from proctor.stats.intervals import wilson as wilson
+    from proctor.stats.power import Detectable as Detectable
+    from proctor.stats.power import TasksNeeded as TasksNeeded
+    from proctor.stats.power import detectable as detectable
+    from proctor.stats.power import tasks_for_gate as tasks_for_gate
+    from proctor.stats.power import tasks_needed as tasks_needed
+    from proctor.stats.ranking import Rank as Rank
+    from proctor.stats.ranking import ranks as ranks
+    from proctor.stats.ranking import table_of as table_of
+    from proctor.stats.samples import plus_interval as plus_interval
+    from proctor.stats.sequential import ConfidenceSequence as ConfidenceSequence
+    from proctor.stats.sequential import LogConfidenceSequence as LogConfidenceSequence
+    from proctor.stats.sequential import Monitor as Monitor
+    from proctor.stats.summary import Summary as Summary
+    from proctor.stats.summary import summarize as summarize
+    from proctor.stats.variance import Components as Components
+    from proctor.stats.variance import MixedModel as MixedModel
+    from proctor.stats.variance import components as components
+    from proctor.stats.variance import mixed_model as mixed_model
 
 if not TYPE_CHECKING:
     # Hidden from type checkers, which would otherwise accept any misspelled name.
@@ -139,6 +99,7 @@ if not TYPE_CHECKING:
         "variance": ("Components", "MixedModel", "components", "mixed_model"),
     }
     _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+    __all__ = sorted(_HOME_OF)
 
     _RENAMED = {
         "bill": "mean_cost",

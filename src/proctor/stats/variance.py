@@ -14,17 +14,18 @@ import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.lapack import dpotrf, dpotri
+from scipy.special import stdtr, stdtrit
 
 from proctor.errors import UsageError
 from proctor.stats.intervals import LIKE, Estimate
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
-    Codes = NDArray[np.intp]
+Array = NDArray[np.float64]
+Codes = NDArray[np.intp]
 
 RESIDUAL = "repeat"
 """The variance between repeats of one combination."""
@@ -196,7 +197,7 @@ class _RandomEffect:
     """A random effect: one for each group of observations."""
 
     source: str
-    codes: "Codes"
+    codes: Codes
     groups: int
 
 
@@ -204,8 +205,6 @@ class _Design:
     """Observations, their fixed level, and the partition of each random term."""
 
     def __init__(self, table: Table, fixed: Sequence[str], random: Sequence[str], value: str) -> None:
-        import numpy as np
-
         if not random:
             raise UsageError("no random factor was named")
         columns = columns_of(table, [*fixed, *random, value])
@@ -279,35 +278,29 @@ def _is_missing(value: object) -> bool:
     return value is None or value == "" or value != value
 
 
-def _coded(values: Sequence[Hashable]) -> "Codes":
-    import numpy as np
-
+def _coded(values: Sequence[Hashable]) -> Codes:
     places: dict[Hashable, int] = {}
     return np.array([places.setdefault(value, len(places)) for value in values], dtype=np.intp)
 
 
-def _joined(columns: Sequence["Codes"]) -> "Codes":
+def _joined(columns: Sequence[Codes]) -> Codes:
     """The combinations of several codes, as codes."""
-    import numpy as np
-
     codes = columns[0]
     for column in columns[1:]:
         _, codes = np.unique(codes * _groups(column) + column, return_inverse=True)
     return codes
 
 
-def _groups(codes: "Codes") -> int:
+def _groups(codes: Codes) -> int:
     return int(codes.max()) + 1
 
 
-def _same(first: "Codes", second: "Codes") -> bool:
+def _same(first: Codes, second: Codes) -> bool:
     return _refines(first, second) and _refines(second, first)
 
 
-def _refines(fine: "Codes", coarse: "Codes") -> bool:
+def _refines(fine: Codes, coarse: Codes) -> bool:
     """Whether each group of the one lies within a group of the other."""
-    import numpy as np
-
     level = np.zeros(_groups(fine), dtype=np.intp)
     level[fine] = coarse
     return bool((level[fine] == coarse).all())
@@ -320,16 +313,14 @@ def _refines(fine: "Codes", coarse: "Codes") -> bool:
 class _Squares:
     """Sums of squares of the terms and the residual (last), with their expectations."""
 
-    sums: "Array"
-    freedom: "Array"
-    expected: "Array"
+    sums: Array
+    freedom: Array
+    expected: Array
     """Coefficients of the components (columns) in each mean square (rows)."""
 
-    def solve(self, squares: "Array") -> "Array":
+    def solve(self, squares: Array) -> Array:
         """The components for mean squares, in the last axis."""
-        import numpy as np
-
-        return cast("Array", squares @ np.linalg.inv(self.expected).T)
+        return cast(Array, squares @ np.linalg.inv(self.expected).T)
 
 
 @dataclass(slots=True)
@@ -338,23 +329,21 @@ class _Fit:
 
     terms: list[_RandomEffect]
     squares: _Squares | None
-    variances: "Array"
+    variances: Array
     """Of the terms and the residual, not negative."""
-    means: "Array"
+    means: Array
     """Of the fixed levels."""
-    covariance: "Array"
-    gradients: "Array"
+    covariance: Array
+    gradients: Array
     """Derivative of the covariance by each component."""
-    information: "Array"
+    information: Array
     """Covariance of the estimated components."""
-    counts: "Array"
+    counts: Array
     method: str = ""
     note: str = ""
 
 
 def _fit(data: _Design) -> _Fit:
-    import numpy as np
-
     size = max(1, len(data.fixed_levels))
     counts = np.bincount(data.fixed_codes, minlength=size).astype(float) if data.n else np.zeros(size)
     empty = _Fit(
@@ -407,8 +396,6 @@ def _is_balanced(data: _Design) -> bool:
 
     A factor that another one refines (the client of a profile) adds no combinations.
     """
-    import numpy as np
-
     columns = [codes for codes in (data.fixed_codes, *data.factors.values()) if _groups(codes) > 1]
     active = [
         codes for place, codes in enumerate(columns) if not any(_same(codes, c) for c in columns[:place])
@@ -442,10 +429,8 @@ def _is_balanced(data: _Design) -> bool:
     return True
 
 
-def _balanced_squares(data: _Design, y: "Array") -> tuple[_Squares | None, list[_RandomEffect]]:
+def _balanced_squares(data: _Design, y: Array) -> tuple[_Squares | None, list[_RandomEffect]]:
     """Mean squares of a balanced design, of values about their mean: each term less those it refines."""
-    import numpy as np
-
     fixed = (
         [_RandomEffect(data.fixed_name, data.fixed_codes, len(data.fixed_levels))]
         if len(data.fixed_levels) > 1
@@ -475,10 +460,8 @@ def _balanced_squares(data: _Design, y: "Array") -> tuple[_Squares | None, list[
     return _Squares(sums, freedom, expected), data.terms
 
 
-def _adjusted_squares(data: _Design, y: "Array") -> tuple[_Squares | None, list[_RandomEffect]]:
+def _adjusted_squares(data: _Design, y: Array) -> tuple[_Squares | None, list[_RandomEffect]]:
     """Type II sums of squares: each term after all terms that do not refine it."""
-    import numpy as np
-
     terms = list(data.terms)
     fixed = np.eye(max(1, len(data.fixed_levels)))[data.fixed_codes]
     while True:
@@ -515,21 +498,15 @@ def _adjusted_squares(data: _Design, y: "Array") -> tuple[_Squares | None, list[
     return squares, terms
 
 
-def _basis(matrix: "Array") -> "Array":
+def _basis(matrix: Array) -> Array:
     """Orthonormal columns with the span of a matrix."""
-    import numpy as np
-
     values, vectors = np.linalg.eigh(matrix.T @ matrix)
     nonzero = values > CLOSE * max(1.0, float(values.max(initial=0.0)))
-    return cast("Array", matrix @ (vectors[:, nonzero] / np.sqrt(values[nonzero])))
+    return cast(Array, matrix @ (vectors[:, nonzero] / np.sqrt(values[nonzero])))
 
 
-def _own_basis(
-    place: int, terms: Sequence[_RandomEffect], fixed: "Array", blocks: Sequence["Array"]
-) -> "Array":
+def _own_basis(place: int, terms: Sequence[_RandomEffect], fixed: Array, blocks: Sequence[Array]) -> Array:
     """Orthonormal columns of a term after the terms that do not refine it."""
-    import numpy as np
-
     others = [
         block
         for other, block in enumerate(blocks)
@@ -540,10 +517,8 @@ def _own_basis(
     return _basis(own)
 
 
-def _of_squares(data: _Design, y: "Array", terms: list[_RandomEffect], squares: _Squares) -> _Fit:
+def _of_squares(data: _Design, y: Array, terms: list[_RandomEffect], squares: _Squares) -> _Fit:
     """Components and level means of a balanced design, in closed form."""
-    import numpy as np
-
     size, mean_squares = max(1, len(data.fixed_levels)), squares.sums / squares.freedom
     # The components are linear in the mean squares, whose variances are known.
     inverse = np.linalg.inv(squares.expected)
@@ -570,10 +545,8 @@ def _of_squares(data: _Design, y: "Array", terms: list[_RandomEffect], squares: 
     )
 
 
-def _likelihood(data: _Design, y: "Array", terms: list[_RandomEffect], squares: _Squares) -> _Fit:
+def _likelihood(data: _Design, y: Array, terms: list[_RandomEffect], squares: _Squares) -> _Fit:
     """Restricted maximum likelihood by Fisher scoring with step halving; components are not negative."""
-    import numpy as np
-
     x = np.eye(max(1, len(data.fixed_levels)))[data.fixed_codes]
     smallest = CLOSE * float(y.var())
     theta = np.maximum(squares.solve(squares.sums / squares.freedom), 1e-3 * float(y.var()))
@@ -619,17 +592,14 @@ class _Likelihood:
 
     deviance: float
     """Twice the negative logarithm, up to a constant."""
-    scores: "Array"
-    information: "Array"
-    covariance: "Array"
-    effects: "Array"
+    scores: Array
+    information: Array
+    covariance: Array
+    effects: Array
     """Weights of the observations in the fixed effects."""
 
 
-def _likelihood_at(theta: "Array", terms: Sequence[_RandomEffect], x: "Array", y: "Array") -> _Likelihood:
-    import numpy as np
-    from scipy.linalg.lapack import dpotrf, dpotri
-
+def _likelihood_at(theta: Array, terms: Sequence[_RandomEffect], x: Array, y: Array) -> _Likelihood:
     total = theta[-1] * np.eye(len(y))
     for value, term in zip(theta[:-1], terms, strict=True):
         total += value * (term.codes[:, None] == term.codes)
@@ -639,7 +609,7 @@ def _likelihood_at(theta: "Array", terms: Sequence[_RandomEffect], x: "Array", y
     inverse = upper + np.triu(upper, 1).T
     weighted = inverse @ x
     crossed = x.T @ weighted
-    covariance = cast("Array", np.linalg.inv(crossed))
+    covariance = cast(Array, np.linalg.inv(crossed))
     projection = inverse - weighted @ covariance @ weighted.T
     residual = projection @ y
     halves = [_sums(projection, term) for term in terms]
@@ -663,21 +633,17 @@ def _likelihood_at(theta: "Array", terms: Sequence[_RandomEffect], x: "Array", y
     )
 
 
-def _sums(matrix: "Array", term: _RandomEffect) -> "Array":
+def _sums(matrix: Array, term: _RandomEffect) -> Array:
     """The rows of a matrix, or the numbers of a vector, summed by the groups of a term."""
-    import numpy as np
-
     order = np.argsort(term.codes, kind="stable")
     starts = np.searchsorted(term.codes[order], np.arange(term.groups))
-    return cast("Array", np.add.reduceat(matrix[order], starts, axis=0))
+    return cast(Array, np.add.reduceat(matrix[order], starts, axis=0))
 
 
 # Results in words and intervals.
 
 
 def _components(data: _Design, fit: _Fit, draws: int, level: float, seed: int) -> tuple[Component, ...]:
-    import numpy as np
-
     estimates: dict[str, Estimate] = {}
     if fit.squares is not None:
         squares = fit.squares
@@ -730,17 +696,12 @@ NO_SPREAD = 1e-4
 from the data: each level always has the same value."""
 
 
-def _weights(levels: Sequence[str], weights: Mapping[str, float]) -> "Array":
-    import numpy as np
-
+def _weights(levels: Sequence[str], weights: Mapping[str, float]) -> Array:
     return np.array([weights.get(name, 0.0) for name in levels])
 
 
-def _effect(fit: _Fit, weights: "Array", level: float, *, tested: bool = False) -> Estimate:
+def _effect(fit: _Fit, weights: Array, level: float, *, tested: bool = False) -> Estimate:
     """A linear combination of level means, with Satterthwaite's degrees of freedom."""
-    import numpy as np
-    from scipy.special import stdtr, stdtrit
-
     runs = int(fit.counts[weights != 0].sum()) if len(fit.counts) else 0
     if not len(fit.means):
         return Estimate(value=None, level=level, scope=LIKE, note=fit.note)
