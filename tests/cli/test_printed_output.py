@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from proctor.bootstrap import open_context
 from proctor.cli import output
 from proctor.errors import ProctorError, StoreError, StoreUnavailable, UsageError
 from proctor.report.as_text import fitted
-from proctor.store import Store
 
 
 @pytest.mark.parametrize(
@@ -73,18 +73,18 @@ def test_a_date_that_is_none_is_refused() -> None:
 
 
 def test_sessions_are_selected_by_days_with_the_last_one_whole(tmp_path: Path) -> None:
-    with Store(str(tmp_path / "proctor.db")) as store:
-        scope = output.scope_of(store, "", "", "2024-01-31", "2024-02-01")
+    with open_context(home=str(tmp_path)) as ctx:
+        scope = output.scope_of(ctx, "", "", "2024-01-31", "2024-02-01")
         assert (scope.start, scope.end) == (
             datetime(2024, 1, 31, tzinfo=UTC),
             datetime(2024, 2, 2, tzinfo=UTC),
         )
-        exact = output.scope_of(store, "", " , ", "", "2024-02-01T10:00")
+        exact = output.scope_of(ctx, "", " , ", "", "2024-02-01T10:00")
         assert (
             exact.end == datetime(2024, 2, 1, 10, tzinfo=UTC) and not exact.session_ids and exact.run_id == ""
         )
         with pytest.raises(UsageError, match="no sessions selected"):
-            output.scope_of(store, "", "", "", "")
+            output.scope_of(ctx, "", "", "", "")
 
 
 def test_a_command_that_does_not_exist_has_a_neighbor() -> None:

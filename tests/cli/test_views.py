@@ -14,6 +14,7 @@ from rich.console import Console
 
 from filled import NOW, add_batch, carry_out, filled_store, items, new_store, task_items
 from proctor.api.run_state import RunFollower, RunningItem, RunState
+from proctor.api.runs import short_id
 from proctor.bootstrap import now, open_context
 from proctor.cli import live, output, run
 from proctor.cli.live import LiveView, picture, top_picture
@@ -202,18 +203,18 @@ def test_commands_to_type_next_fit_the_terminal_with_a_prefix_of_a_long_name(
 ) -> None:
     proctor("runs")
     name = "2026-11-16-nightly-regression-of-the-support-assistant"
-    with proctor.open_store() as store:
+    with open_context(home=str(proctor.folder / "proctor-home")) as ctx:
         for run_id in (f"{name}-v1", f"{name}-v2", "2026-11-15-other"):
-            add_batch(store, run_id, items()[:1])
+            add_batch(ctx.store, run_id, items()[:1])
         monkeypatch.setenv("COLUMNS", "80")
         commands = [f"proctor show {name}-v1", f"proctor report --run {name}-v1"]
-        output.print_next(commands, run_id=f"{name}-v1", store=store)
+        output.print_next(commands, run_id=f"{name}-v1", ctx=ctx)
         # No prefix that fits is that of one run only.
         assert f"proctor show {name}-v1\n" in capsys.readouterr().err
         other = "2026-11-15-other"
-        output.print_next([f"proctor show {other} {'x' * 50}"], run_id=other, store=store)
+        output.print_next([f"proctor show {other} {'x' * 50}"], run_id=other, ctx=ctx)
         assert capsys.readouterr().err.startswith(f"Next:  proctor show {other} x")
-        add_batch(store, "weekly-regression-of-the-support-assistant-with-all-of-its-tools", items()[:1])
+        add_batch(ctx.store, "weekly-regression-of-the-support-assistant-with-all-of-its-tools", items()[:1])
 
     shown = proctor("show", "weekly", environment={"COLUMNS": "60"})
     assert all(len(line) <= 60 for line in shown.stderr.splitlines()), shown.stderr
@@ -425,12 +426,12 @@ def test_a_line_of_an_item_has_the_start_of_its_prompt(
 
 def test_a_prefix_of_another_run_is_not_typed(tmp_path: Path) -> None:
     name = "nightly-regression-one"
-    with new_store(tmp_path) as store:
-        for each in (name, "nightly-regression-two"):
-            add_batch(store, each, items()[:1])
+    with open_context(home=str(tmp_path)) as ctx:
+        for run_id in (name, "nightly-regression-two"):
+            add_batch(ctx.store, run_id, items()[:1])
         # Only the first of the prefixes that fit is that of both runs.
-        assert output.run_prefix(store, name, 20) == "nightly-regression-o"
-        assert output.run_prefix(store, name, 19) == name
+        assert short_id(ctx, name, 20) == "nightly-regression-o"
+        assert short_id(ctx, name, 19) == name
 
 
 @pytest.mark.parametrize(
@@ -449,6 +450,6 @@ def test_a_run_is_typed_as_a_prefix_that_ends_with_a_word_if_there_is_room(
     room: int, typed: str, tmp_path: Path
 ) -> None:
     name = "nightly-regression-of-support"
-    with new_store(tmp_path) as store:
-        add_batch(store, name, items()[:1])
-        assert output.run_prefix(store, name, room) == typed
+    with open_context(home=str(tmp_path)) as ctx:
+        add_batch(ctx.store, name, items()[:1])
+        assert short_id(ctx, name, room) == typed

@@ -7,13 +7,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from proctor.api.sessions import RunItem, RunSession
+from proctor.api.sessions import RunItem, RunSession, item_filter
 from proctor.batch.lifecycle import RunSummary, run_summary
 from proctor.context import Notice
 from proctor.errors import NotFound, UsageError
 from proctor.export import tables
 from proctor.export.tables import TABLES, columns
-from proctor.item import STATUSES
 from proctor.json_values import JsonMap, JsonObject
 from proctor.store import ItemFilter, Scope, Store
 from proctor.store.tables import BatchRow
@@ -91,9 +90,7 @@ class Run:
     def items(self, *, status: str | Sequence[str] = (), search: str = "") -> Iterator[RunItem]:
         """The items in plan order, read page by page; only those of a status, or that contain a text."""
         statuses = ((status,) if status else ()) if isinstance(status, str) else tuple(status)
-        if unknown := [each for each in statuses if each not in STATUSES]:
-            raise UsageError(f"there is no status {', '.join(unknown)}\nThere are: {', '.join(STATUSES)}.")
-        return self._pages(ItemFilter(statuses=statuses, search=search))
+        return self._pages(item_filter(statuses, search))
 
     def _pages(self, filter_: ItemFilter) -> Iterator[RunItem]:
         offset = 0

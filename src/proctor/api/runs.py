@@ -1,12 +1,14 @@
-"""Runs: read a plan, preview and start it, resume and abort runs, and answer their questions to people."""
+"""Runs: read a plan, preview and start it; resume, abort, delete and prune runs; answer their questions."""
 
 import asyncio
 import contextvars
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,7 +24,7 @@ from proctor.batch.lifecycle import (
     RunSummary,
 )
 from proctor.context import RunContext
-from proctor.errors import UsageError
+from proctor.errors import NotFound, UsageError
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT, Item
 from proctor.job import (
     BatchChanges,
@@ -37,11 +39,12 @@ from proctor.job import (
 )
 from proctor.jobs import find_job, recognize
 from proctor.json_values import JsonObject
-from proctor.store import RetrySelection, Store
+from proctor.store import RetrySelection
 from proctor.store.batches import LONGEST_ANSWER
 from proctor.store.tables import QuestionRow
 
 if TYPE_CHECKING:
+    from proctor.batch.deletion import PrunedRun, PrunedRuns, Removal
     from proctor.batch.extend import Extension
     from proctor.stats.estimate import Forecast
 
@@ -52,15 +55,19 @@ __all__ = [
     "Extension",
     "Forecast",
     "Observer",
+    "PrunedRun",
+    "PrunedRuns",
     "QuestionRow",
     "ReadPlan",
+    "Removal",
     "RetrySelection",
     "RunControl",
     "RunResult",
     "RunSummary",
-    "Store",
     "find_job",
 ]
+SHORTEST_PREFIX = 12
+"""Of a run ID in a command to type: shorter ones would soon be those of other runs, too."""
 T = TypeVar("T")
 NO_OVERRIDES: Mapping[str, object] = MappingProxyType({})
 
@@ -308,9 +315,59 @@ def _stopped_run(ctx: RunContext, run_id: str) -> tuple[str, str]:
     return run_id, status
 
 
+def summary(ctx: RunContext, run_id: str) -> RunSummary:
+    """Counts, tokens, cost and failures of a run so far."""
+    now = ctx.now()
+    return lifecycle.run_summary(ctx.store, ctx.store.read.batch(run_id, now), now)
+
+
+def short_id(ctx: RunContext, run_id: str, room: int) -> str:
+    """An unambiguous prefix of a run ID of at most this many characters; the whole ID if there is none."""
+    if len(run_id) <= room or room < SHORTEST_PREFIX:
+        return run_id
+    # To the end of a word, if that is not much shorter.
+    match = re.match(rf".{{{SHORTEST_PREFIX},{room}}}(?=[-_.])", run_id)
+    for prefix in (match.group() if match else "", run_id[:room]):
+        try:
+            if prefix and status_of(ctx, prefix)[0] == run_id:
+                return prefix
+        except NotFound:
+            continue
+    return run_id
+
+
 def abort(ctx: RunContext, run_id: str) -> str:
     """Stop a run for good, wherever it is executed, and wait for its process; its status afterwards."""
     return lifecycle.abort_run(ctx.store, run_id, now=ctx.now, pause=time.sleep)
+
+
+def delete(
+    ctx: RunContext, run_id: str, *, branches: bool = True, is_sure: Callable[[int], bool] = lambda _: True
+) -> "Removal | None":
+    """Delete a run, by its whole ID, with its rows and worktrees, and with the branches of its sessions.
+
+    `is_sure` is asked with the number of its items before it is deleted; None: it was not. Raises for a run
+    that is running.
+    """
+    # Loads git and folders; commands that run a plan delete nothing.
+    from proctor.batch.deletion import delete_run
+
+    if not is_known(ctx, run_id):
+        raise NotFound(f"there is no run {run_id}\nIt may have been deleted already.")
+    if status_of(ctx, run_id)[1] == RUNNING:
+        raise UsageError(f"run {run_id} is still running\nStop it first:  proctor abort-run {run_id}")
+    if not is_sure(progress_of(ctx, run_id)[0]):
+        return None
+    return delete_run(ctx.store, run_id, ctx.home, ctx.settings.user_environment, branches=branches)
+
+
+def prune(
+    ctx: RunContext, before: datetime, *, keep_scores: bool = False, dry_run: bool = False
+) -> "PrunedRuns":
+    """Delete runs that ended before a time, or with `keep_scores` only their texts; branches stay."""
+    from proctor.batch.deletion import prune_runs
+
+    return prune_runs(ctx, before, keep_scores=keep_scores, dry_run=dry_run)
 
 
 def open_questions(ctx: RunContext, run_id: str = "") -> Sequence[QuestionRow]:

@@ -13,12 +13,12 @@ from proctor.batch.deletion import delete_sessions, imported_sessions
 from proctor.context import RunContext
 from proctor.errors import NotFound, ProctorError, UsageError
 from proctor.formatting import short, snake_case
-from proctor.item import RUNNING
+from proctor.item import RUNNING, STATUSES
 from proctor.job import Job
 from proctor.jobs import job_of_run
 from proctor.json_values import CamelJson, JsonMap, JsonObject
 from proctor.session import Message, ModelCall, ToolCall
-from proctor.store import Scope, Store, transcripts
+from proctor.store import ItemFilter, Scope, Store, transcripts
 from proctor.store.tables import ItemRow, SessionRow
 from proctor.store.transcripts import (
     OUTLINE_EVENTS,
@@ -37,17 +37,22 @@ from proctor.workspace.source_repository import open_source
 __all__ = [
     "PART_CHARACTERS",
     "EventPage",
+    "ItemPage",
     "Outline",
     "Record",
     "RunItem",
     "RunSession",
+    "Scope",
     "Search",
     "SessionChanges",
     "SessionItem",
     "TextPart",
     "TranscriptStep",
     "delete_imported",
+    "find_item",
     "find_session",
+    "items",
+    "select_sessions",
     "sessions",
 ]
 MOST_CHARTS = 12
@@ -68,6 +73,61 @@ def sessions(ctx: RunContext, *, run: str = "", limit: int = 50) -> "list[RunSes
 def find_session(ctx: RunContext, session_id: str) -> "RunSession":
     """One session: by its ID or an unambiguous prefix, its name or its branch."""
     return RunSession(ctx.store, ctx.store.read.session(session_id), ctx.settings.user_environment)
+
+
+def select_sessions(
+    ctx: RunContext,
+    *,
+    run: str = "",
+    session_ids: Sequence[str] = (),
+    start: datetime | None = None,
+    end: datetime | None = None,
+) -> Scope:
+    """The sessions of a run, these sessions, or those of a period, for an export or a report.
+
+    A run and sessions may be named by unambiguous prefixes; they exist.
+    """
+    return Scope(
+        run_id=ctx.store.read.batch(run, ctx.now())["runId"] if run else "",
+        session_ids=[ctx.store.read.session(session_id)["id"] for session_id in session_ids],
+        start=start,
+        end=end,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemPage:
+    """The first items of a run that match a filter."""
+
+    items: "Sequence[RunItem]"
+    total: int
+    """Number of all that match."""
+
+
+def items(
+    ctx: RunContext, run_id: str, *, statuses: Sequence[str] = (), search: str = "", limit: int = 50
+) -> ItemPage:
+    """Items of a run in plan order: all, or those with one of the statuses that contain a text."""
+    selection = item_filter(statuses, search)
+    rows = ctx.store.read.items(run_id, selection, limit=limit)
+    environment = ctx.settings.user_environment
+    return ItemPage(
+        items=[RunItem(ctx.store, row, environment) for row in rows],
+        total=ctx.store.read.count_items(run_id, selection),
+    )
+
+
+def item_filter(statuses: Sequence[str], search: str) -> ItemFilter:
+    """A filter of items. Raises for a status that no item can have."""
+    if unknown := [status for status in statuses if status not in STATUSES]:
+        raise UsageError(f"there is no status {', '.join(unknown)}\nThere are: {', '.join(STATUSES)}.")
+    return ItemFilter(statuses=statuses, search=search)
+
+
+def find_item(ctx: RunContext, prefix: str) -> "RunItem | None":
+    """The item whose ID begins so; None: there is none."""
+    rows = ctx.store.read.item(prefix)
+    return RunItem(ctx.store, rows[0], ctx.settings.user_environment) if rows else None
 
 
 def delete_imported(
@@ -249,6 +309,11 @@ class RunSession(Record):
             "eventCount": event_count,
         }
 
+    def record(self) -> dict[str, Any]:
+        """The session with its whole transcript, its steps and its scores."""
+        parts = self._store.read.parts_of_session(self.id)
+        return {**self._row, "notes": json.loads(self._row["notes"]), **parts}
+
     def state(self) -> JsonObject:
         """What changes while it runs."""
         row = self._store.read.session(self.id)
@@ -410,6 +475,11 @@ class RunItem(Record):
         """The sessions of all attempts, oldest first."""
         rows = self._store.read.attempts(self._row["runId"], self._row["id"])
         return [RunSession(self._store, row, self._environment) for row in rows]
+
+    def document(self) -> JsonObject:
+        """The item with its factors, details and settings decoded."""
+        decoded = {name: json.loads(self._row[name]) for name in ("factors", "details", "settings")}
+        return {**self._row, **decoded}
 
     def summary(self) -> "SessionItem":
         """The item as its sessions show it."""

@@ -1,4 +1,4 @@
-"""A store as a whole: check, back up, restore, copy and prune it, and manage the keys that encrypt it."""
+"""A store as a whole: check, back up, restore, and copy it, and manage the keys that encrypt it."""
 
 import os
 from collections.abc import Callable
@@ -6,24 +6,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-from proctor.batch.deletion import PrunedRun, PrunedRuns, prune_runs
 from proctor.bootstrap import load_settings, locate, now, store_keys
 from proctor.context import Settings
 from proctor.errors import KeyMissing, UsageError
 from proctor.json_values import JsonObject
 from proctor.store import Store, maintenance
-from proctor.store.database import store_exists
+from proctor.store.database import newest_schema, store_exists
 from proctor.store.keys import KEY_BYTES, Keys, KmsKey, MasterKey, key_in, new_key_text, read_keys
 from proctor.store.maintenance import StoreCheck, StoreCopy, back_up, copy_store
 
 __all__ = [
-    "PrunedRun",
-    "PrunedRuns",
     "StoreCheck",
     "StoreCopy",
     "back_up",
     "copy_store",
-    "prune_runs",
+    "newest_schema",
 ]
 
 

@@ -260,7 +260,7 @@ def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None
     print_document(summary, output)
     if not (output.as_json or output.as_jsonl):
         _show(summary["comparison"])
-    print_summary(summary, store=ctx.store)
+    print_summary(summary, ctx=ctx)
     print_note(f"Report:  {printable(Path(summary['output']) / 'comparison_report.html')}")
 
 

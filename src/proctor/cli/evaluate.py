@@ -379,7 +379,7 @@ def present(ctx: RunContext, finished: api.RunResult, output: OutputOptions) -> 
     report = api.evaluation_report(ctx, finished.run_id, with_targets=False, with_deleted=True)
     evaluation, results = report.evaluation, report.results
     print_document(api.evaluation_document(evaluation, results) | {"run": finished.summary}, output)
-    print_summary(finished.summary, store=ctx.store)
+    print_summary(finished.summary, ctx=ctx)
     if output.as_json or output.as_jsonl:
         for text in (*evaluation.error_details, *results.remarks):
             print_note(f"note: {printable(text)}")

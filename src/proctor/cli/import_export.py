@@ -298,7 +298,7 @@ def export(
     if out is None:
         raise UsageError("--out is required\nPass --out DIR.")
     with terminal_context(context.obj) as ctx:
-        scope = Scope() if everything else scope_of(ctx.store, run, sessions, start_date, end_date)
+        scope = Scope() if everything else scope_of(ctx, run, sessions, start_date, end_date)
         with Working("checking signatures"):
             ctx.note_foreign_results([scope.run_id] if scope.run_id else [])
         names = comma_separated(tables) or None

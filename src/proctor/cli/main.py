@@ -189,7 +189,7 @@ def version_text(*, as_json: bool) -> str:
     import platform
     from importlib.util import find_spec
 
-    from proctor.store.database import newest_schema
+    from proctor.api.stores import newest_schema
 
     document = {
         "version": __version__,

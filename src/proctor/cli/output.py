@@ -6,7 +6,6 @@ The library raises; only this module turns an error into a message and an exit c
 import errno
 import json
 import os
-import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,13 +21,12 @@ import typer
 from typer.exceptions import TyperException
 
 from proctor import formatting
-from proctor.bootstrap import now
-from proctor.context import EngineName
-from proctor.errors import NotFound, PlanError, ProctorError, StoreError, StoreUnavailable, UsageError
+from proctor.context import EngineName, RunContext
+from proctor.errors import PlanError, ProctorError, StoreError, StoreUnavailable, UsageError
 from proctor.json_values import JsonMap
-from proctor.store import Scope, Store
 
 if TYPE_CHECKING:
+    from proctor.api.sessions import Scope
     from proctor.document import Document
 
 
@@ -60,8 +58,6 @@ def print_note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-SHORTEST_PREFIX = 12
-"""Of a run ID in a command to type: shorter ones would soon be those of other runs, too."""
 NEXT_WIDTH = 72
 """Characters of the commands on one line; longer ones stand below each other."""
 
@@ -77,34 +73,22 @@ def write_file(path: Path, text: str) -> None:
         ) from error
 
 
-def print_next(commands: Sequence[str], *, run_id: str = "", store: Store | None = None) -> None:
+def print_next(commands: Sequence[str], *, run_id: str = "", ctx: RunContext | None = None) -> None:
     """Print the next commands to standard error.
 
     Commands with a long `run_id` that do not fit in the terminal name the run by a prefix that no other run
-    in the `store` has.
+    in the store has.
     """
-    if run_id and store and (width := terminal_width()):
+    if run_id and ctx and (width := terminal_width()):
+        # An error needs no library, and is printed by this module.
+        from proctor.api.runs import short_id
+
         room = width - len("Next:  ") - max(len(command) for command in commands) + len(run_id)
-        typed = run_prefix(store, run_id, room)
+        typed = short_id(ctx, run_id, room)
         commands = [command.replace(run_id, typed) for command in commands]
     line = "  ·  ".join(map(printable, commands))
     is_long = len(line) > NEXT_WIDTH
     print_note("Next:  " + ("\n       ".join(map(printable, commands)) if is_long else line))
-
-
-def run_prefix(store: Store, run_id: str, room: int) -> str:
-    """An unambiguous prefix of a run ID of at most this many characters; the whole ID if there is none."""
-    if len(run_id) <= room or room < SHORTEST_PREFIX:
-        return run_id
-    # To the end of a word, if that is not much shorter.
-    match = re.match(rf".{{{SHORTEST_PREFIX},{room}}}(?=[-_.])", run_id)
-    for prefix in (match.group() if match else "", run_id[:room]):
-        try:
-            if prefix and store.read.batch(prefix, now())["runId"] == run_id:
-                return prefix
-        except NotFound:
-            continue
-    return run_id
 
 
 SUCCEEDED, SOME_DID_NOT, BAD_USAGE, CUT_SHORT, INCONCLUSIVE, CTRL_C = 0, 1, 2, 3, 4, 130
@@ -268,23 +252,20 @@ UntilOption = Annotated[
 ]
 
 
-def scope_of(store: Store, run: str, sessions: str, start_date: str, end_date: str) -> Scope:
+def scope_of(ctx: RunContext, run: str, sessions: str, start_date: str, end_date: str) -> "Scope":
     """The scope of the options. Raises when they select nothing, or a run or session does not exist."""
+    # Two commands have these options.
+    from proctor.api.sessions import select_sessions
+
     if not (run or sessions or start_date or end_date):
         raise UsageError(
             "no sessions selected\nPass --run RUN, --sessions ID,ID, or --start-date and --end-date."
         )
-    ids = comma_separated(sessions)
     start, end = moment_of(start_date), moment_of(end_date)
     # A date without a time includes the whole day.
     if end is not None and len(end_date.strip()) == len("2024-01-31"):
         end += timedelta(days=1)
-    return Scope(
-        run_id=store.read.batch(run, now())["runId"] if run else "",
-        session_ids=[store.read.session(session_id)["id"] for session_id in ids],
-        start=start,
-        end=end,
-    )
+    return select_sessions(ctx, run=run, session_ids=comma_separated(sessions), start=start, end=end)
 
 
 def comma_separated(text: str) -> list[str]:

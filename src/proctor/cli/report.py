@@ -62,7 +62,7 @@ def report(
     if format_ not in (*FORMATS, "markdown"):
         raise UsageError(f"there is no report format {format_}\nThere are: md, html, portable, json.")
     with terminal_context(context.obj) as ctx:
-        scope = scope_of(ctx.store, run, sessions, start_date, end_date)
+        scope = scope_of(ctx, run, sessions, start_date, end_date)
         with Working("making the report"):
             ctx.note_foreign_results([scope.run_id] if scope.run_id else [], unsigned=True)
             text = make_report(ctx, scope, "md" if format_ == "markdown" else format_)

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from proctor.api import runs
-from proctor.api.runs import DryRun, Observer, RunControl, RunResult, Store
+from proctor.api.runs import DryRun, Observer, RunControl, RunResult
 from proctor.bootstrap import open_context
 from proctor.cli import output
 from proctor.cli.output import count, money, print_json, print_next, print_note, printable, seconds
@@ -244,7 +244,7 @@ def run_command(
         present(ctx, finished, output)
     else:
         print_document(finished.summary, output)
-        print_summary(finished.summary, executed=finished.executed, store=ctx.store)
+        print_summary(finished.summary, executed=finished.executed, ctx=ctx)
     notify(runs.options_of(ctx, finished.run_id).get("notify"), finished.summary)
     return exit_code(finished.end, finished.summary)
 
@@ -340,7 +340,9 @@ def _stop_at_signals(control: RunControl) -> None:
         loop.add_signal_handler(number, stop, number)
 
 
-def print_summary(document: Mapping[str, Any], *, executed: bool = True, store: Store | None = None) -> None:
+def print_summary(
+    document: Mapping[str, Any], *, executed: bool = True, ctx: RunContext | None = None
+) -> None:
     """Print the outcome of a run and the next command; without `executed`, nothing was left to do."""
     unchecked = document.get("uncheckedCount", 0)
     parts = [f"{document['successCount'] - unchecked} of {count(document['itemCount'], 'item')} succeeded"]
@@ -383,7 +385,7 @@ def print_summary(document: Mapping[str, Any], *, executed: bool = True, store: 
             print_note(f"Stopped early by `stop_when`. Run the rest:  proctor resume {run_id} --no-stop")
         rest = [f"proctor resume {run_id}"] if aborted else []
         commands = [f"proctor show {run_id}", f"proctor report --run {run_id}", *rest]
-        print_next(commands, run_id=run_id, store=store)
+        print_next(commands, run_id=run_id, ctx=ctx)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,7 @@
 import asyncio
 import json
 import sys
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
@@ -12,12 +11,12 @@ from typing import Annotated, Any
 
 import typer
 
+from proctor.api import runs as run_verbs
 from proctor.api.failures import failures_of
+from proctor.api.run_list import RunLine, list_runs, run_sizes
 from proctor.api.run_state import RunningRuns, RunState, rates_over_tasks
 from proctor.api.runs import status_of
-from proctor.batch.deletion import delete_run
-from proctor.batch.lifecycle import abort_run, run_summary
-from proctor.bootstrap import now
+from proctor.api.sessions import RunItem, RunSession, find_item, find_session, items
 from proctor.cli import output
 from proctor.cli.live import REFRESH_SECONDS, TOP_HEADS, LiveView, show_running, top_cells
 from proctor.cli.output import (
@@ -38,14 +37,9 @@ from proctor.cli.run import has_failures, terminal_context
 from proctor.context import RunContext
 from proctor.errors import NotFound, UsageError
 from proctor.formatting import UNKNOWN, age, interval, percent, size
-from proctor.item import RUNNING, STATUSES, SUCCESS, UNCHECKED, shown_status
+from proctor.item import RUNNING, SUCCESS, shown_status
 from proctor.job import stop_lines
 from proctor.json_values import JsonObject
-from proctor.store import ItemFilter, Store
-from proctor.store.batches import ABORTED
-from proctor.store.reader import BatchWithTotals
-from proctor.store.runs import cut_off_counts
-from proctor.store.tables import BatchRow, ItemRow, SessionRow
 
 WIDE = 100
 """Columns of a terminal from which on times are written in full."""
@@ -83,42 +77,23 @@ def runs(
     Example:  proctor runs --limit 10
     """
     with terminal_context(context.obj) as ctx:
-        rows = ctx.store.read.batches(ctx.now(), limit=limit)
-        sizes = ctx.store.run_sizes([row["runId"] for row in rows]) if with_size else {}
-        of_unchecked = ItemFilter(statuses=(SUCCESS,), reasons=(UNCHECKED,))
-        aborted = cut_off_counts(ctx.store.read, [row["runId"] for row in rows if row["status"] == ABORTED])
-        unchecked = {row["runId"]: ctx.store.read.count_items(row["runId"], of_unchecked) for row in rows}
+        lines = list_runs(ctx, limit=limit)
+        sizes = run_sizes(ctx, [line.run_id for line in lines]) if with_size else {}
         room = (output.terminal_width() or 1000) - len("Next:  proctor show ")
-        newest = output.run_prefix(ctx.store, rows[0]["runId"], room) if rows else ""
+        newest = run_verbs.short_id(ctx, lines[0].run_id, room) if lines else ""
     if as_json:
-        more = [{"bytes": sizes[row["runId"]]} if with_size else {} for row in rows]
-        print_json({"runs": [_run_document(row) | extra for row, extra in zip(rows, more, strict=True)]})
-    elif not rows:
+        more = [{"bytes": sizes[line.run_id]} if with_size else {} for line in lines]
+        print_json({"runs": [_run_document(line) | extra for line, extra in zip(lines, more, strict=True)]})
+    elif not lines:
         print_note("No runs yet. Start one:  proctor batch plan.yaml")
     else:
-        is_narrow = _is_narrow()
-        heads: tuple[str, ...] = (
-            "RUN",
-            "AGE" if is_narrow else "CREATED",
-            "JOB",
-            "STATUS",
-            "DONE",
-            "PASSED",
-            "TOKENS",
-            "COST",
-        )
-        cells = [
-            _run_cells(
-                row,
-                unchecked[row["runId"]],
-                aborted.get(row["runId"], 0),
-                age_at=ctx.now() if is_narrow else None,
-            )
-            for row in rows
-        ]
+        age_at = ctx.now() if _is_narrow() else None
+        created = "AGE" if age_at else "CREATED"
+        heads = ["RUN", created, "JOB", "STATUS", "DONE", "PASSED", "TOKENS", "COST"]
+        cells = [_run_cells(line, age_at=age_at) for line in lines]
         if with_size:
-            heads = (*heads, "SIZE")
-            cells = [(*line, size(sizes[row["runId"]])) for line, row in zip(cells, rows, strict=True)]
+            heads.append("SIZE")
+            cells = [(*row, size(sizes[line.run_id])) for row, line in zip(cells, lines, strict=True)]
         print_table(heads, cells, drop=("TOKENS", "JOB"))
         print_next([f"proctor show {newest}", "proctor top"])
     return output.SUCCEEDED
@@ -131,8 +106,8 @@ def abort(context: typer.Context, run: Run, as_json: Json = False) -> int:
     Example:  proctor abort-run nightly-42
     """
     with terminal_context(context.obj) as ctx:
-        run_id = ctx.store.read.batch(run, ctx.now())["runId"]
-        status = abort_run(ctx.store, run_id, now=ctx.now, pause=time.sleep)
+        run_id, _ = status_of(ctx, run)
+        status = run_verbs.abort(ctx, run_id)
     if as_json:
         print_json({"runId": run_id, "status": status})
     print_note(f"{printable(run_id)} {status}")
@@ -152,16 +127,17 @@ def delete(
     Example:  proctor delete nightly-42
     """
     with terminal_context(context.obj) as ctx:
-        batch = ctx.store.read.batch(run, ctx.now())
-        run_id = batch["runId"]
-        if batch["status"] == RUNNING:
-            raise UsageError(f"run {run_id} is still running\nStop it first:  proctor abort-run {run_id}")
-        items = ctx.store.read.totals(run_id)["items"]
-        if not yes and not is_sure(f"Delete {printable(run_id)} with {count(items, 'item')}?"):
-            return output.SOME_DID_NOT
-        deletion = delete_run(
-            ctx.store, run_id, ctx.home, ctx.settings.user_environment, branches=not keep_branches
+        run_id, _ = status_of(ctx, run)
+        deletion = run_verbs.delete(
+            ctx,
+            run_id,
+            branches=not keep_branches,
+            is_sure=lambda number: (
+                yes or is_sure(f"Delete {printable(run_id)} with {count(number, 'item')}?")
+            ),
         )
+    if deletion is None:
+        return output.SOME_DID_NOT
     if as_json:
         print_json(
             {"runId": run_id, "status": "deleted", "branches": deletion.branches, "kept": deletion.problems}
@@ -177,36 +153,35 @@ def _is_narrow() -> bool:
     return (output.terminal_width() or WIDE) < WIDE
 
 
-def _run_document(row: BatchWithTotals) -> JsonObject:
-    totals = row["totals"]
+def _run_document(line: RunLine) -> JsonObject:
     return {
-        "runId": row["runId"],
-        "createdAt": row["createdAt"],
-        "finishedAt": row["finishedAt"],
-        "job": row["job"],
-        "status": row["status"],
-        "reason": row["reason"],
-        "itemCount": totals["items"],
-        "counts": totals["counts"],
-        "tokensTotal": totals["tokens"],
-        "costUsd": totals["costUsd"],
-        **({"costIsLowerBound": True} if row["crashes"] and totals["costUsd"] else {}),
-        "planPath": row["planPath"],
+        "runId": line.run_id,
+        "createdAt": line.created_at,
+        "finishedAt": line.finished_at,
+        "job": line.job,
+        "status": line.status,
+        "reason": line.reason,
+        "itemCount": line.item_count,
+        "counts": line.counts,
+        "tokensTotal": line.tokens_total,
+        "costUsd": line.cost_usd,
+        **({"costIsLowerBound": True} if line.cost_is_lower_bound else {}),
+        "planPath": line.plan_path,
     }
 
 
-def _run_cells(
-    row: BatchWithTotals, unchecked: int, aborted: int, *, age_at: datetime | None
-) -> tuple[str, ...]:
-    totals = row["totals"]
-    created = row["createdAt"][:19].replace("T", " ")
+def _run_cells(line: RunLine, *, age_at: datetime | None) -> tuple[str, ...]:
+    created = line.created_at[:19].replace("T", " ")
     if age_at:
-        created = age(age_at - datetime.fromisoformat(row["createdAt"]))
-    done = f"{totals['finished'] - aborted}/{totals['items']}"
-    cost = "" if totals["costUsd"] is None else money(totals["costUsd"])
-    cost = f"≥ {cost}" if row["crashes"] and totals["costUsd"] else cost
-    passed = str(totals["counts"][SUCCESS] - unchecked)
-    return row["runId"], created, row["job"], row["status"], done, passed, f"{totals['tokens']:,}", cost
+        created = age(age_at - datetime.fromisoformat(line.created_at))
+    done = f"{line.finished_count - line.cut_off_count}/{line.item_count}"
+    passed = str(line.counts[SUCCESS] - line.unchecked_count)
+    cost = _cost(line.cost_usd, is_lower_bound=line.cost_is_lower_bound)
+    return line.run_id, created, line.job, line.status, done, passed, f"{line.tokens_total:,}", cost
+
+
+def _cost(usd: float | None, *, is_lower_bound: bool = False) -> str:
+    return "" if usd is None else f"≥ {money(usd)}" if is_lower_bound else money(usd)
 
 
 # `proctor show`
@@ -235,44 +210,35 @@ def show(
     if not prefix:
         raise UsageError("no run, item or session was named\nGive an ID, or the start of one.")
     with terminal_context(context.obj) as ctx:
-        store = ctx.store
         try:
-            batch = store.read.batch(prefix, now())
+            run_id, _ = status_of(ctx, prefix)
         except NotFound:
-            if items := store.read.item(prefix):
-                _show_item(store, items[0], as_json)
+            if item := find_item(ctx, prefix):
+                _show_item(item, as_json)
             else:
-                show_session(store, _session(store, prefix), full, as_json)
+                show_session(_session(ctx, prefix), full, as_json)
         else:
-            _show_run(store, batch, ItemFilter(statuses=_statuses(status), search=search), limit, as_json)
+            _show_run(ctx, run_id, comma_separated(status), search, limit, as_json)
     return output.SUCCEEDED
 
 
-def _session(store: Store, prefix: str) -> SessionRow:
+def _session(ctx: RunContext, prefix: str) -> RunSession:
     try:
-        return store.read.session(prefix)
+        return find_session(ctx, prefix)
     except NotFound:
         raise NotFound(f"there is no run, item or session {prefix}\n`proctor runs` lists the runs.") from None
 
 
-def _statuses(text: str) -> list[str]:
-    statuses = comma_separated(text)
-    for status in statuses:
-        if status not in STATUSES:
-            raise NotFound(f"there is no status {status}\nThere are: {', '.join(STATUSES)}.")
-    return statuses
-
-
-def _show_run(store: Store, batch: BatchRow, item_filter: ItemFilter, limit: int, as_json: bool) -> None:
-    items = store.read.items(batch["runId"], item_filter, limit=limit)
-    document = run_summary(store, batch, now())
+def _show_run(
+    ctx: RunContext, run_id: str, statuses: Sequence[str], search: str, limit: int, as_json: bool
+) -> None:
+    page = items(ctx, run_id, statuses=statuses, search=search, limit=limit)
+    document = run_verbs.summary(ctx, run_id)
     if as_json:
-        print_json({**document, "items": [_item_document(row) for row in items]})
+        print_json({**document, "items": [item.document() for item in page.items]})
         return
-    took, cost = seconds(document["durationSec"]), document["costUsd"]
-    bound = "≥ " if document.get("costIsLowerBound") else ""
-    spent = "" if cost is None else f"{bound}{money(cost)}"
-    run_id, status = batch["runId"], batch["status"]
+    took, status = seconds(document["durationSec"]), document["status"]
+    spent = _cost(document["costUsd"], is_lower_bound=document.get("costIsLowerBound", False))
     facts = f"{output.colored(status, status)}  {took}  {spent}".rstrip()
     is_long = len(f"{run_id}  {status}  {took}  {spent}") > (output.terminal_width() or 1000)
     print(f"{printable(run_id)}\n{facts}" if is_long else f"{printable(run_id)}  {facts}")
@@ -288,28 +254,27 @@ def _show_run(store: Store, batch: BatchRow, item_filter: ItemFilter, limit: int
     }
     parts = (output.colored(f"{number} {name}", name if number else "") for name, number in counts.items())
     print("  ".join(parts))
-    if not item_filter.search and not item_filter.statuses:
-        _print_agents_and_models(store, run_id, is_running=status == RUNNING)
-    if items:
+    if not search and not statuses:
+        _print_agents_and_models(ctx, run_id, is_running=status == RUNNING)
+    if page.items:
         print()
         heads = ("ITEM", "STATUS", "REASON", "WHAT", "AGENT", "MODEL", "PROMPT", "ERROR")
-        cells = [_cells(row, is_narrow=_is_narrow()) for row in items]
+        cells = [_cells(item, is_narrow=_is_narrow()) for item in page.items]
         print_table(heads, cells, drop=("REASON", "AGENT", "WHAT"))
-    total = store.read.count_items(run_id, item_filter)
-    if total > len(items):
-        print(f"… and {total - len(items):,} more (--limit)")
-        if not item_filter.search and not item_filter.statuses:
-            _print_failures(store, run_id)
-    _print_next_commands(store, run_id, status, counts)
+    if page.total > len(page.items):
+        print(f"… and {page.total - len(page.items):,} more (--limit)")
+        if not search and not statuses:
+            _print_failures(ctx, run_id)
+    _print_next_commands(ctx, run_id, status, counts)
 
 
 MOST_FAILURES = 5
 """Kinds of failures that `show` lists of a run with more items than it prints."""
 
 
-def _print_failures(store: Store, run_id: str) -> None:
+def _print_failures(ctx: RunContext, run_id: str) -> None:
     """The largest groups of failures with alike messages, each with an example."""
-    failures = failures_of(store.read, run_id)
+    failures = failures_of(ctx.store.read, run_id)
     groups = failures.of(failures.group_of)
     if not groups:
         return
@@ -320,9 +285,9 @@ def _print_failures(store: Store, run_id: str) -> None:
         print(f"… and {count(len(groups) - MOST_FAILURES, 'more kind')}")
 
 
-def _print_agents_and_models(store: Store, run_id: str, *, is_running: bool) -> None:
+def _print_agents_and_models(ctx: RunContext, run_id: str, *, is_running: bool) -> None:
     """The success rate of each agent and model over tasks, if there are several."""
-    rates = rates_over_tasks(store.read, run_id, is_running=is_running)
+    rates = rates_over_tasks(ctx.store.read, run_id, is_running=is_running)
     if len(rates) < 2:
         return
     rows = [
@@ -332,7 +297,7 @@ def _print_agents_and_models(store: Store, run_id: str, *, is_running: bool) -> 
             f"{progress.rate.successes:,}/{progress.rate.trials:,}",
             percent(rate.value),
             interval(rate.low, rate.high) if rate.low is not None else UNKNOWN,
-            "" if progress.cost_usd is None else money(progress.cost_usd),
+            _cost(progress.cost_usd),
         )
         for progress, rate in rates
     ]
@@ -340,7 +305,7 @@ def _print_agents_and_models(store: Store, run_id: str, *, is_running: bool) -> 
     print_table(("MODEL", "DONE", "PASSED", "RATE", "95% CI", "COST"), rows, drop=("COST", "DONE"))
 
 
-def _print_next_commands(store: Store, run_id: str, status: str, counts: Mapping[str, int]) -> None:
+def _print_next_commands(ctx: RunContext, run_id: str, status: str, counts: Mapping[str, int]) -> None:
     if status == RUNNING:
         commands = [f"proctor watch {run_id}", f"proctor abort-run {run_id}"]
     elif status != "completed":
@@ -349,10 +314,11 @@ def _print_next_commands(store: Store, run_id: str, status: str, counts: Mapping
         failed = [name for name in ("fail", "timeout", "error") if counts[name]]
         look = [f"proctor show {run_id} --status {','.join(failed)}"] if failed else []
         commands = [*look, f"proctor report --run {run_id}"]
-    print_next(commands, run_id=run_id, store=store)
+    print_next(commands, run_id=run_id, ctx=ctx)
 
 
-def _cells(row: ItemRow, *, is_narrow: bool) -> tuple[str, ...]:
+def _cells(item: RunItem, *, is_narrow: bool) -> tuple[str, ...]:
+    row = item.row
     # Items without a repository have a label: the variation of a scenario, an evaluator.
     label = json.loads(row["settings"]).get("label") or ""
     where = printable(label or row["repo"].rstrip("/").rpartition("/")[2], width=40)
@@ -362,11 +328,11 @@ def _cells(row: ItemRow, *, is_narrow: bool) -> tuple[str, ...]:
     return item_id, status, row["reason"], where, row["agent"], row["model"], prompt, error
 
 
-def _show_item(store: Store, row: ItemRow, as_json: bool) -> None:
-    attempts = store.read.attempts(row["runId"], row["id"])
+def _show_item(item: RunItem, as_json: bool) -> None:
     if as_json:
-        print_json(_item_document(row) | {"attempts": attempts})
+        print_json(item.document() | {"attempts": [session.to_dict() for session in item.attempts]})
         return
+    row = item.row
     print(f"item {row['id']} of {printable(row['runId'])}  {row['status']}  {printable(row['reason'])}")
     print(printable(row["prompt"][:CUT], lines=True))
     if row["error"]:
@@ -375,50 +341,35 @@ def _show_item(store: Store, row: ItemRow, as_json: bool) -> None:
         print(f"merge: {row['merge']}")
     print()
     heads = ("ATTEMPT", "SESSION", "STATUS", "REASON", "WORK", "TOKENS", "COST", "BRANCH")
-    print_table(heads, map(_attempt_cells, attempts))
+    print_table(heads, map(_attempt_cells, item.attempts))
 
 
-def _attempt_cells(row: SessionRow) -> tuple[object, ...]:
-    cost = "" if row["costUsd"] is None else money(row["costUsd"])
-    took = seconds(row["workSeconds"])
-    return (
-        row["attempt"],
-        row["id"],
-        row["status"],
-        row["endReason"],
-        took,
-        row["totalTokens"],
-        cost,
-        row["branch"],
-    )
+def _attempt_cells(session: RunSession) -> tuple[object, ...]:
+    ended = (session.status, session.end_reason)
+    worked = (seconds(session.work_seconds), session.total_tokens, _cost(session.cost_usd))
+    return session.attempt, session.id, *ended, *worked, session.branch
 
 
-def _item_document(row: ItemRow) -> JsonObject:
-    factors, details, settings = (json.loads(row[name]) for name in ("factors", "details", "settings"))
-    return {**row, "factors": factors, "details": details, "settings": settings}
-
-
-def show_session(store: Store, row: SessionRow, full: bool, as_json: bool) -> None:
+def show_session(session: RunSession, full: bool, as_json: bool) -> None:
     """Print a session: transcript, tool calls, changes, and scores."""
-    parts = store.read.parts_of_session(row["id"])
+    record = session.record()
     if as_json:
-        print_json({**row, "notes": json.loads(row["notes"]), **parts})
+        print_json(record)
         return
-    _print_head(row)
-    events = [("message", part) for part in parts["messages"]] + [
-        ("tool", part) for part in parts["tool_calls"]
-    ]
-    for kind, part in sorted(events, key=lambda event: event[1]["position"]):
+    _print_head(record)
+    events = [(_message, message) for message in record["messages"]]
+    events += [(_tool, tool_call) for tool_call in record["tool_calls"]]
+    for text_of, event in sorted(events, key=lambda event: event[1]["position"]):
         print()
-        print(_message(part, full) if kind == "message" else _tool(part, full))
-    for step in parts["iterations"]:
+        print(text_of(event, full))
+    for step in record["iterations"]:
         _print_step(step, full)
-    for score in parts["scores"]:
+    for score in record["scores"]:
         value = score["label"] if score["value"] is None else f"{score['value']:g}"
         print(f"score {printable(score['evaluator'])}: {printable(value)}  {printable(score['explanation'])}")
 
 
-def _parts(row: SessionRow) -> str:
+def _parts(row: Mapping[str, Any]) -> str:
     """The parts of a coding session's time; empty: it has none."""
     times = {
         "checkout": row["checkoutSeconds"],
@@ -430,7 +381,7 @@ def _parts(row: SessionRow) -> str:
     return f" ({known})" if known else ""
 
 
-def _print_head(row: SessionRow) -> None:
+def _print_head(row: Mapping[str, Any]) -> None:
     print(f"session {row['id']}  {row['status']}  {printable(row['endReason'])}  {printable(row['name'])}")
     facts = {
         "agent": row["agent"],
@@ -442,7 +393,7 @@ def _print_head(row: SessionRow) -> None:
         "worktree": row["worktree"],
         "worked": seconds(row["workSeconds"]) + _parts(row),
         "tokens": f"{row['totalTokens']:,}",
-        "cost": "" if row["costUsd"] is None else money(row["costUsd"]),
+        "cost": _cost(row["costUsd"]),
         "error": row["error"],
     }
     for name, value in facts.items():
@@ -450,7 +401,7 @@ def _print_head(row: SessionRow) -> None:
             print(f"  {name:<9}  {printable(value)}")
     if row["standIn"]:
         print("  mock session (scripted or replayed)")
-    for note in json.loads(row["notes"]):
+    for note in row["notes"]:
         print(f"  note       {printable(note)}")
 
 
@@ -502,18 +453,18 @@ def watch(
     with terminal_context(context.obj) as ctx:
         if not run:
             return _top(ctx, as_json=as_json)
-        run_id = ctx.store.read.batch(run, ctx.now())["runId"]
+        run_id, _ = status_of(ctx, run)
         asyncio.run(_watch(ctx, run_id, as_json=as_json))
-        batch = ctx.store.read.batch(run_id, ctx.now())
-        document = run_summary(ctx.store, batch, ctx.now())
+        document = run_verbs.summary(ctx, run_id)
     if as_json:
         print_json(document)
     print_note(
-        f"{printable(run_id)} {batch['status']}: {document['successCount']} of {document['itemCount']} passed"
+        f"{printable(run_id)} {document['status']}: "
+        f"{document['successCount']} of {document['itemCount']} passed"
     )
     for line in stop_lines(document["stopWhen"]) if "stopWhen" in document else ():
         print_note(printable(line))
-    if batch["status"] != "completed":
+    if document["status"] != "completed":
         return output.CUT_SHORT
     return output.SOME_DID_NOT if has_failures(document) else output.SUCCEEDED
 

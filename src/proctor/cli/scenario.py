@@ -118,7 +118,7 @@ def experiment(
 def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None:
     """Print the summary of an experiment, and where its files are."""
     print_document(finished.summary, output)
-    print_summary(finished.summary, store=ctx.store)
+    print_summary(finished.summary, ctx=ctx)
     folder = printable(finished.summary["output"])
     checks = CheckCounts(**finished.summary.get("checks", {}))
     if checks.run:

@@ -8,7 +8,7 @@ import typer
 
 from proctor.api.branches import SessionBranch, clean_up, find_branch, merge_problem
 from proctor.api.search import StoreSearch
-from proctor.api.sessions import RunSession, delete_imported, sessions
+from proctor.api.sessions import RunSession, delete_imported, find_session, sessions
 from proctor.cli import output
 from proctor.cli.output import (
     Json,
@@ -108,7 +108,7 @@ def show(
     Example:  proctor sessions show 019a8c --full
     """
     with terminal_context(context.obj) as ctx:
-        show_session(ctx.store, ctx.store.read.session(session), full, as_json)
+        show_session(find_session(ctx, session), full, as_json)
     return output.SUCCEEDED
 
 

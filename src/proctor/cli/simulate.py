@@ -166,7 +166,7 @@ def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None
     """Print the outcome of a simulation: its summary, each combination, and the folder."""
     summary = finished.summary
     print_document(summary, output)
-    print_summary(summary, store=ctx.store)
+    print_summary(summary, ctx=ctx)
     if output.as_json or output.as_jsonl:
         return
     for name, each in summary["summary"]["by_combination"].items():

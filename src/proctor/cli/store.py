@@ -5,15 +5,14 @@ import re
 import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proctor.api import stores
+from proctor.api import runs, stores
 from proctor.api.deprecated import OLD_NAMES_OF_STORE_CHECKS, with_old_names
 from proctor.api.stores import (
     EncryptionStatus,
-    PrunedRuns,
     StoreCheck,
     StoreCopy,
     back_up,
@@ -21,7 +20,6 @@ from proctor.api.stores import (
     copy_store,
     create_key,
     encryption_status,
-    prune_runs,
     rotate_keys,
 )
 from proctor.bootstrap import load_settings, locate
@@ -31,6 +29,9 @@ from proctor.cli.run import terminal_context
 from proctor.errors import UsageError
 from proctor.formatting import size
 from proctor.json_values import camel_document, without_none
+
+if TYPE_CHECKING:
+    from proctor.api.runs import PrunedRuns
 
 store_app = typer.Typer(add_completion=False, no_args_is_help=True)
 prune_app = typer.Typer(add_completion=False)
@@ -164,12 +165,12 @@ def prune(
     with terminal_context(context.obj) as ctx:
         before = ctx.now() - age_of(older_than)
         if not (dry_run or yes):
-            candidates = prune_runs(ctx, before, keep_scores=keep_scores, dry_run=True)
+            candidates = runs.prune(ctx, before, keep_scores=keep_scores, dry_run=True)
             what = "the texts of " if keep_scores else ""
             if candidates.runs and not is_sure(f"Delete {what}{count(len(candidates.runs), 'run')}?"):
                 return output.SOME_DID_NOT
         with Working("deleting runs"):
-            pruned = prune_runs(ctx, before, keep_scores=keep_scores, dry_run=dry_run)
+            pruned = runs.prune(ctx, before, keep_scores=keep_scores, dry_run=dry_run)
     if as_json:
         print_json(pruned.document())
     else:
@@ -177,13 +178,13 @@ def prune(
     return output.SUCCEEDED
 
 
-def _print_pruned(pruned: PrunedRuns) -> None:
+def _print_pruned(pruned: "PrunedRuns") -> None:
     if pruned.runs and pruned.dry_run:
-        rows = [(each["runId"], each["createdAt"][:10], size(each["bytes"])) for each in pruned.runs]
+        rows = [(run["runId"], run["createdAt"][:10], size(run["bytes"])) for run in pruned.runs]
         print_table(("RUN", "CREATED", "SIZE"), rows)
     what = "texts of " if pruned.keep_scores else ""
     verb = "would be" if pruned.dry_run else "were"
-    total = size(sum(each["bytes"] for each in pruned.runs))
+    total = size(sum(run["bytes"] for run in pruned.runs))
     print_note(f"{what}{count(len(pruned.runs), 'run')} ({total}) {verb} deleted")
     if pruned.file_bytes is not None:
         print_note(f"the store is {size(pruned.file_bytes)} smaller")
