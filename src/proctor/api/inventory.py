@@ -129,7 +129,7 @@ def _configured(supply: ModelSupply) -> Iterator[tuple[str, str, bool, str]]:
     listed = {model.name for model in (supply.discovered.models if supply.discovered else ())}
     for model in supply.config.models:
         if not {model.model, f"{model.model}:latest"} & listed:
-            note = "" if model.enabled else "not enabled"
+            note = "" if model.is_enabled else "not enabled"
             if model.key_variable and not supply.environment.get(model.key_variable):
                 note = ", ".join(filter(None, (note, f"{model.key_variable} is not set")))
             yield model.model, str(supply.config_path), False, note or "its provider does not list it"

@@ -58,10 +58,10 @@ def test_the_time_of_a_benchmark_ends_with_it_or_now() -> None:
 def test_a_summary_is_of_successful_runs() -> None:
     times = [40.0, 10.0, 20.0, 35.0]
     runs = [
-        run("a", "t", work_seconds=seconds, model_calls=number, interventions=2 * number)
+        run("a", "t", completion_time=seconds, prompts_sent=number, human_interventions=2 * number)
         for number, seconds in enumerate(times)
     ]
-    lost = run("a", "t", "fail", work_seconds=1.0, model_calls=100)
+    lost = run("a", "t", "fail", completion_time=1.0, prompts_sent=100)
     expected = {
         "avg_completion_time": 26.25,
         "median_completion_time": 27.5,
@@ -73,7 +73,7 @@ def test_a_summary_is_of_successful_runs() -> None:
     assert board(*runs, lost).summary_stats() == expected
     assert board(*runs[:3], lost).summary_stats()["median_completion_time"] == 20.0
     assert board(runs[0]).summary_stats()["median_completion_time"] == 40.0
-    assert board(lost, run("a", "t", work_seconds=None)).summary_stats() == {}
+    assert board(lost, run("a", "t", completion_time=None)).summary_stats() == {}
 
 
 def test_errors_decide_where_counting_them_as_failures_changes_the_order() -> None:
@@ -87,10 +87,10 @@ def test_errors_decide_where_counting_them_as_failures_changes_the_order() -> No
 def test_models_are_ordered_by_success_then_speed_then_name() -> None:
     runs = [
         run("unknown", "t", "error"),
-        run("slow", "t", work_seconds=20.0),
-        run("b", "t", work_seconds=10.0),
-        run("a", "t", work_seconds=10.0),
-        run("untimed", "t", work_seconds=None),
+        run("slow", "t", completion_time=20.0),
+        run("b", "t", completion_time=10.0),
+        run("a", "t", completion_time=10.0),
+        run("untimed", "t", completion_time=None),
         run("bad", "t", "fail"),
     ]
     assert [model.name for model in models_of(runs)] == ["a", "b", "slow", "untimed", "bad", "unknown"]
@@ -136,7 +136,7 @@ def test_the_cost_of_a_model_is_unknown_where_a_price_is_missing() -> None:
 def test_a_run_counts_when_something_checked_it(
     status: str, is_unchecked: bool, expected: tuple[bool, bool, bool]
 ) -> None:
-    one = run("a", "t", status, is_unchecked=is_unchecked)
+    one = run("a", "t", status, unchecked=is_unchecked)
     assert (one.succeeded, one.is_judged, one.is_finished) == expected
 
 
@@ -180,7 +180,7 @@ def test_a_benchmark_is_read_from_the_store(tmp_path: Path) -> None:
         runs = runs_of(store.read, "bench")
         whole = compare(store.read, "bench", NOW + timedelta(hours=1))
         now = standing(store.read, "bench", datetime(2027, 1, 1, tzinfo=UTC))
-    assert [f"{one.model} {one.task} {one.number} {one.status}" for one in runs] == [
+    assert [f"{one.model} {one.task} {one.run} {one.status}" for one in runs] == [
         "a t 1 success",
         "a t 2 success",
         "b t 1 fail",
@@ -197,11 +197,11 @@ def test_a_benchmark_is_read_from_the_store(tmp_path: Path) -> None:
     assert failed.total_tokens == failed.prompt_tokens + failed.completion_tokens
     assert failed.total_tokens > first.total_tokens > 0
     assert (first.is_after_cutoff, runs[4].is_after_cutoff) == (True, None)
-    assert first.criteria[-1] == TaskCriterion(name="make test", passed=None)
-    assert runs[1].criteria[-1] == TaskCriterion(name="make test", passed=True)
-    assert not runs[1].is_unchecked
-    assert first.session_id and first.finished_at and not first.is_stand_in
-    assert first.wall_seconds is not None and first.wall_seconds > 0
+    assert first.criteria[-1] == TaskCriterion(criterion="make test", passed=None)
+    assert runs[1].criteria[-1] == TaskCriterion(criterion="make test", passed=True)
+    assert not runs[1].unchecked
+    assert first.session_id and first.timestamp and not first.stand_in
+    assert first.wall_time is not None and first.wall_time > 0
     assert (whole.batch_id, whole.status, whole.scope) == ("bench", "completed", LIKE)
     assert set(whole.task.split(", ")) == {"t", "u"}
     assert whole.created_at == NOW and whole.finished_at is not None
@@ -215,7 +215,7 @@ def test_a_benchmark_is_read_from_the_store(tmp_path: Path) -> None:
     assert [each.rate for each in now] == [Rate(successes=2, trials=3), Rate(successes=3, trials=4)]
     assert sum(each.tokens for each in now) > 0
     assert now[0].elapsed_seconds == pytest.approx(
-        sum(one.wall_seconds or 0.0 for one in runs if one.model == "a")
+        sum(one.wall_time or 0.0 for one in runs if one.model == "a")
     )
 
 
@@ -240,7 +240,7 @@ def test_a_run_without_calls_costs_nothing_for_each_success() -> None:
 @pytest.mark.parametrize(("tasks", "is_single"), [(1, True), (2, False), (3, False)])
 def test_models_are_ranked_on_tasks_from_two_on_and_else_on_runs(tasks: int, is_single: bool) -> None:
     runs = [
-        run(model, f"t{number % tasks}", "success" if model == "a" else "fail", number=number)
+        run(model, f"t{number % tasks}", "success" if model == "a" else "fail", run=number)
         for model in "ab"
         for number in range(12)
     ]
@@ -264,7 +264,7 @@ def ranks(runs: Sequence[BenchmarkRun], key: str) -> list[tuple[str, int, int]]:
 def times(**models: Sequence[float]) -> list[BenchmarkRun]:
     """Runs of one task."""
     return [
-        run(model, "task", number=number, work_seconds=seconds)
+        run(model, "task", run=number, completion_time=seconds)
         for model, values in models.items()
         for number, seconds in enumerate(values, 1)
     ]
@@ -289,8 +289,8 @@ def test_leaders_are_those_that_nobody_beats() -> None:
 
 def test_over_several_tasks_the_same_tasks_are_compared() -> None:
     # Tasks differ far more than models do; task by task, one is always a little faster.
-    runs = [run("fast", f"t{n}", work_seconds=10.0 * n) for n in range(1, 9)]
-    runs += [run("slow", f"t{n}", work_seconds=10.0 * n * (1.1 + 0.001 * n)) for n in range(1, 9)]
+    runs = [run("fast", f"t{n}", completion_time=10.0 * n) for n in range(1, 9)]
+    runs += [run("slow", f"t{n}", completion_time=10.0 * n * (1.1 + 0.001 * n)) for n in range(1, 9)]
 
     assert ranks(runs, "fastest") == [("fast", 1, 1), ("slow", 2, 2)]
 
@@ -309,10 +309,10 @@ def separated(seed: int, tasks: int, repeats: int, *, replications: int) -> dict
                 for number in range(repeats):
                     seconds = size * math.exp(chance.gauss(0, 0.5))
                     status = "success" if chance.random() < share else "fail"
-                    spent = {"work_seconds": seconds, "cost_usd": seconds / 10}
-                    spent["model_calls"] = 1 + int(chance.expovariate(0.5))
-                    spent["interventions"] = int(chance.expovariate(1.0))
-                    runs.append(run(model, f"t{task}", status, number=number, **spent))
+                    spent = {"completion_time": seconds, "cost_usd": seconds / 10}
+                    spent["prompts_sent"] = 1 + int(chance.expovariate(0.5))
+                    spent["human_interventions"] = int(chance.expovariate(1.0))
+                    runs.append(run(model, f"t{task}", status, run=number, **spent))
         for each in rankings_of(models_of(runs)):
             is_wrong = any(place.rank_low > 1 for place in each.places)
             wrong[each.key] = wrong.get(each.key, 0) + is_wrong

@@ -24,7 +24,7 @@ def test_the_sample_enables_nothing_and_has_the_documented_categories() -> None:
     sample = read_models_config(SAMPLE.read_bytes(), file=str(SAMPLE))
 
     assert [one.name for one in sample.models] == ["gpt-4", "claude-3-opus", "gemini-1.5-pro"]
-    assert not any(one.enabled for one in sample.models)
+    assert not any(one.is_enabled for one in sample.models)
     assert set(sample.categories) == {"fast", "balanced", "powerful", "coding_specialized"}
 
 
@@ -46,7 +46,7 @@ models:
     assert (model.key_variable, model.base_url) == ("MY_KEY", "http://127.0.0.1:1/v1")
     assert model.settings == {"temperature": 0.7}
     assert model.price == {"input": 0, "output": 2}
-    assert model.enabled
+    assert model.is_enabled
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from operator import attrgetter
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Literal
 
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 class TaskCriterion:
     """One success criterion of a task, in one run."""
 
-    name: str
+    criterion: str
     passed: bool | None
     """None: nothing checked it."""
     explanation: str = ""
@@ -56,28 +55,31 @@ class TaskCriterion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkRun:
-    """One model at one task, once."""
+    """One model at one task, once. All fields but the last are members of result files, in their order."""
 
-    item_id: str
     model: str
+    task: str
+    error: str
+    completion_time: float | None
+    """Seconds of work."""
+    prompts_sent: int
+    human_interventions: int
+    files_modified: int
+    lines_added: int
+    lines_removed: int
+    timestamp: str
+    """When it finished."""
+    display_name: str
     asked: str
     """`provider/model`, as it was asked."""
-    display_name: str
-    task: str
     agent: str
-    number: int
+    run: int
     """1 for the first of several equal runs."""
     status: str
     reason: str
-    error: str
-    work_seconds: float | None
-    wall_seconds: float | None
-    model_calls: int
+    wall_time: float | None
+    """Seconds from start to end."""
     tool_calls: int
-    interventions: int
-    files: int
-    lines_added: int
-    lines_removed: int
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
@@ -85,17 +87,17 @@ class BenchmarkRun:
     """None: no price is known, or no model was called."""
     unpriced_calls: int
     attempts: int
-    session_id: str
-    is_stand_in: bool
-    finished_at: str
+    unchecked: bool
+    stand_in: bool
     criteria: tuple[TaskCriterion, ...]
-    is_unchecked: bool
+    item_id: str
+    session_id: str
     is_after_cutoff: bool | None = None
     """Whether the task is newer than the model's training data; None: not known."""
 
     @property
     def succeeded(self) -> bool:
-        return self.status == SUCCESS and not self.is_unchecked
+        return self.status == SUCCESS and not self.unchecked
 
     @property
     def is_judged(self) -> bool:
@@ -135,12 +137,6 @@ def runs_of(read: StoreReader, run_id: str) -> list[BenchmarkRun]:
     ]
 
 
-def _work_seconds(session: Row) -> float | None:
-    """The agent's own time; of sessions that do not know it, the whole work time."""
-    own = session.get("agentSeconds")
-    return session.get("workSeconds") if own is None else own
-
-
 def _run(
     item: ItemRow,
     split: Collection[str],
@@ -151,76 +147,75 @@ def _run(
 ) -> BenchmarkRun:
     """One run, from its item, its last session, all its sessions, and the steps and scores of the last."""
     factors, settings = json.loads(item["factors"]), json.loads(item["settings"])
-    criteria, is_unchecked = _criteria(settings.get("criteria", []), scores)
     began, ended = moment(last.get("startedAt")), moment(last.get("finishedAt"))
     name = ranked_name(factors, split)
     suffix = name.removeprefix(factors["model"])
     return BenchmarkRun(
-        item_id=item["id"],
         model=name,
-        asked=item["model"],
-        display_name=(settings.get("displayName") or factors["model"]) + suffix,
         task=factors["task"],
-        agent=item["agent"] and factors.get("agent", item["agent"]),
-        number=item["repeat"],
-        status=item["status"],
-        reason=item["reason"],
         error=item["error"],
-        work_seconds=_work_seconds(last),
-        wall_seconds=elapsed(began, ended),
-        model_calls=last.get("modelCalls", 0),
-        tool_calls=last.get("toolCalls", 0),
-        interventions=last.get("interventions", 0),
-        files=sum(step["changedFiles"] for step in steps),
+        # The agent's own time; of sessions that do not know it, the whole work time.
+        completion_time=last.get("workSeconds") if (own := last.get("agentSeconds")) is None else own,
+        prompts_sent=last.get("modelCalls", 0),
+        human_interventions=last.get("interventions", 0),
+        files_modified=sum(step["changedFiles"] for step in steps),
         lines_added=sum(step["linesAdded"] for step in steps),
         lines_removed=sum(step["linesRemoved"] for step in steps),
+        timestamp=item["finishedAt"] or "",
+        display_name=(settings.get("displayName") or factors["model"]) + suffix,
+        asked=item["model"],
+        agent=item["agent"] and factors.get("agent", item["agent"]),
+        run=item["repeat"],
+        status=item["status"],
+        reason=item["reason"],
+        wall_time=elapsed(began, ended),
+        tool_calls=last.get("toolCalls", 0),
         prompt_tokens=sum(row["promptTokens"] for row in attempts),
         completion_tokens=sum(row["completionTokens"] for row in attempts),
         total_tokens=sum(row["totalTokens"] for row in attempts),
         cost_usd=item["costUsd"],
         unpriced_calls=sum(row["unpricedCalls"] for row in attempts),
         attempts=len(attempts),
+        unchecked=any(row["evaluator"] == UNCHECKED for row in scores),
+        stand_in=bool(last.get("standIn")),
+        criteria=_criteria(settings.get("criteria", []), scores),
+        item_id=item["id"],
         session_id=item["sessionId"] or "",
-        is_stand_in=bool(last.get("standIn")),
-        finished_at=item["finishedAt"] or "",
-        criteria=criteria,
-        is_unchecked=is_unchecked,
         is_after_cutoff=factors["after_cutoff"] == "yes" if "after_cutoff" in factors else None,
     )
 
 
-def _criteria(expected: Sequence[str], scores: Sequence[Row]) -> tuple[tuple[TaskCriterion, ...], bool]:
+def _criteria(expected: Sequence[str], scores: Sequence[Row]) -> tuple[TaskCriterion, ...]:
     """Result of each success criterion, including unchecked ones."""
     criteria = [
         TaskCriterion(
-            name=row["evaluator"].removeprefix(CHECK),
+            criterion=row["evaluator"].removeprefix(CHECK),
             passed=row["value"] == 1,
             explanation=row["explanation"],
         )
         for row in scores
         if row["evaluator"].startswith((CHECK, EXPECT))
     ]
-    checked = {criterion.name for criterion in criteria}
-    silent = [TaskCriterion(name=name, passed=None) for name in expected if name not in checked]
-    return (*criteria, *silent), any(row["evaluator"] == UNCHECKED for row in scores)
+    checked = {each.criterion for each in criteria}
+    return (
+        *criteria,
+        *(TaskCriterion(criterion=name, passed=None) for name in expected if name not in checked),
+    )
 
 
 # Figures and ranks of models.
 
 
-Number = Callable[["BenchmarkRun"], float | None]
-MEASURES: Mapping[str, Number] = {
-    "wall_time": attrgetter("wall_seconds"),
-    "prompts_sent": attrgetter("model_calls"),
-    "human_interventions": attrgetter("interventions"),
-    "files_modified": attrgetter("files"),
-    "lines_added": attrgetter("lines_added"),
-    "lines_removed": attrgetter("lines_removed"),
-    "tool_calls": attrgetter("tool_calls"),
-}
-"""What is averaged over the successful runs of a model, by its name in result files."""
-_WORK: Number = attrgetter("work_seconds")
-_SUCCESS: Number = attrgetter("succeeded")
+MEASURES = (
+    "wall_time",
+    "prompts_sent",
+    "human_interventions",
+    "files_modified",
+    "lines_added",
+    "lines_removed",
+    "tool_calls",
+)
+"""What is averaged over the successful runs of a model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,14 +315,14 @@ class Leaderboard:
     def summary_stats(self) -> dict[str, float]:
         """Figures over all successful runs; empty without any."""
         won = [run for run in self.runs if run.succeeded]
-        times = [run.work_seconds for run in won if run.work_seconds is not None]
+        times = [run.completion_time for run in won if run.completion_time is not None]
         if not times:
             return {}
         return {
             "avg_completion_time": fmean(times),
             "median_completion_time": median(times),
-            "avg_prompts": fmean(run.model_calls for run in won),
-            "avg_interventions": fmean(run.interventions for run in won),
+            "avg_prompts": fmean(run.prompts_sent for run in won),
+            "avg_interventions": fmean(run.human_interventions for run in won),
             "min_completion_time": min(times),
             "max_completion_time": max(times),
         }
@@ -363,7 +358,7 @@ def _figures(name: str, runs: Sequence[BenchmarkRun], *, is_single: bool) -> Mod
     scope: Literal["these", "like"] = "these" if is_single else "like"
     judged = [run for run in runs if run.is_judged]
     won = [run for run in runs if run.succeeded]
-    work, tasks = _column(won, _WORK)
+    work, tasks = _column(won, "completion_time")
     return ModelFigures(
         name=name,
         display_name=runs[0].display_name,
@@ -375,7 +370,7 @@ def _figures(name: str, runs: Sequence[BenchmarkRun], *, is_single: bool) -> Mod
         rate_after_cutoff=_rate_of_some([run for run in judged if run.is_after_cutoff]),
         work=mean(work, tasks, lo=0.0, scope=scope) if is_single else mean_cost(work, tasks),
         typical_work=geometric_mean(work, tasks),
-        means={name: mean(*_column(won, number), lo=0.0, scope=scope) for name, number in MEASURES.items()},
+        means={name: mean(*_column(won, name), lo=0.0, scope=scope) for name in MEASURES},
         tokens=sum(run.total_tokens for run in runs),
         cost_usd=_cost(runs),
         cost_per_success=_per_success(runs, is_single=is_single),
@@ -383,7 +378,7 @@ def _figures(name: str, runs: Sequence[BenchmarkRun], *, is_single: bool) -> Mod
 
 
 def _rate(runs: Sequence[BenchmarkRun], scope: Literal["these", "like"]) -> Estimate:
-    return mean(*_column(runs, _SUCCESS), lo=0.0, hi=1.0, scope=scope)
+    return mean(*_column(runs, "succeeded"), lo=0.0, hi=1.0, scope=scope)
 
 
 def _rate_of_some(runs: Sequence[BenchmarkRun]) -> Estimate | None:
@@ -391,12 +386,12 @@ def _rate_of_some(runs: Sequence[BenchmarkRun]) -> Estimate | None:
 
 
 def _column(
-    runs: Sequence[BenchmarkRun], number: Number, *, is_single: bool = False
+    runs: Sequence[BenchmarkRun], name: str, *, is_single: bool = False
 ) -> tuple[list[float], list[Hashable]]:
-    """The values of the runs that have one, and what varies at random: their tasks, or with `is_single` the
-    runs themselves."""
-    known = [(value, run) for run in runs if (value := number(run)) is not None]
-    return [value for value, _ in known], [run.number if is_single else run.task for _, run in known]
+    """The values of a field of the runs that have one, and what varies at random: their tasks, or with
+    `is_single` the runs themselves."""
+    known = [(value, run) for run in runs if (value := getattr(run, name)) is not None]
+    return [value for value, _ in known], [run.run if is_single else run.task for _, run in known]
 
 
 def _cost(runs: Sequence[BenchmarkRun]) -> float | None:
@@ -410,7 +405,7 @@ def _per_success(runs: Sequence[BenchmarkRun], *, is_single: bool) -> Estimate:
     if _cost(runs) is None:
         return Estimate(value=None, note="Some prices are missing.")
     ended = [run for run in runs if run.is_finished]
-    passed, units = _column(ended, _SUCCESS, is_single=is_single)
+    passed, units = _column(ended, "succeeded", is_single=is_single)
     estimate = per_success([run.cost_usd or 0.0 for run in ended], passed, units)
     return replace(estimate, scope=THESE) if is_single else estimate
 
@@ -443,7 +438,7 @@ def rankings_of(models: Sequence[ModelFigures]) -> tuple[Ranking, ...]:
 
     def ranked(
         runs: Mapping[str, Sequence[BenchmarkRun]],
-        number: Number,
+        field: str,
         estimate: Callable[[ModelFigures], Estimate],
         *,
         is_rate: bool = False,
@@ -452,7 +447,7 @@ def rankings_of(models: Sequence[ModelFigures]) -> tuple[Ranking, ...]:
         """Those with values, with the estimates that the page shows."""
         columns = {}
         for name, chosen in runs.items():
-            values, units = _column(chosen, number, is_single=is_single)
+            values, units = _column(chosen, field, is_single=is_single)
             if values:
                 columns[name] = units, values
         lo, hi = (0.0, 1.0) if is_rate else (None, None)
@@ -461,12 +456,12 @@ def rankings_of(models: Sequence[ModelFigures]) -> tuple[Ranking, ...]:
         return [_with_estimate(row, estimates[row.name]) for row in placed if row.value is not None]
 
     def of_means(name: str) -> "list[Rank]":
-        return ranked(winners, MEASURES[name], lambda model: model.means[name])
+        return ranked(winners, name, lambda model: model.means[name])
 
     # Where no run succeeded, no model is the most successful.
     judged = judged if any(winners.values()) else {}
-    success = ranked(judged, _SUCCESS, lambda model: model.rate, is_rate=True)
-    speed = ranked(winners, _WORK, lambda model: model.typical_work, log=True)
+    success = ranked(judged, "succeeded", lambda model: model.rate, is_rate=True)
+    speed = ranked(winners, "completion_time", lambda model: model.typical_work, log=True)
     value = _ranked_by_value(models, is_single=is_single)
     rows = (
         ("most_successful", "Most Successful", "success rate", success),
@@ -524,7 +519,7 @@ def _linearized(model: ModelFigures, *, is_single: bool) -> tuple[list[Hashable]
     (first-order expansion of the ratio): so that ratios of two models can be compared by task."""
     ended = [run for run in model.runs if run.is_finished]
     costs, passed = defaultdict[Hashable, float](float), defaultdict[Hashable, float](float)
-    for run, won, unit in zip(ended, *_column(ended, _SUCCESS, is_single=is_single), strict=True):
+    for run, won, unit in zip(ended, *_column(ended, "succeeded", is_single=is_single), strict=True):
         costs[unit] += run.cost_usd or 0.0
         passed[unit] += won
     cost, successes = (math.fsum(sums.values()) / len(sums) for sums in (costs, passed))

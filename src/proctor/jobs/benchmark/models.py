@@ -112,23 +112,29 @@ class _File(_ModelsConfigModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfiguredModel:
-    """A configured model."""
+class Candidate:
+    """A model that can be selected."""
 
     name: str
-    """Its name in files and on the command line."""
+    """Its name in files, in reports and on the command line, with the tags of Ollama."""
     model: str
     """`provider/model`, as it is called."""
-    display_name: str
-    enabled: bool = True
+    display_name: str = ""
+    settings: JsonMap = field(default_factory=dict)
+    """Parameters of its calls."""
+    is_usual: bool = True
+    """Whether `all` includes it. Models of hosted providers cost money and are named one by one."""
+    is_enabled: bool = True
+    """Whether categories include it. A model that is not enabled can still be named itself."""
+    missing: str = ""
+    """Why it cannot be selected; empty: it can."""
+    cutoff: str = ""
+    """Last day of its training data, as 2024-01-31; empty: not known."""
     key_variable: str = ""
     """The variable that holds its key; empty: its provider's usual one."""
     base_url: str = ""
     """Empty: its provider's usual one."""
-    settings: JsonMap = field(default_factory=dict)
     price: Mapping[str, float] = field(default_factory=dict)
-    cutoff: str = ""
-    """Last day of its training data, as 2024-01-31; empty: not known."""
 
     @property
     def provider(self) -> str:
@@ -140,7 +146,7 @@ class ConfiguredModel:
 class ModelsConfig:
     """Contents of the file; defaults without one."""
 
-    models: tuple[ConfiguredModel, ...] = ()
+    models: tuple[Candidate, ...] = ()
     settings: BatchSettings = field(default_factory=BatchSettings)
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -165,7 +171,7 @@ def read_models_config(text: str | bytes, *, file: str) -> ModelsConfig:
     )
 
 
-def _configured(entry: ModelEntry, is_shared: bool) -> ConfiguredModel:
+def _configured(entry: ModelEntry, is_shared: bool) -> Candidate:
     provider = ALIASES.get(entry.provider or "", entry.provider or "")
     model = entry.name
     if provider and not model.startswith(f"{provider}/"):
@@ -177,11 +183,11 @@ def _configured(entry: ModelEntry, is_shared: bool) -> ConfiguredModel:
         if entry.price
         else {}
     )
-    return ConfiguredModel(
+    return Candidate(
         name=name,
         model=model,
         display_name=entry.display_name or entry.name,
-        enabled=entry.enabled,
+        is_enabled=entry.enabled,
         key_variable=_REFERENCE.findall(entry.api_key)[0] if entry.api_key else "",
         base_url=entry.base_url or "",
         settings=entry.settings or {},
@@ -232,27 +238,6 @@ LISTED = 8
 
 
 UNREACHABLE = "cannot be called here"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A model that can be selected."""
-
-    name: str
-    """Its name in files and reports, with the tags of Ollama."""
-    model: str
-    """`provider/model`, as it is called."""
-    display_name: str = ""
-    settings: JsonMap = field(default_factory=dict)
-    """Parameters of its calls."""
-    is_usual: bool = True
-    """Whether `all` includes it. Models of hosted providers cost money and are named one by one."""
-    is_enabled: bool = True
-    """Whether categories include it. A model that is not enabled can still be named itself."""
-    missing: str = ""
-    """Why it cannot be selected; empty: it can."""
-    cutoff: str = ""
-    """Last day of its training data, as 2024-01-31; empty: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -414,7 +399,7 @@ class ModelSupply:
     @property
     def key_variables(self) -> dict[str, str]:
         """The variable with the key of a model, where that is not its provider's usual one."""
-        return {one.model: one.key_variable for one in self.config.models if one.key_variable}
+        return {model.model: model.key_variable for model in self.config.models if model.key_variable}
 
     @property
     def ollama(self) -> list[str] | None:
@@ -424,43 +409,33 @@ class ModelSupply:
 
     def candidates(self) -> list[Candidate]:
         """Configured models, then discovered ones."""
-        configured = [self._configured(one) for one in self.config.models]
-        known = {name for one in configured for name in (one.model, f"{one.model}:latest")}
-        for each in self.discovered.models if self.discovered else ():
-            if each.name not in known:
-                configured.append(
-                    Candidate(
-                        name=each.name, model=each.name, is_usual=self._is_usual(each.name, each.source)
-                    )
-                )
-        return configured
+        configured = [self._configured(model) for model in self.config.models]
+        known = {name for model in configured for name in (model.model, f"{model.model}:latest")}
+        discovered = self.discovered.models if self.discovered else ()
+        return configured + [
+            Candidate(name=each.name, model=each.name, is_usual=self._is_usual(each.name, each.source))
+            for each in discovered
+            if each.name not in known
+        ]
 
     def _is_usual(self, name: str, source: str) -> bool:
         provider = name.partition("/")[0]
         return provider != "scripted" and (is_loopback(source) or provider in self.own)
 
-    def _configured(self, one: ConfiguredModel) -> Candidate:
-        missing, pulled = "", self.ollama if one.provider == "ollama" else None
-        if pulled is not None and not {one.model, f"{one.model}:latest"} & set(pulled):
-            missing = f"is not in the running Ollama\nGet it: ollama pull {one.model.partition('/')[2]}"
-        elif one.enabled:
-            missing = self._refusal(one)
-        return Candidate(
-            name=one.name,
-            model=one.model,
-            display_name=one.display_name,
-            settings=one.settings,
-            is_enabled=one.enabled,
-            missing=missing,
-            cutoff=one.cutoff,
-        )
+    def _configured(self, model: Candidate) -> Candidate:
+        """A configured model, with why it cannot be selected."""
+        pulled = self.ollama if model.provider == "ollama" else None
+        if pulled is not None and not {model.model, f"{model.model}:latest"} & set(pulled):
+            name = model.model.partition("/")[2]
+            return replace(model, missing=f"is not in the running Ollama\nGet it: ollama pull {name}")
+        return replace(model, missing=self._refusal(model)) if model.is_enabled else model
 
-    def _refusal(self, one: ConfiguredModel) -> str:
+    def _refusal(self, model: Candidate) -> str:
         """Why a configured model cannot be called: its provider is not known here; empty: it can."""
-        if one.model.startswith(("scripted/", "replay/", "litellm/", "python/")):
+        if model.model.startswith(("scripted/", "replay/", "litellm/", "python/")):
             return ""
         try:
-            find_endpoint(one.model, {**self.environment, **self.variables})
+            find_endpoint(model.model, {**self.environment, **self.variables})
         except NotFound as error:
             return f"{UNREACHABLE}: {error}"
         return ""
@@ -499,8 +474,10 @@ def read_supply(settings: Settings, folders: Sequence[Path], config_path: Path |
         config_path=path,
         environment=settings.environment,
         variables=_variables(config.models, settings.environment),
-        prices={one.model: one.price for one in config.models if one.price},
-        own=frozenset(providers | {one.provider for one in config.models if one.base_url and one.provider}),
+        prices={model.model: model.price for model in config.models if model.price},
+        own=frozenset(
+            providers | {model.provider for model in config.models if model.base_url and model.provider}
+        ),
     )
 
 
@@ -523,14 +500,14 @@ def _read(path: Path) -> ModelsConfig:
     return read_models_config(text, file=str(path))
 
 
-def _variables(models: Sequence[ConfiguredModel], environment: Mapping[str, str]) -> dict[str, str]:
+def _variables(models: Sequence[Candidate], environment: Mapping[str, str]) -> dict[str, str]:
     variables: dict[str, str] = {}
-    for one in models:
-        provider = PROVIDERS.get(one.provider)
-        prefix = re.sub(r"\W", "_", one.provider).upper()
-        if one.base_url:
-            variables[provider.base_variables[0] if provider else f"{prefix}_BASE_URL"] = one.base_url
-        if one.key_variable and (key := environment.get(one.key_variable)):
+    for model in models:
+        provider = PROVIDERS.get(model.provider)
+        prefix = re.sub(r"\W", "_", model.provider).upper()
+        if model.base_url:
+            variables[provider.base_variables[0] if provider else f"{prefix}_BASE_URL"] = model.base_url
+        if model.key_variable and (key := environment.get(model.key_variable)):
             usual = provider.key_variables if provider else (f"{prefix}_API_KEY",)
             variables |= {usual[0]: key} if usual else {}
     return variables

@@ -253,7 +253,7 @@ def grid_of(comparison: Leaderboard) -> list[JsonObject]:
             cells.append(f"{sum(run.succeeded for run in judged)}/{len(judged)}" if judged else UNKNOWN)
             for run in mine:
                 for each in run.criteria:
-                    criteria.setdefault(each.name, [])
+                    criteria.setdefault(each.criterion, [])
         for name, row in criteria.items():
             row += [_criterion(model, task, name) for model in comparison.models]
         rows.append({"task": task, "cells": cells, "criteria": criteria})
@@ -266,7 +266,7 @@ def _criterion(model: ModelFigures, task: str, name: str) -> str:
         for run in model.runs
         if run.task == task
         for each in run.criteria
-        if each.name == name and each.passed is not None
+        if each.criterion == name and each.passed is not None
     ]
     return f"{sum(rows)}/{len(rows)}" if rows else UNKNOWN
 

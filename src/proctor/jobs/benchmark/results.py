@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -278,7 +278,7 @@ def _together(comparison: Leaderboard, figures: ModelFigures, ended: Sequence[Be
         "error": broken[0].error if broken else None,
         "completion_time": figures.work.value,
         **{name: figures.means[name].value for name in DOCUMENTED_MEANS},
-        "timestamp": max((run.finished_at for run in ended), default=""),
+        "timestamp": max((run.timestamp for run in ended), default=""),
         "display_name": figures.display_name,
         "total_tokens": figures.tokens,
         "cost_usd": figures.cost_usd,
@@ -287,40 +287,17 @@ def _together(comparison: Leaderboard, figures: ModelFigures, ended: Sequence[Be
 
 def run_of(run: BenchmarkRun) -> JsonObject:
     """One run with the documented fields first."""
+    fields = asdict(run)
+    del fields["is_after_cutoff"]
     return {
         "model": run.model,
         "task": run.task,
         "success": run.status == SUCCESS,
+        **fields,
         "error": run.error or None,
-        "completion_time": _rounded(run.work_seconds),
-        "prompts_sent": run.model_calls,
-        "human_interventions": run.interventions,
-        "files_modified": run.files,
-        "lines_added": run.lines_added,
-        "lines_removed": run.lines_removed,
-        "timestamp": run.finished_at,
-        "display_name": run.display_name,
-        "asked": run.asked,
-        "agent": run.agent,
-        "run": run.number,
-        "status": run.status,
-        "reason": run.reason,
-        "wall_time": _rounded(run.wall_seconds),
-        "tool_calls": run.tool_calls,
-        "prompt_tokens": run.prompt_tokens,
-        "completion_tokens": run.completion_tokens,
-        "total_tokens": run.total_tokens,
-        "cost_usd": run.cost_usd,
-        "unpriced_calls": run.unpriced_calls,
-        "attempts": run.attempts,
-        "unchecked": run.is_unchecked,
-        "stand_in": run.is_stand_in,
-        "criteria": [
-            {"criterion": each.name, "passed": each.passed, "explanation": each.explanation}
-            for each in run.criteria
-        ],
-        "item_id": run.item_id,
-        "session_id": run.session_id,
+        "completion_time": _rounded(run.completion_time),
+        "wall_time": _rounded(run.wall_time),
+        "criteria": list(fields["criteria"]),
     }
 
 
@@ -387,7 +364,7 @@ def _errors(comparison: Leaderboard) -> list[str]:
 
 
 def _stand_ins(comparison: Leaderboard) -> list[str]:
-    names = dict.fromkeys(run.model for run in comparison.runs if run.is_stand_in)
+    names = dict.fromkeys(run.model for run in comparison.runs if run.stand_in)
     return [f"{name} is a mock model: its results say nothing about real models." for name in names]
 
 
