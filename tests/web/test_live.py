@@ -1,7 +1,6 @@
 """One channel a page: what changes is told, and what was missed."""
 
 from datetime import UTC, datetime
-from types import SimpleNamespace
 
 import pytest
 from stocked_runs import add_run
@@ -127,13 +126,12 @@ async def test_a_topic_is_read_after_a_commit_and_once_a_second_without_one(monk
     clock, commits, reads = [1000.0], [1], list[int]()
 
     class Counted:
-        async def state(self, version):
+        def since(self, version):
             reads.append(version)
             return 1, {"full": True}
 
     monkeypatch.setattr("proctor.web.live.time.monotonic", lambda: clock[0])
-    site = SimpleNamespace(store=SimpleNamespace(commits=lambda: commits[0]))
-    hub = Hub(site, {"counted": lambda *_: Counted()})
+    hub = Hub(lambda: commits[0], {"counted": lambda _: Counted()})
     await hub.watch("counted", "")
 
     async def next_tick(version):

@@ -5,7 +5,7 @@ is a call of the library, in a thread where it blocks.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Annotated, Any, TypeVar
@@ -28,22 +28,10 @@ MOST_ITEMS = 500
 """In one request."""
 
 
-class PendingQuestion(BaseModel):
-    """A question to a person who plays an actor of a scenario."""
-
-    id: str
-    itemId: str  # noqa: N815  names as in the record
-    sessionId: str  # noqa: N815
-    actor: str
-    """The actor the person plays."""
-    prompt: str
-    askedAt: str  # noqa: N815
-
-
 class Questions(BaseModel):
     """The open questions of a run, oldest first."""
 
-    questions: list[PendingQuestion]
+    questions: Sequence[runs.QuestionRow]
 
 
 class QuestionAnswer(BaseModel):
@@ -66,7 +54,8 @@ def router(site: AppState) -> APIRouter:
 
     @routes.get("/api/runs/{run_id}/questions", summary="Open questions to people", responses=ERRORS)
     def listed(run_id: str) -> Questions:
-        return Questions(questions=_open_questions(site, runs.status_of(site.context, run_id)[0]))
+        run_id, _ = runs.status_of(site.context, run_id)
+        return Questions(questions=runs.open_questions(site.context, run_id))
 
     @routes.post(
         "/api/runs/{run_id}/questions/{question_id}", summary="Answer a question, once", responses=ERRORS
@@ -76,39 +65,6 @@ def router(site: AppState) -> APIRouter:
         return AcceptedAnswer(id=question_id)
 
     return routes
-
-
-class QuestionsTopic:
-    """The open questions of one run."""
-
-    def __init__(self, site: AppState, run_id: str) -> None:
-        self._site = site
-        self._run_id, _ = runs.status_of(site.context, run_id)
-        self._version = 1
-        self._known: list[PendingQuestion] = []
-
-    async def state(self, version: int) -> tuple[int, Any]:
-        """All open questions; there are never many."""
-        questions = await asyncio.to_thread(_open_questions, self._site, self._run_id)
-        if questions != self._known:
-            self._known = questions
-            self._version += 1
-        changed = version != self._version
-        return self._version, {"questions": [each.model_dump() for each in questions]} if changed else None
-
-
-def _open_questions(site: AppState, run_id: str) -> list[PendingQuestion]:
-    return [
-        PendingQuestion(
-            id=row["id"],
-            itemId=row["itemId"],
-            sessionId=row["sessionId"] or "",
-            actor=row["actor"],
-            prompt=row["prompt"],
-            askedAt=row["askedAt"],
-        )
-        for row in runs.open_questions(site.context, run_id)
-    ]
 
 
 def steering_router(site: AppState) -> APIRouter:

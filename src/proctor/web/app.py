@@ -39,7 +39,6 @@ from proctor.web import (
 )
 from proctor.web.access import check_roles
 from proctor.web.auth import RequestGuard
-from proctor.web.live import MakeTopic, RunTopic, SessionTopic, live_router
 from proctor.web.responses import install_errors
 from proctor.web.state import AppState
 
@@ -67,17 +66,11 @@ ROUTERS: Sequence[Callable[[AppState], APIRouter]] = (
     library.router,
     inventory.settings_router,
     inventory.manual_router,
+    live.router,
 )
 """Functions that make the routes of pages and API."""
 MOUNTS = "proctor.server"
 """Entry points with functions that make further routes, which authenticate their callers themselves."""
-TOPICS: Sequence[tuple[str, MakeTopic]] = (
-    ("runs", live.RunsTopic),
-    ("run", RunTopic),
-    ("session", SessionTopic),
-    ("questions", actions.QuestionsTopic),
-)
-"""Topics of live updates."""
 VERSION = re.compile("[0-9a-f]{12}")
 MOST_THREADS = 8
 """Request threads. Each has a store connection with a cache of 8 MB; the default of 40 is no faster on a few
@@ -87,7 +80,7 @@ cores and takes 320 MB."""
 def create_app(site: AppState, **options: Any) -> FastAPI:
     """The application that serves one store."""
     open_routers = [otlp.router(site), *(point.load()(site) for point in plugins(MOUNTS))]
-    routers = [*(make(site) for make in ROUTERS), live_router(site, TOPICS)]
+    routers = [make(site) for make in ROUTERS]
     app = FastAPI(
         lifespan=_lifespan([*open_routers, *routers]),
         title="Proctor",

@@ -17,26 +17,18 @@ import json
 import math
 import secrets
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from functools import partial
 
 from fastapi import APIRouter
-from pydantic import TypeAdapter
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from proctor.api.run_list import RunLine, RunLines
-from proctor.api.run_state import RunFollower, RunState
-from proctor.api.sessions import find_session
+from proctor.api.changes import Changes, RunChanges, RunListChanges, question_changes, session_changes
+from proctor.context import RunContext
 from proctor.errors import ProctorError, StoreError
-from proctor.item import QUEUED, RUNNING
-from proctor.json_values import JsonMap, JsonObject, camel_document, parse_json
-from proctor.store import items as pages
-from proctor.store import runs, timestamp
-from proctor.store.items import PageItem
+from proctor.json_values import JsonMap, parse_json
 from proctor.web.state import AppState
 
 TICK_SECONDS = 0.3
@@ -50,25 +42,19 @@ MOST_CHARACTERS = 20_000
 """Maximum length of a message from a page."""
 
 
-class Topic(Protocol):
-    """State that can be watched."""
-
-    async def state(self, version: int) -> tuple[int, Any]:
-        """The current version and the changes since `version`; 0: the complete state.
-
-        Versions count from 1; an equal version means no changes. A `ProctorError` ends the watch.
-        """
-
-
-MakeTopic = Callable[[AppState, str], Topic]
-"""Makes the topic of an ID; raises `NotFound`."""
+TOPICS: Mapping[str, Callable[[RunContext, str], Changes]] = {
+    "runs": RunListChanges,
+    "run": RunChanges,
+    "session": session_changes,
+    "questions": question_changes,
+}
 
 
 @dataclass(slots=True)
 class _WatchedTopic:
     """A watched topic and its responses of the current tick."""
 
-    topic: Topic
+    topic: Changes
     epoch: str
     last_used: float
     version: int = 0
@@ -76,14 +62,17 @@ class _WatchedTopic:
     read_at: float = -math.inf
     commits: int = -1
     """The version of the store at that time."""
-    answers: dict[tuple[int, int], "asyncio.Task[tuple[int, Any]]"] = field(default_factory=dict)
+    answers: dict[tuple[int, int], "asyncio.Task[tuple[int, JsonMap]]"] = field(default_factory=dict)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while it is read, by one thread at a time."""
 
 
 class Hub:
     """The watched topics of the server; each is polled once per tick."""
 
-    def __init__(self, site: AppState, topics: Mapping[str, MakeTopic]) -> None:
-        self._site = site
+    def __init__(self, commits: Callable[[], int], topics: Mapping[str, Callable[[str], Changes]]) -> None:
+        """`commits`: the version of the store. `topics`: begin to follow what has an ID; raise `NotFound`."""
+        self._read_commits = commits
         self._topics = topics
         self._watched: dict[tuple[str, str], _WatchedTopic] = {}
         self._commits: tuple[int, asyncio.Task[int]] | None = None
@@ -95,14 +84,14 @@ class Hub:
         if topic not in self._topics:
             raise ProctorError(f"there is no topic {topic}")
         if key not in self._watched:
-            created = await asyncio.to_thread(self._topics[topic], self._site, id_)
+            created = await asyncio.to_thread(self._topics[topic], id_)
             # Another page may have added the same topic meanwhile.
             self._watched.setdefault(key, _WatchedTopic(created, secrets.token_hex(4), time.monotonic()))
         self._watched[key].last_used = time.monotonic()
         self._drop_unwatched()
         return self._watched[key].epoch
 
-    async def changes(self, topic: str, id_: str, version: int) -> tuple[int, Any]:
+    async def changes(self, topic: str, id_: str, version: int) -> tuple[int, JsonMap]:
         """The changes since `version`, computed once per tick for all watchers."""
         watched = self._watched[topic, id_]
         watched.last_used = time.monotonic()
@@ -115,15 +104,16 @@ class Hub:
         # A page that disconnects must not cancel it for the others.
         return await asyncio.shield(watched.answers[tick, version])
 
-    async def _read(self, watched: _WatchedTopic, tick: int, version: int) -> tuple[int, Any]:
+    async def _read(self, watched: _WatchedTopic, tick: int, version: int) -> tuple[int, JsonMap]:
         if self._commits is None or self._commits[0] != tick:
-            self._commits = tick, asyncio.create_task(asyncio.to_thread(self._site.context.store.commits))
+            self._commits = tick, asyncio.create_task(asyncio.to_thread(self._read_commits))
         # Read first: a commit while the topic is read is then noticed twice, not missed.
         commits, now = await self._commits[1], time.monotonic()
         is_quiet = commits == watched.commits and now < watched.read_at + QUIET_SECONDS
         if is_quiet and version == watched.version:
             return version, {}
-        answer = await watched.topic.state(version)
+        async with watched.lock:
+            answer = await asyncio.to_thread(watched.topic.since, version)
         watched.version, watched.commits, watched.read_at = answer[0], commits, now
         return answer
 
@@ -253,188 +243,16 @@ def _entries(text: str) -> list[JsonMap] | None:
     return [entry for entry in entries if isinstance(entry, dict)]
 
 
-def live_router(site: AppState, topics: Iterable[tuple[str, MakeTopic]]) -> APIRouter:
+def router(site: AppState) -> APIRouter:
     """The route of the live channel."""
-    router = APIRouter()
-    hub = Hub(site, dict(topics))
+    routes = APIRouter()
+    ctx = site.context
+    hub = Hub(ctx.store.commits, {name: partial(follow, ctx) for name, follow in TOPICS.items()})
 
-    @router.websocket("/api/live")
+    @routes.websocket("/api/live")
     async def live(socket: WebSocket) -> None:
         await socket.accept()
         with suppress(WebSocketDisconnect):
             await _Tab(socket, hub).run()
 
-    return router
-
-
-MOST_ITEMS = 300
-"""Changed items that are sent one by one; a page shows fewer than a hundred."""
-MOST_LOOKED_AT = 1000
-"""Items compared in each poll; beyond that, pages reload the items they show."""
-RUN_STATE = TypeAdapter(RunState)
-AT_LEAST_EVERY = timedelta(seconds=5)
-"""Interval of updates of an idle run, so that its rate and remaining time change."""
-MOST_VERSIONS = 200
-"""Versions a page can catch up on: about a minute of a busy run."""
-BETWEEN_LOOKS = timedelta(milliseconds=150)
-
-# Clocks of processes may differ, and a commit takes time.
-OVERLAP = timedelta(seconds=2)
-
-
-class RunTopic:
-    """State and changed items of one run."""
-
-    def __init__(self, site: AppState, run_id: str) -> None:
-        self._site = site
-        batch = site.context.store.read.batch(run_id, site.now())
-        self._run_id = batch["runId"]
-        self._follower = RunFollower(site.context.store.read, self._run_id)
-        self._lock = asyncio.Lock()
-        self._version = 0
-        self._standing: RunState | None = None
-        self._known: dict[str, PageItem] = {}
-        """Recently started and running items, as last seen."""
-        self._checked_at = self._sent_at = site.now()
-        self._versions: deque[tuple[int, dict[str, PageItem] | None]] = deque(maxlen=MOST_VERSIONS)
-        """Each version with its changed items; None: too many."""
-
-    async def state(self, version: int) -> tuple[int, Any]:
-        """The state of the run and the items changed since a version."""
-        async with self._lock:
-            if self._standing is None or abs(self._site.now() - self._checked_at) >= BETWEEN_LOOKS:
-                await asyncio.to_thread(self._look)
-        assert self._standing is not None
-        changes: JsonObject = {"run": RUN_STATE.dump_python(self._standing, by_alias=True)}
-        if version == self._version:
-            return version, changes
-        changed = self._changed_since(version)
-        if changed is None:
-            return self._version, changes | {"items": [], "reset": version != 0}
-        items = list(changed.values())
-        return self._version, changes | {"items": items, "reset": False}
-
-    def _changed_since(self, version: int) -> dict[str, PageItem] | None:
-        """The items changed after a version; None: unknown or too many."""
-        later = [changed for since, changed in self._versions if since > version]
-        if not version or len(later) != self._version - version:
-            return None
-        together: dict[str, PageItem] = {}
-        for changed in later:
-            if changed is None:
-                return None
-            together |= changed
-        return together if len(together) <= MOST_ITEMS else None
-
-    def _look(self) -> None:
-        before, now = self._standing, self._site.now()
-        # Read before the figures: a change in between is then noticed twice, not missed.
-        changed = self._changed_items()
-        standing = self._follower.look(now)
-        self._standing, self._checked_at = standing, now
-        if before is None:
-            self._version = 1
-        elif changed or changed is None or _is_news(before, standing) or self._is_time(standing, now):
-            self._version, self._sent_at = self._version + 1, now
-            self._versions.append((self._version, _changed_items(before, standing, changed)))
-
-    def _changed_items(self) -> dict[str, PageItem] | None:
-        """The items that are no longer as they were seen last; None when there are too many to look at."""
-        read, since = self._site.context.store.read, timestamp(self._checked_at - OVERLAP)
-        begun = pages.items_started_since(read, self._run_id, since, limit=MOST_LOOKED_AT)
-        touched = begun | pages.running_ids(read, self._run_id, limit=MOST_LOOKED_AT) | set(self._known)
-        if len(touched) >= MOST_LOOKED_AT:
-            self._known = {}
-            return None
-        rows = {row["id"]: row for row in pages.items_by_id(read, self._run_id, sorted(touched))}
-        changed = {id_: row for id_, row in rows.items() if self._known.get(id_) != row}
-        self._known = {id_: row for id_, row in rows.items() if row["status"] == RUNNING or id_ in begun}
-        return changed
-
-    def _is_time(self, standing: RunState, now: datetime) -> bool:
-        return standing.status == RUNNING and abs(now - self._sent_at) >= AT_LEAST_EVERY
-
-
-def _changed_items(
-    before: RunState, after: RunState, changed: dict[str, PageItem] | None
-) -> dict[str, PageItem] | None:
-    """The changed items; None: others changed than those that started or were running."""
-    at_once = before.status != after.status or before.item_count != after.item_count
-    waiting = before.counts[QUEUED] - after.counts[QUEUED]
-    return None if changed is None or at_once or not 0 <= waiting <= len(changed) else changed
-
-
-def _is_news(before: RunState, after: RunState) -> bool:
-    """Whether anything other than elapsed time differs, which pages update themselves."""
-    return _without_time(before) != _without_time(after)
-
-
-def _without_time(state: RunState) -> RunState:
-    running = [replace(item, elapsed_seconds=0.0) for item in state.running]
-    return replace(state, elapsed_seconds=0.0, eta_seconds=None, items_per_minute=None, running=running)
-
-
-# Totals of large runs are slow: polling takes at most a tenth of the time.
-REST = 10
-
-
-class RunsTopic:
-    """All runs and the state of the running ones."""
-
-    def __init__(self, site: AppState, _: str) -> None:
-        self._site = site
-        self._lines = RunLines(site.context)
-        self._lock = asyncio.Lock()
-        self._version = 1
-        self._standing: dict[str, tuple[str, str]] | None = None
-        self._changed: dict[str, tuple[int, RunLine]] = {}
-        """The last line sent of each run, with its version."""
-        self._removed: dict[str, int] = {}
-        self._next_look = 0.0
-
-    async def state(self, version: int) -> tuple[int, Any]:
-        """The runs changed since a version."""
-        async with self._lock:
-            if time.monotonic() >= self._next_look:
-                began = time.monotonic()
-                await asyncio.to_thread(self._look)
-                self._next_look = began + REST * (time.monotonic() - began)
-            changed = [camel_document(line) for since, line in self._changed.values() if since > version]
-            removed = [run_id for run_id, since in self._removed.items() if since > version]
-            return self._version, {"changed": changed, "removed": removed, "total": len(self._standing or {})}
-
-    def _look(self) -> None:
-        standing = runs.batch_states(self._site.context.store.read, self._site.now())
-        before = self._standing if self._standing is not None else dict(standing)
-        moved = [run_id for run_id, now in standing.items() if before.get(run_id) != now]
-        under_way = [run_id for run_id, (status, _) in standing.items() if status == RUNNING]
-        lines = self._lines.named(list(dict.fromkeys([*moved, *under_way])))
-        different = [line for line in lines if self._changed.get(line.run_id, (0, None))[1] != line]
-        gone = before.keys() - standing.keys()
-        self._standing = standing
-        if not different and not gone:
-            return
-        self._version += 1
-        for line in different:
-            self._changed[line.run_id] = (self._version, line)
-            self._removed.pop(line.run_id, None)
-        for run_id in gone:
-            self._changed.pop(run_id, None)
-            self._removed[run_id] = self._version
-
-
-class SessionTopic:
-    """Status and last position of one session."""
-
-    def __init__(self, site: AppState, session_id: str) -> None:
-        self._site = site
-        self._session = find_session(site.context, session_id)
-        self._version = 0
-        self._state: JsonObject = {}
-
-    async def state(self, version: int) -> tuple[int, Any]:
-        """The complete state."""
-        current = await asyncio.to_thread(self._session.state)
-        if current != self._state:
-            self._state, self._version = current, max(self._version, version) + 1
-        return self._version, self._state
+    return routes
