@@ -199,6 +199,20 @@ def test_a_run_is_aborted_from_another_process_and_nothing_is_left_running(proct
     assert {(item["status"], item["reason"]) for item in shown["items"]} == {("error", "aborted")}
 
 
+def test_runs_of_one_plan_at_the_same_time_keep_the_branches_of_each_other(proctor, repository):
+    writes = "cat /proc/sys/kernel/random/uuid > id.txt"
+    entry = {"repo": "shop", "agent": "command", "command": writes}
+    matrix = [{**entry, "prompt": f"Write ID {number}"} for number in range(8)]
+    plan = {"concurrency": 4, "defaults": {"scriptCommand": "test -s id.txt"}, "matrix": matrix}
+    (proctor.folder / "both.yaml").write_text(json.dumps(plan))
+    running = [proctor.start("batch", "both.yaml", "--run-id", name) for name in ("first", "second")]
+
+    assert [process.wait(TIME_LIMIT_SECONDS) for process in running] == [0, 0]
+    sessions = proctor.json("sessions", "list")["sessions"]
+    written = [git(repository, "show", f"{row['branch']}:id.txt") for row in sessions]
+    assert len(set(written)) == 16
+
+
 def test_ctrl_c_stops_cleanly_and_resume_finishes_the_rest(proctor, sleepers):
     running = proctor.start("batch", "long.yaml")
     eventually(lambda: sleepers.alive == 2)

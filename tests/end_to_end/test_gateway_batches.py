@@ -198,6 +198,19 @@ async def test_aborting_a_batch_closes_the_providers_connection(opened):
     assert bureau.still_running("1") == []
 
 
+async def test_programs_that_end_before_any_call_cost_nothing(opened):
+    async with ModelServer(lambda _: reply("Paris.")) as server:
+        bureau = opened(server)
+        entries = [bureau.entry("not a number", f'"go {number}"') for number in range(8)]
+        ended = await bureau.run(
+            "crashes", *entries, bureau.entry("1", '"Capital?"'), head="budget: 0.02\nconcurrency: 1"
+        )
+
+    assert (ended["status"], ended["successCount"], ended["unfinishedCount"]) == ("completed", 1, 0)
+    (charged,) = bureau.query('SELECT SUM("spentUsd") AS "usd" FROM "ledger"')
+    assert charged["usd"] == ended["costUsd"] > 0
+
+
 async def test_two_processes_on_one_store_share_a_providers_limit(opened):
     most = 6
 

@@ -464,7 +464,8 @@ class Attempt:
 
     def _spent(self, totals: Totals) -> float | None:
         """The cost of the attempt; None when it is unknown whether more was spent."""
-        silent_agent = self._agent_was_called and not totals.model_calls
+        # What goes through the gateway is seen: no call costs nothing.
+        silent_agent = self._agent_was_called and self._reservation.is_blind and not totals.model_calls
         # The reservation knows the worst case of calls that were cut off.
         unpriced = totals.unpriced_calls > self._reservation.calls_lost
         if totals.cost_usd is None and not self._stand_in and (silent_agent or unpriced):

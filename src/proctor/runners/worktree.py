@@ -57,8 +57,14 @@ async def run_session(
     session = await prepare(item, services)
     succeeded = False
     try:
-        if lay_out is not None:
-            await lay_out(session)
+        try:
+            if lay_out is not None:
+                await lay_out(session)
+            await _prepare_files(session)
+        except BaseException:
+            tree = session.tree
+            await in_thread(tree.source.remove_branch, tree.branch, tree.base_sha)
+            raise
         outcome = await _run_in_worktree(session, judge)
         succeeded = outcome.status == SUCCESS
         return outcome
@@ -66,11 +72,15 @@ async def run_session(
         await undisturbed(clean_up(session, succeeded))
 
 
-async def _run_in_worktree(session: WorkSession, judge: Judge) -> Outcome:
+async def _prepare_files(session: WorkSession) -> None:
+    """What happens in the worktree before the agent starts."""
     if left := await set_up(session):
         session.note(f"not counted as the agent's work, since setup made it: {', '.join(left[:20])}")
     if session.check and session.item.settings.get("baseline"):
         await _run_baseline(session)
+
+
+async def _run_in_worktree(session: WorkSession, judge: Judge) -> Outcome:
     output = Clip()
     try:
         done = await run_agent(session, output=output)

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -102,9 +103,9 @@ def session_name(prompt: str, at: datetime, item_id: str, number: int, used: Col
     suffix = f"-{number}" if number > 1 else ""
     start = f"batch/{slug_of(prompt)}/{stamp}/"
     lengths = range(ID_LENGTH, max(len(item_id), ID_LENGTH) + 1)
-    names = [f"{start}{item_id[:length]}{suffix}" for length in lengths]
-    names += [f"{names[-1]}.{again}" for again in range(1, 100)]
-    return next((name for name in names if name not in used), names[-1])
+    names = (f"{start}{item_id[:length]}{suffix}" for length in lengths)
+    further = (f"{start}{item_id}{suffix}.{number}" for number in count(1))
+    return next(name for name in chain(names, further) if name not in used)
 
 
 def title_of(prompt: str) -> str:
@@ -260,6 +261,7 @@ async def prepare(item: Item, services: Services) -> WorkSession:
     folder = session_folder(services.home, services.session_id).resolve()
     place = folder / WORK
     port = reserve_port(services.session_id)
+    claimed: _StartingPoint | None = None
     try:
         with services.phase("checkout"):
             source = await _open(item, services)
@@ -268,6 +270,7 @@ async def prepare(item: Item, services: Services) -> WorkSession:
                 # A folder without a session in the store would be removed by no command.
                 services.commit(),
             )
+            claimed = start
             tree = await in_thread(_make_tree, start, place)
         services.record(_workspace(start, tree, services.sandbox.kind_of(item.settings.get("sandbox"))))
         environment = session_environment(item, services.environment, place / "home", tree.folder, port)
@@ -279,6 +282,8 @@ async def prepare(item: Item, services: Services) -> WorkSession:
     except BaseException:
         release_port(port)
         await in_thread(remove_folder, folder)
+        if claimed:
+            await in_thread(claimed.source.remove_branch, claimed.name, claimed.base_sha)
         raise
     session = WorkSession(
         item=item,
@@ -322,11 +327,12 @@ def _find(item: Item, services: Services, source: SourceRepository) -> _Starting
     base = str(item.details["baseBranch"])
     try:
         references = source.all_references()
+        base_sha = references.get(f"refs/heads/{base}") or source.base_commit(base)
         return _StartingPoint(
             source=source,
-            name=_name(item, services, source, references),
+            name=_claimed_name(item, services, source, base_sha, references),
             base=base,
-            base_sha=references.get(f"refs/heads/{base}") or source.base_commit(base),
+            base_sha=base_sha,
             references=own_references(references),
         )
     except (GitError, OSError) as error:
@@ -363,10 +369,24 @@ def _workspace(start: _StartingPoint, tree: Worktree, sandbox: str) -> Workspace
     )
 
 
-def _name(item: Item, services: Services, source: SourceRepository, references: Mapping[str, str]) -> str:
+def _claimed_name(
+    item: Item, services: Services, source: SourceRepository, base_sha: str, references: Mapping[str, str]
+) -> str:
+    """Create the session's branch at its base, and return its name.
+
+    Other runs of the same plan may begin the same item in the same second: git gives a name to one of them.
+    """
     source.check_names(references)
     used = {name.removeprefix("refs/heads/") for name in references if name.startswith(SESSION_REFS)}
-    return session_name(item.prompt, services.now(), item.id, services.attempt, used)
+    if services.driver_files:
+        # In this copy of the repository nobody else sees the branch.
+        item_id = f"{item.id[:ID_LENGTH]}-{services.session_id[-ID_LENGTH:]}"
+        return session_name(item.prompt, services.now(), item_id, services.attempt, used)
+    name = session_name(item.prompt, services.now(), item.id, services.attempt, used)
+    while not source.create_branch(name, base_sha):
+        used.add(name)
+        name = session_name(item.prompt, services.now(), item.id, services.attempt, used)
+    return name
 
 
 def _note_limitations(session: WorkSession) -> None:

@@ -92,6 +92,19 @@ class SourceRepository:
         if SESSION_REFS.rstrip("/") in references:
             raise WorkspaceError(f"{self.root} has a branch `batch`, so git allows none called `batch/…`")
 
+    def create_branch(self, name: str, sha: str) -> bool:
+        """Create a session's branch; False if there is one of this name already."""
+        reference = f"refs/heads/{name}"
+        # An empty old value: it must not exist.
+        exit_code, _, problem = self.git.run("update-ref", reference, sha, "")
+        if exit_code and not self.git.commit_of(reference):
+            raise WorkspaceError(f"creating {name} in {self.root}: {problem.strip()}")
+        return exit_code == 0
+
+    def remove_branch(self, name: str, sha: str) -> None:
+        """Remove a session's branch, if it is still where it was created."""
+        self.git.run("update-ref", "-d", f"refs/heads/{name}", sha)
+
     def references(self) -> dict[str, str]:
         """All references except session branches, and their objects."""
         return own_references(self.all_references())
