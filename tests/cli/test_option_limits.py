@@ -25,7 +25,7 @@ OPTIONS: dict[str, dict[str, Limits]] = {
     "bench": {"workers": PROCESSES, "timeout": SECONDS, "runs": WHOLE, "budget": MONEY},
     "tasks from-history": {"most": (30, 1, None), "timeout": (600, 0.001, None), "parallel": (0, 0, None)},
     "tasks check": {"runs": (3, 1, None), "parallel": (2, 1, None)},
-    "simulate": {"workers": PROCESSES, "budget": MONEY},
+    "simulate": {"workers": PROCESSES, "budget_limit": MONEY},
     "experiment": {"max_parallel": WHOLE, "workers": PROCESSES, "budget": MONEY},
     "scenario run": {
         "runs": ONCE,

@@ -14,10 +14,11 @@ from proctor.jobs.benchmark import plan as task_plan
 from proctor.jobs.benchmark.job import JOB, BenchmarkJobPlan, no_task
 from proctor.jobs.benchmark.leaderboard import ModelStanding, standing
 from proctor.jobs.benchmark.models import BatchSettings
+from proctor.jobs.benchmark.plan import BenchmarkOverrides
 from proctor.store.items import benchmark_items
 from proctor.tasks.task import models_with_agents, ranked_name
 
-__all__ = ["BatchSettings", "ModelStanding"]
+__all__ = ["BatchSettings", "BenchmarkOverrides", "ModelStanding"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,10 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
-from functools import wraps
-from inspect import Parameter, Signature, signature
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -14,6 +11,7 @@ import typer
 
 from proctor.api.benchmarks import (
     BatchSettings,
+    BenchmarkOverrides,
     BenchmarkPlan,
     ModelStanding,
     ModelStandings,
@@ -27,11 +25,13 @@ from proctor.cli.output import (
     RayAddress,
     Workers,
     count,
+    field_options,
     money,
     print_note,
     print_table,
     printable,
     seconds,
+    takes_options,
 )
 from proctor.cli.run import (
     OutputOptions,
@@ -50,124 +50,33 @@ from proctor.formatting import interval, percent
 from proctor.item import SUCCESS, shown_status
 from proctor.job import ItemFinished, PlanText
 from proctor.json_values import JsonObject
-from proctor.tasks.task import MARKDOWN, NO_OVERRIDES, ReadOverrides, commands_of
+from proctor.tasks.task import MARKDOWN, ReadOverrides, commands_of
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 REFRESH_SECONDS = 0.25
-READING = "reading"
-"""The parameter of a command that gets the options of reading tasks."""
-
-
-def reads_tasks(command: Callable[..., int]) -> Callable[..., int]:
-    """Give a command the options of `ReadOverrides`, which it gets as one argument, `reading`."""
-    options = [
-        Parameter(
-            each.name,
-            Parameter.KEYWORD_ONLY,
-            default="",
-            annotation=Annotated[str, typer.Option(**each.metadata)],
-        )
-        for each in fields(ReadOverrides)
-    ]
-
-    @wraps(command)
-    def wrapper(**arguments: Any) -> int:
-        texts = {each.name: arguments.pop(each.name) for each in options}
-        return command(**arguments, reading=ReadOverrides(**texts))
-
-    own = signature(command).parameters.values()
-    before = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own]
-    place = next(number for number, each in enumerate(before) if each.name == READING)
-    parameters = [*before[:place], *options, *before[place + 1 :]]
-    wrapper.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    wrapper.__annotations__ = {each.name: each.annotation for each in parameters}
-    return wrapper
-
-
+reads_tasks = takes_options("reading", field_options(ReadOverrides))
+"""Give a command the options of reading tasks, as the mapping `reading`."""
 bench_app = typer.Typer(add_completion=False)
 apps = {"bench": bench_app}
 
 
 @bench_app.command()
-@reads_tasks
+@takes_options("settings", field_options(BenchmarkOverrides))
 def bench(
     context: typer.Context,
+    *,
     task: Annotated[
         Path | None,
         typer.Option("--task", help="A task file, or a folder or dataset of tasks (see docs/tasks.md)."),
     ] = None,
-    models: Annotated[
-        str,
-        typer.Option(
-            "--models",
-            help="Names, parts of names, provider/name, categories, separated by commas; or all: those of "
-            "servers on this machine and the enabled ones of models_config.yaml.",
-        ),
-    ] = "",
-    output: Annotated[
-        Path | None, typer.Option("--output", help="Folder for the results; created if missing.")
-    ] = None,
-    parallel: Annotated[
-        str,
-        typer.Option(
-            "--parallel", metavar="[N]", help="Maximum runs in parallel; without N: max_parallel, or 3."
-        ),
-    ] = "1",
+    settings: Mapping[str, Any],
     workers: Workers = None,
     engine: Engine = "local",
     ray_address: RayAddress = "auto",
-    timeout: Annotated[
-        float | None, typer.Option("--timeout", min=0.001, help="Agent timeout in seconds (1800).")
-    ] = None,
     resume: Annotated[
         str, typer.Option("--resume", help="Resume an earlier benchmark: its run ID, or its folder.")
-    ] = "",
-    runs: Annotated[int | None, typer.Option("--runs", min=1, help="Repeats per task and model (1).")] = None,
-    budget: Annotated[
-        float | None, typer.Option("--budget", min=0, help="Budget of the whole benchmark in USD.")
-    ] = None,
-    record: Annotated[
-        Path | None, typer.Option("--record", help="Record the traffic with models in this file.")
-    ] = None,
-    replay: Annotated[
-        Path | None, typer.Option("--replay", help="Replay a recording instead of calling models.")
-    ] = None,
-    agent: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--agents",
-            "--agent",
-            help="Agents, separated by commas, or a program of yours as NAME=COMMAND; may be repeated; "
-            "overrides the task's (builtin).",
-            metavar="NAME,…",
-        ),
-    ] = None,
-    models_config: Annotated[
-        Path | None,
-        typer.Option(
-            "--models-config", help="Models, settings and categories (default: models_config.yaml)."
-        ),
-    ] = None,
-    oracle: Annotated[bool, typer.Option("--oracle", help="Mock: apply the reference solution.")] = False,
-    noop: Annotated[bool, typer.Option("--noop", help="Mock: do nothing.")] = False,
-    task_network: Annotated[
-        bool, typer.Option("--task-network", help="Grant the network access that tasks ask for.")
-    ] = False,
-    stop_when: Annotated[
-        str,
-        typer.Option(
-            "--stop-when", help="Stop early: decided=true, width=0.1 or ranks=1.", metavar="NAME=VALUE,…"
-        ),
-    ] = "",
-    reading: ReadOverrides = NO_OVERRIDES,
-    repo: Annotated[
-        str,
-        typer.Option("--repo", help="Repository of tasks that name neither files nor one.", metavar="PATH"),
-    ] = "",
-    start_folder: Annotated[
-        str, typer.Option("--start", help="Folder with the files of tasks that name none.", metavar="PATH")
     ] = "",
     predictions: Annotated[
         Path | None,
@@ -183,24 +92,11 @@ def bench(
 
     Example:  proctor bench --task benchmark/tasks/easy/fix_typo.md --models "llama3,gpt-4" --runs 3
     """
+    agents = settings["agent"]
     options = {
-        **reading.texts(),
-        "models": models,
-        "output": output,
-        "parallel": parallel,
-        "timeout": timeout,
-        "runs": runs,
-        "budget": budget,
-        "record": None if dry else record,
-        "replay": replay,
-        "agent": agent[0] if agent and len(agent) == 1 else agent or "",
-        "models_config": models_config,
-        "oracle": oracle,
-        "noop": noop,
-        "task_network": task_network,
-        "stop_when": stop_when,
-        "repo": repo,
-        "start": start_folder,
+        **settings,
+        "record": None if dry else settings["record"],
+        "agent": agents[0] if agents and len(agents) == 1 else agents,
     }
     with terminal_context(context.obj) as ctx:
         ctx.engine = EngineOptions(engine, ray_address)

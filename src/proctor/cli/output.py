@@ -10,12 +10,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from functools import partial
+from functools import partial, wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self, get_type_hints
 
 import typer
 from typer.exceptions import TyperException
@@ -392,3 +393,43 @@ Columns = Annotated[
     list[str] | None,
     typer.Option("--column", help="Column of a file: task=instance_id. Repeatable.", metavar="NAME=COLUMN"),
 ]
+
+
+def option(name: str, kind: Any, default: object = None, *names: str, **settings: Any) -> Parameter:
+    """An option of a command, for `takes_options`. `settings` are those of `typer.Option`."""
+    annotation = Annotated[kind, typer.Option(*names, **settings)]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def field_options(record: type) -> list[Parameter]:
+    """The options of a dataclass whose fields describe them, for `takes_options`."""
+    kinds, options = get_type_hints(record), list[Parameter]()
+    # Its own fields before those it inherits.
+    for each in sorted(fields(record), key=lambda each: each.name not in record.__annotations__):
+        settings = dict(each.metadata)
+        names, kind = settings.pop("names"), settings.pop("type", kinds[each.name])
+        default = None if kind == list[str] else each.default
+        kind = kind | None if default is None else kind
+        options.append(option(each.name, kind, default, *names, **settings))
+    return options
+
+
+def takes_options(
+    parameter: str, options: Sequence[Parameter]
+) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Give a command these options in place of its `parameter`, which gets their values by name."""
+
+    def decorate(command: Callable[..., int]) -> Callable[..., int]:
+        @wraps(command)
+        def wrapper(**arguments: Any) -> int:
+            values = {each.name: arguments.pop(each.name) for each in options}
+            return command(**arguments, **{parameter: values})
+
+        own = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in signature(command).parameters.values()]
+        place = [each.name for each in own].index(parameter)
+        parameters = [*own[:place], *options, *own[place + 1 :]]
+        wrapper.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {each.name: each.annotation for each in parameters}
+        return wrapper
+
+    return decorate

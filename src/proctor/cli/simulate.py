@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from proctor.api.dialogues import read_simulation, write_table
+from proctor.api.dialogues import FLAGS, read_simulation, write_table
 from proctor.api.runs import DryRun, RetrySelection, RunResult, dry_run, start
 from proctor.cli import output as codes
 from proctor.cli.output import (
@@ -17,10 +17,12 @@ from proctor.cli.output import (
     RetryFailed,
     Workers,
     count,
+    option,
     print_json,
     print_note,
     print_table,
     printable,
+    takes_options,
 )
 from proctor.cli.run import (
     OutputOptions,
@@ -37,7 +39,7 @@ from proctor.errors import UsageError
 from proctor.formatting import figure
 from proctor.item import Item
 from proctor.job import PlanText
-from proctor.json_values import JsonObject
+from proctor.json_values import JsonMap, JsonObject
 from proctor.plan.source import bytes_of
 
 simulate_app = typer.Typer(add_completion=False)
@@ -45,46 +47,23 @@ apps = {"simulate": simulate_app}
 
 
 @simulate_app.command("simulate")
+@takes_options(
+    "settings",
+    [
+        option(name, flag.type | None, None, *flag.names, help=text, min=flag.minimum)
+        for name, (flag, text) in FLAGS.items()
+    ],
+)
 def simulate_command(
     context: typer.Context,
-    clients: Annotated[
-        str | None, typer.Option(help="Client roles, separated by commas (default: patientPsi).")
-    ] = None,
-    therapists: Annotated[
-        str | None, typer.Option(help="Therapist roles, separated by commas (default: CBT).")
-    ] = None,
-    num_runs: Annotated[int | None, typer.Option(help="Repeats per combination (default: 5).")] = None,
-    max_turns: Annotated[int | None, typer.Option(help="Maximum turns per session (default: 20).")] = None,
-    max_workers: Annotated[
-        int | None, typer.Option(help="Maximum dialogues in parallel (default: 4).")
+    settings: JsonMap,
+    model: Annotated[
+        str | None, typer.Option(help="Model of both sides, as provider/model (default: openai/gpt-4o).")
     ] = None,
     workers: Workers = None,
     engine: Engine = "local",
     ray_address: RayAddress = "auto",
-    output_dir: Annotated[
-        str | None, typer.Option(help="Output folder (default: outputs/batch/<timestamp>).")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed; makes a run repeatable.")] = None,
     config: Annotated[Path | None, typer.Option(help="Config, a YAML file; flags override it.")] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Model of both sides, as provider/model (default: openai/gpt-4o).")
-    ] = None,
-    client_model: Annotated[
-        str | None, typer.Option(help="Model of the clients; several, separated by commas, are all run.")
-    ] = None,
-    therapist_model: Annotated[
-        str | None, typer.Option(help="Model of the therapists; several, separated by commas, are all run.")
-    ] = None,
-    temperature: Annotated[float | None, typer.Option(help="Sampling temperature of the models.")] = None,
-    lang: Annotated[
-        str | None,
-        typer.Option("--lang", "--language", help="Language of the roles: en, de, zh, … (default: en)."),
-    ] = None,
-    budget: Annotated[float | None, typer.Option(min=0, help="Budget of the whole run in USD.")] = None,
-    human: Annotated[
-        str | None,
-        typer.Option(help="Where a person who plays a role answers: terminal (default) or web."),
-    ] = None,
     resume: Annotated[
         bool,
         typer.Option("--resume", help="Resume the latest run of this simulation, or of --output-dir."),
@@ -104,22 +83,6 @@ def simulate_command(
 
     Example:  proctor simulate --clients patientPsi,consistentMI --therapists CBT --num-runs 10
     """
-    overrides = {
-        "clients": clients,
-        "therapists": therapists,
-        "num_runs": num_runs,
-        "max_turns": max_turns,
-        "max_workers": max_workers,
-        "output_dir": output_dir,
-        "seed": seed,
-        "model": model,
-        "client_model": client_model,
-        "therapist_model": therapist_model,
-        "temperature": temperature,
-        "language": lang,
-        "budget_limit": budget,
-        "human": human,
-    }
     base = folder or (config.parent if config else None)
     folders = [*([base.resolve()] if base else []), Path.cwd()]
     text = bytes_of(config, "the config", remedy="Give the path of a YAML file.") if config else b""
@@ -127,7 +90,7 @@ def simulate_command(
     output = OutputOptions(as_json=as_json, as_jsonl=as_jsonl)
     with terminal_context(context.obj, folders) as ctx:
         ctx.engine = EngineOptions(engine, ray_address)
-        read = read_simulation(ctx, source, overrides, resume=resume)
+        read = read_simulation(ctx, source, {**settings, "model": model}, resume=resume)
         retry = RetrySelection(errors=retry_errors, failures=retry_failed)
         if dry:
             return _dry_run(dry_run(ctx, read, retry=retry), as_json=as_json)

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -26,7 +26,6 @@ from proctor.tasks.history import (
     Rejection,
 )
 from proctor.tasks.task import (
-    NO_OVERRIDES,
     ReadOverrides,
     Task,
     TaskSet,
@@ -191,14 +190,14 @@ TaskPath = Annotated[
 @reads_tasks
 def list_tasks(
     path: TaskPath,
-    reading: ReadOverrides = NO_OVERRIDES,
+    reading: Mapping[str, str],
     as_json: Json = False,
 ) -> int:
     """List the tasks at PATH and what could not be read. Nothing is run.
 
     Example:  proctor tasks list HumanEval.jsonl.gz
     """
-    task_set = read_task_set(path, reading.reading())
+    task_set = read_task_set(path, ReadOverrides(**reading).reading())
     if as_json:
         print_json(
             {
@@ -228,17 +227,17 @@ def list_tasks(
 @reads_tasks
 def show(
     path: TaskPath,
+    reading: Mapping[str, str],
     task: Annotated[
         str, typer.Argument(help="Name of the task; default: the only one.", metavar="[TASK]")
     ] = "",
-    reading: ReadOverrides = NO_OVERRIDES,
     as_json: Json = False,
 ) -> int:
     """Show a task: its prompt, files, and every command that it would run.
 
     Example:  proctor tasks show HumanEval.jsonl.gz HumanEval/0
     """
-    task_set = read_task_set(path, reading.reading())
+    task_set = read_task_set(path, ReadOverrides(**reading).reading())
     chosen = _chosen(task_set, path, task)
     if as_json:
         print_json(task_document(chosen, full=True))
@@ -252,6 +251,7 @@ def show(
 def check(
     context: typer.Context,
     path: TaskPath,
+    reading: Mapping[str, str],
     runs: Annotated[
         int, typer.Option("--runs", min=1, help="Repeats, to find flaky checks.", metavar="N")
     ] = 3,
@@ -261,7 +261,6 @@ def check(
     task_network: Annotated[
         bool, typer.Option("--task-network", help="Grant the network access that tasks ask for.")
     ] = False,
-    reading: ReadOverrides = NO_OVERRIDES,
     as_json: JsonAtEnd = False,
 ) -> int:
     """Run the reference solution and a no-op on each task at PATH: the one must pass, the other fail.
@@ -269,7 +268,8 @@ def check(
     Example:  proctor tasks check tasks/ --runs 3
     """
     with terminal_context(context.obj) as ctx:
-        result = check_tasks(ctx, path, reading, repeats=runs, parallel=parallel, task_network=task_network)
+        options = ReadOverrides(**reading)
+        result = check_tasks(ctx, path, options, repeats=runs, parallel=parallel, task_network=task_network)
     if as_json:
         print_json(result.document())
     else:
@@ -281,15 +281,15 @@ def check(
 @reads_tasks
 def convert(
     path: TaskPath,
+    reading: Mapping[str, str],
     out: Annotated[Path, typer.Option("--out", help="Folder to write; must be new.", metavar="DIR")],
-    reading: ReadOverrides = NO_OVERRIDES,
     as_json: Json = False,
 ) -> int:
     """Write the tasks at PATH as task files of Proctor.
 
     Example:  proctor tasks convert HumanEval.jsonl.gz --out tasks/humaneval
     """
-    task_set = read_task_set(path, reading.reading())
+    task_set = read_task_set(path, ReadOverrides(**reading).reading())
     files, left_out = write_task_set(task_set, out)
     if as_json:
         not_read = [each.document() for each in (*task_set.not_read, *left_out)]

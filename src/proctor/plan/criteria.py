@@ -8,7 +8,9 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from proctor.errors import Problem, UsageError
 from proctor.evaluators.expect import problems_of
@@ -23,9 +25,16 @@ from proctor.plan.validate import did_you_mean
 from proctor.plan.yaml_loader import read_source
 
 
+class _NameOrEntry(BeforeValidator):
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {"anyOf": [{"type": "string"}, handler(schema)]}
+
+
 def as_entry(name: str) -> BeforeValidator:
     """A plain name as a mapping."""
-    return BeforeValidator(lambda value: {name: value} if isinstance(value, str) else value)
+    return _NameOrEntry(lambda value: {name: value} if isinstance(value, str) else value)
 
 
 def read_data(path: Path) -> Any:

@@ -40,6 +40,16 @@ class OneOrMany:
         return {"anyOf": [many["items"], many]}
 
 
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """Marks a setting that is a flag of its command as well; the help is the description of the field."""
+
+    type: type
+    names: tuple[str, ...] = ()
+    """As they are typed; empty: the name of the setting."""
+    minimum: float | None = None
+
+
 def as_list(value: object) -> list[Any]:
     """A single value as a list."""
     return value if isinstance(value, list) else [value]
@@ -249,6 +259,16 @@ def stop_settings(entry: object) -> dict[str, object] | None:
 def names_of(model: type[BaseModel]) -> list[str]:
     """The keys of a mapping, as they are written in a file."""
     return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def flags_of(model: type[BaseModel]) -> dict[str, tuple[Flag, str]]:
+    """The settings of a file that are flags as well, each with its help."""
+    return {
+        name: (flag, setting.description or "")
+        for name, setting in model.model_fields.items()
+        for flag in setting.metadata
+        if isinstance(flag, Flag)
+    }
 
 
 def suggestion(name: str, known: Iterable[str]) -> str | None:

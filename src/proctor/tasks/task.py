@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from proctor.errors import UsageError
 from proctor.json_values import JsonMap, JsonObject
@@ -56,40 +57,28 @@ def read_repos(text: str) -> dict[str, Path]:
     return repos
 
 
+def flag(default: Any, text: str, *names: str, **settings: Any) -> Any:
+    """A field that is a flag of commands as well: its help, its names if not that of the field, and further
+    settings of the flag."""
+    return field(default=default, metadata={"help": text, "names": names, **settings})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOverrides:
     """The same options as texts, as commands and plans have them; empty: not set."""
 
-    prompt_column: str = field(
-        default="", metadata={"help": "Column of a dataset with the prompts.", "metavar": "NAME"}
+    prompt_column: str = flag("", "Column of a dataset with the prompts.", metavar="NAME")
+    expect_column: str = flag("", "Column of a dataset with the answers.", metavar="NAME")
+    template: str = flag("", "Prompt of each row, with {column} for its values.", metavar="TEXT")
+    check: str = flag(
+        "",
+        "Check of tasks that have none; of SWE-bench rows, one that writes JUnit to $PROCTOR_TEST_REPORT.",
+        metavar="COMMAND",
     )
-    expect_column: str = field(
-        default="", metadata={"help": "Column of a dataset with the answers.", "metavar": "NAME"}
-    )
-    template: str = field(
-        default="", metadata={"help": "Prompt of each row, with {column} for its values.", "metavar": "TEXT"}
-    )
-    check: str = field(
-        default="",
-        metadata={
-            "help": "Check of tasks that have none; of SWE-bench rows, one that writes JUnit to "
-            "$PROCTOR_TEST_REPORT.",
-            "metavar": "COMMAND",
-        },
-    )
-    setup: str = field(
-        default="", metadata={"help": "Command of SWE-bench rows before the agent.", "metavar": "COMMAND"}
-    )
-    judge: str = field(
-        default="",
-        metadata={"help": "Model that judges rubrics of tasks that name none.", "metavar": "MODEL"},
-    )
-    repos: str = field(
-        default="",
-        metadata={
-            "help": "Clones of the tasks' repositories: a folder, or owner/name=PATH,….",
-            "metavar": "PATH",
-        },
+    setup: str = flag("", "Command of SWE-bench rows before the agent.", metavar="COMMAND")
+    judge: str = flag("", "Model that judges rubrics of tasks that name none.", metavar="MODEL")
+    repos: str = flag(
+        "", "Clones of the tasks' repositories: a folder, or owner/name=PATH,….", metavar="PATH"
     )
 
     def texts(self) -> dict[str, str]:
@@ -107,10 +96,6 @@ class ReadOverrides:
             judge=self.judge,
             repos=read_repos(self.repos),
         )
-
-
-NO_OVERRIDES = ReadOverrides()
-"""Tasks are read as their files suggest."""
 
 
 LISTED_REQUESTS = 3

@@ -1,7 +1,6 @@
 """A simulation is every client × every therapist, each so often; what is wrong is said before it starts."""
 
 import json
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from proctor.job import PlanText
 from proctor.jobs.dialogue.job import JOB, DialogueOverrides
 from proctor.jobs.dialogue.plan import DialoguePlan, read_simulation
 from proctor.jobs.dialogue.roles import Roles
-from proctor.jobs.dialogue.schema import CONFIG_KEYS
 from proctor.stats.results import InputReader, Labels
 
 DOCUMENTED = """
@@ -382,10 +380,6 @@ def test_members_in_branches_and_with_defaults_are_not_needed(tmp_path: Path) ->
 )
 def test_a_model_with_its_provider_replaces_the_type(model: str | None, settings: dict[str, Any]) -> None:
     assert DialogueOverrides(model=model).settings() == settings
-
-
-def test_python_has_an_argument_for_every_key_of_a_config() -> None:
-    assert {each.name for each in fields(DialogueOverrides)} == {*CONFIG_KEYS, "model"}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, create_model
 from pydantic.alias_generators import to_camel
 
 from proctor.errors import UsageError
@@ -32,6 +32,7 @@ from proctor.tasks.task import (
     TaskCheck,
     TaskFolder,
     TaskStep,
+    flag,
     folder_of,
 )
 from proctor.workspace.hidden_tests import read_archive, solution_files
@@ -84,34 +85,40 @@ def agent_choices(agent: str | Sequence[str]) -> tuple[AgentChoice, ...]:
 class BenchmarkOverrides(ReadOverrides):
     """Settings of a benchmark besides its tasks; empty or None: not set."""
 
-    models: str = ""
-    """Names, parts of names, categories or `all`, separated by commas."""
-    output: Path | None = None
-    """Folder of the results."""
-    parallel: int | str | None = None
-    """Maximum runs in parallel; `auto`: `max_parallel` of models_config.yaml; None: 1."""
-    timeout: float | None = None
-    """Seconds."""
-    runs: int | None = None
-    budget: float | None = None
-    """USD of the whole benchmark."""
-    record: Path | None = None
-    replay: Path | None = None
-    agent: str | Sequence[str] = ""
-    """Agents of every task: `a,b`, or a list of names and `NAME=COMMAND`; empty: the task's own."""
-    models_config: Path | None = None
-    oracle: bool = False
-    """Apply the reference solution in place of a model."""
-    noop: bool = False
-    """Do nothing in place of a model."""
-    task_network: bool = False
-    """Grant the network access that tasks ask for."""
-    stop_when: str = ""
-    """When the benchmark stops early: `by=model,width=0.1`."""
-    repo: str = ""
-    """Repository of tasks that name neither files nor a repository."""
-    start: str = ""
-    """Folder with the files that those tasks begin with."""
+    models: str = flag(
+        "",
+        "Names, parts of names, provider/name, categories, separated by commas; or all: those of servers on "
+        "this machine and the enabled ones of models_config.yaml.",
+    )
+    output: Path | None = flag(None, "Folder for the results; created if missing.")
+    parallel: int | str | None = flag(
+        None,
+        "Maximum runs in parallel (default: 1); without N: max_parallel, or 3.",
+        metavar="[N]",
+        type=str,
+    )
+    """`auto`: `max_parallel` of models_config.yaml."""
+    timeout: float | None = flag(None, "Agent timeout in seconds (1800).", min=0.001)
+    runs: int | None = flag(None, "Repeats per task and model (1).", min=1)
+    budget: float | None = flag(None, "Budget of the whole benchmark in USD.", min=0)
+    record: Path | None = flag(None, "Record the traffic with models in this file.")
+    replay: Path | None = flag(None, "Replay a recording instead of calling models.")
+    agent: str | Sequence[str] = flag(
+        "",
+        "Agents, separated by commas, or a program of yours as NAME=COMMAND; may be repeated; overrides the "
+        "task's (builtin).",
+        "--agents",
+        "--agent",
+        metavar="NAME,…",
+        type=list[str],
+    )
+    models_config: Path | None = flag(None, "Models, settings and categories (default: models_config.yaml).")
+    oracle: bool = flag(False, "Mock: apply the reference solution.", "--oracle")
+    noop: bool = flag(False, "Mock: do nothing.", "--noop")
+    task_network: bool = flag(False, "Grant the network access that tasks ask for.", "--task-network")
+    stop_when: str = flag("", "Stop early: decided=true, width=0.1 or ranks=1.", metavar="NAME=VALUE,…")
+    repo: str = flag("", "Repository of tasks that name neither files nor one.", metavar="PATH")
+    start: str = flag("", "Folder with the files of tasks that name none.", metavar="PATH")
 
     def __post_init__(self) -> None:
         check_limits(budget_usd=self.budget)
@@ -467,7 +474,7 @@ def _cut(text: str, hole: str) -> list[str]:
 
 
 class TaskPlanFile(PlanModel):
-    """A plan with `tasks`."""
+    """A plan with `tasks`, besides the options of reading them."""
 
     tasks: Text = Field(description="A task file, or a folder or dataset of tasks.")
     run_id: Text | None = Field(None, description="Name of the batch.")
@@ -478,18 +485,18 @@ class TaskPlanFile(PlanModel):
     timeout_sec: Seconds | None = Field(None, description="Seconds the agent may take.")
     task_network: bool | None = Field(None, description="Grant the network access that tasks ask for.")
     budget: Usd | None = Field(None, description="US dollars that the whole batch may cost.")
-    prompt_column: Text | None = Field(None, description="Column of a dataset with the prompts.")
-    expect_column: Text | None = Field(None, description="Column of a dataset with the answers.")
-    template: Text | None = Field(None, description="Prompt of each row, with {column} for its values.")
-    check: Text | None = Field(None, description="Test command of SWE-bench rows.")
-    setup: Text | None = Field(None, description="Command of SWE-bench rows before the agent.")
-    judge: Text | None = Field(None, description="Model that judges rubrics of tasks that name none.")
-    repos: Text | None = Field(None, description="Clones: a folder, or owner/name=PATH,….")
+
+
+_TASK_PLAN: type[PlanModel] = create_model(
+    "TaskPlan",
+    __base__=TaskPlanFile,
+    **dict.fromkeys(ReadOverrides().texts(), (Text | None, None)),  # type: ignore[call-overload]
+)
 
 
 def vocabulary(path: KeyPath) -> SectionLabel | None:
     """The section of a plan."""
-    return SectionLabel("the plan", "A plan with `tasks`", names_of(TaskPlanFile)) if not path else None
+    return SectionLabel("the plan", "A plan with `tasks`", names_of(_TASK_PLAN)) if not path else None
 
 
 def read_task_plan(plan: PlanText, options: Mapping[str, object]) -> tuple[Path, JsonObject, str]:
@@ -498,7 +505,7 @@ def read_task_plan(plan: PlanText, options: Mapping[str, object]) -> tuple[Path,
     `options` are those of `proctor batch`, which take precedence.
     """
     source = read_source(plan.text, file=plan.file)
-    if problems := list(check_shape(source, TaskPlanFile, vocabulary).problems):
+    if problems := list(check_shape(source, _TASK_PLAN, vocabulary).problems):
         refuse(problems)
     data = source.data
     models = data.get("model") or []

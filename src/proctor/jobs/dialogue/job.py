@@ -7,7 +7,7 @@ Roles are stored with the run under their digests: it finishes with the roles it
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import ClassVar
@@ -45,7 +45,7 @@ from proctor.jobs.dialogue.files import (
 )
 from proctor.jobs.dialogue.plan import DialoguePlan, read_simulation
 from proctor.jobs.dialogue.roles import Roles
-from proctor.jobs.dialogue.schema import CONFIG_KEYS, SimulationFile
+from proctor.jobs.dialogue.schema import CONFIG_KEYS, DialogueOverrides, SimulationFile
 from proctor.jobs.dialogue.world import world_digest
 from proctor.json_values import JsonObject
 from proctor.models import ModelRouter
@@ -53,65 +53,6 @@ from proctor.plan.validate import stop_settings
 from proctor.store import Resource, Store
 from proctor.store.runs import batches_of_job
 from proctor.store.tables import BatchRow
-
-
-@dataclass(slots=True, kw_only=True)
-class DialogueOverrides:
-    """Settings that take precedence over the config, named as there. None: not set."""
-
-    clients: object = None
-    therapists: object = None
-    num_runs: int | None = None
-    max_turns: int | None = None
-    max_workers: int | None = None
-    output_dir: str | None = None
-    seed: int | None = None
-    model: str | None = None
-    """Model of both sides as `provider/model`: replaces `model_name` and `model_type`."""
-    model_type: str | None = None
-    model_name: str | Sequence[str] | None = None
-    temperature: float | Sequence[float] | None = None
-    max_tokens: int | None = None
-    client_model: str | Sequence[str] | None = None
-    therapist_model: str | Sequence[str] | None = None
-    judge_model: str | None = None
-    lang: str | None = None
-    language: str | None = None
-    opens: str | None = None
-    under_test: str | None = None
-    reminder_turns: int | None = None
-    loop_turns: int | None = None
-    timeout_sec: float | None = None
-    retries: int | None = None
-    budget_limit: float | None = None
-    cost_per_run_limit: float | None = None
-    prices: Mapping[str, Mapping[str, float]] | None = None
-    evaluators: Sequence[object] | None = None
-    world: str | Mapping[str, object] | None = None
-    tasks: str | Sequence[Mapping[str, object]] | None = None
-    attribution_model: str | None = None
-    human: str | None = None
-    pairs: Sequence[Sequence[str]] | None = None
-    stop_when: Mapping[str, object] | None = None
-    sandbox: str | Mapping[str, object] | None = None
-    outage_patience: float | None = None
-    resources: Mapping[str, object] | None = None
-    tags: Sequence[str] | None = None
-    notify: str | None = None
-    record: str | None = None
-    replay: str | None = None
-
-    def settings(self) -> JsonObject:
-        """The settings that are set, as a config has them."""
-        values = {each.name: getattr(self, each.name) for each in fields(DialogueOverrides)}
-        model = values.pop("model")
-        if model is not None:
-            values["model_name"] = model
-            provider, slash, _ = model.partition("/")
-            if provider and slash:
-                # The config's `model_type` must not be put before a name that has its provider.
-                values["model_type"] = ""
-        return {name: _plain(value) for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -491,9 +432,3 @@ def _role_files(run_id: str, ctx: RunContext) -> list[Path]:
 
 def _output_of(batch: BatchRow) -> Path:
     return Path(json.loads(batch["optionsJson"])["outputDir"])
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Mapping):
-        return {name: _plain(inner) for name, inner in value.items()}
-    return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value

@@ -1,7 +1,7 @@
 """The config of a simulation as pydantic models, and config and overrides as one set of settings."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -14,6 +14,8 @@ from proctor.json_values import JsonMap, JsonObject
 from proctor.plan.criteria import as_entry
 from proctor.plan.source import KeyPath, KeyPlace, PlanSource, ValuePlace, refuse
 from proctor.plan.validate import (
+    Flag,
+    OneOrMany,
     OutagePatience,
     PlanResources,
     PlanSandbox,
@@ -38,7 +40,7 @@ def as_list(value: object) -> list[Any]:
 
 
 _AS_LIST = BeforeValidator(as_list)
-Names = Annotated[list[str], Field(min_length=1), _AS_LIST]
+Names = Annotated[list[str], Field(min_length=1), _AS_LIST, OneOrMany()]
 
 
 class RoleEntry(BaseModel):
@@ -88,9 +90,7 @@ class EvaluatorEntry(BaseModel):
     paradigm: str | None = None
 
 
-Entries = Annotated[
-    list[Annotated[RoleEntry, as_entry("role")]], Field(min_length=1), BeforeValidator(as_list)
-]
+Entries = Annotated[list[Annotated[RoleEntry, as_entry("role")]], Field(min_length=1), _AS_LIST, OneOrMany()]
 
 
 class PriceEntry(BaseModel):
@@ -104,32 +104,57 @@ class PriceEntry(BaseModel):
 
 
 class SimulationFile(BaseModel):
-    """A whole config."""
+    """A whole config: each field is a key of it, an argument of Python, and with `Flag` a flag."""
 
     model_config = _STRICT
-    clients: Entries = [RoleEntry(role="patientPsi")]
-    therapists: Entries = [RoleEntry(role="CBT")]
-    num_runs: Count = 5
-    max_turns: Count = 20
-    max_workers: Annotated[Count, Field(le=MOST_CONCURRENT)] = 4
-    output_dir: str | None = None
-    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    clients: Annotated[Entries, Flag(str)] = Field(
+        default=[RoleEntry(role="patientPsi")],
+        description="Client roles, separated by commas (default: patientPsi).",
+    )
+    therapists: Annotated[Entries, Flag(str)] = Field(
+        default=[RoleEntry(role="CBT")], description="Therapist roles, separated by commas (default: CBT)."
+    )
+    num_runs: Annotated[Count, Flag(int)] = Field(
+        default=5, description="Repeats per combination (default: 5)."
+    )
+    max_turns: Annotated[Count, Flag(int)] = Field(
+        default=20, description="Maximum turns per session (default: 20)."
+    )
+    max_workers: Annotated[Count, Field(le=MOST_CONCURRENT), Flag(int)] = Field(
+        default=4, description="Maximum dialogues in parallel (default: 4)."
+    )
+    output_dir: Annotated[str | None, Flag(str)] = Field(
+        default=None, description="Output folder (default: outputs/batch/<timestamp>)."
+    )
+    seed: Annotated[int | None, Field(ge=-(2**63), lt=2**63), Flag(int)] = Field(
+        default=None, description="Random seed; makes a run repeatable."
+    )
     model_type: str | None = None
     model_name: Names | None = None
-    temperature: Annotated[list[Temperature], Field(min_length=1), _AS_LIST] | None = None
+    temperature: Annotated[
+        Annotated[list[Temperature], Field(min_length=1), _AS_LIST, OneOrMany()] | None, Flag(float)
+    ] = Field(default=None, description="Sampling temperature of the models.")
     max_tokens: Count | None = None
-    client_model: Names | None = None
-    therapist_model: Names | None = None
+    client_model: Annotated[Names | None, Flag(str)] = Field(
+        default=None, description="Model of the clients; several, separated by commas, are all run."
+    )
+    therapist_model: Annotated[Names | None, Flag(str)] = Field(
+        default=None, description="Model of the therapists; several, separated by commas, are all run."
+    )
     judge_model: str | None = None
     lang: Language = "en"
-    language: Language | None = None
+    language: Annotated[Language | None, Flag(str, ("--lang", "--language"))] = Field(
+        default=None, description="Language of the roles: en, de, zh, … (default: en)."
+    )
     opens: Literal["client", "therapist"] | None = None
     under_test: Literal["client", "therapist"] = "therapist"
     reminder_turns: Annotated[int, Field(ge=0)] = 2
     loop_turns: Annotated[int, Field(ge=0)] = 3
     timeout_sec: Annotated[float, Field(gt=0)] | None = None
     retries: Annotated[int, Field(ge=0)] = 0
-    budget_limit: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    budget_limit: Annotated[
+        Annotated[float, Field(ge=0, allow_inf_nan=False)] | None, Flag(float, ("--budget",), minimum=0)
+    ] = Field(default=None, description="Budget of the whole run in USD.")
     cost_per_run_limit: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     prices: dict[str, PriceEntry] | None = None
     evaluators: list[Annotated[EvaluatorEntry, as_entry("name")]] | None = None
@@ -140,7 +165,9 @@ class SimulationFile(BaseModel):
     world: str | JsonObject | None = None
     tasks: str | Annotated[list[TaskEntry], Field(min_length=1)] | None = None
     attribution_model: str | None = None
-    human: Literal["terminal", "web"] | None = None
+    human: Annotated[Literal["terminal", "web"] | None, Flag(str)] = Field(
+        default=None, description="Where a person who plays a role answers: terminal (default) or web."
+    )
     pairs: (
         Annotated[list[Annotated[list[str], Field(min_length=2, max_length=2)]], Field(min_length=1)] | None
     ) = None
@@ -155,6 +182,37 @@ DEFAULTS = SimulationFile().model_dump(exclude={"clients": True, "therapists": T
     "therapists": ["CBT"],
 }
 CONFIG_KEYS = tuple(SimulationFile.model_fields)
+_ARGUMENTS: Any = make_dataclass(
+    "_ARGUMENTS",
+    [(name, setting.annotation, None) for name, setting in SimulationFile.model_fields.items()],
+    kw_only=True,
+)
+
+
+@dataclass(kw_only=True)
+class DialogueOverrides(_ARGUMENTS):  # type: ignore[misc]  # made from the model
+    """The settings of a config that take precedence over it, each by its key. None: not set."""
+
+    model: str | None = None
+    """Model of both sides as `provider/model`: replaces `model_name` and `model_type`."""
+
+    def settings(self) -> JsonObject:
+        """The settings that are set, as a config has them."""
+        values = {key.name: getattr(self, key.name) for key in fields(DialogueOverrides)}
+        model = values.pop("model")
+        if model is not None:
+            values["model_name"] = model
+            provider, slash, _ = model.partition("/")
+            if provider and slash:
+                # The config's `model_type` must not be put before a name that has its provider.
+                values["model_type"] = ""
+        return {name: _plain(value) for name, value in values.items() if value is not None}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {name: _plain(inner) for name, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def vocabulary(path: KeyPath) -> SectionLabel | None:
