@@ -163,7 +163,7 @@ def _attempt(writer, clock, run_id, index, row, *, ends):
 
 def _session(writer, clock, run_id, index, row, *, number, status, reason):
     session = {"runId": run_id, "itemId": row["id"], "attempt": number, "job": "coding", "status": "running"}
-    session |= {"agent": row["agent"], "model": row["model"], "standIn": int(row["agent"] == "scripted")}
+    session |= {"agent": row["agent"], "model": row["model"], "isMock": int(row["agent"] == "scripted")}
     recorder = Recorder(
         writer, f"{run_id}-{row['id']}-{number}", session | {"startedAt": timestamp(clock.now)}, clock
     )

@@ -35,7 +35,7 @@ def judged(store, values, *, evaluator="tidy", first=0):
     for number, (item, value) in enumerate(zip(items, values, strict=True), start=first):
         at = NOW + timedelta(seconds=number)
         session_id = f"{evaluator[:4]}-{number:05}"
-        row = {"runId": "online", "itemId": item.id, "attempt": 1, "status": "running", "standIn": 0}
+        row = {"runId": "online", "itemId": item.id, "attempt": 1, "status": "running", "isMock": 0}
         recorder = Recorder(
             writer, session_id, row | {"startedAt": timestamp(at), "job": "evaluation"}, lambda at=at: at
         )

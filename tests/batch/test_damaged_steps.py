@@ -26,7 +26,7 @@ def write_session(store: Store, item: Item, outputs: Sequence[str], *, status: s
     store.create_batch(batch, [item])
     writer = store.writer()
     head = {"runId": "run", "itemId": item.id, "attempt": 1, "job": item.runner, "agent": "", "model": ""}
-    row = {**head, "standIn": 0, "status": "running", "source": "batch", "startedAt": timestamp(NOON)}
+    row = {**head, "isMock": 0, "status": "running", "source": "batch", "startedAt": timestamp(NOON)}
     recorder = Recorder(writer, "session", row, lambda: NOON)
     for output in outputs:
         recorder.record(Iteration(output=output))

@@ -208,7 +208,7 @@ async def test_stand_ins_are_marked_on_their_sessions(workshop, repository):
     """
     await workshop.run(plan)
 
-    marked = {(row["agent"], row["standIn"]) for row in workshop.rows("sessions")}
+    marked = {(row["agent"], row["isMock"]) for row in workshop.rows("sessions")}
     assert marked == {("", 1), ("scripted", 1), ("command", 0)}
 
 

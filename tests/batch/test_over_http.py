@@ -45,7 +45,7 @@ async def test_answers_are_recorded_with_their_tokens_and_their_price(workshop, 
     calls = workshop.rows("model_calls")
     assert all(row["costUsd"] > 0 and row["priceSource"] for row in calls)
     assert workshop.store.read.totals("run")["costUsd"] == pytest.approx(sum(row["costUsd"] for row in calls))
-    assert {row["standIn"] for row in workshop.rows("sessions")} == {0}
+    assert {row["isMock"] for row in workshop.rows("sessions")} == {0}
 
 
 async def test_the_key_goes_to_the_provider_and_into_no_record(workshop, ask):

@@ -144,7 +144,7 @@ async def test_every_call_of_a_program_is_recorded_and_priced_and_the_key_is_onl
     said = [(row["role"], row["content"]) for row in bureau.rows("messages", "both")]
     assert ("user", "the same in other words") in said
     assert [role for role, _ in said].count("assistant") == 2
-    assert bureau.session("both")["standIn"] == 0
+    assert bureau.session("both")["isMock"] == 0
 
     report = await asyncio.to_thread(bureau.proctor, "report", "--run", "both", "--format", "html")
     shown = await asyncio.to_thread(bureau.proctor, "show", bureau.session("both")["id"], "--json")

@@ -167,7 +167,7 @@ def test_a_batch_of_prompts_is_really_answered_and_leaves_no_server(proctor, tmp
     assert all(1 <= call["completionTokens"] <= 12 and call["promptTokens"] > 20 for call in calls)
     assert all(call["latencyMs"] > 1 and call["provider"] == "local" for call in calls)
     assert len({row["content"] for row in said}) == 3
-    assert [row["standIn"] for row in sessions] == [0, 0, 0], "it is a real model, however small"
+    assert [row["isMock"] for row in sessions] == [0, 0, 0], "it is a real model, however small"
     assert servers(tmp_path) == []
 
 

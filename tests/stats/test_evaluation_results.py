@@ -209,7 +209,7 @@ def calibrated(store, pairs, *, digest="v1", at=NOW, **results):
     record = CalibrationRecord(
         evaluator="tone",
         evaluator_digest=digest,
-        things=len(pairs),
+        targets=len(pairs),
         document={"results": results, "scale": [0.0, 1.0], "pairs": pairs},
     )
     store.save_calibration(record, at)
@@ -399,7 +399,7 @@ def test_insights_have_a_title_an_example_and_their_sessions() -> None:
 
 
 def test_sessions_without_a_failure_are_no_findings() -> None:
-    bare_row = {"label": "x", "details": "{}", "explanation": "{}", "judgedSessionId": "j"}
+    bare_row = {"label": "x", "details": "{}", "explanation": "{}", "scoredSessionId": "j"}
     own = {"details": json.dumps({"session": "s"}), "explanation": '{"a": 1}'}
     rows = [bare_row | own, bare_row, bare_row | {"label": NO_FAILURE}]
     found = findings_of(rows)  # type: ignore[arg-type]

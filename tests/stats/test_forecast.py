@@ -39,7 +39,7 @@ def remember(store):
         add_batch(store, f"old-{number}", [item])
         usage = Usage(input_tokens=round(usd * MILLION))
         made = ModelCall(**{"model": model, "usage": usage, "cost_usd": 77.0, **call})
-        about = {"run_id": f"old-{number}", "job": job, "agent": agent, "model": model, "standIn": mock}
+        about = {"run_id": f"old-{number}", "job": job, "agent": agent, "model": model, "isMock": mock}
         writer = store.writer()
         finish_item(writer, item.id, f"s{number}", made, status=status, seconds=seconds, **about)
         writer.close()

@@ -290,7 +290,7 @@ def test_the_time_of_an_item_without_a_session_is_that_from_its_start_to_its_end
 def test_stand_ins_are_named_by_their_model_or_agent(proctor_store, model, name) -> None:
     add_batch(proctor_store, count=[Item(prompt=str(number), model=model, agent="amp") for number in "12"])
     for number in range(2):
-        record(proctor_store, f"s{number}", standIn=1 - number, model=model, agent="amp")
+        record(proctor_store, f"s{number}", isMock=1 - number, model=model, agent="amp")
     assert list(load_ended(proctor_store, *session_ids(2)).stand_ins) == [name]
 
 

@@ -51,7 +51,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreReader]:
             )
             many(
                 """INSERT INTO "sessions" ("id", "runId", "itemId", "job", "status", "agent", "model",
-                "standIn", "startedAt") VALUES (?, 'failed', '', 'coding', 'success', ?, 'm', 1, ?)""",
+                "isMock", "startedAt") VALUES (?, 'failed', '', 'coding', 'success', ?, 'm', 1, ?)""",
                 [(f"s{number:03}", f"a{number:03}", timestamp(NOW)) for number in range(101)],
             )
             many(

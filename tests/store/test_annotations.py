@@ -160,17 +160,17 @@ def test_a_label_stands_beside_the_scores_of_its_target(store):
 
 
 def test_the_newest_calibration_of_a_version_counts(store):
-    def calibration(things: int, **values: Any) -> CalibrationRecord:
-        known = {"evaluator": "tidy", "evaluator_digest": "d", "document": {"results": things}}
-        known |= {"things": things}
+    def calibration(targets: int, **values: Any) -> CalibrationRecord:
+        known = {"evaluator": "tidy", "evaluator_digest": "d", "document": {"results": targets}}
+        known |= {"targets": targets}
         return CalibrationRecord(**known | values)
 
-    for things, at in ((1, NOW), (2, LATER), (3, LATER), (4, NOW)):
-        store.save_calibration(calibration(things), at)
+    for targets, at in ((1, NOW), (2, LATER), (3, LATER), (4, NOW)):
+        store.save_calibration(calibration(targets), at)
     store.save_calibration(calibration(9, evaluator_digest="e", dimension="x"), NOW)
     newest = newest_calibration(store.read, "tidy", "d")
-    assert newest is not None and (newest["things"], newest["at"]) == (3, timestamp(LATER))
+    assert newest is not None and (newest["targets"], newest["at"]) == (3, timestamp(LATER))
     assert newest_calibration(store.read, "tidy", "e") is None
     other = newest_calibration(store.read, "tidy", "e", "x")
-    assert other is not None and other["things"] == 9
+    assert other is not None and other["targets"] == 9
     assert len(query(store, 'SELECT 1 FROM "calibrations"')) == 3

@@ -50,9 +50,7 @@ def test_an_imported_session_has_the_times_of_its_source(store: Store) -> None:
     def stamp(seconds: int) -> str:
         return timestamp(NOW + timedelta(seconds=seconds))
 
-    columns = (
-        "id job name agent model standIn status source externalId startedAt finishedAt workSeconds notes"
-    )
+    columns = "id job name agent model isMock status source externalId startedAt finishedAt workSeconds notes"
     expected = (session_id, "imported", "n", "amp", "m", 1, "success", "phoenix", "e1")
     assert rows(store, "sessions", columns) == [(*expected, stamp(0), stamp(4), 4.0, '["odd"]')]
     assert rows(store, "messages", "position step timestamp content") == [

@@ -9,13 +9,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from whole_store import fill
 
 import proctor
 from databases import new_database, query
 from proctor.errors import StoreError
 from proctor.store import Store, postgres
 from proctor.store.database import migrate, open_database
-from proctor.store.tables import COLUMNS
+from proctor.store.tables import COLUMNS, OLD_NAMES
 from waiting import TIME_LIMIT_SECONDS
 
 STORES = sorted((Path(__file__).parent / "stores").glob("version-*.db.gz"))
@@ -110,7 +111,8 @@ def columns_of(store, table):
     if store.url.startswith("sqlite"):
         rows = query(store, f"SELECT name FROM pragma_table_info('{table}')")
     else:
-        places = "SELECT column_name AS name FROM information_schema.columns WHERE table_name = ?"
+        places = "SELECT column_name AS name FROM information_schema.columns WHERE table_name = ? "
+        places += "AND is_generated = 'NEVER'"
         rows = query(store, f"{places} ORDER BY ordinal_position", (table,))
     return tuple(row["name"] for row in rows)
 
@@ -121,6 +123,29 @@ def test_both_databases_have_the_tables_and_columns_that_we_write_and_no_others(
         tables = {row["name"] for row in query(store, "SELECT name FROM sqlite_master WHERE type = 'table'")}
         # The index of transcripts is derived, and made when it is first needed.
         assert tables == {*COLUMNS, "schema_version", "search_sessions"}
+
+
+def test_renamed_columns_keep_what_an_earlier_version_has_written(tmp_path):
+    (tmp_path / "old.db").write_bytes(gzip.decompress(STORES[0].with_name("version-18.db.gz").read_bytes()))
+    with closing(sqlite3.connect(tmp_path / "old.db")) as raw:
+        written = {
+            new: sorted(raw.execute(f'SELECT "{old}" FROM "{table}"'))
+            for table, names in OLD_NAMES.items()
+            for new, old in names.items()
+        }
+    with Store(str(tmp_path / "old.db")) as store:
+        for table, names in OLD_NAMES.items():
+            for new in names:
+                rows = query(store, f'SELECT "{new}" FROM "{table}" ORDER BY 1')
+                assert [(row[new],) for row in rows] == written[new] != []
+
+
+def test_a_renamed_column_can_still_be_read_by_its_old_name(store):
+    fill(store)
+    for table, names in OLD_NAMES.items():
+        for new, old in names.items():
+            rows = query(store, f'SELECT "{new}" AS "new", "{old}" AS "old" FROM "{table}"')
+            assert any(row["new"] for row in rows) and all(row["new"] == row["old"] for row in rows), table
 
 
 def test_a_store_of_a_newer_proctor_is_refused_and_told_apart_from_a_broken_one(url):

@@ -246,7 +246,7 @@ def test_every_value_of_an_event_is_in_its_column_and_all_share_one_running_numb
     )
     (score,) = rows(store, writer, "scores")
     assert values(
-        score, columns + " dimension errorCode inputTokens outputTokens ignored judgedSessionId"
+        score, columns + " dimension errorCode inputTokens outputTokens ignored scoredSessionId"
     ) == (4, at(0), "tidy", "d", "session", "t", 0.5, "good", "why", "e", 0.25, "x", "ec", 3, 4, '["i"]', "j")
     assert json.loads(score["votes"]) == ["yes", 0.5, True]
     found = [values(row, "position step value label") for row in rows(store, writer, "metrics")]

@@ -94,7 +94,7 @@ PLAIN = {
     "an id, used in references and queries": """
         batches: runId; batch_items: runId id sessionId; sessions: id runId itemId thread externalId;
         iterations: sessionId traceId; messages: sessionId; tool_calls: sessionId callId; model_calls:
-        sessionId callId; metrics: sessionId; scores: sessionId target judgedSessionId; labels: sessionId
+        sessionId callId; metrics: sessionId; scores: sessionId target scoredSessionId; labels: sessionId
         target; merge_history: sessionId; ledger: sessionId runId itemId; questions: runId id itemId
         sessionId; pools: runId; evaluations: id arn clientToken; evaluator_definitions: id kmsKeyArn;
         online_configs: id runId; online_sessions: configId sessionId; resource_tags: arn; drift_scores:

@@ -39,7 +39,7 @@ from proctor.store import (
 from proctor.store.keys import Keys, LocalKey
 from proctor.store.scores import JudgedFilter
 from proctor.store.session_selection import FileSessions, LogGroupSessions, OwnSessions, Period
-from proctor.store.tables import COLUMNS, OF_A_SESSION, ROWS
+from proctor.store.tables import COLUMNS, OF_A_SESSION, OLD_NAMES, ROWS
 from stocked import NOW
 
 KEYS = Keys(own=LocalKey(secret=bytes(range(32))))
@@ -85,7 +85,9 @@ def problems_of(shape: Any, row: dict[str, Any], but: set[str] = frozenset()) ->
     optional = {name for name, hint in hints.items() if get_origin(hint) is NotRequired} | but
     optional |= CUT_COLUMNS if shape is ROWS["model_calls"] else set()
     missing = [f"no {name}" for name in sorted(set(hints) - set(row) - optional)]
-    unknown = [f"unknown {name}" for name in sorted(set(row) - set(hints) - METRICS.keys())]
+    old = {old for names in OLD_NAMES.values() for new, old in names.items() if new in hints}
+    known = set(hints) | METRICS.keys() | old
+    unknown = [f"unknown {name}" for name in sorted(set(row) - known)]
     wrong = [
         f"{name} is {value!r}, not {hints[name]}"
         for name, value in row.items()

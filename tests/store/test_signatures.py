@@ -83,7 +83,7 @@ FORGERIES = {
     "commit": 'UPDATE "batch_items" SET "iterSha" = \'abc\' WHERE "id" = ?',
     "session": 'UPDATE "batch_items" SET "sessionId" = \'other\' WHERE "id" = ?',
     "time": 'UPDATE "sessions" SET "workSeconds" = 0.001 WHERE "itemId" = ?',
-    "mock": 'UPDATE "sessions" SET "standIn" = 0 WHERE "itemId" = ?',
+    "mock": 'UPDATE "sessions" SET "isMock" = 0 WHERE "itemId" = ?',
     "status of the attempt": 'UPDATE "sessions" SET "status" = \'success\' WHERE "itemId" = ?',
     "cost of a call": 'UPDATE "model_calls" SET "costUsd" = 0.5 WHERE "sessionId" IN '
     '(SELECT "id" FROM "sessions" WHERE "itemId" = ?)',

@@ -74,7 +74,9 @@ def fill(store: Store) -> None:
     store.save_label(Label(session_id="s1", evaluator="tidy", who="me", label=TEXT, note=LONG), NOW)
     for kind, text in (("tag", "odd"), ("tag", TEXT), ("note", TEXT)):
         store.annotate(Annotation(session_ids=["s1"], kind=kind, text=text, author="me"), NOW)
-    calibration = CalibrationRecord(evaluator="tidy", evaluator_digest="d", document={"pairs": [LONG]})
+    calibration = CalibrationRecord(
+        evaluator="tidy", evaluator_digest="d", targets=1, document={"pairs": [LONG]}
+    )
     store.save_calibration(calibration, NOW)
     store.ask_question("run", ITEM.id, "mayor", f"question {TEXT}", NOW)
     store.add_resources("run", [Resource("role", "client", "d1", LONG)])
@@ -147,7 +149,7 @@ def mark(span: str = "s" * 16) -> SessionMark:
 
 
 def _record(writer: Any, session_id: str, of: Item, status: str) -> None:
-    facts = {"attempt": 1, "agent": "amp", "model": "m", "standIn": 1, "job": "scenario", "source": "batch"}
+    facts = {"attempt": 1, "agent": "amp", "model": "m", "isMock": 1, "job": "scenario", "source": "batch"}
     recorder = session(writer, session_id, item_id=of.id, name=f"name {TEXT}", **facts)
     usage = Usage(input_tokens=10, output_tokens=5)
     merge = {"base_branch": "main", "mode": "squash", "message": TEXT, "error": TEXT}

@@ -111,7 +111,7 @@ def add_score(writer: Writer, session_id: str, minute: int = 0, **members: Any) 
         "timestamp": timestamp(NOW + timedelta(minutes=minute)), "evaluator": score.evaluator,
         "evaluatorDigest": score.evaluator_digest,
         "dimension": score.dimension, "value": score.value, "label": score.label,
-        "judgedSessionId": score.judged_session, "explanationBlob": None, "costUsd": None,
+        "scoredSessionId": score.judged_session, "explanationBlob": None, "costUsd": None,
         "inputTokens": 0, "outputTokens": 0, "ignored": "[]", "votes": "[]",
     }  # fmt: skip
     writer.append("scores", tuple(row.values()))

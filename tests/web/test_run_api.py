@@ -293,7 +293,7 @@ def test_a_page_is_told_to_look_again_when_everything_changed_at_once(shared):
 
 def test_a_run_in_which_stand_ins_took_part_says_so(shared):
     stock(shared.site.context.store, "acted")
-    by = {"agent": "scripted", "model": "careful", "standIn": 1}
+    by = {"agent": "scripted", "model": "careful", "isMock": 1}
     add_session(shared.site.context.store, "s9", [Message(role="user", content="hi")], "acted", **by)
 
     expected = [{"agent": "scripted", "model": "careful", "sessions": 1}]

@@ -40,7 +40,7 @@ def test_a_session_says_what_was_asked_how_it_went_and_what_it_cost(shared, mend
     session_id = mended["read"]
     session = shared.get(f"/api/sessions/{session_id}").json
 
-    assert (session["status"], session["endReason"], session["standIn"]) == ("success", "completed", True)
+    assert (session["status"], session["endReason"], session["isMock"]) == ("success", "completed", True)
     assert (session["totalTokens"], session["costUsd"]) == (940, 0.002)
     assert session["item"]["prompt"]["text"] == "Mend read"
     assert session["item"]["details"]["scriptCommand"].endswith("grep -q + read.py")
@@ -82,7 +82,7 @@ def test_notes_interventions_merges_metrics_and_scores_of_everywhere_belong_to_a
     assert [(score["evaluator"], score["sessionId"]) for score in session["scores"]] == expected
     assert session["steps"][0]["testOutput"]["isCut"] is True
     assert shared.get("/api/sessions/noted/steps/1/testOutput").json["text"] == "x" * 9000
-    assert shared.get("/api/sessions/judging").json["scores"][0]["judgedSessionId"] == "noted"
+    assert shared.get("/api/sessions/judging").json["scores"][0]["scoredSessionId"] == "noted"
 
 
 def git(shared, *words):

@@ -399,7 +399,7 @@ def _record(
         evaluator=evaluator.name,
         evaluator_digest=evaluator.digest,
         dimension=dimension,
-        things=calibration.things,
+        targets=calibration.things,
         document={
             "results": _document(calibration),
             "scale": scale,

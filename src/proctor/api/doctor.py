@@ -333,7 +333,7 @@ def _outcome_of(store: Store) -> TrialOutcome:
     )
     return {
         "status": session["status"],
-        "mock": bool(session["standIn"]),
+        "mock": bool(session["isMock"]),
         "reason": session["endReason"],
         "error": session["error"],
         "seconds": session["workSeconds"],

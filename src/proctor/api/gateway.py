@@ -80,7 +80,7 @@ async def open_gateway(
             "job": "gateway",
             "name": "gateway",
             "model": model,
-            "standIn": int(is_stand_in(model) or replay is not None),
+            "isMock": int(is_stand_in(model) or replay is not None),
             "status": RUNNING,
             "source": "gateway",
             "startedAt": timestamp(started),

@@ -161,7 +161,7 @@ def labeled_targets(ctx: RunContext, session_id: str) -> list[LabeledTarget]:
     rows = [
         row
         for row in transcripts.scores(ctx.store.read, session_id)
-        if (row["judgedSessionId"] or row["sessionId"]) == session_id
+        if (row["scoredSessionId"] or row["sessionId"]) == session_id
     ]
     # Ordered by time: later scores replace earlier ones.
     scores: dict[Key, ScoreRow] = {_key(row): row for row in rows}

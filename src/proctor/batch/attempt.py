@@ -314,7 +314,7 @@ class Attempt:
             "job": self._support.job,
             "agent": item.agent,
             "model": item.model,
-            "standIn": int(self._stand_in),
+            "isMock": int(self._stand_in),
             "status": RUNNING,
             "source": "batch",
             "startedAt": now,
@@ -421,7 +421,7 @@ class Attempt:
         self._reservation.is_blind = agent.reach == "own"
         if agent.stand_in and not self._stand_in:
             self._stand_in = True
-            self._support.rows.change("sessions", (self._session_id,), {"standIn": 1})
+            self._support.rows.change("sessions", (self._session_id,), {"isMock": 1})
         return agent
 
     def _environment(self, item: Item) -> dict[str, str]:

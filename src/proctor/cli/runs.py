@@ -399,7 +399,7 @@ def _print_head(row: Mapping[str, Any]) -> None:
     for name, value in facts.items():
         if value:
             print(f"  {name:<9}  {printable(value)}")
-    if row["standIn"]:
+    if row["isMock"]:
         print("  mock session (scripted or replayed)")
     for note in row["notes"]:
         print(f"  note       {printable(note)}")

@@ -15,7 +15,7 @@ from types import ModuleType
 from proctor.errors import UsageError
 from proctor.json_values import JsonObject, require_text
 from proctor.store import Scope, StoreReader
-from proctor.store.tables import COLUMNS, OF_A_SESSION
+from proctor.store.tables import COLUMNS, OF_A_SESSION, OLD_NAMES
 
 Row = JsonObject
 TABLES = (
@@ -54,7 +54,7 @@ DOCUMENTED = {
 """Columns that come first, as the documents have them."""
 NOT_EXPORTED = ("owner", "heartbeatAt")
 """How processes find each other: of no use in a file."""
-FLAGS = ("success", "standIn")
+FLAGS = ("success", "isMock", "standIn")
 OBJECTS = ("factors", "details", "settings", "notes")
 """Columns of JSON text that are objects or lists in formats that have those."""
 OFFLINE = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false", "threads": "1"}
@@ -77,7 +77,7 @@ def columns(table: str) -> tuple[str, ...]:
     if table in OF_A_STEP:
         stored.insert(2, "iterationId")
     first = DOCUMENTED.get(table, ())
-    return (*first, *(name for name in stored if name not in first))
+    return (*first, *(name for name in stored if name not in first), *OLD_NAMES.get(table, {}).values())
 
 
 def rows(read: StoreReader, table: str, scope: Scope) -> Iterator[JsonObject]:

@@ -176,7 +176,7 @@ def _like_sessions(
         if (row["agent"], row["model"]) in rows:
             rows[row["agent"], row["model"]].append(row)
     for worker, all_rows in rows.items():
-        rows[worker] = [row for row in all_rows if not row["standIn"]] or all_rows
+        rows[worker] = [row for row in all_rows if not row["isMock"]] or all_rows
     return rows
 
 

@@ -539,7 +539,7 @@ def findings_of(rows: Iterable[InsightRow]) -> list[InsightFinding]:
     """The findings of an insight; sessions in which nothing went wrong are excluded."""
     return [
         InsightFinding(
-            session=json.loads(row["details"]).get("session") or row["judgedSessionId"],
+            session=json.loads(row["details"]).get("session") or row["scoredSessionId"],
             label=row["label"],
             details=json.loads(row["explanation"]),
         )

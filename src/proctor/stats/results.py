@@ -716,8 +716,8 @@ class _Reader:
         )
         self._figures.append(_figures(page))
         self._inputs.add(page)
-        if any(page["standIn"]):
-            stand_ins = zip(page["standIn"], page["model"], page["agent"], strict=True)
+        if any(page["isMock"]):
+            stand_ins = zip(page["isMock"], page["model"], page["agent"], strict=True)
             self._stand_ins |= dict.fromkeys(model or agent for is_one, model, agent in stand_ins if is_one)
 
     def _read_rests(self, prompts: Sequence[str]) -> None:

@@ -359,7 +359,7 @@ def mock_sessions(selection: Selection) -> list[MockSessions]:
     return selection.of_sessions(
         MockSessions,
         's."agent" AS "agent", s."model" AS "model", COUNT(*) AS "n"',
-        f'AND s."standIn" = 1 GROUP BY s."agent", s."model" ORDER BY "n" DESC, 1, 2 LIMIT {LISTED_MOCKS}',
+        f'AND s."isMock" = 1 GROUP BY s."agent", s."model" ORDER BY "n" DESC, 1, 2 LIMIT {LISTED_MOCKS}',
     )
 
 
@@ -389,7 +389,7 @@ def session_sums(selection: Selection) -> SessionSums:
         'COALESCE(SUM(CASE WHEN s."notes" = \'[]\' THEN 0 ELSE 1 END), 0) AS "noted", '
         # Attempts are numbered from 1, so each item that was retried has exactly one second attempt.
         'COUNT(CASE WHEN s."attempt" = 2 THEN 1 END) AS "retried", '
-        'COALESCE(SUM(s."standIn"), 0) AS "mocks"',
+        'COALESCE(SUM(s."isMock"), 0) AS "mocks"',
     )
     return row
 
@@ -626,7 +626,7 @@ class PastSession(TypedDict):
     id: str
     agent: str
     model: str
-    standIn: int
+    isMock: int
     workSeconds: float | None
     prompt: str | None
     factors: str | None
@@ -676,7 +676,7 @@ def past_sessions(
     """The latest sessions of a job with some models that ended in some statuses."""
     rows = read.rows(
         PastSession,
-        'SELECT s."id", s."agent", s."model", s."standIn", s."workSeconds", '
+        'SELECT s."id", s."agent", s."model", s."isMock", s."workSeconds", '
         f'{head("i.prompt", SHOWN_CHARACTERS)}, i."factors" FROM "sessions" s '
         'LEFT JOIN "batch_items" i ON i."runId" = s."runId" AND i."id" = s."itemId" '
         f'WHERE s."job" = ? AND s."model" IN ({places(models)}) AND s."status" IN ({places(statuses)}) '

@@ -141,8 +141,8 @@ _LABELED_SCORES = (
     "AND s.\"error\" = '' WHERE {condition}"
 )
 _JOINS = (
-    's."judgedSessionId" = l."sessionId"',
-    's."sessionId" = l."sessionId" AND s."judgedSessionId" = \'\'',
+    's."scoredSessionId" = l."sessionId"',
+    's."sessionId" = l."sessionId" AND s."scoredSessionId" = \'\'',
 )
 
 
@@ -176,7 +176,7 @@ class CalibrationRecord:
     evaluator: str
     evaluator_digest: str
     dimension: str = ""
-    things: int = 0
+    targets: int = 0
     """Labeled targets."""
     document: Mapping[str, object]
     """JSON: `results`, `scale` (two numbers, or null) and `pairs` (session, human value, judge value)."""
@@ -196,7 +196,7 @@ def save_calibration(connection: Connection, calibration: CalibrationRecord, now
         key,
     )
     document = clean(json.dumps(dict(calibration.document), ensure_ascii=False, allow_nan=False))
-    connection.insert("calibrations", (*key, calibration.things, document))
+    connection.insert("calibrations", (*key, calibration.targets, document))
 
 
 def newest_calibration(

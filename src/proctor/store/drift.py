@@ -70,15 +70,15 @@ class Drift:
         the order in which they were evaluated."""
         return self._read.rows(
             NewScore,
-            'SELECT c."evaluator", c."dimension", c."judgedSessionId" AS "sessionId", '
+            'SELECT c."evaluator", c."dimension", c."scoredSessionId" AS "sessionId", '
             'AVG(c."value") AS "value", MAX(c."timestamp") AS "at" FROM "batch_items" i '
             'JOIN "scores" c ON c."sessionId" = i."sessionId" '
             'WHERE i."runId" = ? AND i."position" >= ? '
             f'AND i."status" IN ({literals(FINISHED)}) AND c."value" IS NOT NULL '
-            'AND c."judgedSessionId" <> \'\' AND NOT EXISTS (SELECT 1 FROM "drift_scores" d '
+            'AND c."scoredSessionId" <> \'\' AND NOT EXISTS (SELECT 1 FROM "drift_scores" d '
             'WHERE d."configId" = ? AND d."evaluator" = c."evaluator" AND d."dimension" = c."dimension" '
-            'AND d."sessionId" = c."judgedSessionId") '
-            'GROUP BY c."evaluator", c."dimension", c."judgedSessionId" ORDER BY 5, 3 LIMIT ?',
+            'AND d."sessionId" = c."scoredSessionId") '
+            'GROUP BY c."evaluator", c."dimension", c."scoredSessionId" ORDER BY 5, 3 LIMIT ?',
             (run_id, after, config_id, MOST_NEW),
         )
 

@@ -112,7 +112,7 @@ def _session_row(session: Session, began: str) -> JsonObject:
         "agent": clean(session.agent),
         "agentVersion": clean(session.agent_version),
         "model": clean(session.model),
-        "standIn": int(session.is_stand_in),
+        "isMock": int(session.is_stand_in),
         "status": session.status,
         "source": session.source,
         "service": clean(session.service),
@@ -437,7 +437,7 @@ def _mark(row: Row) -> SessionMark:
         session_key=row["sessionKey"],
         service=row["service"],
         log_group=row["logGroup"],
-        has_log_group=bool(row["logGroupSaid"]),
+        has_log_group=bool(row["logGroupExplicit"]),
         started=row["startedNano"],
     )
 
@@ -460,7 +460,7 @@ def _in_order(rows: dict[tuple[str, str, str], tuple[object, ...]]) -> list[tupl
     return [rows[key] for key in sorted(rows)]
 
 
-_CHANGING = ("parentId", "sessionKey", "service", "logGroup", "logGroupSaid", "startedNano", "data")
+_CHANGING = ("parentId", "sessionKey", "service", "logGroup", "logGroupExplicit", "startedNano", "data")
 _UPSERT = (
     'ON CONFLICT ("traceId", "spanId", "part") DO UPDATE SET '
     + ", ".join(f'"{name}" = excluded."{name}"' for name in (*_CHANGING, "arrivedAt"))

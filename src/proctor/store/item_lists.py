@@ -28,7 +28,7 @@ _SESSION = '"batch_items"."sessionId"'
 _SCORE = (
     f'COALESCE((SELECT AVG(sc."value") FROM "scores" sc WHERE sc."sessionId" = {_SESSION} '
     f"AND {SCORE_NAME} = ?), "
-    f'(SELECT AVG(sc."value") FROM "scores" sc WHERE sc."judgedSessionId" = {_SESSION} '
+    f'(SELECT AVG(sc."value") FROM "scores" sc WHERE sc."scoredSessionId" = {_SESSION} '
     f'AND {SCORE_NAME} = ? AND sc."value" IS NOT NULL GROUP BY sc."sessionId" '
     'ORDER BY MAX(sc."timestamp") DESC LIMIT 1))'
 )
@@ -302,7 +302,7 @@ def score_extents(read: StoreReader, run_id: str) -> list[ScoreExtent]:
     sources = " UNION ALL ".join(
         f'SELECT i."position", {SCORE_NAME} AS "name", sc."value" FROM "batch_items" i '
         f'JOIN "scores" sc ON sc."{column}" = i."sessionId" WHERE i."runId" = ?'
-        for column in ("sessionId", "judgedSessionId")
+        for column in ("sessionId", "scoredSessionId")
     )
     return read.rows(
         ScoreExtent,
@@ -393,7 +393,7 @@ def _last_texts(
 def _scores(read: StoreReader, sessions: Sequence[str]) -> Iterator[_NamedScore]:
     """Scores of sessions; of several with one name, the last counts: own ones after those of evaluations."""
     for column, condition in (
-        ("judgedSessionId", 'sc."sessionId" <> sc."judgedSessionId"'),
+        ("scoredSessionId", 'sc."sessionId" <> sc."scoredSessionId"'),
         ("sessionId", "1 = 1"),
     ):
         yield from read.rows(

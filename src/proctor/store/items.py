@@ -320,7 +320,7 @@ class _ModelName(TypedDict):
 def mock_models(read: StoreReader, run_id: str) -> list[str]:
     """The models of the sessions of a batch that were mocks."""
     rows = read.rows(
-        _ModelName, 'SELECT DISTINCT "model" FROM "sessions" WHERE "runId" = ? AND "standIn" = 1', (run_id,)
+        _ModelName, 'SELECT DISTINCT "model" FROM "sessions" WHERE "runId" = ? AND "isMock" = 1', (run_id,)
     )
     return sorted(row["model"] for row in rows)
 

@@ -31,7 +31,7 @@ from proctor.store.key_rotation import ROW_IDS
 from proctor.store.keys import Keys
 from proctor.store.sealer import KEYED
 from proctor.store.store import Store
-from proctor.store.tables import COLUMNS, OF_A_SESSION
+from proctor.store.tables import COLUMNS, OF_A_SESSION, OLD_NAMES
 from proctor.store.writer import is_alive
 
 PAGE = 1000
@@ -392,12 +392,16 @@ def primary_key(table: str) -> tuple[str, ...]:
 
 
 def _copy_table(table: str, reading: Connection, writing: Connection, skipped: dict[str, str] | None) -> int:
-    columns = _stored_columns(table, reading) if skipped is not None else COLUMNS[table]
+    columns, selected = COLUMNS[table], _quoted(COLUMNS[table])
+    if skipped is not None:
+        stored = _stored_columns(table, reading)
+        columns = tuple(stored)
+        selected = ", ".join(f'"{name}" AS "{column}"' for column, name in stored.items())
     if not columns:
         assert skipped is not None
         skipped[table] = "the table is missing"
         return 0
-    query = f'SELECT {_quoted(columns)} FROM "{table}"'
+    query = f'SELECT {selected} FROM "{table}"'
     expected = _Digest()
     orders = [""] if skipped is None else ["", f" ORDER BY {_quoted(primary_key(table), ' DESC')}"]
     for order in orders:
@@ -412,7 +416,7 @@ def _copy_table(table: str, reading: Connection, writing: Connection, skipped: d
             # What comes before the damage was read; what comes after it is read from the other end.
             skipped[table] = str(error).partition("\n")[0]
     written = _Digest()
-    for row in writing.stream(query):
+    for row in writing.stream(f'SELECT {_quoted(columns)} FROM "{table}"'):
         written.add(tuple(row.values()))
     if table not in (skipped or ()) and written != expected:
         raise StoreError(
@@ -457,13 +461,15 @@ class _Digest:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _stored_columns(table: str, reading: Connection) -> tuple[str, ...]:
-    """The columns that a damaged store, or one of an earlier version, has."""
+def _stored_columns(table: str, reading: Connection) -> dict[str, str]:
+    """The columns that a damaged store, or one of an earlier version, has, and their names there."""
     try:
         names = {str(row[0]) for row in reading.tuples(f"SELECT name FROM pragma_table_info('{table}')")}
     except StoreError:
         names = set(COLUMNS[table])
-    return tuple(name for name in COLUMNS[table] if name in names)
+    old = OLD_NAMES.get(table, {})
+    stored = {column: column if column in names else old.get(column, "") for column in COLUMNS[table]}
+    return {column: name for column, name in stored.items() if name in names}
 
 
 @contextmanager

@@ -36,6 +36,7 @@ TURN_LOCK = 5_077_629
 _PASSWORD = re.compile(r"(?<=[^:/@]):[^:/@]+(?=@)|(?<=[?&])password=[^&]*&?", re.IGNORECASE)
 ROWS_TO_COPY = 8
 """From this number on, inserting rows takes longer than copying them, which is two messages more."""
+VIRTUAL_COLUMNS_VERSION = 180_000
 CHANNEL = "proctor_store"
 """Each commit that has written something sends one notification, which pages wait for."""
 _BEFORE_COMMIT = (
@@ -169,7 +170,9 @@ class PostgresConnection(Connection):
     def script(self, sql: str) -> None:
         # Creating the same table twice at once fails, even with IF NOT EXISTS.
         self.run(f"SELECT pg_advisory_xact_lock({SCRIPT_LOCK})")
-        for statement in statements(sql):
+        # From this version on, a generated column may be computed when it is read.
+        stored = "STORED" if self._raw.info.server_version < VIRTUAL_COLUMNS_VERSION else ""
+        for statement in statements(sql.replace("/* stored */", stored)):
             self.run(statement)
 
     def begin(self) -> None:

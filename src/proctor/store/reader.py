@@ -549,8 +549,8 @@ class StoreReader:
         (session,) = self.with_long_texts([self.session(session_id)])
         scores = self.rows(
             ScoreRow,
-            'SELECT * FROM "scores" WHERE ("sessionId" = ? AND "judgedSessionId" = \'\') '
-            'OR "judgedSessionId" = ? ORDER BY "timestamp", "sessionId", "position"',
+            'SELECT * FROM "scores" WHERE ("sessionId" = ? AND "scoredSessionId" = \'\') '
+            'OR "scoredSessionId" = ? ORDER BY "timestamp", "sessionId", "position"',
             (session["id"], session["id"]),
         )
         (rows,) = self._rows_of([session["id"]]).values()

@@ -30,7 +30,7 @@ _OF_SESSIONS = ", ".join(f'{_value("s", each.session_column)} AS "{each.name}"' 
 _COLUMNS = (
     'i."id", i."digest", i."repeat", i."runner", i."agent", i."model", '
     'i."prompt", i."factors", i."details", i."status", i."reason", '
-    f'{_OF_ITEMS}, s."standIn", s."answeredModel", '
+    f'{_OF_ITEMS}, s."isMock", s."answeredModel", '
     # The times are of use only where no session recorded the work. One column, since each takes its time.
     'CASE WHEN i."sessionId" IS NULL THEN i."startedAt" || \' \' || i."finishedAt" END AS "times" '
     'FROM "batch_items" i '
@@ -62,7 +62,7 @@ class RunColumns(InputColumns):
     factors: Sequence[str]
     status: Sequence[str]
     reason: Sequence[str]
-    standIn: Sequence[int | None]
+    isMock: Sequence[int | None]
     answeredModel: Sequence[str | None]
     """The models that answered in the last attempts; empty: the requested one, or unknown."""
     times: Sequence[str | None]
@@ -135,7 +135,7 @@ class _LooseSession(TypedDict):
     model: str
     status: str
     reason: str
-    standIn: int
+    isMock: int
 
 
 def result_columns(read: StoreReader, run_ids: Sequence[str]) -> Iterator[ResultColumns]:
@@ -207,7 +207,7 @@ def selected_columns(selection: "Selection") -> Iterator[ResultColumns]:
     loose = selection.of_loose_sessions(
         _LooseSession,
         's."id", s."name", s."agent", s."model", s."status", s."endReason" AS "reason", '
-        f'{_OF_SESSIONS}, s."standIn"',
+        f'{_OF_SESSIONS}, s."isMock"',
         f'AND s."status" IN ({_FINISHED}) ORDER BY s."startedAt", s."id"',
     )
     if loose:
@@ -236,7 +236,7 @@ def _as_items(sessions: Sequence[_LooseSession]) -> ResultColumns:
         "status": [each["status"] for each in sessions],
         "reason": [each["reason"] for each in sessions],
         "key": [each["id"] for each in sessions],
-        "standIn": [each["standIn"] for each in sessions],
+        "isMock": [each["isMock"] for each in sessions],
         "answeredModel": [None] * count,
         "times": [None] * count,
     }
@@ -348,7 +348,7 @@ def timed_score_columns(
 ) -> Iterator[TimedScoreColumns]:
     """The scores that later evaluations gave to sessions, or the sessions' own ones."""
     column, condition = (
-        ("judgedSessionId", 'sc."sessionId" <> sc."judgedSessionId"')
+        ("scoredSessionId", 'sc."sessionId" <> sc."scoredSessionId"')
         if of_evaluations
         else ("sessionId", "1 = 1")
     )
@@ -369,7 +369,7 @@ class _OneRow(TypedDict):
 
 def has_evaluations(read: StoreReader) -> bool:
     """Whether any session of the store was scored later: if not, no item has to be looked up."""
-    return bool(read.rows(_OneRow, 'SELECT 1 AS "one" FROM "scores" WHERE "judgedSessionId" > \'\' LIMIT 1'))
+    return bool(read.rows(_OneRow, 'SELECT 1 AS "one" FROM "scores" WHERE "scoredSessionId" > \'\' LIMIT 1'))
 
 
 def has_metrics(read: StoreReader) -> bool:

@@ -133,7 +133,7 @@ def verdicts_of(read: StoreReader, run_id: str, session_id: str, *, limit: int =
     rows = read.rows(
         ScoreRow,
         'SELECT sc.* FROM "scores" sc JOIN "batch_items" i ON i."sessionId" = sc."sessionId" '
-        'AND i."runId" = ? WHERE sc."judgedSessionId" = ? ORDER BY i."position", sc."position" LIMIT ?',
+        'AND i."runId" = ? WHERE sc."scoredSessionId" = ? ORDER BY i."position", sc."position" LIMIT ?',
         (run_id, session_id, limit),
     )
     return list(read.with_long_texts(rows))
@@ -147,7 +147,7 @@ def _joined(selection: JudgedFilter) -> tuple[str, list[object]]:
         condition = '"evaluator" = ? AND "dimension" = ?'
         parameters += [selection.evaluator, selection.dimension]
     return (
-        '(SELECT "sessionId", "judgedSessionId", "error", '
+        '(SELECT "sessionId", "scoredSessionId", "error", '
         f'CASE WHEN "evaluator" IN ({places(selection.reversed_)}) THEN 1 - "value" ELSE "value" END '
         f'AS "good" FROM "scores" WHERE {condition}) sc',
         parameters,
@@ -331,7 +331,7 @@ def score_sums(read: StoreReader, run_id: str) -> list[ScoreSums]:
         'COUNT(*) AS "n", SUM(CASE WHEN sc."error" <> \'\' THEN 1 ELSE 0 END) AS "failed", '
         'COUNT(sc."value") AS "valued", COALESCE(SUM(sc."value"), 0.0) AS "total", '
         'SUM(sc."inputTokens") AS "read", SUM(sc."outputTokens") AS "written", SUM(sc."costUsd") AS "cost" '
-        f'{_SCORES} GROUP BY sc."evaluator", sc."evaluatorDigest", sc."dimension", sc."judgedSessionId"'
+        f'{_SCORES} GROUP BY sc."evaluator", sc."evaluatorDigest", sc."dimension", sc."scoredSessionId"'
     )
     return read.rows(
         ScoreSums,
@@ -365,7 +365,7 @@ def session_totals(read: StoreReader, run_id: str) -> list[SessionTotals]:
         'SELECT sc."evaluator", sc."evaluatorDigest", sc."dimension", COUNT(sc."value") AS "valued", '
         'SUM(sc."value") AS "total", MIN(sc."value") AS "low", MAX(sc."value") AS "high" '
         f'{_SCORES} AND sc."value" IS NOT NULL '
-        'GROUP BY sc."evaluator", sc."evaluatorDigest", sc."dimension", sc."judgedSessionId"'
+        'GROUP BY sc."evaluator", sc."evaluatorDigest", sc."dimension", sc."scoredSessionId"'
     )
     return read.rows(
         SessionTotals,
@@ -383,10 +383,10 @@ def judged_sessions(read: StoreReader, run_id: str, among: Sequence[str]) -> set
     for names in id_pages(among):
         rows = read.rows(
             _JudgedName,
-            'SELECT DISTINCT sc."judgedSessionId" AS "id", j."externalId" AS "name" FROM "batch_items" i '
+            'SELECT DISTINCT sc."scoredSessionId" AS "id", j."externalId" AS "name" FROM "batch_items" i '
             'JOIN "scores" sc ON sc."sessionId" = i."sessionId" '
-            'LEFT JOIN "sessions" j ON j."id" = sc."judgedSessionId" WHERE i."runId" = ? '
-            f'AND (sc."judgedSessionId" IN ({places(names)}) OR j."externalId" IN ({places(names)}))',
+            'LEFT JOIN "sessions" j ON j."id" = sc."scoredSessionId" WHERE i."runId" = ? '
+            f'AND (sc."scoredSessionId" IN ({places(names)}) OR j."externalId" IN ({places(names)}))',
             (run_id, *names, *names),
         )
         judged |= {name for row in rows for name in (row["id"], row["name"] or "") if name in names}
@@ -500,7 +500,7 @@ def result_targets(
         TargetRow,
         'SELECT sc.*, i."details", j."externalId" FROM "batch_items" i '
         'JOIN "scores" sc ON sc."sessionId" = i."sessionId" '
-        'LEFT JOIN "sessions" j ON j."id" = sc."judgedSessionId" '
+        'LEFT JOIN "sessions" j ON j."id" = sc."scoredSessionId" '
         f'WHERE i."runId" = ? AND i."status" IN ({_FINISHED}) AND sc."evaluator" = ? '
         'AND sc."evaluatorDigest" = ? AND sc."dimension" = ? '
         f'AND {_TARGETS[which]}, i."position", sc."position" LIMIT ?',
@@ -516,7 +516,7 @@ class InsightRow(TypedDict):
     explanation: str
     """JSON."""
     explanationBlob: NotRequired[str | None]
-    judgedSessionId: str
+    scoredSessionId: str
     details: str
 
 
@@ -524,7 +524,7 @@ def insight_rows(read: StoreReader, run_id: str, insight: str) -> list[InsightRo
     """The findings of an insight, in the order of the sessions."""
     rows = read.rows(
         InsightRow,
-        'SELECT sc."label", sc."explanation", sc."explanationBlob", sc."judgedSessionId", i."details" '
+        'SELECT sc."label", sc."explanation", sc."explanationBlob", sc."scoredSessionId", i."details" '
         f'{_SCORES} AND sc."evaluator" = ? AND sc."error" = \'\' '
         'ORDER BY i."position", sc."position"',
         (run_id, insight),

@@ -254,7 +254,7 @@ def session_of_rows(session: SessionRow, rows: SessionRows, scores: Iterable[Sco
         agent=session["agent"],
         agent_version=session["agentVersion"],
         model=session["model"],
-        is_stand_in=bool(session["standIn"]),
+        is_stand_in=bool(session["isMock"]),
         status=session["status"],
         end_reason=session["endReason"],
         error=session["error"],

@@ -30,7 +30,7 @@ _ITEM_COLUMNS = (
     'i."toolCalls", i."costUsd", i."finishedAt"'
 )
 _ITEMS = (
-    f'{_ITEM_COLUMNS}, COALESCE(s."agentSeconds", s."workSeconds"), s."standIn" '
+    f'{_ITEM_COLUMNS}, COALESCE(s."agentSeconds", s."workSeconds"), s."isMock" '
     'FROM "batch_items" i '
     'LEFT JOIN "sessions" s ON s."id" = i."sessionId" WHERE i."runId" = ?'
 )
@@ -43,7 +43,7 @@ _OF_SCORE = (
     "value",
     "label",
     "dimension",
-    "judgedSessionId",
+    "scoredSessionId",
 )
 _SCORES = "SELECT " + ", ".join(map('c."{}"'.format, _OF_SCORE)) + ' FROM "scores" c'
 _ATTEMPTS = (
@@ -271,9 +271,7 @@ class _WrittenAttempts:
             session["modelCalls"],
         )
         calls = self.calls.get(session["id"], ())
-        return _digest(
-            (*item, _real(seconds), session["standIn"]), self.scores, {item[0]: [(attempt, calls)]}
-        )
+        return _digest((*item, _real(seconds), session["isMock"]), self.scores, {item[0]: [(attempt, calls)]})
 
 
 def _real(value: object) -> object:

@@ -100,7 +100,7 @@ class SessionRow(TypedDict):
     agent: str
     agentVersion: str
     model: str
-    standIn: int
+    isMock: int
     status: str
     endReason: str
     error: str
@@ -263,7 +263,7 @@ class ScoreRow(TypedDict):
     inputTokens: int
     outputTokens: int
     ignored: str
-    judgedSessionId: str
+    scoredSessionId: str
     votes: str
 
 
@@ -301,7 +301,7 @@ class CalibrationRow(TypedDict):
     evaluatorDigest: str
     dimension: str
     at: str
-    things: int
+    targets: int
     """Labeled targets."""
     documentJson: str
     """Results, scale, and the values of people and judge."""
@@ -582,7 +582,7 @@ class ArrivalRow(TypedDict):
     sessionKey: str
     service: str
     logGroup: str
-    logGroupSaid: int
+    logGroupExplicit: int
     startedNano: int
     arrivedAt: str
     sessionId: str
@@ -675,6 +675,13 @@ ROWS: dict[str, type] = {
 """The shape of the rows of each table. A `…Blob` column is the digest of a long text; it is absent once
 the text is in its place."""
 COLUMNS: dict[str, tuple[str, ...]] = {table: tuple(row.__annotations__) for table, row in ROWS.items()}
+OLD_NAMES: dict[str, dict[str, str]] = {
+    "sessions": {"isMock": "standIn"},
+    "scores": {"scoredSessionId": "judgedSessionId"},
+    "arrivals": {"logGroupExplicit": "logGroupSaid"},
+    "calibrations": {"targets": "things"},
+}
+"""Deprecated names of columns, by table and new name. They can be read, also in `SELECT *`, not written."""
 
 # Sanitizing values from agents.
 

@@ -414,7 +414,7 @@ def scores(read: StoreReader, session_id: str) -> list[ScoreRow]:
     """The scores of a session: its own, and those of evaluations."""
     rows = read.rows(
         ScoreRow,
-        'SELECT * FROM "scores" WHERE "sessionId" = ? OR "judgedSessionId" = ? '
+        'SELECT * FROM "scores" WHERE "sessionId" = ? OR "scoredSessionId" = ? '
         'ORDER BY "timestamp", "position"',
         (session_id, session_id),
     )

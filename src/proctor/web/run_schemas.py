@@ -142,7 +142,8 @@ class ScoreShape(RowModel):
     """One score."""
 
     session_id: str = Field(description="Session that recorded the score.")
-    judged_session_id: str = Field(description="Evaluated session; empty: the same.")
+    scored_session_id: str = Field(description="Evaluated session; empty: the same.")
+    judged_session_id: str = Field(description="Deprecated: `scoredSessionId`.")
     evaluator: str
     level: str
     target: str
@@ -190,7 +191,8 @@ class SessionAnswer(RowModel):
     agent: str
     agent_version: str
     model: str
-    stand_in: bool
+    is_mock: bool
+    stand_in: bool = Field(description="Deprecated: `isMock`.")
     status: str
     end_reason: str
     error: str

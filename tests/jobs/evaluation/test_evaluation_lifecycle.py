@@ -302,10 +302,10 @@ async def test_what_the_judge_was_asked_and_what_it_cost_is_recorded_with_the_it
     session = read.session(item["sessionId"])
     messages = read.of_session("messages", session["id"])
     (score,) = read.of_session("scores", session["id"])
-    assert (session["job"], session["model"], session["standIn"]) == ("evaluation", "scripted/judge", 1)
+    assert (session["job"], session["model"], session["isMock"]) == ("evaluation", "scripted/judge", 1)
     assert session["totalTokens"] == 110
     assert "To Oslo." in messages[-2]["content"] and messages[-1]["role"] == "assistant"
-    assert score["judgedSessionId"] == json.loads(item["settings"])["session"]
+    assert score["scoredSessionId"] == json.loads(item["settings"])["session"]
 
 
 # White box: more records than a page has would take a minute.

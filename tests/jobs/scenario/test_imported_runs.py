@@ -71,7 +71,7 @@ def test_a_finished_run_is_imported_with_its_turns_scores_and_cost(store: Store)
     assert (found["finishedAt"], found["costUsd"]) == ("2026-02-01T00:01:00.000Z", 0.75)
     session = store.read.session(found["sessionId"])
     assert (session["status"], session["endReason"], session["source"]) == ("success", "completed", "import")
-    assert session["standIn"] == 1
+    assert session["isMock"] == 1
     scores = store.read.of_session("scores", session["id"])
     values = [(each["evaluator"], each["value"], each["label"]) for each in scores]
     assert values == [("Help", 0.5, ""), ("Tone", None, "kind"), ("None", None, "")]

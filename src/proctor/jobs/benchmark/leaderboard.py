@@ -177,7 +177,7 @@ def _run(
         unpriced_calls=sum(row["unpricedCalls"] for row in attempts),
         attempts=len(attempts),
         unchecked=any(row["evaluator"] == UNCHECKED for row in scores),
-        stand_in=bool(last.get("standIn")),
+        stand_in=bool(last.get("isMock")),
         criteria=_criteria(settings.get("criteria", []), scores),
         item_id=item["id"],
         session_id=item["sessionId"] or "",

@@ -625,7 +625,7 @@ class _ImportedRun:
             "job": "benchmark",
             "agent": self.item["agent"],
             "model": self.item["model"],
-            "standIn": int(bool(run.get("stand_in"))),
+            "isMock": int(bool(run.get("stand_in"))),
             "status": run["status"],
             "endReason": run["reason"],
             "error": str(run.get("error") or ""),

@@ -213,7 +213,7 @@ def session_document(reader: StoreReader, item: ItemRow) -> JsonObject:
         "seed": None if facts.get("seed") is None else int(facts["seed"]),
         "max_turns": details["maxTurns"],
         "opens": details["opens"],
-        "stand_in": bool(session and session["standIn"]),
+        "stand_in": bool(session and session["isMock"]),
         "states": _states(metrics),
         "scores": _scores(reader, session_id),
         "item_id": item["id"],

@@ -182,8 +182,8 @@ def _targets(
     return [
         JudgedTarget(
             # A session that was deleted since is still known by its external id.
-            session=row["externalId"] or json.loads(row["details"]).get("session") or row["judgedSessionId"],
-            session_id=row["judgedSessionId"],
+            session=row["externalId"] or json.loads(row["details"]).get("session") or row["scoredSessionId"],
+            session_id=row["scoredSessionId"],
             target=row["target"],
             value=row["value"],
             label=row["label"],
@@ -394,11 +394,11 @@ def _page(store: Store, job: ListedEvaluation, position: int) -> list[JsonObject
     by_attempt: dict[str, list[ScoreRow]] = {}
     for score in scores:
         by_attempt.setdefault(score["sessionId"], []).append(score)
-    sessions = evaluated_sessions(read, sorted({score["judgedSessionId"] for score in scores}))
-    on_calls = {score["judgedSessionId"] for score in scores if score["level"] == "tool_call"}
+    sessions = evaluated_sessions(read, sorted({score["scoredSessionId"] for score in scores}))
+    on_calls = {score["scoredSessionId"] for score in scores if score["level"] == "tool_call"}
     calls = evaluated_calls(read, sorted(on_calls))
     return [
-        _record(job, item, score, sessions.get(score["judgedSessionId"]), calls)
+        _record(job, item, score, sessions.get(score["scoredSessionId"]), calls)
         for attempt, item in started.items()
         for score in by_attempt.get(attempt, ())
     ]
@@ -413,14 +413,14 @@ def _record(
 ) -> JsonObject:
     settings, factors = json.loads(item["settings"]), json.loads(item["factors"])
     details = json.loads(item["details"])
-    call = calls.get((score["judgedSessionId"], score["target"]))
+    call = calls.get((score["scoredSessionId"], score["target"]))
     trace = call["traceId"] if call else score["target"]
     external_id = session["externalId"] if session else ""
     service = (session["service"] if session else "") or factors.get("service", "")
     attributes = {
         "gen_ai.evaluation.name": score["evaluator"],
         # A session that was deleted since is still known by its name.
-        "session.id": external_id or details.get("session") or score["judgedSessionId"],
+        "session.id": external_id or details.get("session") or score["scoredSessionId"],
         "gen_ai.response.id": trace,
         **_verdict(score),
         "gen_ai.tool.name": call["toolName"] if call else None,
@@ -433,7 +433,7 @@ def _record(
         "gen_ai.usage.output_tokens": score["outputTokens"] or None,
         "proctor.cost_usd": score["costUsd"],
         "proctor.evaluator.digest": score["evaluatorDigest"],
-        "proctor.session.id": score["judgedSessionId"],
+        "proctor.session.id": score["scoredSessionId"],
         "proctor.item.id": item["id"],
         "proctor.test_scenario.id": factors.get("scenario"),
         "proctor.ignored_reference_inputs": json.loads(score["ignored"] or "[]") or None,

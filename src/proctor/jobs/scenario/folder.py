@@ -142,7 +142,7 @@ def _import(writer: Writer, run_id: str, item: Item, run: ScenarioRun, source: s
         "job": JOB_NAME,
         "agent": "",
         "model": item.model,
-        "standIn": int(item.model.startswith("scripted/")),
+        "isMock": int(item.model.startswith("scripted/")),
         "status": RUNNING,
         "source": source,
         "startedAt": began,

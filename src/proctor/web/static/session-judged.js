@@ -54,7 +54,7 @@ export function scoresTable(session) {
 }
 
 function scoreRow(score, id) {
-  const about = score.judgedSessionId && score.judgedSessionId !== id;
+  const about = score.scoredSessionId && score.scoredSessionId !== id;
   return el(
     "tr",
     {},
@@ -64,7 +64,7 @@ function scoreRow(score, id) {
       el("b", {}, visible(score.evaluator)),
       score.dimension ? el("div", { class: "soft" }, visible(score.dimension)) : null,
       score.sessionId !== id ? el("div", {}, linkTo(score.sessionId, "evaluation session")) : null,
-      about ? el("div", {}, linkTo(score.judgedSessionId, "evaluated session")) : null,
+      about ? el("div", {}, linkTo(score.scoredSessionId, "evaluated session")) : null,
     ),
     el("td", {}, scoreValue(score)),
     el("td", {}, score.level === "session" ? "session" : target(score)),

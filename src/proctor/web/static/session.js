@@ -43,7 +43,7 @@ function showHead() {
   byId("status").replaceChildren(
     badge(session.status, session.endReason),
     reason ? el("span", { class: "soft" }, reason) : "",
-    session.standIn ? el("span", { class: "tag warn" }, "mock") : "",
+    session.isMock ? el("span", { class: "tag warn" }, "mock") : "",
   );
   showFacts();
   showAttempts();
@@ -61,7 +61,7 @@ function showFacts() {
     session.source && session.source !== "batch" ? `from ${visible(session.source)}` : "",
   ];
   const started = session.startedAt ? since("started", session.startedAt) : el("span", {}, "not started");
-  const evaluatedId = session.scores.find((score) => score.judgedSessionId && score.judgedSessionId !== session.id)?.judgedSessionId;
+  const evaluatedId = session.scores.find((score) => score.scoredSessionId && score.scoredSessionId !== session.id)?.scoredSessionId;
   const link = evaluatedId ? el("a", { href: `/sessions/${encodeURIComponent(evaluatedId)}` }, "evaluated session") : "";
   byId("facts").replaceChildren(...facts.filter(Boolean).map((fact) => el("span", {}, fact)), link, started);
 }
