@@ -128,12 +128,20 @@ def numeric(*titles: str) -> list[Column]:
     return [Column(title=title, is_numeric=True) for title in titles]
 
 
-def table(columns: Sequence[Column | str], rows: Iterable[Sequence[object]], title: str = "") -> Table:
+def prose(title: str) -> Column:
+    """A column of sentences."""
+    return Column(title=title, is_prose=True)
+
+
+def table(
+    columns: Sequence[Column | str], rows: Iterable[Sequence[object]], title: str = "", caption: str = ""
+) -> Table:
     """A table of texts and cells; a column may be given by its title alone."""
     return Table(
         title=title,
         columns=[Column(title=column) if isinstance(column, str) else column for column in columns],
         rows=[[value if isinstance(value, Cell) else Cell(text=str(value)) for value in row] for row in rows],
+        caption=caption,
     )
 
 
@@ -151,8 +159,7 @@ def table_of(
         Column(title=name, is_numeric=name not in texts and name not in prose, is_prose=name in prose)
         for name in (rows[0] if rows else ())
     ]
-    listed = table(columns, [list(row.values()) for row in rows], title)
-    return replace(listed, caption=caption, omitted=omitted)
+    return replace(table(columns, [list(row.values()) for row in rows], title, caption), omitted=omitted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

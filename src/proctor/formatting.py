@@ -117,6 +117,13 @@ def interval(low: float | None, high: float | None) -> str:
     return f"{low * 100:.{digits}f}% to {high * 100:.{digits}f}%"
 
 
+def limits_text(low: float | None, high: float | None, needs: int | None = None, unit: str = "run") -> str:
+    """0.42 to 0.61: the limits of a mean; without them, what they would need."""
+    if low is None or high is None:
+        return f"none; needs {needs} {unit}s" if needs else "none"
+    return f"{figure(low)} to {figure(high)}"
+
+
 def relative_change(ratio: float) -> str:
     """+12.5%, −3.0%, ×4.2: a ratio as a change from 1."""
     sign = "+" if ratio > 1 else "−" if ratio < 1 else "±"

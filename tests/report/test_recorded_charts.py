@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor.document import FigureList
+from proctor.document import Figure, FigureList
 from proctor.formatting import percent, seconds, usd
 from proctor.report import charts, panels
 from proctor.report.charts import Bar, Point
@@ -111,6 +111,13 @@ def level(name: str, rate: float, reach: float | None, cost: float | None = None
 
 LEVELS = (level("a", 0.75, 0.25, 0.125), level("", 0.5, None, 0.25), level("c", 0.25, 0.5))
 FACTOR = FactorFigures(name="model", levels=LEVELS, front=("a",))
+
+
+def after_one_mark() -> FigureList:
+    marks = FigureList()
+    marks.add(Figure(label="", text=""))
+    return marks
+
 
 DRAWINGS: dict[str, Callable[[], str]] = {
     "bars": lambda: charts.bars("Bars", BARS),
@@ -358,7 +365,7 @@ DRAWINGS |= {
             bins=(Bin(low=0.0, high=60.0, count=2), Bin(low=60.0, high=120.0, count=1)),
         )
     ),
-    "cost-against-success": lambda: charts.cost_against_success(FACTOR, {"a": 1, "": 2}),
+    "cost-against-success": lambda: charts.cost_against_success(FACTOR, after_one_mark()),
     "tokens": lambda: charts.tokens_by_model(
         [
             {"model": f"m{n}", "total": n * 1001}  # type: ignore[typeddict-item]

@@ -8,7 +8,7 @@ mark has a tooltip; every plot has a text description.
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from html import escape
 from importlib.resources import files
@@ -65,7 +65,7 @@ class Bar:
     """Its number among the marks of a page, which show their figures and open their items."""
 
     @classmethod
-    def of(cls, one: Figure, marks: FigureList, *, label: str = "", note: str = "") -> "Bar":
+    def of(cls, one: Figure, marks: FigureList | None, *, label: str = "", note: str = "") -> "Bar":
         """The bar of a figure, which is added to the marks. Without a note, it shows the value and n."""
         return cls(
             label=label or one.label,
@@ -73,7 +73,7 @@ class Bar:
             low=one.low,
             high=one.high,
             note=note or f"{one.text} (n = {one.n})",
-            mark=marks.add(one),
+            mark=None if marks is None else marks.add(one),
         )
 
 
@@ -92,11 +92,19 @@ class Point:
     """Its number among the marks of a page, which show their figures and open their items."""
 
     @classmethod
-    def of(cls, one: Figure, marks: FigureList, *, x: float, label: str = "") -> "Point":
+    def of(
+        cls, one: Figure, marks: FigureList | None, *, x: float, label: str = "", is_marked: bool = False
+    ) -> "Point":
         """The point of a figure that has a value; the figure is added to the marks."""
         assert one.value is not None
         return cls(
-            label=label or one.label, x=x, y=one.value, low=one.low, high=one.high, mark=marks.add(one)
+            label=label or one.label,
+            x=x,
+            y=one.value,
+            low=one.low,
+            high=one.high,
+            is_marked=is_marked,
+            mark=None if marks is None else marks.add(one),
         )
 
 
@@ -712,6 +720,15 @@ def estimate_figure(
     )
 
 
+def level_figure(
+    factor: str, level: str, one: Estimate, say: Callable[[float | None], str], note: str = ""
+) -> Figure:
+    """The figure of one level of a factor, with its items; no filter selects those without a level."""
+    items = {"factor": [f"{factor}={level}"]} if level else None
+    named = estimate_figure(level or "(none)", one, say, items=items)
+    return replace(named, note=note) if note else named
+
+
 def limits(estimate: Estimate, say: Callable[[float | None], str] = percent) -> str:
     """The confidence interval of an estimate as text."""
     if estimate.low is None and estimate.high is None:
@@ -743,62 +760,36 @@ DRAWN_MODELS = 15
 
 def outcome_bar(counts: Mapping[str, int], marks: FigureList | None = None) -> str:
     """How many items ended how, as one bar."""
-    parts = [
-        Bar(
+    total = sum(counts.values())
+    figures = [
+        Figure(
             label=status,
-            value=counts[status],
-            kind=status,
-            mark=None if marks is None else marks.add(_status_figure(status, counts)),
+            text=percent(counts[status] / total) if total else UNKNOWN,
+            value=float(counts[status]),
+            n=counts[status],
+            unit="item",
+            items={"status": [status]},
         )
         for status in ORDER
     ]
+    parts = [replace(Bar.of(one, marks), kind=one.label) for one in figures]
     description = ", ".join(f"{part.label} {part.value:.0f}" for part in parts if part.value)
     return stacked(f"Items by status: {description or 'none'}", parts)
-
-
-def _status_figure(status: str, counts: Mapping[str, int]) -> Figure:
-    total = sum(counts.values())
-    return Figure(
-        label=status,
-        text=percent(counts[status] / total) if total else UNKNOWN,
-        value=float(counts[status]),
-        n=counts[status],
-        unit="item",
-        items={"status": [status]},
-    )
 
 
 def rates(factor: "FactorFigures", marks: FigureList | None = None) -> str:
     """The success rate of each level with its interval."""
     entries = [
-        Bar(
-            label=level.name or "(none)",
-            value=level.success.value,
-            low=level.success.low,
-            high=level.success.high,
-            note=_rate(level.success),
-            mark=_level_mark(marks, factor.name, level.name, level.success, percent),
-        )
+        Bar.of(level_figure(factor.name, level.name, level.success, percent), marks, note=rate(level.success))
         for level in factor.levels
     ]
     return bars(f"Success rate by {factor.name}, with 95% CI", entries, top=1.0, say=percent)
 
 
-def _level_mark(
-    marks: FigureList | None, factor: str, level: str, one: Estimate, say: Callable[[float | None], str]
-) -> int | None:
-    """The number of the mark of a level; None: marks are not numbered."""
-    if marks is None:
-        return None
-    items = {"factor": [f"{factor}={level}"]} if level else None
-    return marks.add(estimate_figure(level or "(none)", one, say, items=items))
-
-
-def _rate(rate: Estimate) -> str:
-    if rate.value is None:
-        return UNKNOWN
-    limits = f" ({interval(rate.low, rate.high)})" if rate.low is not None else ""
-    return f"{percent(rate.value)}{limits}"
+def rate(estimate: Estimate) -> str:
+    """A success rate with its interval: `61% (48% to 72%)`."""
+    ends = f" ({interval(estimate.low, estimate.high)})" if estimate.low is not None else ""
+    return f"{percent(estimate.value)}{ends}"
 
 
 def pass_curves(figures: "Figures") -> str:
@@ -854,23 +845,20 @@ def _lasting(low: float, high: float | None) -> ItemSelection:
     return {"duration": ["..".join(ends)]}
 
 
-def cost_against_success(factor: "FactorFigures", marks: Mapping[str, int] | None = None) -> str:
+def cost_against_success(factor: "FactorFigures", marks: FigureList | None = None) -> str:
     """What an item cost against how often it succeeded; empty unless two levels know both.
 
-    Levels on the Pareto front of success, cost and time have a ring. `marks` are the numbers of the levels.
+    Levels on the Pareto front of success, cost and time have a ring.
     """
     points = [
-        Point(
-            label=level.name or "(none)",
-            x=level.cost_usd.value,
-            y=level.success.value,
-            low=level.success.low,
-            high=level.success.high,
+        Point.of(
+            level_figure(factor.name, level.name, level.success, percent, f"{usd(cost)} per item"),
+            marks,
+            x=cost,
             is_marked=level.name in factor.front,
-            mark=(marks or {}).get(level.name),
         )
         for level in factor.levels
-        if level.cost_usd.value is not None and level.success.value is not None
+        if (cost := level.cost_usd.value) is not None and level.success.value is not None
     ]
     if len(points) < 2:
         return ""
@@ -984,16 +972,10 @@ def _means(
         return []
     marks = FigureList()
     entries = [
-        Bar(
-            label=name or "(none)",
-            value=estimate.value,
-            # Money and time are never negative, whatever the interval.
-            low=None if estimate.low is None else max(0.0, estimate.low),
-            high=estimate.high,
-            note="" if estimate.value is None else say(estimate.value),
-            mark=_level_mark(marks, factor, name, estimate, say),
-        )
+        # Money and time are never negative, whatever the interval.
+        replace(bar, low=None if bar.low is None else max(0.0, bar.low))
         for name, estimate in levels
+        for bar in [Bar.of(level_figure(factor, name, estimate, say), marks, note=say(estimate.value))]
     ]
     svg = bars(f"{caption} by {factor}, with 95% CI", entries, say=say)
     return [Chart(title=caption, svg=svg, marks=marks.figures)]

@@ -4,7 +4,7 @@ Also the trend of a plan's runs as a chart and in words.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from xml.etree import ElementTree
 
 from proctor.document import (
@@ -18,6 +18,9 @@ from proctor.document import (
     Sentence,
     Table,
     Tone,
+    numeric,
+    prose,
+    table,
 )
 from proctor.formatting import UNKNOWN, chance, plural, relative_change
 from proctor.metric import find_metric
@@ -288,54 +291,48 @@ def _verdict(comparison: Comparison) -> Sentence | None:
 
 
 def _gates(comparison: Comparison) -> Table:
-    return Table(
-        title="Gates",
-        columns=[
-            *(Column(title=title) for title in ("Verdict", "Gate", "Candidate")),
-            Column(title="Reason", is_prose=True),
-        ],
-        rows=[
-            [
-                Cell(text=each.verdict.upper(), tone=GATE_TONES[each.verdict]),
-                *(Cell(text=text) for text in (each.gate, each.candidate, each.words)),
-            ]
-            for each in comparison.verdicts
-        ],
-    )
+    rows = [
+        (
+            Cell(text=result.verdict.upper(), tone=GATE_TONES[result.verdict]),
+            result.gate,
+            result.candidate,
+            result.words,
+        )
+        for result in comparison.verdicts
+    ]
+    return table(["Verdict", "Gate", "Candidate", prose("Reason")], rows, "Gates")
 
 
 def _differences(comparison: Comparison) -> Table:
     unit = "Runs" if comparison.is_one_task else "Tasks"
-    columns = [
-        Column(title="Metric"),
-        Column(title="Candidate"),
+    columns: list[Column | str] = [
+        "Metric",
+        "Candidate",
         Column(title="Baseline mean", is_numeric=True, narrow="Baseline"),
         Column(title="Candidate mean", is_numeric=True, narrow="Mean"),
-        Column(title="Diff", is_numeric=True),
+        *numeric("Diff"),
         *([Column(title="Errors as failures", is_numeric=True, narrow="")] if comparison.has_errors else []),
-        Column(title="95% CI", is_numeric=True),
+        *numeric("95% CI"),
         Column(title="p", is_numeric=True, narrow=""),
         Column(title=unit, is_numeric=True, narrow=""),
-        Column(title="Result"),
+        "Result",
     ]
-    rows = []
-    for each in comparison.contrasts:
-        errors = [Cell(text=with_errors(each))] if comparison.has_errors else []
-        rows.append(
-            [
-                Cell(text=each.metric),
-                Cell(text=each.candidate),
-                _mean(each.baseline_mean, each.metric),
-                _mean(each.candidate_mean, each.metric),
-                Cell(text=size(each)),
-                *errors,
-                Cell(text=around(each)),
-                Cell(text=chance(each.p_corrected)),
-                Cell(text=numbers(each)),
-                Cell(text=finding(each)),
-            ]
+    rows = [
+        (
+            contrast.metric,
+            contrast.candidate,
+            _mean(contrast.baseline_mean, contrast.metric),
+            _mean(contrast.candidate_mean, contrast.metric),
+            size(contrast),
+            *([with_errors(contrast)] if comparison.has_errors else []),
+            around(contrast),
+            chance(contrast.p_corrected),
+            numbers(contrast),
+            finding(contrast),
         )
-    return Table(title="Differences", columns=columns, rows=rows)
+        for contrast in comparison.contrasts
+    ]
+    return table(columns, rows, "Differences")
 
 
 def _first_disagreements(comparison: Comparison) -> list[Table]:
@@ -343,25 +340,15 @@ def _first_disagreements(comparison: Comparison) -> list[Table]:
     return [_disagreements(first)] if first else []
 
 
-def _disagreements(each: Contrast) -> Table:
-    titles = ("Largest differences", each.baseline, each.candidate, "Difference")
-    return Table(
-        title=f"Disagreements on {each.metric}: {each.candidate}",
-        columns=[
-            Column(title=title, is_numeric=number > 0, is_prose=not number)
-            for number, title in enumerate(titles)
-        ],
-        rows=[
-            [
-                Cell(text=one.words),
-                Cell(text=figure(one.baseline, each.metric)),
-                Cell(text=figure(one.candidate, each.metric)),
-                Cell(text=change(one.difference, each.metric)),
-            ]
-            for one in each.disagreements
-        ],
-        most_in_terminal=MOST_DISAGREEMENTS,
-    )
+def _disagreements(contrast: Contrast) -> Table:
+    metric = find_metric(contrast.metric)
+    rows = [
+        (one.words, metric.say(one.baseline), metric.say(one.candidate), metric.say_change(one.difference))
+        for one in contrast.disagreements
+    ]
+    columns = [prose("Largest differences"), *numeric(contrast.baseline, contrast.candidate, "Difference")]
+    listed = table(columns, rows, f"Disagreements on {contrast.metric}: {contrast.candidate}")
+    return replace(listed, most_in_terminal=MOST_DISAGREEMENTS)
 
 
 MOST_DISAGREEMENTS = 10

@@ -5,7 +5,6 @@ Figures come from `stats`, drawings from `charts`; here they get their marks and
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
@@ -27,7 +26,7 @@ from proctor.document import (
 from proctor.formatting import UNKNOWN, figure, interval, one_line, percent, plural, rank, seconds, usd, whole
 from proctor.item import ERROR, FAIL, FINISHED, SUCCESS, TIMEOUT
 from proctor.metric import SCORE
-from proctor.report.charts import Bar, bars, cost_against_success, estimate_figure, histogram
+from proctor.report.charts import Bar, bars, cost_against_success, histogram, level_figure, rate
 from proctor.score import CHECK, EXPECT
 from proctor.stats.figures import FactorFigures, Figures, factor_figures, figures_of
 from proctor.stats.intervals import FEWEST_TASKS, Estimate
@@ -47,11 +46,6 @@ BINS = 20
 WHO = ("model", "agent")
 """Factors of the agent or model under test, the most interesting first."""
 _WORST_FIRST = (ERROR, TIMEOUT, FAIL, SUCCESS)
-
-
-def of_level(factor: str, level: str) -> ItemSelection | None:
-    """The items of a level; None for those without one, which no filter selects."""
-    return {"factor": [f"{factor}={level}"]} if level else None
 
 
 def general_view(results: Results, sizes: "FindChanges | None" = None) -> Document:
@@ -141,46 +135,29 @@ def _score_title(metric: str) -> str:
 
 
 def _leaderboard_row(factor: FactorFigures, level: Figures, scores: Sequence[str]) -> list[Cell]:
-    items = of_level(factor.name, level.name)
-    place = factor.rank_of(level.name)
-    name = level.name or "(none)"
-
     def cell(one: Estimate | None, say: Callable[[float | None], str]) -> Cell:
         if one is None or one.value is None:
             return Cell(text=UNKNOWN)
-        drawn = estimate_figure(name, one, say, items=items)
+        drawn = level_figure(factor.name, level.name, one, say)
         return Cell(text=drawn.text, figure=drawn if one.low is not None else None)
 
-    rate = level.success
-    text = percent(rate.value) + (f" ({interval(rate.low, rate.high)})" if rate.low is not None else "")
-    link = Figure(label=name, text=name, items=items) if items else None
+    place, success = factor.rank_of(level.name), level_figure(factor.name, level.name, level.success, percent)
+    link = Figure(label=level.name, text=level.name, items=success.items) if level.name else None
     return [
         Cell(text=rank(place.rank, place.rank_low, place.rank_high) if place else UNKNOWN),
-        Cell(text=name, figure=link),
-        Cell(text=text, figure=estimate_figure(name, rate, percent, items=items)),
+        Cell(text=success.label, figure=link),
+        Cell(text=rate(level.success), figure=success),
         *(cell(level.scores.get(score), figure) for score in scores),
         cell(level.cost_usd, usd),
         cell(level.seconds, seconds),
-        Cell(text=whole(rate.n)),
+        Cell(text=whole(level.success.n)),
     ]
 
 
 def success_against_cost(factor: FactorFigures) -> list[Chart]:
     """The success rate against the mean cost of an item; none unless two levels have both."""
     marks = FigureList()
-    numbers = {
-        level.name: marks.add(
-            replace(
-                estimate_figure(
-                    level.name or "(none)", level.success, percent, items=of_level(factor.name, level.name)
-                ),
-                note=f"{usd(level.cost_usd.value)} per item",
-            )
-        )
-        for level in factor.levels
-        if level.cost_usd.value is not None and level.success.value is not None
-    }
-    svg = cost_against_success(factor, numbers)
+    svg = cost_against_success(factor, marks)
     if not svg or not any(level.cost_usd.value for level in factor.levels):
         return []
     return [

@@ -6,7 +6,6 @@ from typing import Any
 
 from proctor.document import (
     Chart,
-    Column,
     Details,
     Document,
     Figure,
@@ -14,9 +13,10 @@ from proctor.document import (
     Section,
     Sentence,
     numeric,
+    prose,
     table,
 )
-from proctor.formatting import UNKNOWN, chance, figure, percent, plural
+from proctor.formatting import UNKNOWN, chance, figure, limits_text, percent, plural
 from proctor.item import FINISHED
 from proctor.jobs.dialogue.results import DESIGN, measure_rows, measures, plain_cell, results_of
 from proctor.json_values import JsonMap
@@ -72,83 +72,66 @@ def analysis_report(analysis: Mapping[str, Any]) -> Document:
     )
 
 
-def _measure(each: Mapping[str, Any]) -> Details:
-    overall, cells = each["overall"], each["cells"]
-    missing = f", missing in {each['missing']}" if each["missing"] else ""
-    notes = " ".join(text for text in (overall["note"], each["note"] and f"{each['note']}.") if text)
+def _measure(measure: Mapping[str, Any]) -> Details:
+    name, overall, cells = measure["measure"], measure["overall"], measure["cells"]
+    missing = f", missing in {measure['missing']}" if measure["missing"] else ""
+    notes = " ".join(text for text in (overall["note"], measure["note"] and f"{measure['note']}.") if text)
     figures = f"{figure(overall['value'])} (95% CI {around(overall)}, n = {overall['n']}{missing})"
-    drawn = [
-        *_heat_maps(each["measure"], cells),
-        *_means(each["measure"], cells),
-        *_shares(each["measure"], each["components"], overall["n"]),
+    means = [
+        (
+            cell["client"],
+            cell["therapist"],
+            *cell["settings"].values(),
+            cell["mean"]["n"],
+            figure(cell["mean"]["value"]),
+            around(cell["mean"]),
+            figure(cell["std"]),
+        )
+        for cell in cells
     ]
+    sources = [
+        (
+            source["source"],
+            source["levels"] or UNKNOWN,
+            "not enough data" if source["variance"] is None else figure(source["variance"]),
+            around(source),
+            UNKNOWN if source["share"] is None else f"{source['share']:.0%}",
+            source["note"],
+        )
+        for source in measure["components"]
+    ]
+    effects = [
+        (
+            effect["contrast"],
+            figure(effect["value"]),
+            around(effect),
+            chance(effect["p_corrected"]),
+            effect["method"],
+            effect["note"],
+        )
+        for effect in measure["effects"]
+    ]
+    about = numeric("Levels", "Estimate", "95% CI", "Share")
+    change = numeric("Difference", "95% CI", "p (Bonferroni)")
     return Details(
-        title=each["measure"],
+        title=name,
         sections=[
             Sentence(text=f"Overall {figures}. {notes}".strip()),
-            *drawn,
+            *_heat_maps(name, cells),
+            *_means(name, cells),
+            *_shares(name, measure["components"], overall["n"]),
             table(
-                ["Client", "Therapist", *cells[0]["settings"], *numeric("n", "Mean", "95% CI", "Std")],
-                (
-                    (
-                        cell["client"],
-                        cell["therapist"],
-                        *cell["settings"].values(),
-                        cell["mean"]["n"],
-                        figure(cell["mean"]["value"]),
-                        around(cell["mean"]),
-                        figure(cell["std"]),
-                    )
-                    for cell in cells
-                ),
+                ["Client", "Therapist", *cells[0]["settings"], *numeric("n", "Mean", "95% CI", "Std")], means
             ),
-            table(
-                [
-                    "Source of variance",
-                    *numeric("Levels", "Estimate", "95% CI", "Share"),
-                    Column(title="Note", is_prose=True),
-                ],
-                (
-                    (
-                        one["source"],
-                        one["levels"] or UNKNOWN,
-                        "not enough data" if one["variance"] is None else figure(one["variance"]),
-                        around(one),
-                        UNKNOWN if one["share"] is None else f"{one['share']:.0%}",
-                        one["note"],
-                    )
-                    for one in each["components"]
-                ),
-            ),
-            table(
-                [
-                    str(each.get("by", "")),
-                    *numeric("Difference", "95% CI", "p (Bonferroni)"),
-                    "Method",
-                    Column(title="Note", is_prose=True),
-                ],
-                (
-                    (
-                        effect["contrast"],
-                        figure(effect["value"]),
-                        around(effect),
-                        chance(effect["p_corrected"]),
-                        effect["method"],
-                        effect["note"],
-                    )
-                    for effect in each["effects"]
-                ),
-            ),
+            table(["Source of variance", *about, prose("Note")], sources),
+            table([str(measure.get("by", "")), *change, "Method", prose("Note")], effects),
         ],
     )
 
 
 def around(estimate: Mapping[str, Any]) -> str:
-    """A confidence interval as text."""
-    if estimate["low"] is None or estimate["high"] is None:
-        needs = estimate.get("needs")
-        return f"none; needs {needs} dialogues" if needs else "none"
-    return f"{figure(estimate['low'])} to {figure(estimate['high'])}"
+    """A confidence interval as text; without one, what it would need."""
+    return limits_text(estimate["low"], estimate["high"], estimate.get("needs"), "dialogue")
 
 
 def results_view(read: StoreReader, run_id: str) -> Document:

@@ -7,12 +7,26 @@ everything is computed from the rows of the evaluation. The functions that draw 
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from itertools import count
 
-from proctor.document import Cell, Chart, Column, Details, Document, Fact, Figure, Section, Sentence, Table
+from proctor.document import (
+    Cell,
+    Chart,
+    Column,
+    Details,
+    Document,
+    Fact,
+    Figure,
+    Section,
+    Sentence,
+    Table,
+    numeric,
+    prose,
+    table,
+)
 from proctor.evaluators.model_judge import FIELDS
 from proctor.formatting import UNKNOWN, one_line, plural, short, usd, whole
 from proctor.jobs.evaluation.state import EvaluationState, evaluation_of
@@ -227,32 +241,27 @@ def _average_figure(one: EvaluatorResult) -> Figure:
 
 
 def _averages_table(summaries: Sequence[EvaluatorResult]) -> Table:
-    values = [end for one in summaries for end in (one.average.low, one.average.high) if end is not None]
-    shares = all(0 <= value <= 1 for value in values)
+    ends = [end for one in summaries for end in (one.average.low, one.average.high) if end is not None]
+    limits = (0.0, 1.0) if all(0 <= end <= 1 for end in ends) else None
     rows = [
-        [
+        (
             Cell(text=one.title, figure=replace(_average_figure(one), value=None, low=None, high=None)),
             Cell(
                 text=_average_text(one.average),
                 figure=_average_figure(one) if one.average.value is not None else None,
             ),
-            Cell(text="lower" if one.high_is_bad else "higher"),
-            Cell(text=f"{one.evaluated:,}"),
-            Cell(text=f"{one.failed:,}" if one.failed else "–"),
-        ]
+            "lower" if one.high_is_bad else "higher",
+            whole(one.evaluated),
+            whole(one.failed) if one.failed else UNKNOWN,
+        )
         for one in summaries
     ]
-    return Table(
-        title="Scores by evaluator, lowest first",
-        columns=[
-            Column(title="Evaluator"),
-            Column(title="Average", is_numeric=True, limits=(0.0, 1.0) if shares else None),
-            Column(title="Better is"),
-            Column(title="Results", is_numeric=True),
-            Column(title="Failed", is_numeric=True),
-        ],
-        rows=rows,
-        caption="Averages with 95% CIs, clustered by session.",
+    average = Column(title="Average", is_numeric=True, limits=limits)
+    return table(
+        ["Evaluator", average, "Better is", *numeric("Results", "Failed")],
+        rows,
+        "Scores by evaluator, lowest first",
+        "Averages with 95% CIs, clustered by session.",
     )
 
 
@@ -267,26 +276,24 @@ def _worst_table(
     one: EvaluatorResult, targets: Sequence[JudgedTarget], title: str = "", unit: str = ""
 ) -> Table:
     """`unit`: the title of the column with the evaluated turns or calls; empty: no such column."""
-    return Table(
-        title=title or f"{'Highest' if one.high_is_bad else 'Lowest'} {one.title}",
-        columns=[
-            Column(title="Session"),
-            *([Column(title=unit)] if unit else []),
-            Column(title="Score", is_numeric=True),
-            Column(title="Label"),
-            Column(title="Explanation", is_prose=True),
-        ],
-        rows=[
-            [
-                Cell(text=str(each.session), session=each.session_id or ""),
-                *([Cell(text=one_line(each.target, 20))] if unit else []),
-                Cell(text=figure(each.value)),
-                Cell(text=each.label or UNKNOWN),
-                Cell(text=one_line(each.explanation or each.error, LONGEST_EXPLANATION)),
-            ]
-            for each in targets
-        ],
-    )
+    rows = [
+        (
+            Cell(text=str(target.session), session=target.session_id or ""),
+            *([one_line(target.target, 20)] if unit else []),
+            figure(target.value),
+            target.label or UNKNOWN,
+            one_line(target.explanation or target.error, LONGEST_EXPLANATION),
+        )
+        for target in targets
+    ]
+    columns: list[Column | str] = [
+        "Session",
+        *([unit] if unit else []),
+        *numeric("Score"),
+        "Label",
+        prose("Explanation"),
+    ]
+    return table(columns, rows, title or f"{'Highest' if one.high_is_bad else 'Lowest'} {one.title}")
 
 
 def insight_findings(read: StoreReader, run_id: str, insight: str) -> list[InsightFinding]:
@@ -588,14 +595,14 @@ def _facts(results: EvaluationResults) -> list[Fact]:
 
 
 def _evaluators_table(summaries: Sequence[EvaluatorResult]) -> Table:
-    columns = [
-        Column(title="Evaluator"),
-        Column(title="Level"),
-        *(Column(title=title, is_numeric=True) for title in ("Average", "95% CI", "Results", "Failed")),
+    columns: list[Column | str] = [
+        "Evaluator",
+        "Level",
+        *numeric("Average", "95% CI", "Results", "Failed"),
         Column(title="If failures score 0", is_numeric=True, is_optional=True),
-        Column(title="Labels"),
+        "Labels",
         Column(title="Tokens", is_numeric=True, is_optional=True),
-        Column(title="Cost", is_numeric=True),
+        *numeric("Cost"),
     ]
     rows = [
         (
@@ -612,11 +619,7 @@ def _evaluators_table(summaries: Sequence[EvaluatorResult]) -> Table:
         )
         for one in summaries
     ]
-    return _text_table("Evaluators", columns, rows)
-
-
-def _text_table(title: str, columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Table:
-    return Table(title=title, columns=columns, rows=[[Cell(text=text) for text in row] for row in rows])
+    return table(columns, rows, "Evaluators")
 
 
 def _labels(one: EvaluatorResult, most: int | None = None) -> str:
@@ -624,21 +627,17 @@ def _labels(one: EvaluatorResult, most: int | None = None) -> str:
 
 
 def _insights_table(insights: Sequence[Insight]) -> Table:
-    columns = [
-        *(Column(title=title) for title in ("Insight", "Finding", "Count", "Sessions")),
-        Column(title="Example", is_prose=True),
-    ]
     rows = [
         (
-            each.insight,
-            each.found,
-            whole(len(each.sessions)),
-            ", ".join(each.sessions),
-            one_line(each.example, LONGEST_EXPLANATION),
+            insight.insight,
+            insight.found,
+            len(insight.sessions),
+            ", ".join(insight.sessions),
+            one_line(insight.example, LONGEST_EXPLANATION),
         )
-        for each in insights
+        for insight in insights
     ]
-    return _text_table("Insights", columns, rows)
+    return table(["Insight", "Finding", "Count", "Sessions", prose("Example")], rows, "Insights")
 
 
 def _details(one: EvaluatorResult, worst: Sequence[JudgedTarget], failed: Sequence[JudgedTarget]) -> Details:
@@ -667,9 +666,8 @@ UNITS = {"trace": "Turn", "tool_call": "Call"}
 
 
 def _failed_table(failed: Sequence[JudgedTarget]) -> Table:
-    columns = [Column(title="Session"), Column(title="Error", is_prose=True)]
-    rows = [(str(each.session), one_line(each.error, LONGEST_ERROR)) for each in failed]
-    return _text_table("Failed evaluations", columns, rows)
+    rows = [(target.session, one_line(target.error, LONGEST_ERROR)) for target in failed]
+    return table(["Session", prose("Error")], rows, "Failed evaluations")
 
 
 LONGEST_ERROR = 400

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from proctor.errors import UsageError
 from proctor.export.tables import write_csv
-from proctor.formatting import chance, elapsed, figure, interval, percent, usd
+from proctor.formatting import chance, elapsed, figure, interval, limits_text, percent, usd
 from proctor.jobs.scenario.experiment import slug_of
 from proctor.json_values import as_datetime
 from proctor.scenario.run_files import OF_VARIABLES
@@ -702,12 +702,9 @@ def experiment_text(document: Mapping[str, Any]) -> str:
     return "\n".join([*lines, *(each["statement"] for each in statements[:20]), *patterns["notes"]])
 
 
-def around(one: Mapping[str, Any]) -> str:
+def around(row: Mapping[str, Any]) -> str:
     """A confidence interval as text; without one, what it would need."""
-    if one["low"] is not None and one["high"] is not None:
-        return f"{figure(one['low'])} to {figure(one['high'])}"
-    needs = one.get("needs") or one.get("runs_needed")
-    return f"none; needs {needs} runs" if needs else "none"
+    return limits_text(row["low"], row["high"], row.get("needs") or row.get("runs_needed"))
 
 
 def cost_limits(one: Mapping[str, Any]) -> str:

@@ -1,11 +1,22 @@
 """The report of an experiment as a document, and its files."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from proctor.document import Chart, Column, Details, Document, Fact, Section, Sentence, Table, numeric, table
+from proctor.document import (
+    Chart,
+    Column,
+    Details,
+    Document,
+    Fact,
+    Section,
+    Sentence,
+    Table,
+    numeric,
+    prose,
+    table,
+)
 from proctor.formatting import chance, figure, interval, percent, plural, usd, whole
 from proctor.jobs.scenario.analysis import BatchAnalyzer, around, cost_limits
 from proctor.jobs.scenario.figures import charts_of, methods_paragraph
@@ -73,7 +84,7 @@ def _facts(patterns: Mapping[str, Any], metrics: Mapping[str, Any]) -> list[Fact
 
 MOST_FACTS = 4
 """Metrics in the summary of a report."""
-NOTE = Column(title="Note", is_prose=True)
+NOTE = prose("Note")
 
 
 def _metrics_table(metrics: Mapping[str, Any]) -> list[Section]:
@@ -95,7 +106,7 @@ def _metrics_table(metrics: Mapping[str, Any]) -> list[Section]:
         "Computed over all completed runs, from the last value of each run. Confidence intervals are for "
         "runs like these: of this scenario, with these variations."
     )
-    return [replace(table(["Metric", *numeric(*titles), NOTE], rows, "Metrics"), caption=about)]
+    return [table(["Metric", *numeric(*titles), NOTE], rows, "Metrics", about)]
 
 
 def _variations_table(variations: Sequence[Mapping[str, Any]]) -> Table:
@@ -165,7 +176,7 @@ def _metric(
             table([*numeric("No."), "Variation", *numeric("Mean", "n")], ranked if len(ranked) > 1 else ()),
             table(["Comparison", *change, "Test", *power, NOTE], compared),
             table(["Factor", *numeric("Variance explained", "p (Bonferroni)"), "Test", NOTE], factors),
-            replace(table(["Level", *change, "Test", NOTE], levels), caption=about),
+            table(["Level", *change, "Test", NOTE], levels, caption=about),
         ],
     )
 
