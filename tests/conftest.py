@@ -25,18 +25,21 @@ from databases import query
 from databases import server as server
 from engines import engine_calls as engine_calls
 from proctor.agents import find_agent
-from proctor.batch.executor import Executor
+from proctor.batch.engines import LocalEngine
+from proctor.batch.executor import Executor, Observer
 from proctor.batch.extend import Extension, extend
-from proctor.batch.lifecycle import clear_leftovers, create
-from proctor.context import AttemptContext, ItemRetryPolicy
+from proctor.batch.host import clear_leftovers
+from proctor.batch.lifecycle import create
+from proctor.context import AttemptContext, ItemRetryPolicy, RunContext, Settings
 from proctor.evaluator import FindReference
-from proctor.job import BatchEnd, ItemFinished
+from proctor.job import BatchEnd, ItemFinished, Job, StoredPlan
 from proctor.jobs.coding.job import CodingJobPlan
 from proctor.jobs.coding.plan import NO_OVERRIDES, CodingPlan, read_plan
 from proctor.models import ModelRouter, is_stand_in
 from proctor.models.router import LazyGateway
 from proctor.runners import find_runner
 from proctor.store import RetrySelection, Store
+from proctor.store.keys import Keys
 from proctor.store.writer import this_process
 from proctor.testing import make_git_repository
 
@@ -150,6 +153,29 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
+class WorkshopJob(Job):
+    """A job without plans or files, whose attempts have these dependencies."""
+
+    def __init__(self, context: AttemptContext, find_reference: FindReference | None) -> None:
+        self.context, self.find_reference = context, find_reference
+
+    def attempts(self, *_: object) -> AttemptContext:
+        return self.context
+
+    def ground_truth(self, *_: object) -> FindReference | None:
+        return self.find_reference
+
+
+class WorkshopObserver(Observer):
+    """Passes finished items on."""
+
+    def __init__(self, watch: Callable[[ItemFinished], None]) -> None:
+        self.watched = watch
+
+    def item_finished(self, item: ItemFinished) -> None:
+        self.watched(item)
+
+
 class Workshop:
     """One folder with a store in it, and all that is needed to carry out batches there."""
 
@@ -218,19 +244,32 @@ class Workshop:
         find_reference: FindReference | None = None,
         **changes: Any,
     ) -> Executor:
-        changed = replace(self.context, **changes)
-        watch = watch or self.finished.append
-        return Executor(self.store, run_id, owner, changed, watch=watch, find_reference=find_reference)
+        context = replace(self.context, gateway=LazyGateway(self.models), **changes)
+        ctx = RunContext(
+            Settings(home=context.home, store_url=""),
+            owner=owner,
+            now=context.now,
+            monotonic=context.monotonic,
+            settings_for=lambda _: ctx.settings,
+            keys=Keys,
+            notice=lambda _: None,
+            store=self.store,
+        )
+        observer = WorkshopObserver(watch or self.finished.append)
+        job = WorkshopJob(context, find_reference)
+        # The models of the workshop stay open for further runs.
+        models = ModelRouter({})
+        return Executor(job, StoredPlan(), run_id, ctx, models, engine=LocalEngine(), observer=observer)
 
     async def run(self, text: str, run_id: str = "run", **changes: Any) -> BatchEnd:
         """Carry out a plan from its first item to its end."""
         owner = self.launch(text, run_id)
-        return await self.executor(owner, run_id, **changes).run()
+        return (await self.executor(owner, run_id, **changes).run()).end
 
     async def resume(self, run_id: str = "run", *, errors: bool = False, **changes: Any) -> BatchEnd:
         """Go on with a batch whose process has stopped."""
         owner = self.take_over(run_id, errors=errors)
-        return await self.executor(owner, run_id, **changes).run()
+        return (await self.executor(owner, run_id, **changes).run()).end
 
     def take_over(self, run_id: str = "run", *, errors: bool = False) -> str:
         owner = this_process()

@@ -13,6 +13,7 @@ from typing import Any
 from databases import query
 from proctor.batch import lifecycle
 from proctor.batch.engines import Engine, LocalEngine
+from proctor.batch.executor import Observer
 from proctor.bootstrap import open_context
 from proctor.context import People, RunContext
 from proctor.job import Job, PlanText, make_overrides
@@ -34,7 +35,7 @@ MERGED_EDITS = """
         """
 
 
-class StoppingWhen(lifecycle.Observer):
+class StoppingWhen(Observer):
     """Interrupts a run as soon as `is_time`."""
 
     def is_time(self) -> bool:

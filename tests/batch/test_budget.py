@@ -110,7 +110,7 @@ async def test_a_halted_batch_goes_on_when_there_is_more_money(shop):
 
     owner = shop.take_over()
     shop.store.change_batch("run", {"budgetUsd": 0.2})
-    ending = await shop.executor(owner).run()
+    ending = (await shop.executor(owner).run()).end
 
     assert ending.status == "completed"
     assert shop.outcomes() == [("success", "completed")] * 20

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from proctor.batch.lifecycle import run_summary
+from proctor.batch.executor import run_summary
 from proctor.formatting import elapsed
 
 START = datetime(2026, 11, 16, 12, tzinfo=UTC)

@@ -8,8 +8,8 @@ from concurrent.futures import Future
 
 from work_items import Pages, queued
 
-from proctor.batch import executor
-from proctor.batch.executor import CommitNotifier
+from proctor.batch import host
+from proctor.batch.host import CommitNotifier
 from proctor.batch.queue import WorkQueue
 from proctor.errors import StoreError
 
@@ -56,7 +56,7 @@ async def test_a_queue_waits_for_decisions_that_are_far_behind():
     writer = Committing()
     notifier = CommitNotifier(writer, at_once=True)
     queue = WorkQueue(Pages([queued(0), queued(1)]).load, caught_up=notifier.caught_up)
-    for _ in range(executor.MOST_BEHIND + 1):
+    for _ in range(host.MOST_BEHIND + 1):
         notifier.announce(lambda: None)
     assert await queue.next(), "one is being committed, and as many as may wait do"
 

@@ -13,7 +13,7 @@ import pytest
 
 from commands import Command
 from databases import query
-from proctor.batch import executor
+from proctor.batch import host
 from proctor.git import Git
 from proctor.testing import eventually, make_git_repository
 from proctor.workspace.source_repository import open_source
@@ -113,7 +113,7 @@ def test_changes_that_cannot_be_committed_stay_where_they_are(repository, tmp_pa
     session = {"id": "s1", "status": "running", "branch": branch, "repo": str(repository), "baseSha": head}
     notes = []
 
-    executor.clear_leftovers([session], tmp_path / "home", ENVIRONMENT, notes.append)
+    host.clear_leftovers([session], tmp_path / "home", ENVIRONMENT, notes.append)
 
     assert folder.exists() is not is_committed
     if is_committed:
@@ -122,7 +122,7 @@ def test_changes_that_cannot_be_committed_stay_where_they_are(repository, tmp_pa
         (note,) = notes
         assert note.startswith(f"the changes of session s1 could not be committed, and stay in {folder}: ")
         source.git("update-ref", "-d", "refs/heads/batch/run")
-        executor.clear_leftovers([session], tmp_path / "home", ENVIRONMENT, notes.append)
+        host.clear_leftovers([session], tmp_path / "home", ENVIRONMENT, notes.append)
         assert notes == [note] and not folder.exists()
     assert source.git("show", f"{branch}:new.py") == "work = 1\n"
 

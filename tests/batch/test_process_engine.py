@@ -43,6 +43,7 @@ from proctor.batch.engines import (
     worker_process,
 )
 from proctor.batch.engines.processes import ProcessEngine
+from proctor.batch.executor import Observer
 from proctor.bootstrap import open_context
 from proctor.context import Notice
 from proctor.item import Item
@@ -260,7 +261,7 @@ async def test_programs_of_a_worker_do_not_see_the_store(runs):
     assert git(repository, "show", f"{row['branch']}:seen.txt") == "total = 1\n"
 
 
-class KillingWorker(lifecycle.Observer):
+class KillingWorker(Observer):
     """Kills a worker process after the tenth item, when each has been given more."""
 
     def __init__(self) -> None:

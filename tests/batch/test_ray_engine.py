@@ -20,7 +20,7 @@ import pytest
 from job_runs import JOB_CHECKS, Runs, StoppingWhen, check_lost_attempts, dear_calls, git
 
 from databases import query
-from proctor.batch import lifecycle
+from proctor.batch.executor import Observer
 from proctor.store import Scope, Store
 from proctor.testing import eventually, make_git_repository
 from proctor.testing.model_server import ModelServer, reply
@@ -216,7 +216,7 @@ async def test_confinement_time_limits_and_a_stop_reach_the_programs_on_nodes(ru
     assert {git(repository, "show", f"{row['branch']}:half.txt") for row in rows} == {"half\n"}
 
 
-class KillingNode(lifecycle.Observer):
+class KillingNode(Observer):
     """Kills a node after the tenth item."""
 
     def __init__(self, cluster: Nodes, node: Any) -> None:

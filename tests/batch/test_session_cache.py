@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from proctor.batch import executor
-from proctor.batch.executor import SessionCache
+from proctor.batch import host
+from proctor.batch.host import SessionCache
 from proctor.cache import LruCache
 from proctor.errors import NotFound
 from proctor.evaluator import Reference
@@ -48,7 +48,7 @@ async def test_sessions_that_come_next_are_read_together_and_each_once(store):
     evidence = await asyncio.gather(*(cache.load(each) for each in ids for _ in range(3)))
 
     assert [each.messages[0].content for each in evidence[::3]] == [f"question {n}" for n in range(40)]
-    assert sorted(map(len, groups)) == [40 - executor.READ_AHEAD, executor.READ_AHEAD]
+    assert sorted(map(len, groups)) == [40 - host.READ_AHEAD, host.READ_AHEAD]
 
 
 async def test_a_session_that_is_gone_costs_only_the_items_that_need_it(store):

@@ -6,14 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from work_items import NOW, pool
 
-from proctor.batch.rate_limit_sync import (
-    adopt_limits,
-    apply_shares,
-    limit_and_share,
-    pool_row,
-    pool_state,
-    share_limits,
-)
+from proctor.batch.engines.worker import adopt_limits, apply_shares, limit_and_share, share_limits
+from proctor.batch.host import pool_row, pool_state
 from proctor.models.rate_limits import PoolState, RatePools
 from proctor.store import timestamp
 from proctor.store.ledger import exchange

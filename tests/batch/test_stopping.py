@@ -35,7 +35,7 @@ async def running_batch(workshop, runs=6, concurrency=3, what=forever):
 async def test_an_aborted_batch_can_still_be_taken_up_again(workshop):
     executor, task = await running_batch(workshop)
     executor.abort()
-    assert ((await task).status, workshop.batch()["status"]) == ("aborted", "aborted")
+    assert ((await task).end.status, workshop.batch()["status"]) == ("aborted", "aborted")
     assert workshop.outcomes() == [("error", "aborted")] * 6
     assert [row["endReason"] for row in workshop.rows("sessions")] == ["aborted"] * 3
 
@@ -66,7 +66,7 @@ async def test_an_interrupt_puts_items_back_and_resuming_does_nothing_twice(work
     task = asyncio.create_task(executor.run())
     await eventually_async(lambda: statuses(workshop).count("running") == 2 and len(done) == 3)
     executor.interrupt()
-    ending = await task
+    ending = (await task).end
 
     assert (ending.status, workshop.batch()["status"]) == ("interrupted", "interrupted")
     assert statuses(workshop) == ["queued"] * 5 + ["success"] * 3
@@ -96,7 +96,7 @@ async def test_a_stop_that_comes_before_the_first_item_stops_before_the_first_it
         owner = workshop.launch(echo(3), run_id=stop)
         executor = workshop.executor(owner, stop, find_runner=doing(note))
         getattr(executor, stop)()
-        assert (await executor.run()).status == status
+        assert (await executor.run()).end.status == status
     assert started == []
 
 
@@ -165,9 +165,9 @@ async def test_a_watcher_who_fails_does_not_stop_the_batch_for_ever(workshop):
     def broken(end):
         raise RuntimeError("the terminal is gone")
 
-    ending = await asyncio.wait_for(workshop.executor(owner, watch=broken).run(), TIME_LIMIT_SECONDS)
+    result = await asyncio.wait_for(workshop.executor(owner, watch=broken).run(), TIME_LIMIT_SECONDS)
 
-    assert ending.status == "completed"
+    assert result.end.status == "completed"
     assert workshop.outcomes() == [("success", "completed")] * 3
 
 
@@ -187,9 +187,9 @@ async def test_an_abort_that_meets_an_attempt_at_its_cost_limit_stops_the_batch_
             await forever(item, services)
 
     executor = workshop.executor(owner, find_runner=doing(spend))
-    ending = await asyncio.wait_for(executor.run(), TIME_LIMIT_SECONDS)
+    result = await asyncio.wait_for(executor.run(), TIME_LIMIT_SECONDS)
 
-    assert ending.status == "aborted"
+    assert result.end.status == "aborted"
     assert workshop.outcomes() == [("error", "aborted")] * 2
     assert [row["endReason"] for row in workshop.rows("sessions")] == ["aborted"], "nothing more was begun"
 

@@ -39,7 +39,7 @@ async def test_a_batch_is_stopped_resumed_extended_and_deleted(workshop):
             executor.interrupt()
 
     executor = workshop.executor(owner, watch=stop_half_way, **changes)
-    assert (await executor.run()).status == "interrupted"
+    assert (await executor.run()).end.status == "interrupted"
     assert (await workshop.resume(**changes)).status == "completed"
 
     totals = workshop.store.read.totals("run")
@@ -57,7 +57,7 @@ async def test_a_batch_is_stopped_resumed_extended_and_deleted(workshop):
     extended = PLAN.format(prompt="[hello, goodbye]")
     told = workshop.extend(extended)
     assert (told.added, told.dropped) == (30, 0)
-    assert (await workshop.executor(owner, **changes).run()).status == "completed"
+    assert (await workshop.executor(owner, **changes).run()).end.status == "completed"
     assert len(list(workshop.store.read.table("messages", Scope(run_id="run")))) == len(
         workshop.rows("sessions")
     )

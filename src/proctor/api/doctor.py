@@ -24,7 +24,7 @@ from proctor.agents import agent_names, find_agent
 from proctor.api.deprecated import OLD_NAMES_OF_CHECKS, with_old_names
 from proctor.api.inventory import check_agent
 from proctor.batch import lifecycle
-from proctor.batch.lifecycle import SILENT, Observer
+from proctor.batch.executor import SILENT, Observer
 from proctor.bootstrap import ignore_notice, now
 from proctor.context import RunContext, Settings
 from proctor.errors import ModelError, ProctorError, RateLimited, UsageError

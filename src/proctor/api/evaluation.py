@@ -15,8 +15,8 @@ from typing import Any
 from proctor import __version__
 from proctor.api.launch import LaunchedProcess, Launcher, LaunchRequest
 from proctor.batch import lifecycle
+from proctor.batch.executor import SILENT, Observer, RunResult
 from proctor.batch.ingest import build_sessions, import_kinds
-from proctor.batch.lifecycle import SILENT, Observer, RunResult
 from proctor.context import RunContext
 from proctor.errors import NotFound, QuotaReached, UsageError
 from proctor.evaluator import Evidence

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from proctor.api.sessions import RunItem, RunSession, item_filter
-from proctor.batch.lifecycle import RunSummary, run_summary
+from proctor.batch.executor import RunSummary, run_summary
 from proctor.context import Notice
 from proctor.errors import NotFound, UsageError
 from proctor.export import tables

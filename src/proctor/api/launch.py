@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from proctor.api import runs
-from proctor.batch import lifecycle
-from proctor.batch.lifecycle import SILENT, Observer, RunResult
+from proctor.batch.executor import SILENT, Observer, RunResult, run_summary
 from proctor.context import EngineOptions, RunContext
 from proctor.errors import Place, PlanError, Problem, UsageError
 from proctor.item import RUNNING
@@ -105,7 +104,7 @@ async def execute(request: LaunchRequest, ctx: RunContext, observer: Observer = 
         batch = ctx.store.read.batch(request.run_id, ctx.now())
         if request.only_unfinished and _has_ended(batch):
             end = BatchEnd(status=batch["status"], reason=batch["reason"])
-            summary = lifecycle.run_summary(ctx.store, batch, ctx.now())
+            summary = run_summary(ctx.store, batch, ctx.now())
             return RunResult(run_id=batch["runId"], end=end, summary=summary, executed=False)
         return await runs.resume(
             ctx,

@@ -14,15 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from proctor.batch import lifecycle
 from proctor.batch.engines import loop_factory
-from proctor.batch.lifecycle import (
-    NO_CHANGES,
-    SILENT,
-    UNFINISHED,
-    Observer,
-    RunControl,
-    RunResult,
-    RunSummary,
-)
+from proctor.batch.executor import SILENT, Observer, RunControl, RunResult, RunSummary, run_summary
+from proctor.batch.lifecycle import NO_CHANGES, UNFINISHED
 from proctor.context import RunContext
 from proctor.errors import NotFound, UsageError
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT, Item
@@ -318,7 +311,7 @@ def _stopped_run(ctx: RunContext, run_id: str) -> tuple[str, str]:
 def summary(ctx: RunContext, run_id: str) -> RunSummary:
     """Counts, tokens, cost and failures of a run so far."""
     now = ctx.now()
-    return lifecycle.run_summary(ctx.store, ctx.store.read.batch(run_id, now), now)
+    return run_summary(ctx.store, ctx.store.read.batch(run_id, now), now)
 
 
 def short_id(ctx: RunContext, run_id: str, room: int) -> str:

@@ -5,120 +5,37 @@ The command line, the web server, the library and a detached process call these 
 """
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NotRequired, Protocol, TypedDict
+from typing import TYPE_CHECKING
 
 from proctor import __version__
-from proctor.batch.engines import Engine, automatic_workers
-from proctor.batch.executor import Executor, clear_leftovers
-from proctor.context import ModelOptions, RunContext
+from proctor.batch.engines import Engine
+from proctor.batch.executor import SILENT, Executor, Observer, RunResult
+from proctor.batch.host import clear_leftovers
+from proctor.context import RunContext
 from proctor.errors import UsageError
-from proctor.formatting import elapsed, plural
-from proctor.item import ERROR, FAIL, RUNNING, SUCCESS, TIMEOUT, UNCHECKED, Item
-from proctor.job import (
-    STOP_RULE,
-    BatchChanges,
-    BatchEnd,
-    ItemFinished,
-    Job,
-    JobFiles,
-    JobPlan,
-    StepFinished,
-    StopRule,
-    StopState,
-    check_run_id,
-    stop_lines,
-)
+from proctor.formatting import plural
+from proctor.item import RUNNING, Item
+from proctor.job import STOP_RULE, BatchChanges, Job, JobPlan, StopRule, check_run_id
 from proctor.json_values import JsonMap
 from proctor.models import ModelRouter
 from proctor.store import ItemFilter, Resource, RetrySelection, Scope, Store, StoreReader, timestamp
-from proctor.store.batches import ABORTED, moment
+from proctor.store.batches import moment
 from proctor.store.tables import BatchRow
 
 if TYPE_CHECKING:
-    from proctor.batch.engines.processes import ProcessEngine
     from proctor.batch.engines.ray import RayEngine
     from proctor.batch.extend import Extension
-    from proctor.stats.stopping import StopMonitor
 
-MOST_FAILURES = 1000
-"""Failures listed in the summary; all of them are in the store."""
 PATIENCE_SECONDS = 60
 """Items have some seconds to end well before they are killed, and a merge is never interrupted."""
-PROCESSES_PER_CORE = 8
-"""Worker processes for which a core has work, with calls that wait."""
 MANY_RESULTS = 100_000
 """Items of a run whose signatures take seconds to check."""
 NO_CHANGES = BatchChanges()
 UNFINISHED = RetrySelection()
-
-
-class RunControl(Protocol):
-    """Stops a run that is being executed."""
-
-    def interrupt(self) -> None:
-        """Stop all running items; the run can be resumed."""
-
-    def abort(self) -> None:
-        """Stop all running items for good."""
-
-
-class Observer:
-    """Follows a run. The base class ignores everything."""
-
-    def watch(self, run_id: str, control: RunControl) -> AbstractAsyncContextManager[object]:  # noqa: ARG002
-        """Entered before the first item starts and left after the last has finished."""
-        return nullcontext()
-
-    def item_finished(self, item: ItemFinished) -> None:
-        """An item has finished, and that is committed."""
-
-
-SILENT = Observer()
-
-
-class RunSummary(TypedDict):
-    """The documented JSON summary of a run."""
-
-    runId: str
-    status: str
-    reason: str
-    itemCount: int
-    successCount: int
-    uncheckedCount: NotRequired[int]
-    """Successes that nothing checked; missing: none."""
-    abortedCount: NotRequired[int]
-    """Errors of an aborted run that are items it was aborted in."""
-    failCount: int
-    timeoutCount: int
-    errorCount: int
-    unfinishedCount: int
-    tokensTotal: int
-    toolCalls: int
-    costUsd: float | None
-    costIsLowerBound: NotRequired[bool]
-    """Whether a process of the run died, so that calls may have cost money that is not recorded."""
-    durationSec: float | None
-    failures: list[dict[str, str]]
-    """The first failed items: their ids, inputs, statuses and errors."""
-    stopWhen: NotRequired[StopState]
-    """What `stop_when` has decided, with valid intervals; missing: the plan has none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunResult:
-    """A run that has ended."""
-
-    run_id: str
-    end: BatchEnd
-    summary: Mapping[str, Any]
-    """The documented JSON summary, with the members the job adds."""
-    executed: bool = True
-    """Whether any item was executed; a resumed run may have none left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,8 +85,8 @@ async def start(
             version=__version__,
             now=ctx.now(),
         )
-        execution = _Execution(job, plan, run_id, ctx, models, engine, workers, observer)
-        return await execution.run(resumed=False)
+        executor = Executor(job, plan, run_id, ctx, models, engine=engine, workers=workers, observer=observer)
+        return await executor.run()
 
 
 def create(
@@ -243,8 +160,8 @@ async def resume(
     async with _connected(engine, workers, ctx, models) as engine:
         interrupted = ctx.store.resume_batch(run_id, ctx.owner, retry, ctx.now())
         clear_leftovers(interrupted, ctx.home, ctx.settings.environment, ctx.note)
-        if add_lost := getattr(engine, "add_lost", None):
-            add_lost(interrupted)
+        if engine:
+            engine.add_lost(interrupted)
         ctx.store.add_resources(run_id, restored.resources())
         if plan is not None and not plan.is_unchanged(ctx.store.read.batch(run_id, ctx.now())):
             # Most resumed runs have the plan that they began with.
@@ -256,9 +173,11 @@ async def resume(
             for sentence in extension.sentences(job.noun):
                 ctx.info(sentence)
         ctx.store.change_batch(run_id, changes.columns())
-        execution = _Execution(job, restored, run_id, ctx, models, engine, workers, observer)
+        executor = Executor(
+            job, restored, run_id, ctx, models, engine=engine, workers=workers, observer=observer
+        )
         finished_at = moment(batch["finishedAt"])
-        return await execution.run(resumed=True, stops_early=changes.stops_early, finished_at=finished_at)
+        return await executor.run(resumed=True, stops_early=changes.stops_early, finished_at=finished_at)
 
 
 def _check_rule(
@@ -364,141 +283,6 @@ def _check_levels(plan: JobPlan, rule: StopRule | None) -> None:
             raise plan.refusal((STOP_RULE,), error) from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Execution:
-    """Executes a run that this process owns, with the files of its job."""
-
-    job: Job
-    plan: JobPlan
-    run_id: str
-    ctx: RunContext
-    models: ModelRouter
-    engine: Engine | None
-    """None: worker processes if they are worth it, otherwise this process."""
-    workers: int | None
-    observer: Observer
-
-    async def run(
-        self, *, resumed: bool, stops_early: bool = True, finished_at: datetime | None = None
-    ) -> RunResult:
-        """Execute the run to its end.
-
-        `finished_at` is when a resumed run had ended; it stays so if no item is left to execute.
-        """
-        run_id, ctx = self.run_id, self.ctx
-        files = self.job.files(self.plan, run_id, ctx)
-        end = files.begin(resumed=resumed)
-        totals = ctx.store.read.totals(run_id)
-        has_work = totals["finished"] < totals["items"]
-        if end is None:
-            stopping = _stopping(run_id, ctx) if stops_early else None
-            has_work = has_work and not (stopping is not None and stopping.is_decided)
-            end = await self._run_items(files, stopping, None if has_work else finished_at)
-        extra = files.finish(end)
-        summary = run_summary(ctx.store, ctx.store.read.batch(run_id, ctx.now()), ctx.now())
-        if state := summary.get("stopWhen"):
-            for line in stop_lines(state):
-                ctx.info(line)
-        is_executed = has_work or not resumed
-        return RunResult(run_id=run_id, end=end, summary={**summary, **extra}, executed=is_executed)
-
-    async def _run_items(
-        self, files: JobFiles, stopping: "StopMonitor | None", finished_at: datetime | None
-    ) -> BatchEnd:
-        job, plan, run_id, ctx, models = self.job, self.plan, self.run_id, self.ctx, self.models
-
-        def write_files(follow: Callable[[], None]) -> None:
-            try:
-                follow()
-            except OSError as error:
-                # The session is in the store; missing files are written again at the end.
-                ctx.note(f"could not write a file: {error}")
-
-        def item_finished(item: ItemFinished) -> None:
-            write_files(lambda: files.item_finished(item))
-            self.observer.item_finished(item)
-
-        def step_finished(step: StepFinished) -> None:
-            write_files(lambda: files.step_finished(step))
-
-        def load_checkpoint(item_id: str) -> object | None:
-            return job.checkpoint(run_id, item_id, ctx.store)
-
-        attempts = job.attempts(plan, run_id, ctx, models)
-        models.get_ready()
-        people = job.people(run_id, ctx)
-        processes = None if self.engine else _process_engine(self.workers, plan, run_id, ctx, models)
-        executor = Executor(
-            ctx.store,
-            run_id,
-            ctx.owner,
-            attempts,
-            engine=self.engine or processes,
-            watch=item_finished,
-            watch_step=step_finished if files.follows_steps else None,
-            settings=ctx.settings_for(models.folders),
-            models=_model_options(plan, models, self.engine),
-            functions=ctx.functions,
-            find_reference=job.ground_truth(run_id, ctx.store),
-            load_checkpoint=load_checkpoint if job.has_checkpoints else None,
-            people=people,
-            stopping=stopping,
-            finished_at=finished_at,
-        )
-        try:
-            async with self.observer.watch(run_id, executor):
-                return await executor.run()
-        finally:
-            if processes:
-                processes.close()
-            await attempts.gateway.close()
-            await models.close()
-            if models.recording:
-                models.recording.close()
-
-
-def _process_engine(
-    workers: int | None,
-    plan: JobPlan,
-    run_id: str,
-    ctx: RunContext,
-    models: ModelRouter,
-) -> "ProcessEngine | None":
-    """The worker processes of a run, started; None: its items run in this process."""
-    concurrency = ctx.store.read.batch(run_id, ctx.now())["concurrency"]
-    requested = workers or plan.workers
-    if requested is None and ctx.functions:
-        return None
-    totals = ctx.store.read.totals(run_id)
-    items = totals["items"] - totals["finished"]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    workers = requested or automatic_workers(items=items, concurrency=concurrency, models=models, cores=cores)
-    if workers == 1:
-        return None
-    # Loaded here: most runs are small.
-    from proctor.batch.engines.processes import ProcessEngine, can_be_sent
-
-    reason = models.single_process_reason
-    if concurrency == 1:
-        reason = "its concurrency is 1"
-    elif not can_be_sent(ctx.functions):
-        reason = "worker processes cannot import its Python functions"
-    elif models.lowest_limit == 1:
-        reason = "only one call at a time is allowed"
-    if reason:
-        if requested:
-            ctx.note(f"the run has one worker process: {reason}")
-        return None
-    # Each worker may make at least one call of each limit. A process takes 40 MB: a plan that asks for
-    # thousands would take all memory of the machine.
-    count = min(workers, concurrency, models.lowest_limit or workers, items, PROCESSES_PER_CORE * cores)
-    if count <= 1:
-        return None
-    engine = ProcessEngine(count, note=ctx.note, info=ctx.info)
-    engine.launch()
-    return engine
-
-
 @asynccontextmanager
 async def _connected(
     engine: Engine | None, workers: int | None, ctx: RunContext, models: ModelRouter
@@ -534,77 +318,6 @@ async def _ray_engine(workers: int | None, ctx: RunContext, models: ModelRouter)
     engine = RayEngine(ctx.engine.ray_address, note=ctx.note, info=ctx.info, most_nodes=models.lowest_limit)
     await asyncio.to_thread(engine.connect)
     return engine
-
-
-def _model_options(plan: JobPlan, models: ModelRouter, engine: Engine | None) -> ModelOptions:
-    """How workers reach the models; those that do not see our files get the scripts of models as data."""
-    options = plan.model_options()
-    if getattr(engine, "shares_disk", True):
-        return options
-    return replace(options, scripts=models.scripts)
-
-
-def _stopping(run_id: str, ctx: RunContext) -> "StopMonitor | None":
-    """What decides when a run may stop early; None: it runs to its end."""
-    if ctx.store.read.resource(run_id, STOP_RULE) is None:
-        return None
-    from proctor.stats.stopping import StopMonitor, stored_rule
-
-    rule = stored_rule(ctx.store.read, run_id)
-    return StopMonitor(rule, ctx.store.read, run_id) if rule else None
-
-
-def run_summary(store: Store, batch: BatchRow, now: datetime) -> RunSummary:
-    """The documented JSON summary of a run."""
-    totals = store.read.totals(batch["runId"])
-    counts = totals["counts"]
-    unchecked = store.read.count_items(batch["runId"], ItemFilter(statuses=(SUCCESS,), reasons=(UNCHECKED,)))
-    failures = store.read.items(
-        batch["runId"], ItemFilter(statuses=(FAIL, TIMEOUT, ERROR)), limit=MOST_FAILURES
-    )
-    took = elapsed(moment(batch["createdAt"]), moment(batch["finishedAt"]) or now)
-    summary: RunSummary = {
-        "runId": batch["runId"],
-        "status": batch["status"],
-        "reason": batch["reason"],
-        "itemCount": totals["items"],
-        "successCount": counts[SUCCESS],
-        "failCount": counts[FAIL],
-        "timeoutCount": counts[TIMEOUT],
-        "errorCount": counts[ERROR],
-        "unfinishedCount": totals["items"] - totals["finished"],
-        "tokensTotal": totals["tokens"],
-        "toolCalls": totals["toolCalls"],
-        "costUsd": totals["costUsd"],
-        "durationSec": None if took is None else round(took, 3),
-        "failures": [
-            {
-                "id": row["id"],
-                "repo": row["repo"],
-                "prompt": row["prompt"],
-                "agent": row["agent"],
-                "model": row["model"],
-                "status": row["status"],
-                "reason": row["reason"],
-                "error": row["error"],
-            }
-            for row in failures
-        ],
-    }
-    if batch["crashes"] and totals["costUsd"]:
-        summary["costIsLowerBound"] = True
-    if unchecked:
-        summary["uncheckedCount"] = unchecked
-    if batch["status"] == ABORTED:
-        # They count as errors, but none of them failed.
-        ended = ItemFilter(statuses=(ERROR,), reasons=(ABORTED,))
-        summary["abortedCount"] = store.read.count_items(batch["runId"], ended)
-    if store.read.resource(batch["runId"], STOP_RULE) is not None:
-        from proctor.stats.stopping import stop_document
-
-        if document := stop_document(store.read, batch["runId"]):
-            summary["stopWhen"] = document
-    return summary
 
 
 def abort_run(

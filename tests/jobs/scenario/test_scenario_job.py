@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from proctor.batch import lifecycle
+from proctor.batch.executor import Observer
 from proctor.bootstrap import open_context
 from proctor.cli.run import OutputOptions, exit_code
 from proctor.cli.scenario import present
@@ -146,7 +147,7 @@ def test_the_page_and_the_library_name_the_same_settings():
     assert recognize(CONFIG) is JOB
 
 
-class StoppingAtOnce(lifecycle.Observer):
+class StoppingAtOnce(Observer):
     """Interrupts a run before its first item."""
 
     def watch(self, run_id, control):

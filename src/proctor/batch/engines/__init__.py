@@ -1,18 +1,19 @@
 """Engines run the items of a batch with workers: `LocalEngine` with one worker in this event loop."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, ClassVar
 
-from proctor.batch.engines.messages import AttemptEnd, WorkerSpec
-from proctor.batch.engines.worker import Host, Worker
-from proctor.batch.queue import WorkQueue
-from proctor.context import AttemptContext
+from proctor.batch.engines.messages import WorkerSpec
+from proctor.batch.engines.worker import Worker
 from proctor.errors import AttemptError
 from proctor.models import ModelRouter
 from proctor.processes import undisturbed
-from proctor.store.recorder import Rows
 from proctor.store.tables import SessionRow
+
+if TYPE_CHECKING:
+    from proctor.batch.host import DriverHost
 
 MANY_ITEMS = 10_000
 """Fewer take a few seconds in one process."""
@@ -31,38 +32,29 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-class DriverHost(Host, Protocol):
-    """The host of all workers, in the driver's process."""
-
-    context: AttemptContext
-    """Dependencies of attempts, for a worker in this process."""
-
-    @property
-    def rows(self) -> Rows:
-        """Takes rows directly, for a worker in this process."""
-
-    def attempt_ended(self, end: AttemptEnd) -> None:
-        """Requeue or finish an item whose rows are written."""
-
-    async def worker_lost(
-        self, holder: str, session_ids: Sequence[str]
-    ) -> tuple[Sequence[SessionRow], Mapping[str, float]]:
-        """End the sessions of a worker process that died, queue their items in the store, and settle what
-        it has drawn; the sessions, and what each has spent or may have spent."""
-
-
-class Engine(Protocol):
+class Engine(ABC):
     """Runs the items of a batch. Use once."""
 
-    async def run(self, queue: WorkQueue, host: DriverHost, spec: WorkerSpec) -> None:
+    shares_disk: ClassVar[bool] = True
+    """Whether its workers see the files of the driver's machine."""
+
+    def __init__(self) -> None:
+        self._stop_reason: AttemptError | None = None
+
+    @abstractmethod
+    async def run(self, host: "DriverHost", spec: WorkerSpec) -> None:
         """Run everything in the queue, at most `spec.concurrency` items at a time.
 
         Returns when all rows are written and no money is being drawn. When cancelled, stop running attempts
         before the cancellation is passed on.
         """
 
+    def add_lost(self, sessions: Iterable[SessionRow]) -> None:  # noqa: B027 (most engines need not know)
+        """Add attempts that were cut off, whose files may be on the machines of workers."""
+
     def stop(self, reason: AttemptError) -> None:
         """Set the outcome of attempts that are cancelled from now on; the caller then cancels `run`."""
+        self._stop_reason = reason
 
 
 def automatic_workers(*, items: int, concurrency: int, models: ModelRouter, cores: int) -> int:
@@ -76,14 +68,14 @@ def automatic_workers(*, items: int, concurrency: int, models: ModelRouter, core
     return max(1, min(cores, MOST_WORKERS, concurrency // ATTEMPTS_EACH))
 
 
-class LocalEngine:
+class LocalEngine(Engine):
     """One worker in this event loop, which writes straight to the store's writer."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._worker: Worker | None = None
-        self._stop_reason: AttemptError | None = None
 
-    async def run(self, queue: WorkQueue, host: DriverHost, spec: WorkerSpec) -> None:
+    async def run(self, host: "DriverHost", spec: WorkerSpec) -> None:
         """Run everything in the queue."""
         worker = self._worker = Worker(spec, host.context, host, host.rows)
         if self._stop_reason:
@@ -92,17 +84,17 @@ class LocalEngine:
             await worker.open()
             async with asyncio.TaskGroup() as group:
                 for _ in range(spec.concurrency):
-                    group.create_task(_work(queue, worker, host))
+                    group.create_task(_work(worker, host))
         finally:
             await undisturbed(worker.close())
 
     def stop(self, reason: AttemptError) -> None:
         """Set the outcome of attempts that are cancelled from now on."""
-        self._stop_reason = reason
+        super().stop(reason)
         if self._worker:
             self._worker.stop(reason)
 
 
-async def _work(queue: WorkQueue, worker: Worker, host: DriverHost) -> None:
-    while work := await queue.next():
+async def _work(worker: Worker, host: "DriverHost") -> None:
+    while work := await host.queue.next():
         host.attempt_ended(await worker.run(work))

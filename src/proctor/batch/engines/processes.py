@@ -15,14 +15,16 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from proctor.batch.engines import DriverHost
 from proctor.batch.engines.messages import WorkerSpec
 from proctor.batch.engines.remote import Link, RemoteEngine
 from proctor.batch.engines.worker_process import Channel, become_launcher
-from proctor.batch.queue import WorkQueue
 from proctor.context import Functions
 from proctor.errors import WorkerError
+
+if TYPE_CHECKING:
+    from proctor.batch.host import DriverHost
 
 RESTARTS = 3
 """Replacements for each worker. More deaths have a cause that another worker would meet too."""
@@ -130,29 +132,25 @@ class ProcessEngine(RemoteEngine):
             self._launcher.close()
             self._launcher = None
 
-    async def _start_workers(
-        self, queue: WorkQueue, host: DriverHost, spec: WorkerSpec
-    ) -> "set[asyncio.Task[None]]":
+    async def _start_workers(self, host: "DriverHost", spec: WorkerSpec) -> "set[asyncio.Task[None]]":
         self.launch()
         workers = min(self._workers, spec.concurrency)
         spec = replace(spec, limit_share=1 / workers)
         return {
             asyncio.create_task(
-                self._serve(
-                    queue, host, replace(spec, concurrency=len(range(number, spec.concurrency, workers)))
-                )
+                self._serve(host, replace(spec, concurrency=len(range(number, spec.concurrency, workers))))
             )
             for number in range(workers)
         }
 
-    async def _serve(self, queue: WorkQueue, host: DriverHost, spec: WorkerSpec) -> None:
+    async def _serve(self, host: "DriverHost", spec: WorkerSpec) -> None:
         """Follow one worker to its end; replace it when it dies."""
         assert self._launcher
         while True:
             channel = await Channel.open(self._launcher.start_worker())
             clock = asyncio.get_running_loop().time
             link = Link(channel, spec.concurrency, clock, _counted_at=clock())
-            if await self._follow_worker(link, spec, queue, host) or self._ending:
+            if await self._follow_worker(link, spec, host) or self._ending:
                 return
             if not self._restarts:
                 raise WorkerError(

@@ -14,10 +14,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from proctor import __version__
-from proctor.batch.engines import DriverHost
 from proctor.batch.engines.messages import Finish, HostCall, Leftovers, SetConcurrency, WorkerSpec
 from proctor.batch.engines.ray_node import DRIVER_SECONDS, NodeActor, NodeFacts
 from proctor.batch.engines.remote import Link, RemoteEngine
@@ -31,6 +30,9 @@ from proctor.lazy_import import load
 from proctor.runner import MergeRequest
 from proctor.secrets import machine_part, on_machine
 from proctor.workspace.transfer import MAX_MODULES, FileCopy, RepositoryCopy, copy_code
+
+if TYPE_CHECKING:
+    from proctor.batch.host import DriverHost
 
 RESTARTS = 3
 """Replacements for the worker of one node. More deaths have a cause that another worker would meet too."""
@@ -302,14 +304,12 @@ class RayEngine(RemoteEngine):
             self._disconnects = False
             load("ray").shutdown()
 
-    async def _start_workers(
-        self, queue: WorkQueue, host: DriverHost, spec: WorkerSpec
-    ) -> "set[asyncio.Task[None]]":
+    async def _start_workers(self, host: "DriverHost", spec: WorkerSpec) -> "set[asyncio.Task[None]]":
         self._concurrency = spec.concurrency
         await asyncio.to_thread(self.connect)
         if spec.evaluators:
             self._code = await asyncio.to_thread(self._copy_code, spec.evaluators)
-        return {asyncio.create_task(self._serve_nodes(queue, host, spec))}
+        return {asyncio.create_task(self._serve_nodes(host, spec))}
 
     def _copy_code(self, evaluators: EvaluatorSettings) -> FileCopy | None:
         """The code of a plan's evaluators as data."""
@@ -324,7 +324,7 @@ class RayEngine(RemoteEngine):
             )
         return code
 
-    async def _serve_nodes(self, queue: WorkQueue, host: DriverHost, spec: WorkerSpec) -> None:
+    async def _serve_nodes(self, host: "DriverHost", spec: WorkerSpec) -> None:
         """Have a worker on every node until the run ends."""
         clock = asyncio.get_running_loop().time
         serving = dict[str, asyncio.Task[None]]()
@@ -338,7 +338,7 @@ class RayEngine(RemoteEngine):
                 if not self._ending:
                     for node in self._nodes_to_start(nodes, serving):
                         share = replace(spec, limit_share=1 / max(1, self._most_of(nodes)))
-                        serving[node.id] = asyncio.create_task(self._serve(node, queue, host, share))
+                        serving[node.id] = asyncio.create_task(self._serve(node, host, share))
                     if self._starting is None:
                         self._starting = len(serving) or None
                 if serving:
@@ -390,7 +390,7 @@ class RayEngine(RemoteEngine):
                 used += suitable
         return chosen
 
-    async def _serve(self, node: Node, queue: WorkQueue, host: DriverHost, spec: WorkerSpec) -> None:
+    async def _serve(self, node: Node, host: "DriverHost", spec: WorkerSpec) -> None:
         """Have a worker on a node until the run ends or the node dies."""
         errors = load("ray.exceptions")
         for _ in range(RESTARTS + 1):
@@ -402,7 +402,7 @@ class RayEngine(RemoteEngine):
                         f"node {node.name} has Proctor {facts.version}, this machine {__version__}\n"
                         "Install the same version on every node."
                     )
-                if await self._work(node, actor, facts, queue, host, spec) or self._ending:
+                if await self._work(node, actor, facts, host, spec) or self._ending:
                     return
             except errors.RayError as error:
                 if node.id not in await asyncio.to_thread(alive_nodes):
@@ -505,7 +505,7 @@ class RayEngine(RemoteEngine):
             )
 
     async def _work(
-        self, node: Node, actor: Any, facts: NodeFacts, queue: WorkQueue, host: DriverHost, spec: WorkerSpec
+        self, node: Node, actor: Any, facts: NodeFacts, host: "DriverHost", spec: WorkerSpec
     ) -> bool:
         """Follow the worker of a node to its end. False: it died."""
         clock = asyncio.get_running_loop().time
@@ -515,7 +515,7 @@ class RayEngine(RemoteEngine):
         self._share_concurrency(starting=link)
         try:
             spec = await self._on_node(spec, link, facts)
-            return await self._follow_worker(link, spec, queue, host)
+            return await self._follow_worker(link, spec, host)
         finally:
             del self._weights[link]
             self._share_concurrency()
@@ -548,7 +548,7 @@ class RayEngine(RemoteEngine):
             concurrency=max(1, link.concurrency),
         )
 
-    async def _call_host(self, link: Link, call: HostCall, host: DriverHost) -> object:
+    async def _call_host(self, link: Link, call: HostCall, host: "DriverHost") -> object:
         assert isinstance(link, NodeLink)
         if call.method == "merge":
             (request,) = cast("tuple[MergeRequest]", call.arguments)

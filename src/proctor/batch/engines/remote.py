@@ -7,13 +7,13 @@ that dies are queued again.
 
 import asyncio
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
-from proctor.batch.engines import DriverHost
+from proctor.batch.engines import Engine
 from proctor.batch.engines.messages import (
     AttemptEnd,
     Ended,
@@ -30,15 +30,18 @@ from proctor.batch.engines.messages import (
     WorkChunk,
     WorkerSpec,
 )
+from proctor.batch.engines.worker import limit_and_share
 from proctor.batch.engines.worker_process import picklable
 from proctor.batch.queue import WorkItem, WorkQueue
-from proctor.batch.rate_limit_sync import limit_and_share
-from proctor.errors import AttemptError, Interrupted, StoreError
+from proctor.errors import Interrupted, StoreError
 from proctor.formatting import plural
 from proctor.models.rate_limits import PoolState
 from proctor.processes import undisturbed
 from proctor.store import Drawn
 from proctor.store.tables import SessionRow
+
+if TYPE_CHECKING:
+    from proctor.batch.host import DriverHost
 
 AHEAD_SECONDS = 0.1
 """A worker has as many items ahead as it finishes in this time: longer than a message takes both ways."""
@@ -109,7 +112,7 @@ class Link:
             self._ends, self._counted_at = 0, self.now()
 
 
-class RemoteEngine(ABC):
+class RemoteEngine(Engine):
     """Runs the items of a batch with workers in other processes. Use once.
 
     Subclasses start the workers in `_start_workers` and follow each with `_follow_worker`.
@@ -124,6 +127,7 @@ class RemoteEngine(ABC):
         info: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`note` and `info` receive messages for the user."""
+        super().__init__()
         self._note = note
         self._info = info
         self._last_text = ""
@@ -132,16 +136,15 @@ class RemoteEngine(ABC):
         self._feeding: asyncio.Task[None] | None = None
         self._ending = False
         """Whether workers have been told to finish or to stop."""
-        self._stop_reason: AttemptError | None = None
         self._lost_sessions = list[SessionRow]()
 
     @abstractmethod
     def close(self) -> None:
         """End all workers. Blocks."""
 
-    async def run(self, queue: WorkQueue, host: DriverHost, spec: WorkerSpec) -> None:
+    async def run(self, host: "DriverHost", spec: WorkerSpec) -> None:
         """Run everything in the queue."""
-        running = asyncio.create_task(self._run(queue, host, spec))
+        running = asyncio.create_task(self._run(host, spec))
         try:
             await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -156,20 +159,14 @@ class RemoteEngine(ABC):
         """Add attempts that were cut off, whose files may be on the machines of workers."""
         self._lost_sessions += sessions
 
-    def stop(self, reason: AttemptError) -> None:
-        """Set the outcome of attempts that are cancelled from now on."""
-        self._stop_reason = reason
-
-    async def _run(self, queue: WorkQueue, host: DriverHost, spec: WorkerSpec) -> None:
+    async def _run(self, host: "DriverHost", spec: WorkerSpec) -> None:
         if self._ending:
             return
-        self._feeding = asyncio.create_task(self._feed(queue))
-        await self._wait_for({self._feeding, *await self._start_workers(queue, host, spec)})
+        self._feeding = asyncio.create_task(self._feed(host.queue))
+        await self._wait_for({self._feeding, *await self._start_workers(host, spec)})
 
     @abstractmethod
-    async def _start_workers(
-        self, queue: WorkQueue, host: DriverHost, spec: WorkerSpec
-    ) -> "set[asyncio.Task[None]]":
+    async def _start_workers(self, host: "DriverHost", spec: WorkerSpec) -> "set[asyncio.Task[None]]":
         """Start the workers; the tasks that follow them."""
 
     async def _wait_for(self, tasks: "set[asyncio.Task[None]]") -> None:
@@ -204,7 +201,7 @@ class RemoteEngine(ABC):
             self._has_room.clear()
             await self._has_room.wait()
 
-    async def _follow_worker(self, link: Link, spec: WorkerSpec, queue: WorkQueue, host: DriverHost) -> bool:
+    async def _follow_worker(self, link: Link, spec: WorkerSpec, host: "DriverHost") -> bool:
         """Follow a worker to its end. False: it died, and its items are queued again."""
         link.channel.send(spec)
         self._links.add(link)
@@ -219,13 +216,13 @@ class RemoteEngine(ABC):
                 call.cancel()
             link.channel.close()
         if ended is None:
-            await self._recover(link, queue, host)
+            await self._recover(link, host)
             return False
         if ended.error:
             raise ended.error
         return True
 
-    async def _follow(self, link: Link, host: DriverHost) -> Ended | None:
+    async def _follow(self, link: Link, host: "DriverHost") -> Ended | None:
         """Handle the messages of a worker; its last one, or None when it died."""
         while (message := await link.channel.receive()) is not None:
             if isinstance(message, Report):
@@ -246,7 +243,7 @@ class RemoteEngine(ABC):
                 return message
         return None
 
-    async def _write(self, link: Link, report: Report, host: DriverHost) -> None:
+    async def _write(self, link: Link, report: Report, host: "DriverHost") -> None:
         for (table, key), row in report.rows.added.items():
             if table == "sessions":
                 link.sessions[str(row["itemId"])] = key[0]
@@ -259,7 +256,7 @@ class RemoteEngine(ABC):
         if ends:
             self._has_room.set()
 
-    def _start_call(self, link: Link, call: HostCall, host: DriverHost) -> None:
+    def _start_call(self, link: Link, call: HostCall, host: "DriverHost") -> None:
         task = asyncio.create_task(self._call_host(link, call, host))
         link.calls[call.number] = task
         # Not in the task: one that is cancelled before its first step does nothing at all.
@@ -276,7 +273,7 @@ class RemoteEngine(ABC):
         else:
             link.channel.send(HostReply(number, task.result()))
 
-    async def _call_host(self, link: Link, call: HostCall, host: DriverHost) -> object:
+    async def _call_host(self, link: Link, call: HostCall, host: "DriverHost") -> object:
         """Call a method of the host for a worker."""
         if call.method not in HOST_METHODS:
             raise TypeError(f"workers cannot call {call.method}")
@@ -322,7 +319,7 @@ class RemoteEngine(ABC):
         for link in self._links - {short}:
             link.channel.send(ReturnMoney())
 
-    async def _recover(self, link: Link, queue: WorkQueue, host: DriverHost) -> None:
+    async def _recover(self, link: Link, host: "DriverHost") -> None:
         """Queue the items of a worker that died."""
         if link.items and not self._ending:
             again = plural(len(link.items), "item")
@@ -345,7 +342,7 @@ class RemoteEngine(ABC):
                     work.cost_usd = (work.cost_usd or 0.0) + row["costUsd"]
                 work.spent_usd += spent[row["id"]]
                 work.started_at = work.started_at or row["startedAt"]
-            queue.retry(work, 0.0)
+            host.queue.retry(work, 0.0)
 
     def _stop_workers(self) -> None:
         if self._feeding:

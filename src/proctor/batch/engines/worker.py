@@ -20,13 +20,12 @@ from proctor import secrets
 from proctor.batch.attempt import Attempt, AttemptSupport
 from proctor.batch.engines.messages import AttemptEnd, Leftovers, RowBatch, RowBuffer, WorkerSpec
 from proctor.batch.queue import WorkItem
-from proctor.batch.rate_limit_sync import adopt_limits, share_limits
 from proctor.budget.allocation import BatchBudget, LedgerClient
 from proctor.context import AttemptContext, evaluator_registry, make_attempt_context, make_models
 from proctor.errors import AttemptError, CostLimit, ProctorError
 from proctor.item import SUCCESS, Item
 from proctor.models import ModelRouter
-from proctor.models.rate_limits import PoolState
+from proctor.models.rate_limits import PoolState, RatePools
 from proctor.processes import undisturbed
 from proctor.runner import MergeRequest, MergeResult, Outcome
 from proctor.store import Drawn
@@ -40,6 +39,8 @@ if TYPE_CHECKING:
 
 CACHED_RESOURCES = 64
 """Resources kept in memory: more than most plans have roles, each of some kilobytes."""
+SHARING_SECONDS = 1.0
+"""How often a worker shares its rate limits."""
 
 
 class Host(Protocol):
@@ -306,6 +307,60 @@ class Worker:
         if moment is not self._last_moment:
             self._last_moment, self._id_prefix = moment, f"{int(moment.timestamp() * 1000):012x}"
         return f"{self._id_prefix}{self._id_rng.getrandbits(32):08x}"
+
+
+async def adopt_limits(pools: RatePools, host: Host, holder: str) -> None:
+    """Adopt what others on the store know, before this process sends its first request."""
+    others = await host.share_limits(holder, ())
+    names = {
+        other.name
+        for other in others
+        if other.cut_seconds_ago is not None or other.held_seconds or pools.declared(other.name)
+    }
+    apply_shares(pools, [pools.pool(name).state for name in sorted(names)], others)
+
+
+async def share_limits(pools: RatePools, host: Host, holder: str) -> None:
+    """Share what is known of providers' rate limits with every other process on the store, until cancelled.
+
+    Each publishes its demand and its rejected calls, and takes its share of the common limit: more demand
+    gives a larger share, and the latest 429 counts for all.
+    """
+    while True:
+        await asyncio.sleep(SHARING_SECONDS)
+        if states := pools.states:
+            apply_shares(pools, states, await host.share_limits(holder, states))
+
+
+def apply_shares(pools: RatePools, states: Sequence[PoolState], others: Sequence[PoolState]) -> None:
+    """Give each pool its share of the common limit."""
+    for state in states:
+        rest = [other for other in others if other.name == state.name]
+        pool = pools.pool(state.name)
+        pool.agree(*limit_and_share(pool.limit, state, rest))
+        for other in rest:
+            if other.held_seconds > 0:
+                pool.hold(other.held_seconds)
+
+
+def limit_and_share(limit: float, state: PoolState, rest: Sequence[PoolState]) -> tuple[float, float]:
+    """The common limit of all processes, and the share of the one whose state this is."""
+    demand = state.in_use + state.waiting + 1
+    share = demand / (demand + sum(other.in_use + other.waiting + 1 for other in rest))
+    limit = _latest_limit(limit, state, rest)
+    # Processes above their share release it only when their calls end.
+    unused = max(0.0, limit - sum(other.in_use for other in rest))
+    return limit, min(share, unused / limit)
+
+
+def _latest_limit(limit: float, state: PoolState, rest: Sequence[PoolState]) -> float:
+    """The limit of the process whose call was rejected last: earlier knowledge is out of date."""
+    rejected = [
+        (-other.cut_seconds_ago, other.limit_of_all) for other in rest if other.cut_seconds_ago is not None
+    ]
+    if state.cut_seconds_ago is not None:
+        rejected.append((-state.cut_seconds_ago, limit))
+    return max(rejected)[1] if rejected else limit
 
 
 def make_worker_context(spec: WorkerSpec) -> tuple[AttemptContext, ModelRouter]:
