@@ -1,4 +1,4 @@
-"""Apply an evaluator outside of a run, read human labels, and measure how well the two agree."""
+"""Read human labels, and measure how well an evaluator agrees with them."""
 
 import asyncio
 import csv
@@ -6,138 +6,33 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TypedDict
+from typing import TypedDict
 
+from proctor.api.evaluators import EvaluatorWorkbench, session_from
 from proctor.context import RunContext
 from proctor.errors import AttemptError, UsageError
-from proctor.evaluator import Evaluator, Evidence, Reference
-from proctor.evaluators.code import evidence_of_document
+from proctor.evaluator import Evaluator, Evidence
 from proctor.evaluators.model_judge import ModelJudge
-from proctor.evaluators.registry import EvaluatorRegistry
 from proctor.evaluators.rendering import turns_of
 from proctor.formatting import count_words, plural
-from proctor.jobs.evaluation.prepare import judge_of, judge_options
-from proctor.json_values import JsonObject, parse_json
-from proctor.models import is_stand_in
+from proctor.json_values import JsonObject
 from proctor.score import Level, Score
 from proctor.stats.calibration import Calibration, JudgedTargetPair, LabelValue, Scale, calibrate
 from proctor.stats.intervals import Estimate, Rate
 from proctor.store import Store
 from proctor.store.annotations import CalibrationRecord
-from proctor.store.sessions import evidence_of_session
-from proctor.telemetry import normalised, sessions_of
-from proctor.telemetry.otlp import decode_json
 
 __all__ = [
     "Calibration",
     "CalibrationResult",
     "Estimate",
-    "EvaluatorWorkbench",
     "LabelFields",
     "Rate",
     "calibrate_evaluator",
     "label_rows",
     "level_of",
-    "mock_judge_of",
-    "session_from",
     "target_in",
 ]
-CONCURRENT_SESSIONS = 8
-
-
-class EvaluatorWorkbench:
-    """Applies one evaluator to sessions from a terminal, outside of a run."""
-
-    def __init__(self, ctx: RunContext, *, judge: str = "", votes: int = 1) -> None:
-        folder, section = Path.cwd(), ctx.settings.evaluation
-        registry: EvaluatorRegistry = ctx.evaluators(folder)
-        self._find = registry.finder({})
-        self._models = ctx.models(judge_options(folder, {}))
-        self._settings = {
-            "judge": judge or str(section.get("judge", "")),
-            "votes": votes,
-            "harmfulValue": section.get("harmful_value", 1.0),
-        }
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._models.recording:
-            self._models.recording.close()
-
-    def evaluator(self, name: str) -> Evaluator:
-        """The evaluator of this name; its judge exists."""
-        evaluator = self._find(name, self._settings, self._models)
-        if judge := judge_of(evaluator):
-            self._models.check(judge)
-        return evaluator
-
-    async def judged(
-        self, evaluator: Evaluator, sessions: Sequence[Evidence]
-    ) -> list[list[Score] | AttemptError]:
-        """The scores of each session, or the error that kept it from being evaluated."""
-        slots = asyncio.Semaphore(CONCURRENT_SESSIONS)
-
-        async def one(evidence: Evidence) -> list[Score] | AttemptError:
-            async with slots:
-                try:
-                    return list(await evaluator.judge(evidence))
-                except AttemptError as error:
-                    return error
-
-        try:
-            return await asyncio.gather(*map(one, sessions))
-        finally:
-            await self._models.close()
-
-
-def mock_judge_of(evaluator: Evaluator) -> str:
-    """The judge of an evaluator if it is a mock, whose scores say nothing about real judges; else empty."""
-    judge = judge_of(evaluator)
-    return judge if judge and is_stand_in(judge) else ""
-
-
-def session_from(store: Store, session: str, reference: Reference | None) -> Evidence:
-    """A session by its id, or the one in a file."""
-    path = Path(session)
-    if not path.is_file():
-        return store.read.evidence(session, reference)
-    text = path.read_text(encoding="utf-8", errors="replace")
-    try:
-        document = parse_json(text)
-    except ValueError:
-        document = None
-    if isinstance(document, dict) and ("turns" in document or "session" in document):
-        return evidence_of_document(document.get("session", document), reference)
-    return _from_telemetry(path, text, reference)
-
-
-def _from_telemetry(path: Path, text: str, reference: Reference | None) -> Evidence:
-    documents = []
-    for line in [text] if text.lstrip().startswith("[") else text.splitlines():
-        if line.strip():
-            try:
-                value = parse_json(line)
-                if isinstance(value, dict) and "traceId" in value:
-                    documents.append(normalised(value))
-                else:
-                    documents += decode_json(line).documents
-            except ValueError as problem:
-                raise UsageError(f"{path}: not a valid session: {problem}") from problem
-    sessions = sessions_of(documents)
-    if len(sessions) != 1:
-        names = ", ".join(each.external_id for each in sessions[:5])
-        raise UsageError(
-            f"{path} holds {len(sessions)} sessions: {names}\n"
-            f"Import them, then name one: proctor import otlp {path}"
-        )
-    return evidence_of_session(sessions[0], reference)
-
-
 COLUMNS = {
     "session": ("session", "session_id", "sessionid"),
     "target": ("target", "trace", "trace_id", "traceid", "tool_call", "tool_call_id", "span_id", "spanid"),

@@ -1,15 +1,18 @@
 """What people write about sessions: labels, ratings, notes, stars, tags; and how judges agree with labels."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
-from proctor.api.calibration import level_of
+from proctor.api.calibration import label_rows, level_of, target_in
+from proctor.api.evaluators import definition_folders
 from proctor.cache import LruCache
 from proctor.context import RunContext
 from proctor.errors import UsageError
+from proctor.evaluator import Evidence
 from proctor.evaluators.builtins import JUDGED, PREFIX
 from proctor.evaluators.matchers import MATCHINGS
 from proctor.evaluators.registry import builtin_listing, definition_files, read_definition
@@ -35,6 +38,8 @@ from proctor.store.tables import AnnotationRow, LabelRow, ScoreRow
 
 __all__ = ["LONGEST_NOTE", "AnnotationKind", "LabeledJudge", "TagCount"]
 MOST_TARGETS = 400
+MOST_PROBLEMS = 20
+"""Problems of a file of labels that are listed."""
 NOBODY = "someone"
 """Author of what nobody has signed."""
 Key = tuple[str, str, str]
@@ -199,26 +204,78 @@ def label_session(
     target: str = "",
     dimension: str = "",
     note: str = "",
-) -> None:
-    """Label a session, by its whole ID, or one of its turns or tool calls; replaces the author's earlier one.
+) -> Label:
+    """Label a session, or one of its turns or tool calls; replaces the author's earlier label.
 
-    Label and value are completed from the rating scale of the evaluator.
+    Label and value are completed from the rating scale of the evaluator. `turn-2` is the second turn.
     """
     label, value = _on_scale(ratings_of(ctx, evaluator, dimension), label.strip(), value)
     if evaluator == RATING and label not in RATINGS:
         raise UsageError("a rating is a whole number from 1 to 5")
+    session_id = ctx.store.read.session(session_id)["id"]
+    target, level = _target(ctx, session_id, target)
     new = Label(
         session_id=session_id,
         evaluator=evaluator,
         who=author.strip() or NOBODY,
         label=label,
         value=value,
-        level=_level(ctx, session_id, target),
+        level=level,
         target=target,
         dimension=dimension,
         note=note,
     )
     ctx.store.save_label(new, ctx.now())
+    return new
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedLabels:
+    """The labels of a file, all of which were saved."""
+
+    labels: int
+    sessions: int
+    """Sessions that they are about."""
+    levels: Mapping[str, int]
+    """Number of labels by what they are about: `session`, `trace` or `tool_call`."""
+
+
+def import_labels(ctx: RunContext, path: Path, *, evaluator: str = "", author: str = "") -> ImportedLabels:
+    """Save the labels of a CSV file, all or none of them. Raises `UsageError` with every problem by line.
+
+    `evaluator` and `author` are for lines that name none.
+    """
+    problems, labels, sessions = list[str](), list[Label](), dict[str, Evidence]()
+    for line, row in label_rows(path):
+        try:
+            if not (name := row["evaluator"] or evaluator):
+                raise UsageError("a label needs an evaluator\nAdd a column `evaluator`, or give --evaluator.")
+            if row["session"] not in sessions:
+                sessions[row["session"]] = ctx.store.read.evidence(row["session"])
+            evidence = sessions[row["session"]]
+            target = target_in(evidence, row["target"])
+            labels.append(
+                Label(
+                    session_id=str(evidence.attributes["id"]),
+                    evaluator=name,
+                    who=row["who"] or author or NOBODY,
+                    label=row["label"],
+                    value=row["value"],
+                    level=level_of(evidence, target),
+                    target=target,
+                    dimension=row["dimension"],
+                    note=row["note"],
+                )
+            )
+        except UsageError as error:
+            problems.append(f"{path}:{line}: {error}")
+    if problems:
+        raise UsageError("\n".join(problems[:MOST_PROBLEMS]))
+    for label in labels:
+        ctx.store.save_label(label, ctx.now())
+    return ImportedLabels(
+        labels=len(labels), sessions=len(sessions), levels=Counter(label.level for label in labels)
+    )
 
 
 def ratings_of(ctx: RunContext, evaluator: str, dimension: str = "") -> Ratings:
@@ -232,11 +289,6 @@ def ratings_of(ctx: RunContext, evaluator: str, dimension: str = "") -> Ratings:
         definitions = filter(None, map(_definition, definition_files(definition_folders(ctx))))
         document = next((each for each in definitions if each.get("evaluatorName") == evaluator), None)
     return definition_ratings(document, dimension) if document else {}
-
-
-def definition_folders(ctx: RunContext) -> list[Path]:
-    """The folders with definitions of evaluators."""
-    return [ctx.settings.folders[0] / "evaluators", ctx.home / "evaluators"]
 
 
 class JudgeCalibrations:
@@ -307,10 +359,13 @@ def _on_scale(ratings: Ratings, label: str, value: float | None) -> tuple[str, f
     return label, value
 
 
-def _level(ctx: RunContext, session_id: str, target: str) -> Level:
+def _target(ctx: RunContext, session_id: str, target: str) -> tuple[str, Level]:
+    """A target as scores have it, and its level."""
     if not target:
-        return "session"
+        return "", "session"
     for row in transcripts.scores(ctx.store.read, session_id):
         if row["target"] == target:
-            return row["level"]
-    return level_of(ctx.store.read.evidence(session_id), target)
+            return target, row["level"]
+    evidence = ctx.store.read.evidence(session_id)
+    target = target_in(evidence, target)
+    return target, level_of(evidence, target)

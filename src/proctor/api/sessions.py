@@ -37,10 +37,10 @@ from proctor.workspace.source_repository import open_source
 __all__ = [
     "PART_CHARACTERS",
     "EventPage",
-    "ItemPage",
     "Outline",
     "Record",
     "RunItem",
+    "RunItems",
     "RunSession",
     "Scope",
     "Search",
@@ -96,7 +96,7 @@ def select_sessions(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ItemPage:
+class RunItems:
     """The first items of a run that match a filter."""
 
     items: "Sequence[RunItem]"
@@ -106,12 +106,12 @@ class ItemPage:
 
 def items(
     ctx: RunContext, run_id: str, *, statuses: Sequence[str] = (), search: str = "", limit: int = 50
-) -> ItemPage:
+) -> RunItems:
     """Items of a run in plan order: all, or those with one of the statuses that contain a text."""
     selection = item_filter(statuses, search)
     rows = ctx.store.read.items(run_id, selection, limit=limit)
     environment = ctx.settings.user_environment
-    return ItemPage(
+    return RunItems(
         items=[RunItem(ctx.store, row, environment) for row in rows],
         total=ctx.store.read.count_items(run_id, selection),
     )

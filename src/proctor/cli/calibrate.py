@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from proctor.api.calibration import Calibration, Estimate, Rate, calibrate_evaluator, mock_judge_of
+from proctor.api.calibration import Calibration, Estimate, Rate, calibrate_evaluator
+from proctor.api.evaluators import mock_judge_of
 from proctor.cli import output
 from proctor.cli.output import Json, count, money, print_json, print_note, print_table, printable
 from proctor.cli.run import terminal_context

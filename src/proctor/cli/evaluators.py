@@ -1,50 +1,28 @@
 """`proctor evaluators`: list, create, test and calibrate evaluators; save human labels."""
 
-import asyncio
-from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from proctor.api.calibration import (
-    EvaluatorWorkbench,
-    LabelFields,
-    label_rows,
-    level_of,
-    session_from,
-    target_in,
+from proctor.api import labels
+from proctor.api.evaluators import (
+    EvaluatorDescription,
+    describe_evaluator,
+    list_evaluators,
+    try_evaluator,
 )
 from proctor.cli import output
 from proctor.cli.calibrate import calibrate, note_mock_judge
 from proctor.cli.output import Json, count, money, print_json, print_next, print_note, print_table, printable
 from proctor.cli.run import terminal_context
 from proctor.context import RunContext
-from proctor.errors import NotFound, UsageError
-from proctor.evaluator import Evaluator, Evidence
-from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
-from proctor.evaluators.code import reference_of
-from proctor.evaluators.definition import FUNCTION, new_evaluator
-from proctor.evaluators.judging import rubric_names
-from proctor.evaluators.matchers import MATCHINGS
-from proctor.evaluators.registry import (
-    SUFFIXES,
-    YES_NO,
-    EvaluatorListing,
-    EvaluatorNotFound,
-    builtin_listing,
-    definition_files,
-    definition_listing,
-    list_evaluators,
-    read_definition,
-    read_document,
-    rubric_criteria,
-    rubric_listing,
-)
-from proctor.json_values import JsonMap, JsonObject, as_map
+from proctor.evaluator import Evaluator
+from proctor.evaluators.definition import new_evaluator
+from proctor.evaluators.registry import EvaluatorListing
+from proctor.json_values import JsonObject
 from proctor.score import Score
-from proctor.store import Store
-from proctor.store.annotations import Label
 
 evaluators_app = typer.Typer(add_completion=False)
 apps = {"evaluators": evaluators_app}
@@ -76,16 +54,17 @@ def show(context: typer.Context, name: Name, as_json: Json = False) -> int:
     Example:  proctor evaluators show Builtin.Correctness
     """
     with terminal_context(context.obj) as ctx:
-        document = _describe(ctx, name)
+        description = describe_evaluator(ctx, name)
+    document, listing = _description_document(description), description.listing
     if as_json:
         print_json(document)
         return output.SUCCEEDED
-    print(f"{printable(document['name'])}  ({document['level']}, {document['kind']}, {document['from']})")
-    if document["judges"]:
-        print(printable(document["judges"]))
-    for label, value in document["ratings"].items():
+    print(f"{printable(listing.name)}  ({document['level']}, {document['kind']}, {document['from']})")
+    if listing.judges:
+        print(printable(listing.judges))
+    for label, value in listing.ratings.items():
         print(f"  {printable(label)}" + ("" if value is None else f" = {value:g}"))
-    for title, text in document["texts"].items():
+    for title, text in description.texts.items():
         print(f"\n{title}:\n{printable(text, lines=True).rstrip()}")
     return output.SUCCEEDED
 
@@ -128,13 +107,8 @@ def try_out(
     Example:  proctor evaluators test Builtin.TrajectoryInOrderMatch --session 4f2a --reference truth.yaml
     """
     with terminal_context(context.obj) as ctx:
-        truth = reference_of(read_document(reference)) if reference else None
-        evidence = session_from(ctx.store, session, truth)
-        with EvaluatorWorkbench(ctx, judge=judge, votes=votes) as workbench:
-            evaluator = workbench.evaluator(name)
-            scores = asyncio.run(workbench.judged(evaluator, [evidence]))[0]
-    if isinstance(scores, Exception):
-        raise scores
+        trial = try_evaluator(ctx, name, session, reference=reference, judge=judge, votes=votes)
+    evaluator, scores = trial.evaluator, trial.scores
     if as_json:
         print_json(
             {"evaluator": evaluator.name, "digest": evaluator.digest, "scores": [*map(_document, scores)]}
@@ -165,30 +139,30 @@ def label(
     Example:  proctor evaluators label 4f2a --evaluator Builtin.Refusal --target turn-1 --label No
     """
     with terminal_context(context.obj) as ctx:
-        evidence = ctx.store.read.evidence(session)
-        target = target_in(evidence, target)
-        human_label = Label(
-            session_id=str(evidence.attributes["id"]),
-            evaluator=evaluator,
-            who=who or ctx.settings.user_environment.get("USER") or "someone",
+        saved = labels.label_session(
+            ctx,
+            session,
+            evaluator,
+            author=_author(ctx, who),
             label=label,
             value=value,
-            level=level_of(evidence, target),
             target=target,
             dimension=dimension,
             note=note,
         )
-        ctx.store.save_label(human_label, ctx.now())
-    document = {
-        "sessionId": human_label.session_id,
-        "target": target,
-        "evaluator": evaluator,
-        "who": human_label.who,
-    }
     if as_json:
-        print_json({**document, "label": label, "value": value})
-    about = f"{human_label.session_id[:8]} {printable(target)}".strip()
-    print_note(f"saved: {printable(label or value)} for {about} by {printable(human_label.who)}")
+        print_json(
+            {
+                "sessionId": saved.session_id,
+                "target": saved.target,
+                "evaluator": evaluator,
+                "who": saved.who,
+                "label": saved.label,
+                "value": saved.value,
+            }
+        )
+    about = f"{saved.session_id[:8]} {printable(saved.target)}".strip()
+    print_note(f"saved: {printable(saved.label or saved.value)} for {about} by {printable(saved.who)}")
     return output.SUCCEEDED
 
 
@@ -211,52 +185,17 @@ def import_labels(
 
     Example:  proctor evaluators labels labels.csv --evaluator Builtin.Refusal
     """
-    problems = list[str]()
     with terminal_context(context.obj) as ctx:
-        author = who or ctx.settings.user_environment.get("USER") or "someone"
-        labels = list[Label]()
-        sessions: dict[str, Evidence] = {}
-        for line, row in label_rows(file):
-            try:
-                labels.append(_label_of(ctx.store, row, sessions, evaluator=evaluator, who=author))
-            except (UsageError, NotFound) as error:
-                problems.append(f"{file}:{line}: {error}")
-        if problems:
-            raise UsageError("\n".join(problems[:MOST_PROBLEMS]))
-        for each in labels:
-            ctx.store.save_label(each, ctx.now())
-    levels = Counter(each.level for each in labels)
+        saved = labels.import_labels(ctx, file, evaluator=evaluator, author=_author(ctx, who))
     if as_json:
-        print_json({"labels": len(labels), "sessions": len(sessions), "levels": dict(levels)})
-    parts = ", ".join(f"{number} of {level.replace('_', ' ')}s" for level, number in levels.items())
-    print_note(f"saved {count(len(labels), 'label')}" + (f": {parts}" if parts else ""))
+        print_json({"labels": saved.labels, "sessions": saved.sessions, "levels": dict(saved.levels)})
+    parts = ", ".join(f"{number} of {level.replace('_', ' ')}s" for level, number in saved.levels.items())
+    print_note(f"saved {count(saved.labels, 'label')}" + (f": {parts}" if parts else ""))
     return output.SUCCEEDED
 
 
-MOST_PROBLEMS = 20
-"""Problems of a file that are printed."""
-
-
-def _label_of(
-    store: Store, row: LabelFields, sessions: dict[str, Evidence], *, evaluator: str, who: str
-) -> Label:
-    if not (name := row["evaluator"] or evaluator):
-        raise UsageError("a label needs an evaluator\nAdd a column `evaluator`, or give --evaluator.")
-    if row["session"] not in sessions:
-        sessions[row["session"]] = store.read.evidence(row["session"])
-    evidence = sessions[row["session"]]
-    target = target_in(evidence, row["target"])
-    return Label(
-        session_id=str(evidence.attributes["id"]),
-        evaluator=name,
-        who=row["who"] or who,
-        label=row["label"],
-        value=row["value"],
-        level=level_of(evidence, target),
-        target=target,
-        dimension=row["dimension"],
-        note=row["note"],
-    )
+def _author(ctx: RunContext, who: str) -> str:
+    return who or ctx.settings.user_environment.get("USER", "")
 
 
 evaluators_app.command("calibrate")(calibrate)
@@ -264,19 +203,12 @@ evaluators_app.command("calibrate")(calibrate)
 
 def _list(context: typer.Context, as_json: bool) -> int:
     with terminal_context(context.obj) as ctx:
-        stored = ctx.store.definitions.all_evaluators()
-        definitions = list(list_evaluators(_folders(ctx), stored))
+        listings = list_evaluators(ctx)
     if as_json:
-        print_json({"evaluators": [_listing_document(each) for each in definitions]})
-        return output.SUCCEEDED
-    print_table(
-        ("EVALUATOR", "LEVEL", "KIND", "FROM", "WHAT IT JUDGES"), [_cells(each) for each in definitions]
-    )
+        print_json({"evaluators": [*map(_listing_document, listings)]})
+    else:
+        print_table(("EVALUATOR", "LEVEL", "KIND", "FROM", "WHAT IT JUDGES"), map(_cells, listings))
     return output.SUCCEEDED
-
-
-def _folders(ctx: RunContext) -> list[Path]:
-    return [Path.cwd() / "evaluators", ctx.home / "evaluators"]
 
 
 def _listing_document(listing: EvaluatorListing) -> dict[str, str]:
@@ -299,62 +231,19 @@ def _cells(listing: EvaluatorListing) -> tuple[str, ...]:
     return (*columns, document["problem"] or document["judges"])
 
 
-def _describe(ctx: RunContext, name: str) -> dict[str, Any]:
-    """Everything known about an evaluator, without calling a model."""
-    if name in MATCHINGS:
-        document = _listing_document(builtin_listing(name)) | {"judges": MATCHINGS[name].description}
-        return document | {"ratings": YES_NO, "texts": {}, "uses": ["expectedTrajectory"]}
-    if name.startswith(PREFIX) and name.removeprefix(PREFIX) in JUDGED:
-        return _describe_builtin(name)
-    if name in rubric_names():
-        texts = {each.name: each.instructions for each in rubric_criteria(name)}
-        return _listing_document(rubric_listing(name)) | {"ratings": {}, "texts": texts, "uses": []}
-    source, definition = _definition(ctx, name)
-    listing = definition_listing(definition, id_=str(definition.get("evaluatorId") or ""))
-    judge = as_map(definition, "evaluatorConfig", "llmAsAJudge")
-    return _listing_document(listing) | {
-        "id": listing.id or listing.name,
-        "from": source,
-        "ratings": listing.ratings,
-        "texts": {"Instructions": judge["instructions"]} if judge else {},
-        "definition": dict(definition),
-    }
-
-
-def _describe_builtin(name: str) -> dict[str, Any]:
-    listing = builtin_listing(name)
-    question, other = question_of(name.removeprefix(PREFIX), 1.0)
-    texts = {"Instructions": question.instructions}
-    if other:
-        texts[f"Instructions where {listing.reference} is given"] = other.instructions
-    return _listing_document(listing) | {
+def _description_document(description: EvaluatorDescription) -> JsonObject:
+    listing, definition = description.listing, description.definition
+    more = {"uses": [listing.reference] if listing.reference else []}
+    return {
+        **_listing_document(listing),
+        "from": description.source,
         "ratings": dict(listing.ratings),
-        "texts": texts,
-        "uses": [listing.reference] if listing.reference else [],
+        "texts": dict(description.texts),
+        **(more if definition is None else {"definition": dict(definition)}),
     }
 
 
-def _definition(ctx: RunContext, name: str) -> tuple[str, JsonMap]:
-    """Where a definition comes from, and the definition."""
-    if name.endswith(SUFFIXES) and Path(name).is_file():
-        return name, read_definition(Path(name))
-    if (stored := ctx.store.definitions.document(name)) is not None:
-        return "the store", stored
-    for path in definition_files(_folders(ctx)):
-        if path.stem == name:
-            return str(path), read_definition(path)
-    function, _, level = name.partition("@")
-    if FUNCTION.fullmatch(function):
-        config = {"codeBased": {"function": function}}
-        level = (level or "session").upper()
-        return "Python", {"evaluatorName": name, "level": level, "evaluatorConfig": config}
-    # Raises with the names that are similar.
-    with EvaluatorWorkbench(ctx, judge="scripted/ok") as workbench:
-        workbench.evaluator(name)
-    raise EvaluatorNotFound(f"there is no evaluator `{name}`")
-
-
-def _print_scores(evaluator: Evaluator, scores: list[Score]) -> None:
+def _print_scores(evaluator: Evaluator, scores: Sequence[Score]) -> None:
     if not scores:
         print_note(f"this session has no {evaluator.level.replace('_', ' ')} to evaluate")
         return

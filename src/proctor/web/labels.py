@@ -6,9 +6,10 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
 from proctor.api import labels
-from proctor.api.labels import JudgeCalibrations, LabeledJudge, Rating, definition_folders
+from proctor.api.evaluators import list_evaluators
+from proctor.api.labels import JudgeCalibrations, LabeledJudge, Rating
 from proctor.api.sessions import find_session
-from proctor.evaluators.registry import EvaluatorListing, list_evaluators
+from proctor.evaluators.registry import EvaluatorListing
 from proctor.web.access import person_of
 from proctor.web.evaluation_schemas import (
     ConfusionShape,
@@ -25,8 +26,7 @@ from proctor.web.state import AppState
 
 def evaluator_shapes(site: AppState) -> list[EvaluatorShape]:
     """Every evaluator that can be named on the page."""
-    stored = site.context.store.definitions.all_evaluators()
-    return [_shape(listing) for listing in list_evaluators(definition_folders(site.context), stored)]
+    return [*map(_shape, list_evaluators(site.context))]
 
 
 def _shape(listing: EvaluatorListing) -> EvaluatorShape:
