@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from proctor.json_values import CamelJson
+
 ItemSelection = Mapping[str, Sequence[str]]
 """Items of the run by the parameters of its item list: `{"factor": ["model=gpt-5"], "status": ["fail"]}`.
 Empty: all of them."""
@@ -21,7 +23,7 @@ _STATUS_TONES: Mapping[str, Tone] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class Figure(CamelJson):
     """One figure with its interval, and the items that it is computed from."""
 
     label: str
@@ -41,7 +43,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sentence:
+class Sentence(CamelJson):
     """A conclusion in words."""
 
     text: str
@@ -55,7 +57,7 @@ class Sentence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class Cell(CamelJson):
     """One cell of a table."""
 
     text: str
@@ -74,7 +76,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class Column(CamelJson):
     """A column of a table."""
 
     title: str
@@ -90,7 +92,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class Table(CamelJson):
     """A leaderboard, or a list of scores."""
 
     title: str
@@ -105,7 +107,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chart:
+class Chart(CamelJson):
     """A chart: scatter, heat map, small multiples, trajectories, distribution, or effects."""
 
     title: str
@@ -163,7 +165,7 @@ def table_of(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MatrixCell:
+class MatrixCell(CamelJson):
     """The items of one task and one column."""
 
     status: str
@@ -176,7 +178,7 @@ class MatrixCell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Matrix:
+class Matrix(CamelJson):
     """Tasks × agents or models."""
 
     title: str
@@ -190,7 +192,7 @@ class Matrix:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Details:
+class Details(CamelJson):
     """Sections below a heading of their own, which a terminal leaves out."""
 
     title: str

@@ -100,15 +100,15 @@ def test_results_follow_the_items_that_finish_and_tell_that_newer_ones_come(serv
 
 
 def test_results_of_a_running_run_are_a_few_seconds_old_at_most(serve, site, monkeypatch):
-    monkeypatch.setattr("proctor.web.results.REFRESH_SECONDS", 600)
+    monkeypatch.setattr("proctor.api.run_results.REFRESH_SECONDS", 600)
     add_duel(site.context.store, "grows", 20, lambda *_: True, finished=5, **UNDER_WAY)
     served = serve()
     assert results(served, "grows")["finishedCount"] == 10
 
     finish(site.context.store, "grows", duel(20)[10:20], lambda *_: False)
     assert results(served, "grows")["finishedCount"] == 10
-    monkeypatch.setattr("proctor.web.results.REFRESH_SECONDS", 0)
-    monkeypatch.setattr("proctor.web.results.REFRESH_SHARE", 0)
+    monkeypatch.setattr("proctor.api.run_results.REFRESH_SECONDS", 0)
+    monkeypatch.setattr("proctor.api.run_results.REFRESH_SHARE", 0)
     assert results(served, "grows")["finishedCount"] == 20
 
 
@@ -116,7 +116,7 @@ def test_a_large_run_has_counts_at_once_and_intervals_later(serve, site, monkeyp
     late = Item(runner="prompt", prompt="Task 0", model="a/late", factors={"model": "a/late"})
     add_run(site.context.store, "large", [*duel(30), late], finishedAt=timestamp(NOW))
     finish(site.context.store, "large", duel(30), lambda n, _: n % 2 == 0)
-    monkeypatch.setattr("proctor.web.results.LARGE", 10)
+    monkeypatch.setattr("proctor.api.run_results.LARGE", 10)
     served = serve()
 
     first = served.get("/api/runs/large/results").json

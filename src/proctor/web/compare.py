@@ -30,6 +30,7 @@ from proctor.api.comparing import (
 from proctor.api.loaded_results import MOST_RESULT_ITEMS, Reading
 from proctor.api.sessions import find_session
 from proctor.cache import LruCache
+from proctor.document import Figure
 from proctor.item import FAIL, FINISHED, SUCCESS, TIMEOUT
 from proctor.metric import METRICS_HELP
 from proctor.report.comparison import (
@@ -59,7 +60,7 @@ from proctor.web.evaluation_schemas import (
     MeanShape,
 )
 from proctor.web.responses import ERRORS, page
-from proctor.web.run_schemas import MOST_WAIT_SECONDS, ChartShape, ResultFigureShape, WaitSeconds
+from proctor.web.run_schemas import MOST_WAIT_SECONDS, ChartShape, WaitSeconds
 from proctor.web.runs import REPORT_POLICY
 from proctor.web.state import AppState
 
@@ -381,9 +382,9 @@ def _chart(contrasts: Sequence[Contrast], metric: str, baseline: str) -> ChartSh
     )
 
 
-def _mark(each: Contrast) -> ResultFigureShape:
+def _mark(each: Contrast) -> Figure:
     one = _difference(each)
-    return ResultFigureShape(
+    return Figure(
         label=each.candidate,
         text=size(each),
         value=one.value if one else None,
@@ -392,7 +393,6 @@ def _mark(each: Contrast) -> ResultFigureShape:
         n=each.pairs or None,
         unit="paired task",
         note=finding(each),
-        items=None,
     )
 
 

@@ -1,5 +1,6 @@
 """Response schemas of runs, items and sessions. Their descriptions are part of the API manual."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import Path, Query
@@ -7,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from proctor.api.sessions import SessionItem, TranscriptStep
+from proctor.document import Figure
 from proctor.json_values import JsonObject
 
 RunId = Annotated[str, Path(description="Run ID or an unambiguous prefix.", max_length=200)]
@@ -25,28 +27,12 @@ class RowModel(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, from_attributes=True)
 
 
-class ResultFigureShape(RowModel):
-    """A figure with its interval."""
-
-    label: str
-    text: str = Field(description="The value as people read it.")
-    value: float | None
-    low: float | None
-    high: float | None
-    n: int | None = Field(description="Tasks, runs or results behind it. Null: does not apply.")
-    unit: str = Field(description="What `n` counts.")
-    note: str
-    items: dict[str, list[str]] | None = Field(
-        description="Filters of the item list that select what it is computed from. Null: none does."
-    )
-
-
 class ChartShape(RowModel):
     """A chart."""
 
     caption: str
     svg: str
-    marks: list[ResultFigureShape] = Field(
+    marks: Sequence[Figure] = Field(
         default=[], description="Figures of its marks: the attribute `data-mark` is an index here."
     )
 

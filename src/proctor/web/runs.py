@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from pathlib import Path as FilePath
-from typing import IO, TYPE_CHECKING, Annotated, Literal
+from typing import IO, Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
@@ -17,10 +17,11 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 
 from proctor.api.reports import make_report
 from proctor.api.run_list import RunLine, RunLines
+from proctor.api.run_results import ChartsOfRuns, RunCharts
 from proctor.api.run_state import RunDetails, RunDetailsCache
 from proctor.batch.deletion import delete_run
 from proctor.cache import ResultCache
-from proctor.document import Chart, FigureList
+from proctor.document import Chart
 from proctor.errors import NotFound, UsageError
 from proctor.export import export_tables
 from proctor.item import RUNNING
@@ -29,10 +30,8 @@ from proctor.jobs import job_of_run
 from proctor.json_values import JsonObject
 from proctor.report import charts as report_charts
 from proctor.secrets import private_folder
-from proctor.stats.summary import durations
-from proctor.store import Scope, items
+from proctor.store import Scope
 from proctor.store import runs as listing
-from proctor.store.aggregates import ranked_durations, select
 from proctor.store.tables import BatchRow
 from proctor.web.responses import ERRORS, page
 from proctor.web.run_schemas import (
@@ -42,34 +41,22 @@ from proctor.web.run_schemas import (
     LevelShape,
     PlanAnswer,
     RankShape,
-    ResultFigureShape,
     RunId,
     SignaturesAnswer,
     WaitSeconds,
 )
 from proctor.web.state import AppState
 
-if TYPE_CHECKING:
-    from proctor.stats.results import Results
-
-READING_REMARK = "All items are being read. The charts follow."
-CHARTS_HOLD, LEVELS_HOLD = timedelta(seconds=3), timedelta(seconds=20)
-"""Cache time while a run is executed; pages poll every five seconds. Figures of levels read all items."""
 CHECK_SECONDS = 30
 """How long a check of signatures is valid."""
-LIVE_REMARK = (
-    "The run is not finished. Intervals are of the tasks finished so far; they are valid for one look, "
-    "not for repeated looks while it runs."
-)
 
 
 def router(site: AppState) -> APIRouter:
     """The page of a run and the routes it uses."""
     routes = APIRouter(responses=ERRORS)
     details = RunDetailsCache(site.context)
-    checks = ResultCache[SignaturesAnswer](site.now, while_running=CHARTS_HOLD)
-    drawn = ResultCache[ChartsAnswer](site.now, while_running=CHARTS_HOLD)
-    by_level = ResultCache[ChartsAnswer](site.now, while_running=LEVELS_HOLD)
+    checks = ResultCache[SignaturesAnswer](site.now, while_running=timedelta(seconds=CHECK_SECONDS))
+    charts = ChartsOfRuns(site.context, site.results)
 
     @routes.get("/runs/{run_id}", include_in_schema=False)
     def show_page(request: Request, run_id: RunId) -> Response:
@@ -123,60 +110,37 @@ def router(site: AppState) -> APIRouter:
         return checks.get(batch, period, lambda: _signatures(site, batch["runId"]))
 
     @routes.get("/api/runs/{run_id}/charts", tags=["runs"], summary="The charts of a run")
-    def charts(
+    def charts_of_run(
         run_id: RunId,
         by: Annotated[str, Query(max_length=200, description="Factor to group items by.")] = "",
         wait: WaitSeconds = MOST_WAIT_SECONDS,
     ) -> ChartsAnswer:
         """Outcomes and durations of all items; by factor: success rate, cost and duration."""
-        batch = site.context.store.read.batch(run_id, site.now())
-        if by:
-            results, _ = site.results.within([batch], wait)
-            if results is None:
-                return ChartsAnswer(by=by, remark=READING_REMARK, charts=[], is_current=False)
-            return by_level.get(batch, by, lambda: _level_charts(results, batch, by))
-        return drawn.get(batch, by, lambda: _charts(site, batch["runId"]))
+        return _charts_answer(charts.of(run_id, by, wait))
 
     return routes
 
 
-def _charts(site: AppState, run_id: str) -> ChartsAnswer:
-    read = site.context.store.read
-    marks = FigureList()
-    outcomes = report_charts.outcome_bar(items.status_counts(read, run_id), marks)
-    charts = [_chart(Chart(title="Outcomes", svg=outcomes, marks=marks.figures))]
-    took = durations(ranked_durations(select(read, Scope(run_id=run_id))))
-    if took.items:
-        lasting = FigureList()
-        histogram = report_charts.duration_histogram(took, lasting)
-        charts.append(_chart(Chart(title="How long items took", svg=histogram, marks=lasting.figures)))
-    return ChartsAnswer(by="", remark="", charts=charts)
-
-
-def _level_charts(results: "Results", batch: BatchRow, by: str) -> ChartsAnswer:
-    """The levels of a factor, from the finished items of a run."""
+def _charts_answer(charts: RunCharts) -> ChartsAnswer:
+    answer = ChartsAnswer(
+        by=charts.by,
+        remark=charts.remark,
+        charts=[_chart(chart) for chart in charts.charts],
+        is_current=charts.is_current,
+    )
+    if not charts.levels:
+        return answer
     # numpy is loaded with the first figures, not with the server.
     from proctor.report.render import level_document, rank_document
-    from proctor.stats.figures import factor_figures
 
-    factor = factor_figures(results, by)
-    remarks = [f"{by} has too many levels to compare."] if factor.is_too_many else []
-    if batch["status"] == RUNNING and factor.levels:
-        remarks.append(LIVE_REMARK)
-    return ChartsAnswer(
-        by=by,
-        remark=" ".join(remarks),
-        charts=[_chart(each) for each in report_charts.plots(factor)],
-        levels=[
-            LevelShape.model_validate({"name": each.name, **level_document(each)}) for each in factor.levels
-        ],
-        ranks=[RankShape.model_validate(rank_document(each)) for each in factor.ranks],
-    )
+    levels = [{"name": level.name, **level_document(level)} for level in charts.levels]
+    answer.levels = [LevelShape.model_validate(level) for level in levels]
+    answer.ranks = [RankShape.model_validate(rank_document(rank)) for rank in charts.ranks]
+    return answer
 
 
 def _chart(chart: Chart) -> ChartShape:
-    marks = [ResultFigureShape.model_validate(each) for each in chart.marks]
-    return ChartShape(caption=chart.title, svg=chart.svg, marks=marks)
+    return ChartShape(caption=chart.title, svg=chart.svg, marks=chart.marks)
 
 
 Status = Literal["running", "completed", "aborted", "halted", "interrupted"]

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from proctor.api.trends import Trends
 from proctor.web.responses import ERRORS, page
-from proctor.web.run_schemas import ChartShape, ResultFigureShape, RowModel
+from proctor.web.run_schemas import ChartShape, RowModel
 from proctor.web.state import AppState
 
 
@@ -84,13 +84,12 @@ def router(site: AppState) -> APIRouter:
     ) -> TrendAnswer:
         """Each run is compared with the one before it; all comparisons are corrected together."""
         trend = trends.line(key, metric)
-        marks = [ResultFigureShape.model_validate(mark) for mark in trend.marks]
         return TrendAnswer(
             key=trend.key,
             name=trend.name,
             metric=trend.metric,
             metrics=list(trend.metrics),
-            chart=ChartShape(caption=trend.metric, svg=trend.svg, marks=marks),
+            chart=ChartShape(caption=trend.metric, svg=trend.svg, marks=trend.marks),
             runs=list(trend.runs),
             changes=[
                 TrendChangeShape.model_validate(change, from_attributes=True) for change in trend.changes
