@@ -684,21 +684,21 @@ BENCHMARK = [
         model,
         f"t{task}",
         STATUSES[(task * 5 + place * 3 + number * 2) % 7],
-        number=number,
+        run=number,
         display_name=model.upper(),
-        work_seconds=10 * MORE_DEARER[(task * 7 + place + number) % 60],
-        wall_seconds=11 * MORE_DEARER[(task * 7 + place + number) % 60],
-        model_calls=1 + (task + place) % 4,
+        completion_time=10 * MORE_DEARER[(task * 7 + place + number) % 60],
+        wall_time=11 * MORE_DEARER[(task * 7 + place + number) % 60],
+        prompts_sent=1 + (task + place) % 4,
         tool_calls=(task + number) % 5,
-        files=1 + task % 3,
+        files_modified=1 + task % 3,
         lines_added=10 + task,
         lines_removed=task % 4,
         prompt_tokens=100 + task,
         completion_tokens=10 + place,
-        interventions=(task + place) % 2,
+        human_interventions=(task + place) % 2,
         total_tokens=110 + task + place,
         cost_usd=MORE_COSTS[(task * 9 + place * 3 + number) % 60],
-        is_unchecked=task == 7,
+        unchecked=task == 7,
         is_after_cutoff=None if task == 8 else task > 3,
     )
     for task in range(9)
@@ -745,7 +745,7 @@ def of_study() -> list[object]:
         *(experiment.statistics_of(STUDY, STUDY.runs, metric) for metric in STUDY.metrics),
         contrasts,
         experiment.failure_clusters(STUDY),
-        experiment.levels_of(STUDY),
+        STUDY.levels,
     ]
 
 

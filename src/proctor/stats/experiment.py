@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from proctor.formatting import chance, figure, plural
 from proctor.stats.intervals import FEWEST_TASKS, Estimate, mean, wilson
+from proctor.stats.outcomes import first_line
 
 if TYPE_CHECKING:
     # It loads numpy, which a plain run does not.
@@ -102,9 +103,39 @@ class Study:
     description: str = ""
     """Description by the author."""
 
+    @property
+    def completed(self) -> list[RunData]:
+        """The runs that came to their end, of which metrics are summarized."""
+        return [run for run in self.runs if run.is_success]
+
+    @property
+    def levels(self) -> dict[str, list[str]]:
+        """The factors that vary, with their levels in order of appearance."""
+        levels_by_factor: dict[str, dict[str, None]] = defaultdict(dict)
+        for number in sorted({run.variation_id for run in self.runs}):
+            for factor, level in self.factors.get(number, {}).items():
+                levels_by_factor[factor][level] = None
+        return {factor: list(levels) for factor, levels in levels_by_factor.items() if len(levels) > 1}
+
+    def level(self, run: RunData, factor: str) -> str:
+        """The level of a factor in a run; empty: none."""
+        return self.factors.get(run.variation_id, {}).get(factor, "")
+
+    def of(self, variation: int) -> list[RunData]:
+        """The runs of a variation."""
+        return [run for run in self.runs if run.variation_id == variation]
+
+    def measured(self, metric: str) -> list[RunData]:
+        """The completed runs that have a value of a metric."""
+        return [run for run in self.completed if metric in run.metrics]
+
     def values(self, runs: Sequence[RunData], metric: str) -> list[float]:
         """The values of a metric in the runs that have one."""
         return [run.metrics[metric] for run in runs if metric in run.metrics]
+
+    def estimate(self, runs: Sequence[RunData], metric: str) -> Estimate:
+        """The mean of a metric over the runs that have one."""
+        return estimate_of(self.values(runs, metric), self.scales.get(metric))
 
 
 def scale_of(metric: str, values: Sequence[float], declared: Scale | None, is_boolean: bool) -> Scale | None:
@@ -148,7 +179,7 @@ def statistics_of(study: Study, runs: Sequence[RunData], metric: str) -> dict[st
     if unusable:
         notes.append(f"in {unusable} of them not a number that can be computed with")
     scale = study.scales.get(metric)
-    estimate = estimate_of(values, scale) if values else Estimate(value=None, note="no value")
+    estimate = study.estimate(runs, metric) if values else Estimate(value=None, note="no value")
     notes += [estimate.note.rstrip(".")] if estimate.note else []
     return {
         "count": len(values),
@@ -203,7 +234,7 @@ def level_contrasts(study: Study, metrics: Sequence[str] = ()) -> list[LevelCont
 
     contrasts: dict[str, LevelContrast] = {}
     for metric in ("", *metrics):
-        for factor, levels in levels_of(study).items():
+        for factor, levels in study.levels.items():
             # The contrast of the second of two levels is the same with the opposite sign.
             for level in levels if len(levels) > 2 else levels[:1]:
                 name = f"{metric or 'the success rate'}, {factor} = {level}"
@@ -220,17 +251,16 @@ def _contrast(study: Study, factor: str, level: str, metric: str) -> LevelContra
     from proctor.stats.classical import mcnemar
     from proctor.stats.differences import Difference, difference
 
-    others = [name for name in levels_of(study) if name != factor]
+    others = [name for name in study.levels if name != factor]
     if metric:
-        runs = [run for run in study.runs if run.is_success]
-        scale = study.scales.get(metric)
+        runs, scale = study.completed, study.scales.get(metric)
     else:
         runs, scale = [run for run in study.runs if run.is_judged], BINARY
     about = LevelContrast(factor=factor, level=level, metric=metric, difference=Difference(value=None))
     if metric and never_differs(study, metric):
         note = "repeats never differ: they say no more than one run"
         inside, outside = (
-            study.values([run for run in runs if (level_of(study, run, factor) == level) is side], metric)
+            study.values([run for run in runs if (study.level(run, factor) == level) is side], metric)
             for side in (True, False)
         )
         value = fmean(inside) - fmean(outside) if inside and outside else None
@@ -241,8 +271,8 @@ def _contrast(study: Study, factor: str, level: str, metric: str) -> LevelContra
     places: dict[int, tuple[bool, tuple[str, ...]]] = {}
     for run in runs:
         if run.variation_id not in places:
-            around = tuple(level_of(study, run, name) for name in others)
-            places[run.variation_id] = level_of(study, run, factor) == level, around
+            around = tuple(study.level(run, name) for name in others)
+            places[run.variation_id] = study.level(run, factor) == level, around
         side, around = places[run.variation_id]
         values, blocks = sides[side]
         values.append(run.metrics.get(metric) if metric else float(run.is_success))
@@ -390,15 +420,15 @@ def failure_clusters(study: Study) -> list[dict[str, Any]]:
     groups: dict[tuple[str, str], list[RunData]] = defaultdict(list)
     for run in study.runs:
         if not run.is_success:
-            groups[run.reason or run.status, _shape(_line(run.error))].append(run)
+            groups[run.reason or run.status, _shape(_first_line(run.error))].append(run)
     total = len(study.runs)
     clusters = []
     for (reason, shape), runs in sorted(groups.items(), key=lambda entry: (-len(entry[1]), entry[0])):
         where = Counter(study.descriptions.get(run.variation_id, "") for run in runs)
         most, number = where.most_common(1)[0]
-        if len({_line(run.error) for run in runs}) == 1:
+        if len({_first_line(run.error) for run in runs}) == 1:
             # All runs agree, so it can be reported with its figures.
-            shape = _line(runs[0].error)
+            shape = _first_line(runs[0].error)
         text = f"{len(runs)} of {total} runs ended with {reason}"
         text += f": {shape}" if shape else ""
         text += f" (most often with {most}: {number})" if len(study.descriptions) > 1 else ""
@@ -422,12 +452,12 @@ def limitations(study: Study, tried: Sequence[LevelContrast]) -> list[str]:
     notes: list[str] = []
     if not study.runs:
         return ["There are no runs yet."]
-    if versions := levels_of(study).get(VERSION):
+    if versions := study.levels.get(VERSION):
         notes.append(
             f"The scenario was changed: these are runs of {len(versions)} versions of it. Versions are "
             f"compared as the factor `{VERSION}`; figures over all runs pool them."
         )
-    levels = {name: values for name, values in levels_of(study).items() if name != VERSION}
+    levels = {name: values for name, values in study.levels.items() if name != VERSION}
     smallest = min(Counter(run.variation_id for run in study.runs).values())
     fewest = min((contrast.difference.n for contrast in tried if contrast.difference.needs), default=None)
     if levels and fewest is not None:
@@ -460,12 +490,11 @@ def never_differs(study: Study, metric: str) -> bool:
     values of 0 and 1, which are often equal by chance.
     """
     values: dict[int, list[float]] = defaultdict(list)
-    for run in study.runs:
-        if run.is_success and metric in run.metrics:
-            values[run.variation_id].append(run.metrics[metric])
-    repeated = [each for each in values.values() if len(each) > 1]
-    is_binary = {value for each in values.values() for value in each} <= {0.0, 1.0}
-    return bool(repeated) and not is_binary and all(len(set(each)) == 1 for each in repeated)
+    for run in study.measured(metric):
+        values[run.variation_id].append(run.metrics[metric])
+    repeated = [own for own in values.values() if len(own) > 1]
+    is_binary = {value for own in values.values() for value in own} <= {0.0, 1.0}
+    return bool(repeated) and not is_binary and all(len(set(own)) == 1 for own in repeated)
 
 
 def of_no_spread(study: Study, metrics: Sequence[str]) -> list[str]:
@@ -479,23 +508,8 @@ def of_no_spread(study: Study, metrics: Sequence[str]) -> list[str]:
     ]
 
 
-def levels_of(study: Study) -> dict[str, list[str]]:
-    """The factors that vary, with their levels in order of appearance."""
-    levels_by_factor: dict[str, dict[str, None]] = defaultdict(dict)
-    for number in sorted({run.variation_id for run in study.runs}):
-        for factor, level in study.factors.get(number, {}).items():
-            levels_by_factor[factor][level] = None
-    return {factor: list(levels) for factor, levels in levels_by_factor.items() if len(levels) > 1}
-
-
-def level_of(study: Study, run: RunData, factor: str) -> str:
-    """The level of a factor in a run; empty: none."""
-    return study.factors.get(run.variation_id, {}).get(factor, "")
-
-
-def _line(error: str) -> str:
-    """The first line of an error that is not empty."""
-    return next((line.strip() for line in error.splitlines() if line.strip()), "")[:160]
+def _first_line(error: str) -> str:
+    return first_line(error)[:160]
 
 
 def _shape(line: str) -> str:

@@ -308,7 +308,7 @@ class BatchAnalyzer:
 
     def calculate_metric_statistics(self) -> dict[str, dict[str, Any]]:
         """Each metric over all completed runs."""
-        done = [run for run in self.study.runs if run.is_success]
+        done = self.study.completed
         return {name: experiment.statistics_of(self.study, done, name) for name in self.metrics}
 
     def calculate_variation_statistics(self) -> dict[int, dict[str, Any]]:
@@ -319,7 +319,11 @@ class BatchAnalyzer:
         """The variations with the mean of a metric, the highest first."""
         means = []
         for number in self.study.descriptions:
-            values = self.study.values([run for run in self._of(number) if run.is_success], metric_name)
+            values = [
+                run.metrics[metric_name]
+                for run in self.study.measured(metric_name)
+                if run.variation_id == number
+            ]
             if values:
                 means.append((number, fmean(values)))
         return sorted(means, key=lambda entry: (-entry[1], entry[0]))
@@ -365,43 +369,43 @@ class BatchAnalyzer:
     def factor_effects(self, metric_name: str) -> list[dict[str, Any]]:
         """Variance of a metric explained by each factor, and by interactions of two."""
         # Late: it loads numpy.
-        from proctor.stats.classical import Share, factor_test
+        from proctor.stats.classical import factor_test
 
-        runs = [run for run in self.study.runs if run.is_success and metric_name in run.metrics]
-        levels = experiment.levels_of(self.study)
+        runs, levels = self.study.measured(metric_name), self.study.levels
         if len(runs) < 3 or not levels:
             return []
         values = [run.metrics[metric_name] for run in runs]
         coded = {factor: self._coded(runs, factor, names) for factor, names in levels.items()}
-        shares: list[tuple[str, Share]] = []
-        for factor in coded:
-            others = _joined([coded[other] for other in coded if other != factor], len(runs))
-            shares.append((factor, factor_test(values, others, coded[factor])))
         everything = _joined(list(coded.values()), len(runs))
-        for one, other in combinations(coded, 2):
-            product = [
-                [a * b for a in first for b in second]
-                for first, second in zip(coded[one], coded[other], strict=True)
-            ]
-            shares.append((f"{one} × {other}", factor_test(values, everything, product)))
-        # The p of a factor is that of its levels, so that the two agree; an interaction has an F test.
-        rows = []
-        interactions = len(shares) - len(levels)
-        for name, share in shares:
+        shares = {
+            factor: factor_test(
+                values,
+                _joined([coded[other] for other in coded if other != factor], len(runs)),
+                coded[factor],
+            )
+            for factor in coded
+        }
+        pairs = list(combinations(coded, 2))
+        for first, second in pairs:
+            rows = zip(coded[first], coded[second], strict=True)
+            product = [[a * b for a in one for b in other] for one, other in rows]
+            shares[f"{first} × {second}"] = factor_test(values, everything, product)
+        effects = []
+        for name, share in shares.items():
             contrasts = [
-                one for one in self.level_contrasts if (one.metric, one.factor) == (metric_name, name)
+                each for each in self.level_contrasts if (each.metric, each.factor) == (metric_name, name)
             ]
-            corrected: float | None
             if name in levels:
-                tested = [one.difference for one in contrasts if not one.left_out]
-                p = min((one.p * len(contrasts) for one in tested if one.p is not None), default=None)
-                corrected = min(
-                    (one.p_adjusted for one in tested if one.p_adjusted is not None), default=None
-                )
+                # The p of a factor is that of its levels, so that the two agree.
+                tested = [each.difference for each in contrasts if not each.left_out]
+                p = min((each.p * len(contrasts) for each in tested if each.p is not None), default=None)
+                adjusted = [each.p_adjusted for each in tested if each.p_adjusted is not None]
+                corrected, is_clear = min(adjusted, default=None), any(each.is_clear for each in contrasts)
             else:
                 p = None if experiment.never_differs(self.study, metric_name) else share.p
-                corrected = None if p is None else p * interactions
-            rows.append(
+                corrected = None if p is None else p * len(pairs)
+                is_clear = corrected is not None and corrected < 0.05
+            effects.append(
                 {
                     "factor": name,
                     **asdict(share),
@@ -409,13 +413,11 @@ class BatchAnalyzer:
                     "p_corrected": None if corrected is None else min(1.0, corrected),
                     "n": len(runs),
                     "test": "its levels" if name in levels else "F test",
-                    "is_significant": any(one.is_clear for one in contrasts)
-                    if name in levels
-                    else corrected is not None and corrected < 0.05,
-                    "note": "; ".join(dict.fromkeys(one.left_out for one in contrasts if one.left_out)),
+                    "is_significant": is_clear,
+                    "note": "; ".join(dict.fromkeys(each.left_out for each in contrasts if each.left_out)),
                 }
             )
-        return rows
+        return effects
 
     def identify_patterns(self) -> dict[str, Any]:
         """Factors associated with success and failure, and the limits of the analysis."""
@@ -478,20 +480,18 @@ class BatchAnalyzer:
 
     def turns_of(self, metric_name: str, number: int | None = None) -> list[dict[str, Any]]:
         """A metric's mean after each turn with its CI, for one variation or for all."""
-        runs = [run for run in (self.study.runs if number is None else self._of(number)) if run.is_success]
-        turns = sorted({turn for run in runs for turn in run.by_turn})
-        rows = []
-        for turn in turns:
-            values = [
-                run.by_turn[turn][metric_name] for run in runs if metric_name in run.by_turn.get(turn, {})
-            ]
-            if values:
-                estimate = experiment.estimate_of(values, self.study.scales.get(metric_name))
-                rows.append(
-                    {"turn": turn, "mean": estimate.value, "low": estimate.low, "high": estimate.high}
-                    | {"n": len(values)}
-                )
-        return rows
+        by_turn: dict[int, list[float]] = {}
+        for run in self.study.completed:
+            if number in (None, run.variation_id):
+                for turn, values in run.by_turn.items():
+                    if metric_name in values:
+                        by_turn.setdefault(turn, []).append(values[metric_name])
+        scale = self.study.scales.get(metric_name)
+        means = {turn: experiment.estimate_of(values, scale) for turn, values in sorted(by_turn.items())}
+        return [
+            {"turn": turn, "mean": mean.value, "low": mean.low, "high": mean.high, "n": mean.runs}
+            for turn, mean in means.items()
+        ]
 
     def documents(self) -> dict[str, Any]:
         """Every file of the analysis by name."""
@@ -563,11 +563,8 @@ class BatchAnalyzer:
             written.append(path)
         return written
 
-    def _of(self, number: int) -> list[RunData]:
-        return [run for run in self.study.runs if run.variation_id == number]
-
     def _variation(self, number: int) -> dict[str, Any]:
-        runs = self._of(number)
+        runs = self.study.of(number)
         done = [run for run in runs if run.is_success]
         judged = sum(run.is_judged for run in runs)
         rate = wilson(len(done), judged)
@@ -600,19 +597,18 @@ class BatchAnalyzer:
     def _pair(self, a: int, b: int, metric: str) -> "Difference":
         from proctor.stats.differences import difference
 
+        measured = self.study.measured(metric)
         first, second = (
-            {run.repeat: run for run in self._of(number) if run.is_success and metric in run.metrics}
-            for number in (a, b)
+            {run.repeat: run for run in measured if run.variation_id == number} for number in (a, b)
         )
         # Runs imported without seeds cannot be paired.
         common = [
             n for n in first if n in second and first[n].seed is not None and first[n].seed == second[n].seed
         ]
-        lo, hi = self.study.scales.get(metric) or (None, None)
+        # Equal repeats are one run: neither pairs nor a scale make more of them.
+        is_constant = experiment.never_differs(self.study, metric)
+        lo, hi = (None if is_constant else self.study.scales.get(metric)) or (None, None)
         is_paired = len(common) >= max(2, min(len(first), len(second)) // 2)
-        if experiment.never_differs(self.study, metric):
-            # Equal repeats are one run: neither pairs nor a scale make more of them.
-            lo = hi = None
         chosen = (common, common) if is_paired else (list(first), list(second))
         values = [
             [runs[n].metrics[metric] for n in numbers]
@@ -621,16 +617,13 @@ class BatchAnalyzer:
         return difference(values[1], values[0], lo=lo, hi=hi, paired=is_paired)
 
     def _coded(self, runs: Sequence[RunData], factor: str, levels: Sequence[str]) -> list[list[float]]:
-        return [
-            [float(experiment.level_of(self.study, run, factor) == level) for level in levels[1:]]
-            for run in runs
-        ]
+        return [[float(self.study.level(run, factor) == level) for level in levels[1:]] for run in runs]
 
     def _cost_efficiency(self) -> list[dict[str, Any]]:
         """The cost of a completed run of each variation, failures included, with Fieller's interval."""
         rows = []
         for number in self.study.descriptions:
-            runs = [run for run in self._of(number) if run.cost_usd is not None]
+            runs = [run for run in self.study.of(number) if run.cost_usd is not None]
             spent, passed = sum(run.cost_usd or 0.0 for run in runs), sum(run.is_success for run in runs)
             if runs and spent > 0:
                 estimate = per_success([run.cost_usd for run in runs], [run.is_success for run in runs])

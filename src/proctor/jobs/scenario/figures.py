@@ -18,7 +18,6 @@ from proctor.report.charts import Bar, Point, estimate_figure, scatter
 from proctor.report.panels import HeatCell, Panel, TableRow, dot_table, dots, interaction, small_multiples
 from proctor.report.render import method_text, sample_text
 from proctor.stats import experiment
-from proctor.stats.experiment import RunData
 from proctor.stats.intervals import Estimate
 
 if TYPE_CHECKING:
@@ -160,16 +159,16 @@ def _has_ci(one: StatisticsRow) -> bool:
 
 def _main_effects(metric: str, analyzer: "BatchAnalyzer") -> list[Chart]:
     """The mean at each level of each factor."""
-    study, runs = analyzer.study, _measured(metric, analyzer)
+    study, runs = analyzer.study, analyzer.study.measured(metric)
     groups: dict[str, list[Bar]] = {}
     estimates: list[Estimate] = []
     marks = FigureList()
-    for factor, levels in experiment.levels_of(study).items():
+    for factor, levels in study.levels.items():
         for level in levels:
-            chosen = [run for run in runs if experiment.level_of(study, run, factor) == level]
+            chosen = [run for run in runs if study.level(run, factor) == level]
             if not chosen:
                 continue
-            estimate = _estimate(metric, analyzer, chosen)
+            estimate = study.estimate(chosen, metric)
             estimates.append(estimate)
             items = {"factor": [f"{factor}={level}"]}
             mean = estimate_figure(f"{factor} = {level}", estimate, figure, items=items, unit="run")
@@ -190,8 +189,8 @@ def _main_effects(metric: str, analyzer: "BatchAnalyzer") -> list[Chart]:
 
 def _interactions(metric: str, analyzer: "BatchAnalyzer") -> list[Chart]:
     """The means of the cells of two factors."""
-    study, runs, charts = analyzer.study, _measured(metric, analyzer), list[Chart]()
-    factors = experiment.levels_of(study)
+    study, runs, charts = analyzer.study, analyzer.study.measured(metric), list[Chart]()
+    factors = study.levels
     tested = {one["factor"]: one for one in analyzer.factor_effects(metric)}
     for first, second in list(combinations(factors, 2))[:DRAWN_PAIRS]:
         # The factor with fewer levels has the lines.
@@ -202,14 +201,10 @@ def _interactions(metric: str, analyzer: "BatchAnalyzer") -> list[Chart]:
         estimates: list[Estimate] = []
         for level in factors[rows]:
             for other in factors[by]:
-                chosen = [
-                    run
-                    for run in runs
-                    if experiment.level_of(study, run, rows) == level
-                    and experiment.level_of(study, run, by) == other
-                ]
+                levels = (level, other)
+                chosen = [run for run in runs if (study.level(run, rows), study.level(run, by)) == levels]
                 if chosen:
-                    estimate = _estimate(metric, analyzer, chosen)
+                    estimate = study.estimate(chosen, metric)
                     estimates.append(estimate)
                     assert estimate.value is not None
                     cells.setdefault(level, {})[other] = HeatCell(
@@ -271,7 +266,7 @@ def _over_turns(metric: str, analyzer: "BatchAnalyzer") -> list[Chart]:
 def _places(analyzer: "BatchAnalyzer", numbers: Sequence[int]) -> dict[int, tuple[str, str]]:
     """The row and column of each variation in a grid of panels; empty: they make no grid."""
     study = analyzer.study
-    factors = experiment.levels_of(study)
+    factors = study.levels
     columns = [name for name, levels in factors.items() if len(levels) <= MOST_COLUMNS]
     known = all(set(factors) <= set(study.factors.get(number, {})) for number in numbers)
     if not columns or not known:
@@ -329,24 +324,15 @@ def _against_cost(metric: str, statistics: Sequence[StatisticsRow]) -> list[Char
     return [Chart(title=title, svg=svg, marks=marks.figures, caption=caption)]
 
 
-def _measured(metric: str, analyzer: "BatchAnalyzer") -> list[RunData]:
-    return [run for run in analyzer.study.runs if run.is_success and metric in run.metrics]
-
-
-def _estimate(metric: str, analyzer: "BatchAnalyzer", runs: Sequence[RunData]) -> Estimate:
-    scale = analyzer.study.scales.get(metric)
-    return experiment.estimate_of([run.metrics[metric] for run in runs], scale)
-
-
 def methods_paragraph(analyzer: "BatchAnalyzer") -> str:
     """How the experiment was made and analyzed, as a paragraph for a paper."""
     from proctor import __version__
 
     study = analyzer.study
-    runs, done = study.runs, sum(run.is_success for run in study.runs)
+    runs, done = study.runs, len(study.completed)
     failed = sum(run.is_judged and not run.is_success for run in runs)
     errors = sum(run.is_error for run in runs)
-    factors = experiment.levels_of(study)
+    factors = study.levels
     design = "The scenario was run without variations"
     if factors:
         named = "; ".join(f"{name} ({', '.join(map(str, levels))})" for name, levels in factors.items())
@@ -354,7 +340,7 @@ def methods_paragraph(analyzer: "BatchAnalyzer") -> str:
             f"We varied {plural(len(factors), 'factor')} of a multi-actor scenario: {named}, which makes "
             f"{plural(len(study.descriptions), 'variation')}"
         )
-    per_variation = [sum(run.variation_id == number for run in runs) for number in study.descriptions]
+    per_variation = [len(study.of(number)) for number in study.descriptions]
     left_out = f", {failed} failed, and {errors} ended in infrastructure errors" if failed or errors else ""
     seeds = any(run.seed is not None for run in runs)
     sentences = [
