@@ -21,7 +21,7 @@ HOSTILE = "<script>alert(1)</script> | `rm` \u202eevil [x](javascript:alert(1))"
 def page(**more):
     tone = EvaluatorResult(
         evaluator="tone",
-        asked_as="tone",
+        requested_as="tone",
         digest="v1",
         level="trace",
         evaluated=9,
@@ -30,7 +30,7 @@ def page(**more):
         if_failures_were_zero=0.54,
         labels={HOSTILE: 5, "No": 4},
     )
-    bare = EvaluatorResult(evaluator="kind", asked_as="kind.yaml", digest="v2", level="session")
+    bare = EvaluatorResult(evaluator="kind", requested_as="kind.yaml", digest="v2", level="session")
     job = EvaluationState(
         id="night-0123456789",
         arn="arn",

@@ -96,7 +96,7 @@ def test_each_dimension_has_an_average_and_a_target_that_failed_failed_on_all(ei
 
     assert (warmth.dimension, warmth.average.value, warmth.failed) == ("warmth", 0.5, 1)
     assert (clarity.dimension, clarity.average.value, clarity.failed) == ("clarity", 0.9, 1)
-    assert warmth.asked_as == "tone-0123456789"
+    assert warmth.requested_as == "tone-0123456789"
 
 
 def test_what_could_not_be_judged_is_left_out_counted_and_weighed(either_store):
@@ -117,7 +117,7 @@ def test_labels_are_counted_votes_show_noise_and_the_worst_come_first_and_the_be
 
     assert counted.labels == {"warm": 2, "cold": 1}
     assert (counted.evaluated, counted.average.value, counted.if_failures_were_zero) == (3, None, None)
-    assert measured.wavering == pytest.approx(0.1)
+    assert measured.judge_standard_deviation == pytest.approx(0.1)
     assert [each.value for each in worst_targets(store.read, "job", measured)] == [0.1]
 
 
@@ -251,12 +251,12 @@ def test_noise_measured_by_a_calibration_counts_where_each_target_has_one_vote(s
     calibrated(store, [], noiseVariance=0.01, repeats=3)
 
     once = judged_again(store, [[tone(0.5)]])
-    assert (once.wavering, once.noise_from) == (pytest.approx(0.1), "calibration")
+    assert (once.judge_standard_deviation, once.noise_from) == (pytest.approx(0.1), "calibration")
     assert once.average.high - once.average.value == pytest.approx(1.959964 * 0.1, abs=1e-5)
     assert once.corrected is None and evaluator_summary(once)["judgeStandardDeviationFrom"] == "calibration"
 
     voted = judged_again(store, [[tone(0.5, votes=(0.4, 0.6))]])
-    assert (voted.wavering, voted.noise_from) == (pytest.approx(0.02**0.5), "votes")
+    assert (voted.judge_standard_deviation, voted.noise_from) == (pytest.approx(0.02**0.5), "votes")
     # Two votes halve the variance of the noise.
     assert voted.average.high - voted.average.value == pytest.approx(1.959964 * 0.1, abs=1e-5)
     assert voted.average.scope == "these sessions"
@@ -268,9 +268,9 @@ def sums(evaluator, dimension="", **more):
     return row | known | {"read": None, "written": None, "cost": None} | more
 
 
-def requested(name, asked_as):
+def requested(name, requested_as):
     details = {"evaluator": name, "evaluatorDigest": "v1", "level": "session"}
-    return {"details": json.dumps(details), "settings": json.dumps({"evaluator": asked_as})}
+    return {"details": json.dumps(details), "settings": json.dumps({"evaluator": requested_as})}
 
 
 def five_points(low, high, dimension=""):
@@ -309,7 +309,7 @@ def test_each_evaluator_has_its_figures_in_the_order_of_the_request():
         inverted=["kind"],
         definitions={"kind-7": five_points(1.0, 5.0, "warmth"), "extra": five_points(2.0, 6.0)},
     )
-    asked = [(one.evaluator, one.asked_as, one.level, one.dimension) for one in results]
+    asked = [(one.evaluator, one.requested_as, one.level, one.dimension) for one in results]
     assert asked[:2] == [("none", "none-7", "session", ""), ("tone", "tone-7", "trace", "")]
     assert asked[2:] == [("kind", "kind-7", "trace", "warmth"), ("extra", "extra", "trace", "")]
     none, tone, kind, extra = results
@@ -322,7 +322,8 @@ def test_each_evaluator_has_its_figures_in_the_order_of_the_request():
     assert (kind.input_tokens, kind.output_tokens, kind.cost_usd) == (70, 9, 0.5)
     assert (extra.input_tokens, extra.output_tokens, extra.cost_usd) == (0, 0, None)
     assert (dict(kind.labels), dict(extra.labels)) == ({"good": 2, "bad": 1}, {})
-    assert (kind.noise_from, kind.wavering, extra.noise_from, extra.wavering) == ("votes", 1.0, "", None)
+    assert (kind.noise_from, kind.judge_standard_deviation) == ("votes", 1.0)
+    assert (extra.noise_from, extra.judge_standard_deviation) == ("", None)
     # Both are on the scale that their definition declares, by the name of the request or their own.
     assert [one.average.method for one in (kind, extra)] == ["plus", "plus"]
     assert (kind.average.value, extra.average.value) == (10 / 3, 3.5)
@@ -356,7 +357,7 @@ def test_a_corrected_mean_is_a_sentence_if_it_has_both_limits(limits, words):
     if limits:
         value, low, high = limits
         estimate = Estimate(value=value, low=low, high=high, method="m", runs=9, note="A.")
-    result = EvaluatorResult(evaluator="e", asked_as="e", digest="", level="trace", corrected=estimate)
+    result = EvaluatorResult(evaluator="e", requested_as="e", digest="", level="trace", corrected=estimate)
     assert result.correction == words
 
 

@@ -231,7 +231,7 @@ def results_members(service: Service, job: EvaluationState, updated_at: str) -> 
             "numberOfSessionsIgnored": results.ignored,
             # Insights are not scores; they have their own members.
             "evaluatorSummaries": [
-                _result_summary(result) for result in results.summaries if result.asked_as not in insights
+                _result_summary(result) for result in results.summaries if result.requested_as not in insights
             ],
         },
         **insight_members(service, job, updated_at),
@@ -241,7 +241,7 @@ def results_members(service: Service, job: EvaluationState, updated_at: str) -> 
 def _result_summary(result: EvaluatorResult) -> JsonObject:
     average = result.average.value
     return {
-        "evaluatorId": result.asked_as,
+        "evaluatorId": result.requested_as,
         **({"evaluationDimensionName": result.dimension} if result.dimension else {}),
         "statistics": {} if average is None else {"averageScore": average},
         "totalEvaluated": result.evaluated,

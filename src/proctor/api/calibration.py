@@ -354,7 +354,7 @@ def _document(calibration: Calibration) -> JsonObject:
         return {"value": each.value, "low": each.low, "high": each.high}
 
     return {
-        "things": calibration.things,
+        "targets": calibration.things,
         "sessions": calibration.sessions,
         "people": calibration.people,
         "agreement": around(calibration.agreement),

@@ -14,6 +14,11 @@ OLD_NAMES_OF_MODELS = {
     "unavailableProviders": "silent",
 }
 OLD_NAMES_OF_AUDIT_ENTRIES = {"action": "act"}
+OLD_NAMES_OF_EVALUATIONS = {"requestedAs": "askedAs", "judgeStandardDeviation": "wavering"}
+OLD_NAMES_OF_CALIBRATIONS = {"targets": "things"}
+OLD_NAMES_OF_LABELS = {"author": "who"}
+OLD_NAMES_OF_TASKS = {"skipped": "notRead"}
+OLD_NAMES_OF_PLANNED_ITEMS = {"requestedModel": "asked", "repeat": "run"}
 
 
 def with_old_names(document: JsonMap, old: Mapping[str, str]) -> JsonObject:

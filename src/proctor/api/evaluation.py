@@ -28,6 +28,7 @@ from proctor.jobs.evaluation.job import JOB, EvaluationJobPlan
 from proctor.jobs.evaluation.online import is_online
 from proctor.jobs.evaluation.prepare import (
     EvaluationEstimate,
+    EvaluatorEstimate,
     PendingEvaluationRequest,
     SessionDiscovery,
     pending_request,
@@ -55,8 +56,9 @@ from proctor.stats.evaluation import (
     high_is_bad,
 )
 from proctor.store import evaluations, scores, timestamp
+from proctor.store.evaluations import LogGroup
 from proctor.store.sessions import evidence_of_session
-from proctor.store.tables import ScoreRow
+from proctor.store.tables import DriftCrossingRow, ScoreRow
 from proctor.telemetry import Document, session_of
 
 __all__ = [
@@ -66,6 +68,7 @@ __all__ = [
     "NAME",
     "PENDING",
     "Cluster",
+    "DriftCrossingRow",
     "DriftLine",
     "EvaluationEstimate",
     "EvaluationJobPlan",
@@ -73,8 +76,11 @@ __all__ = [
     "EvaluationResults",
     "EvaluationState",
     "EvaluationWatch",
+    "EvaluatorEstimate",
     "EvaluatorResult",
+    "Insight",
     "InsightFinding",
+    "LogGroup",
     "ModelRouter",
     "PendingEvaluationRequest",
     "RequestFlags",
@@ -223,7 +229,7 @@ def _narrowed(planned: JsonMap, session_ids: list[str], period: JsonMap) -> Json
     return {kind: {**source, "filterConfig": inside} if kind == "cloudWatchLogs" else inside}
 
 
-def received_sessions(ctx: RunContext) -> list[evaluations.LogGroup]:
+def received_sessions(ctx: RunContext) -> list[LogGroup]:
     """Log groups and services of the sessions that were received, as sources of an evaluation."""
     build_sessions(ctx.store, ctx.now())
     return evaluations.log_groups(ctx.store.read)

@@ -10,6 +10,7 @@ from proctor.cache import LruCache
 from proctor.context import RunContext
 from proctor.document import Figure
 from proctor.errors import NotFound
+from proctor.json_values import CamelJson
 from proctor.store.runs import TrendRun, evaluators_of, trend_runs
 
 if TYPE_CHECKING:
@@ -43,17 +44,17 @@ class TrendLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrendChange:
+class TrendChange(CamelJson):
     """A significant change from one run to the next."""
 
     run_id: str
     before: str
     """The run before it."""
     is_regression: bool | None
-    """None: neither better nor worse, as with a metric."""
+    """Null: neither better nor worse, as with a metric."""
     words: str
     direction: str
-    """`higher` or `lower`."""
+    """`higher` or `lower`: of the tasks that changed, for `compare/items`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from proctor.api.benchmarks import (
     read_benchmark,
     read_task_plan,
 )
+from proctor.api.deprecated import OLD_NAMES_OF_PLANNED_ITEMS, with_old_names
 from proctor.api.runs import RunResult, dry_run, progress_of, start
 from proctor.cli.output import (
     Engine,
@@ -231,7 +232,10 @@ def _dry_run(ctx: RunContext, read: BenchmarkPlan, *, as_json: bool) -> int:
     document: JsonObject = {
         "dryRun": True,
         "itemCount": len(items),
-        "items": [{"id": item.id, **item.factors, "asked": item.model, "run": item.repeat} for item in items],
+        "items": [
+            {"id": item.id, **item.factors, "requestedModel": item.model, "repeat": item.repeat}
+            for item in items
+        ],
         "remarks": list(expected.remarks),
     }
     if plan.task_set.formats.keys() - {MARKDOWN}:
@@ -249,6 +253,7 @@ def _dry_run(ctx: RunContext, read: BenchmarkPlan, *, as_json: bool) -> int:
             print_note(f"would run: {printable(command)}")
 
     summary = f"Benchmark is valid: {count(len(items), 'run')}, concurrency {plan.concurrency}."
+    document = with_old_names(document, OLD_NAMES_OF_PLANNED_ITEMS)
     return print_dry_run(expected, document, print_items, summary, as_json=as_json)
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from proctor.api.calibration import Calibration, Estimate, Rate, calibrate_evaluator
+from proctor.api.deprecated import OLD_NAMES_OF_CALIBRATIONS, with_old_names
 from proctor.api.evaluators import mock_judge_of
 from proctor.cli import output
 from proctor.cli.output import Json, count, money, print_json, print_note, print_table, printable
@@ -48,7 +49,7 @@ def calibrate(
     with terminal_context(context.obj) as ctx:
         result = calibrate_evaluator(ctx, name, labels=labels, judge=judge, votes=votes, repeats=repeats)
     if as_json:
-        print_json(result.document())
+        print_json(with_old_names(result.document(), OLD_NAMES_OF_CALIBRATIONS))
     else:
         for dimension, each in result.dimensions.items():
             _print(f"{result.evaluator.name} {dimension}".strip(), each)

@@ -404,7 +404,7 @@ def _print_estimate(estimate: api.EvaluationEstimate, forecast: CostAndTime, *, 
     for each in estimate.evaluators:
         calls = f"{count(each.calls, 'call')} of {each.model}" if each.model else "no model calls"
         cost = f", about {each.tokens:,} tokens, {money(each.cost_usd)}" if each.model else ""
-        print(printable(f"{each.evaluator}: {count(each.targets, 'result')}, {calls}{cost}"))
+        print(printable(f"{each.evaluator}: {count(each.results, 'result')}, {calls}{cost}"))
     forecast.print()
     ignored = f" ({estimate.ignored:,} older ones ignored)" if estimate.ignored else ""
     items = count(estimate.item_count, "item")

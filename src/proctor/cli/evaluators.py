@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from proctor.api import labels
+from proctor.api.deprecated import OLD_NAMES_OF_LABELS, with_old_names
 from proctor.api.evaluators import (
     EvaluatorDescription,
     describe_evaluator,
@@ -151,16 +152,15 @@ def label(
             note=note,
         )
     if as_json:
-        print_json(
-            {
-                "sessionId": saved.session_id,
-                "target": saved.target,
-                "evaluator": evaluator,
-                "who": saved.who,
-                "label": saved.label,
-                "value": saved.value,
-            }
-        )
+        document = {
+            "sessionId": saved.session_id,
+            "target": saved.target,
+            "evaluator": evaluator,
+            "author": saved.who,
+            "label": saved.label,
+            "value": saved.value,
+        }
+        print_json(with_old_names(document, OLD_NAMES_OF_LABELS))
     about = f"{saved.session_id[:8]} {printable(saved.target)}".strip()
     print_note(f"saved: {printable(saved.label or saved.value)} for {about} by {printable(saved.who)}")
     return output.SUCCEEDED

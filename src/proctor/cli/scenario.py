@@ -178,7 +178,7 @@ def run(
     context: typer.Context,
     folder: Folder,
     output: Output = None,
-    runs: Annotated[int, typer.Option(min=1, metavar="N", help="Number of runs.")] = 1,
+    runs: Annotated[int, typer.Option("--runs", "--repeats", min=1, metavar="N", help="Number of runs.")] = 1,
     seed: Annotated[int, typer.Option(metavar="N", help="Random seed of the first run.")] = 0,
     changes: Changes = None,
     max_turns: Annotated[

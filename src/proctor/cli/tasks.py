@@ -10,12 +10,14 @@ from typing import Annotated
 
 import typer
 
+from proctor.api.deprecated import OLD_NAMES_OF_TASKS, with_old_names
 from proctor.api.tasks import TaskChecks, check_tasks, prepare_mining
 from proctor.cli import output
 from proctor.cli.bench import reads_tasks
 from proctor.cli.output import Json, JsonAtEnd, count, print_json, print_note, print_table, printable
 from proctor.cli.run import terminal_context
 from proctor.errors import NotFound
+from proctor.json_values import JsonMap
 from proctor.tasks.formats import read_task_set, write_task_set
 from proctor.tasks.history import (
     CommitCandidate,
@@ -199,12 +201,8 @@ def list_tasks(
     """
     task_set = read_task_set(path, ReadOverrides(**reading).reading())
     if as_json:
-        print_json(
-            {
-                "tasks": [task_document(task) for task in task_set.tasks],
-                "notRead": [each.document() for each in task_set.not_read],
-            }
-        )
+        documents = [task_document(task) for task in task_set.tasks]
+        _print_json({"tasks": documents, "skipped": [skipped.document() for skipped in task_set.not_read]})
         return output.SUCCEEDED
     print_table(
         ("TASK", "FORMAT", "CHECKS", "SOLUTION", "TITLE"),
@@ -253,7 +251,7 @@ def check(
     path: TaskPath,
     reading: Mapping[str, str],
     runs: Annotated[
-        int, typer.Option("--runs", min=1, help="Repeats, to find flaky checks.", metavar="N")
+        int, typer.Option("--runs", "--repeats", min=1, help="Repeats, to find flaky checks.", metavar="N")
     ] = 3,
     parallel: Annotated[
         int, typer.Option("--parallel", min=1, help="Maximum runs in parallel.", metavar="N")
@@ -271,7 +269,7 @@ def check(
         options = ReadOverrides(**reading)
         result = check_tasks(ctx, path, options, repeats=runs, parallel=parallel, task_network=task_network)
     if as_json:
-        print_json(result.document())
+        _print_json(result.document())
     else:
         _print_checks(result, path)
     return output.SUCCEEDED if result.is_ok else output.SOME_DID_NOT
@@ -293,11 +291,15 @@ def convert(
     files, left_out = write_task_set(task_set, out)
     if as_json:
         not_read = [each.document() for each in (*task_set.not_read, *left_out)]
-        print_json({"files": [str(file) for file in files], "notRead": not_read})
+        _print_json({"files": [str(file) for file in files], "skipped": not_read})
     for each in (*task_set.not_read, *left_out):
         print_note(f"not converted: {printable(str(each))}")
     print_note(f"{printable(out)}: {count(len(files), 'task')}")
     return output.SUCCEEDED
+
+
+def _print_json(document: JsonMap) -> None:
+    print_json(with_old_names(document, OLD_NAMES_OF_TASKS))
 
 
 def _print_checks(result: TaskChecks, path: Path) -> None:

@@ -21,7 +21,7 @@ from proctor.evaluators.builtins import JUDGED, PREFIX
 from proctor.evaluators.matchers import MATCHINGS
 from proctor.evaluators.model_judge import FAILURES, INTENT, NO_FAILURE, SUMMARY, family_of, kind_of
 from proctor.evaluators.registry import builtin_listing, ratings_of
-from proctor.json_values import JsonMap, as_number, as_text
+from proctor.json_values import CamelJson, JsonMap, as_number, as_text
 from proctor.stats.calibration import CalibrationPair, Scale, corrected_mean
 from proctor.stats.intervals import CONFIDENCE, FEWEST_TASKS, Estimate, mean
 from proctor.store.scores import FirstItem, InsightRow, LabelCount, ScoreSums, ScoreVotes, SessionTotals
@@ -169,7 +169,7 @@ class EvaluatorResult:
 
     evaluator: str
     """Its name, as scores have it."""
-    asked_as: str
+    requested_as: str
     """Its name in the request: its id, a file, `module:function`, or its name."""
     digest: str
     level: str
@@ -187,7 +187,7 @@ class EvaluatorResult:
     """Sessions with a result."""
     labels: Mapping[str, int] = field(default_factory=dict)
     """How often each label was given, the most frequent first."""
-    wavering: float | None = None
+    judge_standard_deviation: float | None = None
     """Judge noise: standard deviation of single votes on the same target, or of repeated results in the
     newest calibration of this version. None: one vote each, and no calibration with repeats."""
     noise_from: str = ""
@@ -334,7 +334,7 @@ def evaluator_results(
     names = {result.evaluator for result in results}
     without_results = [
         EvaluatorResult(
-            evaluator=name, asked_as=entry["evaluator"], digest=entry["digest"], level=entry["level"]
+            evaluator=name, requested_as=entry["evaluator"], digest=entry["digest"], level=entry["level"]
         )
         for name, entry in requested.items()
         if name not in names
@@ -420,8 +420,8 @@ def _result(
     about: _About,
 ) -> EvaluatorResult:
     name, digest, dimension = key
-    asked_as = requested.get(name, {}).get("evaluator", name)
-    scale = scale_of(name, dimension, about.definitions.get(asked_as) or about.definitions.get(name))
+    requested_as = requested.get(name, {}).get("evaluator", name)
+    scale = scale_of(name, dimension, about.definitions.get(requested_as) or about.definitions.get(name))
     stored = about.calibration(key, totals)
     noise_from = "votes" if noise else ""
     if noise is None and stored and (noise := stored.noise):
@@ -430,7 +430,7 @@ def _result(
     counted = row["valued"] + row["failed"]
     return EvaluatorResult(
         evaluator=name,
-        asked_as=asked_as,
+        requested_as=requested_as,
         digest=digest,
         level=row["level"],
         dimension=dimension,
@@ -441,7 +441,7 @@ def _result(
         if_failures_were_zero=row["total"] / counted if row["valued"] else None,
         sessions=row["sessions"],
         labels=labels,
-        wavering=noise.deviation if noise else None,
+        judge_standard_deviation=noise.deviation if noise else None,
         noise_from=noise_from,
         is_noise=average.is_noise,
         input_tokens=row["read"] or 0,
@@ -504,7 +504,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Insight:
+class Insight(CamelJson):
     """A finding in one or several sessions."""
 
     insight: str

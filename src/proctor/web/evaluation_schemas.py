@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from proctor.api.evaluation import DriftCrossingRow, Insight
 from proctor.api.labels import LabeledTarget, Rating, Verdict
 from proctor.api.loaded_results import Reading
 from proctor.json_values import JsonObject
@@ -31,24 +32,6 @@ class DriftPointShape(RowModel):
     high: float
 
 
-class DriftCrossingShape(RowModel):
-    """A change of the mean."""
-
-    position: int = Field(description="Number of sessions when it was detected.")
-    at: str
-    direction: str = Field(description="`up` or `down`.")
-    before_mean: float | None = Field(description="Null, like its bounds: the reference was given.")
-    before_low: float | None
-    before_high: float | None
-    after_mean: float
-    after_low: float
-    after_high: float
-    after_sessions: int
-    alert: str = Field(description="`none`, `pending`, `sent` or `failed`.")
-    attempts: int
-    problem: str = Field(description="Why the last attempt to send the alert failed.")
-
-
 class DriftLineShape(RowModel):
     """The scores of an evaluator of an online configuration over time."""
 
@@ -60,7 +43,7 @@ class DriftLineShape(RowModel):
     updated_at: str
     state: str = Field(description="One sentence about the latest crossing.")
     points: list[DriftPointShape] = Field(description="The most recent ones.")
-    crossings: list[DriftCrossingShape]
+    crossings: list[DriftCrossingRow]
     chart: str = Field(description="SVG; empty: fewer than 25 sessions.")
 
 
@@ -239,7 +222,7 @@ class EvaluatorSummary(RowModel):
     """Results of one evaluator version on one dimension."""
 
     evaluator: str
-    asked_as: str
+    requested_as: str
     digest: str
     level: str
     dimension: str
@@ -249,7 +232,9 @@ class EvaluatorSummary(RowModel):
     if_failures_were_zero: float | None
     sessions: int
     labels: dict[str, int]
-    wavering: float | None = Field(description="Standard deviation of votes on the same target.")
+    judge_standard_deviation: float | None = Field(
+        description="Standard deviation of votes on the same target."
+    )
     noise_from: str = Field(default="", description="Where it was measured: `votes` or `calibration`.")
     scope: str = Field(default="", description="What the interval is about: sessions like these, or these.")
     correction: str = Field(default="", description="The mean corrected for the judge's errors, in words.")
@@ -286,15 +271,6 @@ class EvaluationPage(RowModel):
     all: int
 
 
-class InsightShape(RowModel):
-    """A finding of an insight in one or more sessions."""
-
-    insight: str
-    found: str = Field(description="Failure category, intent or approach.")
-    example: str = Field(description="Explanation of the judge for one session.")
-    sessions: list[str] = Field(description="Session names of the source.")
-
-
 class EvaluationAnswer(EvaluationLine):
     """An evaluation: request and results."""
 
@@ -310,7 +286,7 @@ class EvaluationAnswer(EvaluationLine):
     tokens: int
     remarks: list[str]
     chart: str = Field(description="Averages, as SVG; empty: none.")
-    insights: list[InsightShape] = Field(description="Most frequent first.")
+    insights: list[Insight] = Field(description="Most frequent first.")
 
 
 class SessionScore(RowModel):

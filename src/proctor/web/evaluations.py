@@ -12,6 +12,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 
 from proctor.api import evaluation as api
 from proctor.api.calibration import Estimate, Rate
+from proctor.api.deprecated import OLD_NAMES_OF_EVALUATIONS
 from proctor.api.labels import verdict_of
 from proctor.api.run_list import RunLine, RunLines
 from proctor.cache import LruCache
@@ -27,13 +28,12 @@ from proctor.web.evaluation_schemas import (
     EvaluationLine,
     EvaluationPage,
     EvaluatorSummary,
-    InsightShape,
     JudgedSession,
     JudgedSessions,
     SessionScore,
     Verdicts,
 )
-from proctor.web.responses import ERRORS, page
+from proctor.web.responses import ERRORS, page, with_deprecated
 from proctor.web.run_schemas import RowModel, SessionId
 from proctor.web.runs import REPORT_POLICY
 from proctor.web.state import AppState
@@ -85,10 +85,7 @@ class EvaluationLines:
             tokens=results.tokens,
             remarks=list(results.remarks),
             chart=api.averages_chart(results.summaries) if _have_averages(results.summaries) else "",
-            insights=[
-                InsightShape.model_validate(each)
-                for each in api.insights(self._site.context, results)[:MOST_INSIGHTS]
-            ],
+            insights=api.insights(self._site.context, results)[:MOST_INSIGHTS],
         )
 
     def results(self, job: api.EvaluationState) -> api.EvaluationResults:
@@ -196,7 +193,11 @@ def router(site: AppState) -> APIRouter:
             is_sealed=is_sealed,
         )
 
-    @routes.get("/api/evaluations", summary="List evaluations, newest first")
+    @routes.get(
+        "/api/evaluations",
+        summary="List evaluations, newest first",
+        response_class=with_deprecated(OLD_NAMES_OF_EVALUATIONS),
+    )
     def listed(
         search: Annotated[str, Query(max_length=200, description="Text in the ID.")] = "",
         limit: Annotated[int, Query(ge=1, le=200)] = 50,
@@ -220,7 +221,11 @@ def router(site: AppState) -> APIRouter:
             ]
         )
 
-    @routes.get("/api/evaluations/{evaluation_id}", summary="An evaluation and its results so far")
+    @routes.get(
+        "/api/evaluations/{evaluation_id}",
+        summary="An evaluation and its results so far",
+        response_class=with_deprecated(OLD_NAMES_OF_EVALUATIONS),
+    )
     def one(evaluation_id: EvaluationId) -> EvaluationAnswer:
         return lines.answer(evaluation_id)
 

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from proctor import jobs
+from proctor.api.deprecated import OLD_NAMES_OF_TASKS
 from proctor.errors import NotFound, ProctorError, UsageError
 from proctor.json_values import JsonMap, JsonObject, as_map, as_text, maps_in
 from proctor.store import items as store_items
@@ -28,7 +29,7 @@ from proctor.store.definitions import Token
 from proctor.tasks.formats import read_task_set
 from proctor.tasks.task import task_document
 from proctor.web.actions import errors_of_request
-from proctor.web.responses import ERRORS, page
+from proctor.web.responses import ERRORS, page, with_deprecated
 from proctor.web.run_schemas import RowModel
 from proctor.web.state import AppState
 
@@ -67,7 +68,7 @@ class TasksAnswer(RowModel):
     """The tasks of a file or folder."""
 
     tasks: list[TaskShape]
-    not_read: list[UnreadTask]
+    skipped: list[UnreadTask]
 
 
 class TaskHistory(RowModel):
@@ -171,7 +172,12 @@ def router(site: AppState) -> APIRouter:
     def show_playground(request: Request) -> Response:
         return page(request, "playground.html", title="Playground")
 
-    @routes.get("/api/tasks", summary="The tasks of a file or folder", responses=ERRORS)
+    @routes.get(
+        "/api/tasks",
+        summary="The tasks of a file or folder",
+        responses=ERRORS,
+        response_class=with_deprecated(OLD_NAMES_OF_TASKS),
+    )
     async def tasks(
         path: Annotated[
             str, Query(min_length=1, max_length=2000, description="As `proctor tasks list` takes it.")
@@ -242,7 +248,7 @@ def _tasks(folder: Path, path: str) -> TasksAnswer:
     return TasksAnswer.model_validate(
         {
             "tasks": [task_document(task) for task in task_set.tasks],
-            "notRead": [each.document() for each in task_set.not_read],
+            "skipped": [each.document() for each in task_set.not_read],
         }
     )
 

@@ -106,19 +106,10 @@ class NewEvaluation(RowModel, extra="forbid"):
         return api.pending_request(without_empty(members), folder=folder)
 
 
-class ReceivedTraces(RowModel):
-    """Sessions of one log group and service."""
-
-    log_group: str
-    service: str
-    sessions: int
-    last: str | None
-
-
 class SourcesAnswer(RowModel):
     """Sources of received sessions."""
 
-    arrived: list[ReceivedTraces]
+    arrived: list[api.LogGroup]
     file_kinds: list[str] = Field(description="Import formats; the first detects the format.")
 
 
@@ -131,18 +122,6 @@ class SessionPreview(RowModel):
     problem: str = Field(default="", description="Why no session is selected.")
 
 
-class EvaluatorForecast(RowModel):
-    """Estimated effort of one evaluator."""
-
-    evaluator: str
-    level: str
-    model: str | None
-    results: int
-    calls: int
-    tokens: int
-    cost_usd: float | None
-
-
 class CheckedEvaluation(RowModel):
     """Estimate of an evaluation, or its problems."""
 
@@ -150,7 +129,7 @@ class CheckedEvaluation(RowModel):
     sessions: int | None = None
     item_count: int | None = None
     cost_usd: float | None = Field(default=None, description="Null: unknown.")
-    evaluators: list[EvaluatorForecast] = Field(default=[])
+    evaluators: list[api.EvaluatorEstimate] = Field(default=[])
 
 
 class GroundTruthText(RowModel, extra="forbid"):

@@ -1,12 +1,13 @@
 """The Trends page: runs of a plan, evaluations of a name, or all evaluations by an evaluator, over time."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from starlette.responses import Response
 
-from proctor.api.trends import Trends
+from proctor.api.trends import TrendChange, Trends
 from proctor.web.responses import ERRORS, page
 from proctor.web.run_schemas import ChartShape, RowModel
 from proctor.web.state import AppState
@@ -28,16 +29,6 @@ class TrendsAnswer(RowModel):
     trends: list[TrendLineShape]
 
 
-class TrendChangeShape(RowModel):
-    """A significant change from one run to the next."""
-
-    run_id: str
-    before: str = Field(description="The run before it.")
-    is_regression: bool | None = Field(description="Null: neither better nor worse, as with a metric.")
-    words: str
-    direction: str = Field(description="`higher` or `lower`: of the tasks that changed, for `compare/items`.")
-
-
 class TrendAnswer(RowModel):
     """One trend: a figure of each run, and the significant changes."""
 
@@ -47,7 +38,7 @@ class TrendAnswer(RowModel):
     metrics: list[str] = Field(description="All metrics that it can show.")
     chart: ChartShape
     runs: list[str]
-    changes: list[TrendChangeShape] = Field(description="The latest first.")
+    changes: Sequence[TrendChange] = Field(description="The latest first.")
     summary: str
     omitted: int = Field(description="Earlier runs that are not shown.")
 
@@ -91,9 +82,7 @@ def router(site: AppState) -> APIRouter:
             metrics=list(trend.metrics),
             chart=ChartShape(caption=trend.metric, svg=trend.svg, marks=trend.marks),
             runs=list(trend.runs),
-            changes=[
-                TrendChangeShape.model_validate(change, from_attributes=True) for change in trend.changes
-            ],
+            changes=trend.changes,
             summary=trend.summary,
             omitted=trend.omitted,
         )

@@ -79,7 +79,7 @@ class TaskChecks:
                 }
                 for one in self.tasks
             ],
-            "notRead": [each.document() for each in self.not_read],
+            "skipped": [each.document() for each in self.not_read],
         }
 
 

@@ -99,7 +99,7 @@ class BenchmarkOverrides(ReadOverrides):
     )
     """`auto`: `max_parallel` of models_config.yaml."""
     timeout: float | None = flag(None, "Agent timeout in seconds (1800).", min=0.001)
-    runs: int | None = flag(None, "Repeats per task and model (1).", min=1)
+    runs: int | None = flag(None, "Repeats per task and model (1).", "--runs", "--repeats", min=1)
     budget: float | None = flag(None, "Budget of the whole benchmark in USD.", min=0)
     record: Path | None = flag(None, "Record the traffic with models in this file.")
     replay: Path | None = flag(None, "Replay a recording instead of calling models.")

@@ -27,7 +27,16 @@ from proctor.job import Work
 from proctor.jobs.evaluation.ground_truth import Dataset, GroundTruthIndex, dataset_of_examples, read_dataset
 from proctor.jobs.evaluation.request import EvaluationRequest, is_name
 from proctor.jobs.evaluation.state import ACCOUNT, REGION, EvaluationState, evaluation_of, open_evaluation
-from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, as_text, without_none
+from proctor.json_values import (
+    CamelJson,
+    JsonMap,
+    JsonObject,
+    as_map,
+    as_sequence,
+    as_text,
+    camel_document,
+    without_none,
+)
 from proctor.models import ModelRouter
 from proctor.plan.source import bytes_of
 from proctor.session import CHARACTERS_PER_TOKEN, Usage
@@ -301,31 +310,18 @@ class PreparedEvaluation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluatorEstimate:
+class EvaluatorEstimate(CamelJson):
     """Approximate effort of one evaluator."""
 
     evaluator: str
     level: str
-    model: str
-    """Empty: calls no model."""
-    targets: int
+    model: str | None
+    """None: calls no model."""
+    results: int
     calls: int
     tokens: int
     cost_usd: float | None
     """None: the price of the model is unknown."""
-
-    @property
-    def document(self) -> JsonObject:
-        """As `--json` prints it."""
-        return {
-            "evaluator": self.evaluator,
-            "level": self.level,
-            "model": self.model or None,
-            "results": self.targets,
-            "calls": self.calls,
-            "tokens": self.tokens,
-            "costUsd": self.cost_usd,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,7 +343,7 @@ class EvaluationEstimate:
     @property
     def workload(self) -> dict[Work, int]:
         """Items by judge and evaluator."""
-        return {Work("", each.model, each.evaluator): self.sessions for each in self.evaluators}
+        return {Work("", each.model or "", each.evaluator): self.sessions for each in self.evaluators}
 
     @property
     def cost_usd(self) -> float | None:
@@ -364,7 +360,7 @@ class EvaluationEstimate:
             "sessions": self.sessions,
             "ignored": self.ignored,
             "itemCount": self.item_count,
-            "evaluators": [each.document for each in self.evaluators],
+            "evaluators": camel_document(self.evaluators),
             "costUsd": self.cost_usd,
         }
 
@@ -610,8 +606,8 @@ def _estimate_evaluator(
     return EvaluatorEstimate(
         evaluator=evaluator.name,
         level=evaluator.level,
-        model=model,
-        targets=targets,
+        model=model or None,
+        results=targets,
         calls=calls,
         tokens=usage.total_tokens if model else 0,
         cost_usd=_cost(model, calls, usage, models) if model else 0.0,

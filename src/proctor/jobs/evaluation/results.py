@@ -236,7 +236,7 @@ def _average_figure(one: EvaluatorResult) -> Figure:
     from proctor.report.charts import estimate_figure
 
     return estimate_figure(
-        one.title, one.average, figure, items={"factor": [f"evaluator={one.asked_as}"]}, unit="session"
+        one.title, one.average, figure, items={"factor": [f"evaluator={one.requested_as}"]}, unit="session"
     )
 
 
@@ -303,7 +303,7 @@ def insight_findings(read: StoreReader, run_id: str, insight: str) -> list[Insig
 
 def all_insights(store: Store, results: EvaluationResults) -> list[Insight]:
     """The findings of all insights of an evaluation, clustered, in the order of the request."""
-    names = dict.fromkeys(each.asked_as for each in results.summaries if each.asked_as in FIELDS)
+    names = dict.fromkeys(each.requested_as for each in results.summaries if each.requested_as in FIELDS)
     return insights_of({name: insight_findings(store.read, results.run_id, name) for name in names})
 
 
@@ -317,11 +317,11 @@ def records_of(store: Store, run_id: str) -> Iterator[JsonObject]:
         yield from page
 
 
-def evaluator_arn(job_arn: str, asked_as: str) -> str:
+def evaluator_arn(job_arn: str, requested_as: str) -> str:
     """The ARN of an evaluator as results name it: a built-in one's has neither region nor account."""
-    if asked_as.startswith(("Builtin.", "ThirdParty.")):
-        return BUILT_IN + asked_as
-    return f"{job_arn.partition(':batch-evaluate/')[0]}:evaluator/{asked_as}"
+    if requested_as.startswith(("Builtin.", "ThirdParty.")):
+        return BUILT_IN + requested_as
+    return f"{job_arn.partition(':batch-evaluate/')[0]}:evaluator/{requested_as}"
 
 
 def summary_document(results: EvaluationResults) -> JsonObject:
@@ -366,7 +366,7 @@ def evaluator_summary(result: EvaluatorResult) -> JsonObject:
     named = {"evaluationDimensionName": result.dimension} if result.dimension else {}
     has_value = result.average.value is not None
     return {
-        "evaluatorId": result.asked_as,
+        "evaluatorId": result.requested_as,
         **named,
         "statistics": {"averageScore": result.average.value} if has_value else {},
         "totalEvaluated": result.evaluated,
@@ -379,7 +379,7 @@ def evaluator_summary(result: EvaluatorResult) -> JsonObject:
         "averageIfFailuresWereZero": result.if_failures_were_zero,
         "sessions": result.sessions,
         "labels": dict(result.labels),
-        "judgeStandardDeviation": result.wavering,
+        "judgeStandardDeviation": result.judge_standard_deviation,
         "judgeStandardDeviationFrom": result.noise_from,
         "tokenUsage": {
             "inputTokens": result.input_tokens,
@@ -642,11 +642,11 @@ def _insights_table(insights: Sequence[Insight]) -> Table:
 
 def _details(one: EvaluatorResult, worst: Sequence[JudgedTarget], failed: Sequence[JudgedTarget]) -> Details:
     parts = [f"Version {one.digest}"]
-    parts += [f"requested as {one.asked_as}"] if one.asked_as != one.evaluator else []
-    if one.wavering is not None:
+    parts += [f"requested as {one.requested_as}"] if one.requested_as != one.evaluator else []
+    if one.judge_standard_deviation is not None:
         calibrated = one.noise_from == "calibration"
         source = "repeated results in the calibration" if calibrated else "votes on the same target"
-        parts.append(f"judge noise (SD of {source}): {figure(one.wavering)}")
+        parts.append(f"judge noise (SD of {source}): {figure(one.judge_standard_deviation)}")
     labels = _labels(one)
     title = "Highest first" if one.high_is_bad else "Lowest first"
     texts = [" · ".join(parts), f"Labels: {labels}" if labels else ""]

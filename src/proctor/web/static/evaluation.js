@@ -81,7 +81,7 @@ function summary(one, open) {
   const average = one.average;
   const key = `${keyOf(one)} ${one.digest}`;
   const interval = average.value === null ? (one.evaluated ? "labels without values" : "no results yet") : average.low === null ? "not enough data for a CI" : `95% CI ${figure(average.low)} to ${figure(average.high)}, ${one.scope}`;
-  const facts = [`${number(one.evaluated)} results in ${plural(one.sessions, "session")}`, one.costUsd ? money(one.costUsd) : "", one.wavering === null ? "" : `${one.noiseFrom === "calibration" ? "judge SD (calibration)" : "vote SD"} ${figure(one.wavering, 2)}`].filter(Boolean).join(" · ");
+  const facts = [`${number(one.evaluated)} results in ${plural(one.sessions, "session")}`, one.costUsd ? money(one.costUsd) : "", one.judgeStandardDeviation === null ? "" : `${one.noiseFrom === "calibration" ? "judge SD (calibration)" : "vote SD"} ${figure(one.judgeStandardDeviation, 2)}`].filter(Boolean).join(" · ");
   const share = average.value === null ? null : meter(average);
   return el("article", { class: "card summary", "aria-label": visible(one.evaluator) },
     el("div", { class: "summary-head" }, el("h3", { title: visible(one.evaluator) }, nameOf(one)), el("span", { class: "tag" }, one.level.replace("_", " ")), one.highIsBad ? el("span", { class: "tag warn" }, "lower is better") : null),
