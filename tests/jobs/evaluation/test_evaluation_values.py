@@ -105,7 +105,7 @@ def test_an_alert_has_its_numbers_and_one_sentence() -> None:
 def test_the_cost_of_an_evaluation_is_known_if_that_of_each_evaluator_is() -> None:
     def row(cost: float | None, model: str = "m") -> prepare.EvaluatorEstimate:
         return prepare.EvaluatorEstimate(
-            evaluator="e", level="trace", model=model, targets=1, calls=1, tokens=1, cost_usd=cost
+            evaluator="e", level="trace", model=model, results=1, calls=1, tokens=1, cost_usd=cost
         )
 
     one = prepare.EvaluationEstimate(name="n", sessions=3, ignored=1, evaluators=[row(0.5), row(0.25, "o")])
