@@ -428,6 +428,33 @@ def test_a_task_may_begin_from_a_repository_of_the_users(desk: Desk, repository:
     assert (repository / "shop.py").read_text() == "total = 1 - 1\n"
 
 
+def test_agents_run_beside_the_mocks_that_are_named_with_them(desk: Desk) -> None:
+    words = ("--agent", "mine=true", "--agent", "idle=true", "--oracle", "--noop", "--dry-run", "--json")
+
+    listed = json.loads(desk.bench(*words, task=SMOKE).stdout)["items"]
+
+    ran = {(item["model"], item["agent"]) for item in listed}
+    assert ran == {
+        ("oracle", "scripted"), ("noop", "scripted"), ("default", "mine"), ("default", "idle")
+    }  # fmt: skip
+
+
+def test_a_question_needs_no_files_and_a_task_without_any_is_told_the_ways_to_name_them(desk: Desk) -> None:
+    question = "# Task: Capital\n\nWhat is the capital of France?\n"
+    expected = "expect: {contains: Paris}\nanswer: It is Paris.\n"
+    (desk.folder / "question.md").write_text(f"---\n{expected}---\n{question}")
+    (desk.folder / "open.md").write_text(question)
+
+    done = desk.bench("--oracle", "--noop", "--json", task="question.md")
+    refused = desk.bench("--oracle", task="open.md")
+
+    statuses = {row["model"]: row["status"] for row in json.loads(done.stdout)["comparison"]["results"]}
+    assert statuses == {"oracle": "success", "noop": "fail"}
+    assert refused.returncode == 2
+    for way in ("expect: {contains: TEXT}", "start: FOLDER", "repo: PATH", "empty: true"):
+        assert f"  {way} " in refused.stderr
+
+
 def test_a_task_that_nothing_checks_says_so_in_its_results(desk: Desk) -> None:
     task = desk.folder / "free.md"
     task.write_text("---\nempty: true\n---\n# Task: Write a poem\n\nPut it into poem.txt.\n")

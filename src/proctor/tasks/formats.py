@@ -216,6 +216,8 @@ def _write_task(task: Task, folder: Path) -> Path:
             _write_files(files, folder / name / setting)
     if task.repo:
         header |= {"repo": str(task.repo), "ref": task.ref, **({"sealed": True} if task.sealed else {})}
+    if not (task.start or task.repo or task.is_question):
+        header["empty"] = True
     if task.setup:
         header["setup"] = task.setup
     if task.commands:

@@ -289,10 +289,18 @@ class Task:
         return start.digest if start else NOTHING
 
     @property
+    def is_question(self) -> bool:
+        """Whether only its answer counts: it has expectations, and neither files nor commands."""
+        return bool(self.expect) and not (self._has_files or self.all_commands)
+
+    @property
     def is_prompt(self) -> bool:
         """Whether it is one call of a model: no files, no commands, only expectations of the answer."""
-        has_files = self.start or self.repo or self.setup or self.check_files or self.agent
-        return self.format != MARKDOWN and not has_files and not self.all_commands
+        return self.format != MARKDOWN and not (self._has_files or self.agent or self.all_commands)
+
+    @property
+    def _has_files(self) -> bool:
+        return bool(self.start or self.repo or self.setup or self.check_files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

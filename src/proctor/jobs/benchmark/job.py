@@ -280,7 +280,8 @@ class BenchmarkJobPlan(JobPlan):
 
     @property
     def _selects(self) -> bool:
-        return bool(self.tasks) and bool(self.overrides.models or not self._mocks)
+        is_asked = self.overrides.models or agent_choices(self.overrides.agent) or not self._mocks
+        return bool(self.tasks) and bool(is_asked)
 
     @property
     def _uses_own_models(self) -> bool:
@@ -373,8 +374,10 @@ class BenchmarkJobPlan(JobPlan):
 
     def _options(self) -> JsonObject:
         config = self.supply.config_path
-        chosen = [model.name for model in self.selection.models if model != OWN_MODEL]
-        names = "" if self._mocks else ",".join(chosen)
+        chosen = [
+            model.name for model in self.selection.models if model != OWN_MODEL and not is_stand_in(model)
+        ]
+        names = ",".join(chosen)
         return {
             "task": self.definition.label,
             "taskPath": str(self.path.absolute()) if self.path else "",

@@ -126,15 +126,17 @@ class BenchmarkOverrides(ReadOverrides):
     def with_defaults(self, options: Mapping[str, Any]) -> "BenchmarkOverrides":
         """The same, with the stored options of an earlier run for what is not set."""
         earlier = options.get("asked") or {}
+        agent = self.agent or earlier.get("agent") or ""
+        only_mocks = (self.oracle or self.noop) and not agent
         return replace(
             self,
-            models=self.models or ("" if self.oracle or self.noop else earlier.get("models") or ""),
+            models=self.models or ("" if only_mocks else earlier.get("models") or ""),
             timeout=self.timeout or earlier.get("timeout"),
             runs=self.runs or earlier.get("runs"),
             budget=earlier.get("budget") if self.budget is None else self.budget,
             record=None if self.replay else self.record or _path(earlier.get("record")),
             replay=None if self.record else self.replay or _path(earlier.get("replay")),
-            agent=self.agent or earlier.get("agent") or "",
+            agent=agent,
             models_config=self.models_config or _existing(options.get("modelsConfig")),
             oracle=self.oracle or (not self.models and bool(earlier.get("oracle"))),
             task_network=self.task_network or bool(earlier.get("taskNetwork")),
@@ -196,10 +198,14 @@ def _complete(task: Task, options: ReadOptions, start: TaskFolder | None, repo: 
                 "Give its path with --repo, or a folder of clones with --repos."
             )
         task = replace(task, start=start, repo=repo)
-    if task.repo is None and not task.starts_empty and _is_empty(task.start):
+    if task.repo is None and not task.starts_empty and not task.is_question and _is_empty(task.start):
         raise UsageError(
             f"{task.file}: the agent would begin with an empty folder\n"
-            "Add `start` or `repo` to the task, or give --start or --repo; `empty: true` if it is meant so."
+            "Add one of these to the front matter of the task:\n"
+            "  expect: {contains: TEXT}   a question: the answer is checked, no files are needed\n"
+            "  start: FOLDER              work on files (for all tasks: --start FOLDER)\n"
+            "  repo: PATH                 work on a git repository (for all tasks: --repo PATH)\n"
+            "  empty: true                make new files in an empty folder"
         )
     return task
 
