@@ -50,7 +50,7 @@ def test_what_a_plan_and_a_list_of_datasets_leave_out_is_counted(served, monkeyp
     for name in ("one", "two", "three"):
         served.post("/api/test-cases", {"prompt": name, "dataset": name})
     served.post("/api/test-cases", {"prompt": "last", "dataset": "one"})
-    monkeypatch.setattr("proctor.web.library.MOST_CASES", 1)
+    monkeypatch.setattr("proctor.api.test_cases.MOST_CASES", 1)
     monkeypatch.setattr("proctor.store.datasets.PAGE", 2)
 
     plan = served.get("/api/datasets/one/plan").json
@@ -129,6 +129,10 @@ def test_tasks_of_a_file_are_listed_and_a_wrong_path_is_an_error(served, proctor
     )
 
     assert len(served.get("/api/tasks?path=set.jsonl").json["tasks"]) == 2
+    (proctor.folder / "broken.jsonl").write_text('{"prompt": "2+2?", "expected": "4"}\n{"expected": "6"}\n')
+    (skipped,) = served.get("/api/tasks?path=broken.jsonl").json["skipped"]
+    assert (skipped["file"], skipped["line"]) == (str(proctor.folder / "broken.jsonl"), 2)
+    assert "prompt" in skipped["reason"] == skipped["problem"]
     wrong = served.ask("GET", "/api/tasks?path=missing.jsonl")
     assert wrong.status == 400
     assert "missing.jsonl" in wrong.json["error"]["problem"]

@@ -17,7 +17,9 @@ OLD_NAMES_OF_AUDIT_ENTRIES = {"action": "act"}
 OLD_NAMES_OF_EVALUATIONS = {"requestedAs": "askedAs", "judgeStandardDeviation": "wavering"}
 OLD_NAMES_OF_CALIBRATIONS = {"targets": "things"}
 OLD_NAMES_OF_LABELS = {"author": "who"}
+OLD_NAMES_OF_SIGNATURES = {"changedItems": "foreign"}
 OLD_NAMES_OF_TASKS = {"skipped": "notRead"}
+OLD_NAMES_OF_LISTED_TASKS = {"skipped": "notRead", "reason": "problem"}
 OLD_NAMES_OF_PLANNED_ITEMS = {"requestedModel": "asked", "repeat": "run"}
 
 

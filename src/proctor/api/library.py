@@ -452,12 +452,12 @@ def import_table(
     that counts as success in a table without `success` or `status` (default: 1). Importing again replaces.
     """
     # Reading tables is needed here only.
-    from proctor.jobs.imported.table import import_table as import_into_store
+    from proctor.api import intake
 
     opened = opened_store(store, home)
     paths = [path] if isinstance(path, str | Path) else path
-    imported = import_into_store(
-        opened.context.store, list(map(Path, paths)), run, now(), columns=columns, pass_score=pass_score
+    imported = intake.import_table(
+        opened.context, list(map(Path, paths)), run, columns=columns, pass_score=pass_score
     )
     for note in imported.notes:
         opened.context.info(note)

@@ -1,4 +1,7 @@
-"""Reports of a run, of sessions or of days: Markdown, HTML, HTML with all items, or JSON."""
+"""Reports of a run, of sessions or of days: Markdown, HTML, HTML with all items, or JSON.
+
+Analyses of a run, as its job makes them.
+"""
 
 import json
 
@@ -33,6 +36,12 @@ def make_report(ctx: RunContext, scope: Scope, format_: str) -> str:
 
         return portable(text, ctx.store.read, run_id)
     return text
+
+
+def make_analysis(ctx: RunContext, run_id: str) -> str:
+    """The analysis of a run in HTML. Raises `NotFound` if its job has none."""
+    batch = ctx.store.read.batch(run_id, ctx.now())
+    return job_of_run(batch["job"]).analysis(batch["runId"], ctx)
 
 
 def _page(ctx: RunContext, scope: Scope, format_: str) -> str:

@@ -44,6 +44,19 @@ class RunLine(CamelJson):
     budget_usd: float | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPage(CamelJson):
+    """One page of the run list."""
+
+    runs: Sequence[RunLine]
+    total: int
+    """Number of runs that match the filter."""
+    all: int
+    """Number of all runs."""
+    jobs: Sequence[str]
+    """Jobs that have runs."""
+
+
 class RunLines:
     """Makes lines of the run list, and caches the counts of finished runs; thread-safe."""
 
@@ -65,6 +78,19 @@ class RunLines:
                     self._cache.put(_key(row), totals[row["runId"]])
         cut_off = runs.cut_off_counts(read, [row["runId"] for row in rows if row["status"] == ABORTED])
         return [_line(row, totals[row["runId"]], cut_off.get(row["runId"], 0)) for row in rows]
+
+    def page(
+        self, *, statuses: Sequence[str], jobs: Sequence[str], search: str, limit: int, offset: int
+    ) -> RunPage:
+        """A page of the runs that match all conditions, newest first; an empty condition matches all."""
+        read, now = self._ctx.store.read, self._ctx.now()
+        selection = RunFilter(statuses=statuses, jobs=jobs, search=search)
+        return RunPage(
+            runs=self.of(runs.page_of_batches(read, selection, now, limit=limit, offset=offset)),
+            total=runs.count_batches(read, selection, now),
+            all=runs.count_batches(read, RunFilter(), now),
+            jobs=runs.distinct_jobs(read),
+        )
 
     def named(self, run_ids: Sequence[str]) -> list[RunLine]:
         """The lines of the batches with these IDs that exist."""

@@ -35,6 +35,8 @@ notice that a provider has slowed down."""
 SHORTEST_RATE_SECONDS = 2
 SUMS_AGE = timedelta(seconds=2)
 """Sums over all attempts and, in large runs, over all items are renewed less often than the rest."""
+SIGNATURES_AGE = timedelta(seconds=30)
+"""How long a check of signatures is valid."""
 LARGE = 10_000
 """Items from which a run is large."""
 NO_RATE = Estimate(value=None)
@@ -351,6 +353,37 @@ class RunDetailsCache:
             stand_ins=stand_ins(aggregates.mock_sessions(aggregates.select(read, Scope(run_id=run_id)))),
             factors=factors,
             has_analysis=job_of_run(batch["job"]).has_analysis,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSignatures(CamelJson):
+    """Whether somebody else has written to the results of a run."""
+
+    is_forged: bool
+    notes: Sequence[str]
+    changed_items: Sequence[str]
+    """Items that somebody else has written or changed."""
+
+
+class SignatureChecks:
+    """Checks the signatures of all results of a run; a running run is not checked. Thread-safe."""
+
+    def __init__(self, ctx: RunContext) -> None:
+        self._ctx = ctx
+        self._checks = ResultCache[RunSignatures](ctx.now, while_running=SIGNATURES_AGE)
+
+    def of(self, run_id: str) -> RunSignatures:
+        """The check of a run, at most `SIGNATURES_AGE` old."""
+        batch = self._ctx.store.read.batch(run_id, self._ctx.now())
+        # Forging leaves the row of the run as it is: the check is repeated after a while.
+        period = self._ctx.now().timestamp() // SIGNATURES_AGE.total_seconds()
+        return self._checks.get(batch, period, lambda: self._check(batch["runId"]))
+
+    def _check(self, run_id: str) -> RunSignatures:
+        check = self._ctx.store.check_signatures(run_id, self._ctx.now())
+        return RunSignatures(
+            is_forged=check.is_forged, notes=check.notes(unsigned=False), changed_items=check.foreign
         )
 
 

@@ -30,8 +30,8 @@ from proctor.job import (
     Work,
     make_overrides,
 )
-from proctor.jobs import find_job, recognize
-from proctor.json_values import JsonObject
+from proctor.jobs import find_job, job_of_run, recognize
+from proctor.json_values import CamelJson, JsonObject
 from proctor.store import RetrySelection
 from proctor.store.batches import LONGEST_ANSWER
 from proctor.store.tables import QuestionRow
@@ -246,6 +246,36 @@ def options_of(ctx: RunContext, run_id: str) -> JsonObject:
     """The options that a run was started with."""
     options: JsonObject = json.loads(ctx.store.read.batch(run_id, ctx.now())["optionsJson"] or "{}")
     return options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundRun:
+    """A run in the store."""
+
+    id: str
+    job_name: str
+    job: Job
+    """With the defaults of `Job` if its job is no longer installed."""
+
+
+def find_run(ctx: RunContext, run_id: str) -> FoundRun:
+    """A run, by its ID or an unambiguous prefix."""
+    batch = ctx.store.read.batch(run_id, ctx.now())
+    return FoundRun(id=batch["runId"], job_name=batch["job"], job=job_of_run(batch["job"]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPlan(CamelJson):
+    """The plan of a run."""
+
+    path: str
+    text: str
+
+
+def plan_of(ctx: RunContext, run_id: str) -> StoredPlan:
+    """The plan that a run was made from."""
+    batch = ctx.store.read.batch(run_id, ctx.now())
+    return StoredPlan(path=batch["planPath"], text=batch["planText"])
 
 
 def progress_of(ctx: RunContext, run_id: str) -> tuple[int, int]:

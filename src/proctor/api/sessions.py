@@ -51,6 +51,7 @@ __all__ = [
     "delete_imported",
     "find_item",
     "find_session",
+    "item_in_run",
     "items",
     "select_sessions",
     "sessions",
@@ -128,6 +129,14 @@ def find_item(ctx: RunContext, prefix: str) -> "RunItem | None":
     """The item whose ID begins so; None: there is none."""
     rows = ctx.store.read.item(prefix)
     return RunItem(ctx.store, rows[0], ctx.settings.user_environment) if rows else None
+
+
+def item_in_run(ctx: RunContext, run_id: str, item_id: str) -> "RunItem":
+    """An item of a run, by its ID or an unambiguous prefix. Raises `NotFound`."""
+    rows = ctx.store.read.item(item_id, ctx.store.read.batch(run_id, ctx.now())["runId"])
+    if len(rows) != 1:
+        raise NotFound(f"run {run_id} has no item {item_id}\nIts items are on the page of the run.")
+    return RunItem(ctx.store, rows[0], ctx.settings.user_environment)
 
 
 def delete_imported(

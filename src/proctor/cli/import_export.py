@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
-from proctor.batch.ingest import AUTO, OTLP, ImportResult, import_log_groups, import_paths
+from proctor.api import exports, intake
+from proctor.api.exports import PREDICTIONS, SESSION_FORMATS, Scope
+from proctor.api.intake import AUTO, OTLP, ImportResult, LogGroupQuery
 from proctor.cli import output as codes
 from proctor.cli.output import (
     Json,
@@ -28,11 +30,9 @@ from proctor.cli.output import (
 from proctor.cli.run import terminal_context
 from proctor.cli.simulate import export_dialogues
 from proctor.errors import UsageError
-from proctor.export import SESSION_FORMATS, export_sessions, export_tables
+from proctor.json_values import camel_document
 from proctor.records import find_kind, kind_names
 from proctor.session import DEFAULT_LOG_GROUP
-from proctor.store import Scope
-from proctor.telemetry.sources import LogGroupQuery, logs_client
 
 import_app = typer.Typer(add_completion=False, no_args_is_help=True)
 MOST_PRINTED = 20
@@ -73,11 +73,10 @@ def _command(kind: str, summary: str) -> None:
     ) -> int:
         with terminal_context(context.obj) as ctx:
             with Working("importing") as working:
-                done = import_paths(
-                    ctx.store,
+                done = intake.import_files(
+                    ctx,
                     paths,
                     kind,
-                    ctx.now(),
                     service=service,
                     log_group=log_group,
                     run_id=run,
@@ -136,10 +135,9 @@ def cloudwatch(
         start=moment_of(start),
         end=moment_of(end),
     )
-    client = logs_client(region=region, endpoint_url=endpoint_url)
     with terminal_context(context.obj) as ctx:
         with Working("importing log groups"):
-            done = import_log_groups(ctx.store, client, query, ctx.now(), run)
+            done = intake.import_cloudwatch(ctx, query, region=region, endpoint_url=endpoint_url, run_id=run)
     return _print_result(done, as_json=as_json)
 
 
@@ -174,31 +172,15 @@ def table(
 
     Example:  proctor import table results.csv --run leaderboard --column task=instance_id
     """
-    # Loaded here: only this command reads tables.
-    from proctor.jobs.imported.table import columns_of, import_table
-
-    columns = columns_of(column)
     with terminal_context(context.obj) as ctx:
         with Working("importing rows"):
-            done = import_table(ctx.store, paths, run, ctx.now(), columns=columns, pass_score=pass_score)
-    counts = done.counts
+            done = intake.import_table(ctx, paths, run, columns=column, pass_score=pass_score)
     if as_json:
-        print_json(
-            {
-                "runId": done.run_id,
-                "files": done.files,
-                "rows": done.rows,
-                "added": counts.added,
-                "replaced": counts.replaced,
-                "unchanged": counts.unchanged,
-                "removed": counts.removed,
-                "notes": list(done.notes),
-            }
-        )
+        print_json(camel_document(done))
     for note in done.notes:
         print_note(f"note: {printable(note)}")
-    changes = f"{counts.added:,} new, {counts.replaced:,} replaced, {counts.unchanged:,} unchanged"
-    removed = f", {counts.removed:,} removed" if counts.removed else ""
+    changes = f"{done.added:,} new, {done.replaced:,} replaced, {done.unchanged:,} unchanged"
+    removed = f", {done.removed:,} removed" if done.removed else ""
     print_note(
         f"{count(done.rows, 'row')} of {count(done.files, 'file')} imported into the run {done.run_id} "
         f"({changes}{removed})"
@@ -249,7 +231,6 @@ for _kind in kind_names():
     _command(_kind, _about(_kind))
 
 
-PREDICTIONS = "swe-bench"
 FORMATS_HELP = (
     f"Tables: json, ndjson, csv, or parquet. Sessions: {', '.join(SESSION_FORMATS)}. Patches: {PREDICTIONS}."
 )
@@ -301,29 +282,15 @@ def export(
         scope = Scope() if everything else scope_of(ctx, run, sessions, start_date, end_date)
         with Working("checking signatures"):
             ctx.note_foreign_results([scope.run_id] if scope.run_id else [])
-        names = comma_separated(tables) or None
-        label = scope.run_id or "export"
-        if format_ == PREDICTIONS:
-            # Loaded here: few exports need it.
-            from proctor.tasks.predictions import export_predictions
-
-            if not scope.run_id:
-                raise UsageError("patches are exported of a run\nPass --run RUN.")
-            written = export_predictions(ctx.store, scope.run_id, out, ctx.settings.user_environment)
-        elif format_ in SESSION_FORMATS:
-            with Working("exporting sessions"):
-                written = export_sessions(ctx.store.read, scope, out=out, form=format_, label=label)
-        else:
-            with Working("exporting rows") as working:
-                written = export_tables(
-                    ctx.store.read,
-                    scope,
-                    out=out,
-                    format=format_,
-                    tables=names,
-                    label=label,
-                    on_progress=working.update,
-                )
+        with Working("exporting") as working:
+            written = exports.export(
+                ctx,
+                scope,
+                out=out,
+                format_=format_,
+                tables=comma_separated(tables) or None,
+                on_progress=working.update,
+            )
     if as_json:
         print_json({"files": [str(path) for path in written]})
     for path in written:

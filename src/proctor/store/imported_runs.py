@@ -15,7 +15,7 @@ from itertools import islice
 
 from proctor.errors import UsageError
 from proctor.item import Item, id_of
-from proctor.json_values import as_map, as_name, as_text
+from proctor.json_values import CamelJson, as_map, as_name, as_text
 from proctor.store.database import Connection, Row, Transaction
 from proctor.store.tables import COLUMNS, IMPORTED, TABLE, amount, clean, finite, row_of, short, whole
 from proctor.store.writer import timestamp
@@ -81,6 +81,21 @@ class ImportedRows:
     unchanged: int = 0
     removed: int = 0
     """Items whose rows are no longer in their file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableImport(CamelJson):
+    """The result of an import of tables."""
+
+    run_id: str
+    files: int
+    rows: int
+    added: int
+    replaced: int
+    unchanged: int
+    removed: int
+    """Items whose rows are no longer in their file."""
+    notes: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

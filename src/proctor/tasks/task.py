@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.errors import UsageError
-from proctor.json_values import JsonMap, JsonObject
+from proctor.json_values import CamelJson, JsonMap, JsonObject
 from proctor.workspace.starting_files import NOTHING, digest_of_folder, digest_of_texts
 
 
@@ -304,7 +304,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotRead:
+class NotRead(CamelJson):
     """Something in a task file that could not be read or has no equivalent."""
 
     file: Path

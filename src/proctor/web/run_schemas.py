@@ -89,22 +89,6 @@ class ChartsAnswer(RowModel):
     is_current: bool = Field(default=True, description="False: being computed; ask again.")
 
 
-class SignaturesAnswer(RowModel):
-    """Whether somebody else has written to the results of a run."""
-
-    is_forged: bool
-    notes: list[str]
-    foreign: list[str]
-    """Items that somebody else has written or changed."""
-
-
-class PlanAnswer(RowModel):
-    """The plan of a run."""
-
-    path: str
-    text: str
-
-
 class SteeringAnswer(RowModel):
     """Status of a run after a stop, resume or retry."""
 

@@ -7,84 +7,69 @@ import tempfile
 import threading
 import zipfile
 from collections.abc import AsyncIterator, Sequence
-from datetime import timedelta
 from pathlib import Path as FilePath
 from typing import IO, Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
-from proctor.api.reports import make_report
-from proctor.api.run_list import RunLine, RunLines
+from proctor.api import intake, runs
+from proctor.api.deprecated import OLD_NAMES_OF_SIGNATURES
+from proctor.api.exports import export, sessions_of_run
+from proctor.api.reports import make_analysis, make_report
+from proctor.api.run_list import RunLines, RunPage
 from proctor.api.run_results import ChartsOfRuns, RunCharts
-from proctor.api.run_state import RunDetails, RunDetailsCache
-from proctor.batch.deletion import delete_run
-from proctor.cache import ResultCache
+from proctor.api.run_state import RunDetails, RunDetailsCache, RunSignatures, SignatureChecks
+from proctor.api.sessions import Scope, item_in_run
 from proctor.document import Chart
 from proctor.errors import NotFound, UsageError
-from proctor.export import export_tables
-from proctor.item import RUNNING
 from proctor.job import check_run_id
-from proctor.jobs import job_of_run
 from proctor.json_values import JsonObject
 from proctor.report import charts as report_charts
 from proctor.secrets import private_folder
-from proctor.store import Scope
-from proctor.store import runs as listing
-from proctor.store.tables import BatchRow
-from proctor.web.responses import ERRORS, page
+from proctor.web.responses import ERRORS, page, with_deprecated
 from proctor.web.run_schemas import (
     MOST_WAIT_SECONDS,
     ChartsAnswer,
     ChartShape,
     LevelShape,
-    PlanAnswer,
     RankShape,
     RunId,
-    SignaturesAnswer,
     WaitSeconds,
 )
 from proctor.web.state import AppState
-
-CHECK_SECONDS = 30
-"""How long a check of signatures is valid."""
 
 
 def router(site: AppState) -> APIRouter:
     """The page of a run and the routes it uses."""
     routes = APIRouter(responses=ERRORS)
     details = RunDetailsCache(site.context)
-    checks = ResultCache[SignaturesAnswer](site.now, while_running=timedelta(seconds=CHECK_SECONDS))
+    checks = SignatureChecks(site.context)
     charts = ChartsOfRuns(site.context, site.results)
 
     @routes.get("/runs/{run_id}", include_in_schema=False)
     def show_page(request: Request, run_id: RunId) -> Response:
-        batch = site.context.store.read.batch(run_id, site.now())
-        if batch["runId"] != run_id:
-            return RedirectResponse(f"/runs/{batch['runId']}")
-        job = job_of_run(batch["job"])
+        found = runs.find_run(site.context, run_id)
+        if found.id != run_id:
+            return RedirectResponse(f"/runs/{found.id}")
         return page(
             request,
             "run.html",
             title=run_id,
             run_id=run_id,
-            job_name=batch["job"],
-            job=job,
-            results_page=job.results_page(run_id),
+            job_name=found.job_name,
+            job=found.job,
+            results_page=found.job.results_page(run_id),
             is_sealed=site.context.store.data_keys.is_encrypted,
         )
 
     @routes.get("/runs/{run_id}/items/{item_id}", include_in_schema=False)
     def show_item(run_id: RunId, item_id: str) -> Response:
-        rows = site.context.store.read.item(
-            item_id, site.context.store.read.batch(run_id, site.now())["runId"]
-        )
-        if len(rows) != 1:
-            raise NotFound(f"run {run_id} has no item {item_id}\nIts items are on the page of the run.")
-        if not rows[0]["sessionId"]:
-            raise NotFound(f"item {rows[0]['id']} has not started yet\nIts session appears here when it has.")
-        return RedirectResponse(f"/sessions/{rows[0]['sessionId']}")
+        item = item_in_run(site.context, run_id, item_id).row
+        if not item["sessionId"]:
+            raise NotFound(f"item {item['id']} has not started yet\nIts session appears here when it has.")
+        return RedirectResponse(f"/sessions/{item['sessionId']}")
 
     @routes.get("/style/charts.css", include_in_schema=False)
     def style() -> Response:
@@ -95,19 +80,18 @@ def router(site: AppState) -> APIRouter:
         return details.of(run_id)
 
     @routes.get("/api/runs/{run_id}/plan", tags=["runs"], summary="The plan a run was made from")
-    def plan(run_id: RunId) -> PlanAnswer:
-        batch = site.context.store.read.batch(run_id, site.now())
-        return PlanAnswer(path=batch["planPath"], text=batch["planText"])
+    def plan(run_id: RunId) -> runs.StoredPlan:
+        return runs.plan_of(site.context, run_id)
 
     @routes.get(
-        "/api/runs/{run_id}/signatures", tags=["runs"], summary="Results that somebody else has written"
+        "/api/runs/{run_id}/signatures",
+        tags=["runs"],
+        summary="Results that somebody else has written",
+        response_class=with_deprecated(OLD_NAMES_OF_SIGNATURES),
     )
-    def signatures(run_id: RunId) -> SignaturesAnswer:
+    def signatures(run_id: RunId) -> RunSignatures:
         """Checks the signatures of all results; a running run is not checked."""
-        batch = site.context.store.read.batch(run_id, site.now())
-        # Forging leaves the row of the run as it is: the check is repeated after a while.
-        period = int(site.now().timestamp()) // CHECK_SECONDS
-        return checks.get(batch, period, lambda: _signatures(site, batch["runId"]))
+        return checks.of(run_id)
 
     @routes.get("/api/runs/{run_id}/charts", tags=["runs"], summary="The charts of a run")
     def charts_of_run(
@@ -146,18 +130,6 @@ def _chart(chart: Chart) -> ChartShape:
 Status = Literal["running", "completed", "aborted", "halted", "interrupted"]
 
 
-class RunPage(BaseModel):
-    """One page of the run list."""
-
-    runs: list[RunLine]
-    total: int
-    """Number of runs that match the filter."""
-    all: int
-    """Number of all runs."""
-    jobs: list[str]
-    """Jobs that have runs."""
-
-
 class Deleted(BaseModel):
     """A deleted run."""
 
@@ -186,15 +158,7 @@ def batches_router(site: AppState) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=500)] = 50,
         offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
     ) -> RunPage:
-        read, now = site.context.store.read, site.now()
-        filter_ = listing.RunFilter(statuses=status, jobs=job, search=search)
-        rows = listing.page_of_batches(read, filter_, now, limit=limit, offset=offset)
-        return RunPage(
-            runs=lines.of(rows),
-            total=listing.count_batches(read, filter_, now),
-            all=listing.count_batches(read, listing.RunFilter(), now),
-            jobs=listing.distinct_jobs(read),
-        )
+        return lines.page(statuses=status, jobs=job, search=search, limit=limit, offset=offset)
 
     @routes.delete("/api/runs/{run_id}", summary="Delete a finished run", responses=ERRORS)
     def deleted(
@@ -202,14 +166,8 @@ def batches_router(site: AppState) -> APIRouter:
         keep_branches: Annotated[bool, Query(description="Keep the branches of its sessions.")] = False,
     ) -> Deleted:
         # Only by its full ID: deletion is final.
-        batches = listing.batches_by_id(site.context.store.read, [run_id], site.now())
-        if not batches:
-            raise NotFound(f"there is no run {run_id}\nIt may have been deleted already.")
-        if batches[0]["status"] == RUNNING:
-            raise UsageError(f"run {run_id} is still running\nAbort it first.")
-        deletion = delete_run(
-            site.context.store, run_id, site.home, site.environment, branches=not keep_branches
-        )
+        deletion = runs.delete(site.context, run_id, branches=not keep_branches)
+        assert deletion is not None, "nobody is asked"
         return Deleted(runId=run_id, branches=deletion.branches, kept=list(deletion.problems))
 
     return routes
@@ -273,7 +231,7 @@ def downloads_router(site: AppState) -> APIRouter:
         download: Annotated[bool, Query(description="Send as an attachment.")] = False,
     ) -> Response:
         """HTML or Markdown."""
-        run = _batch(site, run_id)["runId"]
+        run, _ = runs.status_of(site.context, run_id)
         text = make_report(site.context, Scope(run_id=run), format_)
         headers = _as_file(f"report-{run}.{format_}") if download else {}
         if format_ == "md":
@@ -294,8 +252,7 @@ def downloads_router(site: AppState) -> APIRouter:
     )
     def analysis_(run_id: RunId) -> Response:
         """Leaderboard of a benchmark, effects of an experiment's variations, variance of dialogues."""
-        batch = _batch(site, run_id)
-        return _page(job_of_run(batch["job"]).analysis(batch["runId"], site.context))
+        return _page(make_analysis(site.context, run_id))
 
     return routes
 
@@ -305,32 +262,17 @@ def _file(*types: str) -> dict[int | str, JsonObject]:
     return {200: {"content": {one: {} for one in types}, "description": "The file."}}
 
 
-def _batch(site: AppState, run_id: str) -> BatchRow:
-    return site.context.store.read.batch(run_id, site.now())
-
-
 def _export(
     site: AppState, run_id: str, form: str, tables: list[str] | None, sessions: Sequence[str]
 ) -> tuple[str, IO[bytes]]:
     """The file name, and the open file, already deleted from its folder."""
-    run_id = _batch(site, run_id)["runId"]
-    scope = Scope(run_id=run_id, session_ids=[one.replace("\0", "") for one in sessions])
+    run_id, _ = runs.status_of(site.context, run_id)
+    scope = Scope(run_id=run_id)
     if sessions:
-        known = site.context.store.read.session_ids(scope)
-        if not known:
-            raise NotFound(f"run {run_id} has none of these sessions\nThey may have been deleted.")
-        # Without the run, which would add all of its items.
-        scope = Scope(session_ids=known)
+        scope = sessions_of_run(site.context, run_id, [one.replace("\0", "") for one in sessions])
     private_folder(site.data_folder)
     with tempfile.TemporaryDirectory(dir=site.data_folder, prefix="export-") as folder:
-        written = export_tables(
-            site.context.store.read,
-            scope,
-            out=FilePath(folder),
-            format=form,
-            tables=tables,
-            label=run_id,
-        )
+        written = export(site.context, scope, out=FilePath(folder), format_=form, tables=tables, label=run_id)
         path = written[0]
         if len(written) > 1:
             path = FilePath(folder) / f"{run_id}-{form}.zip"
@@ -359,26 +301,7 @@ def _page(text: str, headers: dict[str, str] | None = None) -> HTMLResponse:
     return HTMLResponse(text, headers={"content-security-policy": REPORT_POLICY, **(headers or {})})
 
 
-def _signatures(site: AppState, run_id: str) -> SignaturesAnswer:
-    check = site.context.store.check_signatures(run_id, site.now())
-    return SignaturesAnswer(
-        is_forged=check.is_forged, notes=check.notes(unsigned=False), foreign=check.foreign
-    )
-
-
 TableName = Annotated[str, Query(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
-
-
-class ImportedTable(BaseModel):
-    """The result of an import."""
-
-    runId: str  # noqa: N815
-    rows: int
-    added: int
-    replaced: int
-    unchanged: int
-    removed: int = Field(description="Items whose rows are no longer in the file.")
-    notes: list[str]
 
 
 def tables_router(site: AppState) -> APIRouter:
@@ -398,12 +321,12 @@ def tables_router(site: AppState) -> APIRouter:
         pass_score: Annotated[
             float | None, Query(alias="passScore", description="Lowest score that counts as success.")
         ] = None,
-    ) -> ImportedTable:
+    ) -> intake.TableImport:
         """The body is the file: CSV, JSON lines, JSON, or Parquet. Importing it again replaces its rows."""
         check_run_id(run)
         content = await request.body()
 
-        def work() -> ImportedTable:
+        def work() -> intake.TableImport:
             with importing:
                 return _import_table(site, run, file, content, column, pass_score)
 
@@ -419,11 +342,7 @@ def _import_table(
     content: bytes,
     columns: list[str] | None,
     pass_score: float | None,
-) -> ImportedTable:
-    # Loaded here: only this route reads tables.
-    from proctor.jobs.imported.table import columns_of, import_table
-
-    mapping = columns_of(columns)
+) -> intake.TableImport:
     if site.context.store.data_keys.is_encrypted:
         raise UsageError(
             "the store is encrypted, and an uploaded file would not be\n"
@@ -433,21 +352,9 @@ def _import_table(
     path = folder / (re.sub(r"[^A-Za-z0-9._-]+", "-", FilePath(file).name).strip(".-") or "table")
     try:
         path.write_bytes(content)
-        done = import_table(
-            site.context.store, [path], run, site.now(), columns=mapping, pass_score=pass_score
-        )
+        return intake.import_table(site.context, [path], run, columns=columns, pass_score=pass_score)
     except UsageError as error:
         # The caller knows the file by its name alone.
         raise UsageError(str(error).replace(str(path), path.name)) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    counts = done.counts
-    return ImportedTable(
-        runId=done.run_id,
-        rows=done.rows,
-        added=counts.added,
-        replaced=counts.replaced,
-        unchanged=counts.unchanged,
-        removed=counts.removed,
-        notes=list(done.notes),
-    )

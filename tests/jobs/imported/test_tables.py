@@ -44,7 +44,7 @@ def told(store, *names, run="r"):
 
 
 def counted(done):
-    return done.counts.added, done.counts.replaced, done.counts.unchanged, done.counts.removed
+    return done.added, done.replaced, done.unchanged, done.removed
 
 
 def refused(store, *paths, **options):
@@ -492,7 +492,7 @@ def test_rows_are_streamed_so_that_memory_does_not_grow_with_the_file(store, tmp
     finally:
         tracemalloc.stop()
 
-    assert (done.rows, done.counts.added) == (600, 600)
+    assert (done.rows, done.added) == (600, 600)
     # The file has 12 MB.
     assert peak < 5_000_000
     assert store.read.count_items("r", ItemFilter(statuses=("success",))) == 200

@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
@@ -29,7 +29,7 @@ from proctor.job import check_run_id
 from proctor.json_values import MOST
 from proctor.records._reading import JsonLine, json_lines, load_json
 from proctor.store import Store, StoreReader
-from proctor.store.imported_runs import ImportedFile, ImportedRows, TableOutcome
+from proctor.store.imported_runs import ImportedFile, TableImport, TableOutcome
 
 if TYPE_CHECKING:
     from _csv import Reader
@@ -104,17 +104,6 @@ class TableError(UsageError):
         self.problems, self.count = list(problems), count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableImport:
-    """The result of an import."""
-
-    run_id: str
-    files: int
-    rows: int
-    counts: ImportedRows
-    notes: Sequence[str]
-
-
 def columns_of(options: Sequence[str] | None) -> dict[str, str]:
     """The mapping of `NAME=COLUMN` texts, as `--column` takes them."""
     columns = {}
@@ -158,7 +147,7 @@ def import_table(
 
     counts = store.imported_runs.save_table(run_id, rows, now, __version__)
     return TableImport(
-        run_id=run_id, files=len(tables), rows=survey.rows, counts=counts, notes=survey.notes()
+        run_id=run_id, files=len(tables), rows=survey.rows, notes=survey.notes(), **asdict(counts)
     )
 
 

@@ -50,7 +50,7 @@ async function list(path) {
   if (!answer) return;
   listed = answer.tasks;
   remember(PATH_KEY, path);
-  byId("unread").replaceChildren(...(answer.skipped.length ? [el("div", { class: "notice warn" }, el("p", {}, `${plural(answer.skipped.length, "task")} could not be read: ${visible(answer.skipped.slice(0, 3).map((each) => each.problem || each.file).join("; "))}`))] : []));
+  byId("unread").replaceChildren(...(answer.skipped.length ? [el("div", { class: "notice warn" }, el("p", {}, `${plural(answer.skipped.length, "task")} could not be read: ${visible(answer.skipped.slice(0, 3).map((each) => `${each.file}: ${each.reason}`).join("; "))}`))] : []));
   drawTasks();
 }
 
