@@ -95,6 +95,8 @@ class MergeRequest:
     """Of the check, in seconds; None: no limit."""
     sandbox: object = None
     """`sandbox` of the item, for the check."""
+    read: Sequence[Path] = ()
+    """Further folders that the check can read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

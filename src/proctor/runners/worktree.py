@@ -60,7 +60,7 @@ async def run_session(
         try:
             if lay_out is not None:
                 await lay_out(session)
-            await _prepare_files(session)
+            session = await _prepare_files(session)
         except BaseException:
             tree = session.tree
             await in_thread(tree.source.remove_branch, tree.branch, tree.base_sha)
@@ -72,12 +72,18 @@ async def run_session(
         await undisturbed(clean_up(session, succeeded))
 
 
-async def _prepare_files(session: WorkSession) -> None:
+async def _prepare_files(session: WorkSession) -> WorkSession:
     """What happens in the worktree before the agent starts."""
+    if "setupOnce" in session.item.details:
+        # Loaded with the first environment.
+        from proctor.runners._environment import with_environment
+
+        session = await with_environment(session)
     if left := await set_up(session):
         session.note(f"not counted as the agent's work, since setup made it: {', '.join(left[:20])}")
     if session.check and session.item.settings.get("baseline"):
         await _run_baseline(session)
+    return session
 
 
 async def _run_in_worktree(session: WorkSession, judge: Judge) -> Outcome:
@@ -301,6 +307,7 @@ async def _merge_to_base(session: WorkSession, passed: Outcome) -> Outcome:
         attempt=session.services.session_id,
         time_limit=session.command_limit("check"),
         sandbox=session.item.settings.get("sandbox"),
+        read=[session.shared] if session.shared else [],
     )
     merged = await session.services.merge(request)
     for attempted in merged.merges:

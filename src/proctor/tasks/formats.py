@@ -220,6 +220,10 @@ def _write_task(task: Task, folder: Path) -> Path:
         header["empty"] = True
     if task.setup:
         header["setup"] = task.setup
+    if task.setup_once:
+        header["setup_once"] = task.setup_once
+        if task.setup_once_files:
+            header["setup_once_files"] = list(task.setup_once_files)
     if task.commands:
         apply = f"git apply --whitespace=nowarn {PATCH_FILE} && " if task.test_patch else ""
         header["check"] = [apply + _command(check.command, check.verdict) for check in task.commands]

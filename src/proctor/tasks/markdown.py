@@ -121,6 +121,12 @@ class Header(BaseModel):
     repo: Text | None = Field(None, description="Git repository to begin from, instead of `start`.")
     ref: Text | None = Field(None, description="Branch, tag or commit of `repo`. Default: HEAD.")
     setup: Text | None = Field(None, description="Command run in the copy before the agent.")
+    setup_once: Text | None = Field(
+        None, description="Command that installs in `$PROCTOR_ENVIRONMENT`, once for all attempts."
+    )
+    setup_once_files: list[Text] | None = Field(
+        None, description="Files that `setup_once` depends on, as patterns. Default: all."
+    )
     check: Annotated[Any, AfterValidator(_is_check)] = Field(
         None, description="Commands that decide, each by its exit code."
     )
@@ -197,6 +203,8 @@ def _task(
         starts_empty=bool(header.get("empty")),
         ref=header.get("ref") or "HEAD",
         setup=header.get("setup") or "",
+        setup_once=header.get("setup_once") or "",
+        setup_once_files=tuple(header.get("setup_once_files") or ()),
         check_files=folders.get("check_files"),
         hidden=folders.get("hidden"),
         sealed=bool(header.get("sealed")),

@@ -221,6 +221,10 @@ class Task:
     repo: Path | None = None
     ref: str = "HEAD"
     setup: str = ""
+    setup_once: str = ""
+    """Command that installs in `$PROCTOR_ENVIRONMENT`, once for all attempts."""
+    setup_once_files: tuple[str, ...] = ()
+    """Files that it depends on, as patterns; empty: all."""
     check_files: TaskFolder | None = None
     hidden: TaskFolder | None = None
     """Archive of hidden tests and the reference solution."""
@@ -422,6 +426,7 @@ def commands_of(tasks: Sequence[Task], *, with_solutions: bool = False) -> list[
         for task in tasks
         for command in (
             task.image.command if task.image else "",
+            task.setup_once,
             task.setup,
             *(check.command for check in task.all_commands),
         )

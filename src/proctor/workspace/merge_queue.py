@@ -316,7 +316,7 @@ async def _check(merging: _Merging, tree: Worktree) -> None:
             request.sandbox,
             folders=[tree.place],
             home=home,
-            read=tree.base.folders,
+            read=[*tree.base.folders, *request.read],
             named=[request.check],
         ),
     )

@@ -73,6 +73,8 @@ SHARED_CACHES = {
 """Variables that name caches of downloads, by the folder of each below the shared one."""
 # A file that is linked from the cache could be changed there through the worktree.
 COPY_FROM_CACHE = {"UV_LINK_MODE": "copy", "npm_config_package_import_method": "copy"}
+ENVIRONMENT = "PROCTOR_ENVIRONMENT"
+"""Variable with the folder of what `setupOnce` has installed."""
 COMMAND_SECONDS = 900.0
 """Of setup and of a check, unless the agent's time limit is longer."""
 
@@ -136,6 +138,10 @@ class WorkSession:
     before: Mapping[str, str]
     """Fingerprint of the user's repository before the session."""
     submodules: Submodules = field(default_factory=Submodules)
+    shared: Path | None = None
+    """What `setupOnce` has installed, which programs of the session can only read; None: nothing."""
+    makes_shared: bool = False
+    """Whether they install it."""
 
     @property
     def base_branch(self) -> str:
@@ -176,13 +182,15 @@ class WorkSession:
         """
         caches = [self.caches] if phase == "setup" and self.caches else []
         beside = [folder for name in _BESIDE[phase] if (folder := self.home.parent / name).is_dir()]
-        folders = [self.tree.folder, self.tree.repository, self.home, *beside, *caches]
+        shared = [self.shared] if self.shared else []
+        made, read = (shared, []) if self.makes_shared else ([], shared)
+        folders = [self.tree.folder, self.tree.repository, self.home, *beside, *caches, *made]
         return self.services.sandbox.confine(
             phase,
             self.item.settings.get("sandbox"),
             folders=folders,
             home=self.home,
-            read=self.tree.base.folders,
+            read=[*self.tree.base.folders, *read],
             named=[*named, *(self.item.details.get("env") or {}).values()],
             serve=serve,
             usual_network=usual_network,
@@ -431,6 +439,8 @@ async def fresh_session(session: WorkSession) -> WorkSession:
     environment = session_environment(
         session.item, session.services.environment, home, fresh.folder, session.port
     )
+    if session.shared:
+        environment[ENVIRONMENT] = str(session.shared)
     return replace(session, tree=fresh, home=home, environment=environment)
 
 

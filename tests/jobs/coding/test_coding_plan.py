@@ -370,8 +370,8 @@ def test_an_unknown_setting_is_shown_with_the_one_that_was_meant():
         "   4 |     timeout_secs: 900\n"
         "Did you mean `timeoutSec`? An item may have: repo, prompt, baseBranch, scriptCommand, model, "
         "jsonLogs, timeoutSec, setupTimeoutSec, checkTimeoutSec, login, cache, baseline, retries, "
-        "mergeOnPass, agent, command, script, setup, env, tags, runs, seed, budget, retryOn, keep, settings, "
-        "system, expect, sandbox, resources, exclude."
+        "mergeOnPass, agent, command, script, setup, setupOnce, setupOnceFiles, env, tags, runs, seed, "
+        "budget, retryOn, keep, settings, system, expect, sandbox, resources, exclude."
     ]
 
 

@@ -96,9 +96,9 @@ def commits_of(tasks: tuple[Task, ...], environment: Mapping[str, str]) -> dict[
 
 
 def _commands(task: Task, context: PreflightContext) -> Iterator[str]:
-    for command in (task.setup, *(check.command for check in task.all_commands)):
+    for command in (task.setup_once, task.setup, *(check.command for check in task.all_commands)):
         word = missing_program(command, context)
-        if word and not task.setup:
+        if word and not (task.setup or task.setup_once):
             yield f"{task.file}: there is no program `{word}`, which `{command}` starts with\nInstall it."
 
 

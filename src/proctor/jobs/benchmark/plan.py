@@ -320,6 +320,9 @@ class BenchmarkDefinition:
             details["sealed"] = True
         if task.setup:
             details["setup"] = task.setup
+        if task.setup_once:
+            details["setupOnce"] = task.setup_once
+            details["setupOnceFiles"] = list(task.setup_once_files)
         if task.expect:
             details["expect"] = dict(task.expect)
         if is_stand_in(model):

@@ -159,7 +159,7 @@ def _single(value: object) -> Sequence[Any]:
 
 
 LONGEST_TASK = 80
-_FIXED_DETAILS = ("env", "settings", "expect")
+_FIXED_DETAILS = ("env", "settings", "expect", "setupOnce", "setupOnceFiles")
 _SETTINGS = (
     "timeoutSec",
     "retries",

@@ -64,9 +64,10 @@ class ItemCheck:
             if not item.model:
                 yield from self._once(self._request, item.agent, program)
             yield from self._once(self._sandbox, _ByValue(settings.get("sandbox")), item.agent, program)
-            for key in ("scriptCommand", "setup"):
+            for key in ("scriptCommand", "setup", "setupOnce"):
                 if key in details:
-                    yield from self._once(self._command, key, details[key], "setup" in details)
+                    installs = "setup" in details or "setupOnce" in details
+                    yield from self._once(self._command, key, details[key], installs)
         elif item.agent:
             yield from self._once(self._agent, item.agent, _ByValue(agent_settings(item)))
         if item.model and (not item.agent or self._calls_models(item)):

@@ -38,6 +38,8 @@ _ONLY_WITH_REPO = (
     "command",
     "script",
     "setup",
+    "setupOnce",
+    "setupOnceFiles",
     "scriptCommand",
     "baseBranch",
     "mergeOnPass",

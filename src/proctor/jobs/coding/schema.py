@@ -140,6 +140,12 @@ class Defaults(PlanModel):
     command: Command | None = Field(None, description="The program of the agent `command`.")
     script: Script | None = Field(None, description="The steps of the agent `scripted`, or their file.")
     setup: Texts | None = Field(None, description="Command run in the work tree before the agent.")
+    setup_once: Text | None = Field(
+        None, description="Command that installs in `$PROCTOR_ENVIRONMENT`, once for all sessions."
+    )
+    setup_once_files: list[Text] | None = Field(
+        None, description="Files that `setupOnce` depends on, as patterns. Default: all."
+    )
     env: dict[Annotated[str, AfterValidator(_is_variable)], str | None] | None = Field(
         None, description="Environment variables of the agent, the setup and the check."
     )
