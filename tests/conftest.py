@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,20 +24,17 @@ from databases import either_store as either_store
 from databases import query
 from databases import server as server
 from engines import engine_calls as engine_calls
-from proctor.agents import find_agent
 from proctor.batch.engines import LocalEngine
 from proctor.batch.executor import Executor, Observer
 from proctor.batch.extend import Extension, extend
 from proctor.batch.host import clear_leftovers
 from proctor.batch.lifecycle import create
-from proctor.context import AttemptContext, ItemRetryPolicy, RunContext, Settings
+from proctor.context import RunContext, Settings, WorkerContext
 from proctor.evaluator import FindReference
 from proctor.job import BatchEnd, ItemFinished, Job, StoredPlan
 from proctor.jobs.coding.job import CodingJobPlan
 from proctor.jobs.coding.plan import NO_OVERRIDES, CodingPlan, read_plan
-from proctor.models import ModelRouter, is_stand_in
-from proctor.models.router import LazyGateway
-from proctor.runners import find_runner
+from proctor.models import ModelRouter
 from proctor.store import RetrySelection, Store
 from proctor.store.keys import Keys
 from proctor.store.writer import this_process
@@ -156,10 +153,10 @@ def now() -> datetime:
 class WorkshopJob(Job):
     """A job without plans or files, whose attempts have these dependencies."""
 
-    def __init__(self, context: AttemptContext, find_reference: FindReference | None) -> None:
+    def __init__(self, context: WorkerContext, find_reference: FindReference | None) -> None:
         self.context, self.find_reference = context, find_reference
 
-    def attempts(self, *_: object) -> AttemptContext:
+    def attempts(self, *_: object) -> WorkerContext:
         return self.context
 
     def ground_truth(self, *_: object) -> FindReference | None:
@@ -182,33 +179,26 @@ class Workshop:
     def __init__(self, folder: Path, store: Store) -> None:
         self.folder, self.store = folder, store
         self.finished: list[ItemFinished] = []
-        self.models = ModelRouter({}, folders=[folder])
-        self.context = AttemptContext(
-            home=folder / "home",
-            environment={"PATH": os.environ["PATH"], "HOME": str(folder)},
+        self.prices: Mapping[str, Mapping[str, float]] = {}
+        environment = {"PATH": os.environ["PATH"], "HOME": str(folder)}
+        self.models = self._models(environment)
+        self.context = WorkerContext(
+            settings=Settings(
+                home=folder / "home", store_url="", user_environment=environment, sandbox="none"
+            ),
+            environment=environment,
+            models=self.models,
             now=now,
             monotonic=time.monotonic,
-            find_agent=find_agent,
-            find_runner=find_runner,
-            models=self.models.for_attempt,
-            worst_case=self.models.worst_case,
-            pools=self.models.pools,
-            gateway=LazyGateway(self.models),
-            is_stand_in=is_stand_in,
-            retry=ItemRetryPolicy(first_seconds=0.01),
         )
+
+    def _models(self, environment: Mapping[str, str]) -> ModelRouter:
+        return ModelRouter(environment, folders=[self.folder], prices=self.prices)
 
     def plan(self, text: str) -> CodingPlan:
         plan = read_plan(text, file="plan.yaml", folder=self.folder)
-        self.models = ModelRouter(self.context.environment, folders=[self.folder], prices=plan.prices)
-        models = self.models
-        self.context = replace(
-            self.context,
-            models=models.for_attempt,
-            worst_case=models.worst_case,
-            pools=models.pools,
-            gateway=LazyGateway(models),
-        )
+        self.prices = plan.prices
+        self.models = self._models(self.context.environment)
         return plan
 
     def job_plan(self, text: str) -> CodingJobPlan:
@@ -244,9 +234,11 @@ class Workshop:
         find_reference: FindReference | None = None,
         **changes: Any,
     ) -> Executor:
-        context = replace(self.context, gateway=LazyGateway(self.models), **changes)
+        # Those of the workshop stay open for further runs.
+        models = changes.pop("models", None) or self._models(self.context.environment)
+        context = replace(self.context, models=models, **changes)
         ctx = RunContext(
-            Settings(home=context.home, store_url=""),
+            context.settings,
             owner=owner,
             now=context.now,
             monotonic=context.monotonic,
@@ -257,8 +249,6 @@ class Workshop:
         )
         observer = WorkshopObserver(watch or self.finished.append)
         job = WorkshopJob(context, find_reference)
-        # The models of the workshop stay open for further runs.
-        models = ModelRouter({})
         return Executor(job, StoredPlan(), run_id, ctx, models, engine=LocalEngine(), observer=observer)
 
     async def run(self, text: str, run_id: str = "run", **changes: Any) -> BatchEnd:

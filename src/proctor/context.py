@@ -1,7 +1,7 @@
 """Settings, store and clock of a run, and the dependencies its attempts share.
 
 `Settings` is plain data, read once for a set of folders by `bootstrap`. `RunContext` belongs to the driver of
-a run; `AttemptContext` is the part that attempts use.
+a run, `WorkerContext` to each of its workers.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
@@ -19,15 +19,13 @@ from proctor.config import EvaluationSection, WatchSection
 from proctor.errors import NotFound, UsageError
 from proctor.json_values import JsonMap, JsonObject, as_number, as_text, texts_in, without_none
 from proctor.model import Model, Request
-from proctor.models import ModelRouter, is_stand_in
-from proctor.models.prices import SpendingRequest
+from proctor.models import ModelRouter
 from proctor.models.rate_limits import OUTAGE_PATIENCE_SECONDS, RatePools
-from proctor.models.router import LazyGateway
 from proctor.models.routes import CallableRoute
 from proctor.models.scripted import ScriptedModel
 from proctor.runner import Runner
 from proctor.runners import find_runner
-from proctor.sandbox import NOT_CONFINED, Sandbox
+from proctor.sandbox import Sandbox
 from proctor.secrets import private_folder, redactor, visible
 from proctor.store import Store
 from proctor.store.database import store_exists
@@ -187,21 +185,6 @@ class Functions:
         return bool(self.agents or self.models or self.evaluators)
 
 
-class ModelsForAttempt(Protocol):
-    """Makes the models of one attempt."""
-
-    def __call__(
-        self,
-        waited: Callable[[float], None],
-        *,
-        item_id: str,
-        volatile: Sequence[str],
-        note: Callable[[str], None],
-    ) -> Model:
-        """`waited` receives the seconds of each pause before it starts, `note` texts for the transcript.
-        Recordings identify the attempt by `item_id` and ignore `volatile` texts."""
-
-
 class People(Protocol):
     """A way to put questions to people."""
 
@@ -294,32 +277,40 @@ class EvaluatorSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptContext:
-    """Dependencies shared by the attempts of a run."""
+class WorkerContext:
+    """Settings, models and clock of one worker, shared by its attempts."""
 
-    home: Path
-    environment: Mapping[str, str]
+    settings: Settings
+    environment: Mapping[str, str] = field(repr=False)
+    """With the keys that settings and plan name, which are redacted; agents see a part of it."""
+    models: ModelRouter
     now: Callable[[], datetime]
     monotonic: Callable[[], float]
-    find_agent: "Callable[[str, JsonMap], Agent]"
-    """Find an agent by name, with its settings and the keys of its own service."""
-    find_runner: Callable[[str], Runner]
-    models: ModelsForAttempt
-    worst_case: Callable[[Request], SpendingRequest]
-    """The maximum cost of a call."""
-    pools: RatePools
-    """Concurrency limits per provider and model."""
-    gateway: LazyGateway
-    """The gateway, started when the first agent needs it."""
-    is_stand_in: Callable[[str], bool]
-    """Whether a model is a mock: scripted or replayed."""
-    store_budget_usd: float | None = None
-    """Budget of all runs on the store together; None: no limit."""
-    retry: ItemRetryPolicy = field(default_factory=ItemRetryPolicy)
+    functions: Functions = field(default_factory=Functions)
+    find_runner: Callable[[str], Runner] = find_runner
     find_evaluator: "FindEvaluator" = no_evaluators
-    sandbox: Sandbox = NOT_CONFINED
     evaluators: "EvaluatorSettings | None" = None
     """What `find_evaluator` is made from, for workers in other processes; None: the run has no evaluators."""
+
+    def __post_init__(self) -> None:
+        # Other users of models, such as a check, want to know at once that a provider does not answer.
+        self.models.pools.waits_for_outages = True
+        # An attempt holds money for each try that may be billed.
+        self.models.pools.repeats_billed = False
+
+    @property
+    def home(self) -> Path:
+        """Folder of worktrees, copies of repositories and agents' homes."""
+        return self.settings.home
+
+    @property
+    def git_environment(self) -> Mapping[str, str]:
+        """The environment of git: no keys."""
+        return visible(self.environment, named={"HOME"})
+
+    def find_agent(self, name: str, settings: JsonMap) -> "Agent":
+        """An agent by name, with its settings and the keys of its own service."""
+        return find_agent_with_keys(name, settings, self.settings.user_environment, self.functions)
 
 
 def make_models(
@@ -396,40 +387,6 @@ def find_agent_with_keys(
     from proctor.agents import find_agent, with_keys
 
     return with_keys(find_agent(name, settings), environment)
-
-
-def make_attempt_context(
-    settings: Settings,
-    models: ModelRouter,
-    *,
-    now: Callable[[], datetime],
-    monotonic: Callable[[], float],
-    functions: Functions,
-) -> AttemptContext:
-    """Dependencies of attempts that use these models."""
-    # Other users of models, such as a check, want to know at once that a provider does not answer.
-    models.pools.waits_for_outages = True
-    # An attempt holds money for each try that may be billed.
-    models.pools.repeats_billed = False
-    return AttemptContext(
-        home=settings.home,
-        # With the variables of the file, so that the keys it names are redacted too.
-        environment=settings.environment,
-        now=now,
-        monotonic=monotonic,
-        find_agent=lambda name, agent_settings: find_agent_with_keys(
-            name, agent_settings, settings.user_environment, functions
-        ),
-        find_runner=find_runner,
-        models=models.for_attempt,
-        worst_case=models.worst_case,
-        pools=models.pools,
-        gateway=LazyGateway(models),
-        # Whatever its name, a replayed model is a mock.
-        is_stand_in=cache(lambda name: models.is_replayed or is_stand_in(name)),
-        store_budget_usd=settings.store_budget_usd,
-        sandbox=settings.confinement,
-    )
 
 
 EngineName = Literal["local", "ray"]
@@ -540,16 +497,21 @@ class RunContext:
         """The agent of this name, with its settings and the keys of its own service."""
         return find_agent_with_keys(name, settings, self.settings.user_environment, self.functions)
 
-    def attempts(self, models: ModelRouter) -> AttemptContext:
+    def attempts(self, models: ModelRouter) -> WorkerContext:
         """Dependencies of attempts that use these models."""
         settings = self.settings_for(models.folders)
-        return make_attempt_context(
-            settings, models, now=self.now, monotonic=self.monotonic, functions=self.functions
+        return WorkerContext(
+            settings=settings,
+            environment=settings.environment,
+            models=models,
+            now=self.now,
+            monotonic=self.monotonic,
+            functions=self.functions,
         )
 
     def with_evaluators(
-        self, attempts: AttemptContext, names: Sequence[str], *, folder: Path, sandbox: object = None
-    ) -> AttemptContext:
+        self, attempts: WorkerContext, names: Sequence[str], *, folder: Path, sandbox: object = None
+    ) -> WorkerContext:
         """The same dependencies with these evaluators, looked up in plan folder, home and store.
 
         `sandbox` is the plan's, for their programs.
@@ -561,13 +523,13 @@ class RunContext:
 
     def with_definitions(
         self,
-        attempts: AttemptContext,
+        attempts: WorkerContext,
         definitions: Mapping[str, Any],
         *,
         folder: Path,
         mark: str = "evaluation",
         sandbox: object = None,
-    ) -> AttemptContext:
+    ) -> WorkerContext:
         """The same dependencies with evaluators whose definitions were copied when the run began."""
         evaluators = self._evaluator_settings(folder, definitions, mark, sandbox)
         find = self.evaluators(folder, mark=mark, sandbox=sandbox).finder(definitions)

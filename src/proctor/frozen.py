@@ -14,6 +14,18 @@ def fast_init(cls: type[T]) -> type[T]:
     That of `dataclasses` calls `object.__setattr__` once for each field: ten fields take 5 µs, which adds up
     to a tenth of a batch of short items. Here, the new object belongs to an open class of the same layout
     while its attributes are set, and then to `cls`, which is as frozen as before.
+
+    Measured on 2026-11-19 with Python 3.11, of a `ModelCall` (of an `Item`), against `dataclasses` alone and
+    `msgspec.Struct(frozen=True)` of msgspec 0.22.0:
+
+                       dataclasses          this           msgspec
+        construct    2,080 (1,850) ns     780 (440) ns     230 (150) ns
+        pickle       4,340 (1,330) ns     490 (270) ns   1,070 (620) ns
+        unpickle     6,250 (3,900) ns     300 (200) ns   1,070 (530) ns
+
+    An item makes about a dozen of them, so that structs would save 5 µs of it in one process, and less where
+    items and outcomes are sent to workers. Every command would import msgspec (5 ms), and `replace`, `fields`
+    and `asdict`, which code calls on these classes, reject structs.
     """
     if cls.__bases__ != (object,):
         raise TypeError(f"{cls.__name__} has a base class, so that its layout is another")

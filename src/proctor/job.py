@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 # Pydantic describes the states of stop rules over HTTP; those of `typing` only since Python 3.12.
 from typing_extensions import TypedDict
 
-from proctor.context import AttemptContext, ModelOptions, People, RunContext
+from proctor.context import ModelOptions, People, RunContext, WorkerContext
 from proctor.errors import NotFound, UsageError
 from proctor.formatting import plural, snake_case
 from proctor.frozen import fast_init
@@ -537,7 +537,7 @@ class Job:
         run_id: str,  # noqa: ARG002
         ctx: RunContext,
         models: ModelRouter,
-    ) -> AttemptContext:
+    ) -> WorkerContext:
         """Dependencies of the attempts of a run."""
         return ctx.attempts(models)
 

@@ -10,6 +10,9 @@ from stand_ins import call, doing
 from databases import query
 from proctor.errors import ModelError, OwnershipLost
 from proctor.model import Answer, Request
+from proctor.models import ModelRouter
+from proctor.models.prices import price_of
+from proctor.models.routes import CallableRoute
 from proctor.session import ModelCall, Usage
 from proctor.store import MoneyLimits
 from proctor.testing import eventually_async
@@ -159,7 +162,6 @@ async def test_a_call_whose_price_nobody_knows_takes_all_that_was_set_aside_for_
     await shop.run(
         "{budget: 1.0, concurrency: 1, matrix: [{prompt: hello, model: real/one, runs: 4, budget: 0.5}]}",
         find_runner=doing(unknown),
-        is_stand_in=lambda model: False,
     )
 
     assert shop.batch()["status"] == "halted"
@@ -190,7 +192,6 @@ async def test_a_call_that_was_cut_off_takes_what_it_could_have_cost_and_not_all
     ending = await shop.run(
         priced(1.0, runs=4, more=", budget: 0.5").replace("dear", "slow"),
         find_runner=doing(cut_off),
-        is_stand_in=lambda model: False,
     )
 
     assert ending.status == "completed"
@@ -226,14 +227,13 @@ async def test_money_held_by_a_process_that_died_is_settled_for_what_it_spent(sh
 async def test_a_call_that_was_under_way_when_its_process_died_stays_charged(shop):
     """Its provider may bill it: the reserved cent counts until someone knows better."""
 
-    class Silent:
-        async def answer(self, request):
-            await asyncio.sleep(3600)
-
+    script = (shop.folder / "dear.yaml").read_text()
+    (shop.folder / "dear.yaml").write_text("{latency_seconds: 3600, rules: [{reply: ok}]}")
     owner = shop.launch(priced(0.1, runs=4, concurrency=2))
-    running = asyncio.create_task(shop.executor(owner, models=lambda *_, **__: Silent()).run())
+    running = asyncio.create_task(shop.executor(owner).run())
     await eventually_async(lambda: sum(row["kind"] == "call" for row in ledger(shop)) == 2)
     await lose_process(shop, running)
+    (shop.folder / "dear.yaml").write_text(script)
 
     ending = await shop.resume()
 
@@ -294,22 +294,28 @@ async def test_an_answer_that_broke_off_for_want_of_money_is_paid_for_and_asked_
     """With three cents left of what could cost a hundred, 300 tokens are all that can be paid."""
     asked = []
 
-    class Talker:
-        async def answer(self, request):
-            limit = request.parameters["max_tokens"]
-            asked.append(limit)
-            tokens, ended = min(limit, 400), "length" if limit < 400 else "stop"
-            made = ModelCall(
-                model="m", usage=Usage(input_tokens=1, output_tokens=tokens), cost_usd=tokens / 1e4
-            )
-            return Answer(text="x", call=made, finish_reason=ended)
+    def talk(request):
+        limit = request.parameters["max_tokens"]
+        asked.append(limit)
+        tokens, ended = min(limit, 400), "length" if limit < 400 else "stop"
+        made = ModelCall(model="m", usage=Usage(input_tokens=1, output_tokens=tokens), cost_usd=tokens / 1e4)
+        return Answer(text="x", call=made, finish_reason=ended)
+
+    def talking():
+        route = CallableRoute(talk)
+        route.price = price_of(
+            "scripted/echo", {"scripted/echo": {"input": 0, "output": 100}}, at=datetime.now(UTC)
+        )
+        models = ModelRouter({})
+        models.add_route("scripted/echo", route)
+        return models
 
     plan = """
         budget: 0.03
         prices: {scripted/echo: {input: 0, output: 100}}
         matrix: [{prompt: hello, model: scripted/echo, settings: {max_tokens: 10000}}]
     """
-    ending = await shop.run(plan, models=lambda *_, **__: Talker())
+    ending = await shop.run(plan, models=talking())
 
     assert asked == [300]
     assert (ending.status, ending.reason) == ("halted", "budget")
@@ -318,6 +324,6 @@ async def test_an_answer_that_broke_off_for_want_of_money_is_paid_for_and_asked_
 
     owner = shop.take_over()
     shop.store.change_batch("run", {"budgetUsd": 0.2})
-    await shop.executor(owner, models=lambda *_, **__: Talker()).run()
+    await shop.executor(owner, models=talking()).run()
 
     assert shop.outcomes() == [("success", "completed")]

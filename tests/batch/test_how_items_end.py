@@ -7,6 +7,8 @@ from stand_ins import call, doing, echo
 
 from proctor.errors import AgentError, EvaluatorError, ModelError, RateLimited, WorkspaceError
 from proctor.model import Request
+from proctor.models import ModelRouter
+from proctor.models.routes import CallableRoute
 from proctor.runner import Outcome
 from proctor.session import Message, ToolCall
 
@@ -79,18 +81,16 @@ async def test_an_item_that_times_out_keeps_its_transcript_so_far(workshop):
 
 
 async def test_waiting_for_a_rate_limit_is_not_work(workshop):
-    held_back = []
-
-    def models(waited, **_):
-        held_back.append(waited)
-        return workshop.models
-
-    async def wait(item, services):
-        async with services.time_limit(0.2, "the agent"):
-            held_back[-1](1000.0)
+    class RateLimited(CallableRoute):
+        async def answer(self, request, waited):
+            waited(1000.0)
             await asyncio.sleep(0.3)
+            return await super().answer(request, waited)
 
-    await workshop.run(QUESTION, find_runner=doing(wait), models=models)
+    models = ModelRouter({})
+    models.add_route("scripted/echo", RateLimited(lambda request: "hello"))
+
+    await workshop.run("matrix: [{prompt: hello, model: scripted/echo, timeoutSec: 0.2}]", models=models)
 
     (session,) = workshop.rows("sessions")
     assert workshop.outcomes() == [("success", "completed")]

@@ -26,7 +26,7 @@ def ask(workshop):
         workshop.context = replace(workshop.context, environment=environment)
         owner = workshop.launch(QUESTIONS.format(runs=runs, more=more))
         workshop.models = ModelRouter(environment)
-        return await workshop.executor(owner, models=workshop.models.for_attempt).run()
+        return await workshop.executor(owner, models=workshop.models).run()
 
     return run
 
@@ -124,7 +124,7 @@ async def test_an_outage_in_the_middle_of_a_run_costs_no_item_and_no_time(worksh
         owner = workshop.launch(QUESTIONS.format(runs=40, more="retries: 0, timeoutSec: 30"))
         client = Client(CallRetryPolicy(first_pause_seconds=0.01), pools=pools)
         models = ModelRouter(environment, client=client, pools=pools)
-        executor = workshop.executor(owner, models=models.for_attempt, pools=pools)
+        executor = workshop.executor(owner, models=models)
         running = asyncio.create_task(executor.run())
         await eventually_async(lambda: len(server.requests) > 8)
     await eventually_async(lambda: bool(messages))

@@ -101,7 +101,7 @@ async def test_other_items_are_carried_out_while_one_waits_for_its_next_try(work
             raise ModelError("later")
 
     text = "concurrency: 1\n" + plan("retries: 1", runs=4)
-    await workshop.run(text, find_runner=doing(once), retry=ItemRetryPolicy(first_seconds=0.2))
+    await workshop.run(text, find_runner=doing(once))
 
     assert order == [(1, 1), (2, 1), (3, 1), (4, 1), (1, 2)]
 
@@ -114,7 +114,7 @@ async def test_an_item_that_waits_for_its_next_try_is_queued(workshop):
         if services.attempt == 1:
             raise ModelError("later")
 
-    await workshop.run(plan("retries: 1"), find_runner=doing(fail), retry=ItemRetryPolicy(first_seconds=0.2))
+    await workshop.run(plan("retries: 1"), find_runner=doing(fail))
 
     assert [(row["status"], row["reason"]) for row in seen] == [("queued", ""), ("queued", "model_failed")]
 

@@ -5,17 +5,17 @@ while it grows, so that a killed attempt leaves its transcript.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from proctor import secrets
+from proctor.batch.engines.messages import AttemptEnd
 from proctor.batch.queue import WorkItem
 from proctor.budget.budgeted_model import BudgetedModel, spend_guard
 from proctor.budget.reservation import Reservation
-from proctor.context import AttemptContext
 from proctor.errors import (
     AttemptError,
     CostLimit,
@@ -30,26 +30,13 @@ from proctor.job import ItemFinished
 from proctor.json_values import JsonMap
 from proctor.model import Model, is_same_model
 from proctor.model_client import ModelClient
-from proctor.runner import (
-    DriverFiles,
-    LoadSession,
-    MergeRequest,
-    MergeResult,
-    Outcome,
-    Runner,
-    Services,
-    SessionPhase,
-    no_commit,
-    no_merge,
-    no_resource,
-    no_sessions,
-)
+from proctor.runner import Outcome, Services, SessionPhase
 from proctor.session import Event, Message, ModelCall, Note, Workspace
 from proctor.store import Recorder, Totals, timestamp
-from proctor.store.recorder import Rows
 
 if TYPE_CHECKING:
     from proctor.agent import Access, Agent
+    from proctor.batch.engines.worker import Worker
     from proctor.evaluator import Evaluator
 
 PAUSE_SECONDS = 0.25
@@ -189,58 +176,60 @@ class _WorkLimit:
         self._task.cancel()
 
 
-@dataclass(slots=True, kw_only=True)
-class AttemptSupport:
-    """What the attempts of one worker share."""
-
-    run_id: str
-    job: str
-    context: AttemptContext
-    rows: Rows
-    """Receives what attempts record."""
-    find_runner: Callable[[str], Runner]
-    load_session: LoadSession = no_sessions
-    load_resource: Callable[[str], Awaitable[str]] = no_resource
-    merge: Callable[[MergeRequest], Awaitable[MergeResult]] = no_merge
-    commit: Callable[[], Awaitable[None]] = no_commit
-    ask_person: "Callable[[str, str, str], Awaitable[str]] | None" = None
-    """With item, actor and prompt; None: no person can be asked."""
-    redact: Callable[[str], str] = str
-    driver_files: DriverFiles | None = None
-    """None: this is the driver's machine."""
-    timers: SharedTimers = field(default_factory=SharedTimers)
-    stop_reason: AttemptError | None = None
-    """Why running attempts are being cancelled; set before cancelling."""
-
-
 class Attempt:
-    """One attempt while it runs."""
+    """One attempt at an item, from its reservation to its end."""
 
-    def __init__(self, support: AttemptSupport, work: WorkItem, reservation: Reservation) -> None:
-        self._support = support
-        self._context = support.context
+    def __init__(self, worker: "Worker", work: WorkItem) -> None:
+        self._worker = worker
+        self._context = worker.context
         self._work = work
-        self._reservation = reservation
-        self._session_id = reservation.session_id
-        self._clock = WorkClock(support.context.monotonic, support.timers)
+        self._session_id = worker.new_session_id()
+        self._reservation: Reservation
+        self._clock: WorkClock
+        self._recorder: Recorder
         self._limit_reached: CostLimit | None = None
         self._task: asyncio.Task[Any] | None = None
         self._stand_in = False
         self._agent_was_called = False
         self._answer = ""
         self._token = ""
-        self._recorder = self._begin()
-        reservation.stop = self._cut_off
-        reservation.waited = self._clock.waited
-        reservation.note = self._note
 
-    async def run(self) -> Outcome:
+    async def run(self) -> AttemptEnd:
         """Run the item; raises nothing but what ends the batch."""
+        worker, work, item = self._worker, self._work, self._work.item
+        cap_usd = _cap_usd(work)
+        if cap_usd is not None and cap_usd <= 0 and _halts_at_limit(item):
+            # Its earlier attempts have spent everything it may spend.
+            return AttemptEnd(work=work, halted_by="cost_limit")
+        reservation = await worker.budget.open(
+            self._session_id,
+            work.id,
+            kind=item.model or item.agent,
+            cap_usd=cap_usd,
+            asks_first=not item.agent,
+        )
+        if reservation is None:
+            return AttemptEnd(work=work, halted_by=worker.budget.short_of)
+        work.attempts += 1
+        self._begin(reservation)
+        if cap_usd is not None and cap_usd <= 0:
+            spent = f"earlier attempts have spent ${_spent_usd(work):.4f}, or may have"
+            limit = CostLimit(f"{spent}, of the ${item.settings['budget']:.4f} of the item")
+            return self._end(_as_outcome(limit))
         self._task = asyncio.current_task()
         assert self._task is not None
         outcome: Outcome | None = None
         try:
-            outcome = await self._run_item()
+            try:
+                outcome = await worker.find_runner(item.runner).run(item, self._services())
+                outcome = self._check_answer(item, outcome)
+            except StoreError:
+                raise
+            except Exception as error:
+                outcome = _failed(error)
+            finally:
+                if self._token:
+                    self._context.models.gateway.shut(self._token)
             if self._limit_reached:
                 # `_cut_off` cancelled this task; that must not reach what the task does next.
                 await asyncio.sleep(0)
@@ -248,19 +237,11 @@ class Attempt:
         except asyncio.CancelledError:
             # Cancelled by `_cut_off` alone, or also (or only) because the batch stops.
             if self._limit_reached is None or self._task.uncancel():
-                outcome = _as_outcome(self._support.stop_reason or Interrupted("the batch was stopped"))
+                outcome = _as_outcome(worker.stop_reason or Interrupted("the batch was stopped"))
                 self._write_end(outcome)
-                self.write_item(outcome, waits=outcome.reason == "interrupted")
+                self._write_item(outcome, waits=outcome.reason == "interrupted")
                 raise
-        outcome = self._within_limits(outcome)
-        self._write_end(outcome)
-        return outcome
-
-    def refuse(self, limit: CostLimit) -> Outcome:
-        """End it before it has begun: its item may not spend anything."""
-        outcome = _as_outcome(limit)
-        self._write_end(outcome)
-        return outcome
+        return self._end(self._within_limits(outcome))
 
     def _within_limits(self, outcome: Outcome | None) -> Outcome:
         limit = self._limit_reached
@@ -276,23 +257,6 @@ class Attempt:
             return outcome
         return _as_outcome(limit)
 
-    async def _run_item(self) -> Outcome:
-        try:
-            item = self._work.item
-            outcome = await self._support.find_runner(item.runner).run(item, self._services())
-            return self._check_answer(item, outcome)
-        except StoreError:
-            raise
-        except AttemptError as error:
-            return _as_outcome(error)
-        except Exception as error:
-            # A bug in Proctor or in an adapter costs one item, not the batch.
-            message = f"{type(error).__name__}: {error}"
-            return Outcome(status=ERROR, reason="internal_error", error=message)
-        finally:
-            if self._token:
-                self._context.gateway.shut(self._token)
-
     def _check_answer(self, item: Item, outcome: Outcome) -> Outcome:
         """Check the agent's last message against `expect`, when everything else has passed."""
         if not item.agent or "expect" not in item.details or outcome.status != SUCCESS:
@@ -304,14 +268,16 @@ class Attempt:
             return replace(outcome, status=FAIL, reason="checks_failed", error=unmet)
         return replace(outcome, reason="completed") if outcome.reason == UNCHECKED else outcome
 
-    def _begin(self) -> Recorder:
-        item, now = self._work.item, timestamp(self._context.now())
-        self._stand_in = bool(item.model) and self._context.is_stand_in(item.model)
+    def _begin(self, reservation: Reservation) -> None:
+        """Open the session."""
+        worker, item, now = self._worker, self._work.item, timestamp(self._context.now())
+        self._clock = WorkClock(self._context.monotonic, worker.timers)
+        self._stand_in = bool(item.model) and self._context.models.is_mock(item.model)
         row = {
-            "runId": self._support.run_id,
+            "runId": worker.run_id,
             "itemId": self._work.id,
             "attempt": self._work.attempts,
-            "job": self._support.job,
+            "job": worker.job,
             "agent": item.agent,
             "model": item.model,
             "isMock": int(self._stand_in),
@@ -321,10 +287,15 @@ class Attempt:
         }
         self._work.started_at = self._work.started_at or now
         change = {"status": RUNNING, "startedAt": self._work.started_at, "sessionId": self._session_id}
-        self._support.rows.change("batch_items", (self._support.run_id, self._work.id), change)
-        return Recorder(self._support.rows, self._session_id, row, self._context.now, self._support.redact)
+        worker.rows.change("batch_items", (worker.run_id, self._work.id), change)
+        self._recorder = Recorder(worker.rows, self._session_id, row, self._context.now, worker.redact)
+        self._reservation = reservation
+        reservation.stop = self._cut_off
+        reservation.waited = self._clock.waited
+        reservation.note = self._note
 
     def _services(self) -> Services:
+        worker = self._worker
         return Services(
             session_id=self._session_id,
             attempt=self._work.attempts,
@@ -333,20 +304,20 @@ class Attempt:
             models=self._models(),
             access=self._access,
             agent=self._agent,
-            home=self._context.home,
+            home=self._context.settings.home,
             environment=self._environment(self._work.item) if self._work.item.agent else {},
             now=self._context.now,
             time_limit=self._clock.time_limit,
             phase=self._clock.phase,
             evaluator=self._evaluator,
-            sessions=self._support.load_session,
-            resource=self._support.load_resource,
+            sessions=worker.host.load_session,
+            resource=worker.load_resource,
             ask_person=self._ask_person,
-            merge=self._support.merge,
-            commit=self._support.commit,
-            redact=self._support.redact,
-            sandbox=self._context.sandbox,
-            driver_files=self._support.driver_files,
+            merge=worker.host.merge,
+            commit=worker.commit,
+            redact=worker.redact,
+            sandbox=worker.sandbox,
+            driver_files=worker.files,
             checkpoint=self._work.checkpoint,
         )
 
@@ -361,17 +332,15 @@ class Attempt:
         return evaluator
 
     def _models(self) -> Model:
-        models = self._context.models(
+        models = self._context.models.for_attempt(
             self._clock.waited, item_id=self._work.id, volatile=self._volatile_texts(), note=self._note
         )
         return BudgetedModel(
-            models, self._reservation, worst_case=self._context.worst_case, record=self._record
+            models, self._reservation, worst_case=self._context.models.worst_case, record=self._record
         )
 
     async def _ask_person(self, actor: str, prompt: str) -> str:
-        if self._support.ask_person is None:
-            return ""
-        answering = asyncio.ensure_future(self._support.ask_person(self._work.id, actor, prompt))
+        answering = asyncio.ensure_future(self._worker.host.ask_person(self._work.id, actor, prompt))
         clock = asyncio.get_running_loop().time
         try:
             while not answering.done():
@@ -389,7 +358,7 @@ class Attempt:
         self._record(Note(text=text))
 
     def _volatile_texts(self) -> tuple[str, ...]:
-        return (str(self._context.home), self._session_id)
+        return (str(self._context.settings.home), self._session_id)
 
     async def _access(self, agent: "Agent") -> "Access | None":
         if agent.reach != "gateway":
@@ -406,7 +375,7 @@ class Attempt:
             item_id=self._work.id,
             volatile=self._volatile_texts(),
         )
-        access = await self._context.gateway.open(caller)
+        access = await self._context.models.gateway.open(caller)
         self._token = access.token
         return access
 
@@ -421,7 +390,7 @@ class Attempt:
         self._reservation.is_blind = agent.reach == "own"
         if agent.stand_in and not self._stand_in:
             self._stand_in = True
-            self._support.rows.change("sessions", (self._session_id,), {"isMock": 1})
+            self._worker.rows.change("sessions", (self._session_id,), {"isMock": 1})
         return agent
 
     def _environment(self, item: Item) -> dict[str, str]:
@@ -436,6 +405,44 @@ class Attempt:
                 self._cut_off(limit)
         elif isinstance(event, Message) and event.role == "assistant":
             self._answer = event.content
+
+    def _end(self, outcome: Outcome) -> AttemptEnd:
+        """Write the outcome; the item is finished, waits for another attempt, or halts the batch."""
+        self._write_end(outcome)
+        worker, work, settings = self._worker, self._work, self._work.item.settings
+        work.tries += 1
+        # The driver has the next one.
+        work.checkpoint = None
+        delay = None
+        if outcome.status != SUCCESS:
+            delay = worker.retry.delay(
+                status=outcome.status,
+                reason=outcome.reason,
+                tries=work.tries,
+                retries=settings.get("retries", 0),
+                retry_on=settings.get("retryOn", ("error", "timeout")),
+                rng=worker.rng,
+            )
+        halted_by = ""
+        if outcome.reason == "cost_limit" and _halts_at_limit(work.item):
+            halted_by = "cost_limit"
+        elif outcome.reason == "halted":
+            halted_by = worker.budget.short_of
+        waits = bool(halted_by) or delay is not None
+        self._write_item(outcome, waits=waits)
+        if waits:
+            return AttemptEnd(work=work, delay_seconds=delay, halted_by=halted_by)
+        finished = ItemFinished(
+            id=work.id,
+            item=work.item,
+            session_id=self._session_id,
+            outcome=outcome,
+            attempts=work.attempts,
+            tokens=work.tokens,
+            cost_usd=work.cost_usd,
+            work_seconds=self._clock.phase_seconds.get("agent", self._clock.work_seconds),
+        )
+        return AttemptEnd(work=work, finished=finished)
 
     def _write_end(self, outcome: Outcome) -> None:
         self._recorder.end(
@@ -472,21 +479,7 @@ class Attempt:
             return None
         return totals.cost_usd or 0.0
 
-    def finished(self, outcome: Outcome) -> ItemFinished:
-        """The end of the item, for observers."""
-        work = self._work
-        return ItemFinished(
-            id=work.id,
-            item=work.item,
-            session_id=self._session_id,
-            outcome=outcome,
-            attempts=work.attempts,
-            tokens=work.tokens,
-            cost_usd=work.cost_usd,
-            work_seconds=self._clock.phase_seconds.get("agent", self._clock.work_seconds),
-        )
-
-    def write_item(self, outcome: Outcome, *, waits: bool) -> None:
+    def _write_item(self, outcome: Outcome, *, waits: bool) -> None:
         """Write the status of the item: final, or queued again when it `waits` for another attempt."""
         work = self._work
         values = {
@@ -501,8 +494,31 @@ class Attempt:
             "merge": "",
             **outcome.result,
         }
-        self._support.rows.change("batch_items", (self._support.run_id, work.id), values)
+        self._worker.rows.change("batch_items", (self._worker.run_id, work.id), values)
 
 
 def _as_outcome(error: AttemptError) -> Outcome:
     return Outcome(status=error.status, reason=error.reason, error=str(error))
+
+
+def _failed(error: Exception) -> Outcome:
+    if isinstance(error, AttemptError):
+        return _as_outcome(error)
+    # A bug in Proctor or in an adapter costs one item, not the batch.
+    return Outcome(status=ERROR, reason="internal_error", error=f"{type(error).__name__}: {error}")
+
+
+def _halts_at_limit(item: Item) -> bool:
+    """Whether an item that has spent what it may spend halts the batch and waits for more."""
+    return bool(item.settings.get("haltAtLimit"))
+
+
+def _cap_usd(work: WorkItem) -> float | None:
+    """What the next attempt may spend: what earlier ones have left, also those of processes that died."""
+    cap: float | None = work.item.settings.get("budget")
+    return None if cap is None else max(0.0, cap - _spent_usd(work))
+
+
+def _spent_usd(work: WorkItem) -> float:
+    """What earlier attempts have spent or may have; records of older versions have only the former."""
+    return max(work.cost_usd or 0.0, work.spent_usd)

@@ -231,7 +231,6 @@ class Executor:
         finally:
             if processes:
                 processes.close()
-            await attempts.gateway.close()
             await models.close()
             if models.recording:
                 models.recording.close()

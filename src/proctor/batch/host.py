@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 
 from proctor.batch.engines.messages import AttemptEnd, RowBatch
 from proctor.batch.queue import PAGE_SIZE, WorkItem, WorkQueue
-from proctor.context import AttemptContext, RunContext
+from proctor.context import RunContext, WorkerContext
 from proctor.errors import NotFound, ProctorError
 from proctor.item import RUNNING
 from proctor.job import ItemFinished, Job, StepFinished
@@ -151,7 +151,7 @@ class DriverHost:
         job: Job,
         run_id: str,
         ctx: RunContext,
-        context: AttemptContext,
+        context: WorkerContext,
         writer: Writer,
         *,
         watch: Callable[[ItemFinished], None],
@@ -164,7 +164,9 @@ class DriverHost:
         self.context = context
         """Dependencies of attempts, for a worker in this process."""
         self.batch = store.read.batch(run_id, ctx.now())
-        self.limits = MoneyLimits(run_usd=self.batch["budgetUsd"], store_usd=context.store_budget_usd)
+        self.limits = MoneyLimits(
+            run_usd=self.batch["budgetUsd"], store_usd=context.settings.store_budget_usd
+        )
         self.writer = writer
         # A run that may stop early learns of its results as soon as possible; other observers can wait for a
         # full commit, which takes less time than several small ones.
@@ -307,8 +309,13 @@ class DriverHost:
         # Loaded with the first merge; few batches merge anything.
         from proctor.workspace.merge_queue import merge
 
-        home, sandbox = self.context.home, self.context.sandbox
-        return await merge(request, home=home, environment=self._git_environment, sandbox=sandbox)
+        context = self.context
+        return await merge(
+            request,
+            home=context.home,
+            environment=context.git_environment,
+            sandbox=context.settings.confinement,
+        )
 
     async def ask_person(self, item_id: str, actor: str, prompt: str) -> str:
         """The answer of the person who plays an actor; empty: there is none."""
@@ -324,27 +331,21 @@ class DriverHost:
         """What a session that starts from `base` needs of a repository, without the commits `have`."""
         from proctor.workspace.transfer import copy_repository
 
-        return await asyncio.to_thread(copy_repository, path, base, have, self._git_environment)
+        return await asyncio.to_thread(copy_repository, path, base, have, self.context.git_environment)
 
     async def starting_repository(self, files: "Files | None", digest: str) -> Path:
         """The repository of a task's starting files."""
         from proctor.workspace.starting_files import starting_repository
 
-        return await starting_repository(self.context.home, files, digest, self._git_environment)
+        return await starting_repository(self.context.home, files, digest, self.context.git_environment)
 
     async def publish_branch(self, repository: Path, branch: str, sha: str, bundle: bytes) -> None:
         """Fetch a session's branch into a repository; empty `bundle`: it adds no commit."""
         from proctor.workspace.source_repository import open_source
         from proctor.workspace.transfer import receive_branch
 
-        source = await asyncio.to_thread(open_source, repository, self._git_environment)
+        source = await asyncio.to_thread(open_source, repository, self.context.git_environment)
         await undisturbed(asyncio.to_thread(receive_branch, source, branch, sha, bundle))
-
-    @cached_property
-    def _git_environment(self) -> Mapping[str, str]:
-        from proctor import secrets
-
-        return secrets.visible(self.context.environment, named={"HOME"})
 
     async def worker_lost(
         self, holder: str, session_ids: Sequence[str]

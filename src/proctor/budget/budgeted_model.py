@@ -12,7 +12,7 @@ from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from proctor.budget.reservation import Reservation
+from proctor.budget.reservation import Hold, Reservation
 from proctor.errors import NOT_SENT, CostLimit, ModelError
 from proctor.model import Answer, Model, Request
 from proctor.models.prices import ESTIMATED, Grant, SpendingRequest, with_output_limit
@@ -40,52 +40,40 @@ class BudgetedModel:
 
     async def answer(self, request: Request) -> Answer:
         """Answer, or raise a `CostLimit` when the call cannot be paid."""
-        tries = 1
+        reservation, tries = self._reservation, 1
         with one_call():
             while True:
                 try:
-                    if not self._reservation.is_limited:
+                    if not reservation.is_limited:
                         return await self._models.answer(request)
-                    return await self._answer_once(request)
+                    worst = self._worst_case(request)
+                    hold = await reservation.hold(worst)
+                    try:
+                        answer = await self._models.answer(_limited(request, hold))
+                    except BaseException as error:
+                        self._settle_failed(hold, error)
+                        raise
+                    return self._settled(answer, hold, worst)
                 except ModelError as error:
                     pause = pause_before_retry(error, tries)
                     if pause is None:
                         raise
                     tries += not error.is_outage
                 if pause:
-                    if self._reservation.waited:
-                        self._reservation.waited(pause)
+                    if reservation.waited:
+                        reservation.waited(pause)
                     await asyncio.sleep(pause)
 
-    async def _answer_once(self, request: Request) -> Answer:
-        reservation = self._reservation
-        worst = self._worst_case(request)
-        hold = await reservation.hold(worst)
-        limit = hold.output_limit
-        if limit is not None:
-            request = replace(request, parameters=with_output_limit(request.parameters, limit))
-        if "tools" in request.parameters:
-            # Loaded here, as all that is about worst cases: a run without a budget needs none of it.
-            from proctor.models.worst_case import with_tool_limits
+    def _settle_failed(self, hold: Hold, error: BaseException) -> None:
+        is_sent = isinstance(error, CancelledError) and error.args != (NOT_SENT,)
+        if is_sent or (isinstance(error, ModelError) and error.may_be_billed):
+            self._reservation.lose(hold)
+        else:
+            self._reservation.settle(hold, None)
 
-            request = replace(request, parameters=with_tool_limits(request.parameters))
-        try:
-            answer = await self._models.answer(request)
-        except CancelledError as cancelled:
-            if cancelled.args == (NOT_SENT,):
-                reservation.settle(hold, None)
-            else:
-                reservation.lose(hold)
-            raise
-        except ModelError as error:
-            if error.may_be_billed:
-                reservation.lose(hold)
-            else:
-                reservation.settle(hold, None)
-            raise
-        except BaseException:
-            reservation.settle(hold, None)
-            raise
+    def _settled(self, answer: Answer, hold: Hold, worst: SpendingRequest) -> Answer:
+        """The answer, paid. Raises the shortage for which it was cut off."""
+        reservation = self._reservation
         # The caller records the call, and with that it is charged.
         if answer.call.price_source.endswith(ESTIMATED):
             reservation.lose(hold, answer.call.cost_usd or 0.0, is_recorded=False)
@@ -95,6 +83,18 @@ class BudgetedModel:
             self._record(answer.call)
             raise reservation.shortage(worst.cost_usd or 0.0)
         return answer
+
+
+def _limited(request: Request, hold: Hold) -> Request:
+    """The request with the limits for which money is held."""
+    if hold.output_limit is not None:
+        request = replace(request, parameters=with_output_limit(request.parameters, hold.output_limit))
+    if "tools" in request.parameters:
+        # Loaded here, as all that is about worst cases: a run without a budget needs none of it.
+        from proctor.models.worst_case import with_tool_limits
+
+        request = replace(request, parameters=with_tool_limits(request.parameters))
+    return request
 
 
 def spend_guard(

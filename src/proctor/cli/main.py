@@ -80,16 +80,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if tokens[0] == "--version":
         print(version_text(as_json="--json" in tokens))
         return 0
-    return _run(tokens)
-
-
-def _run(arguments: list[str]) -> int:
     # Loaded here, not above: it imports typer, which the help does not need.
     from proctor.cli import output
 
-    options, arguments = _globals(arguments)
-    with output.exit_on_error(as_json="--json" in arguments or "--jsonl" in arguments) as end:
-        name = arguments[0] if arguments else ""
+    options, tokens = _globals(tokens)
+    with output.exit_on_error(as_json="--json" in tokens or "--jsonl" in tokens) as end:
+        name = tokens[0] if tokens else ""
         if name not in COMMANDS and name not in INTERNAL:
             raise output.unknown_command(name, COMMANDS)
         module: Any = load(f"proctor.cli.{INTERNAL.get(name) or COMMANDS[name][0]}")
@@ -98,11 +94,9 @@ def _run(arguments: list[str]) -> int:
         gc.freeze()
         gc.set_threshold(GARBAGE_THRESHOLD, 20, 20)
         command = module.apps[name]
-        if "--help" in arguments:
+        if "--help" in tokens:
             command = output.with_placeholders(command)
-        end.code = command(
-            args=arguments[1:], prog_name=f"proctor {name}", standalone_mode=False, obj=options
-        )
+        end.code = command(args=tokens[1:], prog_name=f"proctor {name}", standalone_mode=False, obj=options)
     return end.code or 0
 
 

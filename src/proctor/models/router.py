@@ -6,12 +6,12 @@ Keys come in with the environment and leave in request headers only; no record c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from proctor.errors import ModelError, UsageError
 from proctor.model import Answer, Model, Request
@@ -112,6 +112,8 @@ class ModelRouter:
         """By the key; None: of routes whose keys a library has."""
         self._reported: set[tuple[str, str]] = set()
         self._plain = self.for_attempt(None)
+        self.gateway = LazyGateway(self)
+        """The same models over HTTP, for agents."""
 
     @property
     def client(self) -> Client:
@@ -126,6 +128,10 @@ class ModelRouter:
     def is_replayed(self) -> bool:
         """Whether a recording answers in place of the models."""
         return self.recording is not None and self.recording.replays
+
+    def is_mock(self, model: str) -> bool:
+        """Whether calls to `model` are answered by a mock: whatever its name, a replayed one is."""
+        return self.is_replayed or is_stand_in(model)
 
     @property
     def are_on_this_machine(self) -> bool:
@@ -161,9 +167,9 @@ class ModelRouter:
                 return "each would start its own server of the local model"
         return ""
 
-    async def answer(self, request: Request) -> Answer:
+    def answer(self, request: Request) -> Coroutine[Any, Any, Answer]:
         """Answer, or raise a `ModelError`. When cancelled, close the connection."""
-        return await self._plain.answer(request)
+        return self._plain.answer(request)
 
     def for_attempt(
         self,
@@ -265,7 +271,8 @@ class ModelRouter:
         self._routes[model] = route
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close the gateway and all connections."""
+        await self.gateway.close()
         if self._client is not None:
             await self._client.close()
         if self._local is not None:
@@ -360,15 +367,15 @@ class _AttemptModel:
         self._note: AddNote = note or (lambda _: None)
         self._reported = reported
 
-    async def answer(self, request: Request) -> Answer:
+    def answer(self, request: Request) -> Coroutine[Any, Any, Answer]:
         if self._take is not None and self._take.replays is True:
             return answer_replayed(self._take, request, self._note)
         route = self._models._route_of_request(request.model)
         if request.parameters or request.seed is not None:
             self._report_not_sent(request, route)
         if self._take is None:
-            return await route.answer(request, self._waited)
-        return await answer_recorded(self._take, request, route, self._waited)
+            return route.answer(request, self._waited)
+        return answer_recorded(self._take, request, route, self._waited)
 
     def _report_not_sent(self, request: Request, route: Route) -> None:
         """Note once per attempt which parameters a provider does not support."""

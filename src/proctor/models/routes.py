@@ -10,10 +10,10 @@ import inspect
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from proctor.errors import ModelError, RateLimited, UsageError
 from proctor.json_values import JsonMap, JsonObject, compact_encoder
@@ -131,7 +131,7 @@ class _OwnRoute(ABC):
         return ()
 
     @abstractmethod
-    async def answer(self, request: Request, waited: Waited | None) -> Answer: ...
+    def answer(self, request: Request, waited: Waited | None) -> Coroutine[Any, Any, Answer]: ...
 
     async def _timed(self, request: Request, reading: Awaitable[WireAnswer]) -> Answer:
         started = time.perf_counter()
@@ -148,8 +148,8 @@ class ScriptedRoute(_OwnRoute):
         self.script = script
         self.price = price
 
-    async def answer(self, request: Request, waited: Waited | None) -> Answer:  # noqa: ARG002 (it never waits)
-        return await self._timed(request, self.script.read(request))
+    def answer(self, request: Request, waited: Waited | None) -> Coroutine[Any, Any, Answer]:  # noqa: ARG002 (it never waits)
+        return self._timed(request, self.script.read(request))
 
 
 class CallableRoute(_OwnRoute):
@@ -209,8 +209,8 @@ class LitellmRoute(_OwnRoute):
         self._library = library
         self.price = price
 
-    async def answer(self, request: Request, waited: Waited | None) -> Answer:  # noqa: ARG002 (it waits by itself)
-        return await self._timed(request, _call_litellm(self._library, request))
+    def answer(self, request: Request, waited: Waited | None) -> Coroutine[Any, Any, Answer]:  # noqa: ARG002 (it waits by itself)
+        return self._timed(request, _call_litellm(self._library, request))
 
 
 class ReplayRoute(_OwnRoute):
@@ -223,7 +223,7 @@ class ReplayRoute(_OwnRoute):
         self._take = replay.take("", "process")
         self.price = price
 
-    async def answer(self, request: Request, waited: Waited | None) -> Answer:  # noqa: ARG002 (it never waits)
+    def answer(self, request: Request, waited: Waited | None) -> Coroutine[Any, Any, Answer]:  # noqa: ARG002 (it never waits)
         return answer_replayed(self._take, request, lambda _: None)
 
 
@@ -398,7 +398,7 @@ async def answer_recorded(
         )
 
 
-def answer_replayed(take: ReplayedTake, request: Request, note: Callable[[str], None]) -> Answer:
+async def answer_replayed(take: ReplayedTake, request: Request, note: Callable[[str], None]) -> Answer:
     """The recorded answer; `note` receives a mismatch with the recording."""
     from proctor.models.recording import IN_PROCESS
 

@@ -79,7 +79,7 @@ class LocalEngine(Engine):
         """Run everything in the queue."""
         worker = self._worker = Worker(spec, host.context, host, host.rows)
         if self._stop_reason:
-            worker.stop(self._stop_reason)
+            worker.stop_reason = self._stop_reason
         try:
             await worker.open()
             async with asyncio.TaskGroup() as group:
@@ -92,7 +92,7 @@ class LocalEngine(Engine):
         """Set the outcome of attempts that are cancelled from now on."""
         super().stop(reason)
         if self._worker:
-            self._worker.stop(reason)
+            self._worker.stop_reason = reason
 
 
 async def _work(worker: Worker, host: "DriverHost") -> None:

@@ -8,26 +8,24 @@ import asyncio
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from proctor import secrets
-from proctor.batch.attempt import Attempt, AttemptSupport
+from proctor.batch.attempt import Attempt, SharedTimers
 from proctor.batch.engines.messages import AttemptEnd, Leftovers, RowBatch, RowBuffer, WorkerSpec
 from proctor.batch.queue import WorkItem
 from proctor.budget.allocation import BatchBudget, LedgerClient
-from proctor.context import AttemptContext, evaluator_registry, make_attempt_context, make_models
-from proctor.errors import AttemptError, CostLimit, ProctorError
-from proctor.item import SUCCESS, Item
-from proctor.models import ModelRouter
+from proctor.context import WorkerContext, evaluator_registry, make_models
+from proctor.errors import AttemptError, ProctorError
 from proctor.models.rate_limits import PoolState, RatePools
 from proctor.processes import undisturbed
-from proctor.runner import MergeRequest, MergeResult, Outcome
+from proctor.runner import MergeRequest, MergeResult
 from proctor.store import Drawn
 from proctor.store.recorder import Rows
 from proctor.store.tables import SessionRow
@@ -176,133 +174,77 @@ class CopiedFiles:
 class Worker:
     """Runs the attempts of one batch in this process and event loop. Open it first, close it at the end."""
 
-    def __init__(self, spec: WorkerSpec, context: AttemptContext, host: Host, rows: Rows) -> None:
+    def __init__(self, spec: WorkerSpec, context: WorkerContext, host: Host, rows: Rows) -> None:
         """`rows` receives what attempts record: the store's writer, or a buffer that is sent to the host."""
         self._spec = spec
-        self._context = context
-        self._host = host
-        self._rows = rows
-        self._rng = random.Random(spec.seed)
         self._id_rng = random.Random()
         self._last_moment: datetime | None = None
         self._id_prefix = ""
-        ledger = LedgerClient(host, spec.holder, is_limited=spec.is_budgeted)
-        self._budget = BatchBudget(
-            ledger,
+        self._sharing: asyncio.Task[None] | None = None
+        self._resources: OrderedDict[str, str] = OrderedDict()
+        self.run_id, self.job, self.retry = spec.run_id, spec.job, spec.retry
+        self.context, self.host, self.rows = context, host, rows
+        self.rng = random.Random(spec.seed)
+        self.budget = BatchBudget(
+            LedgerClient(host, spec.holder, is_limited=spec.is_budgeted),
             run_id=spec.run_id,
             concurrency=spec.concurrency,
             rows=rows,
             now=context.now,
-            commit=self._commit,
+            commit=self.commit,
         )
-        git_environment = secrets.visible(context.environment, named={"HOME"})
-        self._files = None if spec.shares_disk else CopiedFiles(host, context.home, git_environment)
-        self._support = AttemptSupport(
-            run_id=spec.run_id,
-            job=spec.job,
-            context=context,
-            rows=rows,
-            find_runner=cache(context.find_runner),
-            load_session=host.load_session,
-            load_resource=self._load_resource,
-            merge=host.merge,
-            commit=self._commit,
-            ask_person=host.ask_person,
-            redact=secrets.redactor(context.environment),
-            driver_files=self._files,
-        )
-        self._sharing: asyncio.Task[None] | None = None
-        self._resources: OrderedDict[str, str] = OrderedDict()
+        self.files = None if spec.shares_disk else CopiedFiles(host, context.home, context.git_environment)
+        """None: this is the driver's machine."""
+        self.find_runner = cache(context.find_runner)
+        self.sandbox = context.settings.confinement
+        self.redact = secrets.redactor(context.environment)
+        self.timers = SharedTimers()
+        self.stop_reason: AttemptError | None = None
+        """Why running attempts are being cancelled; set before cancelling."""
 
     async def open(self) -> None:
         """Adopt the rate limits that others know, and share this worker's from now on; clear up after workers
         that died."""
-        pools, holder = self._context.pools, self._spec.holder
-        await adopt_limits(pools, self._host, holder)
-        self._sharing = asyncio.create_task(share_limits(pools, self._host, holder))
-        if self._files and self._spec.leftovers:
-            await self._files.clear_leftovers(self._spec.leftovers)
+        pools, holder = self.context.models.pools, self._spec.holder
+        await adopt_limits(pools, self.host, holder)
+        self._sharing = asyncio.create_task(share_limits(pools, self.host, holder))
+        if self.files and self._spec.leftovers:
+            await self.files.clear_leftovers(self._spec.leftovers)
 
     async def close(self) -> None:
         """Wait until no money is being drawn."""
         if self._sharing:
             self._sharing.cancel()
             await asyncio.wait([self._sharing])
-        await self._budget.idle()
+        await self.budget.idle()
 
     async def return_money(self) -> None:
         """Return the money that no attempt has reserved, for other workers."""
-        await self._budget.return_free()
+        await self.budget.return_free()
 
-    def stop(self, reason: AttemptError) -> None:
-        """Set why attempts are about to be cancelled."""
-        self._support.stop_reason = reason
-
-    async def run(self, work: WorkItem) -> AttemptEnd:
+    def run(self, work: WorkItem) -> Coroutine[Any, Any, AttemptEnd]:
         """Make one attempt at an item. Raises nothing but what ends the batch."""
-        item, cap_usd = work.item, _cap_usd(work)
-        if cap_usd is not None and cap_usd <= 0 and _halts_at_limit(item):
-            # Its earlier attempts have spent everything it may spend.
-            return AttemptEnd(work=work, halted_by="cost_limit")
-        reservation = await self._budget.open(
-            self._new_session_id(),
-            work.id,
-            kind=item.model or item.agent,
-            cap_usd=cap_usd,
-            asks_first=not item.agent,
-        )
-        if reservation is None:
-            return AttemptEnd(work=work, halted_by=self._budget.short_of)
-        work.attempts += 1
-        attempt = Attempt(self._support, work, reservation)
-        if cap_usd is not None and cap_usd <= 0:
-            spent = f"earlier attempts have spent ${_spent_usd(work):.4f}, or may have"
-            outcome = attempt.refuse(CostLimit(f"{spent}, of the ${item.settings['budget']:.4f} of the item"))
-        else:
-            outcome = await attempt.run()
-        work.tries += 1
-        # The driver has the next one.
-        work.checkpoint = None
-        return self._end(work, attempt, outcome)
+        return Attempt(self, work).run()
 
-    def _end(self, work: WorkItem, attempt: Attempt, outcome: Outcome) -> AttemptEnd:
-        settings = work.item.settings
-        delay = None
-        if outcome.status != SUCCESS:
-            delay = self._spec.retry.delay(
-                status=outcome.status,
-                reason=outcome.reason,
-                tries=work.tries,
-                retries=settings.get("retries", 0),
-                retry_on=settings.get("retryOn", ("error", "timeout")),
-                rng=self._rng,
-            )
-        halted_by = ""
-        if outcome.reason == "cost_limit" and _halts_at_limit(work.item):
-            halted_by = "cost_limit"
-        elif outcome.reason == "halted":
-            halted_by = self._budget.short_of
-        waits = bool(halted_by) or delay is not None
-        attempt.write_item(outcome, waits=waits)
-        finished = None if waits else attempt.finished(outcome)
-        return AttemptEnd(work=work, delay_seconds=delay, halted_by=halted_by, finished=finished)
+    async def commit(self) -> None:
+        """Wait until everything recorded so far is in the store."""
+        if isinstance(self.rows, RowBuffer):
+            await self.host.write(RowBatch(self.rows.take()))
+        await self.host.committed()
 
-    async def _commit(self) -> None:
-        if isinstance(self._rows, RowBuffer):
-            await self._host.write(RowBatch(self._rows.take()))
-        await self._host.committed()
-
-    async def _load_resource(self, digest: str) -> str:
+    async def load_resource(self, digest: str) -> str:
+        """The text of a resource of the run, by its digest. Raises `NotFound`."""
         content = self._resources.get(digest)
         if content is None:
-            content = self._resources[digest] = await self._host.resource(digest)
+            content = self._resources[digest] = await self.host.resource(digest)
             while len(self._resources) > CACHED_RESOURCES:
                 self._resources.popitem(last=False)
         return content
 
-    def _new_session_id(self) -> str:
-        # Sorts by time. Not `secrets`, whose system call costs more than writing the session.
-        moment = self._context.now()
+    def new_session_id(self) -> str:
+        """An ID that sorts by time."""
+        # Not `secrets`, whose system call costs more than writing the session.
+        moment = self.context.now()
         # The clock of a batch returns the same object within a millisecond.
         if moment is not self._last_moment:
             self._last_moment, self._id_prefix = moment, f"{int(moment.timestamp() * 1000):012x}"
@@ -363,39 +305,22 @@ def _latest_limit(limit: float, state: PoolState, rest: Sequence[PoolState]) -> 
     return max(rejected)[1] if rejected else limit
 
 
-def make_worker_context(spec: WorkerSpec) -> tuple[AttemptContext, ModelRouter]:
-    """The dependencies of attempts in a process that has nothing but the spec, and the models to close."""
+def make_worker_context(spec: WorkerSpec) -> WorkerContext:
+    """The dependencies of attempts in a process that has nothing but the spec; close its models."""
     if spec.settings is None:
         raise TypeError("the executor of this batch was given no settings for workers in other processes")
-    functions = spec.functions
-    models = make_models(spec.settings, spec.models, functions=functions, limit_share=spec.limit_share)
-    context = make_attempt_context(
-        spec.settings,
-        models,
+    models = make_models(spec.settings, spec.models, functions=spec.functions, limit_share=spec.limit_share)
+    context = WorkerContext(
+        settings=spec.settings,
+        # With the keys that the plan names, so that they are redacted.
+        environment={**spec.models.variables, **spec.settings.environment},
+        models=models,
         now=lambda: datetime.now(UTC),
         monotonic=time.monotonic,
-        functions=functions,
+        functions=spec.functions,
     )
-    if spec.evaluators:
-        registry = replace(evaluator_registry(spec.settings, spec.evaluators), objects=functions.evaluators)
-        find = registry.finder(spec.evaluators.definitions)
-        context = replace(context, find_evaluator=find, evaluators=spec.evaluators)
-    # With the keys that the plan names, so that they are redacted.
-    environment = {**spec.models.variables, **context.environment}
-    return replace(context, retry=spec.retry, environment=environment), models
-
-
-def _halts_at_limit(item: Item) -> bool:
-    """Whether an item that has spent what it may spend halts the batch and waits for more."""
-    return bool(item.settings.get("haltAtLimit"))
-
-
-def _cap_usd(work: WorkItem) -> float | None:
-    """What the next attempt may spend: what earlier ones have left, also those of processes that died."""
-    cap: float | None = work.item.settings.get("budget")
-    return None if cap is None else max(0.0, cap - _spent_usd(work))
-
-
-def _spent_usd(work: WorkItem) -> float:
-    """What earlier attempts have spent or may have; records of older versions have only the former."""
-    return max(work.cost_usd or 0.0, work.spent_usd)
+    if spec.evaluators is None:
+        return context
+    registry = evaluator_registry(spec.settings, spec.evaluators)
+    find = replace(registry, objects=spec.functions.evaluators).finder(spec.evaluators.definitions)
+    return replace(context, find_evaluator=find, evaluators=spec.evaluators)

@@ -318,8 +318,8 @@ class _ProcessWorker:
         reading.add_done_callback(self._reading_done)
         reporting: asyncio.Task[None] | None = None
         try:
-            context, models = make_worker_context(self._spec)
-            models.pools.notify = lambda text: self._channel.send(UserMessage(text))
+            context = make_worker_context(self._spec)
+            context.models.pools.notify = lambda text: self._channel.send(UserMessage(text))
             worker = Worker(self._spec, context, self._host, self._rows)
             await worker.open()
             self._worker = worker
@@ -328,8 +328,7 @@ class _ProcessWorker:
             self._end_if_idle()
             await self._finished.wait()
             await worker.close()
-            await context.gateway.close()
-            await models.close()
+            await context.models.close()
         except Exception as error:
             self._error = self._error or picklable(error)
         finally:
@@ -413,7 +412,7 @@ class _ProcessWorker:
 
     def _stop(self, reason: AttemptError) -> None:
         if self._worker:
-            self._worker.stop(reason)
+            self._worker.stop_reason = reason
         for task in self._attempts:
             task.cancel()
         self._finish()

@@ -21,7 +21,7 @@ from proctor.batch.preflight import (
     has_own_models,
     missing_program,
 )
-from proctor.context import AttemptContext, ModelOptions, RunContext
+from proctor.context import ModelOptions, RunContext, WorkerContext
 from proctor.errors import UsageError, WorkspaceError
 from proctor.item import Item, digest_of
 from proctor.job import Job, JobPlan, PlanText, ReadPlan, Starter, StopRule, read_stop_rule
@@ -511,7 +511,7 @@ class BenchmarkJob(Job):
         run_id: str,  # noqa: ARG002
         ctx: RunContext,
         models: ModelRouter,
-    ) -> AttemptContext:
+    ) -> WorkerContext:
         """Dependencies of the attempts, with the configured keys, so that they are redacted."""
         assert isinstance(plan, BenchmarkJobPlan)
         attempts = ctx.attempts(models)

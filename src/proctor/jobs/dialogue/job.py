@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from proctor.batch.preflight import check_evaluators, check_model
-from proctor.context import AttemptContext, ModelOptions, People, RunContext, people_of_run
+from proctor.context import ModelOptions, People, RunContext, WorkerContext, people_of_run
 from proctor.dialogue.participant import SIDES
 from proctor.document import Document
 from proctor.errors import UsageError
@@ -152,7 +152,7 @@ class DialogueJobPlan(JobPlan):
             raise UsageError(f"`sandbox`: {problem}\n{remedy}")
         return [*self.simulation.remarks, *remarks]
 
-    def attempts(self, ctx: RunContext, models: ModelRouter) -> AttemptContext:
+    def attempts(self, ctx: RunContext, models: ModelRouter) -> WorkerContext:
         """Dependencies of its attempts."""
         names = [each["name"] for each in self.simulation.evaluators_by_name]
         sandbox = self.model_options().sandbox
@@ -367,7 +367,7 @@ class DialogueJob(Job):
         run_id: str,  # noqa: ARG002
         ctx: RunContext,
         models: ModelRouter,
-    ) -> AttemptContext:
+    ) -> WorkerContext:
         """Dependencies of the attempts, with the evaluators the simulation names."""
         if isinstance(plan, DialogueJobPlan):
             return plan.attempts(ctx, models)

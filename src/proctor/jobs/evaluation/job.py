@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import ClassVar
 
-from proctor.context import AttemptContext, ModelOptions, RunContext
+from proctor.context import ModelOptions, RunContext, WorkerContext
 from proctor.document import Document
 from proctor.errors import ProctorError, UsageError
 from proctor.evaluator import FindEvaluator, FindReference
@@ -299,7 +299,7 @@ class EvaluationJob(Job):
         index = GroundTruthIndex(store.evaluations.metadata(run_id))
         return lambda session_id, scenario: reference_of(index.of(session_id, scenario))
 
-    def attempts(self, plan: JobPlan, run_id: str, ctx: RunContext, models: ModelRouter) -> AttemptContext:
+    def attempts(self, plan: JobPlan, run_id: str, ctx: RunContext, models: ModelRouter) -> WorkerContext:
         """Attempts find the evaluators as they were when the evaluation was opened."""
         assert isinstance(plan, OpenedEvaluationPlan)
         attempts = super().attempts(plan, run_id, ctx, models)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from proctor.batch.preflight import check_evaluators, check_model, mock_model_remark
-from proctor.context import AttemptContext, ModelOptions, People, RunContext, people_of_run
+from proctor.context import ModelOptions, People, RunContext, WorkerContext, people_of_run
 from proctor.document import Document
 from proctor.errors import NotFound, PlanError, Problem, UsageError
 from proctor.evaluator import Evaluator
@@ -320,7 +320,7 @@ class ScenarioJob(Job):
         run = run_from_store(store.read, row)
         return run.until(sum(turn.number == number for number, turn in enumerate(run.turns, start=1)))
 
-    def attempts(self, plan: JobPlan, run_id: str, ctx: RunContext, models: ModelRouter) -> AttemptContext:
+    def attempts(self, plan: JobPlan, run_id: str, ctx: RunContext, models: ModelRouter) -> WorkerContext:
         """Dependencies of the runs, with the evaluators that the experiment names."""
         batch = ctx.store.read.batch(run_id, ctx.now())
         names = json.loads(batch["optionsJson"]).get("evaluators") or ()
