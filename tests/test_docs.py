@@ -18,7 +18,7 @@ from proctor.agents.scripted import KINDS
 from proctor.cli.main import COMMANDS
 from proctor.config import ENCRYPTION, EVALUATION, OUTAGE_PATIENCE, SECTIONS, SERVE, TOKEN, WATCH, read_config
 from proctor.dialogue import steps
-from proctor.evaluators.judging import rubric_names
+from proctor.evaluators.criteria import rubric_names
 from proctor.jobs.coding.plan import read_plan
 from proctor.jobs.coding.schema import json_schema
 from proctor.jobs.dialogue.plan import read_simulation

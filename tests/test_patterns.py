@@ -143,7 +143,7 @@ def test_a_fork_has_a_process_of_its_own_and_a_killed_one_is_replaced() -> None:
 )
 def test_an_answer_that_takes_too_long_to_check_does_not_pass(expect: dict[str, object], answer: str) -> None:
     [result] = check_answer(expect, answer)
-    assert not result.holds and "takes longer than 1 s on this text" in result.explanation
+    assert not result.passed and "takes longer than 1 s on this text" in result.explanation
 
 
 @pytest.mark.usefixtures("short_limit")
@@ -183,7 +183,7 @@ def test_an_expression_that_cannot_be_compiled_is_a_problem_of_the_plan(pattern:
 )
 def test_a_schema_with_an_expression_is_checked(value: str, holds: bool) -> None:
     schema = {"properties": {"name": {"pattern": "^[a-z]+$"}}}
-    assert check_answer({"json_schema": schema}, value)[0].holds is holds
+    assert check_answer({"json_schema": schema}, value)[0].passed is holds
 
 
 def test_the_expression_of_a_query_is_given_up() -> None:

@@ -362,16 +362,18 @@ def make_models(
 def evaluator_registry(settings: Settings, evaluators: EvaluatorSettings) -> "EvaluatorRegistry":
     """Finds the evaluators of a run: by their definitions, in its folder and in the home folder."""
     # Loads everything that evaluation needs; runs without evaluators do without.
-    from proctor.evaluators.registry import EvaluatorRegistry
+    from proctor.evaluators.registry import EvaluationSettings, EvaluatorRegistry
 
     return EvaluatorRegistry(
-        folder=evaluators.folder,
-        environment=visible(settings.user_environment, named={"HOME"}),
-        folders=[evaluators.folder / "evaluators", settings.home / "evaluators"],
-        lambdas=evaluators.lambdas,
-        model_names=evaluators.model_names,
-        mark=evaluators.mark,
-        sandbox=settings.confinement.for_evaluators(evaluators.sandbox),
+        EvaluationSettings(
+            folder=evaluators.folder,
+            environment=visible(settings.user_environment, named={"HOME"}),
+            folders=[evaluators.folder / "evaluators", settings.home / "evaluators"],
+            lambdas=evaluators.lambdas,
+            model_names=evaluators.model_names,
+            attempt=evaluators.mark,
+            sandbox=settings.confinement.for_evaluators(evaluators.sandbox),
+        )
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from proctor.errors import AttemptError
 from proctor.json_values import JsonMap
 from proctor.model import Model
 from proctor.sandbox import Sandbox
@@ -91,6 +92,31 @@ class Evaluator(Protocol):
 
         A target that cannot be scored is a score with an `error`. Raise only when nothing can be scored.
         """
+
+
+ERROR_CODES = {
+    "rate_limit": "ThrottlingException",
+    "timeout": "TimeoutException",
+    "bad_request": "ValidationException",
+    "cost_limit": "ServiceQuotaExceededException",
+}
+"""Codes of scores by the reason of the error that prevented them."""
+
+
+def failed_score(
+    evaluator: Evaluator, problem: AttemptError | str, code: str = "", *, target: str = ""
+) -> Score:
+    """The score of a target that could not be evaluated."""
+    if isinstance(problem, AttemptError):
+        code = ERROR_CODES.get(problem.reason, "InternalServerException")
+    return Score(
+        evaluator=evaluator.name,
+        evaluator_digest=evaluator.digest,
+        level=evaluator.level,
+        target=target,
+        error=str(problem),
+        error_code=code,
+    )
 
 
 def sandbox_of(evaluator: Evaluator) -> Sandbox | None:

@@ -4,7 +4,7 @@ from conversations import EXAMPLES, config, read, rows, said
 
 from databases import query
 from proctor import run_batch
-from proctor.evaluators.judging import rubric_names
+from proctor.evaluators.criteria import rubric_names
 
 
 def test_judges_give_their_verdicts_in_the_same_run_and_their_cost_counts(proctor, talking_desk) -> None:

@@ -7,7 +7,7 @@ import pytest
 from proctor.evaluators.expect import (
     SEARCHED_CHARACTERS,
     AnswerFacts,
-    AssertionResult,
+    CheckResult,
     check_assertion,
     check_group,
     edit_distance,
@@ -105,9 +105,9 @@ def test_figures_have_a_limit(name: str, figure: float, limit: float, passes: bo
     assertion = {"type": name, "threshold": limit}
     assert check_assertion(assertion, "", FACTS).passed is passes
     unknown = check_assertion(assertion, "", AnswerFacts())
-    assert (unknown.passed, unknown.reason) == (False, f"{name}: the figure is not known")
+    assert (unknown.passed, unknown.explanation) == (False, f"{name}: the figure is not known")
     without = check_assertion({"type": name}, "", FACTS)
-    assert without.reason == f"{name}: it needs a threshold" and not without.passed
+    assert without.explanation == f"{name}: it needs a threshold" and not without.passed
 
 
 @pytest.mark.parametrize(
@@ -169,12 +169,12 @@ def test_a_group_has_the_weighted_mean_of_its_members() -> None:
         {"type": "contains", "value": "y", "weight": 0},
     ]
     whole, each = check_group({"assertions": members}, "a", FACTS)
-    assert (whole.passed, whole.score, whole.reason) == (False, 0.75, "contains x")
+    assert (whole.passed, whole.score, whole.explanation) == (False, 0.75, "contains x")
     assert [one.passed for one in each] == [True, False, False]
     for threshold, passed in ((0.75, True), (0.76, False)):
         assert check_group({"assertions": members, "threshold": threshold}, "a", FACTS)[0].passed is passed
     nothing = check_group({"assertions": [members[2]]}, "a", FACTS)[0]
-    assert (nothing.passed, nothing.score, nothing.reason) == (True, 1.0, "all hold")
+    assert (nothing.passed, nothing.score, nothing.explanation) == (True, 1.0, "all hold")
     inner = {"type": "assert-set", "assertions": members, "threshold": 0.7}
     assert check_assertion(inner, "a", FACTS).passed
     assert is_supported("assert-set") and not is_supported("not-assert-set")
@@ -185,31 +185,48 @@ def test_rubrics_are_found_in_sets_and_have_the_result_of_their_judge() -> None:
     group = {"assertions": [rubric, {"type": "contains"}, {"type": "assert-set", "assertions": [negated]}]}
     assert rubrics_in(group) == [rubric, negated]
 
-    graded = {key_of(each): AssertionResult(True, 0.75, "why") for each in (rubric, negated)}
-    facts = AnswerFacts(graded=graded)
-    assert check_assertion(rubric, "", facts) == AssertionResult(True, 0.75, "why")
-    assert check_assertion(negated, "", facts) == AssertionResult(False, 0.25, "why")
-    assert check_assertion(rubric, "", FACTS) == AssertionResult(
-        False, 0.0, "llm-rubric: no model has judged it"
-    )
+    judged = CheckResult("llm-rubric", True, 0.75, "why")
+    facts = AnswerFacts(graded={key_of(each): judged for each in (rubric, negated)})
+    kind, rude = "llm-rubric kind", "not-llm-rubric rude"
+    assert check_assertion(rubric, "", facts) == (kind, True, 0.75, "why")
+    assert check_assertion(negated, "", facts) == (rude, False, 0.25, "why")
+    assert check_assertion(rubric, "", FACTS) == (kind, False, 0.0, "llm-rubric: no model has judged it")
+
+
+def test_an_assertion_has_one_name_whatever_its_result() -> None:
+    rubric = {"type": "llm-rubric", "value": "is polite", "judge": "a/b"}
+    members = [{"type": "contains", "value": "b"}, {"type": "word-count", "value": "x"}]
+    group = {"assertions": [rubric, {"type": "assert-set", "assertions": members}]}
+    names = ["assert: llm-rubric is polite", "assert: assert-set contains b; word-count x", "expect.assert"]
+    digests = set()
+    for reason in ("very", "not at all"):
+        facts = AnswerFacts(graded={key_of(rubric): CheckResult("llm-rubric", True, 1.0, reason)})
+        for answer in ("b", "c"):
+            scores = scores_of({"assert": group}, answer, facts)
+            assert [score.evaluator for score in scores] == names
+            digests.add(tuple(score.evaluator_digest for score in scores))
+    assert len(digests) == 1
+    other = scores_of({"assert": {"assertions": [{**rubric, "judge": "c/d"}]}}, "b")
+    assert other[0].evaluator_digest != next(iter(digests))[0], "another judge is another evaluator"
 
 
 def test_what_is_wrong_in_an_assertion_fails_it() -> None:
-    for assertion, reason in (
+    for assertion, why in (
         ({"type": "odd"}, "there is no assertion `odd`"),
         ({"type": "contains"}, "contains: it needs a value"),
         ({"type": "not-contains", "value": ""}, "not-contains: it needs a value"),
         ({"type": "contains-any", "value": '"a'}, "contains-any: a quote has no end"),
     ):
-        assert check_assertion(assertion, "a", FACTS) == AssertionResult(False, 0.0, reason)
+        result = check_assertion(assertion, "a", FACTS)
+        assert (result.passed, result.score, result.explanation) == (False, 0.0, why)
 
 
 def test_a_reason_is_clipped() -> None:
     for length, end in ((79, "x"), (80, "…")):
-        reason = check_assertion({"type": "contains", "value": "x" * length}, "", FACTS).reason
+        reason = check_assertion({"type": "contains", "value": "x" * length}, "", FACTS).explanation
         assert reason.endswith(end) and len(reason) == len("contains") + 80
-    assert check_assertion({"type": "equals", "value": {"a": 1}}, "", FACTS).reason == 'equals {"a": 1}'
-    assert check_assertion({"type": "is-json"}, "", FACTS).reason == "is-json"
+    assert check_assertion({"type": "equals", "value": {"a": 1}}, "", FACTS).explanation == 'equals {"a": 1}'
+    assert check_assertion({"type": "is-json"}, "", FACTS).explanation == "is-json"
 
 
 def test_assertions_are_scores_beside_the_other_expectations() -> None:

@@ -3,8 +3,8 @@
 import json
 
 from proctor.evaluator import Evidence, Reference, Trace
-from proctor.evaluators.expect import AnswerFacts, AssertionResult, key_of, scores_of
-from proctor.evaluators.judging import criterion_of, rubric_names
+from proctor.evaluators.criteria import criterion_of, rubric_names
+from proctor.evaluators.expect import AnswerFacts, CheckResult, key_of, scores_of
 from proctor.evaluators.model_judge import FIELDS
 from proctor.evaluators.registry import EvaluationSettings, builtin_names, evaluator_of, find_evaluator
 from proctor.item import digest_of
@@ -152,7 +152,7 @@ EXPECTED = {
     "expect.json_schema": "1cac0b7ff80bbf43",
     "assert: contains Paris": "0f0666d475d80d88",
     "assert: not-is-json": "b53836a59b51f013",
-    "assert: polite": "97806dc2f95aae4d",
+    "assert: llm-rubric is polite": "9233717eadfc7e99",
     "expect.assert": "cd83b8d76641fecc",
 }
 CRITERIA_DIGESTS = {"plain": "76466dac9388bfea", "full": "9595eb3f0b430055"}
@@ -245,7 +245,7 @@ async def test_judges_are_asked_with_the_same_words(tmp_path):
 
 
 def test_digests_of_expectations_and_criteria_stay():
-    facts = AnswerFacts(graded={key_of(RUBRIC): AssertionResult(True, 1.0, "polite")})
+    facts = AnswerFacts(graded={key_of(RUBRIC): CheckResult("llm-rubric", True, 1.0, "polite")})
     expect = {**EXPECTATIONS, "assert": {"assertions": ASSERTIONS, "threshold": 0.5}}
     scores = scores_of(expect, "Paris", facts)
     assert {score.evaluator: score.evaluator_digest for score in scores} == EXPECTED

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor.evaluators.judging import rubric_names
+from proctor.evaluators.criteria import rubric_names
 from proctor.session import Message, Session, Step, TimedEvent, ToolCall
 from proctor.store.tables import CalibrationRow
 

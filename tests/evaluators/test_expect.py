@@ -33,7 +33,7 @@ PERSON = {"type": "object", "required": ["name"], "properties": {"age": {"type":
 def test_an_expectation_holds_or_not(expect, answer, holds):
     assert problems_of(expect) == []
     (check,) = check_answer(expect, answer)
-    assert check.holds is holds
+    assert check.passed is holds
     assert check.name in expect
 
 
@@ -82,4 +82,4 @@ def test_a_schema_cannot_make_us_fetch_an_address():
             server.accept()
         answered.join(TIME_LIMIT_SECONDS)
     (check,) = check_answer({"json_schema": schema}, "{}")
-    assert not check.holds and "not in it" in check.explanation
+    assert not check.passed and "not in it" in check.explanation

@@ -7,12 +7,12 @@ from judged_sessions import Judge as Answers
 from judged_sessions import session, turn, weather
 
 from proctor.evaluator import Evidence
-from proctor.evaluators.judging import Criterion, Judge
+from proctor.evaluators.criteria import Criterion, RubricEvaluator
+from proctor.evaluators.judging import Judge
 from proctor.evaluators.model_judge import (
     CATEGORIES,
     FAILURES,
     InsightJudge,
-    RubricEvaluator,
     family_of,
     kind_of,
 )

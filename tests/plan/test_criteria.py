@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from proctor.errors import PlanError, UsageError
-from proctor.evaluators.judging import rubric_names
+from proctor.evaluators.criteria import rubric_names
 from proctor.plan.criteria import (
     criteria_of,
     documents,

@@ -13,7 +13,7 @@ from plain_services import GivenScores, plain_services
 from proctor.dialogue.conversation import Checkpoint, ConversationCheckpoint, Side, parse_conversation
 from proctor.dialogue.participant import Role
 from proctor.errors import CostLimit, ModelError, NotFound, WorkspaceError
-from proctor.evaluators.judging import criterion_of
+from proctor.evaluators.criteria import criterion_of
 from proctor.item import Item
 from proctor.model import Answer, Request
 from proctor.model_client import ModelClient
@@ -268,14 +268,17 @@ async def test_a_judge_names_the_cause_of_a_failed_task(
     await played.run()
     assert played.metric("caused_by") == cause
     assert any(note in each for each in played.notes())
-    (request,) = model.requests
+    request, *again = model.requests
+    assert len(again) == (answer == "no idea")
     text = str(request.messages[0]["content"])
     assert request.model == "judge/x" and request.parameters == {"temperature": 0.0}
     spoken = "Agent: Tell me more, 1.\nUser: I feel 1."
     for part in ("LIGHT", "Save light.", spoken, "(none)", "lamp == 'on'"):
         assert part in text
     if answer != "raise":
+        calls = len(model.requests)
         usage = {"prompt_tokens": 10.0, "completion_tokens": 2.0, "total_tokens": 12.0, "total_cost": 0.5}
+        usage = {name: figure * calls for name, figure in usage.items()}
         assert {name: played.metric(f"usage.evaluators.{name}") for name in usage} == usage
 
 

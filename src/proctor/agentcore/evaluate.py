@@ -17,7 +17,7 @@ from proctor.agentcore.service import Service
 from proctor.agentcore.shapes import EVALUATOR_NAMES, Members, ShapeProblem, is_managed
 from proctor.api.evaluation import evidence_of_documents
 from proctor.errors import AttemptError, NotFound
-from proctor.evaluator import Evaluator, Evidence, Reference
+from proctor.evaluator import Evaluator, Evidence, Reference, failed_score
 from proctor.evaluators.registry import EvaluationSettings, find_evaluator
 from proctor.evaluators.rendering import EvaluationTarget, targets_of
 from proctor.item import digest_of
@@ -118,11 +118,6 @@ MOST_RESULTS = 10
 """Targets evaluated in one call: the last ones."""
 MOST_TEXT = 2048
 TARGETS = {"trace": "traceIds", "tool_call": "spanIds"}
-CODES = {
-    "rate_limit": "ThrottlingException",
-    "timeout": "TimeoutException",
-    "bad_request": "ValidationException",
-}
 
 
 async def evaluate(service: Service, request: Members) -> JsonMap:
@@ -223,7 +218,7 @@ async def _judge_all(
         return [
             task.result()
             if task.done()
-            else [_failed(evaluator, target, "TimeoutException", "the judging took too long")]
+            else [failed_score(evaluator, "the judging took too long", "TimeoutException", target=target.id)]
             for task, target in zip(tasks, targets, strict=True)
         ]
     finally:
@@ -237,14 +232,7 @@ async def _judge(evaluator: Evaluator, evidence: Evidence, target: EvaluationTar
     try:
         return await evaluator.judge(replace(evidence, targets=only))
     except AttemptError as error:
-        code = CODES.get(error.reason, "InternalServerException")
-        return [_failed(evaluator, target, code, str(error))]
-
-
-def _failed(evaluator: Evaluator, target: EvaluationTarget, code: str, message: str) -> Score:
-    return Score(
-        evaluator=evaluator.name, level=evaluator.level, target=target.id, error=message, error_code=code
-    )
+        return [failed_score(evaluator, error, target=target.id)]
 
 
 def _result(service: Service, evaluator_id: str, evidence: Evidence, score: Score) -> JsonObject:

@@ -13,8 +13,8 @@ from proctor.evaluator import Evaluator, Evidence, Reference
 from proctor.evaluators import registry
 from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
 from proctor.evaluators.code import evidence_of_document, reference_of
+from proctor.evaluators.criteria import rubric_names
 from proctor.evaluators.definition import FUNCTION
-from proctor.evaluators.judging import rubric_names
 from proctor.evaluators.matchers import MATCHINGS
 from proctor.evaluators.registry import (
     SUFFIXES,

@@ -161,7 +161,7 @@ def _matches(action: Action, name: str, arguments: JsonMap) -> bool:
 
 def _occurs(entry: object, texts: Sequence[str]) -> bool:
     if isinstance(entry, Mapping):
-        return any(all(check.holds for check in check_answer(entry, text)) for text in texts)
+        return any(all(check.passed for check in check_answer(entry, text)) for text in texts)
     return any(str(entry).casefold() in text.casefold() for text in texts)
 
 

@@ -447,7 +447,8 @@ def argument_problem(spec: ToolSpec, arguments: JsonMap) -> str:
     if set(arguments) == {"unreadable"}:
         return f"the arguments are no JSON object: {arguments['unreadable']}"
     check = check_answer({"json_schema": dict(parameters_of(spec))}, json.dumps(arguments))[0]
-    return "" if check.holds else check.explanation.replace("answer does not fit its schema", "the arguments")
+    explanation = check.explanation.replace("answer does not fit its schema", "the arguments")
+    return "" if check.passed else explanation
 
 
 def load_function(name: str, folder: Path) -> Callable[..., object]:

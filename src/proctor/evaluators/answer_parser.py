@@ -44,6 +44,9 @@ class AnswerField:
         return kind if self.low is None else f"{kind} from {self.low:g} to {self.high:g}"
 
 
+TEXT = AnswerField(kind="text")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedFields:
     """The fields that could be parsed, and the names of those that could not."""

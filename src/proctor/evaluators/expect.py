@@ -19,7 +19,7 @@ from proctor.formatting import clipped
 from proctor.item import digest_of
 from proctor.json_values import JsonMap, as_map, as_number, as_sequence, as_text, maps_in, parse_json
 from proctor.patterns import PatternTimeout, bounded_call, compile_pattern, may_take_long
-from proctor.score import Score
+from proctor.score import EXPECT, Score
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -35,17 +35,18 @@ SHOWN_CHARACTERS = 60
 FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)```", re.DOTALL)
 
 
-class ExpectationResult(NamedTuple):
-    """The result of one expectation."""
+class CheckResult(NamedTuple):
+    """The result of one expectation or assertion."""
 
     name: str
-    """`contains`, `equals`, `regex` or `json_schema`."""
-    holds: bool
+    """`contains`, `equals`, `regex` or `json_schema`; or an assertion as it is written."""
+    passed: bool
+    score: float
     explanation: str
     """Why it does not hold, or what matched."""
 
 
-def check_answer(expect: JsonMap, answer: str) -> list[ExpectationResult]:
+def check_answer(expect: JsonMap, answer: str) -> list[CheckResult]:
     """Check an answer against each expectation, in their order."""
     return [KINDS[name].check(expected, answer) for name, expected in expect.items()]
 
@@ -55,21 +56,31 @@ def scores_of(expect: JsonMap, answer: str, facts: "AnswerFacts | None" = None) 
 
     `assert` has a score for each assertion, and the weighted mean, which decides.
     """
-    if ASSERT in expect:
-        others = {name: value for name, value in expect.items() if name != ASSERT}
-        return [*scores_of(others, answer), *_assertion_scores(as_map(expect, ASSERT), answer, facts)]
-    return [_score(check, repr(expect[check.name])) for check in check_answer(expect, answer)]
+    if ASSERT not in expect:
+        return [
+            _score(EXPECT + check.name, check, check.name, repr(expect[check.name]))
+            for check in check_answer(expect, answer)
+        ]
+    group = as_map(expect, ASSERT)
+    whole, results = check_group(group, answer, facts or AnswerFacts())
+    scores = scores_of({name: value for name, value in expect.items() if name != ASSERT}, answer)
+    for result, assertion in zip(results, maps_in(group, "assertions"), strict=True):
+        name = f"{ASSERT}: {result.name}"
+        # A score of a rubric depends on its judge, too.
+        rubric = key_of(assertion) if base_type(assertion) == RUBRIC else ""
+        scores.append(_score(name, result, name, rubric))
+    return [*scores, _score(EXPECT + ASSERT, whole, EXPECT + ASSERT, "")]
 
 
 @lru_cache(maxsize=1024)
-def _score(check: ExpectationResult, expected: str) -> Score:
+def _score(name: str, check: CheckResult, *version: str) -> Score:
     """The score of a check. Most of a run are the same: one object for all of them."""
     return Score(
-        evaluator=f"expect.{check.name}",
-        value=1.0 if check.holds else 0.0,
-        label="pass" if check.holds else "fail",
+        evaluator=clipped(name, 200),
+        value=check.score,
+        label="pass" if check.passed else "fail",
         explanation=check.explanation,
-        evaluator_digest=_digest(check.name, expected),
+        evaluator_digest=digest_of(list(version))[:16],
     )
 
 
@@ -89,26 +100,6 @@ def unmet_expectations(
     return unmet
 
 
-def _assertion_scores(group: JsonMap, answer: str, facts: "AnswerFacts | None") -> list[Score]:
-    whole, results = check_group(group, answer, facts or AnswerFacts())
-    named = [(f"{ASSERT}: {one.reason}", one) for one in results]
-    return [
-        Score(
-            evaluator=clipped(name, 200),
-            value=one.score,
-            label="pass" if one.passed else "fail",
-            explanation=one.reason,
-            evaluator_digest=_digest(name, ""),
-        )
-        for name, one in [*named, (f"expect.{ASSERT}", whole)]
-    ]
-
-
-@lru_cache(maxsize=1024)
-def _digest(name: str, expected: str) -> str:
-    return digest_of([name, expected])[:16]
-
-
 def problems_of(expect: object) -> list[str]:
     """Problems of an `expect` map, for the author of a plan; empty when it is valid."""
     if not isinstance(expect, Mapping) or not expect:
@@ -124,51 +115,52 @@ def problems_of(expect: object) -> list[str]:
     return problems
 
 
-_CONTAINED = ExpectationResult("contains", True, "found")
+_CONTAINED = CheckResult("contains", True, 1.0, "found")
 
 
-def _contains(expected: str | Sequence[str], answer: str) -> ExpectationResult:
+def _contains(expected: str | Sequence[str], answer: str) -> CheckResult:
     if isinstance(expected, str):
         missing = [] if expected in answer else [expected]
     else:
         missing = [text for text in expected if text not in answer]
     if not missing:
         return _CONTAINED
-    return ExpectationResult(
+    return CheckResult(
         "contains",
         False,
+        0.0,
         f"answer does not contain {' or '.join(map(_quoted, missing))}; {_beginning(answer)}",
     )
 
 
-def _equals(expected: object, answer: str) -> ExpectationResult:
+def _equals(expected: object, answer: str) -> CheckResult:
     if answer.strip() == str(expected).strip():
-        return ExpectationResult("equals", True, "equal")
-    return ExpectationResult("equals", False, f"answer is not {_quoted(str(expected))}; {_beginning(answer)}")
+        return CheckResult("equals", True, 1.0, "equal")
+    return CheckResult("equals", False, 0.0, f"answer is not {_quoted(str(expected))}; {_beginning(answer)}")
 
 
-def _regex(expression: str, answer: str) -> ExpectationResult:
+def _regex(expression: str, answer: str) -> CheckResult:
     try:
         match = compile_pattern(expression).search(answer[:SEARCHED_CHARACTERS])
     except PatternTimeout as timeout:
-        return ExpectationResult("regex", False, timeout.problem)
+        return CheckResult("regex", False, 0.0, timeout.problem)
     if match:
-        return ExpectationResult("regex", True, f"found {_quoted(match[0])}")
-    return ExpectationResult(
-        "regex", False, f"answer does not match {_quoted(expression)}; {_beginning(answer)}"
+        return CheckResult("regex", True, 1.0, f"found {_quoted(match[0])}")
+    return CheckResult(
+        "regex", False, 0.0, f"answer does not match {_quoted(expression)}; {_beginning(answer)}"
     )
 
 
-def _json_schema(expected: JsonMap, answer: str) -> ExpectationResult:
+def _json_schema(expected: JsonMap, answer: str) -> CheckResult:
     fenced = FENCED.search(answer[:SEARCHED_CHARACTERS])
     try:
         value = json.loads(fenced[1] if fenced else answer)
     except (ValueError, RecursionError):
-        return ExpectationResult("json_schema", False, f"answer is not JSON; {_beginning(answer)}")
+        return CheckResult("json_schema", False, 0.0, f"answer is not JSON; {_beginning(answer)}")
     error = _schema_complaint(expected, value)
-    return ExpectationResult(
-        "json_schema", not error, f"answer does not fit its schema: {error}" if error else "fits"
-    )
+    if error:
+        return CheckResult("json_schema", False, 0.0, f"answer does not fit its schema: {error}")
+    return CheckResult("json_schema", True, 1.0, "fits")
 
 
 def _schema_complaint(expected: JsonMap, value: Any) -> str:
@@ -256,7 +248,7 @@ def _beginning(answer: str) -> str:
 
 
 class _ExpectationKind(NamedTuple):
-    check: Callable[[Any, str], ExpectationResult]
+    check: Callable[[Any, str], CheckResult]
     problem: Callable[[object], str]
     """Problem of the expected value; empty when it is valid."""
 
@@ -288,17 +280,8 @@ class AnswerFacts:
     latency_ms: float | None = None
     cost_usd: float | None = None
     finish_reason: str = ""
-    graded: "Mapping[str, AssertionResult]" = field(default_factory=dict)
+    graded: Mapping[str, CheckResult] = field(default_factory=dict)
     """Results of assertions that a model has judged, by `key_of`."""
-
-
-@dataclass(frozen=True, slots=True)
-class AssertionResult:
-    """The result of one assertion."""
-
-    passed: bool
-    score: float
-    reason: str
 
 
 def key_of(assertion: JsonMap) -> str:
@@ -327,24 +310,17 @@ def rubrics_in(group: JsonMap) -> list[JsonMap]:
     return rubrics
 
 
-def check_group(
-    group: JsonMap, answer: str, facts: AnswerFacts
-) -> tuple[AssertionResult, list[AssertionResult]]:
+def check_group(group: JsonMap, answer: str, facts: AnswerFacts) -> tuple[CheckResult, list[CheckResult]]:
     """The result of a group of assertions, and of each."""
     assertions = maps_in(group, "assertions")
     results = [check_assertion(assertion, answer, facts) for assertion in assertions]
     weights = [_weight(assertion) for assertion in assertions]
-    total = sum(weights)
-    score = (
-        sum(one.score * weight for one, weight in zip(results, weights, strict=True)) / total
-        if total
-        else 1.0
-    )
-    failed = [one for one, weight in zip(results, weights, strict=True) if not one.passed and weight]
+    weighted, total = list(zip(results, weights, strict=True)), sum(weights)
+    score = sum(result.score * weight for result, weight in weighted) / total if total else 1.0
+    failed = [result.explanation for result, weight in weighted if not result.passed and weight]
     threshold = as_number(group, "threshold")
     passed = not failed if threshold is None else score >= threshold
-    reason = "; ".join(one.reason for one in failed) if failed else "all hold"
-    return AssertionResult(passed, score, reason), results
+    return CheckResult(ASSERT, passed, score, "; ".join(failed) or "all hold"), results
 
 
 def _weight(assertion: JsonMap) -> float:
@@ -352,36 +328,37 @@ def _weight(assertion: JsonMap) -> float:
     return 1.0 if weight is None else weight
 
 
-def check_assertion(assertion: JsonMap, answer: str, facts: AnswerFacts) -> AssertionResult:
+def check_assertion(assertion: JsonMap, answer: str, facts: AnswerFacts) -> CheckResult:
     """Check one assertion. An unknown type fails."""
-    if as_text(assertion, "type") == SET:
-        return check_group(assertion, answer, facts)[0]
-    name, negated = base_type(assertion), as_text(assertion, "type").startswith("not-")
-    if name == RUBRIC:
+    name, kind = _described(assertion), base_type(assertion)
+    if kind == SET:
+        return check_group(assertion, answer, facts)[0]._replace(name=name)
+    if kind == RUBRIC:
         result = facts.graded.get(key_of(assertion))
         if result is None:
-            return AssertionResult(False, 0.0, f"{name}: no model has judged it")
-        return _negated(result) if negated else result
-    check = _CHECKS.get(name)
-    if check is None:
-        return AssertionResult(False, 0.0, f"there is no assertion `{name}`")
-    try:
-        outcome = check(assertion, answer, facts)
-    except (ValueError, re.error) as error:
-        # Wrong in itself: `not-` does not make it hold.
-        return AssertionResult(False, 0.0, f"{as_text(assertion, 'type')}: {error}")
-    score = float(outcome)
-    passed = outcome if isinstance(outcome, bool) else score >= _threshold(assertion, _GRADED[name])
-    result = AssertionResult(passed, score, _described(assertion))
-    return _negated(result) if negated else result
-
-
-def _negated(result: AssertionResult) -> AssertionResult:
-    return AssertionResult(not result.passed, 1 - result.score, result.reason)
+            return CheckResult(name, False, 0.0, f"{kind}: no model has judged it")
+        result = result._replace(name=name)
+    elif check := _CHECKS.get(kind):
+        try:
+            outcome = check(assertion, answer, facts)
+        except (ValueError, re.error) as error:
+            # Wrong in itself: `not-` does not make it hold.
+            return CheckResult(name, False, 0.0, f"{as_text(assertion, 'type')}: {error}")
+        score = float(outcome)
+        passed = outcome if isinstance(outcome, bool) else score >= _threshold(assertion, _GRADED[kind])
+        result = CheckResult(name, passed, score, name)
+    else:
+        return CheckResult(name, False, 0.0, f"there is no assertion `{kind}`")
+    if as_text(assertion, "type") == kind:
+        return result
+    return result._replace(passed=not result.passed, score=1 - result.score)
 
 
 def _described(assertion: JsonMap) -> str:
+    """An assertion as it is written; a set by its members."""
     value = assertion.get("value")
+    if base_type(assertion) == SET:
+        value = "; ".join(map(_described, maps_in(assertion, "assertions")))
     text = "" if value is None else f" {value if isinstance(value, str) else json.dumps(value, default=str)}"
     excerpt = text if len(text) <= 80 else f"{text[:79]}…"
     return f"{as_text(assertion, 'type')}{excerpt}"
@@ -489,7 +466,7 @@ def contains_json(schema: str, text: str) -> bool:
 def _fits(assertion: JsonMap, value: object) -> bool:
     schema = _schema_of(assertion)
     # An own check of the schema: it reports what is wrong, and fetches nothing.
-    return not schema or check_answer({"json_schema": schema}, json.dumps(value))[0].holds
+    return not schema or not _schema_complaint(schema, value)
 
 
 def _schema_of(assertion: JsonMap) -> JsonMap:

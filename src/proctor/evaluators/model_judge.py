@@ -1,9 +1,8 @@
 """Evaluators with a model judge, on a scale of labels.
 
 Built-in and custom evaluators differ only in their question. A question that needs ground truth may have an
-alternative for sessions without it. A shipped rubric is applied to any session: the assistant is the
-therapist, the user the client. Insights (what went wrong, what the user wanted, which approach was taken) are
-labels with details as JSON in the explanation; sessions with the same label are grouped elsewhere.
+alternative for sessions without it. Insights (what went wrong, what the user wanted, which approach was
+taken) are labels with details as JSON in the explanation; sessions with the same label are grouped elsewhere.
 """
 
 import asyncio
@@ -12,23 +11,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 
-from proctor.errors import EvaluatorError, ModelError, RateLimited
-from proctor.evaluator import Evidence
-from proctor.evaluators.answer_parser import AnswerField, instructions_for, read_verdict
+from proctor.errors import ModelError
+from proctor.evaluator import Evidence, failed_score
+from proctor.evaluators.answer_parser import TEXT, AnswerField, instructions_for
 from proctor.evaluators.judging import (
     OF_GROUND_TRUTH,
     OF_SKILLS,
     RULES,
-    Criterion,
-    DimensionVerdict,
+    UNREADABLE,
     Judge,
     JudgeUsage,
     Question,
-    TranscriptLine,
-    ask_until_readable,
+    ask_for_fields,
     fenced,
     messages_of,
-    score_criterion,
+    schema_of,
     verdicts,
 )
 from proctor.evaluators.rendering import (
@@ -42,14 +39,13 @@ from proctor.evaluators.rendering import (
     turns_of,
 )
 from proctor.item import digest_of
-from proctor.json_values import JsonMap, JsonObject, as_integer
+from proctor.json_values import JsonMap, as_integer
 from proctor.score import Level, Score
 
 MOST_INPUT_TOKENS = 200_000
 """Maximum prompt size of one target; the API's own limit."""
 AT_ONCE = 4
 """Targets of one session that are scored concurrently."""
-ERROR_CODES = {"rate_limit": "ThrottlingException", "bad_request": "ValidationException"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +79,7 @@ class ModelJudge:
                     return await self._score_target(evidence, target, skill)
                 except ModelError as error:
                     failures.append(error)
-                    return [self._failed(evidence, target, str(error), _code(error))]
+                    return [self._failed(evidence, target, error)]
 
         targets = self._targets(evidence)
         try:
@@ -115,64 +111,29 @@ class ModelJudge:
             names = ", ".join(OF_GROUND_TRUTH.get(place, place) for place in missing)
             return [self._failed(evidence, target, f"needs {names}, which was not given", NOT_VALID)]
         messages = messages_of(question, pieces)
-        if (size := sum(estimated_tokens(message["content"]) for message in messages)) > MOST_INPUT_TOKENS:
-            message = f"about {size:,} tokens to score, more than the limit of {MOST_INPUT_TOKENS:,}"
-            return [self._failed(evidence, target, message, NOT_VALID)]
-        usage = JudgeUsage()
-        verdict_by_dimension = await verdicts(self.judge_model, question, messages, usage)
-        return self._scores(evidence, target, question, verdict_by_dimension, usage)
+        if problem := _too_long(messages, "score"):
+            return [self._failed(evidence, target, problem, NOT_VALID)]
+        about = Score(
+            evaluator=self.name,
+            evaluator_digest=self.digest,
+            level=target.level,
+            target=target.id,
+            ignored=ignored_of(evidence, question.uses),
+        )
+        return await verdicts(self.judge_model, question, messages, about)
 
     def _question(self, pieces: Mapping[str, str]) -> Question:
         other = self.with_reference
         return other if other and other.places <= pieces.keys() else self.question
 
-    def _scores(
-        self,
-        evidence: Evidence,
-        target: EvaluationTarget,
-        question: Question,
-        verdict_by_dimension: Mapping[str, DimensionVerdict],
-        usage: JudgeUsage,
-    ) -> list[Score]:
-        about = replace(self._about(target), ignored=ignored_of(evidence, question.uses))
-        scores = [
-            _dimension_score(about, dimension, verdict) for dimension, verdict in verdict_by_dimension.items()
-        ]
-        # Cost and tokens belong to the call, which all dimensions share: they are set once.
-        first = replace(
-            scores[0],
-            cost_usd=usage.cost_usd,
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-        )
-        return [first, *scores[1:]]
-
-    def _failed(self, evidence: Evidence, target: EvaluationTarget, error: str, code: str) -> Score:
+    def _failed(
+        self, evidence: Evidence, target: EvaluationTarget, problem: ModelError | str, code: str = ""
+    ) -> Score:
         ignored = ignored_of(evidence, self.question.uses)
-        return replace(self._about(target), error=error, error_code=code, ignored=ignored)
-
-    def _about(self, target: EvaluationTarget) -> Score:
-        return Score(evaluator=self.name, evaluator_digest=self.digest, level=target.level, target=target.id)
+        return replace(failed_score(self, problem, code, target=target.id), ignored=ignored)
 
 
-NOT_VALID, NOTHING_THERE, UNREADABLE = (
-    "ValidationException",
-    "SessionValidationException",
-    "UnreadableVerdict",
-)
-
-
-def _dimension_score(about: Score, dimension: str, verdict: DimensionVerdict) -> Score:
-    if verdict.error:
-        return replace(about, dimension=dimension, error=verdict.error, error_code=UNREADABLE)
-    return replace(
-        about,
-        dimension=dimension,
-        value=verdict.value,
-        label=verdict.label,
-        explanation=verdict.explanation,
-        votes=verdict.votes,
-    )
+NOT_VALID, NOTHING_THERE = "ValidationException", "SessionValidationException"
 
 
 def estimated_tokens(text: str) -> int:
@@ -183,68 +144,12 @@ def estimated_tokens(text: str) -> int:
     return (len(text) - beyond) // 4 + beyond
 
 
-def _code(error: ModelError) -> str:
-    if isinstance(error, RateLimited):
-        return "ThrottlingException"
-    return ERROR_CODES.get(error.reason, "InternalServerException")
-
-
-SIDES = {"assistant": "therapist", "user": "client"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class RubricEvaluator:
-    """The criteria of one rubric, judged by a model."""
-
-    name: str
-    criteria: Sequence[Criterion]
-    judge_model: Judge
-    level: Level = "session"
-
-    @property
-    def digest(self) -> str:
-        """Changes with the criteria."""
-        return digest_of([criterion.digest for criterion in self.criteria])[:16]
-
-    async def judge(self, evidence: Evidence) -> Sequence[Score]:
-        """The scores of all criteria, with the digests that simulations give them."""
-        lines, profile = _lines(evidence), _profile(evidence)
-        scores = list[Score]()
-        for criterion in self.criteria:
-            if not lines:
-                scores.append(_failed(criterion, "the session has no messages"))
-            elif criterion.sees_profile and not profile:
-                scores.append(_failed(criterion, "the session has no profile to compare with"))
-            else:
-                try:
-                    scores += await score_criterion(criterion, lines, self.judge_model, profile=profile)
-                except EvaluatorError as error:
-                    scores.append(_failed(criterion, str(error)))
-        return scores
-
-
-def _failed(criterion: Criterion, problem: str) -> Score:
-    return Score(evaluator=criterion.name, evaluator_digest=criterion.digest, error=problem)
-
-
-def _lines(evidence: Evidence) -> list[TranscriptLine]:
-    known = set(SIDES.values())
-    return [
-        TranscriptLine(
-            speaker=message.name if message.name in known else SIDES[message.role], text=message.content
-        )
-        for message in evidence.messages
-        if message.role in SIDES
-    ]
-
-
-def _profile(evidence: Evidence) -> str:
-    """The profiles of the roles, or else the instructions they were given; empty: unknown."""
-    profiles = evidence.attributes.get("profiles")
-    if profiles:
-        return json.dumps(profiles, ensure_ascii=False, indent=1)
-    prompts = [each.content for each in evidence.messages if each.name.startswith("instructions of the ")]
-    return "\n\n".join(prompts) or evidence.system_prompt
+def _too_long(messages: Sequence[Mapping[str, str]], purpose: str) -> str:
+    """Why messages are not sent; empty: they may be."""
+    size = sum(estimated_tokens(message["content"]) for message in messages)
+    if size <= MOST_INPUT_TOKENS:
+        return ""
+    return f"about {size:,} tokens to {purpose}, more than the limit of {MOST_INPUT_TOKENS:,}"
 
 
 OTHER = "other"
@@ -304,7 +209,6 @@ FAILURES, INTENT, SUMMARY = (
 NO_FAILURE = "none"
 """Label of a session without a failure."""
 MOST_MESSAGES, LONGEST_MESSAGE, LONGEST_NAME = 5, 500, 200
-TEXT = AnswerField(kind="text")
 FIELDS: Mapping[str, Mapping[str, AnswerField]] = {
     FAILURES: {
         "evidence": TEXT,
@@ -346,47 +250,36 @@ class InsightJudge:
     async def judge(self, evidence: Evidence) -> Sequence[Score]:
         """One finding. Raises `ModelError` when the call fails."""
         if not turns_of(evidence):
-            return [self._failed("the session is empty", NOTHING_THERE)]
-        messages = self._messages(evidence)
-        size = sum(estimated_tokens(message["content"]) for message in messages)
-        if size > MOST_INPUT_TOKENS:
-            too_long = f"about {size:,} tokens to analyze, more than the limit of {MOST_INPUT_TOKENS:,}"
-            return [self._failed(too_long, NOT_VALID)]
-        fields, usage = FIELDS[self.name], JudgeUsage()
-        values = await ask_until_readable(
-            self.judge_model,
-            messages,
-            lambda text: read_verdict(text, fields, [LABELS[self.name]], messages[-1]["content"]).values,
-            lambda parsed: bool(parsed.get(LABELS[self.name])),
-            usage,
-            schema=_schema(fields),
+            return [failed_score(self, "the session is empty", NOTHING_THERE)]
+        messages, fields, usage = self._messages(evidence), FIELDS[self.name], JudgeUsage()
+        if problem := _too_long(messages, "analyze"):
+            return [failed_score(self, problem, NOT_VALID)]
+        values = await ask_for_fields(
+            self.judge_model, messages, fields, [LABELS[self.name]], usage, schema_of(fields)
         )
         if not values.get(LABELS[self.name]):
-            return [_billed(self._failed("the judge gave no finding that could be read", UNREADABLE), usage)]
-        return [self._insight_score(evidence, values, usage)]
+            problem = "the judge gave no finding that could be read"
+            return [usage.bill(failed_score(self, problem, UNREADABLE))]
+        return [usage.bill(self._insight_score(evidence, values))]
 
     def _messages(self, evidence: Evidence) -> list[dict[str, str]]:
         instructions = _instructions(self.name).replace("{context}", fenced("context", numbered(evidence)))
         prompt = f"{instructions.strip()}\n\n{instructions_for(FIELDS[self.name])}"
         return [{"role": "system", "content": RULES}, {"role": "user", "content": prompt}]
 
-    def _insight_score(self, evidence: Evidence, values: JsonMap, usage: JudgeUsage) -> Score:
+    def _insight_score(self, evidence: Evidence, values: JsonMap) -> Score:
         details = {name: value for name, value in values.items() if name != LABELS[self.name]}
         if self.name == FAILURES:
             details |= _place(evidence, values)
         if self.name == INTENT:
             prompts = [trace.prompt for trace in turns_of(evidence) if trace.prompt]
             details["userMessages"] = [text[:LONGEST_MESSAGE] for text in prompts[:MOST_MESSAGES]]
-        score = Score(
+        return Score(
             evaluator=self.name,
             evaluator_digest=self.digest,
             label=str(values[LABELS[self.name]])[:LONGEST_NAME],
             explanation=json.dumps(details, ensure_ascii=False),
         )
-        return _billed(score, usage)
-
-    def _failed(self, error: str, code: str) -> Score:
-        return Score(evaluator=self.name, evaluator_digest=self.digest, error=error, error_code=code)
 
 
 def _place(evidence: Evidence, values: JsonMap) -> dict[str, str]:
@@ -396,30 +289,6 @@ def _place(evidence: Evidence, values: JsonMap) -> dict[str, str]:
     turn = turns[number - 1] if 1 <= number <= len(turns) else turns[0]
     call = next((each for each in turn.tool_calls if each.name == values.get("tool") and each.call_id), None)
     return {"traceId": turn.id, "spanId": call.call_id if call else turn.id}
-
-
-def _billed(score: Score, usage: JudgeUsage) -> Score:
-    return replace(
-        score, cost_usd=usage.cost_usd, input_tokens=usage.input_tokens, output_tokens=usage.output_tokens
-    )
-
-
-def _schema(fields: Mapping[str, AnswerField]) -> JsonObject:
-    kinds: Mapping[str, JsonObject] = {
-        "text": {"type": "string"},
-        "number": {"type": "number"},
-        "integer": {"type": "integer"},
-    }
-    properties = {
-        name: {"type": "string", "enum": list(field.choices)} if field.choices else kinds[field.kind]
-        for name, field in fields.items()
-    }
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
 
 
 def _instructions(name: str) -> str:

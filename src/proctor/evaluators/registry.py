@@ -8,7 +8,7 @@ A function cannot be copied: if its source has changed since, its digest differs
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TypedDict
@@ -16,22 +16,13 @@ from typing import TypedDict
 from proctor import score
 from proctor.errors import NotFound, UsageError
 from proctor.evaluator import Evaluator, FindEvaluator
-from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
+from proctor.evaluators.builtins import JUDGED, PREFIX, YES_NO, question_of
 from proctor.evaluators.code import MEGABYTES, TIMEOUT_SECONDS, CommandEvaluator, FunctionEvaluator, source_of
+from proctor.evaluators.criteria import RUBRICS, Criterion, RubricEvaluator, criteria_from, rubric_names
 from proctor.evaluators.definition import FUNCTION, LEVELS, judge_of, problems_of
-from proctor.evaluators.judging import (
-    RUBRICS,
-    Criterion,
-    Judge,
-    Question,
-    ScoreDimension,
-    criteria_from,
-    plain_question,
-    rubric_names,
-    scale_of,
-)
+from proctor.evaluators.judging import Judge, Question, ScoreDimension, plain_question, scale_of
 from proctor.evaluators.matchers import MATCHINGS, TrajectoryMatcher
-from proctor.evaluators.model_judge import FIELDS, InsightJudge, ModelJudge, RubricEvaluator
+from proctor.evaluators.model_judge import FIELDS, InsightJudge, ModelJudge
 from proctor.json_values import (
     JsonMap,
     JsonObject,
@@ -78,9 +69,9 @@ class EvaluationSettings:
     folders: Sequence[Path] = ()
     """Folders with definitions, which are found by file name."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """The whole environment of functions and programs: no keys."""
+    """The whole environment of functions and programs: no keys, no tokens."""
     attempt: str = "evaluation"
-    """Marks processes, so that all can be found and ended."""
+    """Label of the processes they start, by which all of them can be found and ended."""
     sandbox: Sandbox = NOT_CONFINED
     """Of functions and programs."""
 
@@ -346,24 +337,14 @@ def _yaml(text: str) -> object:
         raise ValueError(str(cause)) from cause
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class EvaluatorRegistry:
     """Looks up evaluators in a folder, in folders of definitions, and in the store."""
 
-    folder: Path
-    """Where relative paths begin, and functions and programs are run."""
-    environment: Mapping[str, str]
-    """Of user-defined functions and programs: no keys, no tokens."""
+    settings: EvaluationSettings
+    """Of all of them; an evaluation has its own judge, votes and parameters."""
     definitions: Definitions = lambda _: None
     """Definitions of the store."""
-    folders: Sequence[Path] = ()
-    lambdas: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
-    model_names: Mapping[str, str] = field(default_factory=dict)
-    """Judges by the model id of a definition, as provider/model."""
-    mark: str = "evaluation"
-    """Label of the processes they start, by which all of them can be found and ended."""
-    sandbox: Sandbox = NOT_CONFINED
-
     objects: Mapping[str, Evaluator] = field(default_factory=dict)
     """Evaluators that are objects of this process, by name."""
 
@@ -400,11 +381,9 @@ class EvaluatorRegistry:
             key = (name, json.dumps(settings, default=str))
             if key in without_model:
                 return without_model[key]
-            options = self._settings(settings)
-            if copy := as_map(copies, name):
-                evaluator = evaluator_of(copy, models=models, settings=options, definitions=definitions)
-            else:
-                evaluator = find_evaluator(name, models=models, settings=options, definitions=definitions)
+            factory = _EvaluatorFactory(models, self._settings(settings), definitions)
+            copy = as_map(copies, name)
+            evaluator = factory.defined(copy) if copy else factory.named(name)
             if isinstance(evaluator, TrajectoryMatcher | FunctionEvaluator):
                 without_model[key] = evaluator
             return evaluator
@@ -412,33 +391,26 @@ class EvaluatorRegistry:
         return find
 
     def _document(self, name: str) -> JsonMap | None:
-        if name.endswith(SUFFIXES) and (path := self.folder / name).is_file():
+        if name.endswith(SUFFIXES) and (path := self.settings.folder / name).is_file():
             return read_definition(path)
         document = self.definitions(name)
         if document is not None:
             return document
-        files = definition_files(self.folders)
+        files = definition_files(self.settings.folders)
         return next((read_definition(path) for path in files if path.stem == name), None)
 
     def _settings(self, options: JsonMap) -> EvaluationSettings:
-        return EvaluationSettings(
+        return replace(
+            self.settings,
             judge_model=as_text(options, "judge"),
             votes=int(require_number(options.get("votes", 1))),
             parameters=as_map(options, "parameters"),
             harmful_value=require_number(options.get("harmfulValue", 1.0)),
-            lambdas=self.lambdas,
-            model_names=self.model_names,
-            folder=self.folder,
-            folders=self.folders,
-            environment=self.environment,
-            attempt=self.mark,
-            sandbox=self.sandbox,
         )
 
 
 KINDS = {"llmAsAJudge": "judge", "codeBased": "code", "derived": "derived"}
 """Kinds of definitions, as people read them."""
-YES_NO = {"Yes": 1.0, "No": 0.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

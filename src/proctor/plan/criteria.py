@@ -13,8 +13,8 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from proctor.errors import Problem, UsageError
+from proctor.evaluators.criteria import RUBRICS, Criterion, criteria_from, rubric_names
 from proctor.evaluators.expect import problems_of
-from proctor.evaluators.judging import RUBRICS, Criterion, criteria_from, rubric_names
 from proctor.json_values import (
     JsonMap,
     JsonObject,

@@ -3,17 +3,19 @@
 The last part grades the assertions of a prompt: time, cost, and the verdicts of a judge on rubrics.
 """
 
-import json
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from proctor.errors import CostLimit, EvaluatorError, ModelError, blame
-from proctor.evaluator import Evidence, Trace
-from proctor.evaluators.expect import AnswerFacts, AssertionResult, check_answer, key_of, rubrics_in
-from proctor.evaluators.judging import Criterion, Judge, TranscriptLine, as_one_turn, fenced, score_criterion
-from proctor.item import digest_of
-from proctor.json_values import JsonMap, as_map, as_number, as_text, parse_json, require_map, require_text
-from proctor.model import Answer, Request
+from proctor.evaluator import Evaluator, Evidence, Trace
+from proctor.evaluators.answer_parser import TEXT, AnswerField, field_of, instructions_for
+from proctor.evaluators.criteria import CriterionEvaluator, ExpectationEvaluator, criterion_of
+from proctor.evaluators.expect import RUBRIC, AnswerFacts, CheckResult, key_of, rubrics_in
+from proctor.evaluators.judging import Judge, JudgeUsage, as_one_turn, ask_for_fields, fenced
+from proctor.json_values import JsonMap, as_number, as_text, require_map, require_text
+from proctor.model import Answer
 from proctor.model_client import ModelClient
 from proctor.runner import Services
 from proctor.score import Score
@@ -26,17 +28,24 @@ if TYPE_CHECKING:
     from proctor.scenario.state import ScenarioRun, ScenarioTurn
 
 
-async def evaluate(settings: JsonMap, evidence: Evidence, services: Services) -> Sequence[Score]:
-    """Apply one evaluator (`name`, `judging`: its judge and parameters) and record its scores."""
+async def evaluate(
+    settings: JsonMap, evidence: Evidence, services: Services, evaluator: Evaluator | None = None
+) -> Sequence[Score]:
+    """Apply one evaluator and record its scores; one that fails is a score with its error.
+
+    `settings` have its `name`, and `judging`, the judge and its parameters, unless the `evaluator` is given.
+    """
     name = str(settings["name"])
+    about = Score(evaluator=name)
     try:
         with blame(EvaluatorError, name):
-            evaluator = services.evaluator(name, require_map(settings["judging"]))
+            evaluator = evaluator or services.evaluator(name, require_map(settings["judging"]))
+            about = replace(about, evaluator_digest=evaluator.digest, level=evaluator.level)
             scores = await evaluator.judge(evidence)
     except CostLimit:
         raise
     except (EvaluatorError, ModelError) as error:
-        scores = [Score(evaluator=name, error=str(error))]
+        scores = [replace(about, error=str(error))]
     for score in scores:
         services.score(score)
     return scores
@@ -54,58 +63,47 @@ def below(mark: float | None, scores: Sequence[Score]) -> list[str]:
     ]
 
 
-PARAMETERS = {"temperature": 0.0}
-
-
 class Judges:
     """Scores one dialogue and sums up the usage."""
 
     def __init__(self, services: Services, seed: int) -> None:
         self.client = ModelClient(services.models, services.record, keep="bodies")
         self._services, self._seed = services, seed
-        self._record_score = services.score
 
-    async def judge(
-        self, criterion: Criterion, model: str, lines: Sequence[tuple[str, str]], profile: JsonMap
-    ) -> list[str]:
-        """Record the scores of a criterion; returns messages about those below the pass mark."""
-        judge = Judge(models=self.client, model=model, parameters=PARAMETERS, structured=False)
-        profile_text = json.dumps(dict(profile), ensure_ascii=False, indent=1)
-        transcript = [TranscriptLine(speaker=speaker, text=text) for speaker, text in lines]
-        try:
-            scores = await score_criterion(
-                criterion, transcript, judge, seed=self._seed, profile=profile_text
-            )
-        except (EvaluatorError, ModelError) as error:
-            # A failed judge does not fail the dialogue.
-            scores = [Score(evaluator=criterion.name, evaluator_digest=criterion.digest, error=str(error))]
-        for score in scores:
-            self._record_score(score)
-        return below(criterion.passes_at, scores)
+    def judge(self, model: str, *, seed: int | None = None) -> Judge:
+        """A judge whose usage is counted."""
+        return recorded_judge(self.client, model, seed=seed)
 
-    async def ask(self, settings: JsonMap, evidence: Evidence) -> list[str]:
-        """Record the scores of an evaluator; returns messages about those below the pass mark."""
-        scores = await evaluate(settings, evidence, self._services)
-        for score in scores:
-            self._count_score(score)
-        return below(as_number(settings["passes_at"]), scores)
+    async def score(self, entry: JsonMap, evidence: Evidence) -> list[str]:
+        """Record the scores of an evaluator; returns messages about those below the pass mark.
 
-    def _count_score(self, score: Score) -> None:
+        `entry` has one of `evaluator`, found by name, `expectation`, a check of texts, and `criterion`, with
+        the `model` that judges by it.
+        """
+        evaluator: Evaluator | None = None
+        if "expectation" in entry:
+            settings = require_map(entry["expectation"])
+            evaluator = ExpectationEvaluator(settings)
+        elif "criterion" in entry:
+            settings = require_map(entry["criterion"])
+            judge = self.judge(require_text(entry["model"]), seed=self._seed)
+            evaluator = CriterionEvaluator(criterion=criterion_of(settings), judge_model=judge)
+        else:
+            settings = require_map(entry["evaluator"])
+        scores = await evaluate(settings, evidence, self._services, evaluator)
+        for score in () if evaluator else scores:
+            self._count(score)
+        return below(as_number(settings, "passes_at"), scores)
+
+    def _count(self, score: Score) -> None:
         if score.input_tokens or score.output_tokens:
             usage = Usage(input_tokens=score.input_tokens, output_tokens=score.output_tokens)
             self.client.count(ModelCall(model="", usage=usage, cost_usd=score.cost_usd))
 
-    def check(self, expectation: JsonMap, lines: Sequence[tuple[str, str]]) -> list[str]:
-        """Check the texts of one side without a model; returns messages about scores below the pass mark."""
-        target = expectation["target"]
-        texts = [text for speaker, text in lines if speaker == target]
-        parts = {"": "\n".join(texts)}
-        if expectation["level"] == "turn":
-            parts = {f"{target}.turn_{number}": text for number, text in enumerate(texts)}
-        scores = [_checked(expectation, text, where) for where, text in parts.items()]
-        for score in scores:
-            self._record_score(score)
-        return below(as_number(expectation["passes_at"]), scores)
+
+def recorded_judge(client: ModelClient, model: str, *, seed: int | None = None) -> Judge:
+    """A judge of an attempt."""
+    return Judge(models=client, model=model, parameters={"temperature": 0.0}, structured=False, seed=seed)
 
 
 CAUSES = ("agent", "user", "world")
@@ -145,7 +143,6 @@ async def attribute_failure(
 ) -> tuple[str, str]:
     """A judge's verdict on who caused the failure of a task, one of `CAUSES`, and why; empty: unreadable."""
     from proctor.dialogue.task import call_text
-    from proctor.evaluators.answer_parser import field_of, instructions_for, read_verdict
 
     names = {under_test: "Agent"}
     pieces = {
@@ -163,17 +160,12 @@ async def attribute_failure(
     }
     question = _ATTRIBUTION.format(**{name: fenced(name, text) for name, text in pieces.items()})
     fields = {"reason": field_of("text"), "cause": field_of(list(CAUSES))}
-    request = Request(
-        model=model,
-        messages=[{"role": "user", "content": f"{question}\n\n{instructions_for(fields)}"}],
-        parameters=PARAMETERS,
-    )
+    messages = [{"role": "user", "content": f"{question}\n\n{instructions_for(fields)}"}]
     try:
-        answer = await judges.client.ask(request)
+        values = await ask_for_fields(judges.judge(model), messages, fields, ["cause"], JudgeUsage())
     except ModelError:
         return "", ""
-    values = read_verdict(answer.text, fields, ["cause"], question).values
-    return str(values.get("cause", "")), str(values.get("reason", ""))
+    return as_text(values, "cause"), as_text(values, "reason")
 
 
 def dialogue_evidence_of(
@@ -215,20 +207,6 @@ def dialogue_evidence_of(
     )
 
 
-def _checked(expectation: JsonMap, text: str, target: str) -> Score:
-    checks = check_answer(require_map(expectation["expect"]), text)
-    broken = [check.explanation for check in checks if not check.holds]
-    return Score(
-        evaluator=require_text(expectation["name"]),
-        evaluator_digest=digest_of([expectation["expect"], expectation["level"], expectation["target"]])[:16],
-        value=0.0 if broken else 1.0,
-        label="fail" if broken else "pass",
-        explanation="; ".join(broken or [check.explanation for check in checks]),
-        level="trace" if target else "session",
-        target=target,
-    )
-
-
 async def judge_scenario(
     evaluators: Sequence[JsonMap], scenario: "Scenario", run: "ScenarioRun", services: Services
 ) -> list[str]:
@@ -267,7 +245,7 @@ def _decisions(scenario: "Scenario", turn: "ScenarioTurn") -> list[Message]:
     ]
 
 
-PROMPT = """You judge an answer by a rubric.
+_RUBRIC = """You judge an answer by a rubric.
 
 <answer>
 {answer}
@@ -278,45 +256,41 @@ PROMPT = """You judge an answer by a rubric.
 </rubric>
 
 Answer with JSON only: {{"reason": "why", "score": 0.0 to 1.0, "pass": true or false}}"""
+_RUBRIC_FIELDS = {
+    "reason": TEXT,
+    "score": AnswerField(kind="number", low=0.0, high=1.0),
+    "pass": AnswerField(kind="truth"),
+}
 
 
 async def facts_of(group: JsonMap, answer: Answer, services: Services) -> AnswerFacts:
     """Facts about an answer for a group of assertions. Calls the judge for each rubric."""
-    graded = {}
-    for rubric in rubrics_in(group):
-        graded[key_of(rubric)] = await _judge(rubric, answer.text, services)
+    client = ModelClient(services.models, services.record, keep="bodies")
+    graded = {key_of(rubric): await _judge(rubric, answer.text, client) for rubric in rubrics_in(group)}
     call = answer.call
     return AnswerFacts(
         latency_ms=call.latency_ms, cost_usd=call.cost_usd, finish_reason=answer.finish_reason, graded=graded
     )
 
 
-async def _judge(rubric: JsonMap, answer: str, services: Services) -> AssertionResult:
-    text = as_text(rubric, "value")
-    request = Request(
-        model=as_text(rubric, "judge"),
-        messages=[{"role": "user", "content": PROMPT.format(answer=answer, rubric=text)}],
-        parameters={"temperature": 0.0},
+async def _judge(rubric: JsonMap, answer: str, client: ModelClient) -> CheckResult:
+    text, threshold = as_text(rubric, "value"), as_number(rubric, "threshold")
+    # An answer must not close the marks around it.
+    prompt = _RUBRIC.format(answer=_CLOSING.sub("[", answer), rubric=text)
+    values = await ask_for_fields(
+        recorded_judge(client, as_text(rubric, "judge")),
+        [{"role": "user", "content": prompt}],
+        _RUBRIC_FIELDS,
+        ("score", "pass"),
+        JudgeUsage(),
     )
-    client = ModelClient(services.models, services.record, keep="bodies")
-    reply = await client.ask(request, speaker="judge", purpose="llm-rubric")
-    verdict = _object_in(reply.text)
-    score, threshold = as_number(verdict, "score"), as_number(rubric, "threshold")
-    if "pass" not in verdict and score is None:
-        return AssertionResult(False, 0.0, f"llm-rubric: the judge gave no verdict: {reply.text[:100]!r}")
-    passed = verdict.get("pass") is not False
-    if score is None:
-        score = float(passed)
+    if not values:
+        return CheckResult(RUBRIC, False, 0.0, f"{RUBRIC}: the judge gave no verdict that could be read")
+    passed = values.get("pass", True)
+    score = values.get("score", float(passed))
     if threshold is not None:
         passed = passed and score >= threshold
-    return AssertionResult(passed, score, f"llm-rubric {text[:80]}: {as_text(verdict, 'reason')[:300]}")
+    return CheckResult(RUBRIC, passed, score, f"{RUBRIC} {text[:80]}: {values.get('reason', '')[:300]}")
 
 
-def _object_in(text: str) -> JsonMap:
-    start, end = text.find("{"), text.rfind("}")
-    if start < 0 or end < start:
-        return {}
-    try:
-        return as_map(parse_json(text[start : end + 1]))
-    except ValueError:
-        return {}
+_CLOSING = re.compile(r"[<\uff1c\ufe64\u2039](?=[\s/]*(?:answer|rubric)\b)", re.IGNORECASE)

@@ -39,7 +39,7 @@ from proctor.dialogue.steps import conclude
 from proctor.dialogue.task import check_task, execute_solution
 from proctor.dialogue.tools import DialogueWorld, SideTools, WorldError, changes, merged
 from proctor.errors import AttemptError, CostLimit, NotFound, TimeLimit, UsageError, WorkspaceError
-from proctor.evaluators.judging import criterion_of
+from proctor.evaluators.criteria import criterion_of
 from proctor.item import FAIL, Item, digest_of
 from proctor.json_values import JsonMap, as_map, as_number, require_map
 from proctor.runner import Outcome, Services
@@ -143,6 +143,9 @@ class _Dialogue:
             return failures
         self.judges = self.judges or Judges(self.services, self.seed)
         profile = {side: self.item.details[side]["profile"] for side in SIDES}
+        evidence = dialogue_evidence_of(
+            self.conversation.history, self._under_test, profile, self.services, self.world
+        )
         for each in evaluators:
             if scores := earlier.get(_evaluator_key(each)):
                 # It has judged this conversation already.
@@ -150,17 +153,7 @@ class _Dialogue:
                     self.services.score(score)
                 failures += below(_pass_mark(each), scores)
                 continue
-            if "evaluator" in each:
-                evidence = dialogue_evidence_of(
-                    self.conversation.history, self._under_test, profile, self.services, self.world
-                )
-                failures += await self.judges.ask(each["evaluator"], evidence)
-                continue
-            if "expectation" in each:
-                failures += self.judges.check(each["expectation"], lines)
-                continue
-            criterion = criterion_of(each["criterion"])
-            failures += await self.judges.judge(criterion, each["model"], lines, profile)
+            failures += await self.judges.score(each, evidence)
         return failures
 
     def _earlier_scores(self) -> Mapping[str, Sequence[Score]]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cache
 
 from proctor.errors import AttemptError, EvaluatorError, blame
-from proctor.evaluator import Evaluator
+from proctor.evaluator import Evaluator, failed_score
 from proctor.item import ERROR, Item
 from proctor.runner import Outcome, Services
 from proctor.score import Score
@@ -35,7 +35,7 @@ class EvaluationRunner:
         try:
             scores = await self._judge(item, services, evaluator)
         except AttemptError as error:
-            services.score(_unjudged(item, evaluator, error))
+            services.score(replace(failed_score(evaluator, error), judged_session=settings["session"]))
             raise
         for score in scores:
             services.score(replace(score, judged_session=settings["session"]))
@@ -58,25 +58,6 @@ class EvaluationRunner:
 def _step(model: str) -> Iteration:
     # One object for all items: the recorder makes its columns once.
     return Iteration(model=model)
-
-
-def _unjudged(item: Item, evaluator: Evaluator, error: AttemptError) -> Score:
-    return Score(
-        evaluator=evaluator.name,
-        evaluator_digest=evaluator.digest,
-        level=evaluator.level,
-        error=str(error),
-        error_code=_CODES.get(error.reason, "InternalServerException"),
-        judged_session=item.settings["session"],
-    )
-
-
-_CODES = {
-    "rate_limit": "ThrottlingException",
-    "timeout": "TimeoutException",
-    "bad_request": "ValidationException",
-    "cost_limit": "ServiceQuotaExceededException",
-}
 
 
 def _outcome(scores: list[Score]) -> Outcome:

@@ -7,7 +7,7 @@ import pytest
 from recorded_sessions import keep, recorded
 
 from proctor.errors import Contradiction, NotFound
-from proctor.evaluators.registry import EvaluatorRegistry
+from proctor.evaluators.registry import EvaluationSettings, EvaluatorRegistry
 from proctor.jobs.evaluation.ground_truth import GroundTruthIndex
 from proctor.jobs.evaluation.prepare import fill, find_evaluators, find_sessions
 from proctor.jobs.evaluation.request import EvaluationRequest
@@ -137,7 +137,9 @@ async def test_a_function_that_changes_under_way_is_told_and_mixes_with_nothing(
     path = workshop.folder / "checks.py"
     path.write_text("def short(event):\n    return {'label': 'PASS', 'value': 1.0}\n")
     request = asked("checks:short")
-    bench = EvaluatorRegistry(folder=workshop.folder, environment={"PATH": "/usr/bin:/bin"})
+    bench = EvaluatorRegistry(
+        EvaluationSettings(folder=workshop.folder, environment={"PATH": "/usr/bin:/bin"})
+    )
     job = opened(workshop.store, request)
     owner = this_process()
     workshop.store.resume_batch(job.id, owner, RetrySelection(), now())
@@ -165,7 +167,7 @@ def test_the_definition_that_is_copied_into_a_job_is_the_one_of_that_name(tmp_pa
         }
         document = {"evaluatorName": name, "level": "TRACE", "evaluatorConfig": {"llmAsAJudge": config}}
         (tmp_path / f"{name}.json").write_text(json.dumps(document))
-    bench = EvaluatorRegistry(folder=tmp_path, environment={}, folders=[tmp_path])
+    bench = EvaluatorRegistry(EvaluationSettings(folder=tmp_path, folders=[tmp_path]))
 
     copies = bench.copies(["politeness", "warmth", "missing"])
 

@@ -16,7 +16,7 @@ from typing import Any
 from proctor.dialogue.conversation import has_moderator
 from proctor.dialogue.participant import CLIENT, SIDES, THERAPIST, Participant, Role, every_step
 from proctor.errors import Problem, UsageError
-from proctor.evaluators.judging import rubric_names
+from proctor.evaluators.criteria import rubric_names
 from proctor.item import Item, digest_of
 from proctor.jobs.dialogue.roles import FALLBACK, RoleFolder, Roles, read_profiles
 from proctor.jobs.dialogue.schema import DEFAULTS, DialogueSettings, as_list, read_settings

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
-from pathlib import Path
 
 from proctor.errors import NotFound
-from proctor.evaluators.registry import EvaluatorRegistry
+from proctor.evaluators.registry import EvaluationSettings, EvaluatorRegistry
 from proctor.item import RUNNING, digest_of
 from proctor.jobs.evaluation.request import EvaluationRequest
 from proctor.jobs.evaluation.state import FAILED, EvaluationState, evaluation_of, open_evaluation
@@ -62,9 +61,7 @@ def online_source(store: Store) -> Callable[[str], JsonMap]:
 
 def copies_of(store: Store, names: Sequence[str]) -> JsonObject:
     """Copies of the stored evaluators' current definitions, for an evaluation."""
-    return EvaluatorRegistry(folder=Path(), environment={}, definitions=store.definitions.document).copies(
-        names
-    )
+    return EvaluatorRegistry(EvaluationSettings(), store.definitions.document).copies(names)
 
 
 class OnlineWatch:
