@@ -1,6 +1,10 @@
 """One channel a page: what changes is told, and what was missed."""
 
+import os
+import signal
+import time
 from datetime import UTC, datetime
+from operator import sub
 
 import pytest
 from stocked_runs import add_run
@@ -8,7 +12,7 @@ from typed import PROMPTS, SLOW
 from websockets.exceptions import ConnectionClosedError
 
 from proctor.errors import StoreError
-from proctor.web.live import TICK_SECONDS, Hub
+from proctor.testing import eventually
 
 RUNS = ("runs", "")
 
@@ -30,6 +34,16 @@ def test_a_page_that_watches_the_runs_is_told_what_changes(served, slow_model):
         while not (told := live.next())["changes"]["removed"]:
             pass
         assert told["changes"]["removed"] == ["watched"]
+
+
+def test_a_run_whose_process_is_killed_is_told_although_nothing_is_committed(served, slow_model):
+    with served.live() as live:
+        live.watch(RUNS)
+        run_id = served.start(SLOW, overrides={"runId": "killed"})
+        next_change(live, lambda run: run["counts"]["running"] == 2)
+        process = int(served.site.context.store.read.exact_batch(run_id)[0]["owner"].split(":")[-3])
+        os.kill(process, signal.SIGKILL)
+        assert next_change(live, lambda run: run["status"] != "running")["status"] == "interrupted"
 
 
 def next_change(live, wanted):
@@ -121,31 +135,27 @@ def test_a_page_that_cannot_be_told_is_cut_off_so_that_it_connects_anew(serve):
         assert live.watch(RUNS)["full"] is True
 
 
-async def test_a_topic_is_read_after_a_commit_and_once_a_second_without_one(monkeypatch):
-    # White-box: how often the store is read is no part of any answer.
-    clock, commits, reads = [1000.0], [1], list[int]()
+class RecordingClock:
+    """The time; remembers when it was asked for, which each read of a topic does."""
 
-    class Counted:
-        def since(self, version):
-            reads.append(version)
-            return 1, {"full": True}
+    def __init__(self):
+        self.asked = list[float]()
 
-    monkeypatch.setattr("proctor.web.live.time.monotonic", lambda: clock[0])
-    hub = Hub(lambda: commits[0], {"counted": lambda _: Counted()})
-    await hub.watch("counted", "")
+    def __call__(self):
+        self.asked.append(time.monotonic())
+        return datetime.now(UTC)
 
-    async def next_tick(version):
-        clock[0] += TICK_SECONDS
-        return await hub.changes("counted", "", version)
+    def pauses(self):
+        """Seconds between reads; calls that follow within a tenth of a second belong to one read."""
+        return [pause for pause in map(sub, self.asked[1:], self.asked) if pause > 0.1]
 
-    assert await next_tick(0) == (1, {"full": True})
-    assert await next_tick(1) == (1, {})
-    assert reads == [0]
-    # A page that has nothing yet is answered at once.
-    assert await next_tick(0) == (1, {"full": True})
-    commits[0] += 1
-    await next_tick(1)
-    assert reads == [0, 0, 1]
-    for _ in range(4):
-        await next_tick(1)
-    assert reads == [0, 0, 1, 1]
+
+def test_a_store_without_commits_is_not_read_at_every_tick(serve):
+    clock = RecordingClock()
+    with serve(now=clock).live() as live:
+        live.watch(RUNS)
+        clock.asked.clear()
+        eventually(lambda: len(clock.pauses()) == 2)
+
+    # A tick is 0.3 s.
+    assert min(clock.pauses()) > 0.5
