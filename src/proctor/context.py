@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from proctor.config import EvaluationSection, WatchSection
-from proctor.errors import NotFound, UsageError
+from proctor.errors import CONTEXT_OVERFLOW, NotFound, UsageError
 from proctor.json_values import JsonMap, JsonObject, as_number, as_text, texts_in, without_none
 from proctor.model import Model, Request
 from proctor.models import ModelRouter
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from proctor.store.keys import Keys
 
 NOT_RETRIED = frozenset(
-    {"aborted", "interrupted", "halted", "cost_limit", "auth", "bad_request", "merge_failed"}
+    {"aborted", "interrupted", "halted", "cost_limit", "auth", "bad_request", CONTEXT_OVERFLOW}
 )
 """Reasons after which an item is not retried, because another attempt would end the same way."""
 POLL_SECONDS = 0.25

@@ -22,6 +22,7 @@
         ├── EvaluatorError    error   evaluator_failed
         ├── TimeLimit         timeout timeout
         ├── CostLimit         fail    cost_limit     its cost limit was reached
+        ├── ContextOverflow   fail    context_overflow  the work did not fit the model's context window
         ├── Aborted           error   aborted
         └── Interrupted       error   interrupted
 
@@ -183,6 +184,8 @@ class ModelError(AttemptError):
     """How long to wait before another try, of a call that may be billed."""
 
 
+CONTEXT_OVERFLOW = "context_overflow"
+"""Reason of a call whose prompt is too long for the model."""
 NOT_SENT = "the call was not sent"
 """Argument of a `CancelledError` that ended a model call before it was sent: it cannot be billed."""
 
@@ -217,6 +220,13 @@ class CostLimit(AttemptError):
     reason = "cost_limit"
 
 
+class ContextOverflow(AttemptError):
+    """The agent or the prompt did not fit the context window of the model that was to do the work."""
+
+    status = "fail"
+    reason = CONTEXT_OVERFLOW
+
+
 class Aborted(AttemptError):
     """The batch was stopped by a user."""
 
@@ -227,6 +237,11 @@ class Interrupted(AttemptError):
     """The process of the batch died or was asked to exit."""
 
     reason = "interrupted"
+
+
+def of_worker(error: ModelError) -> AttemptError:
+    """The error of an attempt whose own model failed: a prompt that is too long is a failure of the work."""
+    return ContextOverflow(str(error)) if error.reason == CONTEXT_OVERFLOW else error
 
 
 def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from proctor.errors import AttemptError
+from proctor.errors import CONTEXT_OVERFLOW, AttemptError
 from proctor.json_values import JsonMap
 from proctor.model import Model
 from proctor.sandbox import Sandbox
@@ -98,6 +98,7 @@ ERROR_CODES = {
     "rate_limit": "ThrottlingException",
     "timeout": "TimeoutException",
     "bad_request": "ValidationException",
+    CONTEXT_OVERFLOW: "ValidationException",
     "cost_limit": "ServiceQuotaExceededException",
 }
 """Codes of scores by the reason of the error that prevented them."""

@@ -79,6 +79,18 @@ def is_same_model(requested: str, answered: str) -> bool:
     return bool(short) and long.startswith(short) and bool(_VERSION.fullmatch(long[len(short) :]))
 
 
+_OVERFLOW = re.compile(
+    r"context.{0,2}(length|window|overflow|limit|size)|(prompt|input).{0,4}too.{0,2}long|maximum context"
+    r"|too many tokens|token count.{0,40}exceeds",
+    re.IGNORECASE,
+)
+
+
+def is_overflow(report: str, status: int | None) -> bool:
+    """Whether a provider rejected a prompt that is too long for the model; `status` if it is known."""
+    return status in (None, 400, 413, 422) and bool(_OVERFLOW.search(report))
+
+
 class ModelDirectory(Protocol):
     """Checks of models before anything starts."""
 

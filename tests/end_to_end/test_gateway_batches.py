@@ -284,3 +284,12 @@ def _told(bureau: Bureau, run_id: str) -> dict[str, list[tuple[str, str]]]:
         each["itemId"]: [(row["role"], row["content"]) for row in rows if row["sessionId"] == each["id"]]
         for each in sessions
     }
+
+
+async def test_a_prompt_that_is_too_long_for_the_model_fails_and_counts_in_the_rate(bureau):
+    bureau.server.answers = [failure(400, "This model's maximum context length is 8192 tokens")]
+
+    ended = await bureau.run("long", "{prompt: go}", "{repo: shop, prompt: go, agent: builtin}")
+
+    assert (ended["failCount"], ended["errorCount"], ended["exitCode"]) == (2, 0, 1)
+    assert [failed["reason"] for failed in ended["failures"]] == ["context_overflow"] * 2

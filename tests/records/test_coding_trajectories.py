@@ -47,7 +47,7 @@ def test_actions_of_old_are_its_own_commands_or_the_shells_or_no_commands(tmp_pa
     [
         ("submitted", "success", "completed"),
         ("submitted (exit_cost)", "fail", "cost_limit"),
-        ("exit_context", "fail", "agent_failed"),
+        ("exit_context", "fail", "context_overflow"),
         ("exit_api", "error", "model_failed"),
         ("exit_total_execution_time", "timeout", "timeout"),
         ("odd", "fail", "agent_failed"),

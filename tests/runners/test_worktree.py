@@ -548,6 +548,36 @@ async def test_submodules_are_filled_in_from_the_users_checkout(tmp_path):
     assert "submodules whose files your checkout does not have are empty: absent, far/linked" in work.notes
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cd vendor/lib; git init -q; git add .; git commit -qm x; echo 'rate = 2' > lib.py",
+        "cd vendor/lib; rm lib.py; mkdir d; cd d; git init -q; echo x > x; git add .; git commit -qm x",
+        "rm -r vendor/lib; ln -s /etc vendor/lib",
+        "rm -r vendor; echo x > vendor",
+        "echo 'rate = 2' > vendor/lib/lib.py; mkdir vendor/lib/sealed; echo x > vendor/lib/sealed/x; "
+        "chmod 0 vendor/lib/sealed vendor/lib/lib.py",
+    ],
+)
+async def test_whatever_an_agent_does_in_a_submodule_the_check_sees_the_files_of_its_commit(
+    tmp_path, command
+):
+    library = repository(tmp_path / "library", {"lib.py": "rate = 1\n", ".gitignore": "built\n"})
+    repo = repository(tmp_path / "project")
+    git(repo, "-c", "protocol.file.allow=always", "submodule", "-q", "add", str(library), "vendor/lib")
+    git(repo, "commit", "-qm", "library")
+    work = attempt(tmp_path, repo, command)
+
+    outcome = await work.run(
+        scriptCommand="cd vendor/lib; grep 1 lib.py && ls -A",
+        setup="echo x > vendor/lib/built; echo x > vendor/lib/made",
+    )
+
+    assert outcome.status == "success", outcome
+    assert {".gitignore", "lib.py", "made"} <= {*work.iteration.test_output.split()}
+    assert any("changes in submodules (vendor/lib)" in note for note in work.notes)
+
+
 async def test_a_repository_may_be_an_address_and_is_mirrored_once(tmp_path, repo):
     address = f"file://{repo}"
     first, second = (Attempt(tmp_path / "home", repo, Shell("cat hello.txt > seen")) for _ in range(2))

@@ -27,6 +27,7 @@ STARTS_GIT = {
     "workspace/source_repository.py:address_problem": "no repository",
     "workspace/source_repository.py:open_source": "the user's repository",
     "workspace/starting_files.py:_make_repository": "a new repository with the files of a task",
+    "workspace/commit.py:_outside": "a command for the user, in a note",
     "workspace/base_objects.py:_made": "a store of objects, from those of the user's repository",
     "workspace/merge_queue.py:_advance": "the user's checkout, which follows its branch",
     "workspace/worktree.py:_fill_submodules": "submodules of the user's checkout, before any program has run",

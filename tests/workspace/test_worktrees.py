@@ -287,7 +287,8 @@ async def test_a_base_that_moves_while_it_is_merged_is_tried_again(
 
     monkeypatch.setattr(merge_queue, "_advance", move)
     (tmp_path / "home/repos").mkdir(parents=True)
-    source.git("branch", "batch/run/1")
+    tree = source.git.line("hash-object", "-w", "-t", "tree", "/dev/null")
+    source.git("branch", "batch/run/1", source.git.commit_tree(tree, [source.git.commit_of("HEAD")], "work"))
     request = merge_queue.MergeRequest(
         repo=source.root, branch="batch/run/1", base_branch="main", message="m", environment=ENVIRONMENT
     )

@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import ClassVar, Final, Literal, Protocol
 
 from proctor.agent import Access, Agent, Assignment, Availability, Reach, WorkDone
-from proctor.errors import ModelError, RateLimited, WorkspaceError
+from proctor.errors import CONTEXT_OVERFLOW, ModelError, RateLimited, WorkspaceError
 from proctor.formatting import Clip, clipped
 from proctor.json_values import SHORT, JsonMap, json_object
+from proctor.model import is_overflow
 from proctor.processes import CouldNotStart, Program, started
 from proctor.processes.streams import Unfinished
 from proctor.session import Intervention, Message, Note, Record, ToolCall, Workspace
@@ -192,10 +193,6 @@ _BAD_CALL = re.compile(
     r"^.*(unknown|unrecogni[sz]ed|unexpected|invalid) (option|argument|flag|switch)\b.*$",
     re.IGNORECASE | re.MULTILINE,
 )
-_OVERFLOW = re.compile(
-    r"context.{0,2}(length|window|overflow|limit)|prompt.{0,4}too.{0,2}long|maximum context|too many tokens",
-    re.IGNORECASE,
-)
 _RATE_LIMIT = re.compile(r"rate.{0,2}limit|too.many.requests|resource.exhausted", re.IGNORECASE)
 _REFUSED = re.compile(
     r"authenticat|unauthori[sz]ed|forbidden|permission.?denied|(invalid|incorrect).{0,10}api.?key",
@@ -210,8 +207,8 @@ def model_failure(report: str, status: int | None = None) -> ModelError:
     message = f"the agent's model call failed: {report}"
     if status is None and (match := _STATUS.search(report)):
         status = int(match[1])
-    if _OVERFLOW.search(report) and status in (None, 400, 413, 422):
-        return ModelError(message, reason="context_overflow")
+    if is_overflow(report, status):
+        return ModelError(message, reason=CONTEXT_OVERFLOW)
     if status == 429 or (status is None and _RATE_LIMIT.search(report)):
         return RateLimited(message)
     if status in (401, 403) or (status is None and _REFUSED.search(report)):

@@ -16,9 +16,10 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, cast
 
-from proctor.errors import NOT_SENT, ModelError, RateLimited
+from proctor.errors import CONTEXT_OVERFLOW, NOT_SENT, ModelError, RateLimited
 from proctor.json_values import JsonMap, parse_json, require_map
 from proctor.lazy_import import load
+from proctor.model import is_overflow
 from proctor.models.providers import Endpoint
 from proctor.models.rate_limits import (
     TRIES_WITHOUT_HINT,
@@ -110,7 +111,9 @@ def error_of(status: int, headers: Mapping[str, str], raw: bytes, endpoint: Endp
         return ModelError(message + hint, reason="auth")
     if status >= 500 or status == 408:
         return RetryableError(ModelError(message), _retry_after(headers), may_be_billed=True)
-    return unreadable(message) if may_be_billed(status) else ModelError(message, reason="bad_request")
+    if may_be_billed(status):
+        return unreadable(message)
+    return ModelError(message, reason=CONTEXT_OVERFLOW if is_overflow(message, status) else "bad_request")
 
 
 def may_be_billed(status: int) -> bool:

@@ -52,6 +52,7 @@ _LIMITS: Mapping[str, tuple[str, str]] = {
     "working": ("timeout", "timeout"),
     "token": ("fail", "cost_limit"),
     "cost": ("fail", "cost_limit"),
+    "context": ("fail", "context_overflow"),
     "operator": ("error", "aborted"),
 }
 _ROLES: Mapping[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}

@@ -50,7 +50,7 @@ _ENDINGS: Mapping[str, tuple[str, str]] = {
         + ("InternalServerError", "ServiceUnavailableError", "PermissionDeniedError", "Timeout"),
         ("error", "model_failed"),
     ),
-    "ContextWindowExceededError": ("fail", "agent_failed"),
+    "ContextWindowExceededError": ("fail", "context_overflow"),
 }
 
 

@@ -50,6 +50,7 @@ _ENDINGS: Mapping[str, tuple[str, str]] = {
     "submitted": ("success", "completed"),
     "exit_cost": ("fail", "cost_limit"),
     "exit_total_cost": ("fail", "cost_limit"),
+    "exit_context": ("fail", "context_overflow"),
     "exit_total_execution_time": ("timeout", "timeout"),
     "exit_command_timeout": ("timeout", "timeout"),
     "exit_api": ("error", "model_failed"),

@@ -48,7 +48,7 @@ _ENDINGS: Mapping[str, tuple[str, str]] = {
     "max_steps": ("fail", "agent_failed"),
     "too_many_errors": ("fail", "agent_failed"),
     "agent_error": ("fail", "agent_failed"),
-    "context_window_exceeded": ("fail", "agent_failed"),
+    "context_window_exceeded": ("fail", "context_overflow"),
     "user_error": ("error", "model_failed"),
     "infrastructure_error": ("error", "model_failed"),
     "unexpected_error": ("error", "internal_error"),

@@ -1,7 +1,7 @@
 """A prompt for a Python function: no repository, no worktree."""
 
 from proctor.agent import Assignment
-from proctor.errors import AgentError, AttemptError
+from proctor.errors import AgentError, AttemptError, ModelError, of_worker
 from proctor.item import Item
 from proctor.processes.scratch import scratch_folder
 from proctor.runner import Outcome, Services, agent_settings, seed_of
@@ -32,6 +32,8 @@ class FunctionRunner:
             async with services.time_limit(item.settings.get("timeoutSec"), "the agent"):
                 try:
                     await agent.work(assignment, services.record)
+                except ModelError as error:
+                    raise of_worker(error) from error
                 except (AttemptError, TimeoutError):
                     raise
                 except (Exception, SystemExit) as error:

@@ -6,6 +6,7 @@ This is the measured hot path: thousands of these items run per second.
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from proctor.errors import ModelError, of_worker
 from proctor.item import FAIL, Item
 from proctor.json_values import JsonMap, as_map
 from proctor.model import Answer, Request
@@ -27,7 +28,10 @@ class PromptRunner:
         record = services.record
         request = _request(item)
         limit = services.time_limit(item.settings.get("timeoutSec"), "the model")
-        answer = await ModelClient(services.models, record).ask(request, time_limit=limit)
+        try:
+            answer = await ModelClient(services.models, record).ask(request, time_limit=limit)
+        except ModelError as error:
+            raise of_worker(error) from error
         if answer.finish_reason == "length":
             record(Note(text="the answer was cut off at its length limit"))
         record(_step(item.model))

@@ -13,9 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from proctor.agent import Access, Agent, Assignment, WorkDone
-from proctor.errors import AgentError, ProctorError, WorkspaceError, blame, blame_agent
+from proctor.errors import (
+    AgentError,
+    ModelError,
+    ProctorError,
+    WorkspaceError,
+    blame,
+    blame_agent,
+    of_worker,
+)
 from proctor.formatting import Clip, clipped
-from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, UNCHECKED, Item
+from proctor.item import FAIL, SUCCESS, TIMEOUT, UNCHECKED, Item
 from proctor.json_values import JsonMap
 from proctor.processes import ProgramResult, run, undisturbed
 from proctor.runner import MergeRequest, MergeResult, Outcome, Services, agent_settings, seed_of
@@ -23,6 +31,7 @@ from proctor.session import Iteration, Message, Workspace
 from proctor.workspace import beneath
 from proctor.workspace.commit import Committed, commit_changes
 from proctor.workspace.folders import files_above
+from proctor.workspace.nested_repositories import watch_submodules
 from proctor.workspace.setup import WorkSession, clean_up, in_thread, prepare
 from proctor.workspace.transfer import bundle_branch
 from proctor.workspace.worktree import Worktree, ignore_untracked, publish, restore
@@ -83,6 +92,8 @@ async def _prepare_files(session: WorkSession) -> WorkSession:
         session.note(f"not counted as the agent's work, since setup made it: {', '.join(left[:20])}")
     if session.check and session.item.settings.get("baseline"):
         await _run_baseline(session)
+    with blame(WorkspaceError, "listing the files of submodules"):
+        await in_thread(watch_submodules, session.tree)
     return session
 
 
@@ -164,6 +175,8 @@ async def run_agent(session: WorkSession, prompt: str = "", output: Clip | None 
                 return await agent.work(assignment, services.record)
     except AgentError as error:
         return WorkDone(failure=str(error) or "the agent failed")
+    except ModelError as error:
+        raise of_worker(error) from error
     finally:
         # Neither the check nor a kept worktree may have them.
         for name in copied:
@@ -272,13 +285,22 @@ async def _judge(session: WorkSession, done: WorkDone, committed: Committed) -> 
         session.services.record(iteration_of(session, done, committed, checked))
     result = {"iterSha": committed.sha}
     if checked is not None:
-        return _verdict(session, checked, result)
+        outcome = _verdict(session, checked, result)
+        if outcome.status == SUCCESS or not committed.submodules:
+            return outcome
+        return replace(outcome, error=f"{outcome.error}; {_without(committed)}")
     if done.failure:
         return Outcome(status=FAIL, reason="agent_failed", error=clipped(done.failure, 2000), result=result)
     if unchanged:
         why = "the agent made no changes, and the plan has no scriptCommand to check the result"
+        if committed.submodules:
+            why = f"the agent changed nothing else: {_without(committed)}"
         return Outcome(status=FAIL, reason="no_changes", error=why, result=result)
     return Outcome(reason=UNCHECKED, result=result)
+
+
+def _without(committed: Committed) -> str:
+    return f"its changes in submodules ({', '.join(committed.submodules[:20])}) are not in the branch"
 
 
 def _verdict(
@@ -322,13 +344,15 @@ def _after_merge(session: WorkSession, passed: Outcome, merged: MergeResult) -> 
     end = merged.result
     if end.result == "success":
         return passed
-    if end.result == "conflict":
-        # The work passed its check; that others changed the same lines is no fault of the agent.
-        session.note(f"not merged: conflicts with {end.base_branch} in {', '.join(end.conflict_files[:20])}")
-        return passed
     if merged.recheck is not None:
         return _verdict(session, merged.recheck, passed.result, failed="checks_failed_after_rebase")
-    return Outcome(status=ERROR, reason="merge_failed", error=end.error, result=passed.result)
+    # The work passed its check; that others changed the same lines or files is no fault of the agent.
+    if end.result == "conflict":
+        session.note(f"not merged: conflicts with {end.base_branch} in {', '.join(end.conflict_files[:20])}")
+    else:
+        later = f"proctor sessions merge {session.services.session_id}"
+        session.note(f"not merged: {clipped(end.error, 2000)}; merge it later:  {later}")
+    return passed
 
 
 async def run_command(

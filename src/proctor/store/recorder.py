@@ -14,6 +14,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from proctor.errors import CONTEXT_OVERFLOW
 from proctor.frozen import fast_init
 from proctor.json_values import MOST, JsonObject
 from proctor.session import (
@@ -57,7 +58,9 @@ _NO_TEXT: tuple[str, None] = ("", None)
 _NO_USAGE = Usage()
 MOST_NOTES = 100
 """Notes kept of a session. All interventions are counted, however many."""
-FREE = frozenset({"rate_limit", "auth", "bad_request", "model_failed", "quota", "cost_limit", "halted"})
+FREE = frozenset(
+    {"rate_limit", "auth", "bad_request", CONTEXT_OVERFLOW, "model_failed", "quota", "cost_limit", "halted"}
+)
 """Statuses of calls that are not charged: rejected, unanswered or never sent."""
 
 

@@ -118,6 +118,7 @@ def _opened(place: Path) -> BaseObjects | None:
 
 def _made(place: Path, source: SourceRepository, base_sha: str, tags: Mapping[str, str]) -> BaseObjects:
     making = place.with_name(f"making-{uuid.uuid4().hex[:12]}")
+    source.fetch_missing(base_sha)
     try:
         for folder in ("objects/info", "objects/pack", "refs"):
             (making / folder).mkdir(parents=True)
@@ -138,7 +139,7 @@ def _made(place: Path, source: SourceRepository, base_sha: str, tags: Mapping[st
         earlier = _earlier(place.parent, git, base_sha)
         wanted = [base_sha, *reached.values()]
         known = [f"^{earlier[1]}"] if earlier else []
-        # A partial clone lacks objects that nobody has asked for yet.
+        # A partial clone lacks old files that nobody has asked for yet.
         is_partial = any(_promised(folder) for folder in source.object_folders())
         missing = ["--missing=allow-any"] if is_partial else []
         git(

@@ -7,8 +7,8 @@ the agent's own commits stay, and the session's branch points to the result.
 The commit is made in the control repository, from the files and what `agent_repository` takes over.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -16,6 +16,11 @@ from proctor.errors import ProctorError, WorkspaceError
 from proctor.git import Changes, GitError
 from proctor.workspace import beneath
 from proctor.workspace.agent_repository import AgentState, renew_repository, take_over
+from proctor.workspace.nested_repositories import (
+    nested_repositories_hidden,
+    patch_of,
+    undo_submodule_changes,
+)
 from proctor.workspace.source_repository import SourceRepository
 from proctor.workspace.tree_git import remove_locks
 from proctor.workspace.user_filters import clean_staged, restore_filtered
@@ -31,6 +36,8 @@ class Committed:
     changes: Changes
     notes: tuple[str, ...] = ()
     """Remarks on the state of the worktree, for the session's record."""
+    submodules: tuple[str, ...] = ()
+    """Submodules with changes of the agent, which are not part of the commit."""
 
 
 def commit_changes(tree: Worktree, message: str) -> Committed:
@@ -43,12 +50,14 @@ def commit_changes(tree: Worktree, message: str) -> Committed:
         sha, more = _commit(tree, message, agent)
         changes = tree.git.changes(tree.base_sha, sha)
         renew_repository(tree, sha, (agent.head, agent.tip))
+        submodules = undo_submodule_changes(tree)
     except (ProctorError, OSError) as error:
         raise WorkspaceError(f"committing the agent's changes: {error}", reason="workspace_broken") from error
     return Committed(
         sha="" if sha == tree.base_sha else sha,
         changes=changes,
-        notes=(*notes, *agent.notes, *more, *_other_branches(agent)),
+        notes=(*notes, *agent.notes, *more, *_other_branches(agent), *_outside(tree, submodules)),
+        submodules=submodules,
     )
 
 
@@ -121,7 +130,7 @@ def _stage(tree: Worktree, agent: AgentState, *, keep_going: bool = False) -> st
         # Those that are not ignored are added again.
         paths = "".join(f"{path}\0" for path in agent.unstaged)
         git("update-index", "--force-remove", "-z", "--stdin", stdin=paths)
-    with _nested_repositories_hidden(tree):
+    with nested_repositories_hidden(tree, git):
         # What git cannot add, such as a name that no repository may have, is left out.
         flags, allowed = (["--ignore-errors"], (0, 1)) if keep_going else ([], (0,))
         git("add", "--all", *flags, "--", ":/", allowed=allowed)
@@ -142,37 +151,19 @@ def _forced(tree: Worktree, staged: Sequence[str]) -> list[str]:
     return [path for path in staged if path not in known and beneath.exists(tree.place, top / path)]
 
 
-@contextmanager
-def _nested_repositories_hidden(tree: Worktree) -> Iterator[None]:
-    """Move nested `.git` folders away, so that git adds the files of nested repositories.
-
-    Those of submodules, too: git would look for changes with the filters that their own settings name.
-    """
-    moved: list[tuple[PurePosixPath, Path]] = []
-    shelter = tree.control / "nested"
-    shelter.mkdir(exist_ok=True)
-    try:
-        while links := _nested(tree):
-            for link in links:
-                moved.append((link, shelter / str(len(moved))))
-                beneath.move(tree.place, link, moved[-1][1])
-        yield
-    finally:
-        for link, hidden in reversed(moved):
-            beneath.move_back(hidden, tree.place, link)
-
-
-def _nested(tree: Worktree) -> list[PurePosixPath]:
-    # git lists the files of untracked folders, but nested repositories as folders.
-    listed = tree.git("ls-files", "--others", "--exclude-standard", "-z").split("\0")
-    folders = [name for name in listed if name.endswith("/")]
-    staged = tree.git("ls-files", "--stage", "-z").split("\0")
-    folders += [entry.partition("\t")[2] for entry in staged if entry.startswith("160000 ")]
-    links = [PurePosixPath(tree.folder.name) / name / ".git" for name in folders]
-    return [link for link in links if beneath.exists(tree.place, link)]
-
-
 def _other_branches(agent: AgentState) -> list[str]:
     """A note on commits that the agent left on other branches."""
     names = agent.other_branches[:10]
     return [f"the agent left commits on other branches: {', '.join(names)}"] if names else []
+
+
+def _outside(tree: Worktree, submodules: Sequence[str]) -> list[str]:
+    """A note on changes in submodules, which no branch of the repository can contain."""
+    if not submodules:
+        return []
+    command = shlex.join(["git", "-C", str(tree.source.root), "apply", str(patch_of(tree))])
+    names = ", ".join(submodules[:20])
+    return [
+        f"changes in submodules ({names}) are not in the session's branch, and were undone before any check; "
+        f"apply them to your checkout with:  {command}"
+    ]

@@ -105,7 +105,11 @@ async def merge(
             tried, recheck, again = await _try(merging)
             tries.append(tried)
             if not again or len(tries) == TRIES:
-                notes = await asyncio.to_thread(_deviations, source) if tried.result == "success" else ()
+                notes: tuple[str, ...] = ()
+                if tried.result == "success" and tried.after_sha == tried.before_sha:
+                    notes = (f"no commit was made: {request.base_branch} has all of these changes",)
+                elif tried.result == "success":
+                    notes = await asyncio.to_thread(_deviations, source)
                 return MergeResult(merges=tuple(tries), recheck=recheck, notes=notes)
 
 
@@ -142,7 +146,8 @@ async def _try(merging: _Merging) -> tuple[Merge, ProgramResult | None, bool]:
         return _merge(request, error=problem), None, False
     try:
         after = await _combine(merging, before)
-        await undisturbed(asyncio.to_thread(_advance, merging, before, after))
+        if after != before:
+            await undisturbed(asyncio.to_thread(_advance, merging, before, after))
     except MergeConflict as conflict:
         return _merge(request, before=before, conflicts=conflict.files), None, False
     except _CheckFailed as failed:
@@ -174,21 +179,32 @@ def _merge(
 
 
 async def _combine(merging: _Merging, before: str) -> str:
-    """Create the next commit of the base branch in the user's repository; on no branch yet."""
+    """Create the next commit of the base branch in the user's repository; on no branch yet.
+
+    `before` where it has all changes already.
+    """
     request, git = merging.request, merging.source.git
     tip = await asyncio.to_thread(git.commit_of, f"refs/heads/{request.branch}")
     if not tip:
         raise GitError(("merge",), 1, f"there is no branch {request.branch}")
     if await asyncio.to_thread(git.is_ancestor, before, tip):
         # The base has not moved: this state was checked already.
-        return await asyncio.to_thread(squash_commit, git, tip, before, request.message)
+        return await asyncio.to_thread(_next_commit, git, tip, before, request.message)
     async with scratch_clone(merging.home, merging.source, before) as tree:
         combined = await asyncio.to_thread(_apply, tree, tip)
+        if combined == await asyncio.to_thread(git.line, "rev-parse", f"{before}^{{tree}}"):
+            return before
         if request.check:
             await _check(merging, tree)
         copied = await asyncio.to_thread(_copy_combined, tree, combined, before, request.message)
     # In the user's repository, whose settings say who commits and whether that is signed.
     return await asyncio.to_thread(squash_commit, git, copied, before, request.message)
+
+
+def _next_commit(git: Git, tip: str, before: str, message: str) -> str:
+    if git.line("rev-parse", f"{tip}^{{tree}}") == git.line("rev-parse", f"{before}^{{tree}}"):
+        return before
+    return squash_commit(git, tip, before, message)
 
 
 def squash_commit(git: Git, tip: str, parent: str, message: str) -> str:

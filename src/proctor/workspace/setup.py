@@ -30,6 +30,7 @@ from proctor.workspace.base_objects import BaseObjects
 from proctor.workspace.folders import remove_folder
 from proctor.workspace.homes import SessionHomes, home_variables
 from proctor.workspace.merge_queue import was_merged
+from proctor.workspace.nested_repositories import patch_of
 from proctor.workspace.source_repository import (
     SESSION_REFS,
     SourceRepository,
@@ -409,8 +410,6 @@ def _note_limitations(session: WorkSession) -> None:
     if session.submodules.empty:
         names = ", ".join(session.submodules.empty[:20])
         session.note(f"submodules whose files your checkout does not have are empty: {names}")
-    if session.submodules.filled:
-        session.note("changes of the agent in submodules are not committed")
 
 
 def _fill_slots() -> asyncio.Semaphore:
@@ -467,8 +466,16 @@ async def clean_up(session: WorkSession, succeeded: bool) -> None:
             session.note(f"do not run git in the kept worktree: its settings could not be restored: {error}")
         await in_thread(session.homes.discard)
         return
-    if problem := await in_thread(remove_folder, session.tree.place.parent):
+    if problem := await in_thread(_remove_session, session.tree):
         session.note(f"the work tree could not be removed: {problem}")
+
+
+def _remove_session(tree: Worktree) -> str:
+    """Remove the folder of a session but for the patch of its submodules, if there is one."""
+    folder, patch = tree.place.parent, patch_of(tree)
+    if not patch.exists():
+        return remove_folder(folder)
+    return "; ".join(filter(None, (remove_folder(path) for path in folder.iterdir() if path != patch)))
 
 
 def _repository_changes(session: WorkSession) -> str:

@@ -12,16 +12,19 @@ import re
 import shutil
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from proctor.errors import WorkspaceError
+from proctor.formatting import clipped, plural
 from proctor.git import Git, GitError, is_address
 from proctor.processes import undisturbed
 from proctor.workspace.locks import file_lock
 
 SESSION_REFS = "refs/heads/batch/"
 """Namespace of session branches: the only references that sessions write."""
+FETCHING_SECONDS = 3600.0
+"""For the files of a very large repository, once."""
 COPY_FILE = "proctor-copy.json"
 """In a copy of a repository on another machine than the driver's: what it is a copy of."""
 
@@ -71,6 +74,69 @@ class SourceRepository:
                 return sha
         branches = ", ".join(self.git.branches()) or "none: it has no commit yet"
         raise WorkspaceError(f"{self.root} has no branch, tag or commit `{name}`. Branches: {branches}")
+
+    def base_remark(self, name: str) -> str:
+        """Which commit sessions start from, where that is not what the checkout shows; empty: it is."""
+        git = self.git
+        if self.root == self.common:
+            return ""
+        head = git.line("symbolic-ref", "--quiet", "--short", "HEAD")
+        flags = ("--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
+        sha, commit, differences = self.base_commit(name), git.commit_of("HEAD"), list[str]()
+        # A tag or commit that is checked out is what the checkout shows.
+        if head != name and (commit != sha or git.commit_of(f"refs/heads/{name}")):
+            differences.append(f"{head} is checked out" if head else f"HEAD is detached at {commit[:12]}")
+        if git.line("status", *flags):
+            differences.append("uncommitted changes are not included")
+        return (
+            f"{self.root}: sessions start from {name} ({sha[:12]}); {', '.join(differences)}"
+            if differences
+            else ""
+        )
+
+    def missing_objects(self, sha: str) -> list[str]:
+        """Files and folders of a commit that a partial clone has not fetched yet. Blocks."""
+        if not any(next((folder / "pack").glob("*.promisor"), None) for folder in self.object_folders()):
+            return []
+        listed = self.git("rev-list", "--objects", "--missing=print", f"{sha}^{{tree}}")
+        return [line[1:] for line in listed.splitlines() if line.startswith("?")]
+
+    def fetch_missing(self, sha: str) -> None:
+        """Fetch what a partial clone lacks of a commit, as git does for a checkout. Blocks."""
+        flags = ("--no-tags", "--no-write-fetch-head", "--recurse-submodules=no", "--filter=blob:none")
+        git = replace(self.git, time_limit=FETCHING_SECONDS)
+        # A folder that is missing hides what is in it.
+        while missing := self.missing_objects(sha):
+            setting = ("-c", "fetch.negotiationAlgorithm=noop")
+            git(
+                *setting,
+                "fetch",
+                "--quiet",
+                self.promisor,
+                *flags,
+                "--stdin",
+                stdin="\n".join(missing) + "\n",
+            )
+
+    @property
+    def promisor(self) -> str:
+        """The remote that has what a partial clone lacks."""
+        listed = self.git.line("config", "--get-regexp", r"^remote\..*\.promisor$", "true")
+        named = listed.partition(" ")[0].removeprefix("remote.").removesuffix(".promisor")
+        return self.git.line("config", "extensions.partialClone") or named or "origin"
+
+    def partial_problem(self, name: str) -> str:
+        """Why files of a base that a partial clone lacks cannot be fetched; empty: they can."""
+        missing = self.missing_objects(self.base_commit(name))
+        if not missing:
+            return ""
+        exit_code, _, stderr = self.git.run("ls-remote", "--quiet", self.promisor, "HEAD")
+        if exit_code == 0:
+            return ""
+        return (
+            f"{self.root} is a partial clone that lacks {plural(len(missing), 'file')} of `{name}`, "
+            f"and its remote `{self.promisor}` cannot be read: {clipped(stderr.strip(), 300)}"
+        )
 
     def write_problem(self) -> str:
         """Why session branches cannot be added; empty: they can."""

@@ -28,6 +28,7 @@ from proctor.workspace.agent_repository import FILES_OF_SOURCE, make_repository,
 from proctor.workspace.base_objects import CONTROL_END, USED_BASE, BaseObjects, base_objects, reopened
 from proctor.workspace.folders import remove_folder
 from proctor.workspace.large_files import LONGEST_POINTER, keep_object, object_path
+from proctor.workspace.nested_repositories import index_submodules
 from proctor.workspace.source_repository import (
     SESSION_REFS,
     FileSettings,
@@ -265,6 +266,7 @@ def fill_all(tree: Worktree) -> Submodules:
         return Submodules()
     filled, empty = list[str](), list[str]()
     _fill_submodules(tree.git, tree, Path(), filled, empty)
+    index_submodules(tree)
     return Submodules(filled=tuple(filled), empty=tuple(empty))
 
 

@@ -1,6 +1,7 @@
 """The coding job: repositories × prompts × agents, or plain prompts."""
 
 import json
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,6 +103,15 @@ class ItemCheck:
         except WorkspaceError as error:
             problem, _, branches = str(error).partition(". ")
             yield "baseBranch", problem, branches
+            return
+        if remark := source.base_remark(base):
+            self.remarks.add(remark)
+        if problem := source.partial_problem(base):
+            yield (
+                "repo",
+                problem,
+                f"Check the connection:  git -C {shlex.quote(repo)} ls-remote {source.promisor}",
+            )
         if problem := source.write_problem():
             yield "repo", problem, "Sessions add their branches to it."
 

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from proctor.agent import Access
-from proctor.errors import ModelError, ProctorError, StoreError, UsageError
+from proctor.errors import CONTEXT_OVERFLOW, ModelError, ProctorError, StoreError, UsageError
 from proctor.json_values import JsonMap, JsonObject, as_map, parse_json
 from proctor.model import Answer, ToolRequest, WireAnswer
 from proctor.models import anthropic, openai
@@ -62,7 +62,14 @@ JSON = {"content-type": "application/json"}
 STREAM = {"content-type": CONTENT_TYPE}
 LONG_CONTEXT = "context-1m"
 """In Anthropic's beta header: the model reads longer prompts."""
-STATUSES = {"auth": 401, "bad_request": 400, "quota": 429, "rate_limit": 429, "not_recorded": 409}
+STATUSES = {
+    "auth": 401,
+    "bad_request": 400,
+    CONTEXT_OVERFLOW: 400,
+    "quota": 429,
+    "rate_limit": 429,
+    "not_recorded": 409,
+}
 """HTTP status by reason of a `ModelError`; 502 for the rest."""
 
 
