@@ -99,7 +99,6 @@ OWN_EXPRESSIONS = {
     "scenario/prompts.py",
     "secrets.py",
     "store/search.py",
-    "tasks/history.py",
     "tasks/statement.py",
     "agentcore/shapes.py",
     "workspace/source_repository.py",

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -18,8 +19,9 @@ from proctor.errors import UsageError
 from proctor.git import Git
 from proctor.processes import end_attempt
 from proctor.sandbox import NOT_CONFINED
-from proctor.tasks.history import HistoryMiner, MiningOptions, guess_check, judge_runs
+from proctor.tasks.history import HistoryMiner, MiningOptions, judge_runs
 from proctor.tasks.statement import new_names, title_and_body
+from proctor.tasks.test_command import guess_check, guess_commands
 from proctor.testing import eventually
 from proctor.workspace.folders import remove_abandoned
 
@@ -141,8 +143,106 @@ def test_a_command_with_which_no_test_passes_is_said_to_run_none(mined):
     assert done.returncode == 1
     commit = mined["commits"]["fix"][:10]
     assert f"\n{commit} rejected: no test passes after it" in done.stderr
-    assert "\nThe tests did not run. Try the command in a fresh clone." in done.stderr
+    # Three candidates: all were validated.
+    assert (
+        "\nThe tests did not run for 3 commits in a row: `false`\n    no output, exit code 1\n"
+        "Try the commands in a fresh clone, and pass those that work as --setup and --check.\n"
+        "The other" not in done.stderr
+    )
     assert (mined["folder"] / "none" / "report.html").is_file() and "Try them" not in done.stderr
+
+
+def levels(folder: Path, number: int) -> History:
+    """A repository with this many commits that become tasks where `sh tests/check.sh` can run."""
+    repository = History(folder)
+    repository.commit("Begin", plans_DOT_py="# level_3 comes last\n", tests__check_DOT_sh="true")
+    for n in range(1, number + 1):
+        repository.commit(
+            f"Reach level {n}, as players have asked",
+            level_DOT_py=f"def level_{n}():\n    pass\n",
+            tests__check_DOT_sh=f"grep -q level_{n} level.py",
+        )
+    return repository
+
+
+def test_mining_stops_after_three_equal_failures_and_shows_their_output(proctor, tmp_path: Path):
+    levels(tmp_path / "shop", 6)
+    words = (
+        "tasks",
+        "from-history",
+        "shop",
+        "--since",
+        "20y",
+        "--parallel",
+        "1",
+        "--check",
+        "sh tests/check.sh",
+    )
+    broken = ("--setup", "echo one; echo No module named wheel; exit 3", "--out", "out")
+
+    done = proctor(*words, *broken)
+    again = proctor(*words, *broken, "--keep-going", "--json")
+
+    assert done.returncode == 1
+    assert done.stderr.count(" rejected: setup failed") == 3
+    assert (
+        "\nSet-up failed for 3 commits in a row: `echo one; echo No module named wheel; exit 3`\n"
+        "    one\n    No module named wheel\nA package is missing: install it with --setup.\n"
+        "The other commits were not validated; --keep-going continues with them.\n"
+    ) in done.stderr
+    document = json.loads(again.stdout)
+    assert len(document["rejected"]) == 7 and document["stopped"]["output"] == "one\nNo module named wheel"
+
+
+def test_commits_whose_setup_failed_are_validated_again_when_it_works(proctor, tmp_path: Path):
+    levels(tmp_path / "shop", 2)
+    words = (
+        "tasks",
+        "from-history",
+        "shop",
+        "--since",
+        "20y",
+        "--check",
+        "sh tests/check.sh",
+        "--out",
+        "out",
+    )
+    (tmp_path / "tool").write_text("exit 1\n")
+    needed = ("--setup", f"sh {tmp_path}/tool", "--json")
+    assert json.loads(proctor(*words, *needed).stdout)["tasks"] == []
+
+    (tmp_path / "tool").write_text("exit 0\n")
+
+    assert len(json.loads(proctor(*words, *needed).stdout)["tasks"]) == 2
+
+
+def test_there_are_never_more_tasks_than_the_maximum(proctor, tmp_path: Path):
+    levels(tmp_path / "shop", 6)
+    words = ("--since", "20y", "--check", "sh tests/check.sh", "--max", "2", "--parallel", "6", "--json")
+
+    done = proctor("tasks", "from-history", "shop", *words)
+
+    assert len(json.loads(done.stdout)["tasks"]) == 2
+    assert len([path for path in (tmp_path / "tasks").iterdir() if path.is_dir()]) == 2
+
+
+def test_ctrl_c_says_what_was_kept(proctor, tmp_path: Path):
+    levels(tmp_path / "shop", 3)
+    (tmp_path / "pace").write_text("")
+    slow = f"if [ -s {tmp_path}/pace ]; then sleep 600; fi"
+    words = ("--since", "20y", "--parallel", "1", "--setup", slow, "--check", "sh tests/check.sh")
+    process = proctor.start("tasks", "from-history", "shop", *words, separate_errors=True)
+    state = tmp_path / "tasks" / "history.jsonl"
+    eventually(state.exists)
+    (tmp_path / "pace").write_text("slow")
+    process.send_signal(signal.SIGINT)
+    _, printed = process.communicate()
+
+    assert process.returncode == 130
+    kept = len(state.read_text().splitlines())
+    assert f"Interrupted. Kept in tasks: {kept} task" in printed
+    assert f", {kept} of 3 candidates validated.\nThe same command continues with the others.\n" in printed
+    assert (tmp_path / "tasks" / "report.html").is_file()
 
 
 def test_mined_tasks_can_be_checked(mined):
@@ -314,6 +414,7 @@ def script(test: str) -> dict[str, str]:
     return {"package_DOT_json": json.dumps({"scripts": {"test": test}})}
 
 
+_WORKFLOW = "_DOT_github__workflows__ci_DOT_yml"
 PYTEST = {"pyproject_DOT_toml": "[tool.pytest.ini_options]\n"}
 PYTHON = {"tests__test_a_DOT_py": OLD}
 
@@ -342,6 +443,58 @@ PYTHON = {"tests__test_a_DOT_py": OLD}
         ({"Cargo_DOT_toml": "[package]"}, "cargo test", "Cargo.toml"),
         ({"Makefile": "all:\n\ttrue\ntest:\n\ttrue\n"}, "make test", "Makefile"),
         ({"Makefile": "tests:\n\ttrue\n"}, "", ""),
+        (
+            script("mocha test") | {"tests__a_DOT_js": ""},
+            "npx mocha test",
+            "package.json",
+        ),
+        (
+            {
+                "package_DOT_json": json.dumps(
+                    {
+                        "scripts": {
+                            "lint": "eslint src",
+                            "build": "babel src -d .",
+                            "pretest": "npm run build && npm run lint && tsc --noEmit && rimraf old",
+                            "test": "nyc --reporter=text mocha --require @babel/register test",
+                        }
+                    }
+                )
+            },
+            "npm run build && npx rimraf old && npx mocha --require @babel/register test",
+            "package.json",
+        ),
+        (
+            {
+                **PYTHON,
+                "tox_DOT_ini": "[testenv]\nchangedir = tests\ncommands = {envpython} runtests.py {posargs}\n",
+            },
+            "cd tests && python3 runtests.py",
+            "tox.ini",
+        ),
+        (
+            {
+                **PYTHON,
+                "tox_DOT_ini": "[testenv]\ncommands =\n  flake8 .\n  python -m unittest {posargs:tests}\n",
+            },
+            "python3 -m unittest tests",
+            "tox.ini",
+        ),
+        (
+            {
+                **PYTHON,
+                "noxfile_DOT_py": 'def tests(it):\n    session.run("python", "-m", "unittest", "tests")\n',
+            },
+            "python3 -m unittest tests",
+            "noxfile.py",
+        ),
+        ({**PYTHON, "noxfile_DOT_py": 'session.run("pytest")\n'}, "python3 -m pytest -q", "noxfile.py"),
+        ({**PYTHON, "requirements__dev_DOT_txt": "pytest\n"}, "python3 -m pytest -q", "requirements/dev.txt"),
+        (
+            {_WORKFLOW: 'a: {b: [{run: npm i}, {run: "./configure\\n./gradlew --info test"}]}'},
+            "./gradlew --info test",
+            ".github/workflows/ci.yml",
+        ),
     ],
 )
 def test_the_tests_of_projects_are_known_by_their_files(
@@ -355,3 +508,49 @@ def test_the_tests_of_projects_are_known_by_their_files(
         return
     with pytest.raises(UsageError, match="shop runs its tests is not known\nGive the command:  --check"):
         guess_check(git)
+
+
+DEPENDENT = {"devDependencies": {"mocha": "1"}, "scripts": {"test": "mocha"}}
+
+
+@pytest.mark.parametrize(
+    ("files", "setup"),
+    [
+        (
+            {"package_DOT_json": json.dumps(DEPENDENT)},
+            "npm install --no-audit --no-fund --no-package-lock --legacy-peer-deps",
+        ),
+        ({"package_DOT_json": json.dumps(DEPENDENT), "yarn_DOT_lock": ""}, "yarn install --frozen-lockfile"),
+        (script("mocha"), ""),
+        ({"Cargo_DOT_toml": "[dependencies]\nserde = '1'\n"}, "cargo fetch"),
+        ({"Cargo_DOT_toml": "[package]\nname = 'a'\n"}, ""),
+        ({"go_DOT_mod": "module x\nrequire y v1.0.0\n"}, "go mod download"),
+        (PYTEST, ""),
+    ],
+)
+def test_what_tests_need_is_installed_as_the_files_of_a_project_say(
+    tmp_path: Path, files: dict[str, str], setup: str
+):
+    repository = History(tmp_path / "shop")
+    repository.commit("Begin", **files)
+
+    assert guess_commands(Git(repository.folder, {"PATH": "/usr/bin:/bin"})).setup == setup
+
+
+def test_options_are_proposed_where_a_python_package_is_missing(proctor, tmp_path: Path):
+    repository = History(tmp_path / "shop")
+    project = '[project.optional-dependencies]\ntest = ["pytest"]\n[tool.pytest.ini_options]\n'
+    repository.commit("Begin", pyproject_DOT_toml=project)
+    repository.commit("Add the first level of the game", a_DOT_py="1", tests__test_a_DOT_py="import a")
+    program = tmp_path / "bin" / "python3"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho 'No module named pytest'\nexit 1\n")
+    program.chmod(0o755)
+
+    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+    done = proctor("tasks", "from-history", "shop", "--since", "20y", environment={"PATH": path})
+
+    assert (
+        "\nTry:  --setup 'python3 -m venv .venv && .venv/bin/python -m pip install -q -e \".[test]\" pytest' "
+        "--check '.venv/bin/python -m pytest -q'\n"
+    ) in done.stderr

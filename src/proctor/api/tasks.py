@@ -30,12 +30,12 @@ class Mining:
         from proctor.tasks.history_page import history_page
 
         try:
-            result = await self.miner.mine(report)
+            return await self.miner.mine(report)
         finally:
+            # Also of what an interrupted run has found.
+            (self.folder / "report.html").write_text(history_page(self.miner.result()), encoding="utf-8")
             if self.models:
                 await self.models.close()
-        (self.folder / "report.html").write_text(history_page(result), encoding="utf-8")
-        return result
 
 
 def prepare_mining(ctx: RunContext, options: MiningOptions, *, statement_model: str = "") -> Mining:

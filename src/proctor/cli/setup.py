@@ -31,7 +31,7 @@ from proctor.job import PlanText
 from proctor.json_values import JsonMap, JsonObject
 from proctor.lazy_import import load
 from proctor.secrets import visible
-from proctor.tasks.history import guess_check
+from proctor.tasks.test_command import guess_check
 
 init_app = typer.Typer(add_completion=False)
 schema_app = typer.Typer(add_completion=False)

@@ -25,8 +25,8 @@ from proctor.tasks.history import (
     MiningOptions,
     MiningResult,
     Progress,
-    Rejection,
 )
+from proctor.tasks.mining_failures import StoppedMining
 from proctor.tasks.task import (
     ReadOverrides,
     Task,
@@ -45,7 +45,10 @@ def from_history(
     check: Annotated[
         str, typer.Option("--check", help="Command of the tests (guessed); {tests}: a commit's test files.")
     ] = "",
-    setup: Annotated[str, typer.Option("--setup", help="Command run in each copy before the tests.")] = "",
+    setup: Annotated[
+        str,
+        typer.Option("--setup", help="Command run in each copy before the tests (guessed without --check)."),
+    ] = "",
     since: Annotated[
         str, typer.Option("--since", help="Oldest commit: 365d, 12w, 6m, 2y, or a date.")
     ] = "365d",
@@ -67,6 +70,9 @@ def from_history(
     parallel: Annotated[
         int, typer.Option("--parallel", min=0, help="Commits validated in parallel (one per core).")
     ] = 0,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Continue where set-up or tests fail for every commit.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List the candidates and the commands; run nothing.")
     ] = False,
@@ -87,18 +93,26 @@ def from_history(
         hints=hints,
         timeout=timeout,
         parallel=parallel,
+        keep_going=keep_going,
     )
     with terminal_context(context.obj) as ctx:
         mining = prepare_mining(ctx, options, statement_model=statement_model)
         miner = mining.miner
-        source = "" if check else f" (guessed from {miner.check_source}; --check sets another)"
-        print_note(f"Tests: {printable(miner.check)}{source}")
+        commands = miner.commands
+        source = "" if check else f" (guessed from {commands.check_source}; --check sets another)"
+        if commands.setup:
+            guess = "" if setup else f" (guessed from {commands.setup_source}; --setup sets another)"
+            print_note(f"Set-up: {printable(commands.setup)}{guess}")
+        print_note(f"Tests: {printable(commands.check)}{source}")
         print_note(f"{ctx.settings.confinement.summary(None)}.")
-        if dry_run:
-            result = miner.preview()
-        else:
-            with _progress(len(miner.candidates), most, quiet=as_json) as report:
-                result = asyncio.run(mining.mine(report))
+        try:
+            if not dry_run:
+                with _progress(len(miner.candidates), most, quiet=as_json) as report:
+                    asyncio.run(mining.mine(report))
+        except KeyboardInterrupt:
+            _print_kept(miner.result(), out)
+            raise
+        result = miner.result()
     if as_json:
         print_json({**({"dryRun": True} if dry_run else {}), **result.document()})
     else:
@@ -108,6 +122,15 @@ def from_history(
         if result.tasks:
             print_note(f"Try them:  proctor bench --task {printable(out)} --oracle --noop")
     return 0 if dry_run or result.tasks else 1
+
+
+def _print_kept(result: MiningResult, out: Path) -> None:
+    """What an interrupted run has found."""
+    tasks, candidates = count(len(result.tasks), "task"), count(len(result.candidates), "candidate")
+    print_note(
+        f"Interrupted. Kept in {printable(out)}: {tasks}, {result.validated} of {candidates} validated.\n"
+        "The same command continues with the others."
+    )
 
 
 @contextmanager
@@ -145,10 +168,6 @@ def _print_line(candidate: CommitCandidate, validation: CommitValidation) -> Non
     print_note(_line(candidate, validation))
 
 
-def _has_no_result(rejection: Rejection) -> bool:
-    return rejection.reason.startswith(("the tests report no result", "no test passes after it"))
-
-
 def _show(result: MiningResult, *, dry_run: bool) -> None:
     titles = {each.commit: each.title for each in result.candidates}
     if dry_run:
@@ -166,15 +185,22 @@ def _show(result: MiningResult, *, dry_run: bool) -> None:
     reasons = Counter(each.reason.partition(":")[0] for each in result.rejected)
     for reason, number in reasons.most_common(SHOWN_REASONS):
         print_note(f"{number:>5} not taken: {printable(reason, width=120)}")
-    if not result.tasks and not dry_run and any(map(_has_no_result, result.rejected)):
-        print_note(
-            "The tests did not run. Try the command in a fresh clone. Install what it needs with --setup, "
-            "such as `npm ci`, or activate the environment of the project."
-        )
+    if result.stopped:
+        _print_stopped(result.stopped)
     print_note(
         f"{count(len(result.candidates), 'candidate')}, {count(len(result.tasks), 'task')}, "
         f"{len(result.flaky)} flaky." + (" Dry run: nothing was run." if dry_run else "")
     )
+
+
+def _print_stopped(stopped: StoppedMining) -> None:
+    problem = printable(stopped.problem, width=300)
+    print_note(f"{problem[:1].upper()}{problem[1:]}")
+    for line in stopped.failure.output.splitlines():
+        print_note(f"    {printable(line)}")
+    print_note(printable(stopped.advice, lines=True))
+    if stopped.is_early:
+        print_note("The other commits were not validated; --keep-going continues with them.")
 
 
 tasks_app = typer.Typer(

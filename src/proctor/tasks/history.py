@@ -24,9 +24,16 @@ from proctor.errors import ProctorError, UsageError, WorkspaceError
 from proctor.formatting import clipped
 from proctor.git import Git, GitError
 from proctor.item import Item, digest_of
-from proctor.json_values import JsonObject, as_text, json_object, parse_json
+from proctor.json_values import JsonObject, as_text, json_object
 from proctor.processes import ProgramResult, run
 from proctor.sandbox import Phase, Sandbox
+from proctor.tasks.mining_failures import (
+    EnvironmentFailure,
+    FailureCount,
+    NotRun,
+    StoppedMining,
+    tail_of,
+)
 from proctor.tasks.statement import (
     REWRITE,
     is_too_short,
@@ -37,6 +44,7 @@ from proctor.tasks.statement import (
     title_and_body,
     without_paths,
 )
+from proctor.tasks.test_command import TestCommands, guess_commands
 from proctor.workspace import beneath
 from proctor.workspace.folders import remove_abandoned, temporary_folder
 from proctor.workspace.hidden_tests import HiddenTests, is_ci, is_test, write_archive
@@ -127,6 +135,7 @@ class MiningOptions:
     check: str = ""
     """Command of the tests; empty: guessed. `{tests}` stands for the test files of a commit."""
     setup: str = ""
+    """Command before the tests; empty: guessed where `check` is, else none."""
     since: str = "365d"
     """`90d`, `8w`, `6m`, `2y`, or a date."""
     max_tasks: int = 30
@@ -141,6 +150,8 @@ class MiningOptions:
     """Commits validated at the same time; 0: one per core."""
     sandbox: object = None
     """As in a plan; None: as `proctor.toml` says."""
+    keep_going: bool = False
+    """Whether to continue where set-up or tests fail for every commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +169,8 @@ class CommitValidation:
     seconds: float = 0.0
     folder: str = ""
     """Name of the task's folder."""
+    ran: bool = True
+    """Whether its tests ran; if not, the next run validates the commit again."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -171,6 +184,16 @@ class MiningResult:
     tasks: list[CommitValidation]
     flaky: list[CommitValidation]
     rejected: list[Rejection]
+    setup: str = ""
+    setup_source: str = ""
+    stopped: StoppedMining | None = None
+    """Why there are no more tasks; None: all candidates were validated, or enough."""
+
+    @property
+    def validated(self) -> int:
+        """The number of candidates that were validated."""
+        known = {each.commit for each in self.candidates}
+        return len(self.tasks) + len(self.flaky) + sum(each.commit in known for each in self.rejected)
 
     def document(self) -> JsonObject:
         """As `--json` prints it."""
@@ -179,6 +202,8 @@ class MiningResult:
             "repo": self.repo,
             "check": self.check,
             "checkSource": self.check_source,
+            **({"setup": self.setup, "setupSource": self.setup_source} if self.setup else {}),
+            **({"stopped": self.stopped.document()} if self.stopped else {}),
             "candidates": [
                 {
                     "commit": each.commit,
@@ -300,51 +325,6 @@ def _language(code: Iterable[str], lines: Mapping[str, int]) -> str:
     return max(totals, key=lambda name: totals[name])
 
 
-def guess_check(git: Git) -> tuple[str, str]:
-    """The command of a repository's tests, and what it was guessed from. Raises `UsageError`."""
-    files = set(git("ls-tree", "-r", "--name-only", "HEAD").splitlines())
-
-    def text(path: str) -> str:
-        return git.run("show", f"HEAD:{path}")[1] if path in files else ""
-
-    # Tests must import the tree, not an installed copy of the project.
-    source = "env PYTHONPATH=src " if any(re.match(r"src/.*\.py$", path) for path in files) else ""
-    for path in ("pyproject.toml", "setup.cfg", "tox.ini", "pytest.ini", "requirements-dev.txt"):
-        if "pytest" in text(path) or (path == "pytest.ini" and path in files):
-            return f"{source}python3 -m pytest -q", path
-    if "package.json" in files:
-        return _node_check(text("package.json")), "package.json"
-    if "go.mod" in files:
-        return "go test ./...", "go.mod"
-    if "Cargo.toml" in files:
-        return "cargo test", "Cargo.toml"
-    if any(is_test(path) and path.endswith(".py") for path in files):
-        # Test functions of a module: unittest runs only those of classes.
-        marks = r"^((import|from) pytest|(async )?def test_)"
-        uses_pytest = git.run("grep", "-q", "-E", marks, "HEAD", "--", "*.py")[0] == 0
-        uses_pytest |= any(path.rpartition("/")[2] == "conftest.py" for path in files)
-        program = "python3 -m pytest -q" if uses_pytest else "python3 -m unittest"
-        return f"{source}{program}", "its test files"
-    if re.search(r"^test:", text("Makefile"), re.MULTILINE):
-        return "make test", "Makefile"
-    raise UsageError(f"how {git.folder} runs its tests is not known\nGive the command:  --check 'COMMAND'")
-
-
-def _node_check(package: str) -> str:
-    try:
-        script = as_text(parse_json(package), "scripts", "test")
-    except ValueError:
-        script = ""
-    if re.search(r"\bvitest\b", script):
-        return "npx vitest run"
-    for program in ("jest", "mocha", "tape"):
-        if match := re.search(rf"\b{program}\b[^&|;]*", script):
-            return f"npx {match[0].strip()}"
-    if match := re.search(r"\bnode\s[^&|;]*--test\b[^&|;]*", script):
-        return match[0].strip()
-    return "npm test"
-
-
 Progress = Callable[[CommitCandidate, CommitValidation], None]
 """Called when a commit has been validated."""
 Rewrite = Callable[[str], Awaitable[str]]
@@ -372,65 +352,97 @@ class HistoryMiner:
             self.source: SourceRepository = open_source(options.repo, environment)
         except WorkspaceError as error:
             raise UsageError(f"{error}\nGive the path of a git repository.") from error
-        self.check, self.check_source = options.check, "--check"
+        self.commands = TestCommands(
+            check=options.check, check_source="--check", setup=options.setup, setup_source="--setup"
+        )
         try:
-            if not self.check:
-                self.check, self.check_source = guess_check(self.source.git)
+            if not options.check:
+                guessed = guess_commands(self.source.git)
+                self.commands = (
+                    replace(guessed, setup=options.setup, setup_source="--setup")
+                    if options.setup
+                    else guessed
+                )
             self.candidates, self._rejected = find_candidates(self.source.git, options.since, now)
         except GitError as error:
             raise UsageError(f"reading the history of {options.repo}: {error}") from error
         self._issues = read_issues(options.issues) if options.issues else {}
         # Earlier versions kept the first 200 tests only: their tasks are validated again.
-        parts = [self.check, options.setup, REPEATS, options.hints, "all tests"]
+        parts = [self.commands.check, self.commands.setup, REPEATS, options.hints, "all tests"]
         self._key = digest_of([*parts, self._issues] if self._issues else parts)[:16]
+        self._results: dict[str, CommitValidation] = {}
+        self._claimed: set[str] = set()
+        """Commits of tasks that are written, or about to be."""
+        self._stopped: StoppedMining | None = None
+        self._failures = FailureCount(self.source.git, self.commands)
 
     async def mine(self, progress: Progress | None = None) -> MiningResult:
         """Validate candidates, newest first, until there are enough tasks; write their folders."""
         self.options.out.mkdir(parents=True, exist_ok=True)
         await in_thread(remove_abandoned, self._home)
         earlier, waiting = self._earlier(), list(reversed(self.candidates))
-        results: dict[str, CommitValidation] = {}
+        if any(each.state != "rejected" for each in earlier.values()):
+            self._failures.clear()
         workers = min(self.options.parallel or os.cpu_count() or 1, max(1, len(waiting)))
 
         async def work() -> None:
-            while waiting and self._tasks_in(results) < self.options.max_tasks:
+            while waiting and not self._is_done:
                 candidate = waiting.pop()
                 validation = earlier.get(candidate.commit) or await self._validated(candidate)
-                results[candidate.commit] = validation
+                if validation.state == "task" and not self._claim(candidate):
+                    break
+                self._results[candidate.commit] = validation
                 if progress:
                     progress(candidate, validation)
+            for each in running:
+                # The others' commits are not needed any more.
+                if self._is_done and each is not asyncio.current_task():
+                    each.cancel()
 
         running = [asyncio.ensure_future(work()) for _ in range(workers)]
         try:
-            await asyncio.gather(*running)
+            done = await asyncio.gather(*running, return_exceptions=True)
         finally:
             for each in running:
                 each.cancel()
             await asyncio.gather(*running, return_exceptions=True)
-        return self._result(results)
+        for outcome in done:
+            if isinstance(outcome, Exception):
+                raise outcome
+        if self._stopped is None or not waiting:
+            self._stopped = self._failures.at_end()
+        return self.result()
 
-    def preview(self) -> MiningResult:
-        """What would be validated."""
-        return self._result({})
+    def _claim(self, candidate: CommitCandidate) -> bool:
+        """Whether a commit is among the tasks that are wanted."""
+        if len(self._claimed) < self.options.max_tasks:
+            self._claimed.add(candidate.commit)
+        return candidate.commit in self._claimed
 
-    def _result(self, results: Mapping[str, CommitValidation]) -> MiningResult:
+    @property
+    def _is_done(self) -> bool:
+        tasks = sum(each.state == "task" for each in self._results.values())
+        return tasks >= self.options.max_tasks or self._stopped is not None
+
+    def result(self) -> MiningResult:
+        """What was found until now; before `mine`, what would be validated."""
+        results = self._results
         ordered = [results[each.commit] for each in self.candidates if each.commit in results]
         failed = [
             Rejection(commit=each.commit, reason=each.reason) for each in ordered if each.state == "rejected"
         ]
         return MiningResult(
             repo=str(self.source.root),
-            check=self.check,
-            check_source=self.check_source,
+            check=self.commands.check,
+            check_source=self.commands.check_source,
+            setup=self.commands.setup,
+            setup_source=self.commands.setup_source,
+            stopped=self._stopped,
             candidates=self.candidates,
             tasks=[each for each in ordered if each.state == "task"],
             flaky=[each for each in ordered if each.state == "flaky"],
             rejected=[*failed, *self._rejected],
         )
-
-    @staticmethod
-    def _tasks_in(results: Mapping[str, CommitValidation]) -> int:
-        return sum(each.state == "task" for each in results.values())
 
     def _earlier(self) -> dict[str, CommitValidation]:
         """Results of an earlier run with the same commands whose folders still exist."""
@@ -441,6 +453,8 @@ class HistoryMiner:
             if as_text(row, "key") != self._key:
                 continue
             validation = _validation_of(row)
+            if not validation.ran:
+                continue
             if validation.state == "task" and not (self.options.out / validation.folder).is_dir():
                 continue
             earlier[validation.commit] = validation
@@ -450,6 +464,12 @@ class HistoryMiner:
         started = datetime.now(UTC)
         try:
             validation = await self._validate(candidate)
+        except NotRun as error:
+            stopped = self._failures.add(error.failure)
+            self._stopped = self._stopped or (None if self.options.keep_going else stopped)
+            validation = CommitValidation(
+                commit=candidate.commit, state="rejected", reason=clipped(str(error), 600), ran=False
+            )
         except (WorkspaceError, GitError, OSError) as error:
             validation = CommitValidation(
                 commit=candidate.commit, state="rejected", reason=clipped(str(error), 600)
@@ -471,7 +491,7 @@ class HistoryMiner:
             return CommitValidation(
                 commit=candidate.commit, state="rejected", reason="the message says too little for a task"
             )
-        command = restricted(self.check, await in_thread(self._test_files, candidate))
+        command = restricted(self.commands.check, await in_thread(self._test_files, candidate))
         async with self._trial(candidate) as trial:
             await in_thread(trial.lay, candidate.tests)
             before = await trial.run_tests(command)
@@ -484,9 +504,15 @@ class HistoryMiner:
                     break
         validation = judge_runs(candidate.commit, before, after)
         if validation.state == "rejected" and not any(_passed(each) for each in after):
-            return replace(validation, reason=f"{validation.reason}: {trial.last_line}")
+            failure = EnvironmentFailure(kind="tests", command=command, output=trial.output)
+            last_line = trial.output.rpartition("\n")[2]
+            raise NotRun(f"{validation.reason}: {last_line}", failure)
+        self._failures.clear()
         if validation.state != "task":
             return validation
+        if not self._claim(candidate):
+            # Other workers were faster: this folder would be one too many.
+            raise asyncio.CancelledError
         await self._write_task(candidate, validation, command, title, body)
         return replace(validation, folder=candidate.name)
 
@@ -504,7 +530,14 @@ class HistoryMiner:
         name = f"{TRIAL}{candidate.commit[:12]}-{uuid.uuid4().hex[:8]}"
         async with temporary_folder(self._home, name) as place:
             tree = await in_thread(self._make_tree, place / WORK, candidate.parent)
-            trial = _Trial(self.options, tree, candidate.commit, name, self._environment, self._sandbox)
+            trial = _Trial(
+                replace(self.options, setup=self.commands.setup),
+                tree,
+                candidate.commit,
+                name,
+                self._environment,
+                self._sandbox,
+            )
             await trial.set_up()
             yield trial
 
@@ -580,7 +613,7 @@ class HistoryMiner:
             "ref": candidate.parent,
             "sealed": True,
             "hidden": ARCHIVE,
-            **({"setup": self.options.setup} if self.options.setup else {}),
+            **({"setup": self.commands.setup} if self.commands.setup else {}),
             "check": command,
             "timeout": self.options.agent_timeout,
             "date": candidate.date[:10],
@@ -634,7 +667,14 @@ def _validation_of(row: Mapping[str, object]) -> CommitValidation:
         wavering=tuple(_texts(row.get("wavering"))),
         seconds=float(seconds) if isinstance(seconds, int | float) else 0.0,
         folder=as_text(row, "folder"),
+        ran=row.get("ran") is not False and not as_text(row, "reason").startswith(_NOT_RUN_REASONS),
     )
+
+
+_NOT_RUN_REASONS = (
+    "setup failed", "the tests report no result", "no test passes after it", "the tests were still running"
+)  # fmt: skip
+"""Reasons of earlier versions, which did not store whether tests ran."""
 
 
 def _texts(value: object) -> list[str]:
@@ -686,8 +726,8 @@ class _Trial:
         # Two versions of a file in the same second must not share compiled code.
         self._environment["PYTHONDONTWRITEBYTECODE"] = "1"
         self._attempt = attempt
-        self.last_line = ""
-        """Of the output of the last run of the tests."""
+        self.output = ""
+        """The end of the output of the last run of the tests."""
 
     async def set_up(self) -> None:
         """Run the setup command. Raises `WorkspaceError` if it fails."""
@@ -697,7 +737,11 @@ class _Trial:
         finished = await self._run(command, "setup")
         if finished.timed_out or finished.exit_code != 0:
             tail = finished.output.strip()[-300:]
-            raise WorkspaceError(f"setup failed: `{command}` exited with {finished.exit_code}: {tail}")
+            how = "took too long" if finished.timed_out else f"exited with {finished.exit_code}"
+            raise NotRun(
+                f"setup failed: `{command}` {how}: {tail}",
+                EnvironmentFailure(kind="setup", command=command, output=tail_of(finished.output)),
+            )
 
     def lay(self, paths: Sequence[str]) -> None:
         """Put the commit's version of these files into the tree."""
@@ -715,23 +759,27 @@ class _Trial:
         report = self._home / "tmp" / f"{uuid.uuid4().hex[:12]}.report"
         finished = await self._run(with_report(command, report), "check")
         if finished.timed_out:
-            raise WorkspaceError(f"the tests were still running after {self._options.timeout:g} s")
+            raise NotRun(
+                f"the tests were still running after {self._options.timeout:g} s",
+                EnvironmentFailure(kind="time", command=command, output=tail_of(finished.output)),
+            )
         # The output of some runners is their report.
         output = finished.output.strip() or beneath.read_text(
             self._tree.place, self._tree.inside(report), 1 << 20
         )
-        lines = [line.strip() for line in output.splitlines() if line.strip()]
-        self.last_line = clipped(lines[-1], 300) if lines else f"no output, exit code {finished.exit_code}"
+        self.output = tail_of(output) or f"no output, exit code {finished.exit_code}"
         results = await in_thread(read_results, command, report, finished.exit_code)
         beneath.remove(self._tree.place, self._tree.inside(report))
         return results
 
     async def _run(self, command: str, phase: Phase) -> ProgramResult:
+        # Without the network, npx would wait minutes for a package that is not installed.
+        offline = {"npm_config_fetch_retries": "0"} if phase == "check" else {}
         try:
             return await run(
                 command,
                 folder=self._tree.folder,
-                environment=self._environment,
+                environment={**self._environment, **offline},
                 attempt=self._attempt,
                 time_limit=self._options.timeout,
                 confinement=self._sandbox.confine(
