@@ -10,7 +10,22 @@ from urllib.parse import urlsplit
 
 KEY_VARIABLE = "_KEY_VARIABLE"
 """Suffix of a variable that names the variable with a provider's key."""
-HARMLESS = frozenset(
+TOOLCHAINS = {
+    "RUSTUP_HOME": ".rustup",
+    "VOLTA_HOME": ".volta",
+    "PYENV_ROOT": ".pyenv",
+    "RBENV_ROOT": ".rbenv",
+    "NODENV_ROOT": ".nodenv",
+    "GOENV_ROOT": ".goenv",
+    "JENV_ROOT": ".jenv",
+    "ASDF_DATA_DIR": ".asdf",
+    "MISE_DATA_DIR": ".local/share/mise",
+    "PROTO_HOME": ".proto",
+    "ELAN_HOME": ".elan",
+}
+"""Variables that name the folder of a version manager, and that folder in HOME if they are unset. Its
+programs (`cargo` of rustup) look there for what they start, and the HOME of an agent is another."""
+HARMLESS = TOOLCHAINS.keys() | frozenset(
     {
         "PATH",
         "LANG",
@@ -40,8 +55,6 @@ HARMLESS = frozenset(
         "GOROOT",
         "GOPATH",
         "NVM_DIR",
-        "PYENV_ROOT",
-        "RUSTUP_HOME",
         "CARGO_HOME",
         "ANDROID_HOME",
         "DOTNET_ROOT",
@@ -92,11 +105,31 @@ def is_secret(name: str) -> bool:
 def visible(environment: Mapping[str, str], *, named: Iterable[str] = ()) -> dict[str, str]:
     """The part of the user's environment that an agent may see, with the variables `named`."""
     names = set(named)
-    return {
+    shown = {
         name: value
         for name, value in environment.items()
         if name in HARMLESS or name in names or name.startswith("LC_") or name.endswith("_BIN")
     }
+    return {**_toolchains(environment), **shown}
+
+
+def _toolchains(environment: Mapping[str, str]) -> dict[str, str]:
+    """The folders of version managers in the user's HOME, as if their variables were set."""
+    home = environment.get("HOME", "")
+    places = {name: f"{home}/{folder}" for name, folder in TOOLCHAINS.items()} if home else {}
+    # `os.path`: no error without permission to look.
+    return {name: place for name, place in places.items() if os.path.isdir(place)}  # noqa: PTH112
+
+
+def installed_by(command: str, environment: Mapping[str, str]) -> list[str]:
+    """The variables of version managers that a command calls: `rustup toolchain install` installs into the
+    agent's HOME, not into the user's, which no program of a session may change."""
+    words, own = set(re.findall(r"\w+", command)), _toolchains(environment)
+    return [
+        name
+        for name, place in own.items()
+        if name.partition("_")[0].lower() in words and environment.get(name) == place
+    ]
 
 
 def machine_part(environment: Mapping[str, str]) -> dict[str, str]:

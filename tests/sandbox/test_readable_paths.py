@@ -123,15 +123,24 @@ def test_variables_name_installations_and_no_keys(tmp_path: Path) -> None:
 
 def test_the_files_that_a_plan_names_can_be_read_with_the_modules_beside_them(tmp_path: Path) -> None:
     agent = tmp_path / "agent"
-    for name in ("run.py", "helper.py", "package/__init__.py", "package/part.txt", "data/words.txt"):
+    made(agent / "run.py", "import os, helper\nfrom package.inner import tools")
+    made(agent / "helper.py", "from package import missing")
+    made(agent / "package/inner/tools.py", "from ..base import Base")
+    for name in ("package/__init__.py", "package/inner/__init__.py", "package/base.py"):
         made(agent / name)
-    for name in (".env", "solution.txt", "run.sh", "other/solution.py", ".hidden.py"):
+    for name in ("package/part.txt", "package/.env", "package/solution.py", "data/words.txt", ".env"):
+        made(agent / name)
+    for name in ("customers.json", "solution.py", "run.sh", "tasks/__init__.py", ".hidden.py"):
         made(agent / name)
     (tmp_path / "data/inner").mkdir(parents=True)
     command = f"python {agent}/run.py --data={tmp_path}/data/inner 'x y' relative {tmp_path}/none"
     found = paths.readable([], {"PATH": "/none"}, policy(tmp_path, named=[command]))
     assert sorted(found) == sorted(
-        [agent / "run.py", agent / "helper.py", agent / "package", tmp_path / "data/inner"]
+        [
+            *(agent / name for name in ("run.py", "helper.py", "package/__init__.py", "package/base.py")),
+            *(agent / name for name in ("package/inner/__init__.py", "package/inner/tools.py")),
+            tmp_path / "data/inner",
+        ]
     )
 
 
@@ -160,23 +169,53 @@ def test_a_script_in_a_private_folder_opens_only_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "visible"),
+    ("script", "text", "visible"),
     [
-        ("run.sh", ["lib.sh", "run.sh"]),
-        ("run", ["lib.sh", "run", "run.sh"]),
-        ("run.mjs", ["lib.js", "node_modules", "package.json", "run.mjs"]),
-        ("run.rb", ["run.rb"]),
-        ("run.bin", ["run.bin"]),
+        ("run.sh", '. "$(dirname "$0")/lib.sh"\n', ["lib.sh", "run.sh"]),
+        (
+            "run",
+            '#!/bin/bash\nD=${0%/*}\nsource $D/lib.sh\n"$D/tool" <"$D/key.pem"',
+            ["lib.sh", "run", "tool"],
+        ),
+        ("run", "no script: $(dirname $0)/lib.sh", ["run"]),
+        ("run.sh", "cat lib.sh; . $HOME/lib.sh; . ~/tool\n# . {agent}/lib.sh", ["run.sh"]),
+        ("run.sh", ". {agent}/.env; . {agent}/key.pem; cat {agent}/customers.json", ["run.sh"]),
+        ("run.mjs", 'import x from "./lib.js"', ["lib.js", "node_modules", "package.json", "run.mjs"]),
+        ("run.mjs", 'import "x"; import "./customers.json"', ["node_modules", "package.json", "run.mjs"]),
+        ("run.mjs", 'require("../other/solution.js")', ["node_modules", "package.json", "run.mjs"]),
+        ("run.rb", "require_relative 'lib'", ["lib.rb", "run.rb"]),
+        ("run.py", "import out", ["run.py"]),
+        ("run.py", "this is no Python", ["run.py"]),
+        ("run.bin", "", ["run.bin"]),
     ],
 )
-def test_what_a_script_loads_from_its_folder(tmp_path: Path, script: str, visible: list[str]) -> None:
+def test_a_script_opens_the_code_that_it_loads_and_nothing_else_beside_it(
+    tmp_path: Path, script: str, text: str, visible: list[str]
+) -> None:
     agent = tmp_path / "agent"
-    for name in ("run.sh", "lib.sh", "run", "run.mjs", "lib.js", "package.json", "node_modules/x/index.js"):
+    for name in ("lib.sh", "lib.js", "lib.rb", "package.json", "node_modules/x/index.js"):
         made(agent / name)
-    for name in ("run.rb", "run.bin", ".env", "key.pem"):
-        made(agent / name)
+    made(tmp_path / "other/solution.js")
+    for name in ("solution.py", "solution.sh", "customers.json", ".env", "key.pem", "../other/secret.py"):
+        made(agent / name, mode=0o600)
+    made(agent / "tool", "#!/bin/sh\n")
+    (agent / "out.py").symlink_to(tmp_path / "other/secret.py")
+    made(agent / script, text.replace("{agent}", str(agent)))
     found = paths.readable([], {"PATH": "/none"}, policy(tmp_path, named=[str(agent / script)]))
-    assert sorted(found) == [agent / name for name in visible]
+    assert sorted(found) == sorted(agent / name for name in visible)
+
+
+def test_a_program_below_the_folder_of_its_package_finds_what_it_needs(tmp_path: Path) -> None:
+    agent = tmp_path / "agent"
+    made(agent / "package.json", "{}")
+    made(agent / "node_modules/x/index.js")
+    made(agent / "bin/run.js", "import '../dist/main.js'")
+    made(agent / "dist/main.js", "export * from './part'")
+    for name in ("dist/part.js", "dist/other.js", "data.json", ".env"):
+        made(agent / name)
+    found = paths.readable([], {"PATH": "/none"}, policy(tmp_path, named=[str(agent / "bin/run.js")]))
+    names = ("bin/run.js", "dist/main.js", "dist/part.js", "node_modules", "package.json")
+    assert sorted(found) == [agent / name for name in names]
 
 
 def test_what_is_hidden_is_left_out_of_a_folder(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -148,14 +148,27 @@ def _arguments(policy: Policy, command: Sequence[str], launch: Launch, has_launc
     places += [part for place in policy.read for part in around(place, private)]
     if has_launcher:
         places += python_installation()
-    for place in sorted(dict.fromkeys(places), key=lambda path: len(path.parts)):
-        yield from ("--ro-bind-try", str(place), str(place))
+    yield from _shown(places)
     for folder in policy.write:
         yield from ("--bind", str(folder), str(folder))
     for target, folder in policy.mounts.items():
         yield from ("--bind", str(folder), target)
     yield from cache_arguments(policy)
     yield from ("--dir", str(launch.folder), "--remount-ro", "/", "--chdir", str(launch.folder))
+
+
+def _shown(places: Iterable[Path]) -> Iterator[str]:
+    """What can be read. A link stays one if what it leads to is visible: programs find their parts from
+    there."""
+    ordered = sorted(dict.fromkeys(places), key=lambda path: len(path.parts))
+    visible = {*ordered}
+    for place in ordered:
+        if place.is_symlink() and visible.isdisjoint(place.parents):
+            real = Path(os.path.realpath(place))
+            if is_system(real) or not visible.isdisjoint((real, *real.parents)):
+                yield from ("--symlink", str(real), str(place))
+                continue
+        yield from ("--ro-bind-try", str(place), str(place))
 
 
 @cache

@@ -18,8 +18,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from proctor.sandbox.scripts import Script, code_of, is_file, is_program, read_script
+from proctor.secrets import TOOLCHAINS
 
 if TYPE_CHECKING:
     from proctor.sandbox import Policy
@@ -38,6 +42,8 @@ _MEMORY = "/dev/shm/"
 _PROGRAM_FOLDERS = ("bin", "sbin", ".bin", "shims", "condabin")
 """Names of folders that contain programs and nothing else."""
 _PACKAGES = "node_modules"
+_PNPM = ".pnpm"
+"""Packages of pnpm, by version. Links in `node_modules` lead to them, also from one to another."""
 _PROGRAMS_OF_A_PREFIX = ("bin", "sbin", "libexec")
 _PREFIX_PARTS = ("bin", "sbin", "lib", "lib32", "lib64", "libexec", "share", "include")
 
@@ -69,7 +75,8 @@ class InstallationLayout:
 
 
 LAYOUTS = (
-    InstallationLayout(name="Node packages", folder_names=(_PACKAGES,)),
+    InstallationLayout(name="pnpm store", folder_names=("links",), marks=("../files",)),
+    InstallationLayout(name="Node packages", folder_names=(_PACKAGES, _PNPM)),
     InstallationLayout(name="Python environment (venv, pipx, uv tool)", marks=("pyvenv.cfg",)),
     InstallationLayout(name="Conda", marks=("conda-meta",)),
     InstallationLayout(name="Java", marks=("release", "bin/java", "lib")),
@@ -111,22 +118,13 @@ LAYOUTS = (
 )
 """Installations, the most specific first; the nearest to a program counts. Of a prefix only the usual
 folders: a project may have `bin` and `lib`, too, beside its keys."""
+_OF_PACKAGES = LAYOUTS[:2]
 _HIGHEST = 8
-"""How many folders above a program its installation is looked for."""
+"""How many folders above a program its installation is looked for, unless that is a folder of packages."""
 _NOT_A_PREFIX = (".local",)
 """Holds the data of all programs, and of Proctor, besides `bin`."""
-_MODULES: Mapping[str, tuple[str, ...]] = {
-    ".py": ("*.py", "*/__init__.py"),
-    **dict.fromkeys(
-        (".js", ".mjs", ".cjs", ".ts", ".mts"),
-        ("*.js", "*.mjs", "*.cjs", "*.ts", "*.mts", "package.json", "node_modules"),
-    ),
-    **dict.fromkeys((".sh", ".bash", ""), ("*.sh", "*.bash")),
-    ".rb": ("*.rb",),
-    ".pl": ("*.pl", "*.pm"),
-}
-"""What a script may load from its own folder, by its suffix. A package is its whole folder."""
 _PLACES = (
+    *TOOLCHAINS,
     "CONDA_PREFIX",
     "GEM_HOME",
     "GEM_PATH",
@@ -135,12 +133,9 @@ _PLACES = (
     "NVM_DIR",
     "PERL5LIB",
     "PNPM_HOME",
-    "PYENV_ROOT",
     "PYTHONPATH",
-    "RBENV_ROOT",
     "SDKMAN_DIR",
     "VIRTUAL_ENV",
-    "VOLTA_HOME",
     "BUN_INSTALL",
     "DENO_INSTALL",
     "DOTNET_ROOT",
@@ -149,7 +144,6 @@ _PLACES = (
     "JAVA_HOME",
     "JULIA_DEPOT_PATH",
     "CARGO_HOME",
-    "RUSTUP_HOME",
     "M2_HOME",
     "MAVEN_HOME",
     "ANDROID_HOME",
@@ -175,6 +169,9 @@ _CREDENTIALS = (
     ".dotnet/corefx",
 )
 """Files below the user's HOME that installations contain."""
+_MOST_PROGRAMS = 20
+"""Programs that are followed from one: wrappers, shims of version managers, interpreters."""
+_MOST_LINKS_OF_A_FILE = 10
 _LONGEST = 4096
 _MOST_LINKS = 500
 _MOST_FILES = 100
@@ -192,9 +189,10 @@ def readable(program: Sequence[str], environment: Mapping[str, str], policy: "Po
     places = [*_installations(search, private)]
     for name in _PLACES:
         places += _existing(environment.get(name, "").split(os.pathsep))
-    places += _named([*policy.named, *program], private, own)
-    for each in program:
-        places += _interpreter(each, search, private, own)
+    named = [*_named_paths([*policy.named, *program])]
+    places += [place for place in named if not _prefix(place).startswith(own)]
+    files = [str(place) for place in named if not place.is_dir()]
+    places += _of_programs([*files, *program], search, private, own)
     places = [place for place in places if not _prefix(place).startswith(own)]
     hidden = [*(policy.user_home / name for name in _CREDENTIALS), *policy.concealed]
     chosen = _without_private(places, private)
@@ -206,7 +204,9 @@ def listed(policy: "Policy") -> list[Path]:
     private = (*policy.hidden, policy.user_home)
     own = tuple(_prefix(folder) for folder in policy.write)
     named = (place for place in _named_paths(policy.named) if not _prefix(place).startswith(own))
-    return _without_private([place.parent for place in named if place.is_file()], private)
+    scripts = [place for place in named if place.is_file()]
+    code = (each.file for file in scripts if (script := read_script(file)) for each in code_of(script))
+    return _without_private([place.parent for place in (*scripts, *code)], private)
 
 
 def python_installation() -> list[Path]:
@@ -259,29 +259,6 @@ def _named_paths(command: Sequence[str]) -> Iterator[Path]:
         yield from _existing(_paths_in(argument))
 
 
-def _named(command: Sequence[str], private: tuple[Path, ...], own: tuple[str, ...] = ()) -> Iterator[Path]:
-    """The files and folders that a command names; of a file also its installation, or the modules beside."""
-    for place in _named_paths(command):
-        if _prefix(place).startswith(own):
-            continue
-        yield place
-        if not place.is_dir():
-            for file in dict.fromkeys((place, Path(os.path.realpath(place)))):
-                yield file
-                yield from installation_of(file, private) or _modules_beside(file, private)
-
-
-def _modules_beside(script: Path, private: tuple[Path, ...]) -> list[Path]:
-    """What a script may load from its own folder: code, not settings, keys or data. Nothing in a folder of
-    several owners, or one that contains a private folder."""
-    folder = script.parent
-    if is_system(script) or not _without_private([folder], private):
-        return []
-    names = [place for pattern in _MODULES.get(script.suffix, ()) for place in sorted(folder.glob(pattern))]
-    visible = [place for place in names if not place.relative_to(folder).parts[0].startswith(".")]
-    return [folder / place.relative_to(folder).parts[0] for place in visible[:_MOST_FILES]]
-
-
 def _paths_in(argument: str) -> list[str]:
     if len(argument) > _LONGEST:
         return []
@@ -331,12 +308,12 @@ def installation_of(program: Path, private: tuple[Path, ...] = ()) -> list[Path]
         return []
     above = [
         folder
-        for folder in program.parents[:_HIGHEST]
+        for folder in program.parents
         if str(folder) not in _SHARED and folder not in private and folder.name not in _NOT_A_PREFIX
     ]
     # The outermost folder of packages contains what the inner ones need.
-    packages = [folder for folder in above if folder.name == _PACKAGES]
-    for folder in (*packages[-1:], *above):
+    packages = [folder for folder in above if any(each.matches(folder, program) for each in _OF_PACKAGES)]
+    for folder in (*packages[-1:], *above[:_HIGHEST]):
         for layout in LAYOUTS:
             if layout.matches(folder, program):
                 return [*layout.visible(folder), *_base_of(folder, private)]
@@ -349,33 +326,64 @@ def _base_of(folder: Path, private: tuple[Path, ...]) -> list[Path]:
         for line in (folder / "pyvenv.cfg").read_text(encoding="utf-8")[:_LONGEST].splitlines():
             name, _, value = line.partition("=")
             if name.strip() == "home" and value.strip().startswith("/"):
-                real = Path(os.path.realpath(Path(value.strip()) / "python3"))
-                return [] if is_system(real) else [real, *installation_of(real, private)]
+                # Tools name it by a link for each minor version.
+                chain = [place for place in links_to(Path(value.strip()) / "python3") if not is_system(place)]
+                return [*chain, *(part for place in chain for part in installation_of(place, private))]
     return []
 
 
-def _interpreter(
-    program: str, path: str, private: tuple[Path, ...] = (), own: tuple[str, ...] = ()
+def _of_programs(
+    programs: Iterable[str], path: str, private: tuple[Path, ...], own: tuple[str, ...]
 ) -> Iterator[Path]:
-    """The installation of the interpreter in the first line of a script, and of the script."""
-    for _ in range(3):
-        location = shutil.which(program, path=path)
-        if location is None or location.startswith(own):
-            return
-        real = Path(os.path.realpath(location))
-        for file in (Path(location), real):
-            yield file
-            yield from installation_of(file, private)
-        try:
-            with real.open("rb") as file_:
-                first = file_.readline(500)
-        except OSError:
-            return
-        line = first[2:].decode("utf-8", "replace").split() if first.startswith(b"#!") else []
-        if not line:
-            return
-        is_env = line[0].endswith("/env") and len(line) > 1
-        program = line[-1] if is_env and not line[-1].startswith("-") else line[0]
+    """What programs need to start: their installations or the code that they load from their folder, their
+    interpreters, and the same for the programs that scripts start in their place."""
+    pending, seen = [*programs], set[Path]()
+    while pending and len(seen) < _MOST_PROGRAMS:
+        location = shutil.which(pending[0], path=path) or pending[0]
+        file = Path(location)
+        del pending[0]
+        if file in seen or not location.startswith("/") or location.startswith(own) or not is_file(file):
+            continue
+        seen.add(file)
+        chain = links_to(file)
+        yield from chain
+        installations = [part for each in chain for part in installation_of(each, private)]
+        yield from installations
+        script = read_script(chain[-1])
+        if script is None:
+            continue
+        code = [] if installations or is_system(chain[-1]) else [*islice(code_of(script), _MOST_FILES)]
+        yield from (each.file for each in code)
+        yield from _packages_above(script, private)
+        pending += script.interpreter
+        for each in (script, *code):
+            for target in each.named(file.parent if each is script else each.file.parent):
+                if is_program(target):
+                    pending.append(str(target))
+                else:
+                    # `activate` of an environment.
+                    yield from installation_of(target, private)
+
+
+def links_to(file: Path) -> list[Path]:
+    """A file, the links on the way to it, and the file that they lead to."""
+    chain = [file]
+    while chain[-1].is_symlink() and len(chain) < _MOST_LINKS_OF_A_FILE:
+        step = Path(os.path.normpath(chain[-1].parent / chain[-1].readlink()))
+        if not is_file(step):
+            break
+        chain.append(step)
+    real = Path(os.path.realpath(file))
+    return [*chain, real] if chain[-1] != real else chain
+
+
+def _packages_above(script: Script, private: tuple[Path, ...]) -> Iterator[Path]:
+    """Where Node looks for the packages of a script, up to the folder of its repository or package."""
+    if script.is_node and _PACKAGES not in script.file.parts:
+        for folder in script.file.parents[:_HIGHEST]:
+            if not _without_private([folder], private):
+                return
+            yield from _existing(str(folder / name) for name in (_PACKAGES, "package.json"))
 
 
 def around(place: Path, hidden: Sequence[Path]) -> Iterator[Path]:

@@ -17,6 +17,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from proctor import secrets
 from proctor.errors import ProctorError, WorkspaceError
 from proctor.formatting import clipped
 from proctor.git import GitError, is_address
@@ -506,7 +507,8 @@ def session_environment(
     item: Item, visible: Mapping[str, str], home: Path, folder: Path, port: int
 ) -> dict[str, str]:
     """All environment variables of the setup, agent and check of one attempt."""
-    inherited = {name: value for name, value in visible.items() if not name.startswith(_HIDDEN_PREFIXES)}
+    hidden = (*_HIDDEN_PREFIXES, *secrets.installed_by(str(item.details.get("setup") or ""), visible))
+    inherited = {name: value for name, value in visible.items() if not name.startswith(hidden)}
     own = {
         **home_variables(home),
         "PWD": str(folder),
