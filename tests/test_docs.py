@@ -19,8 +19,8 @@ from proctor.cli.main import COMMANDS
 from proctor.config import ENCRYPTION, EVALUATION, OUTAGE_PATIENCE, SECTIONS, SERVE, TOKEN, WATCH, read_config
 from proctor.dialogue import steps
 from proctor.evaluators.criteria import rubric_names
+from proctor.jobs.coding.job import JOB as CODING
 from proctor.jobs.coding.plan import read_plan
-from proctor.jobs.coding.schema import json_schema
 from proctor.jobs.dialogue.plan import read_simulation
 from proctor.jobs.dialogue.roles import ROLE_KEYS, Roles
 from proctor.jobs.dialogue.schema import CONFIG_KEYS
@@ -96,7 +96,7 @@ DIALOGUE_NAMES = (*CONFIG_KEYS, *ROLE_KEYS, *steps.KINDS, *Roles().names(), *rub
 STATES = (*evaluation.TERMINAL, evaluation.PENDING, evaluation.IN_PROGRESS)
 MENTIONED: dict[str, tuple[Callable[[], Iterable[str]], str, Callable[[], str]]] = {
     "commands": (lambda: COMMANDS, "## proctor {}\n", lambda: _text("docs/commands.md")),
-    "keys of a plan": (lambda: _plan_keys(json_schema()), "`{}`", lambda: _text("docs/plans.md")),
+    "keys of a plan": (lambda: _plan_keys(CODING.schema()), "`{}`", lambda: _text("docs/plans.md")),
     "reasons": (_reasons, "`{}`", lambda: _text("docs/record.md")),
     "runners": (lambda: RUNNERS, "`{}`", lambda: _part("docs/record.md", "\n| `runner` |", "\n")),
     "extras": (_extras, "`{}`", lambda: _part("README.md", "## Install", "\n## ")),

@@ -145,7 +145,7 @@ def _roff(text: str) -> str:
 
 def generated() -> dict[Path, str]:
     """Each file that is written from code, with its text."""
-    schemas = {SCHEMAS / f"{job.name}.schema.json": job.name for job in jobs() if job.has_plans}
+    schemas = {SCHEMAS / f"{job.name}.schema.json": job.name for job in jobs() if job.plan_model}
     return {
         MANUAL: manual(),
         MAN_PAGE: man_page(),

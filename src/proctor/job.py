@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 # Pydantic describes the states of stop rules over HTTP; those of `typing` only since Python 3.12.
 from typing_extensions import TypedDict
 
-from proctor.context import ModelOptions, People, RunContext, WorkerContext
+from proctor.context import ModelOptions, RunContext, WorkerContext
 from proctor.errors import NotFound, UsageError
 from proctor.formatting import plural, snake_case
 from proctor.frozen import fast_init
@@ -28,6 +28,8 @@ from proctor.store import Resource, RetrySelection, Store
 from proctor.store.tables import BatchRow, ItemRow
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from proctor.document import Document
     from proctor.evaluator import FindReference
 
@@ -144,6 +146,8 @@ class Starter:
     """Overrides it needs, named as `make_overrides` reads them."""
 
 
+SCHEMA = "https://json-schema.org/draft/2020-12/schema"
+"""The dialect of schemas."""
 RUN_ID = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"
 
 
@@ -375,10 +379,6 @@ class JobPlan:
         None: unknown until then. Calls no model."""
         return None
 
-    def workload(self, ctx: RunContext) -> Mapping[Work, int]:  # noqa: ARG002
-        """Number of items by agent, model and task, for a prediction from like sessions."""
-        return work_of(self.items())
-
     def resources(self) -> Iterator[Resource]:
         """Texts that its items refer to by digest; stored with the run before its items start."""
         return iter(())
@@ -427,29 +427,17 @@ class Job:
     title: ClassVar[str]
     noun: ClassVar[str] = "item"
     """What one of its items is called in messages."""
-    command: ClassVar[str] = ""
-    """The command that runs it: `proctor COMMAND`."""
-    plan_suffix: ClassVar[str] = ".yaml"
-    overrides: ClassVar[type]
-    """Frozen dataclass of the run-time settings that command line, page, HTTP and library share."""
-    override_aliases: ClassVar[Mapping[str, str]] = {}
-    """Other names of overrides, as pages and HTTP use them."""
+    plan_model: ClassVar["type[BaseModel] | None"] = None
+    """The model of a plan's text, for its schema and to recognize it. None: its runs come from elsewhere and
+    can be neither started nor resumed."""
+    overrides: ClassVar[Any]
+    """Frozen dataclass of the settings that command line, page, HTTP and library share: `overrides_of` makes
+    it from the settings of `plan_model` that are marked as flags."""
     starters: ClassVar[Sequence[Starter]] = ()
-    has_plans: ClassVar[bool] = True
-    """False: its runs come from elsewhere and can be neither started nor resumed."""
-    takes_items: ClassVar[bool] = False
-    """Whether items made in Python, which are not a plan of any job, become its runs."""
-    retries_errors: ClassVar[bool] = False
-    """Whether a resumed run always repeats items that ended in `error`."""
-    has_checkpoints: ClassVar[bool] = False
-    """Whether items that were attempted before may continue where they stopped: `checkpoint`."""
-
-    steps_are_turns: ClassVar[bool] = False
-    """Whether the steps of its sessions are turns of a conversation or simulation."""
+    is_comparison: ClassVar[bool] = True
+    """Whether runs tell which model, or agent, is best: pages say who leads, and what would decide it."""
     evaluates_sessions: ClassVar[bool] = False
     """Whether its items evaluate recorded sessions, to which their scores and labels then belong."""
-    has_tasks: ClassVar[bool] = False
-    """Whether its items are attempts at named tasks, whose results are collected over runs."""
     speakers: ClassVar[Sequence[str]] = ()
     """The roles in its transcripts, each shown on a side of its own; empty: prompt, model and tools."""
     column_titles: ClassVar[Mapping[str, str]] = {}
@@ -469,20 +457,24 @@ class Job:
     narrow_item_columns: ClassVar[Sequence[str]] = ("status", "prompt", "seconds")
     """The same on a phone."""
 
-    def _missing(self, method: str) -> TypeError:
-        return TypeError(f"{type(self).__name__} does not implement {method}()")
+    def implements(self, method: str) -> bool:
+        """Whether the job has a method of its own in place of the default of this class."""
+        return getattr(type(self), method) is not getattr(Job, method)
 
-    def recognizes(self, text: str) -> int:  # noqa: ARG002
+    def recognizes(self, text: str) -> int:
         """How many top-level keys of a text only plans of this job have; 0: it is not one."""
-        raise self._missing("recognizes")
+        # Not the schema, which takes a hundredth of a second to make.
+        fields = self.plan_model.model_fields.items() if self.plan_model else ()
+        return len(top_level_keys(text) & {field.alias or name for name, field in fields})
 
     def schema(self) -> Mapping[str, object]:
-        """JSON Schema of a plan."""
-        raise self._missing("schema")
+        """JSON Schema of a plan; nothing is valid where there are none."""
+        model = self.plan_model
+        return {"$schema": SCHEMA, **model.model_json_schema()} if model else {"not": {}}
 
-    def read(self, source: PlanText, overrides: Any, ctx: RunContext) -> JobPlan:  # noqa: ARG002
+    def read(self, source: PlanText, overrides: Any, ctx: RunContext) -> JobPlan:
         """Read and check a plan. Raises `PlanError` with every problem; starts nothing."""
-        raise self._missing("read")
+        raise NotImplementedError
 
     def read_to_resume(self, source: PlanText, overrides: Any, ctx: RunContext, run_id: str) -> "ReadPlan":
         """Read a plan with the run that it resumes: `run_id`; empty: the latest run of the plan.
@@ -497,9 +489,9 @@ class Job:
             )
         return ReadPlan(job=self, plan=plan, earlier=earlier)
 
-    def restore(self, batch: BatchRow, ctx: RunContext) -> JobPlan:  # noqa: ARG002
+    def restore(self, batch: BatchRow, ctx: RunContext) -> JobPlan:
         """The plan of a run, from its row in the store alone, to resume it."""
-        raise self._missing("restore")
+        raise NotImplementedError
 
     def earlier(self, plan: JobPlan, ctx: RunContext) -> str | None:  # noqa: ARG002
         """The run that resuming this plan without a name means; None: there is none."""
@@ -516,14 +508,17 @@ class Job:
         """
         return None
 
-    def check_resume(self, run_id: str, retry: RetrySelection, ctx: RunContext) -> None:  # noqa: ARG002
-        """Raise `UsageError` for a run that has nothing left to do, if the job refuses to resume it."""
-        return
+    def retried(self, run_id: str, retry: RetrySelection, ctx: RunContext) -> RetrySelection:  # noqa: ARG002
+        """The finished items that resuming a run executes again, of those that were asked for.
+
+        Raises `UsageError` for a run that has nothing left to do, if the job refuses to resume it.
+        """
+        return retry
 
     def checkpoint(self, run_id: str, item_id: str, store: Store) -> object | None:  # noqa: ARG002
         """The checkpoint at which an item that was attempted before resumes; None: it starts over.
 
-        It must be possible to pickle it.
+        It must be possible to pickle it. Steps of sessions are turns where a job has checkpoints.
         """
         return None
 
@@ -541,25 +536,16 @@ class Job:
         """Dependencies of the attempts of a run."""
         return ctx.attempts(models)
 
-    def people(self, run_id: str, ctx: RunContext) -> People | None:  # noqa: ARG002
-        """The people who play actors in a run; None: there are none."""
-        return None
-
     def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> JobFiles:  # noqa: ARG002
         """The files a run keeps beside the store."""
         return NO_FILES
 
-    def report(self, run_id: str, format_: str, ctx: RunContext) -> str | None:  # noqa: ARG002
-        """The report of a run as `md` or `html`; None: the report that every run has."""
+    def report(self, run_id: str, ctx: RunContext) -> "Document | None":  # noqa: ARG002
+        """The report of a run; None: the report that every run has."""
         return None
 
     analysis_title: ClassVar[str] = "Open analysis"
     """The name of the link to `analysis`."""
-
-    @property
-    def has_analysis(self) -> bool:
-        """Whether `analysis` is implemented."""
-        return type(self).analysis is not Job.analysis
 
     def analysis(self, run_id: str, ctx: RunContext) -> str:  # noqa: ARG002
         """The analysis of a run, besides the report that every run has, as one HTML page.
@@ -571,23 +557,6 @@ class Job:
     def results_view(self, run_id: str, ctx: RunContext) -> "Document | None":  # noqa: ARG002
         """The results of a run so far, as the page of the run shows them; None: those that every run has."""
         return None
-
-    def decision_rule(self, factors: Sequence[str]) -> StopRule | None:
-        """What a run without `stop_when` can decide: which model, or agent, is best. None: nothing.
-
-        `factors` are those that vary. The page says who leads, and how many more tasks would decide it.
-        """
-        by = next((name for name in ("model", "agent") if name in factors), "")
-        return StopRule(by=by, ranks=1) if by else None
-
-    def results_page(self, run_id: str) -> str:  # noqa: ARG002
-        """Path of the page of the web app with the results of a run; empty: the page that every run has."""
-        return ""
-
-    @property
-    def has_turns(self) -> bool:
-        """Whether `turns` is implemented."""
-        return type(self).turns is not Job.turns
 
     def turns(self, item: ItemRow, store: Store) -> Sequence[Mapping[str, object]] | None:  # noqa: ARG002
         """The turns of an item over all of its attempts, as plain data; None: the job has no turns."""
@@ -624,16 +593,29 @@ class BatchChanges:
         return without_none(values)
 
 
-def make_overrides(job: Job, values: Mapping[str, object]) -> object:
-    """The overrides of a job from loosely named values: `timeoutSec`, `timeout_sec` and its aliases are one.
+SYNONYMS = (
+    ("concurrency", "max_parallel", "max_workers", "parallel"),
+    ("budget", "budget_usd", "budget_limit"),
+    ("timeout", "timeout_sec"),
+    ("runs", "num_runs"),
+    ("name", "batch_evaluation_name"),
+)
+"""Names of one setting: configs, flags, pages and Python have grown different ones."""
+
+
+def make_overrides(job: Job, values: Mapping[str, object]) -> Any:
+    """The overrides of a job from loosely named values: `timeoutSec`, `timeout_sec` and its synonyms are one.
 
     Raises `UsageError` for a name the job does not have. Values that are None are left out.
     """
     known = {each.name for each in fields(job.overrides)}
     arguments: dict[str, object] = {}
     for name, value in values.items():
-        target = job.override_aliases.get(name) or snake_case(name)
+        target = snake_case(name)
         if target not in known:
+            others = (each for names in SYNONYMS if target in names for each in names if each in known)
+            target = next(others, "")
+        if not target:
             raise UsageError(
                 f"{job.title}: there is no setting `{name}` to override\n"
                 f"There are: {', '.join(sorted(known))}."

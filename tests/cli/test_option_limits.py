@@ -26,7 +26,7 @@ OPTIONS: dict[str, dict[str, Limits]] = {
     "tasks from-history": {"most": (30, 1, None), "timeout": (600, 0.001, None), "parallel": (0, 0, None)},
     "tasks check": {"runs": (3, 1, None), "parallel": (2, 1, None)},
     "simulate": {"workers": PROCESSES, "budget_limit": MONEY},
-    "experiment": {"max_parallel": WHOLE, "workers": PROCESSES, "budget": MONEY},
+    "experiment": {"max_parallel": WHOLE, "workers": PROCESSES, "budget_limit": MONEY},
     "scenario run": {
         "runs": ONCE,
         "seed": (0, None, None),
@@ -45,7 +45,7 @@ OPTIONS: dict[str, dict[str, Limits]] = {
         "budget": MONEY,
         "concurrency": WHOLE,
         "workers": PROCESSES,
-        "timeout": SECONDS,
+        "timeout_sec": SECONDS,
         "retries": MONEY,
     },
     "evaluate run": {"workers": PROCESSES},

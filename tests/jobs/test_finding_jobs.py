@@ -1,5 +1,7 @@
 """Jobs are found by name, and a run whose job is gone can still be shown."""
 
+import json
+
 import pytest
 
 from proctor.errors import NotFound, UsageError
@@ -7,19 +9,25 @@ from proctor.job import make_overrides
 from proctor.jobs import find_job, job_of_run, jobs
 
 
-def test_each_job_says_itself_whether_it_has_an_analysis_and_a_page_of_results():
-    assert {job.name for job in jobs() if job.has_analysis} == {"benchmark", "dialogue", "scenario"}
-    assert {job.name: job.results_page("run-1") for job in jobs() if job.results_page("run-1")} == {
-        "evaluation": "/evaluations/run-1"
+def test_jobs_with_an_analysis_of_their_own():
+    assert {job.name for job in jobs() if job.implements("analysis")} == {
+        "benchmark",
+        "dialogue",
+        "scenario",
     }
+
+
+@pytest.mark.parametrize("job", ["coding", "benchmark", "scenario", "dialogue", "evaluation"])
+@pytest.mark.parametrize("name", ["budget", "budget_usd", "budgetUsd"])
+def test_the_names_of_a_setting_that_jobs_call_differently_are_one(job, name):
+    assert make_overrides(find_job(job), {name: 2.5}) == make_overrides(find_job(job), {"budget_limit": 2.5})
 
 
 def test_a_run_whose_job_is_not_installed_has_the_report_and_the_page_that_every_run_has(proctor_store):
     job = job_of_run("translation")
 
-    assert not job.has_analysis
-    assert job.results_page("run-1") == ""
-    assert job.report("run-1", "md", None) is None
+    assert not job.implements("analysis")
+    assert job.report("run-1", None) is None
     assert job.turns({}, proctor_store) is None
     with pytest.raises(NotFound, match="this job has no analysis"):
         job.analysis("run-1", None)
@@ -30,5 +38,85 @@ def test_a_run_whose_job_is_not_installed_has_the_report_and_the_page_that_every
 @pytest.mark.parametrize("amount", [-1, float("nan"), float("inf"), "much"])
 @pytest.mark.parametrize("job", ["coding", "benchmark", "scenario"])
 def test_a_budget_that_cannot_be_enforced_is_refused_for_every_job(job, amount):
-    with pytest.raises(UsageError, match="the budget should be a number of dollars"):
+    with pytest.raises(UsageError, match=r"budget(_limit`|`)? should be "):
         make_overrides(find_job(job), {"budget": amount})
+
+
+CAPITALS = """
+import json
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from proctor.context import ModelOptions
+from proctor.item import Item
+from proctor.job import Job, JobPlan, StoredPlan
+from proctor.plan.validate import overrides_of
+from proctor.plan.source import refuse
+from proctor.plan.validate import Flag, PlanModel, SectionLabel, Text, Texts, check_shape
+from proctor.plan.yaml_loader import read_source
+
+
+class CapitalsFile(PlanModel):
+    countries: Texts
+    model: Annotated[Text | None, Flag(str)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CapitalsPlan(JobPlan):
+    text: str
+    settings: dict[str, Any]
+
+    def columns(self):
+        return {"planText": self.text, "optionsJson": "{}"}
+
+    def items(self):
+        for country in self.settings["countries"]:
+            yield Item(
+                runner="prompt",
+                prompt=f"What is the capital of {country}?",
+                model=self.settings["model"],
+                factors={"country": country},
+            )
+
+
+class Capitals(Job):
+    name = "capitals"
+    title = "Capitals"
+    plan_model = CapitalsFile
+    overrides = overrides_of(CapitalsFile)
+
+    def read(self, source, overrides, ctx):
+        read = read_source(source.text, file=source.file)
+        label = SectionLabel("the plan", "A plan", list(CapitalsFile.model_fields))
+        if problems := check_shape(read, CapitalsFile, lambda path: None if path else label).problems:
+            refuse(problems)
+        return CapitalsPlan(text=source.decoded, settings={**read.data, **overrides.settings()})
+
+    def restore(self, batch, ctx):
+        return StoredPlan(options=ModelOptions.restored(json.loads(batch["optionsJson"]), ()))
+
+
+JOB = Capitals()
+"""
+
+
+def test_a_job_of_another_package_runs_as_the_guide_says(proctor, tmp_path):
+    (tmp_path / "capitals.py").write_text(CAPITALS)
+    info = tmp_path / "capitals-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: capitals\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[proctor.jobs]\ncapitals = capitals:JOB\n")
+    (tmp_path / "plan.yaml").write_text("countries: [France, Peru]\nmodel: scripted/ok\n")
+    (tmp_path / "wrong.yaml").write_text("countries: []\nmodel: scripted/ok\n")
+    installed = {"PYTHONPATH": str(tmp_path)}
+
+    done = proctor.process("batch", "plan.yaml", "--model", "scripted/echo", "--json", environment=installed)
+    run_id = json.loads(done.stdout)["runId"]
+    listed = proctor.process("runs", "--json", environment=installed)
+    again = proctor.process("resume", run_id, environment=installed)
+    wrong = proctor.process("batch", "wrong.yaml", "--dry-run", environment=installed)
+
+    assert done.returncode == again.returncode == 0, done.stderr + again.stderr
+    assert "2 of 2 items succeeded" in again.stderr
+    assert "capitals" in listed.stdout
+    assert "wrong.yaml:1:12: `countries` of the plan should not be empty" in wrong.stderr

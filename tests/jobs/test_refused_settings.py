@@ -17,16 +17,15 @@ from proctor.jobs.scenario.estimate import summed_costs, summed_expectations
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"timeout_sec": 0}, "the timeout should be more than 0 seconds, not 0"),
-        ({"timeout_sec": -1.5}, "the timeout should be more than 0 seconds, not -1.5"),
-        ({"timeout_sec": float("inf")}, "the timeout should be more than 0 seconds, not inf"),
-        ({"timeout_sec": float("nan")}, "the timeout should be more than 0 seconds, not nan"),
-        ({"retries": -1}, "the retries should be at least 0, not -1"),
-        ({"budget_usd": 0}, "the budget should be more than 0 dollars, not 0"),
-        ({"budget_usd": float("nan")}, "the budget should be a number of dollars, not nan"),
-        ({"budget_usd": float("inf")}, "the budget should be a number of dollars, not inf"),
-        ({"model": " "}, "the model's name should not be empty"),
-        ({"agent": ""}, "the agent's name should not be empty"),
+        ({"timeout_sec": 0}, "`timeoutSec` should be more than 0, not the number 0"),
+        ({"timeout_sec": -1.5}, "`timeoutSec` should be more than 0, not the number -1.5"),
+        ({"timeout_sec": float("inf")}, "`timeoutSec` should be a finite number, not the number inf"),
+        ({"retries": -1}, "`retries` should be at least 0, not the number -1"),
+        ({"budget": 0}, "`budget` should be more than 0, not the number 0"),
+        ({"budget": float("nan")}, "`budget` should be a finite number, not the number nan"),
+        ({"model": " "}, "`model` should not be empty"),
+        ({"agent": ""}, "`agent` should not be empty"),
+        ({"concurrency": "two"}, "`concurrency` should be a whole number, not the text 'two'"),
     ],
 )
 def test_an_option_out_of_range_is_refused(settings: dict[str, Any], message: str) -> None:
@@ -36,8 +35,8 @@ def test_an_option_out_of_range_is_refused(settings: dict[str, Any], message: st
 
 
 def test_options_at_the_end_of_their_range_are_taken() -> None:
-    options = Overrides(timeout_sec=0.001, retries=0, budget_usd=0.01, model="m", agent="a", concurrency=1)
-    defaults = options.as_defaults()
+    options = Overrides(timeout_sec=0.001, retries=0, budget=0.01, model="m", agent="a", concurrency=1)
+    defaults = options.defaults
     assert (defaults["model"], defaults["agent"], defaults["timeoutSec"]) == ("m", "a", 0.001)
     assert defaults["retries"] == 0
 

@@ -21,7 +21,7 @@ from proctor.job import PlanText
 from proctor.jobs.dialogue.files import SUMMARY, write_json
 from proctor.jobs.dialogue.job import JOB, default_output
 from proctor.jobs.dialogue.results import DESIGN, measures, summary_of
-from proctor.jobs.dialogue.schema import DEFAULTS, DialogueOverrides, SimulationFile
+from proctor.jobs.dialogue.schema import DEFAULTS, DialogueOverrides
 from proctor.jobs.dialogue.tables import (
     Skipped,
     each_session,
@@ -30,11 +30,7 @@ from proctor.jobs.dialogue.tables import (
     write_turn_csv,
 )
 from proctor.json_values import JsonMap, JsonObject
-from proctor.plan.validate import flags_of
 from proctor.stats.crossing import measure_estimate
-
-FLAGS = flags_of(SimulationFile)
-"""Settings of a config that are flags as well."""
 
 
 @dataclass(kw_only=True)

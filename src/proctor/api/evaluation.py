@@ -20,6 +20,7 @@ from proctor.batch.ingest import build_sessions, import_kinds
 from proctor.context import RunContext
 from proctor.errors import NotFound, QuotaReached, UsageError
 from proctor.evaluator import Evidence
+from proctor.job import make_overrides
 from proctor.jobs import jobs
 from proctor.jobs.evaluation import drift, online, prepare, results, state
 from proctor.jobs.evaluation.drift import DriftLine, drift_chart
@@ -42,7 +43,7 @@ from proctor.jobs.evaluation.results import (
     report_document,
 )
 from proctor.jobs.evaluation.state import COMPLETED, FAILED, PENDING, EvaluationState, page_mark
-from proctor.json_values import JsonMap, JsonObject, as_map, without_empty, without_none
+from proctor.json_values import JsonMap, JsonObject, as_map, without_empty
 from proctor.models import ModelRouter
 from proctor.plan.source import bytes_of
 from proctor.stats.evaluation import (
@@ -136,8 +137,10 @@ _quota_lock = threading.Lock()
 class RequestFlags:
     """A request on the command line. None or empty: not given."""
 
-    top: JsonMap = field(default_factory=dict)
-    """Members of the request itself."""
+    settings: JsonMap = field(default_factory=dict)
+    """Overrides of the plan, by name."""
+    earlier: JsonMap = field(default_factory=dict)
+    """The request of the evaluation that is extended."""
     evaluators: Sequence[str] = ()
     log_groups: Sequence[str] = ()
     log_group_prefixes: Sequence[str] = ()
@@ -161,7 +164,7 @@ def read_request(ctx: RunContext, flags: RequestFlags, plan: Path | None = None)
         text = bytes_of(plan, "the plan", remedy="Give a YAML or JSON file.")
         folder = plan.resolve().parent
         document = read_evaluation(text, file=str(plan))
-    document |= without_none(flags.top)
+    document |= {**flags.earlier, **make_overrides(JOB, flags.settings).members()}
     if flags.evaluators:
         document["evaluators"] = list(flags.evaluators)
     if source := _source(flags, as_map(document, "dataSourceConfig")):
@@ -278,7 +281,7 @@ def extend_evaluation(
         metadata = ctx.store.evaluations.metadata(earlier.id)
         before = {**earlier.document, "evaluationMetadata": {"sessionMetadata": metadata}}
         names = list(dict.fromkeys([*earlier.evaluators, *flags.evaluators]))
-        flags = replace(flags, top={**before, **without_none(flags.top)}, evaluators=names)
+        flags = replace(flags, earlier=before, evaluators=names)
     request = replace(read_request(ctx, flags, plan), folder=_folder(ctx, earlier.id))
     return prepare.extend_evaluation(earlier, request, ctx)
 

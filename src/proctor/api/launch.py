@@ -243,7 +243,8 @@ async def start_plan(ctx: RunContext, launcher: Launcher, request: LaunchRequest
     The text is kept as a file in `plans`, so that the run can be resumed like any other.
     """
     name = f"{ctx.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
-    path = plans / f"{name}{find_job(request.job).plan_suffix}"
+    starters = find_job(request.job).starters
+    path = plans / f"{name}{Path(starters[0].file).suffix if starters else '.yaml'}"
     await asyncio.to_thread(_write, path, request.plan_text or "")
     launched = await asyncio.to_thread(launcher.launch, replace(request, plan_path=str(path)), name)
     run_id = await _wait_for_run(ctx, path, launched)

@@ -36,6 +36,7 @@ from proctor.errors import UsageError
 from proctor.item import ERROR, FAIL, TIMEOUT, Item, digest_of
 from proctor.job import BatchChanges, ItemFinished, JobPlan, PlanText, read_stop_rule
 from proctor.jobs import job_of_evaluations, job_of_items
+from proctor.json_values import without_none
 from proctor.lazy_import import load
 from proctor.models import ModelRouter
 from proctor.plan.source import bytes_of
@@ -281,7 +282,7 @@ async def run_async(
     if plan is not None and not isinstance(plan, str | Path | JobPlan):
         raise UsageError(f"{plan!r} is not a plan\nGive the path of a plan file, or items=… for items.")
     folder = Path(plan).parent.resolve() if isinstance(plan, str | Path) else Path.cwd()
-    changes = {"concurrency": concurrency, "budget_usd": budget_usd}
+    changes = without_none({"concurrency": concurrency, "budget_usd": budget_usd})
     opened = opened_store(store, home, [folder, Path.cwd()])
     ctx, functions = opened.context, opened.context.functions
     ctx.engine = _checked_engine(engine, ray_address)

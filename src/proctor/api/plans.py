@@ -16,7 +16,7 @@ __all__ = ["FIRST", "Example", "find_job", "job_names", "recognize"]
 
 def jobs_with_plans() -> Iterator[Job]:
     """The jobs whose plans can be written."""
-    return (job for job in jobs() if job.has_plans)
+    return (job for job in jobs() if job.plan_model)
 
 
 def schema_text(job: str) -> str:
@@ -28,11 +28,7 @@ def schema_text(job: str) -> str:
 def generated_schema(job: str) -> str:
     """The schema of a job's plans, from its models."""
     implementation = find_job(job)
-    document = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **implementation.schema(),
-        "title": f"Proctor: {implementation.title}",
-    }
+    document = {**implementation.schema(), "title": f"Proctor: {implementation.title}"}
     return json.dumps(document, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 

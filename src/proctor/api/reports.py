@@ -45,12 +45,12 @@ def make_analysis(ctx: RunContext, run_id: str) -> str:
 
 
 def _page(ctx: RunContext, scope: Scope, format_: str) -> str:
+    render = as_markdown.render if format_ == "md" else document_html
     if scope.run_id:
         job = job_of_run(ctx.store.read.batch(scope.run_id, ctx.now())["job"])
-        if (text := job.report(scope.run_id, format_, ctx)) is not None:
-            return text
+        if (document := job.report(scope.run_id, ctx)) is not None:
+            return render(document)
     # Loads numpy, which reports of jobs may not need.
     from proctor.report.run_report import run_report
 
-    render = as_markdown.render if format_ == "md" else document_html
     return render(run_report(summarize(ctx.store.read, scope, ctx.now())))

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from proctor.document import Cell, Chart, Column, Document, Figure, FigureList, 
 from proctor.errors import ProctorError
 from proctor.formatting import percent, whole
 from proctor.item import FAIL, FINISHED, RUNNING, SUCCESS, TIMEOUT
-from proctor.job import STOP_RULE
+from proctor.job import STOP_RULE, StopRule
 from proctor.jobs import job_of_run
 from proctor.json_values import CamelJson
 from proctor.report import charts as report_charts
@@ -234,6 +234,12 @@ class ResultsOfRuns:
         return batch["status"], batch["finishedAt"], finished, last["at"], last["end"]
 
 
+def _usual_rule(factors: Collection[str]) -> StopRule | None:
+    """What a run without `stop_when` can decide, by the factors that vary: which model, or agent, is best."""
+    by = next((name for name in ("model", "agent") if name in factors), "")
+    return StopRule(by=by, ranks=1) if by else None
+
+
 class _Decisions:
     """Who leads each run, and how many more tasks would decide it."""
 
@@ -253,7 +259,7 @@ class _Decisions:
         total, finished = sum(counts.values()), finished_count(counts)
         rule = own = stored_rule(read, run_id)
         if own is None or own.ranks is None:
-            rule = job_of_run(batch["job"]).decision_rule(self._varied(run_id))
+            rule = _usual_rule(self._varied(run_id)) if job_of_run(batch["job"]).is_comparison else None
         if rule is None or not finished:
             return []
         with self._lock:

@@ -352,7 +352,7 @@ class RunDetailsCache:
             makers=agents_and_models,
             stand_ins=stand_ins(aggregates.mock_sessions(aggregates.select(read, Scope(run_id=run_id)))),
             factors=factors,
-            has_analysis=job_of_run(batch["job"]).has_analysis,
+            has_analysis=job_of_run(batch["job"]).implements("analysis"),
         )
 
 

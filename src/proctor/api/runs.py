@@ -30,7 +30,7 @@ from proctor.job import (
     Work,
     make_overrides,
 )
-from proctor.jobs import find_job, job_of_run, recognize
+from proctor.jobs import FIRST, find_job, job_of_run, recognize
 from proctor.json_values import CamelJson, JsonObject
 from proctor.store import RetrySelection
 from proctor.store.batches import LONGEST_ANSWER
@@ -39,6 +39,7 @@ from proctor.store.tables import QuestionRow
 if TYPE_CHECKING:
     from proctor.batch.deletion import PrunedRun, PrunedRuns, Removal
     from proctor.batch.extend import Extension
+    from proctor.plan.validate import Flag
     from proctor.stats.estimate import Forecast
 
 __all__ = [
@@ -59,10 +60,26 @@ __all__ = [
     "RunSummary",
     "find_job",
 ]
+COMMANDS = {"benchmark": "bench", "dialogue": "simulate", "evaluation": "evaluate", "scenario": "scenario"}
+"""The modules of the commands of jobs that have one of their own."""
 SHORTEST_PREFIX = 12
 """Of a run ID in a command to type: shorter ones would soon be those of other runs, too."""
 T = TypeVar("T")
 NO_OVERRIDES: Mapping[str, object] = MappingProxyType({})
+
+
+def flags(job: str) -> Mapping[str, tuple["Flag", str]]:
+    """The settings of a job's plans that are flags of its command as well, each with its help."""
+    settings: Mapping[str, tuple[Flag, str]] = find_job(job).overrides.flags
+    return settings
+
+
+def job_of_batch(text: str) -> str:
+    """The job of a plan of `proctor batch`: coding, unless it has keys of another package's job alone."""
+    if find_job(FIRST).recognizes(text):
+        return FIRST
+    job = recognize(text).name
+    return FIRST if job in COMMANDS else job
 
 
 def read_plan(

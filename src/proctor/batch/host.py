@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 
 from proctor.batch.engines.messages import AttemptEnd, RowBatch
 from proctor.batch.queue import PAGE_SIZE, WorkItem, WorkQueue
-from proctor.context import RunContext, WorkerContext
+from proctor.context import People, RunContext, WorkerContext, people_of_run
 from proctor.errors import NotFound, ProctorError
 from proctor.item import RUNNING
 from proctor.job import ItemFinished, Job, StepFinished
@@ -184,14 +184,14 @@ class DriverHost:
         self._last_steps: dict[str, StepFinished] = {}
         """The last step of each running item."""
         self._stopping = stopping
-        self._people = job.people(run_id, ctx)
+        self._ctx = ctx
         self._pace = WriterPace(writer)
         self._limit_holders: set[str] = set()
         sessions = SessionCache(store, job.ground_truth(run_id, store))
         self.load_session = sessions.load
         self.queue = WorkQueue(
             self._load_page,
-            self._load_checkpoint if job.has_checkpoints else None,
+            self._load_checkpoint if job.implements("checkpoint") else None,
             stopping.wants if stopping else None,
             sessions.announce,
             self._may_start,
@@ -317,9 +317,13 @@ class DriverHost:
             sandbox=context.settings.confinement,
         )
 
+    @cached_property
+    def _people(self) -> People:
+        return people_of_run(self._run_id, self._ctx)
+
     async def ask_person(self, item_id: str, actor: str, prompt: str) -> str:
         """The answer of the person who plays an actor; empty: there is none."""
-        return await self._people.ask(item_id, actor, prompt) if self._people else ""
+        return await self._people.ask(item_id, actor, prompt)
 
     async def copy_files(self, path: Path) -> "FileCopy":
         """A file or folder as data, for a worker that does not share this machine's disk."""

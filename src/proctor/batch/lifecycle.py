@@ -7,7 +7,7 @@ The command line, the web server, the library and a detached process call these 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -146,7 +146,7 @@ async def resume(
 
     `workers` and `engine`: as in `start`.
     """
-    job.check_resume(run_id, retry, ctx)
+    retry = job.retried(run_id, retry, ctx)
     batch = ctx.store.read.batch(run_id, ctx.now())
     if ctx.store.read.count_items(run_id, ItemFilter()) >= MANY_RESULTS:
         ctx.info("checking the signatures of its results")
@@ -155,8 +155,6 @@ async def resume(
     restored = plan or _restored(job, batch, ctx)
     models = _checked_models(restored, ctx)
     _check_rule(ctx.store.read, run_id, plan, retry)
-    if job.retries_errors:
-        retry = replace(retry, errors=True)
     async with _connected(engine, workers, ctx, models) as engine:
         interrupted = ctx.store.resume_batch(run_id, ctx.owner, retry, ctx.now())
         clear_leftovers(interrupted, ctx.home, ctx.settings.environment, ctx.note)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from proctor.api.runs import DryRun, RetrySelection, dry_run, read_plan, start
+from proctor.api.runs import DryRun, RetrySelection, dry_run, flags, job_of_batch, read_plan, start
 from proctor.cli.output import (
     Engine,
     JsonAtEnd,
@@ -17,6 +17,8 @@ from proctor.cli.output import (
     Workers,
     count,
     printable,
+    setting_options,
+    takes_options,
 )
 from proctor.cli.run import (
     OutputOptions,
@@ -29,7 +31,7 @@ from proctor.context import EngineOptions
 from proctor.errors import UsageError
 from proctor.item import Item
 from proctor.job import PlanText, check_run_id
-from proctor.json_values import JsonObject
+from proctor.json_values import JsonMap, JsonObject, without_none
 from proctor.plan.source import bytes_of
 
 batch_app = typer.Typer(add_completion=False)
@@ -37,9 +39,11 @@ apps = {"batch": batch_app}
 
 
 @batch_app.command()
+@takes_options("settings", setting_options(flags("coding")))
 def batch(
     context: typer.Context,
     plan: Annotated[Path, typer.Argument(help="The plan, a YAML file.", metavar="PLAN")],
+    settings: JsonMap,
     dry: Annotated[
         bool,
         typer.Option("--dry-run", help="Validate the plan and list its items; run nothing."),
@@ -47,39 +51,9 @@ def batch(
     resume: Annotated[
         str, typer.Option("--resume", help="Resume RUN, or the latest run of this plan.", metavar="RUN")
     ] = "",
-    concurrency: Annotated[
-        int | None, typer.Option(min=1, help="Maximum items in parallel; overrides the plan.", metavar="N")
-    ] = None,
     workers: Workers = None,
     engine: Engine = "local",
     ray_address: RayAddress = "auto",
-    model: Annotated[
-        str | None, typer.Option(help="Model for items that don't set one.", metavar="MODEL")
-    ] = None,
-    agent: Annotated[
-        str | None, typer.Option(help="Agent for items that don't set one.", metavar="AGENT")
-    ] = None,
-    budget: Annotated[
-        float | None,
-        typer.Option(min=0, help="Budget of the whole run in USD; overrides the plan.", metavar="USD"),
-    ] = None,
-    timeout_sec: Annotated[
-        float | None,
-        typer.Option(
-            min=0.001, help="Agent timeout in seconds, for items that don't set one.", metavar="SECONDS"
-        ),
-    ] = None,
-    retries: Annotated[
-        int | None,
-        typer.Option(min=0, help="Further attempts, for items that don't set them.", metavar="N"),
-    ] = None,
-    merge_on_pass: Annotated[
-        bool | None,
-        typer.Option("--merge-on-pass/--no-merge-on-pass", help="Merge the work that passes its check."),
-    ] = None,
-    json_logs: Annotated[
-        bool | None, typer.Option("--json-logs/--no-json-logs", help="Keep the agents' own event streams.")
-    ] = None,
     retry_errors: RetryErrors = False,
     retry_failed: RetryFailed = False,
     run_id: Annotated[
@@ -102,16 +76,6 @@ def batch(
     text = bytes_of(plan, "the plan", remedy="Give the path of a YAML file.")
     source = PlanText(text=text, path=plan, folder=base)
     output = OutputOptions(as_json=as_json, as_jsonl=as_jsonl)
-    overrides = {
-        "concurrency": concurrency,
-        "model": model,
-        "agent": agent,
-        "budget_usd": budget,
-        "timeout_sec": timeout_sec,
-        "retries": retries,
-        "merge_on_pass": merge_on_pass,
-        "json_logs": json_logs,
-    }
     with terminal_context(context.obj, [base, Path.cwd()]) as ctx:
         ctx.engine = EngineOptions(engine, ray_address)
         if _has_tasks(text):
@@ -120,9 +84,10 @@ def batch(
 
             if resume:
                 raise UsageError("a plan with `tasks` is resumed by its run ID\nUse: proctor resume RUN")
-            return run_task_plan(ctx, source, overrides, output, dry=dry, run_id=run_id)
+            return run_task_plan(ctx, source, settings, output, dry=dry, run_id=run_id)
         earlier = _run_to_resume(resume, run_id) if resume else None
-        read = read_plan(ctx, source, job="coding", overrides=overrides, resume=earlier, run_id=run_id)
+        job, settings = job_of_batch(source.decoded), without_none(settings)
+        read = read_plan(ctx, source, job=job, overrides=settings, resume=earlier, run_id=run_id)
         retry = RetrySelection(errors=retry_errors, failures=retry_failed)
         if dry:
             return _dry_run(dry_run(ctx, read, retry=retry), as_json=as_json)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from proctor.api import evaluation as api
+from proctor.api.runs import flags as flags_of_job
 from proctor.cli import output as codes
 from proctor.cli.output import (
     Engine,
@@ -21,6 +22,8 @@ from proctor.cli.output import (
     print_result,
     print_table,
     printable,
+    setting_options,
+    takes_options,
 )
 from proctor.cli.run import (
     CostAndTime,
@@ -35,7 +38,7 @@ from proctor.cli.run import (
 from proctor.context import EngineOptions, RunContext
 from proctor.errors import UsageError
 from proctor.formatting import moment
-from proctor.json_values import JsonObject
+from proctor.json_values import JsonMap, JsonObject
 
 evaluate_app = typer.Typer(add_completion=False, no_args_is_help=True)
 apps = {"evaluate": evaluate_app}
@@ -198,14 +201,14 @@ def _listed(evaluation: api.EvaluationState, results: api.EvaluationResults) -> 
 
 
 @evaluate_app.command()
+@takes_options("settings", setting_options(flags_of_job("evaluation")))
 def start(
     context: typer.Context,
+    *,
     plan: Annotated[
         Path | None, typer.Argument(help="Evaluation plan, YAML or JSON; flags take precedence.")
     ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="Name of the evaluation: letters, digits, underscores.")
-    ] = None,
+    settings: JsonMap,
     evaluator: Annotated[
         Texts, typer.Option(help="Evaluator: Builtin.X, an ID, a file, module:function. Repeatable.")
     ] = None,
@@ -228,29 +231,15 @@ def start(
     session_id: Annotated[Texts, typer.Option(help="Only this session. Repeatable.")] = None,
     start_time: Annotated[str, typer.Option("--start", help="Active at or after: 2026-01-31T14:00Z.")] = "",
     end_time: Annotated[str, typer.Option("--end", help="Active before.")] = "",
-    max_sessions: Annotated[
-        int | None, typer.Option(min=1, help="Maximum number of sessions, most recent first (default: all).")
-    ] = None,
     ground_truth: Annotated[
         list[Path] | None, typer.Option(help="Ground-truth file, or dataset:NAME. Repeatable.")
     ] = None,
-    judge: Annotated[str | None, typer.Option(help="Judge model, as provider/model.")] = None,
-    votes: Annotated[
-        int | None, typer.Option(min=1, help="Judge calls per target; the majority label wins.")
-    ] = None,
-    budget: Annotated[float | None, typer.Option(min=0, help="Budget of the evaluation in USD.")] = None,
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Items in parallel (default: 8).")] = None,
     workers: Workers = None,
     engine: Engine = "local",
     ray_address: RayAddress = "auto",
-    timeout: Annotated[
-        float | None, typer.Option(min=0.001, help="Time limit of one evaluator on one session, in seconds.")
-    ] = None,
-    retries: Annotated[int | None, typer.Option(min=0, help="Retries of an item that fails.")] = None,
     client_token: Annotated[
         str | None, typer.Option(help="Idempotency token: it starts an evaluation only once.")
     ] = None,
-    description: Annotated[str | None, typer.Option(help="Description of the evaluation.")] = None,
     resume: Annotated[
         str,
         typer.Option(metavar="ID", help="Add evaluators or sessions to this evaluation; keep its results."),
@@ -267,18 +256,7 @@ def start(
     Example:  proctor evaluate start --name nightly --run nightly-42 --evaluator Builtin.Helpfulness
     """
     flags = api.RequestFlags(
-        top={
-            "batchEvaluationName": name,
-            "maxSessions": max_sessions,
-            "judge": judge,
-            "votes": votes,
-            "budget": budget,
-            "concurrency": concurrency,
-            "timeoutSec": timeout,
-            "retries": retries,
-            "clientToken": client_token,
-            "description": description,
-        },
+        settings={**settings, "client_token": client_token},
         evaluators=evaluator or (),
         log_groups=log_group or (),
         log_group_prefixes=log_group_prefix or (),

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
@@ -29,6 +29,7 @@ from proctor.json_values import JsonMap
 if TYPE_CHECKING:
     from proctor.api.sessions import Scope
     from proctor.document import Document
+    from proctor.plan.validate import Flag
 
 
 def is_sure(question: str) -> bool:
@@ -399,6 +400,14 @@ def option(name: str, kind: Any, default: object = None, *names: str, **settings
     """An option of a command, for `takes_options`. `settings` are those of `typer.Option`."""
     annotation = Annotated[kind, typer.Option(*names, **settings)]
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def setting_options(flags: Mapping[str, tuple["Flag", str]]) -> list[Parameter]:
+    """The options of the settings of a plan that are flags, for `takes_options`."""
+    return [
+        option(name, flag.type | None, None, *flag.names, help=text, min=flag.minimum, metavar=flag.metavar)
+        for name, (flag, text) in flags.items()
+    ]
 
 
 def field_options(record: type) -> list[Parameter]:

@@ -12,13 +12,12 @@ from typing import Annotated
 import typer
 
 from proctor.api.launch import COMMAND, LaunchRequest, execute
-from proctor.api.runs import RetrySelection, job_of
+from proctor.api.runs import COMMANDS, RetrySelection, job_of
 from proctor.api.runs import resume as resume_run
-from proctor.cli.main import COMMANDS
 from proctor.cli.output import Engine, JsonAtEnd, Jsonl, RayAddress, RetryErrors, RetryFailed, Run, Workers
 from proctor.cli.run import OutputOptions, TerminalObserver, run_command, terminal_context
 from proctor.context import EngineOptions
-from proctor.job import BatchChanges, Job
+from proctor.job import BatchChanges
 from proctor.lazy_import import load
 
 launched_app = typer.Typer(add_completion=False)
@@ -66,7 +65,7 @@ def resume(
     output = OutputOptions(as_json=as_json, as_jsonl=as_jsonl)
     with terminal_context(context.obj) as ctx:
         ctx.engine = EngineOptions(engine, ray_address)
-        command = _command_of(job_of(ctx, run))
+        command = _command_of(job_of(ctx, run).name)
         observer: type[TerminalObserver] = getattr(command, "JobObserver", TerminalObserver)
         resumed = resume_run(
             ctx,
@@ -79,6 +78,6 @@ def resume(
         return run_command(ctx, resumed, output, present=getattr(command, "present", None))
 
 
-def _command_of(job: Job) -> ModuleType | None:
-    """The module of the command that runs a job."""
-    return load(f"proctor.cli.{COMMANDS[job.command][0]}") if job.command else None
+def _command_of(job: str) -> ModuleType | None:
+    """The module of the command that runs a job, where it shows more than other commands."""
+    return load(f"proctor.cli.{COMMANDS[job]}") if job in COMMANDS else None

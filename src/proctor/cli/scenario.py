@@ -15,6 +15,7 @@ from proctor.api.runs import (
     RunResult,
     answer_question,
     dry_run,
+    flags,
     open_questions,
     start,
     status_of,
@@ -32,6 +33,8 @@ from proctor.cli.output import (
     print_note,
     print_table,
     printable,
+    setting_options,
+    takes_options,
 )
 from proctor.cli.run import (
     OutputOptions,
@@ -44,7 +47,7 @@ from proctor.cli.run import (
 )
 from proctor.context import EngineOptions, RunContext
 from proctor.item import Item
-from proctor.json_values import JsonObject
+from proctor.json_values import JsonMap, JsonObject
 from proctor.scenario.state import CheckCounts
 
 LISTED = 200
@@ -67,6 +70,7 @@ Output = Annotated[
 
 
 @experiment_app.command()
+@takes_options("settings", setting_options(flags("scenario")))
 def experiment(
     context: typer.Context,
     config: Annotated[
@@ -75,6 +79,7 @@ def experiment(
             metavar="CONFIG", help="Config of the experiment, a YAML file, or the experiment's folder."
         ),
     ],
+    settings: JsonMap,
     resume: Annotated[
         bool,
         typer.Option("--resume", help="Resume: finished runs are kept, others continue at their checkpoint."),
@@ -82,17 +87,9 @@ def experiment(
     dry: Annotated[
         bool, typer.Option("--dry-run", help="Validate the config and list its variations; run nothing.")
     ] = False,
-    max_parallel: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Maximum runs in parallel; overrides the config.")
-    ] = None,
     workers: Workers = None,
     engine: Engine = "local",
     ray_address: RayAddress = "auto",
-    budget: Annotated[
-        float | None,
-        typer.Option(min=0, metavar="USD", help="Budget of the experiment in USD; overrides the config."),
-    ] = None,
-    human: Human = None,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="With --resume: also retry runs that failed or timed out.")
     ] = False,
@@ -105,10 +102,9 @@ def experiment(
 
     Example:  proctor experiment experiments/fees/batch-config.yaml --max-parallel 8
     """
-    overrides = {"max_parallel": max_parallel, "budget_usd": budget, "human": human}
     with terminal_context(context.obj) as ctx:
         ctx.engine = EngineOptions(engine, ray_address)
-        read = scenarios.read_experiment(ctx, config, overrides, resume=resume)
+        read = scenarios.read_experiment(ctx, config, settings, resume=resume)
         if dry:
             return _dry_run(dry_run(ctx, read), as_json=as_json)
         output = OutputOptions(as_json=as_json, as_jsonl=as_jsonl)
@@ -205,7 +201,7 @@ def run(
 
     Example:  proctor scenario run examples/scenarios/harbour-fee --runs 3 --set turns=5
     """
-    overrides = {"max_parallel": max_parallel, "budget_usd": budget, "human": human}
+    overrides = {"max_parallel": max_parallel, "budget_limit": budget, "human": human}
     with terminal_context(context.obj) as ctx:
         ctx.engine = EngineOptions(engine, ray_address)
         read = scenarios.read_single(

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from proctor.api.dialogues import FLAGS, read_simulation, write_table
-from proctor.api.runs import DryRun, RetrySelection, RunResult, dry_run, start
+from proctor.api.dialogues import read_simulation, write_table
+from proctor.api.runs import DryRun, RetrySelection, RunResult, dry_run, flags, start
 from proctor.cli import output as codes
 from proctor.cli.output import (
     Engine,
@@ -17,11 +17,11 @@ from proctor.cli.output import (
     RetryFailed,
     Workers,
     count,
-    option,
     print_json,
     print_note,
     print_table,
     printable,
+    setting_options,
     takes_options,
 )
 from proctor.cli.run import (
@@ -47,13 +47,7 @@ apps = {"simulate": simulate_app}
 
 
 @simulate_app.command("simulate")
-@takes_options(
-    "settings",
-    [
-        option(name, flag.type | None, None, *flag.names, help=text, min=flag.minimum)
-        for name, (flag, text) in FLAGS.items()
-    ],
-)
+@takes_options("settings", setting_options(flags("dialogue")))
 def simulate_command(
     context: typer.Context,
     settings: JsonMap,

@@ -1,11 +1,12 @@
-"""Validation of a source with a pydantic model: shared field types, readable problems at their positions."""
+"""Validation of a source with a pydantic model: shared field types, readable problems at their positions, and
+overrides: settings that are also flags, arguments of Python and members over HTTP."""
 
 import difflib
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, make_dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -21,9 +22,9 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue, WithJsonSchema
 from pydantic_core import CoreSchema, ErrorDetails
 
-from proctor.errors import Problem
+from proctor.errors import Problem, UsageError
 from proctor.item import read_resources
-from proctor.json_values import without_none
+from proctor.json_values import JsonObject, without_none
 from proctor.plan.source import KeyPath, PlanSource, is_secret, shortened
 from proctor.sandbox import CACHE_MODES, KINDS, LIMITS, NETWORKS, PHASES, read_settings
 
@@ -44,10 +45,13 @@ class OneOrMany:
 class Flag:
     """Marks a setting that is a flag of its command as well; the help is the description of the field."""
 
-    type: type
+    type: Any
     names: tuple[str, ...] = ()
     """As they are typed; empty: the name of the setting."""
     minimum: float | None = None
+    help: str = ""
+    """Empty: the description of the field."""
+    metavar: str | None = None
 
 
 def as_list(value: object) -> list[Any]:
@@ -264,7 +268,7 @@ def names_of(model: type[BaseModel]) -> list[str]:
 def flags_of(model: type[BaseModel]) -> dict[str, tuple[Flag, str]]:
     """The settings of a file that are flags as well, each with its help."""
     return {
-        name: (flag, setting.description or "")
+        name: (flag, flag.help or setting.description or "")
         for name, setting in model.model_fields.items()
         for flag in setting.metadata
         if isinstance(flag, Flag)
@@ -409,9 +413,9 @@ class MessageWriter:
         if error["type"] == "literal_error" and isinstance(error["input"], str) and not secret:
             remedy = did_you_mean(error["input"], _choices(error)) or remedy
         actual = _kind(error["input"]) if secret else value_text(error["input"])
-        about = subject(path, self.vocabulary)
-        says_it_all = error["type"] in ("value_error", "too_short")
-        problem = f"{about} {expected}" if says_it_all else f"{about} {expected}, not {actual}"
+        problem = f"{subject(path, self.vocabulary)} {expected}"
+        if error["type"] not in SAY_IT_ALL:
+            problem = f"{problem}, not {actual}"
         return self.source.problem(path, problem, remedy)
 
     def _missing(self, path: KeyPath) -> Problem:
@@ -425,6 +429,10 @@ class MessageWriter:
         hints = [did_you_mean(name, part.settings), f"{part.kind} may have: {', '.join(part.settings)}."]
         problem = f"{part.name} has no setting `{shortened(name, 60)}`"
         return self.source.problem(path, problem, " ".join(filter(None, hints)), of_key=True)
+
+
+SAY_IT_ALL = ("value_error", "too_short")
+"""Errors whose message needs no value."""
 
 
 def expected_value(error: ErrorDetails) -> tuple[str, str]:
@@ -481,3 +489,63 @@ def _kind(value: object) -> str:
     if isinstance(value, (bool, int, float)):
         return "a number or a truth value"
     return "text" if isinstance(value, str) else value_text(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingOverrides:
+    """Settings that take precedence over a plan; None: not set. Raises `UsageError` for invalid ones.
+
+    They have the limits of the settings of the plan.
+    """
+
+    _plan: ClassVar[type[BaseModel]]
+    """The whole plan."""
+    flags: ClassVar[Mapping[str, tuple[Flag, str]]]
+    """The settings, each with its help."""
+    _keys: ClassVar[Mapping[str, tuple[str, ...]]]
+    """Where the setting of a field is in the plan."""
+
+    def __post_init__(self) -> None:
+        if not (values := self.settings()):
+            return
+        try:
+            self._plan.model_validate(values)
+        except ValidationError as error:
+            for detail in error.errors(include_url=False):
+                # What is missing is in the plan.
+                if detail["type"] != "missing":
+                    key = [step for step in detail["loc"] if isinstance(step, str)][-1]
+                    expected, remedy = expected_value(detail)
+                    actual = "" if detail["type"] in SAY_IT_ALL else f", not {value_text(detail['input'])}"
+                    raise UsageError(f"`{key}` {expected}{actual}\n{remedy}".rstrip()) from error
+
+    def settings(self) -> JsonObject:
+        """The settings that are set, as a plan has them."""
+        values = JsonObject()
+        for name, path in self._keys.items():
+            if (value := getattr(self, name)) is not None:
+                *sections, key = path
+                section: Any = values
+                for each in sections:
+                    section = section.setdefault(each, {})
+                section[key] = value
+        return values
+
+
+def overrides_of(model: type[BaseModel], **sections: type[BaseModel]) -> Any:
+    """A class with a field for each flag of the model of a plan, and of those of some of its sections."""
+    keys = dict[str, tuple[str, ...]]()
+    flags = dict[str, tuple[Flag, str]]()
+    for section, part in {"": model, **sections}.items():
+        for name, flag in flags_of(part).items():
+            alias = part.model_fields[name].alias or name
+            keys.setdefault(name, (section, alias) if section else (alias,))
+            flags.setdefault(name, flag)
+    return make_dataclass(
+        "Overrides",
+        [(name, flag.type | None, None) for name, (flag, _) in flags.items()],
+        bases=(SettingOverrides,),
+        namespace={"_plan": model, "_keys": keys, "flags": flags},
+        frozen=True,
+        kw_only=True,
+    )

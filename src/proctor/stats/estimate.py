@@ -103,7 +103,9 @@ def forecast_plan(
     def price(model: str) -> Price | None:
         return price_of(model, declared, at=today)
 
-    work = plan.workload(ctx) if work is None else work
+    if work is None:
+        estimate = plan.estimate(ctx)
+        work = estimate.workload if estimate else work_of(plan.items())
     # A dry run writes nothing, not even an empty store.
     read = ctx.store.read if ctx.has_store else None
     return forecast(read, job, work, concurrency=plan.concurrency, price=price)

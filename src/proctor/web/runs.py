@@ -60,7 +60,7 @@ def router(site: AppState) -> APIRouter:
             run_id=run_id,
             job_name=found.job_name,
             job=found.job,
-            results_page=found.job.results_page(run_id),
+            results_page=f"/evaluations/{run_id}" if found.job.evaluates_sessions else "",
             is_sealed=site.context.store.data_keys.is_encrypted,
         )
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from proctor.errors import PlanError
 from proctor.item import Item
+from proctor.jobs.coding.job import JOB
 from proctor.jobs.coding.plan import CodingPlan, Overrides, read_plan
-from proctor.jobs.coding.schema import Entry, json_schema
+from proctor.jobs.coding.schema import Entry
 from proctor.plan.validate import names_of
 
 SCHEMA_EXAMPLE = """
@@ -162,7 +163,7 @@ def test_an_entry_beats_an_override_and_an_override_beats_the_defaults():
     assert (held["concurrency"], held["model"], held["timeoutSec"], held["baseBranch"]) == (9, "o", 7, "main")
     assert read.defaults_json()["model"] == ["d", "e"]
     read = plan("budget: 3\nmatrix: [{repo: a, prompt: x}, {repo: a, prompt: y, agent: own}]")
-    given = Overrides(agent="codex", budget_usd=9)
+    given = Overrides(agent="codex", budget=9)
     assert [item.agent for item in read.items(given)] == ["codex", "own"]
     assert (read.budget(), read.budget(given)) == (3, 9)
     assert read.defaults_json(given)["agent"] == "codex"
@@ -480,7 +481,7 @@ def test_no_plan_makes_anything_worse_than_a_plan_error(data):
 
 
 def test_the_json_schema_takes_what_the_plan_takes():
-    schema = json_schema()
+    schema = JOB.schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     checker = jsonschema.Draft202012Validator(schema)
     checker.validate(plan(SCHEMA_EXAMPLE).source.data)

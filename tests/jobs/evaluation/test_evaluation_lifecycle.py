@@ -201,7 +201,9 @@ async def test_the_page_of_an_evaluation_has_averages_and_the_worst_results(desk
     names = ["Builtin.Helpfulness", "Builtin.Harmfulness", "Builtin.TrajectoryInOrderMatch"]
     plan = desk.plan(evaluators=names)
 
-    assert {work.task: count for work, count in plan.workload(desk.ctx).items()} == dict.fromkeys(names, 3)
+    assert {work.task: count for work, count in plan.estimate(desk.ctx).workload.items()} == dict.fromkeys(
+        names, 3
+    )
     shown = plan.estimate(desk.ctx)
     assert (shown.item_count, shown.cost_usd, plan.concurrency) == (9, 0.0, 8)
     finished = await lifecycle.start(JOB, plan, desk.ctx)
@@ -227,8 +229,12 @@ async def test_the_page_of_an_evaluation_has_averages_and_the_worst_results(desk
 @pytest.mark.parametrize(
     ("text", "overrides", "problem"),
     [
-        (PLAN, {"batchEvaluationName": ""}, "the evaluation has no name\nGive --name NAME, or batch"),
-        (PLAN, {"batchEvaluationName": "a b!"}, "the name a b! should be a letter"),
+        (
+            PLAN.replace("batchEvaluationName: ", "description: "),
+            {},
+            "the evaluation has no name\nGive --name NAME, or batch",
+        ),
+        (PLAN, {"batchEvaluationName": "a b!"}, "`batchEvaluationName` should be a letter"),
         (PLAN, {"evaluators": []}, "no evaluator was named\nGive --evaluator NAME"),
         (PLAN, {"evaluators": ["a.json", "b.json"]}, "two evaluators are named kind\nRename one: results"),
         ("batchEvaluationName: x\nevaluators: [a]\n", {}, "no source of sessions was named\nGive --run"),

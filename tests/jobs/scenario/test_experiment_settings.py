@@ -28,7 +28,10 @@ HEAD = "experiment_name: Fee Study\nbase_scenario: harbour\n"
 def read(folder: Path, text: str = "", **limits: Any) -> Experiment:
     write_scenario(folder / "harbour")
     return read_experiment(
-        HEAD + text, path=folder / "config.yaml", working_folder=folder, limits=ExperimentOverrides(**limits)
+        HEAD + text,
+        path=folder / "config.yaml",
+        working_folder=folder,
+        overrides=ExperimentOverrides(**limits).settings(),
     )
 
 
@@ -88,7 +91,7 @@ def test_what_an_experiment_has_from_its_config_is_as_recorded(tmp_path: Path) -
 
 
 def test_limits_of_the_command_come_before_those_of_the_config(tmp_path: Path) -> None:
-    limited = read(tmp_path, CONFIG, max_parallel=9, budget_usd=0.25, human="terminal")
+    limited = read(tmp_path, CONFIG, max_parallel=9, budget_limit=0.25, human="terminal")
     assert (limited.max_parallel, limited.budget_usd, limited.human) == (9, 0.25, "terminal")
     only_budget = next(read(tmp_path, "budget_limit: 1\n").items()).settings
     assert only_budget["oneCallAtATime"] is True and "budget" not in only_budget

@@ -143,7 +143,7 @@ def test_everything_missing_is_reported_at_its_place(ctx, folder):
 def test_the_page_and_the_library_name_the_same_settings():
     overrides = make_overrides(JOB, {"concurrency": 3, "budget": 2.5, "human": "web"})
 
-    assert overrides == ExperimentOverrides(max_parallel=3, budget_usd=2.5, human="web")
+    assert overrides == ExperimentOverrides(max_parallel=3, budget_limit=2.5, human="web")
     assert recognize(CONFIG) is JOB
 
 

@@ -51,9 +51,10 @@ from proctor.jobs.benchmark.results import RESULTS, ResultFolder, find_earlier, 
 from proctor.json_values import JsonObject
 from proctor.models import ModelRouter
 from proctor.sandbox import MOUNTING
+from proctor.store import RetrySelection
 from proctor.store.tables import BatchRow
 from proctor.tasks.formats import read_task_set
-from proctor.tasks.markdown import read_task
+from proctor.tasks.markdown import Header, read_task
 from proctor.tasks.task import MARKDOWN, Task, TaskSet, network_remark
 from proctor.workspace.source_repository import open_source
 
@@ -422,12 +423,10 @@ class BenchmarkJob(Job):
     """`proctor bench`."""
 
     name = "benchmark"
-    has_tasks = True
-    command = "bench"
     title = "Benchmark task"
     analysis_title = "Open ranking"
     noun = "run"
-    plan_suffix = ".md"
+    plan_model = Header
     overrides = BenchmarkOverrides
     starters = (
         Starter(
@@ -446,22 +445,10 @@ class BenchmarkJob(Job):
         "costUsd",
     )
     narrow_item_columns: ClassVar = ("status", "factor:task", "model")
-    override_aliases: ClassVar = {
-        "concurrency": "parallel",
-        "timeoutSec": "timeout",
-        "timeout_sec": "timeout",
-    }
-    retries_errors = True
 
     def recognizes(self, text: str) -> int:
         """More than any number of keys when a text is a Markdown task."""
         return 1000 if _TASK.search(text) else 0
-
-    def schema(self) -> Mapping[str, object]:
-        """JSON Schema of the front matter of a task."""
-        from proctor.tasks.markdown import Header
-
-        return Header.model_json_schema()
 
     def read(self, source: PlanText, overrides: BenchmarkOverrides, ctx: RunContext) -> BenchmarkJobPlan:
         """Read a task, or all tasks in a folder; a text without a path is one task."""
@@ -500,6 +487,10 @@ class BenchmarkJob(Job):
         is_there = path is not None and path.exists()
         task_set = read_task_set(path, overrides.reading()) if path and is_there else TaskSet(tasks=())
         return BenchmarkJobPlan(task_set, overrides, ctx, path=path).for_run(batch, ctx)
+
+    def retried(self, run_id: str, retry: RetrySelection, ctx: RunContext) -> RetrySelection:  # noqa: ARG002
+        """Errors too, always."""
+        return replace(retry, errors=True)
 
     def new_run_id(self, plan: JobPlan, ctx: RunContext) -> str:  # noqa: ARG002
         """`batch_<yyyymmdd_HHMMSS>`, numbered when it is taken."""

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from proctor import secrets
 from proctor.batch.preflight import (
@@ -29,13 +29,12 @@ from proctor.job import (
     StopRule,
     StoredPlan,
     make_stop_rule,
-    top_level_keys,
 )
 from proctor.jobs.coding.plan import NO_OVERRIDES, CodingPlan, Overrides, read_plan
-from proctor.jobs.coding.schema import CodingPlanFile, json_schema
+from proctor.jobs.coding.schema import CodingPlanFile
 from proctor.json_values import JsonMap, JsonObject
 from proctor.models import ModelRouter
-from proctor.plan.validate import as_list, names_of, stop_settings
+from proctor.plan.validate import as_list, stop_settings
 from proctor.runner import agent_settings
 from proctor.store.tables import BatchRow
 
@@ -322,24 +321,14 @@ class CodingJob(Job):
     """`proctor batch`."""
 
     name = "coding"
-    takes_items = True
-    command = "batch"
     title = "Coding sessions or prompts"
+    plan_model = CodingPlanFile
     overrides = Overrides
-    override_aliases: ClassVar = {"budget": "budget_usd"}
     starters = (
         Starter(file="coding.yaml", title="Coding sessions"),
         Starter(file="prompts.yaml", title="Prompts with checks"),
         Starter(file="models.yaml", title="Model comparison"),
     )
-
-    def recognizes(self, text: str) -> int:
-        """How many top-level keys of a coding plan a text has."""
-        return len(top_level_keys(text) & set(names_of(CodingPlanFile)))
-
-    def schema(self) -> Mapping[str, object]:
-        """JSON Schema of a coding plan."""
-        return json_schema()
 
     def read(self, source: PlanText, overrides: Overrides, ctx: RunContext) -> CodingJobPlan:
         """Read and check a coding plan."""

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from proctor.errors import Place, PlanError, Problem, UsageError
+from proctor.errors import Place, PlanError, Problem
 from proctor.item import Item
-from proctor.job import check_limits
 from proctor.jobs.coding.grid import AXES, Layout, expand, lay_out, representatives
 from proctor.jobs.coding.schema import (
     BUILT_IN,
@@ -22,6 +21,7 @@ from proctor.jobs.coding.schema import (
     DEFAULT_CONCURRENCY,
     IMPLIED_AGENTS,
     CodingPlanFile,
+    Defaults,
     settled,
     vocabulary,
     with_agent,
@@ -29,7 +29,7 @@ from proctor.jobs.coding.schema import (
 from proctor.json_values import JsonMap, JsonObject, without_none
 from proctor.plan import source as sources
 from proctor.plan.source import MOST_BYTES, PlanSource, resolved
-from proctor.plan.validate import as_list, check_shape, is_finite
+from proctor.plan.validate import as_list, check_shape, is_finite, overrides_of
 from proctor.plan.yaml_loader import read_source
 
 _ABOUT_AGENTS = ("agent", *IMPLIED_AGENTS)
@@ -208,43 +208,14 @@ def _fault_of(schema: Any) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overrides:
+class Overrides(overrides_of(CodingPlanFile, defaults=Defaults)):  # type: ignore[misc]  # made from them
     """Options that replace defaults of the plan; values set on an item take precedence. None: not set."""
 
-    concurrency: int | None = None
-    model: str | None = None
-    agent: str | None = None
-    budget_usd: float | None = None
-    """USD of the whole batch."""
-    timeout_sec: float | None = None
-    retries: int | None = None
-    merge_on_pass: bool | None = None
-    json_logs: bool | None = None
-
-    def __post_init__(self) -> None:
-        check_limits(concurrency=self.concurrency, budget_usd=self.budget_usd)
-        if self.timeout_sec is not None and not 0 < self.timeout_sec < float("inf"):
-            raise UsageError(f"the timeout should be more than 0 seconds, not {self.timeout_sec:g}")
-        if self.retries is not None and self.retries < 0:
-            raise UsageError(f"the retries should be at least 0, not {self.retries}")
-        if self.budget_usd is not None and self.budget_usd == 0:
-            raise UsageError("the budget should be more than 0 dollars, not 0")
-        for name in ("model", "agent"):
-            if getattr(self, name) is not None and not getattr(self, name).strip():
-                raise UsageError(f"the {name}'s name should not be empty")
-
-    def as_defaults(self) -> JsonObject:
-        """The overrides of defaults, by their names in a plan."""
-        values = {
-            "model": self.model,
-            "agent": self.agent,
-            "timeoutSec": self.timeout_sec,
-            "retries": self.retries,
-            "mergeOnPass": self.merge_on_pass,
-            "jsonLogs": self.json_logs,
-        }
-        return without_none(values)
+    @property
+    def defaults(self) -> JsonObject:
+        """Those of `defaults`."""
+        settings: JsonObject = self.settings().get("defaults", {})
+        return settings
 
 
 NO_OVERRIDES = Overrides()
@@ -318,7 +289,7 @@ class CodingPlan:
     def budget(self, overrides: Overrides = NO_OVERRIDES) -> float | None:
         """USD of the whole batch under these overrides; None: no limit."""
         budget: float | None = self.setting("budget")
-        return budget if overrides.budget_usd is None else overrides.budget_usd
+        return budget if overrides.budget is None else overrides.budget
 
     def concurrency(self, overrides: Overrides = NO_OVERRIDES) -> int:
         """Maximum items in parallel."""
@@ -371,7 +342,7 @@ class CodingPlan:
         return self._layouts[overrides]
 
     def _defaults(self, overrides: Overrides) -> JsonObject:
-        return {**(self.setting("defaults") or {}), **overrides.as_defaults()}
+        return {**(self.setting("defaults") or {}), **overrides.defaults}
 
     def _path(self, position: int, key: str, overrides: Overrides) -> sources.KeyPath:
         layout = self.layout(overrides)
@@ -382,7 +353,7 @@ class CodingPlan:
         level, path = entry, (*at, key)
         if key not in entry:
             level, path = self.setting("defaults") or {}, ("defaults", key)
-            if level.get(key) is None or key in overrides.as_defaults():
+            if level.get(key) is None or key in overrides.defaults:
                 return at
         if key in AXES and isinstance(level[key], list):
             offset = (position - layout.starts[number]) // grid.runs

@@ -17,6 +17,7 @@ from proctor.plan.source import KeyPath
 from proctor.plan.validate import (
     Anything,
     Expectation,
+    Flag,
     ModelPrice,
     OneOrMany,
     OutagePatience,
@@ -114,11 +115,21 @@ class Defaults(PlanModel):
         None, description="Branch the work starts from. Default: main, else the one checked out."
     )
     script_command: Texts | None = Field(None, description="Check run after the agent; it decides.")
-    model: Texts | None = Field(None, description="Which model; a list makes items for each.")
-    json_logs: bool | None = Field(None, description="Keep the agent's event stream. Default: true.")
-    timeout_sec: (
-        Annotated[list[Seconds], Field(min_length=1), BeforeValidator(as_list), OneOrMany()] | None
-    ) = Field(None, description="Seconds the agent may take. Default: 900.")
+    model: Annotated[Texts | None, Flag(str, metavar="MODEL", help="Model for items that don't set one.")] = (
+        Field(None, description="Which model; a list makes items for each.")
+    )
+    json_logs: Annotated[
+        bool | None, Flag(bool, ("--json-logs/--no-json-logs",), help="Keep the agents' own event streams.")
+    ] = Field(None, description="Keep the agent's event stream. Default: true.")
+    timeout_sec: Annotated[
+        Annotated[list[Seconds], Field(min_length=1), BeforeValidator(as_list), OneOrMany()] | None,
+        Flag(
+            float,
+            minimum=0.001,
+            metavar="SECONDS",
+            help="Agent timeout in seconds, for items that don't set one.",
+        ),
+    ] = Field(None, description="Seconds the agent may take. Default: 900.")
     setup_timeout_sec: Seconds | None = Field(
         None, description="Seconds `setup` may take. Default: 900, or `timeoutSec` if that is longer."
     )
@@ -134,9 +145,17 @@ class Defaults(PlanModel):
     baseline: bool | None = Field(
         None, description="Run the check before the agent, too, and record the result. Default: false."
     )
-    retries: Annotated[int, Field(ge=0, le=1000)] | None = Field(None, description="Default: 0.")
-    merge_on_pass: bool | None = Field(None, description="Merge work that passed. Default: false.")
-    agent: Texts | None = Field(None, description="Who does the work. Default: amp.")
+    retries: Annotated[
+        Annotated[int, Field(ge=0, le=1000)] | None,
+        Flag(int, minimum=0, metavar="N", help="Further attempts, for items that don't set them."),
+    ] = Field(None, description="Default: 0.")
+    merge_on_pass: Annotated[
+        bool | None,
+        Flag(bool, ("--merge-on-pass/--no-merge-on-pass",), help="Merge the work that passes its check."),
+    ] = Field(None, description="Merge work that passed. Default: false.")
+    agent: Annotated[Texts | None, Flag(str, metavar="AGENT", help="Agent for items that don't set one.")] = (
+        Field(None, description="Who does the work. Default: amp.")
+    )
     command: Command | None = Field(None, description="The program of the agent `command`.")
     script: Script | None = Field(None, description="The steps of the agent `scripted`, or their file.")
     setup: Texts | None = Field(None, description="Command run in the work tree before the agent.")
@@ -180,16 +199,20 @@ class CodingPlanFile(PlanModel):
     run_id: Annotated[str, AfterValidator(_is_run_id)] | None = Field(
         None, description="Name of the batch.", json_schema_extra={"pattern": RUN_ID}
     )
-    concurrency: Annotated[int, Field(ge=1, le=MOST_CONCURRENT)] | None = Field(
-        None, description="Items at once. Default: 4."
-    )
+    concurrency: Annotated[
+        Annotated[int, Field(ge=1, le=MOST_CONCURRENT)] | None,
+        Flag(int, minimum=1, metavar="N", help="Maximum items in parallel; overrides the plan."),
+    ] = Field(None, description="Items at once. Default: 4.")
     workers: Annotated[int, Field(ge=1, le=1000)] | None = Field(
         None, description="Processes that share the work. Default: as many as are worth it."
     )
     defaults: Defaults | None = None
     matrix: list[Entry] = Field(min_length=1)
     exclude: list[Exclusion] | None = Field(None, description="Combinations to leave out.")
-    budget: Usd | None = Field(None, description="US dollars that the whole batch may cost.")
+    budget: Annotated[
+        Usd | None,
+        Flag(float, minimum=0, metavar="USD", help="Budget of the whole run in USD; overrides the plan."),
+    ] = Field(None, description="US dollars that the whole batch may cost.")
     seed: Seed | None = None
     stop_when: StopWhen | None = Field(
         None, alias="stop_when", description="Stop early, once something is decided."
@@ -202,11 +225,6 @@ class CodingPlanFile(PlanModel):
     )
     record: Text | None = Field(None, description="File that keeps the traffic with models.")
     replay: Text | None = Field(None, description="File of a recording that answers in their place.")
-
-
-def json_schema() -> JsonObject:
-    """The plan's JSON schema: editors complete and check a plan with it."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **CodingPlanFile.model_json_schema()}
 
 
 DEFAULT_AGENT = "amp"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from proctor.batch.preflight import check_evaluators, check_model
-from proctor.context import ModelOptions, People, RunContext, WorkerContext, people_of_run
+from proctor.context import ModelOptions, RunContext, WorkerContext
 from proctor.dialogue.participant import SIDES
 from proctor.document import Document
 from proctor.errors import UsageError
@@ -30,7 +30,6 @@ from proctor.job import (
     StopRule,
     StoredPlan,
     make_stop_rule,
-    top_level_keys,
 )
 from proctor.jobs.dialogue.files import (
     SUMMARY,
@@ -45,7 +44,7 @@ from proctor.jobs.dialogue.files import (
 )
 from proctor.jobs.dialogue.plan import DialoguePlan, read_simulation
 from proctor.jobs.dialogue.roles import Roles
-from proctor.jobs.dialogue.schema import CONFIG_KEYS, DialogueOverrides, SimulationFile
+from proctor.jobs.dialogue.schema import DialogueOverrides, SimulationFile
 from proctor.jobs.dialogue.world import world_digest
 from proctor.json_values import JsonObject
 from proctor.models import ModelRouter
@@ -265,13 +264,12 @@ class DialogueJob(Job):
     """`proctor simulate`."""
 
     name = "dialogue"
-    command = "simulate"
     title = "Dialogues"
     analysis_title = "Open variance analysis"
     noun = "dialogue"
+    plan_model = SimulationFile
     overrides = DialogueOverrides
-    has_checkpoints = True
-    steps_are_turns = True
+    is_comparison = False
     speakers = ("client", "therapist")
     column_titles: ClassVar = {"prompt": "Dialogue", "model": "Models"}
     item_columns: ClassVar = (
@@ -286,20 +284,6 @@ class DialogueJob(Job):
     )
     narrow_item_columns: ClassVar = ("status", "factor:client", "factor:therapist")
     starters = (Starter(file="dialogues.yaml", title="Dialogues"),)
-    override_aliases: ClassVar = {
-        "concurrency": "max_workers",
-        "runs": "num_runs",
-        "budget": "budget_limit",
-        "budget_usd": "budget_limit",
-    }
-
-    def recognizes(self, text: str) -> int:
-        """How many top-level keys of a config a text has."""
-        return len(top_level_keys(text) & set(CONFIG_KEYS))
-
-    def schema(self) -> Mapping[str, object]:
-        """JSON Schema of a config."""
-        return SimulationFile.model_json_schema()
 
     def read(self, source: PlanText, overrides: DialogueOverrides, ctx: RunContext) -> DialogueJobPlan:
         """Read and check a config."""
@@ -375,18 +359,10 @@ class DialogueJob(Job):
         sandbox = plan.options.sandbox
         return ctx.with_evaluators(ctx.attempts(models), plan.evaluators, folder=plan.folder, sandbox=sandbox)
 
-    def people(self, run_id: str, ctx: RunContext) -> People:
-        """The people who play a side."""
-        return people_of_run(run_id, ctx)
-
     def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> DialogueFiles:
         """The session files and the summary."""
         assert isinstance(plan, DialogueJobPlan | StoredDialogues) and plan.output
         return DialogueFiles(plan.output, run_id, ctx, plan if isinstance(plan, DialogueJobPlan) else None)
-
-    def decision_rule(self, factors: Sequence[str]) -> StopRule | None:  # noqa: ARG002
-        """None: a dialogue has no success by which roles could be ranked."""
-        return None
 
     def results_view(self, run_id: str, ctx: RunContext) -> Document:
         """Client × therapist heat maps, and the distributions of the scores."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, make_dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -22,6 +22,7 @@ from proctor.plan.validate import (
     SectionLabel,
     StopWhen,
     check_shape,
+    flags_of,
     names_of,
 )
 from proctor.plan.yaml_loader import read_source
@@ -195,6 +196,8 @@ class DialogueOverrides(_ARGUMENTS):  # type: ignore[misc]  # made from the mode
 
     model: str | None = None
     """Model of both sides as `provider/model`: replaces `model_name` and `model_type`."""
+
+    flags: ClassVar = flags_of(SimulationFile)
 
     def settings(self) -> JsonObject:
         """The settings that are set, as a config has them."""

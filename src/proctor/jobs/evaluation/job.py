@@ -5,9 +5,8 @@ no longer than writing a row.
 """
 
 import json
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -25,9 +24,6 @@ from proctor.job import (
     PlanEstimate,
     PlanText,
     Starter,
-    StopRule,
-    Work,
-    top_level_keys,
 )
 from proctor.jobs.evaluation import prepare
 from proctor.jobs.evaluation.ground_truth import GroundTruthIndex, reference_of
@@ -40,7 +36,7 @@ from proctor.jobs.evaluation.request import (
     EvaluationRequest,
     read_evaluation,
 )
-from proctor.jobs.evaluation.results import evaluation_report, results_view
+from proctor.jobs.evaluation.results import load_report, report_document, results_view
 from proctor.jobs.evaluation.state import (
     COMPLETED,
     NO_SESSIONS,
@@ -48,9 +44,9 @@ from proctor.jobs.evaluation.state import (
     evaluation_of,
     fail_evaluation,
 )
-from proctor.json_values import JsonMap, as_map, as_sequence, as_whole_number, without_none
+from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, as_whole_number, without_none
 from proctor.models import ModelRouter
-from proctor.plan.validate import names_of
+from proctor.plan.validate import overrides_of
 from proctor.store import RetrySelection, Store
 from proctor.store.tables import BatchRow
 
@@ -58,34 +54,17 @@ NAMED_SESSIONS = 5
 """Sessions that a notice names."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluationOverrides:
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOverrides(overrides_of(EvaluationPlan)):  # type: ignore[misc]  # made from it
     """Members of a request that take precedence over the plan; None: as the plan says."""
 
-    name: str | None = None
     evaluators: list[str] | None = None
-    max_sessions: int | None = None
-    judge: str | None = None
-    votes: int | None = None
-    budget: float | None = None
-    concurrency: int | None = None
-    timeout_sec: float | None = None
-    retries: int | None = None
     client_token: str | None = None
-    description: str | None = None
 
-    def members(self) -> dict[str, object]:
+    def members(self) -> JsonObject:
         """As members of a request."""
-        values = {_MEMBERS.get(each.name, each.name): getattr(self, each.name) for each in fields(self)}
-        return without_none(values)
-
-
-_MEMBERS = {
-    "name": "batchEvaluationName",
-    "max_sessions": "maxSessions",
-    "timeout_sec": "timeoutSec",
-    "client_token": "clientToken",
-}
+        own = {"evaluators": self.evaluators, "clientToken": self.client_token}
+        return {**self.settings(), **without_none(own)}
 
 
 @dataclass(frozen=True)
@@ -106,10 +85,6 @@ class EvaluationJobPlan(JobPlan):
     def check(self, models: ModelRouter, ctx: RunContext) -> tuple[str, ...]:
         """Check that evaluators, models, keys and prices exist."""
         return prepare.check(self.pending, models, ctx)
-
-    def workload(self, ctx: RunContext) -> Mapping[Work, int]:
-        """Sessions by evaluator and judge."""
-        return prepare.estimate(self.pending, ctx).workload
 
     def estimate(self, ctx: RunContext) -> PlanEstimate:
         """Items and cost, from the sessions there are now."""
@@ -229,8 +204,8 @@ class EvaluationJob(Job):
 
     name = JOB_NAME
     title = "Evaluation of sessions"
-    command = "evaluate"
     evaluates_sessions = True
+    is_comparison = False
     column_titles: ClassVar = {"prompt": "Session", "model": "Judge", "factor:model": "evaluated model"}
     item_columns: ClassVar = (
         "status",
@@ -243,17 +218,9 @@ class EvaluationJob(Job):
         "costUsd",
     )
     narrow_item_columns: ClassVar = ("status", "factor:evaluator", "prompt")
+    plan_model = EvaluationPlan
     overrides = EvaluationOverrides
     starters = (Starter(file="evaluation.yaml", title="Evaluation"),)
-    override_aliases: ClassVar = {"batchEvaluationName": "name", "timeoutSec": "timeout_sec"}
-
-    def recognizes(self, text: str) -> int:
-        """How many top-level keys of an evaluation plan a text has."""
-        return len(top_level_keys(text) & set(names_of(EvaluationPlan)))
-
-    def schema(self) -> Mapping[str, object]:
-        """JSON Schema of an evaluation plan."""
-        return dict(EvaluationPlan.model_json_schema())
 
     def read(self, source: PlanText, overrides: EvaluationOverrides, ctx: RunContext) -> EvaluationJobPlan:
         """Read and check an evaluation plan."""
@@ -276,12 +243,13 @@ class EvaluationJob(Job):
         assert isinstance(plan, EvaluationJobPlan)
         return prepare.open_prepared(prepare.prepare(plan.pending, ctx), ctx).id
 
-    def check_resume(self, run_id: str, retry: RetrySelection, ctx: RunContext) -> None:
-        """Refuse an evaluation that is complete and was not extended."""
+    def retried(self, run_id: str, retry: RetrySelection, ctx: RunContext) -> RetrySelection:
+        """What was asked for. Refuses an evaluation that is complete and was not extended."""
         evaluation = evaluation_of(ctx.store, run_id, ctx.now(), with_deleted=True)
         row = ctx.store.evaluations.row(evaluation.id, with_deleted=True)
         if evaluation.state == COMPLETED and row["discoveredAt"] is not None and not retry.errors:
             raise UsageError(f"{evaluation.id} is {evaluation.state}\nThere is nothing left to do.")
+        return retry
 
     def restore(self, batch: BatchRow, ctx: RunContext) -> OpenedEvaluationPlan:
         """An evaluation from the store alone."""
@@ -316,21 +284,14 @@ class EvaluationJob(Job):
         assert isinstance(plan, OpenedEvaluationPlan)
         return EvaluationStart(plan, ctx)
 
-    def report(self, run_id: str, format_: str, ctx: RunContext) -> str:
+    def report(self, run_id: str, ctx: RunContext) -> Document:
         """The report of an evaluation: results by evaluator."""
-        return evaluation_report(ctx.store, run_id, format_, ctx.now())
-
-    def decision_rule(self, factors: Sequence[str]) -> StopRule | None:  # noqa: ARG002
-        """None: an evaluation compares nothing."""
-        return None
+        evaluation = evaluation_of(ctx.store, run_id, ctx.now(), with_deleted=True)
+        return report_document(load_report(ctx.store, evaluation, with_targets=True))
 
     def results_view(self, run_id: str, ctx: RunContext) -> Document:
         """Scores by evaluator, the lowest first."""
         return results_view(ctx.store, run_id)
-
-    def results_page(self, run_id: str) -> str:
-        """The page of the evaluation."""
-        return f"/evaluations/{run_id}"
 
 
 JOB = EvaluationJob()

@@ -22,6 +22,7 @@ from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, withou
 from proctor.plan.source import KeyPath, PlanSource, refuse
 from proctor.plan.validate import (
     Anything,
+    Flag,
     ModelPrice,
     OutagePatience,
     PlanResources,
@@ -283,23 +284,50 @@ class Metadata(_EvaluationModel):
 class EvaluationPlan(_EvaluationModel):
     """A whole plan."""
 
-    batch_evaluation_name: Annotated[str, AfterValidator(is_name)] | None = None
-    description: Annotated[str, Field(max_length=200)] | None = None
+    batch_evaluation_name: Annotated[
+        Annotated[str, AfterValidator(is_name)] | None,
+        Flag(str, ("--name",), help="Name of the evaluation: letters, digits, underscores."),
+    ] = None
+    description: Annotated[
+        Annotated[str, Field(max_length=200)] | None,
+        Flag(str, help="Description of the evaluation."),
+    ] = None
     evaluators: Annotated[list[Annotated[Text, unwrapped("evaluatorId")]], Field(min_length=1)] | None = None
     data_source_config: DataSource | None = None
     evaluation_metadata: Metadata | None = None
     ground_truth: list[Text] | Text | None = None
     output_config: dict[str, Anything] | None = None
     tags: dict[str, str] | None = None
-    judge: Text | None = None
-    votes: Annotated[int, Field(ge=1, le=99)] | None = None
+    judge: Annotated[
+        Text | None,
+        Flag(str, help="Judge model, as provider/model."),
+    ] = None
+    votes: Annotated[
+        Annotated[int, Field(ge=1, le=99)] | None,
+        Flag(int, minimum=1, help="Judge calls per target; the majority label wins."),
+    ] = None
     judge_parameters: dict[str, Anything] | None = None
     harmful_value: Annotated[float, Field(ge=0, le=1)] | None = None
-    budget: Usd | None = None
-    concurrency: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    timeout_sec: Seconds | None = None
-    retries: Annotated[int, Field(ge=0, le=1000)] | None = None
-    max_sessions: Annotated[int, Field(ge=1)] | None = None
+    budget: Annotated[
+        Usd | None,
+        Flag(float, minimum=0, help="Budget of the evaluation in USD."),
+    ] = None
+    concurrency: Annotated[
+        Annotated[int, Field(ge=1, le=10_000)] | None,
+        Flag(int, minimum=1, help="Items in parallel (default: 8)."),
+    ] = None
+    timeout_sec: Annotated[
+        Seconds | None,
+        Flag(float, ("--timeout",), 0.001, "Time limit of one evaluator on one session, in seconds."),
+    ] = None
+    retries: Annotated[
+        Annotated[int, Field(ge=0, le=1000)] | None,
+        Flag(int, minimum=0, help="Retries of an item that fails."),
+    ] = None
+    max_sessions: Annotated[
+        Annotated[int, Field(ge=1)] | None,
+        Flag(int, minimum=1, help="Maximum number of sessions, most recent first (default: all)."),
+    ] = None
     prices: dict[str, ModelPrice] | None = None
     sandbox: PlanSandbox = None
     outage_patience: OutagePatience = None

@@ -29,7 +29,7 @@ from proctor.document import (
 )
 from proctor.evaluators.model_judge import FIELDS
 from proctor.formatting import UNKNOWN, one_line, plural, short, usd, whole
-from proctor.jobs.evaluation.state import EvaluationState, evaluation_of
+from proctor.jobs.evaluation.state import EvaluationState
 from proctor.json_values import JsonMap, JsonObject, as_number
 from proctor.stats.calibration import CalibrationPair
 from proctor.stats.evaluation import (
@@ -532,17 +532,6 @@ def load_report(
         worst=[worst for worst, _ in targets],
         failed=[failed for _, failed in targets],
     )
-
-
-def evaluation_report(store: Store, run_id: str, format_: str, now: datetime) -> str:
-    """The report of an evaluation, as `md` or `html`."""
-    # Loads templates.
-    from proctor.report import as_markdown
-    from proctor.report.render import document_html
-
-    evaluation = evaluation_of(store, run_id, now, with_deleted=True)
-    render = document_html if format_ == "html" else as_markdown.render
-    return render(report_document(load_report(store, evaluation, with_targets=True)))
 
 
 def report_document(report: EvaluationReport) -> Document:

@@ -23,16 +23,7 @@ class ImportedJob(Job):
 
     name: ClassVar[str] = IMPORTED
     title: ClassVar[str] = "Imported results"
-    has_plans: ClassVar[bool] = False
     overrides: ClassVar[type] = NoOverrides
-
-    def recognizes(self, text: str) -> int:  # noqa: ARG002
-        """No text is a plan of this job."""
-        return 0
-
-    def schema(self) -> Mapping[str, object]:
-        """Nothing is valid: there are no plans."""
-        return {"not": {}}
 
     def read(self, source: PlanText, overrides: Any, ctx: RunContext) -> JobPlan:  # noqa: ARG002
         """Raise: there are no plans."""
@@ -42,7 +33,7 @@ class ImportedJob(Job):
         """Raise: there is nothing to execute."""
         raise UsageError(CANNOT_RESUME)
 
-    def check_resume(self, run_id: str, retry: RetrySelection, ctx: RunContext) -> None:  # noqa: ARG002
+    def retried(self, run_id: str, retry: RetrySelection, ctx: RunContext) -> RetrySelection:  # noqa: ARG002
         """Raise: there is nothing to execute."""
         raise UsageError(CANNOT_RESUME)
 

@@ -22,15 +22,14 @@ from typing import Any
 from proctor.context import ModelOptions
 from proctor.errors import PlanError, Problem, UsageError
 from proctor.item import Item, digest_of
-from proctor.job import check_limits
 from proctor.jobs.scenario.reader import LoadedScenario, read_scenario
 from proctor.jobs.scenario.schema import ExperimentConfig, vocabulary
 from proctor.jobs.scenario.variations import Variation, expand_variations, variation_problems
-from proctor.json_values import changed
+from proctor.json_values import JsonMap, changed
 from proctor.plan import source as sources
 from proctor.plan.criteria import judge_models, judges_of
 from proctor.plan.source import PlanSource, bytes_of
-from proctor.plan.validate import check_shape, stop_settings
+from proctor.plan.validate import check_shape, overrides_of, stop_settings
 from proctor.plan.yaml_loader import read_source
 from proctor.scenario.definition import flattened, scenario_of
 
@@ -42,17 +41,8 @@ STAND_INS = ("scripted/", "replay/")
 """Prefixes of mock models."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExperimentOverrides:
+class ExperimentOverrides(overrides_of(ExperimentConfig)):  # type: ignore[misc]  # made from it
     """Run-time settings that take precedence over the config. None: the config decides."""
-
-    max_parallel: int | None = None
-    budget_usd: float | None = None
-    human: str | None = None
-    """Where people who play an actor are asked: `terminal` or `web`."""
-
-    def __post_init__(self) -> None:
-        check_limits(concurrency=self.max_parallel, budget_usd=self.budget_usd)
 
 
 @dataclass(frozen=True)
@@ -66,7 +56,8 @@ class Experiment:
     """Folder of all files."""
     variations: Sequence[Variation]
     """In order, the last dimension fastest; one without changes when nothing is varied."""
-    limits: ExperimentOverrides = field(default_factory=ExperimentOverrides)
+    overrides: JsonMap = field(default_factory=dict)
+    """Settings that take precedence over those of the config."""
     bases: Sequence[Path] = ()
     """Where relative paths may start; the first that exists is taken."""
     judges: Sequence[Mapping[str, Any]] = ()
@@ -111,13 +102,13 @@ class Experiment:
     @property
     def max_parallel(self) -> int:
         """Maximum runs in parallel."""
-        return self.limits.max_parallel or int(self._get("max_parallel", 1))
+        return int(self._get("max_parallel", 1))
 
     @property
     def budget_usd(self) -> float | None:
         """Budget of the whole experiment; None: no limit."""
         value: float | None = self._get("budget_limit")
-        return value if self.limits.budget_usd is None else self.limits.budget_usd
+        return value
 
     @property
     def cost_per_run_usd(self) -> float | None:
@@ -128,7 +119,7 @@ class Experiment:
     @property
     def human(self) -> str:
         """Where people who play an actor are asked: `terminal`, or `web` for any other process."""
-        return self.limits.human or str(self._get("human", "terminal"))
+        return str(self._get("human", "terminal"))
 
     @property
     def stop_when(self) -> dict[str, object] | None:
@@ -299,7 +290,7 @@ class Experiment:
         return value
 
     def _get(self, name: str, default: Any = None) -> Any:
-        value = self.source.data.get(name)
+        value = self.overrides.get(name, self.source.data.get(name))
         return default if value is None else value
 
 
@@ -308,7 +299,7 @@ def read_experiment(
     *,
     path: Path,
     working_folder: Path,
-    limits: ExperimentOverrides | None = None,
+    overrides: JsonMap | None = None,
     file: str = "",
 ) -> Experiment:
     """Read and check a config and the scenario it names. Raises `PlanError` with every problem.
@@ -340,9 +331,7 @@ def read_experiment(
         sources.refuse(problems)
     output = _output(source, path, base)
     bases = _bases(working_folder, path)
-    experiment = Experiment(
-        source, path, loaded, output, variations, limits or ExperimentOverrides(), bases, judges
-    )
+    experiment = Experiment(source, path, loaded, output, variations, overrides or {}, bases, judges)
     earlier = experiment.resume_from
     if earlier is not None and not (earlier / "runs").is_dir():
         remedy = "Give the folder of an experiment."

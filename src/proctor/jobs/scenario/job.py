@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from proctor.batch.preflight import check_evaluators, check_model, mock_model_remark
-from proctor.context import ModelOptions, People, RunContext, WorkerContext, people_of_run
+from proctor.context import ModelOptions, RunContext, WorkerContext
 from proctor.document import Document
 from proctor.errors import NotFound, PlanError, Problem, UsageError
 from proctor.evaluator import Evaluator
@@ -22,7 +22,6 @@ from proctor.job import (
     StopRule,
     StoredPlan,
     make_stop_rule,
-    top_level_keys,
 )
 from proctor.jobs.scenario.experiment import (
     CONFIG,
@@ -42,6 +41,7 @@ from proctor.jobs.scenario.folder import (
     variation_numbers,
 )
 from proctor.jobs.scenario.reader import scenario_folders
+from proctor.jobs.scenario.schema import ExperimentConfig
 from proctor.models import ModelRouter, is_stand_in
 from proctor.scenario.run_files import read_run
 from proctor.scenario.state import ScenarioRun, turn_as_plain
@@ -216,27 +216,13 @@ class ScenarioJob(Job):
     title = "Scenario experiment"
     analysis_title = "Open variation analysis"
     noun = "run"
-    command = "experiment"
+    plan_model = ExperimentConfig
     overrides = ExperimentOverrides
-    has_checkpoints = True
-    steps_are_turns = True
+    is_comparison = False
     column_titles: ClassVar = {"prompt": "Scenario", "model": "Models"}
     item_columns: ClassVar = ("status", "factor:*", "repeat", "score:*", "seconds", "tokensTotal", "costUsd")
     narrow_item_columns: ClassVar = ("status", "factor:variation", "seconds")
     starters = (Starter(file="experiment.yaml", title="Scenario experiment"),)
-    override_aliases: ClassVar = {"concurrency": "max_parallel", "budget": "budget_usd"}
-
-    def recognizes(self, text: str) -> int:
-        """How many top-level keys of an experiment's config a text has."""
-        from proctor.jobs.scenario.schema import ExperimentConfig
-
-        return len(top_level_keys(text) & set(ExperimentConfig.model_fields))
-
-    def schema(self) -> Mapping[str, object]:
-        """JSON Schema of an experiment's config."""
-        from proctor.jobs.scenario.schema import ExperimentConfig
-
-        return ExperimentConfig.model_json_schema()
 
     def read(self, source: PlanText, overrides: ExperimentOverrides, ctx: RunContext) -> ScenarioPlan:  # noqa: ARG002
         """Read and check a config and its scenario."""
@@ -244,7 +230,7 @@ class ScenarioJob(Job):
             source.text,
             path=(source.path or source.folder / CONFIG).absolute(),
             working_folder=source.folder,
-            limits=overrides,
+            overrides=overrides.settings(),
             file="" if source.path else source.file,
         )
         return ScenarioPlan(experiment=experiment)
@@ -331,10 +317,6 @@ class ScenarioJob(Job):
             sandbox=plan.model_options().sandbox,
         )
 
-    def people(self, run_id: str, ctx: RunContext) -> People:
-        """The people who play actors."""
-        return people_of_run(run_id, ctx)
-
     def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> ExperimentFolder:
         """The experiment's folder."""
         if isinstance(plan, ScenarioPlan):
@@ -351,10 +333,6 @@ class ScenarioJob(Job):
     def turns(self, item: ItemRow, store: Store) -> Sequence[Mapping[str, object]]:
         """The turns of a run, including those that earlier attempts completed."""
         return [turn_as_plain(turn) for turn in run_from_store(store.read, item).turns]
-
-    def decision_rule(self, factors: Sequence[str]) -> StopRule | None:  # noqa: ARG002
-        """None: which variation is best, its metrics say."""
-        return None
 
     def results_view(self, run_id: str, ctx: RunContext) -> Document | None:
         """Metrics by factor, and over the turns. Without the folder, the results that every run has."""

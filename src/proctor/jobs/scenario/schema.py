@@ -8,6 +8,7 @@ from proctor.plan.criteria import as_entry
 from proctor.plan.source import KeyPath
 from proctor.plan.validate import (
     Anything,
+    Flag,
     ModelPrice,
     OutagePatience,
     PlanResources,
@@ -58,9 +59,15 @@ class ExperimentConfig(_ExperimentModel):
     base_scenario: Text
     output_dir: Text | None = None
     runs_per_variation: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    max_parallel: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    max_parallel: Annotated[
+        Annotated[int, Field(ge=1, le=10_000)] | None,
+        Flag(int, minimum=1, metavar="N", help="Maximum runs in parallel; overrides the config."),
+    ] = None
     timeout_per_run: Seconds | None = None
-    budget_limit: Usd | None = None
+    budget_limit: Annotated[
+        Usd | None,
+        Flag(float, ("--budget",), 0, metavar="USD", help="Budget of all runs in USD; overrides the config."),
+    ] = None
     cost_per_run_limit: Usd | None = None
     on_run_limit: Literal["halt", "fail"] | None = None
     variations: Any = None
@@ -74,7 +81,13 @@ class ExperimentConfig(_ExperimentModel):
     prices: dict[str, ModelPrice] | None = None
     notify: Text | None = None
     resume_from: Text | None = None
-    human: Literal["terminal", "web"] | None = None
+    human: Annotated[
+        Literal["terminal", "web"] | None,
+        Flag(
+            Literal["terminal", "web"],
+            help="Where people who play an actor answer: at this terminal, or in another process.",
+        ),
+    ] = None
     evaluators: list[Annotated[JudgeEntry, as_entry("name")]] | None = None
     judge_model: Text | None = None
     branch: dict[str, Anything] | None = None
