@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from proctor.agent import Access
 from proctor.agents import find_agent, with_keys
 from proctor.agents.amp import Amp
 from proctor.errors import WorkspaceError
@@ -241,12 +242,32 @@ async def test_with_the_users_login_it_needs_no_key_and_with_a_key_it_still_has_
     assert keyed.needs_network and "cannot be asked for" in keyed.refusal("gpt-5", place.environment)
 
 
-async def test_claude_with_the_users_login_is_not_pointed_at_the_gateway(place, stage):
-    agent = find_agent("claude", {"login": "mine"})
-    stage.play("claude", "")
+GATEWAY = {
+    "claude": {"ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"},
+    "codex": {"PROCTOR_GATEWAY_TOKEN"},
+    "copilot": {"COPILOT_OFFLINE", "COPILOT_PROVIDER_BASE_URL", "COPILOT_MODEL"},
+    "gemini": {"GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL"},
+}
+
+
+@pytest.mark.parametrize("name", GATEWAY)
+async def test_with_the_users_login_an_agent_is_not_pointed_at_the_gateway(place, stage, name):
+    agent = find_agent(name, {"login": "mine"})
+    stage.play(name, "")
     await place.work(agent, access=None, model="")
     called = stage.called()
-    assert agent.reach == "own" and agent.needs_network
-    assert "--model" not in called.args
-    assert not {"ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"} & called.environment.keys()
-    assert find_agent("claude", {}).reach == "gateway"
+    assert (agent.reach, agent.needs_network, agent.needs_model) == ("own", True, False)
+    assert agent.copied_logins()
+    assert not {"--model", "-m"} & set(called.args)
+    assert not GATEWAY[name] & called.environment.keys()
+    assert find_agent(name, {}).reach == "gateway"
+
+
+@pytest.mark.parametrize(("name", "tokens"), [("codex", 2580), ("gemini", 2594)])
+async def test_with_the_users_login_the_tokens_are_those_that_the_agent_reports(place, stage, name, tokens):
+    stage.play(name, f"{name}.jsonl")
+    await place.work(find_agent(name, {"login": "mine"}), access=None, model="")
+    assert [call.usage.total_tokens for call in place.recorded(ModelCall)] == [tokens]
+    place.events.clear()
+    await place.work(find_agent(name, {}), access=Access(url="http://localhost", token="t"), model="m")
+    assert place.recorded(ModelCall) == []

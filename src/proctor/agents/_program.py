@@ -563,11 +563,16 @@ class GatewayProgram(Agent, ABC):
 
     @property
     def reach(self) -> Reach:
-        return "gateway"
+        """With a login of the user, it talks to its own service."""
+        return "own" if self.login else "gateway"
+
+    @property
+    def needs_network(self) -> bool:
+        return bool(self.login)
 
     @property
     def needs_model(self) -> bool:
-        return True
+        return not self.login
 
     @abstractmethod
     def call(self, run: ProgramRun) -> ProgramCall:

@@ -8,7 +8,6 @@ unknown models get an invented price.
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from proctor.agent import Reach
 from proctor.agents._program import GatewayProgram, Installable, ProgramCall, ProgramRun
 from proctor.agents._stream_json import StreamJson
 
@@ -29,19 +28,6 @@ class Claude(GatewayProgram):
     installable: ClassVar[Installable] = Installable(
         "claude", "claude", "npm install -g @anthropic-ai/claude-code@2.1.197"
     )
-
-    @property
-    def reach(self) -> Reach:
-        """With a login of the user, it talks to its own service."""
-        return "own" if self.login else "gateway"
-
-    @property
-    def needs_network(self) -> bool:
-        return bool(self.login)
-
-    @property
-    def needs_model(self) -> bool:
-        return not self.login
 
     def call(self, run: ProgramRun) -> ProgramCall:
         if self.login:

@@ -17,13 +17,20 @@ from proctor.json_values import (
     as_list,
     as_map,
     as_text,
+    as_whole_number,
     content_text,
     short_text,
 )
+from proctor.session import ModelCall, Usage
 from proctor.workspace.beneath import write_private
 
-_CONFIGURATION = """model_provider = "proctor"
-check_for_update_on_startup = false
+_CONFIGURATION = """check_for_update_on_startup = false
+cli_auth_credentials_store = "file"
+{provider}
+[analytics]
+enabled = false
+"""
+_GATEWAY = """model_provider = "proctor"
 
 [model_providers.proctor]
 name = "proctor"
@@ -32,9 +39,6 @@ env_key = "PROCTOR_GATEWAY_TOKEN"
 wire_api = "responses"
 request_max_retries = 1
 stream_max_retries = 1
-
-[analytics]
-enabled = false
 """
 
 
@@ -42,10 +46,16 @@ enabled = false
 class Codex(GatewayProgram):
     """OpenAI's Codex, one prompt per run."""
 
+    login: str = ""
+    """`mine`: it uses your login with ChatGPT, from a copy of its file, in place of the gateway."""
+
+    login_files: ClassVar[tuple[str, ...]] = (".codex/auth.json",)
     installable: ClassVar[Installable] = Installable("codex", "codex", "npm install -g @openai/codex@0.166.0")
 
     def call(self, run: ProgramRun) -> ProgramCall:
-        file = write_private(run.home, ".codex/config.toml", _CONFIGURATION.format(url=run.openai_url))
+        provider = "" if self.login else _GATEWAY.format(url=run.openai_url)
+        file = write_private(run.home, ".codex/config.toml", _CONFIGURATION.format(provider=provider))
+        variables = {"CODEX_HOME": str(file.parent)}
         return ProgramCall(
             arguments=[
                 # Plugins cost five seconds of failing downloads when there is no network.
@@ -55,22 +65,24 @@ class Codex(GatewayProgram):
                 "plugins",
                 "--dangerously-bypass-approvals-and-sandbox",
                 "--skip-git-repo-check",
-                "-m",
-                run.model,
+                *(["-m", run.model] if run.assignment.model or not self.login else []),
                 *self.arguments,
                 "-",
             ],
-            variables={"CODEX_HOME": str(file.parent), "PROCTOR_GATEWAY_TOKEN": run.token},
+            variables=variables if self.login else {**variables, "PROCTOR_GATEWAY_TOKEN": run.token},
             typed=run.prompt,
         )
 
     def reader(self, run: ProgramRun) -> EventReader:
-        return _CodexReader(record=run.record)
+        return _CodexReader(record=run.record, own_model=run.model if self.login else "")
 
 
 @dataclass(kw_only=True)
 class _CodexReader(EventReader):
     """`thread.started`, `turn.*`, `item.started` and `item.completed`, one object per line."""
+
+    own_model: str = ""
+    """The model whose tokens it reports; empty: the gateway counts them."""
 
     def read_event(self, event: JsonMap) -> bool:
         kind = event.get("type")
@@ -81,6 +93,8 @@ class _CodexReader(EventReader):
             self.report_model_failure(as_text(event, "error", "message"))
         elif kind == "turn.completed":
             self.recover()
+            if self.own_model:
+                self.record(ModelCall(model=self.own_model, usage=_usage(as_map(event, "usage"))))
         elif kind == "item.started" and (tool := as_text(item, "type")) in _TOOLS:
             name, args = _TOOLS[tool](item)
             self.begin_tool(as_text(item, "id"), name, args)
@@ -100,6 +114,15 @@ class _CodexReader(EventReader):
             success = code == 0 if code is not None else item.get("status") != "failed"
             identity = as_text(item, "id")
             self.end_tool(identity, success=success, result=_result(item), name=name, args=args)
+
+
+def _usage(counts: JsonMap) -> Usage:
+    return Usage(
+        input_tokens=as_whole_number(counts, "input_tokens"),
+        cached_tokens=as_whole_number(counts, "cached_input_tokens"),
+        output_tokens=as_whole_number(counts, "output_tokens"),
+        reasoning_tokens=as_whole_number(counts, "reasoning_output_tokens"),
+    )
 
 
 def _result(item: JsonMap) -> str:

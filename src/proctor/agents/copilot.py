@@ -28,12 +28,23 @@ _OWN_ERRORS = ("tool", "hook", "permission", "internal")
 class Copilot(GatewayProgram):
     """GitHub's Copilot CLI, one prompt per run."""
 
+    login: str = ""
+    """`mine`: it uses your login with GitHub, from a copy of its file, in place of the gateway."""
+
+    login_files: ClassVar[tuple[str, ...]] = (".copilot/config.json",)
     longest_prompt: ClassVar[int | None] = LONGEST_ARGUMENT_BYTES
     installable: ClassVar[Installable] = Installable(
         "copilot", "copilot", "npm install -g @github/copilot@1.0.102"
     )
 
     def call(self, run: ProgramRun) -> ProgramCall:
+        named = ["--model", run.model] if self.login and run.assignment.model else []
+        gateway = {
+            "COPILOT_OFFLINE": "true",
+            "COPILOT_PROVIDER_BASE_URL": run.openai_url,
+            "COPILOT_PROVIDER_API_KEY": run.token,
+            "COPILOT_MODEL": run.model,
+        }
         return ProgramCall(
             arguments=[
                 "-p",
@@ -43,15 +54,10 @@ class Copilot(GatewayProgram):
                 "json",
                 "--no-ask-user",
                 "--no-auto-update",
+                *named,
                 *self.arguments,
             ],
-            variables={
-                "COPILOT_OFFLINE": "true",
-                "COPILOT_PROVIDER_BASE_URL": run.openai_url,
-                "COPILOT_PROVIDER_API_KEY": run.token,
-                "COPILOT_MODEL": run.model,
-                "COPILOT_AUTO_UPDATE": "false",
-            },
+            variables={"COPILOT_AUTO_UPDATE": "false", **({} if self.login else gateway)},
         )
 
     def reader(self, run: ProgramRun) -> EventReader:

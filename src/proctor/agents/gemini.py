@@ -16,7 +16,8 @@ from proctor.agents._program import (
     ProgramRun,
     write_json,
 )
-from proctor.json_values import JsonMap, as_map, as_text, short_text
+from proctor.json_values import JsonMap, as_map, as_text, as_whole_number, short_text
+from proctor.session import ModelCall, Usage
 
 _SHELL = "run_shell_command"
 
@@ -27,7 +28,10 @@ class Gemini(GatewayProgram):
 
     max_turns: int | None = None
     """Maximum number of turns; None: no limit."""
+    login: str = ""
+    """`mine`: it uses your login with Google, from a copy of its files, in place of the gateway."""
 
+    login_files: ClassVar[tuple[str, ...]] = (".gemini/oauth_creds.json", ".gemini/google_accounts.json")
     installable: ClassVar[Installable] = Installable(
         "gemini", "gemini", "npm install -g @google/gemini-cli@0.61.0"
     )
@@ -35,18 +39,19 @@ class Gemini(GatewayProgram):
     def call(self, run: ProgramRun) -> ProgramCall:
         turns = {} if self.max_turns is None else {"model": {"maxSessionTurns": self.max_turns}}
         settings = {
-            "security": {"auth": {"selectedType": "gemini-api-key"}},
+            "security": {"auth": {"selectedType": "oauth-personal" if self.login else "gemini-api-key"}},
             "privacy": {"usageStatisticsEnabled": False},
             # Ten attempts would be more than a minute of silence; the gateway has waited already.
             "general": {"disableAutoUpdate": True, "enableAutoUpdate": False, "maxAttempts": 2},
             **turns,
         }
         write_json(run.home, ".gemini/settings.json", settings)
+        named = ["-m", run.model] if run.assignment.model or not self.login else []
+        gateway = {"GEMINI_API_KEY": run.token, "GOOGLE_GEMINI_BASE_URL": run.url}
         return ProgramCall(
-            arguments=["--yolo", "--skip-trust", "-m", run.model, "-o", "stream-json", *self.arguments],
+            arguments=["--yolo", "--skip-trust", *named, "-o", "stream-json", *self.arguments],
             variables={
-                "GEMINI_API_KEY": run.token,
-                "GOOGLE_GEMINI_BASE_URL": run.url,
+                **({} if self.login else gateway),
                 # Its launcher ignores signals; this starts the program itself.
                 "GEMINI_CLI_NO_RELAUNCH": "true",
                 "GEMINI_TELEMETRY_ENABLED": "false",
@@ -55,13 +60,15 @@ class Gemini(GatewayProgram):
         )
 
     def reader(self, run: ProgramRun) -> EventReader:
-        return _GeminiReader(record=run.record)
+        return _GeminiReader(record=run.record, counts_tokens=bool(self.login))
 
 
 @dataclass(kw_only=True)
 class _GeminiReader(EventReader):
     """`init`, `message`, `tool_use`, `tool_result`, `error` and `result`, one object per line."""
 
+    counts_tokens: bool = False
+    """False when the gateway counts all calls."""
     _pieces: list[str] = field(default_factory=list, init=False)
 
     def read_event(self, event: JsonMap) -> bool:
@@ -70,6 +77,9 @@ class _GeminiReader(EventReader):
             self._message(event)
             return True
         self._put_together()
+        if kind == "result" and self.counts_tokens:
+            for model, counts in as_map(event, "stats", "models").items():
+                self.record(ModelCall(model=model, usage=_usage(as_map(counts))))
         if kind == "init":
             self.record_thread(as_text(event, "session_id"))
         elif kind == "tool_use":
@@ -112,3 +122,16 @@ class _GeminiReader(EventReader):
             self.report_model_failure(message)
         else:
             self.failure = message or "it reported an error"
+
+
+def _usage(counts: JsonMap) -> Usage:
+    prompt, total = as_whole_number(counts, "input_tokens"), as_whole_number(counts, "total_tokens")
+    visible = as_whole_number(counts, "output_tokens")
+    # Its thoughts are in the total alone.
+    generated = max(visible, total - prompt)
+    return Usage(
+        input_tokens=prompt,
+        cached_tokens=as_whole_number(counts, "cached"),
+        output_tokens=generated,
+        reasoning_tokens=generated - visible,
+    )
