@@ -93,9 +93,9 @@ def test_what_runs_is_timed_from_its_start_and_calls_of_pools_are_held_until_a_t
     assert (running.repo, running.model, running.agent) == ("/projects/shop", "gpt-5", "amp")
     assert running.session_id == f"compare-{running.item_id}-1"
     assert held == PoolUse(
-        name="a", limit=2, in_use=2, waiting=3, refused=1, waited_seconds=1.5, held_seconds=30.0
+        name="a", limit=2, in_use=2, waiting=3, rate_limited=1, waited_seconds=1.5, paused_seconds=30.0
     )
-    assert (over.held_seconds, free.held_seconds) == (0.0, 0.0)
+    assert (over.paused_seconds, free.paused_seconds) == (0.0, 0.0)
 
 
 def _look(store: Store, seconds: float, follower: RunFollower, *, finished: int = 0) -> RunState:

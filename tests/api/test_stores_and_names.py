@@ -7,6 +7,7 @@ import pytest
 
 import proctor
 from proctor.api import callables, launch
+from proctor.api.deprecated import with_old_names
 from proctor.errors import UsageError
 
 
@@ -64,3 +65,22 @@ def test_evaluators_are_names_or_functions_of_their_own() -> None:
     evaluator = objects[names[1]]
     assert (evaluator.name, evaluator.function, evaluator.level) == (names[1], function, "session")
     assert len(evaluator.digest) == 16 and evaluator.digest != callables.digest_of_source(len)
+
+
+def test_renamed_members_also_have_their_deprecated_names() -> None:
+    document = {
+        "notes": ["n"],
+        "mocks": [],
+        "gates": [{"text": "a", "notes": []}],
+        "difference": {"text": "b"},
+        "text": "c",
+    }
+    old = {".notes": "remarks", "mocks": "standIns", "gates.text": "words", "difference.text": "said"}
+
+    assert with_old_names(document, old) == {
+        **document,
+        "remarks": ["n"],
+        "standIns": [],
+        "gates": [{"text": "a", "notes": [], "words": "a"}],
+        "difference": {"text": "b", "said": "b"},
+    }

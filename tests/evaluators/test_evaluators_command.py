@@ -148,6 +148,7 @@ def test_a_judge_is_held_against_labels_in_a_file(desk):
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)["dimensions"][""]
     assert found.pop("things") == found["targets"] == 4
+    assert found.pop("remarks") == found["notes"]
     assert (found["people"], found["agreement"]["value"]) == (1, 0.75)
     assert {"human": "Yes", "judge": "No", "count": 1} in found["confusion"]
     assert (found["repeats"], found["retest"]["value"], found["noiseVariance"]) == (2, 1.0, 0.0)

@@ -242,7 +242,7 @@ def test_a_difference_as_json_is_a_distance_from_none() -> None:
 
 def test_gates_are_test_cases_for_other_tools() -> None:
     verdicts = tuple(
-        GateResult(gate="g\x00", candidate="b\ufffe", verdict=verdict, words=f"{verdict}\x1b\tso")
+        GateResult(gate="g\x00", candidate="b\ufffe", verdict=verdict, text=f"{verdict}\x1b\tso")
         for verdict in ("pass", "fail", "inconclusive", "fail")
     )
     xml = comparison_junit(comparison(contrast(), verdicts=verdicts))

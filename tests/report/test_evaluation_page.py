@@ -153,7 +153,7 @@ def comparison():
         difference=None,
         remarks=("one of them has no value",),
     )
-    words = {"verdict": "inconclusive", "words": "too few (12 more tasks)", "more_pairs": 12}
+    words = {"verdict": "inconclusive", "text": "too few (12 more tasks)", "more_pairs": 12}
     return Comparison(
         groups=("before", "after"),
         pair="item",

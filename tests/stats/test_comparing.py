@@ -309,9 +309,9 @@ def test_a_gate_says_pass_fail_or_that_there_is_too_little_to_say(store):
     # 183 tasks are needed to have seen a collapse of two in a hundred.
     unsure = verdict("same", "success>=-0.02")
     assert (unsure.verdict, unsure.needs, unsure.more_pairs) == ("inconclusive", 183, 143)
-    assert unsure.words.endswith("(143 more tasks)")
+    assert unsure.text.endswith("(143 more tasks)")
     few = verdict("five", "success>=-0.5")
-    assert few.verdict == "inconclusive" and "5 tasks: fewer than 6 cannot show" in few.words
+    assert few.verdict == "inconclusive" and "5 tasks: fewer than 6 cannot show" in few.text
     assert verdict("worse", "success>=-0.1").verdict == "fail"
 
 
@@ -343,7 +343,7 @@ def test_a_gate_in_percent_is_of_the_typical_ratio(store, factor, spread, verdic
     (found,) = compare_runs(store.read, ["before", "after"], NOW, gates=[gate_of("cost<=10%")]).verdicts
 
     assert found.verdict == verdict
-    assert words in found.words
+    assert words in found.text
 
 
 def test_two_that_are_free_differ_by_nothing_and_a_share_of_nothing_is_refused(store):
@@ -354,7 +354,7 @@ def test_two_that_are_free_differ_by_nothing_and_a_share_of_nothing_is_refused(s
 
     assert compare_runs(store.read, ["free", "also free"], NOW, gates=gates).verdict == "pass"
     lower = compare_runs(store.read, ["free", "also free"], NOW, gates=[gate_of("cost<=-10%")]).verdicts[0]
-    assert (lower.verdict, lower.words) == ("fail", "both have a cost of 0 in every task")
+    assert (lower.verdict, lower.text) == ("fail", "both have a cost of 0 in every task")
     assert compare_runs(store.read, ["free", "dear"], NOW, gates=gates).verdict == "inconclusive"
 
 
@@ -364,7 +364,7 @@ def test_a_gate_on_two_tasks_has_the_difference_and_no_interval(store):
 
     (found,) = compare_runs(store.read, ["before", "after"], NOW, gates=[gate_of("cost<=10%")]).verdicts
 
-    assert found.words == (
+    assert found.text == (
         "the difference is +20.0% (no interval); fewer than 3 common tasks: no interval (1 more task)"
     )
 
@@ -381,7 +381,7 @@ def test_a_run_that_is_still_going_passes_no_gate(store):
     found = compare_runs(store.read, ["before", "after"], NOW, gates=[gate_of("success>=-0.2")])
 
     assert (found.verdict, found.unfinished) == ("inconclusive", {"after": 1})
-    assert found.verdicts[0].words.startswith(
+    assert found.verdicts[0].text.startswith(
         "1 items have no result yet: a gate needs a finished run (so far pass); the difference is"
     )
 
@@ -426,7 +426,7 @@ def test_a_candidate_that_crashes_on_the_hard_tasks_does_not_pass(store):
         return compare_runs(store.read, ["before", run], NOW, gates=[gate_of("success>=-0.1")]).verdicts[0]
 
     assert verdict("worse").verdict == "inconclusive"
-    assert "60 infrastructure errors decide it" in verdict("worse").words
+    assert "60 infrastructure errors decide it" in verdict("worse").text
     # Here the errors change nothing: those tasks failed before.
     assert verdict("after").verdict == "pass"
     (success,) = compare_runs(store.read, ["before", "worse"], NOW, metrics=["success"]).contrasts

@@ -165,7 +165,7 @@ class CalibrationResult:
             "digest": self.evaluator.digest,
             "errors": len(self.errors),
             "costUsd": self.cost_usd,
-            "remarks": list(self.remarks),
+            "notes": list(self.remarks),
             "dimensions": {name: _document(each) for name, each in self.dimensions.items()},
         }
 
@@ -373,5 +373,5 @@ def _document(calibration: Calibration) -> JsonObject:
         "noiseVariance": calibration.noise_variance,
         "noiseShare": calibration.noise_share,
         "ties": calibration.ties,
-        "remarks": list(calibration.remarks),
+        "notes": list(calibration.remarks),
     }

@@ -5,6 +5,7 @@ Analyses of a run, as its job makes them.
 
 import json
 
+from proctor.api.deprecated import OLD_NAMES_OF_REPORTS, with_old_names
 from proctor.context import RunContext
 from proctor.errors import UsageError
 from proctor.jobs import job_of_run
@@ -28,6 +29,7 @@ def make_report(ctx: RunContext, scope: Scope, format_: str) -> str:
         from proctor.report.render import figures_document
 
         document = figures_document(summarize(ctx.store.read, scope, ctx.now()))
+        document = with_old_names(document, OLD_NAMES_OF_REPORTS)
         return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
     text = _page(ctx, scope, "md" if format_ == "md" else "html")
     if format_ == "portable":

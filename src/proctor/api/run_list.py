@@ -28,7 +28,7 @@ class RunLine(CamelJson):
     plan_path: str
     item_count: int
     finished_count: int
-    cut_off_count: int
+    aborted_count: int
     """Of them, ended by an abort."""
     counts: dict[str, int]
     """Items by status, with every status."""
@@ -123,7 +123,7 @@ def _line(row: ListedBatch, totals: RunTotals, cut_off: int) -> RunLine:
         plan_path=row["planPath"],
         item_count=totals["items"],
         finished_count=totals["finished"],
-        cut_off_count=cut_off,
+        aborted_count=cut_off,
         counts=totals["counts"],
         unchecked_count=totals["unchecked"],
         success_rate=totals["passed"] / totals["judged"] if totals["judged"] else None,

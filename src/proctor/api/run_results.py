@@ -66,7 +66,7 @@ class RunResults(CamelJson):
     """The results of a run so far."""
 
     sections: Sequence[Section]
-    remarks: Sequence[str]
+    notes: Sequence[str]
     """What limits the figures."""
     finished_count: int
     """Finished items that they are computed from."""
@@ -184,9 +184,7 @@ class ResultsOfRuns:
                 self._pending.pop(run_id, None)
 
     def _put(self, run_id: str, view: Document, state: State, began: float) -> None:
-        answer = RunResults(
-            sections=view.sections, remarks=view.remarks, finished_count=self._finished(run_id)
-        )
+        answer = RunResults(sections=view.sections, notes=view.remarks, finished_count=self._finished(run_id))
         ended = time.monotonic()
         with self._lock:
             self._computed.put(run_id, _Computed(answer, state, ended, ended - began))
@@ -215,7 +213,7 @@ class ResultsOfRuns:
                 levels.setdefault(row["level"], {})[row["status"]] = row["n"]
         return RunResults(
             sections=_counted_sections(levels, "model"),
-            remarks=(),
+            notes=(),
             finished_count=self._finished(run_id),
             is_current=False,
         )
@@ -324,7 +322,7 @@ class RunCharts:
     """The charts of a run; by a factor, with the figures behind them."""
 
     by: str = ""
-    remark: str = ""
+    note: str = ""
     """Why a chart is missing, or what limits the intervals."""
     charts: Sequence[Chart] = ()
     levels: "Sequence[Figures]" = ()
@@ -353,7 +351,7 @@ class ChartsOfRuns:
             return self._charts.get(batch, by, lambda: self._overall(batch["runId"]))
         results, _ = self._results.within([batch], wait)
         if results is None:
-            return RunCharts(by=by, remark=READING_REMARK, is_current=False)
+            return RunCharts(by=by, note=READING_REMARK, is_current=False)
         return self._by_level.get(batch, by, lambda: _level_charts(results, batch, by))
 
     def _overall(self, run_id: str) -> RunCharts:
@@ -375,12 +373,12 @@ def _level_charts(results: "Results", batch: BatchRow, by: str) -> RunCharts:
     from proctor.stats.figures import factor_figures
 
     factor = factor_figures(results, by)
-    remarks = [f"{by} has too many levels to compare."] if factor.is_too_many else []
+    notes = [f"{by} has too many levels to compare."] if factor.is_too_many else []
     if batch["status"] == RUNNING and factor.levels:
-        remarks.append(LIVE_REMARK)
+        notes.append(LIVE_REMARK)
     return RunCharts(
         by=by,
-        remark=" ".join(remarks),
+        note=" ".join(notes),
         charts=report_charts.plots(factor),
         levels=factor.levels,
         ranks=factor.ranks,

@@ -69,11 +69,11 @@ class PoolUse(CamelJson):
     """Current limit of concurrent calls."""
     in_use: int
     waiting: int
-    refused: int
+    rate_limited: int
     """Rate-limit errors of the provider."""
     waited_seconds: float
     """All calls together."""
-    held_seconds: float
+    paused_seconds: float
     """Seconds until calls resume; 0: not paused."""
 
 
@@ -93,7 +93,7 @@ class RunState(CamelJson):
     """Successes that nothing checked."""
     item_count: int
     finished_count: int
-    cut_off_count: int = 0
+    aborted_count: int = 0
     """Of them, ended by an abort before they finished."""
     tokens: int
     cost_usd: float | None
@@ -138,8 +138,8 @@ class RunDetails(RunState):
     concurrency: int
     seed: int | None
     proctor_version: str
-    makers: Sequence[AgentModel]
-    stand_ins: Sequence[MockUsage]
+    agents_and_models: Sequence[AgentModel]
+    mocks: Sequence[MockUsage]
     factors: Sequence[str]
     """Factors to group items by."""
     has_analysis: bool
@@ -220,7 +220,7 @@ class RunFollower:
             unchecked_count=sums.unchecked,
             item_count=total,
             finished_count=finished,
-            cut_off_count=aborted,
+            aborted_count=aborted,
             tokens=sums.tokens,
             cost_usd=sums.cost_usd,
             cost_is_lower_bound=bool(batch["crashes"] and sums.cost_usd),
@@ -349,8 +349,8 @@ class RunDetailsCache:
             concurrency=batch["concurrency"],
             seed=batch["seed"],
             proctor_version=batch["proctorVersion"],
-            makers=agents_and_models,
-            stand_ins=stand_ins(aggregates.mock_sessions(aggregates.select(read, Scope(run_id=run_id)))),
+            agents_and_models=agents_and_models,
+            mocks=stand_ins(aggregates.mock_sessions(aggregates.select(read, Scope(run_id=run_id)))),
             factors=factors,
             has_analysis=job_of_run(batch["job"]).implements("analysis"),
         )
@@ -463,9 +463,9 @@ def _pools(read: StoreReader, run_id: str, now: datetime) -> tuple[PoolUse, ...]
             limit=int(row["limit"]),
             in_use=row["inUse"],
             waiting=row["waiting"],
-            refused=row["limited"],
+            rate_limited=row["limited"],
             waited_seconds=row["waitedSeconds"],
-            held_seconds=_until(row["heldUntil"], now),
+            paused_seconds=_until(row["heldUntil"], now),
         )
         for row in read.pools(run_id)
     )

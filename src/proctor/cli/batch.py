@@ -115,7 +115,7 @@ def _dry_run(expected: DryRun, *, as_json: bool) -> int:
         "itemCount": plan.item_count,
         "items": [_document(item) for item in expected.items] if as_json else (),
         "concurrency": plan.concurrency,
-        "remarks": list(expected.remarks),
+        "notes": list(expected.remarks),
     }
     summary = f"Plan is valid: {count(plan.item_count or 0, 'item')}, concurrency {plan.concurrency}."
 

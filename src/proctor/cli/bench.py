@@ -236,7 +236,7 @@ def _dry_run(ctx: RunContext, read: BenchmarkPlan, *, as_json: bool) -> int:
             {"id": item.id, **item.factors, "requestedModel": item.model, "repeat": item.repeat}
             for item in items
         ],
-        "remarks": list(expected.remarks),
+        "notes": list(expected.remarks),
     }
     if plan.task_set.formats.keys() - {MARKDOWN}:
         document |= {"commands": commands}

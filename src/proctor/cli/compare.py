@@ -21,6 +21,7 @@ from proctor.api.comparing import (
     rank_runs,
     stop_lines,
 )
+from proctor.api.deprecated import OLD_NAMES_OF_COMPARISONS, with_old_names
 from proctor.cli import output
 from proctor.cli.output import (
     Columns,
@@ -119,7 +120,7 @@ def compare(
     if out is not None:
         _write(out, _formatted(comparison, format_))
     if as_json:
-        print_json(comparison_data(comparison))
+        print_json(with_old_names(comparison_data(comparison), OLD_NAMES_OF_COMPARISONS))
     elif out is None and format_ != "text":
         print(_formatted(comparison, format_))
     elif out is None:
@@ -136,8 +137,9 @@ def _formatted(comparison: Comparison, kind: str) -> str:
 
     if kind == "text":
         raise UsageError("--out needs a format of files\nPass --format md, html, json, or junit.")
+    document = with_old_names(comparison_data(comparison), OLD_NAMES_OF_COMPARISONS)
     formats: dict[str, Callable[[], str]] = {
-        "json": lambda: json.dumps(comparison_data(comparison), indent=2, allow_nan=False),
+        "json": lambda: json.dumps(document, indent=2, allow_nan=False),
         "md": lambda: as_markdown.render(comparison_document(comparison)),
         "html": lambda: document_html(comparison_document(comparison)),
         "junit": lambda: comparison_junit(comparison),

@@ -228,11 +228,12 @@ def _pool(pool: PoolUse) -> Text:
         parts.append(f"{pool.waiting} waiting")
     if pool.waited_seconds >= 1:
         parts.append(f"{seconds(pool.waited_seconds)} waited")
-    if pool.refused:
-        parts.append(f"{pool.refused} rate limited (429)")
-    if pool.held_seconds:
-        parts.append(f"paused for {seconds(pool.held_seconds)}")
-    return Text(f"{printable(pool.name)}: {', '.join(parts)}", style="yellow" if pool.held_seconds else "dim")
+    if pool.rate_limited:
+        parts.append(f"{pool.rate_limited} rate limited (429)")
+    if pool.paused_seconds:
+        parts.append(f"paused for {seconds(pool.paused_seconds)}")
+    style = "yellow" if pool.paused_seconds else "dim"
+    return Text(f"{printable(pool.name)}: {', '.join(parts)}", style=style)
 
 
 def _running(state: RunState) -> "FittedTable":

@@ -438,8 +438,12 @@ def print_dry_run(
     forecast = _in_words(expected.forecast, resumes=bool(expected.earlier))
     extension = expected.extension if name else None
     if as_json:
+        # Dry runs only.
+        from proctor.api.deprecated import OLD_NAMES_OF_NOTES, with_old_names
+
         changes = {"resume": _preview_document(extension, name)} if extension and name else {}
-        print_json({**document, "estimate": forecast.document, **changes})
+        document = {**document, "estimate": forecast.document, **changes}
+        print_json(with_old_names(document, OLD_NAMES_OF_NOTES))
         return output.SUCCEEDED
     print_items()
     print_remarks(expected)

@@ -174,7 +174,7 @@ def _run_cells(line: RunLine, *, age_at: datetime | None) -> tuple[str, ...]:
     created = line.created_at[:19].replace("T", " ")
     if age_at:
         created = age(age_at - datetime.fromisoformat(line.created_at))
-    done = f"{line.finished_count - line.cut_off_count}/{line.item_count}"
+    done = f"{line.finished_count - line.aborted_count}/{line.item_count}"
     passed = str(line.counts[SUCCESS] - line.unchecked_count)
     cost = _cost(line.cost_usd, is_lower_bound=line.cost_is_lower_bound)
     return line.run_id, created, line.job, line.status, done, passed, f"{line.tokens_total:,}", cost

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from proctor.api import scenarios
+from proctor.api.deprecated import OLD_NAMES_OF_NOTES, with_old_names
 from proctor.api.runs import (
     DryRun,
     ReadPlan,
@@ -149,7 +150,7 @@ def _dry_run(expected: DryRun, *, as_json: bool) -> int:
             {"variation_id": v.number, "description": v.description, "changes": dict(v.changes)}
             for v in read.variations
         ],
-        "remarks": list(expected.remarks),
+        "notes": list(expected.remarks),
     }
 
     def print_items() -> None:
@@ -236,11 +237,11 @@ def validate(folder: Folder, as_json: Json = False) -> int:
         "checks": list(scenario.validation.checks) if scenario.validation else [],
         "prompts": list(scenario.prompts),
         "models": scenario.models,
-        "remarks": list(loaded.remarks),
+        "notes": list(loaded.remarks),
         "valid": True,
     }
     if as_json:
-        print_json(document)
+        print_json(with_old_names(document, OLD_NAMES_OF_NOTES))
     for remark in loaded.remarks:
         print_note(f"note: {printable(remark)}")
     parts = [count(len(scenario.actors), "actor"), count(scenario.turns, "turn")]

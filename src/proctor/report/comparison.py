@@ -23,6 +23,7 @@ from proctor.document import (
     table,
 )
 from proctor.formatting import UNKNOWN, chance, plural, relative_change
+from proctor.json_values import camel_document
 from proctor.metric import find_metric
 from proctor.report.charts import Bar, Point, forest, trend
 from proctor.stats.comparison import Comparison, Contrast, Disagreement, Mean
@@ -36,23 +37,13 @@ def comparison_data(comparison: Comparison) -> dict[str, object]:
         "baseline": comparison.groups[0],
         "groups": list(comparison.groups),
         "pairedBy": comparison.pair,
-        "varied": list(comparison.varied),
-        "standIns": list(comparison.stand_ins),
+        "differsIn": list(comparison.varied),
+        "mocks": list(comparison.stand_ins),
         "metrics": list(comparison.metrics),
         "familySize": comparison.family_size,
         "unfinished": dict(comparison.unfinished),
         "verdict": comparison.verdict if comparison.verdicts else None,
-        "gates": [
-            {
-                "gate": each.gate,
-                "candidate": each.candidate,
-                "verdict": each.verdict,
-                "words": each.words,
-                "morePairs": each.more_pairs,
-                "needs": each.needs,
-            }
-            for each in comparison.verdicts
-        ],
+        "gates": camel_document(comparison.verdicts),
         "contrasts": [_contrast_document(each) for each in comparison.contrasts],
     }
 
@@ -66,23 +57,23 @@ def _contrast_document(each: Contrast) -> dict[str, object]:
         "candidateMean": asdict(each.candidate_mean),
         "difference": each.difference and difference_document(each.difference),
         "pCorrected": each.p_corrected,
-        "isMember": each.is_member,
+        "isTested": each.is_member,
         "pairs": each.pairs,
         "unpaired": each.unpaired,
         "pairsNeeded": each.difference.needs if each.difference else None,
         "errors": list(each.errors),
-        "ifErrorsFailed": each.if_errors_failed,
+        "valueIfErrorsFail": each.if_errors_failed,
         "withErrors": each.with_errors and difference_document(each.with_errors),
-        "errorsDecide": each.errors_decide,
+        "dependsOnErrors": each.errors_decide,
         "disagreements": [_disagreement_document(one) for one in each.disagreements],
-        "remarks": list(each.remarks),
+        "notes": list(each.remarks),
         "isSignificant": each.is_significant,
     }
 
 
 def _disagreement_document(one: Disagreement) -> dict[str, object]:
     return {
-        "words": one.words,
+        "task": one.words,
         "baseline": one.baseline,
         "candidate": one.candidate,
         "baselineItems": [item_id for _, item_id in one.baseline_items],
@@ -130,11 +121,11 @@ def comparison_junit(comparison: Comparison) -> str:
             suite, "testcase", classname=_xml_text(each.candidate), name=_xml_text(each.gate)
         )
         if each.verdict == FAIL:
-            ElementTree.SubElement(case, "failure", message=_xml_text(each.words), type="regression")
+            ElementTree.SubElement(case, "failure", message=_xml_text(each.text), type="regression")
         elif each.verdict == INCONCLUSIVE:
-            ElementTree.SubElement(case, "error", message=_xml_text(each.words), type="inconclusive")
+            ElementTree.SubElement(case, "error", message=_xml_text(each.text), type="inconclusive")
         else:
-            ElementTree.SubElement(case, "system-out").text = _xml_text(each.words)
+            ElementTree.SubElement(case, "system-out").text = _xml_text(each.text)
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
@@ -296,7 +287,7 @@ def _gates(comparison: Comparison) -> Table:
             Cell(text=result.verdict.upper(), tone=GATE_TONES[result.verdict]),
             result.gate,
             result.candidate,
-            result.words,
+            result.text,
         )
         for result in comparison.verdicts
     ]

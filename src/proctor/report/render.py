@@ -334,7 +334,7 @@ def figures_document(summary: Summary) -> dict[str, object]:
         **{name: row.get(name) for name in ("runId", "job", "status", "createdAt", "finishedAt")},
         "unfinished": figures.unfinished,
         **({"stopWhen": batch.stop_when} if batch and batch.stop_when else {}),
-        "standIns": list(figures.stand_ins),
+        "mocks": list(figures.stand_ins),
         **({"otherModels": [asdict(each) for each in figures.answered]} if figures.answered else {}),
         "costUsd": summary.cost.known_usd,
         **({"costIsLowerBound": True} if summary.cost.crashes and summary.cost.known_usd else {}),

@@ -15,6 +15,7 @@ import numpy as np
 from proctor.errors import NotFound, UsageError
 from proctor.formatting import plural, relative_change
 from proctor.job import StopRule
+from proctor.json_values import CamelJson
 from proctor.metric import MEASURE, METRICS, METRICS_HELP, SCORE, find_metric
 from proctor.stats.differences import (
     FAIL,
@@ -77,19 +78,19 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateResult:
+class GateResult(CamelJson):
     """What one gate says of one candidate."""
 
     gate: str
     candidate: str
     verdict: str
     """`pass`, `fail` (a regression) or `inconclusive`."""
-    words: str
+    text: str
     """Why."""
     more_pairs: int | None = None
     """About how many more tasks would decide it if there is no difference; None: decided, or unknown."""
     needs: int | None = None
-    """Tasks that would decide it if there is no difference."""
+    """Tasks that would decide it if there is no difference; None: unknown."""
 
 
 def gate_of(text: str) -> Gate:
@@ -756,16 +757,16 @@ def _verdict(one: Gate, contrast: Contrast) -> GateResult:
     change = contrast.difference
     if change is None:
         words = "; ".join(contrast.remarks)
-        return GateResult(gate=one.text, candidate=contrast.candidate, verdict=INCONCLUSIVE, words=words)
+        return GateResult(gate=one.text, candidate=contrast.candidate, verdict=INCONCLUSIVE, text=words)
     means = contrast.baseline_mean.value, contrast.candidate_mean.value
     if find_metric(one.metric).is_skewed and means == (0, 0):
         words = f"both have a {one.metric} of 0 in every task"
         verdict = PASS if one.threshold >= 0 or not one.wants_less else FAIL
-        return GateResult(gate=one.text, candidate=contrast.candidate, verdict=verdict, words=words)
+        return GateResult(gate=one.text, candidate=contrast.candidate, verdict=verdict, text=words)
     margin = one.margin(contrast)
     if margin is None:
         words = "the baseline's mean is 0, of which nothing is a share"
-        return GateResult(gate=one.text, candidate=contrast.candidate, verdict=INCONCLUSIVE, words=words)
+        return GateResult(gate=one.text, candidate=contrast.candidate, verdict=INCONCLUSIVE, text=words)
     result = gate(
         change,
         margin,
@@ -783,7 +784,7 @@ def _verdict(one: Gate, contrast: Contrast) -> GateResult:
         gate=one.text,
         candidate=contrast.candidate,
         verdict=result.verdict,
-        words=words,
+        text=words,
         more_pairs=more,
         needs=result.needs,
     )
@@ -812,4 +813,4 @@ def _while_running(verdict: GateResult, unfinished: Mapping[str, int]) -> GateRe
         return verdict
     left = sum(unfinished.values())
     words = f"{left:,} items have no result yet: a gate needs a finished run (so far {verdict.verdict}); "
-    return replace(verdict, verdict=INCONCLUSIVE, words=words + verdict.words)
+    return replace(verdict, verdict=INCONCLUSIVE, text=words + verdict.text)

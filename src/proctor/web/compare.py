@@ -27,6 +27,7 @@ from proctor.api.comparing import (
     gate_of,
     last_sessions,
 )
+from proctor.api.deprecated import OLD_NAMES_OF_COMPARISONS, OLD_NAMES_OF_DISAGREEMENTS
 from proctor.api.loaded_results import MOST_RESULT_ITEMS, Reading
 from proctor.api.sessions import find_session
 from proctor.cache import LruCache
@@ -54,12 +55,11 @@ from proctor.web.evaluation_schemas import (
     DifferenceShape,
     DisagreementsAnswer,
     DisagreementShape,
-    GateShape,
     GroupCountsAnswer,
     GroupCountShape,
     MeanShape,
 )
-from proctor.web.responses import ERRORS, page
+from proctor.web.responses import ERRORS, page, with_deprecated
 from proctor.web.run_schemas import MOST_WAIT_SECONDS, ChartShape, WaitSeconds
 from proctor.web.runs import REPORT_POLICY
 from proctor.web.state import AppState
@@ -102,7 +102,11 @@ def router(site: AppState) -> APIRouter:
         title = "Two sessions"
         return page(request, "compare_sessions.html", title=title, left=ids[0], right=ids[1])
 
-    @routes.get("/api/compare", summary="Compare runs, or groups of one run")
+    @routes.get(
+        "/api/compare",
+        summary="Compare runs, or groups of one run",
+        response_class=with_deprecated(OLD_NAMES_OF_COMPARISONS),
+    )
     def compared(
         run: Runs,
         by: By = "",
@@ -155,7 +159,11 @@ def router(site: AppState) -> APIRouter:
             document_html(comparison_document(comparison)), headers={"content-security-policy": REPORT_POLICY}
         )
 
-    @routes.get("/api/compare/items", summary="Tasks with different results in two groups")
+    @routes.get(
+        "/api/compare/items",
+        summary="Tasks with different results in two groups",
+        response_class=with_deprecated(OLD_NAMES_OF_DISAGREEMENTS),
+    )
     def items(
         run: Runs,
         metric: Annotated[str, Query(max_length=300)],
@@ -182,13 +190,13 @@ def router(site: AppState) -> APIRouter:
         )
         rows = [
             DisagreementShape(
-                words=one.words[:400],
+                task=one.words[:400],
                 baseline=one.baseline,
                 candidate=one.candidate,
                 difference=one.difference,
-                baseline_said=figure(one.baseline, metric),
-                candidate_said=figure(one.candidate, metric),
-                difference_said=change(one.difference, metric),
+                baseline_text=figure(one.baseline, metric),
+                candidate_text=figure(one.candidate, metric),
+                difference_text=change(one.difference, metric),
                 baseline_items=[sides[each] for each in one.baseline_items[:MOST_REPEATS]],
                 candidate_items=[sides[each] for each in one.candidate_items[:MOST_REPEATS]],
             )
@@ -306,13 +314,13 @@ def comparison_answer(comparison: Comparison, bad: Sequence[str]) -> ComparisonA
         is_better=_is_better(comparison, bad),
         groups=list(comparison.groups),
         paired_by=comparison.pair,
-        varied=list(comparison.varied),
-        stand_ins=list(comparison.stand_ins),
+        differs_in=list(comparison.varied),
+        mocks=list(comparison.stand_ins),
         metrics=list(comparison.metrics),
         contrasts=[_contrast(each, bad) for each in comparison.contrasts],
         charts=[_chart(comparison.contrasts, metric, comparison.groups[0]) for metric in metrics],
         verdict=comparison.verdict if comparison.verdicts else None,
-        gates=[GateShape.model_validate(asdict(each)) for each in comparison.verdicts],
+        gates=comparison.verdicts,
     )
 
 
@@ -323,8 +331,8 @@ def _not_yet(reading: Reading | None) -> ComparisonAnswer:
         is_better=None,
         groups=[],
         paired_by="",
-        varied=[],
-        stand_ins=[],
+        differs_in=[],
+        mocks=[],
         metrics=[],
         contrasts=[],
         charts=[],
@@ -346,10 +354,10 @@ def _contrast(each: Contrast, bad: Sequence[str]) -> ContrastShape:
         baseline=each.baseline,
         candidate=each.candidate,
         baseline_mean=MeanShape(
-            **asdict(each.baseline_mean), said=figure(each.baseline_mean.value, each.metric)
+            **asdict(each.baseline_mean), text=figure(each.baseline_mean.value, each.metric)
         ),
         candidate_mean=MeanShape(
-            **asdict(each.candidate_mean), said=figure(each.candidate_mean.value, each.metric)
+            **asdict(each.candidate_mean), text=figure(each.candidate_mean.value, each.metric)
         ),
         difference=_difference(each),
         p_corrected=each.p_corrected,
@@ -357,12 +365,12 @@ def _contrast(each: Contrast, bad: Sequence[str]) -> ContrastShape:
         unpaired=each.unpaired,
         pairs_needed=each.difference.needs if each.difference else None,
         errors=each.errors,
-        if_errors_failed=each.if_errors_failed,
+        value_if_errors_fail=each.if_errors_failed,
         is_significant=each.is_significant,
         finding=finding(each),
         is_better=is_better(each, bad),
-        words=sentence(each),
-        remarks=list(each.remarks),
+        text=sentence(each),
+        notes=list(each.remarks),
     )
 
 
@@ -370,7 +378,7 @@ def _difference(each: Contrast) -> DifferenceShape | None:
     if each.difference is None or each.difference.value is None:
         return None
     return DifferenceShape.model_validate(
-        {**difference_document(each.difference), "said": size(each), "interval": around(each)}
+        {**difference_document(each.difference), "text": size(each), "interval": around(each)}
     )
 
 

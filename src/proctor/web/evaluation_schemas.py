@@ -1,7 +1,10 @@
 """Response schemas of comparisons, evaluations and human labels. Part of the API manual."""
 
+from collections.abc import Sequence
+
 from pydantic import Field
 
+from proctor.api.comparing import GateResult
 from proctor.api.evaluation import DriftCrossingRow, Insight
 from proctor.api.labels import LabeledTarget, Rating, Verdict
 from proctor.api.loaded_results import Reading
@@ -19,7 +22,7 @@ class MeanShape(RowModel):
     tasks: int
     sem: float | None = Field(default=None, description="Standard error of the mean.")
     note: str = ""
-    said: str = Field(default="", description="The formatted value.")
+    text: str = Field(default="", description="The formatted value.")
 
 
 class DriftPointShape(RowModel):
@@ -69,7 +72,7 @@ class DifferenceShape(RowModel):
     is_ratio: bool = Field(default=False, description="Whether it is a relative change.")
     test: str
     note: str = Field(default="", description="What limits the estimate.")
-    said: str = Field(default="", description="The formatted difference, with sign.")
+    text: str = Field(default="", description="The formatted difference, with sign.")
     interval: str = Field(default="", description="The formatted interval.")
 
 
@@ -89,29 +92,14 @@ class ContrastShape(RowModel):
     unpaired: int
     pairs_needed: int | None
     errors: tuple[int, int] = Field(description="Items of each group with infrastructure errors.")
-    if_errors_failed: float | None
+    value_if_errors_fail: float | None
     is_significant: bool
     finding: str = Field(description="`higher`, `lower`, `none shown` or `cannot be said`.")
     is_better: bool | None = Field(
         description="Null: no significant difference, or the direction is unknown."
     )
-    words: str = Field(description="The result in a sentence or two.")
-    remarks: list[str]
-
-
-class GateShape(RowModel):
-    """The verdict of a gate on a candidate."""
-
-    gate: str
-    candidate: str
-    verdict: str = Field(description="`pass`, `fail` or `inconclusive`.")
-    words: str = Field(description="The reason.")
-    more_pairs: int | None = Field(
-        description="Estimate of further tasks needed if there is no difference; null: unknown."
-    )
-    needs: int | None = Field(
-        default=None, description="Tasks that would decide it if there is no difference; null: unknown."
-    )
+    text: str = Field(description="The result in a sentence or two.")
+    notes: list[str]
 
 
 class ComparisonAnswer(RowModel):
@@ -123,13 +111,13 @@ class ComparisonAnswer(RowModel):
     )
     groups: list[str] = Field(description="The first is the baseline.")
     paired_by: str
-    varied: list[str] = Field(description="Inputs that differ between the groups.")
-    stand_ins: list[str]
+    differs_in: list[str] = Field(description="Inputs that differ between the groups.")
+    mocks: list[str]
     metrics: list[str] = Field(description="All metrics that can be compared.")
     contrasts: list[ContrastShape]
     charts: list[ChartShape] = Field(description="One per metric.")
     verdict: str | None = Field(description="Verdict of all gates; one failure fails all. Null: no gates.")
-    gates: list[GateShape]
+    gates: Sequence[GateResult]
     is_current: bool = Field(
         default=True, description="False: the items are being read, and nothing is compared yet. Ask again."
     )
@@ -165,13 +153,13 @@ class GroupCountsAnswer(RowModel):
 class DisagreementShape(RowModel):
     """A task with different results."""
 
-    words: str
+    task: str
     baseline: float
     candidate: float
     difference: float
-    baseline_said: str
-    candidate_said: str
-    difference_said: str
+    baseline_text: str
+    candidate_text: str
+    difference_text: str
     baseline_items: list[ComparedSide] = Field(description="At most ten repeats.")
     candidate_items: list[ComparedSide]
 
@@ -284,7 +272,7 @@ class EvaluationAnswer(EvaluationLine):
     failed: int
     ignored: int
     tokens: int
-    remarks: list[str]
+    notes: list[str]
     chart: str = Field(description="Averages, as SVG; empty: none.")
     insights: list[Insight] = Field(description="Most frequent first.")
 
@@ -333,7 +321,6 @@ class LabelsAnswer(RowModel):
 
     session_id: str
     targets: list[LabeledTarget]
-    things: list[LabeledTarget] = Field(description="Deprecated: `targets`.")
 
 
 class ConfusionShape(RowModel):
@@ -352,7 +339,6 @@ class JudgeShape(RowModel):
     level: str
     labels: int
     targets: int = Field(description="Targets with both label and score.")
-    things: int = Field(description="Deprecated: `targets`.")
     sessions: int
     people: int
     agreement: EstimateShape
@@ -362,8 +348,8 @@ class JudgeShape(RowModel):
     human_alpha: float | None
     bias: EstimateShape = Field(description="Judge minus human value; above 0: too lenient.")
     confusion: list[ConfusionShape]
-    words: str
-    remarks: list[str]
+    text: str
+    notes: list[str]
 
 
 class JudgesAnswer(RowModel):

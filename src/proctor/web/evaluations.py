@@ -83,7 +83,7 @@ class EvaluationLines:
             failed=results.failed,
             ignored=results.ignored,
             tokens=results.tokens,
-            remarks=list(results.remarks),
+            notes=list(results.remarks),
             chart=api.averages_chart(results.summaries) if _have_averages(results.summaries) else "",
             insights=api.insights(self._site.context, results)[:MOST_INSIGHTS],
         )

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
 from proctor.api import labels
+from proctor.api.deprecated import OLD_NAMES_OF_JUDGES
 from proctor.api.evaluators import list_evaluators
 from proctor.api.labels import JudgeCalibrations, LabeledJudge, Rating
 from proctor.api.sessions import find_session
@@ -19,7 +20,7 @@ from proctor.web.evaluation_schemas import (
     LabelsAnswer,
 )
 from proctor.web.evaluations import estimate_shape
-from proctor.web.responses import ERRORS
+from proctor.web.responses import ERRORS, with_deprecated
 from proctor.web.run_schemas import RowModel, SessionId
 from proctor.web.state import AppState
 
@@ -75,11 +76,19 @@ def router(site: AppState) -> APIRouter:
     routes = APIRouter(tags=["labels"], responses=ERRORS)
     calibrations = JudgeCalibrations(site.context)
 
-    @routes.get("/api/sessions/{session_id}/labels", summary="Scores and human labels of a session")
+    @routes.get(
+        "/api/sessions/{session_id}/labels",
+        summary="Scores and human labels of a session",
+        response_class=with_deprecated(OLD_NAMES_OF_JUDGES),
+    )
     def listed(session_id: SessionId) -> LabelsAnswer:
         return _answer(site, find_session(site.context, session_id).id)
 
-    @routes.post("/api/sessions/{session_id}/labels", summary="Label a session; replaces your earlier label")
+    @routes.post(
+        "/api/sessions/{session_id}/labels",
+        summary="Label a session; replaces your earlier label",
+        response_class=with_deprecated(OLD_NAMES_OF_JUDGES),
+    )
     def give(request: Request, session_id: SessionId, new_label: NewLabel) -> LabelsAnswer:
         """Each person has one label per evaluator, dimension and target."""
         id_ = find_session(site.context, session_id).id
@@ -88,7 +97,11 @@ def router(site: AppState) -> APIRouter:
         labels.label_session(site.context, id_, **members | {"author": author})
         return _answer(site, id_)
 
-    @routes.get("/api/judges", summary="Agreement of evaluators with human labels")
+    @routes.get(
+        "/api/judges",
+        summary="Agreement of evaluators with human labels",
+        response_class=with_deprecated(OLD_NAMES_OF_JUDGES),
+    )
     def how_good(
         evaluator: Annotated[str, Query(max_length=500, description="Only this one.")] = "",
     ) -> JudgesAnswer:
@@ -101,7 +114,7 @@ def router(site: AppState) -> APIRouter:
 
 def _answer(site: AppState, session_id: str) -> LabelsAnswer:
     targets = labels.labeled_targets(site.context, session_id)
-    return LabelsAnswer(session_id=session_id, targets=targets, things=targets)
+    return LabelsAnswer(session_id=session_id, targets=targets)
 
 
 def judge_shape(judge: LabeledJudge) -> JudgeShape:
@@ -113,7 +126,6 @@ def judge_shape(judge: LabeledJudge) -> JudgeShape:
         level=judge.level,
         labels=judge.labels,
         targets=calibration.things,
-        things=calibration.things,
         sessions=calibration.sessions,
         people=calibration.people,
         agreement=estimate_shape(calibration.agreement),
@@ -126,9 +138,9 @@ def judge_shape(judge: LabeledJudge) -> JudgeShape:
             ConfusionShape(human=human, judge=machine, count=count)
             for (human, machine), count in sorted(calibration.confusion.items())
         ],
-        words=_summary(judge),
+        text=_summary(judge),
         # The option exists only on the command line.
-        remarks=[remark.replace(" (--repeats 3)", "") for remark in calibration.remarks],
+        notes=[remark.replace(" (--repeats 3)", "") for remark in calibration.remarks],
     )
 
 

@@ -26,6 +26,7 @@ from fastapi import APIRouter
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from proctor.api.changes import Changes, RunChanges, RunListChanges, question_changes, session_changes
+from proctor.api.deprecated import OLD_NAMES_OF_RUNS, with_old_names
 from proctor.context import RunContext
 from proctor.errors import ProctorError, StoreError
 from proctor.json_values import JsonMap, parse_json
@@ -223,6 +224,7 @@ class _Tab:
         await self._send({"topic": topic, "id": id_, "error": {"problem": problem, "remedy": remedy}})
 
     async def _send(self, message: JsonMap) -> None:
+        message = with_old_names(message, OLD_NAMES_OF_RUNS)
         text = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
         try:
             await self._socket.send_text(text)

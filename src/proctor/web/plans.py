@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from proctor.api import plans, runs
+from proctor.api.deprecated import OLD_NAMES_OF_NOTES
 from proctor.api.launch import LaunchRequest, error_message, start_plan
 from proctor.context import EngineName, EngineOptions, RunContext
 from proctor.errors import PlanError, Problem, UsageError
@@ -24,7 +25,7 @@ from proctor.json_values import JsonMap, JsonObject
 from proctor.plan.source import MOST_BYTES
 from proctor.plan.yaml_loader import read_source
 from proctor.report.estimate import basis
-from proctor.web.responses import ERRORS, page
+from proctor.web.responses import ERRORS, page, with_deprecated
 from proctor.web.state import AppState
 
 CHECK_SECONDS, VALIDATION_SECONDS = 20, 120
@@ -107,8 +108,8 @@ class PlanValidation(PlanCheck):
     """Problems of a plan and of everything it names, and its estimate."""
 
     concurrency: int | None = None
-    remarks: list[str] = []
-    """Remarks that do not prevent a start."""
+    notes: list[str] = []
+    """Notes that do not prevent a start."""
     forecast: PlannedChanges | None = None
 
 
@@ -161,6 +162,7 @@ def router(site: AppState) -> APIRouter:
 
     @routes.post(
         "/api/plans/validate",
+        response_class=with_deprecated(OLD_NAMES_OF_NOTES),
         summary="Validate a plan and everything it names; run nothing",
         responses=ERRORS,
     )
@@ -285,7 +287,7 @@ class TypedPlan:
             problems=[],
             itemCount=expected.item_count,
             concurrency=expected.plan.concurrency,
-            remarks=list(expected.remarks),
+            notes=list(expected.remarks),
             forecast=_planned(expected),
         )
 

@@ -6,8 +6,9 @@ from contextlib import asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
 
+from proctor.api.deprecated import OLD_NAMES_OF_NOTES
 from proctor.api.run_results import WAIT_SECONDS, ResultsOfRuns, RunResults
-from proctor.web.responses import ERRORS
+from proctor.web.responses import ERRORS, with_deprecated
 from proctor.web.run_schemas import RunId, WaitSeconds
 from proctor.web.state import AppState
 
@@ -26,7 +27,12 @@ def router(site: AppState) -> APIRouter:
 
     routes = APIRouter(responses=ERRORS, lifespan=lifespan)
 
-    @routes.get("/api/runs/{run_id}/results", tags=["runs"], summary="The results of a run so far")
+    @routes.get(
+        "/api/runs/{run_id}/results",
+        tags=["runs"],
+        summary="The results of a run so far",
+        response_class=with_deprecated(OLD_NAMES_OF_NOTES),
+    )
     def of_run(
         run_id: RunId,
         wait: WaitSeconds = WAIT_SECONDS,

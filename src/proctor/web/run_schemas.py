@@ -82,7 +82,7 @@ class ChartsAnswer(RowModel):
     """The charts of a run or session."""
 
     by: str = ""
-    remark: str = Field(default="", description="Why a chart is missing, or what limits the intervals.")
+    note: str = Field(default="", description="Why a chart is missing, or what limits the intervals.")
     charts: list[ChartShape]
     levels: list[LevelShape] = Field(default=[], description="Of the factor, best success rate first.")
     ranks: list[RankShape] = Field(default=[], description="Of the factor's levels, by success.")

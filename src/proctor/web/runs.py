@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
 from proctor.api import intake, runs
-from proctor.api.deprecated import OLD_NAMES_OF_SIGNATURES
+from proctor.api.deprecated import OLD_NAMES_OF_NOTES, OLD_NAMES_OF_RUNS, OLD_NAMES_OF_SIGNATURES
 from proctor.api.exports import export, sessions_of_run
 from proctor.api.reports import make_analysis, make_report
 from proctor.api.run_list import RunLines, RunPage
@@ -75,7 +75,12 @@ def router(site: AppState) -> APIRouter:
     def style() -> Response:
         return Response(report_charts.STYLE, media_type="text/css", headers={"cache-control": "no-cache"})
 
-    @routes.get("/api/runs/{run_id}", tags=["runs"], summary="A run and its state")
+    @routes.get(
+        "/api/runs/{run_id}",
+        tags=["runs"],
+        summary="A run and its state",
+        response_class=with_deprecated(OLD_NAMES_OF_RUNS),
+    )
     def run(run_id: RunId) -> RunDetails:
         return details.of(run_id)
 
@@ -93,7 +98,12 @@ def router(site: AppState) -> APIRouter:
         """Checks the signatures of all results; a running run is not checked."""
         return checks.of(run_id)
 
-    @routes.get("/api/runs/{run_id}/charts", tags=["runs"], summary="The charts of a run")
+    @routes.get(
+        "/api/runs/{run_id}/charts",
+        tags=["runs"],
+        summary="The charts of a run",
+        response_class=with_deprecated(OLD_NAMES_OF_NOTES),
+    )
     def charts_of_run(
         run_id: RunId,
         by: Annotated[str, Query(max_length=200, description="Factor to group items by.")] = "",
@@ -108,7 +118,7 @@ def router(site: AppState) -> APIRouter:
 def _charts_answer(charts: RunCharts) -> ChartsAnswer:
     answer = ChartsAnswer(
         by=charts.by,
-        remark=charts.remark,
+        note=charts.note,
         charts=[_chart(chart) for chart in charts.charts],
         is_current=charts.is_current,
     )
@@ -150,7 +160,12 @@ def batches_router(site: AppState) -> APIRouter:
         is_sealed = site.context.store.data_keys.is_encrypted
         return page(request, "batches.html", title="Batches", is_sealed=is_sealed)
 
-    @routes.get("/api/runs", summary="List runs, newest first", responses=ERRORS)
+    @routes.get(
+        "/api/runs",
+        summary="List runs, newest first",
+        responses=ERRORS,
+        response_class=with_deprecated(OLD_NAMES_OF_RUNS),
+    )
     def listed(
         status: Annotated[list[Status], Query(description="Empty: all.")] = [],  # noqa: B006
         job: Annotated[list[str], Query(description="Empty: all.")] = [],  # noqa: B006

@@ -335,6 +335,8 @@ def summary_document(results: EvaluationResults) -> JsonObject:
         "evaluatorSummaries": [evaluator_summary(result) for result in results.summaries],
         "tokensTotal": results.tokens,
         "costUsd": results.cost_usd,
+        "notes": list(results.remarks),
+        # Deprecated, like all names in `proctor.api.deprecated`.
         "remarks": list(results.remarks),
     }
 

@@ -279,15 +279,15 @@ function removeGate(text) {
 
 function notices() {
   const notes = [];
-  const { groups, varied, pairedBy, standIns, contrasts } = comparison;
-  const varies = varied.length ? ` · varies: ${varied.slice(0, 6).map(visible).join(", ")}` : "";
+  const { groups, differsIn, pairedBy, mocks, contrasts } = comparison;
+  const varies = differsIn.length ? ` · varies: ${differsIn.slice(0, 6).map(visible).join(", ")}` : "";
   const hasIntervals = contrasts.some((each) => each.difference && each.difference.low !== null);
   const scope = hasIntervals ? "95% CIs and p-values hold for all comparisons shown together, for tasks like these." : "The figures describe these tasks only; there are too few for tasks like these.";
   notes.push(el("p", { class: "soft" }, `Baseline: `, el("b", {}, visible(groups[0])), ` · paired by ${pairedBy}${varies}. ${scope}`));
-  if (standIns.length) notes.push(el("div", { class: "notice warn" }, el("p", {}, `Mock data. Uses scripted or replayed models (${standIns.map(visible).join(", ")}); draw no conclusions about real models.`)));
+  if (mocks.length) notes.push(el("div", { class: "notice warn" }, el("p", {}, `Mock data. Uses scripted or replayed models (${mocks.map(visible).join(", ")}); draw no conclusions about real models.`)));
   const lost = contrasts.filter((each) => each.metric === contrasts[0].metric && each.errors[0] + each.errors[1]);
   if (lost.length) notes.push(el("div", { class: "notice" }, el("p", {}, "Items that ended in an infrastructure error are excluded."), lost.map(errors)));
-  if (contrasts.some((each) => each.remarks.some((remark) => remark.includes("versions"))) && !selection.mixed)
+  if (contrasts.some((each) => each.notes.some((note) => note.includes("versions"))) && !selection.mixed)
     notes.push(el("div", { class: "notice warn" }, el("p", {}, "Scores from different versions of an evaluator are not compared. "), el("button", { type: "button", class: "compact", onclick: () => { selection.mixed = "true"; changed(); } }, "Compare anyway")));
   return el("div", { class: "stack notes" }, notes);
 }
@@ -295,7 +295,7 @@ function notices() {
 function errors(each) {
   const [before, after] = each.errors;
   const parts = [before ? `${number(before)} of ${visible(each.baseline)}` : "", after ? `${number(after)} of ${visible(each.candidate)}` : ""].filter(Boolean).join(", ");
-  const points = each.ifErrorsFailed === null ? "" : `; counted as failures, the difference in success rate would be ${each.ifErrorsFailed < 0 ? "−" : "+"}${Math.abs(each.ifErrorsFailed * 100).toFixed(1)} pp`;
+  const points = each.valueIfErrorsFail === null ? "" : `; counted as failures, the difference in success rate would be ${each.valueIfErrorsFail < 0 ? "−" : "+"}${Math.abs(each.valueIfErrorsFail * 100).toFixed(1)} pp`;
   return el("p", { class: "soft small" }, parts + points);
 }
 
@@ -332,10 +332,10 @@ function findings() {
       ...(several ? [{ key: "candidate", title: "Candidate", class: "col-candidate", cell: (each) => el("span", {}, breakable(each.candidate)) }] : []),
       { key: "baseline", title: several ? "Baseline" : visible(comparison.groups[0]), numeric: true, class: "col-mean", cell: (each) => mean(each, each.baseline, each.baselineMean) },
       { key: "value", title: several ? "Mean" : visible(comparison.groups[1] || ""), numeric: true, class: "col-mean", cell: (each) => mean(each, each.candidate, each.candidateMean) },
-      { key: "difference", title: "Difference", numeric: true, class: "col-difference", cell: (each) => el("b", {}, each.difference ? behind(each, each.difference.said) : "–") },
+      { key: "difference", title: "Difference", numeric: true, class: "col-difference", cell: (each) => el("b", {}, each.difference ? behind(each, each.difference.text) : "–") },
       { key: "interval", title: "95% CI", numeric: true, class: "col-interval", cell: (each) => (each.difference && each.difference.low !== null ? each.difference.interval : el("span", { class: "soft" }, "not enough data")) },
       { key: "finding", title: "Result", class: "col-finding", cell: finding },
-      { key: "words", title: "Summary", class: "col-words", cell: (each) => el("span", {}, visible(each.words), each.unpaired ? el("span", { class: "soft" }, ` ${plural(each.unpaired, "unpaired task")} excluded.`) : null, each.difference ? each.remarks.map((remark) => el("span", { class: "soft" }, ` ${visible(remark)}.`)) : null) },
+      { key: "words", title: "Summary", class: "col-words", cell: (each) => el("span", {}, visible(each.text), each.unpaired ? el("span", { class: "soft" }, ` ${plural(each.unpaired, "unpaired task")} excluded.`) : null, each.difference ? each.remarks.map((remark) => el("span", { class: "soft" }, ` ${visible(remark)}.`)) : null) },
     ],
   });
   table.show(comparison.contrasts);
@@ -356,10 +356,10 @@ function behind(each, text, title = null) {
 
 function mean(each, group, one) {
   const title = meanTitle(one);
-  if (each.pairs) return behind(each, one.said, title);
+  if (each.pairs) return behind(each, one.text, title);
   // Without pairs, the figure is of all items of the group.
   const [run, items] = selection.by ? [selection.run[0], { factor: [`${selection.by}=${group}`] }] : [group, {}];
-  return el("a", { href: itemsAddress(run, items), title }, one.said);
+  return el("a", { href: itemsAddress(run, items), title }, one.text);
 }
 
 function meanTitle(one) {
@@ -424,12 +424,12 @@ function itemTable(response) {
   if (!response.total) return [el("div", { class: "empty" }, el("h3", {}, detail.search || detail.direction ? "No matching tasks" : "No differences"), el("p", {}, detail.search || detail.direction ? "Change or clear the filters." : "All paired tasks have equal results, or no tasks are paired."))];
   const table = new DataTable({
     label: "Tasks with different results",
-    rowKey: (one) => `${one.words} ${one.baselineItems[0]?.itemId}`,
+    rowKey: (one) => `${one.task} ${one.baselineItems[0]?.itemId}`,
     columns: [
-      { key: "task", title: "Task", class: "col-task", cell: (one) => el("span", { class: "task", title: visible(one.words) }, visible(one.words)) },
-      { key: "before", title: visible(comparison.groups[0]), numeric: true, class: "col-before", cell: (one) => sides(one.baselineItems, one.baselineSaid) },
-      { key: "after", title: visible(response.candidate), numeric: true, class: "col-after", cell: (one) => sides(one.candidateItems, one.candidateSaid) },
-      { key: "difference", title: "Difference", numeric: true, class: "col-by", cell: (one) => el("b", {}, one.differenceSaid) },
+      { key: "task", title: "Task", class: "col-task", cell: (one) => el("span", { class: "task", title: visible(one.task) }, visible(one.task)) },
+      { key: "before", title: visible(comparison.groups[0]), numeric: true, class: "col-before", cell: (one) => sides(one.baselineItems, one.baselineText) },
+      { key: "after", title: visible(response.candidate), numeric: true, class: "col-after", cell: (one) => sides(one.candidateItems, one.candidateText) },
+      { key: "difference", title: "Difference", numeric: true, class: "col-by", cell: (one) => el("b", {}, one.differenceText) },
       { key: "actions", title: "", class: "actions-cell", cell: compareLink },
     ],
   });
@@ -455,7 +455,7 @@ function sides(items, text) {
 function compareLink(one) {
   const [left, right] = [one.baselineItems, one.candidateItems].map((items) => items.find((item) => item.sessionId)?.sessionId);
   if (!left || !right || left === right) return "";
-  return el("a", { class: "button quiet compact", href: `/compare/sessions${query({ left, right })}`, "aria-label": `Compare sessions: ${visible(one.words).slice(0, 80)}` }, "Compare");
+  return el("a", { class: "button quiet compact", href: `/compare/sessions${query({ left, right })}`, "aria-label": `Compare sessions: ${visible(one.task).slice(0, 80)}` }, "Compare");
 }
 
 byId("share").addEventListener("click", ({ currentTarget }) =>

@@ -33,7 +33,7 @@ function showHead() {
   byId("resume").hidden = !["STOPPED", "COMPLETED_WITH_ERRORS"].includes(job.state);
   byId("resume").textContent = job.state === "STOPPED" ? "Resume" : "Retry failed";
   byId("notices").replaceChildren(
-    ...[job.description ? el("p", { class: "soft description" }, visible(job.description)) : null, ...job.details.map((words) => el("div", { class: `notice ${job.state === "FAILED" ? "bad" : "warn"}` }, el("p", {}, visible(words)))), ...job.remarks.map((words) => el("div", { class: "notice warn" }, el("p", {}, visible(words))))].filter(Boolean),
+    ...[job.description ? el("p", { class: "soft description" }, visible(job.description)) : null, ...job.details.map((words) => el("div", { class: `notice ${job.state === "FAILED" ? "bad" : "warn"}` }, el("p", {}, visible(words)))), ...job.notes.map((words) => el("div", { class: "notice warn" }, el("p", {}, visible(words))))].filter(Boolean),
   );
   showProgress(job.counts, job.finishedCount, job.itemCount);
   byId("tiles").replaceChildren(

@@ -22,10 +22,10 @@ export function gatesSection({ gates, verdict }, { add, remove }) {
     form);
 }
 
-function line({ gate, candidate, verdict, words }, remove) {
+function line({ gate, candidate, verdict, text }, remove) {
   return el("li", {},
     el("span", { class: `status ${KINDS[verdict]}` }, verdict),
     el("code", {}, visible(gate)),
-    el("span", { class: "gate-words" }, el("b", {}, visible(candidate)), `: ${visible(words)}.`),
+    el("span", { class: "gate-words" }, el("b", {}, visible(candidate)), `: ${visible(text)}.`),
     el("button", { type: "button", class: "quiet icon small-icon", "aria-label": `Remove ${visible(gate)}`, onclick: () => remove(gate) }, "×"));
 }

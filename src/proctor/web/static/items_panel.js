@@ -135,8 +135,8 @@ export class ItemsPanel {
     const usual = new Set(JSON.parse(isNarrow() ? this.page.dataset.narrowColumns : this.page.dataset.columns).flatMap(every));
     const empty = new Set([
       this.run.factors.includes("repository") || this.run.factors.includes("repo") ? "" : "repo",
-      this.run.makers.some(({ agent }) => agent) ? "" : "agent",
-      this.run.makers.some(({ model }) => model) ? "" : "model",
+      this.run.agentsAndModels.some(({ agent }) => agent) ? "" : "agent",
+      this.run.agentsAndModels.some(({ model }) => model) ? "" : "model",
       this.hasAnswers ? "" : "answer",
     ]);
     return [...usual].filter((key) => known.has(key) && !empty.has(key)).map((key) => known.get(key));
@@ -212,8 +212,8 @@ export class ItemsPanel {
 
   makeFilterMenu() {
     const fields = [
-      this.run.makers.some(({ model }) => model) ? ["model", "Model"] : null,
-      this.run.makers.some(({ agent }) => agent) ? ["agent", "Agent"] : null,
+      this.run.agentsAndModels.some(({ model }) => model) ? ["model", "Model"] : null,
+      this.run.agentsAndModels.some(({ agent }) => agent) ? ["agent", "Agent"] : null,
       ["reason", "Reason"],
       ...this.run.factors.filter((name) => !["model", "agent"].includes(name)).map((name) => [`factor:${name}`, name]),
       ["score", "Score"],

@@ -26,10 +26,10 @@ function card(judge) {
     "article",
     { class: "card judge", "aria-label": visible(`${judge.evaluator} ${judge.dimension}`.trim()) },
     el("div", { class: "judge-head" }, el("h3", { title: visible(judge.evaluator) }, shortName(judge.evaluator), judge.dimension ? ` · ${visible(judge.dimension)}` : ""), el("span", { class: "soft small" }, `${plural(judge.targets, "labeled target")}, ${plural(judge.sessions, "session")}, ${plural(judge.people, "labeler")}`)),
-    el("p", {}, judge.words),
+    el("p", {}, judge.text),
     el("div", { class: "tiles judge-tiles" }, tiles),
     judge.confusion.length ? confusion(judge.confusion) : null,
-    judge.remarks.map((remark) => el("p", { class: "soft small" }, visible(remark))),
+    judge.notes.map((remark) => el("p", { class: "soft small" }, visible(remark))),
   );
 }
 

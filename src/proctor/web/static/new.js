@@ -139,7 +139,7 @@ function showValid(response) {
         tile(forecast?.seconds === null || !forecast ? "unknown" : format.seconds(forecast.seconds), "estimated time"),
       ),
       forecast ? el("p", { class: "soft small" }, forecast.basis) : null,
-      ...response.remarks.map((remark) => el("p", { class: "small" }, `Note: ${remark}.`)),
+      ...response.notes.map((remark) => el("p", { class: "small" }, `Note: ${remark}.`)),
     ),
   );
 }

@@ -69,7 +69,7 @@ export class ResultsPanel {
 
   /** Only sections that have changed are drawn again, so that the reader loses neither place nor focus. */
   show(answer) {
-    const texts = answer.reading ? [...answer.remarks, format.readingText(answer.reading)] : answer.remarks;
+    const texts = answer.reading ? [...answer.notes, format.readingText(answer.reading)] : answer.notes;
     const remarks = texts.length ? [{ kind: "remarks", remarks: texts }] : [];
     const failed = this.failures && failedOnly(this.failures);
     const failures = failed?.groups.length ? [{ kind: "failures", ...failed }] : [];

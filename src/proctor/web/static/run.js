@@ -126,8 +126,8 @@ function showPools() {
     el("td", { class: "n" }, `${pool.inUse} of ${pool.limit}`),
     el("td", { class: "n" }, number(pool.waiting)),
     el("td", { class: "n" }, pool.waitedSeconds >= 1 ? seconds(pool.waitedSeconds) : "–"),
-    el("td", { class: "n" }, number(pool.refused)),
-    el("td", {}, pool.heldSeconds ? el("span", { class: "tag warn" }, `paused for ${seconds(pool.heldSeconds)}`) : el("span", { class: "soft" }, "open")),
+    el("td", { class: "n" }, number(pool.rateLimited)),
+    el("td", {}, pool.pausedSeconds ? el("span", { class: "tag warn" }, `paused for ${seconds(pool.pausedSeconds)}`) : el("span", { class: "soft" }, "open")),
   ];
   const heads = ["Provider and model", "Concurrent calls", "Waiting", "Time waited", "Rate limited (429)", "Status"];
   box.replaceChildren(
@@ -165,12 +165,12 @@ const isOutOfBudget = () => run.status === "halted" && run.reason === "budget" &
 
 function showNotices() {
   const notices = [];
-  if (run.standIns?.length) {
+  if (run.mocks?.length) {
     // The participants of a conversation share one entry; each is listed once here.
-    const named = new Set(run.standIns.flatMap(({ agent, model }) => model.split(/, | \+ /).map((one) => `${agent} ${one}`.trim())));
+    const named = new Set(run.mocks.flatMap(({ agent, model }) => model.split(/, | \+ /).map((one) => `${agent} ${one}`.trim())));
     const who = visible([...named].slice(0, 6).join(", ")) + (named.size > 6 ? " and others" : "");
     // Where all models are mock, the line above lists them.
-    const isMixed = run.standIns.length < run.makers.length || run.makers.length > 8;
+    const isMixed = run.mocks.length < run.agentsAndModels.length || run.agentsAndModels.length > 8;
     const text = `Uses scripted or replayed models${isMixed ? ` (${who})` : ""}; draw no conclusions about real models.`;
     notices.push(el("div", { class: "notice warn" }, el("p", {}, el("b", {}, "Mock run. "), text)));
   }
@@ -196,7 +196,7 @@ async function checkSignatures() {
 
 function showFacts() {
   const name = ({ agent, model }) => visible([agent, model].filter(Boolean).join(" · ") || "–");
-  const mix = run.makers.filter(({ agent, model }) => agent || model).slice(0, 8).map((maker) => el("span", { class: "tag", title: plural(maker.items, "item") }, name(maker)));
+  const mix = run.agentsAndModels.filter(({ agent, model }) => agent || model).slice(0, 8).map((maker) => el("span", { class: "tag", title: plural(maker.items, "item") }, name(maker)));
   byId("facts").replaceChildren(
     el("span", {}, run.job),
     since("created", run.createdAt),
@@ -204,7 +204,7 @@ function showFacts() {
     el("span", {}, `concurrency ${run.concurrency}`),
     ...mix,
     run.evaluations.length ? el("span", {}, "evaluated in ", run.evaluations.flatMap((id, place) => [place ? ", " : "", el("a", { href: `/evaluations/${encodeURIComponent(id)}` }, visible(id))])) : "",
-    run.makers.length > 8 ? el("span", { class: "tag" }, `+${run.makers.length - 8}`) : "",
+    run.agentsAndModels.length > 8 ? el("span", { class: "tag" }, `+${run.agentsAndModels.length - 8}`) : "",
   );
 }
 
@@ -308,7 +308,7 @@ async function drawCharts(wait = 0) {
     const [all, grouped] = await Promise.all([api.get(`${ADDRESS}/charts`), by ? api.get(`${ADDRESS}/charts${query({ by, wait })}`) : null]);
     if (by !== byId("by").value) return;
     const cards = [...all.charts, ...(grouped?.charts || [])].map((chart) => chartCard(chart, { run: RUN }));
-    box.replaceChildren(...cards, ...(grouped?.remark ? [el("p", { class: "soft" }, grouped.remark)] : []));
+    box.replaceChildren(...cards, ...(grouped?.note ? [el("p", { class: "soft" }, grouped.note)] : []));
     drawnFor = JSON.stringify(run.counts);
     if (grouped && !grouped.isCurrent) drawCharts(CHARTS_WAIT);
   } catch (error) {

@@ -20,5 +20,5 @@ export async function deleteRun(run, button) {
 /** How many items have finished: those that an abort ended have not. */
 export function doneWords(run, noun = "") {
   const total = noun ? plural(run.itemCount, noun) : number(run.itemCount);
-  return `${number(run.finishedCount - run.cutOffCount)} of ${total}${run.cutOffCount ? `, ${number(run.cutOffCount)} aborted` : ""}`;
+  return `${number(run.finishedCount - run.abortedCount)} of ${total}${run.abortedCount ? `, ${number(run.abortedCount)} aborted` : ""}`;
 }
