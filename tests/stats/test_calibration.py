@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from proctor.stats.calibration import CalibrationPair, JudgedTargetPair, LabelValue, calibrate, corrected_mean
+from proctor.stats import intervals
+from proctor.stats.calibration import (
+    CalibrationPair,
+    JudgedTargetPair,
+    LabelValue,
+    calibrate,
+    corrected_mean,
+    mean_of_targets,
+)
 
 
 def target(number, human, machine, *, length=10):
@@ -86,6 +94,62 @@ def test_a_tie_between_people_is_no_label_unless_somebody_adjudicates():
     assert [pair.human for pair in result.pairs] == [0.0, 1.0]
 
 
+def test_alpha_counts_the_targets_on_which_people_disagree():
+    """Two people who differ on 16 % of the targets; values of the package krippendorff."""
+    rng, scale = random.Random(17), ["poor", "fair", "good"]
+    judged = []
+    for number in range(85):
+        first = rng.choice(scale)
+        second = first if rng.random() > 0.18 else rng.choice([word for word in scale if word != first])
+        judge = first if rng.random() < 0.8 else rng.choice(scale)
+        human = {"ana": LabelValue(label=first), "ben": LabelValue(label=second)}
+        judged.append(
+            JudgedTargetPair(session=f"s{number}", human=human, machine=[LabelValue(label=judge)], length=1)
+        )
+
+    ordinal, nominal = calibrate(judged, order=scale), calibrate(judged)
+
+    assert ordinal.ties == 14
+    assert (ordinal.human_alpha, nominal.human_alpha) == pytest.approx((0.81893, 0.75292), abs=1e-5)
+    assert (ordinal.alpha.value, nominal.alpha.value) == pytest.approx((0.61977, 0.64545), abs=1e-5)
+
+
+def test_each_target_counts_once_however_many_its_session_has():
+    """The judge is right in long sessions: two thirds of the targets, half of the sessions."""
+    sizes = [2, 4] * 20
+    judged = [
+        replace(target(n, "Yes", ["Yes" if size == 4 else "No"]), target=str(turn))
+        for n, size in enumerate(sizes)
+        for turn in range(size)
+    ]
+
+    found = calibrate(judged, scale=(0, 1))
+
+    assert found.mean.value == pytest.approx(2 / 3) == found.agreement.value
+    assert found.bias.value == pytest.approx(-1 / 3)
+    assert found.agreement.low < 2 / 3 < found.agreement.high
+
+
+@pytest.mark.parametrize(("groups", "narrow"), [(30, 0.93), (100, 0.75)])
+def test_the_interval_of_targets_covers_where_long_sessions_are_judged_better(groups, narrow):
+    rng, sizes, covered, of_sessions, runs = np.random.default_rng(7), np.arange(1, 13), 0, 0, 500
+    right = 0.55 + 0.03 * sizes
+    truth = (sizes * right).sum() / sizes.sum()
+    for _ in range(runs):
+        size = rng.integers(1, 13, groups)
+        shares = rng.beta(4 * right[size - 1], 4 * (1 - right[size - 1]))
+        values = [
+            float(rng.random() < share) for n, share in zip(size, shares, strict=True) for _ in range(n)
+        ]
+        sessions = [str(number) for number, n in enumerate(size) for _ in range(n)]
+        estimate, other = (which(values, sessions, lo=0, hi=1) for which in (mean_of_targets, intervals.mean))
+        covered += estimate.low <= truth <= estimate.high
+        of_sessions += other.low <= truth <= other.high
+
+    assert covered / runs >= 0.93
+    assert of_sessions / runs < narrow
+
+
 def test_intervals_of_a_calibration_draw_whole_sessions():
     rng = random.Random(5)
     words = [rng.choice(["Yes", "No"]) for _ in range(40)]
@@ -128,6 +192,23 @@ def test_the_corrected_share_covers_what_people_would_say_also_where_labeled_ses
 
     assert covered / runs >= 0.94
     assert plain / runs < 0.75
+
+
+@pytest.mark.parametrize("labeled", [40, 100])
+def test_labeled_sessions_that_are_among_the_evaluated_are_not_counted_twice(labeled):
+    """100 sessions, a judge right in 70 %; if all are labeled, the interval is that of people's labels."""
+    rng, covered, widths, runs = np.random.default_rng(11), 0, [], 300
+    for _ in range(runs):
+        human, judge = yes_and_no(rng, 100, 0.5, 0.7, 0.7)
+        names = {f"c{number}" for number in range(100)}
+        pairs = pairs_of(human, judge)[:labeled]
+        estimate = corrected_mean(judge, pairs, lo=0, hi=1, evaluated=names)
+        covered += estimate.low <= 0.5 <= estimate.high
+        widths.append(estimate.high - estimate.low)
+
+    assert covered / runs >= 0.93
+    # Before, 0.40 and 0.29.
+    assert np.mean(widths) == pytest.approx({40: 0.34, 100: 0.198}[labeled], abs=0.01)
 
 
 def test_a_lenient_judge_of_a_scale_is_corrected_by_its_mean_error():

@@ -15,12 +15,13 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from proctor.formatting import plural
 from proctor.stats.agreement import Metric, alpha, kappa, rank_correlation
-from proctor.stats.intervals import CONFIDENCE, Estimate, Rate, mean
+from proctor.stats.intervals import CONFIDENCE, Estimate, Rate, mean, of_tasks
 from proctor.store import StoreReader
 from proctor.store.annotations import LabeledEvaluator, LabeledScore, labeled_evaluators, labeled_scores
 
@@ -150,13 +151,14 @@ def calibrate(
         agreement=_rate([a == b for a, b in zip(humans, machines, strict=True)], sessions),
         kappa=kappa(humans, machines, order=order, unit=sessions),
         weighted=ordinal,
+        # Of tied targets too: to leave out disagreement would make agreement of it.
         alpha=alpha(
-            [[*_people(target, places), _coded(target.machine[0], places)] for target, _ in labeled],
+            [[*_people(target, places), _coded(target.machine[0], places)] for target, _ in rated],
             metric,
-            cluster=sessions,
+            cluster=[target.session for target, _ in rated],
         ),
-        human_alpha=alpha([_people(target, places) for target, _ in labeled], metric).value,
-        bias=mean(
+        human_alpha=alpha([_people(target, places) for target, _ in rated], metric).value,
+        bias=mean_of_targets(
             [pair.judge - pair.human for pair in pairs],
             [pair.session for pair in pairs],
             lo=None if span is None else -span,
@@ -199,13 +201,32 @@ def _rate(same: Sequence[bool], sessions: Sequence[str]) -> Rate:
     successes, trials = sum(same), len(same)
     if not trials:
         return Rate(successes=0, trials=0)
-    estimate = mean([float(each) for each in same], sessions, lo=0.0, hi=1.0)
-    if estimate.low is None or estimate.high is None:
-        return Rate(successes=successes, trials=trials)
-    share = successes / trials
-    return Rate(
-        successes=successes, trials=trials, low=min(share, estimate.low), high=max(share, estimate.high)
-    )
+    estimate = mean_of_targets([float(each) for each in same], sessions, lo=0.0, hi=1.0)
+    return Rate(successes=successes, trials=trials, low=estimate.low, high=estimate.high)
+
+
+def mean_of_targets(
+    values: Sequence[float], sessions: Sequence[str], *, lo: float | None = None, hi: float | None = None
+) -> Estimate:
+    """The mean of all targets, each counted once; its interval is that of sessions like these.
+
+    A ratio of two totals, linearized: each session stands for the mean plus its own difference from it,
+    weighted by its number of targets. With equally many targets each, it is the mean of the sessions. In
+    2,000 simulations each of 30 and 100 sessions with 1 to 12 targets, more where the judge is right, the
+    interval covered 0.957 and 0.960; that of the mean of the sessions 0.893 and 0.592.
+    """
+    import numpy as np
+
+    if not values:
+        return mean([])
+    codes = np.unique(list(sessions), return_inverse=True)[1]
+    targets = np.bincount(codes)
+    value = fmean(values)
+    differences = np.bincount(codes, np.asarray(values, dtype=np.float64) - value).astype(np.float64)
+    pseudo: FloatArray = value + differences * (len(targets) / len(values))
+    if lo is not None and hi is not None:
+        return of_tasks(pseudo, lo, hi, runs=len(values))
+    return replace(mean(pseudo), runs=len(values))
 
 
 def _people(target: JudgedTargetPair, places: Mapping[str, int]) -> list[str | int]:
@@ -262,7 +283,7 @@ def _judge_mean(targets: Sequence[JudgedTargetPair], lo: float | None, hi: float
         for target in targets
         if (own := [each.value for each in target.machine if each.value is not None])
     ]
-    return mean([value for value, _ in values], [session for _, session in values], lo=lo, hi=hi)
+    return mean_of_targets([value for value, _ in values], [session for _, session in values], lo=lo, hi=hi)
 
 
 def _remarked(calibration: Calibration) -> Calibration:
@@ -398,7 +419,8 @@ def corrected_mean(
     inference, Angelopoulos et al. 2023); it assumes that labeled sessions are like these. Yes or no is
     corrected by sensitivity and specificity (Rogan & Gladen 1978) unless the labeled sessions are among the
     evaluated: it also holds where the share of yes differs. In simulations (50 and 300 sessions, 20 to 200
-    labeled, judges right in 70 to 90 %) the rectifier covered 0.95 to 0.997 with sessions alike, but 0.02 to
+    labeled, judges right in 70 to 90 %) the rectifier covered 0.95 to 0.997 with sessions alike (0.948 to
+    0.981 where the labeled are among the evaluated, whose covariance counts), but 0.02 to
     0.96 where the labeled ones succeed in 80 instead of 50 %; Rogan-Gladen 0.95 to 1 in both, 1.4 to 2 times
     as wide. The plain mean covered 0 to 0.94.
     """
@@ -422,20 +444,33 @@ def corrected_mean(
         return _unmixed(judged, pairs, lo, hi, blank)
     from proctor.stats.samples import plus_interval
 
-    gaps = np.array([fmean(each.human - each.judge for each in own) for own in errors.values()])
+    people, judges = (
+        np.array([fmean(side(pair) for pair in own) for own in errors.values()])
+        for side in (attrgetter("human"), attrgetter("judge"))
+    )
+    if inside == len(errors) == len(judged):
+        # People have judged each of these sessions: what they said is the mean.
+        return replace(of_tasks(people, lo, hi, level=level, runs=len(pairs)), method=RECTIFIED)
+    gaps = people - judges
     value = float(judged.mean() + gaps.mean())
     parts = plus_interval(judged, lo, hi), plus_interval(gaps, lo - hi, hi - lo)
+    # The labeled sessions among these are in both means.
+    shared = 2 * float(np.cov(judges, gaps)[0, 1]) * inside / len(errors) / len(judged)
     note = "" if inside == len(errors) else _differently(judged, [*errors.values()], lo, hi)
-    return _combined(replace(blank, method=RECTIFIED, note=note), value, parts, lo, hi)
+    return _combined(replace(blank, method=RECTIFIED, note=note), value, parts, shared, lo, hi)
 
 
-def _combined(blank: Estimate, value: float, parts: Sequence["Plus"], lo: float, hi: float) -> Estimate:
-    """A sum of two means: their variances add, with Welch's degrees of freedom."""
+def _combined(
+    blank: Estimate, value: float, parts: Sequence["Plus"], shared: float, lo: float, hi: float
+) -> Estimate:
+    """A sum of two means: their variances add, with what they share; with Welch's degrees of freedom."""
     from proctor.stats.samples import t_quantile
 
     variances = [float(part.se) ** 2 for part in parts]
-    total = sum(variances)
-    freedom = total**2 / sum(each**2 / part.df for each, part in zip(variances, parts, strict=True))
+    freedom = sum(variances) ** 2 / sum(
+        each**2 / part.df for each, part in zip(variances, parts, strict=True)
+    )
+    total = sum(variances) + shared
     center, reach = (
         sum(float(part.center) for part in parts),
         float(t_quantile(0.5 + blank.level / 2, freedom)) * math.sqrt(total),
