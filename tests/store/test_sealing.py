@@ -92,7 +92,8 @@ def test_what_anybody_said_is_nowhere_on_the_disk_and_reads_back_with_the_key(ur
 
 PLAIN = {
     "an id, used in references and queries": """
-        batches: runId; batch_items: runId id sessionId; sessions: id runId itemId thread externalId;
+        batches: runId; batch_items: runId id sessionId; sessions: id runId itemId thread externalId
+        continues;
         iterations: sessionId traceId; messages: sessionId; tool_calls: sessionId callId; model_calls:
         sessionId callId; metrics: sessionId; scores: sessionId target scoredSessionId; labels: sessionId
         target; merge_history: sessionId; ledger: sessionId runId itemId; questions: runId id itemId

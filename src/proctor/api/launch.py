@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import IO, Self
 
 from proctor.api import runs
+from proctor.api.review import Feedback, read_feedback
 from proctor.batch.executor import SILENT, Observer, RunResult, run_summary
-from proctor.context import EngineOptions, RunContext
+from proctor.context import EngineOptions, RunContext, Settings
 from proctor.errors import Place, PlanError, Problem, UsageError
 from proctor.item import RUNNING
 from proctor.job import BatchChanges, BatchEnd, PlanText
@@ -74,6 +75,8 @@ class LaunchRequest:
     """Processes that share the work; None: as the plan says, or as many as are worth it."""
     engine: EngineOptions = field(default_factory=EngineOptions)
     """Where items are executed."""
+    feedback: Feedback | None = None
+    """Comments on a session, which its agent gets in a new run, called `run_id`."""
     only_unfinished: bool = False
     """Leave a run alone that has ended or was stopped before the process is ready to resume it."""
 
@@ -93,6 +96,7 @@ class LaunchRequest:
                 ),
                 "changes": BatchChanges(**members["changes"]),
                 "engine": EngineOptions(**members["engine"]),
+                "feedback": members["feedback"] and Feedback.from_dict(members["feedback"]),
             }
         )
 
@@ -100,6 +104,9 @@ class LaunchRequest:
 async def execute(request: LaunchRequest, ctx: RunContext, observer: Observer = SILENT) -> RunResult:
     """Start or resume the run of a request in this process, and execute it to its end."""
     ctx.engine = request.engine
+    if request.feedback:
+        read = read_feedback(ctx, request.feedback, run_id=request.run_id)
+        return await runs.start(ctx, read, observer=observer)
     if request.plan_text is None:
         batch = ctx.store.read.batch(request.run_id, ctx.now())
         if request.only_unfinished and _has_ended(batch):
@@ -259,6 +266,34 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8", errors="replace")
 
 
+async def send_back(
+    ctx: RunContext, launcher: Launcher, feedback: Feedback, settings: Settings | None = None
+) -> str:
+    """Start the next iteration of a session in a process of its own; the ID of its run, as soon as it is in
+    the store."""
+    read = await asyncio.to_thread(read_feedback, ctx, feedback, settings=settings)
+    request = LaunchRequest(run_id=read.run_id, feedback=feedback)
+    launched = await asyncio.to_thread(
+        launcher.launch, request, f"review-{read.run_id}-{secrets.token_hex(3)}"
+    )
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        has_ended = launched.process.poll() is not None
+        if await asyncio.to_thread(runs.is_known, ctx, read.run_id):
+            return read.run_id
+        if has_ended:
+            raise launched.error
+        await asyncio.sleep(POLL_SECONDS)
+    raise _not_started(launched)
+
+
+def _not_started(launched: LaunchedProcess) -> UsageError:
+    return UsageError(
+        f"the run has not started within {START_SECONDS} s\n"
+        f"It may still start: see the list of runs, and {launched.log}."
+    )
+
+
 async def _wait_for_run(ctx: RunContext, path: Path, launched: LaunchedProcess) -> str:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
@@ -268,10 +303,7 @@ async def _wait_for_run(ctx: RunContext, path: Path, launched: LaunchedProcess) 
         if has_ended:
             raise launched.error
         await asyncio.sleep(POLL_SECONDS)
-    raise UsageError(
-        f"the run has not started within {START_SECONDS} s\n"
-        f"It may still start: see the list of runs, and {launched.log}."
-    )
+    raise _not_started(launched)
 
 
 async def resume_run(

@@ -27,6 +27,7 @@ from proctor.api.callables import (
     model_name,
 )
 from proctor.api.handles import Retry, Run
+from proctor.api.review import Comment, Feedback, read_feedback
 from proctor.api.runs import SILENT, Observer, ReadPlan, RunControl, RunResult, outside_of_any_loop
 from proctor.api.sessions import RunItem, RunSession, find_session
 from proctor.batch import lifecycle
@@ -52,6 +53,7 @@ __all__ = [
     "RunItem",
     "RunSession",
     "compare",
+    "continue_session",
     "evaluate",
     "import_table",
     "open_store",
@@ -352,6 +354,37 @@ def resume(
         workers=workers,
         progress=progress,
     )
+
+
+def continue_session(
+    session: "str | RunSession",
+    message: str = "",
+    *,
+    comments: Sequence[Comment | str] = (),
+    run_id: str = "",
+    budget_usd: float | None = None,
+    store: "str | ProctorStore | None" = None,
+    home: str | Path | None = None,
+    progress: bool | None = None,
+) -> Run:
+    """Send comments on a finished coding session back to its agent, and wait for its next iteration.
+
+    The same agent gets the task description, how the session ended, `message`, and the `comments`
+    (`"FILE:LINE:TEXT"`) with the lines that they are about. It continues on top of the session's branch, in a
+    session of its own in a new run, which is checked and priced as any other; merging that session brings the
+    work of all iterations. The results of the earlier run stay as they are.
+    """
+    opened = opened_store(store, home, [Path.cwd()])
+    ctx = opened.context
+    feedback = Feedback(
+        session=session if isinstance(session, str) else session.id,
+        message=message,
+        comments=[Comment.parse(each) if isinstance(each, str) else each for each in comments],
+        budget_usd=budget_usd,
+    )
+    read = read_feedback(ctx, feedback, run_id=run_id)
+    observer = _observer(ctx, progress)
+    return opened.handle(outside_of_any_loop(lambda: runs.start(ctx, read, observer=observer)).run_id)
 
 
 def evaluate(

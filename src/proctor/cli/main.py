@@ -41,7 +41,8 @@ GROUPS = {
         "export": ("import_export", "Export tables as JSON, NDJSON, CSV, or Parquet."),
     },
     "Manage": {
-        "sessions": ("sessions", "List, diff, squash, rebase, merge, and clean up sessions."),
+        "review": ("sessions", "List finished sessions to merge, discard, or send back."),
+        "sessions": ("sessions", "List, diff, merge, continue, and clean up sessions."),
         "delete": ("runs", "Delete a run with its branches, worktrees, and rows."),
         "prune": ("store", "Delete old runs, or only their texts, and free the space."),
         "store": ("store", "Check, back up, restore, and copy the store."),

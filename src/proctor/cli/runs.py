@@ -388,6 +388,7 @@ def _print_head(row: Mapping[str, Any]) -> None:
         "model": row["model"],
         "answered": row["answeredModel"],
         "baseline": row["baseline"],
+        "continues": row["continues"],
         "repo": row["repo"],
         "branch": row["branch"],
         "worktree": row["worktree"],

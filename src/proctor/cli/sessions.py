@@ -2,29 +2,37 @@
 
 import asyncio
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from proctor.api.branches import SessionBranch, clean_up, find_branch, merge_problem
+from proctor.api.review import Comment, Feedback, WaitingSession, read_feedback, waiting
+from proctor.api.runs import start
 from proctor.api.search import StoreSearch
 from proctor.api.sessions import RunSession, delete_imported, find_session, sessions
 from proctor.cli import output
 from proctor.cli.output import (
     Json,
+    JsonAtEnd,
     RunOption,
     count,
     is_sure,
     moment_of,
+    money,
     print_json,
+    print_next,
     print_note,
     print_table,
     printable,
 )
-from proctor.cli.run import terminal_context
+from proctor.cli.run import OutputOptions, TerminalObserver, run_command, terminal_context
 from proctor.cli.runs import show_session
 from proctor.errors import UsageError
+from proctor.item import shown_status
 from proctor.json_values import JsonObject, camel_document
+from proctor.plan.source import bytes_of
 
 
 def delete(
@@ -219,6 +227,76 @@ def merge(
 
 
 @sessions_app.command()
+def discard(
+    context: typer.Context,
+    session: Session,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Delete the branch and the worktree of a session. Its record stays.
+
+    Example:  proctor sessions discard 019a8c
+    """
+    with terminal_context(context.obj) as ctx:
+        found = find_session(ctx, session)
+        found.require_branch()
+        cleaned = clean_up(
+            ctx,
+            session=found.id,
+            branches=True,
+            is_sure=lambda _: yes or is_sure(f"Delete the branch {found.branch}?"),
+        )
+    if cleaned is None:
+        return output.SOME_DID_NOT
+    if as_json:
+        print_json({"sessionId": found.id, "branch": found.branch, "kept": cleaned.problems})
+    print_note(f"discarded {printable(found.branch)}")
+    for problem in cleaned.problems:
+        print_note(f"note: {printable(problem)}")
+    return output.SUCCEEDED
+
+
+@sessions_app.command("continue")
+def continue_session(
+    context: typer.Context,
+    session: Session,
+    comment: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Comment on a line, or without LINE on a file. Repeatable.", metavar="FILE:LINE:TEXT"
+        ),
+    ] = None,
+    message: Annotated[
+        str, typer.Option("--message", "-m", help="Comment on the whole.", metavar="TEXT")
+    ] = "",
+    from_: Annotated[
+        Path | None, typer.Option("--from", help="File with the comment on the whole.", metavar="FILE")
+    ] = None,
+    budget: Annotated[
+        float | None, typer.Option(min=0, help="Budget of the next iteration in USD.", metavar="USD")
+    ] = None,
+    run_id: Annotated[str, typer.Option(help="ID of the new run.", metavar="ID")] = "",
+    as_json: JsonAtEnd = False,
+) -> int:
+    """Send comments back to the agent of a session, which continues on top of its branch.
+
+    Example:  proctor sessions continue 019a8c --comment 'shop.py:14:Use a decimal' -m 'Add a test'
+    """
+    text = bytes_of(from_, "the comments", remedy="Give the path of a text file.").decode() if from_ else ""
+    feedback = Feedback(
+        session=session,
+        message="\n\n".join(part for part in (message, text) if part),
+        comments=[Comment.parse(each) for each in comment or ()],
+        budget_usd=budget,
+    )
+    options = OutputOptions(as_json=as_json)
+    with terminal_context(context.obj) as ctx:
+        read = read_feedback(ctx, feedback, run_id=run_id)
+        print_note(f"continuing {session} as {read.run_id}")
+        return run_command(ctx, start(ctx, read, observer=TerminalObserver(ctx, options)), options)
+
+
+@sessions_app.command()
 def cleanup(
     context: typer.Context,
     session: Annotated[str, typer.Argument(help="The session; or pass --run.", metavar="SESSION")] = "",
@@ -277,6 +355,58 @@ def _print_text(text: str, document: JsonObject, as_json: bool) -> None:
     else:
         # A patch must be written unchanged.
         sys.stdout.write(text)
+
+
+review_app = typer.Typer(add_completion=False)
+
+
+@review_app.command()
+def review(
+    context: typer.Context,
+    run: Annotated[str, typer.Argument(help="Only sessions of this run.", metavar="RUN")] = "",
+    limit: Annotated[
+        int, typer.Option(min=1, help="Maximum number of sessions, newest first.", metavar="N")
+    ] = 50,
+    as_json: Json = False,
+) -> int:
+    """List finished sessions whose changes were not merged, discarded, or sent back.
+
+    Example:  proctor review nightly-42
+    """
+    with terminal_context(context.obj) as ctx:
+        listed = waiting(ctx, run=run, limit=limit)
+    if as_json:
+        print_json({"sessions": camel_document(listed)})
+    elif not listed:
+        print_note("No sessions to review.")
+    else:
+        heads = ("SESSION", "STATUS", "CHECK", "FILES", "LINES", "ITERATION", "COST", "AGENT", "RUN", "TASK")
+        print_table(heads, map(_review_cells, listed))
+        first = listed[0].session_id
+        print_next(
+            [
+                f"proctor sessions diff {first}",
+                f"proctor sessions merge {first}",
+                f"proctor sessions continue {first} --message TEXT",
+                f"proctor sessions discard {first}",
+            ]
+        )
+    return output.SUCCEEDED
+
+
+def _review_cells(session: WaitingSession) -> tuple[str, ...]:
+    return (
+        session.session_id,
+        shown_status(session.status, session.reason),
+        session.check or "–",
+        f"{session.files:,}",
+        f"+{session.lines_added:,} −{session.lines_removed:,}",
+        str(session.iteration),
+        money(session.cost_usd),
+        session.agent,
+        session.run_id,
+        session.task,
+    )
 
 
 search_app = typer.Typer(add_completion=False)
@@ -340,4 +470,4 @@ def _marked(text: str, is_match: bool) -> str:
     return f"{BOLD}{text}{PLAIN}" if is_match and sys.stdout.isatty() else text
 
 
-apps = {"sessions": sessions_app, "search": search_app}
+apps = {"sessions": sessions_app, "search": search_app, "review": review_app}

@@ -382,6 +382,7 @@ class Recorder:
             "thread": event.thread,
             "sandbox": event.sandbox,
             "baseline": event.baseline,
+            "continues": event.continues,
         }
         values = {name: self.line(value) for name, value in known.items() if value}
         if values:

@@ -143,6 +143,8 @@ class SessionRow(TypedDict):
     """The model that gave most of the answers; empty: the one that was asked for, or unknown."""
     baseline: str
     """Result of the check before the agent: `pass`, `fail`, or empty."""
+    continues: str
+    """The session whose branch it goes on from, with the comments of a reviewer; empty: none."""
 
 
 class IterationRow(TypedDict):

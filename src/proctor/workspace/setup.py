@@ -318,6 +318,10 @@ class _StartingPoint:
     base: str
     base_sha: str
     references: Mapping[str, str]
+    base_tip: str = ""
+    """What the session sees of its base branch, if that is not `base_sha`."""
+    continues: str = ""
+    """The session whose last commit is `base_sha`; empty: none."""
 
 
 async def _open(item: Item, services: Services) -> SourceRepository:
@@ -338,12 +342,20 @@ def _find(item: Item, services: Services, source: SourceRepository) -> _Starting
     try:
         references = source.all_references()
         base_sha = references.get(f"refs/heads/{base}") or source.base_commit(base)
+        base_tip = ""
+        if earlier := str(item.details.get("startCommit") or ""):
+            if not source.git.commit_of(earlier):
+                raise WorkspaceError(f"{source.root} no longer has commit {earlier} of the earlier session")
+            base_tip = source.git.line("merge-base", base_sha, earlier)
+            base_sha = earlier
         return _StartingPoint(
             source=source,
             name=_claimed_name(item, services, source, base_sha, references),
             base=base,
             base_sha=base_sha,
             references=own_references(references),
+            base_tip=base_tip,
+            continues=str(item.details.get("continues") or ""),
         )
     except (GitError, OSError) as error:
         raise WorkspaceError(f"reading the repository {source.root}: {error}") from error
@@ -359,7 +371,7 @@ def _fingerprint(source: SourceRepository, references: Mapping[str, str]) -> Map
 def _make_tree(start: _StartingPoint, place: Path, base: BaseObjects | None = None) -> Worktree:
     """Create the worktree without its files; they take time and are written by one session per core."""
     try:
-        visible = visible_references(start.references, start.base, start.base_sha)
+        visible = visible_references(start.references, start.base, start.base_tip or start.base_sha)
         tree = make_tree(place, start.source, start.name, start.base_sha, visible, base=base)
         make_home(place / "home")
     except (GitError, OSError) as error:
@@ -376,6 +388,7 @@ def _workspace(start: _StartingPoint, tree: Worktree, sandbox: str) -> Workspace
         base_branch=start.base,
         base_sha=start.base_sha,
         sandbox=sandbox,
+        continues=start.continues,
     )
 
 
