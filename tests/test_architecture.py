@@ -99,6 +99,7 @@ OWN_EXPRESSIONS = {
     "scenario/prompts.py",
     "secrets.py",
     "store/search.py",
+    "tasks/interface.py",
     "tasks/statement.py",
     "agentcore/shapes.py",
     "workspace/source_repository.py",

@@ -81,12 +81,12 @@ def make_history(folder: Path, *, later: str = "") -> tuple[History, dict[str, s
     fixed = {"shop_DOT_py": FIXED, "tests__test_wombat_DOT_py": NEW, "README_DOT_md": "A good shop.\n"}
     commits["fix"] = history.commit(FIX_MESSAGE, **fixed)
     commits["same"] = history.commit(
-        f"{later}Say the same thing differently",
+        f"{later}Say the same thing differently\n\nReaders have asked for words that are easier to follow.",
         shop_DOT_py=FIXED + "# Done.\n",
         tests__test_shop_DOT_py=OLD + "# Done.\n",
     )
     commits["flaky"] = history.commit(
-        f"{later}Add a tax that is sometimes right",
+        f"{later}Add a tax that is sometimes right\n\nIt depends on the day and on the weather in the town.",
         shop_DOT_py=FIXED + "\n\ntax = 1\n",
         tests__test_tax_DOT_py=FLAKY,
     )

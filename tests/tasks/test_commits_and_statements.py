@@ -8,6 +8,7 @@ import pytest
 
 from proctor.errors import UsageError
 from proctor.tasks import history
+from proctor.tasks.commit_context import entries_of
 from proctor.tasks.history import (
     CommitCandidate,
     CommitValidation,
@@ -16,6 +17,7 @@ from proctor.tasks.history import (
     find_candidates,
     since_date,
 )
+from proctor.tasks.interface import interface_of
 from proctor.tasks.statement import title_and_body
 from proctor.tasks.task import ReadOptions, read_repos
 
@@ -145,7 +147,14 @@ def test_what_is_no_period(since: str) -> None:
 def test_the_document_of_what_was_found() -> None:
     (one,), _ = find_candidates(log(("c1", "p1", "Ada", "Add totals", FIGURES)), "10d", NOW)
     task = CommitValidation(
-        commit="c1", state="task", fail_to_pass=("a",), pass_to_pass=("b", "c"), seconds=1.26, folder="totals"
+        commit="c1",
+        state="task",
+        fail_to_pass=("a",),
+        pass_to_pass=("b", "c"),
+        seconds=1.26,
+        folder="totals",
+        underspecification=0.4,
+        sources=("issue",),
     )
     flaky = CommitValidation(commit="c2", state="flaky", wavering=tuple(f"t{n}" for n in range(25)))
     result = MiningResult(
@@ -159,7 +168,8 @@ def test_the_document_of_what_was_found() -> None:
     )
     about = {"commit": "c1", "title": "Add totals", "date": "2026-01-02T00:00:00+00:00"}
     counts = {"sourceFiles": 2, "testFiles": 1, "lines": 4}
-    task_counts = {"failToPass": 1, "passToPass": 2, "seconds": 1.3}
+    task_counts = {"failToPass": 1, "passToPass": 2, "underspecification": 0.4, "sources": ["issue"]}
+    task_counts["seconds"] = 1.3
     assert result.document() == {
         "repo": "/r",
         "check": "make test",
@@ -182,6 +192,21 @@ def test_the_document_of_what_was_found() -> None:
         ("date_signed is a datetime", "date_signed is a datetime", ""),
         ("don't accept the future", "Don't accept the future", ""),
         ("lib/a.py: stop crashing", "Stop crashing", ""),
+        ("fix(isSlug): allow dots", "isSlug: allow dots", ""),
+        ("fix(deps): allow dots", "Allow dots", ""),
+        ("Issue 1214: Totals are wrong", "Totals are wrong", ""),
+        ("Fixed #36001 -- Made totals right.", "Made totals right", ""),
+        ("[#12] Fix: totals (#13)", "Totals", ""),
+        ("Fixes #12: don't crash", "Don't crash", ""),
+        (
+            "Add x\n\n* Add a real thing\n* Update lib/a.py\n* Apply suggestions from code review",
+            "Add x",
+            "* Add a real thing",
+        ),
+        ("Add x\n\nAdd tests for it\n\nIt is useful.", "Add x", "It is useful."),
+        ("{func}`edit` takes a {class}`Path`. {issue}`3` {pr}`4`", "`edit` takes a `Path`", ""),
+        ("[#12](https://h/o/r/pull/12) `isTime`: add x @someone", "`isTime`: add x", ""),
+        ("Add x\n\nFollow-up of #12.", "Add x", ""),
         ("Fix\n\nReal text.\n\n```diff\n- a\n+ b\n```\n\n## Test plan\nrun x", "Fix", "Real text."),
         ("Add x\r\n\r\nBody  \n\n\n\nMore", "Add x", "Body\n\nMore"),
         ("Add x\n\n```diff\n-a\n+b\n```\nText\n```py\ncode\n```", "Add x", "Text\n```py\ncode\n```"),
@@ -189,6 +214,71 @@ def test_the_document_of_what_was_found() -> None:
 )
 def test_statements_of_commit_messages(message: str, title: str, body: str) -> None:
     assert title_and_body(message, ["lib/a.py"], hints=False) == (title, body)
+
+
+GO = {
+    "a.go": 'package a\n\ntype Response struct {\n\tBody string\n\tStatusCode int `json:"code"`\n}\n\n'
+    "func Parse(text string, strict bool) (*Response, error) {\n\tlocal := 1\n\treturn nil, nil\n}\n"
+}
+PYTHON = {
+    "a.py": "class Tree:\n    def grow(\n        self,\n        size: int,\n    ) -> None:\n"
+    "        self.size = size\n\n\ndef plant(*, deep=True):\n    raise ValueError('no room here')\n"
+}
+
+
+def added(text: str) -> str:
+    return "".join(f"+{line}\n" for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("files", "removed", "tests", "known", "told"),
+    [
+        (
+            GO,
+            "-func Parse(text string) (*Response, error) {\n",
+            "r, _ := Parse(x, true)\nlocal := r.StatusCode",
+            {"Parse", "Response"},
+            (
+                "Tests use these new names:\n\n- `StatusCode int` in `type Response struct`\n\n"
+                "Tests use these functions with a new signature:\n\n"
+                "- `func Parse(text string, strict bool) (*Response, error)`"
+            ),
+        ),
+        (
+            PYTHON,
+            "",
+            "Tree().grow(3)\nwith raises(ValueError, match='no room here'): plant(deep=1)",
+            {"ValueError"},
+            (
+                "Tests use these new names:\n\n- `class Tree`\n"
+                "- `def grow(self, size: int) -> None` in `class Tree`\n"
+                "- `def plant(*, deep=True)`\n\nTests expect these texts:\n\n- `no room here`"
+            ),
+        ),
+        (PYTHON, "", "def plant(): pass\n# Tree", {"def"}, ""),
+    ],
+)
+def test_an_agent_is_told_what_tests_use_and_only_the_solution_has(
+    files: dict[str, str], removed: str, tests: str, known: set[str], told: str
+) -> None:
+    patch = removed + "".join(added(text) for text in files.values())
+    interface = interface_of(patch, added(tests), files, lambda text: text in known)
+    assert interface.markdown().removeprefix("## Interface\n\n").replace("- `deep`\n", "") == told
+
+
+@pytest.mark.parametrize(
+    ("text", "entries"),
+    [
+        (
+            "# 1.0\n\n- One thing\n  more of it\n- `b`\n  - second [#2](x)\n\nNot one\n",
+            ["One thing more of it", "second [#2](x)"],
+        ),
+        ("Fixed a bug\nin totals.\n", ["Fixed a bug in totals."]),
+        ("", []),
+    ],
+)
+def test_entries_of_a_changelog(text: str, entries: list[str]) -> None:
+    assert list(entries_of(text)) == entries
 
 
 def test_repositories_are_a_folder_of_clones_or_named(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from proctor.git import Git
 from proctor.processes import end_attempt
 from proctor.sandbox import NOT_CONFINED
 from proctor.tasks.history import HistoryMiner, MiningOptions, judge_runs
-from proctor.tasks.statement import new_names, title_and_body
+from proctor.tasks.statement import title_and_body
 from proctor.tasks.test_command import guess_check, guess_commands
 from proctor.testing import eventually
 from proctor.workspace.folders import remove_abandoned
@@ -92,7 +92,9 @@ def test_the_task_folder_shows_nothing_of_the_answer(mined):
     assert "Adding two items gives the first one only." in body
     for leak in ("#12", "pull/12", "1a2b3c4d5e", "Signed-off", "shop.py"):
         assert leak not in body
-    assert f"new names: `{TOKEN}`" in body, "a name that only the tests know cannot be guessed"
+    assert f"new names:\n\n- `def {TOKEN}(items)`\n" in body, (
+        "a name that only the tests know cannot be guessed"
+    )
     with tarfile.open(folder / HIDDEN) as archive:
         assert f"tests/tests/{TEST_FILE}" in archive.getnames()
         about = json.load(archive.extractfile("task.json") or io.BytesIO())
@@ -158,7 +160,7 @@ def levels(folder: Path, number: int) -> History:
     repository.commit("Begin", plans_DOT_py="# level_3 comes last\n", tests__check_DOT_sh="true")
     for n in range(1, number + 1):
         repository.commit(
-            f"Reach level {n}, as players have asked",
+            f"Reach level {n}, as players have asked\n\nWho has all stars of the level before gets to it.",
             level_DOT_py=f"def level_{n}():\n    pass\n",
             tests__check_DOT_sh=f"grep -q level_{n} level.py",
         )
@@ -262,6 +264,7 @@ def test_a_solution_that_breaks_one_of_very_many_tests_fails(proctor, tmp_path: 
     fixed = shop.replace("items[0] if items else 0", "sum(items)")
     history.commit("Totals of two items are wrong", shop_DOT_py=fixed, tests__test_wombat_DOT_py=FIX_TEST)
     words = ("--since", "20y", "--check", "python3 -m unittest discover -t . -s tests")
+    words = (*words, "--include-underspecified")
     assert proctor("tasks", "from-history", "shop", "--out", "tasks", *words).returncode == 0
 
     break_tail = "sed -i -e 's/items.0. if items else 0/sum(items)/' -e 's/items.-1./None/' shop.py"
@@ -299,20 +302,67 @@ def test_a_task_has_the_text_of_its_issue_which_a_model_rewrites_while_the_origi
     assert [each["id"] for each in json.loads(listed.stdout)["tasks"]] == [task["folder"]]
 
 
+def test_a_task_tells_what_its_pull_request_and_changelogs_say(proctor, tmp_path: Path):
+    history = History(tmp_path / "shop")
+    shop = "def total(items):\n    return items[0] if items else 0\n"
+    history.commit(
+        "Begin",
+        shop_DOT_py=shop,
+        tests__test_shop_DOT_py=OLD,
+        tests__INIT="",
+        CHANGES_DOT_md="# 1\n\n- Old\n",
+    )
+    history.git("checkout", "-q", "-b", "sums")
+    fixed = shop.replace("items[0] if items else 0", "sum(items)")
+    history.commit("Fix it", shop_DOT_py=fixed, tests__test_wombat_DOT_py=FIX_TEST)
+    history.commit(
+        "Say so",
+        CHANGES_DOT_md="# 1\n\n- A basket of several items costs as much as all of them. (#12)\n- Old\n",
+    )
+    history.git("checkout", "-q", "main")
+    request = (
+        "Merge pull request #12 from ada/sums\n\nTotals of two items are wrong\n\n"
+        "Only the first one was counted. Add tests in test_wombat.py."
+    )
+    history.git("merge", "-q", "--no-ff", "-m", request, "sums")
+    words = ("--since", "20y", "--check", "python3 -m unittest discover -t . -s tests", "--json")
+
+    [task] = json.loads(proctor("tasks", "from-history", "shop", *words).stdout)["tasks"]
+
+    text = (tmp_path / "tasks" / task["folder"] / f"{task['folder']}.md").read_text()
+    assert text.endswith(
+        "---\n# Task: Fix it\n\nTotals of two items are wrong\n\nOnly the first one was counted.\n\n"
+        "A basket of several items costs as much as all of them.\n"
+    )
+    assert task["sources"] == ["message", "pull request", "changelog"]
+    assert f'"underspecification": {task["underspecification"]}'.replace('"', "") in text.replace('"', "")
+
+
+def test_a_commit_with_only_a_title_becomes_a_task_on_request(proctor, tmp_path: Path):
+    history = History(tmp_path / "shop")
+    shop = "def total(items):\n    return items[0] if items else 0\n"
+    history.commit("Begin", shop_DOT_py=shop, tests__test_shop_DOT_py=OLD, tests__INIT="")
+    fixed = shop.replace("items[0] if items else 0", "sum(items)")
+    history.commit("Fix the totals of baskets", shop_DOT_py=fixed, tests__test_wombat_DOT_py=FIX_TEST)
+    words = ("tasks", "from-history", "shop", "--since", "20y", "--json")
+    words = (*words, "--check", "python3 -m unittest discover -t . -s tests")
+
+    left_out = json.loads(proctor(*words).stdout)
+    included = json.loads(proctor(*words, "--include-underspecified").stdout)
+
+    assert left_out["tasks"] == [] and left_out["rejected"][0]["reason"] == "underspecified: only a title"
+    assert [task["underspecification"] for task in included["tasks"]] == [0.8]
+
+
 def test_paragraphs_about_the_solution_are_removed_and_file_names_stay_with_hints():
     title, _ = title_and_body(FIX_MESSAGE, ["shop.py"], hints=True)
     assert title == "Totals of more than one item are wrong in shop.py"
     message = "[Fix] `parse`: null crashes at lib/a.js:12\n\nIt throws on line 3.\n\nThe fix wraps it.\n"
     assert title_and_body(message, ["lib/a.js"], hints=False) == (
         "`parse`: null crashes at the code",
-        "It throws .",
+        "It throws.",
     )
     assert "wraps" in title_and_body(message, ["lib/a.js"], hints=True)[1]
-
-
-def test_interfaces_are_names_that_source_defines_and_tests_use():
-    source = "+def brand_new(a):\n+    return old\n+def helper():\n-def old_name():\n+def old_name(b):\n"
-    assert new_names(source, "+assert brand_new(1) and old_name(2)\n-helper()\n") == ["brand_new"]
 
 
 def test_runs_decide():
@@ -368,28 +418,19 @@ def test_the_tree_of_a_killed_miner_is_removed_and_its_programs_are_ended(tmp_pa
 async def test_commits_are_validated_from_the_newest_on_until_there_are_enough_tasks(
     tmp_path: Path, parallel: int, most: int, validated: int
 ):
-    repository = History(tmp_path / "shop")
-    repository.commit("Begin", plans_DOT_py="# level_3 comes last\n", tests__check_DOT_sh="true")
-    commits = [
-        repository.commit(
-            f"Reach level {n}, as players have asked",
-            level_DOT_py=f"def level_{n}():\n    pass\n",
-            tests__check_DOT_sh=f"grep -q level_{n} level.py",
-        )
-        for n in (1, 2, 3)
-    ]
+    commits = levels(tmp_path / "shop", 3).git("log", "--format=%H", "-3").split()
     seen: list[str] = []
 
     mining = miner(tmp_path, since="20y", check="sh tests/check.sh", parallel=parallel, max_tasks=most)
     result = await mining.mine(lambda candidate, validation: seen.append(candidate.commit))
 
-    newest = commits[::-1][:validated]
+    newest = commits[:validated]
     assert (seen if parallel == 1 else sorted(seen)) == (newest if parallel == 1 else sorted(newest))
     assert [task.commit for task in result.tasks] == newest
     texts = [(tmp_path / "out" / task.folder / f"{task.folder}.md").read_text() for task in result.tasks]
     # What the repository names already is not told.
     assert ["new names" in text for text in texts] == [False, *[True] * (validated - 1)]
-    assert "Tests use these new names: `level_2`." in texts[1]
+    assert "Tests use these new names:\n\n- `def level_2()`\n" in texts[1]
 
 
 @pytest.mark.parametrize(
@@ -541,7 +582,11 @@ def test_options_are_proposed_where_a_python_package_is_missing(proctor, tmp_pat
     repository = History(tmp_path / "shop")
     project = '[project.optional-dependencies]\ntest = ["pytest"]\n[tool.pytest.ini_options]\n'
     repository.commit("Begin", pyproject_DOT_toml=project)
-    repository.commit("Add the first level of the game", a_DOT_py="1", tests__test_a_DOT_py="import a")
+    repository.commit(
+        "Add the first level\n\nIt has three stars and no enemies at all.",
+        a_DOT_py="1",
+        tests__test_a_DOT_py="import a",
+    )
     program = tmp_path / "bin" / "python3"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\necho 'No module named pytest'\nexit 1\n")

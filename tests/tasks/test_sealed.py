@@ -174,7 +174,7 @@ async def test_an_agent_that_hunts_for_the_answer_finds_nothing(workshop, mined,
         # Its own words in an error message are no answer; the statement names the interface.
         lines = [line for line in result.splitlines() if "PROCTOR_PROMPT" not in line]
         text = "\n".join(line for line in lines if not line.startswith(("> fatal:", "> error:")))
-        text = text.replace(f"new names: `{TOKEN}`", "")
+        text = text.replace(f"> - `def {TOKEN}(items)`", "")
         for secret in (TOKEN, TEST_FILE, "v1.0", *mined["later"]):
             assert secret not in text, f"{command}\n{text}"
 

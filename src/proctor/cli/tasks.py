@@ -70,6 +70,12 @@ def from_history(
     parallel: Annotated[
         int, typer.Option("--parallel", min=0, help="Commits validated in parallel (one per core).")
     ] = 0,
+    include_underspecified: Annotated[
+        bool,
+        typer.Option(
+            "--include-underspecified", help="Also commits of which little more than a title is known."
+        ),
+    ] = False,
     keep_going: Annotated[
         bool, typer.Option("--keep-going", help="Continue where set-up or tests fail for every commit.")
     ] = False,
@@ -93,6 +99,7 @@ def from_history(
         hints=hints,
         timeout=timeout,
         parallel=parallel,
+        include_underspecified=include_underspecified,
         keep_going=keep_going,
     )
     with terminal_context(context.obj) as ctx:

@@ -24,9 +24,11 @@ from proctor.errors import ProctorError, UsageError, WorkspaceError
 from proctor.formatting import clipped
 from proctor.git import Git, GitError
 from proctor.item import Item, digest_of
-from proctor.json_values import JsonObject, as_text, json_object
+from proctor.json_values import JsonObject, as_number, as_text, json_object
 from proctor.processes import ProgramResult, run
 from proctor.sandbox import Phase, Sandbox
+from proctor.tasks.commit_context import Changelogs
+from proctor.tasks.interface import interface_of
 from proctor.tasks.mining_failures import (
     EnvironmentFailure,
     FailureCount,
@@ -34,16 +36,7 @@ from proctor.tasks.mining_failures import (
     StoppedMining,
     tail_of,
 )
-from proctor.tasks.statement import (
-    REWRITE,
-    is_too_short,
-    linked_issue,
-    new_names,
-    read_issues,
-    task_text,
-    title_and_body,
-    without_paths,
-)
+from proctor.tasks.statement import REWRITE, Statement, make_statement, read_issues, without_paths
 from proctor.tasks.test_command import TestCommands, guess_commands
 from proctor.workspace import beneath
 from proctor.workspace.folders import remove_abandoned, temporary_folder
@@ -72,7 +65,9 @@ STATE_FILE, ARCHIVE = "history.jsonl", "hidden.tar.xz"
 _BOT = re.compile(r"\[bot\]|dependabot|renovate|github-actions|pre-commit-ci", re.IGNORECASE)
 _OTHER_WORK = re.compile(
     r"^(chore|docs?|style|ci|build|revert|release)(\([^)]*\))?!?:|^(revert|bump|release|merge|backport)\b"
-    r"|\b(cherry[- ]pick|changelog|bump version|update dependencies)\b",
+    r"|\b(cherry[- ]pick|changelog|bump version|update dependencies)\b"
+    r"|\b(clippy|golangci-lint|gocritic|eslint|flake8|ruff) (warnings?|findings?|errors?|autofix(es)?)\b"
+    r"|^more linting\b",
     re.IGNORECASE,
 )
 _PROSE = (".md", ".rst", ".txt", ".adoc", ".lock", ".svg", ".png")
@@ -150,6 +145,8 @@ class MiningOptions:
     """Commits validated at the same time; 0: one per core."""
     sandbox: object = None
     """As in a plan; None: as `proctor.toml` says."""
+    include_underspecified: bool = False
+    """Whether commits of which little more than a title is known become tasks."""
     keep_going: bool = False
     """Whether to continue where set-up or tests fail for every commit."""
 
@@ -169,6 +166,10 @@ class CommitValidation:
     seconds: float = 0.0
     folder: str = ""
     """Name of the task's folder."""
+    underspecification: float | None = None
+    """What the statement leaves open, from 0 to 1; None: not known."""
+    sources: tuple[str, ...] = ()
+    """Where the statement is from."""
     ran: bool = True
     """Whether its tests ran; if not, the next run validates the commit again."""
 
@@ -224,6 +225,8 @@ class MiningResult:
                     "date": by_commit[each.commit].date,
                     "failToPass": len(each.fail_to_pass),
                     "passToPass": len(each.pass_to_pass),
+                    "underspecification": each.underspecification,
+                    "sources": list(each.sources),
                     "seconds": round(each.seconds, 1),
                 }
                 for each in self.tasks
@@ -368,12 +371,13 @@ class HistoryMiner:
             raise UsageError(f"reading the history of {options.repo}: {error}") from error
         self._issues = read_issues(options.issues) if options.issues else {}
         # Earlier versions kept the first 200 tests only: their tasks are validated again.
-        parts = [self.commands.check, self.commands.setup, REPEATS, options.hints, "all tests"]
+        parts = [self.commands.check, self.commands.setup, REPEATS, options.hints, "all tests, context"]
         self._key = digest_of([*parts, self._issues] if self._issues else parts)[:16]
         self._results: dict[str, CommitValidation] = {}
         self._claimed: set[str] = set()
         """Commits of tasks that are written, or about to be."""
         self._stopped: StoppedMining | None = None
+        self._changelogs = Changelogs(self.source.git)
         self._failures = FailureCount(self.source.git, self.commands)
 
     async def mine(self, progress: Progress | None = None) -> MiningResult:
@@ -474,6 +478,9 @@ class HistoryMiner:
             validation = CommitValidation(
                 commit=candidate.commit, state="rejected", reason=clipped(str(error), 600)
             )
+        if validation.underspecification is not None and validation.state == "rejected":
+            # Found again without running anything.
+            return validation
         row = {
             **asdict(validation),
             "seconds": round((datetime.now(UTC) - started).total_seconds(), 2),
@@ -484,12 +491,15 @@ class HistoryMiner:
         return _validation_of(row)
 
     async def _validate(self, candidate: CommitCandidate) -> CommitValidation:
-        paths = (*candidate.source, *candidate.tests)
-        text = linked_issue(candidate.message, self._issues) or candidate.message
-        title, body = title_and_body(text, paths, hints=self.options.hints)
-        if is_too_short(title, body):
+        statement = await in_thread(self.statement, candidate)
+        if not statement.title or (statement.is_underspecified and not self.options.include_underspecified):
+            what = "only a title" if statement.is_title_only else f"score {statement.underspecification:.2f}"
             return CommitValidation(
-                commit=candidate.commit, state="rejected", reason="the message says too little for a task"
+                commit=candidate.commit,
+                state="rejected",
+                reason=f"underspecified: {what}",
+                underspecification=statement.underspecification,
+                sources=statement.sources,
             )
         command = restricted(self.commands.check, await in_thread(self._test_files, candidate))
         async with self._trial(candidate) as trial:
@@ -513,8 +523,36 @@ class HistoryMiner:
         if not self._claim(candidate):
             # Other workers were faster: this folder would be one too many.
             raise asyncio.CancelledError
-        await self._write_task(candidate, validation, command, title, body)
-        return replace(validation, folder=candidate.name)
+        validation = replace(
+            validation,
+            folder=candidate.name,
+            underspecification=statement.underspecification,
+            sources=statement.sources,
+        )
+        await self._write_task(candidate, validation, command, statement)
+        return validation
+
+    def statement(self, candidate: CommitCandidate) -> Statement:
+        """What an agent is told of a commit."""
+        git, commit, parent = self.source.git, candidate.commit, candidate.parent
+        code = [path for path in candidate.source if _is_code(path)]
+        files = {path: text for path in code if (text := git.run("show", f"{commit}:{path}")[1])}
+        test_patch = _patch(git, parent, commit, candidate.tests)
+        return make_statement(
+            candidate.message,
+            self._changelogs.context(commit, candidate.message),
+            self._issues,
+            interface_of(
+                _patch(git, parent, commit, code),
+                test_patch,
+                files,
+                lambda text: _is_known(git, parent, text),
+            ),
+            paths=(*candidate.source, *candidate.tests),
+            test_patch=test_patch,
+            lines=candidate.lines,
+            hints=self.options.hints,
+        )
 
     def _test_files(self, candidate: CommitCandidate) -> list[str]:
         present = set(
@@ -548,27 +586,26 @@ class HistoryMiner:
         return tree
 
     async def _write_task(
-        self, candidate: CommitCandidate, validation: CommitValidation, command: str, title: str, body: str
+        self, candidate: CommitCandidate, validation: CommitValidation, command: str, statement: Statement
     ) -> None:
         rewritten = ""
         if self._rewrite:
-            rewritten = await self._rewrite(REWRITE.format(statement=f"{title}\n\n{body}"))
-        await in_thread(self._write_folder, candidate, validation, command, (title, body), rewritten)
+            original = f"{statement.title}\n\n{statement.body}"
+            rewritten = await self._rewrite(REWRITE.format(statement=original))
+        await in_thread(self._write_folder, candidate, validation, command, statement, rewritten)
 
     def _write_folder(
         self,
         candidate: CommitCandidate,
         validation: CommitValidation,
         command: str,
-        statement: tuple[str, str],
+        statement: Statement,
         rewritten: str,
     ) -> None:
         git, commit, parent = self.source.git, candidate.commit, candidate.parent
         folder = self.options.out / candidate.name
         making = self.options.out / f".making-{uuid.uuid4().hex[:12]}"
         source_patch = _patch(git, parent, commit, candidate.source)
-        test_patch = _patch(git, parent, commit, candidate.tests)
-        names = [name for name in new_names(source_patch, test_patch) if not _is_known(git, parent, name)]
         try:
             (making / "task").mkdir(parents=True)
             removed = {
@@ -583,7 +620,12 @@ class HistoryMiner:
                 removed_files=tuple(removed["solution"]),
                 solution_paths=candidate.source,
                 commit=commit,
-                facts={"message": candidate.message, "date": candidate.date, "repeats": REPEATS},
+                facts={
+                    "message": candidate.message,
+                    "date": candidate.date,
+                    "repeats": REPEATS,
+                    "sources": list(statement.sources),
+                },
             )
             write_archive(
                 making / "task" / ARCHIVE,
@@ -592,22 +634,23 @@ class HistoryMiner:
                 solution=making / "solution",
                 patch=source_patch,
             )
-            text = task_text(*statement, names)
+            text = statement.text
             if rewritten:
                 # No heading of a task, so that it is not read as one.
                 (making / "task" / "original.txt").write_text(text.removeprefix("# Task: "))
                 title, _, body = rewritten.strip().partition("\n")
                 paths = (*candidate.source, *candidate.tests)
-                text = task_text(title.strip("# *"), without_paths(body.strip(), paths), names)
+                body = without_paths(body.strip(), paths)
+                text = replace(statement, title=title.strip("# *"), body=body).text
             (making / "task" / f"{candidate.name}.md").write_text(
-                self._front_matter(candidate, command) + text
+                self._front_matter(candidate, command, statement.underspecification) + text
             )
             shutil.rmtree(folder, ignore_errors=True)
             (making / "task").rename(folder)
         finally:
             shutil.rmtree(making, ignore_errors=True)
 
-    def _front_matter(self, candidate: CommitCandidate, command: str) -> str:
+    def _front_matter(self, candidate: CommitCandidate, command: str, underspecification: float) -> str:
         settings = {
             "repo": str(self.source.root.absolute()),
             "ref": candidate.parent,
@@ -617,6 +660,7 @@ class HistoryMiner:
             "check": command,
             "timeout": self.options.agent_timeout,
             "date": candidate.date[:10],
+            "underspecification": underspecification,
         }
         # JSON is YAML.
         lines = [f"{name}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.items()]
@@ -667,6 +711,8 @@ def _validation_of(row: Mapping[str, object]) -> CommitValidation:
         wavering=tuple(_texts(row.get("wavering"))),
         seconds=float(seconds) if isinstance(seconds, int | float) else 0.0,
         folder=as_text(row, "folder"),
+        underspecification=as_number(row, "underspecification"),
+        sources=tuple(_texts(row.get("sources"))),
         ran=row.get("ran") is not False and not as_text(row, "reason").startswith(_NOT_RUN_REASONS),
     )
 

@@ -136,6 +136,9 @@ class Header(BaseModel):
     )
     sealed: bool | None = Field(None, description="Whether the agent's repository ends at `ref`.")
     date: Text | None = Field(None, description="When the work was really done, as 2024-01-31.")
+    underspecification: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        None, description="What the text leaves open, from 0 to 1, as `tasks from-history` estimates it."
+    )
     expect: Expectation | None = Field(None, description="What the agent's last words are checked for.")
     timeout: Seconds | None = Field(None, description="Seconds the agent may take.")
     check_timeout: Seconds | None = Field(None, description="Seconds each check may take.")
@@ -209,6 +212,7 @@ def _task(
         hidden=folders.get("hidden"),
         sealed=bool(header.get("sealed")),
         date=header.get("date") or "",
+        underspecification=header.get("underspecification"),
         expect={
             name: expectation
             for name, expectation in (header.get("expect") or {}).items()

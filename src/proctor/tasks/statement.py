@@ -1,15 +1,23 @@
-"""Statement of a task made of a commit: its message, or the issue it names, without the answer."""
+"""Statement of a task made of a commit: its message, the issue, the pull request, and entries of changelogs.
+
+What gives the answer away is removed. What tests use and nobody can guess is listed. How much the statement
+leaves open is estimated.
+"""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from proctor.errors import UsageError
 from proctor.json_values import JsonMap, as_map, as_number, as_text, parse_json
 from proctor.plan.source import text_of
+from proctor.tasks.commit_context import CommitContext
+from proctor.tasks.interface import Interface
 
 LONGEST = 4000
-FEWEST_WORDS = 4
+UNDERSPECIFIED = 0.6
+"""From this score on, a statement leaves too much open."""
 _TRAILER = re.compile(
     r"^(signed-off-by|co-authored-by|reviewed-by|acked-by|tested-by|reported-by|change-id|cc|pr-url|refs?"
     r"|fixes|closes|resolves|see|bug|backport-of|cherry[- ]picked from|\(cherry picked from).*$",
@@ -19,7 +27,40 @@ _END = re.compile(
     r"^(#+\s*)?(checklist|change ?log|test plan|tests added|testing|how to test)\b", re.IGNORECASE
 )
 _DIFF_LINE = re.compile(r"^(diff --git |index [0-9a-f]{7}|--- |\+\+\+ |@@ )")
-_TYPE = re.compile(r"^((fix|feat|perf|refactor|test)(\([^)]*\))?!?:\s+|\[[\w ]+\]\s+)", re.IGNORECASE)
+_TYPE = re.compile(
+    r"^(?:fix|feat|feature|perf|refactor|test|bug|bugfix|hotfix)(?:\(([^)]*)\))?!?:\s+", re.IGNORECASE
+)
+_TAG = re.compile(r"^\[[\w ]+\]\s+")
+_REFERENCE = re.compile(
+    r"""^(?:
+        (?:fix(?:e[sd])?|close[sd]?|resolve[sd]?|refs?|see)?[ :]*
+        (?:(?:issue|ticket|bug|pr|pull\ request|bpo|gh)[ \#-]*\d+|\#\d+)(?:[, ]+(?:and\ )?\#\d+)*
+        \s*(?::|--|–|—|-(?=\s))+\s*
+        |\[\#?\d+\](?:\([^)\s]*\))?\s*:?\s*
+        |\(\#\d+\)\s*
+    )""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""What titles begin with: `Fixed #12 --`, `Issue 1214:`, `[#12]`."""
+_TEST_WORK = re.compile(
+    r"""^\W*(?:also\ |and\ |then\ )?
+        (?:add(?:s|ed|ing)?|update[sd]?|extend(?:s|ed)?|include[sd]?|write|wrote|fix(?:e[sd])?)\s+
+        (?:[\w'`-]+\s+){0,5}(?:tests?|test\ cases?|specs?|coverage)\b.{0,60}$""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""A sentence about tests."""
+_NOISE = re.compile(
+    r"""^\s*[*-]\s+
+        (?:(?:fix|update|apply|address|minor|more|remove|clean)\w*\s+(?:up\s+)?(?:(?:the|a|some)\s+)?)?
+        (?:code|reviews?|review\ comments|suggestions?(?:\ from\ code\ review)?|lint\w*|typos?|format\w*
+        |changes|changelog|readme|docs?|wip|nits?|whitespace|merge\ (?:branch|remote)\b.*|feedback)\s*\.?$""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Commits of a squashed pull request that say nothing."""
+_TEST_NAME = re.compile(
+    r"^\+\s*(?:(?:async\s+)?def\s+(test\w+)|class\s+(\w*Tests?\w*)|func\s+(Test\w+)|(?:async\s+)?fn\s+(\w+))",
+    re.MULTILINE,
+)
 _SOLUTION = re.compile(
     r"^(the (fix|solution)|this (commit|patch|change|fix|pr)\b|fix(ed)? (this |it )?by|to fix|solution:)",
     re.IGNORECASE,
@@ -27,27 +68,29 @@ _SOLUTION = re.compile(
 _LINE_NUMBER = re.compile(r":\d+\b(?=[\s),.;]|$)|\b(?:on|at|in) lines? \d+(?:-\d+)?")
 _REMOVED = (
     re.compile(r"<!--.*?-->", re.DOTALL),
+    re.compile(r"\(?\[[\w.-]*[#!]?\d+\]\([^)\s]*\)\)?"),
     re.compile(r"https?://\S+/(pull|pulls|issues|commit|commits|compare|merge_requests)/\S+"),
     re.compile(r"\(?\b[\w.-]+/[\w.-]+#\d+\)?"),
-    re.compile(r"\(?(?:\b(?:fixes|closes|resolves|fix|close|refs?|see|gh)[ :-]*)?#\d+\)?", re.IGNORECASE),
+    re.compile(r"(?:\b(?:by|in|closing|fixing) )?[{:](?:issue|pr|pull|gh)[}:]`#?\d+`,?", re.IGNORECASE),
+    re.compile(r"[{:](?:\w+:)?\w+[}:](?=`)"),
+    re.compile(
+        r"\b(?:thanks to|reported by|patch by|contributed by|by) @[\w-]+|(?<!\w)@[A-Za-z][\w-]+(?=[\s),.;]*$)"
+    ),
+    re.compile(
+        r"\(?(?:\b(?:fixes|closes|resolves|fix|close|refs?|see|gh|issues?|pr|pull request|rebase of"
+        r"|follow-up (?:to|of))[ :-]*)?#\d+\)?",
+        re.IGNORECASE,
+    ),
     re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40}\b"),
-)
-_ISSUE = re.compile(
-    r"(?<![\w&/])(?:[\w.-]+/[\w.-]+)?(?:#|\bgh-)(\d+)\b|/(?:issues|pull)/(\d+)\b", re.IGNORECASE
-)
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{2,}")
-_DEFINED = re.compile(
-    r"^\+\s*(?:export\s+|pub(?:\([^)]*\))?\s+|public\s+|async\s+|static\s+|default\s+)*"
-    r"(?:def|class|function|func(?:\s*\([^)]*\))?|fn|struct|enum|trait|type|const|let|var|interface)\s+(\w{3,})"
-    r"|^\+\s*(?:module\.)?exports\.(\w{3,})|^\+\s*(\w{3,})\s*[:=]\s*(?:function|\(|async)",
-    re.MULTILINE,
 )
 
 
 def title_and_body(message: str, paths: Collection[str], *, hints: bool) -> tuple[str, str]:
     """The title and text of a statement; `paths` are removed unless hints are wanted."""
     lines, fenced_diff = list[str](), False
-    for line in message.replace("\r\n", "\n").split("\n"):
+    first, *rest = message.replace("\r\n", "\n").strip().split("\n")
+    first = _REFERENCE.sub("", _REFERENCE.sub("", first))
+    for line in (first, *rest):
         if _END.match(line):
             break
         if line.startswith("```"):
@@ -55,7 +98,8 @@ def title_and_body(message: str, paths: Collection[str], *, hints: bool) -> tupl
             fenced_diff = not fenced_diff and line[3:].strip() in ("diff", "patch")
             if fenced_diff or was_diff:
                 continue
-        if not fenced_diff and not _DIFF_LINE.match(line) and not _TRAILER.match(line.strip()):
+        is_trailer = lines and _TRAILER.match(line.strip())
+        if not (fenced_diff or is_trailer or _DIFF_LINE.match(line) or _TEST_WORK.match(line)):
             lines.append(line)
     text = "\n".join(lines)
     for pattern in _REMOVED:
@@ -66,12 +110,146 @@ def title_and_body(message: str, paths: Collection[str], *, hints: bool) -> tupl
         # The first one is the title, which often says what was done, and is all that many messages have.
         text = "\n\n".join(each for n, each in enumerate(paragraphs) if not n or not _SOLUTION.match(each))
     title, _, body = text.strip().partition("\n")
-    title = re.sub(r"\s+", " ", _TYPE.sub("", title)).strip(" .:-")
+    title = re.sub(r"\s+", " ", _TYPE.sub(_scope, _TAG.sub("", title))).strip(" .:-")
+    title = _REFERENCE.sub("", title)
+    title, body = (re.sub(r"(?<=\S)[ \t]+(?=[.,;](?:\s|$))|,(?=\.?$)", "", text) for text in (title, body))
     body = re.sub(r"[ \t]+\n", "\n", body)
+    body = re.sub(
+        r"(?:^|(?<=[.\n] ))(?:see|refs?|follow-up|commits?)(?:\s+(?:and|also|of|to))*\s*\.",
+        "",
+        body,
+        flags=re.I | re.M,
+    )
+    body = "\n".join(line for line in body.split("\n") if not _NOISE.match(line))
     body = re.sub(r"\n{3,}", "\n\n", body).strip()
+    if not re.search(r"\w", body):
+        body = ""
     # A name of the code keeps its case.
     is_word = re.match(r"[a-z]+(?!\w|[.(])", title)
     return title[:1].upper() + title[1:] if is_word else title, body[:LONGEST]
+
+
+def _scope(match: re.Match[str]) -> str:
+    """The scope of a conventional title, which often names what the commit is about."""
+    scope = (match[1] or "").strip()
+    return (
+        f"{scope}: "
+        if scope and scope.lower() not in ("deps", "test", "tests", "core", "index", "main")
+        else ""
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """What an agent is told of a task."""
+
+    title: str
+    body: str
+    interface: Interface
+    sources: tuple[str, ...]
+    """Where the text is from: `message`, `issue`, `pull request`, `changelog`."""
+    lines: int
+    """Changed lines of the reference solution."""
+
+    @property
+    def underspecification(self) -> float:
+        """From 0 to 1: how much of what the size of the solution lets expect is not said.
+
+        Expected are 12 words, and one more for five changed lines, up to 52. A name of the interface counts
+        as four words, a word of the title as half a one.
+        """
+        expected = 12 + min(self.lines, 200) / 5
+        told = _words(self.body) + 4 * self.interface.size + _words(self.title) / 2
+        return round(1 - min(1.0, told / expected), 2)
+
+    @property
+    def is_title_only(self) -> bool:
+        """Whether it consists of one line."""
+        return not self.body and not self.interface.size
+
+    @property
+    def is_underspecified(self) -> bool:
+        """Whether it leaves too much open."""
+        return self.is_title_only or self.underspecification >= UNDERSPECIFIED
+
+    @property
+    def text(self) -> str:
+        """The Markdown of the task, without its front matter."""
+        parts = (f"# Task: {self.title}", self.body, self.interface.markdown())
+        return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _words(text: str) -> int:
+    return len(re.findall(r"\w+", text))
+
+
+def make_statement(
+    message: str,
+    context: CommitContext,
+    issues: Mapping[int, str],
+    interface: Interface,
+    *,
+    paths: Collection[str],
+    test_patch: str,
+    lines: int,
+    hints: bool,
+) -> Statement:
+    """The statement of a commit: its issue or message, and what other texts add to it."""
+    issue = next((issues[number] for number in context.numbers if number in issues), "")
+    tests = {name for groups in _TEST_NAME.findall(test_patch) for name in groups if len(name) > 4}
+    title, body = _without_tests(*title_and_body(issue or message, paths, hints=hints), tests)
+    sources = ["issue" if issue else "message"] if title or body else []
+    parts = [body] if body else []
+    further = {"pull request": context.pull_request, "changelog": context.changelog}
+    for name, text in further.items():
+        # An issue describes the symptom; the others tell what was done about it.
+        if not text or (issue and _words(body) >= ENOUGH_WORDS):
+            continue
+        for entry in text.split("\n- ") if name == "changelog" else [text]:
+            head, rest = _without_tests(*title_and_body(entry.removeprefix("- "), paths, hints=hints), tests)
+            added = "\n\n".join(filter(None, (head, rest)))
+            if not title:
+                title, added = head, rest
+            if added and not _is_said(added, [title, *parts]):
+                parts.append(added if added.endswith((".", "`", ":")) else f"{added}.")
+                sources.append(name)
+    return Statement(
+        title=title,
+        body="\n\n".join(parts)[:LONGEST],
+        interface=interface,
+        sources=tuple(dict.fromkeys(sources)),
+        lines=lines,
+    )
+
+
+ENOUGH_WORDS = 25
+"""Of an issue, so that its text stands alone."""
+
+
+def _is_said(text: str, parts: Sequence[str]) -> bool:
+    """Whether most words of a text are in the others."""
+    words = {word.lower() for word in re.findall(r"\w{3,}", text)}
+    known = {word.lower() for part in parts for word in re.findall(r"\w{3,}", part)}
+    return len(words - known) <= max(1, len(words) / 4)
+
+
+def _without_tests(title: str, body: str, names: Collection[str]) -> tuple[str, str]:
+    """Title and text without sentences about tests, or with names of the hidden ones."""
+    paragraphs = (_no_test_sentences(part, names) for part in re.split(r"\n\s*\n", body))
+    return _no_test_sentences(title, names).rstrip("."), "\n\n".join(filter(None, paragraphs))
+
+
+def _no_test_sentences(paragraph: str, names: Collection[str]) -> str:
+    def is_about_tests(text: str) -> bool:
+        named = any(re.search(rf"\b{re.escape(name)}\b", text) for name in names)
+        return named or _TEST_WORK.match(text) is not None
+
+    lines = paragraph.split("\n")
+    if any(re.match(r"\s{2,}|\t|[*+-]\s|\d+[.)]\s|```|>|\|", line) for line in lines):
+        return "\n".join(line for line in lines if not is_about_tests(line)).rstrip()
+    sentences = re.split(r"(?<=[.!?])\s+(?=[A-Z`])", paragraph)
+    kept = [sentence for sentence in sentences if not is_about_tests(sentence)]
+    return paragraph if len(kept) == len(sentences) else " ".join(kept)
 
 
 MOST_BYTES = 256 * 1024 * 1024
@@ -110,12 +288,6 @@ def _numbered(document: object) -> Iterator[tuple[int, JsonMap]]:
             yield int(number), as_map(issue)
 
 
-def linked_issue(message: str, issues: Mapping[int, str]) -> str:
-    """The text of the first known issue that a message names; empty: it names none."""
-    numbers = (int(first or second) for first, second in _ISSUE.findall(message))
-    return next((issues[number] for number in numbers if number in issues), "")
-
-
 def without_paths(text: str, paths: Collection[str]) -> str:
     """The text without the names of these files."""
     names = {name for path in paths for name in (path, PurePosixPath(path).name)}
@@ -124,36 +296,6 @@ def without_paths(text: str, paths: Collection[str]) -> str:
         text = re.sub(rf"^`?{mark}`?:\s*", "", text, flags=re.MULTILINE)
         text = re.sub(rf"(?<![\w/.-])`?{mark}`?(?![\w/-])", "the code", text)
     return text
-
-
-def is_too_short(title: str, body: str) -> bool:
-    """Whether a statement says too little to work from."""
-    return len(re.findall(r"\w+", f"{title} {body}")) < FEWEST_WORDS
-
-
-def new_names(source_patch: str, test_patch: str) -> list[str]:
-    """Names that the source part of a commit defines and its tests use: an agent cannot guess them."""
-    defined = {name for match in _DEFINED.findall(source_patch) for name in match if name}
-    removed = "\n".join(line for line in source_patch.splitlines() if not line.startswith("+"))
-    known = set(_NAME.findall(removed))
-    used = {
-        name
-        for line in test_patch.splitlines()
-        if line.startswith("+") and not line.startswith("+++")
-        for name in _NAME.findall(line)
-    }
-    return sorted((defined - known) & used)
-
-
-def task_text(title: str, body: str, names: Sequence[str]) -> str:
-    """The Markdown of a task, without its front matter."""
-    parts = [f"# Task: {title}"]
-    if body:
-        parts.append(body)
-    if names:
-        listed = ", ".join(f"`{name}`" for name in names[:20])
-        parts.append(f"## Interface\n\nTests use these new names: {listed}.")
-    return "\n\n".join(parts) + "\n"
 
 
 REWRITE = """\

@@ -236,6 +236,8 @@ class Task:
     """Whether the agent's repository has nothing later than its first commit."""
     date: str = ""
     """When the work was really done, as 2024-01-31; empty: not known."""
+    underspecification: float | None = None
+    """What the text leaves open, from 0 to 1; None: not known."""
     expect: JsonMap = field(default_factory=dict)
     timeout_seconds: float | None = None
     agent: str = ""
@@ -366,6 +368,8 @@ def task_document(task: Task, *, full: bool = False) -> JsonObject:
         document["line"] = task.line
     if task.difficulty:
         document["difficulty"] = task.difficulty
+    if task.underspecification is not None:
+        document["underspecification"] = task.underspecification
     document |= {
         "checks": len(task.all_commands) + (1 if task.expect else 0),
         "hasSolution": task.has_solution,
