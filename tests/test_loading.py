@@ -1,4 +1,4 @@
-"""Modules are loaded without looking for garbage meanwhile, and all is as before afterwards."""
+"""Modules are loaded without looking for garbage meanwhile, and all is as before afterward."""
 
 import gc
 import sys
@@ -8,7 +8,7 @@ import pytest
 from proctor.lazy_import import load
 
 
-def test_nothing_is_collected_while_a_module_loads_and_all_is_as_before_afterwards(tmp_path, monkeypatch):
+def test_nothing_is_collected_while_a_module_loads_and_all_is_as_before_afterward(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     looks = "import gc\nwas_looking = gc.isenabled()\n"
     for name, text in (("quickly", looks), ("without", ""), ("badly", "raise ValueError('no')")):

@@ -49,5 +49,5 @@ def whole_session(**values: Any) -> Session:
     known = {"external_id": "outside", "source": "phoenix", "service": "shop", "log_group": "/logs"}
     known |= {"name": "A title", "agent": "codex", "agent_version": "1.2", "model": "openai/x"}
     known |= {"status": "fail", "end_reason": "limit", "error": "it broke", "notes": ["one note"]}
-    known |= {"is_stand_in": True, "started_at": START, "attributes": {"team": "a"}}
+    known |= {"is_mock": True, "started_at": START, "attributes": {"team": "a"}}
     return Session(**known | values)

@@ -191,7 +191,7 @@ def first_session(url: str, run_id: str) -> str:
 
 
 def compress(file: Path) -> None:
-    """Pages have few colours: a palette makes a picture a third of its size."""
+    """Pages have few colors: a palette makes a picture a third of its size."""
     with Image.open(file) as picture:
         picture.convert("RGB").quantize(colors=128, dither=Image.Dither.NONE).save(file, optimize=True)
     print(f"{file.name}: {file.stat().st_size // 1024} KB")

@@ -109,7 +109,7 @@ class Agent(Protocol):
     Adapters inherit what they do not declare; a plain dataclass gets it when it is found.
     """
 
-    stand_in: ClassVar[bool] = False
+    is_mock: ClassVar[bool] = False
     """True for a mock agent; reports mark its results."""
     keys: ClassVar[tuple[str, ...]] = ()
     """Environment variables with keys that it requires; no other agent sees them."""

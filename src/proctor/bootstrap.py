@@ -121,7 +121,7 @@ def open_context(
     notice: Callable[[Notice], None] = ignore_notice,
     people: People | None = None,
 ) -> Iterator[RunContext]:
-    """The context of a run whose names are looked up in `folders`; its store is closed afterwards.
+    """The context of a run whose names are looked up in `folders`; its store is closed afterward.
 
     With `opened`, an open store is used and stays open. `people` asks the person at this terminal.
     """

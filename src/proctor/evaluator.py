@@ -7,6 +7,7 @@ the targets to score and the ground truth. Evaluators of users receive it, so it
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+from warnings import warn
 
 from proctor.errors import CONTEXT_OVERFLOW, AttemptError
 from proctor.json_values import JsonMap
@@ -27,8 +28,14 @@ class Trace:
     """The assistant's last message in this turn; empty when there is none."""
     tool_calls: Sequence[ToolCall] = ()
     messages: Sequence[Message] = ()
-    happened: Sequence[Message | ToolCall] = ()
+    events: Sequence[Message | ToolCall] = ()
     """All messages and tool calls of this turn in order. Empty: only the fields above are known."""
+
+    @property
+    def happened(self) -> Sequence[Message | ToolCall]:
+        """Deprecated: `events`."""
+        warn("Trace.happened is now Trace.events", DeprecationWarning, stacklevel=2)
+        return self.events
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

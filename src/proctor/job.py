@@ -349,7 +349,7 @@ class JobPlan:
     def for_new_run(self, run_id: str) -> "JobPlan":  # noqa: ARG002
         """The plan with what depends on its run, such as the output folder, which is created here.
 
-        Raises `UsageError` when that is not possible; the run is created afterwards.
+        Raises `UsageError` when that is not possible; the run is created afterward.
         """
         return self
 

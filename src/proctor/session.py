@@ -241,7 +241,7 @@ class Session:
     agent: str = ""
     agent_version: str = ""
     model: str = ""
-    is_stand_in: bool = False
+    is_mock: bool = False
     """Its agent or model was a mock."""
     status: str = "success"
     """`success`, `fail`, `timeout` or `error`, as far as the source says."""

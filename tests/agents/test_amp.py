@@ -217,7 +217,7 @@ async def test_without_a_key_to_hand_over_the_agent_stays_as_it_is(place, amp):
     assert with_keys(agent, {}) is agent
     assert find_agent("builtin", {}).keys == ()
     wrapped = with_keys(agent, {"AMP_API_KEY": KEY})
-    assert wrapped.stand_in is False and KEY not in repr(wrapped)
+    assert wrapped.is_mock is False and KEY not in repr(wrapped)
 
 
 async def test_what_is_missing_is_said_with_its_remedy(place, amp):

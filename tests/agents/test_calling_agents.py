@@ -49,9 +49,9 @@ def configuration(place):
     return [file for file in files if "bin" not in file.parts]
 
 
-def test_each_works_over_the_gateway_and_is_no_stand_in(name):
+def test_each_works_over_the_gateway_and_is_no_mock(name):
     agent = find_agent(name, {})
-    assert agent.reach == "gateway" and not agent.stand_in
+    assert agent.reach == "gateway" and not agent.is_mock
     assert agent.records_transcript is (name not in ("aider", "continue", "mini-swe-agent"))
 
 

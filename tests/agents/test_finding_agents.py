@@ -12,10 +12,10 @@ def test_the_files_of_the_folder_are_the_agents():
 
 
 @pytest.mark.parametrize("name", ["amp", "builtin", "command", "scripted"])
-def test_every_agent_says_whether_it_is_a_stand_in_and_whether_it_is_ready(name):
+def test_every_agent_says_whether_it_is_a_mock_and_whether_it_is_ready(name):
     settings = {"command": {"command": "true"}, "scripted": {"script": [{"say": "hi"}]}}
     agent = find_agent(name, settings.get(name, {}))
-    assert agent.stand_in is (name == "scripted")
+    assert agent.is_mock is (name == "scripted")
     assert agent.availability({"PATH": ""}).ready is (name != "amp")
 
 
@@ -26,7 +26,7 @@ def test_a_class_anywhere_can_be_named(tmp_path, monkeypatch):
         "class Parrot:\n"
         "    voice: str = 'plain'\n"
         "    words: dict[str, int] | None = None\n"
-        "    stand_in = True\n"
+        "    is_mock = True\n"
         "    def availability(self, environment): ...\n"
         "    async def work(self, assignment, record): ...\n"
         "@dataclass\n"
@@ -63,15 +63,16 @@ def test_an_adapter_of_before_keeps_its_members_and_gets_defaults_for_the_rest(t
         "    async def work(self, assignment, record): ...\n"
         "class Heron(Codex):\n"
         "    tells_all = False\n"
+        "    stand_in = True\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
 
     wren, heron = find_agent("wrens:Wren", {}), find_agent("wrens:Heron", {})
 
     assert (wren.reach, wren.records_transcript, wren.copied_logins()) == ("gateway", False, (".wren",))
-    assert (wren.stand_in, wren.keys, wren.needs_model, wren.needs_network) == (False, (), False, False)
+    assert (wren.is_mock, wren.keys, wren.needs_model, wren.needs_network) == (False, (), False, False)
     assert wren.refusal("any", {}) == "" and wren.problem("wren", "x" * 999_999, "") is None
-    assert (heron.records_transcript, heron.needs_model) == (False, True)
+    assert (heron.records_transcript, heron.needs_model, heron.is_mock) == (False, True, True)
 
 
 def test_an_installed_package_brings_an_agent_through_an_entry_point(tmp_path, monkeypatch):

@@ -40,8 +40,8 @@ def test_items_and_sessions_are_found_by_id(library, board):
     assert "prompt" in dir(one) and "session" in dir(one)
     with pytest.raises(NotFound, match="run board has no item nothing"):
         board.item("nothing")
-    with pytest.raises(AttributeError, match="RunItem has no attribute 'colour'"):
-        one.colour  # noqa: B018
+    with pytest.raises(AttributeError, match="RunItem has no attribute 'color'"):
+        one.color  # noqa: B018
     sessions = list(board.sessions())
     assert len(sessions) == 9 and repr(sessions[0]).startswith(f"<RunSession {sessions[0].id}")
     found = board.session(sessions[0].id[:20])

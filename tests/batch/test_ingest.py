@@ -4,7 +4,7 @@ from work_items import NOW
 
 from proctor.batch import ingest
 from proctor.session import Message, ModelCall, Session, Step, TimedEvent, Unreadable, Usage
-from proctor.telemetry import normalised
+from proctor.telemetry import normalized
 
 
 def call(**more):
@@ -55,7 +55,7 @@ def test_a_file_without_sessions_says_what_it_holds(monkeypatch):
     monkeypatch.setattr(ingest, "MOST_SEEN", 2)
     times = {"startTimeUnixNano": 1, "endTimeUnixNano": 2, "parentSpanId": "", "status": {"code": "OK"}}
     span = {"spanId": "s", "traceId": "t", "scope": {"name": "lib"}, "kind": "INTERNAL", "attributes": {}}
-    spans = [normalised(span | times | {"name": name}) for name in "abca"]
+    spans = [normalized(span | times | {"name": name}) for name in "abca"]
     assert list(content.counted(spans)) == spans
     assert (content.spans, content.has_work) == (4, False)
     assert content.reason() == (

@@ -163,9 +163,9 @@ def test_errors_decide_nothing_by_themselves(proctor):
     ("rule", "models", "problem", "remedy"),
     [
         (
-            {"decided": True, "by": "colour"},
+            {"decided": True, "by": "color"},
             ["bad", "good"],
-            "no item has a factor colour",
+            "no item has a factor color",
             "There are: model, task",
         ),
         (

@@ -112,7 +112,7 @@ async def test_a_client_before_contemplation_draws_its_actions_by_context_and_re
     assert drawn["Downplay"] > drawn["Blame"]
 
 
-async def test_it_is_the_more_engaged_the_nearer_the_counsellor_comes_to_what_moves_it() -> None:
+async def test_it_is_the_more_engaged_the_nearer_the_counselor_comes_to_what_moves_it() -> None:
     engagement = {}
     for words in (
         "What about your son, and your time with your child?",
@@ -229,7 +229,7 @@ MARKED = {"analysis": "", "stage": "Contemplation", "strategies": ["Affirm", "Ju
         ({"topic_score": "very good"}, "Words 2.", None),
     ],
 )
-async def test_a_counsellor_writes_a_candidate_for_each_strategy_and_one_for_both_and_picks_one(
+async def test_a_counselor_writes_a_candidate_for_each_strategy_and_one_for_both_and_picks_one(
     marks: dict[str, Any], words: str, score: int | None
 ) -> None:
     played = Played("MI", **(MARKED | marks))
@@ -243,7 +243,7 @@ async def test_a_counsellor_writes_a_candidate_for_each_strategy_and_one_for_bot
     assert (reply.text, played.state["score"]) == (words, score)
 
 
-async def test_a_counsellor_steps_into_a_topic_and_out_of_it_again() -> None:
+async def test_a_counselor_steps_into_a_topic_and_out_of_it_again() -> None:
     played = Played("MI", **MARKED)
     played.history.append(Utterance(side="therapist", text="Hello."))
     await played.hear("I drink.")
@@ -439,7 +439,7 @@ async def test_own_weights_get_the_plain_list_of_all_pairs() -> None:
     assert "Not exhibited" not in other.told()
 
 
-async def test_a_counsellor_takes_its_goal_from_the_client_it_meets() -> None:
+async def test_a_counselor_takes_its_goal_from_the_client_it_meets() -> None:
     shared = {"goal": "reducing alcohol", "behavior": "drinking"}
     assert Played("MI", other=shared).state["goal"] == "reducing alcohol"
     assert Played("MI", other=shared, options={"goal": "sleep"}).state["goal"] == "sleep"

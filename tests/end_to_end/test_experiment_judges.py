@@ -60,8 +60,8 @@ def test_each_run_is_judged_and_its_judges_are_paid_by_it(judged, proctor):
     assert costs["evaluators"]["calls"] == 3, "one for each turn"
     assert costs["evaluators"]["cost"] == pytest.approx(paid["cost"]) and paid["cost"] > 0
     assert costs["total_cost"] == pytest.approx(paid["cost"])
-    analysed = proctor.json("analyze", "judged")["metrics_analysis"]
-    assert analysed["score.checks:kept@session"]["mean"] == 0.75
+    analyzed = proctor.json("analyze", "judged")["metrics_analysis"]
+    assert analyzed["score.checks:kept@session"]["mean"] == 0.75
 
     shutil.rmtree(run)
     judged(0.5, "--resume")

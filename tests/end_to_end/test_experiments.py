@@ -319,8 +319,8 @@ async def test_only_figures_are_kept_where_runs_are_not_saved(harbour):
 
     names = {path.name for path in (harbour.output / "runs" / "var-001-run-001").iterdir()}
     assert names == {"metrics.json", "costs.json", "scenario-state.json", "scenario.log"}
-    analysed = await harbour.run("analyze", "experiments/fees")
-    assert analysed["metrics_analysis"]["cooperation_level"]["n"] == 2
+    analyzed = await harbour.run("analyze", "experiments/fees")
+    assert analyzed["metrics_analysis"]["cooperation_level"]["n"] == 2
 
 
 async def test_no_key_is_in_any_file(harbour):

@@ -44,7 +44,7 @@ def test_each_example_scenario_has_its_experiment():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_example_runs_and_is_analysed(desk, name):
+def test_an_example_runs_and_is_analyzed(desk, name):
     assert desk.proctor("scenario", "validate", f"examples/scenarios/{name}")["remarks"] == []
 
     config = desk.folder / "examples" / "experiments" / f"{name}.yaml"
@@ -52,11 +52,11 @@ def test_an_example_runs_and_is_analysed(desk, name):
         config.write_text(re.sub(r"runs_per_variation: \d+", "runs_per_variation: 2", config.read_text()))
 
     told = desk.proctor("experiment", str(config))
-    analysed = desk.proctor("analyze", f"experiments/{name}", "--report")
+    analyzed = desk.proctor("analyze", f"experiments/{name}", "--report")
 
     assert told["successCount"] == told["itemCount"] == RUNS[name]
-    assert analysed["metrics_analysis"] and analysed["patterns"]["stand_ins"]
-    effects = " ".join(effect["statement"] for effect in analysed["patterns"]["metric_effects"])
+    assert analyzed["metrics_analysis"] and analyzed["patterns"]["stand_ins"]
+    effects = " ".join(effect["statement"] for effect in analyzed["patterns"]["metric_effects"])
     assert SHOWS.get(name, "") in effects
     assert "Mock data" in (desk.folder / "experiments" / name / "analysis" / "analysis-report.md").read_text()
 

@@ -37,12 +37,12 @@ async def test_an_experiment_stops_when_a_factor_is_decided_with_all_its_files(h
 
 
 async def test_an_experiment_names_the_place_of_a_factor_that_it_does_not_vary(harbour):
-    config = write_config(harbour.folder, more=f"{VARIED}\n{RULE.format(by='colour')}")
+    config = write_config(harbour.folder, more=f"{VARIED}\n{RULE.format(by='color')}")
 
     done = harbour.proctor("experiment", config)
 
     assert done.returncode == 2
-    assert "batch-config.yaml:" in done.stderr and "no item has a factor colour" in done.stderr
+    assert "batch-config.yaml:" in done.stderr and "no item has a factor color" in done.stderr
     assert "There are: port, variation" in done.stderr
 
 
@@ -94,5 +94,5 @@ def test_items_in_python_stop_early(home):
     assert run.summary()["unfinishedCount"] > 50
     (success, *_) = library.compare(run, by="model").comparison.contrasts
     assert success.difference.is_anytime and success.is_significant
-    with pytest.raises(UsageError, match="no item has a factor colour"):
-        library.run(items=items, stop_when={"by": "colour", "width": 0.1}, progress=False)
+    with pytest.raises(UsageError, match="no item has a factor color"):
+        library.run(items=items, stop_when={"by": "color", "width": 0.1}, progress=False)

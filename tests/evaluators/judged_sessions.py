@@ -41,7 +41,7 @@ def turn(number: int, prompt: str, answer: str, *calls: ToolCall, trace_id: str 
         answer=answer,
         tool_calls=calls,
         messages=(asked, answered),
-        happened=(asked, *calls, answered),
+        events=(asked, *calls, answered),
     )
 
 

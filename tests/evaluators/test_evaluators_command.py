@@ -197,7 +197,7 @@ def test_labels_are_given_from_the_command_line_and_used_from_the_store(desk):
     assert "agreement" in done.stdout and "0.500" in done.stdout
 
 
-def test_a_turn_is_labelled_by_its_number_also_where_it_has_an_id_of_its_own(desk):
+def test_a_turn_is_labeled_by_its_number_also_where_it_has_an_id_of_its_own(desk):
     spans = Path(__file__).parents[2] / "examples" / "evaluation" / "sessions.jsonl"
     imported = json.loads(desk("import", "otlp", str(spans), "--json").stdout)["sessions"]
 

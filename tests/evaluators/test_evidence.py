@@ -50,7 +50,7 @@ def test_a_step_is_a_turn_with_what_was_asked_done_and_answered(store):
     first, second = evidence.traces
     assert (first.id, first.prompt, first.answer) == ("turn-1", "Look.", "It is y.")
     assert (second.id, second.prompt, second.answer) == ("t" * 32, "Again.", "Still y.")
-    assert [type(event).__name__ for event in first.happened] == ["Message"] * 3 + ["ToolCall", "Message"]
+    assert [type(event).__name__ for event in first.events] == ["Message"] * 3 + ["ToolCall", "Message"]
     assert first.tool_calls[0].args == {"at": "x"} and first.tool_calls[0].result == "y" * 10_000
     assert [call.call_id for call in evidence.tool_calls] == ["call-4", "span-7"]
     assert (evidence.session_id, evidence.system_prompt) == ("abc123", "Be brief.")

@@ -17,7 +17,7 @@ from proctor.evaluators.rendering import (
     NOTHING,
     EvaluationTarget,
     calls_of,
-    happened,
+    events_of,
     numbered,
     tools,
     turns_of,
@@ -42,17 +42,19 @@ def test_a_session_without_turns_is_one_turn():
 
 
 def test_what_happened_is_in_the_usual_order_where_it_is_not_known():
-    known = Trace(id="t", messages=[USER, ANSWER], tool_calls=[CALL], happened=[ANSWER, USER])
-    assert list(happened(known)) == [ANSWER, USER]
-    assert happened(Trace(id="t", messages=[USER, ANSWER], tool_calls=[CALL])) == [USER, CALL, ANSWER]
-    assert happened(Trace(id="t", messages=[USER], tool_calls=[CALL])) == [USER, CALL]
-    assert happened(Trace(id="t", prompt="hi", answer="ho", tool_calls=[CALL])) == [USER, CALL, ANSWER]
-    assert happened(Trace(id="t")) == []
+    known = Trace(id="t", messages=[USER, ANSWER], tool_calls=[CALL], events=[ANSWER, USER])
+    assert list(events_of(known)) == [ANSWER, USER]
+    assert events_of(Trace(id="t", messages=[USER, ANSWER], tool_calls=[CALL])) == [USER, CALL, ANSWER]
+    assert events_of(Trace(id="t", messages=[USER], tool_calls=[CALL])) == [USER, CALL]
+    assert events_of(Trace(id="t", prompt="hi", answer="ho", tool_calls=[CALL])) == [USER, CALL, ANSWER]
+    assert events_of(Trace(id="t")) == []
+    with pytest.warns(DeprecationWarning, match=r"Trace.happened is now Trace.events"):
+        assert known.happened == known.events
 
 
 def test_results_are_shown_once_and_turns_are_numbered():
-    first = Trace(id="a", happened=[USER, CALL, RESULT, ANSWER])
-    second = Trace(id="b", happened=[USER, RESULT])
+    first = Trace(id="a", events=[USER, CALL, RESULT, ANSWER])
+    second = Trace(id="b", events=[USER, RESULT])
     assert numbered(Evidence(session_id="s", traces=[first, second])).splitlines() == [
         "Turn 1",
         "User: hi",

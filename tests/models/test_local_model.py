@@ -154,7 +154,7 @@ def read(file: Path) -> bytes:
 def test_a_batch_of_prompts_is_really_answered_and_leaves_no_server(proctor, tmp_path):
     (tmp_path / "plan.yaml").write_text(
         "runId: small\ndefaults: {model: local/smollm2, settings: {max_tokens: 12, temperature: 0}}\n"
-        "matrix: [{prompt: [Say hello., Name a colour., Count to three.], seed: 1}]\n"
+        "matrix: [{prompt: [Say hello., Name a color., Count to three.], seed: 1}]\n"
     )
     ran = proctor("batch", "plan.yaml", "--json")
 

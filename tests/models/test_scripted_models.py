@@ -6,7 +6,7 @@ import pytest
 
 from proctor.errors import ModelError, NotFound, RateLimited, UsageError
 from proctor.model import Request
-from proctor.models import ModelRouter, is_stand_in
+from proctor.models import ModelRouter, is_mock
 
 
 def ask(model, *said, seed=None):
@@ -30,7 +30,7 @@ async def test_echo_and_ok_are_always_there():
     answer = await models.answer(ask("scripted/ok", "Hello"))
     assert (answer.text, answer.call.cost_usd, answer.call.price_source) == ("OK", 0, "free")
     assert (answer.call.usage.input_tokens, answer.call.usage.output_tokens) == (2, 1)
-    assert is_stand_in("scripted/ok") and not is_stand_in("gpt-4o")
+    assert is_mock("scripted/ok") and not is_mock("gpt-4o")
     assert models.missing_key("scripted/ok") is None and models.has_price("scripted/ok")
 
 

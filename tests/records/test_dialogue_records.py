@@ -14,7 +14,7 @@ from records_by_hand import (
     write_json,
 )
 
-from proctor.records import find_kind, recognised
+from proctor.records import find_kind, recognized
 from proctor.score import Score
 from proctor.session import Session
 
@@ -101,7 +101,7 @@ def test_tau2s_results_in_pieces_are_read_as_one_folder(tmp_path):
     write_json(tmp_path / "simulations" / "sim-1.json", simulation)
     (tmp_path / "simulations" / "sim-2.json").write_text("{")
 
-    assert recognised(tmp_path).kind == "tau-bench"
+    assert recognized(tmp_path).kind == "tau-bench"
     assert [
         problem.startswith(str(tmp_path / "simulations" / "sim-2.json"))
         for problem in problems("tau-bench", tmp_path)

@@ -66,7 +66,7 @@ def recorded(draw):
         agent=draw(maybe_names),
         agent_version=draw(maybe_names),
         model=draw(maybe_names),
-        is_stand_in=draw(st.booleans()),
+        is_mock=draw(st.booleans()),
         status=draw(st.sampled_from(["success", "fail", "timeout", "error"])),
         end_reason=draw(names),
         error=draw(words),
@@ -102,7 +102,7 @@ def test_what_was_exported_comes_back_as_it_was(format_, session):
     with tempfile.TemporaryDirectory() as folder:
         (path,) = written(format_, [session], folder)
 
-        assert find_kind(kind).recognises(path)
+        assert find_kind(kind).recognizes(path)
         assert whole(only(kind, path)) == whole(session)
 
 

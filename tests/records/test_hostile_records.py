@@ -21,7 +21,7 @@ from proctor.records import (
     kind_names,
     mini_swe_agent,
     patienthub,
-    recognised,
+    recognized,
     swe_agent,
     tau_bench,
 )
@@ -140,23 +140,23 @@ def test_a_record_cut_off_anywhere_is_read_or_named(kind, good):
     for size in range(0, len(whole), max(1, len(whole) // 40)):
         path.write_bytes(whole[:size])
         assert read(kind, path)
-        recognised(path)
+        recognized(path)
 
 
 @pytest.mark.parametrize("kind", kind_names())
 @pytest.mark.parametrize(
     "data", [b"", b"\xff\xfe\x00\x01" * 100, DEEP.encode(), b"null", b"3", b'"x"', b"[]", b"{}", b"[[1],{}]"]
 )
-def test_what_is_no_record_is_named_and_recognised_as_none(kind, good, data):
+def test_what_is_no_record_is_named_and_recognized_as_none(kind, good, data):
     path = good[kind]
     path.write_bytes(data)
 
-    # A list may be a list of records in two formats; two are recognised by the name of the file, if it
+    # A list may be a list of records in two formats; two are recognized by the name of the file, if it
     # begins like JSON.
     records = {b"[]": 0, b"[[1],{}]": 2}.get(data, 1) if kind in ("tau-bench", "patienthub") else 1
     assert [type(each) for each in read(kind, path)] == [Unreadable] * records
     by_name = data[:1] in {"swe-agent": (b"{",), "mini-swe-agent": (b"{", b"[")}.get(kind, ())
-    assert recognised(path) is (find_kind(kind) if by_name else None)
+    assert recognized(path) is (find_kind(kind) if by_name else None)
 
 
 @pytest.mark.parametrize("kind", sorted({*kind_names()} - {"inspect"}))
@@ -177,15 +177,15 @@ def test_a_file_that_is_gone_or_a_folder_is_named(kind, tmp_path):
 
     for path in (missing, folder):
         assert [type(each) for each in read(kind, path)] == [Unreadable]
-        assert not find_kind(kind).recognises(path)
+        assert not find_kind(kind).recognizes(path)
 
 
-def test_each_record_is_recognised_as_what_it_is_and_as_nothing_else(good):
+def test_each_record_is_recognized_as_what_it_is_and_as_nothing_else(good):
     for kind, path in good.items():
-        assert [name for name in kind_names() if find_kind(name).recognises(path)] == [kind]
+        assert [name for name in kind_names() if find_kind(name).recognizes(path)] == [kind]
 
 
-def test_other_peoples_files_are_recognised_as_none(tmp_path):
+def test_other_peoples_files_are_recognized_as_none(tmp_path):
     others = {
         "package.json": '{"name": "shop", "version": "1.0.0", "dependencies": {}}',
         "messages.json": '[{"role": "user", "content": "hi"}]',
@@ -195,7 +195,7 @@ def test_other_peoples_files_are_recognised_as_none(tmp_path):
     }
     for name, text in others.items():
         (tmp_path / name).write_text(text)
-        assert recognised(tmp_path / name) is None, name
+        assert recognized(tmp_path / name) is None, name
 
 
 RECOGNIZED = {
@@ -218,14 +218,14 @@ def test_a_record_is_known_by_all_words_of_its_beginning(tmp_path, reader, name)
     words = RECOGNIZED[reader, name]
     file = tmp_path / name
     file.write_text(" ".join(words))
-    assert reader.recognises(file) is True
+    assert reader.recognizes(file) is True
     other = tmp_path / "other.txt"
     other.write_text(" ".join(words))
-    assert not reader.recognises(other)
+    assert not reader.recognizes(other)
     for missing in words:
         file.write_text(" ".join(word for word in words if word != missing))
-        assert not reader.recognises(file)
-    assert not reader.recognises(tmp_path / f"absent-{name}")
+        assert not reader.recognizes(file)
+    assert not reader.recognizes(tmp_path / f"absent-{name}")
 
 
 def test_records_known_by_their_names(tmp_path):
@@ -236,22 +236,22 @@ def test_records_known_by_their_names(tmp_path):
     ):
         file = tmp_path / name
         file.write_text(good)
-        assert reader.recognises(file)
+        assert reader.recognizes(file)
         file.write_text(bad)
-        assert not reader.recognises(file)
+        assert not reader.recognizes(file)
     summary = tmp_path / patienthub.SUMMARY
     summary.write_text(" ".join(RECOGNIZED[patienthub, "a.json"]))
-    assert not patienthub.recognises(summary)
+    assert not patienthub.recognizes(summary)
 
 
 def test_a_folder_of_results_has_simulations_and_results(tmp_path):
-    assert not tau_bench.recognises(tmp_path)
+    assert not tau_bench.recognizes(tmp_path)
     (tmp_path / "simulations").mkdir()
-    assert not tau_bench.recognises(tmp_path)
+    assert not tau_bench.recognizes(tmp_path)
     (tmp_path / "results.json").write_text(" ".join(RECOGNIZED[tau_bench, "b.json"]))
-    assert tau_bench.recognises(tmp_path)
+    assert tau_bench.recognizes(tmp_path)
     (tmp_path / "simulations").rmdir()
-    assert not tau_bench.recognises(tmp_path)
+    assert not tau_bench.recognizes(tmp_path)
 
 
 def test_a_kind_that_is_misspelt_is_suggested():

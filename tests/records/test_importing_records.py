@@ -45,7 +45,7 @@ def test_a_record_is_read_as_recorded(kind, tmp_path):
     check(RECORDED / f"{kind}.txt", [known(asdict(session)) for session in read])
 
 
-def test_a_folder_of_everything_is_recognised_and_imported(proctor, tmp_path):
+def test_a_folder_of_everything_is_recognized_and_imported(proctor, tmp_path):
     write_every_kind(tmp_path / "all")
     (tmp_path / "all" / "notes.txt").write_text("mine")
 

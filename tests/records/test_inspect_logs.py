@@ -191,7 +191,7 @@ def test_what_a_log_says_of_a_sample():
     }
     session = of_inspect(header)
     assert (session.name, session.agent, session.model) == ("t 7", "one, two", "m")
-    assert (session.task, session.repeat, session.is_stand_in) == ("t/7", 2, False)
+    assert (session.task, session.repeat, session.is_mock) == ("t/7", 2, False)
     assert session.attributes == {
         "task": "t",
         "sample_id": "7",

@@ -68,7 +68,7 @@ class Shell(Agent):
     """An agent that does what a shell is told, and says how that ended."""
 
     command: str
-    stand_in: ClassVar[bool] = True
+    is_mock: ClassVar[bool] = True
 
     async def work(self, assignment, record):
         finished = await run(

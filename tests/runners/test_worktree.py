@@ -144,7 +144,7 @@ class Raises(Agent):
     """An agent that writes a file and then breaks off."""
 
     error: BaseException
-    stand_in: ClassVar[bool] = True
+    is_mock: ClassVar[bool] = True
 
     async def work(self, assignment, record):
         (assignment.folder / "half.txt").write_text("half\n")

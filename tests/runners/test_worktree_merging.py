@@ -282,7 +282,7 @@ async def test_nothing_to_merge_is_no_empty_commit(tmp_path, repo):
     assert git(repo, "rev-parse", "main") == before
 
 
-# What can be done with a session afterwards
+# What can be done with a session afterward
 
 
 @pytest.fixture

@@ -167,7 +167,7 @@ def see_other_processes(targets):
 
 
 def survive(targets):
-    """A daemon in a session of its own; the test looks for it afterwards."""
+    """A daemon in a session of its own; the test looks for it afterward."""
     subprocess.run(
         [sys.executable, "-c", DAEMON, targets["daemon"], str(targets["ignores"])],
         start_new_session=True,

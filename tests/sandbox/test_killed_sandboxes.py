@@ -160,7 +160,7 @@ OWN_ENDS = {
 async def test_a_program_cannot_present_its_own_end_as_one_of_its_sandbox(
     confined: Any, kind: str, tmp_path: Path
 ) -> None:
-    if kind == "landlock" and warden_can_be_signalled():
+    if kind == "landlock" and warden_can_be_signaled():
         pytest.skip("Landlock keeps signals inside from Linux 6.12")
     damaged = tmp_path / "proctor" / "worktrees" / "one" / "tree" / "damaged"
     damaged.write_text("#!/nonexistent/interpreter\n")
@@ -172,7 +172,7 @@ async def test_a_program_cannot_present_its_own_end_as_one_of_its_sandbox(
     assert codes == {way: code for way, (_, code) in OWN_ENDS.items()}
 
 
-def warden_can_be_signalled() -> bool:
+def warden_can_be_signaled() -> bool:
     from proctor.sandbox.launcher import landlock_abi
 
     return landlock_abi() < 6

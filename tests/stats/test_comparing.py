@@ -442,8 +442,8 @@ def test_what_cannot_be_compared_is_told_with_what_can(store):
         compare_runs(store.read, ["before", "after"], NOW, metrics=["score:kind"])
     with pytest.raises(NotFound, match="nothing here has a value of score:kind"):
         first_contrast(groups_of_runs(store.read, ["before", "after"], NOW), "score:kind")
-    with pytest.raises(NotFound, match="have no factor colour\nThere are: model, task"):
-        compare_within(store.read, "before", "colour", NOW)
+    with pytest.raises(NotFound, match="have no factor color\nThere are: model, task"):
+        compare_within(store.read, "before", "color", NOW)
     with pytest.raises(UsageError, match="all items of before have the same model"):
         compare_within(store.read, "before", "model", NOW)
     with pytest.raises(NotFound, match=r"no item has z as its model\nThere are: a\."):
@@ -452,8 +452,8 @@ def test_what_cannot_be_compared_is_told_with_what_can(store):
         compare_runs(store.read, ["before"], NOW)
     with pytest.raises(UsageError, match="cannot be compared with itself"):
         compare_runs(store.read, ["before", "before"], NOW)
-    with pytest.raises(UsageError, match="cannot be paired by colour"):
-        compare_runs(store.read, ["before", "after"], NOW, pair="colour")
+    with pytest.raises(UsageError, match="cannot be paired by color"):
+        compare_runs(store.read, ["before", "after"], NOW, pair="color")
 
 
 def test_tasks_that_came_out_differently_are_listed_largest_first(either_store):

@@ -40,7 +40,7 @@ def session(**values: Any) -> Session:
     known: dict[str, Any] = {"external_id": "e1", "source": "phoenix", "name": "n"}
     known |= {"agent": "amp", "model": "m"}
     known |= {"started_at": at[0], "finished_at": at[4], "steps": [first, second], "notes": ["odd"]}
-    known |= {"scores": [Score(evaluator="tidy", value=0.5, level="session")], "is_stand_in": True}
+    known |= {"scores": [Score(evaluator="tidy", value=0.5, level="session")], "is_mock": True}
     return Session(**known | values)
 
 

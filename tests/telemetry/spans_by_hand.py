@@ -7,7 +7,7 @@ from typing import Any
 from proctor.evaluator import Evidence
 from proctor.session import Session
 from proctor.store.sessions import evidence_of_session
-from proctor.telemetry import normalised, session_of, sessions_of
+from proctor.telemetry import normalized, session_of, sessions_of
 
 START = 1_776_929_864_000_000_000
 SECOND = 1_000_000_000
@@ -37,7 +37,7 @@ def span(
     """A span document; `__` in the name of an attribute stands for a dot."""
     named = {key.replace("__", "."): value for key, value in attributes.items()}
     started = START + int(at * SECOND)
-    return normalised(
+    return normalized(
         {
             "traceId": hexed(trace, 32),
             "spanId": hexed(name, 16),
@@ -59,7 +59,7 @@ def record(
 ) -> dict[str, Any]:
     """An event record of the span called `of`."""
     named = {key.replace("__", "."): value for key, value in attributes.items()}
-    return normalised(
+    return normalized(
         {
             "traceId": hexed(trace, 32),
             "spanId": hexed(of, 16),

@@ -12,7 +12,7 @@ from written_dialects import ANSWERED, ASKED, genai_inline
 from proctor.session import ModelCall, ToolCall, Unreadable
 from proctor.store.sessions import evidence_of_session
 from proctor.telemetry import sessions_of
-from proctor.telemetry.sources import files_in, read_documents, recognises, rows_of_parquet
+from proctor.telemetry.sources import files_in, read_documents, recognizes, rows_of_parquet
 
 
 def iso(nanoseconds):
@@ -95,7 +95,7 @@ def test_every_shape_of_one_conversation_tells_the_same(tmp_path, shape, packed)
     text = shapes()[shape].encode()
     file.write_bytes(gzip.compress(text) if packed else text)
 
-    assert recognises(file)
+    assert recognizes(file)
     documents = list(read_documents(file))
     assert [each for each in documents if isinstance(each, Unreadable)] == []
     (session,) = sessions_of(documents)

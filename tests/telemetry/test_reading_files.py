@@ -10,7 +10,7 @@ from spans_by_hand import agent, chat, record, text
 from proctor.session import Unreadable
 from proctor.telemetry import sources
 from proctor.telemetry.otlp import encode_spans
-from proctor.telemetry.sources import files_in, read_documents, recognises
+from proctor.telemetry.sources import files_in, read_documents, recognizes
 
 ONE = agent()
 TWO = chat("chat", [text("user", "hi")], trace="t2")
@@ -137,7 +137,7 @@ def test_a_folder_is_read_with_what_is_below_it(tmp_path):
     assert [file.name for file in files_in(tmp_path)] == ["a.jsonl", "c.json.gz"]
 
 
-def test_only_files_of_spans_are_recognised(tmp_path):
+def test_only_files_of_spans_are_recognized(tmp_path):
     for name, content in (
         ("a.jsonl", OTLP),
         ("b.json", FLAT),
@@ -146,10 +146,10 @@ def test_only_files_of_spans_are_recognised(tmp_path):
     ):
         (tmp_path / name).write_text(content)
 
-    found = [file.name for file in sorted(tmp_path.iterdir()) if recognises(file)]
+    found = [file.name for file in sorted(tmp_path.iterdir()) if recognizes(file)]
 
     assert found == ["a.jsonl", "b.json"]
-    assert not recognises(tmp_path / "missing")
+    assert not recognizes(tmp_path / "missing")
 
 
 @pytest.mark.parametrize("form", ["one value", "protobuf"])

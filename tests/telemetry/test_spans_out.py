@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from proctor.evaluator import Evidence, Trace
 from proctor.session import Message, ModelCall, Session, Step, TimedEvent, ToolCall, Usage
 from proctor.store.sessions import evidence_of_session
-from proctor.telemetry import documents_of, normalised, sessions_of, spans_of
+from proctor.telemetry import documents_of, normalized, sessions_of, spans_of
 from proctor.telemetry.otlp import decode_json, encode_spans
 from session_strategies import messages, model_calls, names, tool_calls
 
@@ -30,7 +30,7 @@ def traces(draw):
         id="",
         tool_calls=[event for event in happened if isinstance(event, ToolCall)],
         messages=said,
-        happened=happened,
+        events=happened,
     )
 
 
@@ -38,7 +38,7 @@ def traces(draw):
 def evidences(draw):
     turns = draw(st.lists(traces(), min_size=1, max_size=4))
     steps = [
-        Step(trace_id=f"turn-{number}", events=[TimedEvent(event=event) for event in turn.happened])
+        Step(trace_id=f"turn-{number}", events=[TimedEvent(event=event) for event in turn.events])
         for number, turn in enumerate(turns, start=1)
     ]
     calls = [TimedEvent(event=call) for call in draw(st.lists(model_calls(ids, milliseconds), max_size=3))]
@@ -59,7 +59,7 @@ def told(evidence: Evidence):
         list(evidence.messages),
         list(evidence.tool_calls),
         list(evidence.model_calls),
-        [(trace.id, trace.prompt, trace.answer, list(trace.happened)) for trace in evidence.traces],
+        [(trace.id, trace.prompt, trace.answer, list(trace.events)) for trace in evidence.traces],
         list(evidence.tools),
         evidence.system_prompt,
     )
@@ -70,7 +70,7 @@ def told(evidence: Evidence):
 def test_what_an_evaluator_sees_survives_being_written_as_spans_and_sent(session):
     evidence = evidence_of_session(session)
 
-    documents = [normalised(json.loads(json.dumps(document))) for document in spans_of(evidence)]
+    documents = [normalized(json.loads(json.dumps(document))) for document in spans_of(evidence)]
     line = json.dumps(encode_spans(documents_of(session)))
 
     for span in json.loads(line)["resourceSpans"][0]["scopeSpans"][0]["spans"]:
@@ -127,7 +127,7 @@ def test_how_a_session_ended_who_it_was_and_that_it_only_rehearsed_comes_back(st
         source="coding",
         name="batch/fix",
         model="scripted/therapist + scripted/client",
-        is_stand_in=True,
+        is_mock=True,
         status=status,
         end_reason=end_reason,
         error="" if status == "success" else "why",
@@ -136,7 +136,7 @@ def test_how_a_session_ended_who_it_was_and_that_it_only_rehearsed_comes_back(st
 
     (back,) = sessions_of(decode_json(json.dumps(encode_spans(documents_of(session))).encode()).documents)
 
-    for member in ("name", "model", "is_stand_in", "status", "end_reason", "error"):
+    for member in ("name", "model", "is_mock", "status", "end_reason", "error"):
         assert getattr(back, member) == getattr(session, member), member
 
 

@@ -4,7 +4,7 @@ import pytest
 from spans_by_hand import hexed, record, span
 
 from proctor.telemetry import sessions_of
-from proctor.telemetry.documents import nanoseconds, normalised
+from proctor.telemetry.documents import nanoseconds, normalized
 
 AGENT = {"gen_ai.operation.name": "invoke_agent"}
 
@@ -78,7 +78,7 @@ def test_the_log_group_is_the_one_a_resource_names_first():
 
 def test_ids_are_the_same_in_capitals():
     document = span("a", **AGENT)
-    shouted = normalised(
+    shouted = normalized(
         {**document, "traceId": document["traceId"].upper(), "spanId": document["spanId"].upper()}
     )
 
@@ -101,7 +101,7 @@ def test_ids_are_the_same_in_capitals():
     ],
 )
 def test_a_span_has_the_name_of_its_kind(kind, name):
-    assert normalised({**span("a", **AGENT), "kind": kind})["kind"] == name
+    assert normalized({**span("a", **AGENT), "kind": kind})["kind"] == name
 
 
 def test_a_time_is_a_number_that_the_store_can_hold():

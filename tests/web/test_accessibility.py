@@ -14,14 +14,14 @@ PAIRS += [("warn-ink", "warn-paper"), ("on", "main"), ("on", "main-strong"), ("w
 
 
 def tokens():
-    """The colours of the stylesheet by name: in the light, in the dark."""
+    """The colors of the stylesheet by name: in the light, in the dark."""
     css = files("proctor.web").joinpath("static/proctor.css").read_text()
     found = re.findall(r"--([\w-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\);", css)
     return {name: (light, dark) for name, light, dark in found} | {"white": ("#ffffff", "#ffffff")}
 
 
-def brightness(colour):
-    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+def brightness(color):
+    parts = [int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)]
     red, green, blue = (
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
     )
@@ -35,9 +35,9 @@ def contrast(one, other):
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_every_text_can_be_told_from_what_it_stands_on(theme):
-    colours = tokens()
+    colors = tokens()
 
-    poor = {pair: contrast(colours[pair[0]][theme], colours[pair[1]][theme]) for pair in PAIRS}
+    poor = {pair: contrast(colors[pair[0]][theme], colors[pair[1]][theme]) for pair in PAIRS}
 
     assert {pair: ratio for pair, ratio in poor.items() if ratio < ENOUGH} == {}
 

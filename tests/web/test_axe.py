@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
 from looks import PHONE, WINDOW
-from stocked_judgements import bring_sessions, compared_run, ended, wanted
+from stocked_judgments import bring_sessions, compared_run, ended, wanted
 from stocked_runs import add_session, stock
 
 from proctor.session import Iteration, Message, ToolCall
@@ -251,7 +251,7 @@ PAGES = {
         "/api/runs/stocked/report?format=html",
         "/api/runs/stocked/report?format=portable",
     ],
-    "judgements": [
+    "judgments": [
         "/evaluations",
         "/evaluations#judges",
         "/evaluations/new",

@@ -3,7 +3,7 @@
 from urllib.parse import quote
 
 import pytest
-from stocked_judgements import compared_run
+from stocked_judgments import compared_run
 from stocked_runs import HOSTILE, add_duel, change_items
 
 BETTER = {f"task {n}": "success" for n in range(20)}

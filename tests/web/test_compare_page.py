@@ -6,7 +6,7 @@ from urllib.parse import quote
 import pytest
 from looks import PHONE, sideways
 from playwright.sync_api import expect
-from stocked_judgements import compared_run
+from stocked_judgments import compared_run
 from stocked_runs import HOSTILE, add_duel, add_session
 
 from proctor.session import Message

@@ -5,7 +5,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from stocked_judgements import CHECK, MATCH, bring_sessions, ended, wanted
+from stocked_judgments import CHECK, MATCH, bring_sessions, ended, wanted
 
 from filled import NOW
 from online_scores import add_online_config, judged
@@ -13,18 +13,18 @@ from proctor.jobs.evaluation.drift import DriftWatch
 
 
 @pytest.fixture(scope="module")
-def travelled(shared, shared_proctor):
+def traveled(shared, shared_proctor):
     """A server with recorded sessions, and the code that judges them beside."""
     bring_sessions(shared_proctor)
     return shared
 
 
 @pytest.fixture(scope="module")
-def job(travelled):
+def job(traveled):
     """A job at its end, with code as its judges; its id."""
-    reply = travelled.post("/api/evaluations", wanted())
+    reply = traveled.post("/api/evaluations", wanted())
     assert reply.status == 201, reply.text
-    assert ended(travelled, reply.json["id"])["state"] == "COMPLETED"
+    assert ended(traveled, reply.json["id"])["state"] == "COMPLETED"
     return reply.json["id"]
 
 
@@ -33,13 +33,13 @@ def sessions_of(served, job, **query):
     return served.get(f"/api/evaluations/{job}/sessions?{asked}").json["sessions"]
 
 
-def test_a_source_is_counted_before_anything_is_judged(travelled):
-    (arrived,) = travelled.get("/api/evaluations/sources").json["arrived"]
+def test_a_source_is_counted_before_anything_is_judged(traveled):
+    (arrived,) = traveled.get("/api/evaluations/sources").json["arrived"]
     expected = ("/agents/travel", "travel.DEFAULT", 6)
     assert (arrived["logGroup"], arrived["service"], arrived["sessions"]) == expected
 
     def count(**source):
-        return travelled.post("/api/evaluations/preview", {"kind": "arrived", **source}).json
+        return traveled.post("/api/evaluations/preview", {"kind": "arrived", **source}).json
 
     assert count()["sessions"] == 6
     assert count(services=["another"])["problem"] == "no session fits"
@@ -48,9 +48,9 @@ def test_a_source_is_counted_before_anything_is_judged(travelled):
     assert count(start="yesterday")["error"]["problem"].startswith("body.start")
     assert (
         "no sessions are selected"
-        in travelled.post("/api/evaluations/preview", {"kind": "runs"}).json["problem"]
+        in traveled.post("/api/evaluations/preview", {"kind": "runs"}).json["problem"]
     )
-    missing = travelled.post("/api/evaluations/preview", {"kind": "files", "paths": ["nowhere.jsonl"]}).json
+    missing = traveled.post("/api/evaluations/preview", {"kind": "files", "paths": ["nowhere.jsonl"]}).json
     assert "nowhere.jsonl" in missing["problem"]
 
 
@@ -65,30 +65,30 @@ def test_the_evaluators_are_told_with_level_scale_and_what_they_need(served, pro
     assert found["broken"]["problem"]
 
 
-def test_a_check_says_what_a_job_takes_and_starts_nothing(travelled):
-    before = travelled.get("/api/evaluations").json["all"]
-    found = travelled.post("/api/evaluations/check", wanted()).json
+def test_a_check_says_what_a_job_takes_and_starts_nothing(traveled):
+    before = traveled.get("/api/evaluations").json["all"]
+    found = traveled.post("/api/evaluations/check", wanted()).json
     assert (found["sessions"], found["itemCount"], found["problems"]) == (6, 12, [])
     assert [one["results"] for one in found["evaluators"]] == [6, 8]
-    wrong = travelled.post("/api/evaluations/check", wanted(evaluators=["Builtin.Helpfullness"])).json
+    wrong = traveled.post("/api/evaluations/check", wanted(evaluators=["Builtin.Helpfullness"])).json
     assert "Did you mean `Builtin.Helpfulness`?" in wrong["problems"][0]["remedy"]
-    assert travelled.get("/api/evaluations").json["all"] == before
+    assert traveled.get("/api/evaluations").json["all"] == before
 
 
-def test_what_cannot_be_started_is_refused_with_reasons(travelled):
-    reply = travelled.post("/api/evaluations", wanted(evaluators=["Nobody"]))
+def test_what_cannot_be_started_is_refused_with_reasons(traveled):
+    reply = traveled.post("/api/evaluations", wanted(evaluators=["Nobody"]))
     assert (reply.status, reply.json["error"]["problem"]) == (400, "there is no evaluator `Nobody`")
-    bad = travelled.post("/api/evaluations", wanted(groundTruth="sessionMetadata: 7\n"))
+    bad = traveled.post("/api/evaluations", wanted(groundTruth="sessionMetadata: 7\n"))
     assert (bad.status, bad.json["error"]["line"]) == (400, 1)
-    assert travelled.post("/api/evaluations", wanted(name="no spaces please")).status == 422
+    assert traveled.post("/api/evaluations", wanted(name="no spaces please")).status == 422
     # What is typed stays one word: it is never read as another flag.
-    reply = travelled.post("/api/evaluations", wanted(evaluators=["--help"]))
+    reply = traveled.post("/api/evaluations", wanted(evaluators=["--help"]))
     assert reply.status == 400
     assert "--help" in reply.json["error"]["problem"]
 
 
-def test_a_job_tells_what_each_evaluator_found_and_the_lowest_sessions_first(travelled, job):
-    found = travelled.get(f"/api/evaluations/{job}").json
+def test_a_job_tells_what_each_evaluator_found_and_the_lowest_sessions_first(traveled, job):
+    found = traveled.get(f"/api/evaluations/{job}").json
     match, check = found["averages"]
     expected = (MATCH, 0.5, {"Yes": 3, "No": 3})
     assert (match["evaluator"], match["average"]["value"], match["labels"]) == expected
@@ -98,23 +98,23 @@ def test_a_job_tells_what_each_evaluator_found_and_the_lowest_sessions_first(tra
     assert found["groundTruth"] == ["travel@1"]
     assert (found["sessions"], found["completed"], found["finishedCount"]) == (6, 6, 12)
 
-    lowest = [one["lowest"] for one in sessions_of(travelled, job)]
+    lowest = [one["lowest"] for one in sessions_of(traveled, job)]
     assert lowest == sorted(lowest)
-    by_check = sessions_of(travelled, job, evaluator=CHECK, order="mean", descending="true")
+    by_check = sessions_of(traveled, job, evaluator=CHECK, order="mean", descending="true")
     assert [one["mean"] for one in by_check] == sorted([one["mean"] for one in by_check], reverse=True)
-    assert len(sessions_of(travelled, job, limit=2, offset=5)) == 1
-    (oslo,) = sessions_of(travelled, job, search="OSLO-1")
+    assert len(sessions_of(traveled, job, limit=2, offset=5)) == 1
+    (oslo,) = sessions_of(traveled, job, search="OSLO-1")
     assert {score["evaluator"] for score in oslo["scores"]} == {MATCH, CHECK}
-    verdicts = travelled.get(f"/api/evaluations/{job}/sessions/{oslo['sessionId']}").json["verdicts"]
+    verdicts = traveled.get(f"/api/evaluations/{job}/sessions/{oslo['sessionId']}").json["verdicts"]
     assert any("140 EUR" in one["explanation"] for one in verdicts)
 
 
-def test_a_job_is_told_with_what_was_asked_of_it(travelled, job):
+def test_a_job_is_told_with_what_was_asked_of_it(traveled, job):
     options = {"votes": 3, "description": "every night", "budget": 2.5, "maxSessions": 2, "concurrency": 1}
     helpful = "Builtin.Helpfulness"
     asked = wanted(name="full", evaluators=[helpful], judge="scripted/judge", groundTruth="", **options)
-    full = ended(travelled, travelled.post("/api/evaluations", asked).json["id"])
-    plain = travelled.get(f"/api/evaluations/{job}").json
+    full = ended(traveled, traveled.post("/api/evaluations", asked).json["id"])
+    plain = traveled.get(f"/api/evaluations/{job}").json
 
     said = [
         [one[name] for name in ("votes", "description", "budgetUsd", "sessions", "judge", "groundTruth")]
@@ -122,64 +122,64 @@ def test_a_job_is_told_with_what_was_asked_of_it(travelled, job):
     ]
     assert said == [[3, "every night", 2.5, 2, "scripted/judge", []], [1, "", None, 6, "", ["travel@1"]]]
     assert full["evaluators"] == [helpful]
-    session = sessions_of(travelled, full["id"])[0]["sessionId"]
-    verdicts = travelled.get(f"/api/evaluations/{full['id']}/sessions/{session}").json["verdicts"]
+    session = sessions_of(traveled, full["id"])[0]["sessionId"]
+    verdicts = traveled.get(f"/api/evaluations/{full['id']}/sessions/{session}").json["verdicts"]
     assert verdicts[0]["votes"] == [verdicts[0]["value"]] * 3
-    listed = travelled.get("/api/evaluations?search=FUL").json
+    listed = traveled.get("/api/evaluations?search=FUL").json
     assert [one["id"] for one in listed["evaluations"]] == [full["id"]]
     assert listed["total"] == 1 < listed["all"]
 
 
-def test_results_and_reports_are_taken_away(travelled, job):
-    lines = travelled.get(f"/api/evaluations/{job}/records").text.splitlines()
+def test_results_and_reports_are_taken_away(traveled, job):
+    lines = traveled.get(f"/api/evaluations/{job}/records").text.splitlines()
     assert len(lines) == 14
     assert all(json.loads(line) for line in lines)
-    page = travelled.get(f"/api/evaluations/{job}/report")
+    page = traveled.get(f"/api/evaluations/{job}/report")
     assert "sandbox" in page.headers["content-security-policy"]
     assert MATCH in page.text
-    assert travelled.get(f"/api/evaluations/{job}/report?format=md").text.startswith("#")
+    assert traveled.get(f"/api/evaluations/{job}/report?format=md").text.startswith("#")
 
 
-def test_a_finished_job_is_not_stopped_and_a_deleted_one_is_gone(travelled):
-    job = travelled.post("/api/evaluations", wanted(name="brief", evaluators=[CHECK], groundTruth="")).json[
+def test_a_finished_job_is_not_stopped_and_a_deleted_one_is_gone(traveled):
+    job = traveled.post("/api/evaluations", wanted(name="brief", evaluators=[CHECK], groundTruth="")).json[
         "id"
     ]
-    ended(travelled, job)
-    assert travelled.post(f"/api/evaluations/{job}/stop").status == 400
-    assert travelled.ask("DELETE", f"/api/evaluations/{job[:-1]}").status == 404
-    assert travelled.ask("DELETE", f"/api/evaluations/{job}").status == 200
-    assert travelled.get(f"/api/evaluations/{job}").status == 404
-    assert travelled.get("/api/evaluations?search=brief").json["evaluations"] == []
+    ended(traveled, job)
+    assert traveled.post(f"/api/evaluations/{job}/stop").status == 400
+    assert traveled.ask("DELETE", f"/api/evaluations/{job[:-1]}").status == 404
+    assert traveled.ask("DELETE", f"/api/evaluations/{job}").status == 200
+    assert traveled.get(f"/api/evaluations/{job}").status == 404
+    assert traveled.get("/api/evaluations?search=brief").json["evaluations"] == []
 
 
-def test_files_that_are_sent_are_judged_where_they_were_put(travelled):
-    text = (travelled.site.folder / "sessions.jsonl").read_text()
-    path = travelled.post("/api/evaluations/files", {"name": "../../etc/passwd", "text": text}).json["path"]
+def test_files_that_are_sent_are_judged_where_they_were_put(traveled):
+    text = (traveled.site.folder / "sessions.jsonl").read_text()
+    path = traveled.post("/api/evaluations/files", {"name": "../../etc/passwd", "text": text}).json["path"]
     assert path.endswith("/passwd")
     for name, safe in (("a b.jsonl", "a-b.jsonl"), (".hidden.", "hidden"), ("ü", "records")):
-        sent = travelled.post("/api/evaluations/files", {"name": name, "text": "ä"}).json["path"]
+        sent = traveled.post("/api/evaluations/files", {"name": name, "text": "ä"}).json["path"]
         assert (Path(sent).name, Path(sent).read_text("utf-8")) == (safe, "ä")
-    assert str(travelled.site.home / "serve" / "uploads") in path
+    assert str(traveled.site.home / "serve" / "uploads") in path
     source = {"kind": "files", "paths": [path], "fileKind": "otlp"}
-    reply = travelled.post("/api/evaluations", wanted(source=source, name="sent"))
+    reply = traveled.post("/api/evaluations", wanted(source=source, name="sent"))
     assert reply.status == 201, reply.text
-    assert ended(travelled, reply.json["id"])["sessions"] == 6
+    assert ended(traveled, reply.json["id"])["sessions"] == 6
 
 
-def test_labels_are_kept_on_the_scale_and_say_how_good_the_judge_is(travelled, job):
-    rows = sessions_of(travelled, job)
+def test_labels_are_kept_on_the_scale_and_say_how_good_the_judge_is(traveled, job):
+    rows = sessions_of(traveled, job)
     ids = [row["sessionId"] for row in rows]
 
     def say(session, **said):
-        return travelled.post(f"/api/sessions/{session}/labels", {"evaluator": MATCH, "who": "Ada", **said})
+        return traveled.post(f"/api/sessions/{session}/labels", {"evaluator": MATCH, "who": "Ada", **said})
 
     judged_as = {"Yes": [], "No": []}
     for session in ids:
-        judged = travelled.get(f"/api/sessions/{session}/labels").json["things"]
+        judged = traveled.get(f"/api/sessions/{session}/labels").json["things"]
         verdict = next(thing["verdict"] for thing in judged if thing["evaluator"] == MATCH)
         judged_as[verdict["label"]].append(session)
         assert say(session, label=verdict["label"].lower(), note="I looked").status == 200
-    (judge,) = travelled.get("/api/judges").json["judges"]
+    (judge,) = traveled.get("/api/judges").json["judges"]
     assert (judge["things"], judge["agreement"]["value"], judge["kappa"]["value"]) == (6, 1.0, 1.0)
     assert judge["words"] == "The same as people in 6 of 6: almost perfect agreement beyond chance."
     assert any("too few" in remark for remark in judge["remarks"])
@@ -192,19 +192,19 @@ def test_labels_are_kept_on_the_scale_and_say_how_good_the_judge_is(travelled, j
         (judged_as["Yes"][1], "No", "3 of 6: no agreement beyond chance."),
     ):
         say(session, label=label)
-        assert travelled.get("/api/judges").json["judges"][0]["words"] == f"The same as people in {words}"
+        assert traveled.get("/api/judges").json["judges"][0]["words"] == f"The same as people in {words}"
     things = say(ids[0], value=1.0).json["things"]
     (label,) = next(thing["labels"] for thing in things if thing["evaluator"] == MATCH)
     assert (label["label"], label["value"], label["who"]) == ("Yes", 1.0, "Ada")
     assert say(ids[0]).status == 400
     assert say(ids[0], label="Yes", target="no such turn").status == 400
-    assert travelled.post("/api/sessions/nobody/labels", {"evaluator": MATCH, "label": "Yes"}).status == 404
-    assert travelled.get("/api/judges?evaluator=Nobody").json == {"judges": []}
+    assert traveled.post("/api/sessions/nobody/labels", {"evaluator": MATCH, "label": "Yes"}).status == 404
+    assert traveled.get("/api/judges?evaluator=Nobody").json == {"judges": []}
 
 
 @pytest.mark.parametrize("path", ["/evaluations", "/evaluations/new"])
-def test_pages_know_which_jobs_evaluate_sessions(travelled, path):
-    assert 'data-evaluation-jobs="evaluation"' in travelled.get(path).text
+def test_pages_know_which_jobs_evaluate_sessions(traveled, path):
+    assert 'data-evaluation-jobs="evaluation"' in traveled.get(path).text
 
 
 def test_drift_of_online_evaluation_is_shown_with_bounds_and_crossings(served, proctor):

@@ -6,7 +6,7 @@ import re
 import pytest
 from looks import PHONE, before_it_ended, sideways
 from playwright.sync_api import expect
-from stocked_judgements import CHECK, MATCH, bring_sessions, ended, wanted
+from stocked_judgments import CHECK, MATCH, bring_sessions, ended, wanted
 from stocked_runs import HOSTILE
 
 from filled import NOW
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def travelled(shared, shared_proctor):
+def traveled(shared, shared_proctor):
     """A server with recorded sessions, and the code that judges them beside."""
     bring_sessions(shared_proctor)
     return shared
@@ -29,7 +29,7 @@ def judged_job(served, *evaluators, **changes):
     return served.post("/api/evaluations", job).json["id"]
 
 
-def test_recorded_sessions_are_judged_read_and_labelled_from_first_to_last(served, proctor, open_page):
+def test_recorded_sessions_are_judged_read_and_labeled_from_first_to_last(served, proctor, open_page):
     bring_sessions(proctor)
     page = open_page(f"{served.url}/evaluations")
     expect(page.get_by_text("No evaluations yet")).to_be_visible()
@@ -86,9 +86,9 @@ def test_recorded_sessions_are_judged_read_and_labelled_from_first_to_last(serve
     expect(page.get_by_role("article", name=MATCH)).to_contain_text("1 labeler")
 
 
-def test_a_job_that_ends_before_the_page_watches_it_is_shown_at_its_end(travelled, open_page):
-    job = judged_job(travelled, CHECK, name="quick")
-    ended(travelled, job)
+def test_a_job_that_ends_before_the_page_watches_it_is_shown_at_its_end(traveled, open_page):
+    job = judged_job(traveled, CHECK, name="quick")
+    ended(traveled, job)
     page = open_page("about:blank")
     before_it_ended(page, f"/api/evaluations/{job}$", lambda one: {**one, "state": "IN_PROGRESS"})
     before_it_ended(
@@ -97,9 +97,9 @@ def test_a_job_that_ends_before_the_page_watches_it_is_shown_at_its_end(travelle
         lambda found: {**found, "evaluations": [{**found["evaluations"][0], "state": "IN_PROGRESS"}]},
     )
 
-    page.goto(f"{travelled.url}/evaluations/{job}")
+    page.goto(f"{traveled.url}/evaluations/{job}")
     expect(page.locator("#status")).to_contain_text("completed")
-    page.goto(f"{travelled.url}/evaluations")
+    page.goto(f"{traveled.url}/evaluations")
     row = page.get_by_role("table", name="Evaluations").get_by_role("row", name=re.compile("quick"))
     expect(row).to_contain_text("completed")
 
@@ -124,28 +124,28 @@ def test_a_job_started_elsewhere_appears_and_is_deleted_after_asking(served, pro
     expect(page.get_by_text("No evaluations yet")).to_be_visible()
 
 
-def test_a_job_under_way_shows_its_progress_and_is_stopped_after_asking(travelled, open_page):
-    (travelled.site.folder / "slow.py").write_text(
+def test_a_job_under_way_shows_its_progress_and_is_stopped_after_asking(traveled, open_page):
+    (traveled.site.folder / "slow.py").write_text(
         "import time\ndef judge(event):\n    time.sleep(60)\n    return 1.0\n"
     )
-    job = judged_job(travelled, "slow:judge")
+    job = judged_job(traveled, "slow:judge")
 
-    page = open_page(f"{travelled.url}/evaluations/{job}")
+    page = open_page(f"{traveled.url}/evaluations/{job}")
     expect(page.locator("#status")).to_contain_text("in progress")
     page.get_by_role("button", name="Stop").click()
     page.get_by_role("dialog").get_by_role("button", name="Stop").click()
     expect(page.locator("#status")).to_contain_text("stopped")
     expect(page.get_by_role("button", name="Resume")).to_be_visible()
-    assert ended(travelled, job)["state"] == "STOPPED"
+    assert ended(traveled, job)["state"] == "STOPPED"
 
 
-def test_what_insights_found_is_listed_with_its_sessions(travelled, open_page):
+def test_what_insights_found_is_listed_with_its_sessions(traveled, open_page):
     found = json.dumps({"description": "Away.", "intent": "Travel <b>far</b>"})
-    (travelled.site.folder / "wishes.yaml").write_text(json.dumps({"rules": [{"reply": found}]}))
-    job = judged_job(travelled, "Builtin.Insight.UserIntent", judge="scripted/wishes")
-    assert ended(travelled, job)["insights"][0]["found"] == "Travel <b>far</b>"
+    (traveled.site.folder / "wishes.yaml").write_text(json.dumps({"rules": [{"reply": found}]}))
+    job = judged_job(traveled, "Builtin.Insight.UserIntent", judge="scripted/wishes")
+    assert ended(traveled, job)["insights"][0]["found"] == "Travel <b>far</b>"
 
-    page = open_page(f"{travelled.url}/evaluations/{job}", viewport=PHONE)
+    page = open_page(f"{traveled.url}/evaluations/{job}", viewport=PHONE)
 
     insights = page.get_by_role("table", name="Insights")
     expect(insights).to_contain_text("Travel <b>far</b>")
@@ -153,14 +153,14 @@ def test_what_insights_found_is_listed_with_its_sessions(travelled, open_page):
     assert sideways(page) <= 0
 
 
-def test_verdicts_that_mean_harm_do_nothing_and_a_phone_shows_them(travelled, open_page):
+def test_verdicts_that_mean_harm_do_nothing_and_a_phone_shows_them(traveled, open_page):
     hostile = HOSTILE.replace("\0", "")
     verdict = {"value": 0.25, "label": hostile[:60], "explanation": hostile}
-    (travelled.site.folder / "harm.py").write_text(f"def judge(event):\n    return {verdict!r}\n")
-    job = judged_job(travelled, "harm:judge")
-    ended(travelled, job)
+    (traveled.site.folder / "harm.py").write_text(f"def judge(event):\n    return {verdict!r}\n")
+    job = judged_job(traveled, "harm:judge")
+    ended(traveled, job)
 
-    page = open_page(f"{travelled.url}/evaluations/{job}", viewport=PHONE)
+    page = open_page(f"{traveled.url}/evaluations/{job}", viewport=PHONE)
     page.get_by_role("button", name=re.compile("Details of")).first.click()
     labels = page.locator("proctor-labels").get_by_role("region", name="harm:judge")
     expect(labels).to_contain_text("<script>window.pwned = 1</script>")
@@ -170,7 +170,7 @@ def test_verdicts_that_mean_harm_do_nothing_and_a_phone_shows_them(travelled, op
     expect(page.locator("#judges")).to_contain_text("<script>")
     assert sideways(page) <= 0
     for address in ("/evaluations", "/evaluations/new"):
-        page.goto(travelled.url + address)
+        page.goto(traveled.url + address)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         assert sideways(page) <= 0
     assert page.evaluate("window.pwned") is None

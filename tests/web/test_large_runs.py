@@ -4,7 +4,7 @@ import threading
 
 import pytest
 from playwright.sync_api import expect
-from stocked_judgements import compared_run
+from stocked_judgments import compared_run
 from stocked_runs import add_duel, stock
 
 from proctor.testing import eventually

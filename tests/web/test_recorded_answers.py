@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from app_states import make_state
-from stocked_judgements import compared_run
+from stocked_judgments import compared_run
 from stocked_runs import add_session
 
 from filled import NOW, add_batch, carry_out, filled_store, items, task_items

@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 from looks import PHONE, WINDOW, sideways
 from playwright.sync_api import expect
-from stocked_judgements import ended
+from stocked_judgments import ended
 from stocked_runs import add_duel, stock
 
 from proctor.testing import eventually

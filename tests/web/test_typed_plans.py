@@ -41,7 +41,7 @@ def test_while_typing_every_mistake_is_told_at_its_line(shared):
         ("", "coding"),
     ],
 )
-def test_the_job_is_recognised_from_a_plan_however_unfinished(text, job):
+def test_the_job_is_recognized_from_a_plan_however_unfinished(text, job):
     assert recognize(text).name == job
 
 

@@ -40,7 +40,7 @@ async def test_a_lock_that_another_process_holds_is_waited_for(tmp_path, monkeyp
     assert waits[:8] == [0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.25, 0.25], "longer each time, up to a limit"
 
 
-async def test_while_it_is_held_nobody_else_can_have_it_and_afterwards_anybody(tmp_path):
+async def test_while_it_is_held_nobody_else_can_have_it_and_afterward_anybody(tmp_path):
     path = tmp_path / "lock"
 
     async def fail_while_holding():

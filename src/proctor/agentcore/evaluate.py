@@ -24,7 +24,7 @@ from proctor.item import digest_of
 from proctor.json_values import JsonMap, JsonObject, as_text, parse_json
 from proctor.score import Score
 from proctor.secrets import visible
-from proctor.telemetry import Document, normalised
+from proctor.telemetry import Document, normalized
 from proctor.telemetry.documents import is_span, mark_of, service_of, session_key_of
 
 
@@ -38,7 +38,7 @@ def _documents(spans: Sequence[object]) -> list[Document]:
     by_key, problems = dict[tuple[str, str, str], Document](), list[str]()
     for number, span in enumerate(spans, start=1):
         try:
-            document = normalised(_mapping(span))
+            document = normalized(_mapping(span))
         except ValueError as problem:
             problems.append(f"{number}: {problem}")
         else:

@@ -33,7 +33,7 @@ from proctor.api import logs as log_streams
 from proctor.api.logs import LogEvent, LogStream, ResultRecord, StreamEvent, TimeWindow
 from proctor.errors import Contradiction, NotFound
 from proctor.json_values import JsonMap, JsonObject, as_map
-from proctor.telemetry.documents import mark_of, normalised
+from proctor.telemetry.documents import mark_of, normalized
 from proctor.telemetry.log_query import LogQuery, LogRow, MalformedQuery, json_pattern, parse_query
 from proctor.telemetry.sources import SPANS
 
@@ -529,7 +529,7 @@ def _key(message: str) -> tuple[str, str, str] | None:
         return None
     try:
         document = json.loads(message)
-        return mark_of(normalised(document)).key if isinstance(document, dict) else None
+        return mark_of(normalized(document)).key if isinstance(document, dict) else None
     except (ValueError, RecursionError):
         return None
 

@@ -101,10 +101,12 @@ def _as_adapter(name: str, loaded: object) -> type:
 def _with_defaults(adapter: type) -> type:
     """The adapter with the members of `Agent` that it does not declare."""
     members: JsonObject = {"__module__": adapter.__module__, "__doc__": adapter.__doc__}
+    # Deprecated names in older adapters.
     if hasattr(adapter, "tells_all"):
-        # The deprecated name in older adapters.
         members["records_transcript"] = property(lambda agent: bool(agent.tells_all))
-    elif Agent in adapter.__mro__:
+    if hasattr(adapter, "stand_in"):
+        members["is_mock"] = adapter.stand_in
+    if len(members) == 2 and Agent in adapter.__mro__:
         return adapter
     return new_class(adapter.__name__, (adapter, Agent), exec_body=lambda body: body.update(members))
 
@@ -161,7 +163,7 @@ def _near(name: str, names: Sequence[str]) -> str:
 def with_keys(agent: Agent, environment: Mapping[str, str]) -> Agent:
     """The same agent with the keys it declares, from the user's whole `environment`."""
     keys = {name: environment[name] for name in agent.keys if environment.get(name)}
-    # `stand_in` is a property of the wrapper, which the protocol declares as a class variable.
+    # `is_mock` is a property of the wrapper, which the protocol declares as a class variable.
     return cast(Agent, _Keyed(agent, keys)) if keys else agent
 
 
@@ -177,8 +179,8 @@ class _Keyed:
         return getattr(self.agent, name)
 
     @property
-    def stand_in(self) -> bool:
-        return self.agent.stand_in
+    def is_mock(self) -> bool:
+        return self.agent.is_mock
 
     @property
     def keys(self) -> tuple[str, ...]:

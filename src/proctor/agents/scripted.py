@@ -357,7 +357,7 @@ class ScriptedAgent(Agent):
     script: list[object] | JsonObject
     """A list of steps, or a map with `steps` and `rules`."""
 
-    stand_in: ClassVar[bool] = True
+    is_mock: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         # A mistake in the script is found here, before anything starts.

@@ -153,7 +153,7 @@ class CalibrationResult:
     dimensions: Mapping[str, Calibration]
     """By dimension; empty: the evaluator has none."""
     errors: Sequence[str]
-    """Why judgements failed; they are left out."""
+    """Why judgments failed; they are left out."""
     cost_usd: float | None
     remarks: Sequence[str]
     """Labels that are not used, or not on the scale."""

@@ -35,7 +35,7 @@ from proctor.job import PlanText, make_overrides
 from proctor.jobs import recognize
 from proctor.json_values import CamelJson, JsonMap, JsonObject
 from proctor.model import Answer, Request
-from proctor.models import ModelRouter, is_stand_in, local
+from proctor.models import ModelRouter, is_mock, local
 from proctor.models.client import CallRetryPolicy, Client
 from proctor.models.discovery import discover
 from proctor.models.providers import PROVIDERS, Endpoint, base_variable
@@ -419,12 +419,12 @@ def _answered(name: str, answer: Answer) -> TrialResult:
     took = seconds((call.latency_ms or 0.0) / 1000)
     tokens = f"{plural(usage.input_tokens, 'token')} in, {usage.output_tokens:,} out"
     price = "price unknown" if call.cost_usd is None else usd(call.cost_usd)
-    mock = "mock model, " if is_stand_in(name) else ""
+    mock = "mock model, " if is_mock(name) else ""
     message = f"{mock}answered in {took}, {tokens}, {price}: {printable(answer.text.strip(), width=60)}"
     document = {
         "name": name,
         "answered": True,
-        "mock": is_stand_in(name),
+        "mock": is_mock(name),
         "text": answer.text[:MOST_SHOWN],
         "latencyMs": call.latency_ms,
         "promptTokens": usage.input_tokens,

@@ -31,11 +31,11 @@ from proctor.evaluators.registry import (
 )
 from proctor.jobs.evaluation.prepare import judge_of, judge_options
 from proctor.json_values import JsonMap, as_map, as_text, parse_json
-from proctor.models import is_stand_in
+from proctor.models import is_mock
 from proctor.score import Score
 from proctor.store import Store
 from proctor.store.sessions import evidence_of_session
-from proctor.telemetry import normalised, sessions_of
+from proctor.telemetry import normalized, sessions_of
 from proctor.telemetry.otlp import decode_json
 
 CONCURRENT_SESSIONS = 8
@@ -191,7 +191,7 @@ class EvaluatorWorkbench:
 def mock_judge_of(evaluator: Evaluator) -> str:
     """The judge of an evaluator if it is a mock, whose scores say nothing about real judges; else empty."""
     judge = judge_of(evaluator)
-    return judge if judge and is_stand_in(judge) else ""
+    return judge if judge and is_mock(judge) else ""
 
 
 def session_from(store: Store, session: str, reference: Reference | None) -> Evidence:
@@ -216,7 +216,7 @@ def _from_telemetry(path: Path, text: str, reference: Reference | None) -> Evide
             try:
                 value = parse_json(line)
                 if isinstance(value, dict) and "traceId" in value:
-                    documents.append(normalised(value))
+                    documents.append(normalized(value))
                 else:
                     documents += decode_json(line).documents
             except ValueError as problem:

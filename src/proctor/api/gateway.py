@@ -11,7 +11,7 @@ from proctor.agent import Access
 from proctor.context import ModelOptions, RunContext, make_models
 from proctor.errors import UsageError
 from proctor.item import RUNNING, SUCCESS
-from proctor.models import is_stand_in
+from proctor.models import is_mock
 from proctor.models.gateway.access import Caller
 from proctor.models.gateway.server import Gateway
 from proctor.secrets import redactor
@@ -80,7 +80,7 @@ async def open_gateway(
             "job": "gateway",
             "name": "gateway",
             "model": model,
-            "isMock": int(is_stand_in(model) or replay is not None),
+            "isMock": int(is_mock(model) or replay is not None),
             "status": RUNNING,
             "source": "gateway",
             "startedAt": timestamp(started),

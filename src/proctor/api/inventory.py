@@ -18,7 +18,7 @@ from proctor.json_values import CamelJson, JsonObject
 from proctor.models import local
 from proctor.models.prices import Price, price_of
 from proctor.models.providers import PROVIDERS, find_endpoint
-from proctor.models.router import is_stand_in
+from proctor.models.router import is_mock
 from proctor.secrets import is_loopback
 
 SMALL_MODEL = local.MODEL
@@ -59,7 +59,7 @@ def check_agent(name: str, environment: Mapping[str, str]) -> ListedAgent:
     except UsageError as error:
         return ListedAgent(name=name, ready=False, problem=str(error))
     variables = secrets.visible(environment, named={"HOME", *agent.keys})
-    return ListedAgent(name=name, mock=agent.stand_in, **asdict(agent.availability(variables)))
+    return ListedAgent(name=name, mock=agent.is_mock, **asdict(agent.availability(variables)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ def _listed(name: str, source: str, available: bool, note: str, price: Price | N
         source=source,
         available=available,
         note=note,
-        mock=is_stand_in(name),
+        mock=is_mock(name),
         price=TokenPrices(input=price.rates.input, output=price.rates.output) if price else None,
         price_source=price.source if price else "",
     )

@@ -12,7 +12,7 @@ from proctor.json_values import JsonMap, JsonObject, parse_json
 from proctor.store import evaluations
 from proctor.store.batches import moment
 from proctor.store.intake import LogEvent
-from proctor.telemetry.documents import normalised
+from proctor.telemetry.documents import normalized
 from proctor.telemetry.sources import SPANS
 
 __all__ = [
@@ -175,7 +175,7 @@ def _document(message: str) -> JsonObject | None:
     """The span or event record in a message; None: an ordinary line."""
     try:
         document = parse_json(message)
-        return normalised(document) if isinstance(document, dict) else None
+        return normalized(document) if isinstance(document, dict) else None
     except (ValueError, RecursionError):
         return None
 

@@ -377,7 +377,7 @@ def short_id(ctx: RunContext, run_id: str, room: int) -> str:
 
 
 def abort(ctx: RunContext, run_id: str) -> str:
-    """Stop a run for good, wherever it is executed, and wait for its process; its status afterwards."""
+    """Stop a run for good, wherever it is executed, and wait for its process; its status afterward."""
     return lifecycle.abort_run(ctx.store, run_id, now=ctx.now, pause=time.sleep)
 
 

@@ -189,7 +189,7 @@ class Attempt:
         self._recorder: Recorder
         self._limit_reached: CostLimit | None = None
         self._task: asyncio.Task[Any] | None = None
-        self._stand_in = False
+        self._is_mock = False
         self._agent_was_called = False
         self._answer = ""
         self._token = ""
@@ -272,7 +272,7 @@ class Attempt:
         """Open the session."""
         worker, item, now = self._worker, self._work.item, timestamp(self._context.now())
         self._clock = WorkClock(self._context.monotonic, worker.timers)
-        self._stand_in = bool(item.model) and self._context.models.is_mock(item.model)
+        self._is_mock = bool(item.model) and self._context.models.is_mock(item.model)
         row = {
             "runId": worker.run_id,
             "itemId": self._work.id,
@@ -280,7 +280,7 @@ class Attempt:
             "job": worker.job,
             "agent": item.agent,
             "model": item.model,
-            "isMock": int(self._stand_in),
+            "isMock": int(self._is_mock),
             "status": RUNNING,
             "source": "batch",
             "startedAt": now,
@@ -388,8 +388,8 @@ class Attempt:
         self._agent_was_called = True
         agent = self._context.find_agent(name, settings)
         self._reservation.is_blind = agent.reach == "own"
-        if agent.stand_in and not self._stand_in:
-            self._stand_in = True
+        if agent.is_mock and not self._is_mock:
+            self._is_mock = True
             self._worker.rows.change("sessions", (self._session_id,), {"isMock": 1})
         return agent
 
@@ -464,7 +464,7 @@ class Attempt:
 
     def _answered_model(self) -> str:
         """The model that an agent with a service of its own has used, if it is not the requested one."""
-        if not self._agent_was_called or not self._reservation.is_blind or self._stand_in:
+        if not self._agent_was_called or not self._reservation.is_blind or self._is_mock:
             return ""
         model = self._recorder.main_model
         return model if model and not is_same_model(self._work.item.model, model) else ""
@@ -475,7 +475,7 @@ class Attempt:
         silent_agent = self._agent_was_called and self._reservation.is_blind and not totals.model_calls
         # The reservation knows the worst case of calls that were cut off.
         unpriced = totals.unpriced_calls > self._reservation.calls_lost
-        if totals.cost_usd is None and not self._stand_in and (silent_agent or unpriced):
+        if totals.cost_usd is None and not self._is_mock and (silent_agent or unpriced):
             return None
         return totals.cost_usd or 0.0
 

@@ -15,7 +15,7 @@ from proctor.formatting import plural
 from proctor.job import check_run_id
 from proctor.json_values import as_map, as_text
 from proctor.models.prices import listed_price
-from proctor.records import Kind, all_endings, endings_of, find_kind, kind_names, recognised
+from proctor.records import Kind, all_endings, endings_of, find_kind, kind_names, recognized
 from proctor.session import ModelCall, Session, Step, TimedEvent, Unreadable
 from proctor.store import Store
 from proctor.store.intake import BuiltSessions
@@ -295,7 +295,7 @@ class _PathImporter:
 
     def import_detected(self, path: Path) -> None:
         """Import a file of any kind, or the files in a folder that a reader recognizes."""
-        if kind := recognised(path):
+        if kind := recognized(path):
             self.import_records(kind, [path])
         elif path.is_dir():
             endings = (*sources.SUFFIXES, *all_endings())
@@ -303,11 +303,11 @@ class _PathImporter:
                 # A link to a folder may lead to a parent that is being read.
                 if inner.is_dir() and inner.is_symlink():
                     self.done.pass_over(inner)
-                elif inner.is_dir() or inner.name.endswith(endings) or recognised(inner):
+                elif inner.is_dir() or inner.name.endswith(endings) or recognized(inner):
                     self.import_detected(inner)
                 else:
                     self.done.pass_over(inner)
-        elif sources.recognises(path):
+        elif sources.recognizes(path):
             self.import_spans([path])
         else:
             problem = "nothing here knows what this is"
@@ -375,11 +375,11 @@ def _counted(documents: Iterable[Document], done: ImportResult) -> Iterator[Docu
 
 def _each(path: Path, kind: Kind) -> list[Path]:
     """The paths that a kind reads: the path itself, or those it recognizes in a folder."""
-    if not path.is_dir() or kind.recognises(path):
+    if not path.is_dir() or kind.recognizes(path):
         return [path]
     return [
         file
         for file in sorted(path.rglob("*"))
         # Also broken ones with the right name: reading them reports why.
-        if kind.recognises(file) or (file.is_file() and file.name.endswith(endings_of(kind)))
+        if kind.recognizes(file) or (file.is_file() and file.name.endswith(endings_of(kind)))
     ]

@@ -321,7 +321,7 @@ async def _ray_engine(workers: int | None, ctx: RunContext, models: ModelRouter)
 def abort_run(
     store: Store, run_id: str, *, now: Callable[[], datetime], pause: Callable[[float], None]
 ) -> str:
-    """Stop a run for good, wherever it is executed; its status afterwards. Waits for its process."""
+    """Stop a run for good, wherever it is executed; its status afterward. Waits for its process."""
     batch = store.read.batch(run_id, now())
     if batch["status"] in ("completed", "aborted"):
         raise UsageError(f"run {run_id} is already {batch['status']}\nThere is nothing left to stop.")

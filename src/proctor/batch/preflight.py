@@ -104,7 +104,7 @@ def check_agent(
     availability = agent.availability(environment)
     if not availability.ready:
         yield f"the agent {name} cannot be used here: {availability.problem}", availability.remedy
-    if agent.stand_in:
+    if agent.is_mock:
         remarks.add(f"`{name}` is a mock agent; its results say nothing about real agents")
 
 

@@ -2,7 +2,7 @@
 
 Every call that asks first, by a runner or through the gateway, holds its worst-case cost before it is sent.
 When there is too little, it waits until running calls have turned out cheaper; when there are none, it gets
-what is left. An agent that calls its provider directly can be stopped only afterwards: it reserves twice what
+what is left. An agent that calls its provider directly can be stopped only afterward: it reserves twice what
 its kind has usually cost, starts alone while that is unknown, and may exceed the limit by one call.
 
 Each reservation and settlement is a row of the ledger, from which the next process continues. What a call may

@@ -57,7 +57,7 @@ def calibrate(
     for remark in (*result.remarks, *remarks):
         print_note(f"note: {printable(remark)}")
     if result.errors:
-        failed = count(len(result.errors), "judgement")
+        failed = count(len(result.errors), "judgment")
         print_note(f"note: {failed} failed and are left out: {printable(result.errors[0], width=200)}")
     if result.cost_usd is not None:
         print_note(f"cost: {money(result.cost_usd)}")

@@ -26,7 +26,7 @@ from weakref import WeakKeyDictionary
 from proctor.errors import EvaluatorError, SandboxFailed, UsageError, blame
 from proctor.evaluator import Evidence, Reference, Trace
 from proctor.evaluators import function_worker
-from proctor.evaluators.rendering import EvaluationTarget, happened, targets_of, turns_of
+from proctor.evaluators.rendering import EvaluationTarget, events_of, targets_of, turns_of
 from proctor.item import digest_of
 from proctor.json_values import JsonMap, JsonObject, parse_json
 from proctor.processes import Confinement, CouldNotStart, Program, listening_socket, started
@@ -72,7 +72,7 @@ def session_document(evidence: Evidence) -> JsonObject:
                 "traceId": trace.id,
                 "prompt": trace.prompt,
                 "answer": trace.answer,
-                "events": [_event(each) for each in happened(trace)],
+                "events": [_event(each) for each in events_of(trace)],
             }
             for trace in turns_of(evidence)
         ],
@@ -191,7 +191,7 @@ def _trace(number: int, turn: object) -> Trace:
         answer=str(turn.get("answer") or next(reversed(contents["assistant"]), "")),
         tool_calls=[each for each in events if isinstance(each, ToolCall)],
         messages=messages,
-        happened=events,
+        events=events,
     )
 
 

@@ -169,9 +169,9 @@ def context(evidence: Evidence, target: EvaluationTarget) -> str:
     """
     turns = turns_of(evidence)
     if target.level == "session":
-        lines = [line for trace in turns for line in _lines(happened(trace))]
+        lines = [line for trace in turns for line in _lines(events_of(trace))]
     else:
-        before = [line for trace in turns[: target.turn] for line in _lines(happened(trace))]
+        before = [line for trace in turns[: target.turn] for line in _lines(events_of(trace))]
         lines = before + _lines(_leading_to(turns[target.turn], target))
     return "\n".join(lines) or NOTHING
 
@@ -181,15 +181,15 @@ def numbered(evidence: Evidence) -> str:
     lines = [
         line
         for number, trace in enumerate(turns_of(evidence), 1)
-        for line in (f"Turn {number}", *_lines(happened(trace)))
+        for line in (f"Turn {number}", *_lines(events_of(trace)))
     ]
     return "\n".join(lines) or NOTHING
 
 
-def happened(trace: Trace) -> Sequence[Message | ToolCall]:
+def events_of(trace: Trace) -> Sequence[Message | ToolCall]:
     """Messages and tool calls of a turn; in the usual order when the order is unknown."""
-    if trace.happened:
-        return trace.happened
+    if trace.events:
+        return trace.events
     if trace.messages:
         messages = list(trace.messages)
         answers = [place for place, each in enumerate(messages) if each.role == "assistant"]
@@ -211,7 +211,7 @@ def tools(offered: Sequence[JsonMap]) -> str:
 
 
 def _leading_to(trace: Trace, target: EvaluationTarget) -> list[Message | ToolCall]:
-    events = list(happened(trace))
+    events = list(events_of(trace))
     if target.level == "tool_call":
         calls = [place for place, event in enumerate(events) if isinstance(event, ToolCall)]
         return events[: calls[target.call]]

@@ -109,7 +109,7 @@ def about(session: Session) -> JsonObject:
         "agent": session.agent,
         "agent_version": session.agent_version,
         "model": session.model,
-        "is_stand_in": session.is_stand_in,
+        "is_stand_in": session.is_mock,
         "status": session.status,
         "end_reason": session.end_reason,
         "task": session.task,

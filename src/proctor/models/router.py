@@ -61,7 +61,7 @@ def short_names(model: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((model, model.partition("/")[2] or model, model.rpartition("/")[2])))
 
 
-def is_stand_in(model: str) -> bool:
+def is_mock(model: str) -> bool:
     """Whether `model` is a mock (scripted or replayed); reports mark its results."""
     return model.startswith(MOCK_PREFIXES)
 
@@ -131,7 +131,7 @@ class ModelRouter:
 
     def is_mock(self, model: str) -> bool:
         """Whether calls to `model` are answered by a mock: whatever its name, a replayed one is."""
-        return self.is_replayed or is_stand_in(model)
+        return self.is_replayed or is_mock(model)
 
     @property
     def are_on_this_machine(self) -> bool:
@@ -239,7 +239,7 @@ class ModelRouter:
     def missing_key(self, model: str) -> str | None:
         """The environment variable to set before `model` can be called; None: nothing is missing."""
         keyless = (routes.PREFIX, routes.PYTHON_PREFIX)
-        if is_stand_in(model) or model.startswith(keyless) or self.is_replayed:
+        if is_mock(model) or model.startswith(keyless) or self.is_replayed:
             return None
         from proctor.models.providers import find_endpoint
 

@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 
 async def undisturbed(work: Coroutine[object, object, T]) -> T:
-    """Finish `work` even when cancelled meanwhile; the cancellation is raised afterwards."""
+    """Finish `work` even when cancelled meanwhile; the cancellation is raised afterward."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():

@@ -16,7 +16,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @contextmanager
 def scratch_folder(kind: str) -> Iterator[Path]:
-    """A folder that is removed afterwards, or with `abandoned_folders` if this process dies."""
+    """A folder that is removed afterward, or with `abandoned_folders` if this process dies."""
     while True:
         holder = tempfile.TemporaryDirectory(prefix=f"{START}{kind}-", ignore_cleanup_errors=True)
         folder = Path(holder.name)

@@ -2,10 +2,10 @@
 
 A module has `kind`, its name (that of the file, with hyphens), and two functions:
 
-    def recognises(path: Path) -> bool        does this file or folder look like this format?
+    def recognizes(path: Path) -> bool        does this file or folder look like this format?
     def read(path: Path) -> Iterator[Session | Unreadable]
 
-`recognises` looks at the name and the beginning of a file, and never fails. `read` yields sessions one by
+`recognizes` looks at the name and the beginning of a file, and never fails. `read` yields sessions one by
 one; parts it cannot read are reported and skipped. A module may define `endings`, suffixes that only this
 format uses: such a file that no format recognizes is reported as broken. Formats are found by file name;
 nothing is registered.
@@ -27,7 +27,7 @@ class Kind(Protocol):
 
     kind: str
 
-    def recognises(self, path: Path) -> bool:
+    def recognizes(self, path: Path) -> bool:
         """Whether a file or folder looks like this format."""
 
     def read(self, path: Path) -> Iterator[Session | Unreadable]:
@@ -61,6 +61,6 @@ def all_endings() -> tuple[str, ...]:
     return tuple(ending for name in kind_names() for ending in endings_of(find_kind(name)))
 
 
-def recognised(path: Path) -> Kind | None:
+def recognized(path: Path) -> Kind | None:
     """The format of a file or folder; None: unknown."""
-    return next((kind for kind in map(find_kind, kind_names()) if kind.recognises(path)), None)
+    return next((kind for kind in map(find_kind, kind_names()) if kind.recognizes(path)), None)

@@ -44,7 +44,7 @@ OURS = "proctor"
 """Key of `extra` under which Proctor exports what the format has no member for."""
 
 
-def recognises(path: Path) -> bool:
+def recognizes(path: Path) -> bool:
     """Whether a file declares this format."""
     return b'"ATIF-v' in head_of(path, (".json",))
 
@@ -83,7 +83,7 @@ def _session(path: Path, trajectory: JsonMap, outer: JsonMap) -> Session:
         agent=as_text(ours, "agent") if ours else as_text(agent, "name"),
         agent_version=as_text(ours, "agent_version") if ours else as_text(agent, "version"),
         model=default_model,
-        is_stand_in=ours.get("is_stand_in") is True,
+        is_mock=ours.get("is_stand_in") is True,
         status=status,
         end_reason=reason,
         error=error,

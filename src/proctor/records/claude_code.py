@@ -31,7 +31,7 @@ _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ABOUT = ("cwd", "gitBranch", "entrypoint")
 
 
-def recognises(path: Path) -> bool:
+def recognizes(path: Path) -> bool:
     """Whether a file has the members that all lines of such a file have."""
     head = head_of(path, (".jsonl",))
     return b'"sessionId"' in head and (b'"parentUuid"' in head or b'"leafUuid"' in head)

@@ -42,7 +42,7 @@ _DESCRIBED = ("cwd", "originator", "model_provider")
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-def recognises(path: Path) -> bool:
+def recognizes(path: Path) -> bool:
     """Whether name and beginning of a file are those of a session of Codex."""
     if not path.name.endswith(".jsonl"):
         return False

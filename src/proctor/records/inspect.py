@@ -89,7 +89,7 @@ def session_of(sample: JsonMap, header: JsonMap, source: str) -> Session:
         agent=as_text(about, "agent"),
         agent_version=as_text(ours, "agent_version"),
         model=as_text(about, "model"),
-        is_stand_in=ours.get("is_stand_in") is True,
+        is_mock=ours.get("is_stand_in") is True,
         status=status,
         end_reason=reason,
         error=error,
@@ -312,7 +312,7 @@ endings = (".eval",)
 HEADER, START, SAMPLES = "header.json", "_journal/start.json", "samples/"
 
 
-def recognises(path: Path) -> bool:
+def recognizes(path: Path) -> bool:
     """Whether name and beginning of a file are those of a log."""
     if path.name.endswith(endings):
         return head_of(path).startswith(b"PK")

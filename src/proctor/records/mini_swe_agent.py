@@ -54,7 +54,7 @@ _ENDINGS: Mapping[str, tuple[str, str]] = {
 }
 
 
-def recognises(path: Path) -> bool:
+def recognizes(path: Path) -> bool:
     """Whether a file has the suffix of trajectories, or the version of the agent."""
     head = head_of(path, SUFFIXES)
     begins = head.lstrip()[:1] in (b"{", b"[")

@@ -39,7 +39,7 @@ SUMMARY = "batch_summary.json"
 _STATUSES = ("error", "fail", "timeout", "success")
 
 
-def recognises(path: Path) -> bool:
+def recognizes(path: Path) -> bool:
     """Whether a file begins like a session of a client and a therapist."""
     head = head_of(path, (".json",))
     is_dialogue = b'"therapist"' in head or b'"client"' in head

@@ -60,7 +60,7 @@ _ENDINGS: Mapping[str, tuple[str, str]] = {
 }
 
 
-def recognises(path: Path) -> bool:
+def recognizes(path: Path) -> bool:
     """Whether suffix and beginning of a file are those of a trajectory."""
     return head_of(path, endings).lstrip()[:1] == b"{"
 

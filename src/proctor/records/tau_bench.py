@@ -55,10 +55,10 @@ _ENDINGS: Mapping[str, tuple[str, str]] = {
 }
 
 
-def recognises(path: Path) -> bool:
+def recognizes(path: Path) -> bool:
     """Whether a file begins like results, or a folder contains results in several files."""
     if path.is_dir():
-        return (path / SIMULATIONS).is_dir() and recognises(path / RESULTS)
+        return (path / SIMULATIONS).is_dir() and recognizes(path / RESULTS)
     head = head_of(path, (".json",))
     is_old = head.lstrip()[:1] == b"[" and all(word in head for word in (b'"task_id"', b'"reward"'))
     return is_old or all(word in head for word in (b'"num_trials"', b'"agent_info"', b'"user_info"'))

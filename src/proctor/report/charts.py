@@ -1,7 +1,7 @@
 """Small SVG plots for reports and pages.
 
 Plots have no script and no colors: elements have classes (`c-…`) that a stylesheet colors, in light and
-dark mode. `STYLE` is such a stylesheet, `COLOURS` its colors; a plot in its own file includes both. Every
+dark mode. `STYLE` is such a stylesheet, `COLORS` its colors; a plot in its own file includes both. Every
 mark has a tooltip; every plot has a text description.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _TEMPLATES = files("proctor.report").joinpath("templates")
 STYLE = _TEMPLATES.joinpath("charts.css").read_text(encoding="utf-8")
-COLOURS = _TEMPLATES.joinpath("colours.css").read_text(encoding="utf-8")
+COLORS = _TEMPLATES.joinpath("colors.css").read_text(encoding="utf-8")
 _ALONE = (
     'svg.chart { font-family: system-ui, "Segoe UI", Roboto, sans-serif; } .c-paper { fill: var(--paper); }'
 )
@@ -60,7 +60,7 @@ class Bar:
     note: str = ""
     """Text at the right; empty: the value."""
     kind: str = "main"
-    """The class of its colour: `main`, or a status."""
+    """The class of its color: `main`, or a status."""
     mark: int | None = None
     """Its number among the marks of a page, which show their figures and open their items."""
 
@@ -382,7 +382,7 @@ def _legend_columns(texts: Sequence[str], sign_width: float, width: float) -> tu
 
 
 MARKERS = 6
-"""Kinds of lines and markers. They differ in colour, dashes and shape, also in print without colours."""
+"""Kinds of lines and markers. They differ in color, dashes and shape, also in print without colors."""
 
 
 _CORNERS: Mapping[int, Sequence[tuple[float, float]]] = {
@@ -525,13 +525,13 @@ def trend(
 
 
 def as_file(plot: str) -> str:
-    """A plot as a file of its own: with its colours, on paper, in the size it is meant to have."""
+    """A plot as a file of its own: with its colors, on paper, in the size it is meant to have."""
     head, _, drawn = plot.partition(">")
     _, _, box = head.partition('viewBox="0 0 ')
     width, height = box.partition('"')[0].split()
     sized = f'{head} width="{width}" height="{height}">'
     paper = f'<rect width="{width}" height="{height}" class="c-paper"/>'
-    return f"{sized}<style>{COLOURS}{STYLE}{_ALONE}</style>{paper}{drawn}\n"
+    return f"{sized}<style>{COLORS}{STYLE}{_ALONE}</style>{paper}{drawn}\n"
 
 
 def ticks(top: float, count: int = 5, *, bottom: float = 0.0) -> list[float]:
@@ -553,7 +553,7 @@ def _bar(entry: Bar, left: float, y: float, scale: float, say: Say) -> str:
     label = f"{entry.label}: {value}"
     parts = list[str]()
     if entry.value is not None:
-        # Lighter under a whisker, which would be lost on a full colour.
+        # Lighter under a whisker, which would be lost on a full color.
         kind = f"c-fill c-{entry.kind}" + (" c-estimate" if entry.low is not None else "")
         parts.append(rect_mark(left, y + 5, entry.value * scale, ROW - 12, kind, label, mark=entry.mark))
     if entry.low is not None and entry.high is not None:

@@ -34,7 +34,7 @@ WIDE = 720
 TICK_SIZE = 11.0
 ROW = 24.0
 HEATS = 10
-"""Steps of the colour scale of a heat map."""
+"""Steps of the color scale of a heat map."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -393,7 +393,7 @@ def heat_map(
     column_axis: str,
     say: Say = short,
 ) -> str:
-    """Cells coloured by value, each with its interval and n; many columns go into several bands."""
+    """Cells colored by value, each with its interval and n; many columns go into several bands."""
     left = _column([*rows, row_axis], WIDE * 0.3)
     texts = [part for cell in cells.values() for part in _in_cell(cell, say)]
     needed = max([*(text_width(part, TICK_SIZE) * SPACIOUS for part in texts), 60.0]) + 12

@@ -29,7 +29,7 @@ from proctor.formatting import printable
 from proctor.json_values import JsonMap, JsonObject
 from proctor.report import as_markdown, charts
 from proctor.report.as_markdown import PLOTS
-from proctor.report.charts import COLOURS, STYLE, as_file, limits, places
+from proctor.report.charts import COLORS, STYLE, as_file, limits, places
 from proctor.report.text_layout import wrapped
 from proctor.stats.intervals import Estimate
 from proctor.stats.summary import Summary
@@ -63,7 +63,7 @@ def document_html(document: Document) -> str:
 
 def page(template: str, **values: Any) -> str:
     """Render an HTML page with the style sheet and the digest for its content security policy."""
-    style = f"{charts.COLOURS}{_template('report.css')}{charts.STYLE}"
+    style = f"{charts.COLORS}{_template('report.css')}{charts.STYLE}"
     source = _environment(escaped=True).get_template(template)
     return source.render(style=Markup(style), digest=_sha256(style), **values)
 
@@ -206,14 +206,14 @@ def _size(head: str) -> tuple[float, float]:
 
 @cache
 def _style() -> str:
-    """The style sheet of plots in the colours of light mode, without what fits them to a page.
+    """The style sheet of plots in the colors of light mode, without what fits them to a page.
 
-    Colours are written out: programs that convert SVG know no variables.
+    Colors are written out: programs that convert SVG know no variables.
     """
-    light = COLOURS.partition("@media")[0]
-    colours = dict(re.findall(r"(--[\w-]+):\s*([^;]+);", light))
+    light = COLORS.partition("@media")[0]
+    colors = dict(re.findall(r"(--[\w-]+):\s*([^;]+);", light))
     style = re.sub(r"\.chart(?:\.c-wide)? \{[^}]*\}", "", STYLE.partition("@media")[0])
-    style = re.sub(r"var\((--[\w-]+)\)", lambda match: colours[match[1]], style)
+    style = re.sub(r"var\((--[\w-]+)\)", lambda match: colors[match[1]], style)
     return (
         f"{style}.chart {{ font-family: Helvetica, Arial, sans-serif; background: #fff; }} "
         f".chart .c-caption {{ font-size: {CAPTION_SIZE:g}px; }}"

@@ -2,7 +2,7 @@
 
 Agreement and kappa measure how often they match; alpha also how people agree with each other, the upper
 bound for a judge. The confusion matrix shows which labels are mixed up; bias by position and length, and
-test-retest noise from repeated judgements are measured too. Intervals are clustered by session.
+test-retest noise from repeated judgments are measured too. Intervals are clustered by session.
 
 The label of a target is the most frequent one that people gave. A tie is no label: the target is left out
 and counted, unless there is a label by `adjudication`, which decides. Values without labels are averaged.
@@ -86,7 +86,7 @@ class Calibration:
     alpha: Estimate
     """Of the judge and all people."""
     human_alpha: float | None
-    """Of the people among themselves; None: nothing was labelled by two."""
+    """Of the people among themselves; None: nothing was labeled by two."""
     bias: Estimate
     """Mean of the judge's value minus the people's; above 0 it scores too high. None for plain labels."""
     confusion: Mapping[tuple[str, str], int]
@@ -101,7 +101,7 @@ class Calibration:
     repeats: int
     """Results of the judge per target."""
     retest: Rate
-    """How often a second judgement was the same as the first."""
+    """How often a second judgment was the same as the first."""
     mean: Estimate
     """Mean of the judge's values."""
     noise_variance: float | None
@@ -343,7 +343,7 @@ class LabeledJudge:
 def judges(
     read: StoreReader, order: Order, scale: ScaleOf | None = None, *, evaluator: str = ""
 ) -> list[LabeledJudge]:
-    """Every evaluator that has labels, the most labelled first; or one of them."""
+    """Every evaluator that has labels, the most labeled first; or one of them."""
     verdicts: dict[tuple[str, str], list[LabeledScore]] = defaultdict(list)
     for row in labeled_scores(read, evaluator):
         verdicts[row["evaluator"], row["dimension"]].append(row)

@@ -94,11 +94,11 @@ def wilson_limits(share: float, trials: float, level: float = CONFIDENCE) -> tup
     """Wilson's interval of a share; `trials` may be an effective number."""
     z = NormalDist().inv_cdf(0.5 + level / 2)
     weight = z * z / trials
-    centre = (share + weight / 2) / (1 + weight)
+    center = (share + weight / 2) / (1 + weight)
     reach = z / (1 + weight) * math.sqrt(share * (1 - share) / trials + weight / (4 * trials))
     # At the ends the formula gives exactly 0 and 1, which rounding would miss by 1e-17.
-    low = 0.0 if share <= 0 else max(0.0, centre - reach)
-    high = 1.0 if share >= 1 else min(1.0, centre + reach)
+    low = 0.0 if share <= 0 else max(0.0, center - reach)
+    high = 1.0 if share >= 1 else min(1.0, center + reach)
     return low, high
 
 

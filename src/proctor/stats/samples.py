@@ -61,8 +61,8 @@ class Sample:
         if self.runs == self.tasks:
             return self.values
         # Around one value, so that large values that lie close together keep their digits.
-        centre = self.values[0]
-        means = centre + _totals(self.codes, self.values - centre, self.tasks) / self.counts
+        center = self.values[0]
+        means = center + _totals(self.codes, self.values - center, self.tasks) / self.counts
         # A task's mean lies between its values; rounding may put it one digit outside.
         clipped: FloatArray = np.clip(means, self.values.min(), self.values.max())
         return clipped

@@ -43,7 +43,7 @@ LISTED_BATCHES = 50
 
 # The database works outside the GIL, so two queries at a time take half as long. Kept for the
 # life of the process: each thread holds a connection to the store, and new threads would open more.
-_QUERIES = ThreadPoolExecutor(max_workers=2, thread_name_prefix="analyse")
+_QUERIES = ThreadPoolExecutor(max_workers=2, thread_name_prefix="analyze")
 
 
 # Time, tokens, cost and tools, summed over every attempt, including retries

@@ -112,7 +112,7 @@ def _session_row(session: Session, began: str) -> JsonObject:
         "agent": clean(session.agent),
         "agentVersion": clean(session.agent_version),
         "model": clean(session.model),
-        "isMock": int(session.is_stand_in),
+        "isMock": int(session.is_mock),
         "status": session.status,
         "source": session.source,
         "service": clean(session.service),

@@ -192,23 +192,23 @@ def tools_of_request(request: str) -> list[OfferedTool]:
     ]
 
 
-def _trace(name: str, happened: Sequence[TraceEvent]) -> Trace:
-    messages = [event for event in happened if isinstance(event, Message)]
+def _trace(name: str, events: Sequence[TraceEvent]) -> Trace:
+    messages = [event for event in events if isinstance(event, Message)]
     answers = [message.content for message in messages if message.role == "assistant"]
     return Trace(
         id=name,
-        prompt="\n\n".join(_opening(happened)),
+        prompt="\n\n".join(_opening(events)),
         answer=answers[-1] if answers else "",
-        tool_calls=[event for event in happened if isinstance(event, ToolCall)],
+        tool_calls=[event for event in events if isinstance(event, ToolCall)],
         messages=messages,
-        happened=list(happened),
+        events=list(events),
     )
 
 
-def _opening(happened: Sequence[TraceEvent]) -> list[str]:
+def _opening(events: Sequence[TraceEvent]) -> list[str]:
     """The first user messages of a turn, up to the first other event after them."""
     opening: list[str] = []
-    for event in happened:
+    for event in events:
         if isinstance(event, Message) and event.role == "user":
             opening.append(event.content)
         elif opening:
@@ -254,7 +254,7 @@ def session_of_rows(session: SessionRow, rows: SessionRows, scores: Iterable[Sco
         agent=session["agent"],
         agent_version=session["agentVersion"],
         model=session["model"],
-        is_stand_in=bool(session["isMock"]),
+        is_mock=bool(session["isMock"]),
         status=session["status"],
         end_reason=session["endReason"],
         error=session["error"],

@@ -35,7 +35,7 @@ LONGEST_NAME = 512
 """Characters of an id, a service's or a log group's name that are kept."""
 
 
-def normalised(document: JsonMap) -> Document:
+def normalized(document: JsonMap) -> Document:
     """A document of another tool in the form of this module; a `ValueError` when it is not valid."""
     flat = dict(document)
     flat["traceId"], flat["spanId"] = hex_id(flat.get("traceId")), hex_id(flat.get("spanId"))

@@ -390,7 +390,7 @@ def _of_list(values: Sequence[object], role: Role, depth: int) -> list[ParsedMes
 
 def _of_mapping(value: JsonMap, role: Role, depth: int) -> list[ParsedMessage]:
     if "lc" in value and isinstance(value.get("kwargs"), Mapping):
-        # LangChain's own serialisation: the class is the role.
+        # LangChain's own serialization: the class is the role.
         kind = next(reversed(as_list(value, "id")), "")
         return parse_messages({**as_map(value, "kwargs"), "role": role_of(kind, role)}, role, depth + 1)
     if "type" in value and isinstance(value.get("data"), Mapping):

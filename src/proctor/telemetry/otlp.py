@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from proctor.json_values import JsonMap, JsonObject, as_map, as_text, maps_in, parse_json
-from proctor.telemetry.documents import KINDS, STATUSES, Document, attributes_of, has_messages, normalised
+from proctor.telemetry.documents import KINDS, STATUSES, Document, attributes_of, has_messages, normalized
 
 if TYPE_CHECKING:
     from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -116,7 +116,7 @@ def _gathered(documents: Iterable[JsonMap]) -> DecodedSpans:
     accepted, rejected, why = list[Document](), 0, ""
     for each in documents:
         try:
-            document = normalised(each)
+            document = normalized(each)
         except ValueError as error:
             # A line of a log that belongs to no span is nothing to complain about.
             if "body" not in each:

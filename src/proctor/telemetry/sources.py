@@ -25,7 +25,7 @@ from proctor.telemetry.documents import (
     has_messages,
     is_span,
     log_group_of,
-    normalised,
+    normalized,
     service_of,
     session_key_of,
 )
@@ -72,11 +72,11 @@ def files_in(path: Path) -> list[Path]:
         file
         for file in path.rglob("*")
         if file.is_file()
-        and (file.name.endswith(SUFFIXES) or (file.name.endswith(TABLE_SUFFIXES) and recognises(file)))
+        and (file.name.endswith(SUFFIXES) or (file.name.endswith(TABLE_SUFFIXES) and recognizes(file)))
     )
 
 
-def recognises(path: Path) -> bool:
+def recognizes(path: Path) -> bool:
     """Whether a file seems to contain spans."""
     try:
         # Reading a pipe could block, and would consume its data.
@@ -152,7 +152,7 @@ def documents_in(value: object) -> DecodedSpans:
 
 def _relevant(values: Iterable[JsonMap]) -> DecodedSpans:
     """Documents of one object, normalized, without ordinary log lines."""
-    documents = [normalised(value) for value in values]
+    documents = [normalized(value) for value in values]
     return DecodedSpans([each for each in documents if is_span(each) or has_messages(each)])
 
 

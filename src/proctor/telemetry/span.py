@@ -42,7 +42,7 @@ class SessionDetails(TypedDict, total=False):
 
     name: str
     model: str
-    is_stand_in: bool
+    is_mock: bool
     status: str
     end_reason: str
 

@@ -31,7 +31,7 @@ def spans_of(evidence: Evidence) -> list[Document]:
         Step(
             trace_id=trace.id,
             events=[
-                TimedEvent(event=event) for event in trace.happened or [*trace.messages, *trace.tool_calls]
+                TimedEvent(event=event) for event in trace.events or [*trace.messages, *trace.tool_calls]
             ],
         )
         for trace in traces
@@ -106,7 +106,7 @@ class _SpanBuilder:
             else "",
             "proctor.trace.id": step.trace_id,
             "proctor.session.name": session.name,
-            "proctor.session.stand_in": session.is_stand_in,
+            "proctor.session.stand_in": session.is_mock,
         }
         if session.status != "success":
             own |= {

@@ -163,7 +163,7 @@ def copy_folder(source: Path, target: Path) -> None:
 
 @asynccontextmanager
 async def temporary_folder(home: Path, name: str) -> AsyncIterator[Path]:
-    """The path of a folder among the worktrees that is removed afterwards; the body creates it.
+    """The path of a folder among the worktrees that is removed afterward; the body creates it.
 
     A lock shows that its process lives: `remove_abandoned` removes those of others.
     """

@@ -1,4 +1,4 @@
-"""Set up the worktree, HOME, environment and port of a coding session, and clean up afterwards.
+"""Set up the worktree, HOME, environment and port of a coding session, and clean up afterward.
 
 The environment starts from the variables that agents may see and replaces those that lead to the user's own
 files; prompt and model are passed as variables too. Changes of the user's repository during the session are

@@ -120,10 +120,10 @@ tools:
 
 
 def test_files_of_tools_and_tasks_are_checked(tmp_path: Path) -> None:
-    (tmp_path / "tools.yaml").write_text("tools: [{name: a, colour: red}]\n")
+    (tmp_path / "tools.yaml").write_text("tools: [{name: a, color: red}]\n")
     with pytest.raises(PlanError) as error:
         read_tools("tools.yaml", tmp_path)
-    assert [each.problem for each in error.value.problems][-1] == "tool 1 has no setting `colour`"
+    assert [each.problem for each in error.value.problems][-1] == "tool 1 has no setting `color`"
     (tmp_path / "tasks.yaml").write_text("tasks: [{name: a, gaol: red}]\n")
     with pytest.raises(PlanError) as error:
         read_tasks("tasks.yaml", tmp_path)

@@ -108,10 +108,10 @@ def test_a_problem_has_its_place_and_its_remedy(
         ({"scenario": SCENARIO + "zeppelins: 3\nnotes: x\n"}, ["scenario.yaml:15:1: a scenario has no `zeppelins`; it is not used."]),
         ({"events": EVENTS + "  - {type: trend, name: A, probabilty: 0.5}\n"}, ["exogenous-events.yaml:6:28: an event has no `probabilty`; it is not used. Did you mean `probability`?"]),
         ({"events": "scheduled_events: [{name: A, schedule: {turn: 2, day: 3}}]\n"}, ["exogenous-events.yaml:1:50: `schedule` has no `day`; it is not used."]),
-        ({"metrics": METRICS + "    colour: red\n"}, ["metrics.yaml:9:5: a metric has no `colour`; it is not used."]),
-        ({"metrics": METRICS + "colour: red\n"}, ["metrics.yaml:9:1: metrics.yaml has no `colour`; it is not used."]),
+        ({"metrics": METRICS + "    color: red\n"}, ["metrics.yaml:9:5: a metric has no `color`; it is not used."]),
+        ({"metrics": METRICS + "color: red\n"}, ["metrics.yaml:9:1: metrics.yaml has no `color`; it is not used."]),
         ({"rules": "checks: {tone: {name: x, sevrity: low}}\n"}, ["validation-rules.yaml:1:26: a check has no `sevrity`; it is not used. Did you mean `severity`?"]),
-        ({"rules": "reporting: {colour: red}\n"}, ["validation-rules.yaml:1:13: `reporting` has no `colour`; it is not used."]),
+        ({"rules": "reporting: {color: red}\n"}, ["validation-rules.yaml:1:13: `reporting` has no `color`; it is not used."]),
     ],
 )  # fmt: skip
 def test_what_is_unusual_is_a_remark(tmp_path: Path, changed: dict[str, str], expected: list[str]) -> None:
@@ -239,7 +239,7 @@ def test_what_is_read_of_each_file_is_as_recorded(tmp_path: Path) -> None:
     first = load(tmp_path / "usual")
     usual = first.plain
     assert first.remarks == ()
-    port = PORT + "favourite_saying: Time is money\ninformation_access: {private: [harbour log]}\n"
+    port = PORT + "favorite_saying: Time is money\ninformation_access: {private: [harbour log]}\n"
     cases: dict[str, dict[str, str | None]] = {
         "types of variables follow from their values": {"scenario": SCENARIO + VARIABLES},
         "variables, rules and rooms": {"scenario": SCENARIO.replace("turns: 3\n", "") + WORLD},

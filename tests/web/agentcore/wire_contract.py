@@ -31,9 +31,9 @@ def _problems(operation: Any, response: Any, body: Any) -> Iterator[str]:
     kind = response.headers.get("x-amzn-ErrorType", "")
     if body.pop("__type", kind) != kind:
         yield "the error has two names"
-    modelled = {shape.name: shape for shape in operation.error_shapes}
-    if kind in modelled:
-        shape = modelled[kind]
+    modeled = {shape.name: shape for shape in operation.error_shapes}
+    if kind in modeled:
+        shape = modeled[kind]
         expected = shape.metadata.get("error", {}).get("httpStatusCode", 400)
         if response.status_code != expected:
             yield f"{kind} with status {response.status_code}, not {expected}"

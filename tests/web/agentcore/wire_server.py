@@ -18,7 +18,7 @@ from wire_contract import problems_of_response
 
 from proctor.batch.ingest import build_sessions, keep_arrivals
 from proctor.store import Store
-from proctor.telemetry import normalised
+from proctor.telemetry import normalized
 from proctor.web.app import create_app
 from proctor.web.state import AppState
 
@@ -75,7 +75,7 @@ def pages(call: Callable[..., Any], entries: str, **members: Any) -> list[list[A
 def arrive(store: Store, documents: Iterable[Any], log_group: str, at: datetime | None = None) -> None:
     """Spans come to a log group; their sessions are there."""
     at = at or datetime.now(UTC)
-    keep_arrivals(store, [normalised(each) for each in documents], at, log_group=log_group)
+    keep_arrivals(store, [normalized(each) for each in documents], at, log_group=log_group)
     build_sessions(store, at)
 
 

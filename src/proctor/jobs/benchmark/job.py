@@ -44,8 +44,8 @@ from proctor.jobs.benchmark.plan import (
     BenchmarkOverrides,
     agent_choices,
     complete_tasks,
-    is_stand_in,
-    stand_in,
+    is_mock,
+    mock_candidate,
 )
 from proctor.jobs.benchmark.results import RESULTS, ResultFolder, find_earlier, new_run_id, write_about
 from proctor.json_values import JsonObject
@@ -173,7 +173,7 @@ def _models(
     remarks: set[str],
 ) -> Iterator[str]:
     for model in benchmark.models:
-        if is_stand_in(model):
+        if is_mock(model):
             continue
         choices = {choice for task in benchmark.tasks for choice in benchmark.agents_for(task, model)}
         if all(has_own_models(choice.agent, choice.settings, context) for choice in choices if choice.agent):
@@ -186,7 +186,7 @@ def _models(
 
 def _prices(benchmark: BenchmarkDefinition, context: PreflightContext) -> Iterator[str]:
     for model in benchmark.models:
-        if is_stand_in(model):
+        if is_mock(model):
             continue
         try:
             is_known = context.models.has_price(model.model)
@@ -300,7 +300,7 @@ class BenchmarkJobPlan(JobPlan):
     @cached_property
     def selection(self) -> ModelSelection:
         """The models that run."""
-        mocks = tuple(stand_in(name) for name in self._mocks)
+        mocks = tuple(mock_candidate(name) for name in self._mocks)
         if not self._selects:
             return ModelSelection(models=mocks)
         if self._uses_own_models:
@@ -375,9 +375,7 @@ class BenchmarkJobPlan(JobPlan):
 
     def _options(self) -> JsonObject:
         config = self.supply.config_path
-        chosen = [
-            model.name for model in self.selection.models if model != OWN_MODEL and not is_stand_in(model)
-        ]
+        chosen = [model.name for model in self.selection.models if model != OWN_MODEL and not is_mock(model)]
         names = ",".join(chosen)
         return {
             "task": self.definition.label,

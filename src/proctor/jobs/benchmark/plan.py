@@ -270,7 +270,7 @@ class BenchmarkDefinition:
 
     def agents_for(self, task: Task, model: Candidate) -> tuple[AgentChoice, ...]:
         """The agents of a task with a model; one with an empty name: the model is called without an agent."""
-        if is_stand_in(model):
+        if is_mock(model):
             return (AgentChoice(name=STAND_IN_AGENT, agent=STAND_IN_AGENT),)
         if self.agents:
             return self.agents
@@ -325,7 +325,7 @@ class BenchmarkDefinition:
             details["setupOnceFiles"] = list(task.setup_once_files)
         if task.expect:
             details["expect"] = dict(task.expect)
-        if is_stand_in(model):
+        if is_mock(model):
             details["script"] = script_of(model, task)
         elif choice.command:
             details["command"] = choice.command
@@ -370,7 +370,7 @@ class BenchmarkDefinition:
 def is_for(task: Task, model: Candidate) -> bool:
     """Whether a task is for this model: some are for a few only."""
     named = set(task.models)
-    if not named or (is_stand_in(model) and not named & {ORACLE, NOOP}):
+    if not named or (is_mock(model) and not named & {ORACLE, NOOP}):
         return True
     return bool({model.name, model.model} & named)
 
@@ -418,12 +418,12 @@ def _step_document(step: TaskStep) -> JsonObject:
     return document
 
 
-def is_stand_in(model: Candidate) -> bool:
+def is_mock(model: Candidate) -> bool:
     """Whether this is a mock in place of a model."""
     return model.model in (ORACLE, NOOP)
 
 
-def stand_in(name: str) -> Candidate:
+def mock_candidate(name: str) -> Candidate:
     """A mock in place of a model: `oracle` or `noop`."""
     return Candidate(name=name, model=name, display_name=name, is_usual=False)
 

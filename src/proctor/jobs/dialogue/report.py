@@ -202,7 +202,7 @@ def _heat_maps(measure: str, cells: Sequence[Mapping[str, Any]]) -> list[Chart]:
             column_axis="therapist",
             say=figure,
         )
-        caption = f"{_about(chosen)} Colour: the mean."
+        caption = f"{_about(chosen)} Color: the mean."
         charts.append(Chart(title=title, svg=svg, marks=marks.figures, caption=caption))
     return charts
 

@@ -27,7 +27,7 @@ from proctor.store import Store
 from proctor.store.scores import JudgedFilter, sessions_page, verdicts_of
 from proctor.store.session_selection import LogGroupSessions, Period, session_heads, session_ids
 from proctor.store.sessions import evidence_of_session
-from proctor.telemetry import normalised
+from proctor.telemetry import normalized
 from proctor.telemetry.sessions import sessions_of
 
 MOST_SESSIONS = 20
@@ -124,7 +124,7 @@ def _of_spans(spans: Sequence[object]) -> Iterator[TracedSession]:
     for span in spans:
         try:
             document = parse_json(span) if isinstance(span, str) else span
-            documents.append(normalised(as_map(document)))
+            documents.append(normalized(as_map(document)))
         except (ValueError, RecursionError):
             continue
     for session in sessions_of(documents):

@@ -42,7 +42,7 @@ from proctor.jobs.scenario.folder import (
 )
 from proctor.jobs.scenario.reader import scenario_folders
 from proctor.jobs.scenario.schema import ExperimentConfig
-from proctor.models import ModelRouter, is_stand_in
+from proctor.models import ModelRouter, is_mock
 from proctor.scenario.run_files import read_run
 from proctor.scenario.state import ScenarioRun, turn_as_plain
 from proctor.store import Resource, Store
@@ -165,7 +165,7 @@ class ScenarioPlan(JobPlan):
             problems.append(experiment.problem(("max_parallel",), problem, remedy))
         if problems:
             raise PlanError(problems)
-        mocks = [mock_model_remark(model) for model in experiment.models if is_stand_in(model)]
+        mocks = [mock_model_remark(model) for model in experiment.models if is_mock(model)]
         return [*experiment.loaded.remarks, *mocks, *remarks]
 
     def _evaluator_problems(

@@ -51,7 +51,7 @@ def _details(attributes: JsonMap) -> SessionDetails:
     if model := attributes.get("gen_ai.request.model"):
         details["model"] = str(model)
     if attributes.get("proctor.session.stand_in") is True:
-        details["is_stand_in"] = True
+        details["is_mock"] = True
     status = str(attributes.get("proctor.session.status") or "")
     if status in FINISHED:
         details["status"] = status
