@@ -243,12 +243,12 @@ def stop_lines(state: StopState) -> list[str]:
         f"{state['metric']} by {state['by']} with {100 * state['confidence']:g}% intervals that are valid at "
         "any time:"
     ]
-    for each in state["intervals"]:
-        low, high = each["low"], each["high"]
+    for interval in state["intervals"]:
+        low, high = interval["low"], interval["high"]
         limits = "no interval yet" if low is None or high is None else f"{low:.3g} to {high:.3g}"
-        value = "–" if each["value"] is None else f"{each['value']:.3g}"
-        tasks = plural(each["tasks"], state["unit"])
-        lines.append(f"  {each['name']:<{width}}  {value}  ({limits}), {tasks}")
+        value = "–" if interval["value"] is None else f"{interval['value']:.3g}"
+        tasks = plural(interval["tasks"], state["unit"])
+        lines.append(f"  {interval['name']:<{width}}  {value}  ({limits}), {tasks}")
     lines += [
         f"{'undecided' if each['outcome'] == 'open' else 'decided'}: {each['reason']}"
         for each in state["decisions"]

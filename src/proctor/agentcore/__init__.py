@@ -80,8 +80,8 @@ def router(site: AppState) -> APIRouter:
     async def dataset_file(request: Request) -> Response:
         return await datasets.download(service, request)
 
-    for place in PLACES:
-        routes.add_api_route(place, operation, methods=METHODS, include_in_schema=False)
+    for path in PLACES:
+        routes.add_api_route(path, operation, methods=METHODS, include_in_schema=False)
     routes.add_api_route(datasets.LINK_PATH, dataset_file, methods=["GET"], include_in_schema=False)
     routes.add_api_route("/", logs_operation, methods=["POST"], include_in_schema=False)
     return routes

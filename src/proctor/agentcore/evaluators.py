@@ -65,11 +65,11 @@ def managed(harmful_value: float = 1.0) -> dict[str, Managed]:
         name: Managed(level="session", judges=MATCHING_WORDS[name], needs_ground_truth=True)
         for name in MATCHING_WORDS
     }
-    for name, one in JUDGED.items():
+    for name, builtin in JUDGED.items():
         question, _ = question_of(name, harmful_value)
         evaluators[f"{PREFIX}{name}"] = Managed(
-            level=one.level,
-            judges=one.judges,
+            level=builtin.level,
+            judges=builtin.judges,
             instructions=question.instructions,
             ratings=question.dimensions[0].scale.ratings,
         )

@@ -120,9 +120,9 @@ def _check(name: str, adapter: type, settings: JsonMap) -> None:
         if not _fits(value, hints[setting]):
             expected = _type_name(hints[setting])
             raise UsageError(f"agent `{name}`: `{setting}` must be {expected}, not {type(value).__name__}")
-    for each in known.values():
-        if each.default is MISSING and each.default_factory is MISSING and each.name not in settings:
-            raise UsageError(f"agent `{name}` needs a setting `{each.name}`")
+    for field_ in known.values():
+        if field_.default is MISSING and field_.default_factory is MISSING and field_.name not in settings:
+            raise UsageError(f"agent `{name}` needs a setting `{field_.name}`")
 
 
 def _fits(value: object, hint: Any) -> bool:

@@ -304,8 +304,8 @@ class EventReader(ABC):
 
     def finish(self) -> None:
         """Record tool calls without a result; idempotent."""
-        for each in self._pending.values():
-            self.record(ToolCall(name=each.name, args=each.args))
+        for call in self._pending.values():
+            self.record(ToolCall(name=call.name, args=call.args))
         self._pending.clear()
 
     def read_stderr(self, stderr: str) -> None:  # noqa: B027 (most have nothing to do here)

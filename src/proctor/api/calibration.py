@@ -259,11 +259,11 @@ def _by_session(
 ) -> dict[tuple[str, str, str], list[Score]]:
     """The scores of each session, target and dimension, in order."""
     target_scores: dict[tuple[str, str, str], list[Score]] = defaultdict(list)
-    for place, scores in enumerate(results):
+    for index, scores in enumerate(results):
         if not isinstance(scores, AttemptError):
             for score in scores:
                 if not score.error:
-                    target_scores[names[place % len(names)], score.target, score.dimension].append(score)
+                    target_scores[names[index % len(names)], score.target, score.dimension].append(score)
     return target_scores
 
 

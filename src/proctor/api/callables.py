@@ -71,17 +71,17 @@ def evaluator_names(
 ) -> list[str]:
     """The names of evaluators, completed by `full_name`; functions are added to `objects`."""
     names = []
-    for each in evaluators:
-        if isinstance(each, str):
-            names.append(full_name(each))
-        elif callable(each):
-            name = name_of(each)
+    for evaluator in evaluators:
+        if isinstance(evaluator, str):
+            names.append(full_name(evaluator))
+        elif callable(evaluator):
+            name = name_of(evaluator)
             if name in names:
                 raise UsageError(f"two evaluators are called {name}\nGive each function its own name.")
             names.append(name)
-            objects[name] = CallableEvaluator(name, each)
+            objects[name] = CallableEvaluator(name, evaluator)
         else:
-            raise UsageError(f"{each!r} is not a valid evaluator\nGive a name or a function.")
+            raise UsageError(f"{evaluator!r} is not a valid evaluator\nGive a name or a function.")
     return names
 
 

@@ -46,9 +46,9 @@ class Example:
 def examples() -> Iterator[Example]:
     """The example plans of every job. They run with no key and no network."""
     for job in jobs():
-        for each in job.starters:
-            text, overrides = _text(job, each.file), dict(each.overrides)
-            yield Example(name=each.title, job=job.name, text=text, overrides=overrides)
+        for starter in job.starters:
+            text, overrides = _text(job, starter.file), dict(starter.overrides)
+            yield Example(name=starter.title, job=job.name, text=text, overrides=overrides)
 
 
 def _text(job: Job, file: str) -> str:

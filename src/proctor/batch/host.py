@@ -74,8 +74,8 @@ class SessionCache:
 
     def announce(self, work: Iterable[WorkItem]) -> None:
         """Items that will be executed next, in this order."""
-        for each in work:
-            session_id = each.item.settings.get("session")
+        for entry in work:
+            session_id = entry.item.settings.get("session")
             if session_id and self._sessions.get(session_id) is None:
                 self._upcoming[session_id] = None
 
@@ -106,8 +106,8 @@ class SessionCache:
     def _start_reading(self, session_id: str) -> None:
         self._upcoming.pop(session_id, None)
         ids = [session_id, *islice(self._upcoming, READ_AHEAD - 1)]
-        for each in ids[1:]:
-            del self._upcoming[each]
+        for upcoming in ids[1:]:
+            del self._upcoming[upcoming]
         task = asyncio.create_task(self._read_ahead(ids))
         self._loading.update(dict.fromkeys(ids, task))
         task.add_done_callback(lambda _: self._forget(task))

@@ -358,11 +358,11 @@ class FileContent:
 
 
 def _readable(documents: Iterable[Document | Unreadable], done: ImportResult) -> Iterator[Document]:
-    for each in documents:
-        if isinstance(each, Unreadable):
-            done.add_unreadable(each)
+    for document in documents:
+        if isinstance(document, Unreadable):
+            done.add_unreadable(document)
         else:
-            yield each
+            yield document
 
 
 def _counted(documents: Iterable[Document], done: ImportResult) -> Iterator[Document]:

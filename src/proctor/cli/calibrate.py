@@ -51,8 +51,8 @@ def calibrate(
     if as_json:
         print_json(with_old_names(result.document(), OLD_NAMES_OF_CALIBRATIONS))
     else:
-        for dimension, each in result.dimensions.items():
-            _print(f"{result.evaluator.name} {dimension}".strip(), each)
+        for dimension, agreement in result.dimensions.items():
+            _print(f"{result.evaluator.name} {dimension}".strip(), agreement)
     remarks = dict.fromkeys(remark for each in result.dimensions.values() for remark in each.remarks)
     for remark in (*result.remarks, *remarks):
         print_note(f"note: {printable(remark)}")

@@ -208,20 +208,20 @@ def _print_ranks(ranking: Ranking) -> None:
     heads += ["ERRORS AS FAILURES"] if with_errors else []
     heads += ["TASKS", "RUNS", *([f"PASS^{ranking.k}", f"RANK BY PASS^{ranking.k}"] if reliable else [])]
     rows = []
-    for each in ranked:
+    for rank in ranked:
         row: list[object] = [
-            _place(each),
-            each.name,
-            figure(each.value, metric),
-            _range(each, metric),
-            "–" if each.sem is None else figure(each.sem, metric),
+            _place(rank),
+            rank.name,
+            figure(rank.value, metric),
+            _range(rank, metric),
+            "–" if rank.sem is None else figure(rank.sem, metric),
         ]
         if with_errors:
-            other = with_errors[each.name]
+            other = with_errors[rank.name]
             row.append(f"{figure(other.value, metric)} ({_range(other, metric)})")
-        row += [each.tasks, each.runs]
+        row += [rank.tasks, rank.runs]
         if reliable:
-            other = reliable[each.name]
+            other = reliable[rank.name]
             row += [figure(other.value, metric), _place(other)]
         rows.append(tuple(row))
     print_table(heads, rows)
@@ -232,9 +232,9 @@ def _print_ranks(ranking: Ranking) -> None:
         print_note(f"note: {count(ranking.errors, 'item')} with infrastructure errors excluded")
     if with_errors and [*with_errors] != [each.name for each in ranked]:
         print_note("note: errors decide the order: it differs when they count as failures")
-    for each in ranked:
-        if each.note:
-            print_note(f"note: {printable(each.name)}: {printable(each.note)}")
+    for rank in ranked:
+        if rank.note:
+            print_note(f"note: {printable(rank.name)}: {printable(rank.note)}")
 
 
 def _left_out(ranking: Ranking, run: str, unranked: int) -> str:

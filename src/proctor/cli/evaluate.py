@@ -150,10 +150,10 @@ def drift(
                     for point in line.points[-DRIFT_POINTS:]
                 ],
             )
-        for each in line.crossings[-DRIFT_POINTS:]:
-            alert = f", alert {each['alert']}" if each["alert"] != "none" else ""
-            why = f" ({printable(each['problem'])})" if each["problem"] else ""
-            print(f"  {each['direction']} at session {each['position']:,}, {each['at']}{alert}{why}")
+        for event in line.crossings[-DRIFT_POINTS:]:
+            alert = f", alert {event['alert']}" if event["alert"] != "none" else ""
+            why = f" ({printable(event['problem'])})" if event["problem"] else ""
+            print(f"  {event['direction']} at session {event['position']:,}, {event['at']}{alert}{why}")
     return codes.SUCCEEDED
 
 
@@ -379,10 +379,10 @@ def _print_estimate(estimate: api.EvaluationEstimate, forecast: CostAndTime, *, 
         return codes.SUCCEEDED
     for remark in estimate.remarks:
         print_note(f"note: {printable(remark)}")
-    for each in estimate.evaluators:
-        calls = f"{count(each.calls, 'call')} of {each.model}" if each.model else "no model calls"
-        cost = f", about {each.tokens:,} tokens, {money(each.cost_usd)}" if each.model else ""
-        print(printable(f"{each.evaluator}: {count(each.results, 'result')}, {calls}{cost}"))
+    for effort in estimate.evaluators:
+        calls = f"{count(effort.calls, 'call')} of {effort.model}" if effort.model else "no model calls"
+        cost = f", about {effort.tokens:,} tokens, {money(effort.cost_usd)}" if effort.model else ""
+        print(printable(f"{effort.evaluator}: {count(effort.results, 'result')}, {calls}{cost}"))
     forecast.print()
     ignored = f" ({estimate.ignored:,} older ones ignored)" if estimate.ignored else ""
     items = count(estimate.item_count, "item")

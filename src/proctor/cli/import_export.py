@@ -203,8 +203,8 @@ def _print_result(done: ImportResult, *, as_json: bool) -> int:
                 ],
             }
         )
-    for each in done.unreadable[:MOST_PRINTED]:
-        print_note(f"skipped {printable(each, width=300)}")
+    for problem in done.unreadable[:MOST_PRINTED]:
+        print_note(f"skipped {printable(problem, width=300)}")
     if done.unreadable_count > MOST_PRINTED:
         print_note(f"… and {done.unreadable_count - MOST_PRINTED:,} more (--json)")
     if done.passed_over:

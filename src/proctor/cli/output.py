@@ -414,12 +414,12 @@ def field_options(record: type) -> list[Parameter]:
     """The options of a dataclass whose fields describe them, for `takes_options`."""
     kinds, options = get_type_hints(record), list[Parameter]()
     # Its own fields before those it inherits.
-    for each in sorted(fields(record), key=lambda each: each.name not in record.__annotations__):
-        settings = dict(each.metadata)
-        names, kind = settings.pop("names"), settings.pop("type", kinds[each.name])
-        default = None if kind == list[str] else each.default
+    for setting in sorted(fields(record), key=lambda setting: setting.name not in record.__annotations__):
+        settings = dict(setting.metadata)
+        names, kind = settings.pop("names"), settings.pop("type", kinds[setting.name])
+        default = None if kind == list[str] else setting.default
         kind = kind | None if default is None else kind
-        options.append(option(each.name, kind, default, *names, **settings))
+        options.append(option(setting.name, kind, default, *names, **settings))
     return options
 
 

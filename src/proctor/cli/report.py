@@ -115,8 +115,8 @@ def analyze(
     for path in analysis.files:
         if path.parent not in folders:
             print_note(f"wrote {printable(path)}")
-    for each, number in folders.items():
-        print_note(f"wrote {printable(each)}: {count(number, 'file')}")
+    for written, number in folders.items():
+        print_note(f"wrote {printable(written)}: {count(number, 'file')}")
     return output.SUCCEEDED
 
 

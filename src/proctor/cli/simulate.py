@@ -126,10 +126,10 @@ def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None
     print_summary(summary, ctx=ctx)
     if output.as_json or output.as_jsonl:
         return
-    for name, each in summary["summary"]["by_combination"].items():
+    for name, totals in summary["summary"]["by_combination"].items():
         # Turns of dialogues that did not succeed are not a result.
-        turns = "" if each["avg_turns"] is None else f", {each['avg_turns']:.1f} turns on average"
-        print_note(f"  {printable(name)}: {each['successful']} of {each['num_runs']} successful{turns}")
+        turns = "" if totals["avg_turns"] is None else f", {totals['avg_turns']:.1f} turns on average"
+        print_note(f"  {printable(name)}: {totals['successful']} of {totals['num_runs']} successful{turns}")
     print_note(f"files: {printable(summary['outputDir'])}")
 
 

@@ -325,8 +325,8 @@ def convert(
     if as_json:
         not_read = [each.document() for each in (*task_set.not_read, *left_out)]
         _print_json({"files": [str(file) for file in files], "skipped": not_read})
-    for each in (*task_set.not_read, *left_out):
-        print_note(f"not converted: {printable(str(each))}")
+    for skipped in (*task_set.not_read, *left_out):
+        print_note(f"not converted: {printable(str(skipped))}")
     print_note(f"{printable(out)}: {count(len(files), 'task')}")
     return output.SUCCEEDED
 
@@ -340,8 +340,8 @@ def _print_checks(result: TaskChecks, path: Path) -> None:
         ("TASK", "ORACLE", "NOOP", "NOTE"),
         [(one.task, one.oracle, one.noop, printable(one.note, width=80)) for one in result.tasks],
     )
-    for each in result.not_read:
-        print_note(f"not read: {printable(str(each))}")
+    for skipped in result.not_read:
+        print_note(f"not read: {printable(str(skipped))}")
     sound = sum(one.is_ok for one in result.tasks)
     print_note(f"{printable(path)}: {sound} of {count(len(result.tasks), 'task')} well")
 
@@ -380,6 +380,6 @@ def _print_task(task: Task) -> None:
 
 
 def _print_not_read(task_set: TaskSet, path: Path) -> None:
-    for each in task_set.not_read:
-        print_note(f"not read: {printable(str(each))}")
+    for skipped in task_set.not_read:
+        print_note(f"not read: {printable(str(skipped))}")
     print_note(printable(task_set.summary(path)))

@@ -191,9 +191,9 @@ class SideTools:
             for each in requests
         ]
         messages: list[JsonObject] = [{"role": "assistant", "content": text, "tool_calls": calls}]
-        for each in requests:
-            result = await self.call(each.name, each.arguments)
-            messages.append({"role": "tool", "tool_call_id": each.id, "content": result})
+        for request in requests:
+            result = await self.call(request.name, request.arguments)
+            messages.append({"role": "tool", "tool_call_id": request.id, "content": result})
         self.exchanges.setdefault(number, []).extend(messages)
         return messages
 
@@ -358,11 +358,11 @@ def apply(spec: ToolSpec, state: JsonMap, arguments: JsonMap) -> tuple[object, J
             if not evaluate(requirement["that"], values(), f"`require` of {name}"):
                 message = requirement.get("else") or f"not allowed: {requirement['that']} does not hold"
                 raise ToolRefusal(fill(message, values(), f"`else` of {name}"))
-        for place, written in spec.get("set", {}).items():
-            value = deepcopy(value_of(written, values(), f"`set: {place}` of {name}"))
-            _assign(changed, place, value, values())
-        for place in spec.get("delete", ()):
-            _assign(changed, place, _DELETED, values())
+        for path, written in spec.get("set", {}).items():
+            value = deepcopy(value_of(written, values(), f"`set: {path}` of {name}"))
+            _assign(changed, path, value, values())
+        for deleted in spec.get("delete", ()):
+            _assign(changed, deleted, _DELETED, values())
         result = evaluate(spec["returns"], values(), f"`returns` of {name}") if "returns" in spec else "done"
     except UsageError as error:
         raise ToolRefusal(str(error)) from error
@@ -549,10 +549,10 @@ def _expressions(spec: ToolSpec) -> Iterator[tuple[str, str]]:
     yield from (
         (f"set {place}", text) for place, text in spec.get("set", {}).items() if isinstance(text, str)
     )
-    for place in (*spec.get("set", {}), *spec.get("delete", ())):
+    for path in (*spec.get("set", {}), *spec.get("delete", ())):
         # The root of a path is a name of the state too.
-        yield from (("set", key) for key, _ in path_of(place)[:1])
-        yield from ((f"set {place}", key) for key, is_expression in path_of(place) if is_expression)
+        yield from (("set", key) for key, _ in path_of(path)[:1])
+        yield from ((f"set {path}", key) for key, is_expression in path_of(path) if is_expression)
 
 
 async def send(

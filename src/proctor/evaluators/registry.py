@@ -536,8 +536,8 @@ def definition_listing(document: JsonMap, *, id_: str, path: Path | None = None)
 def ratings_of(document: JsonMap, dimension: str = "") -> dict[str, float | None]:
     """The labels of a definition, or of one of its dimensions, with their values."""
     scale = as_map(document, "evaluatorConfig", "llmAsAJudge", "ratingScale")
-    for each in maps_in(scale, "multiDimensional"):
-        if each.get("dimensionName") == dimension:
-            scale = as_map(each, "dimensionRatingScale")
+    for part in maps_in(scale, "multiDimensional"):
+        if part.get("dimensionName") == dimension:
+            scale = as_map(part, "dimensionRatingScale")
     entries = maps_in(scale.get("numerical") or scale.get("categorical"))
     return {require_text(entry["label"]): as_number(entry, "value") for entry in entries}

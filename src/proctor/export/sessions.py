@@ -150,12 +150,12 @@ def total_usage(session: Session) -> dict[str, tuple[Usage, float | None]]:
     """Tokens and cost of a session by model; a cost of None: no call of it had a known price."""
     by_model: dict[str, tuple[Usage, float | None]] = {}
     for step in session.steps:
-        for each in step.events:
-            if isinstance(each.event, ModelCall):
-                usage, cost = by_model.get(each.event.model, (Usage(), None))
-                more = each.event.cost_usd
+        for timed in step.events:
+            if isinstance(timed.event, ModelCall):
+                usage, cost = by_model.get(timed.event.model, (Usage(), None))
+                more = timed.event.cost_usd
                 cost = cost if more is None else (cost or 0.0) + more
-                by_model[each.event.model] = (usage + each.event.usage, cost)
+                by_model[timed.event.model] = (usage + timed.event.usage, cost)
     return by_model
 
 

@@ -144,9 +144,9 @@ FREE = Price("free", Rates(0.0, 0.0, 0.0, 0.0))
 def price_of(name: str, declared: Mapping[str, Mapping[str, float]], *, at: datetime) -> Price | None:
     """The price of `provider/model` at a date; None: unknown."""
     provider, _, model = name.partition("/")
-    for each in (name, model):
-        if each in declared:
-            return _declared(declared[each], name)
+    for known_as in (name, model):
+        if known_as in declared:
+            return _declared(declared[known_as], name)
     # The name alone proves nothing: only OpenRouter defines this ending.
     if provider in FREE_PROVIDERS or (provider == "openrouter" and name.endswith(":free")):
         return FREE

@@ -172,8 +172,8 @@ class _ClaudeCodeSession:
     def _add_model_calls(self) -> None:
         """Add the model calls, the last first: an insertion moves everything behind it."""
         in_order = sorted(self._calls.values(), key=lambda each: each[0])
-        for place, at, call in reversed(in_order):
-            self.transcript.add_model_call(call, at, before=place)
+        for position, at, call in reversed(in_order):
+            self.transcript.add_model_call(call, at, before=position)
 
     def _ending(self) -> tuple[str, str, str]:
         if self._failure:

@@ -97,10 +97,10 @@ class _CodexSession:
         """The session, after the last line."""
         in_order = sorted(self._spent, key=lambda each: each[0])
         # The last first: an insertion moves everything behind it.
-        for place, at, call, per_response in reversed(in_order):
+        for position, at, call, per_response in reversed(in_order):
             # The running total and the usage of responses describe the same calls.
             if per_response or not self._per_response:
-                self.transcript.add_model_call(call, at, before=place)
+                self.transcript.add_model_call(call, at, before=position)
         status, reason, error = self._ending()
         match = _ID.search(self._path.stem)
         git = as_map(self._about, "git")

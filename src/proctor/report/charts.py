@@ -443,8 +443,8 @@ def line(
         band = [at(point, point.high) for point in part] + [at(point, point.low) for point in reversed(part)]
         drawn.append(f'<polygon points="{" ".join(band)}" class="c-band"/>')
         drawn.append(f'<polyline points="{" ".join(at(point, None) for point in part)}" class="c-line"/>')
-    for place, name in (events or {}).items():
-        x_place = left + place * wide
+    for event_x, name in (events or {}).items():
+        x_place = left + event_x * wide
         mark = line_mark(x_place, plot_top, x_place, base, "c-whisker c-dashed")
         drawn.append(f"<g>{tooltip(name)}{mark}</g>")
     for point in points:
@@ -462,10 +462,8 @@ def curves(title: str, series: Mapping[str, Sequence[Point]], *, x_axis: str, sa
     drawn = [_y_axis(ticks(1.0, 4), left, base, high, say_y)]
     # Labels need about 16 units each.
     every = max(1, math.ceil(len(places) * 16 / (WIDTH - left - right)))
-    for place in places[::every]:
-        drawn.append(
-            text_mark(left + (place - places[0]) * wide, base + 17, short(place), "c-tick", "middle")
-        )
+    for tick in places[::every]:
+        drawn.append(text_mark(left + (tick - places[0]) * wide, base + 17, short(tick), "c-tick", "middle"))
     names = list[tuple[float, float]]()
     for number, (name, points) in enumerate(series.items()):
         kind = "c-line" if number == 0 else "c-line c-dashed"

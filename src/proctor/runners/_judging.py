@@ -213,8 +213,8 @@ async def judge_scenario(
     """Record the scores of a finished run; returns messages about those below the pass mark."""
     evidence = scenario_evidence_of(scenario, run, services.session_id)
     failures = list[str]()
-    for each in evaluators:
-        failures += below(as_number(each["passes_at"]), await evaluate(each, evidence, services))
+    for settings in evaluators:
+        failures += below(as_number(settings["passes_at"]), await evaluate(settings, evidence, services))
     return failures
 
 

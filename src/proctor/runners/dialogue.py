@@ -146,14 +146,14 @@ class _Dialogue:
         evidence = dialogue_evidence_of(
             self.conversation.history, self._under_test, profile, self.services, self.world
         )
-        for each in evaluators:
-            if scores := earlier.get(_evaluator_key(each)):
+        for entry in evaluators:
+            if scores := earlier.get(_evaluator_key(entry)):
                 # It has judged this conversation already.
                 for score in scores:
                     self.services.score(score)
-                failures += below(_pass_mark(each), scores)
+                failures += below(_pass_mark(entry), scores)
                 continue
-            failures += await self.judges.score(each, evidence)
+            failures += await self.judges.score(entry, evidence)
         return failures
 
     def _earlier_scores(self) -> Mapping[str, Sequence[Score]]:

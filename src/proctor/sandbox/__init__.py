@@ -333,8 +333,8 @@ def _refuse_links(folder: Path, writable: Sequence[Path]) -> None:
 
     Raises `AgentError`.
     """
-    for place in writable:
-        if folder.is_relative_to(place) and folder.resolve() != place.resolve() / folder.relative_to(place):
+    for path in writable:
+        if folder.is_relative_to(path) and folder.resolve() != path.resolve() / folder.relative_to(path):
             raise AgentError(f"{folder} was replaced by a link")
 
 

@@ -162,8 +162,8 @@ def _arguments(policy: Policy, launch: Launch, name: str, sockets: Path | None) 
     yield from _limits(policy)
     for folder in policy.write:
         yield from ("--volume", f"{folder}:{folder}")
-    for place in policy.read:
-        yield from ("--volume", f"{place}:{place}:ro")
+    for path in policy.read:
+        yield from ("--volume", f"{path}:{path}:ro")
     for inside, folder in policy.mounts.items():
         yield from ("--volume", f"{folder}:{inside}")
     for cache, mode in policy.cache.items():

@@ -43,8 +43,8 @@ def accept(listener: socket.socket, path: str) -> None:
             near.close()
             far.close()
             continue
-        for one, other in ((near, far), (far, near)):
-            threading.Thread(target=copy, args=(one, other), daemon=True).start()
+        for source, other in ((near, far), (far, near)):
+            threading.Thread(target=copy, args=(source, other), daemon=True).start()
 
 
 def copy(source: socket.socket, target: socket.socket) -> None:

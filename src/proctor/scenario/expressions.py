@@ -286,8 +286,8 @@ def _comparison(node: ast.Compare, names: RuleNames) -> Kind:
                 remedy = 'Write `x in ["a", "b"]`.'
                 raise ExpressionError("`in` needs a list", right.col_offset + 1, remedy)
             _all(_kind(left, names), right.elts, names)
-            for each in right.elts:
-                _check_sides(left, each, names)
+            for element in right.elts:
+                _check_sides(left, element, names)
         elif isinstance(op, ast.Eq | ast.NotEq):
             _all(_kind(left, names), [right], names)
             _check_sides(left, right, names)

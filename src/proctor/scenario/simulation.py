@@ -382,8 +382,8 @@ class ScenarioSimulation:
         latest: dict[str, Value] = measuring.at_start(self._scenario)
         if self._world:
             latest |= self._world.initial()
-        for one in past:
-            latest |= {name: value for name, value in one.metrics.items() if value is not None}
+        for turn in past:
+            latest |= {name: value for name, value in turn.metrics.items() if value is not None}
         return latest
 
     def _events(

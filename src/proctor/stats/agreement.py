@@ -61,8 +61,8 @@ def kappa(
     weights = np.array([[_weight(a, b, places, is_ordered=len(order) > 2) for b in labels] for a in labels])
     code = {label: place for place, label in enumerate(labels)}
     tables = np.zeros((number, len(labels), len(labels)))
-    for place, (a, b) in zip(units, pairs, strict=True):
-        tables[place, code[a], code[b]] += 1
+    for cluster, (a, b) in zip(units, pairs, strict=True):
+        tables[cluster, code[a], code[b]] += 1
     total = tables.sum(axis=0)
     value = _kappa(total, weights)
     if value is None:
@@ -119,8 +119,8 @@ def alpha(
         [float(place) if metric == "nominal" else _numeric(each) for each, place in code.items()]
     )
     tables = np.zeros((number, len(labels), len(labels)))
-    for (unit, _), place in zip(rated, clusters, strict=True):
-        tables[place] += _coincidences([code[each] for each in unit], len(labels))
+    for (unit, _), group in zip(rated, clusters, strict=True):
+        tables[group] += _coincidences([code[each] for each in unit], len(labels))
     total = tables.sum(axis=0)
     value = _alpha(total, scores, metric)
     if value is None:

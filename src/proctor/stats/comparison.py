@@ -640,19 +640,19 @@ def _corrected(contrasts: Sequence[Contrast], judged: set[str]) -> tuple[list[Co
     }
     together = family(differences)
     corrected = []
-    for each in contrasts:
-        name = f"{each.metric}, {each.candidate}"
+    for contrast in contrasts:
+        name = f"{contrast.metric}, {contrast.candidate}"
         if name in together.members:
-            again = each.with_errors and adjust(each.with_errors, max(1, together.size))
+            again = contrast.with_errors and adjust(contrast.with_errors, max(1, together.size))
             corrected.append(
-                replace(each, difference=together.members[name], with_errors=again, is_member=True)
+                replace(contrast, difference=together.members[name], with_errors=again, is_member=True)
             )
-        elif name in together.left_out and each.difference is not None:
+        elif name in together.left_out and contrast.difference is not None:
             reason = together.left_out[name]
             why = f"descriptive, no verdict: {reason[0].lower()}{reason[1:]}"
-            corrected.append(replace(each, remarks=(*each.remarks, why)))
+            corrected.append(replace(contrast, remarks=(*contrast.remarks, why)))
         else:
-            corrected.append(each)
+            corrected.append(contrast)
     return corrected, together.size
 
 

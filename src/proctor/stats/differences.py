@@ -482,20 +482,20 @@ def family(differences: Mapping[str, Difference], *, level: float = CONFIDENCE) 
     members: dict[str, Difference] = {}
     left_out: dict[str, str] = {}
     known: dict[str, str] = {}
-    for name, each in differences.items():
-        if each.missing > MOST_MISSING * each.total:
-            left_out[name] = f"missing in {each.missing} of {each.total} runs"
-        elif each.is_constant:
+    for name, difference in differences.items():
+        if difference.missing > MOST_MISSING * difference.total:
+            left_out[name] = f"missing in {difference.missing} of {difference.total} runs"
+        elif difference.is_constant:
             left_out[name] = "all values are equal"
-        elif each.p is None:
-            left_out[name] = each.note.rstrip(".") or "not tested"
-        elif each.fingerprint in known:
-            original = known[each.fingerprint]
-            same = _is_copy(each, differences[original])
+        elif difference.p is None:
+            left_out[name] = difference.note.rstrip(".") or "not tested"
+        elif difference.fingerprint in known:
+            original = known[difference.fingerprint]
+            same = _is_copy(difference, differences[original])
             left_out[name] = f"a {'copy' if same else 'linear copy'} of {original}"
         else:
-            known[each.fingerprint or f"name:{name}"] = name
-            members[name] = each
+            known[difference.fingerprint or f"name:{name}"] = name
+            members[name] = difference
     return Family(
         members={name: _with_needs(adjust(each, len(members), level)) for name, each in members.items()},
         descriptive={name: adjust(differences[name], 1, level) for name in left_out},
@@ -518,9 +518,9 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     tested = sorted((float(p), place) for place, p in enumerate(p_values) if p is not None)
     adjusted: list[float | None] = [None] * len(p_values)
     highest = 0.0
-    for rank, (p, place) in enumerate(tested):
+    for rank, (p, index) in enumerate(tested):
         highest = max(highest, min(1.0, p * (len(tested) - rank)))
-        adjusted[place] = highest
+        adjusted[index] = highest
     return adjusted
 
 

@@ -126,8 +126,8 @@ def forecast(
     `read` None: there is no store, so nothing is known.
     """
     planned: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    for each, items in work.items():
-        planned[each.agent, each.model][each.task] += items
+    for kind, items in work.items():
+        planned[kind.agent, kind.model][kind.task] += items
     sessions = _like_sessions(read, job, planned) if read else {}
     calls = _calls(read, [each["id"] for rows in sessions.values() for each in rows]) if read else {}
     costs, times = dict[tuple[str, str], Group](), dict[tuple[str, str], Group]()
@@ -550,9 +550,9 @@ def _totals(
         default = fmean(known) if known else guess
         if len(known) < len(column) or default is None:
             return None
-        for place, run in enumerate(runs):
+        for index, run in enumerate(runs):
             value = column.get(run)
-            totals[place] += (default if value is None else value) * turns
+            totals[index] += (default if value is None else value) * turns
     return totals
 
 

@@ -319,8 +319,8 @@ def evaluator_results(
     """
     requested, counts, noise = _requested(items), _label_counts(labels), _judge_noise(votes)
     by_session: dict[Key, list[SessionTotals]] = defaultdict(list)
-    for each in totals:
-        by_session[each["evaluator"], each["evaluatorDigest"], each["dimension"]].append(each)
+    for session in totals:
+        by_session[session["evaluator"], session["evaluatorDigest"], session["dimension"]].append(session)
     by_key = {(row["evaluator"], row["evaluatorDigest"], row["dimension"]): row for row in sums}
     _fold_errors(by_key)
     about = _About(definitions or {}, calibrations)

@@ -250,9 +250,9 @@ def distinct_labels(labels: Sequence[str], rests: Sequence[str]) -> tuple[str, .
     ('Fix … test', 'Fix … build', 'Add')
     """
     alike: dict[str, list[int]] = {}
-    for place, (label, rest) in enumerate(zip(labels, rests, strict=True)):
+    for index, (label, rest) in enumerate(zip(labels, rests, strict=True)):
         if rest:
-            alike.setdefault(label, []).append(place)
+            alike.setdefault(label, []).append(index)
     named = list(labels)
     for places in alike.values():
         if len(places) < 2:
@@ -262,11 +262,11 @@ def distinct_labels(labels: Sequence[str], rests: Sequence[str]) -> tuple[str, .
         # From the beginning of the word in which they differ.
         start = first.rfind(" ", 0, shared) + 1
         used: Counter[str] = Counter()
-        for place in places:
-            part = rests[place][start : start + SHOWN_REST].strip()
-            name = f"{labels[place]} … {part}" if part else labels[place]
+        for row in places:
+            part = rests[row][start : start + SHOWN_REST].strip()
+            name = f"{labels[row]} … {part}" if part else labels[row]
             used[name] += 1
-            named[place] = name if used[name] == 1 else f"{name} ({used[name]})"
+            named[row] = name if used[name] == 1 else f"{name} ({used[name]})"
     return tuple(named)
 
 
@@ -327,9 +327,9 @@ class Inputs:
         chosen = [path for path in self.paths if path in TREATMENT]
         groupings = [self.coded(path) for path in chosen] + [self.coded(*chosen)]
         distinct: list[Ints] = []
-        for each in groupings:
-            if not any(np.array_equal(each, other) for other in distinct):
-                distinct.append(each)
+        for grouping in groupings:
+            if not any(np.array_equal(grouping, other) for other in distinct):
+                distinct.append(grouping)
         if not self._treatments:
             self._treatments.append(
                 frozenset(chosen).union(*(self._apart(each, chosen) for each in distinct))
@@ -578,8 +578,8 @@ class _Scores:
             return iter(())
         at, version = np.concatenate(self._at), _integers(self._version)
         by_name: dict[tuple[str, str], list[_Version]] = {}
-        for each in self._codes:
-            by_name.setdefault((each[0], each[2]), []).append(each)
+        for known in self._codes:
+            by_name.setdefault((known[0], known[2]), []).append(known)
         chosen = {
             name: np.flatnonzero((at >= 0) & np.isin(version, [self._codes[each] for each in versions]))
             for name, versions in by_name.items()
@@ -608,15 +608,15 @@ class _Scores:
             if name in several and self._times:
                 yield from self._means_of_several(chosen[name], at, values)
                 continue
-            for each in versions:
-                own = chosen[name][version[chosen[name]] == self._codes[each]]
+            for key in versions:
+                own = chosen[name][version[chosen[name]] == self._codes[key]]
                 rows, numbers = at[own], values[own]
                 if name in several and len(own):
                     counts = np.bincount(rows)
                     sums = np.bincount(rows, weights=numbers)
                     rows = np.flatnonzero(counts)
                     numbers = sums[rows] / counts[rows]
-                yield each, rows, numbers
+                yield key, rows, numbers
 
     def _means_of_several(
         self, chosen: Ints, at: Ints, values: Floats
@@ -624,8 +624,8 @@ class _Scores:
         """The same where rows have several scores: each evaluation's are averaged, the last one counts."""
         names = list(self._codes)
         groups: dict[tuple[int, int, str], list[int]] = {}
-        for place, row in zip(chosen.tolist(), at[chosen].tolist(), strict=True):
-            groups.setdefault((row, self._version[place], self._judging[place]), []).append(place)
+        for index, row in zip(chosen.tolist(), at[chosen].tolist(), strict=True):
+            groups.setdefault((row, self._version[index], self._judging[index]), []).append(index)
         means = [
             (max(self._times[place] or "" for place in places), row, code, values[places].mean())
             for (row, code, _), places in groups.items()
@@ -777,8 +777,8 @@ class _Reader:
         scores, own = _Scores(), dict[_Version, str]()
         for source, rows in rows_of.items():
             for page in own_score_columns(read, source):
-                for version, place in scores.add(page, rows(page["key"])).items():
-                    own[version] = _session_of(read, source, page["key"][place])
+                for version, index in scores.add(page, rows(page["key"])).items():
+                    own[version] = _session_of(read, source, page["key"][index])
         means = scores.means()
         if means is None:
             scores = _Scores()

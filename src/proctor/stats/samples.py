@@ -225,9 +225,9 @@ def parse(values: Iterable[float | None]) -> tuple[FloatArray, NDArray[np.bool_]
     if array.dtype.kind != "O":
         raise TypeError(f"values must be numbers, not {array[0]!r}")
     present = np.fromiter((each is not None for each in array), bool, len(array))
-    for each in array[present]:
-        if isinstance(each, str | bytes | complex):
-            raise TypeError(f"values must be numbers, not {each!r}")
+    for value in array[present]:
+        if isinstance(value, str | bytes | complex):
+            raise TypeError(f"values must be numbers, not {value!r}")
     return np.fromiter((0.0 if each is None else float(each) for each in array), float, len(array)), present
 
 

@@ -418,13 +418,13 @@ def _is_balanced(data: _Design) -> bool:
         if not _same(codes, data.fixed_codes)
     ):
         return False
-    for place in nested:
-        sizes = np.bincount(active[place])
+    for inner in nested:
+        sizes = np.bincount(active[inner])
         if sizes.min() != sizes.max():
             return False
         for other in nested:
-            is_chain = _refines(active[place], active[other]) or _refines(active[other], active[place])
-            if not is_chain and set(outer[place]) & set(outer[other]):
+            is_chain = _refines(active[inner], active[other]) or _refines(active[other], active[inner])
+            if not is_chain and set(outer[inner]) & set(outer[other]):
                 return False
     return True
 
@@ -438,9 +438,9 @@ def _balanced_squares(data: _Design, y: Array) -> tuple[_Squares | None, list[_R
     )
     every = [*fixed, *data.terms]
     between, degrees = list[float](), list[int]()
-    for place, term in enumerate(every):
+    for index, term in enumerate(every):
         total = np.bincount(term.codes, weights=y, minlength=term.groups)
-        coarser = [other for other in range(place) if _refines(term.codes, every[other].codes)]
+        coarser = [other for other in range(index) if _refines(term.codes, every[other].codes)]
         own = float((total * total).sum()) * term.groups / data.n
         between.append(max(0.0, own - sum(between[other] for other in coarser)))
         degrees.append(term.groups - 1 - sum(degrees[other] for other in coarser))
@@ -526,9 +526,9 @@ def _of_squares(data: _Design, y: Array, terms: list[_RandomEffect], squares: _S
     information = inverse @ np.diag(2 * mean_squares**2 / squares.freedom) @ inverse.T
     means = np.bincount(data.fixed_codes, weights=y, minlength=size) * size / data.n
     gradients = np.zeros((len(terms) + 1, size, size))
-    for place, term in enumerate(terms):
+    for index, term in enumerate(terms):
         crossed = size > 1 and _refines(term.codes, data.fixed_codes)
-        gradients[place] = (
+        gradients[index] = (
             np.eye(size) * size / term.groups if crossed else np.full((size, size), 1 / term.groups)
         )
     gradients[-1] = np.eye(size) * size / data.n
@@ -650,10 +650,10 @@ def _components(data: _Design, fit: _Fit, draws: int, level: float, seed: int) -
         chance = np.random.default_rng(seed)
         drawn = squares.solve(squares.sums / chance.chisquare(squares.freedom, (draws, len(squares.freedom))))
         tails = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
-        for place, source in enumerate([*(term.source for term in fit.terms), RESIDUAL]):
-            low, high = (max(0.0, float(tail[place])) for tail in tails)
+        for index, source in enumerate([*(term.source for term in fit.terms), RESIDUAL]):
+            low, high = (max(0.0, float(tail[index])) for tail in tails)
             estimates[source] = _variance(
-                float(fit.variances[place]), low, high, int(squares.freedom[place]), fit.method, level
+                float(fit.variances[index]), low, high, int(squares.freedom[index]), fit.method, level
             )
     for source, reason in data.confounded.items():
         estimates[source] = Estimate(value=None, note=reason, method=fit.method, level=level, scope=LIKE)

@@ -60,13 +60,13 @@ class Codec:
         self, key: str, places: Sequence[tuple[int, str, bool]], row: Sequence[object]
     ) -> Sequence[object]:
         values = list(row)
-        for index, place, is_a_digest in places:
+        for index, location, is_a_digest in places:
             value = values[index]
             if is_a_digest and isinstance(value, str):
                 values[index] = self._sealer.keyed(key, value)
             elif isinstance(value, str | bytes):
                 values[index] = self._sealer.encrypt(
-                    key, place, value, is_deterministic=place in DETERMINISTIC
+                    key, location, value, is_deterministic=location in DETERMINISTIC
                 )
         return values
 

@@ -293,9 +293,9 @@ def _verification(
 ) -> tuple[tuple[TaskCheck, ...], TaskFolder]:
     """The check of the task or of one step: its tests lie over those of the task."""
     files: dict[str, str] = {}
-    for place in (folder, step or first):
-        if place is not None and (place / "tests").is_dir():
-            files |= _texts(place / "tests")
+    for source in (folder, step or first):
+        if source is not None and (source / "tests").is_dir():
+            files |= _texts(source / "tests")
     script = files.get("test.sh")
     if script is None:
         raise ValueError("it has no tests/test.sh")
@@ -310,9 +310,9 @@ def _verification(
 
 
 def _solution(folder: Path, step: Path | None) -> TaskFolder | None:
-    for place in (step, folder):
-        if place is not None and (place / "solution" / "solve.sh").is_file():
-            return texts_of(_texts(place / "solution"))
+    for source in (step, folder):
+        if source is not None and (source / "solution" / "solve.sh").is_file():
+            return texts_of(_texts(source / "solution"))
     return None
 
 

@@ -407,8 +407,8 @@ class HistoryMiner:
         try:
             done = await asyncio.gather(*running, return_exceptions=True)
         finally:
-            for each in running:
-                each.cancel()
+            for task in running:
+                task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
         for outcome in done:
             if isinstance(outcome, Exception):

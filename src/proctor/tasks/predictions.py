@@ -47,12 +47,12 @@ def _rows(store: Store, run_id: str, environment: Mapping[str, str]) -> Iterator
     if not all("task" in each for each in factors):
         raise UsageError(f"{run_id} is not a run of tasks\nGive the run of a benchmark.")
     split = models_with_agents(factors)
-    for item, each in zip(items, factors, strict=True):
+    for item, factor_values in zip(items, factors, strict=True):
         yield (
             item,
             {
-                "instance_id": each["task"],
-                "model_name_or_path": ranked_name(each, split),
+                "instance_id": factor_values["task"],
+                "model_name_or_path": ranked_name(factor_values, split),
                 "model_patch": _patch(store, item["sessionId"] or "", environment),
             },
         )

@@ -312,8 +312,8 @@ class _ConfigReader:
         return group
 
     def _assertions(self, written: Sequence[object], path: KeyPath, judge: str) -> Iterator[JsonObject]:
-        for number, one in enumerate(written):
-            assertion = dict(as_map(one))
+        for number, entry in enumerate(written):
+            assertion = dict(as_map(entry))
             place: KeyPath = (*path, "assert", number)
             if reference := as_text(assertion, "$ref"):
                 template = as_map(self._config, "assertionTemplates", reference.rpartition("/")[2])

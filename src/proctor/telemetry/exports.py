@@ -246,10 +246,10 @@ def _from_langfuse_trace(value: JsonMap) -> Iterator[JsonMap]:
             }
         ),
     }
-    for each in observations:
-        parent = each.get("parentObservationId") or trace_id
+    for observation in observations:
+        parent = observation.get("parentObservationId") or trace_id
         yield from _from_langfuse(
-            {"sessionId": session, **each, "traceId": trace_id, "parentObservationId": parent}
+            {"sessionId": session, **observation, "traceId": trace_id, "parentObservationId": parent}
         )
 
 
@@ -397,15 +397,15 @@ def time_of(value: object) -> int:
 
 def flatten(value: JsonMap, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, object]]:
     """Nested attributes under dotted names, as OpenInference numbers them."""
-    for key, each in value.items():
+    for key, member in value.items():
         name = f"{prefix}{key}"
         inner: JsonMap | None = None
-        if isinstance(each, Mapping) and each:
-            inner = each
-        elif isinstance(each, list) and each and all(isinstance(entry, Mapping) for entry in each):
-            inner = {str(position): entry for position, entry in enumerate(each)}
+        if isinstance(member, Mapping) and member:
+            inner = member
+        elif isinstance(member, list) and member and all(isinstance(entry, Mapping) for entry in member):
+            inner = {str(position): entry for position, entry in enumerate(member)}
         if inner is None or depth >= NESTED_DEEPEST:
-            yield name, each
+            yield name, member
         else:
             yield from flatten(inner, f"{name}.", depth + 1)
 

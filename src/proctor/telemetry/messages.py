@@ -109,12 +109,12 @@ def message_of_blocks(blocks: Iterable[object], role: Role) -> ParsedMessage:
 def calls_of(values: object) -> tuple[ParsedToolCall, ...]:
     """Tool calls next to the content, as OpenAI and LangChain write them."""
     calls = list[ParsedToolCall]()
-    for each in map(parse_nested, values if isinstance(values, list) else ()):
-        if isinstance(each, Mapping):
-            inner = first(each, "function", "tool_call", "functionCall")
-            inner = inner if isinstance(inner, Mapping) else each
+    for written in map(parse_nested, values if isinstance(values, list) else ()):
+        if isinstance(written, Mapping):
+            inner = first(written, "function", "tool_call", "functionCall")
+            inner = inner if isinstance(inner, Mapping) else written
             name = first(inner, "name", "toolName")
-            named = first(each, "id", "toolCallId") or inner.get("id")
+            named = first(written, "id", "toolCallId") or inner.get("id")
             if name:
                 arguments = args_of(first(inner, "arguments", "args", "input"))
                 calls.append(ParsedToolCall(str(named or ""), str(name), arguments))

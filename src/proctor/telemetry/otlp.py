@@ -114,15 +114,15 @@ def signal_of(message: JsonMap) -> str | None:
 
 def _gathered(documents: Iterable[JsonMap]) -> DecodedSpans:
     accepted, rejected, why = list[Document](), 0, ""
-    for each in documents:
+    for source in documents:
         try:
-            document = normalized(each)
+            document = normalized(source)
         except ValueError as error:
             # A line of a log that belongs to no span is nothing to complain about.
-            if "body" not in each:
+            if "body" not in source:
                 rejected, why = rejected + 1, why or f"a span was left out: {error}"
             continue
-        if "body" not in each or has_messages(document):
+        if "body" not in source or has_messages(document):
             accepted.append(document)
     return DecodedSpans(accepted, rejected, why)
 
@@ -165,10 +165,10 @@ def _each(value: object) -> Iterator[JsonMap]:
         return
     if not isinstance(value, list):
         raise ValueError("it has something else where a list should be")
-    for each in value:
-        if not isinstance(each, Mapping):
+    for entry in value:
+        if not isinstance(entry, Mapping):
             raise ValueError("it has something else where an object should be")
-        yield each
+        yield entry
 
 
 def _spans_of(message: "ExportTraceServiceRequest") -> Iterator[Document]:

@@ -253,9 +253,9 @@ class AccessControl:
         """The caller with this token. All tokens are compared, in constant time."""
         digest = _sha256(presented)
         match: Principal | None = None
-        for each in self._tokens:
-            if hmac.compare_digest(digest, each.sha256 or _sha256(each.token)):
-                match = _principal(each)
+        for token in self._tokens:
+            if hmac.compare_digest(digest, token.sha256 or _sha256(token.token)):
+                match = _principal(token)
         return match if presented else None
 
     def find_cookie(self, header: str) -> Principal | None:
@@ -266,9 +266,9 @@ class AccessControl:
             return None
         value = cookie.value.encode("utf-8", "replace") if cookie is not None else b""
         match: Principal | None = None
-        for each in self._tokens:
-            if hmac.compare_digest(value, self._cookie_value(each).encode()):
-                match = _principal(each)
+        for token in self._tokens:
+            if hmac.compare_digest(value, self._cookie_value(token).encode()):
+                match = _principal(token)
         return match
 
     @property

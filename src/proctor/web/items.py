@@ -70,9 +70,9 @@ def item_query(
     descending: bool = False,
 ) -> ItemQuery:
     """The filter and order of a list of items."""
-    for one in status or ():
-        if one not in STATUSES:
-            raise NotFound(f"there is no status {one}\nThere are: {', '.join(STATUSES)}.")
+    for state in status or ():
+        if state not in STATUSES:
+            raise NotFound(f"there is no status {state}\nThere are: {', '.join(STATUSES)}.")
     factors = tuple(_level(one) for one in _cleaned(factor))
     scores = tuple(_range(one) for one in _cleaned(score))
     durations = tuple(_duration(one) for one in _cleaned(duration))

@@ -292,8 +292,8 @@ def _export(
         if len(written) > 1:
             path = FilePath(folder) / f"{run_id}-{form}.zip"
             with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-                for one in written:
-                    archive.write(one, one.name)
+                for file in written:
+                    archive.write(file, file.name)
         # The folder is deleted before the file is sent, so nothing is left behind.
         return path.name, path.open("rb")
 

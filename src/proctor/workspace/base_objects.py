@@ -206,13 +206,13 @@ def remove_unused_bases(home: Path, *, now: float | None = None) -> None:
         controls = (home / "worktrees").glob(f"*/*{CONTROL_END}/{USED_BASE}")
         used = {Path(file.read_text(errors="surrogateescape")) for file in controls}
         used |= {place for place in stores if place.stat().st_mtime > latest}
-        for place in used & stores:
+        for store in used & stores:
             used = used | {
-                place.parent / name for name in json.loads((place / _ABOUT).read_text())["borrows"]
+                store.parent / name for name in json.loads((store / _ABOUT).read_text())["borrows"]
             }
-        for place in stores - used:
+        for unused in stores - used:
             # Renamed first: half a store must not be opened.
-            place.rename(place.with_name(f"making-{uuid.uuid4().hex[:12]}"))
-        for place in (home / "bases").glob("*/making-*"):
-            if place.stat().st_mtime <= latest:
-                shutil.rmtree(place)
+            unused.rename(unused.with_name(f"making-{uuid.uuid4().hex[:12]}"))
+        for unfinished in (home / "bases").glob("*/making-*"):
+            if unfinished.stat().st_mtime <= latest:
+                shutil.rmtree(unfinished)

@@ -14,8 +14,8 @@ from proctor.jobs.benchmark.plan import (
     BenchmarkOverrides,
     agent_choices,
     complete_tasks,
+    mock_candidate,
     script_of,
-    stand_in,
 )
 from proctor.tasks.task import Task, TaskCheck, TaskFolder, folder_of
 
@@ -100,7 +100,7 @@ def test_the_oracle_writes_the_solution_letter_for_letter_and_the_noop_nothing(
     (tmp_path / "inner/a.py").write_text(text)
     task = replace(TASK, solution=TaskFolder(path=tmp_path, digest="s"), answer="Done.")
 
-    *parts, answer = script_of(stand_in("oracle"), task)
+    *parts, answer = script_of(mock_candidate("oracle"), task)
 
     steps = [next(iter(step.values())) for step in parts]
     assert "".join(step["content"] for step in steps) == text
@@ -109,9 +109,9 @@ def test_the_oracle_writes_the_solution_letter_for_letter_and_the_noop_nothing(
     for placeholder in ("{prompt}", "{model}", "{seed}"):
         assert not any(placeholder in step["content"] for step in steps)
     find_agent("scripted", {"script": [*parts, answer]})
-    assert script_of(stand_in("noop"), TASK) == []
+    assert script_of(mock_candidate("noop"), TASK) == []
     with pytest.raises(UsageError, match="no reference solution"):
-        script_of(stand_in("oracle"), TASK)
+        script_of(mock_candidate("oracle"), TASK)
 
 
 def test_agents_are_crossed_with_models_and_programs_have_a_name() -> None:
@@ -136,7 +136,9 @@ def test_a_program_needs_a_name_and_a_command(entry: str) -> None:
 
 def test_an_oracle_runs_once_whatever_the_agents_are() -> None:
     task = replace(TASK, answer="42")
-    benchmark = BenchmarkDefinition(tasks=(task,), models=(stand_in("oracle"),), agents=agent_choices("a,b"))
+    benchmark = BenchmarkDefinition(
+        tasks=(task,), models=(mock_candidate("oracle"),), agents=agent_choices("a,b")
+    )
     assert [item.agent for item in benchmark.items()] == ["scripted"]
 
 

@@ -20,7 +20,7 @@ from proctor.jobs.benchmark.plan import (
     agent_choices,
     complete_tasks,
     is_for,
-    stand_in,
+    mock_candidate,
 )
 from proctor.tasks.task import Task, TaskCheck, TaskFolder, TaskSet, TaskStep
 from recorded_files import check
@@ -127,9 +127,9 @@ def test_network_is_granted_if_the_task_asks_and_the_command_allows_it() -> None
         (("llama",), LLAMA, True),
         (("ollama/llama3",), LLAMA, True),
         (("gpt-4",), LLAMA, False),
-        (("gpt-4",), stand_in("oracle"), True),
-        (("noop",), stand_in("oracle"), False),
-        (("oracle",), stand_in("oracle"), True),
+        (("gpt-4",), mock_candidate("oracle"), True),
+        (("noop",), mock_candidate("oracle"), False),
+        (("oracle",), mock_candidate("oracle"), True),
         (("oracle",), LLAMA, False),
     ],
 )

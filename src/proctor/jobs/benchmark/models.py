@@ -280,9 +280,9 @@ def _selected(
 ) -> list[Candidate]:
     if word.lower() == EVERYTHING:
         usual = [each for each in candidates if each.is_usual and each.is_enabled]
-        for each in usual:
-            if each.missing.startswith(UNREACHABLE):
-                remarks.append(f"{each.name} is left out: it {each.missing}".partition("\n")[0])
+        for model in usual:
+            if model.missing.startswith(UNREACHABLE):
+                remarks.append(f"{model.name} is left out: it {model.missing}".partition("\n")[0])
         return [each for each in usual if not each.missing]
     if word in categories and not _exact(word, candidates):
         return _members(word, candidates, categories[word], other, remarks)
@@ -344,9 +344,9 @@ def _one(
 
 def _exact(word: str, candidates: Sequence[Candidate]) -> Candidate | None:
     for kind in ("name", "model", "display_name"):
-        for each in candidates:
-            if getattr(each, kind).lower() == word.lower():
-                return each
+        for candidate in candidates:
+            if getattr(candidate, kind).lower() == word.lower():
+                return candidate
     return None
 
 

@@ -252,8 +252,8 @@ def grid_of(comparison: Leaderboard) -> list[JsonObject]:
             judged = [run for run in mine if run.is_judged]
             cells.append(f"{sum(run.succeeded for run in judged)}/{len(judged)}" if judged else UNKNOWN)
             for run in mine:
-                for each in run.criteria:
-                    criteria.setdefault(each.criterion, [])
+                for result in run.criteria:
+                    criteria.setdefault(result.criterion, [])
         for name, row in criteria.items():
             row += [_criterion(model, task, name) for model in comparison.models]
         rows.append({"task": task, "cells": cells, "criteria": criteria})

@@ -663,16 +663,16 @@ class _ImportedRun:
         }
 
     def _scores(self) -> Iterable[JsonObject]:
-        for one in self.run["criteria"]:
-            passed = one.get("passed") if isinstance(one, dict) else None
-            if isinstance(passed, bool) and isinstance(name := one.get("criterion"), str):
+        for criterion in self.run["criteria"]:
+            passed = criterion.get("passed") if isinstance(criterion, dict) else None
+            if isinstance(passed, bool) and isinstance(name := criterion.get("criterion"), str):
                 evaluator = name if name.startswith(EXPECT) else CHECK + name
                 yield {
                     "evaluator": evaluator,
                     "level": "session",
                     "value": float(passed),
                     "label": "pass" if passed else "fail",
-                    "explanation": str(one.get("explanation") or ""),
+                    "explanation": str(criterion.get("explanation") or ""),
                 }
         if self.run.get("unchecked") is True:
             yield {"evaluator": "unchecked", "level": "session"}

@@ -610,10 +610,10 @@ def _world_problems(
     settings: DialogueSettings, config: JsonMap, world: JsonMap | None, combinations: Sequence[Combination]
 ) -> list[Problem]:
     messages = dict[str, None]()
-    for each in combinations:
-        sides = {CLIENT: each.client.role.tools, THERAPIST: each.therapist.role.tools}
+    for pair in combinations:
+        sides = {CLIENT: pair.client.role.tools, THERAPIST: pair.therapist.role.tools}
         under_test = str(config["under_test"])
-        problems = world_problems(world or {}, each.tasks, sides[under_test], sides[_other(under_test)])
+        problems = world_problems(world or {}, pair.tasks, sides[under_test], sides[_other(under_test)])
         messages.update(dict.fromkeys(problems))
     return [settings.problem((), message) for message in messages]
 

@@ -668,8 +668,8 @@ def import_cloudwatch(request: EvaluationRequest, ctx: RunContext) -> None:
 
 
 def _report_import(imported: ImportResult, ctx: RunContext) -> None:
-    for each in imported.unreadable[:MOST_UNREADABLE]:
-        ctx.info(f"skipped {each}")
+    for problem in imported.unreadable[:MOST_UNREADABLE]:
+        ctx.info(f"skipped {problem}")
     if imported.unreadable_count > MOST_UNREADABLE:
         ctx.info(f"… and {imported.unreadable_count - MOST_UNREADABLE:,} more that could not be read")
     ctx.info(f"{plural(len(imported.session_ids), 'session')} imported")

@@ -221,9 +221,9 @@ def results_view(store: Store, run_id: str) -> Document:
     known = [_average_figure(one) for one in summaries if one.average.value is not None]
     if len(known) > 1:
         sections.append(mean_chart("Averages with 95% CIs", "score", known))
-    for one in summaries[:SHOWN_EVALUATORS]:
-        if targets := worst_targets(store.read, run_id, one):
-            sections.append(_worst_table(one, targets))
+    for summary in summaries[:SHOWN_EVALUATORS]:
+        if targets := worst_targets(store.read, run_id, summary):
+            sections.append(_worst_table(summary, targets))
     return Document(sections=sections, remarks=results.remarks)
 
 

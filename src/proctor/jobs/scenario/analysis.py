@@ -110,10 +110,10 @@ def _metrics_of(
             _mapping(document.get("final_metrics")),
             *_mapping(document.get("metrics_by_turn")).values(),
         ]
-        for each in map(_mapping, values):
+        for turn_values in map(_mapping, values):
             # A value that is missing in every turn is null, and still a metric.
-            names |= {str(name) for name, value in each.items() if value is None}
-            booleans |= {str(name) for name, value in each.items() if isinstance(value, bool)}
+            names |= {str(name) for name, value in turn_values.items() if value is None}
+            booleans |= {str(name) for name, value in turn_values.items() if isinstance(value, bool)}
     texts = {name for name, one in definitions.items() if one.get("type") == "string"}
     # Metrics of actors have the actor behind a dot.
     of_actors = {name for name in definitions if any(other.startswith(f"{name}.") for other in names)}
@@ -191,9 +191,9 @@ def _metrics(document: Any) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
     """Final values and values by turn, from either dialect of metrics.json."""
     if isinstance(document, list):
         by_turn: dict[int, dict[str, Any]] = {}
-        for one in document:
-            if isinstance(one, dict) and "name" in one:
-                by_turn.setdefault(_whole(one.get("turn")), {})[str(one["name"])] = one.get("value")
+        for entry in document:
+            if isinstance(entry, dict) and "name" in entry:
+                by_turn.setdefault(_whole(entry.get("turn")), {})[str(entry["name"])] = entry.get("value")
         final: dict[str, Any] = {}
         for turn in sorted(by_turn):
             final |= by_turn[turn]

@@ -379,9 +379,9 @@ def _tests(rows: Iterable[StatisticsRow]) -> str:
 def _interval_sentence(analyzer: "BatchAnalyzer") -> str:
     statistics = analyzer.calculate_metric_statistics()
     by_method: dict[str, list[str]] = {}
-    for name, one in statistics.items():
-        if _has_ci(one):
-            by_method.setdefault(one["method"], []).append(name)
+    for name, statistic in statistics.items():
+        if _has_ci(statistic):
+            by_method.setdefault(statistic["method"], []).append(name)
     parts = [
         f"{method_text([method], prefix='')} for {', '.join(names)}" for method, names in by_method.items()
     ]

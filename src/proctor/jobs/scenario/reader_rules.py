@@ -450,16 +450,16 @@ def _metric(source: PlanSource, at: Steps, name: str, entry: Plain, findings: Fo
     if isinstance(entry.get("extraction"), dict):
         inner = {("method" if key == "type" else key): value for key, value in entry["extraction"].items()}
         parts.append(((*at, "extraction"), inner))
-    for place, part in parts:
+    for path, part in parts:
         for key, value in part.items():
             known = _METRIC_SYNONYMS.get(key, key)
             if known in ("name", "extraction") or value is None:
                 continue
             if known not in names_of(Measure):
-                findings.unknown(source, (*place, key), [*names_of(Measure), *_METRIC_SYNONYMS], "a metric")
+                findings.unknown(source, (*path, key), [*names_of(Measure), *_METRIC_SYNONYMS], "a metric")
                 continue
-            original = "type" if key == "method" and "extraction" in place else key
-            findings.came_from(("metrics", name, known), source, (*place, original))
+            original = "type" if key == "method" and "extraction" in path else key
+            findings.came_from(("metrics", name, known), source, (*path, original))
             metric[known] = as_texts(value) if known in ("keywords", "categories") else value
     if source.data.get("extraction_model") and metric.get("method") in ("llm", "model"):
         metric.setdefault("model", source.data["extraction_model"])

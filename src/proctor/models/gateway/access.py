@@ -59,8 +59,8 @@ class TrafficTranscript:
 
     def end(self) -> None:
         """Record tool calls without a result."""
-        for each in self._open_calls:
-            self._record(ToolCall(name=each.name, args=tool_arguments(each.arguments)))
+        for call in self._open_calls:
+            self._record(ToolCall(name=call.name, args=tool_arguments(call.arguments)))
         self._open_calls = ()
 
     def _record_message(self, role: str, text: str) -> None:

@@ -93,10 +93,10 @@ def stream(reading: WireAnswer, frame: Frame) -> Iterator[bytes]:
     yield chunk({"role": "assistant", "content": ""})
     if reading.text:
         yield chunk({"content": reading.text})
-    for number, each in enumerate(reading.tool_requests):
-        call = {"index": number, "id": each.id, "type": "function"}
-        yield chunk({"tool_calls": [call | {"function": {"name": each.name, "arguments": ""}}]})
-        yield chunk({"tool_calls": [{"index": number, "function": {"arguments": each.arguments}}]})
+    for number, request in enumerate(reading.tool_requests):
+        call = {"index": number, "id": request.id, "type": "function"}
+        yield chunk({"tool_calls": [call | {"function": {"name": request.name, "arguments": ""}}]})
+        yield chunk({"tool_calls": [{"index": number, "function": {"arguments": request.arguments}}]})
     yield chunk({}, reading.finish_reason)
     if wants_usage(frame.body):
         yield event(head | {"choices": [], "usage": _usage(reading.usage)})
@@ -151,8 +151,8 @@ def _assembled(raw: bytes) -> JsonObject:
                 continue
             if isinstance(content := delta.get("content"), str):
                 text.append(content)
-            for each in require_maps(delta.get("tool_calls") or []):
-                _add_call(calls, each)
+            for part in require_maps(delta.get("tool_calls") or []):
+                _add_call(calls, part)
             finish_reason = require_text(choice.get("finish_reason") or finish_reason)
     tool_calls = [
         {"id": call.id, "function": {"name": call.name, "arguments": call.arguments}}

@@ -217,9 +217,9 @@ def _result(response: object) -> str:
 def _tools(tools: Sequence[JsonMap], left_out: set[str]) -> Iterator[JsonMap]:
     for tool in tools:
         left_out.update(f"tool {name}" for name in tool if name != "functionDeclarations")
-        for each in require_maps(tool.get("functionDeclarations") or []):
-            schema = each.get("parametersJsonSchema") or _schema(each.get("parameters") or {})
-            function = {"name": each["name"], "description": each.get("description", "")}
+        for declaration in require_maps(tool.get("functionDeclarations") or []):
+            schema = declaration.get("parametersJsonSchema") or _schema(declaration.get("parameters") or {})
+            function = {"name": declaration["name"], "description": declaration.get("description", "")}
             usual = {"type": "object", "properties": {}}
             yield {"type": "function", "function": function | {"parameters": schema or usual}}
 

@@ -104,9 +104,9 @@ def stream(reading: WireAnswer, frame: Frame) -> Iterator[bytes]:
     blocks: list[tuple[JsonObject, JsonObject]] = []
     if reading.text:
         blocks.append(({"type": "text", "text": ""}, {"type": "text_delta", "text": reading.text}))
-    for each in reading.tool_requests:
-        written = json.dumps(tool_arguments(each.arguments), ensure_ascii=False)
-        empty: JsonObject = {"type": "tool_use", "id": each.id, "name": each.name, "input": {}}
+    for request in reading.tool_requests:
+        written = json.dumps(tool_arguments(request.arguments), ensure_ascii=False)
+        empty: JsonObject = {"type": "tool_use", "id": request.id, "name": request.name, "input": {}}
         blocks.append((empty, {"type": "input_json_delta", "partial_json": written}))
     for index, (empty, delta) in enumerate(blocks):
         yield _named({"type": "content_block_start", "index": index, "content_block": empty})
@@ -240,20 +240,20 @@ def _assembled(raw: bytes) -> JsonObject:
     """The message that the events of a stream add up to."""
     blocks, written = dict[int, JsonMap](), defaultdict[int, list[str]](list)
     usage, stop_reason = JsonObject(), "cut_off"
-    for each in read_events(raw):
-        kind = each.get("type")
+    for chunk in read_events(raw):
+        kind = chunk.get("type")
         if kind == "message_start":
             # Only the last event knows how much was written.
-            usage |= {**as_map(each["message"], "usage"), "output_tokens": 0}
+            usage |= {**as_map(chunk["message"], "usage"), "output_tokens": 0}
         elif kind == "content_block_start":
-            blocks[as_whole_number(each["index"])] = require_map(each["content_block"])
-        elif kind == "content_block_delta" and (index := as_whole_number(each["index"])) in blocks:
-            delta = require_map(each["delta"])
+            blocks[as_whole_number(chunk["index"])] = require_map(chunk["content_block"])
+        elif kind == "content_block_delta" and (index := as_whole_number(chunk["index"])) in blocks:
+            delta = require_map(chunk["delta"])
             written[index].append(require_text(delta.get("text") or delta.get("partial_json") or ""))
         elif kind == "message_delta":
-            stop_reason = require_text(require_map(each["delta"]).get("stop_reason") or stop_reason)
+            stop_reason = require_text(require_map(chunk["delta"]).get("stop_reason") or stop_reason)
             # Final counts; some servers send null for those of `message_start`.
-            counts = as_map(each, "usage")
+            counts = as_map(chunk, "usage")
             usage |= {name: count for name, count in counts.items() if count is not None}
     content = [_finished(block, "".join(written[index])) for index, block in sorted(blocks.items())]
     return {"content": content, "usage": usage, "stop_reason": stop_reason}

@@ -156,16 +156,16 @@ def _usage(usage: Usage) -> JsonObject:
 def _assembled(raw: bytes) -> JsonMap:
     """The final response of a stream; when it was cut off, the items so far."""
     items, text = list[object](), list[str]()
-    for each in read_events(raw):
-        kind = str(each.get("type", ""))
+    for chunk in read_events(raw):
+        kind = str(chunk.get("type", ""))
         if kind in ("response.completed", "response.incomplete", "response.failed"):
-            ended = require_map(each["response"])
+            ended = require_map(chunk["response"])
             return ended if ended.get("output") or not items else {**ended, "output": items}
         if kind == "response.output_item.done":
-            items.append(each["item"])
+            items.append(chunk["item"])
             text.clear()
         elif kind == "response.output_text.delta":
-            text.append(require_text(each["delta"]))
+            text.append(require_text(chunk["delta"]))
     if text:
         items.append({"type": "message", "content": [{"type": "output_text", "text": "".join(text)}]})
     return {"output": items, "status": "cut_off"}

@@ -95,9 +95,9 @@ def documents_text(value: object) -> str:
     if not isinstance(value, list):
         return text_of(value)
     texts = list[object]()
-    for each in value:
-        fields = as_map(each, "kwargs") or as_map(each)
-        texts.append(first(fields, "document.content", "content", "page_content", "text") or each)
+    for document in value:
+        fields = as_map(document, "kwargs") or as_map(document)
+        texts.append(first(fields, "document.content", "content", "page_content", "text") or document)
     return "\n\n".join(text_of(each) for each in texts)
 
 
