@@ -133,6 +133,12 @@ def sandbox_of(evaluator: Evaluator) -> Sandbox | None:
     return sandbox
 
 
+def judge_of(evaluator: Evaluator) -> str:
+    """The model behind an evaluator; empty: it calls none."""
+    judge = getattr(evaluator, "judge_model", None)
+    return str(getattr(judge, "model", "") or "")
+
+
 FindEvaluator = Callable[[str, JsonMap, Model], Evaluator]
 """Finds an evaluator by name for one attempt, with its settings and the models it calls."""
 FindReference = Callable[[str, str], Reference | None]

@@ -34,6 +34,7 @@ from proctor.api.evaluation import (
     named,
 )
 from proctor.errors import NotFound, UsageError
+from proctor.evaluator import judge_of
 from proctor.evaluators.model_judge import CATEGORIES, FAILURES, FIELDS, INTENT, SUMMARY, family_of, kind_of
 from proctor.json_values import JsonMap, JsonObject, as_map
 
@@ -300,8 +301,7 @@ def _judge_violations(service: Service, request: Members) -> Iterator[ShapeProbl
         if not is_known(service, name):
             continue
         try:
-            judge = getattr(evaluator_named(service, name), "judge_model", None)
-            model = str(getattr(judge, "model", "") or "")
+            model = judge_of(evaluator_named(service, name))
             if not model:
                 continue
             service.models.check(model)

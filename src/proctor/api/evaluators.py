@@ -9,7 +9,7 @@ from typing import Self
 
 from proctor.context import RunContext
 from proctor.errors import AttemptError, UsageError
-from proctor.evaluator import Evaluator, Evidence, Reference
+from proctor.evaluator import Evaluator, Evidence, Reference, judge_of
 from proctor.evaluators import registry
 from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
 from proctor.evaluators.code import evidence_of_document, reference_of
@@ -29,7 +29,7 @@ from proctor.evaluators.registry import (
     rubric_criteria,
     rubric_listing,
 )
-from proctor.jobs.evaluation.prepare import judge_of, judge_options
+from proctor.jobs.evaluation.prepare import judge_options
 from proctor.json_values import JsonMap, as_map, as_text, parse_json
 from proctor.models import is_mock
 from proctor.score import Score

@@ -19,7 +19,7 @@ from proctor.batch.ingest import ImportResult, build_sessions, import_log_groups
 from proctor.batch.preflight import check_evaluators
 from proctor.context import ModelOptions, RunContext
 from proctor.errors import Contradiction, ModelError, UsageError
-from proctor.evaluator import Evaluator, FindEvaluator
+from proctor.evaluator import Evaluator, FindEvaluator, judge_of
 from proctor.evaluators.registry import EvaluatorRegistry
 from proctor.formatting import plural
 from proctor.item import Item, digest_of
@@ -141,12 +141,6 @@ def _discovered(row: SessionHead, content: SessionContent) -> DiscoveredSession:
 
 Evaluators = Mapping[str, Evaluator]
 """The evaluators of a request, by their names in it."""
-
-
-def judge_of(evaluator: Evaluator) -> str:
-    """The model behind an evaluator; empty: it calls none."""
-    judge = getattr(evaluator, "judge_model", None)
-    return str(getattr(judge, "model", "") or "")
 
 
 def find_sessions(store: Store, request: EvaluationRequest, now: datetime) -> SessionDiscovery:
