@@ -236,7 +236,7 @@ class FigureList:
     def __init__(self) -> None:
         self.figures: list[Figure] = []
 
-    def add(self, one: Figure) -> int:
+    def add(self, figure: Figure) -> int:
         """Add a figure; its number, for the mark."""
-        self.figures.append(one)
+        self.figures.append(figure)
         return len(self.figures) - 1

@@ -138,9 +138,9 @@ def chance(p: float | None) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def rank(place: int, low: int, high: int) -> str:
+def rank(position: int, low: int, high: int) -> str:
     """2, or 2 (1 to 3) with the ranks that are possible."""
-    return str(place) if low == high else f"{place} ({low} to {high})"
+    return str(position) if low == high else f"{position} ({low} to {high})"
 
 
 def usd(amount: float | None, *, unknown: str = UNKNOWN) -> str:

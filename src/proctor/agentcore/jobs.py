@@ -417,5 +417,5 @@ def _request_members(job: EvaluationState) -> JsonObject:
 
 def _output(job: EvaluationState) -> JsonObject:
     config = as_map(job.document, "outputConfig", "cloudWatchConfig")
-    place = {"logGroupName": job.output_group, "logStreamName": job.output_stream}
-    return {"cloudWatchConfig": {**config, **place}}
+    location = {"logGroupName": job.output_group, "logStreamName": job.output_stream}
+    return {"cloudWatchConfig": {**config, **location}}

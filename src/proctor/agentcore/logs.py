@@ -136,7 +136,7 @@ def page_of(events: Sequence[StreamEvent], request: Members) -> tuple[int, int]:
     """Start and end of the requested page of a stream."""
     token = request.get("nextToken")
     if token is None:
-        forward, place = (
+        forward, offset = (
             bool(request.get("startFromHead")),
             0 if request.get("startFromHead") else len(events),
         )
@@ -144,12 +144,12 @@ def page_of(events: Sequence[StreamEvent], request: Members) -> tuple[int, int]:
         match = _TOKEN.fullmatch(token)
         if match is None:
             raise LogsError("InvalidParameterException", "The specified nextToken is invalid.")
-        forward, place = match["direction"] == "f", min(int(match["place"]), len(events))
+        forward, offset = match["direction"] == "f", min(int(match["place"]), len(events))
     if forward:
-        return place, _page_end(events, place, request)
+        return offset, _page_end(events, offset, request)
     # Backward: as many as fit before the place, still oldest first.
-    turned = list(reversed(events[:place]))
-    return place - _page_end(turned, 0, request), place
+    turned = list(reversed(events[:offset]))
+    return offset - _page_end(turned, 0, request), offset
 
 
 def _page_end(events: Sequence[StreamEvent], start: int, request: Members) -> int:

@@ -119,8 +119,8 @@ def target_in(evidence: Evidence, target: str) -> str:
     turn, _, number = target.partition("-")
     known = {trace.id for trace in evidence.traces}
     if turn == "turn" and number.isdecimal() and target not in known:
-        place = int(number)
-        return evidence.traces[place - 1].id if 1 <= place <= len(evidence.traces) else target
+        position = int(number)
+        return evidence.traces[position - 1].id if 1 <= position <= len(evidence.traces) else target
     return target
 
 
@@ -350,8 +350,8 @@ def _length(evidence: Evidence, target: str) -> int:
 
 
 def _document(calibration: Calibration) -> JsonObject:
-    def around(each: Estimate | Rate) -> JsonObject:
-        return {"value": each.value, "low": each.low, "high": each.high}
+    def around(estimate: Estimate | Rate) -> JsonObject:
+        return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
 
     return {
         "targets": calibration.things,

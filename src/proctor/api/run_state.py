@@ -486,5 +486,5 @@ def _seconds(since: str | None, until: datetime) -> float:
     return max(0.0, (until - datetime.fromisoformat(since)).total_seconds()) if since else 0.0
 
 
-def _added(one: float | None, other: float | None) -> float | None:
-    return one if other is None else (one or 0.0) + other
+def _added(first: float | None, other: float | None) -> float | None:
+    return first if other is None else (first or 0.0) + other

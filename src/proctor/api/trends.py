@@ -194,8 +194,8 @@ def _has_several_names(evaluations: Sequence[TrendRun]) -> bool:
 
 
 def _is_higher(contrast: "Contrast") -> bool:
-    one = contrast.difference
-    return one is not None and one.value is not None and one.value > one.null
+    difference = contrast.difference
+    return difference is not None and difference.value is not None and difference.value > difference.null
 
 
 def _key(run: TrendRun) -> str:

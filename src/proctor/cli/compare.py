@@ -243,15 +243,15 @@ def _left_out(ranking: Ranking, run: str, unranked: int) -> str:
     return f"{reason}; all of its items have: {', '.join([*ranking.factors_of(run), 'run'])} (--by)"
 
 
-def _place(each: Rank) -> str:
-    return place(each.rank, each.rank_low, each.rank_high)
+def _place(rank: Rank) -> str:
+    return place(rank.rank, rank.rank_low, rank.rank_high)
 
 
-def _range(each: Rank, metric: str) -> str:
-    if each.low is None and each.high is None:
+def _range(rank: Rank, metric: str) -> str:
+    if rank.low is None and rank.high is None:
         return "not enough data"
-    low, high = figure(each.low, metric), figure(each.high, metric)
-    return f"{low} to {'no upper limit' if each.high is None else high}"
+    low, high = figure(rank.low, metric), figure(rank.high, metric)
+    return f"{low} to {'no upper limit' if rank.high is None else high}"
 
 
 @power_app.command()

@@ -435,8 +435,8 @@ def takes_options(
             return command(**arguments, **{parameter: values})
 
         own = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in signature(command).parameters.values()]
-        place = [each.name for each in own].index(parameter)
-        parameters = [*own[:place], *options, *own[place + 1 :]]
+        index = [each.name for each in own].index(parameter)
+        parameters = [*own[:index], *options, *own[index + 1 :]]
         wrapper.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         wrapper.__annotations__ = {each.name: each.annotation for each in parameters}
         return wrapper

@@ -152,7 +152,7 @@ def export_dialogues(folder: Path, output: Path | None, *, level: str, stats: bo
     return codes.SUCCEEDED
 
 
-def _cells(each: Mapping[str, Any]) -> tuple[str, ...]:
-    around = "–" if each["low"] is None else f"{figure(each['low'])} to {figure(each['high'])}"
-    figures = (figure(each[name]) for name in ("mean", "std", "min", "max"))
-    return (each["column"], str(each["n"]), *figures, around)
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    around = "–" if row["low"] is None else f"{figure(row['low'])} to {figure(row['high'])}"
+    figures = (figure(row[name]) for name in ("mean", "std", "min", "max"))
+    return (row["column"], str(row["n"]), *figures, around)

@@ -456,6 +456,6 @@ async def _post(url: str, body: JsonMap) -> JsonMap:
     return answer
 
 
-def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
-    lengths = math.hypot(*one) * math.hypot(*other)
-    return sum(a * b for a, b in zip(one, other, strict=False)) / lengths if lengths else 0.0
+def _cosine(first: Sequence[float], other: Sequence[float]) -> float:
+    lengths = math.hypot(*first) * math.hypot(*other)
+    return sum(a * b for a, b in zip(first, other, strict=False)) / lengths if lengths else 0.0

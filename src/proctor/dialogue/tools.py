@@ -135,8 +135,8 @@ def changes(before: object, after: object, path: str = "") -> Iterator[tuple[str
     """The paths whose values differ, with the new value; None where it was deleted."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for name in [*before, *(name for name in after if name not in before)]:
-            place = f"{path}.{name}" if path else str(name)
-            yield from changes(before.get(name), after.get(name), place)
+            member = f"{path}.{name}" if path else str(name)
+            yield from changes(before.get(name), after.get(name), member)
     elif before != after:
         yield path, after
 

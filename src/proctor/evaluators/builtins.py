@@ -126,20 +126,20 @@ JUDGED = {
 
 def question_of(name: str, harmful_value: float) -> tuple[Question, Question | None]:
     """The question of a built-in evaluator, and the one with ground truth if it has one."""
-    one = JUDGED[name]
-    plain = plain_question(_text(name), scale_of(one, harmful_value))
-    if not one.reference:
+    builtin = JUDGED[name]
+    plain = plain_question(_text(name), scale_of(builtin, harmful_value))
+    if not builtin.reference:
         return plain, None
-    other = numerical(one.reference_ratings or one.ratings)
+    other = numerical(builtin.reference_ratings or builtin.ratings)
     return plain, plain_question(_text(f"{name}.reference"), other)
 
 
-def scale_of(one: BuiltinEvaluator, harmful_value: float) -> Scale:
+def scale_of(builtin: BuiltinEvaluator, harmful_value: float) -> Scale:
     """Its scale, with the configured value of the worse label."""
-    if not one.worse:
-        return numerical(one.ratings)
+    if not builtin.worse:
+        return numerical(builtin.ratings)
     return numerical(
-        {label: harmful_value if label == one.worse else 1.0 - harmful_value for label in one.ratings}
+        {label: harmful_value if label == builtin.worse else 1.0 - harmful_value for label in builtin.ratings}
     )
 
 

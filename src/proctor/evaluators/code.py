@@ -130,8 +130,8 @@ def _references(evidence: Evidence, target: EvaluationTarget) -> list[JsonObject
     entries = [{"context": {"spanContext": session}, **session_truth}] if session_truth else []
     for number, expected in sorted(reference.responses.items()):
         if number < len(turns) and (target.level == "session" or number == target.turn):
-            place = {**session, "traceId": turns[number].id}
-            entries.append({"context": {"spanContext": place}, "expectedResponse": {"text": expected}})
+            context = {**session, "traceId": turns[number].id}
+            entries.append({"context": {"spanContext": context}, "expectedResponse": {"text": expected}})
     return entries
 
 

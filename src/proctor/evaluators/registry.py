@@ -504,16 +504,16 @@ def builtin_listing(name: str) -> EvaluatorListing:
             reference="expectedTrajectory",
             ratings=YES_NO,
         )
-    one = JUDGED[name.removeprefix(PREFIX)]
+    builtin = JUDGED[name.removeprefix(PREFIX)]
     return EvaluatorListing(
         name=name,
         id=name,
-        level=one.level,
+        level=builtin.level,
         kind="judge",
-        judges=one.judges,
+        judges=builtin.judges,
         asks_model=True,
-        reference=one.reference,
-        ratings=one.ratings,
+        reference=builtin.reference,
+        ratings=builtin.ratings,
     )
 
 

@@ -31,9 +31,9 @@ class Skill:
     """Description of the available skills; empty when unknown."""
 
 
-def skill_of(evidence: Evidence, trace: Trace, place: int) -> Skill | None:
+def skill_of(evidence: Evidence, trace: Trace, position: int) -> Skill | None:
     """The skill that a call loaded; None for other calls."""
-    call = trace.tool_calls[place]
+    call = trace.tool_calls[position]
     name = _loaded(call)
     return Skill(name, call.result, _offered(evidence)) if name else None
 

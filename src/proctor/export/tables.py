@@ -90,8 +90,8 @@ def rows(read: StoreReader, table: str, scope: Scope) -> Iterator[JsonObject]:
 def _of_session(row: Row, names: tuple[str, ...]) -> Row:
     session, step = row["sessionId"], row.get("step")
     # A step is one row of `iterations`; of anything else a step may have many.
-    place = row.get("position", step)
-    known = row | {"id": f"{session}:{place}", "iterationId": f"{session}:{step}"}
+    position = row.get("position", step)
+    known = row | {"id": f"{session}:{position}", "iterationId": f"{session}:{step}"}
     return {name: known[name] for name in names}
 
 

@@ -586,14 +586,14 @@ def _texts(body: JsonMap) -> Iterator[bytes]:
     data = {text for part in files for text in _inline_texts(part)}
     waiting: list[object] = [body]
     while waiting:
-        each = waiting.pop()
-        if isinstance(each, str):
-            if each not in data:
-                yield each.encode("utf-8", "replace")
-        elif isinstance(each, Mapping):
-            waiting += each.values()
-        elif isinstance(each, list | tuple):
-            waiting += each
+        value = waiting.pop()
+        if isinstance(value, str):
+            if value not in data:
+                yield value.encode("utf-8", "replace")
+        elif isinstance(value, Mapping):
+            waiting += value.values()
+        elif isinstance(value, list | tuple):
+            waiting += value
 
 
 def _size(value: object) -> int:

@@ -132,7 +132,7 @@ class _ClaudeCodeSession:
         if is_error:
             # Written by the program, not by the model.
             return
-        place, name = self.transcript.position(), ("subagent" if self._is_aside(entry) else "")
+        position, name = self.transcript.position(), ("subagent" if self._is_aside(entry) else "")
         for block in maps_in(message, "content"):
             if block.get("type") in ("tool_use", "server_tool_use", "mcp_tool_use"):
                 call_id = as_text(block, "id")
@@ -147,14 +147,14 @@ class _ClaudeCodeSession:
         model = as_text(message, "model")
         if model and model != _SYNTHETIC:
             self._model = model
-            self._count(entry, message, model, place, at)
+            self._count(entry, message, model, position, at)
 
     def _is_aside(self, entry: JsonMap) -> bool:
         """Whether an entry is of a subagent within this session."""
         return entry.get("isSidechain") is True and not self._is_sidechain
 
     def _count(
-        self, entry: JsonMap, message: JsonMap, model: str, place: tuple[int, int], at: datetime | None
+        self, entry: JsonMap, message: JsonMap, model: str, position: tuple[int, int], at: datetime | None
     ) -> None:
         cost = as_cost(entry, "costUSD")
         call_id = as_text(message, "id") or f"line-{len(self._calls) + 1}"
@@ -166,7 +166,7 @@ class _ClaudeCodeSession:
             price_source="" if cost is None else "agent",
             call_id=call_id,
         )
-        first_place, first_at, _ = self._calls.get(call_id, (place, at, call))
+        first_place, first_at, _ = self._calls.get(call_id, (position, at, call))
         self._calls[call_id] = (first_place, first_at, call)
 
     def _add_model_calls(self) -> None:

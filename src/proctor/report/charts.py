@@ -65,15 +65,15 @@ class Bar:
     """Its number among the marks of a page, which show their figures and open their items."""
 
     @classmethod
-    def of(cls, one: Figure, marks: FigureList | None, *, label: str = "", note: str = "") -> "Bar":
+    def of(cls, figure: Figure, marks: FigureList | None, *, label: str = "", note: str = "") -> "Bar":
         """The bar of a figure, which is added to the marks. Without a note, it shows the value and n."""
         return cls(
-            label=label or one.label,
-            value=one.value,
-            low=one.low,
-            high=one.high,
-            note=note or f"{one.text} (n = {one.n})",
-            mark=None if marks is None else marks.add(one),
+            label=label or figure.label,
+            value=figure.value,
+            low=figure.low,
+            high=figure.high,
+            note=note or f"{figure.text} (n = {figure.n})",
+            mark=None if marks is None else marks.add(figure),
         )
 
 
@@ -643,8 +643,8 @@ def rect_mark(
 
 def circle_mark(x: float, y: float, radius: float, title: str, *, mark: int | None = None) -> str:
     """A circle with a tooltip."""
-    place = f'cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}"'
-    return f'<circle {place} class="c-fill c-main"{mark_number(mark)}>{tooltip(title)}</circle>'
+    center = f'cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}"'
+    return f'<circle {center} class="c-fill c-main"{mark_number(mark)}>{tooltip(title)}</circle>'
 
 
 def mark_number(mark: int | None) -> str:
@@ -698,7 +698,7 @@ def _bottom(values: Sequence[float | None]) -> float:
 
 def estimate_figure(
     label: str,
-    one: Estimate,
+    estimate: Estimate,
     say: Callable[[float | None], str],
     *,
     items: ItemSelection | None = None,
@@ -707,23 +707,23 @@ def estimate_figure(
     """An estimate as a figure."""
     return Figure(
         label=label,
-        text=say(one.value),
-        value=one.value,
-        low=one.low,
-        high=one.high,
-        n=one.n,
+        text=say(estimate.value),
+        value=estimate.value,
+        low=estimate.low,
+        high=estimate.high,
+        n=estimate.n,
         unit=unit,
-        note=one.note,
+        note=estimate.note,
         items=items,
     )
 
 
 def level_figure(
-    factor: str, level: str, one: Estimate, say: Callable[[float | None], str], note: str = ""
+    factor: str, level: str, estimate: Estimate, say: Callable[[float | None], str], note: str = ""
 ) -> Figure:
     """The figure of one level of a factor, with its items; no filter selects those without a level."""
     items = {"factor": [f"{factor}={level}"]} if level else None
-    named = estimate_figure(level or "(none)", one, say, items=items)
+    named = estimate_figure(level or "(none)", estimate, say, items=items)
     return replace(named, note=note) if note else named
 
 

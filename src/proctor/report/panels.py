@@ -60,10 +60,12 @@ class HeatCell:
     """Its number among the marks of a page, which show their figures and open their items."""
 
     @classmethod
-    def of(cls, one: Figure, marks: FigureList) -> "HeatCell":
+    def of(cls, figure: Figure, marks: FigureList) -> "HeatCell":
         """The cell of a figure that has a value; the figure is added to the marks."""
-        assert one.value is not None
-        return cls(value=one.value, low=one.low, high=one.high, n=one.n or 0, mark=marks.add(one))
+        assert figure.value is not None
+        return cls(
+            value=figure.value, low=figure.low, high=figure.high, n=figure.n or 0, mark=marks.add(figure)
+        )
 
 
 def dots(
@@ -284,9 +286,9 @@ def _panel_grid(title: str, panels: Sequence[Panel], *, x_axis: str, y_axis: str
     headings = [wrapped(column, width, PHONE_SIZE) for column in columns]
     deepest = max(map(len, headings)) * LINE
     is_wide = text_width(y_axis, PHONE_SIZE) * SPACIOUS > left - 6
-    place = (0.0, "start") if is_wide else (left - 6, "end")
+    anchor = (0.0, "start") if is_wide else (left - 6, "end")
     # Below the headings, in a line of its own.
-    drawn = [text_mark(place[0], deepest + 6 + LINE, y_axis, "c-tick", place[1], longest=200)]
+    drawn = [text_mark(anchor[0], deepest + 6 + LINE, y_axis, "c-tick", anchor[1], longest=200)]
     for number, lines in enumerate(headings):
         x = left + number * (width + gap)
         drawn.append(label_mark(x, deepest - len(lines) * LINE / 2 + 4, lines, "start", kind="c-strong"))
@@ -467,15 +469,15 @@ def _heat_scale(left: float, y: float, low: float, high: float, say: Say) -> lis
     return drawn
 
 
-def _dot(entry: Bar, place: Callable[[float], float], middle: float) -> str:
+def _dot(entry: Bar, position_of: Callable[[float], float], middle: float) -> str:
     parts = list[str]()
     if entry.low is not None and entry.high is not None:
-        low, high = place(entry.low), place(entry.high)
+        low, high = position_of(entry.low), position_of(entry.high)
         parts.append(line_mark(low, middle, high, middle, "c-whisker"))
         parts += [line_mark(x, middle - 4, x, middle + 4, "c-whisker") for x in (low, high)]
     if entry.value is not None:
         label = f"{entry.label}: {entry.note}"
-        parts.append(circle_mark(place(entry.value), middle, 4.5, label, mark=entry.mark))
+        parts.append(circle_mark(position_of(entry.value), middle, 4.5, label, mark=entry.mark))
     return "".join(parts)
 
 

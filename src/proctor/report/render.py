@@ -363,56 +363,56 @@ def factor_document(factor: "FactorFigures") -> dict[str, object]:
     }
 
 
-def rank_document(each: "Rank") -> dict[str, object]:
+def rank_document(rank: "Rank") -> dict[str, object]:
     """One row of a ranking."""
     return {
-        "name": each.name,
-        "value": each.value,
-        "sem": each.sem,
-        "low": each.low,
-        "high": each.high,
-        "rank": each.rank,
-        "rankLow": each.rank_low,
-        "rankHigh": each.rank_high,
-        "tasks": each.tasks,
-        "runs": each.runs,
-        "note": each.note,
+        "name": rank.name,
+        "value": rank.value,
+        "sem": rank.sem,
+        "low": rank.low,
+        "high": rank.high,
+        "rank": rank.rank,
+        "rankLow": rank.rank_low,
+        "rankHigh": rank.rank_high,
+        "tasks": rank.tasks,
+        "runs": rank.runs,
+        "note": rank.note,
     }
 
 
-def level_document(each: "Figures") -> dict[str, object]:
+def level_document(level: "Figures") -> dict[str, object]:
     """The figures of one group of items."""
     return {
-        "counts": dict(each.counts),
-        **({"unchecked": each.unchecked} if each.unchecked else {}),
-        "success": estimate_document(each.success),
-        "successWithErrors": estimate_document(each.with_errors),
-        "passAtK": _of_k(each.pass_at),
-        "passHatK": _of_k(each.pass_hat),
-        "cost": estimate_document(each.cost_usd),
-        "typicalCost": estimate_document(each.typical_cost_usd),
-        "seconds": estimate_document(each.seconds),
-        "typicalSeconds": estimate_document(each.typical_seconds),
-        "costPerSuccess": estimate_document(each.cost_per_success_usd),
-        "scores": {name: estimate_document(one) for name, one in each.scores.items()},
-        "metrics": {name: estimate_document(one) for name, one in each.metrics.items()},
+        "counts": dict(level.counts),
+        **({"unchecked": level.unchecked} if level.unchecked else {}),
+        "success": estimate_document(level.success),
+        "successWithErrors": estimate_document(level.with_errors),
+        "passAtK": _of_k(level.pass_at),
+        "passHatK": _of_k(level.pass_hat),
+        "cost": estimate_document(level.cost_usd),
+        "typicalCost": estimate_document(level.typical_cost_usd),
+        "seconds": estimate_document(level.seconds),
+        "typicalSeconds": estimate_document(level.typical_seconds),
+        "costPerSuccess": estimate_document(level.cost_per_success_usd),
+        "scores": {name: estimate_document(one) for name, one in level.scores.items()},
+        "metrics": {name: estimate_document(one) for name, one in level.metrics.items()},
     }
 
 
-def estimate_document(one: Estimate) -> dict[str, object]:
+def estimate_document(estimate: Estimate) -> dict[str, object]:
     """An estimate with its interval, what the interval is about, and what limits it."""
     return {
-        "value": one.value,
-        "sem": one.sem,
-        "low": one.low,
-        "high": one.high,
-        "level": one.level,
-        "scope": one.scope,
-        "tasks": one.n,
-        "runs": one.runs,
-        "leftOut": one.left_out,
-        "method": one.method,
-        "note": one.note,
+        "value": estimate.value,
+        "sem": estimate.sem,
+        "low": estimate.low,
+        "high": estimate.high,
+        "level": estimate.level,
+        "scope": estimate.scope,
+        "tasks": estimate.n,
+        "runs": estimate.runs,
+        "leftOut": estimate.left_out,
+        "method": estimate.method,
+        "note": estimate.note,
     }
 
 

@@ -135,11 +135,11 @@ def _score_title(metric: str) -> str:
 
 
 def _leaderboard_row(factor: FactorFigures, level: Figures, scores: Sequence[str]) -> list[Cell]:
-    def cell(one: Estimate | None, say: Callable[[float | None], str]) -> Cell:
-        if one is None or one.value is None:
+    def cell(estimate: Estimate | None, say: Callable[[float | None], str]) -> Cell:
+        if estimate is None or estimate.value is None:
             return Cell(text=UNKNOWN)
-        drawn = level_figure(factor.name, level.name, one, say)
-        return Cell(text=drawn.text, figure=drawn if one.low is not None else None)
+        drawn = level_figure(factor.name, level.name, estimate, say)
+        return Cell(text=drawn.text, figure=drawn if estimate.low is not None else None)
 
     place, success = factor.rank_of(level.name), level_figure(factor.name, level.name, level.success, percent)
     link = Figure(label=level.name, text=level.name, items=success.items) if level.name else None
@@ -380,11 +380,11 @@ def decision_sentence(standing: Standing, *, is_running: bool, is_random: bool) 
 
     `is_random`: the tasks are in random order, as with `stop_when`.
     """
-    one, count = standing.estimate, plural(standing.tasks, standing.unit)
-    rate = f"{percent(one.value)} of {count}"
+    estimate, count = standing.estimate, plural(standing.tasks, standing.unit)
+    rate = f"{percent(estimate.value)} of {count}"
     # Of fewer tasks, the table below has the interval of the rate, which may be wider.
-    has_limits = one.low is not None and standing.tasks >= FEWEST_TASKS
-    limits = f", 95% CI {interval(one.low, one.high)}" if has_limits else ""
+    has_limits = estimate.low is not None and standing.tasks >= FEWEST_TASKS
+    limits = f", 95% CI {interval(estimate.low, estimate.high)}" if has_limits else ""
     note = "" if is_random or not is_running else PLAN_ORDER
     valid = "The interval is valid at any time, however often one looks." if has_limits else ""
     if not standing.rivals:

@@ -326,18 +326,19 @@ async def _run_checks(
     for number, check in enumerate(current.checks, 1):
         command, criterion = str(check["command"]), str(check["criterion"])
         is_last = number == len(current.checks) and not agent_follows
-        one = await _run_check(session, check, command, criterion, is_last=is_last)
-        passed = not one.problem
+        check_run = await _run_check(session, check, command, criterion, is_last=is_last)
+        passed = not check_run.problem
         session.services.score(
             Score(
                 evaluator=f"check: {criterion or command}",
-                value=one.value,
+                value=check_run.value,
                 label="pass" if passed else "fail",
-                explanation=one.problem or (one.verdict.explanation if one.verdict else "exited with 0"),
+                explanation=check_run.problem
+                or (check_run.verdict.explanation if check_run.verdict else "exited with 0"),
                 evaluator_digest=digest_of([command, current.files_digest])[:16],
             )
         )
-        ran.append(one)
+        ran.append(check_run)
 
 
 async def _run_check(

@@ -139,11 +139,11 @@ def _arguments(policy: Policy, command: Sequence[str], launch: Launch, has_launc
     for folder in filter(os.path.lexists, folders):
         yield from ("--tmpfs", str(folder))
     private = (*policy.hidden, policy.user_home)
-    for place in filter(is_system, private):
-        if place.is_dir():
-            yield from ("--tmpfs", str(place))
-        elif place.exists():
-            yield from ("--ro-bind", "/dev/null", str(place))
+    for path in filter(is_system, private):
+        if path.is_dir():
+            yield from ("--tmpfs", str(path))
+        elif path.exists():
+            yield from ("--ro-bind", "/dev/null", str(path))
     places = readable(command[:1], launch.environment, policy)
     places += [part for place in policy.read for part in around(place, private)]
     if has_launcher:
@@ -162,13 +162,13 @@ def _shown(places: Iterable[Path]) -> Iterator[str]:
     there."""
     ordered = sorted(dict.fromkeys(places), key=lambda path: len(path.parts))
     visible = {*ordered}
-    for place in ordered:
-        if place.is_symlink() and visible.isdisjoint(place.parents):
-            real = Path(os.path.realpath(place))
+    for path in ordered:
+        if path.is_symlink() and visible.isdisjoint(path.parents):
+            real = Path(os.path.realpath(path))
             if is_system(real) or not visible.isdisjoint((real, *real.parents)):
-                yield from ("--symlink", str(real), str(place))
+                yield from ("--symlink", str(real), str(path))
                 continue
-        yield from ("--ro-bind-try", str(place), str(place))
+        yield from ("--ro-bind-try", str(path), str(path))
 
 
 @cache
@@ -200,11 +200,11 @@ def system_arguments() -> tuple[str, ...]:
 
 def cache_arguments(policy: Policy) -> Iterator[str]:
     """Caches of the user, at the same place below the program's HOME, or at their own place to be copied."""
-    for place in _caches(policy, "read"):
-        _make_mount_point(policy.home, policy.inside(place))
-        yield from ("--ro-bind", str(place), str(policy.inside(place)))
-    for place in _caches(policy, "copy"):
-        yield from ("--ro-bind", str(place), str(place))
+    for shared in _caches(policy, "read"):
+        _make_mount_point(policy.home, policy.inside(shared))
+        yield from ("--ro-bind", str(shared), str(policy.inside(shared)))
+    for copied in _caches(policy, "copy"):
+        yield from ("--ro-bind", str(copied), str(copied))
 
 
 def _make_mount_point(home: Path, target: Path) -> None:
@@ -238,6 +238,6 @@ def _caches(policy: Policy, mode: str) -> list[Path]:
 
 def _copying(policy: Policy, command: list[str]) -> list[str]:
     """The command, after copies of the caches that it may change; made by the first program of a session."""
-    for place in _caches(policy, "copy"):
-        command = ["/bin/sh", "-c", COPY, "sh", str(place), str(policy.inside(place)), *command]
+    for copied in _caches(policy, "copy"):
+        command = ["/bin/sh", "-c", COPY, "sh", str(copied), str(policy.inside(copied)), *command]
     return command

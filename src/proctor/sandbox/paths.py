@@ -223,28 +223,28 @@ def _without_private(places: Iterable[Path], private: Sequence[Path]) -> list[Pa
     """The places without those that contain a private folder, are shared, or are in another one."""
     chosen: dict[str, Path] = {}
     private_texts = [_prefix(folder) for folder in private]
-    for place in sorted(dict.fromkeys(places), key=lambda path: len(path.parts)):
-        text = _prefix(place)
-        is_given = is_system(place) or (text.startswith(_PROVIDED_PREFIXES) and not text.startswith(_MEMORY))
-        if is_given or str(place) in _SHARED:
+    for path in sorted(dict.fromkeys(places), key=lambda path: len(path.parts)):
+        text = _prefix(path)
+        is_given = is_system(path) or (text.startswith(_PROVIDED_PREFIXES) and not text.startswith(_MEMORY))
+        if is_given or str(path) in _SHARED:
             continue
         if not any(folder.startswith(text) for folder in private_texts) and not text.startswith((*chosen,)):
-            chosen[text] = place
+            chosen[text] = path
     return list(chosen.values())
 
 
-def is_system(place: Path) -> bool:
+def is_system(path: Path) -> bool:
     """Whether a path is visible as part of the system."""
-    text = _prefix(place)
+    text = _prefix(path)
     return text.startswith(_SYSTEM_PREFIXES) and not text.startswith(_closed_prefixes())
 
 
-def _prefix(place: Path) -> str:
+def _prefix(path: Path) -> str:
     """A path as text with a trailing slash: the prefix of all paths inside.
 
     Hundreds are compared for each program; comparing texts takes a tenth of the time.
     """
-    text = str(place)
+    text = str(path)
     return text if text.endswith("/") else f"{text}/"
 
 
@@ -386,17 +386,17 @@ def _packages_above(script: Script, private: tuple[Path, ...]) -> Iterator[Path]
             yield from _existing(str(folder / name) for name in (_PACKAGES, "package.json"))
 
 
-def around(place: Path, hidden: Sequence[Path]) -> Iterator[Path]:
+def around(path: Path, hidden: Sequence[Path]) -> Iterator[Path]:
     """A file or folder without hidden parts: the whole, or everything around them."""
-    if place in hidden or not place.exists():
+    if path in hidden or not path.exists():
         return
-    if place.is_symlink() and any(place.resolve().is_relative_to(other) for other in hidden):
+    if path.is_symlink() and any(path.resolve().is_relative_to(other) for other in hidden):
         return
-    text = _prefix(place)
+    text = _prefix(path)
     if not any(_prefix(other).startswith(text) for other in hidden):
-        yield place
+        yield path
         return
-    for part in place.iterdir():
+    for part in path.iterdir():
         yield from around(part, hidden)
 
 

@@ -251,9 +251,9 @@ def _ranks(values: "FloatArray") -> "FloatArray":
     """From 1; equal values share the mean of their places."""
     import numpy as np
 
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    _, cluster, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
-    ranks: FloatArray = (last - (counts - 1) / 2)[place]
+    ranks: FloatArray = (last - (counts - 1) / 2)[cluster]
     return ranks
 
 

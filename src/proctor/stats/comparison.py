@@ -190,10 +190,10 @@ class Contrast:
         return is_clear and not self.errors_decide
 
 
-def _direction(one: Difference) -> int:
-    if not one.is_significant or one.value is None:
+def _direction(difference: Difference) -> int:
+    if not difference.is_significant or difference.value is None:
         return 0
-    return 1 if one.value > one.null else -1
+    return 1 if difference.value > difference.null else -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -434,11 +434,11 @@ def _anytime_difference(change: Difference, valid: Estimate) -> Difference:
     )
 
 
-def _anytime_mean(metric: str, one: Mean, valid: Estimate) -> Mean:
+def _anytime_mean(metric: str, mean: Mean, valid: Estimate) -> Mean:
     if find_metric(metric).is_skewed:
         # The sequence is of the geometric mean.
-        return replace(one, low=None, high=None, note="no interval: the run could stop early")
-    return replace(one, low=valid.low, high=valid.high, sem=None, note="valid at any time")
+        return replace(mean, low=None, high=None, note="no interval: the run could stop early")
+    return replace(mean, low=valid.low, high=valid.high, sem=None, note="valid at any time")
 
 
 def _require(groups: Groups, metric: str) -> None:

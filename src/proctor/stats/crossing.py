@@ -318,17 +318,17 @@ def _plain_effects(
     effects = []
     for name in values:
         if name != baseline:
-            one = difference(values[baseline], values[name], paired=False, lo=lo, hi=hi, family=family)
+            contrast = difference(values[baseline], values[name], paired=False, lo=lo, hi=hi, family=family)
             effects.append(
                 Effect(
                     contrast=f"{name} - {baseline}",
-                    value=one.value,
-                    low=one.low,
-                    high=one.high,
-                    p=one.p,
-                    p_corrected=one.p_adjusted if one.needs is None else None,
-                    note=in_runs(one.note, unit),
-                    method=TESTS.get(one.method, one.method),
+                    value=contrast.value,
+                    low=contrast.low,
+                    high=contrast.high,
+                    p=contrast.p,
+                    p_corrected=contrast.p_adjusted if contrast.needs is None else None,
+                    note=in_runs(contrast.note, unit),
+                    method=TESTS.get(contrast.method, contrast.method),
                 )
             )
     return tuple(effects)

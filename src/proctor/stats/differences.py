@@ -504,8 +504,8 @@ def family(differences: Mapping[str, Difference], *, level: float = CONFIDENCE) 
     )
 
 
-def _is_copy(one: Difference, other: Difference) -> bool:
-    pairs = ((one.mean_a, other.mean_a), (one.mean_b, other.mean_b))
+def _is_copy(difference: Difference, other: Difference) -> bool:
+    pairs = ((difference.mean_a, other.mean_a), (difference.mean_b, other.mean_b))
     return all(a is not None and b is not None and math.isclose(a, b, abs_tol=1e-12) for a, b in pairs)
 
 

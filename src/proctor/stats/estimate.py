@@ -570,5 +570,5 @@ def _figure(name: str, part: PromptShare, model: str, price: CallPrice) -> float
         return part.input_tokens + part.output_tokens
     if not part.calls:
         return 0.0
-    one = price(model, part.input_tokens / part.calls, part.output_tokens / part.calls)
-    return None if one is None else one * part.calls
+    per_call = price(model, part.input_tokens / part.calls, part.output_tokens / part.calls)
+    return None if per_call is None else per_call * part.calls

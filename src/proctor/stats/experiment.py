@@ -368,38 +368,44 @@ TESTS = {
 """Names of the methods on the page."""
 
 
-def difference_record(one: "Difference", left_out: str = "") -> dict[str, Any]:
+def difference_record(difference: "Difference", left_out: str = "") -> dict[str, Any]:
     """A difference as plain data."""
     return {
-        "value": one.value,
-        "low": one.low,
-        "high": one.high,
-        "p": one.p,
-        "effect_size": one.effect_size,
-        "smallest_detectable": one.detectable,
-        "runs_needed": one.needs,
-        "n": one.tasks,
-        "is_paired": one.is_paired,
-        "test": TESTS[one.method or ("Student's t, paired" if one.is_paired else "Welch's t")],
-        "p_corrected": None if left_out else one.p_adjusted,
-        "is_significant": not left_out and one.is_significant,
-        "family": one.family,
-        "note": "; ".join(dict.fromkeys(part.rstrip(".") for part in (left_out, in_runs(one.note)) if part)),
+        "value": difference.value,
+        "low": difference.low,
+        "high": difference.high,
+        "p": difference.p,
+        "effect_size": difference.effect_size,
+        "smallest_detectable": difference.detectable,
+        "runs_needed": difference.needs,
+        "n": difference.tasks,
+        "is_paired": difference.is_paired,
+        "test": TESTS[difference.method or ("Student's t, paired" if difference.is_paired else "Welch's t")],
+        "p_corrected": None if left_out else difference.p_adjusted,
+        "is_significant": not left_out and difference.is_significant,
+        "family": difference.family,
+        "note": "; ".join(
+            dict.fromkeys(part.rstrip(".") for part in (left_out, in_runs(difference.note)) if part)
+        ),
     }
 
 
 def statement(contrast: LevelContrast) -> dict[str, Any]:
     """A contrast as a record with its sentence."""
-    one, what = contrast.difference, contrast.metric or "the success rate"
+    difference, what = contrast.difference, contrast.metric or "the success rate"
     rate = not contrast.metric
-    record = difference_record(one, contrast.left_out)
-    if one.value is None:
+    record = difference_record(difference, contrast.left_out)
+    if difference.value is None:
         size = "not comparable"
-    elif one.value:
-        size = f"{_amount(abs(one.value), rate)} {'higher' if one.value > 0 else 'lower'}"
+    elif difference.value:
+        size = f"{_amount(abs(difference.value), rate)} {'higher' if difference.value > 0 else 'lower'}"
     else:
         size = "the same"
-    interval = "no interval" if one.low is None or one.high is None else _interval(one.low, one.high, rate)
+    interval = (
+        "no interval"
+        if difference.low is None or difference.high is None
+        else _interval(difference.low, difference.high, rate)
+    )
     tested = "not tested" if record["p_corrected"] is None else f"{_chance(record['p_corrected'])}, corrected"
     parts = [interval, tested, record["test"], *([record["note"]] if record["note"] else [])]
     if contrast.mcnemar is not None:

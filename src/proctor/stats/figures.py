@@ -221,10 +221,10 @@ def factor_figures(results: Results, name: str) -> FactorFigures:
     )
 
 
-def _best_first(one: Figures) -> tuple[float, int, str]:
+def _best_first(figures: Figures) -> tuple[float, int, str]:
     """The best success rate first; those without any last."""
-    value = one.success.value
-    return (1.0 if value is None else -value), -sum(one.counts.values()), one.name
+    value = figures.success.value
+    return (1.0 if value is None else -value), -sum(figures.counts.values()), figures.name
 
 
 def figures_of(

@@ -93,8 +93,8 @@ def variation(
         note = "" if first.problem or second.problem else "that both sides have"
         differences = np.zeros(0)
         if not (first.problem or second.problem):
-            one, other, _ = common_means(first, second)
-            differences = other - one
+            first_values, other, _ = common_means(first, second)
+            differences = other - first_values
         assumed = ""
     if first.problem or second.problem or len(differences) < 2:
         reason = first.problem or second.problem or f"Needs at least two tasks {note}".strip() + "."

@@ -76,7 +76,7 @@ def ranks_of_columns(
     labels = list(dict.fromkeys(chain.from_iterable(_listed(tasks) for tasks, _ in rows.values())))
     estimates = {name: _estimate(rows[name], lo, hi, log, level) for name in names}
     usable = [name for name in names if estimates[name].value is not None]
-    places = {task: place for place, task in enumerate(labels)}
+    places = {task: position for position, task in enumerate(labels)}
     matrix = np.full((len(usable), len(labels)), np.nan)
     for row, name in enumerate(usable):
         data = sample(rows[name][1], rows[name][0])
@@ -87,14 +87,14 @@ def ranks_of_columns(
     tolerance = 1e-9 * float(np.abs(values).max()) if len(values) else 0.0
     ranked = []
     for row, name in enumerate(usable):
-        each = estimates[name]
+        estimate = estimates[name]
         low = 1 + int(better[:, row].sum())
         high = len(usable) - int(better[row].sum())
-        place = 1 + int((values > values[row] + tolerance).sum())
-        notes = [each.note] if each.note else []
-        if each.n < len(labels):
-            notes.append(f"Has {each.n} of {len(labels)} tasks.")
-        ranked.append(rank_row(name, each, place, (low, high), note=" ".join(notes)))
+        position = 1 + int((values > values[row] + tolerance).sum())
+        notes = [estimate.note] if estimate.note else []
+        if estimate.n < len(labels):
+            notes.append(f"Has {estimate.n} of {len(labels)} tasks.")
+        ranked.append(rank_row(name, estimate, position, (low, high), note=" ".join(notes)))
     order = {name: -value for name, value in zip(usable, values.tolist(), strict=True)}
     ranked.sort(key=lambda each: (each.rank, order[each.name], each.name))
     return ranked + [_unranked(name, estimates[name], len(names)) for name in names if name not in usable]
@@ -187,22 +187,22 @@ def _compared(
 ) -> tuple[float, float] | None:
     """First minus second and its p, over the tasks that both have; None: cannot be tested."""
     common = ~(np.isnan(first) | np.isnan(second))
-    one, other = first[common], second[common]
-    if len(one) < FEWEST_TASKS:
+    own, other = first[common], second[common]
+    if len(own) < FEWEST_TASKS:
         return None
     if not log and lo is not None and hi is not None:
-        deltas = one - other
+        deltas = own - other
         plus = plus_interval(deltas, lo - hi, hi - lo)
         return float(plus.center), float(plus.p(0.0))
-    deltas = np.log(one) - np.log(other) if log else one - other
+    deltas = np.log(own) - np.log(other) if log else own - other
     error = standard_error(deltas)
-    if (not log and len(one) < FEWEST_NORMAL) or error <= 1e-12 * max(1.0, math.fabs(float(deltas.mean()))):
+    if (not log and len(own) < FEWEST_NORMAL) or error <= 1e-12 * max(1.0, math.fabs(float(deltas.mean()))):
         return None
     center = float(deltas.mean())
     return center, float(t_tails(center / error, len(deltas) - 1))
 
 
-def rank_row(name: str, estimate: Estimate, place: int, limits: tuple[int, int], *, note: str) -> Rank:
+def rank_row(name: str, estimate: Estimate, position: int, limits: tuple[int, int], *, note: str) -> Rank:
     """The row of an estimate at a place, which the limits of its rank may move.
 
     With missing cells a pair may be decided on other tasks than the means are of.
@@ -214,7 +214,7 @@ def rank_row(name: str, estimate: Estimate, place: int, limits: tuple[int, int],
         sem=estimate.sem,
         low=estimate.low,
         high=estimate.high,
-        rank=min(max(place, low), high),
+        rank=min(max(position, low), high),
         rank_low=low,
         rank_high=high,
         tasks=estimate.n,

@@ -407,12 +407,12 @@ class Monitor:
             raise UsageError(f"no goal is about {' and '.join(key)}")
         return _reversed(self._fed(key[::-1]).estimate(errors_fail), is_ratio=self._is_ratio)
 
-    def tasks_to_separate(self, one: str, other: str) -> int | None:
+    def tasks_to_separate(self, first: str, other: str) -> int | None:
         """About how many further tasks of both separate two cells, if the next ones are like those so far.
 
         0: they are separated. None: too few are finished, or it takes more than `MOST_PROJECTED`.
         """
-        key = (one, other) if (one, other) in self._tracks else (other, one)
+        key = (first, other) if (first, other) in self._tracks else (other, first)
         if self._better(key):
             return 0
         equal = 1.0 if self._is_ratio else 0.0

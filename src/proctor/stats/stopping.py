@@ -72,11 +72,11 @@ def check_items(items: Iterable[Item], rule: StopRule) -> None:
     _check([level for level in levels if level], names, rule)
 
 
-def is_same_rule(one: StopRule | None, other: StopRule | None) -> bool:
+def is_same_rule(first: StopRule | None, other: StopRule | None) -> bool:
     """Whether a plan has the rule of a run; what counts as one observation follows from the items."""
-    if one is None or other is None:
-        return one is other
-    return replace(one, unit=other.unit) == other
+    if first is None or other is None:
+        return first is other
+    return replace(first, unit=other.unit) == other
 
 
 def arranged(items: Iterable[Item], rule: StopRule, seed: int) -> tuple[list[Item], StopRule]:

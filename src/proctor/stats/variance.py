@@ -468,14 +468,14 @@ def _adjusted_squares(data: _Design, y: Array) -> tuple[_Squares | None, list[_R
         blocks = [np.eye(term.groups)[term.codes] for term in terms]
         everything = _basis(np.hstack([fixed, *blocks]))
         rest = data.n - everything.shape[1]
-        bases = [_own_basis(place, terms, fixed, blocks) for place in range(len(terms))]
-        lost = [place for place, basis in enumerate(bases) if basis.shape[1] == 0]
+        bases = [_own_basis(index, terms, fixed, blocks) for index in range(len(terms))]
+        lost = [index for index, basis in enumerate(bases) if basis.shape[1] == 0]
         if rest > 0 and not lost:
             break
         if not terms:
             return None, terms
-        place = lost[-1] if lost else len(terms) - 1
-        source = terms.pop(place).source
+        index = lost[-1] if lost else len(terms) - 1
+        source = terms.pop(index).source
         data.confounded[source] = f"too few runs: {source} is part of {RESIDUAL}"
     sums = [float(((basis.T @ y) ** 2).sum()) for basis in bases]
     freedom = [basis.shape[1] for basis in bases]
@@ -505,15 +505,15 @@ def _basis(matrix: Array) -> Array:
     return cast(Array, matrix @ (vectors[:, nonzero] / np.sqrt(values[nonzero])))
 
 
-def _own_basis(place: int, terms: Sequence[_RandomEffect], fixed: Array, blocks: Sequence[Array]) -> Array:
+def _own_basis(index: int, terms: Sequence[_RandomEffect], fixed: Array, blocks: Sequence[Array]) -> Array:
     """Orthonormal columns of a term after the terms that do not refine it."""
     others = [
         block
         for other, block in enumerate(blocks)
-        if other != place and not _refines(terms[other].codes, terms[place].codes)
+        if other != index and not _refines(terms[other].codes, terms[index].codes)
     ]
     before = _basis(np.hstack([fixed, *others]))
-    own = blocks[place] - before @ (before.T @ blocks[place])
+    own = blocks[index] - before @ (before.T @ blocks[index])
     return _basis(own)
 
 

@@ -443,9 +443,9 @@ def _mark(row: Row) -> SessionMark:
 
 
 def _row(mark: SessionMark, document: Document, now: datetime) -> tuple[object, ...]:
-    place = (mark.trace_id, mark.span_id, mark.part, mark.parent_id, mark.session_key, mark.service)
+    location = (mark.trace_id, mark.span_id, mark.part, mark.parent_id, mark.session_key, mark.service)
     return (
-        *map(clean, (*place, mark.log_group)),
+        *map(clean, (*location, mark.log_group)),
         int(mark.has_log_group),
         mark.started,
         timestamp(now),

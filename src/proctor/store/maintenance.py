@@ -452,8 +452,8 @@ class _Digest:
     def add(self, row: tuple[object, ...]) -> None:
         """Add a row; the order of rows does not matter."""
         self.rows += 1
-        one = hashlib.blake2b(repr(row).encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        self._sum = (self._sum + int.from_bytes(one, "big")) % (1 << 128)
+        digest = hashlib.blake2b(repr(row).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        self._sum = (self._sum + int.from_bytes(digest, "big")) % (1 << 128)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Digest) and (self.rows, self._sum) == (other.rows, other._sum)

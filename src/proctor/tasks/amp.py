@@ -89,10 +89,10 @@ class _AmpReader:
         name = as_text(case, "repo")
         if not name:
             raise ValueError("the case has no `repo`")
-        place = self._options.repository(name, self._file.parent)
-        if place is None:
+        path = self._options.repository(name, self._file.parent)
+        if path is None:
             raise ValueError(f"there is no repository {name} here; give a clone with --repos {name}=PATH")
-        return place
+        return path
 
     def _case(self, name: str, case: JsonMap, line: int) -> Task:
         prompt = as_text(case, "prompt")

@@ -263,20 +263,20 @@ def _instruction(file: Path) -> str:
 def _steps(folder: Path, document: JsonMap) -> Iterator[tuple[Path, JsonMap]]:
     for step in maps_in(document, "steps"):
         name = as_text(step, "name")
-        place = folder / "steps" / name
-        if not name or not place.is_dir() or not place.resolve().is_relative_to(folder.resolve()):
+        path = folder / "steps" / name
+        if not name or not path.is_dir() or not path.resolve().is_relative_to(folder.resolve()):
             raise ValueError(f"there is no folder for the step `{name}`")
-        if (place / "workdir" / "setup.sh").is_file():
+        if (path / "workdir" / "setup.sh").is_file():
             raise NeedsImage(f"the step `{name}` has a set-up script of its container")
-        yield place, step
+        yield path, step
 
 
 def _step(folder: Path, step: tuple[Path, JsonMap], verifier: JsonMap) -> TaskStep:
-    place, settings = step
-    checks, files = _verification(folder, place, {**verifier, **as_map(settings, "verifier")}, None)
-    workdir = place / "workdir"
+    step_folder, settings = step
+    checks, files = _verification(folder, step_folder, {**verifier, **as_map(settings, "verifier")}, None)
+    workdir = step_folder / "workdir"
     return TaskStep(
-        prompt=_instruction(place / "instruction.md"),
+        prompt=_instruction(step_folder / "instruction.md"),
         checks=checks,
         check_files=files,
         files=folder_of(workdir) if workdir.is_dir() and any(workdir.iterdir()) else None,

@@ -398,10 +398,10 @@ class HistoryMiner:
                 self._results[candidate.commit] = validation
                 if progress:
                     progress(candidate, validation)
-            for each in running:
+            for task in running:
                 # The others' commits are not needed any more.
-                if self._is_done and each is not asyncio.current_task():
-                    each.cancel()
+                if self._is_done and task is not asyncio.current_task():
+                    task.cancel()
 
         running = [asyncio.ensure_future(work()) for _ in range(workers)]
         try:
@@ -566,8 +566,8 @@ class HistoryMiner:
     async def _trial(self, candidate: CommitCandidate) -> "AsyncIterator[_Trial]":
         """A fresh tree of the parent, set up."""
         name = f"{TRIAL}{candidate.commit[:12]}-{uuid.uuid4().hex[:8]}"
-        async with temporary_folder(self._home, name) as place:
-            tree = await in_thread(self._make_tree, place / WORK, candidate.parent)
+        async with temporary_folder(self._home, name) as path:
+            tree = await in_thread(self._make_tree, path / WORK, candidate.parent)
             trial = _Trial(
                 replace(self.options, setup=self.commands.setup),
                 tree,
@@ -579,8 +579,8 @@ class HistoryMiner:
             await trial.set_up()
             yield trial
 
-    def _make_tree(self, place: Path, parent: str) -> Worktree:
-        tree = make_tree(place, self.source, "batch/history/trial", parent, {})
+    def _make_tree(self, path: Path, parent: str) -> Worktree:
+        tree = make_tree(path, self.source, "batch/history/trial", parent, {})
         make_home(tree.place / "home")
         fill(tree)
         return tree

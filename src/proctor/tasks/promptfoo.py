@@ -67,9 +67,9 @@ class _ConfigReader:
         """Our models by the labels and ids of providers."""
 
     def _note(self, reason: str, path: KeyPath) -> None:
-        one = NotRead(file=self._file, line=self._source.place(path).line, reason=reason)
-        if one not in self.not_read:
-            self.not_read.append(one)
+        skipped = NotRead(file=self._file, line=self._source.place(path).line, reason=reason)
+        if skipped not in self.not_read:
+            self.not_read.append(skipped)
 
     def tasks(self) -> Iterator[Task]:
         """Every test × combination of its variables × prompt."""

@@ -217,8 +217,8 @@ def test_ids(value: object) -> tuple[str, ...]:
 
 def _swebench_task(row: JsonMap, number: int, file: Path, options: ReadOptions) -> Task:
     name, repo = _required(row, "instance_id"), _required(row, "repo")
-    place = options.repository(repo, file.parent)
-    if place is None:
+    path = options.repository(repo, file.parent)
+    if path is None:
         raise ValueError(f"there is no local clone of {repo}; give one with --repos {repo}=PATH")
     test_patch = as_text(row, "test_patch")
     command = options.check or _swebench_command(row, test_patch)
@@ -232,7 +232,7 @@ def _swebench_task(row: JsonMap, number: int, file: Path, options: ReadOptions) 
         line=number,
         format=SWEBENCH,
         prompt=_required(row, "problem_statement"),
-        repo=place,
+        repo=path,
         ref=_required(row, "base_commit"),
         setup=options.setup,
         difficulty=as_text(row, "difficulty"),

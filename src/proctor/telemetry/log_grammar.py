@@ -440,9 +440,9 @@ def _aggregated(rows: Rows, aggregates: Sequence[_Aggregate], groups: Sequence[_
         yield result
 
 
-def _order(orders: Sequence[tuple[Expression, int]], one: LogRow, two: LogRow) -> int:
+def _order(orders: Sequence[tuple[Expression, int]], first: LogRow, second: LogRow) -> int:
     for value, sign in orders:
-        left, right = value(one), value(two)
+        left, right = value(first), value(second)
         if left is None or right is None:
             order = (left is not None) - (right is not None)
         else:

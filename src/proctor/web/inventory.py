@@ -172,13 +172,13 @@ def _operations(document: Mapping[str, Any]) -> Iterator[ManualOperation]:
             }
 
 
-def _parameter(each: Mapping[str, Any]) -> JsonObject:
+def _parameter(parameter: Mapping[str, Any]) -> JsonObject:
     return {
-        "name": each["name"],
-        "where": each["in"],
-        "required": each.get("required", False),
-        "type": _kind(each.get("schema", {})),
-        "description": each.get("description") or each.get("schema", {}).get("description", ""),
+        "name": parameter["name"],
+        "where": parameter["in"],
+        "required": parameter.get("required", False),
+        "type": _kind(parameter.get("schema", {})),
+        "description": parameter.get("description") or parameter.get("schema", {}).get("description", ""),
     }
 
 

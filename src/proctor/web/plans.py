@@ -329,9 +329,9 @@ def problems_of(error: UsageError) -> list[PlanProblem]:
     return [_plan_problem(each) for each in error.problems]
 
 
-def _plan_problem(each: Problem) -> PlanProblem:
+def _plan_problem(problem: Problem) -> PlanProblem:
     """With its line, when it is in the typed text; else with the name of its file."""
-    at = each.at
+    at = problem.at
     if Path(at.file).name in TYPED_NAMES or "/serve/" in at.file:
-        return PlanProblem(problem=each.problem, remedy=each.remedy, line=at.line, column=at.column)
-    return PlanProblem(problem=each.problem, remedy=each.remedy, file=f"{at.file}:{at.line}")
+        return PlanProblem(problem=problem.problem, remedy=problem.remedy, line=at.line, column=at.column)
+    return PlanProblem(problem=problem.problem, remedy=problem.remedy, file=f"{at.file}:{at.line}")

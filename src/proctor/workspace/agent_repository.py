@@ -175,14 +175,14 @@ def _repair(tree: "Worktree") -> list[str]:
     return notes
 
 
-def _special(place: Path) -> Iterable[beneath.TreeEntry]:
+def _special(path: Path) -> Iterable[beneath.TreeEntry]:
     """Links and pipes of the repository, and locks of a git that was killed; removed as they are listed."""
-    with beneath.opened(place) as folder:
+    with beneath.opened(path) as folder:
         for name in beneath.names(folder):
             if stat.S_ISLNK(os.lstat(name, dir_fd=folder).st_mode):
                 beneath.clear(folder, name)
                 yield beneath.TreeEntry(name, folder, name, 0)
-    for entry in beneath.entries(place, "git"):
+    for entry in beneath.entries(path, "git"):
         if not (entry.is_folder or entry.is_file):
             entry.remove()
             yield entry

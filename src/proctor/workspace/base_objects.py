@@ -81,16 +81,16 @@ def base_objects(
     tags = {name: sha for name, sha in references.items() if name.startswith("refs/tags/")}
     key = json.dumps([base_sha, sorted(tags.items()), source.object_format])
     group = bases.resolve() / source.key
-    place = group / hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    path = group / hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:32]
     try:
-        if (found := _opened(place)) is None:
+        if (found := _opened(path)) is None:
             group.mkdir(parents=True, exist_ok=True)
             with (group / "making.lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                found = _opened(place) or _made(place, source, base_sha, tags)
+                found = _opened(path) or _made(path, source, base_sha, tags)
             remove_unused_bases(bases.parent)
         # Those that are used are not removed.
-        os.utime(place)
+        os.utime(path)
     except (GitError, OSError) as error:
         raise WorkspaceError(f"copying the history of {source.root}: {error}") from error
     return found
@@ -104,20 +104,20 @@ def reopened(control: Path) -> BaseObjects | None:
         return None
 
 
-def _opened(place: Path) -> BaseObjects | None:
+def _opened(path: Path) -> BaseObjects | None:
     try:
-        about = json.loads((place / _ABOUT).read_text())
+        about = json.loads((path / _ABOUT).read_text())
     except FileNotFoundError:
         return None
-    folders = [place / "objects", *(place.parent / name / "objects" for name in about["borrows"])]
+    folders = [path / "objects", *(path.parent / name / "objects" for name in about["borrows"])]
     if not all(folder.is_dir() for folder in folders):
-        shutil.rmtree(place)
+        shutil.rmtree(path)
         return None
     return BaseObjects(folders=tuple(folders), tags=about["tags"], shallow=about["shallow"])
 
 
-def _made(place: Path, source: SourceRepository, base_sha: str, tags: Mapping[str, str]) -> BaseObjects:
-    making = place.with_name(f"making-{uuid.uuid4().hex[:12]}")
+def _made(path: Path, source: SourceRepository, base_sha: str, tags: Mapping[str, str]) -> BaseObjects:
+    making = path.with_name(f"making-{uuid.uuid4().hex[:12]}")
     source.fetch_missing(base_sha)
     try:
         for folder in ("objects/info", "objects/pack", "refs"):
@@ -136,7 +136,7 @@ def _made(place: Path, source: SourceRepository, base_sha: str, tags: Mapping[st
         git = source.git.at(making, GIT_DIR=str(making), GIT_NO_REPLACE_OBJECTS="1")
         git = replace(git, time_limit=MAKING_SECONDS)
         reached = _reached_tags(source, base_sha, tags)
-        earlier = _earlier(place.parent, git, base_sha)
+        earlier = _earlier(path.parent, git, base_sha)
         wanted = [base_sha, *reached.values()]
         known = [f"^{earlier[1]}"] if earlier else []
         # A partial clone lacks old files that nobody has asked for yet.
@@ -152,16 +152,16 @@ def _made(place: Path, source: SourceRepository, base_sha: str, tags: Mapping[st
             stdin="".join(f"{line}\n" for line in (*wanted, *known)),
         )
         borrows = [folder.parent.name for folder in earlier[0].folders] if earlier else []
-        folders = [place.parent / name / "objects" for name in borrows]
+        folders = [path.parent / name / "objects" for name in borrows]
         alternates.write_text(alternates_text(folders), errors="surrogateescape")
         (making / "shallow").unlink(missing_ok=True)
         shallow = "".join(f"{end}\n" for end in ends if git.run("cat-file", "-e", end)[0] == 0)
         about = {"base": base_sha, "borrows": borrows, "tags": reached, "shallow": shallow}
         (making / _ABOUT).write_text(json.dumps(about))
-        making.rename(place)
+        making.rename(path)
     finally:
         shutil.rmtree(making, ignore_errors=True)
-    return BaseObjects(folders=(place / "objects", *folders), tags=reached, shallow=shallow)
+    return BaseObjects(folders=(path / "objects", *folders), tags=reached, shallow=shallow)
 
 
 def _reached_tags(source: SourceRepository, base_sha: str, tags: Mapping[str, str]) -> dict[str, str]:

@@ -61,12 +61,12 @@ def commit_changes(tree: Worktree, message: str) -> Committed:
     )
 
 
-def rescue(place: Path, source: SourceRepository, branch: str, base_sha: str) -> Worktree:
+def rescue(path: Path, source: SourceRepository, branch: str, base_sha: str) -> Worktree:
     """Save the work of an attempt whose process was killed: commit it, and copy its branch.
 
-    `place` is the folder of the session.
+    `path` is the folder of the session.
     """
-    tree = reopen_tree(place, source, branch, base_sha)
+    tree = reopen_tree(path, source, branch, base_sha)
     # git writes the index once all files are there: without one, the files are not the agent's work.
     is_filled = (tree.control / "index").is_file()
     if not (tree.control / "HEAD").is_file():

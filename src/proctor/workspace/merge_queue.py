@@ -47,12 +47,12 @@ class MergeConflict(Exception):
 @asynccontextmanager
 async def scratch_clone(home: Path, source: SourceRepository, sha: str) -> AsyncIterator[Worktree]:
     """A temporary worktree for combining commits."""
-    async with temporary_folder(home, f"merging-{uuid.uuid4().hex[:12]}") as place:
-        yield await undisturbed(asyncio.to_thread(_make_clone, place, source, sha))
+    async with temporary_folder(home, f"merging-{uuid.uuid4().hex[:12]}") as path:
+        yield await undisturbed(asyncio.to_thread(_make_clone, path, source, sha))
 
 
-def _make_clone(place: Path, source: SourceRepository, sha: str) -> Worktree:
-    tree = make_tree(place / WORK, source, "batch/scratch", sha, {})
+def _make_clone(path: Path, source: SourceRepository, sha: str) -> Worktree:
+    tree = make_tree(path / WORK, source, "batch/scratch", sha, {})
     make_home(tree.place / "home")
     fill(tree)
     return tree

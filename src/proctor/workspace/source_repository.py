@@ -238,22 +238,22 @@ async def open_repository(repo: str, environment: Mapping[str, str], home: Path)
         ".-"
     )
     digest = hashlib.sha256(repo.encode()).hexdigest()[:12]
-    place = home / "mirrors" / digest / f"{name or 'repository'}.git"
+    path = home / "mirrors" / digest / f"{name or 'repository'}.git"
     async with file_lock(home / "mirrors" / f"{digest}.lock"):
-        if not place.is_dir():
-            await undisturbed(asyncio.to_thread(_clone, repo, place, environment))
-    return await undisturbed(asyncio.to_thread(open_source, place, environment))
+        if not path.is_dir():
+            await undisturbed(asyncio.to_thread(_clone, repo, path, environment))
+    return await undisturbed(asyncio.to_thread(open_source, path, environment))
 
 
-def _clone(address: str, place: Path, environment: Mapping[str, str]) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    temporary = place.with_name(f"making-{uuid.uuid4().hex[:12]}")
+def _clone(address: str, path: Path, environment: Mapping[str, str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"making-{uuid.uuid4().hex[:12]}")
     try:
-        git = Git(place.parent, environment)
+        git = Git(path.parent, environment)
         # Branches of the origin, not of its sessions or pull requests.
         git("clone", "--quiet", "--bare", "--no-hardlinks", "--", address, temporary.name)
         git.at(temporary)("remote", "remove", "origin")
-        temporary.rename(place)
+        temporary.rename(path)
     except (GitError, OSError) as error:
         raise WorkspaceError(f"mirroring {address}: {error}") from error
     finally:

@@ -92,12 +92,12 @@ async def starting_repository(
     """A repository whose branch `main` contains the files of `folder`; None: no files."""
     # The agent sees this name as the name of its folder.
     name = _plain(folder.name) if isinstance(folder, Path) else "task"
-    place = home / "benchmarks" / digest / name
+    path = home / "benchmarks" / digest / name
     async with file_lock(home / "benchmarks" / f"{digest[:16]}.lock"):
-        if not place.exists():
+        if not path.exists():
             files = await undisturbed(asyncio.to_thread(_store_files, home, folder, digest))
-            await undisturbed(asyncio.to_thread(_make_repository, files, place, environment))
-    return place
+            await undisturbed(asyncio.to_thread(_make_repository, files, path, environment))
+    return path
 
 
 async def image_repository(home: Path, image: JsonMap, digest: str, environment: Mapping[str, str]) -> Path:
@@ -194,8 +194,8 @@ def _store_files(home: Path, folder: Files | None, digest: str) -> Path:
     return target
 
 
-def _make_repository(files: Path, place: Path, environment: Mapping[str, str]) -> None:
-    temporary = place.with_name(f"making-{uuid.uuid4().hex[:12]}")
+def _make_repository(files: Path, path: Path, environment: Mapping[str, str]) -> None:
+    temporary = path.with_name(f"making-{uuid.uuid4().hex[:12]}")
     dates = {"GIT_AUTHOR_DATE": COMMIT_DATE, "GIT_COMMITTER_DATE": COMMIT_DATE}
     try:
         temporary.mkdir()
@@ -206,7 +206,7 @@ def _make_repository(files: Path, place: Path, environment: Mapping[str, str]) -
         git("commit", "--quiet", "--allow-empty", "--no-verify", "--message", "The task begins here")
         (temporary / ".git" / "info").mkdir(exist_ok=True)
         (temporary / ".git" / "info" / "exclude").write_text(IGNORED_BY_GIT)
-        temporary.rename(place)
+        temporary.rename(path)
     except (GitError, OSError) as error:
         raise WorkspaceError(f"making a repository of the task's files: {error}") from error
     finally:

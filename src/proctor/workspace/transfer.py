@@ -187,31 +187,31 @@ def place_of_copy(root: str, folder: Path) -> Path:
 
 def place_repository(copy: RepositoryCopy, folder: Path, environment: Mapping[str, str]) -> Path:
     """Create or update the copy of a repository in `folder`; its path. Blocks."""
-    place = place_of_copy(copy.root, folder)
+    path = place_of_copy(copy.root, folder)
     try:
         for part in ("objects/info", "objects/pack", "refs/heads", "info"):
-            (place / part).mkdir(parents=True, exist_ok=True)
+            (path / part).mkdir(parents=True, exist_ok=True)
         for file, text in {
             "HEAD": "ref: refs/heads/none\n",
             "config": copy.configuration,
             **copy.files,
         }.items():
-            _write(place / file, text)
+            _write(path / file, text)
         if copy.content:
-            pack = place / "objects" / "pack" / f"pack-{copy.digest[:40]}.pack"
+            pack = path / "objects" / "pack" / f"pack-{copy.digest[:40]}.pack"
             if isinstance(copy.content, bytes):
                 pack.write_bytes(copy.content)
             else:
                 shutil.copyfile(copy.content, pack)
-            open_source(place, environment).git("index-pack", str(pack))
+            open_source(path, environment).git("index-pack", str(pack))
         packed = "".join(f"{sha} {name}\n" for name, sha in sorted(copy.references.items()))
-        _write(place / "packed-refs", packed)
-        bases = json.loads(_text_of(place / COPY_FILE) or "{}").get("bases", {})
+        _write(path / "packed-refs", packed)
+        bases = json.loads(_text_of(path / COPY_FILE) or "{}").get("bases", {})
         about = {"root": copy.root, "isInside": copy.is_inside, "bases": {**bases, copy.base: copy.base_sha}}
-        _write(place / COPY_FILE, json.dumps(about))
+        _write(path / COPY_FILE, json.dumps(about))
     except (GitError, OSError) as error:
         raise WorkspaceError(f"copying the repository {copy.root}: {error}") from error
-    return place
+    return path
 
 
 def _write(path: Path, text: str) -> None:

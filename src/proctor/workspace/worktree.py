@@ -109,7 +109,7 @@ def session_folder(home: Path, session: str) -> Path:
 
 
 def make_tree(
-    place: Path,
+    path: Path,
     source: SourceRepository,
     branch: str,
     base_sha: str,
@@ -117,22 +117,22 @@ def make_tree(
     *,
     base: BaseObjects | None = None,
 ) -> Worktree:
-    """Create the repositories of a session and an empty worktree in `place`; `fill` writes the files.
+    """Create the repositories of a session and an empty worktree in `path`; `fill` writes the files.
 
     The agent sees those of the `references` that are branches, and the tags that the base reaches. `base` is
     the store of its objects if it is known.
     """
     # git stores resolved paths; these must match.
-    place = place.resolve()
-    control = place.with_name(f"{place.name}{CONTROL_END}")
-    for folder in (place, control):
+    path = path.resolve()
+    control = path.with_name(f"{path.name}{CONTROL_END}")
+    for folder in (path, control):
         # Left by an earlier process that died in this attempt.
         remove_folder(folder)
         folder.mkdir(parents=True)
-    base = base or base_objects(_bases(place), source, base_sha, references)
+    base = base or base_objects(_bases(path), source, base_sha, references)
     tree = Worktree(
-        folder=place / tree_name(source),
-        repository=place / "git",
+        folder=path / tree_name(source),
+        repository=path / "git",
         control=control,
         branch=branch,
         base_sha=base_sha,
@@ -145,7 +145,7 @@ def make_tree(
         },
     )
     make_control(tree)
-    beneath.make_folder(place, tree.folder.name)
+    beneath.make_folder(path, tree.folder.name)
     make_repository(tree)
     return tree
 
@@ -154,28 +154,28 @@ def reopen_tree(folder: Path, source: SourceRepository, branch: str, base_sha: s
     """The worktree that an earlier process has made in the folder of a session, or in this place."""
     folder = folder.resolve()
     # Earlier versions had the tree in the folder of the session, and no control repository.
-    place = folder / WORK if beneath.is_folder(folder, WORK) else folder
-    control = place.with_name(f"{place.name}{CONTROL_END}")
-    if place == folder and folder.parent.name == "worktrees":
+    path = folder / WORK if beneath.is_folder(folder, WORK) else folder
+    control = path.with_name(f"{path.name}{CONTROL_END}")
+    if path == folder and folder.parent.name == "worktrees":
         control = folder / f"{WORK}{CONTROL_END}"
         # A program could write there.
         beneath.remove(folder, control.name)
     return Worktree(
-        folder=place / tree_name(source),
-        repository=place / "git",
+        folder=path / tree_name(source),
+        repository=path / "git",
         control=control,
         branch=branch,
         base_sha=base_sha,
         source=source,
-        base=reopened(control) or base_objects(_bases(place), source, base_sha, {}),
+        base=reopened(control) or base_objects(_bases(path), source, base_sha, {}),
         file_settings=source.settings(),
         references={},
     )
 
 
-def _bases(place: Path) -> Path:
+def _bases(path: Path) -> Path:
     """The folder of base stores in the home that contains a session's folder."""
-    home = next((parent.parent for parent in place.parents if parent.name == "worktrees"), place.parent)
+    home = next((parent.parent for parent in path.parents if parent.name == "worktrees"), path.parent)
     return home / "bases"
 
 

@@ -156,8 +156,8 @@ class CopiedFiles:
 
         folder, branch, base_sha = session_folder(home, session["id"]), session["branch"], session["baseSha"]
         await asyncio.to_thread(end_attempt, session["id"])
-        place = place_of_copy(session["repo"], home / "repositories")
-        source = await asyncio.to_thread(open_source, place, self._environment)
+        path = place_of_copy(session["repo"], home / "repositories")
+        source = await asyncio.to_thread(open_source, path, self._environment)
         tree = await asyncio.to_thread(rescue, folder, source, branch, base_sha)
         sha, bundle = await asyncio.to_thread(bundle_branch, tree)
         await self._host.publish_branch(source.root, branch, sha, bundle)

@@ -475,9 +475,9 @@ def rankings_of(models: Sequence[ModelFigures]) -> tuple[Ranking, ...]:
     )
 
 
-def _with_estimate(place: "Rank", estimate: Estimate) -> "Rank":
+def _with_estimate(rank: "Rank", estimate: Estimate) -> "Rank":
     return replace(
-        place,
+        rank,
         value=estimate.value,
         sem=estimate.sem,
         low=estimate.low,
@@ -509,8 +509,8 @@ def _ranked_by_value(models: Sequence[ModelFigures], *, is_single: bool) -> "lis
         value = estimate.value or 0.0
         one = placed.get(name)
         limits = (one.rank_low, one.rank_high + untested) if one else (1, len(known))
-        place = 1 + sum((other.value or 0.0) < value * (1 - 1e-9) for other in known.values())
-        rows.append(rank_row(name, estimate, place, limits, note=estimate.note))
+        position = 1 + sum((other.value or 0.0) < value * (1 - 1e-9) for other in known.values())
+        rows.append(rank_row(name, estimate, position, limits, note=estimate.note))
     return sorted(rows, key=lambda each: (each.rank, each.value or 0.0, each.name))
 
 

@@ -303,15 +303,15 @@ def _members(
 ) -> list[Candidate]:
     matching = list[Candidate]()
     for member in members:
-        one, problem = None, "was not found"
+        candidate, problem = None, "was not found"
         try:
-            one = _one(member, candidates, other)
+            candidate = _one(member, candidates, other)
         except UsageError as error:
             problem = f"is left out: {error}"
-        if one and not one.missing and one.is_enabled:
-            matching.append(one)
+        if candidate and not candidate.missing and candidate.is_enabled:
+            matching.append(candidate)
             continue
-        problem = (one.missing or "is not enabled") if one else problem
+        problem = (candidate.missing or "is not enabled") if candidate else problem
         remarks.append(f"of the category {category}, {member} {problem}".partition("\n")[0])
     if not matching:
         raise NotFound(

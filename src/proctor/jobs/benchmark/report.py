@@ -271,14 +271,14 @@ def _criterion(model: ModelFigures, task: str, name: str) -> str:
     return f"{sum(rows)}/{len(rows)}" if rows else UNKNOWN
 
 
-def rank_text(ranking: Ranking, place: Rank) -> str:
+def rank_text(ranking: Ranking, rank: Rank) -> str:
     """The figure of a rank as text."""
     say = SAID.get(ranking.key, short)
-    if place.low is None:
-        return say(place.value)
-    if place.high is None:
-        return f"{say(place.value)} (from {say(place.low)}, no upper limit)"
-    return f"{say(place.value)} ({say(place.low)} to {say(place.high)})"
+    if rank.low is None:
+        return say(rank.value)
+    if rank.high is None:
+        return f"{say(rank.value)} (from {say(rank.low)}, no upper limit)"
+    return f"{say(rank.value)} ({say(rank.low)} to {say(rank.high)})"
 
 
 def is_undecided(ranking: Ranking) -> bool:

@@ -197,11 +197,11 @@ def _checked(path: Path, model: type[BaseModel]) -> JsonMap:
     return as_map(source.data)
 
 
-def _relative(spec: ToolSpec, place: Path, folder: Path) -> ToolSpec:
+def _relative(spec: ToolSpec, path: Path, folder: Path) -> ToolSpec:
     """A tool of a file in another folder, with the names of its files from the config's folder."""
 
     def from_folder(name: str) -> str:
-        return os.path.relpath(place / name, folder) if (place / name).is_file() else name
+        return os.path.relpath(path / name, folder) if (path / name).is_file() else name
 
     moved: ToolSpec = {**spec}
     if "python" in spec:

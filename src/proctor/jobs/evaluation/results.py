@@ -227,16 +227,20 @@ def results_view(store: Store, run_id: str) -> Document:
     return Document(sections=sections, remarks=results.remarks)
 
 
-def _worst_first(one: EvaluatorResult) -> tuple[bool, float]:
-    value = one.average.value
-    return value is None, (0.0 if value is None else -value if one.high_is_bad else value)
+def _worst_first(result: EvaluatorResult) -> tuple[bool, float]:
+    value = result.average.value
+    return value is None, (0.0 if value is None else -value if result.high_is_bad else value)
 
 
-def _average_figure(one: EvaluatorResult) -> Figure:
+def _average_figure(result: EvaluatorResult) -> Figure:
     from proctor.report.charts import estimate_figure
 
     return estimate_figure(
-        one.title, one.average, figure, items={"factor": [f"evaluator={one.requested_as}"]}, unit="session"
+        result.title,
+        result.average,
+        figure,
+        items={"factor": [f"evaluator={result.requested_as}"]},
+        unit="session",
     )
 
 
@@ -265,15 +269,15 @@ def _averages_table(summaries: Sequence[EvaluatorResult]) -> Table:
     )
 
 
-def _average_text(one: Estimate) -> str:
-    if one.value is None:
-        return "labels only" if one.n else UNKNOWN
-    limits = f" ({figure(one.low)} to {figure(one.high)})" if one.low is not None else ""
-    return f"{figure(one.value)}{limits}"
+def _average_text(estimate: Estimate) -> str:
+    if estimate.value is None:
+        return "labels only" if estimate.n else UNKNOWN
+    limits = f" ({figure(estimate.low)} to {figure(estimate.high)})" if estimate.low is not None else ""
+    return f"{figure(estimate.value)}{limits}"
 
 
 def _worst_table(
-    one: EvaluatorResult, targets: Sequence[JudgedTarget], title: str = "", unit: str = ""
+    result: EvaluatorResult, targets: Sequence[JudgedTarget], title: str = "", unit: str = ""
 ) -> Table:
     """`unit`: the title of the column with the evaluated turns or calls; empty: no such column."""
     rows = [
@@ -293,7 +297,7 @@ def _worst_table(
         "Label",
         prose("Explanation"),
     ]
-    return table(columns, rows, title or f"{'Highest' if one.high_is_bad else 'Lowest'} {one.title}")
+    return table(columns, rows, title or f"{'Highest' if result.high_is_bad else 'Lowest'} {result.title}")
 
 
 def insight_findings(read: StoreReader, run_id: str, insight: str) -> list[InsightFinding]:
@@ -346,7 +350,7 @@ def evaluation_document(
 ) -> JsonObject:
     """An evaluation as JSON: members of the AWS Get operation, and our own."""
     document = dict(evaluation.document)
-    place = {"logGroupName": evaluation.output_group, "logStreamName": evaluation.output_stream}
+    location = {"logGroupName": evaluation.output_group, "logStreamName": evaluation.output_stream}
     return {
         "batchEvaluationId": evaluation.id,
         "batchEvaluationArn": evaluation.arn,
@@ -355,7 +359,7 @@ def evaluation_document(
         "createdAt": evaluation.created_at.isoformat(),
         "updatedAt": evaluation.updated_at.isoformat(),
         "evaluators": [{"evaluatorId": name} for name in evaluation.evaluators],
-        "outputConfig": {"cloudWatchConfig": place},
+        "outputConfig": {"cloudWatchConfig": location},
         "errorDetails": list(evaluation.error_details),
         **({} if results is None else {"evaluationResults": summary_document(results)}),
         **{name: value for name, value in document.items() if name in SHOWN},
@@ -613,8 +617,8 @@ def _evaluators_table(summaries: Sequence[EvaluatorResult]) -> Table:
     return table(columns, rows, "Evaluators")
 
 
-def _labels(one: EvaluatorResult, most: int | None = None) -> str:
-    return ", ".join(f"{label} {number:,}" for label, number in list(one.labels.items())[:most])
+def _labels(result: EvaluatorResult, most: int | None = None) -> str:
+    return ", ".join(f"{label} {number:,}" for label, number in list(result.labels.items())[:most])
 
 
 def _insights_table(insights: Sequence[Insight]) -> Table:
@@ -631,22 +635,24 @@ def _insights_table(insights: Sequence[Insight]) -> Table:
     return table(["Insight", "Finding", "Count", "Sessions", prose("Example")], rows, "Insights")
 
 
-def _details(one: EvaluatorResult, worst: Sequence[JudgedTarget], failed: Sequence[JudgedTarget]) -> Details:
-    parts = [f"Version {one.digest}"]
-    parts += [f"requested as {one.requested_as}"] if one.requested_as != one.evaluator else []
-    if one.judge_standard_deviation is not None:
-        calibrated = one.noise_from == "calibration"
+def _details(
+    result: EvaluatorResult, worst: Sequence[JudgedTarget], failed: Sequence[JudgedTarget]
+) -> Details:
+    parts = [f"Version {result.digest}"]
+    parts += [f"requested as {result.requested_as}"] if result.requested_as != result.evaluator else []
+    if result.judge_standard_deviation is not None:
+        calibrated = result.noise_from == "calibration"
         source = "repeated results in the calibration" if calibrated else "votes on the same target"
-        parts.append(f"judge noise (SD of {source}): {figure(one.judge_standard_deviation)}")
-    labels = _labels(one)
-    title = "Highest first" if one.high_is_bad else "Lowest first"
+        parts.append(f"judge noise (SD of {source}): {figure(result.judge_standard_deviation)}")
+    labels = _labels(result)
+    title = "Highest first" if result.high_is_bad else "Lowest first"
     texts = [" · ".join(parts), f"Labels: {labels}" if labels else ""]
     return Details(
-        title=one.title,
+        title=result.title,
         sections=[
             *(Sentence(text=text) for text in texts if text),
-            *([Chart(title="Label counts", svg=labels_chart(one))] if labels else []),
-            *([_worst_table(one, worst, title, UNITS.get(one.level, ""))] if worst else []),
+            *([Chart(title="Label counts", svg=labels_chart(result))] if labels else []),
+            *([_worst_table(result, worst, title, UNITS.get(result.level, ""))] if worst else []),
             *([_failed_table(failed)] if failed else []),
         ],
     )

@@ -700,12 +700,12 @@ def around(row: Mapping[str, Any]) -> str:
     return limits_text(row["low"], row["high"], row.get("needs") or row.get("runs_needed"))
 
 
-def cost_limits(one: Mapping[str, Any]) -> str:
+def cost_limits(costs: Mapping[str, Any]) -> str:
     """The confidence interval of a cost as text."""
-    if one["low"] is None:
+    if costs["low"] is None:
         return "none"
     return (
-        f"{usd(one['low'])} to {usd(one['high'])}"
-        if one["high"]
-        else f"from {usd(one['low'])}, no upper limit"
+        f"{usd(costs['low'])} to {usd(costs['high'])}"
+        if costs["high"]
+        else f"from {usd(costs['low'])}, no upper limit"
     )

@@ -51,9 +51,9 @@ def past_usage(read: StoreReader, scenario: str) -> dict[str, Any]:
     }
 
 
-def _mean(one: Estimate | Predicted) -> dict[str, float | None]:
-    n = one.n if isinstance(one, Estimate) else one.sessions
-    return {"mean": one.value, "low": one.low, "high": one.high, "n": n}
+def _mean(estimate: Estimate | Predicted) -> dict[str, float | None]:
+    n = estimate.n if isinstance(estimate, Estimate) else estimate.sessions
+    return {"mean": estimate.value, "low": estimate.low, "high": estimate.high, "n": n}
 
 
 def earlier_runs(read: StoreReader, scenario: str) -> list[list[PromptShare]]:

@@ -55,8 +55,8 @@ def charts_of(analyzer: "BatchAnalyzer") -> dict[str, list[Chart]]:
     return charts
 
 
-def _label(one: StatisticsRow) -> str:
-    return f"{one['variation_id']}: {one['description']}"
+def _label(row: StatisticsRow) -> str:
+    return f"{row['variation_id']}: {row['description']}"
 
 
 def _omission_note(number: int, most: int) -> str:
@@ -87,26 +87,26 @@ def _success(statistics: Sequence[StatisticsRow]) -> list[Chart]:
     return [Chart(title=title, svg=svg, marks=marks.figures, caption=caption)]
 
 
-def _success_rate(one: StatisticsRow) -> StatisticsRow:
-    low, high = one["success_rate_interval"]
-    return {"mean": one["success_rate"], "low": low, "high": high, "n": one["judged_runs"]}
+def _success_rate(row: StatisticsRow) -> StatisticsRow:
+    low, high = row["success_rate_interval"]
+    return {"mean": row["success_rate"], "low": low, "high": high, "n": row["judged_runs"]}
 
 
 def _figure(
     label: str,
-    one: StatisticsRow,
+    row: StatisticsRow,
     *,
     say: Callable[[float], str] = figure,
     items: ItemSelection | None = None,
 ) -> Figure:
     """A mean over runs as a figure."""
-    mean, low, high, n = (one[key] for key in ("mean", "low", "high", "n"))
+    mean, low, high, n = (row[key] for key in ("mean", "low", "high", "n"))
     return Figure(label=label, text=say(mean), value=mean, low=low, high=high, n=n, unit="run", items=items)
 
 
-def _of_variation(one: StatisticsRow) -> ItemSelection:
+def _of_variation(row: StatisticsRow) -> ItemSelection:
     """The items of a variation."""
-    return {"factor": [f"variation=var-{one['variation_id']:03d}"]}
+    return {"factor": [f"variation=var-{row['variation_id']:03d}"]}
 
 
 def _variation_plot(
@@ -153,8 +153,8 @@ def _sample(means: Sequence[StatisticsRow]) -> str:
     return f"{methods}; {sample_text([one['n'] for one in means], 'run', 'variation')}"
 
 
-def _has_ci(one: StatisticsRow) -> bool:
-    return one["low"] is not None and one["high"] is not None
+def _has_ci(row: StatisticsRow) -> bool:
+    return row["low"] is not None and row["high"] is not None
 
 
 def _main_effects(metric: str, analyzer: "BatchAnalyzer") -> list[Chart]:

@@ -181,9 +181,9 @@ def _metric(
     )
 
 
-def _test(one: Mapping[str, Any]) -> str:
-    sizes = " and ".join(str(n) for n in dict.fromkeys(one["n"]))
-    return f"{one['test']}, n = {sizes}"
+def _test(test: Mapping[str, Any]) -> str:
+    sizes = " and ".join(str(n) for n in dict.fromkeys(test["n"]))
+    return f"{test['test']}, n = {sizes}"
 
 
 def _cost_table(rows: Sequence[Mapping[str, Any]], descriptions: Mapping[int, str]) -> list[Section]:

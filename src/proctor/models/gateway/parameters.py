@@ -107,8 +107,8 @@ class Members:
             known = _camel(name) if self.is_camel else name
             rule = self.rules.get(known, UNKNOWN)
             shown = name if rule is UNKNOWN else known
-            place = f"{path}.{shown[:LONGEST_NAME]}" if path else shown[:LONGEST_NAME]
-            passed = rule.apply(below, place, dropped)
+            member = f"{path}.{shown[:LONGEST_NAME]}" if path else shown[:LONGEST_NAME]
+            passed = rule.apply(below, member, dropped)
             if passed is not MISSING:
                 sent[known] = passed
         return sent
@@ -145,8 +145,8 @@ class ByKind:
         if not isinstance(value, Mapping):
             return _not_a_list(value, path)
         kind = str(value.get("type") or (self.usual if not self.sign or self.sign in value else ""))
-        place = f"{path}<{kind[:LONGEST_NAME]}>" if kind else path
-        return self.rule_of(kind).apply(value, place, dropped)
+        member = f"{path}<{kind[:LONGEST_NAME]}>" if kind else path
+        return self.rule_of(kind).apply(value, member, dropped)
 
     def rule_of(self, kind: str) -> MemberRule:
         """The rule of a kind."""

@@ -66,15 +66,15 @@ def stream(reading: WireAnswer, frame: Frame) -> Iterator[bytes]:
     yield make_event("response.created", response=begun)
     yield make_event("response.in_progress", response=begun)
     for index, item in enumerate(_items(reading, frame)):
-        place = {"output_index": index, "item_id": item["id"]}
+        position = {"output_index": index, "item_id": item["id"]}
         yield make_event("response.output_item.added", output_index=index, item=_in_progress(item))
         if item["type"] == "message":
             for kind, more in _text_events(require_maps(item["content"])[0]):
-                yield make_event(kind, **place, content_index=0, **more)
+                yield make_event(kind, **position, content_index=0, **more)
         else:
             kind, name = _argument_events(item)
-            yield make_event(f"response.{kind}.delta", **place, delta=item[name])
-            yield make_event(f"response.{kind}.done", **place, **{name: item[name]})
+            yield make_event(f"response.{kind}.delta", **position, delta=item[name])
+            yield make_event(f"response.{kind}.done", **position, **{name: item[name]})
         yield make_event("response.output_item.done", output_index=index, item=item)
     whole = answer(reading, frame)
     yield make_event(f"response.{whole['status']}", response=whole)

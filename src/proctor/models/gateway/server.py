@@ -401,10 +401,10 @@ def _target(call: GatewayCall, endpoint: Endpoint, headers: Mapping[str, str], s
 LONGEST_INPUT = 1_000_000
 
 
-def listed(models: Sequence[str], one: str, wire: str) -> JsonObject:
-    """The caller's models under their full and short names, or the model `one`."""
-    if one:
-        return _entry(one, wire)
+def listed(models: Sequence[str], requested: str, wire: str) -> JsonObject:
+    """The caller's models under their full and short names, or the model `requested`."""
+    if requested:
+        return _entry(requested, wire)
     names = list(dict.fromkeys(name for model in models for name in short_names(model)[:2]))
     entries = [_entry(name, wire) for name in names]
     if wire == "gemini":

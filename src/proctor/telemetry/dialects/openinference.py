@@ -124,8 +124,8 @@ def _plain(message: JsonMap) -> JsonObject:
 
 def _inside(value: object, name: str) -> list[object]:
     parsed = parse_nested(value)
-    each = parsed if isinstance(parsed, list) else []
-    return [inner for entry in each if isinstance(entry, Mapping) and (inner := entry.get(name))]
+    entries = parsed if isinstance(parsed, list) else []
+    return [inner for entry in entries if isinstance(entry, Mapping) and (inner := entry.get(name))]
 
 
 read = read_openinference
