@@ -96,7 +96,7 @@ OWN_EXPRESSIONS = {
     "models/recording.py",
     "models/worst_case.py",
     "scenario/metrics.py",
-    "scenario/prompts.py",
+    "evaluators/answer_parser.py",
     "secrets.py",
     "store/search.py",
     "tasks/interface.py",

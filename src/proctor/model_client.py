@@ -5,13 +5,13 @@ properties of the `Model` the client is given.
 """
 
 import json
-from asyncio import CancelledError, Semaphore
-from collections.abc import Callable
+from asyncio import CancelledError, Semaphore, TaskGroup
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import fields, replace
-from typing import Literal, TypedDict
+from typing import Literal, TypedDict, TypeVar
 
-from proctor.errors import AttemptError
+from proctor.errors import AttemptError, first_error
 from proctor.model import Answer, Model, Request, strip_reasoning
 from proctor.session import Message, ModelCall, Note, Record, Usage
 
@@ -160,3 +160,16 @@ def _with_bodies(call: ModelCall, request: Request, text: str) -> ModelCall:
     if call.request:
         return call
     return replace(call, request=json.dumps(list(request.messages), ensure_ascii=False), response=text)
+
+
+T = TypeVar("T")
+
+
+async def together(work: Sequence[Coroutine[object, object, T]]) -> list[T]:
+    """The results of all, in their order; on an error, the others are cancelled and it is raised."""
+    try:
+        async with TaskGroup() as group:
+            tasks = [group.create_task(coroutine) for coroutine in work]
+    except BaseExceptionGroup as group_error:
+        raise first_error(group_error) from group_error
+    return [task.result() for task in tasks]

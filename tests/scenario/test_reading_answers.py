@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from proctor.evaluators.answer_parser import is_yes, sections, unlabeled
 from proctor.scenario.definition import Measure, ScenarioEvent, TextCondition
 from proctor.scenario.metrics import read_text
-from proctor.scenario.prompts import is_yes, sections, unlabelled
 from proctor.scenario.simulation import events_of_turn, holds
 
 LABELS = ("LONG-TERM GOALS", "REASONING", "ACTION")
@@ -126,7 +126,7 @@ def test_a_condition_on_the_world_state_needs_both_patterns_in_one_paragraph(sta
 @pytest.mark.parametrize("text", [" " * 100_000 + "x", "Decision" + " " * 100_000 + "x"])
 def test_blanks_do_not_make_reading_slow(text: str) -> None:
     began = time.process_time()
-    unlabelled(text, ["Decision"])
+    unlabeled(text, ["Decision"])
     # Quadratic time would be a minute.
     assert time.process_time() - began < 5
 

@@ -1,7 +1,8 @@
-"""Parse typed fields out of a model's answer, and strip its reasoning.
+"""Parse a model's answer: typed fields of a JSON object, or text under labels.
 
-Models wrap a requested JSON object in prose, fences or a second, partial object. Parsing never fails: fields
-that are absent or of the wrong type are listed, so that the caller can retry or use the rest.
+Models wrap a requested JSON object in prose, fences or a second, partial object, and write labels as they
+like. Parsing never fails: fields that are absent or of the wrong type are listed, so that the caller can retry
+or use the rest.
 """
 
 import json
@@ -271,3 +272,93 @@ def _number(value: object, expected: AnswerField) -> float | int | None:
     if expected.low is not None and expected.high is not None:
         value = min(max(value, expected.low), expected.high)
     return round(value) if expected.kind == "integer" else float(value)
+
+
+LONGEST_ANSWER = 200_000
+"""Characters of an answer that are parsed; a model that writes more is stuck in a loop."""
+
+
+def sections(text: str, labels: Sequence[str]) -> dict[str, str]:
+    """The text under each of these labels; absent labels are not in the result."""
+    text = text[:LONGEST_ANSWER]
+    as_json = _from_json(text, labels)
+    if as_json:
+        return as_json
+    marks = _all_marks(text, labels)
+    texts: dict[str, str] = {}
+    for index, (_, end, label) in enumerate(marks):
+        until = marks[index + 1][0] if index + 1 < len(marks) else len(text)
+        content = text[end:until].strip().strip("*").strip()
+        # A repeated label usually corrects the first; an empty one does not.
+        if content or label not in texts:
+            texts[label] = content
+    return texts
+
+
+def unlabeled(text: str, labels: Sequence[str]) -> str:
+    """The text under no label: all of an answer without labels, else the part before the first.
+
+    Labeled text may be private and never replaces what is missing.
+    """
+    text = text[:LONGEST_ANSWER]
+    if _from_json(text, labels):
+        return ""
+    marks = _all_marks(text, labels)
+    return (text[: marks[0][0]] if marks else text).strip()
+
+
+def _all_marks(text: str, labels: Sequence[str]) -> list[tuple[int, int, str]]:
+    return sorted((match.start(), match.end(), label) for label in labels for match in _marks(label, text))
+
+
+def _marks(label: str, text: str) -> list[re.Match[str]]:
+    label_pattern = r"[\s_-]+".join(map(re.escape, re.split(r"[\s_-]+", label)))
+    # At the start of a line, with any heading markup; then a colon or the end of the line.
+    # Nothing can match blanks in two ways: on a line of a hundred thousand, that would take minutes.
+    before = r"^[ \t]*(?:[#>*\-\d.)]+[ \t]*)?(?:\*\*|__)?"
+    behind = r"(?:\*\*|__)?(?:[ \t]*(?:[:：](?:\*\*|__)?|$)|[ \t]+[-–—][ \t])"
+    pattern = before + label_pattern + behind
+    return list(re.finditer(pattern, text, re.IGNORECASE | re.MULTILINE))
+
+
+def _from_json(text: str, labels: Sequence[str]) -> dict[str, str]:
+    flat: dict[str, str] = {}
+    _flatten(_object_of(text) or {}, flat)
+    return {label: flat[_bare(label)] for label in labels if _bare(label) in flat}
+
+
+def _object_of(text: str) -> JsonObject | None:
+    """The JSON object of an answer, also inside a code fence; None when there is none."""
+    fenced = re.search(r"```(?:json)?\s*(\{.*?\})\s*```", text, re.DOTALL)
+    candidate = fenced[1] if fenced else text.strip()
+    return _parsed(candidate) if candidate.startswith("{") else None
+
+
+def _flatten(part: dict[str, Any], flat: dict[str, str]) -> None:
+    for name, value in part.items():
+        if isinstance(value, dict):
+            _flatten(value, flat)
+        elif isinstance(value, list):
+            flat[_bare(name)] = "\n".join(f"- {entry}" for entry in value)
+        elif value is not None:
+            flat[_bare(name)] = str(value)
+
+
+def _bare(label: str) -> str:
+    bare = _normalized(label)
+    return {"longterm": "longtermgoals", "shortterm": "shorttermpriorities"}.get(bare, bare)
+
+
+def listed(text: str, *, by_commas: bool = True) -> list[str]:
+    """The entries of a list: bullets, numbers, or commas on one line unless they are sentences."""
+    lines = [re.sub(r"^[\s*\-•\d.)]+", "", line).strip() for line in text.splitlines()]
+    entries = [line for line in lines if line]
+    if by_commas and len(entries) == 1 and "," in entries[0]:
+        entries = [part.strip() for part in entries[0].split(",") if part.strip()]
+    return entries
+
+
+def is_yes(text: str) -> bool:
+    """Whether an answer is affirmative."""
+    word = re.match(r"\W*(\w+)", text)
+    return bool(word) and word[1].lower() in ("yes", "true", "accept", "accepted", "accepts", "y", "1")  # type: ignore[index]

@@ -80,8 +80,13 @@ def _score(name: str, check: CheckResult, *version: str) -> Score:
         value=check.score,
         label="pass" if check.passed else "fail",
         explanation=check.explanation,
-        evaluator_digest=digest_of(list(version))[:16],
+        evaluator_digest=_digest(*version),
     )
+
+
+@lru_cache(maxsize=1024)
+def _digest(*version: str) -> str:
+    return digest_of(list(version))[:16]
 
 
 def unmet_expectations(

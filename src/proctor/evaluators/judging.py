@@ -8,7 +8,6 @@ Text of agents and users may contain instructions to the judge. Each piece is en
 its digest, so that nothing inside can close them.
 """
 
-import asyncio
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,6 +19,7 @@ from proctor.evaluators.answer_parser import TEXT, AnswerField, read_verdict
 from proctor.item import digest_of
 from proctor.json_values import JsonMap, JsonObject, maps_in, require_number, require_text
 from proctor.model import Model, Request
+from proctor.model_client import together
 from proctor.score import Level, Score
 from proctor.session import ModelCall
 
@@ -403,13 +403,7 @@ async def verdicts(
             schema,
         )
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(vote(voter)) for voter in voters]
-    except BaseExceptionGroup as failures:
-        # The first is the cause; the others were cancelled because of it.
-        raise failures.exceptions[0] from failures
-    votes = [task.result() for task in tasks]
+    votes = await together([vote(voter) for voter in voters])
     scores = [
         _aggregate(replace(about, dimension=each.name), each.scale, votes) for each in question.dimensions
     ]

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
+from itertools import chain
 
 from proctor.errors import ModelError
 from proctor.evaluator import Evidence, failed_score
@@ -40,6 +41,7 @@ from proctor.evaluators.rendering import (
 )
 from proctor.item import digest_of
 from proctor.json_values import JsonMap, as_integer
+from proctor.model_client import together
 from proctor.score import Level, Score
 
 MOST_INPUT_TOKENS = 200_000
@@ -82,14 +84,10 @@ class ModelJudge:
                     return [self._failed(evidence, target, error)]
 
         targets = self._targets(evidence)
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(score_target(target, skill)) for target, skill in targets]
-        except BaseExceptionGroup as group_error:
-            raise group_error.exceptions[0] from group_error
+        scores = await together([score_target(target, skill) for target, skill in targets])
         if failures and len(failures) == len(targets):
             raise failures[0]
-        return [score for task in tasks for score in task.result()]
+        return list(chain.from_iterable(scores))
 
     def _targets(self, evidence: Evidence) -> list[tuple[EvaluationTarget, Skill | None]]:
         targets = targets_of(evidence, self.level)

@@ -1,22 +1,19 @@
-"""Prompts of a scenario: templates, the sections of answers, and the client that asks models.
+"""Prompts of a scenario: templates, and the client that asks models.
 
 A scenario's own `prompts/decision.j2` replaces the built-in template. Templates run in a sandbox, because a
 scenario may come from an untrusted source.
 """
 
-import asyncio
 import hashlib
-import re
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache, lru_cache
 from importlib.resources import files
-from typing import Any, TypeVar
+from typing import Any
 
 from jinja2 import DictLoader, StrictUndefined, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
-from proctor.errors import ModelError, WorkspaceError, first_error
-from proctor.json_values import parse_json
+from proctor.errors import ModelError, WorkspaceError
 from proctor.model import Model, Request, strip_reasoning
 from proctor.model_client import ModelClient
 from proctor.scenario.state import ScenarioCall
@@ -71,105 +68,6 @@ def _environment(own: tuple[tuple[str, str], ...]) -> SandboxedEnvironment:
     )
 
 
-LONGEST_ANSWER = 200_000
-"""Characters of an answer that are parsed; a model that writes more is stuck in a loop."""
-
-
-def sections(text: str, labels: Sequence[str]) -> dict[str, str]:
-    """The text under each of these labels; absent labels are not in the result."""
-    text = text[:LONGEST_ANSWER]
-    as_json = _from_json(text, labels)
-    if as_json:
-        return as_json
-    marks = _all_marks(text, labels)
-    texts: dict[str, str] = {}
-    for index, (_, end, label) in enumerate(marks):
-        until = marks[index + 1][0] if index + 1 < len(marks) else len(text)
-        content = text[end:until].strip().strip("*").strip()
-        # A repeated label usually corrects the first; an empty one does not.
-        if content or label not in texts:
-            texts[label] = content
-    return texts
-
-
-def unlabelled(text: str, labels: Sequence[str]) -> str:
-    """The text under no label: all of an answer without labels, else the part before the first.
-
-    Labeled text may be private and never replaces what is missing.
-    """
-    text = text[:LONGEST_ANSWER]
-    if _from_json(text, labels):
-        return ""
-    marks = _all_marks(text, labels)
-    return (text[: marks[0][0]] if marks else text).strip()
-
-
-def _all_marks(text: str, labels: Sequence[str]) -> list[tuple[int, int, str]]:
-    return sorted((match.start(), match.end(), label) for label in labels for match in _marks(label, text))
-
-
-def _marks(label: str, text: str) -> list[re.Match[str]]:
-    label_pattern = r"[\s_-]+".join(map(re.escape, re.split(r"[\s_-]+", label)))
-    # At the start of a line, with any heading markup; then a colon or the end of the line.
-    # Nothing can match blanks in two ways: on a line of a hundred thousand, that would take minutes.
-    before = r"^[ \t]*(?:[#>*\-\d.)]+[ \t]*)?(?:\*\*|__)?"
-    behind = r"(?:\*\*|__)?(?:[ \t]*(?:[:：](?:\*\*|__)?|$)|[ \t]+[-–—][ \t])"
-    pattern = before + label_pattern + behind
-    return list(re.finditer(pattern, text, re.IGNORECASE | re.MULTILINE))
-
-
-def _from_json(text: str, labels: Sequence[str]) -> dict[str, str]:
-    document = read_object(text)
-    if not isinstance(document, dict):
-        return {}
-    flat: dict[str, str] = {}
-    _flatten(document, flat)
-    return {label: flat[_bare(label)] for label in labels if _bare(label) in flat}
-
-
-def read_object(text: str) -> Any:
-    """The JSON object of an answer, also inside a code fence; None when there is none."""
-    fenced = re.search(r"```(?:json)?\s*(\{.*?\})\s*```", text, re.DOTALL)
-    candidate = fenced[1] if fenced else text.strip()
-    if not candidate.startswith("{"):
-        return None
-    try:
-        return parse_json(candidate)
-    except ValueError:
-        return None
-
-
-def _flatten(part: dict[str, Any], flat: dict[str, str]) -> None:
-    for name, value in part.items():
-        if isinstance(value, dict):
-            _flatten(value, flat)
-        elif isinstance(value, list):
-            flat[_bare(name)] = "\n".join(f"- {entry}" for entry in value)
-        elif value is not None:
-            flat[_bare(name)] = str(value)
-
-
-def _bare(label: str) -> str:
-    bare = re.sub(r"[\s_-]+", "", label).lower()
-    return {"longterm": "longtermgoals", "shortterm": "shorttermpriorities"}.get(bare, bare)
-
-
-def listed(text: str, *, by_commas: bool = True) -> list[str]:
-    """The entries of a list: bullets, numbers, or commas on one line unless they are sentences."""
-    lines = [re.sub(r"^[\s*\-•\d.)]+", "", line).strip() for line in text.splitlines()]
-    entries = [line for line in lines if line]
-    if by_commas and len(entries) == 1 and "," in entries[0]:
-        entries = [part.strip() for part in entries[0].split(",") if part.strip()]
-    return entries
-
-
-def is_yes(text: str) -> bool:
-    """Whether an answer is affirmative."""
-    word = re.match(r"\W*(\w+)", text)
-    return bool(word) and word[1].lower() in ("yes", "true", "accept", "accepted", "accepts", "y", "1")  # type: ignore[index]
-
-
-T = TypeVar("T")
 HUMAN = "human/"
 """Prefix of a person in place of a model: `human/SHORT_NAME`."""
 
@@ -225,16 +123,6 @@ class ScenarioModels:
                 cost_usd=call.cost_usd,
             )
         )
-
-
-async def together(work: Sequence[Coroutine[object, object, T]]) -> list[T]:
-    """The results of all, in their order; on an error, the others are cancelled and it is raised."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one) for one in work]
-    except BaseExceptionGroup as group_error:
-        raise first_error(group_error) from group_error
-    return [task.result() for task in tasks]
 
 
 def seed_of(*parts: object) -> int:

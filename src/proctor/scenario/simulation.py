@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from proctor.evaluators.answer_parser import is_yes, listed, sections, unlabeled
+from proctor.model_client import together
 from proctor.patterns import compile_pattern
 from proctor.scenario import metrics as measuring
 from proctor.scenario import validation
@@ -26,16 +28,7 @@ from proctor.scenario.definition import (
     TextCondition,
     comparisons_of,
 )
-from proctor.scenario.prompts import (
-    HUMAN,
-    Prompts,
-    ScenarioModels,
-    is_yes,
-    listed,
-    sections,
-    together,
-    unlabelled,
-)
+from proctor.scenario.prompts import HUMAN, Prompts, ScenarioModels
 from proctor.scenario.state import Decision, PrivateTalk, ScenarioRun, ScenarioTurn, Value
 from proctor.scenario.world import SET, ScenarioWorld, WorldUpdate
 from proctor.session import CHARACTERS_PER_TOKEN
@@ -369,7 +362,7 @@ class ScenarioSimulation:
         fields = sections(answer, labels)
         decision = Decision(
             # An answer without headings is the action.
-            action=fields.get("ACTION") or unlabelled(answer, labels) or NO_ACTION,
+            action=fields.get("ACTION") or unlabeled(answer, labels) or NO_ACTION,
             reasoning=fields.get("REASONING", ""),
             long_term_goals=fields.get("LONG-TERM GOALS", ""),
             short_term_priorities=fields.get("SHORT-TERM PRIORITIES", ""),
@@ -496,7 +489,7 @@ async def _meet(state: TurnState, models: ScenarioModels, name: str, room: Room)
                 about=f"{name} {number}",
             )
             fields = sections(answer, _IN_ROOM)
-            message = fields.get("SAY") or unlabelled(answer, _IN_ROOM)
+            message = fields.get("SAY") or unlabeled(answer, _IN_ROOM)
             if note := fields.get("INTERNAL_NOTES", ""):
                 notes[actor.short_name] = (
                     f"{notes[actor.short_name]}\n{note}" if actor.short_name in notes else note
@@ -540,7 +533,7 @@ async def _open_talk(state: TurnState, models: ScenarioModels, actor: Actor, num
         about=f"{actor.short_name} {number}",
     )
     reply = sections(answer, _REPLY)
-    response = reply.get("RESPONSE") or unlabelled(answer, _REPLY) or NO_ANSWER
+    response = reply.get("RESPONSE") or unlabeled(answer, _REPLY) or NO_ANSWER
     notes = {
         actor.short_name: fields.get("REASONING", ""),
         target.short_name: reply.get("INTERNAL_NOTES", ""),

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args
 
+from proctor.evaluators.answer_parser import listed, sections
 from proctor.scenario.definition import Actor, Scenario, Severity, Validation, ValidationCheck
-from proctor.scenario.prompts import Prompts, ScenarioModels, listed, sections
+from proctor.scenario.prompts import Prompts, ScenarioModels
 from proctor.scenario.state import Issue, ScenarioTurn
 
 DESCRIPTIONS = {

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from proctor.evaluators.answer_parser import sections
 from proctor.scenario.definition import Actor, Measure, Scenario, Variable
 from proctor.scenario.expressions import (
     ExpressionError,
@@ -23,7 +24,6 @@ from proctor.scenario.expressions import (
     parse_rule,
 )
 from proctor.scenario.metrics import typed
-from proctor.scenario.prompts import sections
 from proctor.scenario.state import Value
 
 SET = "SET"
