@@ -1,8 +1,8 @@
 """Parse a model's answer: typed fields of a JSON object, or text under labels.
 
 Models wrap a requested JSON object in prose, fences or a second, partial object, and write labels as they
-like. Parsing never fails: fields that are absent or of the wrong type are listed, so that the caller can retry
-or use the rest.
+like. Parsing never fails: fields that are absent or of the wrong type are listed, so that the caller can
+retry or use the rest.
 """
 
 import json

@@ -48,7 +48,8 @@ class CheckResult(NamedTuple):
 
 def check_answer(expect: JsonMap, answer: str) -> list[CheckResult]:
     """Check an answer against each expectation, in their order."""
-    return [KINDS[name].check(expected, answer) for name, expected in expect.items()]
+    results = ((name, *KINDS[name].check(expected, answer)) for name, expected in expect.items())
+    return [CheckResult(name, holds, float(holds), why) for name, holds, why in results]
 
 
 def scores_of(expect: JsonMap, answer: str, facts: "AnswerFacts | None" = None) -> list[Score]:
@@ -120,52 +121,38 @@ def problems_of(expect: object) -> list[str]:
     return problems
 
 
-_CONTAINED = CheckResult("contains", True, 1.0, "found")
-
-
-def _contains(expected: str | Sequence[str], answer: str) -> CheckResult:
-    if isinstance(expected, str):
-        missing = [] if expected in answer else [expected]
-    else:
-        missing = [text for text in expected if text not in answer]
+def _contains(expected: str | Sequence[str], answer: str) -> tuple[bool, str]:
+    texts = [expected] if isinstance(expected, str) else expected
+    missing = [text for text in texts if text not in answer]
     if not missing:
-        return _CONTAINED
-    return CheckResult(
-        "contains",
-        False,
-        0.0,
-        f"answer does not contain {' or '.join(map(_quoted, missing))}; {_beginning(answer)}",
-    )
+        return True, "found"
+    return False, f"answer does not contain {' or '.join(map(_quoted, missing))}; {_beginning(answer)}"
 
 
-def _equals(expected: object, answer: str) -> CheckResult:
+def _equals(expected: object, answer: str) -> tuple[bool, str]:
     if answer.strip() == str(expected).strip():
-        return CheckResult("equals", True, 1.0, "equal")
-    return CheckResult("equals", False, 0.0, f"answer is not {_quoted(str(expected))}; {_beginning(answer)}")
+        return True, "equal"
+    return False, f"answer is not {_quoted(str(expected))}; {_beginning(answer)}"
 
 
-def _regex(expression: str, answer: str) -> CheckResult:
+def _regex(expression: str, answer: str) -> tuple[bool, str]:
     try:
         match = compile_pattern(expression).search(answer[:SEARCHED_CHARACTERS])
     except PatternTimeout as timeout:
-        return CheckResult("regex", False, 0.0, timeout.problem)
+        return False, timeout.problem
     if match:
-        return CheckResult("regex", True, 1.0, f"found {_quoted(match[0])}")
-    return CheckResult(
-        "regex", False, 0.0, f"answer does not match {_quoted(expression)}; {_beginning(answer)}"
-    )
+        return True, f"found {_quoted(match[0])}"
+    return False, f"answer does not match {_quoted(expression)}; {_beginning(answer)}"
 
 
-def _json_schema(expected: JsonMap, answer: str) -> CheckResult:
+def _json_schema(expected: JsonMap, answer: str) -> tuple[bool, str]:
     fenced = FENCED.search(answer[:SEARCHED_CHARACTERS])
     try:
         value = json.loads(fenced[1] if fenced else answer)
     except (ValueError, RecursionError):
-        return CheckResult("json_schema", False, 0.0, f"answer is not JSON; {_beginning(answer)}")
+        return False, f"answer is not JSON; {_beginning(answer)}"
     error = _schema_complaint(expected, value)
-    if error:
-        return CheckResult("json_schema", False, 0.0, f"answer does not fit its schema: {error}")
-    return CheckResult("json_schema", True, 1.0, "fits")
+    return not error, f"answer does not fit its schema: {error}" if error else "fits"
 
 
 def _schema_complaint(expected: JsonMap, value: Any) -> str:
@@ -253,7 +240,8 @@ def _beginning(answer: str) -> str:
 
 
 class _ExpectationKind(NamedTuple):
-    check: Callable[[Any, str], CheckResult]
+    check: Callable[[Any, str], tuple[bool, str]]
+    """Whether an answer is as expected, and why."""
     problem: Callable[[object], str]
     """Problem of the expected value; empty when it is valid."""
 
@@ -301,7 +289,7 @@ def base_type(assertion: JsonMap) -> str:
 
 def is_supported(name: str) -> bool:
     """Whether assertions of a type can be checked here."""
-    return name == SET or name.removeprefix("not-") in (*_CHECKS, RUBRIC)
+    return name == SET or name.removeprefix("not-") in (*_CHECKS, *_CHECKS_OF_FACTS, RUBRIC)
 
 
 def rubrics_in(group: JsonMap) -> list[JsonMap]:
@@ -343,9 +331,10 @@ def check_assertion(assertion: JsonMap, answer: str, facts: AnswerFacts) -> Chec
         if result is None:
             return CheckResult(name, False, 0.0, f"{kind}: no model has judged it")
         result = result._replace(name=name)
-    elif check := _CHECKS.get(kind):
+    elif kind in _CHECKS or kind in _CHECKS_OF_FACTS:
         try:
-            outcome = check(assertion, answer, facts)
+            of_facts = _CHECKS_OF_FACTS.get(kind)
+            outcome = of_facts(assertion, facts) if of_facts else _CHECKS[kind](assertion, answer)
         except (ValueError, re.error) as error:
             # Wrong in itself: `not-` does not make it hold.
             return CheckResult(name, False, 0.0, f"{as_text(assertion, 'type')}: {error}")
@@ -407,10 +396,10 @@ def _values(assertion: JsonMap) -> list[str]:
     return split_list(_value(assertion))
 
 
-Check = Callable[[JsonMap, str, AnswerFacts], bool | float]
+Check = Callable[[JsonMap, str], bool | float]
 
 
-def _equals_value(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool:  # noqa: ARG001
+def _equals_value(assertion: JsonMap, answer: str) -> bool:
     value = assertion.get("value")
     if isinstance(value, Mapping | list):
         try:
@@ -420,7 +409,7 @@ def _equals_value(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool: 
     return answer == _value(assertion)
 
 
-def _matches_regex(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool:  # noqa: ARG001
+def _matches_regex(assertion: JsonMap, answer: str) -> bool:
     expression = compile_pattern(_python_regex(_value(assertion)))
     try:
         return expression.search(answer[:SEARCHED_CHARACTERS]) is not None
@@ -434,7 +423,7 @@ def _python_regex(expression: str) -> str:
     return re.sub(r"(?<!\\)\$(?=\)|\||$)", r"\\Z", named)
 
 
-def _is_json(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool:  # noqa: ARG001
+def _is_json(assertion: JsonMap, answer: str) -> bool:
     try:
         value = parse_json(answer)
     except ValueError:
@@ -442,7 +431,7 @@ def _is_json(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool:  # no
     return _fits(assertion, value)
 
 
-def _contains_json(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool:  # noqa: ARG001
+def _contains_json(assertion: JsonMap, answer: str) -> bool:
     schema, text = _schema_of(assertion), answer[:SEARCHED_CHARACTERS]
     arguments = json.dumps(schema, sort_keys=True) if schema else "", text
     if text.count("[") + text.count("{") <= QUICKLY_TRIED_STARTS and not may_take_long(schema):
@@ -482,7 +471,7 @@ def _schema_of(assertion: JsonMap) -> JsonMap:
     return as_map(schema) if schema else {}
 
 
-def _is_xml(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool:  # noqa: ARG001
+def _is_xml(assertion: JsonMap, answer: str) -> bool:
     # Loaded late: every prompt item loads this module.
     from xml.etree import ElementTree
 
@@ -502,7 +491,7 @@ def _has_element(root: "Element", path: Sequence[str]) -> bool:
     return root.tag == path[0] and (len(path) == 1 or root.find("/".join(path[1:])) is not None)
 
 
-def _word_count(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool:  # noqa: ARG001
+def _word_count(assertion: JsonMap, answer: str) -> bool:
     count, value = len(answer.split()), assertion.get("value")
     if isinstance(value, Mapping):
         low, high = as_number(value, "min"), as_number(value, "max")
@@ -510,7 +499,7 @@ def _word_count(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool:  #
     return count == float(_value(assertion))
 
 
-def _levenshtein(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool:  # noqa: ARG001
+def _levenshtein(assertion: JsonMap, answer: str) -> bool:
     limit = _threshold(assertion, 5.0)
     return edit_distance(answer, _value(assertion), int(limit)) <= limit
 
@@ -532,18 +521,10 @@ def edit_distance(first: str, second: str, limit: int) -> int:
     return row[-1]
 
 
-def _rouge(assertion: JsonMap, answer: str, facts: AnswerFacts) -> float:  # noqa: ARG001
+def _rouge(assertion: JsonMap, answer: str) -> float:
     tokens, reference = (Counter(text.lower().split()) for text in (answer, _value(assertion)))
     common = (tokens & reference).total()
     return 2 * common / (tokens.total() + reference.total()) if common else 0.0
-
-
-def _latency(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool:  # noqa: ARG001
-    return _at_most(facts.latency_ms, assertion)
-
-
-def _cost(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool:  # noqa: ARG001
-    return _at_most(facts.cost_usd, assertion)
 
 
 def _at_most(figure: float | None, assertion: JsonMap) -> bool:
@@ -553,19 +534,19 @@ def _at_most(figure: float | None, assertion: JsonMap) -> bool:
     return figure <= limit
 
 
-def _is_refusal(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool:  # noqa: ARG001
+def _is_refusal(answer: str) -> bool:
     return not answer.strip() or _REFUSALS.search(answer[:SEARCHED_CHARACTERS].replace("’", "'")) is not None
 
 
 _CHECKS: Mapping[str, Check] = {
     "equals": _equals_value,
-    "contains": lambda one, answer, _: _value(one) in answer,
-    "icontains": lambda one, answer, _: _value(one).lower() in answer.lower(),
-    "contains-any": lambda one, answer, _: any(part in answer for part in _values(one)),
-    "contains-all": lambda one, answer, _: all(part in answer for part in _values(one)),
-    "icontains-any": lambda one, answer, _: any(part.lower() in answer.lower() for part in _values(one)),
-    "icontains-all": lambda one, answer, _: all(part.lower() in answer.lower() for part in _values(one)),
-    "starts-with": lambda one, answer, _: answer.startswith(_value(one)),
+    "contains": lambda one, answer: _value(one) in answer,
+    "icontains": lambda one, answer: _value(one).lower() in answer.lower(),
+    "contains-any": lambda one, answer: any(part in answer for part in _values(one)),
+    "contains-all": lambda one, answer: all(part in answer for part in _values(one)),
+    "icontains-any": lambda one, answer: any(part.lower() in answer.lower() for part in _values(one)),
+    "icontains-all": lambda one, answer: all(part.lower() in answer.lower() for part in _values(one)),
+    "starts-with": lambda one, answer: answer.startswith(_value(one)),
     "regex": _matches_regex,
     "is-json": _is_json,
     "contains-json": _contains_json,
@@ -573,10 +554,12 @@ _CHECKS: Mapping[str, Check] = {
     "word-count": _word_count,
     "levenshtein": _levenshtein,
     "rouge-n": _rouge,
-    "latency": _latency,
-    "cost": _cost,
-    "finish-reason": lambda one, _, facts: facts.finish_reason.lower() == _value(one).lower(),
-    "is-refusal": _is_refusal,
+    "is-refusal": lambda _, answer: _is_refusal(answer),
+}
+_CHECKS_OF_FACTS: Mapping[str, Callable[[JsonMap, AnswerFacts], bool]] = {
+    "latency": lambda one, facts: _at_most(facts.latency_ms, one),
+    "cost": lambda one, facts: _at_most(facts.cost_usd, one),
+    "finish-reason": lambda one, facts: facts.finish_reason.lower() == _value(one).lower(),
 }
 _GRADED: Mapping[str, float] = {"rouge-n": 0.75}
 """Default thresholds of types that have a score between 0 and 1."""
