@@ -526,8 +526,8 @@ class SettingOverrides:
             if (value := getattr(self, name)) is not None:
                 *sections, key = path
                 section: Any = values
-                for each in sections:
-                    section = section.setdefault(each, {})
+                for part in sections:
+                    section = section.setdefault(part, {})
                 section[key] = value
         return values
 

@@ -48,62 +48,62 @@ def comparison_data(comparison: Comparison) -> dict[str, object]:
     }
 
 
-def _contrast_document(each: Contrast) -> dict[str, object]:
+def _contrast_document(contrast: Contrast) -> dict[str, object]:
     return {
-        "metric": each.metric,
-        "baseline": each.baseline,
-        "candidate": each.candidate,
-        "baselineMean": asdict(each.baseline_mean),
-        "candidateMean": asdict(each.candidate_mean),
-        "difference": each.difference and difference_document(each.difference),
-        "pCorrected": each.p_corrected,
-        "isTested": each.is_member,
-        "pairs": each.pairs,
-        "unpaired": each.unpaired,
-        "pairsNeeded": each.difference.needs if each.difference else None,
-        "errors": list(each.errors),
-        "valueIfErrorsFail": each.if_errors_failed,
-        "withErrors": each.with_errors and difference_document(each.with_errors),
-        "dependsOnErrors": each.errors_decide,
-        "disagreements": [_disagreement_document(one) for one in each.disagreements],
-        "notes": list(each.remarks),
-        "isSignificant": each.is_significant,
+        "metric": contrast.metric,
+        "baseline": contrast.baseline,
+        "candidate": contrast.candidate,
+        "baselineMean": asdict(contrast.baseline_mean),
+        "candidateMean": asdict(contrast.candidate_mean),
+        "difference": contrast.difference and difference_document(contrast.difference),
+        "pCorrected": contrast.p_corrected,
+        "isTested": contrast.is_member,
+        "pairs": contrast.pairs,
+        "unpaired": contrast.unpaired,
+        "pairsNeeded": contrast.difference.needs if contrast.difference else None,
+        "errors": list(contrast.errors),
+        "valueIfErrorsFail": contrast.if_errors_failed,
+        "withErrors": contrast.with_errors and difference_document(contrast.with_errors),
+        "dependsOnErrors": contrast.errors_decide,
+        "disagreements": [_disagreement_document(one) for one in contrast.disagreements],
+        "notes": list(contrast.remarks),
+        "isSignificant": contrast.is_significant,
     }
 
 
-def _disagreement_document(one: Disagreement) -> dict[str, object]:
+def _disagreement_document(disagreement: Disagreement) -> dict[str, object]:
     return {
-        "task": one.words,
-        "baseline": one.baseline,
-        "candidate": one.candidate,
-        "baselineItems": [item_id for _, item_id in one.baseline_items],
-        "candidateItems": [item_id for _, item_id in one.candidate_items],
+        "task": disagreement.words,
+        "baseline": disagreement.baseline,
+        "candidate": disagreement.candidate,
+        "baselineItems": [item_id for _, item_id in disagreement.baseline_items],
+        "candidateItems": [item_id for _, item_id in disagreement.candidate_items],
     }
 
 
-def difference_document(one: Difference) -> dict[str, object]:
+def difference_document(difference: Difference) -> dict[str, object]:
     """A difference as JSON; that of a ratio is its distance from 1, so that 0 always is no difference."""
     return {
-        "value": _shift(one, one.value),
-        "low": _shift(one, one.low),
-        "high": _shift(one, one.high),
-        "isRatio": one.is_ratio,
-        "p": one.p,
-        "level": one.level,
-        "family": one.family,
-        "effectSize": one.effect_size,
-        "smallestDetectable": _shift(one, one.detectable),
-        "runsNeeded": one.needs,
-        "n": list(one.tasks),
-        "runs": one.runs,
-        "isPaired": one.is_paired,
-        "test": one.method,
-        "note": f"{one.note} {one.needs_words}".strip(),
+        "value": _shift(difference, difference.value),
+        "low": _shift(difference, difference.low),
+        "high": _shift(difference, difference.high),
+        "isRatio": difference.is_ratio,
+        "p": difference.p,
+        "level": difference.level,
+        "family": difference.family,
+        "effectSize": difference.effect_size,
+        "smallestDetectable": _shift(difference, difference.detectable),
+        "runsNeeded": difference.needs,
+        "n": list(difference.tasks),
+        "runs": difference.runs,
+        "isPaired": difference.is_paired,
+        "test": difference.method,
+        "note": f"{difference.note} {difference.needs_words}".strip(),
     }
 
 
-def _shift(one: Difference, value: float | None) -> float | None:
-    return None if value is None else value - one.null
+def _shift(difference: Difference, value: float | None) -> float | None:
+    return None if value is None else value - difference.null
 
 
 def comparison_junit(comparison: Comparison) -> str:
@@ -116,16 +116,16 @@ def comparison_junit(comparison: Comparison) -> str:
         failures=str(sum(each.verdict == FAIL for each in verdicts)),
         errors=str(sum(each.verdict == INCONCLUSIVE for each in verdicts)),
     )
-    for each in verdicts:
+    for verdict in verdicts:
         case = ElementTree.SubElement(
-            suite, "testcase", classname=_xml_text(each.candidate), name=_xml_text(each.gate)
+            suite, "testcase", classname=_xml_text(verdict.candidate), name=_xml_text(verdict.gate)
         )
-        if each.verdict == FAIL:
-            ElementTree.SubElement(case, "failure", message=_xml_text(each.text), type="regression")
-        elif each.verdict == INCONCLUSIVE:
-            ElementTree.SubElement(case, "error", message=_xml_text(each.text), type="inconclusive")
+        if verdict.verdict == FAIL:
+            ElementTree.SubElement(case, "failure", message=_xml_text(verdict.text), type="regression")
+        elif verdict.verdict == INCONCLUSIVE:
+            ElementTree.SubElement(case, "error", message=_xml_text(verdict.text), type="inconclusive")
         else:
-            ElementTree.SubElement(case, "system-out").text = _xml_text(each.text)
+            ElementTree.SubElement(case, "system-out").text = _xml_text(verdict.text)
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
@@ -145,58 +145,60 @@ def change(value: float | None, metric: str) -> str:
     return find_metric(metric).say_change(value)
 
 
-def shift(one: Difference | None, value: float | None, metric: str) -> str:
+def shift(difference: Difference | None, value: float | None, metric: str) -> str:
     """A value or a limit of a difference with its sign; of a ratio, as a relative change."""
-    if one is None or value is None:
+    if difference is None or value is None:
         return "–"
-    return relative_change(value) if one.is_ratio else change(value, metric)
+    return relative_change(value) if difference.is_ratio else change(value, metric)
 
 
 def size(contrast: Contrast) -> str:
     """The difference as people read it."""
-    one = contrast.difference
-    return shift(one, one.value if one else None, contrast.metric)
+    difference = contrast.difference
+    return shift(difference, difference.value if difference else None, contrast.metric)
 
 
 def with_errors(contrast: Contrast) -> str:
     """The difference with every error as a failure; – without errors."""
-    one = contrast.with_errors
-    return shift(one, one.value if one else None, contrast.metric)
+    difference = contrast.with_errors
+    return shift(difference, difference.value if difference else None, contrast.metric)
 
 
 def around(contrast: Contrast) -> str:
     """The interval of a difference in words."""
-    one = contrast.difference
-    if one is None and None not in (contrast.baseline_mean.value, contrast.candidate_mean.value):
+    difference = contrast.difference
+    if difference is None and None not in (contrast.baseline_mean.value, contrast.candidate_mean.value):
         # Enough data on both sides, but not comparable: a remark says why.
         return "not comparable"
-    if one is None or (one.low is None and one.high is None):
+    if difference is None or (difference.low is None and difference.high is None):
         return "not enough data"
-    low = "no lower limit" if one.low is None else shift(one, one.low, contrast.metric)
-    high = "no upper limit" if one.high is None else shift(one, one.high, contrast.metric)
+    low = "no lower limit" if difference.low is None else shift(difference, difference.low, contrast.metric)
+    high = (
+        "no upper limit" if difference.high is None else shift(difference, difference.high, contrast.metric)
+    )
     return f"{low} to {high}"
 
 
 def numbers(contrast: Contrast) -> str:
     """How many tasks a row is about: those that pair, or those of each side; of a single task, its runs."""
-    one = contrast.difference
-    if one is None:
+    difference = contrast.difference
+    if difference is None:
         return UNKNOWN
-    return f"{contrast.pairs:,}" if contrast.pairs else f"{one.tasks[0]:,} + {one.tasks[1]:,}"
+    return f"{contrast.pairs:,}" if contrast.pairs else f"{difference.tasks[0]:,} + {difference.tasks[1]:,}"
 
 
 def finding(contrast: Contrast) -> str:
     """The result of a contrast in a word or two."""
-    one = contrast.difference
-    if one is None or one.value is None or (one.low is None and one.high is None):
+    difference = contrast.difference
+    if difference is None or difference.value is None or (difference.low is None and difference.high is None):
         return "not enough data"
     if not contrast.is_member:
         return "descriptive"
     if contrast.errors_decide:
         return "errors decide it"
     if contrast.is_significant:
-        return "higher" if one.value > one.null else "lower"
-    return TOO_FEW if one.needs and one.needs <= MOST_FEW else "not significant"
+        return "higher" if difference.value > difference.null else "lower"
+    return TOO_FEW if difference.needs and difference.needs <= MOST_FEW else "not significant"
 
 
 TOO_FEW = "too few tasks"
@@ -216,9 +218,9 @@ _METHODS = {
 }
 
 
-def method(one: Difference) -> str:
+def method(difference: Difference) -> str:
     """The method behind an interval, in words."""
-    return _METHODS.get(one.method, one.method)
+    return _METHODS.get(difference.method, difference.method)
 
 
 METHOD = (
@@ -363,32 +365,42 @@ def _of_metric(comparison: Comparison, metric: str) -> Details:
     )
 
 
-def _in_words(each: Contrast) -> str:
+def _in_words(contrast: Contrast) -> str:
     """How a difference was measured, and what it takes to show more."""
-    one = each.difference
-    if one is None:
+    difference = contrast.difference
+    if difference is None:
         return "not enough data."
-    pairs = plural(each.pairs, "paired task") if each.pairs else f"not paired, {numbers(each)} {one.unit}s"
-    parts = [pairs, method(one)]
-    parts += [f"effect size {one.effect_size:.2f}".replace("-", "−")] if one.effect_size is not None else []
-    if one.detectable is not None:
-        detectable = shift(one, one.detectable, each.metric)
+    pairs = (
+        plural(contrast.pairs, "paired task")
+        if contrast.pairs
+        else f"not paired, {numbers(contrast)} {difference.unit}s"
+    )
+    parts = [pairs, method(difference)]
+    parts += (
+        [f"effect size {difference.effect_size:.2f}".replace("-", "−")]
+        if difference.effect_size is not None
+        else []
+    )
+    if difference.detectable is not None:
+        detectable = shift(difference, difference.detectable, contrast.metric)
         parts.append(f"minimum detectable effect {detectable} at 80% power")
     return f"{'; '.join(parts)}."
 
 
-def _notes(each: Contrast) -> list[str]:
+def _notes(contrast: Contrast) -> list[str]:
     """What limits a contrast."""
     notes = []
-    if any(each.errors):
+    if any(contrast.errors):
         counted = (
-            f"; counted as failures, the difference would be {with_errors(each)}" if each.with_errors else ""
+            f"; counted as failures, the difference would be {with_errors(contrast)}"
+            if contrast.with_errors
+            else ""
         )
-        notes.append(f"{each.errors[0]} and {each.errors[1]} items with errors excluded{counted}")
-    notes += [f"{plural(each.unpaired, 'unpaired task')} excluded"] if each.unpaired else []
-    notes += each.remarks
-    if one := each.difference:
-        needs = "" if each.is_significant else one.needs_words
+        notes.append(f"{contrast.errors[0]} and {contrast.errors[1]} items with errors excluded{counted}")
+    notes += [f"{plural(contrast.unpaired, 'unpaired task')} excluded"] if contrast.unpaired else []
+    notes += contrast.remarks
+    if one := contrast.difference:
+        needs = "" if contrast.is_significant else one.needs_words
         notes += [note for note in (one.note, needs) if note]
     return notes
 
@@ -418,23 +430,28 @@ def plot_of(contrasts: Sequence[Contrast], metric: str, baseline: str, *, is_mar
     )
 
 
-def _of(each: Contrast, name: str) -> float | None:
-    one = each.difference
-    if one is None:
+def _of(contrast: Contrast, name: str) -> float | None:
+    difference = contrast.difference
+    if difference is None:
         return None
-    return _shift(one, getattr(one, name))
+    return _shift(difference, getattr(difference, name))
 
 
 def is_better(contrast: Contrast, high_is_bad: Sequence[str] = ()) -> bool | None:
     """Whether a significant difference favors the candidate; None if there is none or no direction."""
-    one = contrast.difference
+    difference = contrast.difference
     metric = find_metric(contrast.metric)
-    if not contrast.is_significant or one is None or one.value is None or metric.better == "neither":
+    if (
+        not contrast.is_significant
+        or difference is None
+        or difference.value is None
+        or metric.better == "neither"
+    ):
         return None
     is_less_better = metric.better == "lower" or any(
         contrast.metric.partition("/")[0] == f"score:{name}" for name in high_is_bad
     )
-    return (one.value > one.null) != is_less_better
+    return (difference.value > difference.null) != is_less_better
 
 
 def headline(comparison: Comparison) -> str:
@@ -456,9 +473,9 @@ LISTED_CANDIDATES = 4
 
 
 def _plain_difference(contrast: Contrast) -> str:
-    one, names = contrast.difference, f"{contrast.candidate} and {contrast.baseline}"
+    difference, names = contrast.difference, f"{contrast.candidate} and {contrast.baseline}"
     metric = find_metric(contrast.metric)
-    if one is None or one.value is None or (one.low is None and one.high is None):
+    if difference is None or difference.value is None or (difference.low is None and difference.high is None):
         return f"There is not enough data to compare {metric.word} of {names}"
     statistics = f"{size(contrast)} (95% CI {around(contrast)}{_tasks(contrast)})"
     if contrast.errors_decide:
@@ -468,19 +485,23 @@ def _plain_difference(contrast: Contrast) -> str:
     if not contrast.is_significant:
         return f"{names} do not differ significantly in {metric.word}: {statistics}"
     more, less = metric.more or f"is higher in {metric.word}", metric.less or f"is lower in {metric.word}"
-    verb = more if one.value > one.null else less
+    verb = more if difference.value > difference.null else less
     return f"{contrast.candidate} {verb} than {contrast.baseline}: {statistics}"
 
 
 def sentence(contrast: Contrast) -> str:
     """Summarize a contrast; if not significant, with the minimum detectable effect and required tasks."""
-    one = contrast.difference
-    if one is None or one.value is None:
-        reason = "; ".join(contrast.remarks) or (one.note.rstrip(".") if one else "") or "too few values"
+    difference = contrast.difference
+    if difference is None or difference.value is None:
+        reason = (
+            "; ".join(contrast.remarks)
+            or (difference.note.rstrip(".") if difference else "")
+            or "too few values"
+        )
         return f"Not enough data: {reason}."
     estimate = size(contrast)
-    if one.low is None and one.high is None:
-        return f"{estimate}; no confidence interval: {one.note or 'too few tasks.'}"
+    if difference.low is None and difference.high is None:
+        return f"{estimate}; no confidence interval: {difference.note or 'too few tasks.'}"
     statistics = f"{estimate} (95% CI {around(contrast)}, p {_p(contrast)}{_tasks(contrast)})"
     if not contrast.is_member:
         return f"Descriptive, no verdict: {estimate} (95% CI {around(contrast)}{_tasks(contrast)})."
@@ -491,9 +512,9 @@ def sentence(contrast: Contrast) -> str:
         )
     if contrast.is_significant:
         metric = find_metric(contrast.metric)
-        verb = metric.more or "is higher" if one.value > one.null else metric.less or "is lower"
+        verb = metric.more or "is higher" if difference.value > difference.null else metric.less or "is lower"
         return f"Significant: {contrast.candidate} {verb}, {statistics}."
-    return f"No significant difference: {statistics}.{_power(contrast, one)}"
+    return f"No significant difference: {statistics}.{_power(contrast, difference)}"
 
 
 def _p(contrast: Contrast) -> str:
@@ -502,20 +523,24 @@ def _p(contrast: Contrast) -> str:
 
 
 def _tasks(contrast: Contrast) -> str:
-    one = contrast.difference
-    if one is None:
+    difference = contrast.difference
+    if difference is None:
         return ""
-    return f", {contrast.pairs:,} paired tasks" if contrast.pairs else f", {numbers(contrast)} {one.unit}s"
+    return (
+        f", {contrast.pairs:,} paired tasks"
+        if contrast.pairs
+        else f", {numbers(contrast)} {difference.unit}s"
+    )
 
 
-def _power(contrast: Contrast, one: Difference) -> str:
+def _power(contrast: Contrast, difference: Difference) -> str:
     """The minimum detectable effect, and the number of tasks that would detect the observed difference."""
     parts = []
-    if one.detectable:
-        effect = shift(one, one.detectable, contrast.metric).lstrip("+")
+    if difference.detectable:
+        effect = shift(difference, difference.detectable, contrast.metric).lstrip("+")
         parts.append(f" Minimum detectable effect: {effect} at 80% power.")
-    if one.needs_words:
-        parts.append(f" {one.needs_words}")
+    if difference.needs_words:
+        parts.append(f" {difference.needs_words}")
     return "".join(parts)
 
 
@@ -541,32 +566,32 @@ def trend_plot(
     marks = FigureList()
     drawn, names, changes = list[Point](), list[str](), list[int]()
     last_day = ""
-    for each in points:
-        if each.estimate.value is None:
+    for point in points:
+        if point.estimate.value is None:
             continue
-        one = Figure(
-            label=each.run_id,
-            text=figure(each.estimate.value, metric),
-            value=each.estimate.value,
-            low=each.estimate.low,
-            high=each.estimate.high,
-            n=each.estimate.n,
-            note=_against(each.change),
+        mark = Figure(
+            label=point.run_id,
+            text=figure(point.estimate.value, metric),
+            value=point.estimate.value,
+            low=point.estimate.low,
+            high=point.estimate.high,
+            n=point.estimate.n,
+            note=_against(point.change),
         )
         drawn.append(
             Point(
-                label=f"{each.run_id}: {one.text}",
+                label=f"{point.run_id}: {mark.text}",
                 x=float(len(drawn)),
-                y=each.estimate.value,
-                low=each.estimate.low,
-                high=each.estimate.high,
-                mark=marks.add(one),
+                y=point.estimate.value,
+                low=point.estimate.low,
+                high=point.estimate.high,
+                mark=marks.add(mark),
             )
         )
-        day, time = at[each.run_id][5:10], at[each.run_id][11:16]
+        day, time = at[point.run_id][5:10], at[point.run_id][11:16]
         names.append(time if day == last_day else day)
         last_day = day
-        changes.append(_sign(each.change))
+        changes.append(_sign(point.change))
     title = f"{name}: {metric} of each run, with 95% CI"
     return trend(title, drawn, names, changes, say_y=lambda value: figure(value, metric)), marks.figures
 

@@ -356,8 +356,8 @@ def _of_programs(
         yield from (each.file for each in code)
         yield from _packages_above(script, private)
         pending += script.interpreter
-        for each in (script, *code):
-            for target in each.named(file.parent if each is script else each.file.parent):
+        for source in (script, *code):
+            for target in source.named(file.parent if source is script else source.file.parent):
                 if is_program(target):
                     pending.append(str(target))
                 else:

@@ -348,37 +348,37 @@ def _is_better(comparison: Comparison, bad: Sequence[str]) -> bool | None:
     return is_better(comparison.contrasts[0], bad) if len(comparison.groups) == 2 else None
 
 
-def _contrast(each: Contrast, bad: Sequence[str]) -> ContrastShape:
+def _contrast(contrast: Contrast, bad: Sequence[str]) -> ContrastShape:
     return ContrastShape(
-        metric=each.metric,
-        baseline=each.baseline,
-        candidate=each.candidate,
+        metric=contrast.metric,
+        baseline=contrast.baseline,
+        candidate=contrast.candidate,
         baseline_mean=MeanShape(
-            **asdict(each.baseline_mean), text=figure(each.baseline_mean.value, each.metric)
+            **asdict(contrast.baseline_mean), text=figure(contrast.baseline_mean.value, contrast.metric)
         ),
         candidate_mean=MeanShape(
-            **asdict(each.candidate_mean), text=figure(each.candidate_mean.value, each.metric)
+            **asdict(contrast.candidate_mean), text=figure(contrast.candidate_mean.value, contrast.metric)
         ),
-        difference=_difference(each),
-        p_corrected=each.p_corrected,
-        pairs=each.pairs,
-        unpaired=each.unpaired,
-        pairs_needed=each.difference.needs if each.difference else None,
-        errors=each.errors,
-        value_if_errors_fail=each.if_errors_failed,
-        is_significant=each.is_significant,
-        finding=finding(each),
-        is_better=is_better(each, bad),
-        text=sentence(each),
-        notes=list(each.remarks),
+        difference=_difference(contrast),
+        p_corrected=contrast.p_corrected,
+        pairs=contrast.pairs,
+        unpaired=contrast.unpaired,
+        pairs_needed=contrast.difference.needs if contrast.difference else None,
+        errors=contrast.errors,
+        value_if_errors_fail=contrast.if_errors_failed,
+        is_significant=contrast.is_significant,
+        finding=finding(contrast),
+        is_better=is_better(contrast, bad),
+        text=sentence(contrast),
+        notes=list(contrast.remarks),
     )
 
 
-def _difference(each: Contrast) -> DifferenceShape | None:
-    if each.difference is None or each.difference.value is None:
+def _difference(contrast: Contrast) -> DifferenceShape | None:
+    if contrast.difference is None or contrast.difference.value is None:
         return None
     return DifferenceShape.model_validate(
-        {**difference_document(each.difference), "text": size(each), "interval": around(each)}
+        {**difference_document(contrast.difference), "text": size(contrast), "interval": around(contrast)}
     )
 
 
@@ -390,17 +390,17 @@ def _chart(contrasts: Sequence[Contrast], metric: str, baseline: str) -> ChartSh
     )
 
 
-def _mark(each: Contrast) -> Figure:
-    one = _difference(each)
+def _mark(contrast: Contrast) -> Figure:
+    difference = _difference(contrast)
     return Figure(
-        label=each.candidate,
-        text=size(each),
-        value=one.value if one else None,
-        low=one.low if one else None,
-        high=one.high if one else None,
-        n=each.pairs or None,
+        label=contrast.candidate,
+        text=size(contrast),
+        value=difference.value if difference else None,
+        low=difference.low if difference else None,
+        high=difference.high if difference else None,
+        n=contrast.pairs or None,
         unit="paired task",
-        note=finding(each),
+        note=finding(contrast),
     )
 
 

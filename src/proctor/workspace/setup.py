@@ -368,12 +368,12 @@ def _fingerprint(source: SourceRepository, references: Mapping[str, str]) -> Map
         raise WorkspaceError(f"reading the repository {source.root}: {error}") from error
 
 
-def _make_tree(start: _StartingPoint, place: Path, base: BaseObjects | None = None) -> Worktree:
+def _make_tree(start: _StartingPoint, path: Path, base: BaseObjects | None = None) -> Worktree:
     """Create the worktree without its files; they take time and are written by one session per core."""
     try:
         visible = visible_references(start.references, start.base, start.base_tip or start.base_sha)
-        tree = make_tree(place, start.source, start.name, start.base_sha, visible, base=base)
-        make_home(place / "home")
+        tree = make_tree(path, start.source, start.name, start.base_sha, visible, base=base)
+        make_home(path / "home")
     except (GitError, OSError) as error:
         raise WorkspaceError(f"making a work tree of {start.source.root}: {error}") from error
     return tree
