@@ -90,6 +90,8 @@ class WorkDone:
     """What it printed, head and tail."""
     failure: str = ""
     """Why the agent failed, as it reports; empty when it did not."""
+    has_started: bool = True
+    """False: its program failed before its first model call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from proctor.store.keys import Keys
 
 NOT_RETRIED = frozenset(
-    {"aborted", "interrupted", "halted", "cost_limit", "auth", "bad_request", CONTEXT_OVERFLOW}
+    {"aborted", "interrupted", "halted", "cost_limit", "auth", "bad_request", CONTEXT_OVERFLOW, "agent_start"}
 )
 """Reasons after which an item is not retried, because another attempt would end the same way."""
 POLL_SECONDS = 0.25
@@ -396,12 +396,14 @@ EngineName = Literal["local", "ray"]
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """Where the items of a run are executed."""
+    """Where and how the items of a run are executed."""
 
     name: EngineName = "local"
     """`local`: on this machine; `ray`: on the nodes of a Ray cluster."""
     ray_address: str = "auto"
     """Of the cluster; `auto`: the one that this machine is part of; `local`: one on this machine alone."""
+    keep_going: bool = False
+    """Execute all items, even when an agent did not start in any of the first."""
 
 
 class RunContext:

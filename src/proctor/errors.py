@@ -15,7 +15,8 @@
     ├── WorkerError           the worker processes of a batch die, or cannot be started
     └── AttemptError          one attempt ended early; carries the status and reason it gets
         ├── AgentError        fail    agent_failed   the agent reported failure, or broke its own worktree
-        ├── WorkspaceError    error   setup_failed   the workspace could not be prepared
+        ├── AgentNotStarted   error   agent_start    the agent's program failed before its first model call
+        ├── WorkspaceError    error   setup_failed   the workspace or its check could not be prepared
         ├── SandboxFailed     error   sandbox_failed a program's sandbox or supervisor was killed, or failed
         ├── ModelError        error   model_failed   the provider did not answer
         │   └── RateLimited   error   rate_limit
@@ -156,6 +157,12 @@ class AgentError(AttemptError):
 
     status = "fail"
     reason = "agent_failed"
+
+
+class AgentNotStarted(AttemptError):
+    """The agent's program could not be started, or failed before its first model call."""
+
+    reason = "agent_start"
 
 
 class WorkspaceError(AttemptError):

@@ -75,6 +75,11 @@ async def no_commit() -> None:
     """Nothing is recorded here."""
 
 
+def no_calls() -> int:
+    """No call is recorded here."""
+    return 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeRequest:
     """One session to merge to its base branch."""
@@ -177,6 +182,8 @@ class Services:
     """Confines the programs of the attempt."""
     driver_files: DriverFiles | None = None
     """None: this is the driver's machine, and paths of the item can be used as they are."""
+    model_calls: Callable[[], int] = no_calls
+    """How many model calls the attempt has made so far, including failed ones."""
     phase: Callable[[SessionPhase], AbstractContextManager[None]] = unmeasured
     """`with phase("agent")`: the time of the body, without waiting, is that of a part of the session."""
     checkpoint: object | None = None

@@ -9,7 +9,7 @@ import pytest
 from proctor.agent import Access
 from proctor.agents import find_agent, with_keys
 from proctor.agents.amp import Amp
-from proctor.errors import WorkspaceError
+from proctor.errors import AgentNotStarted, WorkspaceError
 from proctor.session import Intervention, Message, ModelCall, ToolCall, Workspace
 from waiting import TIME_LIMIT_SECONDS
 
@@ -190,7 +190,7 @@ def test_a_mode_of_a_plugin_needs_a_version_with_modes(place, amp):
 
 async def test_a_program_that_rejects_its_options_is_an_error_and_not_the_models_failure(place, amp):
     amp(exit_code=1, stderr="Error: error: unknown option '--stream-json'\n")
-    with pytest.raises(WorkspaceError, match=r"rejects how it is called.*--stream-json"):
+    with pytest.raises(AgentNotStarted, match=r"rejects how it is called.*--stream-json"):
         await place.work(Amp())
 
 
@@ -225,7 +225,7 @@ async def test_what_is_missing_is_said_with_its_remedy(place, amp):
     missing = Amp().availability(bare)
     assert Amp().refusal("ultra", bare) == ""
     assert not missing.ready and "npm install" in missing.remedy
-    with pytest.raises(WorkspaceError, match="npm install"):
+    with pytest.raises(AgentNotStarted, match="npm install"):
         await place.work(Amp(), environment=bare)
     amp(result())
     keyless = Amp().availability(place.environment)

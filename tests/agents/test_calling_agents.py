@@ -9,7 +9,7 @@ from recordings import ACCESS, PROGRAMS
 
 from proctor.agents import find_agent
 from proctor.agents._program import model_failure, read_text
-from proctor.errors import RateLimited, WorkspaceError
+from proctor.errors import AgentNotStarted, RateLimited, WorkspaceError
 from proctor.session import Message
 from proctor.workspace.beneath import write_private
 
@@ -128,7 +128,7 @@ async def test_one_that_is_not_installed_says_how_to_get_a_version_that_works(pl
     assert not missing.ready and f"`{PROGRAMS.get(name, name)}`" in missing.problem
     assert missing.remedy.startswith(("npm install -g ", "uv tool install "))
     assert missing.remedy.rpartition("@" if "npm" in missing.remedy else "==")[2][0].isdigit()
-    with pytest.raises(WorkspaceError, match="install it with"):
+    with pytest.raises(AgentNotStarted, match="install it with"):
         await place.work(agent, environment=bare, access=ACCESS)
 
 

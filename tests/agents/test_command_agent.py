@@ -8,7 +8,7 @@ import pytest
 
 from proctor.agent import Access
 from proctor.agents.command import Command
-from proctor.errors import WorkspaceError
+from proctor.errors import AgentNotStarted, WorkspaceError
 from proctor.session import Message, ModelCall, Note, ToolCall
 from proctor.testing import eventually_async
 
@@ -104,7 +104,7 @@ async def test_the_last_paragraph_of_plain_output_is_the_answer_unless_an_event_
         ("echo out; echo last", ": last"),
         ("echo out; printf 'err\\nworst\\n\\n' >&2", ": worst"),
         ("true", ""),
-        ("printf 'x%.0s' $(seq 400) >&2", ": " + "x" * 300),
+        ("printf 'x%.0s' $(seq 400) >&2", ": " + "x" * 299 + "…"),
         ("echo \"error: unknown option '--x'\" >&2", ": error: unknown option '--x'"),
     ],
 )
@@ -114,7 +114,7 @@ async def test_a_program_that_exits_with_an_error_has_failed_and_says_why(place,
 
 
 async def test_a_program_that_is_not_there_is_said_so(place):
-    with pytest.raises(WorkspaceError, match="no-such-program"):
+    with pytest.raises(AgentNotStarted, match="no-such-program"):
         await place.work(Command(command=["no-such-program"]))
     missing = Command(command=["no-such-program"]).availability(place.environment)
     assert not missing.ready and "no-such-program" in missing.problem

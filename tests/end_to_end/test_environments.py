@@ -49,7 +49,9 @@ def test_an_environment_that_cannot_be_made_is_no_fault_of_the_agent(proctor, re
     fails = "echo no such package; exit 3"
     items = batch(proctor, "broken", fails)
     assert {item["status"] for item in items} == {"error"}
-    assert {item["error"].split("\n")[0] for item in items} == {f"`setupOnce` exited with 3: `{fails}`"}
+    assert {item["error"].split("\n")[0] for item in items} == {
+        f"`setupOnce`: `{fails}` exited with 3: no such package"
+    }
     assert all("no such package" in item["error"] for item in items)
     # Once it can be made, the same items are.
     assert {item["status"] for item in batch(proctor, "repaired")} == {"success"}

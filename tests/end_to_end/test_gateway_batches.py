@@ -8,7 +8,7 @@ import asyncio
 import json
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,10 +74,10 @@ class Bureau:
         settings = "settings: {gateway: true}, keep: never"
         return f"{{repo: shop, prompt: {prompt}, command: {words}, {settings}{more}}}"
 
-    async def run(self, run_id: str, *entries: str, head: str = "") -> Any:
+    async def run(self, run_id: str, *entries: str, head: str = "", flags: Sequence[str] = ()) -> Any:
         """Run a plan; what it printed, as JSON, with its exit code."""
         plan = self.plan(run_id, *entries, head=head)
-        done = await asyncio.to_thread(self.proctor, "batch", plan, "--json")
+        done = await asyncio.to_thread(self.proctor, "batch", plan, "--json", *flags)
         assert done.stdout, done.stderr
         return json.loads(done.stdout) | {"exitCode": done.returncode}
 
@@ -203,7 +203,11 @@ async def test_programs_that_end_before_any_call_cost_nothing(opened):
         bureau = opened(server)
         entries = [bureau.entry("not a number", f'"go {number}"') for number in range(8)]
         ended = await bureau.run(
-            "crashes", *entries, bureau.entry("1", '"Capital?"'), head="budget: 0.02\nconcurrency: 1"
+            "crashes",
+            *entries,
+            bureau.entry("1", '"Capital?"'),
+            head="budget: 0.02\nconcurrency: 1",
+            flags=["--keep-going"],
         )
 
     assert (ended["status"], ended["successCount"], ended["unfinishedCount"]) == ("completed", 1, 0)

@@ -301,7 +301,10 @@ async def test_setup_runs_first_and_what_it_makes_is_by_its_name_alone_not_the_a
 @pytest.mark.parametrize(
     ("setup", "problem"),
     [
-        ("seq 9999; echo broken; exit 4", r"(?s)broken; exit 4` exited with 4:\n.{1990,2000}\nbroken$"),
+        (
+            "seq 9999; echo broken; exit 4",
+            r"(?s)broken; exit 4` exited with 4: broken\n.{1990,2000}\nbroken$",
+        ),
         ("sleep 60", r"`sleep 60` was still running after 0\.2 s"),
     ],
 )

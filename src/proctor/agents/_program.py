@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import ClassVar, Final, Literal, Protocol
 
 from proctor.agent import Access, Agent, Assignment, Availability, Reach, WorkDone
-from proctor.errors import CONTEXT_OVERFLOW, ModelError, RateLimited, WorkspaceError
+from proctor.errors import CONTEXT_OVERFLOW, AgentNotStarted, ModelError, RateLimited, WorkspaceError
 from proctor.formatting import Clip, clipped
 from proctor.json_values import SHORT, JsonMap, json_object
 from proctor.model import is_overflow
 from proctor.processes import CouldNotStart, Program, started
+from proctor.processes.error_lines import error_line
 from proctor.processes.streams import Unfinished
 from proctor.session import Intervention, Message, Note, Record, ToolCall, Workspace
 from proctor.workspace.beneath import write_private
@@ -76,7 +77,7 @@ async def watch(
 ) -> WorkDone:
     """Run the agent's program to its end. `secrets` are removed from its output.
 
-    Raises `WorkspaceError` if the program rejects how it is called, unless the user wrote the command.
+    Raises `AgentNotStarted` if the program rejects how it is called, unless the user wrote the command.
     """
     printed = assignment.output
     try:
@@ -94,7 +95,7 @@ async def watch(
             ending = await program.ending()
             stderr = _without(secrets, program.stderr)
     except CouldNotStart as cause:
-        raise WorkspaceError(f"the agent's program could not be started: {cause}") from cause
+        raise AgentNotStarted(f"the agent's program could not be started: {cause}") from cause
     if ending.leftovers:
         record(Note(text=f"left running by the agent, and ended: {', '.join(ending.leftovers)}"))
     if stderr:
@@ -105,10 +106,11 @@ async def watch(
         failure = failure or "it waited for an answer from a human, and none is available"
     elif ending.exit_code != 0:
         if not is_users and not has_begun and (complaint := _BAD_CALL.search(printed.text[:SHORT])):
-            raise WorkspaceError(
+            raise AgentNotStarted(
                 f"the agent's program rejects how it is called: {complaint[0].strip()[:300]}"
             )
-        failure = failure or f"it exited with {ending.exit_code}{_last_lines(stderr, printed.text)}"
+        line = error_line(stderr, printed.text)
+        failure = failure or f"it exited with {ending.exit_code}{f': {line}' if line else ''}"
     return WorkDone(exit_code=ending.exit_code, output=printed.text, failure=failure)
 
 
@@ -179,13 +181,6 @@ def _without(secrets: Sequence[str], text: str) -> str:
     for secret in secrets:
         text = text.replace(secret, "[key]")
     return text
-
-
-def _last_lines(*texts: str) -> str:
-    for text in texts:
-        if lines := text.strip().splitlines():
-            return f": {lines[-1][:300]}"
-    return ""
 
 
 # What programs print that reject an option; at the beginning of their output, for they have done nothing.
@@ -401,10 +396,10 @@ class Installable:
         return shutil.which(chosen, path=environment.get("PATH", ""))
 
     def require(self, environment: Mapping[str, str]) -> str:
-        """The path of the program; `WorkspaceError` says how to install it."""
+        """The path of the program; `AgentNotStarted` says how to install it."""
         if program := self.find(environment):
             return program
-        raise WorkspaceError(f"`{self.program}` is not on the PATH; install it with: {self.install}")
+        raise AgentNotStarted(f"`{self.program}` is not on the PATH; install it with: {self.install}")
 
     def availability(self, environment: Mapping[str, str]) -> Availability:
         """Whether it is installed, and in which version."""

@@ -223,6 +223,7 @@ def run(
     workers: int | None = None,
     engine: EngineName = "local",
     ray_address: str = "auto",
+    keep_going: bool = False,
     budget_usd: float | None = None,
     store: "str | ProctorStore | None" = None,
     home: str | Path | None = None,
@@ -234,10 +235,10 @@ def run(
 
     `agent`, `model` and `evaluators` take names or functions. `workers` processes share the work; None: as
     the plan says, or as many as are worth it. With `engine="ray"`, the nodes of the Ray cluster at
-    `ray_address` do. `stop_when` stops early, as the setting of a
-    plan does: `{"by": "model", "decided": True}`. `overrides` are the settings of the job's
-    command (`timeout_sec`, `retries`, …). Inside a running event loop (a notebook) the run gets its own
-    thread; use `run_async` to await it instead.
+    `ray_address` do. A run halts when an agent starts in none of its first items, unless `keep_going`.
+    `stop_when` stops early, as the setting of a plan does: `{"by": "model", "decided": True}`. `overrides`
+    are the settings of the job's command (`timeout_sec`, `retries`, …). Inside a running event loop (a
+    notebook) the run gets its own thread; use `run_async` to await it instead.
     """
     return outside_of_any_loop(
         lambda: run_async(
@@ -251,6 +252,7 @@ def run(
             workers=workers,
             engine=engine,
             ray_address=ray_address,
+            keep_going=keep_going,
             budget_usd=budget_usd,
             store=store,
             home=home,
@@ -273,6 +275,7 @@ async def run_async(
     workers: int | None = None,
     engine: EngineName = "local",
     ray_address: str = "auto",
+    keep_going: bool = False,
     budget_usd: float | None = None,
     store: "str | ProctorStore | None" = None,
     home: str | Path | None = None,
@@ -287,7 +290,7 @@ async def run_async(
     changes = without_none({"concurrency": concurrency, "budget_usd": budget_usd})
     opened = opened_store(store, home, [folder, Path.cwd()])
     ctx, functions = opened.context, opened.context.functions
-    ctx.engine = _checked_engine(engine, ray_address)
+    ctx.engine = _checked_engine(engine, ray_address, keep_going)
     if items is not None:
         if plan is not None:
             raise UsageError("a run has either a plan or items\nLeave one of them out.")
@@ -336,16 +339,17 @@ def resume(
     workers: int | None = None,
     engine: EngineName = "local",
     ray_address: str = "auto",
+    keep_going: bool = False,
     store: "str | ProctorStore | None" = None,
     home: str | Path | None = None,
     progress: bool | None = None,
 ) -> Run:
     """Execute what is left of a run of any job; `retry` also repeats `errors`, `failed` items, or `all`.
 
-    `workers`, `engine` and `ray_address`: as in `run`.
+    `workers`, `engine`, `ray_address` and `keep_going`: as in `run`.
     """
     opened = opened_store(store, home, [Path.cwd()])
-    opened.context.engine = _checked_engine(engine, ray_address)
+    opened.context.engine = _checked_engine(engine, ray_address, keep_going)
     return opened.resume(
         run.id if isinstance(run, Run) else run,
         retry=retry,
@@ -596,10 +600,10 @@ def _checked_workers(workers: int | None) -> int | None:
     return workers
 
 
-def _checked_engine(name: EngineName, ray_address: str) -> EngineOptions:
+def _checked_engine(name: EngineName, ray_address: str, keep_going: bool = False) -> EngineOptions:
     if name not in get_args(EngineName):
         raise UsageError(f"the engine should be `local` or `ray`, not {name!r}")
-    return EngineOptions(name, ray_address)
+    return EngineOptions(name, ray_address, keep_going)
 
 
 def _item_maker(

@@ -309,6 +309,7 @@ class Attempt:
             now=self._context.now,
             time_limit=self._clock.time_limit,
             phase=self._clock.phase,
+            model_calls=lambda: self._recorder.totals.model_calls,
             evaluator=self._evaluator,
             sessions=worker.host.load_session,
             resource=worker.load_resource,

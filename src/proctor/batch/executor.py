@@ -17,7 +17,7 @@ from proctor.batch.engines import Engine, LocalEngine, automatic_workers
 from proctor.batch.engines.messages import WorkerSpec
 from proctor.batch.host import DriverHost, call_on_loop
 from proctor.context import RunContext
-from proctor.errors import Aborted, AttemptError, Interrupted, StoreError, first_error
+from proctor.errors import Aborted, AgentNotStarted, AttemptError, Interrupted, StoreError, first_error
 from proctor.formatting import elapsed
 from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, UNCHECKED
 from proctor.job import (
@@ -295,11 +295,15 @@ class Executor:
             return BatchEnd(status="aborted", reason="aborted")
         if self._stop_reason:
             return BatchEnd(status="interrupted", reason="interrupted")
-        if host.halted_by:
+        if host.halted_by and not (host.halted_by == AgentNotStarted.reason and self._is_all_finished()):
             return BatchEnd(status="halted", reason=host.halted_by)
         if self._stopping and self._stopping.is_decided:
             return BatchEnd(status="completed", reason="decided")
         return BatchEnd(status="completed", reason="undecided" if host.queue.skipped else "")
+
+    def _is_all_finished(self) -> bool:
+        totals = self._ctx.store.read.totals(self._run_id)
+        return totals["finished"] == totals["items"]
 
     def _close(
         self, host: DriverHost, end: BatchEnd, finished_at: datetime | None, connection: Connection

@@ -15,10 +15,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from proctor.batch.agent_starts import AgentStarts
 from proctor.batch.engines.messages import AttemptEnd, RowBatch
 from proctor.batch.queue import PAGE_SIZE, WorkItem, WorkQueue
 from proctor.context import People, RunContext, WorkerContext, people_of_run
-from proctor.errors import NotFound, ProctorError
+from proctor.errors import AgentNotStarted, NotFound, ProctorError
 from proctor.item import RUNNING
 from proctor.job import ItemFinished, Job, StepFinished
 from proctor.json_values import JsonObject
@@ -174,7 +175,9 @@ class DriverHost:
         self.rows: Writer | StepRows = writer
         """Takes what attempts record, from a worker in this process directly."""
         self.halted_by = ""
-        """The limit that halts the batch: `budget`, `store_budget`, or `cost_limit` of one item."""
+        """What halts the batch: `budget`, `store_budget`, `cost_limit` of one item, or `agent_start`."""
+        self._starts = None if ctx.engine.keep_going else AgentStarts()
+        self._note = ctx.note
         self.money_holders = {ctx.owner}
         """Workers that may have drawn money."""
         self._store = store
@@ -260,6 +263,10 @@ class DriverHost:
             self.halted_by = self.halted_by or end.halted_by
             self.queue.stop()
         if end.finished:
+            if self._starts and not self.halted_by and (problem := self._starts.follow(end.finished)):
+                self._note(problem)
+                self.halted_by = AgentNotStarted.reason
+                self.queue.stop()
             if end.finished.work_seconds > LONG_ITEM_SECONDS:
                 self.writer.hurry()
             self._item_finished(end.finished)

@@ -11,6 +11,7 @@ from proctor.cli.output import (
     Engine,
     JsonAtEnd,
     Jsonl,
+    KeepGoing,
     RayAddress,
     RetryErrors,
     RetryFailed,
@@ -54,6 +55,7 @@ def batch(
     workers: Workers = None,
     engine: Engine = "local",
     ray_address: RayAddress = "auto",
+    keep_going: KeepGoing = False,
     retry_errors: RetryErrors = False,
     retry_failed: RetryFailed = False,
     run_id: Annotated[
@@ -77,7 +79,7 @@ def batch(
     source = PlanText(text=text, path=plan, folder=base)
     output = OutputOptions(as_json=as_json, as_jsonl=as_jsonl)
     with terminal_context(context.obj, [base, Path.cwd()]) as ctx:
-        ctx.engine = EngineOptions(engine, ray_address)
+        ctx.engine = EngineOptions(engine, ray_address, keep_going)
         if _has_tasks(text):
             # Loaded here: most plans have none.
             from proctor.cli.bench import run_task_plan

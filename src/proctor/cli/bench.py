@@ -23,6 +23,7 @@ from proctor.api.runs import RunResult, dry_run, progress_of, start
 from proctor.cli.output import (
     Engine,
     JsonAtEnd,
+    KeepGoing,
     RayAddress,
     Workers,
     count,
@@ -76,6 +77,7 @@ def bench(
     workers: Workers = None,
     engine: Engine = "local",
     ray_address: RayAddress = "auto",
+    keep_going: KeepGoing = False,
     resume: Annotated[
         str, typer.Option("--resume", help="Resume an earlier benchmark: its run ID, or its folder.")
     ] = "",
@@ -100,7 +102,7 @@ def bench(
         "agent": agents[0] if agents and len(agents) == 1 else agents,
     }
     with terminal_context(context.obj) as ctx:
-        ctx.engine = EngineOptions(engine, ray_address)
+        ctx.engine = EngineOptions(engine, ray_address, keep_going)
         plan = read_benchmark(ctx, task, options, resume=resume)
         printed = OutputOptions(as_json=as_json)
         return _execute(ctx, plan, printed, dry=dry, workers=workers, predictions=predictions)

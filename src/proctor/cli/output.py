@@ -233,6 +233,10 @@ RayAddress = Annotated[
         "local: one on this machine alone, for this run.",
     ),
 ]
+KeepGoing = Annotated[
+    bool,
+    typer.Option("--keep-going", help="Run all items, even if an agent starts in none of the first."),
+]
 RetryErrors = Annotated[bool, typer.Option("--retry-errors", help="Also retry items that ended in `error`.")]
 RetryFailed = Annotated[
     bool, typer.Option("--retry-failed", help="Also retry items that ended in `fail` or `timeout`.")

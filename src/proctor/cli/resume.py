@@ -14,7 +14,17 @@ import typer
 from proctor.api.launch import COMMAND, LaunchRequest, execute
 from proctor.api.runs import COMMANDS, RetrySelection, job_of
 from proctor.api.runs import resume as resume_run
-from proctor.cli.output import Engine, JsonAtEnd, Jsonl, RayAddress, RetryErrors, RetryFailed, Run, Workers
+from proctor.cli.output import (
+    Engine,
+    JsonAtEnd,
+    Jsonl,
+    KeepGoing,
+    RayAddress,
+    RetryErrors,
+    RetryFailed,
+    Run,
+    Workers,
+)
 from proctor.cli.run import OutputOptions, TerminalObserver, run_command, terminal_context
 from proctor.context import EngineOptions
 from proctor.job import BatchChanges
@@ -47,6 +57,7 @@ def resume(
     workers: Workers = None,
     engine: Engine = "local",
     ray_address: RayAddress = "auto",
+    keep_going: KeepGoing = False,
     budget: Annotated[
         float | None, typer.Option(min=0, help="Budget of the whole run in USD from now on.", metavar="USD")
     ] = None,
@@ -64,7 +75,7 @@ def resume(
     """
     output = OutputOptions(as_json=as_json, as_jsonl=as_jsonl)
     with terminal_context(context.obj) as ctx:
-        ctx.engine = EngineOptions(engine, ray_address)
+        ctx.engine = EngineOptions(engine, ray_address, keep_going)
         command = _command_of(job_of(ctx, run).name)
         observer: type[TerminalObserver] = getattr(command, "JobObserver", TerminalObserver)
         resumed = resume_run(

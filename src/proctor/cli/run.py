@@ -374,7 +374,7 @@ def print_summary(
         names = ", ".join(map(printable, document.get("runsOverLimit") or ["A run"]))
         print_note(f"{names} reached cost_per_run_limit. Raise it, then rerun with --resume.")
     elif document["status"] in ("halted", "interrupted"):
-        remedy = " --budget USD" if document["reason"] == "budget" else ""
+        remedy = {"budget": " --budget USD", "agent_start": " --retry-errors"}.get(document["reason"], "")
         if document["reason"] == "budget":
             print_note(f"The budget is reached: {money(document['costUsd'] or 0.0)} spent.")
         if document["reason"] == "store_budget":

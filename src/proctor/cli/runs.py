@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
@@ -189,6 +189,12 @@ def _cost(usd: float | None, *, is_lower_bound: bool = False) -> str:
 
 CUT = 2000
 """Characters of a text that are printed without `--full`."""
+LAST_LINES = 12
+"""Lines of an agent's output that are printed under the error of its session."""
+Output = Annotated[
+    bool,
+    typer.Option("--output", help="Print all that the programs of a session printed: setup, agent, check."),
+]
 
 
 @show_app.command()
@@ -201,9 +207,10 @@ def show(
     search: Annotated[str, typer.Option(help="Items of a run that contain this text.", metavar="TEXT")] = "",
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of items.", metavar="N")] = 50,
     full: Annotated[bool, typer.Option("--full", help="Print long texts of a session in full.")] = False,
+    all_output: Output = False,
     as_json: Json = False,
 ) -> int:
-    """Show a run with its items, an item with its attempts, or a session with its transcript.
+    """Show a run with its items, an item with its attempts and transcript, or a session with its transcript.
 
     Example:  proctor show nightly-42 --status fail,timeout
     """
@@ -213,11 +220,15 @@ def show(
         try:
             run_id, _ = status_of(ctx, prefix)
         except NotFound:
-            if item := find_item(ctx, prefix):
-                _show_item(item, as_json)
+            item = find_item(ctx, prefix)
+            if item and not all_output:
+                _show_item(item, full, as_json)
             else:
-                show_session(_session(ctx, prefix), full, as_json)
+                session = item.attempts[-1] if item and item.attempts else _session(ctx, prefix)
+                show_session(session, full, as_json, all_output=all_output)
         else:
+            if all_output:
+                raise UsageError("--output needs an item or a session\n`proctor show RUN` lists the items.")
             _show_run(ctx, run_id, comma_separated(status), search, limit, as_json)
     return output.SUCCEEDED
 
@@ -328,7 +339,7 @@ def _cells(item: RunItem, *, is_narrow: bool) -> tuple[str, ...]:
     return item_id, status, row["reason"], where, row["agent"], row["model"], prompt, error
 
 
-def _show_item(item: RunItem, as_json: bool) -> None:
+def _show_item(item: RunItem, full: bool, as_json: bool) -> None:
     if as_json:
         print_json(item.document() | {"attempts": [session.to_dict() for session in item.attempts]})
         return
@@ -341,7 +352,11 @@ def _show_item(item: RunItem, as_json: bool) -> None:
         print(f"merge: {row['merge']}")
     print()
     heads = ("ATTEMPT", "SESSION", "STATUS", "REASON", "WORK", "TOKENS", "COST", "BRANCH")
-    print_table(heads, map(_attempt_cells, item.attempts))
+    attempts = item.attempts
+    print_table(heads, map(_attempt_cells, attempts))
+    if attempts:
+        print()
+        show_session(attempts[-1], full, as_json=False)
 
 
 def _attempt_cells(session: RunSession) -> tuple[object, ...]:
@@ -350,13 +365,18 @@ def _attempt_cells(session: RunSession) -> tuple[object, ...]:
     return session.attempt, session.id, *ended, *worked, session.branch
 
 
-def show_session(session: RunSession, full: bool, as_json: bool) -> None:
-    """Print a session: transcript, tool calls, changes, and scores."""
+def show_session(session: RunSession, full: bool, as_json: bool, *, all_output: bool = False) -> None:
+    """Print a session: transcript, tool calls, changes, and scores; or `all_output` of its programs."""
     record = session.record()
     if as_json:
         print_json(record)
         return
     _print_head(record)
+    if all_output:
+        _print_outputs(record)
+        return
+    if record["error"]:
+        _print_last_lines(record)
     events = [(_message, message) for message in record["messages"]]
     events += [(_tool, tool_call) for tool_call in record["tool_calls"]]
     for text_of, event in sorted(events, key=lambda event: event[1]["position"]):
@@ -404,6 +424,39 @@ def _print_head(row: Mapping[str, Any]) -> None:
         print("  mock session (scripted or replayed)")
     for note in row["notes"]:
         print(f"  note       {printable(note)}")
+
+
+def _outputs(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The programs of a session that printed anything, with their output."""
+    for step in record["iterations"]:
+        # The first program that failed; the agent was not started.
+        is_setup = record["agentSeconds"] is None and record["setupSeconds"] is not None
+        code = "" if step["exitCode"] is None else f" (exit code {step['exitCode']})"
+        if step["output"]:
+            yield f"{'setup' if is_setup else 'agent'}{code}", step["output"]
+        if step["testOutput"]:
+            yield f"check (exit code {step['testExitCode']})", step["testOutput"]
+
+
+def _print_outputs(record: Mapping[str, Any]) -> None:
+    outputs = list(_outputs(record))
+    for name, text in outputs:
+        print(f"\n── output of the {name}\n{printable(text, lines=True).rstrip()}")
+    if not outputs:
+        print_note("No program of this session printed anything.")
+
+
+def _print_last_lines(record: Mapping[str, Any]) -> None:
+    """The end of the output of the program that failed; that of a check is printed with its step."""
+    name, text = next(iter(reversed([*_outputs(record)])), ("", ""))
+    if not name or name.startswith("check"):
+        return
+    lines = text.strip().splitlines()
+    left_out = len(lines) - LAST_LINES
+    print(f"\n── output of the {name}")
+    if left_out > 0:
+        print(f"… {count(left_out, 'more line')} (--output)")
+    print("\n".join(printable(line, width=CUT) for line in lines[-LAST_LINES:]))
 
 
 def _print_step(step: Mapping[str, Any], full: bool) -> None:

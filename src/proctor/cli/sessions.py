@@ -28,7 +28,7 @@ from proctor.cli.output import (
     printable,
 )
 from proctor.cli.run import OutputOptions, TerminalObserver, run_command, terminal_context
-from proctor.cli.runs import show_session
+from proctor.cli.runs import Output, show_session
 from proctor.errors import UsageError
 from proctor.item import shown_status
 from proctor.json_values import JsonObject, camel_document
@@ -109,6 +109,7 @@ def show(
     context: typer.Context,
     session: Session,
     full: Annotated[bool, typer.Option("--full", help="Print long texts in full.")] = False,
+    all_output: Output = False,
     as_json: Json = False,
 ) -> int:
     """Show the transcript, tool calls, changes, and check of a session.
@@ -116,7 +117,7 @@ def show(
     Example:  proctor sessions show 019a8c --full
     """
     with terminal_context(context.obj) as ctx:
-        show_session(find_session(ctx, session), full, as_json)
+        show_session(find_session(ctx, session), full, as_json, all_output=all_output)
     return output.SUCCEEDED
 
 

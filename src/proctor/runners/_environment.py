@@ -21,7 +21,7 @@ from proctor.errors import WorkspaceError, blame
 from proctor.item import digest_of
 from proctor.json_values import texts_in, timestamp
 from proctor.processes import undisturbed
-from proctor.runners.worktree import run_command
+from proctor.runners.worktree import failed_setup, run_command
 from proctor.workspace import beneath
 from proctor.workspace.folders import remove_folder
 from proctor.workspace.locks import file_lock
@@ -98,8 +98,7 @@ async def _make(session: WorkSession, folder: Path) -> None:
             f"`setupOnce` was still running after {session.command_limit('setup'):g} s: `{command}`"
         )
     if finished.exit_code != 0:
-        tail = finished.output.strip()[-2000:]
-        raise WorkspaceError(f"`setupOnce` exited with {finished.exit_code}: `{command}`\n{tail}")
+        raise WorkspaceError(f"`setupOnce`: {failed_setup(session, command, finished)}")
     seconds = round(time.monotonic() - started, 3)
     with blame(WorkspaceError, "keeping the environment"):
         about = {"command": command, "madeAt": timestamp(session.services.now()), "seconds": seconds}

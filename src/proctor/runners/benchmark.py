@@ -19,13 +19,16 @@ from proctor.agent import WorkDone
 from proctor.errors import WorkspaceError, blame, blame_agent
 from proctor.evaluators.expect import unmet_expectations
 from proctor.formatting import clipped
-from proctor.item import FAIL, TIMEOUT, UNCHECKED, Item, digest_of
+from proctor.item import ERROR, FAIL, TIMEOUT, UNCHECKED, Item, digest_of
 from proctor.json_values import JsonMap, as_number, as_text, maps_in, texts_in
 from proctor.processes import ProgramResult, undisturbed
+from proctor.processes.error_lines import error_line
 from proctor.runner import Outcome, Services
 from proctor.runners.worktree import (
+    NOT_RUN,
     commit_and_publish,
     iteration_of,
+    outcome_of_failure,
     run_agent,
     run_command,
     run_session,
@@ -140,10 +143,10 @@ class _AnswerCapture:
         ran, committed, done = await self._rounds(session, first, done, committed)
         result = {"iterSha": committed.sha}
         if ran is None:
-            return Outcome(
-                status=FAIL, reason="agent_failed", error=clipped(done.failure, 2000), result=result
-            )
+            return outcome_of_failure(done, committed)
         broken = [one.problem for one in ran if one.problem]
+        if not committed.sha and any(one.finished.exit_code in NOT_RUN and one.problem for one in ran):
+            return Outcome(status=ERROR, reason=WorkspaceError.reason, error="; ".join(broken), result=result)
         if expect := details.get("expect"):
             broken += unmet_expectations(expect, self._answer(done), session.services.score)
         if any(one.finished.timed_out for one in ran):
@@ -264,9 +267,8 @@ class _CheckRun:
             return "" if self.verdict.passed else f"{name}: {self.verdict.explanation}"
         if finished.exit_code == 0:
             return ""
-        lines = [line.strip() for line in finished.output.splitlines() if line.strip()]
-        last = f": {clipped(lines[-1], 200)}" if lines else ""
-        return f"{name}: exited with {finished.exit_code}{last}"
+        line = error_line(finished.output, most=200)
+        return f"{name}: exited with {finished.exit_code}{f': {line}' if line else ''}"
 
     @property
     def value(self) -> float:
@@ -510,7 +512,7 @@ def _unchecked(session: WorkSession, done: WorkDone, committed: Committed, resul
         )
     )
     if done.failure:
-        return Outcome(status=FAIL, reason="agent_failed", error=clipped(done.failure, 2000), result=result)
+        return outcome_of_failure(done, committed)
     if not changed:
         why = "the agent changed nothing, and nothing checks this task"
         return Outcome(status=FAIL, reason="no_changes", error=why, result=result)

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 from proctor.agent import Access, Agent, Assignment, WorkDone
 from proctor.errors import (
+    CONTEXT_OVERFLOW,
     AgentError,
+    AgentNotStarted,
     ModelError,
     ProctorError,
     WorkspaceError,
@@ -23,22 +25,34 @@ from proctor.errors import (
     of_worker,
 )
 from proctor.formatting import Clip, clipped
-from proctor.item import FAIL, SUCCESS, TIMEOUT, UNCHECKED, Item
+from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, UNCHECKED, Item
 from proctor.json_values import JsonMap
 from proctor.processes import ProgramResult, run, undisturbed
+from proctor.processes.error_lines import error_line
 from proctor.runner import MergeRequest, MergeResult, Outcome, Services, agent_settings, seed_of
 from proctor.session import Iteration, Message, Workspace
 from proctor.workspace import beneath
 from proctor.workspace.commit import Committed, commit_changes
 from proctor.workspace.folders import files_above
 from proctor.workspace.nested_repositories import watch_submodules
-from proctor.workspace.setup import WorkSession, clean_up, in_thread, prepare
+from proctor.workspace.setup import (
+    WorkSession,
+    clean_up,
+    fresh_session,
+    in_thread,
+    prepare,
+    remove_fresh,
+)
 from proctor.workspace.transfer import bundle_branch
 from proctor.workspace.worktree import Worktree, ignore_untracked, publish, restore
 
 if TYPE_CHECKING:
     from proctor.processes import Confinement
     from proctor.sandbox import Phase
+
+
+NOT_RUN = (126, 127)
+"""Exit codes of a shell that could not start a program: it cannot be executed, or was not found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +141,17 @@ async def set_up(session: WorkSession, *, agent_follows: bool = True) -> list[st
         limit = session.command_limit("setup")
         raise WorkspaceError(f"`{command}` was still running after {limit:g} s")
     if finished.exit_code != 0:
-        tail = finished.output.strip()[-2000:]
-        raise WorkspaceError(f"`{command}` exited with {finished.exit_code}:\n{tail}")
+        raise failed_setup(session, str(command), finished)
     await session.homes.save(agent_follows=agent_follows)
     with blame(WorkspaceError, "listing the files that setup made"):
         return await in_thread(ignore_untracked, session.tree)
+
+
+def failed_setup(session: WorkSession, command: str, finished: ProgramResult) -> WorkspaceError:
+    """The error of a command that prepares a session; records all of its output."""
+    output = f"$ {command}\n{finished.output}"
+    session.services.record(Iteration(model=session.item.model, exit_code=finished.exit_code, output=output))
+    return WorkspaceError(f"{why_failed(command, finished)}\n{finished.output.strip()[-2000:]}")
 
 
 async def _run_baseline(session: WorkSession) -> None:
@@ -172,15 +192,22 @@ async def run_agent(session: WorkSession, prompt: str = "", output: Clip | None 
     try:
         with services.phase("agent"):
             async with services.time_limit(session.time_limit, "the agent"):
-                return await agent.work(assignment, services.record)
+                done = await agent.work(assignment, services.record)
     except AgentError as error:
         return WorkDone(failure=str(error) or "the agent failed")
     except ModelError as error:
-        raise of_worker(error) from error
+        if error.reason == CONTEXT_OVERFLOW or agent.reach != "gateway" or services.model_calls():
+            raise of_worker(error) from error
+        # What the program takes for a failure of its model never reached the gateway.
+        raise AgentNotStarted(str(error)) from error
     finally:
         # Neither the check nor a kept worktree may have them.
         for name in copied:
             await in_thread(beneath.remove, session.home, name)
+    is_sign = agent.reach == "gateway" or done.exit_code in NOT_RUN
+    if done.failure and done.exit_code is not None and is_sign and not services.model_calls():
+        return replace(done, has_started=False)
+    return done
 
 
 def _copy_login(names: Sequence[str], environment: Mapping[str, str], home: Path) -> list[str]:
@@ -275,6 +302,14 @@ def iteration_of(
     )
 
 
+def outcome_of_failure(done: WorkDone, committed: Committed) -> Outcome:
+    """The outcome of an agent that failed and whose work is not checked."""
+    result, why = {"iterSha": committed.sha}, clipped(done.failure, 2000)
+    if not done.has_started and not committed.sha:
+        return Outcome(status=ERROR, reason=AgentNotStarted.reason, error=why, result=result)
+    return Outcome(status=FAIL, reason=AgentError.reason, error=why, result=result)
+
+
 async def _judge(session: WorkSession, done: WorkDone, committed: Committed) -> Outcome:
     unchanged = not committed.sha
     checked = None
@@ -285,12 +320,15 @@ async def _judge(session: WorkSession, done: WorkDone, committed: Committed) -> 
         session.services.record(iteration_of(session, done, committed, checked))
     result = {"iterSha": committed.sha}
     if checked is not None:
+        if checked.exit_code in NOT_RUN and await _never_runs(session, committed):
+            why = why_failed(session.check, checked)
+            return Outcome(status=ERROR, reason=WorkspaceError.reason, error=why, result=result)
         outcome = _verdict(session, checked, result)
         if outcome.status == SUCCESS or not committed.submodules:
             return outcome
         return replace(outcome, error=f"{outcome.error}; {_without(committed)}")
     if done.failure:
-        return Outcome(status=FAIL, reason="agent_failed", error=clipped(done.failure, 2000), result=result)
+        return outcome_of_failure(done, committed)
     if unchanged:
         why = "the agent made no changes, and the plan has no scriptCommand to check the result"
         if committed.submodules:
@@ -312,10 +350,30 @@ def _verdict(
         return Outcome(status=TIMEOUT, reason="timeout", error=why, result=result)
     if checked.exit_code == 0:
         return Outcome(result=result)
-    lines = [line.strip() for line in checked.output.splitlines() if line.strip()]
-    why = f"`{session.check}` exited with {checked.exit_code}"
-    why += f": {clipped(lines[-1], 200)}" if lines else ""
-    return Outcome(status=FAIL, reason=failed, error=why, result=result)
+    return Outcome(status=FAIL, reason=failed, error=why_failed(session.check, checked), result=result)
+
+
+def why_failed(command: str, finished: ProgramResult) -> str:
+    """Why a command failed, in one line."""
+    line = error_line(finished.output, most=200)
+    return f"`{command}` exited with {finished.exit_code}{f': {line}' if line else ''}"
+
+
+async def _never_runs(session: WorkSession, committed: Committed) -> bool:
+    """Whether a check whose program could not be started cannot be run without the agent's work either.
+
+    What an agent has removed is a failure of its work, not of the set-up.
+    """
+    if not committed.sha:
+        return True
+    try:
+        with blame(WorkspaceError, "making a fresh tree for the check"):
+            fresh = await fresh_session(session)
+        await set_up(fresh, agent_follows=False)
+        again = await run_command(fresh, session.check, "check", is_last=True)
+    finally:
+        await undisturbed(remove_fresh(session))
+    return again.exit_code in NOT_RUN
 
 
 async def _merge_to_base(session: WorkSession, passed: Outcome) -> Outcome:
