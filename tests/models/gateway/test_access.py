@@ -3,15 +3,27 @@
 import asyncio
 import json
 import socket
+import struct
 
 import pytest
 from aiohttp import ClientError, ClientSession, web
 from loopback import CHAT, COMPLETIONS, GEMINI, PATHS, Attempt, sse, streaming
 from openai_calls import completion
 
-from proctor.models.gateway.server import LARGEST_REQUEST_BYTES
+from proctor.model import Request
+from proctor.models import ModelRouter
+from proctor.models.gateway.server import LARGEST_REQUEST_BYTES, Gateway
+from proctor.models.routes import CallableRoute
 from proctor.testing import eventually_async
 from waiting import TIME_LIMIT_SECONDS
+
+PROMPT = [{"role": "user", "content": "Capital of France?"}]
+BODIES = {
+    "chat": CHAT,
+    "responses": {"model": "tiny", "input": PROMPT},
+    "messages": {"model": "tiny", "max_tokens": 9, "messages": PROMPT},
+    "gemini": {"contents": [{"role": "user", "parts": [{"text": "Capital of France?"}]}]},
+}
 
 
 @pytest.mark.parametrize(
@@ -324,3 +336,36 @@ async def test_the_gateway_also_answers_on_a_socket_that_it_is_given(open_gatewa
     async with gateway.serve(listener), ClientSession() as session, session.get(url) as response:
         assert (await response.json())["service"] == "proctor gateway"
     assert listener.fileno() == -1
+
+
+@pytest.mark.parametrize("wire", PATHS)
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize("words", [1, 20_000])
+async def test_a_client_that_resets_its_connection_ends_its_call_and_nothing_is_logged(
+    begin, caplog, wire, streams, words
+):
+    """It does so while the answer is made, so that nobody has noticed when the first byte is written."""
+    client = socket.socket()
+
+    async def answer(request: Request) -> str:
+        # Closing with unread bytes and no lingering sends a reset.
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+        return "Paris. " * words
+
+    models = ModelRouter({})
+    models.add_route("python/slow:answer", CallableRoute(answer))
+    gateway = Gateway(models)
+    await gateway.start()
+    attempt = begin(gateway, model="python/slow:answer")
+    path = PATHS[wire].replace("generateContent", "streamGenerateContent") if streams else PATHS[wire]
+    body = json.dumps(BODIES[wire] | ({"stream": True} if streams and wire != "gemini" else {}))
+    client.connect(("127.0.0.1", int(gateway.url.rpartition(":")[2])))
+    head = f"Host: 127.0.0.1\r\nAuthorization: Bearer {attempt.access.token}\r\nContent-Length: {len(body)}"
+    client.sendall(f"POST {path} HTTP/1.1\r\n{head}\r\n\r\n{body}".encode())
+    await eventually_async(lambda: bool(attempt.calls))
+    await asyncio.sleep(0.05)
+
+    assert [record.getMessage() for record in caplog.records] == []
+    assert [(call.status, call.error) for call in attempt.calls] == [("ok", "")]
+    await gateway.close()

@@ -7,7 +7,8 @@ session of the attempt may end right after.
 import asyncio
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
@@ -46,8 +47,20 @@ RECORDED_HEADERS = ("content-type", "retry-after", "retry-after-ms")
 """Headers that a recorded response needs."""
 
 
+class ClientGone(Exception):
+    """The client has closed its connection, so that nothing more can be sent."""
+
+
+@contextmanager
+def _to_client() -> Iterator[None]:
+    try:
+        yield
+    except ConnectionError as error:
+        raise ClientGone from error
+
+
 class Delivery:
-    """The response to one request of a client."""
+    """The response to one request of a client. Sending it raises `ClientGone`."""
 
     def __init__(self, request: web.BaseRequest) -> None:
         self._request = request
@@ -76,19 +89,22 @@ class Delivery:
         """Start a streamed response."""
         self.status, self.headers = status, recorded_headers(headers)
         self._response = web.StreamResponse(status=status, headers={**headers, **NO_BUFFERING})
-        await self._response.prepare(self._request)
+        with _to_client():
+            await self._response.prepare(self._request)
 
     async def write(self, chunk: bytes) -> None:
         """Send the next chunk."""
         assert self._response is not None
         self.chunks.append(chunk)
-        await self._response.write(chunk)
+        with _to_client():
+            await self._response.write(chunk)
 
     async def send(self) -> web.StreamResponse:
         """End the response and return it."""
         assert self._response is not None
         if self._response.prepared:
-            await self._response.write_eof()
+            with _to_client():
+                await self._response.write_eof()
         return self._response
 
     def break_off(self) -> web.StreamResponse:

@@ -15,7 +15,7 @@ import json
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -34,6 +34,7 @@ from proctor.models.gateway import chat
 from proctor.models.gateway.access import Accesses, Caller, OpenAccess
 from proctor.models.gateway.call import (
     DIALECTS,
+    ClientGone,
     Delivery,
     GatewayCall,
     GatewayRoute,
@@ -524,6 +525,14 @@ class Gateway:
         self._accesses.shut(token)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            return await self._response_to(request)
+        except ConnectionError:
+            # The client has gone while it sent its request. The server would print a stack trace; a response
+            # that nobody receives ends the connection.
+            return web.Response()
+
+    async def _response_to(self, request: web.BaseRequest) -> web.StreamResponse:
         if _is_from_page(request.headers):
             return _error("chat", 403, "web pages cannot use the gateway")
         gateway_route = paths.find(request.method, request.path, request.headers)
@@ -562,6 +571,9 @@ class Gateway:
             _fail(call, error)
         except ProctorError as error:
             _fail(call, GatewayRefusal(500, str(error)))
+        except ClientGone:
+            # As for a client whose end cancels its call: what is known of the answer is recorded.
+            call.is_broken = True
         except Exception as error:
             # An internal error ends one call, with an error its client understands.
             _fail(call, GatewayRefusal(500, f"the gateway failed: {type(error).__name__}", "internal_error"))
@@ -571,7 +583,10 @@ class Gateway:
             except StoreError as error:
                 # The run ends for the same cause, and says so; what was not recorded is not delivered.
                 _fail(call, GatewayRefusal(500, str(error)))
-        return delivery.break_off() if call.is_broken else await delivery.send()
+        if not call.is_broken:
+            with suppress(ClientGone):
+                return await delivery.send()
+        return delivery.break_off()
 
 
 def _fail(call: GatewayCall, error: GatewayRefusal | ModelError) -> None:
