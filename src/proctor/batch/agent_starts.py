@@ -25,7 +25,7 @@ class AgentStarts:
         """Follow a finished item. What to tell the user once its agent has started in none; else empty."""
         item, outcome = end.item, end.outcome
         # Before the agent, so that it says nothing about it.
-        if not item.agent or outcome.reason == WorkspaceError.reason:
+        if outcome.reason == WorkspaceError.reason:
             return ""
         name = _identity(item)
         if outcome.reason != AgentNotStarted.reason:

@@ -15,7 +15,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from proctor.batch.agent_starts import AgentStarts
 from proctor.batch.engines.messages import AttemptEnd, RowBatch
 from proctor.batch.queue import PAGE_SIZE, WorkItem, WorkQueue
 from proctor.context import People, RunContext, WorkerContext, people_of_run
@@ -34,6 +33,7 @@ from proctor.store.tables import PoolRow, SessionRow
 from proctor.store.writer import RowGroups
 
 if TYPE_CHECKING:
+    from proctor.batch.agent_starts import AgentStarts
     from proctor.cache import LruCache
     from proctor.evaluator import Evidence, FindReference
     from proctor.stats.stopping import StopMonitor
@@ -176,7 +176,7 @@ class DriverHost:
         """Takes what attempts record, from a worker in this process directly."""
         self.halted_by = ""
         """What halts the batch: `budget`, `store_budget`, `cost_limit` of one item, or `agent_start`."""
-        self._starts = None if ctx.engine.keep_going else AgentStarts()
+        self._keeps_going = ctx.engine.keep_going
         self._note = ctx.note
         self.money_holders = {ctx.owner}
         """Workers that may have drawn money."""
@@ -263,10 +263,7 @@ class DriverHost:
             self.halted_by = self.halted_by or end.halted_by
             self.queue.stop()
         if end.finished:
-            if self._starts and not self.halted_by and (problem := self._starts.follow(end.finished)):
-                self._note(problem)
-                self.halted_by = AgentNotStarted.reason
-                self.queue.stop()
+            self._follow_start(end.finished)
             if end.finished.work_seconds > LONG_ITEM_SECONDS:
                 self.writer.hurry()
             self._item_finished(end.finished)
@@ -274,6 +271,22 @@ class DriverHost:
             self.queue.done()
         else:
             self.queue.retry(end.work, end.delay_seconds)
+
+    def _follow_start(self, end: ItemFinished) -> None:
+        """Halt the batch when an agent starts in none of its first items."""
+        if not end.item.agent or self._keeps_going or self.halted_by:
+            return
+        if problem := self._starts.follow(end):
+            self._note(problem)
+            self.halted_by = AgentNotStarted.reason
+            self.queue.stop()
+
+    @cached_property
+    def _starts(self) -> "AgentStarts":
+        # Loaded with the first agent.
+        from proctor.batch.agent_starts import AgentStarts
+
+        return AgentStarts()
 
     async def draw(self, holder: str, *, wanted_usd: float, least_usd: float) -> Drawn:
         """Draw money from the ledger."""
