@@ -59,8 +59,8 @@ def scores_of(expect: JsonMap, answer: str, facts: "AnswerFacts | None" = None) 
     """
     if ASSERT not in expect:
         return [
-            _score(EXPECT + check.name, check, check.name, repr(expect[check.name]))
-            for check in check_answer(expect, answer)
+            _expectation_score(name, repr(expected), *KINDS[name].check(expected, answer))
+            for name, expected in expect.items()
         ]
     group = as_map(expect, ASSERT)
     whole, results = check_group(group, answer, facts or AnswerFacts())
@@ -74,8 +74,12 @@ def scores_of(expect: JsonMap, answer: str, facts: "AnswerFacts | None" = None) 
 
 
 @lru_cache(maxsize=1024)
+def _expectation_score(name: str, expected: str, holds: bool, why: str) -> Score:
+    """The score of an expectation. Most of a run are the same: one object for all of them."""
+    return _score(EXPECT + name, CheckResult(name, holds, float(holds), why), name, expected)
+
+
 def _score(name: str, check: CheckResult, *version: str) -> Score:
-    """The score of a check. Most of a run are the same: one object for all of them."""
     return Score(
         evaluator=clipped(name, 200),
         value=check.score,
