@@ -89,6 +89,7 @@ RE_CALLS = {
 }
 OWN_EXPRESSIONS = {
     "api/runs.py",
+    "config.py",
     "models/prices.py",
     "models/providers.py",
     "evaluators/judging.py",

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from proctor import __version__
+from proctor import __version__, config
 from proctor.agent import Assignment
 from proctor.agents import agent_names
 from proctor.agents.command import OWN_EVENTS
 from proctor.agents.scripted import KINDS
 from proctor.cli.main import COMMANDS
-from proctor.config import ENCRYPTION, EVALUATION, OUTAGE_PATIENCE, SECTIONS, SERVE, TOKEN, WATCH, read_config
+from proctor.config import read_config
 from proctor.dialogue import steps
 from proctor.evaluators.criteria import rubric_names
 from proctor.jobs.coding.job import JOB as CODING
@@ -84,13 +84,11 @@ def _extras() -> set[str]:
 
 
 SETTINGS = {
-    **SECTIONS,
-    "limits]": (OUTAGE_PATIENCE,),
-    "serve": (*SERVE, "access_keys", "tokens", *TOKEN),
-    "evaluation": EVALUATION,
-    "[watch]": WATCH,
-    "encryption": ENCRYPTION,
-    "budget": ("usd",),
+    **{name: tuple(config.SETTINGS[f"{name}.*"]) for name in ("providers", "prices", "limits")},
+    "limits]": tuple(config.SETTINGS["limits"]),
+    "serve": (*config.SETTINGS["serve"], *config.SETTINGS["serve.tokens.*"]),
+    "[watch]": tuple(config.SETTINGS["watch"]),
+    **{name: tuple(config.SETTINGS[name]) for name in ("evaluation", "encryption", "budget")},
 }
 DIALOGUE_NAMES = (*CONFIG_KEYS, *ROLE_KEYS, *steps.KINDS, *Roles().names(), *rubric_names())
 STATES = (*evaluation.TERMINAL, evaluation.PENDING, evaluation.IN_PROGRESS)

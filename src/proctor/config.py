@@ -9,6 +9,7 @@ that may sign requests: `AKID = "secret"`, or `"${VARIABLE}"`. `[serve.tokens.NA
 evaluates as they arrive, with an alert when a score drifts.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,33 +18,16 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from proctor.errors import UsageError
-from proctor.json_values import JsonMap, JsonObject, as_cost, as_map, as_text
+from proctor.json_values import JsonMap, as_text
 from proctor.sandbox import read_settings
 from proctor.secrets import KEY_VARIABLE, is_loopback
 from proctor.store.keys import SOURCES, EncryptionSection
 
 FILE = "proctor.toml"
-SECTIONS = {
-    "providers": ("base_url", "key"),
-    "prices": ("input", "cached", "cache_write", "output"),
-    "limits": ("concurrency",),
-}
-"""Sections with named entries, and the settings of an entry."""
-OUTAGE_PATIENCE = "outage_patience"
-"""Setting of `[limits]`, beside its entries."""
-SERVE = ("log_group", "region", "account")
-"""Settings of `[serve]`, besides `access_keys` and `tokens`."""
 ROLES_IN_ORDER = ("view", "label", "run", "admin")
 """Roles of callers of `proctor serve`; each includes the ones before it."""
-TOKEN_SOURCES = ("token_env", "token_file", "sha256")
-TOKEN = (*TOKEN_SOURCES, "role")
-"""Settings of `[serve.tokens.NAME]`."""
 SHORTEST_TOKEN = 16
 """Minimum length of a token, in characters."""
-ENCRYPTION = (*SOURCES, "keys")
-"""Settings of `[encryption]`."""
-SINGLE = ("serve", "budget", "evaluation", "encryption", "sandbox")
-"""Sections with settings but no entries."""
 
 
 class EvaluationSection(TypedDict, total=False):
@@ -59,9 +43,6 @@ class EvaluationSection(TypedDict, total=False):
     """Folders on this machine that stand for S3 buckets, by the name of the bucket."""
     models: Mapping[str, str]
     """Judges by the model id of a definition, as provider/model; `default` is for ids without an entry."""
-
-
-EVALUATION = tuple(EvaluationSection.__annotations__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +74,6 @@ class WatchSection:
     """Address that gets alerts; may hold a token. `${NAME}` refers to the environment."""
     command: tuple[str, ...] = ()
     """Program that gets alerts, and its arguments."""
-
-
-WATCH = tuple(WatchSection.__dataclass_fields__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,28 +124,31 @@ class Config:
 def read_config(folders: Iterable[Path], environment: Mapping[str, str]) -> Config:
     """Read the `proctor.toml` of each folder; earlier folders take precedence."""
     files = [folder / FILE for folder in dict.fromkeys(folders) if (folder / FILE).is_file()]
-    # The checks of `_read` vouch for the types.
-    merged: dict[str, Any] = {section: {} for section in (*SECTIONS, *SINGLE)}
+    # The checks vouch for the types.
+    merged: dict[str, Any] = {name.partition(".")[0]: {} for name in (*SETTINGS, "sandbox")}
     keys: dict[str, str] = {}
     tokens: dict[str, Mapping[str, str]] = {}
     budgets: list[float] = []
     watches: dict[str, WatchSection] = {}
     for path in reversed(files):
         data = _read(path)
-        watches |= _watches(path, data.pop("watch", []))
+        watches |= {entry["name"]: _watch(entry) for entry in data.pop("watch", [])}
         for section, entries in data.items():
             if section == "serve":
-                keys |= _access_keys(path, entries.pop("access_keys", {}), environment)
-                tokens |= _token_entries(path, entries.pop("tokens", {}))
+                secrets = entries.pop("access_keys", {}).items()
+                keys |= {name: _access_key(path, name, secret, environment) for name, secret in secrets}
+                named = entries.pop("tokens", {}).items()
+                tokens |= {name: _beside(path, entry, "token_file") for name, entry in named}
             if section == "budget":
                 # It belongs to the store: a file beside a plan must not raise it.
                 budgets.append(entries["usd"])
             if section == "encryption":
                 # One place names the key; a nearer file that does replaces it whole.
-                entries = _beside(path, entries)
+                keys_of_kms = {arn: _beside(path, source) for arn, source in entries.pop("keys", {}).items()}
+                entries = {**_beside(path, entries), **({"keys": keys_of_kms} if keys_of_kms else {})}
                 merged[section] = {name: each for name, each in merged[section].items() if name == "keys"}
             merged[section].update(entries)
-    patience = merged["limits"].pop(OUTAGE_PATIENCE, None)
+    patience = merged["limits"].pop("outage_patience", None)
     return Config(
         prices=merged["prices"],
         outage_patience_seconds=patience,
@@ -186,7 +167,7 @@ def read_config(folders: Iterable[Path], environment: Mapping[str, str]) -> Conf
     )
 
 
-def _read(path: Path) -> dict[str, dict[str, Any]]:
+def _read(path: Path) -> dict[str, Any]:
     # Most commands read no file and need no parser.
     import tomllib
 
@@ -194,57 +175,35 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{path}: {error}\nFix the file, or remove it.") from error
-    for section, entries in data.items():
-        if section == "watch":
-            continue
-        if section in SINGLE:
-            _CHECKS[section](path, entries)
-            continue
-        if section not in SECTIONS:
-            raise UsageError(
-                f"{path}: there is not a section [{section}]\n{_near(section, [*SECTIONS, *SINGLE, 'watch'])}"
-            )
-        if not isinstance(entries, dict):
-            raise UsageError(f"{path}: `{section}` is not a section\nWrite [{section}.NAME].")
-        for name, entry in entries.items():
-            if (section, name) == ("limits", OUTAGE_PATIENCE):
-                if as_cost(entry) is None:
-                    raise UsageError(f"{path}: [limits] `{name}` should be a number of seconds: 0 or more")
-            else:
-                _check(path, section, name, entry)
+    try:
+        _check_file(data)
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}") from None
     return data
 
 
-def _check(path: Path, section: str, name: str, entry: object) -> None:
-    where = f"{path}: [{section}.{name}]"
-    if not isinstance(entry, dict):
-        raise UsageError(
-            f"{where} is not a section of settings\nIt may have: {', '.join(SECTIONS[section])}."
-        )
-    # Loaded only where there is a proctor.toml with such a section.
-    from proctor.models.providers import PROVIDERS, variable_prefix
+# What a file may contain. Not pydantic: loading it takes longer than all else that short commands do.
 
-    for setting, value in entry.items():
-        if setting not in SECTIONS[section]:
-            raise UsageError(f"{where} has no setting `{setting}`\n{_near(setting, SECTIONS[section])}")
-        if section == "providers" and not isinstance(value, str):
-            raise UsageError(f"{where}: `{setting}` should be text")
-        if section == "providers" and setting == "key" and not _names_a_variable(value):
-            # The value may be the key, so the message does not contain it.
-            raise UsageError(
-                f"{where}: `key` should name the variable that holds the key, and not be the key itself"
-                f'\nWrite:  key = "{variable_prefix(name)}_API_KEY"'
-            )
-        if section == "prices" and not (type(value) in (int, float) and 0 <= value < float("inf")):
-            raise UsageError(f"{where}: `{setting}` should be a number that is not negative")
-        if section == "limits" and not (type(value) is int and value >= 1):
-            raise UsageError(f"{where}: `{setting}` should be a number of calls: 1 or more")
-    # Built-in providers have an address.
-    address = () if name in PROVIDERS else ("base_url",)
-    needed = {"providers": address, "prices": ("input", "output"), "limits": ("concurrency",)}[section]
-    for setting in needed:
-        if setting not in entry:
-            raise UsageError(f"{where} lacks `{setting}`")
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What a value should be, for messages, and whether one is."""
+
+    expected: str
+    holds: Callable[[Any], bool]
+
+    def require(self, place: str, name: str, value: object) -> None:
+        """Raise where a value is wrong, without the value: it may be a secret."""
+        if not self.holds(value):
+            raise ValueError(f"{place}: {name} should be {self.expected}")
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float) and value not in (math.inf, -math.inf)
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(each, str) and each for each in value)
 
 
 def _names_a_variable(text: str) -> bool:
@@ -254,222 +213,223 @@ def _names_a_variable(text: str) -> bool:
     return not name or bool(re.fullmatch(r"[A-Za-z_]\w*", name) and not is_random)
 
 
-def _check_budget(path: Path, entries: object) -> None:
-    usd = as_cost(entries.get("usd")) if isinstance(entries, dict) and len(entries) == 1 else None
-    if usd is None:
-        raise UsageError(
-            f"{path}: [budget] limits the spending of all runs on a store together\nWrite:  usd = 50"
-        )
+def _one_of(*names: str) -> Check:
+    return Check(f"one of: {', '.join(names)}", lambda value: value in names)
 
 
-def _check_evaluation(path: Path, entries: object) -> None:
-    if not isinstance(entries, dict):
-        raise UsageError(f"{path}: `evaluation` is not a section\nWrite [evaluation].")
-    for setting, value in entries.items():
-        if setting not in EVALUATION:
-            raise UsageError(f"{path}: [evaluation] has no setting `{setting}`\n{_near(setting, EVALUATION)}")
-        if setting == "judge" and not isinstance(value, str):
-            raise UsageError(f"{path}: [evaluation]: `judge` should be `provider/model`")
-        if setting == "harmful_value" and value not in (0, 1):
-            raise UsageError(f"{path}: [evaluation]: `harmful_value` should be 0 or 1")
-        if setting in ("limits", "lambdas", "models", "buckets") and not isinstance(value, dict):
-            raise UsageError(
-                f"{path}: `evaluation.{setting}` is not a section\nWrite [evaluation.{setting}]."
-            )
-    for id_, model in entries.get("models", {}).items():
-        if not isinstance(model, str) or "/" not in model.strip("/"):
-            raise UsageError(f'{path}: [evaluation.models]: "{id_}" should be "provider/model"')
-    for bucket, folder in entries.get("buckets", {}).items():
-        if not isinstance(folder, str) or not folder:
-            raise UsageError(f'{path}: [evaluation.buckets]: "{bucket}" should be a folder')
-    for arn, run in entries.get("lambdas", {}).items():
-        is_words = isinstance(run, list) and run and all(isinstance(word, str) for word in run)
-        if not isinstance(run, str) and not is_words:
-            raise UsageError(
-                f'{path}: [evaluation.lambdas]: "{arn}" should be "module:function", '
-                "or a list: a program and its arguments"
-            )
+def _like(pattern: str, expected: str) -> Check:
+    return Check(expected, lambda value: isinstance(value, str) and bool(re.fullmatch(pattern, value)))
 
 
-def _check_encryption(path: Path, entries: object) -> None:
-    if not isinstance(entries, dict):
-        raise UsageError(f"{path}: `encryption` is not a section\nWrite [encryption].")
-    for setting in entries:
-        if setting not in ENCRYPTION:
-            raise UsageError(f"{path}: [encryption] has no setting `{setting}`\n{_near(setting, ENCRYPTION)}")
-    _check_key(f"{path}: [encryption]", {name: entries[name] for name in SOURCES if name in entries})
-    keys = entries.get("keys", {})
-    if not isinstance(keys, dict):
-        raise UsageError(f"{path}: `encryption.keys` is not a section\nWrite [encryption.keys].")
-    for arn, source in keys.items():
-        where = f'{path}: [encryption.keys] "{arn}"'
-        if not isinstance(source, dict) or len(source) != 1 or not {*source} <= {"key_file", "key_env"}:
-            raise UsageError(f'{where} should be {{key_file = "…"}} or {{key_env = "…"}}')
-        _check_key(where, source)
-
-
-def _check_key(where: str, source: JsonMap) -> None:
-    if len(source) > 1:
-        raise UsageError(f"{where} names several keys: {', '.join(source)}\nKeep one.")
-    for setting, value in source.items():
-        if not isinstance(value, str) or not value:
-            raise UsageError(f"{where}: `{setting}` should be text")
-
-
-def _beside(path: Path, entries: JsonMap) -> JsonObject:
-    """The same settings, with paths of key files relative to the file that names them."""
-
-    def located(source: JsonMap) -> JsonObject:
-        file = as_text(source.get("key_file"))
-        return {**source, "key_file": str(path.parent / Path(file).expanduser())} if file else {**source}
-
-    keys = {arn: located(as_map(source)) for arn, source in as_map(entries, "keys").items()}
-    return {**located(entries), **({"keys": keys} if keys else {})}
-
-
-def _check_sandbox(path: Path, entries: object) -> None:
-    try:
-        read_settings(entries)
-    except ValueError as error:
-        raise UsageError(f"{path}: [sandbox]: {error}") from error
-
-
-def _watches(path: Path, entries: object) -> dict[str, WatchSection]:
-    """The services to watch, by name."""
-    if not isinstance(entries, list):
-        raise UsageError(f"{path}: `watch` is not a list of sections\nWrite [[watch]].")
-    watches: dict[str, WatchSection] = {}
-    for number, entry in enumerate(entries, start=1):
-        where = f"{path}: [[watch]] {number}"
-        watch = _watch(where, entry)
-        if watch.name in watches:
-            raise UsageError(f"{where}: `{watch.name}` is the name of another one")
-        watches[watch.name] = watch
-    return watches
-
-
-def _watch(where: str, entry: object) -> WatchSection:
-    if not isinstance(entry, dict):
-        raise UsageError(f"{where} is not a section of settings\nIt may have: {', '.join(WATCH)}.")
-    for setting, value in entry.items():
-        if setting not in WATCH:
-            raise UsageError(f"{where} has no setting `{setting}`\n{_near(setting, WATCH)}")
-        expected, is_valid = _WATCH_CHECKS[setting]
-        if not is_valid(value):
-            # The value may hold a token, so the message does not contain it.
-            raise UsageError(f"{where}: `{setting}` should be {expected}")
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,47}", entry.get("name", "")):
-        raise UsageError(f"{where}: `name` should be a letter, followed by letters, digits and `_`")
-    if entry.get("evaluators") and not (entry.get("service") and entry.get("log_groups")):
-        raise UsageError(f"{where} needs `service` and `log_groups`, the source of its sessions")
-    if entry.get("webhook") and entry.get("command"):
-        raise UsageError(f"{where} has both `webhook` and `command`\nKeep one: each alert is sent once.")
-    lists = {name: tuple(value) for name, value in entry.items() if isinstance(value, list)}
-    return WatchSection(**{**entry, **lists})
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and bool(value)
-
-
-def _is_number(value: object) -> bool:
-    return type(value) in (int, float)
-
-
-_Check = tuple[str, Callable[[Any], bool]]
-"""What a value should be, for messages, and whether one is."""
-_TEXT: _Check = ("text", _is_text)
-_TEXTS: _Check = (
-    "a list of texts",
-    lambda value: isinstance(value, list) and bool(value) and all(map(_is_text, value)),
-)
-_NUMBER: _Check = ("a number", _is_number)
-_WATCH_CHECKS: Mapping[str, _Check] = {
-    "name": _TEXT,
-    "service": _TEXT,
-    "log_groups": _TEXTS,
-    "evaluators": _TEXTS,
-    "command": _TEXTS,
-    "margin": _NUMBER,
-    "reference": _NUMBER,
-    "alpha": ("a number between 0 and 1", lambda value: _is_number(value) and 0 < value < 1),
-    "sample_percent": ("a number above 0, at most 100", lambda value: _is_number(value) and 0 < value <= 100),
-    "session_timeout_minutes": (
-        "a whole number from 1 to 1440",
-        lambda value: type(value) is int and 1 <= value <= 1440,
-    ),
-    "direction": ("one of: both, up, down", lambda value: value in ("both", "up", "down")),
-    "scale": (
-        "two numbers, the lower one first",
-        lambda value: (
-            isinstance(value, list)
-            and len(value) == 2
-            and all(map(_is_number, value))
-            and value[0] < value[1]
+_STRING = Check("text", lambda value: isinstance(value, str))
+_TEXT = Check("text", lambda value: isinstance(value, str) and bool(value))
+_TEXTS = Check("a list of texts", _is_texts)
+_NUMBER = Check("a number", _is_number)
+_USD = Check("a number that is not negative", lambda value: _is_number(value) and value >= 0)
+_SECTION = Check("a section", lambda value: isinstance(value, dict))
+SETTINGS: Mapping[str, Mapping[str, Check]] = {
+    "providers.*": dict.fromkeys(("base_url", "key"), _STRING),
+    "prices.*": dict.fromkeys(("input", "cached", "cache_write", "output"), _USD),
+    "limits": {"outage_patience": Check("a number of seconds: 0 or more", _USD.holds)},
+    "limits.*": {
+        "concurrency": Check("a number of calls: 1 or more", lambda value: type(value) is int and value >= 1)
+    },
+    "serve": {
+        **dict.fromkeys(("log_group", "region", "account"), _STRING),
+        **dict.fromkeys(("access_keys", "tokens"), _SECTION),
+    },
+    "serve.tokens.*": {
+        "token_env": _STRING,
+        "token_file": _STRING,
+        "sha256": _like("[0-9a-fA-F]{64}", "64 hexadecimal digits"),
+        "role": _one_of(*ROLES_IN_ORDER),
+    },
+    "budget": {"usd": _USD},
+    "evaluation": {
+        "judge": Check("`provider/model`", _STRING.holds),
+        "harmful_value": Check("0 or 1", lambda value: value in (0, 1)),
+        **dict.fromkeys(("limits", "lambdas", "buckets", "models"), _SECTION),
+    },
+    "encryption": {**dict.fromkeys(SOURCES, _TEXT), "keys": _SECTION},
+    "encryption.keys.*": dict.fromkeys(("key_file", "key_env"), _TEXT),
+    "watch": {
+        "name": _like("[A-Za-z][A-Za-z0-9_]{0,47}", "a letter, followed by letters, digits and `_`"),
+        "service": _TEXT,
+        "log_groups": _TEXTS,
+        "evaluators": _TEXTS,
+        "command": _TEXTS,
+        "margin": _NUMBER,
+        "reference": _NUMBER,
+        "alpha": Check("a number between 0 and 1", lambda value: _is_number(value) and 0 < value < 1),
+        "sample_percent": Check(
+            "a number above 0, at most 100", lambda value: _is_number(value) and 0 < value <= 100
         ),
+        "session_timeout_minutes": Check(
+            "a whole number from 1 to 1440", lambda value: type(value) is int and 1 <= value <= 1440
+        ),
+        "direction": _one_of("both", "up", "down"),
+        "scale": Check(
+            "two numbers, the lower one first",
+            lambda value: (
+                isinstance(value, list)
+                and len(value) == 2
+                and all(map(_is_number, value))
+                and value[0] < value[1]
+            ),
+        ),
+        "webhook": _like(r"(https?://|\$\{).*", "an address that starts with https://, http:// or ${"),
+    },
+}
+"""By section, the settings that it may have; `*` is any name."""
+VALUES = {
+    "serve.access_keys": Check('text, as in:  AKID = "secret"', _STRING.holds),
+    "evaluation.models": _like(".*[^/]/+[^/].*", '"provider/model"'),
+    "evaluation.buckets": Check("a folder", _TEXT.holds),
+    "evaluation.lambdas": Check(
+        '"module:function", or a list: a program and its arguments',
+        lambda value: isinstance(value, str) or _is_texts(value),
     ),
-    "webhook": (
-        "an address that starts with https://, http:// or ${",
-        lambda value: _is_text(value) and value.startswith(("https://", "http://", "${")),
-    ),
+}
+"""Sections with any names, and what their values should be."""
+NEEDED = {
+    "prices.*": ("input", "output"),
+    "limits.*": ("concurrency",),
+    "serve.tokens.*": ("role",),
+    "watch": ("name",),
 }
 
 
-def _check_serve(path: Path, entries: object) -> None:
+def _check_file(data: dict[str, Any]) -> None:
+    for section, entries in data.items():
+        if section == "watch":
+            _check_watches(entries)
+        elif section == "sandbox":
+            try:
+                read_settings(entries)
+            except ValueError as error:
+                raise ValueError(f"[sandbox]: {error}") from None
+        elif section == "budget" and not (
+            isinstance(entries, dict) and {*entries} == {"usd"} and _USD.holds(entries["usd"])
+        ):
+            raise ValueError("[budget] limits the spending of all runs on a store together\nWrite:  usd = 50")
+        elif section in SETTINGS or f"{section}.*" in SETTINGS:
+            _check_section(section, entries)
+        else:
+            known = dict.fromkeys(name.partition(".")[0] for name in (*SETTINGS, "sandbox"))
+            raise ValueError(f"there is not a section [{section}]\n{_near(section, known)}")
+
+
+def _check_section(name: str, entries: object) -> None:
+    """Check a section with its entries and further sections."""
     if not isinstance(entries, dict):
-        raise UsageError(f"{path}: `serve` is not a section\nWrite [serve].")
-    for setting, value in entries.items():
-        if setting in ("access_keys", "tokens"):
-            continue
-        if setting not in SERVE:
-            known = [*SERVE, "access_keys", "tokens"]
-            raise UsageError(f"{path}: [serve] has no setting `{setting}`\n{_near(setting, known)}")
-        if not isinstance(value, str):
-            raise UsageError(f"{path}: [serve]: `{setting}` should be text")
+        entry = ".NAME" if f"{name}.*" in SETTINGS else ""
+        raise ValueError(f"`{name}` is not a section\nWrite [{name}{entry}].")
+    own = SETTINGS.get(name, {})
+    for key, value in entries.items():
+        if f"{name}.{key}" in VALUES or f"{name}.{key}.*" in SETTINGS:
+            _check_section(f"{name}.{key}", value)
+        elif name in VALUES:
+            VALUES[name].require(f"[{name}]", f'"{key}"', value)
+        elif f"{name}.*" in SETTINGS and key not in own:
+            _check_entry(f"[{name}.{key}]", f"{name}.*", value)
+            _check_more(f"[{name}.{key}]", name, key, value)
+    if own:
+        settings = {key: value for key, value in entries.items() if key in own or f"{name}.*" not in SETTINGS}
+        _check_entry(f"[{name}]", name, settings)
+    if name == "encryption":
+        _check_one_key(f"[{name}]", entries)
 
 
-def _access_keys(path: Path, entries: object, environment: Mapping[str, str]) -> dict[str, str]:
-    """Access key IDs and secrets; `${VARIABLE}` refers to the environment."""
-    if not isinstance(entries, dict) or not all(isinstance(value, str) for value in entries.values()):
-        raise UsageError(f'{path}: [serve.access_keys] must contain lines like  AKID = "secret"')
-    keys: dict[str, str] = {}
-    for name, secret in entries.items():
-        if secret.startswith("${") and secret.endswith("}"):
-            variable = secret[2:-1]
-            if not (secret := environment.get(variable, "")):
-                raise UsageError(
-                    f"{path}: [serve.access_keys]: {variable} is not set\nSet it: export {variable}=…"
-                )
-        if not secret:
-            raise UsageError(f"{path}: [serve.access_keys]: `{name}` has no secret")
-        keys[name] = secret
-    return keys
+def _check_entry(place: str, section: str, entry: object) -> None:
+    """Check the settings of one section or entry."""
+    checks = SETTINGS[section]
+    if not isinstance(entry, dict):
+        raise ValueError(f"{place} is not a section of settings\nIt may have: {', '.join(checks)}.")
+    for setting, value in entry.items():
+        if setting not in checks:
+            raise ValueError(f"{place} has no setting `{setting}`\n{_near(setting, checks)}")
+        if checks[setting] is _SECTION and not isinstance(value, dict):
+            dotted = f"{section}.{setting}"
+            raise ValueError(f"`{dotted}` is not a section\nWrite [{dotted}].")
+        checks[setting].require(place, f"`{setting}`", value)
+    for setting in NEEDED.get(section, ()):
+        if setting not in entry:
+            raise ValueError(f"{place} lacks `{setting}`")
 
 
-def _token_entries(path: Path, entries: object) -> dict[str, Mapping[str, str]]:
-    """Check the named tokens; files are relative to the file that names them."""
-    if not isinstance(entries, dict):
-        raise UsageError(f"{path}: `serve.tokens` is not a section\nWrite [serve.tokens.NAME].")
-    tokens: dict[str, Mapping[str, str]] = {}
-    for name, entry in entries.items():
-        where = f"{path}: [serve.tokens.{name}]"
-        if not isinstance(entry, dict) or not all(isinstance(value, str) for value in entry.values()):
-            raise UsageError(f"{where} is not a section of settings\nIt may have: {', '.join(TOKEN)}.")
-        for setting in entry:
-            if setting not in TOKEN:
-                raise UsageError(f"{where} has no setting `{setting}`\n{_near(setting, TOKEN)}")
+def _check_more(place: str, section: str, name: str, entry: Mapping[str, str]) -> None:
+    """What the settings of an entry have to do with each other, and with its name."""
+    if section == "providers":
+        # Loaded only where there is such a section.
+        from proctor.models.providers import PROVIDERS, variable_prefix
+
+        if not _names_a_variable(entry.get("key", "")):
+            raise ValueError(
+                f"{place}: `key` should name the variable that holds the key, and not be the key itself"
+                f'\nWrite:  key = "{variable_prefix(name)}_API_KEY"'
+            )
+        # Built-in providers have an address.
+        if "base_url" not in entry and name not in PROVIDERS:
+            raise ValueError(f"{place} lacks `base_url`")
+    if section == "serve.tokens":
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name) or name in ("proctor", "local"):
-            raise UsageError(f"{where}: choose another name, of letters, digits, `.`, `_` and `-`")
-        if len([setting for setting in TOKEN_SOURCES if entry.get(setting)]) != 1:
-            raise UsageError(f"{where} needs one of: {', '.join(TOKEN_SOURCES)}")
-        if entry.get("role") not in ROLES_IN_ORDER:
-            raise UsageError(f"{where}: `role` should be one of: {', '.join(ROLES_IN_ORDER)}")
-        if "sha256" in entry and not re.fullmatch(r"[0-9a-fA-F]{64}", entry["sha256"]):
-            raise UsageError(f"{where}: `sha256` should be 64 hexadecimal digits")
-        file = entry.get("token_file")
-        located = {"token_file": str(path.parent / Path(file).expanduser())} if file else {}
-        tokens[name] = {**entry, **located}
-    return tokens
+            raise ValueError(f"{place}: choose another name, of letters, digits, `.`, `_` and `-`")
+        sources = ("token_env", "token_file", "sha256")
+        if sum(bool(entry.get(source)) for source in sources) != 1:
+            raise ValueError(f"{place} needs one of: {', '.join(sources)}")
+    if section == "encryption.keys":
+        _check_one_key(place, entry)
+
+
+def _check_one_key(place: str, entry: JsonMap) -> None:
+    if len(named := [source for source in SOURCES if source in entry]) > 1:
+        raise ValueError(f"{place} names several keys: {', '.join(named)}\nKeep one.")
+
+
+def _check_watches(entries: object) -> None:
+    if not isinstance(entries, list):
+        raise ValueError("`watch` is not a list of sections\nWrite [[watch]].")
+    names = set[str]()
+    for number, entry in enumerate(entries, start=1):
+        place = f"[[watch]] {number}"
+        _check_entry(place, "watch", entry)
+        if entry["name"] in names:
+            raise ValueError(f"{place}: `{entry['name']}` is the name of another one")
+        names.add(entry["name"])
+        if entry.get("evaluators") and not (entry.get("service") and entry.get("log_groups")):
+            raise ValueError(f"{place} needs `service` and `log_groups`, the source of its sessions")
+        if entry.get("webhook") and entry.get("command"):
+            raise ValueError(f"{place} has both `webhook` and `command`\nKeep one: each alert is sent once.")
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    names = list(known)
+    near = get_close_matches(name, names, n=1)
+    return (f"Did you mean `{near[0]}`? " if near else "") + f"There are: {', '.join(names)}."
+
+
+def _beside(path: Path, entry: JsonMap, name: str = "key_file") -> dict[str, Any]:
+    """The same settings, with the path of a file relative to the file that names it."""
+    file = as_text(entry.get(name))
+    return {**entry, name: str(path.parent / Path(file).expanduser())} if file else {**entry}
+
+
+def _watch(entry: JsonMap) -> WatchSection:
+    lists = {name: tuple(value) for name, value in entry.items() if isinstance(value, list)}
+    return WatchSection(**{**entry, **lists})  # type: ignore[arg-type]
+
+
+def _access_key(path: Path, name: str, secret: str, environment: Mapping[str, str]) -> str:
+    """The secret of an access key; `${VARIABLE}` refers to the environment."""
+    if secret.startswith("${") and secret.endswith("}"):
+        variable = secret[2:-1]
+        if not (secret := environment.get(variable, "")):
+            raise UsageError(
+                f"{path}: [serve.access_keys]: {variable} is not set\nSet it: export {variable}=…"
+            )
+    if not secret:
+        raise UsageError(f"{path}: [serve.access_keys]: `{name}` has no secret")
+    return secret
 
 
 def serve_tokens(
@@ -545,18 +505,3 @@ def redirected_keys(config: Config, trusted: Config) -> Iterator[str]:
         key = settings.get("key", "").removeprefix("${").removesuffix("}") or next(iter(own), "")
         if key in usual:
             yield f"the key {key} goes to {address}, as a {FILE} in a working folder says"
-
-
-_CHECKS: Mapping[str, Callable[[Path, object], None]] = {
-    "serve": _check_serve,
-    "budget": _check_budget,
-    "evaluation": _check_evaluation,
-    "encryption": _check_encryption,
-    "sandbox": _check_sandbox,
-}
-
-
-def _near(name: str, known: Iterable[str]) -> str:
-    names = list(known)
-    near = get_close_matches(name, names, n=1)
-    return (f"Did you mean `{near[0]}`? " if near else "") + f"There are: {', '.join(names)}."

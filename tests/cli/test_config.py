@@ -70,7 +70,7 @@ def test_servers_and_access_keys_of_several_files_are_joined_and_no_secret_is_sh
         ("[serve.tokens.a]\nrole = 'run'\ntoken = 'secret'", "has no setting `token`"),
         ("[serve.tokens.proctor]\nrole = 'run'\ntoken_env = 'A'", "choose another name"),
         ("[serve.access_keys]\nAKID = 7", 'AKID = "secret"'),
-        ('[encryption.keys]\n"arn:x" = {kms_key = "a"}', "should be {key_file"),
+        ('[encryption.keys]\n"arn:x" = {kms_key = "a"}', "[encryption.keys.arn:x] has no setting `kms_key`"),
     ],
 )
 def test_what_is_wrong_is_said_with_the_file(tmp_path, text, said):
