@@ -147,6 +147,11 @@ class Agent(Protocol):
         """Whether it could work here; must not cost money."""
         return Availability(ready=True)
 
+    def program(self, environment: Mapping[str, str]) -> tuple[str, str] | None:  # noqa: ARG002
+        """The program that it starts, and the option with which that only prints its version. None: it starts
+        none, or `availability` says what is missing."""
+        return None
+
     def refusal(self, model: str, environment: Mapping[str, str]) -> str:  # noqa: ARG002
         """Why it cannot use a model here, with the fix in a second line; must not cost money."""
         return ""

@@ -3,6 +3,8 @@
 A runner gets nothing from the batch but its item and these services, so it can run on another machine.
 """
 
+import os
+import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -220,7 +222,26 @@ def seed_of(item: Item) -> int | None:
     return None if seed is None else int(require_number(seed)) + item.repeat - 1
 
 
+PROGRAM_FOLDER = "programFolder"
+"""Setting of an item: the folder from which the program of its agent was named."""
+
+
 def agent_settings(item: Item) -> JsonObject:
     """The configuration of an item's agent: its settings, and its command or script."""
     program = {name: item.details[name] for name in ("command", "script") if name in item.details}
-    return {**(item.details.get("settings") or {}), **program}
+    settings = {**(item.details.get("settings") or {}), **program}
+    if (folder := item.settings.get(PROGRAM_FOLDER)) and "command" in settings:
+        settings["command"] = _from_folder(settings["command"], Path(folder))
+    return settings
+
+
+def _from_folder(command: object, folder: Path) -> object:
+    """A command that begins with a relative path of a program that is in a folder, with its whole path."""
+    text = command if isinstance(command, str) else command[0] if isinstance(command, list) else ""
+    word = next(iter(text.split()), "")
+    place = os.path.normpath(folder / word)
+    if "/" not in word or not os.path.isfile(place):  # noqa: PTH113 (not an error without permission)
+        return command
+    if isinstance(command, list):
+        return [place, *command[1:]]
+    return text.replace(word, shlex.quote(place), 1)

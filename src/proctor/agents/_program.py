@@ -10,6 +10,7 @@ last part of the model's name; the gateway resolves it, whichever other models t
 
 import asyncio
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -390,23 +391,41 @@ class Installable:
         return f"{self.agent.upper().replace('-', '_')}_BIN"
 
     def find(self, environment: Mapping[str, str]) -> str | None:
-        """The path of the program; None when it is not installed."""
+        """The absolute path of the program; None when it is not installed."""
+        # Relative to where Proctor was started, as the user wrote it; the program is started elsewhere.
+        chosen = os.path.expanduser(self._chosen(environment) or self.program)  # noqa: PTH111 (a name is no path)
+        found = shutil.which(chosen, path=environment.get("PATH", ""))
+        return found and str(Path(found).absolute())
+
+    def _chosen(self, environment: Mapping[str, str]) -> str:
+        """The program that a variable names; empty: none does."""
         names = (environment.get(name) for name in (self.variable, *self.also_named_by))
-        chosen = next(filter(None, names), self.program)
-        return shutil.which(chosen, path=environment.get("PATH", ""))
+        return next(filter(None, names), "")
+
+    def missing(self, environment: Mapping[str, str]) -> str:
+        """Why the program is not found."""
+        if chosen := self._chosen(environment):
+            names = (self.variable, *self.also_named_by)
+            variable = next(name for name in names if environment.get(name))
+            return f"{variable} is `{chosen}`, which is not a program (a path, or a name on the PATH)"
+        return f"`{self.program}` is not on the PATH"
 
     def require(self, environment: Mapping[str, str]) -> str:
         """The path of the program; `AgentNotStarted` says how to install it."""
         if program := self.find(environment):
             return program
-        raise AgentNotStarted(f"`{self.program}` is not on the PATH; install it with: {self.install}")
+        raise AgentNotStarted(f"{self.missing(environment)}; install it with: {self.install}")
+
+    def start(self, environment: Mapping[str, str]) -> tuple[str, str] | None:
+        """The program and its option for the version; None when it is not installed."""
+        program = self.find(environment)
+        return None if program is None else (program, self.version_option)
 
     def availability(self, environment: Mapping[str, str]) -> Availability:
         """Whether it is installed, and in which version."""
         program = self.find(environment)
         if program is None:
-            problem = f"`{self.program}` is not on the PATH"
-            return Availability(ready=False, problem=problem, remedy=self.install)
+            return Availability(ready=False, problem=self.missing(environment), remedy=self.install)
         return _read_version(program, self.version_option, environment, self.install)
 
 
@@ -580,6 +599,10 @@ class GatewayProgram(Agent, ABC):
     def availability(self, environment: Mapping[str, str]) -> Availability:
         """Whether the program is installed, and in which version."""
         return self.installable.availability(environment)
+
+    def program(self, environment: Mapping[str, str]) -> tuple[str, str] | None:
+        """The installed program, and its option for the version."""
+        return self.installable.start(environment)
 
     async def work(self, assignment: Assignment, record: Record) -> WorkDone:
         """Run the program with the prompt and record its events."""

@@ -90,6 +90,10 @@ class Amp(Agent):
             remedy="Set AMP_API_KEY to an access token from Amp's settings page.",
         )
 
+    def program(self, environment: Mapping[str, str]) -> tuple[str, str] | None:
+        """The installed program, if it has a key or a login."""
+        return PROGRAM.start(environment) if environment.get("AMP_API_KEY") or self.login else None
+
     def refusal(self, model: str, environment: Mapping[str, str]) -> str:
         """Why the installed version cannot use a model; runs `--help`."""
         program = PROGRAM.find(environment)

@@ -13,24 +13,23 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TypedDict
 
 from proctor.agent import Agent, Reach
 from proctor.agents import agent_names, find_agent
 from proctor.api.deprecated import OLD_NAMES_OF_CHECKS, with_old_names
-from proctor.api.inventory import check_agent
+from proctor.api.inventory import ListedAgent, check_agent
 from proctor.batch import lifecycle
 from proctor.batch.executor import SILENT, Observer
+from proctor.batch.program_starts import Start, try_starts
 from proctor.bootstrap import ignore_notice, now
 from proctor.context import RunContext, Settings
 from proctor.errors import ModelError, ProctorError, RateLimited, UsageError
 from proctor.formatting import plural, printable, seconds, usd
 from proctor.git import Git
-from proctor.item import SUCCESS
+from proctor.item import SUCCESS, Item
 from proctor.job import PlanText, make_overrides
 from proctor.jobs import recognize
 from proctor.json_values import CamelJson, JsonMap, JsonObject
@@ -40,6 +39,7 @@ from proctor.models.client import CallRetryPolicy, Client
 from proctor.models.discovery import discover
 from proctor.models.providers import PROVIDERS, Endpoint, base_variable
 from proctor.processes import run
+from proctor.secrets import visible
 from proctor.store import Scope, Store
 from proctor.store.database import store_exists
 from proctor.store.keys import Keys, read_keys
@@ -55,8 +55,6 @@ OLDEST_PYTHON = (3, 11)
 OLDEST_GIT = (2, 31)
 LEAST_FREE_BYTES = 2 * 1024**3
 """Each agent fills a worktree and a home; with less than this the first may already fail."""
-_PARALLEL_AGENTS = 4
-"""Agents whose version is read in parallel; each starts a program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +92,50 @@ def check_keys_and_agents(settings: Settings) -> Iterator[CheckResult]:
     """Providers with a key and agents installed. None is required: mocks need neither."""
     yield _keys(settings.environment)
     names = [name for name in agent_names() if name not in ("command", "scripted")]
-    with ThreadPoolExecutor(_PARALLEL_AGENTS) as pool:
-        for listed in pool.map(partial(check_agent, environment=settings.user_environment), names):
-            message = f"ready, {listed.version}".removesuffix(", ") if listed.ready else listed.problem
+    starts = {name: start for name in names if (start := _start(name, settings))}
+    results = try_starts([*starts.values()], settings.confinement, settings.user_environment)
+    tried = dict(zip(starts, results, strict=True))
+    for name in names:
+        if (result := tried.get(name)) and result.problem:
             yield CheckResult(
-                name=f"agent {listed.name}", ok=listed.ready or None, message=message, remedy=listed.remedy
+                name=f"agent {name}",
+                ok=None,
+                message=result.problem.removeprefix(f"the agent {name} "),
+                remedy=result.remedy,
             )
+        elif result and result.version:
+            yield CheckResult(name=f"agent {name}", ok=True, message=f"ready, {result.version}")
+        else:
+            yield _listed(check_agent(name, settings.user_environment))
+
+
+def _start(name: str, settings: Settings) -> Start | None:
+    """How the program of an agent is tried in the sandbox of this machine."""
+    try:
+        agent = find_agent(name, {})
+        is_here = settings.confinement.kind_of(None) != "container"
+    except UsageError:
+        return None
+    environment = visible(settings.user_environment, named={"HOME", *agent.keys})
+    program = agent.program(environment) if is_here else None
+    if program is None:
+        return None
+    item = Item(runner="worktree", agent=name, prompt="")
+    return Start(
+        what=f"the agent {name}",
+        item=item,
+        phase="agent",
+        program=program[0],
+        option=program[1],
+        keys=tuple(agent.keys),
+    )
+
+
+def _listed(agent: ListedAgent) -> CheckResult:
+    message = f"ready, {agent.version}".removesuffix(", ") if agent.ready else agent.problem
+    return CheckResult(
+        name=f"agent {agent.name}", ok=agent.ready or None, message=message, remedy=agent.remedy
+    )
 
 
 def _sandbox(settings: Settings) -> CheckResult:

@@ -121,7 +121,12 @@ class ItemsPlan(JobPlan):
         from proctor.jobs.coding.job import ItemCheck
 
         environment = ctx.settings.user_environment
-        context = PreflightContext(environment=environment, find_agent=ctx.find_agent, models=models)
+        context = PreflightContext(
+            environment=environment,
+            find_agent=ctx.find_agent,
+            models=models,
+            sandbox=ctx.settings.confinement,
+        )
         check = ItemCheck(context, self.budget_usd is not None)
         problems: list[str] = []
         for number, item in enumerate(self.make_items(), 1):
@@ -131,6 +136,7 @@ class ItemsPlan(JobPlan):
             problems += [
                 f"item {number}: {problem}\n{remedy}".rstrip() for _, problem, remedy in check.at(item)
             ]
+        problems += [f"{problem}\n{remedy}".rstrip() for _, (_, problem, remedy) in check.unstarted()]
         if problems:
             raise UsageError("\n\n".join(problems))
         return sorted(check.remarks)

@@ -1,24 +1,27 @@
 """Preflight checks that every job uses: models, agents and programs that a plan names must exist.
 
-Each check yields what is missing with its remedy; the job says at which place of its plan. Nothing here
-calls a model or starts a program.
+Each check yields what is missing with its remedy; the job says at which place of its plan. Programs are tried
+once, in parallel and in the sandbox that the items give them; nothing here calls a model.
 """
 
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from proctor import secrets
 from proctor.errors import UsageError
+from proctor.item import Item
 from proctor.json_values import JsonMap
 from proctor.model import ModelDirectory
-from proctor.sandbox import NOT_CONFINED, Sandbox
+from proctor.runner import agent_settings
+from proctor.sandbox import NOT_CONFINED, Phase, Sandbox
 
 if TYPE_CHECKING:
     from proctor.agent import Agent
+    from proctor.batch.program_starts import Start
     from proctor.evaluator import Evaluator
 
 Missing = tuple[str, str]
@@ -92,20 +95,100 @@ def check_model(
 
 
 def check_agent(
-    name: str, settings: JsonMap, context: PreflightContext, remarks: set[str]
+    name: str, settings: JsonMap, context: PreflightContext, remarks: set[str], *, is_tried: bool = False
 ) -> Iterator[Missing]:
-    """An agent must exist and be installed; a mock is remarked on."""
+    """An agent must exist and be installed; a mock is remarked on. `is_tried`: its program is started in its
+    sandbox (`agent_start`), and not here."""
     try:
         agent = context.find_agent(name, settings)
     except UsageError as error:
         yield error.problem, error.remedy
         return
     environment = secrets.visible(context.environment, named=agent.keys)
-    availability = agent.availability(environment)
-    if not availability.ready:
-        yield f"the agent {name} cannot be used here: {availability.problem}", availability.remedy
+    if not is_tried:
+        availability = agent.availability(environment)
+        if not availability.ready:
+            problem = availability.problem
+            yield f"the agent {name} cannot be used here: {problem}", availability.remedy
     if agent.is_mock:
         remarks.add(f"`{name}` is a mock agent; its results say nothing about real agents")
+
+
+def agent_start(item: Item, context: PreflightContext) -> "Start | None":
+    """How the program of an item's agent is tried; None: there is none, or it is in a container."""
+    settings = agent_settings(item)
+    try:
+        agent = context.find_agent(item.agent, settings)
+        is_here = context.sandbox.kind_of(item.settings.get("sandbox")) != "container"
+    except UsageError:
+        return None
+    environment = secrets.visible(context.environment, named={"HOME", *agent.keys})
+    command = settings.get("command")
+    named = [command, settings.get("arguments")]
+    if not is_here:
+        return None
+    if program := agent.program(environment):
+        # Loaded here: plans of plain prompts start no programs.
+        from proctor.batch.program_starts import Start
+
+        return Start(
+            what=f"the agent {item.agent}",
+            item=item,
+            phase="agent",
+            program=program[0],
+            option=program[1],
+            named=named,
+            keys=tuple(agent.keys),
+        )
+    word = program_of(command)
+    if prepares(item) and not shutil.which(word, path=environment.get("PATH", "")):
+        return None
+    return _start_of(word, f"the agent's program `{word}`", "agent", item, named, context)
+
+
+def prepares(item: Item) -> bool:
+    """Whether something runs before the agent and the check that may install what they need."""
+    return not {"setup", "setupOnce"}.isdisjoint(item.details)
+
+
+def check_start(command: str, phase: Phase, item: Item, context: PreflightContext) -> "Start | None":
+    """How the program that a command of an item begins with is tried; None: nothing of it can be hidden, or
+    `setup` may change it."""
+    try:
+        is_here = context.sandbox.kind_of(item.settings.get("sandbox")) != "container"
+    except UsageError:
+        return None
+    if not is_here or (phase == "check" and prepares(item)):
+        return None
+    word = program_of(command)
+    if not shutil.which(word, path=context.environment.get("PATH", "")):
+        # `missing_program` reports it.
+        return None
+    return _start_of(word, f"`{word}`, with which `{command}` begins,", phase, item, [command], context)
+
+
+def _start_of(
+    word: str, what: str, phase: Phase, item: Item, named: Sequence[object], context: PreflightContext
+) -> "Start | None":
+    """How a program is tried whose option for the version may be known."""
+    # Loaded here: plans of plain prompts start no programs.
+    from proctor.batch.program_starts import Start, needs_trial, version_option
+
+    path = context.environment.get("PATH", "")
+    is_relative = "/" in word and not word.startswith("/")
+    if not word or word in SHELL_WORDS or is_relative or not needs_trial(word, path):
+        return None
+    return Start(what=what, item=item, phase=phase, program=word, option=version_option(word), named=named)
+
+
+def try_all(starts: "Sequence[Start]", context: PreflightContext) -> list[Missing | None]:
+    """Try programs, each once; what is wrong with each, if anything."""
+    if not starts:
+        return []
+    from proctor.batch.program_starts import try_starts
+
+    results = try_starts(starts, context.sandbox, context.environment)
+    return [(result.problem, result.remedy) if result.problem else None for result in results]
 
 
 def check_agents_model(
@@ -186,8 +269,11 @@ def missing_program(command: str, context: PreflightContext) -> str:
     return "" if "/" in word else word
 
 
-def program_of(command: str) -> str:
-    """The first word of a shell command that is not an assignment; empty where the shell decides."""
+def program_of(command: object) -> str:
+    """The program of a command: the first word of one for the shell that is not an assignment; empty where
+    the shell decides, or where there is none."""
+    if not isinstance(command, str):
+        return str(command[0]) if isinstance(command, list) and command else ""
     try:
         arguments = shlex.split(command, comments=True)
     except ValueError:

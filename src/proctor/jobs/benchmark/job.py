@@ -10,16 +10,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from proctor.agents import find_agent
 from proctor.batch.preflight import (
     PreflightContext,
+    agent_start,
     check_agent,
     check_agents_model,
     check_sandbox,
+    check_start,
     has_own_models,
     missing_program,
+    try_all,
 )
 from proctor.context import ModelOptions, RunContext, WorkerContext
 from proctor.errors import UsageError, WorkspaceError
@@ -50,13 +53,17 @@ from proctor.jobs.benchmark.plan import (
 from proctor.jobs.benchmark.results import RESULTS, ResultFolder, find_earlier, new_run_id, write_about
 from proctor.json_values import JsonObject
 from proctor.models import ModelRouter
-from proctor.sandbox import MOUNTING
+from proctor.runner import agent_settings
+from proctor.sandbox import MOUNTING, Phase
 from proctor.store import RetrySelection
 from proctor.store.tables import BatchRow
 from proctor.tasks.formats import read_task_set
 from proctor.tasks.markdown import Header, read_task
 from proctor.tasks.task import MARKDOWN, Task, TaskSet, network_remark
 from proctor.workspace.source_repository import open_source
+
+if TYPE_CHECKING:
+    from proctor.batch.program_starts import Start
 
 
 def inspect(
@@ -104,38 +111,61 @@ def _commands(task: Task, context: PreflightContext) -> Iterator[str]:
 
 
 def _agents(benchmark: BenchmarkDefinition, context: PreflightContext, remarks: set[str]) -> Iterator[str]:
-    for item in _distinct(benchmark.items()):
+    seen = set[str]()
+    starts: dict[str, Start] = {}
+    for item in benchmark.items():
+        if not item.agent:
+            continue
+        for start in _check_starts(item, seen, context):
+            starts.setdefault(start.key, start)
+        if not _is_new(item, seen):
+            continue
         if "places" in item.details and (problem := _unmapped(item, context)):
             yield problem
         remarks |= _exposed(item, context)
-        settings: JsonObject = dict(item.details.get("settings") or {})
-        settings |= {name: item.details[name] for name in ("script", "command") if name in item.details}
-        sandbox = item.settings.get("sandbox")
+        settings, sandbox = agent_settings(item), item.settings.get("sandbox")
+        own = agent_start(item, context)
+        if own is not None:
+            starts.setdefault(own.key, own)
         for problem, remedy in (
-            *check_agent(item.agent, settings, context, remarks),
+            *check_agent(item.agent, settings, context, remarks, is_tried=own is not None),
             *check_agents_model(item.agent, item.model, settings, context),
             *check_sandbox(sandbox, item.agent, settings, context, remarks),
         ):
             yield f"{problem}\n{remedy}" if remedy else problem
+    for missing in filter(None, try_all([*starts.values()], context)):
+        yield "\n".join(missing)
 
 
-def _distinct(items: Iterator[Item]) -> Iterator[Item]:
-    """One item for each agent with its settings: thousands of rows need the same."""
-    seen = set[str]()
-    for item in items:
-        if not item.agent:
+def _is_new(item: Item, seen: set[str]) -> bool:
+    """Whether an agent with its settings was not seen before: thousands of rows need the same."""
+    parts = (
+        item.agent,
+        item.details.get("settings"),
+        item.details.get("script"),
+        item.details.get("command"),
+        item.details.get("places"),
+    )
+    return _adds(seen, repr((*parts, item.settings.get("sandbox"))))
+
+
+def _check_starts(item: Item, seen: set[str], context: PreflightContext) -> "Iterator[Start]":
+    """The programs that the checks and the setup of an item begin with."""
+    setup = [item.details.get(name) for name in ("setup", "setupOnce")]
+    commands: list[tuple[object, Phase]] = [(command, "setup") for command in setup]
+    commands += [(check["command"], "check") for check in item.details.get("checks", ())]
+    for command, phase in commands:
+        key = repr((command, phase, item.settings.get("sandbox"), setup))
+        if not isinstance(command, str) or not command or not _adds(seen, key):
             continue
-        parts = (
-            item.agent,
-            item.details.get("settings"),
-            item.details.get("script"),
-            item.details.get("command"),
-            item.details.get("places"),
-        )
-        key = repr((*parts, item.settings.get("sandbox")))
-        if key not in seen:
-            seen.add(key)
-            yield item
+        if start := check_start(command, phase, item, context):
+            yield start
+
+
+def _adds(seen: set[str], key: str) -> bool:
+    is_new = key not in seen
+    seen.add(key)
+    return is_new
 
 
 def _unmapped(item: Item, context: PreflightContext) -> str:

@@ -23,6 +23,7 @@ from proctor.json_values import JsonObject
 from proctor.plan.source import KeyPath, refuse, resolved
 from proctor.plan.validate import PlanModel, Seconds, SectionLabel, Text, Texts, Usd, check_shape, names_of
 from proctor.plan.yaml_loader import read_source
+from proctor.runner import PROGRAM_FOLDER
 from proctor.sandbox import merge_settings
 from proctor.tasks.task import (
     MARKDOWN,
@@ -292,7 +293,7 @@ class BenchmarkDefinition:
             model=model.model,
             prompt=task.prompt,
             details=self._details(task, model, choice),
-            settings=self._settings(task, model),
+            settings=self._settings(task, model, choice),
             factors=factors,
             repeat=repeat,
         )
@@ -335,7 +336,7 @@ class BenchmarkDefinition:
             details["settings"] = dict(task.settings)
         return details
 
-    def _settings(self, task: Task, model: Candidate) -> JsonObject:
+    def _settings(self, task: Task, model: Candidate, choice: AgentChoice) -> JsonObject:
         timeout = self.timeout_seconds or task.timeout_seconds or self.default_timeout_seconds
         settings: JsonObject = {
             "timeoutSec": timeout,
@@ -344,6 +345,9 @@ class BenchmarkDefinition:
             "criteria": [check.criterion for check in task.checks if check.criterion],
             "displayName": model.display_name or model.name,
         }
+        if choice.command:
+            # As the user's shell would find it. Not part of an item's identity.
+            settings[PROGRAM_FOLDER] = str(Path.cwd())
         if self.path:
             settings["taskPath"] = str(self.path.absolute())
         if task.repo:

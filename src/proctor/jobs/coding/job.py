@@ -1,21 +1,27 @@
 """The coding job: repositories × prompts × agents, or plain prompts."""
 
 import json
+import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from proctor import secrets
 from proctor.batch.preflight import (
     PreflightContext,
+    agent_start,
     check_agent,
     check_agents_model,
     check_model,
     check_sandbox,
+    check_start,
     has_own_models,
     missing_program,
+    prepares,
+    program_of,
+    try_all,
     uses_gateway,
 )
 from proctor.context import ModelOptions, RunContext
@@ -36,7 +42,12 @@ from proctor.json_values import JsonMap, JsonObject
 from proctor.models import ModelRouter
 from proctor.plan.validate import as_list, stop_settings
 from proctor.runner import agent_settings
+from proctor.sandbox import Phase
 from proctor.store.tables import BatchRow
+
+if TYPE_CHECKING:
+    from proctor.batch.program_starts import Start
+    from proctor.workspace.source_repository import SourceRepository
 
 Finding = tuple[str, str, str]
 """The plan's key, what is wrong with it, and the remedy."""
@@ -50,6 +61,7 @@ class ItemCheck:
         self._agent_models = agent_models
         self._has_budget = has_budget
         self._seen: set[object] = set()
+        self._starts: list[tuple[Item, str, Start]] = []
         self.remarks: set[str] = set()
 
     def at(self, item: Item) -> Iterator[Finding]:
@@ -58,7 +70,7 @@ class ItemCheck:
         if repo := settings.get("repo"):
             yield from self._once(self._repository, repo, details["baseBranch"])
             program = _ByValue(agent_settings(item))
-            yield from self._once(self._agent, item.agent, program)
+            yield from self._once(self._agent, item.agent, program, self._is_tried(item))
             yield from self._once(self._agents_model, item.agent, item.model, program)
             yield from self._once(self._agents_prompt, item.agent, item.prompt, item.model, program)
             if not item.model:
@@ -66,8 +78,13 @@ class ItemCheck:
             yield from self._once(self._sandbox, _ByValue(settings.get("sandbox")), item.agent, program)
             for key in ("scriptCommand", "setup", "setupOnce"):
                 if key in details:
-                    installs = "setup" in details or "setupOnce" in details
-                    yield from self._once(self._command, key, details[key], installs)
+                    yield from self._once(self._command, key, details[key], prepares(item))
+                    phase: Phase = "check" if key == "scriptCommand" else "setup"
+                    self._add_start(key, check_start(details[key], phase, item, self._context))
+            if not prepares(item):
+                base = details["baseBranch"]
+                yield from self._once(self._agents_file, repo, base, program_of(details.get("command")))
+                yield from self._once(self._checks_file, repo, base, program_of(details.get("scriptCommand")))
         elif item.agent:
             yield from self._once(self._agent, item.agent, _ByValue(agent_settings(item)))
         if item.model and (not item.agent or self._calls_models(item)):
@@ -117,8 +134,29 @@ class ItemCheck:
     def _calls_models(self, item: Item) -> bool:
         return not has_own_models(item.agent, _ByValue(agent_settings(item)).value, self._context)
 
-    def _agent(self, name: str, settings: "_ByValue[JsonObject]") -> Iterator[Finding]:
-        for problem, remedy in check_agent(name, settings.value, self._context, self.remarks):
+    def _is_tried(self, item: Item) -> bool:
+        """Whether the program of an item's agent is started before the first item."""
+        return self._add_start("agent", agent_start(item, self._context))
+
+    def _add_start(self, key: str, start: "Start | None") -> bool:
+        if start is not None and start.key not in self._seen:
+            self._seen.add(start.key)
+            self._starts.append((start.item, key, start))
+        return start is not None
+
+    def unstarted(self) -> Iterator[tuple[Item, Finding]]:
+        """The programs of the items so far that do not start; each is started once."""
+        tried = try_all([start for _, _, start in self._starts], self._context)
+        for (item, key, _), missing in zip(self._starts, tried, strict=True):
+            if missing is not None:
+                yield item, (key, *missing)
+
+    def _agent(
+        self, name: str, settings: "_ByValue[JsonObject]", is_tried: bool = False
+    ) -> Iterator[Finding]:
+        for problem, remedy in check_agent(
+            name, settings.value, self._context, self.remarks, is_tried=is_tried
+        ):
             yield "agent", problem, remedy
 
     def _agents_prompt(
@@ -170,6 +208,47 @@ class ItemCheck:
             self.remarks.add(f"{problem}; `setup` must install it")
         else:
             yield key, problem, f"Install {word}, or add a `setup` command that does."
+
+    def _agents_file(self, repo: str, base: str, program: str) -> Iterator[Finding]:
+        """A program of an agent that is named by a relative path starts in the worktree."""
+        source = self._without(repo, base, program)
+        if source is not None:
+            whole = Path.cwd() / program
+            remedy = (
+                f"Write its whole path: {whole.resolve()}" if whole.is_file() else "Write its whole path."
+            )
+            yield "command", f"`{program}` is not a file of {source.root} at {base}", remedy
+
+    def _checks_file(self, repo: str, base: str, program: str) -> Iterator[Finding]:
+        """A program of a check that git ignores is in the user's checkout, and in no worktree. An agent may
+        make any other one."""
+        source = self._without(repo, base, program)
+        if source is None or source.git.run("check-ignore", "--quiet", "--", program)[0]:
+            return
+        own = source.root / program
+        if os.path.lexists(own):
+            problem = f"`{program}` is in your checkout, and git ignores it: a worktree does not have it"
+            yield (
+                "scriptCommand",
+                problem,
+                f"Add a `setup` command that makes it, or write its whole path: {own}",
+            )
+
+    def _without(self, repo: str, base: str, program: str) -> "SourceRepository | None":
+        """The repository, if a relative path names no file of its base commit."""
+        from proctor.git import is_address
+        from proctor.workspace.source_repository import open_source
+
+        place = os.path.normpath(program)
+        if "/" not in program or place.startswith(("/", "..")) or is_address(repo):
+            return None
+        try:
+            source = open_source(Path(repo), self._context.environment)
+            commit = source.base_commit(base)
+        except WorkspaceError:
+            # `_repository` reports it.
+            return None
+        return source if source.git.run("cat-file", "-e", f"{commit}:{place}")[0] else None
 
     def _model(self, model: str) -> Iterator[Finding]:
         for problem, remedy in check_model(model, self._context.models, needs_price=self._has_budget):
@@ -300,11 +379,10 @@ class CodingJobPlan(JobPlan):
             sandbox=ctx.settings.confinement,
         )
         check = ItemCheck(context, self.plan.budget(self.overrides) is not None, self._agent_models)
-        problems = [
-            self.plan.problem(position, *finding)
-            for position, item in self.plan.representatives(self.overrides)
-            for finding in check.at(item)
-        ]
+        places = [*self.plan.representatives(self.overrides)]
+        problems = [self.plan.problem(place, *found) for place, item in places for found in check.at(item)]
+        position_of = {id(item): place for place, item in places}
+        problems += [self.plan.problem(position_of[id(item)], *found) for item, found in check.unstarted()]
         problems += [
             self.plan.source.problem((key,), problem, remedy) for key, problem, remedy in check.agent_models()
         ]
