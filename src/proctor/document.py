@@ -125,6 +125,16 @@ class Chart(CamelJson):
         return f"{self.title}. {self.caption}" if self.caption else self.title
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptionedChart(CamelJson):
+    """A chart by itself, outside of a document."""
+
+    caption: str
+    svg: str
+    marks: Sequence[Figure] = ()
+    """Figures of its marks: the attribute `data-mark` is an index here."""
+
+
 def numeric(*titles: str) -> list[Column]:
     """Columns of figures."""
     return [Column(title=title, is_numeric=True) for title in titles]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from proctor.cache import LruCache
 from proctor.context import RunContext
-from proctor.document import Figure
+from proctor.document import CaptionedChart
 from proctor.errors import NotFound
 from proctor.json_values import CamelJson
 from proctor.store.runs import TrendRun, evaluators_of, trend_runs
@@ -58,7 +58,7 @@ class TrendChange(CamelJson):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trend:
+class Trend(CamelJson):
     """One trend in one metric: a figure of each run, and the significant changes."""
 
     key: str
@@ -66,8 +66,7 @@ class Trend:
     metric: str
     metrics: Sequence[str]
     """All metrics that it can show."""
-    svg: str
-    marks: Sequence[Figure]
+    chart: CaptionedChart
     runs: Sequence[str]
     changes: Sequence[TrendChange]
     """The latest first."""
@@ -179,8 +178,7 @@ class Trends:
             name=plan.name,
             metric=metric,
             metrics=metrics,
-            svg=svg,
-            marks=marks,
+            chart=CaptionedChart(caption=metric, svg=svg, marks=marks),
             runs=[each.run_id for each in points],
             changes=changes,
             summary=trend_summary(points, metric),

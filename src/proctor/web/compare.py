@@ -31,7 +31,7 @@ from proctor.api.deprecated import OLD_NAMES_OF_COMPARISONS, OLD_NAMES_OF_DISAGR
 from proctor.api.loaded_results import MOST_RESULT_ITEMS, Reading
 from proctor.api.sessions import find_session
 from proctor.cache import LruCache
-from proctor.document import Figure
+from proctor.document import CaptionedChart, Figure
 from proctor.item import FAIL, FINISHED, SUCCESS, TIMEOUT
 from proctor.metric import METRICS_HELP
 from proctor.report.comparison import (
@@ -60,7 +60,7 @@ from proctor.web.evaluation_schemas import (
     MeanShape,
 )
 from proctor.web.responses import ERRORS, page, with_deprecated
-from proctor.web.run_schemas import MOST_WAIT_SECONDS, ChartShape, WaitSeconds
+from proctor.web.run_schemas import MOST_WAIT_SECONDS, WaitSeconds
 from proctor.web.runs import REPORT_POLICY
 from proctor.web.state import AppState
 
@@ -382,8 +382,8 @@ def _difference(contrast: Contrast) -> DifferenceShape | None:
     )
 
 
-def _chart(contrasts: Sequence[Contrast], metric: str, baseline: str) -> ChartShape:
-    return ChartShape(
+def _chart(contrasts: Sequence[Contrast], metric: str, baseline: str) -> CaptionedChart:
+    return CaptionedChart(
         caption=metric,
         svg=plot_of(contrasts, metric, baseline, is_marked=True),
         marks=[_mark(each) for each in contrasts if each.metric == metric],

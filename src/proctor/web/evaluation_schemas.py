@@ -8,8 +8,9 @@ from proctor.api.comparing import GateResult
 from proctor.api.evaluation import DriftCrossingRow, Insight
 from proctor.api.labels import LabeledTarget, Rating, Verdict
 from proctor.api.loaded_results import Reading
+from proctor.document import CaptionedChart
 from proctor.json_values import JsonObject
-from proctor.web.run_schemas import ChartShape, RowModel
+from proctor.web.run_schemas import RowModel
 
 
 class MeanShape(RowModel):
@@ -115,7 +116,7 @@ class ComparisonAnswer(RowModel):
     mocks: list[str]
     metrics: list[str] = Field(description="All metrics that can be compared.")
     contrasts: list[ContrastShape]
-    charts: list[ChartShape] = Field(description="One per metric.")
+    charts: Sequence[CaptionedChart] = Field(description="One per metric.")
     verdict: str | None = Field(description="Verdict of all gates; one failure fails all. Null: no gates.")
     gates: Sequence[GateResult]
     is_current: bool = Field(

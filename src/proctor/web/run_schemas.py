@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from proctor.api.sessions import SessionItem, TranscriptStep
-from proctor.document import Figure
+from proctor.document import CaptionedChart
 from proctor.json_values import JsonObject
 
 RunId = Annotated[str, Path(description="Run ID or an unambiguous prefix.", max_length=200)]
@@ -25,16 +25,6 @@ class RowModel(BaseModel):
     """A schema with camel-case members, as in the tables."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, from_attributes=True)
-
-
-class ChartShape(RowModel):
-    """A chart."""
-
-    caption: str
-    svg: str
-    marks: Sequence[Figure] = Field(
-        default=[], description="Figures of its marks: the attribute `data-mark` is an index here."
-    )
 
 
 class FigureShape(RowModel):
@@ -83,7 +73,7 @@ class ChartsAnswer(RowModel):
 
     by: str = ""
     note: str = Field(default="", description="Why a chart is missing, or what limits the intervals.")
-    charts: list[ChartShape]
+    charts: Sequence[CaptionedChart]
     levels: list[LevelShape] = Field(default=[], description="Of the factor, best success rate first.")
     ranks: list[RankShape] = Field(default=[], description="Of the factor's levels, by success.")
     is_current: bool = Field(default=True, description="False: being computed; ask again.")

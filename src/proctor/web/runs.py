@@ -22,7 +22,7 @@ from proctor.api.run_list import RunLines, RunPage
 from proctor.api.run_results import ChartsOfRuns, RunCharts
 from proctor.api.run_state import RunDetails, RunDetailsCache, RunSignatures, SignatureChecks
 from proctor.api.sessions import Scope, item_in_run
-from proctor.document import Chart
+from proctor.document import CaptionedChart, Chart
 from proctor.errors import NotFound, UsageError
 from proctor.job import check_run_id
 from proctor.json_values import JsonObject
@@ -32,7 +32,6 @@ from proctor.web.responses import ERRORS, page, with_deprecated
 from proctor.web.run_schemas import (
     MOST_WAIT_SECONDS,
     ChartsAnswer,
-    ChartShape,
     LevelShape,
     RankShape,
     RunId,
@@ -133,8 +132,8 @@ def _charts_answer(charts: RunCharts) -> ChartsAnswer:
     return answer
 
 
-def _chart(chart: Chart) -> ChartShape:
-    return ChartShape(caption=chart.title, svg=chart.svg, marks=chart.marks)
+def _chart(chart: Chart) -> CaptionedChart:
+    return CaptionedChart(caption=chart.title, svg=chart.svg, marks=chart.marks)
 
 
 Status = Literal["running", "completed", "aborted", "halted", "interrupted"]

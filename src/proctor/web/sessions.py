@@ -21,11 +21,12 @@ from proctor.api.sessions import (
     TextPart,
     find_session,
 )
+from proctor.document import CaptionedChart
 from proctor.json_values import as_whole_number
 from proctor.web.access import person_of
 from proctor.web.actions import errors_of_request
 from proctor.web.responses import ERRORS, page
-from proctor.web.run_schemas import ChartsAnswer, ChartShape, RowModel, SessionAnswer, SessionId, TurnsAnswer
+from proctor.web.run_schemas import ChartsAnswer, RowModel, SessionAnswer, SessionId, TurnsAnswer
 from proctor.web.state import AppState
 
 MOST_EVENTS = 500
@@ -163,7 +164,7 @@ def router(site: AppState) -> APIRouter:
     )
     def charts(session_id: SessionId) -> ChartsAnswer:
         charts = named(session_id).metric_charts()
-        return ChartsAnswer(charts=[ChartShape(caption=name, svg=svg) for name, svg in charts.items()])
+        return ChartsAnswer(charts=[CaptionedChart(caption=name, svg=svg) for name, svg in charts.items()])
 
     return routes
 
