@@ -413,12 +413,12 @@ def tools_of(value: object) -> list[JsonObject]:
     definitions = [as_map(each, "function") or each for each in maps_in(value)]
     return [
         {
-            "name": as_text(each, "name"),
-            "description": as_text(each, "description"),
-            "parameters": dict(as_map(each, "parameters") or as_map(each, "input_schema")),
+            "name": as_text(definition, "name"),
+            "description": as_text(definition, "description"),
+            "parameters": dict(as_map(definition, "parameters") or as_map(definition, "input_schema")),
         }
-        for each in definitions
-        if as_text(each, "name")
+        for definition in definitions
+        if as_text(definition, "name")
     ]
 
 

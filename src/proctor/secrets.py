@@ -127,8 +127,8 @@ def installed_by(command: str, environment: Mapping[str, str]) -> list[str]:
     words, own = set(re.findall(r"\w+", command)), _toolchains(environment)
     return [
         name
-        for name, place in own.items()
-        if name.partition("_")[0].lower() in words and environment.get(name) == place
+        for name, value in own.items()
+        if name.partition("_")[0].lower() in words and environment.get(name) == value
     ]
 
 

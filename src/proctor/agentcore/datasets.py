@@ -129,11 +129,11 @@ def list_versions(service: Service, request: Members) -> JsonMap:
     answer: JsonObject = {
         "versions": [
             {
-                "datasetVersion": _name(each["version"]),
-                "exampleCount": each["examples"],
-                "createdAt": seconds(each["createdAt"]),
+                "datasetVersion": _name(row["version"]),
+                "exampleCount": row["examples"],
+                "createdAt": seconds(row["createdAt"]),
             }
-            for each in rows[:limit]
+            for row in rows[:limit]
         ]
     }
     if len(rows) > limit:

@@ -143,14 +143,16 @@ def _results(failures: list[InsightFinding], created_at: str) -> list[JsonObject
     return [
         {
             "type": "FAILURE",
-            "name": f"{family_of(each.key)}: {kind_of(each.key)}"[:200],
-            "description": CATEGORIES[each.key],
+            "name": f"{family_of(cluster.key)}: {kind_of(cluster.key)}"[:200],
+            "description": CATEGORIES[cluster.key],
             "createdAt": created_at,
-            "affectedSessionCount": each.sessions,
-            "sampleSessions": _samples(each),
-            "rootCauses": [_insight_cause(cause) for cause in clusters(each.findings, _cause)[:MOST_CAUSES]],
+            "affectedSessionCount": cluster.sessions,
+            "sampleSessions": _samples(cluster),
+            "rootCauses": [
+                _insight_cause(cause) for cause in clusters(cluster.findings, _cause)[:MOST_CAUSES]
+            ],
         }
-        for each in clusters(failures, _category)[:MOST_RESULTS]
+        for cluster in clusters(failures, _category)[:MOST_RESULTS]
     ]
 
 

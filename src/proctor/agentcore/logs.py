@@ -51,9 +51,9 @@ def events_of(service: Service, group: str, stream: str) -> list[StreamEvent]:
 def online_records(service: Service, group: str, stream: str) -> Iterator[JsonMap]:
     """The results of online configurations in a stream, as records with their origin."""
     return (
-        _with_origin(service, each)
-        for each in log_streams.result_records(service.context, group, stream)
-        if each.config_id
+        _with_origin(service, record)
+        for record in log_streams.result_records(service.context, group, stream)
+        if record.config_id
     )
 
 

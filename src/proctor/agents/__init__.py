@@ -79,13 +79,13 @@ def _named(name: str, module_name: str, class_name: str) -> type:
 def _only_adapter(module: ModuleType) -> type:
     """The one adapter class of an agent's file."""
     adapters = [
-        each
-        for each in vars(module).values()
-        if isinstance(each, type)
-        and each.__module__ == module.__name__
-        and not each.__name__.startswith("_")
-        and is_dataclass(each)
-        and hasattr(each, "work")
+        member
+        for member in vars(module).values()
+        if isinstance(member, type)
+        and member.__module__ == module.__name__
+        and not member.__name__.startswith("_")
+        and is_dataclass(member)
+        and hasattr(member, "work")
     ]
     if len(adapters) != 1:
         raise TypeError(f"{module.__name__} holds {len(adapters)} adapters; an agent's file holds one")

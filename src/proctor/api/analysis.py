@@ -37,20 +37,20 @@ class ComparisonResult:
         """The differences as rows: candidate, metric, means, difference, 95% CI, p value, pairs."""
         return Table(
             {
-                "candidate": each.candidate,
+                "candidate": contrast.candidate,
                 "baseline": self.comparison.groups[0],
-                "metric": each.metric,
-                "baseline_mean": each.baseline_mean.value,
-                "candidate_mean": each.candidate_mean.value,
-                "difference": each.difference.value if each.difference else None,
-                "ci_low": each.difference.low if each.difference else None,
-                "ci_high": each.difference.high if each.difference else None,
-                "is_ratio": bool(each.difference and each.difference.is_ratio),
-                "p": each.p_corrected,
-                "pairs": each.pairs,
-                "significant": each.is_significant,
+                "metric": contrast.metric,
+                "baseline_mean": contrast.baseline_mean.value,
+                "candidate_mean": contrast.candidate_mean.value,
+                "difference": contrast.difference.value if contrast.difference else None,
+                "ci_low": contrast.difference.low if contrast.difference else None,
+                "ci_high": contrast.difference.high if contrast.difference else None,
+                "is_ratio": bool(contrast.difference and contrast.difference.is_ratio),
+                "p": contrast.p_corrected,
+                "pairs": contrast.pairs,
+                "significant": contrast.is_significant,
             }
-            for each in self.comparison.contrasts
+            for contrast in self.comparison.contrasts
         )
 
     def __str__(self) -> str:

@@ -161,12 +161,14 @@ class LaunchedProcess:
         problems = [
             Problem(
                 at=Place(
-                    as_text(each["file"]), as_whole_number(each["line"]), as_whole_number(each["column"])
+                    as_text(problem["file"]),
+                    as_whole_number(problem["line"]),
+                    as_whole_number(problem["column"]),
                 ),
-                problem=as_text(each["problem"]),
-                remedy=as_text(each["remedy"]),
+                problem=as_text(problem["problem"]),
+                remedy=as_text(problem["remedy"]),
             )
-            for each in maps_in(self.document.get("problems"))
+            for problem in maps_in(self.document.get("problems"))
         ]
         return PlanError(problems) if problems else UsageError(error_message(self.document, self.messages))
 

@@ -426,9 +426,9 @@ def rates_over_tasks(
         grouped.setdefault(_name(row), []).append((row["passed"], row["judged"], row["tasks"]))
     rates = {name: rate_over_tasks(counts) for name, counts in grouped.items()}
     return [
-        (each, replace(rate, low=each.rate.low, high=each.rate.high) if is_running else rate)
-        for each in agents_and_models(read, run_id)
-        for rate in [rates.get(each.name, NO_RATE)]
+        (row, replace(rate, low=row.rate.low, high=row.rate.high) if is_running else rate)
+        for row in agents_and_models(read, run_id)
+        for rate in [rates.get(row.name, NO_RATE)]
     ]
 
 

@@ -164,14 +164,14 @@ class Trends:
         svg, marks = trend_plot(plan.name, points, metric, at)
         changes = [
             TrendChange(
-                run_id=each.run_id,
-                before=each.change.baseline,
-                is_regression=is_regression(each.change),
-                words=change_text(each.change),
-                direction="higher" if _is_higher(each.change) else "lower",
+                run_id=point.run_id,
+                before=point.change.baseline,
+                is_regression=is_regression(point.change),
+                words=change_text(point.change),
+                direction="higher" if _is_higher(point.change) else "lower",
             )
-            for each in reversed(points)
-            if each.change and each.change.is_significant and each.change.difference
+            for point in reversed(points)
+            if point.change and point.change.is_significant and point.change.difference
         ]
         return Trend(
             key=plan.key,

@@ -64,8 +64,8 @@ class FittedTable:
         columns = {str(place): list(cells) for place, cells in enumerate(zip(*self.rows, strict=True))}
         texts = fitted(columns, options.max_width, ()) if columns else {}
         lines = [
-            [f"{cell:>{width}}" if int(place) in self.right else f"{cell:<{width}}" for cell in cells]
-            for place, cells in texts.items()
+            [f"{cell:>{width}}" if int(column) in self.right else f"{cell:<{width}}" for cell in cells]
+            for column, cells in texts.items()
             for width in [max(map(len, cells))]
         ]
         for cells in zip(*lines, strict=True):

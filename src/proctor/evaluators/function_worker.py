@@ -68,9 +68,9 @@ def call_function(function: Callable[..., object], event: JsonObject) -> object:
     """The result of the function for an event; a second parameter (a context) gets None."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     needed = [
-        each
-        for each in inspect.signature(function).parameters.values()
-        if each.kind in kinds and each.default is inspect.Parameter.empty
+        parameter
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind in kinds and parameter.default is inspect.Parameter.empty
     ]
     result = function(event, None) if len(needed) == 2 else function(event)
     if inspect.iscoroutine(result):

@@ -421,9 +421,9 @@ def _parse_vote(question: Question, text: str, material: str) -> Vote:
     fields = dict.fromkeys(question.fields, TEXT)
     values = read_verdict(text, fields, [score for _, score in names.values()], material).values
     return {
-        each.name: (each.scale.parse(values.get(score, "")), values.get(reasoning, ""))
-        for each in question.dimensions
-        for reasoning, score in [names[each.name]]
+        dimension.name: (dimension.scale.parse(values.get(score, "")), values.get(reasoning, ""))
+        for dimension in question.dimensions
+        for reasoning, score in [names[dimension.name]]
     }
 
 

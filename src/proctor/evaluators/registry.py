@@ -201,11 +201,11 @@ class _EvaluatorFactory:
         else:
             dimensions = tuple(
                 ScoreDimension(
-                    require_text(each["dimensionName"]),
-                    require_text(each["dimensionInstruction"]),
-                    scale_of(require_map(each["dimensionRatingScale"])),
+                    require_text(entry["dimensionName"]),
+                    require_text(entry["dimensionInstruction"]),
+                    scale_of(require_map(entry["dimensionRatingScale"])),
                 )
-                for each in require_maps(scale["multiDimensional"])
+                for entry in require_maps(scale["multiDimensional"])
             )
             question = Question(instructions, dimensions)
         judge = self._judge(name, as_map(config, "modelConfig"))

@@ -105,10 +105,10 @@ def targets_of(evidence: Evidence, level: Level) -> list[EvaluationTarget]:
     else:
         targets = [
             EvaluationTarget(
-                level=level, id=call.call_id or f"call-{number + 1}.{place + 1}", turn=number, call=place
+                level=level, id=call.call_id or f"call-{number + 1}.{index + 1}", turn=number, call=index
             )
             for number, trace in turns
-            for place, call in enumerate(trace.tool_calls)
+            for index, call in enumerate(trace.tool_calls)
         ]
     return [target for target in targets if not evidence.targets or target.id in evidence.targets]
 
@@ -216,8 +216,8 @@ def _leading_to(trace: Trace, target: EvaluationTarget) -> list[Message | ToolCa
         calls = [place for place, event in enumerate(events) if isinstance(event, ToolCall)]
         return events[: calls[target.call]]
     answers = [
-        place
-        for place, event in enumerate(events)
+        index
+        for index, event in enumerate(events)
         if isinstance(event, Message) and event.role == "assistant"
     ]
     return events[: answers[-1]] if answers else events

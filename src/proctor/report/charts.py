@@ -795,14 +795,14 @@ def pass_curves(figures: "Figures") -> str:
     series = {
         name: [
             Point(
-                label=f"{name.replace('k', str(each.k))}",
-                x=each.k,
-                y=each.estimate.value,
-                low=each.estimate.low,
-                high=each.estimate.high,
+                label=f"{name.replace('k', str(entry.k))}",
+                x=entry.k,
+                y=entry.estimate.value,
+                low=entry.estimate.low,
+                high=entry.estimate.high,
             )
-            for each in entries
-            if each.estimate.value is not None
+            for entry in entries
+            if entry.estimate.value is not None
         ]
         for name, entries in (("pass@k", figures.pass_at), ("pass^k", figures.pass_hat))
     }
@@ -817,14 +817,14 @@ def duration_histogram(durations: Durations, marks: FigureList | None = None) ->
     bins = durations.bins
     figures = [
         Figure(
-            label=f"{seconds(one.low)} to {seconds(one.high)}",
-            text=plural(one.count, "item"),
-            value=float(one.count),
-            n=one.count,
+            label=f"{seconds(bar.low)} to {seconds(bar.high)}",
+            text=plural(bar.count, "item"),
+            value=float(bar.count),
+            n=bar.count,
             unit="item",
-            items=_lasting(one.low, None if one is bins[-1] else one.high) if one.count else None,
+            items=_lasting(bar.low, None if bar is bins[-1] else bar.high) if bar.count else None,
         )
-        for one in bins
+        for bar in bins
     ]
     return histogram(
         "How many items took how long",

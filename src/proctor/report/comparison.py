@@ -267,9 +267,9 @@ def comparison_document(comparison: Comparison) -> Document:
                 for run, left in comparison.unfinished.items()
             ),
             *(
-                f"{each.metric}, {each.candidate}: {note}"
-                for each in comparison.contrasts
-                for note in _notes(each)
+                f"{contrast.metric}, {contrast.candidate}: {note}"
+                for contrast in comparison.contrasts
+                for note in _notes(contrast)
             ),
         ],
         method=METHOD.format(unit=unit, population=population),
@@ -410,14 +410,14 @@ def plot_of(contrasts: Sequence[Contrast], metric: str, baseline: str, *, is_mar
     selected = [each for each in contrasts if each.metric == metric]
     stems = [
         Bar(
-            label=each.candidate,
-            value=_of(each, "value"),
-            low=_of(each, "low"),
-            high=_of(each, "high"),
-            note=size(each),
+            label=contrast.candidate,
+            value=_of(contrast, "value"),
+            low=_of(contrast, "low"),
+            high=_of(contrast, "high"),
+            note=size(contrast),
             mark=number if is_marked else None,
         )
-        for number, each in enumerate(selected)
+        for number, contrast in enumerate(selected)
     ]
     is_ratio = any(each.difference and each.difference.is_ratio for each in selected)
     # Nothing costs less than nothing, and a wide interval does not make the other differences invisible.

@@ -419,13 +419,13 @@ def estimate_document(estimate: Estimate) -> dict[str, object]:
 def _of_k(entries: "Sequence[PassAtK]") -> list[dict[str, object]]:
     return [
         {
-            "k": each.k,
-            "value": each.estimate.value,
-            "sem": each.estimate.sem,
-            "low": each.estimate.low,
-            "high": each.estimate.high,
-            "tasks": each.estimate.n,
-            "leftOut": each.estimate.left_out,
+            "k": entry.k,
+            "value": entry.estimate.value,
+            "sem": entry.estimate.sem,
+            "low": entry.estimate.low,
+            "high": entry.estimate.high,
+            "tasks": entry.estimate.n,
+            "leftOut": entry.estimate.left_out,
         }
-        for each in entries
+        for entry in entries
     ]

@@ -195,17 +195,17 @@ def distribution(title: str, values: Floats, *, unit: str, score: str = "") -> C
     numbers = [
         marks.add(
             Figure(
-                label=names[place] if is_each else f"{figure(low)} to {figure(high)}",
+                label=names[index] if is_each else f"{figure(low)} to {figure(high)}",
                 text=plural(int(count), unit),
                 value=float(count),
                 n=int(count),
                 unit=unit,
-                items=_between(score, low, high, is_last=place == len(pairs) - 1)
+                items=_between(score, low, high, is_last=index == len(pairs) - 1)
                 if score and count
                 else None,
             )
         )
-        for place, ((low, high), count) in enumerate(zip(pairs, counts, strict=True))
+        for index, ((low, high), count) in enumerate(zip(pairs, counts, strict=True))
     ]
     svg = histogram(
         f"Distribution of {title}",

@@ -199,9 +199,9 @@ def dialogue_evidence_of(
         messages=messages,
         traces=traces,
         tool_calls=[
-            ToolCall(name=each.tool, args=each.arguments, success=each.success, result=each.result)
-            for each in (world.actions if world else ())
-            if each.side == under_test
+            ToolCall(name=action.tool, args=action.arguments, success=action.success, result=action.result)
+            for action in (world.actions if world else ())
+            if action.side == under_test
         ],
         attributes={"profiles": dict(profiles)},
     )

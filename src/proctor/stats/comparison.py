@@ -330,10 +330,10 @@ def compare_groups(
         corrected = _valid_at_any_time(groups, groups.rule, corrected, size)
     unfinished = {} if all(map(_is_anytime, corrected)) else groups.results.unfinished
     verdicts = [
-        _while_running(_verdict(one, each), {} if _is_anytime(each) else unfinished)
-        for one in gates
-        for each in corrected
-        if each.metric == one.metric
+        _while_running(_verdict(gate, contrast), {} if _is_anytime(contrast) else unfinished)
+        for gate in gates
+        for contrast in corrected
+        if contrast.metric == gate.metric
     ]
     return Comparison(
         groups=groups.names,
@@ -634,9 +634,9 @@ def _mean(metric: str, side: _ComparedRows, scale: tuple[float, float] | None) -
 def _corrected(contrasts: Sequence[Contrast], judged: set[str]) -> tuple[list[Contrast], int]:
     """The contrasts as one family: those of judged metrics corrected together, others as they are."""
     differences = {
-        f"{each.metric}, {each.candidate}": each.difference
-        for each in contrasts
-        if each.difference is not None and each.metric in judged
+        f"{contrast.metric}, {contrast.candidate}": contrast.difference
+        for contrast in contrasts
+        if contrast.difference is not None and contrast.metric in judged
     }
     together = family(differences)
     corrected = []

@@ -195,29 +195,29 @@ def _components(
     within = [each.source for each in hidden if each.variance.note.startswith("one run of each")]
     shares = [
         VarianceShare(
-            source=each.source,
-            variance=each.variance.value,
-            share=each.share,
-            low=each.variance.low,
-            high=each.variance.high,
+            source=part.source,
+            variance=part.variance.value,
+            share=part.share,
+            low=part.variance.low,
+            high=part.variance.high,
             levels=0
-            if each.source == RESIDUAL
+            if part.source == RESIDUAL
             else len(
                 {
-                    tuple(row[name] for name in each.source.split(":"))
+                    tuple(row[name] for name in part.source.split(":"))
                     for row in table
                     if row[measure] is not None
                 }
             ),
             note="; ".join(
-                [each.variance.note] * bool(each.variance.note)
+                [part.variance.note] * bool(part.variance.note)
                 + [f"includes {', '.join(within)} (one run of each)"]
-                * (bool(within) and each.source == RESIDUAL)
+                * (bool(within) and part.source == RESIDUAL)
             ),
-            method=each.variance.method,
+            method=part.variance.method,
         )
-        for each in parts
-        if each not in hidden
+        for part in parts
+        if part not in hidden
     ]
     shares += [
         VarianceShare(
@@ -285,15 +285,15 @@ def _effects(
     return tuple(
         Effect(
             contrast=name,
-            value=each.value,
-            low=_cut(each.low, width),
-            high=_cut(each.high, width),
-            p=each.p,
-            p_corrected=None if each.p is None else min(1.0, each.p * size),
-            note="; ".join(part for part in (each.note, proviso) if part),
-            method=each.method,
+            value=contrast.value,
+            low=_cut(contrast.low, width),
+            high=_cut(contrast.high, width),
+            p=contrast.p,
+            p_corrected=None if contrast.p is None else min(1.0, contrast.p * size),
+            note="; ".join(part for part in (contrast.note, proviso) if part),
+            method=contrast.method,
         )
-        for name, each in fitted.contrasts.items()
+        for name, contrast in fitted.contrasts.items()
     )
 
 

@@ -267,9 +267,9 @@ def predict_total(
     tails = [(1 - level) / 2, (1 + level) / 2]
     limits = [
         np.quantile(
-            np.maximum(each.total / parallel, each.longest) if concurrency else each.total, tails
+            np.maximum(interval.total / parallel, interval.longest) if concurrency else interval.total, tails
         ).tolist()
-        for each in (lognormal, resampled)
+        for interval in (lognormal, resampled)
     ]
     low, high = min(each[0] for each in limits), max(each[1] for each in limits)
     return value, min(low, value), max(high, value)

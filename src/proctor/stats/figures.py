@@ -454,13 +454,13 @@ def pareto_front(levels: Sequence[Figures]) -> tuple[str, ...]:
     worst = float("inf")
     return undominated(
         {
-            one.name: (
-                -one.success.value,
-                worst if one.cost_usd.value is None else one.cost_usd.value,
-                worst if one.seconds.value is None else one.seconds.value,
+            level.name: (
+                -level.success.value,
+                worst if level.cost_usd.value is None else level.cost_usd.value,
+                worst if level.seconds.value is None else level.seconds.value,
             )
-            for one in levels
-            if one.success.value is not None
+            for level in levels
+            if level.success.value is not None
         }
     )
 

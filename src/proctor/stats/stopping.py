@@ -301,13 +301,13 @@ class StopMonitor:
             "intervals": [
                 {
                     "name": level,
-                    "value": one.value,
-                    "low": one.low,
-                    "high": one.high,
+                    "value": interval.value,
+                    "low": interval.low,
+                    "high": interval.high,
                     "tasks": self._monitor.finished(level),
                     "isUndecided": level in self._undecided,
                 }
-                for level, one in self.intervals().items()
+                for level, interval in self.intervals().items()
             ],
         }
 

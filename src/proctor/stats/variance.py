@@ -661,10 +661,10 @@ def _components(data: _Design, fit: _Fit, draws: int, level: float, seed: int) -
     return tuple(
         Component(
             source=source,
-            variance=each,
-            share=each.value / total if each.value is not None and total > 0 else None,
+            variance=estimate,
+            share=estimate.value / total if estimate.value is not None and total > 0 else None,
         )
-        for source, each in estimates.items()
+        for source, estimate in estimates.items()
     )
 
 

@@ -108,11 +108,11 @@ class Drift:
                 key.evaluator,
                 key.dimension,
                 number,
-                each["sessionId"],
-                each["value"],
-                each["at"],
+                score["sessionId"],
+                score["value"],
+                score["at"],
             )
-            for number, each in enumerate(scores, start=first)
+            for number, score in enumerate(scores, start=first)
         ]
 
         def work(connection: Connection) -> None:

@@ -207,29 +207,29 @@ class MiningResult:
             **({"stopped": self.stopped.document()} if self.stopped else {}),
             "candidates": [
                 {
-                    "commit": each.commit,
-                    "title": each.title,
-                    "date": each.date,
-                    "language": each.language,
-                    "sourceFiles": len(each.source),
-                    "testFiles": len(each.tests),
-                    "lines": each.lines,
+                    "commit": candidate.commit,
+                    "title": candidate.title,
+                    "date": candidate.date,
+                    "language": candidate.language,
+                    "sourceFiles": len(candidate.source),
+                    "testFiles": len(candidate.tests),
+                    "lines": candidate.lines,
                 }
-                for each in self.candidates
+                for candidate in self.candidates
             ],
             "tasks": [
                 {
-                    "commit": each.commit,
-                    "title": by_commit[each.commit].title,
-                    "folder": each.folder,
-                    "date": by_commit[each.commit].date,
-                    "failToPass": len(each.fail_to_pass),
-                    "passToPass": len(each.pass_to_pass),
-                    "underspecification": each.underspecification,
-                    "sources": list(each.sources),
-                    "seconds": round(each.seconds, 1),
+                    "commit": task.commit,
+                    "title": by_commit[task.commit].title,
+                    "folder": task.folder,
+                    "date": by_commit[task.commit].date,
+                    "failToPass": len(task.fail_to_pass),
+                    "passToPass": len(task.pass_to_pass),
+                    "underspecification": task.underspecification,
+                    "sources": list(task.sources),
+                    "seconds": round(task.seconds, 1),
                 }
-                for each in self.tasks
+                for task in self.tasks
             ],
             "flaky": [{"commit": each.commit, "tests": list(each.wavering[:20])} for each in self.flaky],
             "rejected": [asdict(each) for each in self.rejected],

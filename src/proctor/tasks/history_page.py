@@ -31,15 +31,15 @@ def history_page(result: MiningResult) -> str:
     )
     tasks = [
         (
-            f"<code>{each.commit[:10]}</code>",
-            escape(by_commit[each.commit].title),
-            by_commit[each.commit].date[:10],
-            by_commit[each.commit].lines,
-            len(each.fail_to_pass),
-            len(each.pass_to_pass),
-            f"{each.seconds:.0f} s",
+            f"<code>{task.commit[:10]}</code>",
+            escape(by_commit[task.commit].title),
+            by_commit[task.commit].date[:10],
+            by_commit[task.commit].lines,
+            len(task.fail_to_pass),
+            len(task.pass_to_pass),
+            f"{task.seconds:.0f} s",
         )
-        for each in result.tasks
+        for task in result.tasks
     ]
     reasons = Counter(each.reason.partition(":")[0] for each in result.rejected)
     rejected = [(f"<code>{each.commit[:10]}</code>", escape(each.reason)) for each in result.rejected]

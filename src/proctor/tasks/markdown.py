@@ -424,10 +424,10 @@ def _in_folder(
         _read_into(file, tasks, problems)
         yield file
     claimed |= {
-        each.path.resolve()
+        files.path.resolve()
         for task in tasks[already:]
-        for each in (task.start, task.check_files, task.solution)
-        if each and each.path
+        for files in (task.start, task.check_files, task.solution)
+        if files and files.path
     }
     for below in names:
         is_plain = below.is_dir() and not below.is_symlink() and not below.name.startswith(".")

@@ -167,9 +167,9 @@ def _from_columns(value: JsonMap) -> Iterator[JsonMap]:
     """A row of Phoenix's data frame, whose columns are dotted names."""
     prefix = "attributes."
     attributes = {
-        key.removeprefix(prefix): each
-        for key, each in value.items()
-        if key.startswith(prefix) and each is not None
+        key.removeprefix(prefix): member
+        for key, member in value.items()
+        if key.startswith(prefix) and member is not None
     }
     context = {name: value.get(f"context.{name}") for name in ("trace_id", "span_id")}
     yield from _from_context({**value, "context": context, "attributes": attributes})

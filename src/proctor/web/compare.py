@@ -190,17 +190,17 @@ def router(site: AppState) -> APIRouter:
         )
         rows = [
             DisagreementShape(
-                task=one.words[:400],
-                baseline=one.baseline,
-                candidate=one.candidate,
-                difference=one.difference,
-                baseline_text=figure(one.baseline, metric),
-                candidate_text=figure(one.candidate, metric),
-                difference_text=change(one.difference, metric),
-                baseline_items=[sides[each] for each in one.baseline_items[:MOST_REPEATS]],
-                candidate_items=[sides[each] for each in one.candidate_items[:MOST_REPEATS]],
+                task=contrast.words[:400],
+                baseline=contrast.baseline,
+                candidate=contrast.candidate,
+                difference=contrast.difference,
+                baseline_text=figure(contrast.baseline, metric),
+                candidate_text=figure(contrast.candidate, metric),
+                difference_text=change(contrast.difference, metric),
+                baseline_items=[sides[each] for each in contrast.baseline_items[:MOST_REPEATS]],
+                candidate_items=[sides[each] for each in contrast.candidate_items[:MOST_REPEATS]],
             )
-            for one in window
+            for contrast in window
         ]
         return DisagreementsAnswer(metric=metric, candidate=candidate, items=rows, offset=offset, total=total)
 

@@ -42,13 +42,13 @@ def router(site: AppState) -> APIRouter:
         return TrendsAnswer(
             trends=[
                 TrendLineShape(
-                    key=each.key,
-                    name=each.name,
-                    job=each.job,
-                    runs=len(each.runs),
-                    last_at=each.last_at,
+                    key=plan.key,
+                    name=plan.name,
+                    job=plan.job,
+                    runs=len(plan.runs),
+                    last_at=plan.last_at,
                 )
-                for each in trends.plans()
+                for plan in trends.plans()
             ]
         )
 

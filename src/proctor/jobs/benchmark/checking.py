@@ -70,14 +70,14 @@ class TaskChecks:
             "runId": self.run_id,
             "tasks": [
                 {
-                    "id": one.task,
-                    "oracle": one.oracle,
-                    "noop": one.noop,
-                    "duplicateOf": one.duplicate_of or None,
-                    "ok": one.is_ok,
-                    "note": one.note,
+                    "id": task.task,
+                    "oracle": task.oracle,
+                    "noop": task.noop,
+                    "duplicateOf": task.duplicate_of or None,
+                    "ok": task.is_ok,
+                    "note": task.note,
                 }
-                for one in self.tasks
+                for task in self.tasks
             ],
             "skipped": [each.document() for each in self.not_read],
         }

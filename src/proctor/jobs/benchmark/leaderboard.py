@@ -496,8 +496,8 @@ def _ranked_by_value(models: Sequence[ModelFigures], *, is_single: bool) -> "lis
     }
     tested = [model for model in models if model.name in known and known[model.name].high is not None]
     placed = {
-        each.name: each
-        for each in ranks_of_columns(
+        rank.name: rank
+        for rank in ranks_of_columns(
             {model.name: _linearized(model, is_single=is_single) for model in tested},
             higher_is_better=False,
             log=True,

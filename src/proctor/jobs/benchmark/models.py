@@ -413,9 +413,9 @@ class ModelSupply:
         known = {name for model in configured for name in (model.model, f"{model.model}:latest")}
         discovered = self.discovered.models if self.discovered else ()
         return configured + [
-            Candidate(name=each.name, model=each.name, is_usual=self._is_usual(each.name, each.source))
-            for each in discovered
-            if each.name not in known
+            Candidate(name=model.name, model=model.name, is_usual=self._is_usual(model.name, model.source))
+            for model in discovered
+            if model.name not in known
         ]
 
     def _is_usual(self, name: str, source: str) -> bool:

@@ -262,11 +262,11 @@ def grid_of(comparison: Leaderboard) -> list[JsonObject]:
 
 def _criterion(model: ModelFigures, task: str, name: str) -> str:
     rows = [
-        each.passed
+        result.passed
         for run in model.runs
         if run.task == task
-        for each in run.criteria
-        if each.criterion == name and each.passed is not None
+        for result in run.criteria
+        if result.criterion == name and result.passed is not None
     ]
     return f"{sum(rows)}/{len(rows)}" if rows else UNKNOWN
 

@@ -337,19 +337,19 @@ def _model(figures: ModelFigures) -> JsonObject:
 def _ranks(ranking: Ranking) -> list[JsonObject]:
     return [
         {
-            "model": place.name,
-            "rank": place.rank_low,
-            "worst_rank": place.rank_high,
-            "value": place.value,
-            "low": place.low,
-            "high": place.high,
-            "n": place.runs,
-            "order": place.rank,
-            "sem": place.sem,
-            "tasks": place.tasks,
-            "note": place.note,
+            "model": rank.name,
+            "rank": rank.rank_low,
+            "worst_rank": rank.rank_high,
+            "value": rank.value,
+            "low": rank.low,
+            "high": rank.high,
+            "n": rank.runs,
+            "order": rank.rank,
+            "sem": rank.sem,
+            "tasks": rank.tasks,
+            "note": rank.note,
         }
-        for place in ranking.places
+        for rank in ranking.places
     ]
 
 

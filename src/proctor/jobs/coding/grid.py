@@ -470,9 +470,9 @@ class _LayoutBuilder:
     ) -> tuple[GridExclusion, ...]:
         return tuple(
             GridExclusion(
-                (*path, number), tuple(self._axis_values(name, value) for name, value in each.items())
+                (*path, number), tuple(self._axis_values(name, value) for name, value in entry.items())
             )
-            for number, each in enumerate(entries or ())
+            for number, entry in enumerate(entries or ())
         )
 
     def _axis_values(self, name: str, value: object) -> tuple[int, list[Any]]:

@@ -269,9 +269,9 @@ def drift_chart(line: DriftLine) -> str:
     ]
     first = points[0].x
     events = {
-        float(each["position"]): f"{each['direction']}, {moment(each['at'])}"
-        for each in line.crossings
-        if each["position"] >= first
+        float(crossing["position"]): f"{crossing['direction']}, {moment(crossing['at'])}"
+        for crossing in line.crossings
+        if crossing["position"] >= first
     }
     title = f"{line.title}: mean score by session, with anytime-valid bounds"
     return charts.line(title, points, x_axis="sessions", say_y=figure, events=events)

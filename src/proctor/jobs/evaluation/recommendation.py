@@ -168,13 +168,13 @@ def _of_evaluation(
         ]
         scores = [
             Score(
-                evaluator=each["evaluator"],
-                value=each["value"],
-                label=each["label"],
-                explanation=each["explanation"],
+                evaluator=row["evaluator"],
+                value=row["value"],
+                label=row["label"],
+                explanation=row["explanation"],
             )
-            for each in rows
-            if not each["error"]
+            for row in rows
+            if not row["error"]
         ]
         if rows or not (evaluator or period):
             evidence = read.evidence(row["sessionId"])

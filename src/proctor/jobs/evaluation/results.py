@@ -249,16 +249,18 @@ def _averages_table(summaries: Sequence[EvaluatorResult]) -> Table:
     limits = (0.0, 1.0) if all(0 <= end <= 1 for end in ends) else None
     rows = [
         (
-            Cell(text=one.title, figure=replace(_average_figure(one), value=None, low=None, high=None)),
             Cell(
-                text=_average_text(one.average),
-                figure=_average_figure(one) if one.average.value is not None else None,
+                text=summary.title, figure=replace(_average_figure(summary), value=None, low=None, high=None)
             ),
-            "lower" if one.high_is_bad else "higher",
-            whole(one.evaluated),
-            whole(one.failed) if one.failed else UNKNOWN,
+            Cell(
+                text=_average_text(summary.average),
+                figure=_average_figure(summary) if summary.average.value is not None else None,
+            ),
+            "lower" if summary.high_is_bad else "higher",
+            whole(summary.evaluated),
+            whole(summary.failed) if summary.failed else UNKNOWN,
         )
-        for one in summaries
+        for summary in summaries
     ]
     average = Column(title="Average", is_numeric=True, limits=limits)
     return table(
@@ -526,10 +528,13 @@ def load_report(
     without the worst and the failed results."""
     results = known or results_of(store, evaluation.id)
     targets = [
-        (worst_targets(store.read, evaluation.id, each), failed_targets(store.read, evaluation.id, each))
+        (
+            worst_targets(store.read, evaluation.id, summary),
+            failed_targets(store.read, evaluation.id, summary),
+        )
         if with_targets
         else ([], [])
-        for each in results.summaries
+        for summary in results.summaries
     ]
     return EvaluationReport(
         evaluation=evaluation,
@@ -601,18 +606,18 @@ def _evaluators_table(summaries: Sequence[EvaluatorResult]) -> Table:
     ]
     rows = [
         (
-            one.title,
-            one.level.replace("_", " "),
-            figure(one.average.value),
-            around(one),
-            whole(one.evaluated),
-            whole(one.failed),
-            figure(one.if_failures_were_zero if one.failed else None),
-            _labels(one, LISTED_LABELS) or UNKNOWN,
-            short(one.input_tokens + one.output_tokens),
-            usd(one.cost_usd),
+            summary.title,
+            summary.level.replace("_", " "),
+            figure(summary.average.value),
+            around(summary),
+            whole(summary.evaluated),
+            whole(summary.failed),
+            figure(summary.if_failures_were_zero if summary.failed else None),
+            _labels(summary, LISTED_LABELS) or UNKNOWN,
+            short(summary.input_tokens + summary.output_tokens),
+            usd(summary.cost_usd),
         )
-        for one in summaries
+        for summary in summaries
     ]
     return table(columns, rows, "Evaluators")
 

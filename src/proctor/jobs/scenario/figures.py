@@ -69,11 +69,11 @@ def _success(statistics: Sequence[StatisticsRow]) -> list[Chart]:
     marks = FigureList()
     entries = [
         Bar.of(
-            _figure(_label(one), _success_rate(one), say=percent, items=_of_variation(one)),
+            _figure(_label(row), _success_rate(row), say=percent, items=_of_variation(row)),
             marks,
-            note=f"{one['successful_runs']}/{one['judged_runs']}",
+            note=f"{row['successful_runs']}/{row['judged_runs']}",
         )
-        for one in known[:DRAWN_VARIATIONS]
+        for row in known[:DRAWN_VARIATIONS]
     ]
     if not entries:
         return []
@@ -239,12 +239,12 @@ def _over_turns(metric: str, analyzer: "BatchAnalyzer") -> list[Chart]:
             label=f"{number}: {descriptions[number]}" if len(numbers) > 1 else "all runs",
             points=[
                 Point.of(
-                    _figure(f"{number}: {descriptions[number]}, turn {one['turn']}", one),
+                    _figure(f"{number}: {descriptions[number]}, turn {turn['turn']}", turn),
                     marks,
-                    x=one["turn"],
-                    label=f"turn {one['turn']}",
+                    x=turn["turn"],
+                    label=f"turn {turn['turn']}",
                 )
-                for one in turns
+                for turn in turns
             ],
         )
         for number, turns in rows.items()
@@ -307,11 +307,11 @@ def _against_cost(metric: str, statistics: Sequence[StatisticsRow]) -> list[Char
     marks = FigureList()
     points = [
         Point.of(
-            _figure(_label(one), one["metrics"][metric], items=_of_variation(one)),
+            _figure(_label(row), row["metrics"][metric], items=_of_variation(row)),
             marks,
-            x=one["cost"]["mean"],
+            x=row["cost"]["mean"],
         )
-        for one in known[:DRAWN_PANELS]
+        for row in known[:DRAWN_PANELS]
     ]
     if len(points) < 2:
         return []

@@ -94,12 +94,12 @@ def _metrics_table(metrics: Mapping[str, Any]) -> list[Section]:
     rows = [
         (
             name,
-            one["n"],
-            one["missing"],
-            *(around(one) if column == "95% CI" else figure(one[column]) for column in figures),
-            one["note"],
+            statistics["n"],
+            statistics["missing"],
+            *(around(statistics) if column == "95% CI" else figure(statistics[column]) for column in figures),
+            statistics["note"],
         )
-        for name, one in metrics.items()
+        for name, statistics in metrics.items()
     ]
     titles = ("n", "Missing", "Mean", "95% CI", "Std", "Median", "Min", "Max")
     about = (
@@ -112,13 +112,13 @@ def _metrics_table(metrics: Mapping[str, Any]) -> list[Section]:
 def _variations_table(variations: Sequence[Mapping[str, Any]]) -> Table:
     rows = [
         (
-            one["variation_id"],
-            one["description"],
-            f"{one['successful_runs']} of {one['total_runs']}",
-            f"{percent(one['success_rate'])} ({interval(*one['success_rate_interval'])})",
-            usd(one["cost"]["mean"]),
+            variation["variation_id"],
+            variation["description"],
+            f"{variation['successful_runs']} of {variation['total_runs']}",
+            f"{percent(variation['success_rate'])} ({interval(*variation['success_rate_interval'])})",
+            usd(variation["cost"]["mean"]),
         )
-        for one in variations
+        for variation in variations
     ]
     columns: list[Column | str] = [
         *numeric("No."),
@@ -141,15 +141,15 @@ def _metric(
     tested = [one for one in documents["patterns.json"]["tested_metric_levels"] if one["metric"] == name]
     compared = [
         (
-            " − ".join(one["descriptions"]),
-            figure(one["value"]),
-            around(one),
-            chance(one["p_corrected"]),
-            _test(one),
-            *(figure(one[key]) for key in ("effect_size", "smallest_detectable", "runs_needed")),
-            one["note"],
+            " − ".join(comparison["descriptions"]),
+            figure(comparison["value"]),
+            around(comparison),
+            chance(comparison["p_corrected"]),
+            _test(comparison),
+            *(figure(comparison[key]) for key in ("effect_size", "smallest_detectable", "runs_needed")),
+            comparison["note"],
         )
-        for one in documents["comparisons.json"][name]
+        for comparison in documents["comparisons.json"][name]
     ]
     factors = [
         (one["factor"], percent(one["explained"]), chance(one["p_corrected"]), one["test"], one["note"])
@@ -157,14 +157,14 @@ def _metric(
     ]
     levels = [
         (
-            f"{one['factor']} = {one['level']}",
-            figure(one["value"]),
-            around(one),
-            chance(one["p_corrected"]),
-            _test(one),
-            one["note"],
+            f"{test['factor']} = {test['level']}",
+            figure(test["value"]),
+            around(test),
+            chance(test["p_corrected"]),
+            _test(test),
+            test["note"],
         )
-        for one in tested
+        for test in tested
     ]
     change = numeric("Difference", "95% CI", "p (Bonferroni)")
     power = numeric("Effect size", "Min. detectable effect", "Runs needed")
@@ -193,14 +193,14 @@ def _cost_table(rows: Sequence[Mapping[str, Any]], descriptions: Mapping[int, st
     columns: list[Column | str] = [*numeric("No."), "Variation", *numeric(*titles)]
     texts = [
         (
-            one["variation_id"],
-            descriptions[one["variation_id"]],
-            usd(one["total_cost"]),
-            figure(one["runs_per_dollar"]),
-            usd(one["cost_per_success"]),
-            cost_limits(one),
+            row["variation_id"],
+            descriptions[row["variation_id"]],
+            usd(row["total_cost"]),
+            figure(row["runs_per_dollar"]),
+            usd(row["cost_per_success"]),
+            cost_limits(row),
         )
-        for one in rows
+        for row in rows
     ]
     return [table(columns, texts, "Cost efficiency")]
 

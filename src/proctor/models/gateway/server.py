@@ -368,10 +368,12 @@ def _reading(answer: Answer, request: ClientRequest, keys: KeyFilter) -> WireAns
     }
     number = len(request.request.messages)
     requests = tuple(
-        ToolRequest(id=f"{each.id or 'call'}_{number}_{place}", name=each.name, arguments=each.arguments)
-        if not each.id or each.id in used
-        else each
-        for place, each in enumerate(answer.tool_requests)
+        ToolRequest(
+            id=f"{request.id or 'call'}_{number}_{index}", name=request.name, arguments=request.arguments
+        )
+        if not request.id or request.id in used
+        else request
+        for index, request in enumerate(answer.tool_requests)
     )
     requests = tuple(replace(each, arguments=keys.clean_text(each.arguments)) for each in requests)
     return WireAnswer(keys.clean_text(answer.text), answer.call.usage, requests, answer.finish_reason)

@@ -74,9 +74,9 @@ def read_step(span: Span, kind: str) -> SpanReading:
     """A step that is neither an agent, a model nor a tool: what it returned, such as documents."""
     attributes = span.attributes
     documents = [
-        as_map(each, "document")
+        as_map(part, "document")
         for prefix in ("retrieval.documents", "reranker.output_documents")
-        for each in unflattened(attributes, prefix)
+        for part in unflattened(attributes, prefix)
     ]
     names = ("gen_ai.retrieval.documents", "output.value", "traceloop.entity.output")
     returned = documents or parse_nested(first(attributes, *names))

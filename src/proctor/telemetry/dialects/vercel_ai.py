@@ -68,10 +68,10 @@ def _answer(attributes: JsonMap) -> list[ParsedMessage]:
     requested = parse_nested(attributes.get("ai.response.toolCalls"))
     calls = tuple(
         ParsedToolCall(
-            str(each.get("toolCallId") or ""), str(each["toolName"]), args_of(first(each, "input", "args"))
+            str(call.get("toolCallId") or ""), str(call["toolName"]), args_of(first(call, "input", "args"))
         )
-        for each in (requested if isinstance(requested, list) else ())
-        if isinstance(each, Mapping) and each.get("toolName")
+        for call in (requested if isinstance(requested, list) else ())
+        if isinstance(call, Mapping) and call.get("toolName")
     )
     return [ParsedMessage("assistant", text, calls)] if text or calls else []
 
