@@ -152,6 +152,10 @@ class Agent(Protocol):
         none, or `availability` says what is missing."""
         return None
 
+    def installed_version(self, environment: Mapping[str, str]) -> str:
+        """Its version, for the record; empty: unknown. Called once for each attempt, while it works."""
+        return self.availability(environment).version
+
     def refusal(self, model: str, environment: Mapping[str, str]) -> str:  # noqa: ARG002
         """Why it cannot use a model here, with the fix in a second line; must not cost money."""
         return ""

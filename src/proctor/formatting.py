@@ -109,10 +109,19 @@ def percent(share: float | None) -> str:
     return f"{value:.0f}%"
 
 
+TOO_FEW = "needs more tasks"
+"""In place of the limits of a share that could be any."""
+
+
 def interval(low: float | None, high: float | None) -> str:
-    """48% to 72%, 73.6% to 74.1%: with more digits where the two would look the same."""
+    """48% to 72%, 73.6% to 74.1%: with more digits where the two would look the same.
+
+    An interval of every possible share says nothing but that there are too few tasks.
+    """
     if low is None or high is None:
         return UNKNOWN
+    if low <= 0 and high >= 1:
+        return TOO_FEW
     digits = next((digits for digits, width in enumerate((0.02, 0.002, 0.0002)) if high - low >= width), 3)
     return f"{low * 100:.{digits}f}% to {high * 100:.{digits}f}%"
 

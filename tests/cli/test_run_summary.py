@@ -31,7 +31,7 @@ NEXT = "Next:  proctor show r  ·  proctor report --run r"
         (
             {"successCount": 1, "timeoutCount": 1, "errorCount": 2, "abortedCount": 1, "status": "aborted"},
             [
-                "r aborted in 2 s: 1 of 4 items succeeded, 1 timed out, 1 errors, 1 aborted",
+                "r aborted in 2 s: 1 of 4 items succeeded, 1 timed out, 1 error, 1 aborted",
                 f"{NEXT}  ·  proctor resume r",
             ],
         ),

@@ -277,7 +277,7 @@ def test_items_that_an_abort_ended_are_neither_done_nor_errors(proctor: Any, cap
     assert (document["errorCount"], document["abortedCount"]) == (5, 4)
     print_summary(document)
     printed = capsys.readouterr().err
-    assert "1 of 6 items succeeded, 1 errors, 4 aborted" in printed
+    assert "1 of 6 items succeeded, 1 error, 4 aborted" in printed
     assert "proctor resume nightly" in printed
 
 

@@ -85,7 +85,7 @@ def test_sessions_of_no_run_are_counted_by_what_they_say_too(proctor, tmp_path):
     report = proctor("report", "--start-date", "2020-01-01").stdout
     assert "67% success rate (2 of 3 evaluated items" in report
     assert "1 success of 2 is an imported session without a recorded score" in report
-    assert "| swe-agent | 2 (1 to 2) | 50% | 0% to 100% |" in report
+    assert "| swe-agent | 2 (1 to 2) | 50% | needs more tasks |" in report
     assert "| fail | checks_failed | swe-agent | gpt-4o |" in report
 
 

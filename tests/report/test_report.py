@@ -80,7 +80,7 @@ def test_both_formats_have_every_section(summary):
 def test_errors_stand_ins_and_missing_prices_are_told(summary):
     for text in (markdown(summary).replace("\\$", "$"), words(html(summary))):
         assert "60%" in text and "3 tasks" in text
-        assert "95% CI 0% to 100% for tasks like these" in text
+        assert "95% CI needs more tasks" in text
         assert "6 items ended in an infrastructure error and are excluded" in text
         assert "would be 50%" in text
         notice = text.index("Mock data: 21 sessions of 42 used scripted or replayed models")

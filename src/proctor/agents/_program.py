@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -426,15 +427,15 @@ class Installable:
         program = self.find(environment)
         if program is None:
             return Availability(ready=False, problem=self.missing(environment), remedy=self.install)
-        return _read_version(program, self.version_option, environment, self.install)
+        return read_version([program, self.version_option], environment, self.install)
 
 
 def run_with_option(
-    program: str, option: str, environment: Mapping[str, str]
+    command: Sequence[str], environment: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
     """Run a program that only prints something, like its version or its help."""
     return subprocess.run(
-        [program, option],
+        list(command),
         env=dict(environment),
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -445,19 +446,41 @@ def run_with_option(
     )
 
 
-def _read_version(program: str, option: str, environment: Mapping[str, str], install: str) -> Availability:
-    """The version of a program, or its problem. Only a program that cannot be started is not ready."""
+_versions: dict[tuple[object, ...], Availability] = {}
+_version_locks: dict[tuple[object, ...], threading.Lock] = {}
+
+
+def read_version(command: Sequence[str], environment: Mapping[str, str], install: str) -> Availability:
+    """The version that a command prints, or its problem. Only a program that cannot be started is not ready.
+
+    Programs start once in each process, however many attempts record their versions.
+    """
+    program = command[0]
     try:
-        process = run_with_option(program, option, environment)
+        changed_at = Path(program).stat().st_mtime_ns
+    except OSError:
+        changed_at = 0
+    key = (*command, changed_at)
+    with _version_locks.setdefault(key, threading.Lock()):
+        known = _versions.get(key) or _read_version(command, environment, install)
+        if known.version:
+            _versions[key] = known
+    return known
+
+
+def _read_version(command: Sequence[str], environment: Mapping[str, str], install: str) -> Availability:
+    try:
+        process = run_with_option(command, environment)
     except OSError as error:
-        problem = f"`{program}` cannot be started: {error.strerror}"
+        problem = f"`{command[0]}` cannot be started: {error.strerror}"
         return Availability(ready=False, problem=problem, remedy=install)
     except subprocess.TimeoutExpired:
-        return Availability(ready=True, problem=f"did not say its version within {VERSION_SECONDS} s")
+        return Availability(ready=True, problem=f"did not print its version within {VERSION_SECONDS} s")
     # Most print it on standard output and warnings on standard error; pi prints it on standard error.
     output_lines = (process.stdout.strip() or process.stderr.strip()).splitlines()
     first = output_lines[0][:_VERSION_CHARACTERS] if output_lines else ""
     if process.returncode:
+        option = " ".join(command[1:])
         return Availability(ready=True, problem=f"`{option}` failed ({process.returncode}): {first}")
     return Availability(ready=True, version=first)
 

@@ -54,7 +54,7 @@ def switches_in(help_text: str) -> Switches:
 @lru_cache(maxsize=8)
 def _switches(program: str, path: str, home: str) -> Switches:
     try:
-        process = run_with_option(program, "--help", {"PATH": path, "HOME": home})
+        process = run_with_option([program, "--help"], {"PATH": path, "HOME": home})
     except (OSError, subprocess.TimeoutExpired):
         return Switches()
     return switches_in(process.stdout or process.stderr)

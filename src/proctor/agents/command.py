@@ -16,13 +16,14 @@ from its traffic, and what it prints is only kept as its output.
 """
 
 import re
+import shlex
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import cast, get_args
 
 from proctor.agent import Agent, Assignment, Availability, Reach, WorkDone
-from proctor.agents._program import watch, with_loopback
+from proctor.agents._program import read_version, watch, with_loopback
 from proctor.agents._stream_json import StreamJson
 from proctor.errors import UsageError, WorkspaceError
 from proctor.formatting import Clip, clipped
@@ -41,6 +42,8 @@ class Command(Agent):
     """A list is a program and its arguments; text is for the shell."""
     gateway: bool = False
     """Whether it gets the gateway as base URL of OpenAI, Anthropic and Gemini."""
+    version_command: str | list[str] = ""
+    """Prints the program's version, which is recorded with each session. Empty: the version is unknown."""
 
     def __post_init__(self) -> None:
         if not self.command or self.command == [""]:
@@ -67,6 +70,14 @@ class Command(Agent):
         return Availability(
             ready=False, problem=f"`{program}` is not on the PATH", remedy=f"Install `{program}`."
         )
+
+    def installed_version(self, environment: Mapping[str, str]) -> str:
+        """What its `version_command` prints."""
+        command = self.version_command
+        if not command:
+            return ""
+        words = shlex.split(command) if isinstance(command, str) else command
+        return read_version(words, environment, "").version
 
     async def work(self, assignment: Assignment, record: Record) -> WorkDone:
         """Run the program in the tree; it failed when its exit code is not 0."""

@@ -295,6 +295,14 @@ def plan_of(ctx: RunContext, run_id: str) -> StoredPlan:
     return StoredPlan(path=batch["planPath"], text=batch["planText"])
 
 
+def paused_providers(ctx: RunContext, run_id: str) -> dict[str, float]:
+    """Seconds for which the calls of a run still wait for rate limits, by provider; empty: none wait."""
+    now = ctx.now()
+    ends = {row["name"]: row["heldUntil"] for row in ctx.store.read.pools(run_id) if row["heldUntil"]}
+    left = {name: (datetime.fromisoformat(end) - now).total_seconds() for name, end in ends.items()}
+    return {name: remaining for name, remaining in left.items() if remaining > 0}
+
+
 def progress_of(ctx: RunContext, run_id: str) -> tuple[int, int]:
     """The number of items of a run, and of those that are finished."""
     totals = ctx.store.read.totals(run_id)

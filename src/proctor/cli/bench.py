@@ -19,7 +19,7 @@ from proctor.api.benchmarks import (
     read_task_plan,
 )
 from proctor.api.deprecated import OLD_NAMES_OF_PLANNED_ITEMS, with_old_names
-from proctor.api.runs import RunResult, dry_run, progress_of, start
+from proctor.api.runs import RunResult, dry_run, paused_providers, progress_of, start
 from proctor.cli.output import (
     Engine,
     JsonAtEnd,
@@ -43,6 +43,7 @@ from proctor.cli.run import (
     beginning,
     print_document,
     print_dry_run,
+    print_pauses,
     print_summary,
     run_command,
     terminal_context,
@@ -55,6 +56,7 @@ from proctor.json_values import JsonObject
 from proctor.tasks.task import MARKDOWN, ReadOverrides, commands_of
 
 if TYPE_CHECKING:
+    from rich.console import Group
     from rich.table import Table
 
 REFRESH_SECONDS = 0.25
@@ -293,6 +295,7 @@ class BenchView:
             self._task = asyncio.create_task(self._draw())
         elif not self._quiet:
             print_note(beginning(self._run_id, count(self._items, "run"), self._finished))
+            self._task = asyncio.create_task(print_pauses(self._ctx, self._run_id))
         return self
 
     async def __aexit__(
@@ -327,8 +330,14 @@ class BenchView:
             finally:
                 live.update(self._picture())
 
-    def _picture(self) -> "Table":
-        return leaderboard_picture(self._standings.look(), printable(self._run_id))
+    def _picture(self) -> "Group":
+        from rich.console import Group
+
+        paused = [
+            f"{printable(provider)}: rate limited, calls paused for {seconds(remaining)}"
+            for provider, remaining in paused_providers(self._ctx, self._run_id).items()
+        ]
+        return Group(leaderboard_picture(self._standings.look(), printable(self._run_id)), *paused)
 
 
 def leaderboard_picture(rows: Sequence[ModelStanding], title: str) -> "Table":

@@ -251,7 +251,10 @@ def _running(state: RunState) -> "FittedTable":
 
 def _action(item: RunningItem) -> str:
     """What an item is doing: its last tool call, or whose turn it is."""
-    return "waiting for model" if item.action in ("user", "system") else item.action
+    if item.action not in ("user", "system"):
+        return item.action
+    # A program of the user, or one without a model, may call none.
+    return "waiting for model" if item.model and item.agent != "command" else "working"
 
 
 async def show_running(runs: RunningRuns) -> None:

@@ -27,6 +27,8 @@ from proctor.json_values import JsonMap, JsonObject, as_map
 if TYPE_CHECKING:
     from proctor.api.runs import Extension, Forecast
 
+PAUSES_SECONDS = 2.0
+"""How often a run without a terminal looks for rate limits that make its calls wait."""
 LINE_EACH = 2000
 """In larger runs, only items that did not succeed get a line, and every hundredth item."""
 
@@ -54,7 +56,7 @@ def view_for(ctx: RunContext, run_id: str, *, as_json: bool, as_jsonl: bool) -> 
         from proctor.cli.live import LiveView
 
         return LiveView(ctx, run_id)
-    return LineView(run_id, items, finished, quiet=as_json)
+    return LineView(run_id, items, finished, quiet=as_json, ctx=ctx)
 
 
 def beginning(run_id: str, all_of_it: str, finished: int) -> str:
@@ -73,13 +75,31 @@ class _Plain:
         return None
 
 
-class LineView(_Plain):
-    """One line for each item, on standard error."""
+async def print_pauses(ctx: RunContext, run_id: str) -> None:
+    """Print a line for each provider whose rate limit makes the calls of a run wait, until cancelled."""
+    told = dict[str, float]()
+    while True:
+        await asyncio.sleep(PAUSES_SECONDS)
+        for provider, remaining in (await asyncio.to_thread(runs.paused_providers, ctx, run_id)).items():
+            until = ctx.monotonic() + remaining
+            # A pause that is read again ends at the same time.
+            if until > told.get(provider, 0.0) + PAUSES_SECONDS:
+                told[provider] = until
+                print_note(f"{printable(provider)}: rate limited, calls paused for {seconds(remaining)}")
 
-    def __init__(self, run_id: str, items: int, finished: int, *, quiet: bool) -> None:
+
+class LineView:
+    """One line for each item, and for each pause of a rate limited provider, on standard error."""
+
+    def __init__(
+        self, run_id: str, items: int, finished: int, *, quiet: bool, ctx: RunContext | None = None
+    ) -> None:
+        """Without `ctx`, pauses are not followed."""
+        self._ctx, self._run_id = ctx, run_id
         self._items = items
         self._finished = finished
         self._quiet = quiet
+        self._pauses: asyncio.Task[None] | None = None
         if not quiet:
             print_note(beginning(run_id, count(items, "item"), finished))
 
@@ -88,6 +108,18 @@ class LineView(_Plain):
         is_routine = end.outcome.status == SUCCESS and self._items > LINE_EACH and self._finished % 100
         if not self._quiet and not is_routine:
             print_note(f"[{self._finished}/{self._items}] {line_of(end)}")
+
+    async def __aenter__(self) -> Self:
+        if self._ctx and not self._quiet:
+            self._pauses = asyncio.create_task(print_pauses(self._ctx, self._run_id))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pauses:
+            self._pauses.cancel()
+            await asyncio.wait([self._pauses])
 
 
 class JsonLines(_Plain):
@@ -358,7 +390,11 @@ def print_summary(
             "unfinishedCount"
         ],
     }
-    parts += [f"{number} {word}" for word, number in counts.items() if number]
+    parts += [
+        count(number, "error") if word == "errors" else f"{number:,} {word}"
+        for word, number in counts.items()
+        if number
+    ]
     bound = "≥ " if document.get("costIsLowerBound") else ""
     spent = "" if document["costUsd"] is None else f", {bound}{money(document['costUsd'])}"
     tokens = f", {document['tokensTotal']:,} tokens" if document["tokensTotal"] else ""
@@ -368,8 +404,9 @@ def print_summary(
     elif document["unfinishedCount"]:
         print_note(f"{run_id}: nothing to resume, `stop_when` is decided: {', '.join(parts)}")
     else:
-        items = count(document["itemCount"], "item")
-        print_note(f"{run_id}: nothing to resume, all {items} are finished: {', '.join(parts)}")
+        number = document["itemCount"]
+        items = "its item is" if number == 1 else f"all {number:,} items are"
+        print_note(f"{run_id}: nothing to resume, {items} finished: {', '.join(parts)}")
     if document["reason"] == "cost_limit":
         names = ", ".join(map(printable, document.get("runsOverLimit") or ["A run"]))
         print_note(f"{names} reached cost_per_run_limit. Raise it, then rerun with --resume.")

@@ -403,8 +403,9 @@ def _parts(row: Mapping[str, Any]) -> str:
 
 def _print_head(row: Mapping[str, Any]) -> None:
     print(f"session {row['id']}  {row['status']}  {printable(row['endReason'])}  {printable(row['name'])}")
+    version = row["agentVersion"]
     facts = {
-        "agent": row["agent"],
+        "agent": " ".join(filter(None, (row["agent"], version and f"({version})"))),
         "model": row["model"],
         "answered": row["answeredModel"],
         "baseline": row["baseline"],

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from proctor.document import Cell, Chart, Details, Document, Fact, Section, Sentence, table, table_of
 from proctor.formatting import (
+    TOO_FEW,
     UNKNOWN,
     figure,
     milliseconds,
@@ -192,8 +193,11 @@ def _totals(summary: Summary) -> list[Section]:
     if rate.runs:
         sem = f"; SEM {percent(rate.sem)}" if rate.sem is not None else ""
         over = f"{percent(rate.value)} over {plural(rate.n, 'task')}"
-        text = f"Success rate {over} (95% CI {limits(rate)} for {rate.scope}{sem})."
+        of = "" if limits(rate) == TOO_FEW else f" for {rate.scope}"
+        text = f"Success rate {over} (95% CI {limits(rate)}{of}{sem})."
         sentences.insert(0, Sentence(text=text, note=rate.note))
+    if versions := summary.figures.agent_versions:
+        sentences.append(Sentence(text=f"Agents: {', '.join(versions)}."))
     return [table_of([totals]), *sentences]
 
 

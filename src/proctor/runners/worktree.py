@@ -6,8 +6,9 @@ The agent's report and exit code do not count: the check decides, or without one
 However a session ends, its changes are committed and published first.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,6 +50,9 @@ from proctor.workspace.worktree import Worktree, ignore_untracked, publish, rest
 if TYPE_CHECKING:
     from proctor.processes import Confinement
     from proctor.sandbox import Phase
+
+VERSION_SECONDS = 20.0
+"""How long the end of an attempt waits for the version of its agent."""
 
 
 NOT_RUN = (126, 127)
@@ -190,9 +194,10 @@ async def run_agent(session: WorkSession, prompt: str = "", output: Clip | None 
     await in_thread(session.settle)
     copied = await in_thread(_copy_login, agent.copied_logins(), services.environment, session.home)
     try:
-        with services.phase("agent"):
-            async with services.time_limit(session.time_limit, "the agent"):
-                done = await agent.work(assignment, services.record)
+        async with _recorded_version(agent, services):
+            with services.phase("agent"):
+                async with services.time_limit(session.time_limit, "the agent"):
+                    done = await agent.work(assignment, services.record)
     except AgentError as error:
         return WorkDone(failure=str(error) or "the agent failed")
     except ModelError as error:
@@ -226,6 +231,28 @@ def _copy_login(names: Sequence[str], environment: Mapping[str, str], home: Path
     if not copied:
         raise WorkspaceError(f"there is no login of the agent: none of {', '.join(names)} is in {users}")
     return copied
+
+
+@asynccontextmanager
+async def _recorded_version(agent: Agent, services: Services) -> AsyncIterator[None]:
+    """Record the version of the agent, which is read while it works: that may take seconds."""
+    # Of its own: a version that cannot be read fails nothing.
+    reading = asyncio.create_task(asyncio.to_thread(_version_of, agent, services.environment))
+    try:
+        yield
+        await asyncio.wait([reading], timeout=VERSION_SECONDS)
+    finally:
+        if reading.done() and (version := reading.result()):
+            services.record(Workspace(agent_version=version))
+        else:
+            reading.cancel()
+
+
+def _version_of(agent: Agent, environment: Mapping[str, str]) -> str:
+    try:
+        return agent.installed_version(environment)
+    except Exception:
+        return ""
 
 
 def _agent_confinement(session: WorkSession, agent: Agent, access: Access | None) -> "Confinement | None":

@@ -43,6 +43,7 @@ Scale = tuple[float, float]
 MOST_LEVELS = 50
 """A factor with more levels than this is a list of tasks, not a comparison."""
 TASK_FACTORS = ("task", "scenario", "variation")
+NOT_RANKED = (*TASK_FACTORS, "repository")
 """Factors that name what was to be done, not who did it: their levels are not ranked."""
 MOST_K = 10
 """pass@k and pass^k are listed for every k up to this one, and for the largest number of repeats."""
@@ -147,6 +148,7 @@ class RunFigures:
     stand_ins: tuple[str, ...] = ()
     answered: tuple[OtherModel, ...] = ()
     """Where another model answered than the requested one."""
+    agent_versions: tuple[str, ...] = ()
 
     @property
     def main(self) -> FactorFigures | None:
@@ -182,13 +184,15 @@ def run_figures(results: Results) -> RunFigures:
         evaluations=int(results.is_evaluation.sum()),
         stand_ins=results.stand_ins,
         answered=results.answered,
+        agent_versions=results.agent_versions,
     )
 
 
 def factor_figures(results: Results, name: str) -> FactorFigures:
     """The figures of each level of a factor, and their ranks by success.
 
-    Levels that are tasks themselves have figures, and no ranks: each says how often this task succeeds.
+    Levels that are tasks themselves, or where tasks come from, have figures, and no ranks: each says how
+    often its tasks succeed.
     """
     column = results.factors.get(name)
     levels = column or Labels(np.full(len(results), -1, dtype=np.int64), ())
@@ -203,7 +207,7 @@ def factor_figures(results: Results, name: str) -> FactorFigures:
     ]
     each.sort(key=_best_first)
     figures = FactorFigures(name=name, levels=tuple(each), front=pareto_front(each))
-    if name in TASK_FACTORS or len(levels.labels) < 2:
+    if name in NOT_RANKED or len(levels.labels) < 2:
         return figures
     shared = shared_tasks(results, levels)
     ranked = rank_levels(results, name, tasks=shared)

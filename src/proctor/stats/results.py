@@ -61,6 +61,8 @@ LONGEST_LABEL = 400
 SHORTEST_CUT, LONGEST_REST, SHOWN_REST = 80, 160, 40
 """Characters from which on a task's name may be the beginning of its prompt, of the rest that is read, and of
 the part of it that is shown where names agree."""
+AGENT_VERSION = "agentVersion"
+"""A factor where an agent has several versions among the results."""
 TREATMENT = ("agent", "model")
 """Inputs that identify the agent or model, not the task."""
 SIDE_LABEL = "label"
@@ -99,6 +101,11 @@ class Labels:
         """The rows that have a label; `""`: those that have none."""
         code = self.labels.index(label) if label in self.labels else -1
         return np.asarray(self.codes == code)
+
+
+def versioned(agent: str, version: str) -> str:
+    """An agent with its version. Most programs print only a number."""
+    return version if agent in version else f"{agent} {version}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +147,8 @@ class Results:
     """Scripted and mock agents and models among them."""
     answered: tuple[OtherModel, ...] = ()
     """Where another model answered than the requested one."""
+    agent_versions: tuple[str, ...] = ()
+    """The agents whose versions are known: `codex 0.45.0`."""
     imported: frozenset[str] = frozenset()
     """Runs whose results come from another tool."""
     unfinished: Mapping[str, int] = field(default_factory=dict)
@@ -664,6 +673,8 @@ class _Reader:
         self._evaluations = array("b")
         self._stand_ins: dict[str, None] = {}
         self._answered: dict[tuple[str, str], int] = {}
+        self._versions: dict[str, set[str]] = {}
+        """Versions of each agent."""
         self._levels: dict[str, dict[str, int]] = {}
         self._level_codes: dict[str, array[int]] = {}
         """By factor: the code of its level in each text of `_factors`, -1: none. May end early."""
@@ -683,7 +694,8 @@ class _Reader:
 
     def _add_page(self, page: ResultColumns) -> None:
         run_ids, runners = page["runId"], page["runner"]
-        factors = self._factors_of(page) if any(page["answeredModel"]) else page["factors"]
+        has_more = any(page["answeredModel"]) or any(page["agentVersion"])
+        factors = self._factors_of(page) if has_more else page["factors"]
         self._read_factors(self._factors.extend(factors))
         names = self._task_names
         self._labels += [
@@ -733,14 +745,26 @@ class _Reader:
 
     def _factors_of(self, page: ResultColumns) -> list[str]:
         """The factors of rows; the level of the model is the one that answered, not the requested one."""
-        factors = list[str]()
-        for text, model, answered in zip(page["factors"], page["model"], page["answeredModel"], strict=True):
-            if not answered:
-                factors.append(text)
-                continue
-            key = model or "default", answered
-            self._answered[key] = self._answered.get(key, 0) + 1
-            factors.append(json.dumps({**json.loads(text), "model": answered}))
+        factors, more = list[str](), dict[tuple[str, ...], str]()
+        for text, model, answered, agent, version in zip(
+            page["factors"],
+            page["model"],
+            page["answeredModel"],
+            page["agent"],
+            page["agentVersion"],
+            strict=True,
+        ):
+            if answered:
+                other = model or "default", answered
+                self._answered[other] = self._answered.get(other, 0) + 1
+            key = text, answered or "", agent, version or ""
+            if key not in more:
+                own = {"model": answered} if answered else {}
+                if version:
+                    self._versions.setdefault(agent, set()).add(version)
+                    own[AGENT_VERSION] = versioned(agent, version)
+                more[key] = json.dumps({**json.loads(text), **own}) if own else text
+            factors.append(more[key])
         return factors
 
     def _read_factors(self, texts: Sequence[str]) -> None:
@@ -888,6 +912,11 @@ class _Reader:
                 OtherModel(requested=requested, answered=answered, items=items)
                 for (requested, answered), items in sorted(self._answered.items())
             ),
+            agent_versions=tuple(
+                versioned(agent, version)
+                for agent, versions in sorted(self._versions.items())
+                for version in sorted(versions)
+            ),
             imported=frozenset(self._imported),
             unfinished={run_id: left for run_id, left in self.unfinished.items() if left},
         )
@@ -896,6 +925,9 @@ class _Reader:
         """The levels of each factor: a table of those in each text of factors, looked up by row."""
         rows, columns = _integers(self._factors.codes), dict[str, Labels]()
         for name, levels in self._levels.items():
+            if name == AGENT_VERSION and all(len(versions) < 2 for versions in self._versions.values()):
+                # It says what the agent says.
+                continue
             table = np.full(len(self._task_names), -1, dtype=np.int64)
             table[: len(self._level_codes[name])] = self._level_codes[name]
             columns[name] = Labels(table[rows], tuple(levels))

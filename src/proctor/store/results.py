@@ -30,7 +30,7 @@ _OF_SESSIONS = ", ".join(f'{_value("s", each.session_column)} AS "{each.name}"' 
 _COLUMNS = (
     'i."id", i."digest", i."repeat", i."runner", i."agent", i."model", '
     'i."prompt", i."factors", i."details", i."status", i."reason", '
-    f'{_OF_ITEMS}, s."isMock", s."answeredModel", '
+    f'{_OF_ITEMS}, s."isMock", s."answeredModel", s."agentVersion", '
     # The times are of use only where no session recorded the work. One column, since each takes its time.
     'CASE WHEN i."sessionId" IS NULL THEN i."startedAt" || \' \' || i."finishedAt" END AS "times" '
     'FROM "batch_items" i '
@@ -65,6 +65,8 @@ class RunColumns(InputColumns):
     isMock: Sequence[int | None]
     answeredModel: Sequence[str | None]
     """The models that answered in the last attempts; empty: the requested one, or unknown."""
+    agentVersion: Sequence[str | None]
+    """The versions of the agents; empty: unknown."""
     times: Sequence[str | None]
     """Start and end, with a space between them. None: there is a session, or the times are unknown."""
 
@@ -136,6 +138,7 @@ class _LooseSession(TypedDict):
     status: str
     reason: str
     isMock: int
+    agentVersion: str
 
 
 def result_columns(read: StoreReader, run_ids: Sequence[str]) -> Iterator[ResultColumns]:
@@ -207,7 +210,7 @@ def selected_columns(selection: "Selection") -> Iterator[ResultColumns]:
     loose = selection.of_loose_sessions(
         _LooseSession,
         's."id", s."name", s."agent", s."model", s."status", s."endReason" AS "reason", '
-        f'{_OF_SESSIONS}, s."isMock"',
+        f'{_OF_SESSIONS}, s."isMock", s."agentVersion"',
         f'AND s."status" IN ({_FINISHED}) ORDER BY s."startedAt", s."id"',
     )
     if loose:
@@ -238,6 +241,7 @@ def _as_items(sessions: Sequence[_LooseSession]) -> ResultColumns:
         "key": [each["id"] for each in sessions],
         "isMock": [each["isMock"] for each in sessions],
         "answeredModel": [None] * count,
+        "agentVersion": [each["agentVersion"] for each in sessions],
         "times": [None] * count,
     }
     values = [cast("Mapping[str, float | None]", each) for each in sessions]
