@@ -204,6 +204,8 @@ class Outcome:
     """Message for the user: what did not pass. Empty on success."""
     result: JsonMap = field(default_factory=dict)
     """Further columns of the item's row: `iterSha`."""
+    is_answer_checked: bool = False
+    """Whether the runner has compared the answer with `expect`; if not, that is done after it."""
 
 
 class Runner(Protocol):

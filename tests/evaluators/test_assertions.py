@@ -9,14 +9,14 @@ from proctor.evaluators.expect import (
     AnswerFacts,
     CheckResult,
     check_assertion,
+    check_expectations,
     check_group,
     edit_distance,
+    graded_in,
     is_supported,
     key_of,
-    rubrics_in,
     scores_of,
     split_list,
-    unmet_expectations,
 )
 from proctor.score import Score
 
@@ -183,14 +183,36 @@ def test_a_group_has_the_weighted_mean_of_its_members() -> None:
 def test_rubrics_are_found_in_sets_and_have_the_result_of_their_judge() -> None:
     rubric, negated = {"type": "llm-rubric", "value": "kind"}, {"type": "not-llm-rubric", "value": "rude"}
     group = {"assertions": [rubric, {"type": "contains"}, {"type": "assert-set", "assertions": [negated]}]}
-    assert rubrics_in(group) == [rubric, negated]
+    assert graded_in(group) == [rubric, negated]
 
     judged = CheckResult("llm-rubric", True, 0.75, "why")
     facts = AnswerFacts(graded={key_of(each): judged for each in (rubric, negated)})
     kind, rude = "llm-rubric kind", "not-llm-rubric rude"
     assert check_assertion(rubric, "", facts) == (kind, True, 0.75, "why")
     assert check_assertion(negated, "", facts) == (rude, False, 0.25, "why")
-    assert check_assertion(rubric, "", FACTS) == (kind, False, 0.0, "llm-rubric: no model has judged it")
+    assert check_assertion(rubric, "", FACTS) == (kind, None, 0.0, "llm-rubric: not checked")
+    assert check_assertion(negated, "", FACTS)[:3] == (rude, None, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "weight", "threshold", "passed", "explanation"),
+    [
+        ("a", 1, None, None, "`x` has no equivalent"),
+        ("z", 1, None, False, "contains z"),
+        ("a", 0, None, True, "all hold"),
+        ("a", 1, 0.5, True, "all hold"),
+        ("a", 1, 0.6, None, "`x` has no equivalent"),
+        ("z", 1, 0.5, None, "`x` has no equivalent"),
+        ("z", 1, 0.6, False, "contains z"),
+    ],
+)
+def test_what_cannot_be_checked_leaves_open_what_it_could_decide(
+    value: str, weight: float, threshold: float | None, passed: bool | None, explanation: str
+) -> None:
+    foreign = {"type": "not-supported", "value": "`x` has no equivalent", "weight": weight}
+    group = {"assertions": [{"type": "contains", "value": value}, foreign]}
+    whole, _ = check_group({**group, **({"threshold": threshold} if threshold else {})}, "a", FACTS)
+    assert (whole.passed, whole.explanation) == (passed, explanation)
 
 
 def test_an_assertion_has_one_name_whatever_its_result() -> None:
@@ -240,6 +262,6 @@ def test_assertions_are_scores_beside_the_other_expectations() -> None:
         ("expect.assert", 0.5, "fail"),
     ]
     recorded = list[Score]()
-    assert unmet_expectations(wanted, "ab", recorded.append, FACTS) == ["latency"]
+    assert check_expectations(wanted, "ab", recorded.append, FACTS).unmet == ["latency"]
     assert recorded == scores
-    assert unmet_expectations({"contains": "z"}, "ab", recorded.append) != []
+    assert check_expectations({"contains": "z"}, "ab", recorded.append).unmet != []

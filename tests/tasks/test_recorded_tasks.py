@@ -107,7 +107,7 @@ tests:
     vars: {word: 'file://words/*.txt', data: 'file://words/data.yaml', one: 'file://words/a.txt', bad: 'file://x.py'}
     assert: [{type: contains, value: 'file://words/a.txt'}, {type: contains-json, value: 'file://words/data.yaml'}]
   - vars: {word: [a, b], other: [c, d], list: [1, 2]}
-    options: {transform: x, disableDefaultAsserts: true}
+    options: {disableDefaultAsserts: true}
     assert:
       - type: assert-set
         threshold: 0.3

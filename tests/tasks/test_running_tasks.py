@@ -367,3 +367,66 @@ def test_a_swebench_row_is_judged_by_its_named_tests_and_its_patches_are_predict
         json.loads(line) for file in files for line in (proctor.folder / file).read_text().splitlines()
     ]
     assert sorted(exported, key=str) == sorted(lines, key=str)
+
+
+ASSERTED = """\
+prompts: ['{{word}}']
+providers: [echo]
+defaultTest: {vars: {word: cat}}
+tests:
+  - {description: plain, assert: [{type: contains, value: cat}]}
+  - {description: foreign, assert: [{type: contains, value: cat}, {type: similar, value: dog}]}
+  - {description: wrong, assert: [{type: contains, value: dog}, {type: similar, value: dog}]}
+  - {description: only foreign, assert: [{type: python, value: 'True'}]}
+  - {description: script, assert: [{type: javascript, value: output === context.vars.word}]}
+  - {description: script fails, assert: [{type: javascript, value: "return {pass: false, reason: 'no'}"}]}
+  - {description: transformed, options: {transform: x}, assert: [{type: contains, value: dog}]}
+  - {description: rubric, assert: [{type: llm-rubric, value: It is a cat}]}
+"""
+
+
+def test_tests_of_promptfoo_that_cannot_be_checked_do_not_pass(proctor, tmp_path: Path):
+    (tmp_path / "promptfooconfig.yaml").write_text(ASSERTED)
+
+    done = proctor("bench", "--task", "promptfooconfig.yaml", "--json")
+
+    ends = {row["task"]: row for row in json.loads(done.stdout)["comparison"]["results"]}
+    shown = {name: "unchecked" if row["unchecked"] else row["status"] for name, row in ends.items()}
+    assert shown == {
+        "plain": "success",
+        "foreign": "unchecked",
+        "wrong": "fail",
+        "only foreign": "unchecked",
+        "script": "success",
+        "script fails": "fail",
+        "transformed": "unchecked",
+        "rubric": "unchecked",
+    }
+
+
+def test_rubrics_are_judged_by_the_judge_of_the_configuration(proctor, tmp_path: Path):
+    (tmp_path / "promptfooconfig.yaml").write_text(ASSERTED)
+    (tmp_path / "proctor.toml").write_text('[evaluation]\njudge = "scripted/judge"\n')
+
+    done = proctor("bench", "--task", "promptfooconfig.yaml", "--dry-run", "--json")
+
+    assert "names no judge" not in done.stdout + done.stderr
+    assert "`similar` has no equivalent" in done.stdout
+
+
+def test_a_folder_is_read_although_a_table_of_it_is_not_utf8(proctor, tmp_path: Path):
+    folder = tmp_path / "sets"
+    folder.mkdir()
+    (folder / "a.csv").write_bytes("question,answer\nCaf\u00e9?,oui\n".encode("cp1252"))
+    (folder / "b.jsonl").write_bytes(b'{"question": "Caf\xe9?"}\n')
+    (folder / "c.csv").write_text("question,answer\nTea?,yes\n")
+    (folder / "d.csv").write_bytes("question,answer\nMilk?,no\n".encode("utf-16"))
+    (folder / "package.json").write_text('{"name": "shop", "scripts": {"test": "x"}}')
+
+    read = json.loads(proctor("tasks", "list", "sets", "--json").stdout)
+
+    assert [task["title"] for task in read["tasks"]] == ["Caf\u00e9?", "Tea?", "Milk?"]
+    assert [(Path(each["file"]).name, each["reason"]) for each in read["skipped"]] == [
+        ("a.csv", "line 2 is not valid UTF-8; read as Windows-1252"),
+        ("b.jsonl", "this is no UTF-8"),
+    ]

@@ -259,13 +259,15 @@ class Attempt:
 
     def _check_answer(self, item: Item, outcome: Outcome) -> Outcome:
         """Check the agent's last message against `expect`, when everything else has passed."""
-        if not item.agent or "expect" not in item.details or outcome.status != SUCCESS:
+        if not item.agent or "expect" not in item.details or outcome.is_answer_checked:
             return outcome
-        from proctor.evaluators.expect import unmet_expectations
+        if outcome.status != SUCCESS:
+            return outcome
+        from proctor.evaluators.expect import check_expectations
 
-        unmet = "; ".join(unmet_expectations(item.details["expect"], self._answer, self._recorder.score))
-        if unmet:
-            return replace(outcome, status=FAIL, reason="checks_failed", error=unmet)
+        checked = check_expectations(item.details["expect"], self._answer, self._recorder.score)
+        if checked.unmet:
+            return replace(outcome, status=FAIL, reason="checks_failed", error="; ".join(checked.unmet))
         return replace(outcome, reason="completed") if outcome.reason == UNCHECKED else outcome
 
     def _begin(self, reservation: Reservation) -> None:

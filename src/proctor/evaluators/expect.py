@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from proctor.formatting import clipped
-from proctor.item import digest_of
+from proctor.item import UNCHECKED, digest_of
 from proctor.json_values import JsonMap, as_map, as_number, as_sequence, as_text, maps_in, parse_json
 from proctor.patterns import PatternTimeout, bounded_call, compile_pattern, may_take_long
 from proctor.score import EXPECT, Score
@@ -40,7 +40,8 @@ class CheckResult(NamedTuple):
 
     name: str
     """`contains`, `equals`, `regex` or `json_schema`; or an assertion as it is written."""
-    passed: bool
+    passed: bool | None
+    """None: it could not be checked."""
     score: float
     explanation: str
     """Why it does not hold, or what matched."""
@@ -82,8 +83,8 @@ def _expectation_score(name: str, expected: str, holds: bool, why: str) -> Score
 def _score(name: str, check: CheckResult, *version: str) -> Score:
     return Score(
         evaluator=clipped(name, 200),
-        value=check.score,
-        label="pass" if check.passed else "fail",
+        value=None if check.passed is None else check.score,
+        label=UNCHECKED if check.passed is None else "pass" if check.passed else "fail",
         explanation=check.explanation,
         evaluator_digest=_digest(*version),
     )
@@ -94,20 +95,37 @@ def _digest(*version: str) -> str:
     return digest_of(list(version))[:16]
 
 
-def unmet_expectations(
-    expect: JsonMap, answer: str, record: Callable[[Score], None], facts: "AnswerFacts | None" = None
-) -> list[str]:
-    """Check an answer, record a score per expectation, and return why those that do not hold do not.
+class CheckedAnswer(NamedTuple):
+    """An answer compared with what is expected of it."""
 
-    `facts` are for assertions about time, cost and judged rubrics.
+    unmet: list[str]
+    """Why expectations do not hold."""
+    unchecked: list[str]
+    """What could not be checked and may decide."""
+
+
+def check_expectations(
+    expect: JsonMap, answer: str, record: Callable[[Score], None], facts: "AnswerFacts | None" = None
+) -> CheckedAnswer:
+    """Check an answer and record a score per expectation.
+
+    `facts` are for assertions about time, cost, scripts and judged rubrics.
     """
-    unmet = list[str]()
+    checked = CheckedAnswer([], [])
     for score in scores_of(expect, answer, facts):
         record(score)
         # Of assertions, only their weighted mean decides.
-        if score.label == "fail" and not score.evaluator.startswith(f"{ASSERT}: "):
-            unmet.append(score.explanation)
-    return unmet
+        if not score.evaluator.startswith(f"{ASSERT}: "):
+            if score.label == "fail":
+                checked.unmet.append(score.explanation)
+            elif score.label == UNCHECKED:
+                checked.unchecked.append(score.explanation)
+    return checked
+
+
+def unchecked_score(checked: CheckedAnswer) -> Score:
+    """The score that marks an item whose success is not known."""
+    return Score(evaluator=UNCHECKED, label=UNCHECKED, explanation="; ".join(checked.unchecked))
 
 
 def problems_of(expect: object) -> list[str]:
@@ -262,7 +280,12 @@ KINDS: Mapping[str, _ExpectationKind] = {
 # `expect: {assert: {assertions: [{type: contains, value: Paris, weight: 2}], threshold: 0.5}}`. The score is
 # the weighted mean; without a threshold every assertion must pass, with one the score must reach it.
 RUBRIC = "llm-rubric"
+JAVASCRIPT = "javascript"
 SET = "assert-set"
+NOT_SUPPORTED = "not-supported"
+"""Type of an assertion that has no equivalent here; its value says why."""
+GRADED = (RUBRIC, JAVASCRIPT)
+"""Types whose results come from a model or a program."""
 _REFUSALS = re.compile(
     r"\b(i (cannot|can't|can not|am unable to|'m unable to|am not able to|won't)|i'm sorry|i am sorry|"
     r"as an ai|i apologi[sz]e)\b",
@@ -278,7 +301,7 @@ class AnswerFacts:
     cost_usd: float | None = None
     finish_reason: str = ""
     graded: Mapping[str, CheckResult] = field(default_factory=dict)
-    """Results of assertions that a model has judged, by `key_of`."""
+    """Results of assertions that a model has judged or a script has checked, by `key_of`."""
 
 
 def key_of(assertion: JsonMap) -> str:
@@ -293,18 +316,18 @@ def base_type(assertion: JsonMap) -> str:
 
 def is_supported(name: str) -> bool:
     """Whether assertions of a type can be checked here."""
-    return name == SET or name.removeprefix("not-") in (*_CHECKS, *_CHECKS_OF_FACTS, RUBRIC)
+    return name == SET or name.removeprefix("not-") in (*_CHECKS, *_CHECKS_OF_FACTS, *GRADED)
 
 
-def rubrics_in(group: JsonMap) -> list[JsonMap]:
-    """The assertions of a group, and of its sets, that a model judges."""
-    rubrics = list[JsonMap]()
+def graded_in(group: JsonMap) -> list[JsonMap]:
+    """The assertions of a group, and of its sets, that a model judges or a script checks."""
+    graded = list[JsonMap]()
     for assertion in maps_in(group, "assertions"):
         if as_text(assertion, "type") == SET:
-            rubrics += rubrics_in(assertion)
-        elif base_type(assertion) == RUBRIC:
-            rubrics.append(assertion)
-    return rubrics
+            graded += graded_in(assertion)
+        elif base_type(assertion) in GRADED:
+            graded.append(assertion)
+    return graded
 
 
 def check_group(group: JsonMap, answer: str, facts: AnswerFacts) -> tuple[CheckResult, list[CheckResult]]:
@@ -313,11 +336,19 @@ def check_group(group: JsonMap, answer: str, facts: AnswerFacts) -> tuple[CheckR
     results = [check_assertion(assertion, answer, facts) for assertion in assertions]
     weights = [_weight(assertion) for assertion in assertions]
     weighted, total = list(zip(results, weights, strict=True)), sum(weights)
-    score = sum(result.score * weight for result, weight in weighted) / total if total else 1.0
-    failed = [result.explanation for result, weight in weighted if not result.passed and weight]
+    failed = [result.explanation for result, weight in weighted if result.passed is False and weight]
+    unchecked = [result.explanation for result, weight in weighted if result.passed is None and weight]
+    missing = sum(weight for result, weight in weighted if result.passed is None)
+    points = sum(result.score * weight for result, weight in weighted if result.passed is not None)
+    score = points / (total - missing) if total > missing else float(not unchecked)
     threshold = as_number(group, "threshold")
-    passed = not failed if threshold is None else score >= threshold
-    return CheckResult(ASSERT, passed, score, "; ".join(failed) or "all hold"), results
+    passed = False if failed else None if unchecked else True
+    if threshold is not None:
+        # Whatever those that could not be checked would give.
+        least, most = (points / total, (points + missing) / total) if total else (1.0, 1.0)
+        passed = True if least >= threshold else False if most < threshold else None
+    explanation = "; ".join(unchecked if passed is None else failed) or "all hold"
+    return CheckResult(ASSERT, passed, score, explanation), results
 
 
 def _weight(assertion: JsonMap) -> float:
@@ -330,10 +361,10 @@ def check_assertion(assertion: JsonMap, answer: str, facts: AnswerFacts) -> Chec
     name, kind = _described(assertion), base_type(assertion)
     if kind == SET:
         return check_group(assertion, answer, facts)[0]._replace(name=name)
-    if kind == RUBRIC:
-        result = facts.graded.get(key_of(assertion))
-        if result is None:
-            return CheckResult(name, False, 0.0, f"{kind}: no model has judged it")
+    if as_text(assertion, "type") == NOT_SUPPORTED:
+        return CheckResult(name, None, 0.0, as_text(assertion, "value"))
+    if kind in GRADED:
+        result = facts.graded.get(key_of(assertion)) or CheckResult(name, None, 0.0, f"{kind}: not checked")
         result = result._replace(name=name)
     elif kind in _CHECKS or kind in _CHECKS_OF_FACTS:
         try:
@@ -347,7 +378,7 @@ def check_assertion(assertion: JsonMap, answer: str, facts: AnswerFacts) -> Chec
         result = CheckResult(name, passed, score, name)
     else:
         return CheckResult(name, False, 0.0, f"there is no assertion `{kind}`")
-    if as_text(assertion, "type") == kind:
+    if as_text(assertion, "type") == kind or result.passed is None:
         return result
     return result._replace(passed=not result.passed, score=1 - result.score)
 

@@ -201,14 +201,7 @@ def text_of(path: Path, *, remedy: str = "", most_bytes: int = MOST_BYTES) -> st
 
     Raises `UsageError` when it cannot be read or is too large, `PlanError` at the line that is no UTF-8.
     """
-    try:
-        with open_regular(path) as file:
-            data = (_unpacked(file) if path.name.endswith(".gz") else file).read(most_bytes + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"cannot read {path}: {reason}\n{remedy}".rstrip()) from error
-    if len(data) > most_bytes:
-        raise UsageError(f"{path} is larger than {most_bytes >> 20} MiB\nGive a part of it.")
+    data = _data_of(path, remedy, most_bytes)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -217,6 +210,30 @@ def text_of(path: Path, *, remedy: str = "", most_bytes: int = MOST_BYTES) -> st
             at=Place(str(path), line, 1), problem="this is no UTF-8", remedy="Save the file as UTF-8 text."
         )
         raise PlanError([problem]) from error
+
+
+def table_text(path: Path, *, remedy: str = "", most_bytes: int = MOST_BYTES) -> tuple[str, str]:
+    """The text of a table, and a note on its encoding: spreadsheets also write UTF-16 and Windows-1252."""
+    data = _data_of(path, remedy, most_bytes)
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return data.decode("utf-16", "replace"), ""
+    try:
+        return data.decode("utf-8-sig"), ""
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        return data.decode("cp1252", "replace"), f"line {line} is not valid UTF-8; read as Windows-1252"
+
+
+def _data_of(path: Path, remedy: str, most_bytes: int) -> bytes:
+    try:
+        with open_regular(path) as file:
+            data = (_unpacked(file) if path.name.endswith(".gz") else file).read(most_bytes + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot read {path}: {reason}\n{remedy}".rstrip()) from error
+    if len(data) > most_bytes:
+        raise UsageError(f"{path} is larger than {most_bytes >> 20} MiB\nGive a part of it.")
+    return data
 
 
 def _unpacked(file: BinaryIO) -> BinaryIO:

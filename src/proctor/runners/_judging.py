@@ -12,12 +12,13 @@ from proctor.errors import CostLimit, EvaluatorError, ModelError, blame
 from proctor.evaluator import Evaluator, Evidence, Trace
 from proctor.evaluators.answer_parser import TEXT, AnswerField, field_of, instructions_for
 from proctor.evaluators.criteria import CriterionEvaluator, ExpectationEvaluator, criterion_of
-from proctor.evaluators.expect import RUBRIC, AnswerFacts, CheckResult, key_of, rubrics_in
+from proctor.evaluators.expect import RUBRIC, AnswerFacts, CheckResult, base_type, graded_in, key_of
 from proctor.evaluators.judging import Judge, JudgeUsage, as_one_turn, ask_for_fields, fenced
 from proctor.json_values import JsonMap, as_number, as_text, require_map, require_text
 from proctor.model import Answer
 from proctor.model_client import ModelClient
 from proctor.runner import Services
+from proctor.runners._javascript import check_javascript
 from proctor.score import Score
 from proctor.session import Message, ModelCall, ToolCall, Usage
 
@@ -263,13 +264,27 @@ _RUBRIC_FIELDS = {
 }
 
 
-async def facts_of(group: JsonMap, answer: Answer, services: Services) -> AnswerFacts:
-    """Facts about an answer for a group of assertions. Calls the judge for each rubric."""
-    client = ModelClient(services.models, services.record, keep="bodies")
-    graded = {key_of(rubric): await _judge(rubric, answer.text, client) for rubric in rubrics_in(group)}
-    call = answer.call
+async def facts_of(
+    group: JsonMap, answer: Answer | str, services: Services, sandbox: object = None
+) -> AnswerFacts:
+    """Facts about an answer of a model, or the text of an agent's, for a group of assertions.
+
+    Calls the judge for each rubric and runs scripts; `sandbox` is the item's setting.
+    """
+    client, graded = ModelClient(services.models, services.record, keep="bodies"), {}
+    text = answer if isinstance(answer, str) else answer.text
+    for assertion in graded_in(group):
+        if base_type(assertion) != RUBRIC:
+            graded[key_of(assertion)] = await check_javascript(assertion, text, services, sandbox)
+        elif as_text(assertion, "judge"):
+            graded[key_of(assertion)] = await _judge(assertion, text, client)
+    if isinstance(answer, str):
+        return AnswerFacts(graded=graded)
     return AnswerFacts(
-        latency_ms=call.latency_ms, cost_usd=call.cost_usd, finish_reason=answer.finish_reason, graded=graded
+        latency_ms=answer.call.latency_ms,
+        cost_usd=answer.call.cost_usd,
+        finish_reason=answer.finish_reason,
+        graded=graded,
     )
 
 

@@ -17,13 +17,14 @@ from pathlib import Path
 
 from proctor.agent import WorkDone
 from proctor.errors import WorkspaceError, blame, blame_agent
-from proctor.evaluators.expect import unmet_expectations
+from proctor.evaluators.expect import ASSERT, CheckedAnswer, check_expectations, unchecked_score
 from proctor.formatting import clipped
 from proctor.item import ERROR, FAIL, TIMEOUT, UNCHECKED, Item, digest_of
-from proctor.json_values import JsonMap, as_number, as_text, maps_in, texts_in
+from proctor.json_values import JsonMap, as_map, as_number, as_text, maps_in, texts_in
 from proctor.processes import ProgramResult, undisturbed
 from proctor.processes.error_lines import error_line
 from proctor.runner import Outcome, Services
+from proctor.runners._judging import facts_of
 from proctor.runners.worktree import (
     NOT_RUN,
     commit_and_publish,
@@ -147,15 +148,24 @@ class _AnswerCapture:
         broken = [one.problem for one in ran if one.problem]
         if not committed.sha and any(one.finished.exit_code in NOT_RUN and one.problem for one in ran):
             return Outcome(status=ERROR, reason=WorkspaceError.reason, error="; ".join(broken), result=result)
-        if expect := details.get("expect"):
-            broken += unmet_expectations(expect, self._answer(done), session.services.score)
+        expect, checked = details.get("expect"), CheckedAnswer([], [])
+        if expect:
+            answer, facts = self._answer(done), None
+            if ASSERT in expect:
+                sandbox = session.item.settings.get("sandbox")
+                facts = await facts_of(as_map(expect, ASSERT), answer, session.services, sandbox)
+            checked = check_expectations(expect, answer, session.services.score, facts)
+            broken += checked.unmet
         if any(one.finished.timed_out for one in ran):
             return Outcome(status=TIMEOUT, reason="timeout", error="; ".join(broken), result=result)
         if broken:
             return Outcome(status=FAIL, reason="checks_failed", error="; ".join(broken), result=result)
         if not ran and not expect:
             return _unchecked(session, done, committed, result)
-        return Outcome(result=result)
+        if checked.unchecked:
+            session.services.score(unchecked_score(checked))
+            return Outcome(reason=UNCHECKED, result=result, is_answer_checked=True)
+        return Outcome(result=result, is_answer_checked=bool(expect))
 
     async def _rounds(
         self, session: WorkSession, current: "_Round", done: WorkDone, committed: Committed

@@ -4,18 +4,14 @@ This is the measured hot path: thousands of these items run per second.
 """
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from proctor.errors import ModelError, of_worker
-from proctor.item import FAIL, Item
-from proctor.json_values import JsonMap, as_map
-from proctor.model import Answer, Request
+from proctor.item import FAIL, UNCHECKED, Item
+from proctor.json_values import as_map
+from proctor.model import Request
 from proctor.model_client import ModelClient
 from proctor.runner import Outcome, Services, seed_of
 from proctor.session import Iteration, Note
-
-if TYPE_CHECKING:
-    from proctor.evaluators.expect import AnswerFacts
 
 DONE = Outcome()
 
@@ -39,13 +35,22 @@ class PromptRunner:
         if not expect:
             return DONE
         # Loaded here: many prompts expect nothing in particular.
-        from proctor.evaluators.expect import ASSERT, unmet_expectations
+        from proctor.evaluators.expect import ASSERT, check_expectations, unchecked_score
 
-        facts = await _facts(as_map(expect, ASSERT), answer, services) if ASSERT in expect else None
-        unmet = unmet_expectations(expect, answer.text, services.score, facts)
-        if not unmet:
-            return DONE
-        return Outcome(status=FAIL, reason="checks_failed", error="; ".join(unmet))
+        facts = None
+        if ASSERT in expect:
+            from proctor.runners._judging import facts_of
+
+            sandbox = item.settings.get("sandbox")
+            group = as_map(expect, ASSERT)
+            facts = await facts_of(group, answer, services, sandbox)
+        checked = check_expectations(expect, answer.text, services.score, facts)
+        if checked.unmet:
+            return Outcome(status=FAIL, reason="checks_failed", error="; ".join(checked.unmet))
+        if checked.unchecked:
+            services.score(unchecked_score(checked))
+            return Outcome(reason=UNCHECKED)
+        return DONE
 
 
 @lru_cache(maxsize=64)
@@ -65,9 +70,3 @@ def _request(item: Item) -> Request:
         parameters=details.get("settings", {}),
         seed=seed_of(item),
     )
-
-
-async def _facts(assertions: JsonMap, answer: Answer, services: Services) -> "AnswerFacts":
-    from proctor.runners._judging import facts_of
-
-    return await facts_of(assertions, answer, services)

@@ -102,8 +102,13 @@ def read_folder(folder: Path, options: ReadOptions) -> TaskSet:
     for reader, path in _sources(folder):
         try:
             task_set = reader(path, options)
-        except PlanError:
-            raise
+        except PlanError as error:
+            if reader is _read_markdown:
+                raise
+            not_read += [
+                NotRead(file=path, line=problem.at.line, reason=problem.problem) for problem in error.problems
+            ]
+            continue
         except UsageError as error:
             not_read.append(NotRead(file=path, reason=error.problem))
             continue
@@ -141,8 +146,19 @@ def _sources(folder: Path) -> Iterator[tuple[Reader, Path]]:
     for file in sorted(folder.iterdir()):
         if file.is_file() and (is_row_file(file) or file.suffix in _YAML):
             reader = reader_of(file)
-            if reader is not _read_markdown:
+            if reader is not _read_markdown and not (reader is read_row_tasks and _is_settings(file)):
                 yield reader, file
+
+
+_SETTINGS = re.compile(
+    r"(package|package-lock|npm-shrinkwrap|tsconfig|jsconfig|composer|deno|bower|lerna|nx|turbo|biome|renovate|vercel"
+    r"|manifest|angular|components|launch|settings|tasks|extensions)(\..+)?\.json|\..*|.*\.(config|schema|lock)\.json"
+)
+
+
+def _is_settings(file: Path) -> bool:
+    """Whether a JSON file in a folder holds settings of a tool by its name; passed as a path, it is read."""
+    return _SETTINGS.fullmatch(file.name) is not None and file.suffix == ".json"
 
 
 def _task_folders(folder: Path, depth: int) -> Iterator[tuple[Reader, Path]]:

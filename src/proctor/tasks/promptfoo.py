@@ -1,7 +1,7 @@
 """promptfoo configurations: prompts × tests become tasks, providers become models.
 
-Deterministic assertions and rubrics are checked as promptfoo does; everything without an equivalent is listed
-with its line. Nothing of a configuration is executed: scripts are among what is listed.
+Deterministic assertions, rubrics and inline JavaScript are checked as promptfoo does; everything without an
+equivalent is listed with its line, and leaves its test unchecked. Reading a configuration executes nothing.
 """
 
 import csv
@@ -15,10 +15,10 @@ from pathlib import Path
 from jinja2 import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from proctor.evaluators.expect import ASSERT, RUBRIC, SET, is_supported
-from proctor.json_values import JsonMap, JsonObject, as_list, as_map, as_number, as_text, parse_json
+from proctor.evaluators.expect import ASSERT, JAVASCRIPT, NOT_SUPPORTED, RUBRIC, SET, base_type, is_supported
+from proctor.json_values import JsonMap, JsonObject, as_list, as_map, as_number, as_text, maps_in, parse_json
 from proctor.models.providers import PROVIDERS
-from proctor.plan.source import KeyPath, PlanSource, bytes_of, text_of
+from proctor.plan.source import KeyPath, PlanSource, bytes_of, table_text, text_of
 from proctor.plan.yaml_loader import read_source
 from proctor.tasks.task import NotRead, ReadOptions, Task, TaskSet
 
@@ -83,8 +83,6 @@ class _ConfigReader:
         for number, (test, path) in enumerate(self._tests(), 1):
             merged = _merged(default, test)
             expect = self._expectation(merged, path)
-            if expect is None:
-                continue
             combinations = list(self._combinations(merged, path))
             for index, variables in enumerate(combinations, 1):
                 for label, text in prompts:
@@ -104,7 +102,7 @@ class _ConfigReader:
         try:
             system, prompt = _messages(_rendered_prompt(text, variables))
             prompt = as_text(options, "prefix") + prompt + as_text(options, "suffix")
-            filled = as_map(_rendered(expect, variables))
+            filled = _with_context(as_map(_rendered(expect, variables)), variables, prompt)
         except (ValueError, TemplateError) as error:
             self._note(f"`{name}`: {error}", path)
             return None
@@ -230,7 +228,10 @@ class _ConfigReader:
             self._note(f"there is no file {name}", path)
         for file in files:
             if file.suffix == ".csv":
-                yield from (self._csv_test(row, path) for row in csv.DictReader(io.StringIO(text_of(file))))
+                text, note = table_text(file)
+                if note:
+                    self.not_read.append(NotRead(file=file, reason=note))
+                yield from (self._csv_test(row, path) for row in csv.DictReader(io.StringIO(text)))
             elif file.suffix == ".jsonl":
                 yield from (as_map(parse_json(line)) for line in text_of(file).splitlines() if line.strip())
             elif file.suffix in (".yaml", ".yml", ".json"):
@@ -288,24 +289,24 @@ class _ConfigReader:
 
     # Assertions
 
-    def _expectation(self, test: JsonMap, path: KeyPath) -> JsonObject | None:
-        """The group of assertions of a test; None: none of its assertions can be checked."""
-        if test.get("assertScoringFunction"):
-            self._note("`assertScoringFunction` has no equivalent", path)
-        options = as_map(test, "options")
-        if options.get("transform") or options.get("postprocess"):
-            self._note("`transform` has no equivalent", path)
-        written = as_list(test, "assert")
+    def _expectation(self, test: JsonMap, path: KeyPath) -> JsonObject:
+        """The group of assertions of a test; empty: it has none."""
+        options, written = as_map(test, "options"), as_list(test, "assert")
         if not written and not as_list(test, "inherited"):
             return {}
+        problem = "`assertScoringFunction` has no equivalent" if test.get("assertScoringFunction") else ""
+        if options.get("transform") or options.get("postprocess"):
+            problem = "`transform` has no equivalent"
+        if problem:
+            # Its assertions are about another text, or do not decide.
+            self._note(problem, path)
+            return {"assertions": [{"type": NOT_SUPPORTED, "value": problem}]}
         judge = model_of(_provider_name(options.get("provider"))) or self._options.judge
         inherited = as_list(test, "inherited")
         assertions = [
             *self._assertions(inherited, ("defaultTest",), judge),
             *self._assertions(written, path, judge),
         ]
-        if not assertions:
-            return None
         group: JsonObject = {"assertions": assertions}
         if (threshold := as_number(test, "threshold")) is not None:
             group["threshold"] = threshold
@@ -326,6 +327,7 @@ class _ConfigReader:
                 continue
             if problem := self._problem(assertion, name, judge):
                 self._note(problem, place)
+                yield _members_of({**assertion, "type": NOT_SUPPORTED, "value": problem})
                 continue
             if name.removeprefix("not-") == RUBRIC:
                 assertion["judge"] = model_of(_provider_name(assertion.get("provider"))) or judge
@@ -340,6 +342,8 @@ class _ConfigReader:
     def _problem(self, assertion: JsonMap, name: str, judge: str) -> str:
         if not is_supported(name):
             return f"the assertion `{name}` has no equivalent"
+        if name.removeprefix("not-") == JAVASCRIPT and not isinstance(assertion.get("value"), str):
+            return f"the value of the assertion `{name}` has no equivalent"
         if assertion.get("transform") or assertion.get("rubricPrompt"):
             return f"`transform` or `rubricPrompt` of the assertion `{name}` has no equivalent"
         if name.removeprefix("not-") == RUBRIC:
@@ -354,6 +358,17 @@ class _ConfigReader:
             if len(files) != 1 or files[0].suffix in SCRIPTS:
                 return f"the value `{value}` of the assertion `{name}` has no equivalent"
         return ""
+
+
+def _with_context(group: JsonMap, variables: JsonMap, prompt: str) -> JsonMap:
+    """The group with what its scripts may refer to."""
+    members = [
+        {**one, "context": {"vars": dict(variables), "prompt": prompt}}
+        if base_type(one) == JAVASCRIPT
+        else _with_context(one, variables, prompt)
+        for one in maps_in(group, "assertions")
+    ]
+    return {**group, "assertions": members} if members else group
 
 
 def _members_of(assertion: JsonMap) -> JsonObject:

@@ -16,7 +16,7 @@ from string import Formatter
 from proctor.errors import UsageError
 from proctor.export.tables import parquet_rows
 from proctor.json_values import JsonMap, JsonObject, as_text, parse_json, texts_in
-from proctor.plan.source import text_of
+from proctor.plan.source import table_text, text_of
 from proctor.tasks.task import NotRead, ReadOptions, Task, TaskCheck, TaskSet, texts_of
 
 SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".json", ".json.gz", ".csv", ".tsv", ".parquet")
@@ -53,12 +53,16 @@ def read_rows(file: Path, problems: list[NotRead]) -> Iterator[tuple[int, JsonMa
     if name.endswith(".parquet"):
         yield from enumerate(parquet_rows(file), 1)
         return
-    text = text_of(file, remedy="Give a file of tasks.", most_bytes=MOST_BYTES)
     if name.endswith((".csv", ".tsv")):
+        text, note = table_text(file, remedy="Give a file of tasks.", most_bytes=MOST_BYTES)
+        if note:
+            problems.append(NotRead(file=file, reason=note))
         reader = csv.DictReader(io.StringIO(text), delimiter="\t" if name.endswith(".tsv") else ",")
         for row in reader:
             yield reader.line_num, {key: value for key, value in row.items() if key is not None}
-    elif name.endswith(".json"):
+        return
+    text = text_of(file, remedy="Give a file of tasks.", most_bytes=MOST_BYTES)
+    if name.endswith(".json"):
         yield from _json_rows(file, text)
     else:
         yield from _json_lines(file, text, problems)

@@ -59,7 +59,7 @@ from proctor.store import RetrySelection
 from proctor.store.tables import BatchRow
 from proctor.tasks.formats import read_task_set
 from proctor.tasks.markdown import Header, read_task
-from proctor.tasks.task import MARKDOWN, Task, TaskSet, network_remark
+from proctor.tasks.task import MARKDOWN, ReadOptions, Task, TaskSet, network_remark
 from proctor.workspace.source_repository import open_source
 
 if TYPE_CHECKING:
@@ -481,7 +481,7 @@ class BenchmarkJob(Job):
     def read(self, source: PlanText, overrides: BenchmarkOverrides, ctx: RunContext) -> BenchmarkJobPlan:
         """Read a task, or all tasks in a folder; a text without a path is one task."""
         if source.path is not None:
-            task_set = read_task_set(source.path, overrides.reading())
+            task_set = read_task_set(source.path, _reading(overrides, ctx))
             return BenchmarkJobPlan(task_set, overrides, ctx, path=source.path)
         with tempfile.TemporaryDirectory(prefix="proctor-task-") as folder:
             file = Path(folder) / "task.md"
@@ -513,7 +513,7 @@ class BenchmarkJob(Job):
         overrides = replace(BenchmarkOverrides().with_defaults(options), parallel=batch["concurrency"])
         path = _as_path(options["taskPath"])
         is_there = path is not None and path.exists()
-        task_set = read_task_set(path, overrides.reading()) if path and is_there else TaskSet(tasks=())
+        task_set = read_task_set(path, _reading(overrides, ctx)) if path and is_there else TaskSet(tasks=())
         return BenchmarkJobPlan(task_set, overrides, ctx, path=path).for_run(batch, ctx)
 
     def retried(self, run_id: str, retry: RetrySelection, ctx: RunContext) -> RetrySelection:  # noqa: ARG002
@@ -557,6 +557,12 @@ class BenchmarkJob(Job):
 
 
 JOB = BenchmarkJob()
+
+
+def _reading(overrides: BenchmarkOverrides, ctx: RunContext) -> ReadOptions:
+    """How tasks are read; the judge of `[evaluation]` judges rubrics that have no other."""
+    options = overrides.reading()
+    return replace(options, judge=options.judge or str(ctx.settings.evaluation.get("judge", "")))
 
 
 def no_task() -> UsageError:
