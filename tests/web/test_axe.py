@@ -262,6 +262,7 @@ PAGES = {
         "/compare?run=before&run=after",
         "/compare?run=prompts",
         "/trends",
+        "/review",
     ],
 }
 

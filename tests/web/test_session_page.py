@@ -1,5 +1,6 @@
 """The Session page in a real browser: a session of every job, and one that means harm."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ from stocked_runs import HOSTILE, add_session, stock
 
 from proctor.session import Iteration, Message, ModelCall, Note, ToolCall, Usage
 from proctor.store import Recorder, timestamp
+from proctor.testing import eventually, make_git_repository
 from waiting import TIME_LIMIT_SECONDS
 
 pytestmark = pytest.mark.browser
@@ -65,6 +67,38 @@ def test_a_coding_session_shows_what_was_said_done_changed_and_checked(shared, m
 
     expect(page.locator(".branch-head")).to_contain_text("discarded")
     expect(page.locator("#panel-changes .dl.added", has_text="total = 1 + 1")).to_be_visible()
+
+
+def test_comments_on_lines_are_sent_back_and_the_queue_shows_the_next_iteration(served, proctor, open_page):
+    make_git_repository(proctor.folder / "shop", {"shop.py": "total = 1 - 1\n"})
+    again = {"match": "Use a sum", "steps": [{"write": {"path": "shop.py", "content": "total = 1 + 1\n"}}]}
+    first = [{"write": {"path": "shop.py", "content": "total = 3\n"}}]
+    entry = {"repo": "shop", "prompt": "Mend it", "scriptCommand": "grep + shop.py"}
+    plan = {"runId": "mend", "matrix": [{**entry, "script": {"rules": [again], "steps": first}}]}
+    (proctor.folder / "plan.yaml").write_text(json.dumps(plan))
+    proctor("batch", "plan.yaml")
+
+    page = open_page(f"{served.url}/review")
+    page.get_by_role("link", name="Mend it").click()
+    page.locator(".dl.added").get_by_role("button", name="Comment on line 1").click()
+    page.get_by_label("Comment on line 1 of shop.py").fill("Use a sum")
+    page.get_by_role("button", name="Add comment").click()
+    # Drafts outlive the page.
+    page.reload()
+    expect(page.locator(".line-comment")).to_contain_text("Use a sum")
+    page.get_by_role("button", name="Send back (1 comment)").click()
+    page.get_by_role("dialog").get_by_role("button", name="Send back").click()
+
+    expect(page).to_have_url(f"{served.url}/runs/mend-review-1")
+    eventually(lambda: served.get("/api/runs/mend-review-1").json["status"] == "completed")
+    page.goto(f"{served.url}/review")
+    row = page.get_by_role("row", name="Mend it")
+    expect(row).to_have_count(1)
+    expect(row.get_by_role("cell")).to_contain_text(["Mend it", "success", "passed", "1", "+1 −1", "2"])
+    row.get_by_role("link", name="Mend it").click()
+    page.get_by_role("link", name="earlier iteration").click()
+    expect(page.get_by_role("link", name="next iteration")).to_be_visible()
+    expect(page.get_by_role("button", name="Send back")).to_have_count(0)
 
 
 def test_a_prompt_shows_question_answer_and_score(served, proctor, open_page):

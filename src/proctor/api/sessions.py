@@ -19,6 +19,7 @@ from proctor.jobs import job_of_run
 from proctor.json_values import CamelJson, JsonMap, JsonObject
 from proctor.session import Message, ModelCall, ToolCall
 from proctor.store import ItemFilter, Scope, Store, transcripts
+from proctor.store.reviews import continued_by
 from proctor.store.tables import ItemRow, SessionRow
 from proctor.store.transcripts import (
     OUTLINE_EVENTS,
@@ -309,6 +310,7 @@ class RunSession(Record):
             "notes": json.loads(self._row["notes"]),
             "isMock": bool(self._row["isMock"]),
             "standIn": bool(self._row["isMock"]),
+            "continuedBy": continued_by(read, self.id),
             "item": item and item.summary(),
             "attempts": [each.to_dict() for each in item.attempts] if item else [self.to_dict()],
             "steps": transcripts.steps(read, self.id),

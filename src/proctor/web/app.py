@@ -54,6 +54,7 @@ ROUTERS: Sequence[Callable[[AppState], APIRouter]] = (
     runs.tables_router,
     sessions.router,
     sessions.diffs_router,
+    sessions.review_router,
     actions.router,
     compare.router,
     trends.router,

@@ -174,6 +174,8 @@ class SessionAnswer(RowModel):
     check_seconds: float | None
     answered_model: str = Field(description="The model that answered, if not the requested one.")
     baseline: str = Field(description="Result of the check before the agent: `pass`, `fail`, or empty.")
+    continues: str = Field(description="The session that it continues; empty: none.")
+    continued_by: str = Field(description="The session that continues it; empty: none.")
     waiting_seconds: float | None
     prompt_tokens: int
     cached_tokens: int

@@ -11,6 +11,8 @@ from starlette.responses import RedirectResponse, Response
 from proctor.api import labels
 from proctor.api.branches import BranchChange, clean_up, find_branch, merge_problem
 from proctor.api.labels import LONGEST_NOTE, AnnotationKind, SessionAnnotations, TagCount
+from proctor.api.launch import send_back
+from proctor.api.review import Comment, Feedback, WaitingSession, waiting
 from proctor.api.sessions import (
     PART_CHARACTERS,
     EventPage,
@@ -165,6 +167,74 @@ def router(site: AppState) -> APIRouter:
     def charts(session_id: SessionId) -> ChartsAnswer:
         charts = named(session_id).metric_charts()
         return ChartsAnswer(charts=[CaptionedChart(caption=name, svg=svg) for name, svg in charts.items()])
+
+    return routes
+
+
+MOST_COMMENTS = 500
+"""Comments sent back by one request."""
+File = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]*$")]
+
+
+class NewComment(RowModel, extra="forbid"):
+    """A comment on a line of a session's changes."""
+
+    file: File
+    line: Annotated[int, Field(ge=0, le=2**31, description="From 1; 0: the whole file.")] = 0
+    side: Annotated[Literal["new", "old"], Field(description="`old`: a line that was removed.")] = "new"
+    text: Annotated[str, Field(min_length=1, max_length=LONGEST_NOTE, pattern=r"^[^\x00]*$")]
+
+
+class NewFeedback(RowModel, extra="forbid"):
+    """Comments for the agent of a session."""
+
+    message: Annotated[str, Field(max_length=LONGEST_NOTE, pattern=r"^[^\x00]*$")] = ""
+    comments: list[NewComment] = Field(default_factory=list, max_length=MOST_COMMENTS)
+    budget_usd: Annotated[float | None, Field(gt=0, allow_inf_nan=False)] = None
+
+
+class ContinuedAnswer(RowModel):
+    """The run of the next iteration."""
+
+    run_id: str
+
+
+class ReviewAnswer(RowModel):
+    """Finished sessions whose changes wait for a review."""
+
+    sessions: list[WaitingSession] = Field(description="Newest first.")
+
+
+def review_router(site: AppState) -> APIRouter:
+    """The Review page, and the routes that reviewers use."""
+    routes = APIRouter(tags=["sessions"], responses=ERRORS)
+
+    @routes.get("/review", include_in_schema=False)
+    def show_page(request: Request) -> Response:
+        return page(request, "review.html", title="Review")
+
+    @routes.get("/api/review", summary="Sessions whose changes were not merged, discarded, or sent back")
+    def waiting_sessions(
+        run: Annotated[str, Query(max_length=200, description="Only sessions of this run.")] = "",
+    ) -> ReviewAnswer:
+        return ReviewAnswer(sessions=waiting(site.context, run=run.replace("\0", "")))
+
+    @routes.post(
+        "/api/sessions/{session_id}/continue", summary="Send comments back to the agent of a session"
+    )
+    async def continue_session(session_id: SessionId, new: NewFeedback) -> ContinuedAnswer:
+        """The agent continues on top of the session's branch. Responds as soon as a process runs it."""
+        settings = await asyncio.to_thread(site.current_settings)
+        session = await asyncio.to_thread(find_session, site.context, session_id)
+        feedback = Feedback(
+            session=session.id,
+            message=new.message,
+            comments=[Comment(**comment.model_dump()) for comment in new.comments],
+            budget_usd=new.budget_usd,
+        )
+        with errors_of_request():
+            run_id = await send_back(site.context, site.launcher, feedback, settings)
+        return ContinuedAnswer(run_id=run_id)
 
     return routes
 

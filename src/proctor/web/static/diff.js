@@ -47,13 +47,16 @@ function headLine(file, line) {
   else if (line.startsWith("rename to ")) file.path = line.slice(10);
 }
 
-/** Elements for a whole patch: a list of its files if there are several, then each file. */
-export function diffView(patch) {
+/**
+ * Elements for a whole patch: a list of its files if there are several, then each file.
+ * With `comments` (`ReviewComments`), line numbers are buttons that open a form for a comment.
+ */
+export function diffView(patch, comments = null) {
   const files = filesOf(patch);
   const entry = (file, index) =>
     el("li", {}, el("a", { href: `#file-${index}`, onclick: (event) => openFile(event, index) }, visible(file.path)), counts(file));
   const list = files.length > 1 ? el("ul", { class: "diff-list" }, files.map(entry)) : null;
-  return el("div", { class: "diff" }, list, files.map(fileView));
+  return el("div", { class: "diff" }, list, files.map((file, index) => fileView(file, index, comments)));
 }
 
 function openFile(event, index) {
@@ -69,12 +72,12 @@ function counts(file) {
   return el("span", { class: "diff-counts figures" }, el("span", { class: "plus" }, added), " ", el("span", { class: "minus" }, removed));
 }
 
-function fileView(file, index) {
+function fileView(file, index, comments) {
   const name = file.from && file.from !== file.path ? `${file.from} → ${file.path}` : file.path;
   const box = scrollable(el("div", { class: "diff-lines" }), `Changes in ${visible(file.path)}`);
   const note = file.note ? el("span", { class: "tag" }, file.note) : null;
   const fold = el("details", { class: "diff-file", id: `file-${index}` }, el("summary", {}, el("code", {}, visible(name)), note, counts(file)), box);
-  const fill = () => fold.open && !box.children.length && (box.append(...linesOf(file)), scrollable(box, `Changes in ${visible(file.path)}`));
+  const fill = () => fold.open && !box.children.length && (box.append(...linesOf(file, comments)), scrollable(box, `Changes in ${visible(file.path)}`));
   fold.addEventListener("toggle", fill);
   fold.open = file.lines.length <= FOLDED_LINES;
   fill();
@@ -98,16 +101,24 @@ export function editView({ path, note, lines }) {
 /** Lines of a difference: [{kind, text}]. */
 export const diffLines = (lines, path = "") => scrollable(el("div", { class: "diff-lines edit-lines" }, linesOf({ path, lines, note: "" })), "Differences");
 
-function linesOf(file) {
+function linesOf(file, comments = null) {
   if (!file.lines.length) return [el("p", { class: "soft diff-none" }, file.note === "binary" ? "Binary file." : "No changed lines.")];
   const language = languageOf(file.path);
-  const rows = file.lines.slice(0, MOST_LINES).map((line) => lineView(line, language));
-  const rest = file.lines.length - rows.length;
+  const rows = file.lines.slice(0, MOST_LINES).flatMap((line) => [lineView(line, language, file.path, comments), ...(comments?.on(placeOf(line, file.path)) ?? [])]);
+  const rest = file.lines.length - MOST_LINES;
   return rest > 0 ? [...rows, el("p", { class: "soft diff-none" }, `… ${plural(rest, "more line")}; download the patch to see all.`)] : rows;
 }
 
-function lineView(line, language) {
-  const numbers = [line.before, line.after].map((at) => el("span", { class: "ln" }, at ?? ""));
+/** What a comment on a line is about: the line as it is now, or a removed one as it was. */
+const placeOf = (line, file) => ({ file, line: line.after ?? line.before ?? 0, side: line.after ? "new" : "old" });
+
+function lineView(line, language, file = "", comments = null) {
+  const place = placeOf(line, file);
+  const numbers = [line.before, line.after].map((at, side) =>
+    comments && at && (side === 1) === (place.side === "new")
+      ? el("button", { type: "button", class: "ln", "aria-label": `Comment on line ${at}`, onclick: (event) => comments.open(place, event.currentTarget.parentElement) }, at)
+      : el("span", { class: "ln" }, at ?? ""),
+  );
   const sign = { added: "+", removed: "−", same: " " }[line.kind];
   const text = visible(line.text.length > LONGEST ? `${line.text.slice(0, LONGEST)}…` : line.text);
   const content = sign ? [el("span", { class: "sign" }, sign), highlighted(text, language)] : text;

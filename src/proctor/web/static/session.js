@@ -62,8 +62,9 @@ function showFacts() {
   ];
   const started = session.startedAt ? since("started", session.startedAt) : el("span", {}, "not started");
   const evaluatedId = session.scores.find((score) => score.scoredSessionId && score.scoredSessionId !== session.id)?.scoredSessionId;
+  const iteration = (id, text) => (id ? el("a", { href: `/sessions/${encodeURIComponent(id)}` }, text) : "");
   const link = evaluatedId ? el("a", { href: `/sessions/${encodeURIComponent(evaluatedId)}` }, "evaluated session") : "";
-  byId("facts").replaceChildren(...facts.filter(Boolean).map((fact) => el("span", {}, fact)), link, started);
+  byId("facts").replaceChildren(...facts.filter(Boolean).map((fact) => el("span", {}, fact)), link, iteration(session.continues, "earlier iteration"), iteration(session.continuedBy, "next iteration"), started);
 }
 
 function showAttempts() {
