@@ -138,6 +138,11 @@ class Agent(Protocol):
         return False
 
     @property
+    def needs_terminal(self) -> bool:
+        """Whether it runs its commands in a terminal of its own, as tmux makes it."""
+        return False
+
+    @property
     def records_transcript(self) -> bool:
         """Whether its own events contain its messages and tool calls; otherwise they are read from gateway
         traffic."""

@@ -171,6 +171,11 @@ def test_summaries(kinds: dict[str, Policies]) -> None:
             "agents and checks are NOT confined, because no sandbox works here"
             " (bubblewrap: no bubblewrap; landlock: no landlock)"
         )
+        without["landlock"] = Policies()
+        usual = "agents and checks are confined by landlock; network: setup full, agent gateway, check none"
+        assert here.summary(None) == f"{usual}; bubblewrap is stronger: no bubblewrap"
+        assert here.summary("landlock") == usual
+        assert here.evaluator_summary().endswith("network: none; bubblewrap is stronger: no bubblewrap")
 
     begin = "functions and programs of evaluators are"
     assert here.evaluator_summary() == f"{begin} confined by bubblewrap; network: none"

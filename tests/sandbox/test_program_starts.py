@@ -141,6 +141,21 @@ def test_a_program_of_a_benchmark_is_found_where_the_command_is_given(proctor: C
     assert ended.returncode == 0, ended.stderr
 
 
+def test_an_agent_that_needs_a_terminal_is_refused_where_none_can_be_made(
+    proctor: Command, repository: Path, kind: str
+) -> None:
+    """OpenHands runs its commands in tmux."""
+    agent = made(proctor.folder / "tools/openhands", "#!/bin/sh\necho 1.16.0\n")
+    variables = {"OPENHANDS_BIN": str(agent), "ANTHROPIC_API_KEY": "sk-ant-0123456789"}
+    settings = {"agent": "openhands", "model": "anthropic/claude-sonnet-4-5"}
+    write_plan(proctor, repository, **settings, sandbox={"kind": kind})
+
+    ended = proctor("batch", "plan.yaml", "--dry-run", environment=variables)
+
+    problem = "openhands runs its commands in a terminal, and the sandbox `landlock` has none"
+    assert (ended.returncode, problem in ended.stderr) == ((2, True) if kind == "landlock" else (0, False))
+
+
 def test_the_doctor_says_the_same(proctor: Command) -> None:
     if problem := problem_of("bubblewrap"):
         pytest.skip(problem)

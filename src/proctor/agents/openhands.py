@@ -33,6 +33,10 @@ class Openhands(GatewayProgram):
         "openhands", "openhands", "uv tool install --python 3.12 openhands==1.16.0"
     )
 
+    @property
+    def needs_terminal(self) -> bool:
+        return True
+
     def call(self, run: ProgramRun) -> ProgramCall:
         return ProgramCall(
             arguments=[

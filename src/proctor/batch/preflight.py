@@ -9,7 +9,7 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from proctor import secrets
 from proctor.errors import UsageError
@@ -17,7 +17,7 @@ from proctor.item import Item
 from proctor.json_values import JsonMap
 from proctor.model import ModelDirectory
 from proctor.runner import agent_settings
-from proctor.sandbox import NOT_CONFINED, Phase, Sandbox
+from proctor.sandbox import INSTALL, NOT_CONFINED, Phase, Sandbox
 
 if TYPE_CHECKING:
     from proctor.agent import Agent
@@ -209,11 +209,18 @@ def check_sandbox(
     own: object, agent: str, settings: JsonMap, context: PreflightContext, remarks: set[str]
 ) -> Iterator[Missing]:
     """The sandbox of an item must work on this machine; how its programs are confined is remarked on."""
-    usual = "full" if _needs_network(agent, settings, context) else None
+    usual = "full" if _has(agent, settings, context, "needs_network") else None
     try:
         remarks.add(context.sandbox.summary(own, usual))
+        kind = context.sandbox.kind_of(own)
     except UsageError as error:
         yield error.problem, error.remedy
+        return
+    if kind == "landlock" and _has(agent, settings, context, "needs_terminal"):
+        yield (
+            f"the agent {agent} runs its commands in a terminal, and the sandbox `landlock` has none",
+            f"Install bubblewrap: {INSTALL}.",
+        )
 
 
 def check_evaluators(evaluators: "Iterable[Evaluator]", remarks: set[str]) -> Iterator[Missing]:
@@ -252,9 +259,15 @@ def uses_gateway(name: str, settings: JsonMap, context: PreflightContext) -> boo
         return False
 
 
-def _needs_network(name: str, settings: JsonMap, context: PreflightContext) -> bool:
+def _has(
+    name: str,
+    settings: JsonMap,
+    context: PreflightContext,
+    need: Literal["needs_network", "needs_terminal"],
+) -> bool:
+    """Whether an agent needs something; False if there is no such agent."""
     try:
-        return context.find_agent(name, settings).needs_network
+        return bool(getattr(context.find_agent(name, settings), need))
     except UsageError:
         return False
 

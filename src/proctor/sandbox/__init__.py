@@ -20,6 +20,7 @@ from proctor.json_values import as_map
 if TYPE_CHECKING:
     from proctor.processes import Confinement, Serve
 
+INSTALL = "apt install bubblewrap, or dnf install bubblewrap"
 KINDS = ("auto", "bubblewrap", "landlock", "container", "none")
 AUTOMATIC = ("bubblewrap", "landlock")
 """What `auto` tries, the strongest first."""
@@ -260,7 +261,7 @@ class Sandbox:
             networks["agent"] = usual_network
         networks.update(settings.network)
         parts = ", ".join(f"{phase} {_network_text(networks[phase])}" for phase in PHASES)
-        return f"agents and checks are confined by {kind}; network: {parts}"
+        return f"agents and checks are confined by {kind}; network: {parts}{_stronger(settings, kind)}"
 
     def evaluator_summary(self) -> str:
         """How the functions and programs of evaluators are confined, as a sentence.
@@ -270,8 +271,10 @@ class Sandbox:
         kind = self.kind_of(None)
         if kind == "none":
             return "functions and programs of evaluators are NOT confined"
-        network = _network_text(self.settings_of(None).network.get("check") or USUAL_NETWORK["check"])
-        return f"functions and programs of evaluators are confined by {kind}; network: {network}"
+        settings = self.settings_of(None)
+        network = _network_text(settings.network.get("check") or USUAL_NETWORK["check"])
+        better = _stronger(settings, kind)
+        return f"functions and programs of evaluators are confined by {kind}; network: {network}{better}"
 
     def confine(
         self,
@@ -344,6 +347,13 @@ def _flat_texts(values: Iterable[object]) -> Iterator[str]:
             yield value
         elif isinstance(value, list | tuple):
             yield from _flat_texts(value)
+
+
+def _stronger(settings: SandboxSettings, kind: str) -> str:
+    """How to get the strongest sandbox, where another one is used in its place; for the end of a sentence."""
+    if settings.kind != "auto" or kind == AUTOMATIC[0]:
+        return ""
+    return f"; {AUTOMATIC[0]} is stronger: {problem_of(AUTOMATIC[0])}"
 
 
 def _network_text(network: Network) -> str:

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from proctor.processes import Confinement, Launch
-from proctor.sandbox import Policy, is_root
+from proctor.sandbox import INSTALL, Policy, is_root
 from proctor.sandbox.paths import (
     SYSTEM,
     SYSTEM_FILES,
@@ -48,7 +48,7 @@ def program() -> str:
 def problem() -> str:
     """Why bubblewrap does not work on this machine; empty: it works."""
     if not program():
-        return "`bwrap` is not on the PATH; install the package `bubblewrap`"
+        return f"`bwrap` is not on the PATH; install it: {INSTALL}"
     try:
         exit_code, stderr = _try_out()
         if exit_code < 0:
