@@ -33,7 +33,7 @@ def test_results_of_somebody_else_are_named_within_thirty_seconds_also_on_pages(
     run_talk(proctor)
     clock = [datetime(2026, 1, 1, tzinfo=UTC)]
     served = serve(now=lambda: clock[0])
-    right = {"isForged": False, "notes": [], "foreign": []}
+    right = {"isForged": False, "notes": [], "changedItems": [], "foreign": []}
     assert served.get("/api/runs/talk/signatures").json == right
 
     item, session = forge(proctor)
@@ -42,7 +42,7 @@ def test_results_of_somebody_else_are_named_within_thirty_seconds_also_on_pages(
     clock[0] += timedelta(seconds=1)
     answer = served.get("/api/runs/talk/signatures").json
 
-    assert (answer["isForged"], answer["foreign"]) == (True, [item])
+    assert (answer["isForged"], answer["changedItems"]) == (True, [item])
     expected = [f"1 result of run talk was written or changed by someone else than Proctor: {item}"]
     assert answer["notes"] == expected
 
