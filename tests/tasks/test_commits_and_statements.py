@@ -194,6 +194,7 @@ def test_the_document_of_what_was_found() -> None:
         ("lib/a.py: stop crashing", "Stop crashing", ""),
         ("fix(isSlug): allow dots", "isSlug: allow dots", ""),
         ("fix(deps): allow dots", "Allow dots", ""),
+        ("added routes with tests", "Added routes with tests", ""),
         ("Issue 1214: Totals are wrong", "Totals are wrong", ""),
         ("Fixed #36001 -- Made totals right.", "Made totals right", ""),
         ("[#12] Fix: totals (#13)", "Totals", ""),

@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from proctor.workspace.test_reports import read_results, restricted, runner_of, with_report
+from proctor.workspace.test_reports import (
+    read_results,
+    restricted,
+    runner_of,
+    verdict_by_report,
+    with_report,
+)
 
 JUNIT = """<?xml version="1.0"?><testsuites><testsuite name="pytest">
 <testcase classname="tests.test_a.TestSum" name="test_two[1-2]" file="tests/test_a.py" line="3"/>
@@ -72,6 +78,11 @@ NODE = """<testsuites><testsuite name="sum"><testcase name="adds"/>
             },
         ),
         ("npx mocha", MOCHA, {"sum adds": "passed", "sum fails": "failed"}),
+        (
+            "npx mocha",
+            'a log {}\n{"stats": {}, "passes": [{"fullTitle": "sum adds"}], "failures": []}\nbye\n',
+            {"sum adds": "passed"},
+        ),
         ("go test ./...", GO, {"ex.org/a.TestSum/two": "passed", "ex.org/a.TestSum": "failed"}),
         (
             "cargo test",
@@ -90,6 +101,95 @@ NODE = """<testsuites><testsuite name="sum"><testcase name="adds"/>
 def test_reports_are_read_by_test_id(tmp_path: Path, command: str, report: str, expected: dict[str, str]):
     (tmp_path / "report").write_text(report)
     assert read_results(command, tmp_path / "report", 0) == expected
+
+
+DJANGO = """\
+Testing against Django installed in '/w/django'
+Found 9 test(s).
+System check identified no issues (0 silenced).
+test_get_default_encoding (utils_tests.test_encoding.Some.test_get_default_encoding) ... ok
+test_force_str_exception (utils_tests.test_encoding.Some.test_force_str_exception)
+Broken __str__ actually raises an error. ... ok
+test_bad (utils_tests.test_encoding.Some.test_bad)
+A totals test (#12) that fails. ... FAIL
+test_error (utils_tests.test_encoding.Some.test_error) ... ERROR
+test_expected (utils_tests.test_encoding.Some.test_expected) ... expected failure
+test_later (utils_tests.test_encoding.Some.test_later) ... skipped 'later'
+test_prints (utils_tests.test_encoding.Some.test_prints) ... some output
+ok
+test_sub (utils_tests.test_encoding.Some.test_sub) ...
+  test_sub (utils_tests.test_encoding.Some.test_sub) (n=2) ... FAIL
+
+======================================================================
+FAIL: test_bad (utils_tests.test_encoding.Some.test_bad)
+A totals test (#12) that fails.
+----------------------------------------------------------------------
+Ran 9 tests in 0.028s
+"""
+"""Printed by `tests/runtests.py --verbosity 2` of Django 4.2, shortened."""
+SYMPY = """\
+============================= test process starts ==============================
+executable:         /w/bin/python  (3.11.7-final-0) [CPython]
+random seed:        17229844
+
+sympy/core/tests/test_compatibility.py[8]
+test_compatibility_submodule ok
+test_bad F
+test_error E
+test_skipped later s
+test_expected f
+test_prints some output
+ok
+test_last ok                                                              [FAIL]
+
+sympy/core/tests/test_symbol.py[1]
+test_Str ok                                                                 [OK]
+
+________________________________________________________________________________
+_______________ sympy/core/tests/test_compatibility.py:test_bad ________________
+AssertionError
+ tests finished: 17 passed, 1 failed, 2 skipped, 1 expected to fail,
+1 exceptions, in 0.78 seconds
+DO *NOT* COMMIT!
+"""
+"""Printed by `bin/test --verbose` of sympy 1.12, shortened."""
+
+
+@pytest.mark.parametrize(
+    ("log", "passed", "failed"),
+    [
+        (
+            DJANGO,
+            [
+                "test_get_default_encoding (utils_tests.test_encoding.Some)",
+                "test_force_str_exception (utils_tests.test_encoding.Some.test_force_str_exception)",
+                "Broken __str__ actually raises an error.",
+                "test_prints (utils_tests.test_encoding.Some)",
+            ],
+            [
+                "A totals test (#12) that fails.",
+                "test_bad (utils_tests.test_encoding.Some)",
+                "test_error (utils_tests.test_encoding.Some)",
+                "test_sub (utils_tests.test_encoding.Some)",
+                "test_expected (utils_tests.test_encoding.Some)",
+                "test_gone (utils_tests.test_encoding.Some)",
+            ],
+        ),
+        (
+            SYMPY,
+            ["test_compatibility_submodule", "test_prints", "test_last", "test_Str"],
+            ["test_bad", "test_error", "test_skipped", "test_expected", "test_gone"],
+        ),
+    ],
+    ids=["django", "sympy"],
+)
+def test_logs_of_django_and_sympy_are_read_by_the_ids_of_swe_bench(
+    tmp_path: Path, log: str, passed: list[str], failed: list[str]
+):
+    (tmp_path / "log").write_text(log)
+    assert verdict_by_report(tmp_path / "log", passed, [], 1).passed
+    for name in failed:
+        assert not verdict_by_report(tmp_path / "log", [*passed, name], [], 0).passed, name
 
 
 def test_a_runner_without_a_report_has_no_results(tmp_path: Path):

@@ -38,8 +38,8 @@ def test_parquet_rows_are_read_like_lines(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_utf8_is_refused_at_its_line(tmp_path: Path) -> None:
-    file = tmp_path / "words.csv"
-    file.write_bytes("prompt,answer\none,1\ncafé,2\n".encode("latin-1"))
+    file = tmp_path / "words.jsonl"
+    file.write_bytes('{"prompt": "one"}\n{"prompt": "two"}\n{"prompt": "café"}\n'.encode("latin-1"))
 
     with pytest.raises(PlanError) as error:
         read_task_set(file)
@@ -75,3 +75,46 @@ def test_a_damaged_packed_file_is_refused(tmp_path: Path, content: bytes) -> Non
 
     first, remedy = str(error.value).split("\n")
     assert first.startswith(f"cannot read {file}: ") and remedy == "Give a file of tasks."
+
+
+@pytest.mark.parametrize(
+    ("repo", "files", "command"),
+    [
+        (
+            "django/django",
+            ["tests/queries/models.py", "tests/queries/test_qs.py", "tests/queries/tests.py"],
+            "env PYTHONPATH=. python3 tests/runtests.py --verbosity 2 --settings=test_sqlite --parallel 1 "
+            "queries.test_qs queries.tests > ",
+        ),
+        (
+            "django/django",
+            [],
+            "env PYTHONPATH=. python3 tests/runtests.py --verbosity 2 --settings=test_sqlite --parallel 1 "
+            "queries.tests > ",
+        ),
+        (
+            "sympy/sympy",
+            ["sympy/core/tests/test_args.py"],
+            "python3 bin/test -C --verbose --no-colors sympy/core/tests/test_args.py > ",
+        ),
+        ("o/n", ["tests/test_a.py"], "python3 -m pytest -p no:cacheprovider -q --junitxml="),
+    ],
+)
+def test_rows_of_swe_bench_are_checked_by_the_runner_of_their_repository(
+    tmp_path: Path, repo: str, files: list[str], command: str
+) -> None:
+    (tmp_path / repo).mkdir(parents=True)
+    row = {
+        "instance_id": "x-1",
+        "repo": repo,
+        "base_commit": "c",
+        "problem_statement": "Fix it",
+        "FAIL_TO_PASS": '["test_a (queries.tests.Case)", "test_b (queries.tests.Case.test_b)"]',
+        "test_patch": "".join(f"--- a/{file}\n+++ b/{file}\n" for file in files),
+    }
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps(row))
+
+    (task,) = read_task_set(file).tasks
+
+    assert task.commands[0].command.startswith(command)

@@ -274,15 +274,36 @@ def _changed(patch: str) -> list[str]:
 
 
 def _swebench_command(row: JsonMap, test_patch: str) -> str:
-    """pytest on the test files of the patch, where these are Python files."""
+    """The runner of the repository on the test files of the patch, where these are Python files."""
     files = sorted(set(re.findall(r"^\+\+\+ b/(.+?)\s*$", test_patch, re.MULTILINE)))
     files = files or sorted(
         {name.partition("::")[0] for name in test_ids(row.get("FAIL_TO_PASS")) if "::" in name}
     )
     tests = [name for name in files if name.endswith(".py")]
     if not tests:
+        modules = {match[1] for name in test_ids(row.get("FAIL_TO_PASS")) if (match := _OWNER.search(name))}
+        tests = sorted(f"tests/{module.replace('.', '/')}.py" for module in modules)
+    if not tests:
         return ""
+    if as_text(row, "repo") == "django/django":
+        # Its models and URLs have no tests of their own.
+        named = [name for name in tests if "test" in name.rpartition("/")[2]] or tests
+        labels = [name.removeprefix("tests/").removesuffix(".py").replace("/", ".") for name in named]
+        settings = "--verbosity 2 --settings=test_sqlite --parallel 1"
+        return _logged(f"env PYTHONPATH=. python3 tests/runtests.py {settings} {_quoted(labels)}")
+    if as_text(row, "repo") == "sympy/sympy":
+        return _logged(f"python3 bin/test -C --verbose --no-colors {_quoted(tests)}")
     return f'python3 -m pytest -p no:cacheprovider -q --junitxml="$PROCTOR_TEST_REPORT" {_quoted(tests)}'
+
+
+_OWNER = re.compile(r"\(([\w.]+?)\.[A-Z]\w*(?:\.\w+)?\)")
+"""The module in an ID such as `test_a (queries.tests.Case)`."""
+
+
+def _logged(command: str) -> str:
+    """The command with its output as the report, of which the end is shown."""
+    report = '"$PROCTOR_TEST_REPORT"'
+    return f"{command} > {report} 2>&1; code=$?; tail -n 100 {report}; exit $code"
 
 
 def _quoted(names: Sequence[str]) -> str:

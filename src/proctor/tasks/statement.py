@@ -45,7 +45,8 @@ _REFERENCE = re.compile(
 _TEST_WORK = re.compile(
     r"""^\W*(?:also\ |and\ |then\ )?
         (?:add(?:s|ed|ing)?|update[sd]?|extend(?:s|ed)?|include[sd]?|write|wrote|fix(?:e[sd])?)\s+
-        (?:[\w'`-]+\s+){0,5}(?:tests?|test\ cases?|specs?|coverage)\b.{0,60}$""",
+        (?:(?!(?:with|and|to|in|for|so|that|which)\b)[\w'`-]+\s+){0,5}
+        (?:tests?|test\ cases?|specs?|coverage)\b.{0,60}$""",
     re.IGNORECASE | re.VERBOSE,
 )
 """A sentence about tests."""
@@ -90,7 +91,7 @@ def title_and_body(message: str, paths: Collection[str], *, hints: bool) -> tupl
     lines, fenced_diff = list[str](), False
     first, *rest = message.replace("\r\n", "\n").strip().split("\n")
     first = _REFERENCE.sub("", _REFERENCE.sub("", first))
-    for line in (first, *rest):
+    for number, line in enumerate((first, *rest)):
         if _END.match(line):
             break
         if line.startswith("```"):
@@ -99,7 +100,7 @@ def title_and_body(message: str, paths: Collection[str], *, hints: bool) -> tupl
             if fenced_diff or was_diff:
                 continue
         is_trailer = lines and _TRAILER.match(line.strip())
-        if not (fenced_diff or is_trailer or _DIFF_LINE.match(line) or _TEST_WORK.match(line)):
+        if not (fenced_diff or is_trailer or _DIFF_LINE.match(line) or (number and _TEST_WORK.match(line))):
             lines.append(line)
     text = "\n".join(lines)
     for pattern in _REMOVED:
@@ -210,9 +211,14 @@ def make_statement(
             added = "\n\n".join(filter(None, (head, rest)))
             if not title:
                 title, added = head, rest
+                sources.append(name)
             if added and not _is_said(added, [title, *parts]):
                 parts.append(added if added.endswith((".", "`", ":")) else f"{added}.")
                 sources.append(name)
+    if not title and parts:
+        title, _, rest = parts[0].partition("\n")
+        parts[0] = rest.strip()
+    parts = [part for part in parts if part]
     return Statement(
         title=title,
         body="\n\n".join(parts)[:LONGEST],
@@ -235,8 +241,9 @@ def _is_said(text: str, parts: Sequence[str]) -> bool:
 
 def _without_tests(title: str, body: str, names: Collection[str]) -> tuple[str, str]:
     """Title and text without sentences about tests, or with names of the hidden ones."""
+    kept = _no_test_sentences(title, names).rstrip(".") or title
     paragraphs = (_no_test_sentences(part, names) for part in re.split(r"\n\s*\n", body))
-    return _no_test_sentences(title, names).rstrip("."), "\n\n".join(filter(None, paragraphs))
+    return kept, "\n\n".join(filter(None, paragraphs))
 
 
 def _no_test_sentences(paragraph: str, names: Collection[str]) -> str:

@@ -5,6 +5,7 @@ early with 0 proves nothing. A command of an unknown runner has one test, the co
 code. Reward files, which checks of other formats write in place of a report, are read here too.
 """
 
+import json
 import math
 import re
 import shlex
@@ -149,8 +150,66 @@ def read_results(command: str, report: Path, exit_code: int) -> Results:
 
 
 def read_junit(report: Path) -> tuple[Results, str]:
-    """The results in a JUnit report, and what is wrong with the report."""
-    return _read_report(report, _read_junit)
+    """The results in a JUnit report or a log of unittest, Django, or sympy; and what is wrong with it."""
+    return _read_report(report, _read_junit_or_log)
+
+
+def _read_junit_or_log(text: str) -> Iterator[tuple[str, Status]]:
+    if not re.search(r"^=+ test process starts =+$|^test\w* \([\w.]+\)", text, re.MULTILINE):
+        yield from _read_junit(text)
+    elif "test process starts" in text:
+        yield from _read_sympy_log(text)
+    else:
+        yield from _read_unittest_log(text)
+
+
+_LOG_STATUSES: Mapping[str, Status] = {
+    "ok": "passed",
+    "FAIL": "failed",
+    "ERROR": "failed",
+    "skipped": "skipped",
+    "expected failure": "skipped",
+    "unexpected success": "failed",
+}
+
+
+def _read_unittest_log(text: str) -> Iterator[tuple[str, Status]]:
+    """Tests of `unittest -v` and Django's `runtests.py --verbosity 2`: `test_a (pkg.Case) ... ok`.
+
+    A test with a docstring has its first line as another ID, as in rows of SWE-bench. What a test prints is
+    between its name and its status, which then is at the start of a line.
+    """
+    names = list[str]()
+    for line in text.splitlines():
+        if summary := re.match(r"(?:FAIL|ERROR): (test\w* \([\w.]+\))", line):
+            # Of subtests, too.
+            yield summary[1], "failed"
+            continue
+        if begin := re.match(r"\s*(test\w* \([\w.]+\))", line):
+            names = [begin[1]]
+        elif names and " ... " in line:
+            names.append(line.partition(" ... ")[0].strip())
+        end = re.search(
+            r"(?:^| \.\.\. )(ok|FAIL|ERROR|skipped|expected failure|unexpected success)(?: ['\"].*)?$", line
+        )
+        if names and end:
+            yield from ((name, _LOG_STATUSES[end[1]]) for name in names)
+            names = []
+
+
+def _read_sympy_log(text: str) -> Iterator[tuple[str, Status]]:
+    """Tests of sympy's `bin/test --verbose`: `test_a ok`, `test_b F`, `test_c reason s`."""
+    statuses: Mapping[str, Status] = {
+        "ok": "passed", "F": "failed", "E": "failed", "X": "passed", "f": "skipped", "s": "skipped"
+    }  # fmt: skip
+    name = ""
+    for line in text.splitlines():
+        words = re.sub(r"\s+\[(?:OK|FAIL)\]$", "", line).split()
+        if re.match(r"test_\w+(\s|$)", line):
+            name = words[0]
+        if name and words and words[-1] in statuses and (len(words) > 1 or line[:1] != " "):
+            yield name, statuses[words[-1]]
+            name = ""
 
 
 def _read_report(report: Path, read: Callable[[str], Iterable[tuple[str, Status]]]) -> tuple[Results, str]:
@@ -236,11 +295,18 @@ def _common_folder(files: Sequence[str]) -> str:
 
 
 def _report_mocha(command: str, report: Path) -> str:
-    return f"{command} --reporter json --reporter-option output={_quoted(report)}"
+    own, printed = _quoted(report), _quoted(report.with_name(f"{report.name}.out"))
+    # Before version 9.2, the option `output` is not known: the report is printed.
+    return (
+        f"{command} --reporter json --reporter-option output={own} > {printed}; code=$?; "
+        f"[ -s {own} ] || mv -f {printed} {own}; exit $code"
+    )
 
 
 def _read_mocha(text: str) -> Iterator[tuple[str, Status]]:
-    document = parse_json(text)
+    # Programs under test may print something before and after it.
+    begin = re.search(r'\{\s*"stats"\s*:', text)
+    document, _ = json.JSONDecoder().raw_decode(text, begin.start() if begin else 0)
     for part, status in (("passes", "passed"), ("pending", "skipped"), ("failures", "failed")):
         for case in maps_in(document, part):
             word: Status = "passed" if status == "passed" else "skipped" if status == "skipped" else "failed"
