@@ -414,7 +414,7 @@ def _advice(outcome: TrialOutcome, reach: Reach) -> str:
         return f"It did not finish in {MOST_SECONDS} s. It may be waiting for input, or the model is slow."
     if outcome["reason"] in ("checks_failed", "no_changes"):
         return "It ran and made no hello.txt. Small models may fail; try another with --model."
-    return "For its full output, run a plan of one item, then `proctor show` the session."
+    return "For its full output, run a plan of one item, then `proctor show SESSION --output`."
 
 
 # A model: one small call, or why it failed and what to do.

@@ -26,6 +26,7 @@ from proctor.git import Git, GitError
 from proctor.item import Item, digest_of
 from proctor.json_values import JsonObject, as_number, as_text, json_object
 from proctor.processes import ProgramResult, run
+from proctor.processes.error_lines import error_line
 from proctor.sandbox import Phase, Sandbox
 from proctor.tasks.commit_context import Changelogs
 from proctor.tasks.interface import interface_of
@@ -515,8 +516,7 @@ class HistoryMiner:
         validation = judge_runs(candidate.commit, before, after)
         if validation.state == "rejected" and not any(_passed(each) for each in after):
             failure = EnvironmentFailure(kind="tests", command=command, output=trial.output)
-            last_line = trial.output.rpartition("\n")[2]
-            raise NotRun(f"{validation.reason}: {last_line}", failure)
+            raise NotRun(f"{validation.reason}: {error_line(trial.output)}", failure)
         self._failures.clear()
         if validation.state != "task":
             return validation

@@ -160,7 +160,10 @@ function showStopWhen() {
   );
 }
 
-const HALT_REASONS = { budget: "The budget is reached: the next call could exceed it." };
+const HALT_REASONS = {
+  budget: "The budget is reached: the next call could exceed it.",
+  agent_start: "An agent started in none of its items. Repair it, then retry the errors.",
+};
 const isOutOfBudget = () => run.status === "halted" && run.reason === "budget" && run.budgetUsd !== null;
 
 function showNotices() {
