@@ -179,6 +179,8 @@ class Workspace:
     """How its programs are confined: `bubblewrap`, `landlock`, `container` or `none`."""
     baseline: Literal["pass", "fail", ""] = ""
     """Result of the check before the agent began; empty: it was not run."""
+    setup_output: str = ""
+    """What the set-up printed."""
     continues: str = ""
     """The session whose branch it goes on from, with the comments of a reviewer; empty: none."""
 

@@ -177,7 +177,8 @@ def test_show_prints_the_end_of_the_output_and_all_of_it_on_request(plans):
 @pytest.mark.parametrize(
     ("settings", "head"),
     [
-        ("setup: seq 3000; no-such", "── output of the setup (exit code 127)\n$ seq 3000; no-such\n1\n2\n"),
+        ("setup: seq 3000; no-such", "── output of the setup\n$ seq 3000; no-such\n1\n2\n"),
+        ("setup: seq 3000", "── output of the setup\n$ seq 3000\n1\n2\n"),
         ("scriptCommand: seq 3000; exit 2", "── output of the check (exit code 2)\n1\n2\n"),
     ],
 )

@@ -148,9 +148,9 @@ PLAIN = {
         mac
         """,
     "a keyed digest: it reveals nothing about the text": """
-        blobs: digest; sessions: toolsJsonBlob; iterations: testOutputBlob outputBlob; messages:
-        contentBlob; tool_calls: argsJsonBlob resultBlob; model_calls: requestBlob responseBlob; scores:
-        explanationBlob; labels: noteBlob; evaluations: metadataJsonBlob; evaluator_definitions:
+        blobs: digest; sessions: toolsJsonBlob; iterations: testOutputBlob outputBlob setupOutputBlob;
+        messages: contentBlob; tool_calls: argsJsonBlob resultBlob; model_calls: requestBlob responseBlob;
+        scores: explanationBlob; labels: noteBlob; evaluations: metadataJsonBlob; evaluator_definitions:
         configJsonBlob; log_events: messageBlob; dataset_examples: contentJsonBlob; recommendations:
         requestJsonBlob resultJsonBlob
         """,

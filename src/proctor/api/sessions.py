@@ -362,7 +362,7 @@ class RunSession(Record):
         return transcripts.text_part(self._store.read, self.id, position, part, offset=offset, limit=limit)
 
     def step_text(self, step: int, part: str, *, offset: int = 0, limit: int = PART_CHARACTERS) -> TextPart:
-        """A piece of the `output` or `testOutput` of a step."""
+        """A piece of the `output`, `testOutput` or `setupOutput` of a step."""
         whole = transcripts.step_text(self._store.read, self.id, step, part)
         return part_of(whole, offset=offset, limit=limit)
 

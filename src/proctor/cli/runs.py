@@ -430,11 +430,11 @@ def _print_head(row: Mapping[str, Any]) -> None:
 def _outputs(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The programs of a session that printed anything, with their output."""
     for step in record["iterations"]:
-        # The first program that failed; the agent was not started.
-        is_setup = record["agentSeconds"] is None and record["setupSeconds"] is not None
         code = "" if step["exitCode"] is None else f" (exit code {step['exitCode']})"
+        if step["setupOutput"]:
+            yield "setup", step["setupOutput"]
         if step["output"]:
-            yield f"{'setup' if is_setup else 'agent'}{code}", step["output"]
+            yield f"agent{code}", step["output"]
         if step["testOutput"]:
             yield f"check (exit code {step['testExitCode']})", step["testOutput"]
 
@@ -450,7 +450,7 @@ def _print_outputs(record: Mapping[str, Any]) -> None:
 def _print_last_lines(record: Mapping[str, Any]) -> None:
     """The end of the output of the program that failed; that of a check is printed with its step."""
     name, text = next(iter(reversed([*_outputs(record)])), ("", ""))
-    if not name or name.startswith("check"):
+    if not name or name.startswith("check") or (name == "setup" and record["agentSeconds"] is not None):
         return
     lines = text.strip().splitlines()
     left_out = len(lines) - LAST_LINES

@@ -21,7 +21,7 @@ from proctor.errors import WorkspaceError, blame
 from proctor.item import digest_of
 from proctor.json_values import texts_in, timestamp
 from proctor.processes import undisturbed
-from proctor.runners.worktree import failed_setup, run_command
+from proctor.runners.worktree import record_setup, run_command, why_failed
 from proctor.workspace import beneath
 from proctor.workspace.folders import remove_folder
 from proctor.workspace.locks import file_lock
@@ -93,12 +93,15 @@ async def _make(session: WorkSession, folder: Path) -> None:
         finished = await run_command(making, command, "setup", variables=variables)
     finally:
         await undisturbed(remove_fresh(session))
+    if finished.timed_out or finished.exit_code != 0:
+        record_setup(session, command, finished)
     if finished.timed_out:
         raise WorkspaceError(
             f"`setupOnce` was still running after {session.command_limit('setup'):g} s: `{command}`"
         )
     if finished.exit_code != 0:
-        raise WorkspaceError(f"`setupOnce`: {failed_setup(session, command, finished)}")
+        tail = finished.output.strip()[-2000:]
+        raise WorkspaceError(f"`setupOnce`: {why_failed(command, finished)}\n{tail}")
     seconds = round(time.monotonic() - started, 3)
     with blame(WorkspaceError, "keeping the environment"):
         about = {"command": command, "madeAt": timestamp(session.services.now()), "seconds": seconds}

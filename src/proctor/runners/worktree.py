@@ -141,21 +141,23 @@ async def set_up(session: WorkSession, *, agent_follows: bool = True) -> list[st
     with blame(WorkspaceError, "making the shared caches"):
         variables = session.cache_variables
     finished = await run_command(session, str(command), "setup", variables=variables)
+    if agent_follows:
+        record_setup(session, str(command), finished)
     if finished.timed_out:
         limit = session.command_limit("setup")
         raise WorkspaceError(f"`{command}` was still running after {limit:g} s")
     if finished.exit_code != 0:
-        raise failed_setup(session, str(command), finished)
+        raise WorkspaceError(f"{why_failed(str(command), finished)}\n{finished.output.strip()[-2000:]}")
     await session.homes.save(agent_follows=agent_follows)
     with blame(WorkspaceError, "listing the files that setup made"):
         return await in_thread(ignore_untracked, session.tree)
 
 
-def failed_setup(session: WorkSession, command: str, finished: ProgramResult) -> WorkspaceError:
-    """The error of a command that prepares a session; records all of its output."""
-    output = f"$ {command}\n{finished.output}"
-    session.services.record(Iteration(model=session.item.model, exit_code=finished.exit_code, output=output))
-    return WorkspaceError(f"{why_failed(command, finished)}\n{finished.output.strip()[-2000:]}")
+def record_setup(session: WorkSession, command: str, finished: ProgramResult) -> None:
+    """Record what a command that prepares a session has printed; after a failure no other step follows."""
+    session.services.record(Workspace(setup_output=f"$ {command}\n{finished.output}"))
+    if finished.timed_out or finished.exit_code != 0:
+        session.services.record(Iteration(model=session.item.model))
 
 
 async def _run_baseline(session: WorkSession) -> None:

@@ -476,7 +476,7 @@ def withdraw(connection: Connection, run_id: str, question_id: str) -> None:
 TEXTS: Mapping[str, Mapping[str, str]] = {
     "tool_calls": {"argsJson": "'{}'", "result": "''"},
     "model_calls": {"request": "''", "response": "''"},
-    "iterations": {"testOutput": "''", "output": "''"},
+    "iterations": {"testOutput": "''", "output": "''", "setupOutput": "''"},
     "scores": {"explanation": "''"},
 }
 """Texts of a session that no figure needs, and what they become, by table and column. Rows of `messages` are

@@ -123,6 +123,8 @@ class Recorder:
         self._models: dict[str, int] = {}
         self._counts = {"modelCalls": 0, "toolCalls": 0, "interventions": 0, "unpricedCalls": 0}
         self._notes: list[str] = []
+        self._setup_output = ""
+        """Of the next step."""
         self._last_moment: datetime | None = None
         self._last_stamp = str(row["startedAt"] or "")
         self._is_clock_noted = False
@@ -354,7 +356,9 @@ class Recorder:
             *tokens,
             self._step_cost,
             *columns[_BEFORE_TOKENS:],
+            *self._text(self._setup_output),
         )
+        self._setup_output = ""
         self._writer.append("iterations", row)
         self._step += 1
         self._step_started, self._step_usage, self._step_cost = ended, _NO_USAGE, None
@@ -385,6 +389,7 @@ class Recorder:
             "continues": event.continues,
         }
         values = {name: self.line(value) for name, value in known.items() if value}
+        self._setup_output = event.setup_output or self._setup_output
         if values:
             self._writer.change("sessions", (self.session_id,), values)
 

@@ -28,7 +28,7 @@ ENCRYPTED: dict[str, tuple[str, ...]] = {
     "batches": ("planText", "defaultsJson", "optionsJson"),
     "batch_items": ("prompt", "factors", "details", "settings", "error"),
     "sessions": ("name", "error", "notes", "attributesJson", "toolsJson"),
-    "iterations": ("testOutput", "output"),
+    "iterations": ("testOutput", "output", "setupOutput"),
     "messages": ("content",),
     "tool_calls": ("argsJson", "result"),
     "model_calls": ("error", "request", "response"),

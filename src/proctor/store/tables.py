@@ -172,6 +172,9 @@ class IterationRow(TypedDict):
     output: str
     outputBlob: NotRequired[str | None]
     traceId: str
+    setupOutput: str
+    """Of the first step; empty: there was no set-up."""
+    setupOutputBlob: NotRequired[str | None]
 
 
 class MessageRow(TypedDict):

@@ -196,6 +196,10 @@ class OutlineEvent(_EventPlace):
     costUsd: NotRequired[float | None]
 
 
+STEP_TEXTS = ("testOutput", "output", "setupOutput")
+"""Columns of a step with output of programs."""
+
+
 class TranscriptStep(TypedDict):
     """A step of a session with the heads of its outputs."""
 
@@ -219,6 +223,7 @@ class TranscriptStep(TypedDict):
     costUsd: float | None
     output: TranscriptPiece
     traceId: str
+    setupOutput: TranscriptPiece
 
 
 def events(read: StoreReader, session_id: str, *, after: int, limit: int) -> list[TranscriptEvent]:
@@ -395,19 +400,18 @@ def steps(read: StoreReader, session_id: str) -> list[TranscriptStep]:
     rows = read.rows(
         IterationRow, 'SELECT * FROM "iterations" WHERE "sessionId" = ? ORDER BY "step"', (session_id,)
     )
-    parts = ("testOutput", "output")
-    return [cast(TranscriptStep, _with_heads(read, cast(Row, row), parts)) for row in rows]
+    return [cast(TranscriptStep, _with_heads(read, cast(Row, row), STEP_TEXTS)) for row in rows]
 
 
 def step_text(read: StoreReader, session_id: str, step: int, part: str) -> str:
-    """The whole `output` or `testOutput` of a step."""
+    """The whole `output`, `testOutput` or `setupOutput` of a step."""
     rows = read.rows(
         IterationRow, 'SELECT * FROM "iterations" WHERE "sessionId" = ? AND "step" = ?', (session_id, step)
     )
-    if not rows or part not in ("output", "testOutput"):
+    if not rows or part not in STEP_TEXTS:
         raise NotFound(f"session {session_id} has no {part} of step {step}")
     (row,) = read.with_long_texts(rows)
-    return row["output"] if part == "output" else row["testOutput"]
+    return str(cast(Row, row)[part])
 
 
 def scores(read: StoreReader, session_id: str) -> list[ScoreRow]:

@@ -137,12 +137,12 @@ def router(site: AppState) -> APIRouter:
     @routes.get(
         "/api/sessions/{session_id}/steps/{step}/{part}",
         tags=["sessions"],
-        summary="Part of the output of a step or of its check",
+        summary="Part of the output of a step, of its check, or of the set-up",
     )
     def step_text(
         session_id: SessionId,
         step: Annotated[int, PathParameter(ge=0, le=2**53)],
-        part: Literal["output", "testOutput"],
+        part: Literal["output", "testOutput", "setupOutput"],
         offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=1, le=PART_CHARACTERS)] = PART_CHARACTERS,
     ) -> TextPart:

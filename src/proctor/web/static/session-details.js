@@ -96,13 +96,16 @@ function metrics(session) {
 function outputs(session, address) {
   // The output of a turn is the recorded turn, which the transcript or the World tab shows.
   if ("stepsAreTurns" in byId("session").dataset) return [];
-  return session.steps
-    .filter((step) => step.output.size)
-    .slice(0, 50)
-    .map((step) => {
-      const title = session.steps.length > 1 ? `Output of step ${step.step}` : "Agent output";
-      const ended = step.exitCode === null ? "" : el("span", { class: "soft" }, ` exit code ${step.exitCode}`);
-      const text = longText(step.output, `${address}/steps/${step.step}/output`, { show: terminal, className: "terminal" });
-      return el("details", { class: "card" }, el("summary", {}, title, ended), text);
-    });
+  const folded = (step, part, title, ended = "") => {
+    const text = longText(step[part], `${address}/steps/${step.step}/${part}`, { show: terminal, className: "terminal" });
+    return el("details", { class: "card" }, el("summary", {}, title, ended), text);
+  };
+  return session.steps.slice(0, 50).flatMap((step) => {
+    const title = session.steps.length > 1 ? `Output of step ${step.step}` : "Agent output";
+    const ended = step.exitCode === null ? "" : el("span", { class: "soft" }, ` exit code ${step.exitCode}`);
+    return [
+      step.setupOutput.size ? folded(step, "setupOutput", "Setup output") : null,
+      step.output.size ? folded(step, "output", title, ended) : null,
+    ].filter(Boolean);
+  });
 }
