@@ -46,7 +46,7 @@ def test_a_first_plan_is_written_for_the_repository_and_can_be_run(
     text = (repository / "proctor-plan.yaml").read_text()
     assert text.startswith("# yaml-language-server: $schema=.proctor/coding.schema.json\n")
     plan = yaml.safe_load(text)
-    assert plan["defaults"]["scriptCommand"] == "python3 -m pytest -q", "guessed from the test files"
+    assert plan["defaults"]["scriptCommand"].endswith("-m pytest -q"), "guessed from the test files"
     assert (plan["defaults"]["baseBranch"], plan["defaults"]["timeoutSec"]) == ("main", 1800)
     assert plan["matrix"][0]["repo"] == "."
     schema = json.loads((repository / ".proctor" / "coding.schema.json").read_text())

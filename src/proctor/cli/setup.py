@@ -3,21 +3,26 @@
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 import yaml
 
-from proctor.agents import agent_names
-from proctor.api.inventory import SMALL_MODEL, check_agent
+from proctor.api.first_plan import (
+    FirstPlan,
+    has_mock,
+    prompt_plan,
+    suggested_prompt,
+    suggested_work,
+    work_plan,
+)
 from proctor.api.plans import FIRST, job_names, recognize, schema_text
-from proctor.api.runs import read_plan
+from proctor.api.runs import dry_run, read_plan
 from proctor.cli import main, output
 from proctor.cli.output import (
     Json,
-    comma_separated,
     print_json,
     print_next,
     print_note,
@@ -25,13 +30,13 @@ from proctor.cli.output import (
     write_file,
 )
 from proctor.cli.run import terminal_context
-from proctor.errors import ProctorError, UsageError
+from proctor.context import ModelOptions
+from proctor.errors import UsageError
 from proctor.git import Git
 from proctor.job import PlanText
-from proctor.json_values import JsonMap, JsonObject
+from proctor.json_values import JsonMap
 from proctor.lazy_import import load
 from proctor.secrets import visible
-from proctor.tasks.test_command import guess_check
 
 init_app = typer.Typer(add_completion=False)
 schema_app = typer.Typer(add_completion=False)
@@ -39,30 +44,8 @@ completion_app = typer.Typer(add_completion=False)
 apps = {"init": init_app, "schema": schema_app, "completion": completion_app}
 SCHEMA_FOLDER = ".proctor"
 """Folder beside a plan in which `proctor init` writes the schema for editors."""
-GENERAL_AGENTS = ("answer", "builtin", "command", "scripted")
-"""Agents that are always ready: parts of Proctor, and mocks."""
-FIRST_MODELS = {
-    "OPENAI_API_KEY": "openai/gpt-5",
-    "ANTHROPIC_API_KEY": "anthropic/claude-sonnet-4-5",
-    "GEMINI_API_KEY": "google/gemini-2.5-flash",
-}
-"""A model of each provider, offered when its key is set."""
-
 
 # `proctor init`
-
-
-@dataclass(slots=True)
-class Answers:
-    """The answers to the five questions."""
-
-    who: str
-    """Agents or models, comma-separated."""
-    prompt: str
-    check: str
-    """Command that must pass; of a plan without a repository: text that answers must contain."""
-    repeats: int
-    budget: float
 
 
 @init_app.command()
@@ -92,32 +75,44 @@ def init(
 ) -> int:
     """Ask five questions, and write a first plan for the repository in this folder.
 
-    Outside a git repository, the plan asks models a prompt. Editors complete and check the plan by the schema
-    that is written beside it.
+    Agents get a model whose key is set; where nothing can be used, a mock works. Outside a git repository,
+    the plan asks models a prompt. Editors complete and check it by the schema that is written beside it.
 
     Example:  proctor init
     """
     if out.exists() and not force:
         raise UsageError(f"{out} exists\nChoose another file with --out, or pass --force to replace it.")
     git = _repository()
-    defaults = _defaults(git)
-    options = Answers(who=who, prompt=prompt, check=check, repeats=repeats, budget=budget)
-    asks = not yes and not as_json and sys.stdin.isatty()
-    answers = _completed(options, defaults, is_coding=git is not None, asks=asks)
-    plan = coding_plan(git, answers, out.resolve().parent) if git else prompt_plan(answers)
-    text = _text(plan, out, git)
-    job = recognize(text)
-    _check(text, out, context.obj)
-    write_file(out, text)
-    schema = out.parent / SCHEMA_FOLDER / f"{job.name}.schema.json"
-    write_file(schema, schema_text(job.name))
-    if as_json:
-        print_json({"plan": str(out), "schema": str(schema), "job": job.name})
-    print_note(f"wrote {printable(out)} and {printable(schema)}")
-    if git and not answers.check:
-        print_note(
-            "note: nothing checks the work: set `scriptCommand` to a command that passes when it is done"
-        )
+    folder = out.resolve().parent
+    with terminal_context(context.obj, [folder, Path.cwd()]) as ctx:
+        models = ctx.models(ModelOptions(folders=(folder, Path.cwd())), records=False)
+        suggested = suggested_work(git, models, os.environ) if git else suggested_prompt(models, os.environ)
+        options = {"who": who, "prompt": prompt, "check": check, "repeats": repeats, "budget": budget}
+        asks = not yes and not as_json and sys.stdin.isatty()
+        answers = _completed(options, suggested, is_coding=git is not None, asks=asks)
+        plan = work_plan(git, answers, folder, os.environ) if git else prompt_plan(answers)
+        text = _text(plan, out, git)
+        # Raises for what is wrong by itself; what is missing on this machine can still be installed.
+        read = read_plan(ctx, PlanText(text=text, folder=folder))
+        write_file(out, text)
+        schema = out.parent / SCHEMA_FOLDER / f"{read.job.name}.schema.json"
+        write_file(schema, schema_text(read.job.name))
+        if as_json:
+            print_json({"plan": str(out), "schema": str(schema), "job": read.job.name})
+        print_note(f"wrote {printable(out)} and {printable(schema)}")
+        if git and not answers.check:
+            print_note(
+                "note: nothing checks the work: set `scriptCommand` to a command that passes when it is done"
+            )
+        if has_mock(plan):
+            print_note(
+                f"note: the plan uses the mock `{answers.who}`, since no agent or model can be used here; "
+                f"set a key, such as OPENAI_API_KEY, then: proctor init --force"
+            )
+        try:
+            dry_run(ctx, read)
+        except UsageError as error:
+            print_note(f"note: the plan does not run yet:\n{printable(error, lines=True)}")
     print_next([f"proctor batch {out} --dry-run", f"proctor batch {out}"])
     return output.SUCCEEDED
 
@@ -132,29 +127,8 @@ def _repository() -> Git | None:
     return Git(Path(top.strip()), git.environment)
 
 
-def _defaults(git: Git | None) -> Answers:
-    models = [model for variable, model in FIRST_MODELS.items() if os.environ.get(variable)] or [SMALL_MODEL]
-    if git is None:
-        return Answers(
-            who=",".join(models),
-            prompt="What is the capital of France?",
-            check="Paris",
-            repeats=3,
-            budget=1.0,
-        )
-    installed = [
-        name for name in agent_names() if name not in GENERAL_AGENTS and check_agent(name, os.environ).ready
-    ]
-    try:
-        check = guess_check(git)[0]
-    except ProctorError:
-        check = ""
-    prompt = "Find a bug in this repository, add a test that shows it, and repair it."
-    return Answers(who=",".join(installed or models), prompt=prompt, check=check, repeats=2, budget=5.0)
-
-
-def _completed(options: Answers, defaults: Answers, *, is_coding: bool, asks: bool) -> Answers:
-    """The answers of the command line, then of the person, else the defaults."""
+def _completed(options: JsonMap, suggested: FirstPlan, *, is_coding: bool, asks: bool) -> FirstPlan:
+    """The answers of the command line, then of the person, else those that are suggested."""
     questions = {
         "who": "Which agents or models" + (" work on the repository?" if is_coding else " answer?"),
         "prompt": "What should they do?" if is_coding else "What should they be asked?",
@@ -164,47 +138,16 @@ def _completed(options: Answers, defaults: Answers, *, is_coding: bool, asks: bo
         "repeats": "How often should each repeat it?",
         "budget": "Most US dollars to spend?",
     }
-    answers = {}
+    answers: dict[str, Any] = {}
     for name, question in questions.items():
-        value, default = getattr(options, name), getattr(defaults, name)
+        value, default = options[name], getattr(suggested, name)
         if not value and asks:
             value = typer.prompt(question, default=default, type=type(default), err=True)
         answers[name] = value or default
-    return Answers(**answers)
-
-
-def coding_plan(git: Git, answers: Answers, folder: Path) -> JsonObject:
-    """A plan in a folder that lets agents, or models behind the agent `builtin`, work on a repository."""
-    known = set(agent_names())
-    names = comma_separated(answers.who)
-    agents = [name for name in names if name in known]
-    models = [name for name in names if name not in known]
-    if wrong := [name for name in models if "/" not in name]:
-        raise UsageError(
-            f"there is no agent {wrong[0]}\n`proctor agents` lists them; models are written provider/model."
-        )
-    branch = git("rev-parse", "--abbrev-ref", "HEAD").strip()
-    entry: JsonObject = {"repo": os.path.relpath(git.folder, folder), "prompt": answers.prompt}
-    entries = [{**entry, "agent": agents}] if agents else []
-    entries += [{**entry, "agent": "builtin", "model": models}] if models else []
-    defaults = {
-        "baseBranch": branch,
-        **({"scriptCommand": answers.check} if answers.check else {}),
-        "timeoutSec": 1800,
-        "runs": answers.repeats,
-    }
-    return {"concurrency": 2, "budget": answers.budget, "defaults": defaults, "matrix": entries}
-
-
-def prompt_plan(answers: Answers) -> JsonObject:
-    """A plan that asks models a prompt."""
-    entry: JsonObject = {
-        "prompt": answers.prompt,
-        "model": comma_separated(answers.who),
-        "runs": answers.repeats,
-        "expect": {"contains": answers.check},
-    }
-    return {"concurrency": 4, "budget": answers.budget, "matrix": [entry]}
+    if answers["check"] != suggested.check:
+        # What the suggested check needs.
+        answers |= {"setup": "", "read": ()}
+    return replace(suggested, **answers)
 
 
 def _text(plan: JsonMap, out: Path, git: Git | None) -> str:
@@ -216,13 +159,6 @@ def _text(plan: JsonMap, out: Path, git: Git | None) -> str:
         f"# A first plan for {what}. Check it without running anything:  proctor batch {out} --dry-run\n"
         f"# Every key: docs/plans.md, or the completion of your editor. `budget` is in US dollars.\n{body}"
     )
-
-
-def _check(text: str, out: Path, options: Mapping[str, str] | None) -> None:
-    """Read the plan as a run would. Raises for every problem."""
-    folder = out.resolve().parent
-    with terminal_context(options, [folder, Path.cwd()]) as ctx:
-        read_plan(ctx, PlanText(text=text, folder=folder))
 
 
 # `proctor schema`

@@ -50,6 +50,11 @@ def guess_commands(git: Git) -> TestCommands:
     return TestCommands(check=check, check_source=source, setup=setup, setup_source=setup_source)
 
 
+def python_setup(git: Git) -> str:
+    """The command that makes a virtual environment `.venv` with a project and what its tests need."""
+    return _Repository(git).python_setup()
+
+
 def advised_setup(git: Git, check: str, output: str) -> str:
     """Options to try where tests did not run, by their command and its output; empty: none are known."""
     repository = _Repository(git)
