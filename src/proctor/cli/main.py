@@ -23,6 +23,7 @@ GROUPS = {
         "abort-run": ("runs", "Stop a run, including one started by another process."),
         "watch": ("runs", "Watch a run until it ends."),
         "top": ("runs", "Show all live runs."),
+        "attach": ("runs", "Follow a session while its agent works."),
     },
     "Evaluate": {
         "evaluate": ("evaluate", "Evaluate recorded sessions: Proctor runs, traces, or files."),

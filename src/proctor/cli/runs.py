@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -13,6 +14,7 @@ import typer
 
 from proctor.api import runs as run_verbs
 from proctor.api.failures import failures_of
+from proctor.api.following import SessionFollower, SessionUpdate
 from proctor.api.run_list import RunLine, list_runs, run_sizes
 from proctor.api.run_state import RunningRuns, RunState, rates_over_tasks
 from proctor.api.runs import status_of
@@ -39,7 +41,7 @@ from proctor.errors import NotFound, UsageError
 from proctor.formatting import UNKNOWN, age, interval, percent, size
 from proctor.item import RUNNING, SUCCESS, shown_status
 from proctor.job import stop_lines
-from proctor.json_values import JsonObject
+from proctor.json_values import JsonObject, camel_document
 
 WIDE = 100
 """Columns of a terminal from which on times are written in full."""
@@ -51,11 +53,13 @@ delete_app = typer.Typer(add_completion=False)
 show_app = typer.Typer(add_completion=False)
 watch_app = typer.Typer(add_completion=False)
 top_app = typer.Typer(add_completion=False)
+attach_app = typer.Typer(add_completion=False)
 apps = {
     "runs": runs_app,
     "abort-run": abort_app,
     "delete": delete_app,
     "show": show_app,
+    "attach": attach_app,
     "watch": watch_app,
     "top": top_app,
 }
@@ -485,6 +489,61 @@ def _tool(row: Mapping[str, Any], full: bool) -> str:
 def _cut(text: str, full: bool) -> str:
     left_out = "" if full or len(text) <= CUT else f"\n… {len(text) - CUT:,} more characters (--full)"
     return printable(text if full else text[:CUT], lines=True) + left_out
+
+
+# `proctor attach`
+
+FOLLOW_SECONDS = 0.3
+"""Between two looks at a session: quick enough to read along."""
+
+
+@attach_app.command()
+def attach(
+    context: typer.Context,
+    session: Annotated[
+        str, typer.Argument(metavar="SESSION", help="ID of a session or an item, its branch, or a prefix.")
+    ],
+    as_jsonl: Annotated[bool, typer.Option("--jsonl", help="Print each event as a JSON record.")] = False,
+) -> int:
+    """Follow a session while its agent works: messages, tool calls, and output. Ctrl-C stops only following.
+
+    Example:  proctor attach 019a8c
+    """
+    with terminal_context(context.obj) as ctx, suppress(KeyboardInterrupt):
+        follower = SessionFollower(ctx, session)
+        found = follower.session
+        if not as_jsonl:
+            _print_head(found.record())
+        while True:
+            update = follower.look()
+            if as_jsonl:
+                for event in update.events:
+                    print(json.dumps(event, default=camel_document, ensure_ascii=False), flush=True)
+            else:
+                _print_update(update)
+            if not update.is_running:
+                break
+            time.sleep(FOLLOW_SECONDS)
+        ended = find_session(ctx, found.id)
+        if not as_jsonl:
+            for step in ended.steps:
+                _print_step(step.to_dict(), full=False)
+        reason = ended.error or ended.end_reason
+        print_note(f"session {ended.id} {shown_status(ended.status, ended.end_reason)}: {printable(reason)}")
+        return output.SUCCEEDED if ended.status == SUCCESS else output.SOME_DID_NOT
+    return output.SUCCEEDED
+
+
+def _print_update(update: SessionUpdate) -> None:
+    for event in update.events:
+        if event["kind"] == "message":
+            print("\n" + _message({**event, "content": event["content"].text}, full=False), flush=True)
+        elif event["kind"] == "tool_call":
+            known = {"success": event.get("success"), "durationMs": event.get("durationMs")}
+            texts = {"argsJson": event["argsJson"].text, "result": event["result"].text}
+            print("\n" + _tool({**event, **known, **texts}, full=False), flush=True)
+    if update.output:
+        print(printable(update.output.rstrip("\n"), lines=True), flush=True)
 
 
 # `proctor watch` and `proctor top`

@@ -35,6 +35,7 @@ from proctor.session import Iteration, Message, Workspace
 from proctor.workspace import beneath
 from proctor.workspace.commit import Committed, commit_changes
 from proctor.workspace.folders import files_above
+from proctor.workspace.live_output import LiveOutput
 from proctor.workspace.nested_repositories import watch_submodules
 from proctor.workspace.setup import (
     WorkSession,
@@ -116,9 +117,12 @@ async def _prepare_files(session: WorkSession) -> WorkSession:
 
 
 async def _run_in_worktree(session: WorkSession, judge: Judge) -> Outcome:
-    output = Clip()
+    output = LiveOutput(session.tree.place.parent, session.services.redact)
     try:
-        done = await run_agent(session, output=output)
+        try:
+            done = await run_agent(session, output=output)
+        finally:
+            output.close()
         committed = await undisturbed(commit_and_publish(session))
     except AgentError:
         # Its changes cannot be committed.

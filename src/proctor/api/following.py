@@ -1,0 +1,54 @@
+"""Follow a session while its agent works: transcript, output, and state, from any process on this machine."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from proctor.api.sessions import RunSession, find_session
+from proctor.context import RunContext
+from proctor.item import RUNNING
+from proctor.json_values import CamelJson
+from proctor.store.transcripts import TranscriptEvent
+from proctor.workspace.live_output import read_live_output
+from proctor.workspace.worktree import session_folder
+
+MOST_EVENTS = 500
+"""Events that one look returns at most; the next one continues."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionUpdate(CamelJson):
+    """What is new in a session since the last look."""
+
+    events: Sequence[TranscriptEvent]
+    output: str
+    """Whole lines that the agent has printed, without events, if it runs on this machine."""
+    status: str
+    is_running: bool
+
+
+class SessionFollower:
+    """Follows one session; each look returns what is new."""
+
+    def __init__(self, ctx: RunContext, session_id: str) -> None:
+        """`session_id`: as `find_session` takes it, or the ID of an item for its last attempt."""
+        self.session: RunSession = find_session(ctx, session_id)
+        """As it was when following began."""
+        self._folder = session_folder(ctx.home, self.session.id)
+        self._position = 0
+        self._offset = 0
+
+    def look(self) -> SessionUpdate:
+        """What is new. After the last event of a session that has ended, nothing is."""
+        # First, so that what is recorded before the end is not missed.
+        state = self.session.state()
+        output, self._offset = read_live_output(self._folder, self._offset)
+        page = self.session.events(after=self._position, limit=MOST_EVENTS)
+        self._position = page.last_position
+        # Events are in the transcript.
+        others = [line for line in output.splitlines(keepends=True) if not line.lstrip().startswith("{")]
+        return SessionUpdate(
+            events=page.events,
+            output="".join(others),
+            status=str(state["status"]),
+            is_running=state["status"] == RUNNING or page.has_more,
+        )
