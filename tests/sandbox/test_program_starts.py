@@ -49,8 +49,25 @@ def test_an_agent_that_needs_a_hidden_file_is_refused_with_the_line_that_opens_i
     assert json.loads(proctor("runs", "--json").stdout)["runs"] == []
 
     write_plan(proctor, repository, **settings, sandbox={"kind": kind, "read": [str(data)]})
-    passed = proctor("batch", "plan.yaml", "--dry-run", environment=variables)
-    assert passed.returncode == 0, passed.stderr
+    # Relative to where the command is given, as a shell takes it.
+    for name in (str(agent), "tools/claude"):
+        passed = proctor("batch", "plan.yaml", "--dry-run", environment={**variables, "CLAUDE_BIN": name})
+        assert passed.returncode == 0, passed.stderr
+
+
+def test_an_agent_that_starts_nowhere_is_refused(proctor: Command, repository: Path, kind: str) -> None:
+    agent = made(proctor.folder / "tools/claude", "#!/no/such/node\n")
+    variables = {"ANTHROPIC_API_KEY": "sk-ant-0123456789"}
+    write_plan(
+        proctor, repository, agent="claude", model="anthropic/claude-sonnet-4-5", sandbox={"kind": kind}
+    )
+
+    for name, problem in (
+        (str(agent), "cannot start, also outside of the sandbox"),
+        ("no/file", "`no/file`"),
+    ):
+        refused = proctor("batch", "plan.yaml", environment={**variables, "CLAUDE_BIN": name})
+        assert (refused.returncode, problem in refused.stderr) == (2, True), refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from proctor import secrets
 from proctor.errors import ProctorError, SandboxFailed
-from proctor.formatting import clipped
 from proctor.item import Item
 from proctor.processes import CouldNotStart, ProgramResult, run
+from proctor.processes.error_lines import error_line
 from proctor.processes.scratch import scratch_folder
 from proctor.sandbox import Phase, Sandbox
 from proctor.sandbox.paths import installation_of, is_system, links_to
@@ -46,10 +46,9 @@ VERSION_OPTIONS = {
 }
 """Programs of checks that only print their version with this option, without digits at the end of a name."""
 _PATHS = re.compile(r"/[^\s'\"`:;,()\[\]{}<>|]+")
-_TELLING = re.compile(
-    r"\b\w*Error\b|not found|no such file|cannot|can't|denied|missing|No version", re.IGNORECASE
-)
 _HOME = re.compile(r"""\bexec\b[^\n]*?["' ]((?:\$HOME|\$\{HOME\}|~)/[^\s"']+)""")
+_NOT_STARTED = (126, 127)
+"""Exit codes of shells, and of `env`, for a program that cannot be executed or found."""
 _MANAGERS = ("asdf", "mise")
 """Version managers that find the versions to use in files below HOME."""
 
@@ -130,7 +129,11 @@ async def _try_all(
     async def one(start: Start) -> StartResult:
         async with slots:
             with scratch_folder("start") as folder:
-                return await _Trial(start, sandbox, environment, folder.resolve(), seconds).result()
+                try:
+                    return await _Trial(start, sandbox, environment, folder.resolve(), seconds).result()
+                except (ProctorError, OSError):
+                    # A variable that is not set, a sandbox that was killed: reported elsewhere.
+                    return StartResult()
 
     return await asyncio.gather(*map(one, starts))
 
@@ -158,24 +161,22 @@ class _Trial:
 
     async def result(self) -> StartResult:
         """Start it; find what is hidden if it does not start."""
-        try:
-            ended = await self._run()
-        except (ProctorError, OSError):
-            # The first item reports it.
-            return StartResult()
+        ended = await self._run()
         if ended.timed_out:
             return StartResult()
         if ended.exit_code == 0 and not (not self._start.option and self._in_home()):
             return StartResult(version=_first_line(ended.output))
+        what, where = self._start.what, f" in the sandbox `{self._kind}`" if self._kind != "none" else ""
         if self._start.option and not await self._starts_outside():
-            # It has no such option, or is broken everywhere.
-            return StartResult()
+            if ended.exit_code not in _NOT_STARTED:
+                # It has no such option, or fails for another reason everywhere.
+                return StartResult()
+            problem = f"{what} cannot start, also outside of the sandbox: {self._reason(ended)}"
+            return StartResult(problem=problem, remedy="Install it again.")
         if self._kind == "none" and self._manager():
             # Nothing is hidden: it finds its versions in the folders above the session's.
             return StartResult()
-        where = f" in the sandbox `{self._kind}`" if self._kind != "none" else ""
-        reason = self._telling(ended.output) if ended.exit_code else f"it starts {self._in_home()}"
-        problem = f"{self._start.what} cannot start{where}: {reason}"
+        problem = f"{what} cannot start{where}: {self._reason(ended)}"
         if ended.exit_code and (opened := await self._missing(ended)):
             paths = ", ".join(self._shown(path) for path in opened)
             return StartResult(problem=problem, remedy=f"Open what it needs:  sandbox: {{read: [{paths}]}}")
@@ -265,12 +266,11 @@ class _Trial:
         is_own = path.is_relative_to(self._tree.parent)
         return not is_private and not is_own and not is_system(path) and len(path.parts) > 2
 
-    def _telling(self, output: str) -> str:
-        """The line of its output that says most."""
-        output = output.replace(str(self._home), "$HOME").replace(str(self._tree), ".")
-        lines = [line.strip() for line in output.splitlines() if line.strip()]
-        first = lines[0] if lines else "it printed nothing"
-        return clipped(next(filter(_TELLING.search, lines), first), 200)
+    def _reason(self, ended: ProgramResult) -> str:
+        if not ended.exit_code:
+            return f"it starts {self._in_home()}"
+        output = ended.output.replace(str(self._home), "$HOME").replace(str(self._tree), ".")
+        return error_line(output) or "it printed nothing"
 
     def _shown(self, path: Path) -> str:
         home = self._sandbox.user_home
