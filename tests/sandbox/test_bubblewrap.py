@@ -318,6 +318,51 @@ async def test_paths_in_commands_open_nothing_unless_the_plan_names_them(
     assert (await room.run(command, kind, named=[command])).output == "hidden"
 
 
+THIEF = """
+import os, sys
+import helper
+from tools import edit
+here = sys.argv[1]
+for folder, _, files in os.walk(here):
+    for name in files:
+        try:
+            print(os.path.relpath(open(os.path.join(folder, name)).name, here))
+        except OSError:
+            pass
+"""
+
+
+async def test_an_agents_script_reads_nothing_beside_it_but_the_code_that_it_loads(
+    room: Room, kind: str, tmp_path: Path
+) -> None:
+    agent = tmp_path / "agent"
+    files = {
+        "main.py": THIEF,
+        "helper.py": "",
+        "tools/__init__.py": "",
+        "tools/edit.py": "",
+        "tools/prompts.json": "{}",
+        ".env": "KEY=sk",
+        "customers.json": "[]",
+        "solution.py": "answer = 42",
+        "tasks/one/solution.py": "answer = 42",
+        "bin/secret": "",
+        "lib/secret": "",
+    }
+    for name, text in files.items():
+        (agent / name).parent.mkdir(parents=True, exist_ok=True)
+        (agent / name).write_text(text)
+    command = f"{sys.executable} -B {agent}/main.py {{}}"
+    # The folder itself is named by what the plan says, never by what the script is given.
+    (room.tree / "run.sh").write_text(command.format(agent))
+    named = [command.format("")]
+
+    read = (await room.run("sh run.sh", kind, named=named)).output
+    assert {*read.split()} == {"main.py", "helper.py", "tools/__init__.py", "tools/edit.py"}
+    opened = {"kind": kind, "read": [str(agent / "tools")]}
+    assert "tools/prompts.json" in (await room.run("sh run.sh", opened, named=named)).output
+
+
 @pytest.mark.parametrize(
     "planted", ["ln -s /oldroot{outside} ~/.cache", "ln -s {outside} ~/.cache", "touch ~/.cache"]
 )

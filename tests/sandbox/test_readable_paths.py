@@ -55,10 +55,12 @@ LAYOUTS = {
     "conda": (["mini/conda-meta/history", "mini/bin/python", "mini/ssl/x"], "mini/bin/python", ["mini"]),
     "Java": (["jdk/release", "jdk/bin/java", "jdk/lib/modules", "jdk/conf/x"], "jdk/bin/java", ["jdk"]),
     "prefix": (
-        ["app/bin/tool", "app/lib/x.so", "app/share/doc", "app/.env", "app/config/key", "app/src/x"],
+        ["app/bin/tool", "app/lib/x.so", "app/share/doc", "app/config/key", "app/src/x"],
         "app/bin/tool",
         ["app/bin", "app/lib", "app/share"],
     ),
+    "repository": (["shop/bin/tool", "shop/lib/customers.json", "shop/.git/HEAD"], "shop/bin/tool", []),
+    "project with keys": (["shop/bin/tool", "shop/share/customers.json", "shop/.env"], "shop/bin/tool", []),
     "project": (["secret-project/run.sh", "secret-project/.env"], "secret-project/run.sh", []),
     "project with bin": (["secret-project/bin/run", "secret-project/.env"], "secret-project/bin/run", []),
     "project in lib": (

@@ -45,6 +45,8 @@ _PACKAGES = "node_modules"
 _PNPM = ".pnpm"
 """Packages of pnpm, by version. Links in `node_modules` lead to them, also from one to another."""
 _PROGRAMS_OF_A_PREFIX = ("bin", "sbin", "libexec")
+_OF_A_PROJECT = (".git", ".env")
+"""A folder with one of them is no prefix: its `lib` and `share` may be somebody's data."""
 _PREFIX_PARTS = ("bin", "sbin", "lib", "lib32", "lib64", "libexec", "share", "include")
 
 
@@ -66,6 +68,8 @@ class InstallationLayout:
             return False
         # Not anywhere in a folder that has `bin`.
         if self.parts and program.parent not in (folder / name for name in _PROGRAMS_OF_A_PREFIX):
+            return False
+        if self.parts and any(map(os.path.lexists, (folder / name for name in _OF_A_PROJECT))):
             return False
         return all(os.path.exists(folder / mark) for mark in self.marks)  # noqa: PTH110 (see `_existing`)
 
@@ -117,7 +121,7 @@ LAYOUTS = (
     ),
 )
 """Installations, the most specific first; the nearest to a program counts. Of a prefix only the usual
-folders: a project may have `bin` and `lib`, too, beside its keys."""
+folders."""
 _OF_PACKAGES = LAYOUTS[:2]
 _HIGHEST = 8
 """How many folders above a program its installation is looked for, unless that is a folder of packages."""
