@@ -32,7 +32,7 @@ class Plans:
 
     def run(self, *entries: str, head: str = "", flags: tuple[str, ...] = ()) -> dict[str, object]:
         """The summary and exit code of a run, with its items."""
-        defaults = "repo: shop, agent: command"
+        defaults = "repo: shop" if "agent:" in entries[0] else "repo: shop, agent: command"
         entries = tuple(each if "prompt:" in each else f"{each}, prompt: go" for each in entries)
         lines = "".join(f"  - {{{defaults}, {each}}}\n" for each in entries)
         plan = self.proctor.folder / "plan.yaml"
@@ -70,7 +70,7 @@ def test_a_program_that_fails_before_its_first_call_is_an_error_with_the_telling
     assert (ran["failCount"], ran["errorCount"]) == (0, 1)
 
 
-@pytest.mark.parametrize("command", ["no-such-agent", "./shop.py", "[./shop.py]"])
+@pytest.mark.parametrize("command", ["true; no-such-agent", "./shop.py", "[./shop.py]"])
 def test_a_program_that_cannot_be_executed_is_an_error(plans, command):
     ran = plans.run(f"command: {command}")
 
@@ -135,7 +135,9 @@ def test_keep_going_runs_all_items(plans):
 
 
 def test_an_agent_that_does_not_start_stops_the_run_beside_one_that_does(plans):
-    ran = plans.run("command: touch x, runs: 2", "command: no-such, runs: 3", "command: touch y, runs: 2")
+    ran = plans.run(
+        "command: touch x, runs: 2", "command: true; no-such, runs: 3", "command: touch y, runs: 2"
+    )
 
     assert (ran["status"], ran["reason"]) == ("halted", "agent_start")
     assert (ran["uncheckedCount"], ran["errorCount"], ran["unfinishedCount"]) == (2, 3, 2)
@@ -149,7 +151,7 @@ def test_an_agent_that_has_started_once_does_not_stop_the_run(plans):
 
 
 def test_a_run_without_further_items_is_completed(plans):
-    ran = plans.run("command: no-such, runs: 3")
+    ran = plans.run("command: true; no-such, runs: 3")
 
     assert (ran["status"], ran["errorCount"]) == ("completed", 3)
 
@@ -190,3 +192,17 @@ def test_the_output_of_a_setup_and_a_check_is_shown(plans, settings, head):
     shown = plans.proctor("show", item["sessionId"], "--output").stdout
     assert head in shown
     assert "\n3000\n" in shown
+
+
+def test_a_model_failure_that_never_reached_the_gateway_is_an_agent_that_does_not_start(plans, tmp_path):
+    """So Codex reports a provider that it cannot reach: it looks like a failure of the model."""
+    failed = {"type": "turn.failed", "error": {"message": "stream disconnected before completion"}}
+    codex = tmp_path / "codex"
+    codex.write_text(f"#!/bin/sh\necho '{json.dumps(failed)}'\nexit 1\n")
+    codex.chmod(0o755)
+    plans.proctor.environment["CODEX_BIN"] = str(codex)
+
+    ran = plans.run("agent: codex, model: scripted/ok")
+
+    assert [item[:2] for item in ran["items"]] == [("error", "agent_start")]
+    assert "stream disconnected before completion" in ran["items"][0][2]

@@ -215,10 +215,9 @@ async def resume(
     )
 
 
-def wait(result: Coroutine[Any, Any, RunResult]) -> RunResult:
-    """Execute a run to its end, in an event loop of its own."""
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(result)
+def event_loop() -> asyncio.Runner:
+    """An event loop for a run: `with event_loop() as loop: loop.run(start(…))`."""
+    return asyncio.Runner(loop_factory=loop_factory())
 
 
 def outside_of_any_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:

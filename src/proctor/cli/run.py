@@ -271,7 +271,8 @@ def run_command(
 
     `present` prints the finished run in place of the document and summary that every run has.
     """
-    finished = runs.wait(result)
+    with runs.event_loop() as loop:
+        finished = loop.run(result)
     if present:
         present(ctx, finished, output)
     else:
