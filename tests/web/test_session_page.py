@@ -10,7 +10,7 @@ from looks import PHONE, sideways
 from playwright.sync_api import expect
 from stocked_runs import HOSTILE, add_session, stock
 
-from proctor.session import Iteration, Message, ModelCall, Note, ToolCall, Usage
+from proctor.session import Iteration, Message, ModelCall, Note, ToolCall, Usage, Workspace
 from proctor.store import Recorder, timestamp
 from proctor.testing import eventually, make_git_repository
 from waiting import TIME_LIMIT_SECONDS
@@ -270,17 +270,27 @@ def test_a_session_under_way_grows_on_the_page(shared, open_page):
     writer = site.context.store.writer()
     row = {"job": "coding", "status": "running", "startedAt": timestamp(site.now()), "attempt": 1}
     recorder = Recorder(writer, "live", row, site.now)
+    recorder.record(Workspace(branch="batch/begin/1"))
+    log = site.context.home / "worktrees/live/output.log"
+    log.parent.mkdir(parents=True)
+    log.write_text('compiling\n{"type": "event"}\nlin')
     writer.flush().result(TIME_LIMIT_SECONDS)
     page = open_page(f"{shared.url}/sessions/live")
     expect(page.get_by_text("No messages yet.")).to_be_visible()
 
     recorder.record(Message(role="user", content="Begin."))
     expect(page.get_by_role("log")).to_contain_text("Begin.")
+    printed = page.locator(".live-output pre")
+    expect(printed).to_have_text("compiling")
+    with log.open("a") as more:
+        more.write("king\n")
+    expect(printed).to_have_text("compiling linking")
     recorder.record(ModelCall(model="gpt-5", usage=Usage(input_tokens=70), cost_usd=0.5))
     expect(page.locator("#tiles")).to_contain_text("$0.5000")
     recorder.end("fail", "checks_failed", "exited with 1", work_seconds=3, waiting_seconds=0)
     expect(page.locator("#status")).to_contain_text("fail")
     expect(page.locator("#notices")).to_contain_text("exited with 1")
+    expect(printed).to_have_count(0)
     writer.close()
 
 

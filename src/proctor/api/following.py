@@ -26,6 +26,24 @@ class SessionUpdate(CamelJson):
     is_running: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputSoFar(CamelJson):
+    """What a running agent has printed, without events."""
+
+    text: str
+    """Whole lines. Empty: nothing new, or the agent does not run on this machine."""
+    offset: int
+    """Where the next look continues."""
+
+
+def output_so_far(ctx: RunContext, session_id: str, offset: int = 0) -> OutputSoFar:
+    """What the agent of a running session has printed after an offset. `session_id` is a whole ID."""
+    text, offset = read_live_output(session_folder(ctx.home, session_id), offset)
+    # Events are in the transcript.
+    others = (line for line in text.splitlines(keepends=True) if not line.lstrip().startswith("{"))
+    return OutputSoFar(text="".join(others), offset=offset)
+
+
 class SessionFollower:
     """Follows one session; each look returns what is new."""
 
@@ -33,7 +51,7 @@ class SessionFollower:
         """`session_id`: as `find_session` takes it, or the ID of an item for its last attempt."""
         self.session: RunSession = find_session(ctx, session_id)
         """As it was when following began."""
-        self._folder = session_folder(ctx.home, self.session.id)
+        self._ctx = ctx
         self._position = 0
         self._offset = 0
 
@@ -41,14 +59,13 @@ class SessionFollower:
         """What is new. After the last event of a session that has ended, nothing is."""
         # First, so that what is recorded before the end is not missed.
         state = self.session.state()
-        output, self._offset = read_live_output(self._folder, self._offset)
+        output = output_so_far(self._ctx, self.session.id, self._offset)
+        self._offset = output.offset
         page = self.session.events(after=self._position, limit=MOST_EVENTS)
         self._position = page.last_position
-        # Events are in the transcript.
-        others = [line for line in output.splitlines(keepends=True) if not line.lstrip().startswith("{")]
         return SessionUpdate(
             events=page.events,
-            output="".join(others),
+            output=output.text,
             status=str(state["status"]),
             is_running=state["status"] == RUNNING or page.has_more,
         )

@@ -80,6 +80,7 @@ _ROUTES: Mapping[str, Sequence[str]] = {
         "GET /api/sessions/{session_id}/calls",
         "GET /api/sessions/{session_id}/texts/{position}/{part}",
         "GET /api/sessions/{session_id}/steps/{step}/{part}",
+        "GET /api/sessions/{session_id}/output",
         "GET /api/sessions/{session_id}/turns",
         "GET /api/sessions/{session_id}/charts",
         "GET /api/sessions/{session_id}/diff",

@@ -10,6 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from proctor.api import labels
 from proctor.api.branches import BranchChange, clean_up, find_branch, merge_problem
+from proctor.api.following import OutputSoFar, output_so_far
 from proctor.api.labels import LONGEST_NOTE, AnnotationKind, SessionAnnotations, TagCount
 from proctor.api.launch import send_back
 from proctor.api.review import Comment, Feedback, WaitingSession, waiting
@@ -147,6 +148,18 @@ def router(site: AppState) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=PART_CHARACTERS)] = PART_CHARACTERS,
     ) -> TextPart:
         return named(session_id).step_text(step, part, offset=offset, limit=limit)
+
+    @routes.get(
+        "/api/sessions/{session_id}/output",
+        tags=["sessions"],
+        summary="What the agent of a running session has printed",
+    )
+    def output(
+        session_id: SessionId,
+        after: Annotated[int, Query(ge=0, le=2**53, description="`offset` of the last answer.")] = 0,
+    ) -> OutputSoFar:
+        """Whole lines that are no events, if it runs on this machine; at its end, it is in the step."""
+        return output_so_far(site.context, named(session_id).id, after)
 
     @routes.get("/api/sessions/{session_id}/turns", tags=["sessions"], summary="The turns of a scenario")
     def turns(

@@ -1,7 +1,7 @@
 // The Session page: one attempt, from prompt to scores. Live while it runs.
 
 import "./annotations.js";
-import { api, badge, byId, el, format, go, since, toast, watch } from "./app.js";
+import { api, badge, byId, el, format, go, query, since, toast, watch } from "./app.js";
 import { onKeys } from "./keys.js";
 import "./labels.js";
 import { ending } from "./notify.js";
@@ -11,7 +11,7 @@ import "./session-outline.js";
 import { checkOf, checksOf, scoresTable, scoreValue } from "./session-judged.js";
 import { foreignNotice } from "./signatures.js";
 import { Tabs } from "./tabs.js";
-import { firstLine, visible } from "./texts.js";
+import { firstLine, terminal, visible } from "./texts.js";
 import "./transcript.js";
 import "./transcript-search.js";
 import "./turns.js";
@@ -305,6 +305,28 @@ async function showTranscript() {
   else transcript.showEmpty("No messages.", "The attempt ended before any message was recorded.");
 }
 
+const MOST_OUTPUT = 100_000;
+
+/** What the program of a running agent prints, below the transcript, until it is recorded. */
+async function followOutput() {
+  const text = el("pre", { class: "terminal" });
+  const box = el("details", { class: "card live-output", open: true, hidden: true }, el("summary", {}, "Output of the agent"), text);
+  byId("panel-transcript").append(box);
+  let [printed, after] = ["", 0];
+  while (session.status === "running") {
+    const answer = await api.get(`${ADDRESS}/output${query({ after })}`).catch(() => null);
+    if (answer?.text) {
+      printed = (printed + answer.text).slice(-MOST_OUTPUT);
+      text.replaceChildren(...terminal(printed));
+      text.scrollTop = text.scrollHeight;
+      box.hidden = false;
+    }
+    after = answer?.offset ?? after;
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+  }
+  box.remove();
+}
+
 async function follow(state) {
   await transcript.catchUp(state.lastPosition);
   search.hidden = !state.eventCount;
@@ -334,6 +356,7 @@ async function begin() {
   addEventListener("hashchange", () => linkedTo() && goTo(linkedTo()));
   setInterval(() => session.status === "running" && showTiles(), 1000);
   watch("session", ID, follow);
+  if (session.branch && session.status === "running") followOutput();
   if (session.runId) awaitEndOfRun();
 }
 
