@@ -32,8 +32,7 @@ from proctor.batch.lifecycle import create
 from proctor.context import RunContext, Settings, WorkerContext
 from proctor.evaluator import FindReference
 from proctor.job import BatchEnd, ItemFinished, Job, StoredPlan
-from proctor.jobs.coding.job import CodingJobPlan
-from proctor.jobs.coding.plan import NO_OVERRIDES, CodingPlan, read_plan
+from proctor.jobs.coding.job import CodingPlan, read_plan
 from proctor.models import ModelRouter
 from proctor.store import RetrySelection, Store
 from proctor.store.keys import Keys
@@ -196,23 +195,21 @@ class Workshop:
         return ModelRouter(environment, folders=[self.folder], prices=self.prices)
 
     def plan(self, text: str) -> CodingPlan:
-        plan = read_plan(text, file="plan.yaml", folder=self.folder)
-        self.prices = plan.prices
+        path = str(self.folder / "plan.yaml")
+        plan = read_plan(text, file="plan.yaml", folder=self.folder, path=path, folders=(self.folder,))
+        self.prices = plan.model_options().prices or {}
         self.models = self._models(self.context.environment)
         return plan
 
-    def job_plan(self, text: str) -> CodingJobPlan:
-        return CodingJobPlan(self.plan(text), NO_OVERRIDES, str(self.folder / "plan.yaml"), (self.folder,))
-
     def extend(self, text: str, run_id: str = "run") -> Extension:
         """Extend a batch to a changed plan."""
-        plan = self.job_plan(text)
+        plan = self.plan(text)
         return extend(self.store, run_id, plan.columns(), plan.items())
 
     def launch(self, text: str, run_id: str = "run") -> str:
         """Make a batch of a plan; who owns it."""
         owner = this_process()
-        plan = self.job_plan(text)
+        plan = self.plan(text)
         create(
             self.store,
             "coding",

@@ -20,7 +20,7 @@ from proctor.config import read_config
 from proctor.dialogue import steps
 from proctor.evaluators.criteria import rubric_names
 from proctor.jobs.coding.job import JOB as CODING
-from proctor.jobs.coding.plan import read_plan
+from proctor.jobs.coding.job import read_plan
 from proctor.jobs.dialogue.plan import read_simulation
 from proctor.jobs.dialogue.roles import ROLE_KEYS, Roles
 from proctor.jobs.dialogue.schema import CONFIG_KEYS
@@ -158,7 +158,7 @@ def test_each_provider_is_in_the_manual_with_the_variables_it_reads() -> None:
 def test_plans_in_the_manual_can_be_read(page: str, tmp_path: Path) -> None:
     for number, plan in enumerate(_fenced(_text(page), "yaml plan"), 1):
         read = read_plan(plan, file=f"{page}#{number}", folder=tmp_path, home=tmp_path)
-        assert read.item_count() > 0
+        assert read.item_count > 0
 
 
 def test_the_grid_in_the_manual_comes_to_the_items_it_says(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_the_grid_in_the_manual_comes_to_the_items_it_says(tmp_path: Path) -> No
 
     read = read_plan(grid, file="grid", folder=tmp_path, home=tmp_path)
 
-    assert f"so {read.item_count()} items" in text
+    assert f"so {read.item_count} items" in text
 
 
 def test_the_scripted_model_in_the_manual_answers() -> None:

@@ -7,7 +7,7 @@ import pytest
 from commands import Command
 from proctor.bootstrap import load_settings
 from proctor.errors import PlanError
-from proctor.jobs.coding.plan import read_plan
+from proctor.jobs.coding.job import read_plan
 from proctor.sandbox import merge_settings, problem_of
 from proctor.sandbox.paths import around
 from proctor.tasks.markdown import read_task

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from proctor.errors import PlanError
 from proctor.item import Item
-from proctor.jobs.coding.job import JOB
-from proctor.jobs.coding.plan import CodingPlan, Overrides, read_plan
+from proctor.jobs.coding.job import JOB, CodingPlan, read_plan
+from proctor.jobs.coding.plan import Overrides
 from proctor.jobs.coding.schema import Entry
 from proctor.plan.validate import names_of
 
@@ -47,7 +47,7 @@ def plan(text: str, folder: Path = Path("/plans"), **more) -> CodingPlan:
 
 
 def items(text: str, folder: Path = Path("/plans"), **overrides) -> list[Item]:
-    return list(plan(text, folder).items(Overrides(**overrides)))
+    return list(plan(text, folder).under(Overrides(**overrides)).items())
 
 
 def wrong(text: str, folder: Path = Path("/plans")) -> list[str]:
@@ -61,7 +61,7 @@ def wrong(text: str, folder: Path = Path("/plans")) -> list[str]:
 
 def test_the_schema_example_comes_to_two_items_with_their_own_settings():
     read = plan(SCHEMA_EXAMPLE)
-    assert (read.setting("runId"), read.concurrency(), read.item_count()) == ("optional-string", 2, 2)
+    assert (read.setting("runId"), read.concurrency, read.item_count) == ("optional-string", 2, 2)
     first, second = read.items()
     assert first == Item(
         runner="worktree",
@@ -154,19 +154,19 @@ def test_an_entry_beats_an_override_and_an_override_beats_the_defaults():
         """
     given = Overrides(concurrency=9, model="o", timeout_sec=7, retries=3, merge_on_pass=True, json_logs=False)
     read = plan(text)
-    first, second = read.items(given)
+    first, second = read.under(given).items()
     assert [first.model, second.model] == ["o", "own"]
     assert [first.settings["timeoutSec"], second.settings["timeoutSec"]] == [7, 5]
     assert [first.settings[name] for name in ("retries", "mergeOnPass", "jsonLogs")] == [3, True, False]
-    assert (read.concurrency(), read.concurrency(given)) == (2, 9)
-    held = read.defaults_json(given)
+    assert (read.concurrency, read.under(given).concurrency) == (2, 9)
+    held = read.under(given).defaults_json()
     assert (held["concurrency"], held["model"], held["timeoutSec"], held["baseBranch"]) == (9, "o", 7, "main")
     assert read.defaults_json()["model"] == ["d", "e"]
     read = plan("budget: 3\nmatrix: [{repo: a, prompt: x}, {repo: a, prompt: y, agent: own}]")
     given = Overrides(agent="codex", budget=9)
-    assert [item.agent for item in read.items(given)] == ["codex", "own"]
-    assert (read.budget(), read.budget(given)) == (3, 9)
-    assert read.defaults_json(given)["agent"] == "codex"
+    assert [item.agent for item in read.under(given).items()] == ["codex", "own"]
+    assert (read.budget, read.under(given).budget) == (3, 9)
+    assert read.under(given).defaults_json()["agent"] == "codex"
 
 
 def test_null_takes_a_default_away():
@@ -233,8 +233,8 @@ def test_what_the_plan_says_of_the_whole_batch():
         "desktop",
         None,
     ]
-    assert read.prices == {"m": {"input": 1, "output": 2.5}}
-    assert read.concurrency() == 4
+    assert read.model_options().prices == {"m": {"input": 1, "output": 2.5}}
+    assert read.concurrency == 4
     assert len(read.digest) == 64 and read.digest != plan("matrix: [{repo: a, prompt: y}]").digest
 
 
@@ -264,7 +264,7 @@ def test_a_plain_prompt_needs_a_model_from_somewhere():
     assert [item.model for item in items(text, model="o")] == ["o"]
     with pytest.raises(PlanError):
         plan(text, overrides=Overrides())
-    assert plan(text, overrides=Overrides(model="o")).item_count(Overrides(model="o")) == 1
+    assert plan(text, overrides=Overrides(model="o")).item_count == 1
 
 
 @pytest.mark.parametrize(
@@ -511,7 +511,7 @@ def test_the_place_of_a_setting_is_the_entrys_else_the_defaults_else_the_entry()
     assert str(read.place(5, "prompt")) == "plan.yaml:9:17"
     assert str(read.place(4, "agent")) == "plan.yaml:3:10"
     assert str(read.place(4, "setup")) == "plan.yaml:8:5"
-    assert str(read.place(0, "model", Overrides(model="o"))) == "plan.yaml:5:5"
+    assert str(read.under(Overrides(model="o")).place(0, "model")) == "plan.yaml:5:5"
     problem = read.problem(5, "model", "there is no model `own`", "Run `proctor models`.")
     assert str(problem) == (
         "plan.yaml:10:12: there is no model `own`\n  10 |     model: own\nRun `proctor models`."

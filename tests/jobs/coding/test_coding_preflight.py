@@ -76,3 +76,16 @@ def test_a_price_is_needed_for_a_budget_alone_and_a_setup_may_install_a_program(
     assert ("no price is known" in done.stderr, done.returncode) == ((True, 2) if budget else (False, 0))
     installs = "there is no program `later`, with which `later --y` begins; `setup` must install it"
     assert (installs in done.stderr) is not bool(budget)
+
+
+def test_a_problem_under_an_override_is_at_the_setting_of_its_item(proctor, tmp_path):
+    (tmp_path / "plan.yaml").write_text(
+        "defaults: {model: [scripted/ok, scripted/echo]}\n"
+        "matrix:\n"
+        "  - {prompt: p}\n"
+        "  - {prompt: q, model: nope/missing}\n"
+    )
+
+    refused = proctor("batch", "plan.yaml", "--dry-run", "--model", "scripted/ok")
+
+    assert "plan.yaml:4:24: there is no provider `nope`" in refused.stderr

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from proctor.batch.extend import what_changed
 from proctor.errors import PlanError
 from proctor.item import Item
-from proctor.jobs.coding.plan import Overrides, read_plan
+from proctor.jobs.coding.job import read_plan
+from proctor.jobs.coding.plan import Overrides
 
 
 def plan(text: str):
@@ -47,7 +48,7 @@ matrix:
     system: [calm, stern]
 """
     read = plan(text)
-    assert read.item_count() == 2**6 + 2**2 == len({item.id for item in read.items()})
+    assert read.item_count == 2**6 + 2**2 == len({item.id for item in read.items()})
 
 
 def test_a_combination_that_is_excluded_is_left_out():
@@ -67,7 +68,7 @@ exclude:
     read = plan(text)
     left = [(item.details["repository"], item.model) for item in read.items()]
     assert left == [("s", "a"), ("s", "b"), ("t", "a"), ("t", "b")]
-    assert read.item_count() == 4
+    assert read.item_count == 4
     assert str(read.place(1, "model")) == "plan.yaml:5:16"
     assert str(read.place(2, "repo")) == "plan.yaml:8:11"
 
@@ -76,7 +77,7 @@ def test_exclusions_look_at_what_holds_not_only_at_what_is_written():
     text = "defaults: {model: [a, b]}\nmatrix: [{repo: r, prompt: p}]\nexclude: [{model: b, agent: amp}]"
     assert [item.model for item in plan(text).items()] == ["a"]
     with pytest.raises(PlanError, match="matches no combination"):
-        plan(text).items(Overrides(model="o"))
+        plan(text).under(Overrides(model="o")).items()
 
 
 def test_an_exclusion_that_matches_nothing_is_a_mistake():
@@ -122,7 +123,7 @@ def test_no_two_items_of_a_plan_share_an_id_and_all_are_counted(repos, prompts, 
     text = f"matrix: [{grid}, {{repo: a, prompt: a, model: a}}]"
     read = plan(text)
     ids = [item.id for item in read.items()]
-    assert len(ids) == len(set(ids)) == read.item_count()
+    assert len(ids) == len(set(ids)) == read.item_count
     assert ids == [item.id for item in read.items()]
     assert ids == [item.id for item in plan(text).items()]
 
@@ -130,7 +131,7 @@ def test_no_two_items_of_a_plan_share_an_id_and_all_are_counted(repos, prompts, 
 def test_thousands_of_items_are_made_as_they_are_asked_for():
     numbers = [f"p{number}" for number in range(100)]
     read = plan(f"matrix: [{{prompt: {numbers}, model: {numbers}}}]")
-    assert read.item_count() == 10_000
+    assert read.item_count == 10_000
     tracemalloc.start()
     try:
         found = read.items()

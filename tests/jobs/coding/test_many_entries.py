@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from proctor.errors import PlanError
-from proctor.jobs.coding.plan import NO_OVERRIDES, read_plan
+from proctor.jobs.coding.job import read_plan
+from proctor.jobs.coding.plan import NO_OVERRIDES
 from proctor.jobs.coding.schema import EntrySettings, settings_of, settled
 
 
@@ -86,7 +87,7 @@ def test_an_entry_takes_little_memory():
     size, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert plan.item_count() == 2000
+    assert plan.item_count == 2000
     # 3.9 kB with positions of every value and a list for each axis.
     assert size / 2000 < 1100
     assert peak / 2000 < 2600

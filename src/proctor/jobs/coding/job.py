@@ -1,12 +1,15 @@
 """The coding job: repositories × prompts × agents, or plain prompts."""
 
+import hashlib
+import itertools
 import json
 import os
 import shlex
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from proctor import secrets
 from proctor.batch.preflight import (
@@ -25,7 +28,7 @@ from proctor.batch.preflight import (
     uses_gateway,
 )
 from proctor.context import ModelOptions, RunContext
-from proctor.errors import PlanError, UsageError, WorkspaceError
+from proctor.errors import Place, PlanError, Problem, UsageError, WorkspaceError
 from proctor.item import Item
 from proctor.job import (
     Job,
@@ -36,11 +39,21 @@ from proctor.job import (
     StoredPlan,
     make_stop_rule,
 )
-from proctor.jobs.coding.plan import NO_OVERRIDES, CodingPlan, Overrides, read_plan
-from proctor.jobs.coding.schema import CodingPlanFile
-from proctor.json_values import JsonMap, JsonObject
+from proctor.jobs.coding.grid import AXES, Layout, expand, lay_out, representatives
+from proctor.jobs.coding.plan import NO_OVERRIDES, Checker, Overrides
+from proctor.jobs.coding.schema import (
+    BUILT_IN,
+    DEFAULT_AGENT,
+    DEFAULT_CONCURRENCY,
+    CodingPlanFile,
+    vocabulary,
+    with_agent,
+)
+from proctor.json_values import JsonMap, JsonObject, without_none
 from proctor.models import ModelRouter
-from proctor.plan.validate import as_list, stop_settings
+from proctor.plan.source import KeyPath, PlanSource, refuse, resolved
+from proctor.plan.validate import as_list, check_shape, stop_settings
+from proctor.plan.yaml_loader import read_source
 from proctor.runner import agent_settings
 from proctor.sandbox import Phase
 from proctor.store.tables import BatchRow
@@ -290,85 +303,156 @@ class _ByValue(Generic[T]):
         return isinstance(other, _ByValue) and other._key == self._key
 
 
-@dataclass(frozen=True)
-class CodingJobPlan(JobPlan):
-    """A coding plan with its overrides."""
+def read_plan(
+    text: str | bytes,
+    *,
+    file: str,
+    folder: Path,
+    home: Path | None = None,
+    overrides: Overrides | None = None,
+    path: str = "",
+    folders: tuple[Path, ...] = (),
+) -> "CodingPlan":
+    """Read and check a plan before anything is started.
 
-    plan: CodingPlan
-    overrides: Overrides
-    path: str
+    Relative paths start from `folder`; `~` is `home` (None: the user's). Raises `PlanError` with every
+    problem. With `overrides`, problems that depend on them are reported too; otherwise `items` raises them.
+    """
+    source = read_source(text, file=file)
+    home = home or Path.home()
+    shape = check_shape(source, CodingPlanFile, vocabulary)
+    problems, scripts = list(shape.problems), JsonObject()
+    if isinstance(source.data, dict):
+        # Cut to one setting of the defaults or of an entry.
+        broken = frozenset(path[: 2 if path[:1] == ("defaults",) else 3] for path in shape.paths)
+        problems += Checker(source, folder, home, broken, scripts).problems()
+    if problems:
+        refuse(problems)
+    plan = CodingPlan(source, folder.absolute(), home, scripts, path=path, folders=folders)
+    if overrides is not None:
+        plan = plan.under(overrides)
+        plan.layout()
+    return plan
+
+
+@dataclass(frozen=True)
+class CodingPlan(JobPlan):
+    """A valid plan with its overrides. `read_plan` makes it."""
+
+    source: PlanSource
+    folder: Path
+    home: Path
+    scripts: JsonMap = field(repr=False)
+    """The contents of the script files it names."""
+    overrides: Overrides = NO_OVERRIDES
+    path: str = ""
     """Absolute path of the plan file; empty: there is none."""
-    folders: tuple[Path, ...]
+    folders: tuple[Path, ...] = ()
     """Where its scripted models are looked up."""
+    _layouts: list[Layout] = field(default_factory=list, repr=False, compare=False)
+
+    def under(self, overrides: Overrides) -> "CodingPlan":
+        """The same plan with these overrides."""
+        return replace(self, overrides=overrides, _layouts=[])
+
+    @property
+    def text(self) -> str:
+        """The plan as it was written."""
+        return self.source.text
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the text."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def setting(self, name: str) -> Any:
+        """A setting of the whole plan; None: not set."""
+        return self.source.data.get(name)
+
+    def _file(self, name: str) -> str | None:
+        value: str | None = self.setting(name)
+        return None if value is None else resolved(value, folder=self.folder, home=self.home)
 
     @property
     def run_id(self) -> str:
         """The run id the plan sets; empty: none."""
-        return self.plan.setting("runId") or ""
+        return self.setting("runId") or ""
 
     @property
     def item_count(self) -> int:
         """Number of items, without making them."""
-        return self.plan.item_count(self.overrides)
+        return self.layout().item_count
 
     @property
     def concurrency(self) -> int:
         """Maximum items in parallel."""
-        return self.plan.concurrency(self.overrides)
+        return self.overrides.concurrency or self.setting("concurrency") or DEFAULT_CONCURRENCY
 
     @property
     def workers(self) -> int | None:
         """Processes that share the work; None: as many as are worth it."""
-        workers: int | None = self.plan.setting("workers")
+        workers: int | None = self.setting("workers")
         return workers
+
+    @property
+    def budget(self) -> float | None:
+        """USD of the whole batch; None: no limit."""
+        budget: float | None = self.setting("budget")
+        return budget if self.overrides.budget is None else self.overrides.budget
 
     @property
     def stop_rule(self) -> StopRule | None:
         """When the run stops early; None: it runs to its end."""
-        return make_stop_rule(stop_settings(self.plan.setting("stop_when")))
+        return make_stop_rule(stop_settings(self.setting("stop_when")))
 
     @property
     def _agent_models(self) -> Sequence[str]:
         """What agents without `model` may request from the gateway."""
-        return as_list(self.plan.setting("models") or [])
+        return as_list(self.setting("models") or [])
 
     def refusal(self, path: Sequence[str | int], error: UsageError) -> UsageError:
         """An error about a setting, at its place in the plan."""
-        return PlanError([self.plan.source.problem(tuple(path), error.problem, error.remedy)])
+        return PlanError([self.source.problem(tuple(path), error.problem, error.remedy)])
 
     def model_options(self) -> ModelOptions:
         """How its models are reached."""
+        prices = self.setting("prices") or {}
         return ModelOptions(
             folders=self.folders,
-            prices=self.plan.prices,
+            prices={model: without_none(price) for model, price in prices.items()},
             agent_models=self._agent_models,
-            record=self.plan.file("record"),
-            replay=self.plan.file("replay"),
-            outage_patience_seconds=self.plan.setting("outage_patience"),
+            record=self._file("record"),
+            replay=self._file("replay"),
+            outage_patience_seconds=self.setting("outage_patience"),
         )
+
+    def defaults_json(self) -> JsonObject:
+        """The effective defaults as plain data, for the batch row."""
+        values = {**BUILT_IN, "agent": DEFAULT_AGENT, **with_agent(without_none(self._defaults))}
+        return {**values, "concurrency": self.concurrency}
 
     def columns(self) -> Mapping[str, object]:
         """The columns of the batch row that record the plan."""
         options = {
-            "notify": self.plan.setting("notify"),
+            "notify": self.setting("notify"),
             **self.model_options().stored(),
-            "folder": str(self.plan.folder),
+            "folder": str(self.folder),
             **({"workers": self.workers} if self.workers else {}),
         }
         return {
             "planPath": self.path,
-            "planText": self.plan.text,
-            "planDigest": self.plan.digest,
-            "defaultsJson": json.dumps(self.plan.defaults_json(self.overrides), ensure_ascii=False),
+            "planText": self.text,
+            "planDigest": self.digest,
+            "defaultsJson": json.dumps(self.defaults_json(), ensure_ascii=False),
             "optionsJson": json.dumps(options, ensure_ascii=False),
             "concurrency": self.concurrency,
-            "seed": self.plan.setting("seed"),
-            "budgetUsd": self.plan.budget(self.overrides),
+            "seed": self.setting("seed"),
+            "budgetUsd": self.budget,
         }
 
     def is_unchanged(self, batch: BatchRow) -> bool:
         """Whether a run was made from exactly this plan."""
-        return batch["planDigest"] == self.plan.digest and self.overrides == NO_OVERRIDES
+        return batch["planDigest"] == self.digest and self.overrides == NO_OVERRIDES
 
     def check(self, models: ModelRouter, ctx: RunContext) -> Sequence[str]:
         """Check that repositories, agents, programs, models, keys and prices exist."""
@@ -378,21 +462,73 @@ class CodingJobPlan(JobPlan):
             models=models,
             sandbox=ctx.settings.confinement,
         )
-        check = ItemCheck(context, self.plan.budget(self.overrides) is not None, self._agent_models)
-        places = [*self.plan.representatives(self.overrides)]
-        problems = [self.plan.problem(place, *found) for place, item in places for found in check.at(item)]
+        check = ItemCheck(context, self.budget is not None, self._agent_models)
+        places = [*self.representatives()]
+        problems = [self.problem(place, *found) for place, item in places for found in check.at(item)]
         position_of = {id(item): place for place, item in places}
-        problems += [self.plan.problem(position_of[id(item)], *found) for item, found in check.unstarted()]
+        problems += [self.problem(position_of[id(item)], *found) for item, found in check.unstarted()]
         problems += [
-            self.plan.source.problem((key,), problem, remedy) for key, problem, remedy in check.agent_models()
+            self.source.problem((key,), problem, remedy) for key, problem, remedy in check.agent_models()
         ]
         if problems:
             raise PlanError(problems)
         return sorted(check.remarks)
 
     def items(self) -> Iterator[Item]:
-        """The items in plan order."""
-        return self.plan.items(self.overrides)
+        """The items, lazily, in a fixed order.
+
+        Raises `PlanError` before the first one for problems that depend on the overrides.
+        """
+        return self._expanded(self.layout())
+
+    def _expanded(self, layout: Layout) -> Iterator[Item]:
+        yield from expand(layout.grids, layout.repositories)
+        # Made again if it is needed once more: a run of 100,000 entries would have 34 MB less.
+        self._layouts.clear()
+
+    def representatives(self) -> Iterator[tuple[int, Item]]:
+        """Items, with their positions, that together name everything the items of the plan name."""
+        return representatives(self.layout())
+
+    def place(self, position: int, key: str) -> Place:
+        """Position of the `key` of item number `position`, from 0: in its entry, else in the defaults.
+
+        The entry itself if neither sets the key, or an override does.
+        """
+        return self.source.place(self._key_path(position, key))
+
+    def problem(self, position: int, key: str, problem: str, remedy: str = "") -> Problem:
+        """A problem with the `key` of an item, found by a later check."""
+        return self.source.problem(self._key_path(position, key), problem, remedy)
+
+    def layout(self) -> Layout:
+        """The grids of the plan. Raises `PlanError`."""
+        if not self._layouts:
+            self._layouts.append(lay_out(self.source, self._defaults, self.scripts, self.folder, self.home))
+        return self._layouts[0]
+
+    @property
+    def _defaults(self) -> JsonObject:
+        return {**(self.setting("defaults") or {}), **self.overrides.defaults}
+
+    def _key_path(self, position: int, key: str) -> KeyPath:
+        layout = self.layout()
+        number = bisect_right(layout.starts, position) - 1
+        grid = layout.grids[number]
+        entry = self.source.data["matrix"][grid.entry]
+        at: KeyPath = ("matrix", grid.entry)
+        level, path = entry, (*at, key)
+        if key not in entry:
+            level, path = self.setting("defaults") or {}, ("defaults", key)
+            if level.get(key) is None or key in self.overrides.defaults:
+                return at
+        if key in AXES and isinstance(level[key], list):
+            offset = (position - layout.starts[number]) // grid.runs
+            combination = next(itertools.islice(grid.combinations(), offset, None))
+            axis = AXES.index(key)
+            index = grid.axes[axis].index(combination[axis])
+            return (*path, index) if len(as_list(level[key])) == len(grid.axes[axis]) else path
+        return path
 
 
 class CodingJob(Job):
@@ -408,11 +544,16 @@ class CodingJob(Job):
         Starter(file="models.yaml", title="Model comparison"),
     )
 
-    def read(self, source: PlanText, overrides: Overrides, ctx: RunContext) -> CodingJobPlan:
+    def read(self, source: PlanText, overrides: Overrides, ctx: RunContext) -> CodingPlan:
         """Read and check a coding plan."""
-        plan = read_plan(source.text, file=source.file, folder=source.folder, overrides=overrides)
-        folders = ctx.settings.folders or (source.folder,)
-        return CodingJobPlan(plan, overrides, source.stored_path, folders)
+        return read_plan(
+            source.text,
+            file=source.file,
+            folder=source.folder,
+            overrides=overrides,
+            path=source.stored_path,
+            folders=ctx.settings.folders or (source.folder,),
+        )
 
     def restore(self, batch: BatchRow, ctx: RunContext) -> JobPlan:  # noqa: ARG002
         """The plan of a run, from the store alone."""
@@ -425,10 +566,10 @@ class CodingJob(Job):
 
     def earlier(self, plan: JobPlan, ctx: RunContext) -> str | None:
         """The run the plan names, or the latest run of the same plan."""
-        assert isinstance(plan, CodingJobPlan)
+        assert isinstance(plan, CodingPlan)
         if plan.run_id:
             return str(ctx.store.read.batch(plan.run_id, ctx.now())["runId"])
-        return ctx.store.read.batch_of_plan(plan.path, plan.plan.digest)
+        return ctx.store.read.batch_of_plan(plan.path, plan.digest)
 
 
 JOB = CodingJob()

@@ -4,32 +4,23 @@ Later checks report problems of an item through `CodingPlan.problem`, at the pos
 """
 
 import errno
-import hashlib
-import itertools
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from proctor.errors import Place, PlanError, Problem
-from proctor.item import Item
-from proctor.jobs.coding.grid import AXES, Layout, expand, lay_out, representatives
+from proctor.errors import PlanError, Problem
 from proctor.jobs.coding.schema import (
-    BUILT_IN,
-    DEFAULT_AGENT,
-    DEFAULT_CONCURRENCY,
     IMPLIED_AGENTS,
     CodingPlanFile,
     Defaults,
     settled,
     vocabulary,
-    with_agent,
 )
-from proctor.json_values import JsonMap, JsonObject, without_none
+from proctor.json_values import JsonMap, JsonObject
 from proctor.plan import source as sources
 from proctor.plan.source import MOST_BYTES, PlanSource, resolved
-from proctor.plan.validate import as_list, check_shape, is_finite, overrides_of
+from proctor.plan.validate import as_list, is_finite, overrides_of
 from proctor.plan.yaml_loader import read_source
 
 _ABOUT_AGENTS = ("agent", *IMPLIED_AGENTS)
@@ -219,146 +210,3 @@ class Overrides(overrides_of(CodingPlanFile, defaults=Defaults)):  # type: ignor
 
 
 NO_OVERRIDES = Overrides()
-
-
-def read_plan(
-    text: str | bytes,
-    *,
-    file: str,
-    folder: Path,
-    home: Path | None = None,
-    overrides: Overrides | None = None,
-) -> "CodingPlan":
-    """Read and check a plan before anything is started.
-
-    Relative paths start from `folder`; `~` is `home` (None: the user's). Raises `PlanError` with every
-    problem. With `overrides`, problems that depend on them are reported too; otherwise `items` raises them.
-    """
-    source = read_source(text, file=file)
-    home = home or Path.home()
-    shape = check_shape(source, CodingPlanFile, vocabulary)
-    problems, scripts = list(shape.problems), JsonObject()
-    if isinstance(source.data, dict):
-        # Cut to one setting of the defaults or of an entry.
-        broken = frozenset(path[: 2 if path[:1] == ("defaults",) else 3] for path in shape.paths)
-        problems += Checker(source, folder, home, broken, scripts).problems()
-    if problems:
-        sources.refuse(problems)
-    plan = CodingPlan(source, folder.absolute(), home, scripts)
-    if overrides is not None:
-        plan.layout(overrides)
-    return plan
-
-
-@dataclass(frozen=True)
-class CodingPlan:
-    """A valid plan. `read_plan` makes it."""
-
-    source: PlanSource
-    folder: Path
-    home: Path
-    scripts: JsonMap = field(repr=False)
-    """The contents of the script files it names."""
-    _layouts: dict[Overrides, Layout] = field(default_factory=dict, repr=False, compare=False)
-
-    @property
-    def text(self) -> str:
-        """The plan as it was written."""
-        return self.source.text
-
-    @property
-    def digest(self) -> str:
-        """The SHA-256 of the text."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
-
-    def setting(self, name: str) -> Any:
-        """A setting of the whole plan; None: not set."""
-        return self.source.data.get(name)
-
-    def file(self, name: str) -> str | None:
-        """The absolute path in a setting; None: not set."""
-        value: str | None = self.setting(name)
-        return None if value is None else resolved(value, folder=self.folder, home=self.home)
-
-    @property
-    def prices(self) -> Mapping[str, Mapping[str, float]]:
-        """USD per million tokens by model: input, output, cached."""
-        prices = self.setting("prices") or {}
-        return {model: {k: v for k, v in price.items() if v is not None} for model, price in prices.items()}
-
-    def budget(self, overrides: Overrides = NO_OVERRIDES) -> float | None:
-        """USD of the whole batch under these overrides; None: no limit."""
-        budget: float | None = self.setting("budget")
-        return budget if overrides.budget is None else overrides.budget
-
-    def concurrency(self, overrides: Overrides = NO_OVERRIDES) -> int:
-        """Maximum items in parallel."""
-        return overrides.concurrency or self.setting("concurrency") or DEFAULT_CONCURRENCY
-
-    def defaults_json(self, overrides: Overrides = NO_OVERRIDES) -> JsonObject:
-        """The effective defaults as plain data, for the batch row."""
-        values = without_none(self._defaults(overrides))
-        holds = {**BUILT_IN, "agent": DEFAULT_AGENT, **with_agent(values)}
-        return {**holds, "concurrency": self.concurrency(overrides)}
-
-    def item_count(self, overrides: Overrides = NO_OVERRIDES) -> int:
-        """Number of items, computed without building them."""
-        return self.layout(overrides).item_count
-
-    def items(self, overrides: Overrides = NO_OVERRIDES) -> Iterator[Item]:
-        """The items, lazily, in a fixed order.
-
-        Raises `PlanError` before the first one for problems that depend on the overrides.
-        """
-        return self._expanded(self.layout(overrides), overrides)
-
-    def _expanded(self, layout: Layout, overrides: Overrides) -> Iterator[Item]:
-        yield from expand(layout.grids, layout.repositories)
-        # Made again if it is needed once more: a run of 100,000 entries would have 34 MB less.
-        self._layouts.pop(overrides, None)
-
-    def representatives(self, overrides: Overrides = NO_OVERRIDES) -> Iterator[tuple[int, Item]]:
-        """Items, with their positions, that together name everything the items of the plan name."""
-        return representatives(self.layout(overrides))
-
-    def place(self, position: int, key: str, overrides: Overrides = NO_OVERRIDES) -> Place:
-        """Position of the `key` of item number `position`, from 0: in its entry, else in the defaults.
-
-        The entry itself if neither sets the key, or an override does.
-        """
-        return self.source.place(self._path(position, key, overrides))
-
-    def problem(
-        self, position: int, key: str, problem: str, remedy: str = "", *, overrides: Overrides = NO_OVERRIDES
-    ) -> Problem:
-        """A problem with the `key` of an item, found by a later check."""
-        return self.source.problem(self._path(position, key, overrides), problem, remedy)
-
-    def layout(self, overrides: Overrides = NO_OVERRIDES) -> Layout:
-        """The grids of the plan under these overrides. Raises `PlanError`."""
-        if overrides not in self._layouts:
-            defaults = self._defaults(overrides)
-            self._layouts[overrides] = lay_out(self.source, defaults, self.scripts, self.folder, self.home)
-        return self._layouts[overrides]
-
-    def _defaults(self, overrides: Overrides) -> JsonObject:
-        return {**(self.setting("defaults") or {}), **overrides.defaults}
-
-    def _path(self, position: int, key: str, overrides: Overrides) -> sources.KeyPath:
-        layout = self.layout(overrides)
-        number = bisect_right(layout.starts, position) - 1
-        grid = layout.grids[number]
-        entry = self.source.data["matrix"][grid.entry]
-        at: sources.KeyPath = ("matrix", grid.entry)
-        level, path = entry, (*at, key)
-        if key not in entry:
-            level, path = self.setting("defaults") or {}, ("defaults", key)
-            if level.get(key) is None or key in overrides.defaults:
-                return at
-        if key in AXES and isinstance(level[key], list):
-            offset = (position - layout.starts[number]) // grid.runs
-            combination = next(itertools.islice(grid.combinations(), offset, None))
-            axis = AXES.index(key)
-            index = grid.axes[axis].index(combination[axis])
-            return (*path, index) if len(as_list(level[key])) == len(grid.axes[axis]) else path
-        return path
