@@ -168,8 +168,8 @@ class _Trial:
             return StartResult(version=_first_line(ended.output))
         what, where = self._start.what, f" in the sandbox `{self._kind}`" if self._kind != "none" else ""
         if self._start.option and not await self._starts_outside():
-            if ended.exit_code not in _NOT_STARTED:
-                # It has no such option, or fails for another reason everywhere.
+            if self._start.phase != "agent" and ended.exit_code not in _NOT_STARTED:
+                # It has no such option.
                 return StartResult()
             problem = f"{what} cannot start, also outside of the sandbox: {self._reason(ended)}"
             return StartResult(problem=problem, remedy="Install it again.")
