@@ -134,7 +134,7 @@ def test_what_was_mined_is_printed_with_the_reasons_of_what_was_not(mined):
     assert "\n    1 not taken: first commit\n" in done.stderr
     assert "The tests did not run" not in done.stderr
     assert done.stderr.endswith(
-        "3 candidates, 1 task, 1 flaky.\nReport:  tasks/report.html\n"
+        "3 candidates, 1 task, 1 flaky.\nReport:  tasks/report.html\nReview:  tasks/review.html\n"
         "Try them:  proctor bench --task tasks --oracle --noop\n"
     )
 
@@ -599,3 +599,36 @@ def test_options_are_proposed_where_a_python_package_is_missing(proctor, tmp_pat
         "\nTry:  --setup 'python3 -m venv .venv && .venv/bin/python -m pip install -q -e \".[test]\" pytest' "
         "--check '.venv/bin/python -m pytest -q'\n"
     ) in done.stderr
+
+
+def test_mined_tasks_are_reviewed_and_rejected_ones_stay_away(proctor, tmp_path: Path):
+    levels(tmp_path / "shop", 3)
+    words = ("tasks", "from-history", "shop", "--since", "20y", "--check", "sh tests/check.sh", "--json")
+    mined = [task["folder"] for task in json.loads(proctor(*words).stdout)["tasks"]]
+    page = (tmp_path / "tasks" / "review.html").read_text()
+    for part in (
+        "# Task: Reach level 3",
+        "+def level_3():",
+        "grep -q level_3 level.py",
+        ">Accept<",
+        ">Reject<",
+    ):
+        assert part in page
+    statement = "# Task: Reach the third level\n\nOnly who has all stars gets to it."
+    saved = {mined[0]: {"decision": "accepted", "statement": statement}, mined[1]: {"decision": "rejected"}}
+    (tmp_path / "review.json").write_text(json.dumps({"decisions": saved}))
+
+    done = proctor("tasks", "review", "tasks", "--decisions", "review.json", "--json")
+
+    states = {task["task"]: task["decision"] for task in json.loads(done.stdout)["tasks"]}
+    assert states == {mined[0]: "accepted", mined[1]: "rejected", mined[2]: "open"}
+    listed = json.loads(proctor("tasks", "list", "tasks", "--json").stdout)["tasks"]
+    assert sorted(task["title"] for task in listed) == [
+        "Reach level 1, as players have asked", "Reach the third level"
+    ]  # fmt: skip
+    again = json.loads(proctor(*words).stdout)
+    assert len(again["tasks"]) == 2 and "rejected in review" in {one["reason"] for one in again["rejected"]}
+    back = proctor("tasks", "review", "tasks", "--accept", mined[1])
+    assert back.returncode == 0 and (tmp_path / "tasks" / mined[1]).is_dir()
+    nobody = proctor("tasks", "review", "tasks", "--reject", "nobody")
+    assert nobody.returncode == 2 and "no task `nobody` in tasks" in nobody.stderr

@@ -1,5 +1,6 @@
 """Tasks: check them with their reference solutions, and mine them from the history of a repository."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,8 +11,35 @@ from proctor.model import Request
 from proctor.models import ModelRouter
 from proctor.secrets import visible
 from proctor.tasks.history import HistoryMiner, MiningOptions, MiningResult, Progress, Rewrite
+from proctor.tasks.review import (
+    PAGE,
+    ReviewedTask,
+    apply_decisions,
+    read_review,
+    read_saved,
+    review_page,
+)
 
-__all__ = ["TaskChecks", "check_tasks"]
+__all__ = ["ReviewedTask", "TaskChecks", "check_tasks", "review"]
+
+
+def review(
+    folder: Path,
+    *,
+    decisions: Path | None = None,
+    accept: Sequence[str] = (),
+    reject: Sequence[str] = (),
+) -> list[ReviewedTask]:
+    """The tasks of a mined set with the decisions about them, after those that are given; writes the page.
+
+    `decisions` is a file that the page has saved; `accept` and `reject` are names of tasks.
+    """
+    given = read_saved(decisions) if decisions else {}
+    for names, word in ((accept, "accepted"), (reject, "rejected")):
+        given |= {name: {**given.get(name, {}), "decision": word} for name in names}
+    tasks = apply_decisions(folder, given) if given else read_review(folder)
+    (folder / PAGE).write_text(review_page(folder), encoding="utf-8")
+    return tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +61,10 @@ class Mining:
             return await self.miner.mine(report)
         finally:
             # Also of what an interrupted run has found.
-            (self.folder / "report.html").write_text(history_page(self.miner.result()), encoding="utf-8")
+            result = self.miner.result()
+            (self.folder / "report.html").write_text(history_page(result), encoding="utf-8")
+            if result.tasks:
+                (self.folder / PAGE).write_text(review_page(self.folder), encoding="utf-8")
             if self.models:
                 await self.models.close()
 

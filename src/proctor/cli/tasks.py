@@ -12,6 +12,7 @@ import typer
 
 from proctor.api.deprecated import OLD_NAMES_OF_TASKS, with_old_names
 from proctor.api.tasks import TaskChecks, check_tasks, prepare_mining
+from proctor.api.tasks import review as review_tasks
 from proctor.cli import output
 from proctor.cli.bench import reads_tasks
 from proctor.cli.output import Json, JsonAtEnd, count, print_json, print_note, print_table, printable
@@ -127,6 +128,7 @@ def from_history(
     if not dry_run:
         print_note(f"Report:  {printable(out / 'report.html')}")
         if result.tasks:
+            print_note(f"Review:  {printable(out / 'review.html')}")
             print_note(f"Try them:  proctor bench --task {printable(out)} --oracle --noop")
     return 0 if dry_run or result.tasks else 1
 
@@ -306,6 +308,40 @@ def check(
     else:
         _print_checks(result, path)
     return output.SUCCEEDED if result.is_ok else output.SOME_DID_NOT
+
+
+@tasks_app.command()
+def review(
+    folder: Annotated[Path, typer.Argument(help="A folder of mined tasks.", metavar="FOLDER")],
+    decisions: Annotated[
+        Path | None, typer.Option("--decisions", help="File that the page saved.", metavar="FILE")
+    ] = None,
+    accept: Annotated[
+        list[str] | None, typer.Option("--accept", help="Accept this task; may be repeated.", metavar="TASK")
+    ] = None,
+    reject: Annotated[
+        list[str] | None, typer.Option("--reject", help="Reject this task; may be repeated.", metavar="TASK")
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Write a page to review mined tasks: statement, solution, tests; accept, edit, or reject each.
+
+    Example:  proctor tasks review tasks --decisions ~/Downloads/review.json
+    """
+    tasks = review_tasks(folder, decisions=decisions, accept=accept or (), reject=reject or ())
+    if as_json:
+        print_json({"tasks": [task.document() for task in tasks]})
+    else:
+        scores = ["" if task.underspecification is None else task.underspecification for task in tasks]
+        print_table(
+            ("TASK", "DECISION", "UNDERSPECIFIED", "TO FIX", "TO KEEP"),
+            [
+                (task.name, task.decision, score, len(task.fail_to_pass), task.pass_to_pass)
+                for task, score in zip(tasks, scores, strict=True)
+            ],
+        )
+    print_note(f"Page:  {printable(folder / 'review.html')}")
+    return output.SUCCEEDED
 
 
 @tasks_app.command()

@@ -37,6 +37,7 @@ from proctor.tasks.mining_failures import (
     StoppedMining,
     tail_of,
 )
+from proctor.tasks.review import read_decisions
 from proctor.tasks.statement import REWRITE, Statement, make_statement, read_issues, without_paths
 from proctor.tasks.test_command import TestCommands, guess_commands
 from proctor.workspace import beneath
@@ -386,6 +387,12 @@ class HistoryMiner:
         self.options.out.mkdir(parents=True, exist_ok=True)
         await in_thread(remove_abandoned, self._home)
         earlier, waiting = self._earlier(), list(reversed(self.candidates))
+        decisions = read_decisions(self.options.out)
+        for candidate in self.candidates:
+            if decisions.get(candidate.name) == "rejected":
+                earlier[candidate.commit] = CommitValidation(
+                    commit=candidate.commit, state="rejected", reason="rejected in review"
+                )
         if any(each.state != "rejected" for each in earlier.values()):
             self._failures.clear()
         workers = min(self.options.parallel or os.cpu_count() or 1, max(1, len(waiting)))
