@@ -79,6 +79,9 @@ def interface_of(
     signatures = [
         told for name in changed if name in after and " " in (told := _told(name, files)).strip("`")
     ]
+    # A parameter is in the signature of its function.
+    told = " ".join(each for each in (*new, *signatures) if " " in each)
+    new = [each for each in new if " " in each or not re.search(rf"\b{re.escape(each.strip('`'))}\b", told)]
     return Interface(
         new=tuple(dict.fromkeys(new))[:MOST_NAMES],
         changed=tuple(dict.fromkeys(signatures))[:MOST_NAMES],

@@ -1,7 +1,7 @@
 """Review of a mined set: a page with statement, solution and tests of each task, and decisions.
 
-The page keeps decisions in the browser and saves them as a file, which `apply_decisions` reads. Rejected tasks
-are moved to `.rejected/`, where no command reads them; mining again does not bring them back.
+The page keeps decisions in the browser and saves them as a file, which `apply_decisions` reads. Rejected
+tasks are moved to `.rejected/`, where no command reads them; mining again does not bring them back.
 """
 
 import json
