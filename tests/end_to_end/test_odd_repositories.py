@@ -92,6 +92,8 @@ def test_a_pass_whose_merge_meets_a_changed_checkout_stays_a_pass_and_is_merged_
 
     (item,) = proctor.json("show", "odd")["items"]
     assert (ran.returncode, item["status"], item["merge"]) == (0, "success", "error")
+    assert "1 session passed but not merged:  proctor review odd" in ran.stderr
+    assert [each["sessionId"] for each in proctor.json("review", "odd")["sessions"]] == [item["sessionId"]]
     session = proctor.json("show", item["sessionId"])
     assert f"proctor sessions merge {item['sessionId']}" in " ".join(session["notes"])
     assert proctor("batch", "plan.yaml", "--resume", "--retry-errors").returncode == 0

@@ -81,6 +81,8 @@ class RunSummary(TypedDict):
     successCount: int
     uncheckedCount: NotRequired[int]
     """Successes that nothing checked; missing: none."""
+    unmergedCount: NotRequired[int]
+    """Successes of a run that merges whose work git could not merge; missing: none."""
     abortedCount: NotRequired[int]
     """Errors of an aborted run that are items it was aborted in."""
     failCount: int
@@ -409,6 +411,9 @@ def run_summary(store: Store, batch: BatchRow, now: datetime) -> RunSummary:
         summary["costIsLowerBound"] = True
     if unchecked:
         summary["uncheckedCount"] = unchecked
+    unmerged = ItemFilter(statuses=(SUCCESS,), merges=("conflict", "error"))
+    if count := store.read.count_items(batch["runId"], unmerged):
+        summary["unmergedCount"] = count
     if batch["status"] == ABORTED:
         # They count as errors, but none of them failed.
         ended = ItemFilter(statuses=(ERROR,), reasons=(ABORTED,))

@@ -408,6 +408,8 @@ def print_summary(
         number = document["itemCount"]
         items = "its item is" if number == 1 else f"all {number:,} items are"
         print_note(f"{run_id}: nothing to resume, {items} finished: {', '.join(parts)}")
+    if unmerged := document.get("unmergedCount", 0):
+        print_note(f"{count(unmerged, 'session')} passed but not merged:  proctor review {run_id}")
     if document["reason"] == "cost_limit":
         names = ", ".join(map(printable, document.get("runsOverLimit") or ["A run"]))
         print_note(f"{names} reached cost_per_run_limit. Raise it, then rerun with --resume.")

@@ -67,6 +67,8 @@ class ItemFilter:
     """Empty: all."""
     search: str = ""
     """Text that occurs in the id, repository, prompt, model, agent or error."""
+    merges: Sequence[str] = ()
+    """How merging ended: `success`, `conflict`, `error`. Empty: all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -674,6 +676,9 @@ def item_where(run_id: str, selection: ItemFilter) -> tuple[str, list[object]]:
     if selection.reasons:
         parts.append(f'"reason" IN ({places(selection.reasons)})')
         parameters += selection.reasons
+    if selection.merges:
+        parts.append(f'"merge" IN ({places(selection.merges)})')
+        parameters += selection.merges
     if selection.search:
         parts.append("(" + " OR ".join(contains(name) for name in SEARCHED) + ")")
         parameters += [substring_pattern(selection.search)] * len(SEARCHED)
