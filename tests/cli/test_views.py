@@ -5,6 +5,7 @@ import json
 import os
 import pty
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,25 @@ def test_live_views_cut_names_before_figures_and_never_wrap(width: int) -> None:
     assert "waiting" in rows[3]
     assert any("4,800 of 7,200 items" in line for line in lines)
     assert any(line.startswith("1 h 06 min · 150 items/min") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("agent", "model", "doing"),
+    [
+        ("", "openai/m", "waiting for model"),
+        ("codex", "openai/m", "waiting for model"),
+        ("command", "openai/m", "working"),
+        ("scripted", "", "working"),
+    ],
+)
+def test_a_command_that_calls_no_model_does_not_wait_for_one(agent: str, model: str, doing: str) -> None:
+    under_way = _under_way("nightly")
+    item = replace(under_way.running[0], agent=agent, model=model)
+    console = Console(width=160, record=True, file=io.StringIO())
+    console.print(picture(replace(under_way, running=[item])))
+
+    (line,) = [line for line in console.export_text().splitlines() if "c0ffee0" in line]
+    assert doing in line
 
 
 def test_commands_to_type_next_fit_the_terminal_with_a_prefix_of_a_long_name(

@@ -89,14 +89,17 @@ def overall_sections(results: Results) -> list[Section]:
     return [Sentence(text=text, note=f"{note}." if note else "")]
 
 
+RANKS = " Ranks in brackets are the range that all comparisons together leave open."
+
+
 def leaderboard(factor: FactorFigures) -> Table:
-    """The levels of a factor, best success rate first, with ranks and intervals."""
+    """The levels of a factor, best success rate first, with intervals, and ranks where they are ranked."""
     levels = factor.levels[:MOST_LEVELS]
     named = dict.fromkeys(name for level in levels for name in level.scores)
     own = [name for name in named if not _copies_success(levels, name)]
     scores = sorted(own, key=lambda name: _importance(levels, name))[: MOST_SCORES + MOST_OPTIONAL_SCORES]
     columns = [
-        Column(title="Rank", is_numeric=True),
+        *([Column(title="Rank", is_numeric=True)] if factor.ranks else []),
         Column(title=factor.name.capitalize()),
         Column(title="Success rate", is_numeric=True, limits=(0.0, 1.0)),
         *(
@@ -111,8 +114,12 @@ def leaderboard(factor: FactorFigures) -> Table:
         title=f"By {factor.name}",
         columns=columns,
         rows=[_leaderboard_row(factor, level, scores) for level in levels],
-        caption="Success rates with 95% CIs over tasks; infrastructure errors are excluded. Ranks in "
-        "brackets are the range that all comparisons together leave open."
+        caption="Success rates with 95% CIs over tasks; infrastructure errors are excluded."
+        + (
+            " Ranks in brackets are the range that all comparisons together leave open."
+            if factor.ranks
+            else ""
+        )
         + (" With errors counted as failures the order is another one." if factor.errors_decide else ""),
         omitted=len(factor.levels) - len(levels),
     )
@@ -143,8 +150,9 @@ def _leaderboard_row(factor: FactorFigures, level: Figures, scores: Sequence[str
 
     place, success = factor.rank_of(level.name), level_figure(factor.name, level.name, level.success, percent)
     link = Figure(label=level.name, text=level.name, items=success.items) if level.name else None
+    ranked = Cell(text=rank(place.rank, place.rank_low, place.rank_high) if place else UNKNOWN)
     return [
-        Cell(text=rank(place.rank, place.rank_low, place.rank_high) if place else UNKNOWN),
+        *([ranked] if factor.ranks else []),
         Cell(text=success.label, figure=link),
         Cell(text=rate(level.success), figure=success),
         *(cell(level.scores.get(score), figure) for score in scores),
