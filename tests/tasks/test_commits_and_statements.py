@@ -194,6 +194,7 @@ def test_the_document_of_what_was_found() -> None:
         ("lib/a.py: stop crashing", "Stop crashing", ""),
         ("fix(isSlug): allow dots", "isSlug: allow dots", ""),
         ("fix(deps): allow dots", "Allow dots", ""),
+        ("Add x\n\nReplaced `a` by `b` in it.\n\nIt is useful.", "Add x", "It is useful."),
         ("added routes with tests", "Added routes with tests", ""),
         ("Issue 1214: Totals are wrong", "Totals are wrong", ""),
         ("Fixed #36001 -- Made totals right.", "Made totals right", ""),

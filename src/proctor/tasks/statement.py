@@ -63,7 +63,8 @@ _TEST_NAME = re.compile(
     re.MULTILINE,
 )
 _SOLUTION = re.compile(
-    r"^(the (fix|solution)|this (commit|patch|change|fix|pr)\b|fix(ed)? (this |it )?by|to fix|solution:)",
+    r"^(the (fix|solution)|this (commit|patch|change|fix|pr)\b|fix(ed)? (this |it )?by|to fix|solution:"
+    r"|(changed|replaced|moved|switched|refactored|extracted|reworked)\b)",
     re.IGNORECASE,
 )
 _LINE_NUMBER = re.compile(r":\d+\b(?=[\s),.;]|$)|\b(?:on|at|in) lines? \d+(?:-\d+)?")
