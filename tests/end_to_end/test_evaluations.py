@@ -211,7 +211,7 @@ def test_a_killed_job_goes_on_and_repeats_at_most_what_was_in_flight(proctor, de
 
     done = proctor("evaluate", "run", job["batchEvaluationId"], "--json")
 
-    assert job["status"] == "IN_PROGRESS"
+    assert job["status"] == "PENDING"
     assert 10 <= before < 45
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["status"] == "COMPLETED"

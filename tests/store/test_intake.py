@@ -1,6 +1,8 @@
 """Sessions of other tools, received spans and logs: saved, searched and built into sessions."""
 
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -172,6 +174,27 @@ def test_a_span_that_comes_again_is_new_only_if_it_has_changed(store: Store) -> 
     assert not arrivals.has_new()
     arrivals.save([(mark("a"), {"n": 2})], NOW + timedelta(hours=1))
     assert arrivals.oldest_new() == timestamp(NOW + timedelta(hours=1))
+
+
+def test_others_write_while_sessions_are_built_and_what_they_send_is_built_too(store: Store) -> None:
+    """The lock is held neither while documents are read into sessions nor for all sessions at once."""
+    built: list[int] = []
+
+    def build(name: SessionName, documents: Sequence[Any], left_out: int) -> Session:
+        if not built:
+            with ThreadPoolExecutor(1) as another:
+                arrived = [(mark("a", "later", session_key="k"), {"n": 2})]
+                another.submit(store.arrivals.save, arrived, NOW).result(timeout=10)
+        built.append(len(documents))
+        # Longer than a transaction should take, together.
+        time.sleep(0.03)
+        return session_named(name)
+
+    store.arrivals.save([(mark("a", session_key="k"), {"n": 1})], NOW)
+    store.arrivals.save([(mark(f"t{number}"), {}) for number in range(5)], NOW)
+    assert len(store.arrivals.build_sessions(build, NOW).sessions) == 6
+    assert built.count(2) == 1
+    assert not store.arrivals.has_new()
 
 
 def test_only_sessions_whose_spans_are_new_or_were_of_another_one_are_built_again(store: Store) -> None:

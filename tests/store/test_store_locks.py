@@ -54,7 +54,7 @@ OPERATIONS = {
         {"drift_crossings"},
     ),
     "evaluation": (new_evaluation, {"evaluations"}),
-    "delete imported": (lambda store: store.delete_imported(["x"]), {"arrivals", "blobs"}),
+    "delete imported": (lambda store: store.delete_imported(["x"]), {"arrivals"}),
     "build": (lambda store: store.arrivals.build_sessions(lambda *_: [], NOW), {"arrivals"}),
     "log": (
         lambda store: store.logs.put("g", "s", [LogEvent(timestamp_ms=1, message="x")], NOW),
@@ -62,7 +62,7 @@ OPERATIONS = {
     ),
     "index": (lambda store: store.search_index.update(), {"search_sessions"}),
     "clear": (lambda store: store.search_index.clear(), {"search_sessions"}),
-    "delete texts": (lambda store: store.delete_texts("run"), {"search_sessions", "blobs"}),
+    "delete texts": (lambda store: store.delete_texts("run"), {"search_sessions"}),
     "draw": (
         lambda store: store.draw_money("run", "me", wanted_usd=1.0, least_usd=0.1, limits=LIMITS, now=NOW),
         {"its turn"},
@@ -89,7 +89,7 @@ def test_keys_and_what_they_encrypt_are_locked_while_they_are_replaced(store, mo
     with Store(store.url, KEYS) as encrypted:
         assert locked == ["data_keys"]
         encrypted.reencrypt()
-    assert {"messages", "sessions", "batches", "blobs", "search_sessions"} <= set(locked)
+    assert {"messages", "sessions", "batches", "search_sessions"} <= set(locked)
 
 
 def test_postgresql_lets_one_transaction_at_a_time_have_a_table_or_a_turn_or_run_a_script(server):

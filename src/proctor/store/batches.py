@@ -36,6 +36,10 @@ INTERRUPTED = "interrupted"
 _KILLED, _WORKER_KILLED = "its process died", "its worker process died"
 ABORTED = "aborted"
 """The status of a batch that was stopped, and the reason of its items that were not finished."""
+ITEMS_AT_ONCE = 500
+"""Items that are added to a batch in one transaction."""
+SESSIONS_AT_ONCE = 20
+"""Sessions that are deleted in one transaction."""
 UNFINISHED_REASONS = (ABORTED, INTERRUPTED, "halted")
 """Reasons of items that ended without an attempt; resuming queues them again."""
 
@@ -121,16 +125,10 @@ def change(connection: Connection, run_id: str, values: Mapping[str, object]) ->
         connection.update("batches", values, '"runId" = ?', (run_id,))
 
 
-def extend(
-    connection: Connection,
-    run_id: str,
-    batch: Mapping[str, object],
-    *,
-    add: Iterable[Item],
-    settle: Iterable[Item],
-    drop: Iterable[str],
+def change_and_drop(
+    connection: Connection, run_id: str, batch: Mapping[str, object], *, drop: Iterable[str]
 ) -> None:
-    """Update a batch to its plan: add items, change settings of unfinished ones, remove some.
+    """Update a batch to its plan: change its columns, and remove items.
 
     A removed item that was started keeps its results, but is not queued again.
     """
@@ -145,16 +143,26 @@ def extend(
         [(ERROR, "removed", "the plan no longer has it", *which) for which in dropped],
     )
     sign_items(connection, run_id, [item_id for _, item_id in dropped])
+
+
+def settle_items(connection: Connection, run_id: str, items: Iterable[Item]) -> None:
+    """Change the settings of those of these items that are queued."""
+    connection.set_key_scope(run_id)
     connection.update_many(
         "batch_items",
         ("settings", "factors", "repo"),
-        f'{mine} AND "status" = ?',
-        [(*changeable_columns(item), run_id, item.id, QUEUED) for item in settle],
+        '"runId" = ? AND "id" = ? AND "status" = ?',
+        [(*changeable_columns(item), run_id, item.id, QUEUED) for item in items],
     )
+
+
+def append_items(connection: Connection, run_id: str, items: Iterable[Item]) -> None:
+    """Append items to a batch behind those it has."""
+    connection.set_key_scope(run_id)
     (last,) = connection.rows(
         'SELECT COALESCE(MAX("position"), -1) AS "n" FROM "batch_items" WHERE "runId" = ?', (run_id,)
     )
-    add_items(connection, run_id, add, first=last["n"] + 1)
+    add_items(connection, run_id, items, first=last["n"] + 1)
 
 
 def claim(connection: Connection, run_id: str, owner: str, now: datetime) -> ClaimedBatch:
@@ -304,23 +312,26 @@ def save_merge(connection: Connection, session_id: str, merge: Merge, now: datet
     connection.insert("merge_history", row)
 
 
-def delete(connection: Connection, run_id: str) -> None:
-    """Delete a batch and every row that belongs to it."""
-    # Imported late: only deleting needs them.
-    from proctor.store.key_rotation import delete_unused_blobs
+def delete_sessions(connection: Connection, session_ids: Sequence[str]) -> None:
+    """Delete sessions of a run and every row that belongs to them."""
+    # Imported late: only deleting needs it.
     from proctor.store.search import forget
 
-    mine = 'SELECT "id" FROM "sessions" WHERE "runId" = ?'
-    forget(connection, mine, (run_id,))
+    mine = places(session_ids)
+    forget(connection, mine, session_ids)
     # With the spans that imported sessions were built from: they would be built again.
     for table in (*OF_A_SESSION, *BY_PEOPLE, "arrivals"):
-        connection.run(f'DELETE FROM "{table}" WHERE "sessionId" IN ({mine})', (run_id,))
-    for table in ("questions", "run_resources", "ledger", "signatures", "sessions", "batch_items", "batches"):
+        connection.run(f'DELETE FROM "{table}" WHERE "sessionId" IN ({mine})', session_ids)
+    connection.run(f'DELETE FROM "sessions" WHERE "id" IN ({mine})', session_ids)
+
+
+def delete(connection: Connection, run_id: str) -> None:
+    """Delete a batch without sessions and every row that belongs to it."""
+    for table in ("questions", "run_resources", "ledger", "signatures", "batch_items", "batches"):
         connection.run(f'DELETE FROM "{table}" WHERE "runId" = ?', (run_id,))
     connection.run('DELETE FROM "evaluations" WHERE "id" = ?', (run_id,))
     # Makes its encrypted texts unreadable in copies of the store, too.
     connection.run('DELETE FROM "data_keys" WHERE "scope" = ?', (run_id,))
-    delete_unused_blobs(connection)
 
 
 def _end_sessions(
@@ -482,7 +493,6 @@ TEXTS: Mapping[str, Mapping[str, str]] = {
 """Texts of a session that no figure needs, and what they become, by table and column. Rows of `messages` are
 deleted."""
 _SESSION_TABLES = ("sessions", *OF_A_SESSION)
-_MINE = 'SELECT "id" FROM "sessions" WHERE "runId" = ?'
 
 
 def run_sizes(connection: Connection, run_ids: Sequence[str]) -> dict[str, int]:
@@ -518,21 +528,20 @@ def run_sizes(connection: Connection, run_ids: Sequence[str]) -> dict[str, int]:
     return sizes
 
 
-def delete_texts(connection: Connection, run_id: str) -> None:
-    """Delete the texts of a run; its items, scores, costs, tokens and times stay."""
-    # Imported late: only deleting needs them.
-    from proctor.store.key_rotation import delete_unused_blobs
+def delete_texts(connection: Connection, session_ids: Sequence[str]) -> None:
+    """Delete the texts of sessions; their scores, costs, tokens and times stay."""
+    # Imported late: only deleting needs it.
     from proctor.store.search import forget
 
-    forget(connection, _MINE, (run_id,))
-    connection.run(f'DELETE FROM "messages" WHERE "sessionId" IN ({_MINE})', (run_id,))
+    mine = places(session_ids)
+    forget(connection, mine, session_ids)
+    connection.run(f'DELETE FROM "messages" WHERE "sessionId" IN ({mine})', session_ids)
     for table, columns in TEXTS.items():
         assigned = [f'"{column}" = {value}' for column, value in columns.items()]
         assigned += [f'"{column}Blob" = NULL' for column in columns]
         connection.run(
-            f'UPDATE "{table}" SET {", ".join(assigned)} WHERE "sessionId" IN ({_MINE})', (run_id,)
+            f'UPDATE "{table}" SET {", ".join(assigned)} WHERE "sessionId" IN ({mine})', session_ids
         )
-    delete_unused_blobs(connection)
 
 
 def ended_before(connection: Connection, before: str) -> list[str]:

@@ -6,6 +6,7 @@ the CPU time.
 """
 
 import os
+import random
 import re
 import sqlite3
 import threading
@@ -33,8 +34,14 @@ Row = dict[str, Any]
 Columns = dict[str, tuple[Any, ...]]
 R = TypeVar("R")
 
-# Longer than the longest transaction measured with 100,000 items.
-LOCK_TIMEOUT_SECONDS = 30
+LOCK_TIMEOUT_SECONDS = 120
+"""How long a statement waits for the writers of this and other processes, before it fails."""
+LOCK_TURN_SECONDS = 0.05
+"""How long SQLite itself waits before it is asked again. The longer it waits, the longer it sleeps between
+two looks, up to 0.1 s: writers that come and go quickly would always be first."""
+HOLD_SECONDS = 0.05
+"""After this long, a transaction that can be split ends and another begins. A quarter of the 0.2 s that
+others are to wait at most: the last step and the commit come on top, on a busy machine."""
 TRANSACTION_TRIES = 5
 """Tries of a transaction that loses its connection."""
 IDS_AT_ONCE = 500
@@ -352,7 +359,7 @@ class SqliteDatabase:
 
     def _open(self) -> sqlite3.Connection:
         raw = sqlite3.connect(
-            self.path, timeout=LOCK_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
+            self.path, timeout=LOCK_TURN_SECONDS, isolation_level=None, check_same_thread=False
         )
         try:
             _write_ahead(raw)
@@ -432,25 +439,39 @@ class SqliteConnection(Connection):
 
     def _stream(self, sql: str, parameters: Sequence[object]) -> Iterator[Row]:
         with store_errors(self._path):
-            cursor = self._raw.execute(sql, parameters)
+            cursor = self._execute(sql, parameters)
             names = [column[0] for column in cursor.description or ()]
             for row in cursor:
                 yield dict(zip(names, row, strict=True))
 
     def _tuples(self, sql: str, parameters: Sequence[object]) -> list[tuple[object, ...]]:
         with store_errors(self._path):
-            return self._raw.execute(sql, parameters).fetchall()
+            return self._execute(sql, parameters).fetchall()
 
     def _columns(self, sql: str, parameters: Sequence[object]) -> Iterator[Columns]:
         with store_errors(self._path):
-            cursor = self._raw.execute(sql, parameters)
+            cursor = self._execute(sql, parameters)
             names = [column[0] for column in cursor.description or ()]
             while page := cursor.fetchmany(PAGE_ROWS):
                 yield dict(zip(names, zip(*page, strict=True), strict=True))
 
     def run(self, sql: str, parameters: Sequence[object] = ()) -> int:
         with store_errors(self._path):
-            return self._raw.execute(sql, parameters).rowcount
+            return self._execute(sql, parameters).rowcount
+
+    def _execute(self, sql: str, parameters: Sequence[object]) -> sqlite3.Cursor:
+        """Run a statement; wait with patience while others write."""
+        deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
+        while True:
+            try:
+                return self._raw.execute(sql, parameters)
+            except sqlite3.OperationalError as error:
+                # Within a transaction, what others wrote since it began never goes away.
+                is_busy = _primary(error) == sqlite3.SQLITE_BUSY and not self._raw.in_transaction
+                if not is_busy or time.monotonic() > deadline:
+                    raise
+            # By chance: two processes that look in step would meet again.
+            time.sleep(random.uniform(0, LOCK_TURN_SECONDS / 10))
 
     def run_many(self, sql: str, parameters: Iterable[Sequence[object]]) -> None:
         with store_errors(self._path):
@@ -490,9 +511,12 @@ class SqliteConnection(Connection):
         # Words of deleted texts remain in the search index until its parts are merged.
         if self.rows('SELECT 1 FROM "sqlite_master" WHERE "name" = \'search_texts\''):
             self.run('INSERT INTO "search_texts" ("search_texts") VALUES (\'optimize\')')
-        # Overwritten data remains in free pages and in the write-ahead log.
+        # Overwritten data remains in free pages and in the write-ahead log. Its truncation is left
+        # out, without an error, when it has waited too long for others.
+        self.rows(f"PRAGMA busy_timeout={LOCK_TIMEOUT_SECONDS * 1000}")
         for statement in ("PRAGMA wal_checkpoint(TRUNCATE)", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
             self.rows(statement)
+        self.rows(f"PRAGMA busy_timeout={round(LOCK_TURN_SECONDS * 1000)}")
 
     def back_up(self, path: Path) -> None:
         """Copy the database to a new file, as it is now; others may write meanwhile."""
@@ -593,6 +617,13 @@ def pages_of_columns(rows: Iterator[Row]) -> Iterator[Columns]:
     while page := list(islice(rows, PAGE_ROWS)):
         # By name: reading a value whose key is missing raises.
         yield {name: tuple([row[name] for row in page]) for name in page[0]}
+
+
+def pages_of(values: Iterable[R], most: int) -> Iterator[list[R]]:
+    """The values in lists of at most so many: what one transaction writes."""
+    waiting = iter(values)
+    while page := list(islice(waiting, most)):
+        yield page
 
 
 def _size(path: Path) -> int:

@@ -4,11 +4,15 @@ Spans arrive in any order, repeatedly, and over hours; each is stored by itself,
 from all of its spans whenever one of them is new.
 """
 
+import hashlib
 import json
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
+from itertools import islice
 from typing import TypedDict
 
 from proctor.errors import Contradiction, NotFound
@@ -16,8 +20,16 @@ from proctor.item import digest_of
 from proctor.json_values import JsonObject
 from proctor.session import Iteration, ModelCall, Note, Session, Step
 from proctor.store import imported_runs
-from proctor.store.database import KEEP, Connection, Row, Transaction, id_pages, places
-from proctor.store.key_rotation import delete_unused_blobs
+from proctor.store.database import (
+    HOLD_SECONDS,
+    KEEP,
+    Connection,
+    Readers,
+    Row,
+    Transaction,
+    id_pages,
+    places,
+)
 from proctor.store.reader import StoreReader
 from proctor.store.recorder import Recorder, split_long_text
 from proctor.store.search import forget
@@ -85,24 +97,27 @@ def _membership(connection: Connection, session: Session, run_id: str) -> tuple[
 
 
 def delete_session(connection: Connection, session_id: str) -> None:
-    """Delete the rows of an imported session. Unused blobs are deleted with the next batch."""
+    """Delete the rows of an imported session. Unused blobs are deleted separately."""
     forget(connection, "?", (session_id,))
     connection.run('DELETE FROM "sessions" WHERE "id" = ? AND "job" = ?', (session_id, IMPORTED))
     for table in OF_A_SESSION:
         connection.run(f'DELETE FROM "{table}" WHERE "sessionId" = ?', (session_id,))
 
 
-def delete_sessions(connection: Connection, session_ids: Iterable[str]) -> None:
-    """Delete imported sessions with the documents they were built from, their labels and annotations.
+def delete_sessions(connection: Connection, session_ids: Sequence[str]) -> int:
+    """Delete the first of some imported sessions, as many as a transaction should; return how many.
 
-    The results of evaluations stay.
+    With the documents they were built from, their labels and annotations. The results of evaluations stay.
     """
     connection.lock_table("arrivals")
-    for session_id in session_ids:
+    deadline = time.monotonic() + HOLD_SECONDS
+    for count, session_id in enumerate(session_ids, 1):
         delete_session(connection, session_id)
         for table in ("arrivals", *BY_PEOPLE):
             connection.run(f'DELETE FROM "{table}" WHERE "sessionId" = ?', (session_id,))
-    delete_unused_blobs(connection)
+        if time.monotonic() > deadline:
+            return count
+    return len(session_ids)
 
 
 def _session_row(session: Session, began: str) -> JsonObject:
@@ -179,7 +194,9 @@ MOST_DOCUMENTS = 20_000
 DOCUMENTS_IN_PAGE = 1_000
 """Documents that a search reads at once."""
 TRACES_AT_ONCE = 50
-"""Traces in one transaction; other writers wait for it."""
+"""Traces whose sessions are built at once, to be written in one transaction or more."""
+DOCUMENTS_AT_ONCE = 500
+"""Documents that are saved in one transaction."""
 _SOURCE = "otlp"
 _MARKED = tuple(name for name in COLUMNS["arrivals"] if name != "data")
 
@@ -223,17 +240,17 @@ class _FoundDocument(TypedDict):
 class ReceivedSpans:
     """Spans received by telemetry."""
 
-    def __init__(self, transaction: Transaction, read: StoreReader) -> None:
+    def __init__(self, transaction: Transaction, read: StoreReader, readers: Readers) -> None:
         self._transaction = transaction
         self._read = read
+        self._readers = readers
 
     def save(self, received: Iterable[tuple[SessionMark, Document]], now: datetime) -> None:
         """Save documents; committed on return. Known, unchanged ones are ignored."""
         rows = {mark.key: _row(mark, document, now) for mark, document in received}
-        if rows:
-            self._transaction(
-                lambda connection: connection.insert_many("arrivals", _in_order(rows), on_conflict=_UPSERT)
-            )
+        ordered = iter(_in_order(rows))
+        while page := list(islice(ordered, DOCUMENTS_AT_ONCE)):
+            self._transaction(partial(_save_page, page))
 
     def has_new(self) -> bool:
         """Whether there are documents that belong to no session yet."""
@@ -248,8 +265,12 @@ class ReceivedSpans:
 
     def build_sessions(self, build: SessionBuilder, now: datetime) -> BuiltSessions:
         """Build or rebuild the sessions of new documents, a few traces at a time."""
-        built = BuiltSessions()
-        while part := self._transaction(lambda connection: _build_some(connection, build, now)):
+        built, builder = BuiltSessions(), _Builder(build)
+        while True:
+            builder.prepare(self._readers.connection())
+            part = self._transaction(lambda connection: _build_some(connection, builder, now))
+            if part is None:
+                break
             built += part
         built.sessions = list(dict.fromkeys(built.sessions))
         return built
@@ -319,6 +340,10 @@ class ReceivedSpans:
             after = (last["startedNano"], last["traceId"], last["spanId"], last["part"])
 
 
+def _save_page(page: Sequence[tuple[object, ...]], connection: Connection) -> None:
+    connection.insert_many("arrivals", page, on_conflict=_UPSERT)
+
+
 def compressed(document: Document) -> bytes:
     """A document as it is stored."""
     # Level 1: higher levels take twice the time to save a tenth of the space.
@@ -331,53 +356,108 @@ def decompressed(data: bytes) -> Document:
     return document
 
 
-def _build_some(connection: Connection, build: SessionBuilder, now: datetime) -> BuiltSessions | None:
-    """Build the sessions of some new documents; None: there are none."""
-    # Locked: documents that arrive meanwhile would be marked as used.
-    connection.lock_table("arrivals")
+class _Builder:
+    """Builds sessions from stored documents, where possible before the transaction that writes them."""
+
+    def __init__(self, build: SessionBuilder) -> None:
+        self._build = build
+        self._prepared: dict[bytes, Session | None] = {}
+
+    def prepare(self, connection: Connection) -> None:
+        """Build the sessions that the next transaction writes, while others write."""
+        self._prepared.clear()
+        _, outdated = _outdated(_new_rows(connection))
+        for name, _, members in outdated:
+            documents, left_out = _used(connection, members)
+            self._prepared[_digest(name, documents)] = self._built(name, documents, left_out)
+
+    def session(self, name: SessionName, documents: Sequence[bytes], left_out: int) -> Session | None:
+        """The session of these documents."""
+        digest = _digest(name, documents)
+        # Others arrived since it was prepared.
+        return self._prepared[digest] if digest in self._prepared else self._built(name, documents, left_out)
+
+    def _built(self, name: SessionName, documents: Sequence[bytes], left_out: int) -> Session | None:
+        return self._build(name, list(map(decompressed, documents)), left_out)
+
+
+def _digest(name: SessionName, documents: Sequence[bytes]) -> bytes:
+    digest = hashlib.blake2b(repr((name, list(map(len, documents)))).encode("utf-8", "replace"))
+    for data in documents:
+        digest.update(data)
+    return digest.digest()
+
+
+def _new_rows(connection: Connection) -> list[Row]:
+    """Some new documents with all that share a session with them; empty: there are none."""
     new = connection.rows(
         'SELECT DISTINCT "traceId" FROM "arrivals" WHERE "isNew" = 1 LIMIT ?', (TRACES_AT_ONCE,)
     )
-    if not new:
-        return None
-    rows = _related(connection, {row["traceId"] for row in new})
+    return _related(connection, {row["traceId"] for row in new}) if new else []
+
+
+def _outdated(rows: Sequence[Row]) -> tuple[set[str], list[tuple[SessionName, str, list[SessionMark]]]]:
+    """The ids of the sessions of these documents, and those of the sessions that have to be built."""
     before = {(row["traceId"], row["spanId"], row["part"]): row for row in rows}
-    built, current = BuiltSessions(), set[str]()
+    current, outdated = set[str](), []
     for name, members in sessions_among(map(_mark, rows)).items():
         session_id = imported_id(_SOURCE, name.log_group, name.service, name.external_id)
         current.add(session_id)
         if any(before[mark.key]["isNew"] or before[mark.key]["sessionId"] != session_id for mark in members):
-            _build_one(connection, build, name, session_id, members, built, now)
+            outdated.append((name, session_id, members))
+    return current, outdated
+
+
+def _build_some(connection: Connection, builder: _Builder, now: datetime) -> BuiltSessions | None:
+    """Write the sessions of some new documents; None: there are none."""
+    # Locked: documents that arrive meanwhile would be marked as used.
+    connection.lock_table("arrivals")
+    deadline = time.monotonic() + HOLD_SECONDS
+    rows = _new_rows(connection)
+    if not rows:
+        return None
+    built = BuiltSessions()
+    current, outdated = _outdated(rows)
     gone = {row["sessionId"] for row in rows} - current - {""}
     for session_id in sorted(gone):
         imported_runs.delete_item_of(connection, session_id)
         delete_session(connection, session_id)
     built.removed += len(gone)
+    waiting = iter(outdated)
+    for name, session_id, members in waiting:
+        _build_one(connection, builder, name, session_id, members, built, now)
+        if time.monotonic() > deadline:
+            break
+    for _, _, members in waiting:
+        # Also those that are not new: their session may be gone.
+        _assign(connection, members, "", is_new=True)
     return built
 
 
 def _build_one(
     connection: Connection,
-    build: SessionBuilder,
+    builder: _Builder,
     name: SessionName,
     session_id: str,
     members: Sequence[SessionMark],
     built: BuiltSessions,
     now: datetime,
 ) -> None:
-    ordered = sorted(members, key=lambda mark: (mark.started, mark.span_id))
-    documents = _documents(connection, ordered[:MOST_DOCUMENTS])
-    session = build(name, documents, max(0, len(ordered) - MOST_DOCUMENTS))
+    session = builder.session(name, *_used(connection, members))
     if session is None:
         imported_runs.delete_item_of(connection, session_id)
         delete_session(connection, session_id)
     else:
         save_session(connection, session, now)
         built.sessions.append(session_id)
+    _assign(connection, members, session_id, is_new=False)
+
+
+def _assign(connection: Connection, members: Sequence[SessionMark], session_id: str, *, is_new: bool) -> None:
     connection.run_many(
-        'UPDATE "arrivals" SET "isNew" = 0, "sessionId" = ? '
+        'UPDATE "arrivals" SET "isNew" = ?, "sessionId" = ? '
         'WHERE "traceId" = ? AND "spanId" = ? AND "part" = ?',
-        [(session_id, *mark.key) for mark in members],
+        [(int(is_new), session_id, *mark.key) for mark in members],
     )
 
 
@@ -414,9 +494,11 @@ def _traces_where(connection: Connection, column: str, values: Iterable[str]) ->
         yield from (row["traceId"] for row in connection.rows(sql, chunk))
 
 
-def _documents(connection: Connection, marks: Sequence[SessionMark]) -> list[Document]:
+def _used(connection: Connection, members: Sequence[SessionMark]) -> tuple[list[bytes], int]:
+    """The documents that a session is built from, oldest first, as stored; and how many are left out."""
+    marks = sorted(members, key=lambda mark: (mark.started, mark.span_id))[:MOST_DOCUMENTS]
     numbers = {mark.key: number for number, mark in enumerate(marks)}
-    documents: list[tuple[int, Document]] = []
+    documents: list[tuple[int, bytes]] = []
     for chunk in id_pages(sorted({mark.trace_id for mark in marks})):
         sql = (
             f'SELECT "traceId", "spanId", "part", "data" FROM "arrivals" WHERE "traceId" IN ({places(chunk)})'
@@ -424,8 +506,8 @@ def _documents(connection: Connection, marks: Sequence[SessionMark]) -> list[Doc
         for row in connection.rows(sql, chunk):
             number = numbers.get((row["traceId"], row["spanId"], row["part"]))
             if number is not None:
-                documents.append((number, decompressed(row["data"])))
-    return [document for _, document in sorted(documents, key=lambda each: each[0])]
+                documents.append((number, bytes(row["data"])))
+    return [data for _, data in sorted(documents)], len(members) - len(marks)
 
 
 def _mark(row: Row) -> SessionMark:

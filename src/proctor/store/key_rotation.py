@@ -6,10 +6,11 @@ interrupted rotation can be resumed.
 
 import hashlib
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from proctor.store.database import KEEP, Connection, Row, literals, places
+from proctor.store.database import KEEP, Connection, Row, id_pages, in_transaction, literals, places
 from proctor.store.sealer import (
     EMPTY,
     ENCRYPTED,
@@ -80,23 +81,40 @@ def reencrypt(connection: Connection, sealer: Sealer, on_progress: Callable[[str
             changed += len(rows)
             after = tuple(rows[-1][name] for name in _ids(table))
             on_progress(table, changed)
-    connection.begin()
     delete_unused_blobs(connection)
-    connection.commit()
     return changed
 
 
 def delete_unused_blobs(connection: Connection) -> None:
-    """Delete long texts that no row refers to."""
+    """Delete long texts that no row refers to; the connection decrypts nothing.
+
+    They are searched for while others write, and examined again in the transactions that delete them.
+    """
+    used = " UNION ALL ".join(
+        f'SELECT "{column}" FROM "{table}" WHERE "{column}" IS NOT NULL' for table, column in _REFERENCES
+    )
+    unused = connection.tuples(f'SELECT "digest" FROM "blobs" WHERE "digest" NOT IN ({used})')
+    for page in id_pages([str(digest) for (digest,) in unused]):
+        in_transaction(connection, partial(_delete_unused, connection, page))
+
+
+def _delete_unused(connection: Connection, digests: Sequence[str]) -> None:
     # Locked: a concurrent transaction may be about to refer to one.
     connection.lock_table("blobs")
     used = " UNION ALL ".join(
-        f'SELECT "{column}" FROM "{table}" WHERE "{column}" IS NOT NULL'
-        for table, columns in COLUMNS.items()
-        for column in columns
-        if column.endswith("Blob")
+        f'SELECT "{column}" FROM "{table}" WHERE "{column}" IN ({places(digests)})'
+        for table, column in _REFERENCES
     )
-    connection.run(f'DELETE FROM "blobs" WHERE "digest" NOT IN ({used})')
+    connection.run(
+        f'DELETE FROM "blobs" WHERE "digest" IN ({places(digests)}) AND "digest" NOT IN ({used})',
+        [*digests] * (1 + len(_REFERENCES)),
+    )
+
+
+_REFERENCES = [
+    (table, column) for table, columns in COLUMNS.items() for column in columns if column.endswith("Blob")
+]
+"""Columns with digests of long texts; each has an index."""
 
 
 def _reencrypt_page(

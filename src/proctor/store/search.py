@@ -19,7 +19,15 @@ from functools import partial
 from proctor.errors import UsageError
 from proctor.item import RUNNING
 from proctor.json_values import CamelJson
-from proctor.store.database import Connection, Readers, Row, in_transaction, places, prefix_pattern
+from proctor.store.database import (
+    HOLD_SECONDS,
+    Connection,
+    Readers,
+    Row,
+    in_transaction,
+    places,
+    prefix_pattern,
+)
 from proctor.store.reader import StoreReader
 from proctor.store.sealer import MARK, MARK_BYTES, DataKeys
 from proctor.store.tables import SessionRow, clean
@@ -32,7 +40,9 @@ MOST_TEXT = 200_000
 MOST_EVENTS = 50_000
 """Events of one session that are indexed."""
 PAGE_CHARACTERS = 1_000_000
-"""Indexed in one transaction, in about 0.1 s: other writers wait that long."""
+"""Indexed in one transaction at most."""
+MERGED_PAGES = 200
+"""Pages of the index that one transaction merges."""
 PAGE_SESSIONS = 200
 MOST_TERMS = 20
 LONGEST_WORD = 200
@@ -43,7 +53,6 @@ _WORD = re.compile(r"[^\W_]+")
 _TERM = re.compile(r'"([^"]*)"|(\S+)')
 # Scripts without spaces between words: each character is a word, so that parts of a sentence are found.
 _UNSPACED = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\u0e00-\u0e7f\U00020000-\U0003ffff]")
-_MERGE_ALL = 'INSERT INTO "search_texts" ("search_texts") VALUES (\'optimize\')'
 _SESSION_COLUMNS = ("id", "runId", "itemId", "job", "status", "agent", "model", "startedAt")
 _CREATE = (
     'CREATE VIRTUAL TABLE IF NOT EXISTS "search_texts" USING '
@@ -135,6 +144,14 @@ def forget(connection: Connection, sessions: str, parameters: Sequence[object]) 
     )
 
 
+def _merge_some(connection: Connection, pages: int) -> int:
+    """Merge some pages of the index; the number of changes."""
+    (before,) = connection.rows('SELECT total_changes() AS "n"')
+    connection.run('INSERT INTO "search_texts" ("search_texts", "rank") VALUES (\'merge\', ?)', (pages,))
+    (after,) = connection.rows('SELECT total_changes() AS "n"')
+    return int(after["n"] - before["n"])
+
+
 def _rows_of(number: int) -> tuple[int, int]:
     first: int = number << POSITION_BITS
     return first, first + (1 << POSITION_BITS) - 1
@@ -216,7 +233,12 @@ class SearchIndex:
         """
         if not self._is_postgres and self._has_table():
             connection = self._plain.connection()
-            in_transaction(connection, partial(connection.run, _MERGE_ALL))
+            # The first step with a negative number begins to merge all parts; a step that has nothing to do
+            # changes one row.
+            pages, changes = -MERGED_PAGES, 2
+            while changes >= 2:
+                changes = in_transaction(connection, partial(_merge_some, connection, pages))
+                pages = MERGED_PAGES
 
     def search(self, text: str, *, run_id: str = "", offset: int = 0, limit: int = 20) -> TranscriptHits:
         """The indexed events that have all terms of a query, the best first."""
@@ -270,8 +292,9 @@ class SearchIndex:
         connection.lock_table("search_sessions")
         (last,) = connection.rows('SELECT COALESCE(MAX("number"), 0) AS "n" FROM "search_sessions"')
         number, size, done = last["n"], 0, 0
+        deadline = time.monotonic() + HOLD_SECONDS
         for session_id in session_ids:
-            if size > PAGE_CHARACTERS:
+            if size > PAGE_CHARACTERS or (done and time.monotonic() > deadline):
                 break
             done += 1
             number += 1

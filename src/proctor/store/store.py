@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
@@ -27,6 +27,7 @@ from proctor.store.database import (
     in_transaction,
     migrate,
     open_database,
+    pages_of,
 )
 from proctor.store.keys import Keys
 from proctor.store.ledger import Drawn, MoneyLimits
@@ -112,7 +113,7 @@ class Store:
         """Spans received by telemetry."""
         from proctor.store.intake import ReceivedSpans
 
-        return ReceivedSpans(self._transaction, self.read)
+        return ReceivedSpans(self._transaction, self.read, self._readers)
 
     @cached_property
     def logs(self) -> "Logs":
@@ -188,10 +189,17 @@ class Store:
         settle: Iterable[Item],
         drop: Iterable[str],
     ) -> None:
-        """Update a batch to its plan: add items, change settings of unfinished ones, remove some."""
-        self._transaction(
-            lambda connection: batches.extend(connection, run_id, batch, add=add, settle=settle, drop=drop)
-        )
+        """Update a batch to its plan: add items, change settings of unfinished ones, remove some.
+
+        Many items are added in several transactions; doing it again adds what is missing.
+        """
+        # A connection of its own: the items may be read from the store while they are added.
+        with closing(self._database.connect()) as connection:
+            in_transaction(connection, lambda: batches.change_and_drop(connection, run_id, batch, drop=drop))
+            for page in pages_of(settle, batches.ITEMS_AT_ONCE):
+                in_transaction(connection, partial(batches.settle_items, connection, run_id, page))
+            for page in pages_of(add, batches.ITEMS_AT_ONCE):
+                in_transaction(connection, partial(batches.append_items, connection, run_id, page))
 
     def change_batch(self, run_id: str, values: Mapping[str, object]) -> None:
         """Change columns of a batch, such as its budget or concurrency."""
@@ -278,7 +286,10 @@ class Store:
         """Delete imported sessions, with the documents they were built from."""
         from proctor.store import intake
 
-        self._transaction(lambda connection: intake.delete_sessions(connection, session_ids))
+        waiting = list(session_ids)
+        while waiting:
+            del waiting[: self._transaction(lambda connection: intake.delete_sessions(connection, waiting))]
+        self._delete_unused_blobs()
 
     def save_label(self, label: "Label", now: datetime) -> None:
         """Save a person's label of a session, replacing that person's earlier one."""
@@ -323,8 +334,13 @@ class Store:
         return batches.ended_before(self._readers.connection(), timestamp(moment))
 
     def delete_texts(self, run_id: str) -> None:
-        """Delete the texts of a run's sessions; items, scores, costs, tokens and times stay."""
-        self._transaction(lambda connection: batches.delete_texts(connection, run_id))
+        """Delete the texts of a run's sessions; items, scores, costs, tokens and times stay.
+
+        In several transactions: one that was interrupted is done again.
+        """
+        for page in pages_of(self._sessions_of(run_id), batches.SESSIONS_AT_ONCE):
+            self._transaction(partial(batches.delete_texts, session_ids=page))
+        self._delete_unused_blobs()
 
     def file_bytes(self) -> int | None:
         """The size of the database; None: it is on a server."""
@@ -342,8 +358,14 @@ class Store:
             connection.purge()
 
     def delete_batch(self, run_id: str) -> None:
-        """Delete a batch and every row that belongs to it."""
+        """Delete a batch and every row that belongs to it.
+
+        In several transactions, the batch itself in the last: one that was interrupted is done again.
+        """
+        for page in pages_of(self._sessions_of(run_id), batches.SESSIONS_AT_ONCE):
+            self._transaction(partial(batches.delete_sessions, session_ids=page))
         self._transaction(lambda connection: batches.delete(connection, run_id))
+        self._delete_unused_blobs()
 
     def check_signatures(self, run_id: str, now: datetime) -> "SignatureCheck":
         """Whether somebody else has written to the results of a run. A running one is not checked."""
@@ -409,6 +431,15 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _sessions_of(self, run_id: str) -> list[str]:
+        rows = self._readers.connection().rows('SELECT "id" FROM "sessions" WHERE "runId" = ?', (run_id,))
+        return [row["id"] for row in rows]
+
+    def _delete_unused_blobs(self) -> None:
+        from proctor.store.key_rotation import delete_unused_blobs
+
+        delete_unused_blobs(self._plain_readers.connection())
 
     def _transaction(self, work: Callable[[Connection], T]) -> T:
         connection = self._readers.connection()

@@ -113,7 +113,7 @@ def test_jobs_whose_process_died_or_never_came_are_found_by_a_server_that_starts
 
     assert set(interrupted_evaluations(either_store, now())) == {waiting, dead}
     assert evaluation_of(either_store, asked_to, now()).state == "STOPPED"
-    assert evaluation_of(either_store, dead, now()).state == "IN_PROGRESS"
+    assert evaluation_of(either_store, dead, now()).state == "PENDING"
     detached = opened(either_store, is_detached=True).id
     either_store.resume_batch(detached, "elsewhere:1:1:ac", RetrySelection(), LONG_AGO)
     # A server that lives takes up only what nobody sits before.

@@ -5,7 +5,8 @@ it discovers the sessions first. Its state is not stored: it is computed from th
 
     batch                                                     state
     not started                                               PENDING
-    running, or its process died and it was not resumed yet   IN_PROGRESS
+    running                                                   IN_PROGRESS
+    its process died, and it was not resumed yet              PENDING
     running, and a stop was requested                         STOPPING
     completed                                                 COMPLETED
     completed, with items in error                            COMPLETED_WITH_ERRORS
@@ -265,9 +266,9 @@ def _state(store: Store, row: ListedEvaluation, batch: BatchRow) -> str:
         return STOPPED if batch["reason"] == "aborted" else FAILED
     if batch["status"] == "halted" or _was_left(batch):
         return STOPPED
-    if batch["status"] == "interrupted" and batch["abortRequestedAt"]:
-        # A stop was requested, and its process died before it could record that.
-        return STOPPED
+    if batch["status"] == "interrupted" and batch["owner"]:
+        # Its process died. Nobody resumes what was asked to stop.
+        return STOPPED if batch["abortRequestedAt"] else PENDING
     if not batch["owner"]:
         return PENDING
     return STOPPING if batch["abortRequestedAt"] else IN_PROGRESS
