@@ -35,9 +35,9 @@ class AgentStarts:
         if self._failed[name] != FAILED_STARTS:
             return ""
         return (
-            f"the agent {_title(item)} did not start in any of {FAILED_STARTS} items; the run stops "
-            f"(--keep-going: it does not): {one_line(outcome.error, MOST_ERROR)} "
-            f"Output:  proctor show {end.session_id} --output"
+            f"the agent {_title(item)} did not start in any of {FAILED_STARTS} items, so the run stops; see "
+            f"`proctor show {end.session_id} --output`, or insist with --keep-going: "
+            f"{one_line(outcome.error, MOST_ERROR)}"
         )
 
 
