@@ -28,6 +28,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from recorded_files import written_as_json  # noqa: E402
 
 RECORDED = ROOT / "tests" / "telemetry" / "recorded"
+RECORDED_CASES = RECORDED.with_name("recorded_cases")
 QUESTION = "What is the weather in Oslo, and what is 2 + 3?"
 ANSWER = "It is sunny in Oslo, and 2 + 3 is 5."
 CALLS = (("get_weather", {"city": "Oslo"}), ("add", {"a": 2, "b": 3}))
@@ -60,6 +61,14 @@ INSTALL = {
         "openinference-instrumentation-llama-index",
         "opentelemetry-instrumentation-llamaindex",
     ],
+    "autogen": [
+        "autogen-agentchat",
+        "autogen-ext[openai]",
+        "openinference-instrumentation-autogen-agentchat",
+        "openinference-instrumentation-openai",
+    ],
+    "agent-framework": ["agent-framework-core", "agent-framework-openai"],
+    "vercel-ai": ["ai@5", "@ai-sdk/openai-compatible@1", "zod", "@opentelemetry/sdk-trace-node@2"],
     "crewai": [
         "crewai",
         "openinference-instrumentation-crewai",
@@ -170,6 +179,51 @@ guide = Agent(role="Guide", goal="Answer questions", backstory="Be brief.", llm=
               tools=[tool("get_weather")(get_weather), tool("add")(add)])
 task = Task(description=QUESTION, expected_output="One sentence.", agent=guide)
 print(Crew(agents=[guide], tasks=[task], tracing=False).kickoff())
+"""
+
+VERCEL_AI = """
+import fs from "node:fs";
+import { NodeTracerProvider } from "@opentelemetry/sdk-trace-node";
+import { SimpleSpanProcessor } from "@opentelemetry/sdk-trace-base";
+import { generateText, streamText, tool, stepCountIs } from "ai";
+import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+import { z } from "zod";
+const time = ([s, n]) => (BigInt(s) * 1000000000n + BigInt(n)).toString();
+const exporter = {
+  export(spans, done) {
+    for (const span of spans) {
+      const context = span.spanContext();
+      fs.appendFileSync(process.env.SPANS, JSON.stringify({
+        traceId: context.traceId, spanId: context.spanId,
+        parentSpanId: span.parentSpanContext?.spanId ?? "",
+        name: span.name, startTimeUnixNano: time(span.startTime), endTimeUnixNano: time(span.endTime),
+        status: { code: span.status.code, message: span.status.message },
+        attributes: span.attributes, events: [],
+        resource: { attributes: { "service.name": "weather" } },
+        scope: { name: span.instrumentationScope.name },
+      }) + "\\n");
+    }
+    done({ code: 0 });
+  },
+  async shutdown() {},
+};
+new NodeTracerProvider({ spanProcessors: [new SimpleSpanProcessor(exporter)] }).register();
+const baseURL = process.env.OPENAI_BASE_URL;
+const weather = createOpenAICompatible({ name: "weather", baseURL, apiKey: "sk-test" });
+const tools = {
+  get_weather: tool({
+    description: "The weather in a city.", inputSchema: z.object({ city: z.string() }),
+    execute: async () => "sunny",
+  }),
+  add: tool({
+    description: "Add two numbers.", inputSchema: z.object({ a: z.number(), b: z.number() }),
+    execute: async ({ a, b }) => a + b,
+  }),
+};
+const settings = {
+  model: weather("gpt-4o-mini"), system: "Be brief.", prompt: process.env.QUESTION, tools,
+  stopWhen: stepCountIs(5), experimental_telemetry: { isEnabled: true, functionId: "Guide" },
+};
 """
 
 RECIPES: dict[str, tuple[str, str]] = {
@@ -318,6 +372,11 @@ LlamaIndexInstrumentor().instrument(tracer_provider=provider)
 """
         + LLAMA_INDEX,
     ),
+    "vercel-ai.own": ("vercel-ai", VERCEL_AI + "console.log((await generateText(settings)).text);"),
+    "vercel-ai.own-streamed": (
+        "vercel-ai",
+        VERCEL_AI + "for await (const part of streamText(settings).textStream) process.stdout.write(part);",
+    ),
     "crewai.openinference": (
         "crewai",
         """
@@ -341,6 +400,207 @@ OpenAIInstrumentor().instrument(tracer_provider=provider)
 }
 """Name of the recording → environment and program."""
 
+FAILED = "The run failed."
+EXPERT = "Sunny, as always."
+"""What an agent says whose instructions name it an expert."""
+
+OPENAI_AGENTS_FAILED = """
+import asyncio
+from agents import Agent, Runner
+try:
+    asyncio.run(Runner.run(Agent(name="Guide", instructions="Be brief.", model="broken"), QUESTION))
+except Exception:
+    print("The run failed.")
+"""
+
+OPENAI_AGENTS_TWO_RUNS = """
+import asyncio
+from agents import Agent, Runner, trace as one_trace
+agent = Agent(name="Guide", instructions="Be brief.", model="gpt-4o-mini")
+
+async def main():
+    with one_trace("Chat"):
+        first = await Runner.run(agent, "Is it sunny in Oslo?")
+        talk = [*first.to_input_list(), {"role": "user", "content": "And in Rome?"}]
+        print((await Runner.run(agent, talk)).final_output)
+
+asyncio.run(main())
+"""
+
+OPENAI_AGENTS_HANDOFF = """
+import asyncio
+from agents import Agent, Runner
+expert = Agent(name="Expert", instructions="You are an expert.", model="gpt-4o-mini")
+agent = Agent(name="Guide", instructions="Be brief.", model="gpt-4o-mini", handoffs=[expert])
+print(asyncio.run(Runner.run(agent, QUESTION)).final_output)
+"""
+
+
+def _openai_agents(instrumentation: str, program: str) -> tuple[str, str]:
+    """A program with OpenInference's (`openinference`) or OpenLLMetry's (`opentelemetry`) instrumentation."""
+    return (
+        "openai-agents",
+        f"from {instrumentation}.instrumentation.openai_agents import OpenAIAgentsInstrumentor\n"
+        f"OpenAIAgentsInstrumentor().instrument(tracer_provider=provider)\n{program}",
+    )
+
+
+PYDANTIC_AI = """
+from pydantic_ai import Agent
+from pydantic_ai.models.instrumented import InstrumentationSettings
+Agent.instrument_all(InstrumentationSettings(tracer_provider=provider))
+"""
+
+AUTOGEN = """
+import asyncio
+from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.conditions import MaxMessageTermination
+from autogen_agentchat.teams import RoundRobinGroupChat
+from autogen_ext.models.openai import OpenAIChatCompletionClient
+information = {"vision": False, "function_calling": True, "json_output": False, "family": "unknown",
+               "structured_output": False}
+def model():
+    return OpenAIChatCompletionClient(model="gpt-4o-mini", model_info=information)
+def look_up(city: str) -> str:
+    "Look a city up."
+    raise ValueError("no such city")
+"""
+
+CASES: dict[str, tuple[str, str]] = {
+    "openai-agents.openinference-failed": _openai_agents("openinference", OPENAI_AGENTS_FAILED),
+    "openai-agents.traceloop-failed": _openai_agents("opentelemetry", OPENAI_AGENTS_FAILED),
+    "openai-agents.openinference-two-runs": _openai_agents("openinference", OPENAI_AGENTS_TWO_RUNS),
+    "openai-agents.traceloop-two-runs": _openai_agents("opentelemetry", OPENAI_AGENTS_TWO_RUNS),
+    "openai-agents.openinference-handoff": _openai_agents("openinference", OPENAI_AGENTS_HANDOFF),
+    "openai-agents.traceloop-handoff": _openai_agents("opentelemetry", OPENAI_AGENTS_HANDOFF),
+    "smolagents.openinference-failed": (
+        "smolagents",
+        """
+from openinference.instrumentation.smolagents import SmolagentsInstrumentor
+from smolagents import OpenAIServerModel, ToolCallingAgent
+SmolagentsInstrumentor().instrument(tracer_provider=provider)
+model = OpenAIServerModel("broken", api_base=URL, api_key="sk-test")
+try:
+    ToolCallingAgent(tools=[], model=model, name="Guide", stream_outputs=False).run(QUESTION)
+except Exception:
+    print("The run failed.")
+""",
+    ),
+    "pydantic-ai.own-failed": (
+        "pydantic-ai",
+        PYDANTIC_AI
+        + """
+try:
+    Agent("openai-chat:broken", name="Guide", system_prompt="Be brief.").run_sync(QUESTION)
+except Exception:
+    print("The run failed.")
+""",
+    ),
+    "pydantic-ai.own-delegation": (
+        "pydantic-ai",
+        PYDANTIC_AI
+        + """
+expert = Agent("openai-chat:gpt-4o-mini", name="Expert", system_prompt="You are an expert.")
+guide = Agent("openai-chat:gpt-4o-mini", name="Guide", system_prompt="Be brief.")
+
+@guide.tool_plain
+async def ask_expert(question: str) -> str:
+    return (await expert.run(question)).output
+
+print(guide.run_sync(QUESTION).output)
+""",
+    ),
+    "google-adk.own-delegation": (
+        "google-adk",
+        ADK.replace(
+            "agent = ",
+            """
+from google.adk.tools.agent_tool import AgentTool
+expert = LlmAgent(name="expert", description="An expert.", model=model, instruction="You are an expert.")
+agent = """,
+        ).replace("tools=[get_weather, add]", "tools=[AgentTool(agent=expert)]"),
+    ),
+    "google-adk.openinference-delegation": (
+        "google-adk",
+        """
+from openinference.instrumentation.google_adk import GoogleADKInstrumentor
+GoogleADKInstrumentor().instrument(tracer_provider=provider)
+"""
+        + ADK.replace(
+            "agent = ",
+            """
+from google.adk.tools.agent_tool import AgentTool
+expert = LlmAgent(name="expert", description="An expert.", model=model, instruction="You are an expert.")
+agent = """,
+        ).replace("tools=[get_weather, add]", "tools=[AgentTool(agent=expert)]"),
+    ),
+    "autogen.own-failed-tool": (
+        "autogen",
+        AUTOGEN
+        + """
+async def main():
+    agent = AssistantAgent("Guide", model(), tools=[look_up], system_message="Be brief.",
+                           reflect_on_tool_use=True)
+    print((await agent.run(task=QUESTION)).messages[-1].content)
+
+asyncio.run(main())
+""",
+    ),
+    "autogen.openinference-failed-tool": (
+        "autogen",
+        """
+from openinference.instrumentation.autogen_agentchat import AutogenAgentChatInstrumentor
+AutogenAgentChatInstrumentor().instrument(tracer_provider=provider)
+"""
+        + AUTOGEN
+        + """
+async def main():
+    agent = AssistantAgent("Guide", model(), tools=[look_up], system_message="Be brief.",
+                           reflect_on_tool_use=True)
+    print((await agent.run(task=QUESTION)).messages[-1].content)
+
+asyncio.run(main())
+""",
+    ),
+    "autogen.openinference-team": (
+        "autogen",
+        """
+from openinference.instrumentation.autogen_agentchat import AutogenAgentChatInstrumentor
+AutogenAgentChatInstrumentor().instrument(tracer_provider=provider)
+"""
+        + AUTOGEN
+        + """
+async def main():
+    team = RoundRobinGroupChat([
+        AssistantAgent("Expert", model(), system_message="You are an expert."),
+        AssistantAgent("Guide", model(), system_message="Be brief."),
+    ], termination_condition=MaxMessageTermination(3))
+    print((await team.run(task=QUESTION)).messages[-1].content)
+
+asyncio.run(main())
+""",
+    ),
+    "agent-framework.own-two-turns": (
+        "agent-framework",
+        """
+import asyncio
+from agent_framework import observability
+from agent_framework.openai import OpenAIChatCompletionClient
+observability.enable_instrumentation(enable_sensitive_data=True)
+
+async def main():
+    client = OpenAIChatCompletionClient(model="gpt-4o-mini", base_url=URL, api_key="sk-test")
+    agent = client.as_agent(name="Guide", instructions="Be brief.", tools=[get_weather, add])
+    talk = agent.create_session()
+    await agent.run(QUESTION, session=talk)
+    print((await agent.run("And again?", session=talk)).text)
+
+asyncio.run(main())
+""",
+    ),
+}
+"""Runs of another kind than that small agent: in `recorded_cases`."""
+
 
 class ScriptedModel(BaseHTTPRequestHandler):
     """Chat completions: the calls in turn, by what the conversation already has, then the answer."""
@@ -354,7 +614,20 @@ class ScriptedModel(BaseHTTPRequestHandler):
         answered = sum(message["role"] == "assistant" for message in body["messages"])
         offered = {tool["function"]["name"] for tool in body.get("tools") or ()}
         message: dict[str, Any] = {"role": "assistant", "content": ANSWER}
-        if answered < len(CALLS) and CALLS[answered][0] in offered:
+        if body["model"] == "broken":
+            error = {"message": "no such model", "type": "invalid_request_error", "code": "broken"}
+            self._send("application/json", json.dumps({"error": error}), status=400)
+            return
+        other = sorted(offered - {name for name, _ in CALLS} - {"final_answer"})
+        if "You are an expert" in json.dumps(body["messages"]):
+            message["content"] = EXPERT
+        elif other and not answered:
+            message = {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [_call(answered, other[0], _arguments(body, other[0]))],
+            }
+        elif answered < len(CALLS) and CALLS[answered][0] in offered:
             message = {
                 "role": "assistant",
                 "content": None,
@@ -367,13 +640,21 @@ class ScriptedModel(BaseHTTPRequestHandler):
 
     def _respond_new(self, body: dict[str, Any]) -> None:
         """The Responses interface."""
-        answered = sum(item.get("type") == "function_call_output" for item in body["input"])
-        if answered < len(CALLS):
-            name, arguments = CALLS[answered]
+        if body["model"] == "broken":
+            error = {"message": "no such model", "type": "invalid_request_error", "code": "broken"}
+            self._send("application/json", json.dumps({"error": error}), status=400)
+            return
+        items = body["input"] if isinstance(body["input"], list) else []
+        answered = sum(item.get("type") == "function_call_output" for item in items)
+        offered = [tool["name"] for tool in body.get("tools") or ()]
+        calls = CALLS if CALLS[0][0] in offered else tuple((name, {}) for name in offered)
+        if answered < len(calls):
+            name, arguments = calls[answered]
             call = {"type": "function_call", "id": f"fc_{answered + 1}", "call_id": f"call_{answered + 1}"}
             output = {**call, "name": name, "arguments": json.dumps(arguments), "status": "completed"}
         else:
-            text = {"type": "output_text", "text": ANSWER, "annotations": []}
+            answer_text = EXPERT if "expert" in str(body.get("instructions")) else ANSWER
+            text = {"type": "output_text", "text": answer_text, "annotations": []}
             output = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
             output["content"] = [text]
         usage = {"input_tokens": 50, "output_tokens": 10, "total_tokens": 60}
@@ -409,8 +690,8 @@ class ScriptedModel(BaseHTTPRequestHandler):
         answer = {**head, "object": "chat.completion", "choices": [choice], "usage": usage}
         self._send("application/json", json.dumps(answer))
 
-    def _send(self, kind: str, text: str) -> None:
-        self.send_response(200)
+    def _send(self, kind: str, text: str, status: int = 200) -> None:
+        self.send_response(status)
         self.send_header("content-type", kind)
         self.send_header("content-length", str(len(text.encode())))
         self.end_headers()
@@ -423,6 +704,12 @@ class ScriptedModel(BaseHTTPRequestHandler):
 def _call(number: int, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     function = {"name": name, "arguments": json.dumps(arguments)}
     return {"id": f"call_{number + 1}", "type": "function", "function": function}
+
+
+def _arguments(body: dict[str, Any], name: str) -> dict[str, Any]:
+    """Arguments for a tool of a case: each required one is a question."""
+    (function,) = (tool["function"] for tool in body["tools"] if tool["function"]["name"] == name)
+    return dict.fromkeys(function["parameters"].get("required") or (), "Is it sunny in Oslo?")
 
 
 PHOENIX = "openai-agents.phoenix"
@@ -487,6 +774,9 @@ def _wait_for(port: int) -> None:
 def install(environments: Path, framework: str) -> None:
     """Install a framework in an environment of its own."""
     place = environments / f"env-{framework}"
+    if framework == "vercel-ai":
+        subprocess.run(["npm", "install", "--prefix", str(place), *INSTALL[framework]], check=True)
+        return
     subprocess.run(["uv", "venv", "--quiet", str(place)], check=True)
     packages = ["opentelemetry-sdk", *INSTALL[framework]]
     python = str(place / "bin" / "python")
@@ -495,14 +785,16 @@ def install(environments: Path, framework: str) -> None:
 
 def record(environments: Path, name: str, url: str, folder: Path) -> str:
     """Run a recipe; return why it could not be recorded, or an empty text."""
-    framework, program = RECIPES[name]
-    python = environments / f"env-{framework}" / "bin" / "python"
-    if not python.exists():
+    framework, program = RECIPES.get(name) or CASES[name]
+    place = environments / f"env-{framework}"
+    is_script = (place / "node_modules").exists()
+    python = place / "bin" / "python"
+    if not is_script and not python.exists():
         return f"{framework} is not installed"
     spans = folder / f"{name}.jsonl"
     spans.unlink(missing_ok=True)
-    script = folder / f"{name}.py"
-    script.write_text(COMMON + program + "\nprovider.force_flush()\n")
+    script = place / f"{name}.mjs" if is_script else folder / f"{name}.py"
+    script.write_text(program if is_script else COMMON + program + "\nprovider.force_flush()\n")
     environment = {
         **{key: os.environ[key] for key in ("PATH", "HOME", "LANG") if key in os.environ},
         "OPENAI_BASE_URL": url,
@@ -512,13 +804,16 @@ def record(environments: Path, name: str, url: str, folder: Path) -> str:
         "QUESTION": QUESTION,
         "CREWAI_DISABLE_TELEMETRY": "true",
         "OPENAI_AGENTS_DISABLE_TRACING": "0",
+        "ENABLE_SENSITIVE_DATA": "true",
         "TRACELOOP_TRACE_CONTENT": "true",
-        # Without these, Google ADK leaves out all texts.
-        "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental" if name == "google-adk.own" else "",
+        # Without these, Google ADK and Microsoft's framework leave out all texts.
+        "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental"
+        if name.startswith("google-adk.own")
+        else "",
         "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_AND_EVENT",
     }
     done = subprocess.run(
-        [python, script],
+        ["node" if is_script else python, script],
         env=environment,
         cwd=folder,
         capture_output=True,
@@ -526,12 +821,13 @@ def record(environments: Path, name: str, url: str, folder: Path) -> str:
         timeout=300,
         check=False,
     )
-    if ANSWER not in done.stdout or not spans.exists():
+    if not any(said in done.stdout for said in (ANSWER, EXPERT, FAILED)) or not spans.exists():
         return f"{name} failed:\n{done.stdout[-1000:]}\n{done.stderr[-3000:]}"
     documents = [json.loads(line) for line in spans.read_text().splitlines()]
     text = written_as_json([scrubbed(each) for each in documents])
-    RECORDED.mkdir(parents=True, exist_ok=True)
-    (RECORDED / f"{name}.json").write_text(_without_machine(text, environments, folder) + "\n")
+    kept = RECORDED_CASES if name in CASES else RECORDED
+    kept.mkdir(parents=True, exist_ok=True)
+    (kept / f"{name}.json").write_text(_without_machine(text, environments, folder) + "\n")
     return ""
 
 
@@ -559,12 +855,14 @@ def main() -> int:
     """Record all frameworks, or those named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("environments", type=Path)
-    parser.add_argument("names", nargs="*", choices=[[], *RECIPES, PHOENIX], default=[])
+    parser.add_argument("names", nargs="*", choices=[[], *RECIPES, *CASES, PHOENIX], default=[])
     parser.add_argument("--install", action="store_true")
     arguments = parser.parse_args()
-    names = arguments.names or [*RECIPES, PHOENIX]
+    names = arguments.names or [*RECIPES, *CASES, PHOENIX]
     if arguments.install:
-        for framework in dict.fromkeys("phoenix" if each == PHOENIX else RECIPES[each][0] for each in names):
+        for framework in dict.fromkeys(
+            "phoenix" if each == PHOENIX else (RECIPES | CASES)[each][0] for each in names
+        ):
             install(arguments.environments, framework)
     server = ThreadingHTTPServer(("127.0.0.1", 0), ScriptedModel)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -56,6 +56,8 @@ EXPECTED = {
     ),
     "llama-index.openinference": Expected(agent=""),
     "llama-index.traceloop": Expected(agent="", tools=()),
+    "vercel-ai.own": Expected(),
+    "vercel-ai.own-streamed": Expected(),
     "crewai.openinference": Expected(system="You are Guide. Be brief."),
     "crewai.traceloop": Expected(system="You are Guide. Be brief."),
 }

@@ -53,6 +53,17 @@ def test_two_sessions_in_one_trace_stay_apart_each_with_what_is_below_it():
     }
 
 
+def test_an_agent_below_another_is_in_its_session_also_if_it_names_its_own():
+    spans = [
+        span("a", session="whole", **AGENT),
+        span("t", parent="a", session=None, gen_ai__operation__name="execute_tool", at=1),
+        span("b", parent="t", session="own", at=2, **AGENT),
+        span("m", parent="b", session="own", at=3, gen_ai__operation__name="chat"),
+    ]
+
+    assert names(*reversed(spans)) == [("whole", "Calc.DEFAULT", "")]
+
+
 def test_a_trace_that_names_no_session_is_one():
     assert names(span("a", session=None, **AGENT)) == [(hexed("t1", 32), "Calc.DEFAULT", "")]
 

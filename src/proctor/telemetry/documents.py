@@ -287,8 +287,9 @@ def _of_trace(trace_id: str, members: Sequence[SessionMark]) -> dict[tuple[str, 
     trace_key = next((mark.session_key for mark in order if mark.session_key), trace_id)
     trace_service = next((mark.service for mark in order if mark.service), "")
     sessions: dict[tuple[str, str], list[SessionMark]] = defaultdict(list)
+    known = dict[str, str]()
     for mark in order:
-        key = _inherited(mark.span_id, keys, parents) or trace_key
+        key = _inherited(mark.span_id, keys, parents, known) or trace_key
         sessions[key, services.get(mark.span_id) or mark.service or trace_service].append(mark)
     return sessions
 
@@ -306,14 +307,21 @@ def _known(members: Sequence[SessionMark]) -> tuple[dict[str, str], dict[str, st
     return keys, parents, services
 
 
-def _inherited(span_id: str, keys: dict[str, str], parents: Mapping[str, str]) -> str:
-    """Session id of the span or its nearest ancestor; memoized in `keys`."""
-    visited = dict[str, None]()
-    while span_id and span_id not in visited and span_id not in keys:
-        visited[span_id] = None
-        span_id = parents.get(span_id, "")
-    key = keys.get(span_id, "")
-    keys.update(dict.fromkeys(visited, key))
+def _inherited(
+    span_id: str, keys: Mapping[str, str], parents: Mapping[str, str], known: dict[str, str]
+) -> str:
+    """Session id of the outermost ancestor that names one, or of the span; memoized in `known`.
+
+    A delegated agent may name a session of its own: it is part of the one that called it.
+    """
+    path = dict[str, None]()
+    above = span_id
+    while above and above not in path and above not in known:
+        path[above] = None
+        above = parents.get(above, "")
+    key = known.get(above, "")
+    for below in reversed(path):
+        known[below] = key = key or keys.get(below, "")
     return key
 
 

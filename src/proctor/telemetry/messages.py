@@ -251,6 +251,7 @@ WRAPPERS = (
     "user_msg",
     "query_str",
     "question",
+    "task",
     "prompt",
     "query",
     "response",
@@ -429,7 +430,7 @@ def _message(value: JsonMap, message: ParsedMessage, who: Role) -> ParsedMessage
         message = replace(message, calls=_merged(message.calls, calls_of(parse_nested(value.get(key)))))
     if who == "tool" and not message.results and not message.calls:
         answered = value.get("tool_call_id") or value.get("toolCallId") or value.get("id") or ""
-        is_error = str(value.get("status") or "").lower() == "error"
+        is_error = value.get("is_error") is True or str(value.get("status") or "").lower() == "error"
         return replace(message, text="", results=(ParsedToolResult(str(answered), message.text, is_error),))
     # Results of tools that stand in a message of the user, as some providers have it, are the tool's.
     return (

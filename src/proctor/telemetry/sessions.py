@@ -224,8 +224,12 @@ class SpanTranscript:
         named = used.model_call_id or (request.call.id if request else "")
         if request is not None and (not call.args or _is_same_text(call.args, request.call.args)):
             call = replace(call, args=request.call.args)
-        if not call.result and named in self._results:
-            call = replace(call, result=self._results[named].text)
+        result = self._results.get(named)
+        if result is not None:
+            # Some frameworks tell only the model that a tool has failed.
+            call = replace(
+                call, result=call.result or result.text, success=call.success and not result.is_error
+            )
         return call
 
     def _unrecorded(self, call: ParsedToolCall) -> ToolCall:
@@ -297,6 +301,9 @@ class TraceReader:
         self.read, self._transcript = read, transcript
         self._by_id = {span.span_id: span for span in spans}
         self._tool_of = dict[str, str]()
+        self._finished = _finished(spans)
+        self._repeated: dict[str, list[SpanReading]] = defaultdict(list)
+        self._answered_in = dict[str, str]()
         self._spans = [span for span in spans if span.span_id in read and not self._is_repeated(span)]
         self._tool_of = self._agents_in_tools()
         agents = [span for span in self._spans if read[span.span_id].kind == "agent"]
@@ -326,18 +333,46 @@ class TraceReader:
             earlier += self._items_at(at, rank, span, earlier)
         return earlier
 
+    def failure(self, items: Sequence[TimedItem]) -> Span | None:
+        """The span with which the turn failed; None: it did not.
+
+        An outermost agent that failed; without one, an agent of a workflow, or a model call, that failed and
+        after which nothing was answered. What failed within a tool is for its caller to handle.
+        """
+        failed = next((root for root in self.roots if self.read[root.span_id].has_failed), None)
+        answered = max((at for at, what in items if _is_answer(what)), default=0)
+        for span in () if failed else reversed(self._spans):
+            reading = self.read[span.span_id]
+            is_late = reading.has_failed and self._finished[span.span_id] >= answered
+            if is_late and reading.kind in ("agent", "inference") and not self._above(span, "tool"):
+                failed = span if failed is None or reading.kind == "agent" else failed
+        return failed
+
     def _moments(self) -> Iterator[tuple[int, int, Span]]:
         outermost = {root.span_id for root in self.roots}
+        answering = self._answering()
         for span in self._spans:
             kind = self.read[span.span_id].kind
+            ended = max(self._finished[span.span_id], answering.get(span.span_id, 0))
             if kind in ("tool", "step"):
-                yield span.ended, _TOOL_USED, span
+                yield ended, _TOOL_USED, span
             elif kind == "inference":
                 yield span.started, _MODEL_INPUT, span
-                yield span.ended, _MODEL_OUTPUT, span
+                yield ended, _MODEL_OUTPUT, span
             elif span.span_id in outermost:
                 yield span.started, _AGENT_INPUT, span
-                yield span.ended, _AGENT_OUTPUT, span
+                yield ended, _AGENT_OUTPUT, span
+
+    def _answering(self) -> dict[str, int]:
+        """When the model beside a tool had answered, for tools that began before: answers may be streamed."""
+        latest, ended = dict[str, Span](), dict[str, int]()
+        for span in self._spans:
+            kind, model = self.read[span.span_id].kind, latest.get(span.parent_id)
+            if kind == "inference" and span.parent_id:
+                latest[span.parent_id] = span
+            elif kind == "tool" and model is not None and span.started < model.ended:
+                ended[span.span_id] = model.ended
+        return ended
 
     def _items_at(self, at: int, rank: int, span: Span, earlier: Sequence[TimedItem]) -> list[TimedItem]:
         reading = self.read[span.span_id]
@@ -354,9 +389,8 @@ class TraceReader:
     def _tool_items(self, at: int, span: Span, reading: SpanReading) -> list[TimedItem]:
         """A tool call, or what another step such as a retrieval returned."""
         if reading.kind == "tool":
-            return [
-                (at, self._transcript.add_tool_use(replace(_used(span, reading), owner=self._owner(span))))
-            ]
+            used = replace(_used(span, self._whole(span, reading)), owner=self._owner(span))
+            return [(at, self._transcript.add_tool_use(used))]
         text = reading.tool_result or ""
         return [(at, Message(role="tool", content=text, name=reading.tool))] if text.strip() else []
 
@@ -395,17 +429,31 @@ class TraceReader:
         if self._inner_agent(span) and _has_user(earlier):
             inputs = [message for message in inputs if message.role != "user"]
         last, owner = inputs[-1] if inputs else None, self._owner(span)
-        if last is not None and last.role == "user" and not _has_user(earlier) and not self.roots:
+        is_first = not _has_user(earlier) and not self.roots
+        if last is not None and last.role == "user" and (is_first or self._is_run_again(span, owner)):
             # The only source for the prompt of this turn: the last message of the user.
             items += self._transcript.add_conversation(inputs[:-1], at, self.trace_id, owner)
             return items + list(self._transcript.add_message(last, at, self.trace_id))
         return items + list(self._transcript.add_conversation(inputs, at, self.trace_id, owner))
+
+    def _is_run_again(self, span: Span, owner: str) -> bool:
+        """Whether this is the first request of a further run of an agent, in a workflow without messages."""
+        before = self._answered_in.get(owner)
+        return before not in (None, self._run(span)) and not any(
+            message.role == "user" for root in self.roots for message in self.read[root.span_id].inputs
+        )
+
+    def _run(self, span: Span) -> str:
+        """Span id of the named agent that a model or tool works for; empty: none."""
+        named = (each.span_id for each in self._above(span, "agent") if self.read[each.span_id].agent)
+        return next(named, "")
 
     def _output_items(self, at: int, span: Span, reading: SpanReading) -> list[TimedItem]:
         items: list[TimedItem] = [(at, _model_call(span, reading, usage_of(span)))]
         inner, owner = self._inner_agent(span), self._owner(span)
         for message in reading.outputs:
             if message.role == "assistant":
+                self._answered_in[owner] = self._run(span)
                 items += self._transcript.add_output(
                     replace(message, name=message.name or inner), at, self.trace_id, owner
                 )
@@ -438,10 +486,25 @@ class TraceReader:
     def _is_repeated(self, span: Span) -> bool:
         """Whether an enclosing span records the same call: two instrumentations were active."""
         reading = self.read[span.span_id]
-        around = [self.read[each.span_id] for each in self._above(span, reading.kind)]
+        models, tools = self._above(span, "inference"), self._above(span, "tool")
         if reading.kind == "inference":
-            return bool(around)
-        return reading.kind == "tool" and any(each.tool == reading.tool for each in around)
+            # A model that a tool calls is another one.
+            return bool(models) and not (tools and models[0] in self._above(tools[0], "inference"))
+        same = [each for each in tools if self.read[each.span_id].tool == reading.tool]
+        if reading.kind != "tool" or not same:
+            return False
+        self._repeated[same[-1].span_id].append(reading)
+        return True
+
+    def _whole(self, span: Span, reading: SpanReading) -> SpanReading:
+        """The reading of a tool, with what only another instrumentation's span below it says."""
+        for repeated in self._repeated.get(span.span_id, ()):
+            reading = replace(
+                reading,
+                has_failed=reading.has_failed or repeated.has_failed,
+                tool_call_id=reading.tool_call_id or repeated.tool_call_id,
+            )
+        return reading
 
     def _inner_agent(self, span: Span) -> str:
         """Name of the nested agent of this span; empty: the outermost one."""
@@ -501,6 +564,28 @@ class TraceReader:
 
     def _parent(self, span: Span) -> Span | None:
         return self._by_id.get(self._tool_of.get(span.span_id, span.parent_id))
+
+
+def _finished(spans: Sequence[Span]) -> dict[str, int]:
+    """When each span ended, by its id: not before the spans below it that began meanwhile.
+
+    Some SDKs end a parent some microseconds before its children.
+    """
+    by_id = {span.span_id: span for span in spans}
+    ended = {span.span_id: span.ended for span in spans}
+    for span in sorted(spans, key=lambda each: each.ended, reverse=True):
+        child = span
+        while (parent := by_id.get(child.parent_id)) is not None:
+            # The latest comes first: what was changed once is final.
+            if not parent.started <= child.started <= parent.ended or ended[parent.span_id] >= span.ended:
+                break
+            ended[parent.span_id] = span.ended
+            child = parent
+    return ended
+
+
+def _is_answer(what: object) -> bool:
+    return isinstance(what, Message) and what.role == "assistant"
 
 
 def _is_same_text(recorded: JsonMap, requested: JsonMap) -> bool:
@@ -597,6 +682,7 @@ def session_of(
     if not turns:
         return None
     turn_items = [turn.items() for turn in turns]
+    failures = (turn.failure(items) for turn, items in zip(turns, turn_items, strict=True))
     steps = [
         Step(
             trace_id=turn.name,
@@ -608,7 +694,7 @@ def session_of(
     ]
     roots = [(root, turn.read[root.span_id]) for turn in turns for root in turn.roots]
     inner = [reading for turn in turns for reading in turn.read.values() if reading.kind == "agent"]
-    failed = next((span for span, reading in roots if reading.has_failed), None)
+    failed = next((span for span in failures if span is not None), None)
     session = Session(
         external_id=external_id,
         source=SOURCE,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from proctor.json_values import JsonMap, JsonObject, as_map, as_text
+from proctor.json_values import JsonMap, JsonObject, as_map, as_text, parsed_integer
 from proctor.session import Role
 from proctor.telemetry.messages import (
     ParsedMessage,
@@ -110,6 +110,7 @@ def read_conversation(span: Span, kind: Kind, content: Content) -> SpanReading:
         inputs = inputs or parse_messages(
             first(attributes, "gen_ai.task.input", "traceloop.entity.input"), "user"
         )
+        inputs = inputs or _asked(attributes)
         outputs = outputs or parse_messages(
             first(attributes, "gen_ai.task.output", "traceloop.entity.output"), "assistant"
         )
@@ -125,6 +126,18 @@ def read_conversation(span: Span, kind: Kind, content: Content) -> SpanReading:
         system=instructions(attributes.get("gen_ai.system_instructions")) or content.system,
         tools=tools_on(attributes),
     )
+
+
+def _asked(attributes: JsonMap) -> list[ParsedMessage]:
+    """What a run of Pydantic AI began with: its agent has all messages, with those of earlier runs first."""
+    messages = parse_messages(attributes.get("pydantic_ai.all_messages"), "user")
+    began = parsed_integer(attributes.get("pydantic_ai.new_message_index")) or 0
+    asked = list[ParsedMessage]()
+    for message in messages[began:]:
+        if message.role == "assistant" or message.results:
+            break
+        asked.append(message)
+    return asked
 
 
 def read_tool(span: Span, content: Content) -> SpanReading:

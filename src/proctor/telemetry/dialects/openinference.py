@@ -18,6 +18,7 @@ from proctor.telemetry.messages import (
 from proctor.telemetry.span import Span, SpanReading
 
 AGENTS, MODEL, TOOL = ("AGENT", "CHAIN"), "LLM", "TOOL"
+_CONTENT = ("input.", "output.", "llm.")
 STEPS = ("RETRIEVER", "RERANKER", "GUARDRAIL", "EVALUATOR")
 
 
@@ -30,7 +31,7 @@ def read_openinference(span: Span) -> SpanReading | None:
     """Read a span as OpenInference has it."""
     kind = kind_of(span)
     if kind == TOOL:
-        return read_tool(span)
+        return None if _is_handoff(span) else read_tool(span)
     if kind == MODEL:
         return _read_model(span)
     if kind in STEPS:
@@ -74,8 +75,9 @@ def _read_agent(span: Span) -> SpanReading:
     named = str(
         first(attributes, "agent.name", "gen_ai.agent.name", "graph.node.name", "graph.node.id") or ""
     )
-    # The OpenAI Agents SDK calls the span around all agents so.
-    named = named or ("" if span.name == "Agent workflow" else span.name)
+    # The OpenAI Agents SDK names the span around all agents after the workflow.
+    is_around = not span.parent_id and not any(key.startswith(_CONTENT) for key in attributes)
+    named = named or ("" if is_around or span.name == "Agent workflow" else span.name)
     return SpanReading(
         kind="agent",
         inputs=parse_messages(first(attributes, "input.value"), "user") or content.inputs,
@@ -83,6 +85,11 @@ def _read_agent(span: Span) -> SpanReading:
         agent=named if kind == "AGENT" else "",
         has_failed=span.has_failed,
     )
+
+
+def _is_handoff(span: Span) -> bool:
+    """Whether the OpenAI Agents SDK hands over to another agent: the model's call has a span of its own."""
+    return span.name.startswith("handoff to ") and "tool.name" not in span.attributes
 
 
 def _answer(value: object) -> object:
