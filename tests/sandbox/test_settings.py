@@ -82,6 +82,17 @@ def test_the_dry_run_says_how_agents_are_confined_and_proctor_toml_sets_it(
     assert (ended.returncode, "[sandbox]: `kind` should be one of" in notes[2]) == (2, True)
 
 
+def test_a_resumed_run_says_how_its_agents_are_confined(proctor: Command, repository: Path) -> None:
+    if problem := problem_of("landlock"):
+        pytest.skip(problem)
+    (proctor.folder / "plan.yaml").write_text(
+        f"runId: one\nmatrix: [{{repo: {repository}, prompt: Go., command: 'false', sandbox: landlock}}]"
+    )
+    assert proctor("batch", "plan.yaml").returncode == 1
+    resumed = proctor("resume", "one", "--retry-failed")
+    assert "note: agents and checks are confined by landlock; network: setup full" in resumed.stderr
+
+
 def test_evaluators_beside_the_store_are_found_and_the_store_is_not(proctor: Command) -> None:
     if problem := problem_of("bubblewrap"):
         pytest.skip(problem)

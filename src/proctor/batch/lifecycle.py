@@ -5,6 +5,7 @@ The command line, the web server, the library and a detached process call these 
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from proctor.batch.host import clear_leftovers
 from proctor.context import RunContext
 from proctor.errors import UsageError
 from proctor.formatting import plural
-from proctor.item import RUNNING, Item
+from proctor.item import QUEUED, RUNNING, Item
 from proctor.job import STOP_RULE, BatchChanges, Job, JobPlan, StopRule, check_run_id
 from proctor.json_values import JsonMap
 from proctor.models import ModelRouter
@@ -157,6 +158,8 @@ async def resume(
     _check_rule(ctx.store.read, run_id, plan, retry)
     async with _connected(engine, workers, ctx, models) as engine:
         interrupted = ctx.store.resume_batch(run_id, ctx.owner, retry, ctx.now())
+        if plan is None:
+            _note_sandbox(run_id, ctx)
         clear_leftovers(interrupted, ctx.home, ctx.settings.environment, ctx.note)
         if engine:
             engine.add_lost(interrupted)
@@ -176,6 +179,13 @@ async def resume(
         )
         finished_at = moment(batch["finishedAt"])
         return await executor.run(resumed=True, stops_early=changes.stops_early, finished_at=finished_at)
+
+
+def _note_sandbox(run_id: str, ctx: RunContext) -> None:
+    """Say how the agents of a run are confined, as its start did: this may be another machine."""
+    for row in ctx.store.read.items(run_id, ItemFilter(statuses=(QUEUED,)), limit=1):
+        if row["agent"]:
+            ctx.note(ctx.settings.confinement.summary(json.loads(row["settings"]).get("sandbox")))
 
 
 def _check_rule(
