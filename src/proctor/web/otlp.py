@@ -87,6 +87,8 @@ class Intake:
     def __init__(self, site: AppState) -> None:
         self._site = site
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="otlp")
+        # Requests do not wait for a thread that builds sessions.
+        self._builder = ThreadPoolExecutor(1, thread_name_prefix="otlp-sessions")
         self._in_flight = 0
         self._arrived = asyncio.Event()
         self._building: asyncio.Task[None] | None = None
@@ -116,6 +118,7 @@ class Intake:
         if self._building is not None:
             self._building.cancel()
             await asyncio.gather(self._building, return_exceptions=True)
+        self._builder.shutdown()
         self._threads.shutdown()
 
     async def receive_message(self, message: bytes, headers: Mapping[str, str], signal: str) -> bytes:
@@ -209,7 +212,7 @@ class Intake:
                 await asyncio.sleep(QUIET_SECONDS)
             self._arrived.clear()
             try:
-                await loop.run_in_executor(self._threads, build_sessions, self._site.context)
+                await loop.run_in_executor(self._builder, build_sessions, self._site.context)
             except StoreError:
                 # The store is locked: retry later.
                 await asyncio.sleep(PATIENCE_SECONDS)
