@@ -10,6 +10,7 @@ import secrets
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -606,23 +607,32 @@ SYNONYMS = (
 def make_overrides(job: Job, values: Mapping[str, object]) -> Any:
     """The overrides of a job from loosely named values: `timeoutSec`, `timeout_sec` and its synonyms are one.
 
-    Raises `UsageError` for a name the job does not have. Values that are None are left out.
+    Raises `UsageError` with all names the job does not have. Values that are None are left out.
     """
     known = {each.name for each in fields(job.overrides)}
     arguments: dict[str, object] = {}
+    unknown: list[str] = []
     for name, value in values.items():
         target = snake_case(name)
         if target not in known:
             others = (each for names in SYNONYMS if target in names for each in names if each in known)
             target = next(others, "")
         if not target:
-            raise UsageError(
-                f"{job.title}: there is no setting `{name}` to override\n"
-                f"There are: {', '.join(sorted(known))}."
-            )
-        if value is not None:
+            unknown.append(name)
+        elif value is not None:
             arguments[target] = value
+    if unknown:
+        problems = "\n".join(f"{job.title}: there is no setting `{name}` to override" for name in unknown)
+        raise UsageError(f"{problems}\n{nearest(unknown, known)}There are: {', '.join(sorted(known))}.")
     return job.overrides(**arguments)
+
+
+def nearest(names: Iterable[str], known: Collection[str]) -> str:
+    """Which known settings were probably meant, as a question; empty: none."""
+    meant = dict.fromkeys(
+        match for name in names for match in get_close_matches(snake_case(name), sorted(known), n=1)
+    )
+    return f"Did you mean {' and '.join(f'`{name}`' for name in meant)}? " if meant else ""
 
 
 def top_level_keys(text: str) -> set[str]:

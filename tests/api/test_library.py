@@ -534,3 +534,31 @@ def test_dialogues_of_a_config_are_run_summarized_and_resumed(tmp_path, monkeypa
     assert summary == proctor.aggregate_results([result], tmp_path / "new" / "folder") | {"own": 1}
     (again,) = proctor.run_batch(replace(config, resume=True))
     assert again == result
+
+
+def test_problems_of_a_call_are_reported_together_and_name_what_was_meant(library, tmp_path):
+    bad = [proctor.Item(prompt=3), "text", proctor.Item(prompt="q", settings={"retries": -1})]
+    with pytest.raises(UsageError) as several:
+        proctor.run(items=bad, model="scripted/echo")
+    assert [f"item {number}" in str(several.value) for number in (1, 2, 3)] == [True] * 3
+
+    plan = tmp_path / "typo.yaml"
+    plan.write_text("matrix:\n  - prompt: hi\n    model: scripted/echo\n")
+    with pytest.raises(UsageError) as misspelled:
+        proctor.run(plan, timeout_secs=3, retris=1)
+    assert "`timeout_secs`" in str(misspelled.value)
+    assert "Did you mean `timeout_sec` and `retries`?" in str(misspelled.value)
+
+    with pytest.raises(UsageError, match="a fixture of pytest, has to be called first"):
+        proctor.run(items=[proctor.Item(prompt="q")], model="scripted/echo", store=lambda: None)
+
+
+def test_a_run_in_which_nothing_succeeded_says_so(library):
+    def broken(prompt: str) -> str:
+        raise ValueError(prompt)
+
+    run = proctor.run(items=[proctor.Item(prompt="a"), proctor.Item(prompt="b")], agent=broken)
+
+    assert run.status == "completed"
+    assert repr(run).endswith("completed: 0 of 2 succeeded>")
+    assert any("none of the 2 items succeeded" in notice.text for notice in run.notices)

@@ -13,6 +13,7 @@ from proctor.context import Notice
 from proctor.errors import NotFound, UsageError
 from proctor.export import tables
 from proctor.export.tables import TABLES, columns
+from proctor.item import SUCCESS
 from proctor.json_values import JsonMap, JsonObject
 from proctor.store import ItemFilter, Scope, Store
 from proctor.store.tables import BatchRow
@@ -71,7 +72,10 @@ class Run:
         self._make_report = make_report
 
     def __repr__(self) -> str:
-        return f"<Run {self.id} {self.status}>"
+        totals = self._store.read.totals(self.id)
+        return (
+            f"<Run {self.id} {self.status}: {totals['counts'][SUCCESS]:,} of {totals['items']:,} succeeded>"
+        )
 
     @property
     def status(self) -> str:
@@ -127,7 +131,9 @@ class Run:
 
     def to_polars(self, table: str = "items") -> "polars.DataFrame":
         """The same as a polars DataFrame."""
-        return _library("polars").from_arrow(self.to_arrow(table))
+        polars = _library("polars")
+        rows = [_plain(row) for row in self.rows(table)]
+        return polars.DataFrame(rows, schema=None if rows else self._columns(table), infer_schema_length=None)
 
     def to_arrow(self, table: str = "items") -> "pyarrow.Table":
         """The same as an Arrow table."""

@@ -34,7 +34,8 @@ from proctor.batch import lifecycle
 from proctor.bootstrap import now, open_context
 from proctor.context import EngineName, EngineOptions, Functions, ModelOptions, Notice, RunContext
 from proctor.errors import UsageError
-from proctor.item import ERROR, FAIL, TIMEOUT, Item, digest_of
+from proctor.formatting import plural
+from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, Item, digest_of
 from proctor.job import BatchChanges, ItemFinished, JobPlan, PlanText, read_stop_rule
 from proctor.jobs import job_of_evaluations, job_of_items
 from proctor.json_values import without_none
@@ -330,6 +331,10 @@ async def run_async(
     observer = _observer(ctx, progress)
     rule = read_stop_rule(stop_when)
     result = await runs.start(ctx, read, workers=_checked_workers(workers), observer=observer, rule=rule)
+    counts = ctx.store.read.totals(result.run_id)
+    if counts["items"] and not counts["counts"][SUCCESS]:
+        items_text = plural(counts["items"], "item")
+        ctx.info(f"none of the {items_text} succeeded; run.summary()['failures'] has the reasons")
     finished = opened.handle(result.run_id)
     if evaluators:
         await evaluate_async(finished, evaluators, workers=workers, store=opened, progress=progress)
@@ -615,12 +620,12 @@ def _checked_engine(name: EngineName, ray_address: str, keep_going: bool = False
 def _item_maker(
     items: Sequence[Item], agent: str, model: str, overrides: Mapping[str, object]
 ) -> Callable[[], Iterable[Item]]:
-    if overrides:
-        raise UsageError(f"items have no override {', '.join(overrides)}\nSet it in the items.")
+    problems = [f"items have no override {', '.join(overrides)}\nSet it in the items."] if overrides else []
     if not items:
-        raise UsageError("there is nothing to run\nGive at least one item.")
-    for number, item in enumerate(items, 1):
-        _check_item(item, number)
+        problems.append("there is nothing to run\nGive at least one item.")
+    problems += [problem for number, item in enumerate(items, 1) for problem in _problems_of(item, number)]
+    if problems:
+        raise UsageError("\n\n".join(problems))
 
     def filled(item: Item) -> Item:
         if agent and not item.agent:
@@ -644,21 +649,20 @@ def _with_names(item: Item, functions: Functions) -> Item:
     return item
 
 
-def _check_item(item: object, number: int) -> None:
+def _problems_of(item: object, number: int) -> Iterator[str]:
     if not isinstance(item, Item):
-        raise UsageError(f"item {number} is {item!r}\nGive proctor.Item(prompt=…).")
+        yield f"item {number} is {item!r}\nGive proctor.Item(prompt=…)."
+        return
     if not isinstance(item.prompt, str):
-        raise UsageError(f"the prompt of item {number} should be text, not {item.prompt!r}")
+        yield f"the prompt of item {number} should be text, not {item.prompt!r}"
     try:
         json.dumps([item.inputs, dict(item.settings), dict(item.factors)], ensure_ascii=False).encode()
     except (TypeError, ValueError) as error:
-        raise UsageError(
-            f"item {number} cannot be stored: {error}\nUse text, numbers, lists and mappings."
-        ) from error
+        yield f"item {number} cannot be stored: {error}\nUse text, numbers, lists and mappings."
     for name, (is_valid, remedy) in _LIMITS.items():
         value = item.settings.get(name)
         if value is not None and not is_valid(value):
-            raise UsageError(f"`{name}` of item {number} should be {remedy}, not {value!r}")
+            yield f"`{name}` of item {number} should be {remedy}, not {value!r}"
 
 
 def _is_positive(value: object) -> bool:
@@ -694,12 +698,18 @@ def _numbered(items: Iterable[Item]) -> Iterator[Item]:
 
 
 def opened_store(
-    store: "str | ProctorStore | None", home: str | Path | None, folders: Sequence[Path] = ()
+    store: "str | Path | ProctorStore | None", home: str | Path | None, folders: Sequence[Path] = ()
 ) -> ProctorStore:
     """The store to work with: the one that is open, the one at an address, or that of the environment."""
     if isinstance(store, ProctorStore):
         return store
-    return ProctorStore(store or "", home=str(home or ""), folders=folders)
+    if store is not None and not isinstance(store, str | Path):
+        raise UsageError(
+            f"the store is {store!r}, not a store\n"
+            "Give proctor.open_store(…), the path of a database, or its address. "
+            "A function that makes one, such as a fixture of pytest, has to be called first."
+        )
+    return ProctorStore(str(store or ""), home=str(home or ""), folders=folders)
 
 
 def _observer(ctx: RunContext, progress: bool | None) -> Observer:
