@@ -132,3 +132,11 @@ def test_what_a_first_plan_lacks_here_is_said_at_once(proctor: Any, tmp_path: Pa
     assert made.returncode == 0
     assert "note: the plan does not run yet:" in made.stderr
     assert "OPENAI_API_KEY is not set" in made.stderr
+
+
+def test_a_first_prompt_gets_a_first_answer_without_a_key(proctor: Any, tmp_path: Path) -> None:
+    made = proctor("init", "--yes")
+    run = proctor("batch", "proctor-plan.yaml", "--json")
+
+    assert made.returncode == 0, made.stderr
+    assert json.loads(run.stdout)["successCount"] == 3, run.stdout + run.stderr

@@ -53,13 +53,18 @@ class FirstPlan:
     """Folders outside of the worktree that the check needs."""
 
 
-def suggested_prompt(models: ModelRouter, environment: Mapping[str, str]) -> FirstPlan:
-    """A first plan outside of a repository: a prompt to every model that can be called here, or to a mock."""
-    names = _models(models, environment)
-    if not names:
-        return FirstPlan(who=MOCK_MODEL, prompt="Say Paris.", check="Paris", repeats=3, budget=1.0)
-    prompt = "What is the capital of France?"
-    return FirstPlan(who=",".join(names), prompt=prompt, check="Paris", repeats=3, budget=1.0)
+def suggested_prompt(models: ModelRouter, environment: Mapping[str, str], who: str = "") -> FirstPlan:
+    """A first plan outside of a repository: a prompt to models, else to all that can be called here, or to a
+    mock."""
+    names = who or ",".join(_models(models, environment))
+    return FirstPlan(
+        who=names or MOCK_MODEL,
+        prompt="What is the capital of France?",
+        # The mock repeats the prompt.
+        check="Paris" if names else "France",
+        repeats=3,
+        budget=1.0,
+    )
 
 
 def suggested_work(git: Git, models: ModelRouter, environment: Mapping[str, str]) -> FirstPlan:

@@ -86,14 +86,16 @@ def init(
     folder = out.resolve().parent
     with terminal_context(context.obj, [folder, Path.cwd()]) as ctx:
         models = ctx.models(ModelOptions(folders=(folder, Path.cwd())), records=False)
-        suggested = suggested_work(git, models, os.environ) if git else suggested_prompt(models, os.environ)
+        suggested = (
+            suggested_work(git, models, os.environ) if git else suggested_prompt(models, os.environ, who)
+        )
         options = {"who": who, "prompt": prompt, "check": check, "repeats": repeats, "budget": budget}
         asks = not yes and not as_json and sys.stdin.isatty()
         answers = _completed(options, suggested, is_coding=git is not None, asks=asks)
         plan = work_plan(git, answers, folder, os.environ) if git else prompt_plan(answers)
         text = _text(plan, out, git)
         # Raises for what is wrong by itself; what is missing on this machine can still be installed.
-        read = read_plan(ctx, PlanText(text=text, folder=folder))
+        read = read_plan(ctx, PlanText(text=text, path=out, folder=folder))
         write_file(out, text)
         schema = out.parent / SCHEMA_FOLDER / f"{read.job.name}.schema.json"
         write_file(schema, schema_text(read.job.name))
