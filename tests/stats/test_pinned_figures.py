@@ -43,7 +43,7 @@ from proctor.store.imported_runs import ImportedFile, TableOutcome
 from recorded_files import is_recording
 
 RECORDED = Path(__file__).with_name("pinned_figures.json")
-PROSE = {"note", "reason", "scope", "needs_words", "remarks"}
+PROSE = {"note", "reason", "scope", "needs_words", "remarks", "text"}
 """Sentences for people: only whether there is one is recorded."""
 
 TASKS = [f"t{index // 3}" for index in range(24)]
