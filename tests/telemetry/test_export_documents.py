@@ -51,6 +51,8 @@ def test_an_observation_is_a_span():
             "startTimeUnixNano": SECOND,
             "endTimeUnixNano": 3 * SECOND,
             "status": {"code": "OK"},
+            "resource": {"attributes": {}},
+            "scope": None,
             "attributes": {
                 "gen_ai.operation.name": "chat",
                 "gen_ai.input.messages": "in",
@@ -113,7 +115,7 @@ def test_an_observation_at_the_level_of_errors_has_failed():
 def test_a_trace_lasts_as_long_as_its_observations(times, timestamp, expected):
     observations = [observation(startTime=start, endTime=end) for start, end in times]
     root, *spans = exported(
-        {"id": "t", "timestamp": timestamp, "observations": [*observations, {"type": "SPAN"}]}
+        {"id": "t", "timestamp": timestamp, "input": "q", "observations": [*observations, {"type": "SPAN"}]}
     )
     first, last = expected
     assert (root["startTimeUnixNano"], root["endTimeUnixNano"]) == (first * SECOND, last * SECOND)

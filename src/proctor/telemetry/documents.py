@@ -29,6 +29,8 @@ SESSION_KEYS = (
 )
 """Attributes with the id of a session; the first that is set counts."""
 
+# Microsoft's framework names a conversation after its last response: each request has another.
+_RESPONSE = "resp_"
 # Nanoseconds in a signed 64-bit column go to the year 2262; a larger number is not a time.
 LATEST_NANOSECONDS = 2**63
 LONGEST_NAME = 512
@@ -55,8 +57,8 @@ def is_span(document: JsonMap) -> bool:
 def session_key_of(document: JsonMap) -> str:
     """The session id in a document; empty: none."""
     attributes = as_map(document, "attributes")
-    named = (attributes.get(key) for key in SESSION_KEYS)
-    return next((text[:LONGEST_NAME] for value in named if value and (text := str(value).strip())), "")
+    named = (str(attributes.get(key) or "").strip() for key in SESSION_KEYS)
+    return next((text[:LONGEST_NAME] for text in named if text and not text.startswith(_RESPONSE)), "")
 
 
 def service_of(document: JsonMap) -> str:

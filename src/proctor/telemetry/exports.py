@@ -22,6 +22,7 @@ from proctor.json_values import (
     parse_json,
     parsed_integer,
 )
+from proctor.telemetry.messages import ROLES
 
 NESTED_DEEPEST = 20
 """How deep attributes may nest before the rest is kept as one value."""
@@ -47,6 +48,9 @@ _LANGFUSE_OPERATIONS = {
     "EMBEDDING": "embeddings",
 }
 _LANGSMITH_OPERATIONS = {"llm": "chat", "tool": "execute_tool", "retriever": "retrieval"}
+_SPOKEN = re.compile(r"^(system|developer|user|assistant|tool): ", re.MULTILINE)
+_NO_PAYLOAD = {"content": "role"}
+"""What LangSmith's exporter writes of messages of which it has none."""
 _LANGFUSE_TYPE, _LANGSMITH_KIND = "langfuse.observation.type", "langsmith.span.kind"
 _LANGSMITH_SESSIONS = ("session_id", "thread_id", "conversation_id")
 # One part of LangSmith's dotted order: the time of a run and its id.
@@ -80,22 +84,17 @@ def conventional(attributes: JsonMap, name: str, parent_id: str) -> JsonMap:
 def _langfuse_observation(attributes: JsonMap, name: str, parent_id: str) -> JsonMap:
     """An observation from the attributes of its span."""
     prefix = "langfuse.observation."
-    payload = _json(attributes.get(f"{prefix}input"))
-    messages = payload if isinstance(payload, list) else []
-    # Definitions of tools stand among the messages of a model call.
-    tools = [as_map(each, "content") for each in messages if _is_definition(each)]
     metadata = f"{prefix}metadata."
     return {
         "type": attributes[_LANGFUSE_TYPE],
         "name": name,
         "traceId": "",
         "parentObservationId": parent_id,
-        "input": [each for each in messages if not _is_definition(each)] if messages else payload,
+        "input": _json(attributes.get(f"{prefix}input")),
         "output": _json(attributes.get(f"{prefix}output")),
         "model": attributes.get(f"{prefix}model.name"),
         "usageDetails": _json(attributes.get(f"{prefix}usage_details")),
         "costDetails": _json(attributes.get(f"{prefix}cost_details")),
-        "tools": tools,
         "agent": _json(attributes.get(f"{metadata}lc_agent_name")),
         "toolCallId": _json(attributes.get(f"{metadata}tool_call_id")),
     }
@@ -143,6 +142,10 @@ def _is_snake(value: JsonMap) -> bool:
 
 def _is_langfuse_observation(value: JsonMap) -> bool:
     return str(value.get("type")).upper() in _LANGFUSE_TYPES and "traceId" in value and "startTime" in value
+
+
+def _is_langfuse_download(value: JsonMap) -> bool:
+    return isinstance(value.get("trace"), Mapping) and isinstance(value.get("observations"), list)
 
 
 def _is_langfuse_trace(value: JsonMap) -> bool:
@@ -225,29 +228,41 @@ def _event(event: JsonMap) -> JsonObject:
     }
 
 
+def _from_langfuse_download(value: JsonMap) -> Iterator[JsonMap]:
+    """What the page of a trace downloads: the trace beside its observations."""
+    return _from_langfuse_trace({**as_map(value, "trace"), "observations": value["observations"]})
+
+
 def _from_langfuse_trace(value: JsonMap) -> Iterator[JsonMap]:
     """A trace with its observations; the trace itself is their root."""
     trace_id, session = as_text(value["id"]), value.get("sessionId")
     observations = [each for each in maps_in(value, "observations") if each.get("startTime")]
     times = [time_of(each.get(key)) for each in observations for key in ("startTime", "endTime")]
     started = time_of(value.get("timestamp")) or min(filter(None, times), default=0)
-    yield {
-        "traceId": trace_id,
-        "spanId": trace_id,
-        "name": value.get("name"),
-        "startTimeUnixNano": min(started, *filter(None, times)) if any(times) else started,
-        "endTimeUnixNano": max((started, *times)),
-        "attributes": _present(
-            {
-                "gen_ai.operation.name": "invoke_workflow",
-                "session.id": session,
-                "gen_ai.input.messages": value.get("input"),
-                "gen_ai.output.messages": value.get("output"),
-            }
-        ),
+    # A trace repeats what its outermost observation says, and is needed only where none says it.
+    own = {
+        each: None if any(other.get(each) for other in observations) else _json(value.get(each))
+        for each in ("input", "output")
     }
+    is_needed = any(own.values()) or not observations
+    if is_needed:
+        yield {
+            "traceId": trace_id,
+            "spanId": trace_id,
+            "name": value.get("name"),
+            "startTimeUnixNano": min(started, *filter(None, times)) if any(times) else started,
+            "endTimeUnixNano": max((started, *times)),
+            "attributes": _present(
+                {
+                    "gen_ai.operation.name": "invoke_workflow",
+                    "session.id": session,
+                    "gen_ai.input.messages": own["input"],
+                    "gen_ai.output.messages": own["output"],
+                }
+            ),
+        }
     for observation in observations:
-        parent = observation.get("parentObservationId") or trace_id
+        parent = observation.get("parentObservationId") or (trace_id if is_needed else None)
         yield from _from_langfuse(
             {"sessionId": session, **observation, "traceId": trace_id, "parentObservationId": parent}
         )
@@ -256,6 +271,11 @@ def _from_langfuse_trace(value: JsonMap) -> Iterator[JsonMap]:
 def _from_langfuse(value: JsonMap) -> Iterator[JsonMap]:
     """One observation."""
     kind, name = str(value["type"]).upper(), str(value.get("name") or "")
+    (payload, tools), returned = _langfuse_input(value.get("input")), value.get("output")
+    metadata = as_map(_json(value.get("metadata")))
+    attributes = {
+        key: each for key, each in as_map(metadata, "attributes").items() if not key.startswith("langfuse.")
+    }
     operation = _LANGFUSE_OPERATIONS.get(kind, "")
     if kind == "CHAIN" and not value.get("parentObservationId"):
         operation = "invoke_workflow"
@@ -263,6 +283,11 @@ def _from_langfuse(value: JsonMap) -> Iterator[JsonMap]:
         operation = next(
             (each for each in ("invoke_agent", "execute_tool") if name.startswith(each)), operation
         )
+        if "gen_ai.tool.name" in attributes or _is_tool_message(returned):
+            operation = "execute_tool"
+        elif "agent_name" in attributes:
+            operation = "invoke_agent"
+    content = _recorded(attributes, payload, returned) or _content(operation, name, payload, returned)
     usage = as_map(value, "usageDetails") or as_map(value, "usage")
     costs = (value.get(key) for key in ("totalCost", "calculatedTotalCost"))
     cost = next((each for each in costs if each is not None), as_map(value, "costDetails").get("total"))
@@ -275,24 +300,78 @@ def _from_langfuse(value: JsonMap) -> Iterator[JsonMap]:
         "startTimeUnixNano": time_of(value.get("startTime")),
         "endTimeUnixNano": time_of(value.get("endTime")),
         "status": {"code": "ERROR", "message": value.get("statusMessage")} if is_error else {"code": "OK"},
+        "resource": {"attributes": as_map(metadata, "resourceAttributes")},
+        "scope": metadata.get("scope"),
         "attributes": _present(
             {
-                **_content(operation, name, value.get("input"), value.get("output")),
+                **content,
                 "session.id": value.get("sessionId"),
                 "gen_ai.request.model": value.get("model") or value.get("providedModelName"),
                 "gen_ai.usage.input_tokens": usage.get("input") or value.get("promptTokens"),
                 "gen_ai.usage.output_tokens": usage.get("output") or value.get("completionTokens"),
                 "gen_ai.usage.cache_read.input_tokens": usage.get("input_cached_tokens")
                 or usage.get("cache_read_input_tokens"),
-                # Totals of a parent repeat its children.
-                "operation.cost": as_cost(cost) if operation == "chat" else None,
-                "gen_ai.tool.definitions": value.get("tools") or None,
+                "gen_ai.tool.definitions": tools or value.get("tools") or None,
                 "gen_ai.tool.call.id": value.get("toolCallId"),
                 # The outermost chain of LangGraph is its agent.
                 **({"gen_ai.agent.name": value.get("agent")} if operation == "invoke_workflow" else {}),
+                **({"gen_ai.agent.name": attributes["agent_name"]} if "agent_name" in attributes else {}),
+                **attributes,
+                # Totals of a parent repeat its children.
+                "operation.cost": as_cost(cost) if operation == "chat" else None,
             }
         ),
     }
+
+
+def _langfuse_input(value: object) -> tuple[object, list[JsonMap]]:
+    """The input of an observation and the tools that a model was offered, which stand among its messages."""
+    payload = _json(value)
+    if isinstance(payload, str) and payload.startswith(("system: ", "developer: ")):
+        # "system: Be brief.\nuser: Hello"
+        _, *parts = _SPOKEN.split(payload)
+        payload = [
+            {"role": role, "content": text.strip()}
+            for role, text in zip(parts[::2], parts[1::2], strict=True)
+        ]
+    messages = payload if isinstance(payload, list) else []
+    tools = [as_map(each, "content") for each in messages if _is_definition(each)]
+    if not messages:
+        return (None if payload == _NO_PAYLOAD else payload), tools
+    return [_langfuse_message(each) for each in messages if not _is_definition(each)], tools
+
+
+def _langfuse_message(message: object) -> object:
+    """A message; Langfuse writes the name of a tool in place of its role."""
+    role = as_text(message, "role")
+    is_tool = role and "additional_kwargs" in as_map(message) and role.lower() not in ROLES
+    return {**as_map(message), "role": "tool", "name": role} if is_tool else message
+
+
+def _recorded(attributes: JsonMap, payload: object, returned: object) -> JsonObject | None:
+    """The content of an observation under the names of the instrumentation that recorded it.
+
+    Langfuse moves content out of the attributes of a span. None: it is not of a known instrumentation.
+    """
+    if "openinference.span.kind" in attributes:
+        return {"input.value": payload, "output.value": returned}
+    if _LANGSMITH_KIND in attributes:
+        return {"gen_ai.prompt": payload, "gen_ai.completion": returned}
+    operation = str(attributes.get("ai.operationId") or "")
+    if operation == "ai.toolCall":
+        return {"ai.toolCall.args": payload, "ai.toolCall.result": returned}
+    if operation:
+        answer = _json(returned)
+        part = "toolCalls" if isinstance(answer, list) else "text" if isinstance(answer, str) else "object"
+        return {"ai.prompt": payload, f"ai.response.{part}": answer}
+    return None
+
+
+def _is_tool_message(returned: object) -> bool:
+    """Whether this is the message of a tool, as LangChain serializes it."""
+    message = as_map(_json(returned))
+    message = as_map(message, "kwargs") or message
+    return "content" in message and bool(message.get("tool_call_id"))
 
 
 def _from_langsmith(value: JsonMap) -> Iterator[JsonMap]:
@@ -307,7 +386,7 @@ def _from_langsmith(value: JsonMap) -> Iterator[JsonMap]:
     # Exports of the server have counts of their own; the client knows those of the message.
     usage, is_workflow = as_map(metadata, "usage_metadata"), operation == "invoke_workflow"
     tools = as_map(value, "extra", "invocation_params").get("tools")
-    payload = inputs["input"] if operation == "execute_tool" and set(inputs) == {"input"} else inputs
+    payload = inputs["input"] if operation == "execute_tool" and set(inputs) == {"input"} else inputs or None
     yield {
         "traceId": trace_id,
         "spanId": value["id"],
@@ -416,6 +495,7 @@ def _present(attributes: JsonMap) -> JsonObject:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EXPORTS: tuple[tuple[Callable[[JsonMap], bool], Callable[[JsonMap], Iterator[JsonMap]]], ...] = (
+    (_is_langfuse_download, _from_langfuse_download),
     (_is_langfuse_trace, _from_langfuse_trace),
     (_is_langfuse_observation, _from_langfuse),
     (_is_langsmith, _from_langsmith),

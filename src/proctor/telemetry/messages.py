@@ -9,6 +9,7 @@ import ast
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from proctor.json_values import JsonMap, JsonObject, as_list, as_map, parse_json
@@ -60,6 +61,14 @@ def parse_nested(value: object) -> object:
         return value
 
 
+def unquoted(result: object) -> object:
+    """A tool's result that is written as JSON: of a text, without the quotation marks."""
+    if isinstance(result, str) and result.startswith('"'):
+        with suppress(ValueError):
+            return parse_json(result)
+    return result
+
+
 def args_of(value: object) -> JsonObject:
     """Arguments of a tool call as an object, from JSON, a Python literal, or plain text."""
     parsed = parse_nested(value)
@@ -80,10 +89,17 @@ def as_text(value: object) -> str:
         return type(value).__name__
 
 
+def is_requested(value: JsonMap) -> bool:
+    """Whether this is a tool call in OpenAI's notation; the definition of a tool has no arguments."""
+    return value.get("type") in (None, "function") and "arguments" in as_map(value, "function")
+
+
 def is_block(value: object) -> bool:
     """Whether this is a part of a message: it has a part type and no role."""
     if not isinstance(value, Mapping) or value.get("role"):
         return False
+    if is_requested(value):
+        return True
     kind = value.get("type")
     if isinstance(kind, str) and kind in _TYPES:
         return True
@@ -128,6 +144,8 @@ def _call(block: JsonMap) -> ParsedToolCall | None:
         use = block
     if use is None and kind is None:
         use = block.get("function_call")
+    if use is None and is_requested(block):
+        use = {"id": block.get("id"), **as_map(block, "function")}
     if not isinstance(use, Mapping):
         return None
     named = first(use, "toolUseId", "call_id", "toolCallId", "id")
@@ -164,7 +182,13 @@ def _result_text(value: object) -> str:
 
 def _block_text(block: JsonMap) -> str:
     kind = str(block.get("type") or "")
-    if kind in _REASONING_TYPES or "reasoningContent" in block or "cachePoint" in block:
+    # Names of .NET's classes, too: Microsoft.Extensions.AI.TextReasoningContent.
+    if (
+        kind in _REASONING_TYPES
+        or kind.endswith("ReasoningContent")
+        or "reasoningContent" in block
+        or "cachePoint" in block
+    ):
         return ""
     what = str(block.get("modality") or kind)
     if kind in _MEDIA_TYPES:
@@ -247,6 +271,8 @@ WRAPPERS = (
     "input",
     "output",
     "generations",
+    "choices",
+    "candidates",
     "kwargs",
     "user_msg",
     "query_str",
@@ -413,15 +439,26 @@ def _messages(value: JsonMap, role: Role, depth: int) -> list[ParsedMessage]:
     if str(value.get("role")).lower() in _STEPS:
         return []
     who = role_of(value.get("role"), role_of(value.get("type"), role))
-    content = parse_nested(
-        next((value[key] for key in ("parts", "content", "contents") if value.get(key)), "")
-    )
-    if isinstance(content, Mapping) and "content" in content and not is_block(content):
-        # In Strands' event records, the content is another object with a content.
-        content = parse_nested(content["content"])
+    written = next((value[key] for key in ("parts", "content", "contents") if value.get(key)), "")
+    content = parse_nested(written)
+    if (who == "tool" or isinstance(written, str)) and _is_data(content):
+        return [_message(value, ParsedMessage(who, as_text(content)), who)]
+    for inner in ("content", "parts"):
+        if isinstance(content, Mapping) and inner in content and not is_block(content):
+            # In Strands' event records and Gemini's candidates, the content is another object with one.
+            who, content = role_of(content.get("role"), who), parse_nested(content[inner])
     if isinstance(content, Mapping) and not is_block(content) and any(key in content for key in WRAPPERS):
         return parse_messages(content, who, depth + 1)
     return [_message(value, _content(content, who), who)]
+
+
+def _is_data(content: object) -> bool:
+    """Whether a list is a tool's result or an answer in JSON, not the parts of a message."""
+    return (
+        isinstance(content, list)
+        and bool(content)
+        and all(isinstance(each, Mapping) and not is_block(each) and not each.get("role") for each in content)
+    )
 
 
 def _message(value: JsonMap, message: ParsedMessage, who: Role) -> ParsedMessage:

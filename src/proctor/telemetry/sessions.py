@@ -636,10 +636,14 @@ def _has_user(earlier: Sequence[TimedItem]) -> bool:
 
 
 def _repeats(answer: ParsedMessage, what: object) -> bool:
-    """Whether an agent's answer is a message that its model has written in the same turn."""
-    return (
-        isinstance(what, Message) and what.role == "assistant" and what.content.split() == answer.text.split()
-    )
+    """Whether an agent's answer is a message that its model has written in the same turn, or its end.
+
+    The model of a ReAct agent writes its thought before the answer.
+    """
+    if not isinstance(what, Message) or what.role != "assistant":
+        return False
+    written, wanted = what.content.split(), answer.text.split()
+    return written[-len(wanted) :] == wanted
 
 
 def sessions_of(documents: Iterable[Document], *, service: str = "", log_group: str = "") -> list[Session]:

@@ -1,5 +1,6 @@
 """The GenAI semantic conventions of OpenTelemetry."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -16,6 +17,7 @@ from proctor.telemetry.messages import (
     payload_of,
     text_of,
     tools_of,
+    unquoted,
 )
 from proctor.telemetry.span import Span, SpanReading
 
@@ -33,6 +35,8 @@ MESSAGE_EVENTS: Mapping[str, Role] = {
     "gen_ai.assistant.message": "assistant",
     "gen_ai.tool.message": "tool",
 }
+_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-")
+"""Beginning of an ID, which is no agent's name."""
 DETAILS = ("gen_ai.client.inference.operation.details", "gen_ai.client.operation.details")
 
 
@@ -148,7 +152,7 @@ def read_tool(span: Span, content: Content) -> SpanReading:
         arguments = content.first_input
     if arguments is None:
         arguments = attributes.get("traceloop.entity.input", attributes.get("tool_arguments"))
-    result = first(attributes, "gen_ai.tool.call.result")
+    result = unquoted(first(attributes, "gen_ai.tool.call.result"))
     if result is None:
         result = content.last_output
     if result is None:
@@ -216,6 +220,8 @@ def agent_of(span: Span) -> str:
         return str(span.attributes.get("gen_ai.agent.name") or "") if is_workflow else ""
     named = first(span.attributes, "gen_ai.agent.name", "traceloop.entity.name")
     if not named and span.name.endswith((".workflow", ".task")):
+        return ""
+    if not named and _ID.search(span.name):
         return ""
     return str(named or span.name.removeprefix("invoke_agent").strip() or "agent")
 

@@ -4,6 +4,7 @@ Its own spans keep requests and responses of models as JSON in `gcp.vertex.agent
 follows the GenAI conventions and has none of these.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -14,6 +15,8 @@ from proctor.telemetry.span import Span, SpanReading
 
 SCOPE = "openinference.instrumentation.google_adk"
 NATIVE = "gcp.vertex.agent"
+# The name of an agent's span before ADK 1.14.
+_AGENT = re.compile(r"agent_run \[(.+)\]")
 _EMPTY = ("", "{}", "<not specified>", "N/A", "null")
 """Values that stand for content that does not apply or was not captured."""
 
@@ -38,7 +41,8 @@ def read(span: Span) -> SpanReading | None:
         return reading
     messages = parse_messages(content, "assistant")
     if reading.kind == "agent":
-        return replace(reading, outputs=messages)
+        named = _AGENT.fullmatch(reading.agent)
+        return replace(reading, outputs=messages, agent=named[1] if named else reading.agent)
     results = [result for each in messages for result in each.results]
     if not results:
         return reading

@@ -107,7 +107,9 @@ def _read_model(span: Span) -> SpanReading:
     schemas = [as_map(each, "tool").get("json_schema") for each in unflattened(attributes, "llm.tools")]
     return SpanReading(
         kind="inference",
-        inputs=inputs or parse_messages(first(attributes, "input.value"), "user") or content.inputs,
+        inputs=inputs
+        or parse_messages(first(attributes, "llm.prompts", "input.value"), "user")
+        or content.inputs,
         outputs=outputs or parse_messages(first(attributes, "output.value"), "assistant") or content.outputs,
         has_failed=span.has_failed,
         tools=[tool for schema in schemas for tool in tools_of(schema)],

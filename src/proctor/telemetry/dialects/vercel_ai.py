@@ -1,9 +1,8 @@
 """The Vercel AI SDK: `ai.*` attributes, an outer span for a call, an inner one for each request."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 
-from proctor.json_values import JsonMap, JsonObject, parse_json
+from proctor.json_values import JsonMap, JsonObject
 from proctor.telemetry.dialects.genai import Kind
 from proctor.telemetry.messages import (
     ParsedMessage,
@@ -14,6 +13,7 @@ from proctor.telemetry.messages import (
     parse_nested,
     text_of,
     tools_of,
+    unquoted,
 )
 from proctor.telemetry.span import Span, SpanReading
 
@@ -47,7 +47,7 @@ def read(span: Span) -> SpanReading | None:
             kind="tool",
             tool=str(attributes.get("ai.toolCall.name") or span.name),
             tool_args=None if arguments is None else args_of(arguments),
-            tool_result=None if result is None else text_of(_unquoted(result)),
+            tool_result=None if result is None else text_of(unquoted(result)),
             tool_call_id=str(attributes.get("ai.toolCall.id") or ""),
             has_failed=span.has_failed,
         )
@@ -62,14 +62,6 @@ def read(span: Span) -> SpanReading | None:
         system=str(prompt.get("system") or "") if isinstance(prompt, Mapping) else "",
         tools=_tools(attributes.get("ai.prompt.tools")),
     )
-
-
-def _unquoted(result: object) -> object:
-    """A tool's result, which is JSON: of a text, without the quotation marks."""
-    if isinstance(result, str) and result.startswith('"'):
-        with suppress(ValueError):
-            return parse_json(result)
-    return result
 
 
 def _answer(attributes: JsonMap) -> list[ParsedMessage]:
